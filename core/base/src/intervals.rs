@@ -1,0 +1,120 @@
+//! Sets of numbers kept as disjoint ranges. Ceph: `interval_set`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A set of `u64` as half-open ranges: disjoint, never touching, never empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IntervalSet {
+    /// start -> end
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl IntervalSet {
+    pub fn new() -> IntervalSet {
+        IntervalSet::default()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.ranges.iter().map(|(&start, &end)| start..end)
+    }
+    pub fn num_ranges(&self) -> usize {
+        self.ranges.len()
+    }
+    /// How many numbers are in the set.
+    pub fn size(&self) -> u64 {
+        self.iter().map(|r| r.end - r.start).sum()
+    }
+    pub fn contains(&self, n: u64) -> bool {
+        self.ranges.range(..=n).next_back().is_some_and(|(_, &end)| n < end)
+    }
+    pub fn overlaps(&self, range: Range<u64>) -> bool {
+        !range.is_empty() && self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
+    }
+    pub fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        // Swallow every range that overlaps or touches the new one.
+        while let Some((&s, &e)) = self.ranges.range(..=end).next_back() {
+            if e < start {
+                break;
+            }
+            self.ranges.remove(&s);
+            start = start.min(s);
+            end = end.max(e);
+        }
+        self.ranges.insert(start, end);
+    }
+    pub fn remove(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        while let Some((&s, &e)) = self.ranges.range(..range.end).next_back() {
+            if e <= range.start {
+                break;
+            }
+            self.ranges.remove(&s);
+            if e > range.end {
+                self.ranges.insert(range.end, e);
+            }
+            if s < range.start {
+                self.ranges.insert(s, range.start);
+                break;
+            }
+        }
+    }
+    pub fn intersection(&self, with: &IntervalSet) -> IntervalSet {
+        let mut both = IntervalSet::new();
+        for r in self.iter() {
+            let from = with.ranges.range(..=r.start).next_back().map_or(r.start, |(&s, _)| s);
+            for (&s, &e) in with.ranges.range(from..r.end) {
+                both.insert(s.max(r.start)..e.min(r.end));
+            }
+        }
+        both
+    }
+}
+
+impl FromIterator<Range<u64>> for IntervalSet {
+    fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> IntervalSet {
+        let mut set = IntervalSet::new();
+        ranges.into_iter().for_each(|r| set.insert(r));
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agrees_with_a_plain_set_under_random_edits() {
+        let mut rng = crate::Rng::new(7);
+        for _ in 0..300 {
+            let (mut set, mut other) = (IntervalSet::new(), IntervalSet::new());
+            let (mut plain, mut plain_other) = ([false; 64], [false; 64]);
+            for _ in 0..30 {
+                let a = rng.below(64);
+                let r = a..a + rng.below(64 - a + 1);
+                match rng.below(3) {
+                    0 => (set.insert(r.clone()), plain[r.start as usize..r.end as usize].fill(true)),
+                    1 => (set.remove(r.clone()), plain[r.start as usize..r.end as usize].fill(false)),
+                    _ => (other.insert(r.clone()), plain_other[r.start as usize..r.end as usize].fill(true)),
+                };
+                for n in 0..64 {
+                    assert_eq!(set.contains(n), plain[n as usize]);
+                }
+                assert_eq!(set.size(), plain.iter().filter(|x| **x).count() as u64);
+                assert_eq!(set.overlaps(r.clone()), r.into_iter().any(|n| plain[n as usize]));
+                let both = set.intersection(&other);
+                assert!((0..64).all(|n| both.contains(n) == (plain[n as usize] && plain_other[n as usize])));
+                let ranges: Vec<_> = set.iter().collect();
+                assert!(ranges.windows(2).all(|w| w[0].end < w[1].start), "ranges touch: {ranges:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Ids, epochs, versions, time and seeded randomness: the values that every other crate names.
+//!
+//! Nothing here knows an encoding (see `wire`) or a message (see `proto`).
+
+mod ids;
+mod intervals;
+mod names;
+mod rng;
+mod time;
+
+pub use ids::{Epoch, OsdId, PgId, PoolId, SnapId, Version};
+pub use intervals::IntervalSet;
+pub use names::Name;
+pub use rng::Rng;
+pub use time::{Now, Time, Utime};
+
+/// The errors that Ceph's clients understand: Linux's numbers, as positive values.
+pub mod errno {
+    pub const EPERM: i32 = 1;
+    pub const ENOENT: i32 = 2;
+    pub const EIO: i32 = 5;
+    pub const ENXIO: i32 = 6;
+    pub const E2BIG: i32 = 7;
+    pub const EAGAIN: i32 = 11;
+    pub const ENOMEM: i32 = 12;
+    pub const EACCES: i32 = 13;
+    pub const EBUSY: i32 = 16;
+    pub const EEXIST: i32 = 17;
+    pub const ENOTDIR: i32 = 20;
+    pub const EINVAL: i32 = 22;
+    pub const EFBIG: i32 = 27;
+    pub const ENOSPC: i32 = 28;
+    pub const EROFS: i32 = 30;
+    pub const EDOM: i32 = 33;
+    pub const ERANGE: i32 = 34;
+    pub const ENAMETOOLONG: i32 = 36;
+    pub const ENOTEMPTY: i32 = 39;
+    pub const ENODATA: i32 = 61;
+    pub const EOVERFLOW: i32 = 75;
+    pub const ERESTART: i32 = 85;
+    pub const EMSGSIZE: i32 = 90;
+    pub const EOPNOTSUPP: i32 = 95;
+    pub const ENOTCONN: i32 = 107;
+    /// Ceph calls it `EBLOCKLISTED`.
+    pub const ESHUTDOWN: i32 = 108;
+    pub const ETIMEDOUT: i32 = 110;
+    pub const ECANCELED: i32 = 125;
+    pub const EDQUOT: i32 = 122;
+}
