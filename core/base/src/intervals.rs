@@ -31,7 +31,8 @@ impl IntervalSet {
         self.ranges.range(..=n).next_back().is_some_and(|(_, &end)| n < end)
     }
     pub fn overlaps(&self, range: Range<u64>) -> bool {
-        !range.is_empty() && self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
+        !range.is_empty()
+            && self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {

@@ -252,7 +252,10 @@ mod tests {
     #[test]
     fn a_lying_count_costs_nothing() {
         let huge = to_vec(&u32::MAX);
-        assert_eq!(from_slice::<Vec<u64>>(&huge), Err(DecodeError::Short { needed: u32::MAX as usize, left: 0 }));
+        assert_eq!(
+            from_slice::<Vec<u64>>(&huge),
+            Err(DecodeError::Short { needed: u32::MAX as usize, left: 0 })
+        );
     }
 
     #[test]
