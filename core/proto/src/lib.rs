@@ -3,4 +3,5 @@
 //! `types` are the small values, `maps` what the monitors publish, `messages` what travels,
 //! `transaction` what a store does. Each type names its Ceph counterpart and versions.
 
+pub mod messages;
 pub mod types;

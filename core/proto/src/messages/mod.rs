@@ -1,0 +1,5 @@
+//! What travels between daemons and clients.
+
+mod raw;
+
+pub use raw::RawMessage;
