@@ -4,4 +4,5 @@
 //! `transaction` what a store does. Each type names its Ceph counterpart and versions.
 
 pub mod messages;
+pub mod transaction;
 pub mod types;

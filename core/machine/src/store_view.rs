@@ -1,0 +1,98 @@
+//! How a machine looks at what its store holds, between effects.
+
+use bytes::Bytes;
+use nacre_base::Name;
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::ObjectId;
+use std::collections::BTreeMap;
+
+/// Why stored bytes could not be given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    #[error("no {0}")]
+    NotFound(StoredId),
+    #[error("{id}: checksum of block {block} is {found:08x}, not {expected:08x}")]
+    Checksum { id: StoredId, block: u64, expected: u32, found: u32 },
+    #[error("device: {0}")]
+    Device(String),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStat {
+    /// Bytes of data, holes included.
+    pub size: u64,
+}
+
+/// Space on the device, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statfs {
+    pub total: u64,
+    pub available: u64,
+    /// What objects' data takes.
+    pub allocated: u64,
+    /// What clients wrote, holes not counted.
+    pub stored: u64,
+    pub omap: u64,
+    /// The store's own: log, checkpoints, index.
+    pub internal: u64,
+}
+
+/// Metadata of stored things, read at once. Data goes through `Effect::Read`.
+pub trait StoreView {
+    /// None if it does not exist.
+    fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError>;
+    fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError>;
+    fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError>;
+    fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError>;
+    fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError>;
+    /// Walks the omap in key order from the first key `>= from` until `each` says false.
+    fn omap_walk(
+        &self,
+        id: &StoredId,
+        from: &[u8],
+        each: &mut dyn FnMut(&Name, &Bytes) -> bool,
+    ) -> Result<(), ReadError>;
+    /// Walks the objects in order from the first `>= from` until `each` says false.
+    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError>;
+    /// The parts of `offset..offset + len` that hold data, as (offset, length); the rest are holes.
+    fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError>;
+    fn statfs(&self) -> Statfs;
+}
+
+/// The view of a machine that stores nothing, such as a client.
+pub struct NoStore;
+
+impl StoreView for NoStore {
+    fn stat(&self, _: &StoredId) -> Result<Option<StoreStat>, ReadError> {
+        Ok(None)
+    }
+    fn attr(&self, _: &StoredId, _: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(None)
+    }
+    fn attrs(&self, _: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
+        Ok(BTreeMap::new())
+    }
+    fn omap_header(&self, _: &StoredId) -> Result<Bytes, ReadError> {
+        Ok(Bytes::new())
+    }
+    fn omap_get(&self, _: &StoredId, _: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(None)
+    }
+    fn omap_walk(
+        &self,
+        _: &StoredId,
+        _: &[u8],
+        _: &mut dyn FnMut(&Name, &Bytes) -> bool,
+    ) -> Result<(), ReadError> {
+        Ok(())
+    }
+    fn object_walk(&self, _: &ObjectId, _: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+        Ok(())
+    }
+    fn extents(&self, _: &StoredId, _: u64, _: u64) -> Result<Vec<(u64, u64)>, ReadError> {
+        Ok(Vec::new())
+    }
+    fn statfs(&self) -> Statfs {
+        Statfs::default()
+    }
+}

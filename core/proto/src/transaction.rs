@@ -1,0 +1,288 @@
+//! What a store does, atomically. The primary ships it to the replicas inside the replication
+//! message, so it belongs to the vocabulary and not to the store.
+
+use crate::types::ObjectId;
+use bytes::Bytes;
+use nacre_base::{Name, PgId};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What a store keeps data, attributes and an omap under.
+///
+/// Objects of all placement groups live in one order (see `ObjectId`), in which a placement group
+/// is a range: there are no collections to create, and a split moves nothing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoredId {
+    /// Something of the daemon's own: its superblock, its maps, a monitor's log.
+    Meta(Name),
+    /// A placement group's own record: its info, log and missing set, as omap keys.
+    Pg(PgId),
+    Object(ObjectId),
+}
+
+impl StoredId {
+    pub fn meta(name: &'static str) -> StoredId {
+        StoredId::Meta(Name::new(name.as_bytes()))
+    }
+}
+
+impl From<ObjectId> for StoredId {
+    fn from(object: ObjectId) -> StoredId {
+        StoredId::Object(object)
+    }
+}
+
+impl fmt::Display for StoredId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoredId::Meta(name) => write!(f, "meta {name}"),
+            StoredId::Pg(pg) => write!(f, "pg {pg}"),
+            StoredId::Object(object) => object.fmt(f),
+        }
+    }
+}
+
+/// One change to one stored thing. All but `Remove` create what does not exist yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Touch,
+    /// Writes at `offset`; a gap before it reads as zeros.
+    Write {
+        offset: u64,
+        data: Bytes,
+    },
+    /// Makes the range read as zeros and gives its space back; grows the size if it ends beyond.
+    Zero {
+        offset: u64,
+        len: u64,
+    },
+    Truncate {
+        size: u64,
+    },
+    /// Data, attributes and omap go. No error if there is nothing.
+    Remove,
+    SetAttrs(BTreeMap<Name, Bytes>),
+    RemoveAttr(Name),
+    OmapSet(BTreeMap<Name, Bytes>),
+    OmapRemove(BTreeSet<Name>),
+    /// Removes the keys in `begin..end`.
+    OmapRemoveRange {
+        begin: Name,
+        end: Name,
+    },
+    /// Keys and header go.
+    OmapClear,
+    OmapSetHeader(Bytes),
+    /// Replaces the content of this with a copy of `from`: data, attributes and omap.
+    CloneFrom(StoredId),
+}
+
+/// Changes that become durable together or not at all, applied in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    pub changes: Vec<(StoredId, Change)>,
+}
+
+impl Transaction {
+    pub fn new() -> Transaction {
+        Transaction::default()
+    }
+    pub fn push(&mut self, id: impl Into<StoredId>, change: Change) {
+        self.changes.push((id.into(), change));
+    }
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+    pub fn append(&mut self, mut other: Transaction) {
+        self.changes.append(&mut other.changes);
+    }
+    /// Bytes of payload: what it costs to hold or to send, roughly.
+    pub fn payload_len(&self) -> usize {
+        let pairs = |map: &BTreeMap<Name, Bytes>| map.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+        let of = |change: &Change| match change {
+            Change::Write { data, .. } => data.len(),
+            Change::SetAttrs(map) | Change::OmapSet(map) => pairs(map),
+            Change::OmapRemove(keys) => keys.iter().map(Name::len).sum(),
+            Change::OmapSetHeader(data) => data.len(),
+            _ => 0,
+        };
+        self.changes.iter().map(|(_, change)| of(change) + 64).sum()
+    }
+
+    /// Encodes with the written data beside, not inside, so that a frame can carry it uncopied:
+    /// `data` gets the payloads of all `Write`s, back to back.
+    pub fn encode_split(&self, out: &mut Vec<u8>, data: &mut Vec<Bytes>) {
+        versioned(out, 1, 1, |out| {
+            (self.changes.len() as u32).encode(out);
+            for (id, change) in &self.changes {
+                id.encode(out);
+                encode_change(change, out, data);
+            }
+        });
+    }
+
+    /// The reverse of `encode_split`. `data` must hold exactly the written bytes.
+    pub fn decode_split(r: &mut Reader<'_>, data: &Bytes) -> Result<Transaction, DecodeError> {
+        let mut at = 0;
+        let txn = r.versioned("transaction", 1, |r, _| {
+            let changes = r.list(|r| Ok((StoredId::decode(r)?, decode_change(r, data, &mut at)?)))?;
+            Ok(Transaction { changes })
+        })?;
+        match data.len() - at {
+            0 => Ok(txn),
+            left => Err(DecodeError::Leftover { left }),
+        }
+    }
+}
+
+impl Encode for StoredId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            StoredId::Meta(name) => {
+                out.push(0);
+                name.encode(out);
+            }
+            StoredId::Pg(pg) => {
+                out.push(1);
+                pg.encode(out);
+            }
+            StoredId::Object(object) => {
+                out.push(2);
+                object.encode(out);
+            }
+        }
+    }
+}
+impl Decode for StoredId {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match u8::decode(r)? {
+            0 => StoredId::Meta(Decode::decode(r)?),
+            1 => StoredId::Pg(Decode::decode(r)?),
+            2 => StoredId::Object(Decode::decode(r)?),
+            value => return Err(DecodeError::BadValue { what: "stored id kind", value: value.into() }),
+        })
+    }
+}
+
+fn encode_change(change: &Change, out: &mut Vec<u8>, written: &mut Vec<Bytes>) {
+    match change {
+        Change::Touch => out.push(0),
+        Change::Write { offset, data } => {
+            out.push(1);
+            offset.encode(out);
+            (data.len() as u64).encode(out);
+            written.push(data.clone());
+        }
+        Change::Zero { offset, len } => {
+            out.push(2);
+            (*offset, *len).encode(out);
+        }
+        Change::Truncate { size } => {
+            out.push(3);
+            size.encode(out);
+        }
+        Change::Remove => out.push(4),
+        Change::SetAttrs(attrs) => {
+            out.push(5);
+            attrs.encode(out);
+        }
+        Change::RemoveAttr(name) => {
+            out.push(6);
+            name.encode(out);
+        }
+        Change::OmapSet(pairs) => {
+            out.push(7);
+            pairs.encode(out);
+        }
+        Change::OmapRemove(keys) => {
+            out.push(8);
+            keys.encode(out);
+        }
+        Change::OmapRemoveRange { begin, end } => {
+            out.push(9);
+            begin.encode(out);
+            end.encode(out);
+        }
+        Change::OmapClear => out.push(10),
+        Change::OmapSetHeader(header) => {
+            out.push(11);
+            header.encode(out);
+        }
+        Change::CloneFrom(from) => {
+            out.push(12);
+            from.encode(out);
+        }
+    }
+}
+
+fn decode_change(r: &mut Reader<'_>, written: &Bytes, at: &mut usize) -> Result<Change, DecodeError> {
+    Ok(match u8::decode(r)? {
+        0 => Change::Touch,
+        1 => {
+            let offset = u64::decode(r)?;
+            let len = u64::decode(r)?;
+            let left = written.len() - *at;
+            if len > left as u64 {
+                return Err(DecodeError::Short { needed: len as usize, left });
+            }
+            let data = written.slice(*at..*at + len as usize);
+            *at += len as usize;
+            Change::Write { offset, data }
+        }
+        2 => Change::Zero { offset: u64::decode(r)?, len: u64::decode(r)? },
+        3 => Change::Truncate { size: u64::decode(r)? },
+        4 => Change::Remove,
+        5 => Change::SetAttrs(Decode::decode(r)?),
+        6 => Change::RemoveAttr(Decode::decode(r)?),
+        7 => Change::OmapSet(Decode::decode(r)?),
+        8 => Change::OmapRemove(Decode::decode(r)?),
+        9 => Change::OmapRemoveRange { begin: Decode::decode(r)?, end: Decode::decode(r)? },
+        10 => Change::OmapClear,
+        11 => Change::OmapSetHeader(Decode::decode(r)?),
+        12 => Change::CloneFrom(Decode::decode(r)?),
+        value => return Err(DecodeError::BadValue { what: "change kind", value: value.into() }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::PoolId;
+
+    #[test]
+    fn every_change_reads_back_and_written_bytes_are_not_copied() {
+        let id = || StoredId::from(ObjectId::head(PoolId(1), Name::default(), Name::default(), "a".into()));
+        let pairs = || BTreeMap::from([(Name::from("k"), Bytes::from_static(b"v"))]);
+        let mut txn = Transaction::new();
+        for change in [
+            Change::Touch,
+            Change::Write { offset: 5, data: Bytes::from_static(b"hello") },
+            Change::Zero { offset: 1, len: 2 },
+            Change::Truncate { size: 9 },
+            Change::SetAttrs(pairs()),
+            Change::RemoveAttr("x".into()),
+            Change::OmapSet(pairs()),
+            Change::OmapRemove(BTreeSet::from([Name::from("k")])),
+            Change::OmapRemoveRange { begin: "a".into(), end: "b".into() },
+            Change::OmapClear,
+            Change::OmapSetHeader(Bytes::from_static(b"h")),
+            Change::CloneFrom(StoredId::meta("super")),
+            Change::Write { offset: 0, data: Bytes::from_static(b"world") },
+            Change::Remove,
+        ] {
+            txn.push(id(), change);
+        }
+        txn.push(StoredId::Pg(PgId { pool: PoolId(1), seed: 3 }), Change::Touch);
+
+        let (mut out, mut data) = (Vec::new(), Vec::new());
+        txn.encode_split(&mut out, &mut data);
+        assert_eq!(data, ["hello", "world"]);
+        let data = Bytes::from(data.concat());
+        let back = Transaction::decode_split(&mut Reader::new(&out), &data).unwrap();
+        assert_eq!(back, txn);
+        let Change::Write { data: read, .. } = &back.changes[1].1 else { panic!("not a write") };
+        assert_eq!(read.as_ptr(), data.as_ptr());
+        assert!(Transaction::decode_split(&mut Reader::new(&out), &data.slice(..9)).is_err());
+    }
+}
