@@ -1,0 +1,453 @@
+//! What OSDs and monitors tell each other. Ours alone: no Ceph client ever sees these.
+//!
+//! An OSD also uses the clients' messages towards monitors: it subscribes to the OSD map and the
+//! configuration as a client does.
+//!
+//! Each message is an envelope of its own, so that a rolling upgrade can add fields.
+
+use crate::types::AddrVec;
+use nacre_base::{Epoch, OsdId, PgId, Utime, Version};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum DaemonMsg {
+    /// OSD to monitor: take me into the map as up. Answered by a map that says so.
+    Boot(OsdBoot),
+    /// OSD to monitor: I am about to stop; mark me down so that nobody waits for me.
+    MarkMeDown { osd: OsdId, epoch: Epoch },
+    /// OSD to monitor: another OSD does not answer (or does again).
+    Failure(OsdFailure),
+    /// OSD to monitor, every few seconds and whenever a placement group changes state.
+    Report(OsdReport),
+    /// OSD to monitor: the activation records of these, as of `epoch` or later. Also a promise that
+    /// this OSD knows the map of `epoch`.
+    RecordQuery { epoch: Epoch, pgs: Vec<PgId> },
+    /// The answer: the monitor's map epoch when it looked, and what it found.
+    Records { epoch: Epoch, records: Vec<(PgId, Option<PgRecord>)> },
+    /// Primary to monitor: the log of this interval is durable on the whole acting set; once you
+    /// have committed that, I serve.
+    Activate { epoch: Epoch, records: Vec<(PgId, PgRecord)> },
+    /// The answer, per group: whether the record was committed. It is refused when the monitor
+    /// knows a newer interval.
+    Activated { epoch: Epoch, results: Vec<(PgId, Epoch, bool)> },
+    /// OSD to monitor: a line for the cluster log.
+    ClusterLog { level: u8, stamp: Utime, text: String },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct OsdBoot {
+    pub osd: OsdId,
+    /// Of its store: tells a replaced disk from a restarted daemon.
+    pub uuid: [u8; 16],
+    /// Where clients reach it.
+    pub public: AddrVec,
+    /// Where other OSDs reach it.
+    pub cluster: AddrVec,
+    /// The newest map that it has.
+    pub newest_map: Epoch,
+    /// Bytes of its device: decides its CRUSH weight when it is new.
+    pub capacity: u64,
+    /// "ssd", "hdd" or "nvme".
+    pub device_class: String,
+    pub host: String,
+    /// What `ceph osd metadata` shows.
+    pub metadata: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct OsdFailure {
+    pub target: OsdId,
+    /// Of the life that failed, so that a late report does not hit the next one.
+    pub target_addrs: AddrVec,
+    pub epoch: Epoch,
+    pub evidence: FailureEvidence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureEvidence {
+    /// Its port refuses connections: the process is gone.
+    Refused,
+    /// No heartbeat for this many milliseconds.
+    Silent { millis: u32 },
+    /// It answers again: forget what I said.
+    Recovered,
+}
+
+/// How far a placement group had come when it last served: the survivors of `acting` hold every
+/// acknowledged write. Committed by the monitors before the interval's first write is accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PgRecord {
+    /// The epoch in which the interval began.
+    pub interval: Epoch,
+    pub acting: Vec<OsdId>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OsdReport {
+    pub osd: Option<OsdId>,
+    /// The map that the OSD has.
+    pub epoch: Epoch,
+    pub space: OsdSpace,
+    pub commit_latency_ms: u32,
+    pub apply_latency_ms: u32,
+    /// Of the groups that it is primary of.
+    pub pgs: Vec<PgReport>,
+    /// Objects in the store, including replicas.
+    pub num_objects: u64,
+}
+
+/// In bytes. See `Statfs` in `machine`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OsdSpace {
+    pub total: u64,
+    pub available: u64,
+    pub allocated: u64,
+    pub stored: u64,
+    pub omap: u64,
+    pub internal: u64,
+}
+
+/// One placement group as its primary sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PgReport {
+    pub pg: PgId,
+    /// Bits, see `pg_state`.
+    pub state: u64,
+    /// What it waits for, in words; empty when it does not.
+    pub waiting_for: String,
+    pub interval: Epoch,
+    pub last_update: Version,
+    pub last_complete: Version,
+    pub log_tail: Version,
+    pub log_entries: u64,
+    pub up: Vec<OsdId>,
+    pub up_primary: OsdId,
+    pub acting: Vec<OsdId>,
+    pub acting_primary: OsdId,
+    pub last_change: Utime,
+    pub last_active: Utime,
+    pub last_clean: Utime,
+    pub counts: PgCounts,
+}
+
+/// What is in a placement group and what was done with it. Counters of work grow for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PgCounts {
+    pub objects: u64,
+    pub bytes: u64,
+    pub omap_keys: u64,
+    pub omap_bytes: u64,
+    /// Copies that should exist: objects times the pool's size.
+    pub copies: u64,
+    /// Copies that are missing on members of the acting set, or for want of members.
+    pub degraded: u64,
+    pub misplaced: u64,
+    pub missing_on_primary: u64,
+    pub unfound: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub recovered_objects: u64,
+    pub recovered_bytes: u64,
+}
+
+/// State bits of a placement group, Ceph's `PG_STATE_*`.
+pub mod pg_state {
+    pub const CREATING: u64 = 1 << 0;
+    pub const ACTIVE: u64 = 1 << 1;
+    pub const CLEAN: u64 = 1 << 2;
+    pub const DOWN: u64 = 1 << 4;
+    pub const SCRUBBING: u64 = 1 << 8;
+    pub const DEGRADED: u64 = 1 << 10;
+    pub const INCONSISTENT: u64 = 1 << 11;
+    pub const PEERING: u64 = 1 << 12;
+    pub const RECOVERING: u64 = 1 << 14;
+    pub const BACKFILL_WAIT: u64 = 1 << 15;
+    pub const INCOMPLETE: u64 = 1 << 16;
+    pub const STALE: u64 = 1 << 17;
+    pub const REMAPPED: u64 = 1 << 18;
+    pub const DEEP_SCRUB: u64 = 1 << 19;
+    pub const BACKFILLING: u64 = 1 << 20;
+    pub const BACKFILL_TOOFULL: u64 = 1 << 21;
+    pub const RECOVERY_WAIT: u64 = 1 << 22;
+    pub const UNDERSIZED: u64 = 1 << 23;
+    pub const ACTIVATING: u64 = 1 << 24;
+    pub const PEERED: u64 = 1 << 25;
+
+    /// As Ceph joins them: `active+undersized+degraded`; `unknown` when no bit is set.
+    pub fn name(state: u64) -> String {
+        // The order is the one in which Ceph prints them.
+        const NAMES: [(u64, &str); 20] = [
+            (STALE, "stale"),
+            (CREATING, "creating"),
+            (ACTIVE, "active"),
+            (ACTIVATING, "activating"),
+            (CLEAN, "clean"),
+            (RECOVERY_WAIT, "recovery_wait"),
+            (RECOVERING, "recovering"),
+            (DOWN, "down"),
+            (UNDERSIZED, "undersized"),
+            (DEGRADED, "degraded"),
+            (REMAPPED, "remapped"),
+            (SCRUBBING, "scrubbing"),
+            (DEEP_SCRUB, "deep"),
+            (INCONSISTENT, "inconsistent"),
+            (PEERING, "peering"),
+            (BACKFILL_WAIT, "backfill_wait"),
+            (BACKFILLING, "backfilling"),
+            (BACKFILL_TOOFULL, "backfill_toofull"),
+            (INCOMPLETE, "incomplete"),
+            (PEERED, "peered"),
+        ];
+        let set: Vec<&str> = NAMES.iter().filter(|(bit, _)| state & bit != 0).map(|(_, name)| *name).collect();
+        if set.is_empty() { "unknown".to_string() } else { set.join("+") }
+    }
+}
+
+/// Encodes and decodes a struct's fields in the order given. These messages are only ever read by
+/// Nacre, so that one order serves both ways; a later field is read only when the version has it.
+macro_rules! fields {
+    ($t:ident, $name:literal, $($field:ident),* $(,)?) => {
+        impl Encode for $t {
+            fn encode(&self, out: &mut Vec<u8>) {
+                versioned(out, 1, 1, |out| {
+                    $(self.$field.encode(out);)*
+                });
+            }
+        }
+        impl Decode for $t {
+            fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                r.versioned($name, 1, |r, _| Ok($t { $($field: Decode::decode(r)?),* }))
+            }
+        }
+    };
+}
+fields!(
+    OsdBoot,
+    "osd boot",
+    osd,
+    uuid,
+    public,
+    cluster,
+    newest_map,
+    capacity,
+    device_class,
+    host,
+    metadata
+);
+fields!(OsdFailure, "osd failure", target, target_addrs, epoch, evidence);
+fields!(PgRecord, "pg record", interval, acting);
+fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_ms, apply_latency_ms, pgs, num_objects);
+fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
+fields!(
+    PgReport,
+    "pg report",
+    pg,
+    state,
+    waiting_for,
+    interval,
+    last_update,
+    last_complete,
+    log_tail,
+    log_entries,
+    up,
+    up_primary,
+    acting,
+    acting_primary,
+    last_change,
+    last_active,
+    last_clean,
+    counts,
+);
+fields!(
+    PgCounts,
+    "pg counts",
+    objects,
+    bytes,
+    omap_keys,
+    omap_bytes,
+    copies,
+    degraded,
+    misplaced,
+    missing_on_primary,
+    unfound,
+    reads,
+    read_bytes,
+    writes,
+    write_bytes,
+    recovered_objects,
+    recovered_bytes,
+);
+
+impl Encode for FailureEvidence {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, millis) = match *self {
+            FailureEvidence::Refused => (0_u8, 0),
+            FailureEvidence::Silent { millis } => (1, millis),
+            FailureEvidence::Recovered => (2, 0),
+        };
+        kind.encode(out);
+        millis.encode(out);
+    }
+}
+impl Decode for FailureEvidence {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (kind, millis) = (u8::decode(r)?, u32::decode(r)?);
+        match kind {
+            0 => Ok(FailureEvidence::Refused),
+            1 => Ok(FailureEvidence::Silent { millis }),
+            2 => Ok(FailureEvidence::Recovered),
+            _ => Err(DecodeError::BadValue { what: "failure evidence", value: kind.into() }),
+        }
+    }
+}
+
+impl Encode for DaemonMsg {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| match self {
+            DaemonMsg::Boot(boot) => {
+                out.push(0);
+                boot.encode(out);
+            }
+            DaemonMsg::MarkMeDown { osd, epoch } => {
+                out.push(1);
+                osd.encode(out);
+                epoch.encode(out);
+            }
+            DaemonMsg::Failure(failure) => {
+                out.push(2);
+                failure.encode(out);
+            }
+            DaemonMsg::Report(report) => {
+                out.push(3);
+                report.encode(out);
+            }
+            DaemonMsg::RecordQuery { epoch, pgs } => {
+                out.push(4);
+                epoch.encode(out);
+                pgs.encode(out);
+            }
+            DaemonMsg::Records { epoch, records } => {
+                out.push(5);
+                epoch.encode(out);
+                records.encode(out);
+            }
+            DaemonMsg::Activate { epoch, records } => {
+                out.push(6);
+                epoch.encode(out);
+                records.encode(out);
+            }
+            DaemonMsg::Activated { epoch, results } => {
+                out.push(7);
+                epoch.encode(out);
+                (results.len() as u32).encode(out);
+                for (pg, interval, accepted) in results {
+                    pg.encode(out);
+                    interval.encode(out);
+                    accepted.encode(out);
+                }
+            }
+            DaemonMsg::ClusterLog { level, stamp, text } => {
+                out.push(8);
+                level.encode(out);
+                stamp.encode(out);
+                text.encode(out);
+            }
+        });
+    }
+}
+impl Decode for DaemonMsg {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("daemon message", 1, |r, _| {
+            Ok(match u8::decode(r)? {
+                0 => DaemonMsg::Boot(Decode::decode(r)?),
+                1 => DaemonMsg::MarkMeDown { osd: Decode::decode(r)?, epoch: Decode::decode(r)? },
+                2 => DaemonMsg::Failure(Decode::decode(r)?),
+                3 => DaemonMsg::Report(Decode::decode(r)?),
+                4 => DaemonMsg::RecordQuery { epoch: Decode::decode(r)?, pgs: Decode::decode(r)? },
+                5 => DaemonMsg::Records { epoch: Decode::decode(r)?, records: Decode::decode(r)? },
+                6 => DaemonMsg::Activate { epoch: Decode::decode(r)?, records: Decode::decode(r)? },
+                7 => DaemonMsg::Activated {
+                    epoch: Decode::decode(r)?,
+                    results: r.list(|r| Ok((PgId::decode(r)?, Epoch::decode(r)?, bool::decode(r)?)))?,
+                },
+                8 => DaemonMsg::ClusterLog {
+                    level: Decode::decode(r)?,
+                    stamp: Decode::decode(r)?,
+                    text: Decode::decode(r)?,
+                },
+                value => return Err(DecodeError::BadValue { what: "daemon message", value: value.into() }),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::PoolId;
+    use nacre_wire::{from_slice, to_vec};
+
+    #[test]
+    fn every_message_reads_back() {
+        let pg = PgId { pool: PoolId(1), seed: 2 };
+        let record = PgRecord { interval: Epoch(7), acting: vec![OsdId(0), OsdId(2)] };
+        let report = PgReport {
+            pg,
+            state: pg_state::ACTIVE | pg_state::CLEAN,
+            waiting_for: String::new(),
+            interval: Epoch(7),
+            last_update: Version::new(Epoch(7), 9),
+            last_complete: Version::new(Epoch(7), 8),
+            log_tail: Version::ZERO,
+            log_entries: 9,
+            up: vec![OsdId(0)],
+            up_primary: OsdId(0),
+            acting: vec![OsdId(0)],
+            acting_primary: OsdId(0),
+            last_change: Utime { sec: 1, nsec: 2 },
+            last_active: Utime::ZERO,
+            last_clean: Utime::ZERO,
+            counts: PgCounts { objects: 3, ..PgCounts::default() },
+        };
+        let messages = [
+            DaemonMsg::Boot(OsdBoot {
+                osd: OsdId(1),
+                uuid: [7; 16],
+                public: AddrVec::default(),
+                cluster: AddrVec::default(),
+                newest_map: Epoch(3),
+                capacity: 1 << 40,
+                device_class: "ssd".into(),
+                host: "h".into(),
+                metadata: BTreeMap::from([("a".into(), "b".into())]),
+            }),
+            DaemonMsg::MarkMeDown { osd: OsdId(1), epoch: Epoch(2) },
+            DaemonMsg::Failure(OsdFailure {
+                target: OsdId(2),
+                target_addrs: AddrVec::default(),
+                epoch: Epoch(4),
+                evidence: FailureEvidence::Silent { millis: 1200 },
+            }),
+            DaemonMsg::Report(OsdReport { osd: Some(OsdId(1)), pgs: vec![report], ..OsdReport::default() }),
+            DaemonMsg::RecordQuery { epoch: Epoch(5), pgs: vec![pg] },
+            DaemonMsg::Records { epoch: Epoch(5), records: vec![(pg, None), (pg, Some(record.clone()))] },
+            DaemonMsg::Activate { epoch: Epoch(5), records: vec![(pg, record)] },
+            DaemonMsg::Activated { epoch: Epoch(5), results: vec![(pg, Epoch(5), true)] },
+            DaemonMsg::ClusterLog { level: 1, stamp: Utime::ZERO, text: "x".into() },
+        ];
+        for message in messages {
+            assert_eq!(from_slice::<DaemonMsg>(&to_vec(&message)), Ok(message));
+        }
+    }
+
+    #[test]
+    fn states_are_named_as_ceph_names_them() {
+        assert_eq!(pg_state::name(pg_state::CLEAN | pg_state::ACTIVE), "active+clean");
+        let degraded = pg_state::ACTIVE | pg_state::UNDERSIZED | pg_state::DEGRADED;
+        assert_eq!(pg_state::name(degraded), "active+undersized+degraded");
+        assert_eq!(pg_state::name(0), "unknown");
+    }
+}
