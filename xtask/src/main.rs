@@ -1,1 +1,47 @@
-fn main() {}
+//! The toolbox of the repository: `cargo xtask ci | sim | fuzz | bench | tidy`.
+//!
+//! Each subcommand is a file. They run other programs and print what they run, so that a failing
+//! step can be repeated by hand.
+
+mod bench;
+mod ci;
+mod fuzz;
+mod licences;
+mod run;
+mod sim;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+/// Builds, tests, simulates and measures Nacre.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that must pass before a change lands: what `.ci/run` calls.
+    Ci(ci::Options),
+    /// Runs whole clusters in the simulator, one seed after the other.
+    Sim(sim::Options),
+    /// Feeds mutated bytes to the decoders.
+    Fuzz(fuzz::Options),
+    /// Measures Nacre beside a real Ceph.
+    Bench(bench::Options),
+    /// Formats, lints and checks the licences of all dependencies.
+    Tidy(tidy::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    std::env::set_current_dir(run::repository())?;
+    match Cli::parse().task {
+        Task::Ci(options) => ci::run(&options),
+        Task::Sim(options) => sim::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
+        Task::Bench(options) => bench::run(&options),
+        Task::Tidy(options) => tidy::run(&options),
+    }
+}

@@ -1,0 +1,54 @@
+//! What must pass before a change lands.
+
+use crate::run::{cargo, step};
+use crate::{fuzz, sim, tidy};
+use anyhow::{Result, bail};
+use std::process::{Command, Stdio};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// How many simulated clusters to run.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// Do not install Debian packages that are missing; fail instead.
+    #[arg(long)]
+    no_install: bool,
+}
+
+/// The stock clients that the tests run, by a file that shows that the package is there.
+const PACKAGES: [(&str, &str); 3] = [
+    ("ceph-common", "/usr/bin/rados"),
+    ("ceph-base", "/usr/bin/osdmaptool"),
+    ("python3-rados", "/usr/share/doc/python3-rados"),
+];
+
+pub fn run(options: &Options) -> Result<()> {
+    install_packages(options.no_install)?;
+    tidy::run(&tidy::Options { fix: false })?;
+    // The tests of real clients start this binary.
+    step("build", cargo().args(["build", "--package", "nacre"]))?;
+    sim::run(&sim::Options::seeds(options.seeds))?;
+    fuzz::run(&fuzz::Options::brief())?;
+    // Last, so that the runner's own closing lines end the output.
+    step("tests", cargo().args(["test", "--workspace", "--no-fail-fast"]))
+}
+
+fn install_packages(refuse: bool) -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(_, file)| !std::path::Path::new(file).exists())
+        .map(|(package, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if refuse {
+        bail!("packages missing: {}; install them with apt-get", missing.join(" "));
+    }
+    // Clean lists on a fresh machine know no package at all.
+    step("package lists", Command::new("apt-get").args(["-q", "update"]).stdout(Stdio::null()))?;
+    let mut install = Command::new("apt-get");
+    install.args(["-q", "install", "--yes", "--no-install-recommends"]).args(&missing);
+    install.env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+    step("packages", &mut install)
+}

@@ -1,0 +1,30 @@
+//! Mutated bytes for every decoder.
+
+use crate::run::{cargo, step};
+use anyhow::Result;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// One target only; `list` names them.
+    target: Option<String>,
+    /// How long each target runs.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Where the mutations start.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Options {
+    pub fn brief() -> Options {
+        Options { target: None, seconds: 2, seed: 1 }
+    }
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--profile", "sim", "--package", "nacre-corpus", "--bin", "fuzz", "--"]);
+    command.args(["--seconds", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
+    command.args(&options.target);
+    step("fuzz", &mut command)
+}
