@@ -1,0 +1,28 @@
+//! What the monitors publish: who is in the cluster, and where everything is.
+//!
+//! `OsdMap` is the one that matters: pools, OSDs and CRUSH, from which everybody computes the same
+//! placement (`placement`). It changes one epoch at a time, by an `Incremental`. `MonMap` and
+//! `MgrMap` say whom to talk to.
+
+mod crush;
+mod flags;
+mod incremental;
+mod mgrmap;
+mod monmap;
+mod osdmap;
+mod placement;
+mod pool;
+mod split;
+
+pub use crush::CrushMap;
+pub use flags::{map_flags, osd_state, pool_flags, release};
+pub use incremental::{ApplyError, Incremental};
+pub use mgrmap::{MgrMap, MgrModule, MgrModuleOption, MgrStandby};
+pub use monmap::{MonInfo, MonMap};
+pub use osdmap::{FullRatios, MAX_OSDS, Osd, OsdInfo, OsdMap, OsdXinfo};
+pub use placement::{UpActing, is_new_interval};
+pub use pool::{Pool, PoolKind, PoolMerge, PoolOption, PoolSnap};
+pub use split::{ancestor, is_merge_source, is_merge_target, is_split, pg_mask, split_children, stable_mod};
+
+/// A cluster's or a daemon's UUID. Ceph: `uuid_d`.
+pub type Uuid = [u8; 16];
