@@ -1,11 +1,11 @@
 //! The difference between one epoch of the OSD map and the next.
 
-use super::CrushMap;
 use super::osdmap::{blocklist_order, not_older};
 use super::{FullRatios, MAX_OSDS, Osd, OsdMap, OsdXinfo, Pool, Uuid, map_flags, osd_state, release};
 use crate::types::{AddrVec, EntityAddr};
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
+use nacre_crush::CrushMap;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c, encode_map, from_slice, versioned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -253,6 +253,7 @@ impl OsdMap {
             if weight != 0 {
                 let osd = self.osd_mut(id).expect(ROOM);
                 osd.state &= !(osd_state::AUTOOUT | osd_state::NEW);
+                osd.state |= osd_state::EXISTS;
                 osd.xinfo.old_weight = 0;
             }
         }

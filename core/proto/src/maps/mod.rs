@@ -4,7 +4,6 @@
 //! placement (`placement`). It changes one epoch at a time, by an `Incremental`. `MonMap` and
 //! `MgrMap` say whom to talk to.
 
-mod crush;
 mod flags;
 mod incremental;
 mod mgrmap;
@@ -14,7 +13,6 @@ mod placement;
 mod pool;
 mod split;
 
-pub use crush::CrushMap;
 pub use flags::{map_flags, osd_state, pool_flags, release};
 pub use incremental::{ApplyError, Incremental};
 pub use mgrmap::{MgrMap, MgrModule, MgrModuleOption, MgrStandby};

@@ -1,9 +1,9 @@
 //! The map of OSDs and pools: its content, its bytes, and questions that need one look.
 
-use super::CrushMap;
 use super::{Pool, Uuid, map_flags, osd_state, release};
 use crate::types::{AddrVec, EntityAddr};
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
+use nacre_crush::CrushMap;
 use nacre_wire::{
     Decode, DecodeError, Encode, Reader, crc32c, encode_list, encode_map, from_slice, versioned,
 };
@@ -242,6 +242,9 @@ impl OsdMap {
 
     pub fn pool(&self, pool: PoolId) -> Option<&Pool> {
         self.pools.get(&pool).map(Arc::as_ref)
+    }
+    pub fn pool_ids(&self) -> impl Iterator<Item = PoolId> + '_ {
+        self.pools.keys().copied()
     }
     pub fn pool_name(&self, pool: PoolId) -> Option<&str> {
         self.pool_names.get(&pool).map(String::as_str)

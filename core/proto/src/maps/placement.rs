@@ -12,10 +12,10 @@
 //! Where OSDs "go", copies close the gap; an erasure-coded pool keeps it as `OsdId::NONE`, since
 //! there each place holds another chunk.
 
-use super::crush::hash32_2;
 use super::{Osd, OsdMap, Pool, is_merge_source, is_merge_target, is_split, map_flags, stable_mod};
 use crate::types::{ObjectLocator, object_hash};
 use nacre_base::{Name, OsdId, PgId, PoolId};
+use nacre_crush::hash::hash32_2;
 
 /// Who should serve a placement group, and who does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,9 +92,19 @@ impl OsdMap {
 
     /// What CRUSH alone says.
     fn crush_osds(&self, pool: &Pool, pg: PgId, pps: u32) -> Vec<OsdId> {
-        let rule = u32::from(pool.crush_rule);
+        // Clients up to Pacific and the kernel look for a rule whose mask fits the pool, and find no
+        // OSDs if none does. Later ones do not look at the mask: a monitor must not let it matter.
+        let fits = |rule: &nacre_crush::Rule| {
+            rule.ruleset == pool.crush_rule
+                && rule.kind == pool.kind as u8
+                && (rule.min_size..=rule.max_size).contains(&pool.size)
+        };
+        let rules = &self.crush.rules;
+        let Some(rule) = rules.iter().position(|rule| rule.as_ref().is_some_and(fits)) else {
+            return Vec::new();
+        };
         let size = usize::from(pool.size);
-        let osds = self.crush.do_rule(rule, pps, size, &self.weights, Some(pg.pool.0));
+        let osds = self.crush.do_rule(rule as u32, pps, size, &self.weights, Some(pg.pool.0));
         osds.into_iter().map(OsdId).collect()
     }
 
