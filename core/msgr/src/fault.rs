@@ -35,7 +35,7 @@ pub enum FaultReason {
     LateStatus { tag: Tag, status: u8 },
     #[error("{tag}: {error}")]
     Malformed { tag: Tag, error: DecodeError },
-    #[error("the peer is a {found}, not a {expected}")]
+    #[error("the peer is of kind {found}, {expected} was expected")]
     WrongKind { expected: EntityType, found: EntityType },
     #[error("the peer refused authentication method {method} (error {errno}), it allows {allowed:?}")]
     AuthRefused { method: u32, errno: i32, allowed: Vec<u32> },

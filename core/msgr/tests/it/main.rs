@@ -1,6 +1,8 @@
 //! Connections as the shell uses them: with each other, with captured bytes, with liars.
 
+mod allocations;
 mod captured;
+mod hostile;
 mod talking;
 
 use bytes::Bytes;
