@@ -1,1 +1,12 @@
+//! One replicated log of opaque entries: what the monitors agree on, in order.
+//!
+//! The `raft` crate decides; this wraps it so that it neither draws randomness of its own nor touches
+//! a disk. Start with `Raft`: feed it `tick`, `step` and `propose`, then take a `Ready` and carry it
+//! out in this order: send `now`, store `persist`, and once that is durable call `stored` and send
+//! `after`. Entries come out of `committed` only when a majority has them on disk.
 
+mod log;
+mod node;
+
+pub use log::{Persist, Saved};
+pub use node::{Committed, NotLeader, Outgoing, Raft, ReadId, Ready, Restored, StepError};

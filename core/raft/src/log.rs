@@ -1,0 +1,201 @@
+//! The log as the Raft library reads it, and the bytes in which it is kept.
+
+use protobuf::Message as _;
+use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What a member had stored when it stopped: the sum of all its `Persist`s.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    pub hard_state: Option<Vec<u8>>,
+    pub checkpoint: Option<Vec<u8>>,
+    /// By index.
+    pub entries: BTreeMap<u64, Vec<u8>>,
+}
+
+/// What must become durable together. Apply in the order of the fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Persist {
+    /// Replaces the hard state: the term, the vote, how far the log is committed.
+    pub hard_state: Option<Vec<u8>>,
+    /// Replaces the checkpoint.
+    pub checkpoint: Option<Vec<u8>>,
+    /// Entries from this index on go: another leader's entries take their place.
+    pub truncate_from: Option<u64>,
+    /// Entries before this index go: they are in the checkpoint.
+    pub drop_before: Option<u64>,
+    /// Are added, by index.
+    pub entries: Vec<(u64, Vec<u8>)>,
+}
+
+impl Persist {
+    pub fn is_empty(&self) -> bool {
+        *self == Persist::default()
+    }
+}
+
+impl Saved {
+    /// What is stored after `persist`.
+    pub fn apply(&mut self, persist: &Persist) {
+        if let Some(hard_state) = &persist.hard_state {
+            self.hard_state = Some(hard_state.clone());
+        }
+        if let Some(checkpoint) = &persist.checkpoint {
+            self.checkpoint = Some(checkpoint.clone());
+        }
+        if let Some(from) = persist.truncate_from {
+            self.entries.split_off(&from);
+        }
+        if let Some(before) = persist.drop_before {
+            self.entries = self.entries.split_off(&before);
+        }
+        self.entries.extend(persist.entries.iter().cloned());
+    }
+}
+
+/// The whole log in memory: it is bounded, since what is in the checkpoint is dropped.
+pub(crate) struct Log {
+    pub hard_state: HardState,
+    /// Its metadata also holds who the members are.
+    pub checkpoint: Snapshot,
+    /// Index and term of the entry before `entries`.
+    pub before: (u64, u64),
+    pub entries: VecDeque<Entry>,
+}
+
+impl Log {
+    /// The log of a member that starts for the first time.
+    pub fn fresh(members: &[u64]) -> Log {
+        let mut checkpoint = Snapshot::default();
+        checkpoint.mut_metadata().set_conf_state(ConfState::from((members.to_vec(), Vec::<u64>::new())));
+        Log { hard_state: HardState::default(), checkpoint, before: (0, 0), entries: VecDeque::new() }
+    }
+
+    /// None if the bytes are not what a `Persist` had.
+    pub fn load(saved: &Saved, members: &[u64]) -> Option<Log> {
+        let mut log = Log::fresh(members);
+        if let Some(bytes) = &saved.hard_state {
+            log.hard_state = HardState::parse_from_bytes(bytes).ok()?;
+        }
+        if let Some(bytes) = &saved.checkpoint {
+            log.checkpoint = Snapshot::parse_from_bytes(bytes).ok()?;
+        }
+        for bytes in saved.entries.values() {
+            log.entries.push_back(Entry::parse_from_bytes(bytes).ok()?);
+        }
+        let metadata = log.checkpoint.get_metadata();
+        log.before = match log.entries.front() {
+            None => (metadata.index, metadata.term),
+            // The entry before the first is only asked for by members that fell behind; those get
+            // the checkpoint.
+            Some(first) if first.index == metadata.index + 1 => (metadata.index, metadata.term),
+            Some(first) => {
+                let before = (first.index, first.term);
+                log.entries.pop_front();
+                before
+            }
+        };
+        // No holes, and nothing missing between the checkpoint and the log.
+        let whole = log.entries.iter().zip(log.before.0 + 1..).all(|(entry, index)| entry.index == index);
+        (whole && log.before.0 <= metadata.index && log.last_index() >= metadata.index).then_some(log)
+    }
+
+    pub fn last_index(&self) -> u64 {
+        self.before.0 + self.entries.len() as u64
+    }
+
+    fn get(&self, index: u64) -> Option<&Entry> {
+        self.entries.get(usize::try_from(index.checked_sub(self.before.0 + 1)?).ok()?)
+    }
+
+    /// Adds entries, replacing those that another leader had put there.
+    pub fn append(&mut self, new: &[Entry], persist: &mut Persist) {
+        let Some(first) = new.first() else { return };
+        assert!(first.index > self.before.0, "entry {} is compacted already", first.index);
+        if first.index <= self.last_index() {
+            self.entries.truncate((first.index - self.before.0 - 1) as usize);
+            persist.truncate_from = Some(first.index);
+        }
+        self.entries.extend(new.iter().cloned());
+        persist.entries.extend(new.iter().map(|entry| (entry.index, bytes_of(entry))));
+    }
+
+    /// Another member's checkpoint takes the place of everything.
+    pub fn install(&mut self, checkpoint: Snapshot, persist: &mut Persist) {
+        let metadata = checkpoint.get_metadata();
+        self.before = (metadata.index, metadata.term);
+        self.entries.clear();
+        persist.checkpoint = Some(bytes_of(&checkpoint));
+        persist.truncate_from = Some(0);
+        self.checkpoint = checkpoint;
+    }
+
+    /// A checkpoint of `state` after entry `index`; of the entries in it, `tail` are kept for members
+    /// that are a little behind.
+    pub fn compact(&mut self, index: u64, state: Vec<u8>, tail: u64) -> Persist {
+        let term = self.term(index).expect("only what is in the log is applied");
+        let metadata = self.checkpoint.mut_metadata();
+        (metadata.index, metadata.term) = (index, term);
+        self.checkpoint.data = state.into();
+        let keep_from = index.saturating_sub(tail);
+        while self.before.0 < keep_from {
+            let entry = self.entries.pop_front().expect("the log reaches to the checkpoint");
+            self.before = (entry.index, entry.term);
+        }
+        Persist {
+            checkpoint: Some(bytes_of(&self.checkpoint)),
+            // The last dropped one stays on disk: its term is needed to match a follower's log.
+            drop_before: Some(self.before.0),
+            ..Persist::default()
+        }
+    }
+}
+
+pub(crate) fn bytes_of(message: &impl protobuf::Message) -> Vec<u8> {
+    message.write_to_bytes().expect("protobuf encodes what it made")
+}
+
+impl Storage for Log {
+    fn initial_state(&self) -> Result<RaftState> {
+        let members = self.checkpoint.get_metadata().get_conf_state().clone();
+        Ok(RaftState::new(self.hard_state.clone(), members))
+    }
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _: GetEntriesContext,
+    ) -> Result<Vec<Entry>> {
+        if low <= self.before.0 {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        let range = (low - self.before.0 - 1) as usize..(high - self.before.0 - 1) as usize;
+        let mut entries: Vec<Entry> = self.entries.range(range).cloned().collect();
+        raft::util::limit_size(&mut entries, max_size.into());
+        Ok(entries)
+    }
+    fn term(&self, index: u64) -> Result<u64> {
+        if index == self.before.0 {
+            return Ok(self.before.1);
+        }
+        if index < self.before.0 {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        self.get(index).map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable))
+    }
+    fn first_index(&self) -> Result<u64> {
+        Ok(self.before.0 + 1)
+    }
+    fn last_index(&self) -> Result<u64> {
+        Ok(Log::last_index(self))
+    }
+    fn snapshot(&self, request_index: u64, _to: u64) -> Result<Snapshot> {
+        let index = self.checkpoint.get_metadata().index;
+        if index == 0 || index < request_index {
+            return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
+        }
+        Ok(self.checkpoint.clone())
+    }
+}

@@ -1,0 +1,265 @@
+//! One member.
+
+use crate::log::{Log, bytes_of};
+use crate::{Persist, Saved};
+use nacre_base::Rng;
+use protobuf::Message as _;
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::{Config, RawNode, StateRole};
+use std::collections::BTreeSet;
+
+/// Ticks of silence after which a member wants to lead, at least and (not reached) at most.
+const ELECTION_TICKS: (usize, usize) = (10, 20);
+const HEARTBEAT_TICKS: usize = 2;
+/// Entries that stay in the log after a checkpoint.
+const TAIL: u64 = 128;
+/// Bytes of entries in one message.
+const MESSAGE_SIZE_MAX: u64 = 1 << 20;
+
+/// The caller's name for a read that must see everything committed before it was asked.
+pub type ReadId = u64;
+
+/// One member of the group that keeps the log.
+pub struct Raft {
+    node: RawNode<Log>,
+    seed: u64,
+    /// How often this member wanted to lead; with the term it makes up the election timeout.
+    campaigns: u64,
+    role: StateRole,
+    /// Reads without an answer; the leader may have been unable to give one.
+    reads: BTreeSet<ReadId>,
+}
+
+/// What there is to do. See the crate's documentation for the order.
+#[derive(Debug, Default)]
+pub struct Ready {
+    /// To pass to `stored`.
+    pub number: u64,
+    pub persist: Persist,
+    /// Messages that promise nothing that is not durable.
+    pub now: Vec<Outgoing>,
+    /// Messages that wait for `persist`.
+    pub after: Vec<Outgoing>,
+    /// Another member's checkpoint: the state is this now. Comes before `committed`.
+    pub restored: Option<Restored>,
+    pub committed: Vec<Committed>,
+    /// These reads may be answered once the entry with this index is applied.
+    pub reads: Vec<(ReadId, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    pub to: u64,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    pub index: u64,
+    pub state: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    pub index: u64,
+    pub term: u64,
+    /// As proposed.
+    pub data: Vec<u8>,
+}
+
+/// Only the leader takes proposals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the leader")]
+pub struct NotLeader;
+
+/// Why a peer's message was dropped.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    #[error("not a Raft message")]
+    Undecodable,
+    #[error("member {from} is not in the group")]
+    Stranger { from: u64 },
+    #[error("{0}")]
+    Refused(raft::Error),
+}
+
+impl Raft {
+    /// A member with number `id` (not zero) that had stored `saved`; of `members`, unless `saved`
+    /// knows better. None if `saved` is damaged.
+    pub fn new(id: u64, seed: u64, members: &[u64], saved: &Saved) -> Option<Raft> {
+        let log = Log::load(saved, members)?;
+        let config = Config {
+            id,
+            election_tick: ELECTION_TICKS.0,
+            heartbeat_tick: HEARTBEAT_TICKS,
+            min_election_tick: ELECTION_TICKS.0,
+            max_election_tick: ELECTION_TICKS.1,
+            applied: log.checkpoint.get_metadata().index,
+            max_size_per_msg: MESSAGE_SIZE_MAX,
+            max_inflight_msgs: 64,
+            pre_vote: true,
+            check_quorum: true,
+            ..Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let node = RawNode::new(&config, log, &logger).expect("the configuration is valid");
+        let mut raft = Raft { node, seed, campaigns: 0, role: StateRole::Follower, reads: BTreeSet::new() };
+        let alone = raft.node.raft.prs().conf().voters().ids().iter().eq([id]);
+        if alone {
+            // Nobody else could lead, so there is nothing to wait for.
+            raft.node.campaign().expect("a lone member may always lead");
+        }
+        raft.note_role();
+        Some(raft)
+    }
+
+    /// The state of the checkpoint that this member starts from, and the index that it includes.
+    pub fn checkpoint(&self) -> Option<Restored> {
+        let snapshot = &self.node.store().checkpoint;
+        let index = snapshot.get_metadata().index;
+        (index > 0).then(|| Restored { index, state: snapshot.get_data().to_vec() })
+    }
+    pub fn is_leader(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
+    }
+    /// Who leads, as far as this member knows.
+    pub fn leader(&self) -> Option<u64> {
+        Some(self.node.raft.leader_id).filter(|&id| id != 0)
+    }
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+    /// Entries in memory and on disk, for whoever decides when to `compact`.
+    pub fn log_len(&self) -> u64 {
+        let log = self.node.store();
+        log.last_index() - log.checkpoint.get_metadata().index
+    }
+
+    /// Time passes; call it at a steady pace, some ten times a second.
+    pub fn tick(&mut self) {
+        self.node.tick();
+        for &read in &self.reads {
+            self.node.read_index(read.to_le_bytes().to_vec());
+        }
+        self.note_role();
+    }
+    /// A message of another member arrived.
+    pub fn step(&mut self, bytes: &[u8]) -> Result<(), StepError> {
+        let message = Message::parse_from_bytes(bytes).map_err(|_| StepError::Undecodable)?;
+        if !self.node.raft.prs().conf().voters().contains(message.from) {
+            return Err(StepError::Stranger { from: message.from });
+        }
+        let stepped = self.node.step(message);
+        self.note_role();
+        stepped.map_err(StepError::Refused)
+    }
+    /// The connection to this member is gone: until it answers, one message at a time is enough.
+    pub fn unreachable(&mut self, id: u64) {
+        self.node.report_unreachable(id);
+    }
+    /// A checkpoint that was sent to this member arrived, or did not.
+    pub fn checkpoint_sent(&mut self, id: u64, arrived: bool) {
+        let status = if arrived { raft::SnapshotStatus::Finish } else { raft::SnapshotStatus::Failure };
+        self.node.report_snapshot(id, status);
+    }
+    /// Adds an entry to the log; it comes out of `Ready::committed` everywhere, or is lost with this
+    /// leadership.
+    pub fn propose(&mut self, data: Vec<u8>) -> Result<(), NotLeader> {
+        if !self.is_leader() {
+            return Err(NotLeader);
+        }
+        self.node.propose(Vec::new(), data).map_err(|_| NotLeader)
+    }
+    /// Asks how far the log must be applied before `read` may be answered; any member may ask.
+    pub fn read(&mut self, read: ReadId) {
+        self.reads.insert(read);
+        self.node.read_index(read.to_le_bytes().to_vec());
+    }
+
+    /// What there is to do now; none when there is nothing.
+    pub fn ready(&mut self) -> Option<Ready> {
+        if !self.node.has_ready() {
+            return None;
+        }
+        let mut rd = self.node.ready();
+        let mut ready = Ready { number: rd.number(), ..Ready::default() };
+        ready.now = rd.take_messages().into_iter().map(outgoing).collect();
+        ready.after = rd.take_persisted_messages().into_iter().map(outgoing).collect();
+        for state in rd.take_read_states() {
+            let read = state.request_ctx.try_into().map(u64::from_le_bytes);
+            if let Some(read) = read.ok().filter(|read| self.reads.remove(read)) {
+                ready.reads.push((read, state.index));
+            }
+        }
+        let log = self.node.mut_store();
+        if !rd.snapshot().is_empty() {
+            let snapshot = rd.snapshot().clone();
+            let state = snapshot.get_data().to_vec();
+            ready.restored = Some(Restored { index: snapshot.get_metadata().index, state });
+            log.install(snapshot, &mut ready.persist);
+        }
+        log.append(rd.entries(), &mut ready.persist);
+        if let Some(hard_state) = rd.hs() {
+            log.hard_state = hard_state.clone();
+            ready.persist.hard_state = Some(bytes_of(hard_state));
+        }
+        ready.committed = committed(rd.take_committed_entries());
+        self.node.advance_append_async(rd);
+        if let Some(last) = ready.committed.last() {
+            self.node.advance_apply_to(last.index);
+        }
+        ready.committed.retain(|entry| !entry.data.is_empty());
+        if ready.persist.is_empty() {
+            self.stored(ready.number);
+        }
+        Some(ready)
+    }
+    /// The `persist` of this `Ready`, and of all before it, is durable.
+    pub fn stored(&mut self, number: u64) {
+        self.node.on_persist_ready(number);
+    }
+    /// Makes `state`, which includes every entry up to `index`, the new start of the log.
+    pub fn compact(&mut self, index: u64, state: Vec<u8>) -> Persist {
+        self.node.mut_store().compact(index, state, TAIL)
+    }
+
+    /// The library draws election timeouts from the thread's randomness; ours follow from the seed,
+    /// the term and the number of attempts, so that a run replays.
+    fn note_role(&mut self) {
+        let role = self.node.raft.state;
+        if role != self.role && matches!(role, StateRole::PreCandidate | StateRole::Candidate) {
+            self.campaigns += 1;
+        }
+        self.role = role;
+        let mut rng = Rng::new(self.seed ^ (self.node.raft.term << 20) ^ self.campaigns);
+        rng.next_u64();
+        let ticks = rng.between(ELECTION_TICKS.0 as u64, ELECTION_TICKS.1 as u64);
+        self.node.raft.set_randomized_election_timeout(ticks as usize);
+    }
+}
+
+fn outgoing(message: Message) -> Outgoing {
+    Outgoing { to: message.to, bytes: bytes_of(&message) }
+}
+
+/// Every entry, those of the library's own with empty data.
+fn committed(entries: Vec<Entry>) -> Vec<Committed> {
+    let data = |entry: &Entry| match entry.get_entry_type() {
+        EntryType::EntryNormal => entry.get_data().to_vec(),
+        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => Vec::new(),
+    };
+    entries
+        .iter()
+        .map(|entry| Committed { index: entry.index, term: entry.term, data: data(entry) })
+        .collect()
+}
+
+impl Outgoing {
+    /// Whether this carries a checkpoint: its fate must be told by `Raft::checkpoint_sent`.
+    pub fn is_checkpoint(&self) -> bool {
+        Message::parse_from_bytes(&self.bytes).is_ok_and(|m| m.get_msg_type() == MessageType::MsgSnapshot)
+    }
+}
+
+#[cfg(test)]
+mod tests;
