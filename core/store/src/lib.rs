@@ -1,1 +1,34 @@
+//! The object store of one daemon, on one linear device: durable before it acknowledges.
+//!
+//! `Store` decides and never does I/O. A transaction is planned and applied to the index in memory
+//! by `Store::submit`; `Store::take_batch` hands out everything queued as plain data, a disk thread
+//! runs `Batch::commit` against the `Disk`, and `Store::finished` learns what became durable.
+//! Reads are plans too: `Store::plan_read`, then `ReadPlan::run` on any thread.
+//! The layout on the device is drawn in `docs/formats/store.md`; start reading at `store.rs`.
+//!
+//! Invariants, proven by `Store::check`:
+//!   - every block of the data area is free, or has exactly the owners that its count says
+//!   - what is acknowledged survives any crash; what survives is a prefix of what was submitted
+//!   - a block is written again only when nothing durable, and no running read, refers to it
 
+mod batch;
+mod checkpoint;
+mod disk;
+mod format;
+mod index;
+mod open;
+mod read;
+mod space;
+mod store;
+pub mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use batch::{Batch, Done};
+pub use disk::{Disk, DiskError};
+pub use open::{FormatError, OpenError, Options, Report};
+pub use read::ReadPlan;
+pub use store::{Store, SubmitError, Ticket};
+
+/// The unit of allocation and of checksums, in bytes.
+pub const BLOCK: usize = 4096;

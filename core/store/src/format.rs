@@ -1,0 +1,240 @@
+//! The fixed structures on the device; `docs/formats/store.md` draws them.
+
+use crate::BLOCK;
+use crate::space::Run;
+use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
+
+pub(crate) const VERSION: u32 = 1;
+/// Two copies of the superblock, so far apart that one damaged spot does not hit both.
+pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 16];
+/// Where the log begins; what is before it belongs to the superblocks.
+pub(crate) const LOG_START: u64 = 32;
+
+const SUPERBLOCK_MAGIC: [u8; 8] = *b"NacreSto";
+const RECORD_MAGIC: [u8; 8] = *b"NacreLog";
+const CHUNK_MAGIC: [u8; 8] = *b"NacreCkp";
+
+/// In front of a record of the log.
+pub(crate) const RECORD_HEADER: usize = 64;
+/// In front of a chunk of a checkpoint.
+pub(crate) const CHUNK_HEADER: usize = 64;
+const SUPERBLOCK_CRC: usize = BLOCK - 4;
+const _: () = assert!(8 + 16 + 4 * 8 + 4 + 4 == RECORD_HEADER);
+const _: () = assert!(8 + 16 + 8 + 4 + 4 + 4 + 4 + 4 <= CHUNK_HEADER);
+
+/// What is where on the device, fixed when it was formatted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub uuid: [u8; 16],
+    /// Of the device, in blocks.
+    pub blocks: u32,
+    /// The log is the ring of this many blocks from `LOG_START` on; after it come the data.
+    pub log_blocks: u32,
+}
+
+impl Geometry {
+    pub fn data_start(&self) -> u32 {
+        LOG_START as u32 + self.log_blocks
+    }
+    pub fn data_blocks(&self) -> u32 {
+        self.blocks - self.data_start()
+    }
+    pub fn holds_data(&self, run: Run) -> bool {
+        run.start >= self.data_start() && run.start.checked_add(run.len).is_some_and(|end| end <= self.blocks)
+    }
+    /// The device's byte where position `pos` of the log is; positions only grow, the ring turns.
+    pub fn log_offset(&self, pos: u64) -> u64 {
+        (LOG_START + pos % u64::from(self.log_blocks)) * BLOCK as u64
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub geometry: Geometry,
+    /// Grows with every checkpoint; the higher of the two copies counts.
+    pub generation: u64,
+    /// The checkpoint holds every transaction up to this one.
+    pub seq: u64,
+    /// The position in the log of the first record after it.
+    pub log_pos: u64,
+    /// The last chunk of the checkpoint, from which the others are found; None if it is empty.
+    pub last_chunk: Option<Run>,
+    pub chunks: u32,
+    /// Of all chunks' payloads together, in bytes.
+    pub payload_len: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SuperblockError {
+    Blank,
+    Foreign,
+    Version(u32),
+    Checksum,
+    Decode(DecodeError),
+}
+
+impl Superblock {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(BLOCK);
+        out.extend(SUPERBLOCK_MAGIC);
+        VERSION.encode(&mut out);
+        out.extend(self.geometry.uuid);
+        self.geometry.blocks.encode(&mut out);
+        self.geometry.log_blocks.encode(&mut out);
+        self.generation.encode(&mut out);
+        self.seq.encode(&mut out);
+        self.log_pos.encode(&mut out);
+        let last = self.last_chunk.unwrap_or(Run { start: 0, len: 0 });
+        (last.start, last.len).encode(&mut out);
+        self.chunks.encode(&mut out);
+        self.payload_len.encode(&mut out);
+        out.resize(SUPERBLOCK_CRC, 0);
+        crc32c(u32::MAX, &out).encode(&mut out);
+        out
+    }
+    pub fn decode(block: &[u8]) -> Result<Superblock, SuperblockError> {
+        if block.iter().all(|byte| *byte == 0) {
+            return Err(SuperblockError::Blank);
+        }
+        if block[..8] != SUPERBLOCK_MAGIC {
+            return Err(SuperblockError::Foreign);
+        }
+        let (body, crc) = block.split_at(SUPERBLOCK_CRC);
+        if crc32c(u32::MAX, body).to_le_bytes() != crc {
+            return Err(SuperblockError::Checksum);
+        }
+        let mut r = Reader::new(&body[8..]);
+        let version = u32::decode(&mut r).map_err(SuperblockError::Decode)?;
+        if version != VERSION {
+            return Err(SuperblockError::Version(version));
+        }
+        Superblock::decode_fields(&mut r).map_err(SuperblockError::Decode)
+    }
+    fn decode_fields(r: &mut Reader<'_>) -> Result<Superblock, DecodeError> {
+        let geometry =
+            Geometry { uuid: r.array()?, blocks: Decode::decode(r)?, log_blocks: Decode::decode(r)? };
+        // Checked here once, so that the arithmetic of `Geometry` holds everywhere else.
+        let log_end = LOG_START + u64::from(geometry.log_blocks);
+        if geometry.log_blocks == 0 || log_end >= u64::from(geometry.blocks) {
+            let value = geometry.log_blocks.into();
+            return Err(DecodeError::BadValue { what: "blocks of log", value });
+        }
+        let (generation, seq, log_pos) = (Decode::decode(r)?, Decode::decode(r)?, u64::decode(r)?);
+        let last = Run { start: Decode::decode(r)?, len: Decode::decode(r)? };
+        let chunks = Decode::decode(r)?;
+        let last_chunk = (chunks > 0).then_some(last);
+        if last_chunk.is_some_and(|run| run.len == 0 || !geometry.holds_data(run)) {
+            return Err(DecodeError::BadValue { what: "checkpoint place", value: last.start.into() });
+        }
+        if log_pos > u64::MAX / 2 {
+            return Err(DecodeError::BadValue { what: "log position", value: log_pos });
+        }
+        let payload_len = Decode::decode(r)?;
+        Ok(Superblock { geometry, generation, seq, log_pos, last_chunk, chunks, payload_len })
+    }
+}
+
+/// A batch of transactions in the log, from a block boundary on, around the ring's end if need be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHeader {
+    pub uuid: [u8; 16],
+    pub pos: u64,
+    pub first_seq: u64,
+    /// Transactions; they are numbered from `first_seq` on.
+    pub count: u64,
+    /// Bytes of transactions after the header.
+    pub body_len: u64,
+    /// Pairs of block and checksum after the transactions.
+    pub fresh: u32,
+}
+
+impl RecordHeader {
+    /// Of the whole record, in bytes; None if it cannot be true.
+    pub fn record_len(&self) -> Option<u64> {
+        self.body_len.checked_add(RECORD_HEADER as u64)?.checked_add(u64::from(self.fresh) * 8)
+    }
+    /// Fills the first `RECORD_HEADER` bytes of `record`, which has everything else.
+    pub fn seal(&self, record: &mut [u8]) {
+        let mut out = Vec::with_capacity(RECORD_HEADER);
+        out.extend(RECORD_MAGIC);
+        out.extend(self.uuid);
+        self.pos.encode(&mut out);
+        self.first_seq.encode(&mut out);
+        self.count.encode(&mut out);
+        self.body_len.encode(&mut out);
+        self.fresh.encode(&mut out);
+        let crc = crc32c(crc32c(u32::MAX, &out), &record[RECORD_HEADER..]);
+        crc.encode(&mut out);
+        record[..out.len()].copy_from_slice(&out);
+    }
+    /// The header and the checksum of the record; None if this is not a header.
+    pub fn decode(block: &[u8]) -> Option<(RecordHeader, u32)> {
+        if block[..8] != RECORD_MAGIC {
+            return None;
+        }
+        let mut r = Reader::new(&block[8..]);
+        Self::decode_fields(&mut r).ok()
+    }
+    fn decode_fields(r: &mut Reader<'_>) -> Result<(RecordHeader, u32), DecodeError> {
+        let header = RecordHeader {
+            uuid: r.array()?,
+            pos: Decode::decode(r)?,
+            first_seq: Decode::decode(r)?,
+            count: Decode::decode(r)?,
+            body_len: Decode::decode(r)?,
+            fresh: Decode::decode(r)?,
+        };
+        Ok((header, Decode::decode(r)?))
+    }
+    /// `record` is exactly `record_len` bytes.
+    pub fn crc_of(record: &[u8]) -> u32 {
+        crc32c(crc32c(u32::MAX, &record[..RECORD_HEADER - 4]), &record[RECORD_HEADER..])
+    }
+}
+
+/// A piece of a checkpoint. The pieces form a chain from the last to the first, since where the
+/// next one will be is not known when a piece is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkHeader {
+    pub uuid: [u8; 16],
+    pub generation: u64,
+    pub number: u32,
+    /// The chunk before this one; nonsense for number 0.
+    pub prev: Run,
+    pub payload_len: u32,
+}
+
+impl ChunkHeader {
+    pub fn encode(&self, payload: &[u8], run: Run) -> Vec<u8> {
+        let mut out = Vec::with_capacity(run.len as usize * BLOCK);
+        out.extend(CHUNK_MAGIC);
+        out.extend(self.uuid);
+        self.generation.encode(&mut out);
+        self.number.encode(&mut out);
+        (self.prev.start, self.prev.len).encode(&mut out);
+        self.payload_len.encode(&mut out);
+        out.resize(CHUNK_HEADER - 4, 0);
+        let crc = crc32c(crc32c(u32::MAX, &out), payload);
+        crc.encode(&mut out);
+        out.extend_from_slice(payload);
+        out.resize(run.len as usize * BLOCK, 0);
+        out
+    }
+    /// The header and the payload; None if the chunk is damaged or something else.
+    pub fn decode(chunk: &[u8]) -> Option<(ChunkHeader, &[u8])> {
+        let mut r = Reader::new(chunk);
+        if r.array::<8>().ok()? != CHUNK_MAGIC {
+            return None;
+        }
+        let header = ChunkHeader {
+            uuid: r.array().ok()?,
+            generation: Decode::decode(&mut r).ok()?,
+            number: Decode::decode(&mut r).ok()?,
+            prev: Run { start: Decode::decode(&mut r).ok()?, len: Decode::decode(&mut r).ok()? },
+            payload_len: Decode::decode(&mut r).ok()?,
+        };
+        let payload = chunk[CHUNK_HEADER..].get(..header.payload_len as usize)?;
+        let crc = crc32c(crc32c(u32::MAX, &chunk[..CHUNK_HEADER - 4]), payload);
+        (crc.to_le_bytes() == chunk[CHUNK_HEADER - 4..CHUNK_HEADER]).then_some((header, payload))
+    }
+}

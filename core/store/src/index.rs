@@ -1,0 +1,431 @@
+//! What is stored, without the data itself: objects, and the operations that change them.
+//!
+//! `Index::apply` is the only code that changes an object; it runs when a transaction is submitted
+//! and again, on the same operations, when the log is replayed.
+
+use crate::BLOCK;
+use crate::space::Run;
+use bytes::Bytes;
+use nacre_base::Name;
+use nacre_proto::transaction::StoredId;
+use nacre_wire::{Decode, DecodeError, Encode, Reader, encode_list, to_vec};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub size: u64,
+    /// Position in the object, in blocks -> block of the device. What is missing reads as zeros;
+    /// bytes of the last block past `size` are zeros too.
+    pub blocks: BTreeMap<u32, u32>,
+    pub attrs: BTreeMap<Name, Bytes>,
+    pub header: Bytes,
+    pub omap: BTreeMap<Name, Bytes>,
+    lens: Lengths,
+}
+
+/// Kept beside the maps so that accounting needs no walk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lengths {
+    id: u64,
+    attrs: u64,
+    omap: u64,
+}
+
+/// What one object, or all of them, take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    /// Bytes of data, holes not counted.
+    pub stored: u64,
+    /// Bytes of omap keys, values and headers.
+    pub omap: u64,
+    /// No less than what it takes in a checkpoint.
+    pub encoded: u64,
+    /// References to blocks.
+    pub blocks: u64,
+}
+
+impl Weight {
+    fn add(&mut self, other: Weight) {
+        self.stored += other.stored;
+        self.omap += other.omap;
+        self.encoded += other.encoded;
+        self.blocks += other.blocks;
+    }
+    fn sub(&mut self, other: Weight) {
+        self.stored -= other.stored;
+        self.omap -= other.omap;
+        self.encoded -= other.encoded;
+        self.blocks -= other.blocks;
+    }
+}
+
+/// A block in a checkpoint or in a transaction costs at most this many bytes of log or checkpoint:
+/// a run of its own and its checksum.
+pub(crate) const BLOCK_COST: u64 = 20;
+/// The fixed part of an object in a checkpoint, rounded up.
+pub(crate) const OBJECT_COST: u64 = 64;
+/// The two lengths of a key and a value.
+pub(crate) const PAIR_COST: u64 = 8;
+
+fn pair_cost(key: &Name, value: &Bytes) -> u64 {
+    key.len() as u64 + value.len() as u64 + PAIR_COST
+}
+
+impl Object {
+    pub fn new(id: &StoredId) -> Object {
+        Object { lens: Lengths { id: to_vec(id).len() as u64, ..Default::default() }, ..Object::default() }
+    }
+    pub fn weight(&self) -> Weight {
+        let whole = self.blocks.len() as u64 * BLOCK as u64;
+        let last = (self.size / BLOCK as u64) as u32;
+        let past_end = match self.size % BLOCK as u64 {
+            tail if tail != 0 && self.blocks.contains_key(&last) => BLOCK as u64 - tail,
+            _ => 0,
+        };
+        Weight {
+            stored: whole - past_end,
+            omap: self.lens.omap + self.header.len() as u64,
+            encoded: OBJECT_COST
+                + self.lens.id
+                + self.lens.attrs
+                + self.lens.omap
+                + self.header.len() as u64
+                + self.blocks.len() as u64 * BLOCK_COST,
+            blocks: self.blocks.len() as u64,
+        }
+    }
+    fn set_attr(&mut self, name: Name, value: Bytes) {
+        self.lens.attrs += pair_cost(&name, &value);
+        let name_len = name.len() as u64;
+        if let Some(old) = self.attrs.insert(name, value) {
+            self.lens.attrs -= name_len + old.len() as u64 + PAIR_COST;
+        }
+    }
+    fn set_omap(&mut self, key: Name, value: Bytes) {
+        self.lens.omap += pair_cost(&key, &value);
+        let key_len = key.len() as u64;
+        if let Some(old) = self.omap.insert(key, value) {
+            self.lens.omap -= key_len + old.len() as u64 + PAIR_COST;
+        }
+    }
+    fn remove_omap(&mut self, key: &Name) {
+        if let Some(old) = self.omap.remove(key) {
+            self.lens.omap -= pair_cost(key, &old);
+        }
+    }
+
+    /// As it stands in a checkpoint: every block with its checksum.
+    pub fn encode(&self, id: &StoredId, crc_of: impl Fn(u32) -> u32, out: &mut Vec<u8>) {
+        id.encode(out);
+        self.size.encode(out);
+        self.attrs.encode(out);
+        self.header.encode(out);
+        self.omap.encode(out);
+        encode_list(out, placements(self.blocks.iter().map(|(&at, &block)| (at, block))));
+        self.blocks.values().for_each(|&block| crc_of(block).encode(out));
+    }
+    /// The reverse; `crc` is told the checksum of each block.
+    pub fn decode(
+        r: &mut Reader<'_>,
+        mut crc: impl FnMut(u32, u32),
+    ) -> Result<(StoredId, Object), DecodeError> {
+        let id = StoredId::decode(r)?;
+        let mut object = Object::new(&id);
+        object.size = Decode::decode(r)?;
+        for (name, value) in BTreeMap::decode(r)? {
+            object.set_attr(name, value);
+        }
+        object.header = Decode::decode(r)?;
+        for (key, value) in BTreeMap::decode(r)? {
+            object.set_omap(key, value);
+        }
+        let runs: Vec<Placement> = Decode::decode(r)?;
+        for run in runs {
+            // Each has a checksum in the bytes that follow: a lying count ends here.
+            if run.blocks.len as usize > r.remaining() / 4 {
+                return Err(DecodeError::Short { needed: run.blocks.len as usize * 4, left: r.remaining() });
+            }
+            object.blocks.extend(run.pairs());
+        }
+        for &block in object.blocks.values() {
+            crc(block, Decode::decode(r)?);
+        }
+        Ok((id, object))
+    }
+}
+
+/// Neighbouring blocks of the device that hold neighbouring blocks of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// In the object, in blocks.
+    pub at: u32,
+    pub blocks: Run,
+}
+
+impl Placement {
+    pub fn pairs(self) -> impl Iterator<Item = (u32, u32)> {
+        (0..self.blocks.len).map(move |i| (self.at + i, self.blocks.start + i))
+    }
+}
+
+/// Joins neighbours.
+pub(crate) fn placements(pairs: impl Iterator<Item = (u32, u32)>) -> Vec<Placement> {
+    let mut runs: Vec<Placement> = Vec::new();
+    for (at, block) in pairs {
+        match runs.last_mut() {
+            Some(run) if run.at + run.blocks.len == at && run.blocks.start + run.blocks.len == block => {
+                run.blocks.len += 1;
+            }
+            _ => runs.push(Placement { at, blocks: Run { start: block, len: 1 } }),
+        }
+    }
+    runs
+}
+
+impl Encode for Placement {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.at.encode(out);
+        self.blocks.start.encode(out);
+        self.blocks.len.encode(out);
+    }
+}
+impl Decode for Placement {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [at, start, len] = [u32::decode(r)?, u32::decode(r)?, u32::decode(r)?];
+        let ends = (at.checked_add(len), start.checked_add(len));
+        if len == 0 || ends.0.is_none() || ends.1.is_none() {
+            return Err(DecodeError::BadValue { what: "run of blocks", value: len.into() });
+        }
+        Ok(Placement { at, blocks: Run { start, len } })
+    }
+}
+
+/// One step of a transaction, as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Touch,
+    /// The object's data is in these blocks from now on; what they replace is given back.
+    Place(Vec<Placement>),
+    /// The object's blocks `from..to` become a hole.
+    Punch {
+        from: u32,
+        to: u32,
+    },
+    Size(u64),
+    Remove,
+    SetAttrs(BTreeMap<Name, Bytes>),
+    RemoveAttr(Name),
+    OmapSet(BTreeMap<Name, Bytes>),
+    OmapRemove(BTreeSet<Name>),
+    OmapRemoveRange {
+        begin: Name,
+        end: Name,
+    },
+    OmapClear,
+    OmapSetHeader(Bytes),
+    CloneFrom(StoredId),
+}
+
+impl Encode for Op {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Op::Touch => out.push(0),
+            Op::Place(runs) => {
+                out.push(1);
+                runs.encode(out);
+            }
+            Op::Punch { from, to } => {
+                out.push(2);
+                (*from, *to).encode(out);
+            }
+            Op::Size(size) => {
+                out.push(3);
+                size.encode(out);
+            }
+            Op::Remove => out.push(4),
+            Op::SetAttrs(attrs) => {
+                out.push(5);
+                attrs.encode(out);
+            }
+            Op::RemoveAttr(name) => {
+                out.push(6);
+                name.encode(out);
+            }
+            Op::OmapSet(pairs) => {
+                out.push(7);
+                pairs.encode(out);
+            }
+            Op::OmapRemove(keys) => {
+                out.push(8);
+                keys.encode(out);
+            }
+            Op::OmapRemoveRange { begin, end } => {
+                out.push(9);
+                begin.encode(out);
+                end.encode(out);
+            }
+            Op::OmapClear => out.push(10),
+            Op::OmapSetHeader(header) => {
+                out.push(11);
+                header.encode(out);
+            }
+            Op::CloneFrom(from) => {
+                out.push(12);
+                from.encode(out);
+            }
+        }
+    }
+}
+impl Decode for Op {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match u8::decode(r)? {
+            0 => Op::Touch,
+            1 => Op::Place(Decode::decode(r)?),
+            2 => Op::Punch { from: Decode::decode(r)?, to: Decode::decode(r)? },
+            3 => Op::Size(Decode::decode(r)?),
+            4 => Op::Remove,
+            5 => Op::SetAttrs(Decode::decode(r)?),
+            6 => Op::RemoveAttr(Decode::decode(r)?),
+            7 => Op::OmapSet(Decode::decode(r)?),
+            8 => Op::OmapRemove(Decode::decode(r)?),
+            9 => Op::OmapRemoveRange { begin: Decode::decode(r)?, end: Decode::decode(r)? },
+            10 => Op::OmapClear,
+            11 => Op::OmapSetHeader(Decode::decode(r)?),
+            12 => Op::CloneFrom(Decode::decode(r)?),
+            value => return Err(DecodeError::BadValue { what: "log operation", value: value.into() }),
+        })
+    }
+}
+
+/// References to blocks that an operation made and ended, once each.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    pub gained: Vec<u32>,
+    pub dropped: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    objects: BTreeMap<StoredId, Arc<Object>>,
+    total: Weight,
+}
+
+impl Index {
+    pub fn get(&self, id: &StoredId) -> Option<&Arc<Object>> {
+        self.objects.get(id)
+    }
+    pub fn total(&self) -> Weight {
+        self.total
+    }
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+    pub fn iter(&self) -> impl Iterator<Item = (&StoredId, &Arc<Object>)> {
+        self.objects.iter()
+    }
+    pub fn range(
+        &self,
+        range: impl std::ops::RangeBounds<StoredId>,
+    ) -> impl Iterator<Item = (&StoredId, &Arc<Object>)> {
+        self.objects.range(range)
+    }
+    /// Puts an object of a checkpoint back.
+    pub fn restore(&mut self, id: StoredId, object: Object) {
+        self.total.add(object.weight());
+        if let Some(old) = self.objects.insert(id, Arc::new(object)) {
+            self.total.sub(old.weight());
+        }
+    }
+
+    pub fn apply(&mut self, id: &StoredId, op: Op, moves: &mut Moves) {
+        match op {
+            Op::Remove => {
+                if let Some(object) = self.objects.remove(id) {
+                    self.total.sub(object.weight());
+                    moves.dropped.extend(object.blocks.values());
+                }
+            }
+            Op::CloneFrom(from) if from == *id => self.edit(id, |_| ()),
+            Op::CloneFrom(from) => {
+                let id_weight = to_vec(id).len() as u64;
+                let mut copy = self.objects.get(&from).map_or_else(|| Object::new(id), |o| Object::clone(o));
+                copy.lens.id = id_weight;
+                moves.gained.extend(copy.blocks.values());
+                self.edit(id, |object| {
+                    moves.dropped.extend(object.blocks.values());
+                    *object = copy;
+                });
+            }
+            Op::Touch => self.edit(id, |_| ()),
+            Op::Place(runs) => self.edit(id, |object| {
+                for (at, block) in runs.into_iter().flat_map(Placement::pairs) {
+                    moves.gained.push(block);
+                    moves.dropped.extend(object.blocks.insert(at, block));
+                }
+            }),
+            Op::Punch { from, to } => self.edit(id, |object| {
+                if from < to {
+                    let cut: Vec<u32> = object.blocks.range(from..to).map(|(&at, _)| at).collect();
+                    moves.dropped.extend(cut.iter().filter_map(|at| object.blocks.remove(at)));
+                }
+            }),
+            Op::Size(size) => self.edit(id, |object| object.size = size),
+            Op::SetAttrs(attrs) => self.edit(id, |object| {
+                attrs.into_iter().for_each(|(name, value)| object.set_attr(name, value));
+            }),
+            Op::RemoveAttr(name) => self.edit(id, |object| {
+                if let Some(old) = object.attrs.remove(&name) {
+                    object.lens.attrs -= pair_cost(&name, &old);
+                }
+            }),
+            Op::OmapSet(pairs) => self.edit(id, |object| {
+                pairs.into_iter().for_each(|(key, value)| object.set_omap(key, value));
+            }),
+            Op::OmapRemove(keys) => self.edit(id, |object| {
+                keys.iter().for_each(|key| object.remove_omap(key));
+            }),
+            Op::OmapRemoveRange { begin, end } => self.edit(id, |object| {
+                if begin < end {
+                    let keys: Vec<Name> = object.omap.range(begin..end).map(|(key, _)| key.clone()).collect();
+                    keys.iter().for_each(|key| object.remove_omap(key));
+                }
+            }),
+            Op::OmapClear => self.edit(id, |object| {
+                object.omap.clear();
+                object.header = Bytes::new();
+                object.lens.omap = 0;
+            }),
+            Op::OmapSetHeader(header) => self.edit(id, |object| object.header = header),
+        }
+    }
+
+    /// Changes an object, which is created if need be. A checkpoint that still has to write the old
+    /// one keeps it: then this is a copy.
+    fn edit(&mut self, id: &StoredId, change: impl FnOnce(&mut Object)) {
+        if !self.objects.contains_key(id) {
+            let object = Object::new(id);
+            self.total.add(object.weight());
+            self.objects.insert(id.clone(), Arc::new(object));
+        }
+        let object = Arc::make_mut(self.objects.get_mut(id).expect("it was just made"));
+        self.total.sub(object.weight());
+        change(object);
+        self.total.add(object.weight());
+    }
+
+    /// The totals and weights counted anew, for `Store::check`.
+    pub fn recount(&self) -> Weight {
+        let mut total = Weight::default();
+        for (id, object) in &self.objects {
+            let mut plain = Object::new(id);
+            object.attrs.iter().for_each(|(k, v)| plain.set_attr(k.clone(), v.clone()));
+            object.omap.iter().for_each(|(k, v)| plain.set_omap(k.clone(), v.clone()));
+            plain.size = object.size;
+            plain.header = object.header.clone();
+            plain.blocks = object.blocks.clone();
+            total.add(plain.weight());
+        }
+        total
+    }
+}

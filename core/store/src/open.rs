@@ -1,0 +1,412 @@
+//! Making a store on a blank device, and bringing one back: superblock, checkpoint, log, proof.
+
+use crate::BLOCK;
+use crate::checkpoint::CHUNK_BLOCKS_MAX;
+use crate::disk::{Disk, DiskError};
+use crate::format::{
+    ChunkHeader, Geometry, LOG_START, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock, SuperblockError,
+    VERSION,
+};
+use crate::index::{Index, Moves, Object, Op};
+use crate::space::{Run, Space};
+use crate::store::{BlockInfo, Found, Store, Ticket};
+use nacre_proto::transaction::StoredId;
+use nacre_wire::{Decode, DecodeError, Reader};
+use std::collections::BTreeMap;
+
+const LOG_LEN_MIN: u64 = 4 << 20;
+const LOG_LEN_MAX: u64 = 256 << 20;
+/// The smallest ring that makes sense, for tests.
+const LOG_BLOCKS_MIN: u64 = 8;
+const DATA_BLOCKS_MIN: u64 = 64;
+/// The log is searched this many bytes at a time.
+const SCAN: usize = 1 << 20;
+
+/// How to format.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Tells this store's blocks from those of any earlier one on the same device: never use one
+    /// twice.
+    pub uuid: [u8; 16],
+    /// Bytes for the log; by default 1/32 of the device, within 4 to 256 MiB.
+    pub log_len: Option<u64>,
+    /// Overwrite whatever is there.
+    pub force: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    #[error("device has {len} bytes, a store needs {min}")]
+    TooSmall { len: u64, min: u64 },
+    #[error("device is not blank: its first 68 KiB hold something")]
+    NotBlank,
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Why what is on the device cannot be used. Nothing was changed there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    #[error("device is blank: it was never formatted as a store")]
+    Blank,
+    #[error("device holds something, but no store")]
+    NotAStore,
+    #[error("store has format version {found}, this program knows {VERSION}")]
+    Version { found: u32 },
+    #[error("device has {len} bytes, its store was made for {expected}")]
+    Shrunk { len: u64, expected: u64 },
+    #[error("both copies of the superblock are damaged")]
+    Superblock,
+    #[error("checkpoint {generation}: {what} at block {block}")]
+    Checkpoint { generation: u64, what: &'static str, block: u32 },
+    #[error("checkpoint {generation}: {error}")]
+    CheckpointContent { generation: u64, error: DecodeError },
+    #[error("log is damaged at position {pos}: transaction {seq} is missing but later ones are there")]
+    LogGap { pos: u64, seq: u64 },
+    #[error("log at position {pos}: {error}")]
+    LogContent { pos: u64, error: DecodeError },
+    #[error("{id}: {what} at block {block}")]
+    Object { id: StoredId, what: &'static str, block: u32 },
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// What opening found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The last transaction in the checkpoint.
+    pub checkpoint: Ticket,
+    /// The last transaction of all.
+    pub last: Ticket,
+    /// A batch that was being written when the store died was thrown away: nobody had been told
+    /// that it is durable.
+    pub torn_tail: bool,
+    /// One of the two superblocks was bad; the next checkpoint, which was asked for, renews it.
+    pub superblock_damaged: bool,
+    pub objects: usize,
+}
+
+impl Store {
+    /// Makes an empty store of the whole device.
+    pub fn format(disk: &(impl Disk + ?Sized), options: Options) -> Result<(), FormatError> {
+        let blocks = (disk.len() / BLOCK as u64).min(u32::MAX.into());
+        let min = LOG_START + LOG_BLOCKS_MIN + DATA_BLOCKS_MIN;
+        if blocks < min {
+            return Err(FormatError::TooSmall { len: disk.len(), min: min * BLOCK as u64 });
+        }
+        let log_len = options.log_len.unwrap_or((disk.len() / 32).clamp(LOG_LEN_MIN, LOG_LEN_MAX));
+        let log_max = ((blocks - LOG_START - DATA_BLOCKS_MIN) / 2).max(LOG_BLOCKS_MIN);
+        let log_blocks = log_len.div_ceil(BLOCK as u64).clamp(LOG_BLOCKS_MIN, log_max);
+
+        let mut front = vec![0; (SUPERBLOCKS[1] as usize + 1) * BLOCK];
+        disk.read_at(0, &mut front)?;
+        if !options.force && front.iter().any(|byte| *byte != 0) {
+            return Err(FormatError::NotBlank);
+        }
+        // First nothing, then the new: dying in between never leaves one copy of each.
+        front.fill(0);
+        disk.write_at(0, &front)?;
+        disk.flush()?;
+        let superblock = Superblock {
+            geometry: Geometry { uuid: options.uuid, blocks: blocks as u32, log_blocks: log_blocks as u32 },
+            generation: 1,
+            seq: 0,
+            log_pos: 0,
+            last_chunk: None,
+            chunks: 0,
+            payload_len: 0,
+        };
+        for copy in SUPERBLOCKS {
+            disk.write_at(copy * BLOCK as u64, &superblock.encode())?;
+            disk.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Brings back everything that was acknowledged, and possibly more: what it gives is durable.
+    pub fn open(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
+        let (superblock, superblock_damaged) = read_superblock(disk)?;
+        let geometry = superblock.geometry;
+        let expected = u64::from(geometry.blocks) * BLOCK as u64;
+        if disk.len() < expected {
+            return Err(OpenError::Shrunk { len: disk.len(), expected });
+        }
+        let mut recovery = Recovery::default();
+        let chunks = recovery.read_checkpoint(disk, &superblock)?;
+        let log = recovery.replay(disk, &superblock)?;
+        let (table, space) = recovery.account(&superblock, &chunks)?;
+        // What was read may so far be only in the drive's cache, and others will now build on it.
+        disk.flush()?;
+
+        let report = Report {
+            checkpoint: Ticket(superblock.seq),
+            last: Ticket(log.last_seq),
+            torn_tail: log.torn,
+            superblock_damaged,
+            objects: recovery.index.len(),
+        };
+        let mut store = Store::new(Found {
+            superblock,
+            chunks,
+            index: recovery.index,
+            table,
+            space,
+            last_seq: log.last_seq,
+            log_tail: log.tail,
+        });
+        if superblock_damaged {
+            store.request_checkpoint();
+        }
+        Ok((store, report))
+    }
+}
+
+/// The newer of the good copies, and whether the other one is bad.
+fn read_superblock(disk: &(impl Disk + ?Sized)) -> Result<(Superblock, bool), OpenError> {
+    let mut good: Option<Superblock> = None;
+    let mut bad = Vec::new();
+    for copy in SUPERBLOCKS {
+        if disk.len() < (copy + 1) * BLOCK as u64 {
+            return Err(OpenError::NotAStore);
+        }
+        let mut block = vec![0; BLOCK];
+        disk.read_at(copy * BLOCK as u64, &mut block)?;
+        match Superblock::decode(&block) {
+            Ok(this) => match &good {
+                Some(first) if first.geometry != this.geometry => return Err(OpenError::Superblock),
+                Some(first) if first.generation >= this.generation => {}
+                _ => good = Some(this),
+            },
+            Err(SuperblockError::Version(found)) => return Err(OpenError::Version { found }),
+            Err(error) => bad.push(error),
+        }
+    }
+    match (good, &bad[..]) {
+        (Some(superblock), _) => Ok((superblock, !bad.is_empty())),
+        (None, [SuperblockError::Blank, SuperblockError::Blank]) => Err(OpenError::Blank),
+        (None, bad) if bad.iter().all(|e| matches!(e, SuperblockError::Blank | SuperblockError::Foreign)) => {
+            Err(OpenError::NotAStore)
+        }
+        (None, _) => Err(OpenError::Superblock),
+    }
+}
+
+#[derive(Default)]
+struct Recovery {
+    index: Index,
+    /// Block -> checksum, of every block that was ever named; the latest wins.
+    crcs: BTreeMap<u32, u32>,
+}
+
+struct LogEnd {
+    last_seq: u64,
+    tail: u64,
+    torn: bool,
+}
+
+impl Recovery {
+    /// Follows the chain from the last chunk to the first; gives their places, first to last.
+    fn read_checkpoint(
+        &mut self,
+        disk: &(impl Disk + ?Sized),
+        superblock: &Superblock,
+    ) -> Result<Vec<Run>, OpenError> {
+        let generation = superblock.generation;
+        let (mut runs, mut payloads) = (Vec::new(), Vec::new());
+        let mut next = superblock.last_chunk;
+        let mut len = 0;
+        for number in (0..superblock.chunks).rev() {
+            let run = next.unwrap_or(Run { start: 0, len: 0 });
+            let wrong = |what| OpenError::Checkpoint { generation, what, block: run.start };
+            if run.len == 0 || run.len > CHUNK_BLOCKS_MAX || !superblock.geometry.holds_data(run) {
+                return Err(wrong("impossible chunk"));
+            }
+            let mut chunk = vec![0; run.len as usize * BLOCK];
+            disk.read_at(u64::from(run.start) * BLOCK as u64, &mut chunk)?;
+            let Some((header, payload)) = ChunkHeader::decode(&chunk) else {
+                return Err(wrong("damaged chunk"));
+            };
+            let expected = (superblock.geometry.uuid, generation, number);
+            if (header.uuid, header.generation, header.number) != expected {
+                return Err(wrong("another checkpoint's chunk"));
+            }
+            len += payload.len() as u64;
+            if len > superblock.payload_len {
+                return Err(wrong("too long a chunk"));
+            }
+            payloads.push(payload.to_vec());
+            runs.push(run);
+            next = Some(header.prev);
+        }
+        payloads.reverse();
+        runs.reverse();
+        let bytes = payloads.concat();
+        drop(payloads);
+        let mut r = Reader::new(&bytes);
+        while !r.is_empty() {
+            let (id, object) = Object::decode(&mut r, |block, crc| {
+                self.crcs.insert(block, crc);
+            })
+            .map_err(|error| OpenError::CheckpointContent { generation, error })?;
+            self.index.restore(id, object);
+        }
+        Ok(runs)
+    }
+
+    /// Applies the log from the checkpoint on, up to the first record that is not whole.
+    fn replay(&mut self, disk: &(impl Disk + ?Sized), superblock: &Superblock) -> Result<LogEnd, OpenError> {
+        let geometry = &superblock.geometry;
+        let ring = u64::from(geometry.log_blocks);
+        let mut end = LogEnd { last_seq: superblock.seq, tail: superblock.log_pos, torn: false };
+        loop {
+            let pos = end.tail;
+            let left = ring - (pos - superblock.log_pos);
+            let mut first = vec![0; BLOCK];
+            if left > 0 {
+                disk.read_at(geometry.log_offset(pos), &mut first)?;
+            }
+            let Some(record) = read_record(disk, geometry, pos, left, &first)? else {
+                end.torn = is_header_at(&first, geometry, pos);
+                break;
+            };
+            if record.header.first_seq != end.last_seq + 1 {
+                return Err(OpenError::LogGap { pos, seq: end.last_seq + 1 });
+            }
+            self.replay_record(&record).map_err(|error| OpenError::LogContent { pos, error })?;
+            end.last_seq += record.header.count;
+            end.tail += record.blocks;
+        }
+        if let Some(pos) = find_later_record(disk, geometry, end.tail, superblock.log_pos + ring)? {
+            // One batch is under way at a time, so a record that a crash tore is the last one. This
+            // one was durable and acknowledged, and is damaged.
+            return Err(OpenError::LogGap { pos, seq: end.last_seq + 1 });
+        }
+        Ok(end)
+    }
+
+    fn replay_record(&mut self, record: &WholeRecord) -> Result<(), DecodeError> {
+        let body_len = record.header.body_len as usize;
+        let (body, crcs) = record.bytes[RECORD_HEADER..].split_at(body_len);
+        let mut r = Reader::new(body);
+        let mut moves = Moves::default();
+        for _ in 0..record.header.count {
+            for _ in 0..u32::decode(&mut r)? {
+                let id = StoredId::decode(&mut r)?;
+                self.index.apply(&id, Op::decode(&mut r)?, &mut moves);
+            }
+            // Owners are counted once, at the end.
+            moves = Moves::default();
+        }
+        r.finish()?;
+        let mut r = Reader::new(crcs);
+        while !r.is_empty() {
+            let (block, crc) = Decode::decode(&mut r)?;
+            self.crcs.insert(block, crc);
+        }
+        Ok(())
+    }
+
+    /// Finds out who owns which block.
+    fn account(
+        &self,
+        superblock: &Superblock,
+        chunks: &[Run],
+    ) -> Result<(BTreeMap<u32, BlockInfo>, Space), OpenError> {
+        let geometry = superblock.geometry;
+        let mut space = Space::new(geometry.blocks);
+        (geometry.data_start()..geometry.blocks).for_each(|block| space.release(block));
+        for block in chunks.iter().flat_map(|run| run.blocks()) {
+            if space.is_taken(block) {
+                let generation = superblock.generation;
+                return Err(OpenError::Checkpoint { generation, what: "chunk over another", block });
+            }
+            space.take(block);
+        }
+        let mut table: BTreeMap<u32, BlockInfo> = BTreeMap::new();
+        for (id, object) in self.index.iter() {
+            for (&at, &block) in &object.blocks {
+                let wrong = |what| OpenError::Object { id: id.clone(), what, block };
+                if !geometry.holds_data(Run { start: block, len: 1 }) {
+                    return Err(wrong("data outside of the data area"));
+                }
+                if u64::from(at) * BLOCK as u64 >= object.size {
+                    return Err(wrong("data past its end"));
+                }
+                if let Some(info) = table.get_mut(&block) {
+                    info.owners += 1;
+                    continue;
+                }
+                if space.is_taken(block) {
+                    return Err(wrong("data in a checkpoint's place"));
+                }
+                let crc = *self.crcs.get(&block).ok_or_else(|| wrong("data without a checksum"))?;
+                space.take(block);
+                table.insert(block, BlockInfo { owners: 1, crc });
+            }
+        }
+        Ok((table, space))
+    }
+}
+
+struct WholeRecord {
+    header: RecordHeader,
+    /// Exactly the record, without the padding.
+    bytes: Vec<u8>,
+    blocks: u64,
+}
+
+fn is_header_at(block: &[u8], geometry: &Geometry, pos: u64) -> bool {
+    RecordHeader::decode(block).is_some_and(|(header, _)| header.uuid == geometry.uuid && header.pos == pos)
+}
+
+/// The record at `pos`, whose first block is `first`, if it is whole and at most `left` blocks.
+fn read_record(
+    disk: &(impl Disk + ?Sized),
+    geometry: &Geometry,
+    pos: u64,
+    left: u64,
+    first: &[u8],
+) -> Result<Option<WholeRecord>, OpenError> {
+    let Some((header, crc)) = RecordHeader::decode(first) else {
+        return Ok(None);
+    };
+    let len = header.record_len().filter(|len| len.div_ceil(BLOCK as u64) <= left);
+    let (Some(len), true) = (len, is_header_at(first, geometry, pos)) else {
+        return Ok(None);
+    };
+    let blocks = len.div_ceil(BLOCK as u64);
+    let mut bytes = vec![0; blocks as usize * BLOCK];
+    let ring = u64::from(geometry.log_blocks);
+    let before_end = (ring - pos % ring).min(blocks);
+    let (front, back) = bytes.split_at_mut(before_end as usize * BLOCK);
+    disk.read_at(geometry.log_offset(pos), front)?;
+    if !back.is_empty() {
+        disk.read_at(geometry.log_offset(pos + before_end), back)?;
+    }
+    bytes.truncate(len as usize);
+    Ok((RecordHeader::crc_of(&bytes) == crc).then_some(WholeRecord { header, bytes, blocks }))
+}
+
+/// Looks for a whole record after `tail`, where the log of a healthy store has none.
+fn find_later_record(
+    disk: &(impl Disk + ?Sized),
+    geometry: &Geometry,
+    tail: u64,
+    end: u64,
+) -> Result<Option<u64>, OpenError> {
+    let ring = u64::from(geometry.log_blocks);
+    let mut buffer = vec![0; SCAN];
+    let mut pos = tail;
+    while pos < end {
+        let blocks = (end - pos).min(ring - pos % ring).min((SCAN / BLOCK) as u64);
+        let bytes = &mut buffer[..blocks as usize * BLOCK];
+        disk.read_at(geometry.log_offset(pos), bytes)?;
+        for block in bytes.chunks_exact(BLOCK) {
+            if pos != tail && read_record(disk, geometry, pos, end - pos, block)?.is_some() {
+                return Ok(Some(pos));
+            }
+            pos += 1;
+        }
+    }
+    Ok(None)
+}

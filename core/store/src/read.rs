@@ -1,0 +1,159 @@
+//! Reading data: a plan made by the store's thread, run on any other.
+
+use crate::BLOCK;
+use crate::batch::Content;
+use crate::disk::Disk;
+use crate::store::Store;
+use bytes::Bytes;
+use nacre_machine::ReadError;
+use nacre_proto::transaction::StoredId;
+use nacre_wire::crc32c;
+use std::sync::Arc;
+
+/// Which blocks make up the extents that were asked for. What it refers to is not overwritten as
+/// long as it lives, so drop it soon.
+#[derive(Debug)]
+pub struct ReadPlan {
+    id: StoredId,
+    extents: Vec<Vec<Piece>>,
+    /// Keeps the blocks from being reused.
+    _pin: Arc<()>,
+}
+
+/// A part of one block.
+#[derive(Debug)]
+struct Piece {
+    from: usize,
+    to: usize,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Hole,
+    /// Not on the device yet.
+    Memory(Bytes),
+    /// `at` is the block's position in the object, for whoever reads the error.
+    Disk {
+        block: u32,
+        crc: u32,
+        at: u64,
+        patches: Vec<(usize, Bytes)>,
+    },
+}
+
+impl ReadPlan {
+    /// One result per extent, short or empty where the data ends. Every block is verified whole.
+    pub fn run(&self, disk: &(impl Disk + ?Sized)) -> Result<Vec<Bytes>, ReadError> {
+        self.extents.iter().map(|pieces| self.run_extent(disk, pieces)).collect()
+    }
+    /// Bytes that `run` gives.
+    pub fn len(&self) -> usize {
+        self.extents.iter().flatten().map(|piece| piece.to - piece.from).sum()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn run_extent(&self, disk: &(impl Disk + ?Sized), pieces: &[Piece]) -> Result<Bytes, ReadError> {
+        let mut out = Vec::with_capacity(pieces.iter().map(|piece| piece.to - piece.from).sum());
+        let mut at = 0;
+        while let Some(piece) = pieces.get(at) {
+            match &piece.source {
+                Source::Hole => out.resize(out.len() + piece.to - piece.from, 0),
+                Source::Memory(bytes) => out.extend_from_slice(&bytes[piece.from..piece.to]),
+                Source::Disk { block, .. } => {
+                    let neighbours = pieces[at..].iter().zip(*block..);
+                    let count = neighbours.take_while(|(piece, next)| piece.is_on(*next)).count();
+                    self.read_run(disk, *block, &pieces[at..at + count], &mut out)?;
+                    at += count;
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        Ok(out.into())
+    }
+
+    /// Pieces of neighbouring blocks, in one read.
+    fn read_run(
+        &self,
+        disk: &(impl Disk + ?Sized),
+        first: u32,
+        pieces: &[Piece],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
+        let mut bytes = vec![0; pieces.len() * BLOCK];
+        disk.read_at(u64::from(first) * BLOCK as u64, &mut bytes)
+            .map_err(|error| ReadError::Device(error.to_string()))?;
+        for (piece, bytes) in pieces.iter().zip(bytes.chunks_exact_mut(BLOCK)) {
+            let Source::Disk { crc, at, patches, .. } = &piece.source else {
+                unreachable!("a run has only pieces on the device");
+            };
+            let found = crc32c(u32::MAX, bytes);
+            if found != *crc {
+                return Err(ReadError::Checksum { id: self.id.clone(), block: *at, expected: *crc, found });
+            }
+            for (from, patch) in patches {
+                bytes[*from..][..patch.len()].copy_from_slice(patch);
+            }
+            out.extend_from_slice(&bytes[piece.from..piece.to]);
+        }
+        Ok(())
+    }
+}
+
+impl Piece {
+    fn is_on(&self, block: u32) -> bool {
+        matches!(self.source, Source::Disk { block: this, .. } if this == block)
+    }
+}
+
+impl Store {
+    /// Plans to read (offset, length) extents of one thing's data as it is now, durable or not.
+    /// Errors: only `NotFound`.
+    pub fn plan_read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<ReadPlan, ReadError> {
+        let object = self.index.get(id).ok_or_else(|| ReadError::NotFound(id.clone()))?;
+        let block_len = BLOCK as u64;
+        let plan = |&(offset, len): &(u64, u64)| {
+            let end = offset.saturating_add(len).min(object.size);
+            let mut pieces = Vec::new();
+            let mut from = offset;
+            while from < end {
+                let at = from / block_len;
+                let to = end.min((at + 1) * block_len);
+                let source = match object.blocks.get(&(at as u32)) {
+                    None => Source::Hole,
+                    Some(&block) => self.source(block, at),
+                };
+                let start = at * block_len;
+                pieces.push(Piece { from: (from - start) as usize, to: (to - start) as usize, source });
+                from = to;
+            }
+            pieces
+        };
+        Ok(ReadPlan { id: id.clone(), extents: extents.iter().map(plan).collect(), _pin: self.pin() })
+    }
+
+    fn source(&self, mut block: u32, at: u64) -> Source {
+        let mut patches = Vec::new();
+        loop {
+            match self.pending.get(&block) {
+                Some(Content::Whole(bytes)) => {
+                    // A patch on a whole block in memory is made whole when it is planned, so there
+                    // are patches here only if the base was finished in between: never.
+                    assert!(patches.is_empty(), "block {block} is patched in memory");
+                    return Source::Memory(bytes.clone());
+                }
+                Some(Content::Patch { base, at, bytes }) => {
+                    patches.push((usize::from(*at), bytes.clone()));
+                    block = *base;
+                }
+                None => {
+                    patches.reverse(); // the newest is applied last
+                    return Source::Disk { block, crc: self.table[&block].crc, at, patches };
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Which blocks of the device are taken: a bitmap with a summary, searched from a moving cursor.
+
+/// `len` blocks from `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub start: u32,
+    pub len: u32,
+}
+
+impl Run {
+    pub fn blocks(self) -> std::ops::Range<u32> {
+        self.start..self.start + self.len
+    }
+}
+
+/// A search reads at most one summary bit per 64 blocks, so its cost has a small bound.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// One bit per block, set if taken; bits past the end are set.
+    taken: Vec<u64>,
+    /// One bit per word of `taken`, set if that word is full.
+    full: Vec<u64>,
+    blocks: u32,
+    free: u32,
+    cursor: u32,
+}
+
+impl Space {
+    /// All of `0..blocks` taken.
+    pub fn new(blocks: u32) -> Space {
+        let words = blocks.div_ceil(64) as usize;
+        Space {
+            taken: vec![u64::MAX; words],
+            full: vec![u64::MAX; words.div_ceil(64)],
+            blocks,
+            free: 0,
+            cursor: 0,
+        }
+    }
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+    pub fn is_taken(&self, block: u32) -> bool {
+        self.taken[block as usize / 64] & (1 << (block % 64)) != 0
+    }
+    pub fn release(&mut self, block: u32) {
+        assert!(block < self.blocks && self.is_taken(block), "block {block} was free already");
+        let word = block as usize / 64;
+        self.taken[word] &= !(1 << (block % 64));
+        self.full[word / 64] &= !(1 << (word % 64));
+        self.free += 1;
+    }
+    pub fn take(&mut self, block: u32) {
+        assert!(!self.is_taken(block), "block {block} was taken already");
+        let word = block as usize / 64;
+        self.taken[word] |= 1 << (block % 64);
+        if self.taken[word] == u64::MAX {
+            self.full[word / 64] |= 1 << (word % 64);
+        }
+        self.free -= 1;
+    }
+    /// Takes up to `max` neighbouring blocks; None if none is free.
+    pub fn take_run(&mut self, max: u32) -> Option<Run> {
+        let start = self.next_free(self.cursor).or_else(|| self.next_free(0))?;
+        let mut len = 0;
+        while len < max && start + len < self.blocks && !self.is_taken(start + len) {
+            self.take(start + len);
+            len += 1;
+        }
+        self.cursor = if start + len < self.blocks { start + len } else { 0 };
+        Some(Run { start, len })
+    }
+
+    fn next_free(&self, from: u32) -> Option<u32> {
+        let word = from as usize / 64;
+        let here = !self.taken.get(word)? & (u64::MAX << (from % 64));
+        if here != 0 {
+            return Some(word as u32 * 64 + here.trailing_zeros());
+        }
+        let next = word + 1;
+        let mut mask = u64::MAX << (next % 64);
+        for (at, full) in self.full.iter().enumerate().skip(next / 64) {
+            let open = !full & mask;
+            mask = u64::MAX;
+            if open != 0 {
+                let word = at * 64 + open.trailing_zeros() as usize;
+                return Some(word as u32 * 64 + (!self.taken[word]).trailing_zeros());
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::Rng;
+
+    #[test]
+    fn agrees_with_a_plain_list_of_flags() {
+        let mut rng = Rng::new(1);
+        for blocks in [1_u32, 63, 64, 65, 4096, 9000] {
+            let mut space = Space::new(blocks);
+            let mut taken = vec![true; blocks as usize];
+            for _ in 0..2000 {
+                if rng.chance(500) {
+                    let block = rng.below(blocks.into()) as u32;
+                    if std::mem::replace(&mut taken[block as usize], false) {
+                        space.release(block);
+                    }
+                } else {
+                    match space.take_run(1 + rng.below(5) as u32) {
+                        Some(run) => run
+                            .blocks()
+                            .for_each(|b| assert!(!std::mem::replace(&mut taken[b as usize], true))),
+                        None => assert!(taken.iter().all(|t| *t)),
+                    }
+                }
+                assert_eq!(space.free() as usize, taken.iter().filter(|t| !**t).count());
+            }
+        }
+    }
+}

@@ -1,0 +1,735 @@
+//! The store as its daemon's thread sees it: submit, hand over to the disk, hear what is durable.
+//!
+//! Read `Store::submit`, `take_batch`, `finished`; `open.rs` is how it comes back to life.
+
+use crate::BLOCK;
+use crate::batch::{Batch, Content, Done, FreshBlock, Record, record_blocks};
+use crate::checkpoint::{Checkpoint, blocks_for};
+use crate::format::{Geometry, RECORD_HEADER, Superblock};
+use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, placements};
+use crate::space::{Run, Space};
+use bytes::Bytes;
+use nacre_base::Name;
+use nacre_machine::{ReadError, Statfs, StoreStat, StoreView};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use nacre_wire::{Encode, to_vec};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The number of a transaction: they become durable in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Why a transaction was refused, whole: nothing of it was applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    #[error("no space: {needed} blocks needed, {available} available")]
+    NoSpace { needed: u64, available: u64 },
+    #[error("transaction takes {len} bytes of log, limit {limit}")]
+    TooLong { len: u64, limit: u64 },
+    #[error("{id}: data up to {end}, limit {limit}")]
+    TooBig { id: StoredId, end: u64, limit: u64 },
+}
+
+/// The largest object, holes included.
+const SIZE_MAX: u64 = (u32::MAX as u64) * BLOCK as u64;
+/// A batch takes no more data than this, unless one transaction has more.
+const BATCH_DATA_MAX: usize = 32 << 20;
+/// What a checkpoint adds to a batch, so that commits behind it do not wait long.
+const SLICE: usize = 1 << 20;
+/// The same when transactions wait for the checkpoint anyway.
+const SLICE_HURRIED: usize = 8 << 20;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockInfo {
+    /// Zero while nothing refers to it but something durable still may.
+    pub owners: u32,
+    /// Of the whole block; unknown, and zero, while it is pending.
+    pub crc: u32,
+}
+
+#[derive(Debug)]
+struct Queued {
+    seq: u64,
+    body: Vec<u8>,
+    fresh: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    id: u64,
+    /// The last transaction in it or before it.
+    last_seq: u64,
+    logged: bool,
+    ends_checkpoint: bool,
+}
+
+/// Blocks that nothing durable refers to, held back for plans made before they became so.
+#[derive(Debug, Default)]
+struct Generation {
+    plans: Arc<()>,
+    freed: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) geometry: Geometry,
+    pub(crate) index: Index,
+    /// Every block of data that is not free for reuse.
+    pub(crate) table: BTreeMap<u32, BlockInfo>,
+    pub(crate) space: Space,
+    /// What is not on the device yet.
+    pub(crate) pending: BTreeMap<u32, Content>,
+    queue: VecDeque<Queued>,
+    queued_bytes: usize,
+    submitted: u64,
+    /// On the device, though perhaps durable only with the checkpoint that is under way.
+    written: u64,
+    durable: u64,
+    log_head: u64,
+    log_tail: u64,
+    outstanding: Option<Outstanding>,
+    next_batch: u64,
+    generation: u64,
+    checkpoint: Option<Checkpoint>,
+    checkpoint_wanted: bool,
+    /// The durable checkpoint's blocks.
+    chunks: Vec<Run>,
+    /// Blocks without owners, by the transaction that has to be durable before they can be reused.
+    dying: VecDeque<(u64, Vec<u32>)>,
+    /// Oldest first; the last one is open for new plans.
+    generations: VecDeque<Generation>,
+}
+
+/// What was found on the device, for `Store::new`.
+pub(crate) struct Found {
+    pub superblock: Superblock,
+    pub chunks: Vec<Run>,
+    pub index: Index,
+    pub table: BTreeMap<u32, BlockInfo>,
+    pub space: Space,
+    pub last_seq: u64,
+    pub log_tail: u64,
+}
+
+/// A transaction while it is being planned.
+#[derive(Default)]
+struct Planning {
+    steps: u32,
+    body: Vec<u8>,
+    fresh: Vec<u32>,
+    ownerless: Vec<u32>,
+}
+
+/// No less than what a transaction will need.
+#[derive(Default)]
+struct Needs {
+    blocks: u64,
+    /// Of growth of the index.
+    encoded: u64,
+    log: u64,
+    /// Makes objects bigger, so it has to leave room for removals.
+    grows: bool,
+}
+
+impl Store {
+    pub(crate) fn new(found: Found) -> Store {
+        Store {
+            geometry: found.superblock.geometry,
+            index: found.index,
+            table: found.table,
+            space: found.space,
+            pending: BTreeMap::new(),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            submitted: found.last_seq,
+            written: found.last_seq,
+            durable: found.last_seq,
+            log_head: found.superblock.log_pos,
+            log_tail: found.log_tail,
+            outstanding: None,
+            next_batch: 1,
+            generation: found.superblock.generation,
+            checkpoint: None,
+            checkpoint_wanted: false,
+            chunks: found.chunks,
+            dying: VecDeque::new(),
+            generations: VecDeque::from([Generation::default()]),
+        }
+    }
+
+    pub fn uuid(&self) -> [u8; 16] {
+        self.geometry.uuid
+    }
+    /// Everything up to this transaction survives a crash.
+    pub fn durable(&self) -> Ticket {
+        Ticket(self.durable)
+    }
+    /// The transaction that was submitted last.
+    pub fn submitted(&self) -> Ticket {
+        Ticket(self.submitted)
+    }
+    /// Bytes that wait for a batch: whoever feeds the store slows down when this grows.
+    pub fn backlog(&self) -> usize {
+        self.queued_bytes
+    }
+    /// Makes the coming batches write a checkpoint, after which opening replays nothing.
+    pub fn request_checkpoint(&mut self) {
+        self.checkpoint_wanted = true;
+    }
+
+    /// Applies a transaction to what the view shows, and queues it for the disk. Refused ones leave
+    /// no trace.
+    pub fn submit(&mut self, txn: Transaction) -> Result<Ticket, SubmitError> {
+        let needs = self.needs(&txn)?;
+        let limit = self.record_len_max();
+        if needs.log > limit {
+            return Err(SubmitError::TooLong { len: needs.log, limit });
+        }
+        self.reclaim();
+        let reserve = self.reserve(needs.encoded) + if needs.grows { self.slack() } else { 0 };
+        let available = u64::from(self.space.free()).saturating_sub(reserve);
+        if (needs.blocks > 0 || needs.encoded > 0) && needs.blocks + reserve > u64::from(self.space.free()) {
+            return Err(SubmitError::NoSpace { needed: needs.blocks, available });
+        }
+
+        let seq = self.submitted + 1;
+        let mut planning = Planning::default();
+        planning.body.extend([0; 4]);
+        for (id, change) in txn.changes {
+            self.plan(&mut planning, &id, change);
+        }
+        planning.body[..4].copy_from_slice(&planning.steps.to_le_bytes());
+        self.submitted = seq;
+        self.queued_bytes += planning.body.len() + planning.fresh.len() * BLOCK;
+        self.queue.push_back(Queued { seq, body: planning.body, fresh: planning.fresh });
+        if !planning.ownerless.is_empty() {
+            self.dying.push_back((seq, planning.ownerless));
+        }
+        Ok(Ticket(seq))
+    }
+
+    /// What the disk should do next; None while a batch is under way, or if there is nothing to do.
+    pub fn take_batch(&mut self) -> Option<Batch> {
+        if self.outstanding.is_some() {
+            return None;
+        }
+        let used = self.log_tail - self.log_head;
+        if self.checkpoint.is_none() && (self.checkpoint_wanted || used > self.log_blocks() / 2) {
+            self.checkpoint_wanted = false;
+            self.checkpoint = Some(Checkpoint::new(self.generation + 1, self.submitted, &self.index));
+        }
+
+        let (taken, logged) = self.take_queued();
+        let last_seq = taken.last().map_or(self.written, |queued| queued.seq);
+        let fresh = taken.iter().flat_map(|queued| &queued.fresh).map(|block| self.fresh_block(*block));
+        let fresh: Vec<FreshBlock> = fresh.collect();
+        let record = (logged && !taken.is_empty()).then(|| {
+            let record = Record {
+                pos: self.log_tail,
+                first_seq: taken[0].seq,
+                count: taken.len() as u64,
+                body: taken.iter().flat_map(|queued| &queued.body).copied().collect(),
+            };
+            self.log_tail += record_blocks(record.body.len(), fresh.len());
+            record
+        });
+        let (chunks, superblock) = self.advance_checkpoint(last_seq);
+        if taken.is_empty() && chunks.is_empty() && superblock.is_none() {
+            return None;
+        }
+
+        let id = self.next_batch;
+        self.next_batch += 1;
+        self.outstanding = Some(Outstanding { id, last_seq, logged, ends_checkpoint: superblock.is_some() });
+        Some(Batch { id, geometry: self.geometry, fresh, chunks, record, superblock })
+    }
+
+    /// Takes note of a batch that was committed; gives the last transaction that is durable now.
+    pub fn finished(&mut self, done: Done) -> Ticket {
+        let outstanding = self.outstanding.take().expect("one batch is under way");
+        assert_eq!(outstanding.id, done.id, "a batch finished that is not under way");
+        for (block, crc) in done.crcs {
+            self.pending.remove(&block).expect("a fresh block is pending");
+            self.table.get_mut(&block).expect("a fresh block is in the table").crc = crc;
+        }
+        self.written = outstanding.last_seq;
+        if outstanding.logged {
+            self.durable = outstanding.last_seq;
+        }
+        if outstanding.ends_checkpoint {
+            let checkpoint = self.checkpoint.take().expect("the batch ended a checkpoint");
+            self.durable = self.durable.max(checkpoint.seq);
+            self.log_head = checkpoint.log_pos.expect("a finished checkpoint knows its place");
+            self.generation = checkpoint.generation;
+            for run in std::mem::replace(&mut self.chunks, checkpoint.chunks) {
+                run.blocks().for_each(|block| self.space.release(block));
+            }
+        }
+        while self.dying.front().is_some_and(|(seq, _)| *seq <= self.durable) {
+            let (_, blocks) = self.dying.pop_front().expect("it has a front");
+            self.generations.back_mut().expect("one is open").freed.extend(blocks);
+        }
+        if self.generations.back().is_some_and(|open| !open.freed.is_empty()) {
+            self.generations.push_back(Generation::default());
+        }
+        self.reclaim();
+        self.durable()
+    }
+
+    pub(crate) fn pin(&self) -> Arc<()> {
+        self.generations.back().expect("one is open").plans.clone()
+    }
+
+    /// Frees the blocks that no plan can refer to any more.
+    fn reclaim(&mut self) {
+        while self.generations.len() > 1 && Arc::strong_count(&self.generations[0].plans) == 1 {
+            for block in self.generations.pop_front().expect("there are two").freed {
+                self.table.remove(&block).expect("a freed block is in the table");
+                self.space.release(block);
+            }
+        }
+    }
+
+    // ---- space ----
+
+    fn log_blocks(&self) -> u64 {
+        self.geometry.log_blocks.into()
+    }
+    /// A batch of the log stays below a quarter of the ring: so the half that is free when a
+    /// checkpoint begins holds at least one more.
+    fn record_len_max(&self) -> u64 {
+        self.log_blocks() / 4 * BLOCK as u64
+    }
+    /// Blocks that only removals and the daemon's own records may take.
+    fn slack(&self) -> u64 {
+        (u64::from(self.geometry.data_blocks()) / 64).max(8)
+    }
+    /// Blocks that checkpoints will need if the index grows by `growth` bytes: there must be room
+    /// for the next one beside the one that is durable.
+    fn reserve(&self, growth: u64) -> u64 {
+        let next = blocks_for(self.index.total().encoded + growth);
+        let current: u64 = self.chunks.iter().map(|run| u64::from(run.len)).sum();
+        match &self.checkpoint {
+            None => next + next.saturating_sub(current),
+            Some(checkpoint) => {
+                let rest = checkpoint.estimate.saturating_sub(checkpoint.blocks());
+                rest + (next + next.saturating_sub(checkpoint.estimate)).saturating_sub(current)
+            }
+        }
+    }
+
+    fn needs(&self, txn: &Transaction) -> Result<Needs, SubmitError> {
+        let block_len = BLOCK as u64;
+        let too_big = |id: &StoredId, end: u64| {
+            if end > SIZE_MAX {
+                return Err(SubmitError::TooBig { id: id.clone(), end, limit: SIZE_MAX });
+            }
+            Ok(())
+        };
+        let pairs = |map: &BTreeMap<Name, Bytes>| {
+            map.iter().map(|(k, v)| k.len() as u64 + v.len() as u64 + PAIR_COST).sum::<u64>()
+        };
+        let mut needs = Needs { log: RECORD_HEADER as u64 + 4, ..Needs::default() };
+        for (id, change) in &txn.changes {
+            let id_len = to_vec(id).len() as u64;
+            let (mut blocks, mut encoded, mut log) = (0, 0, 0);
+            match change {
+                Change::Write { offset, data } => {
+                    let end = offset.saturating_add(data.len() as u64);
+                    too_big(id, end)?;
+                    blocks = end.div_ceil(block_len) - offset / block_len;
+                }
+                Change::Zero { offset, len } => {
+                    too_big(id, offset.saturating_add(*len))?;
+                    blocks = 2;
+                }
+                Change::Truncate { size } => {
+                    too_big(id, *size)?;
+                    blocks = u64::from(size % block_len != 0);
+                }
+                Change::SetAttrs(map) | Change::OmapSet(map) => encoded = pairs(map),
+                Change::OmapSetHeader(header) => encoded = header.len() as u64,
+                Change::OmapRemove(keys) => log = keys.iter().map(|key| key.len() as u64 + 4).sum(),
+                Change::OmapRemoveRange { begin, end } => log = (begin.len() + end.len()) as u64,
+                Change::RemoveAttr(name) => log = name.len() as u64,
+                Change::CloneFrom(from) => {
+                    // What it has now, and what it may get before in this transaction.
+                    encoded = self.index.get(from).map_or(0, |o| o.weight().encoded) + needs.encoded;
+                    log = to_vec(from).len() as u64;
+                }
+                Change::Touch | Change::Remove | Change::OmapClear => {}
+            }
+            let shrinks = matches!(change, Change::Zero { .. } | Change::Truncate { .. });
+            if !shrinks {
+                encoded += blocks * BLOCK_COST;
+            }
+            needs.grows |= !shrinks && (blocks > 0 || encoded > 0) && matches!(id, StoredId::Object(_));
+            if !matches!(change, Change::Remove) && self.index.get(id).is_none() {
+                encoded += OBJECT_COST + id_len;
+            }
+            needs.blocks += blocks;
+            needs.log += encoded + log + blocks * BLOCK_COST + 4 * (id_len + OBJECT_COST);
+            needs.encoded += encoded;
+        }
+        Ok(needs)
+    }
+
+    // ---- planning ----
+
+    fn plan(&mut self, planning: &mut Planning, id: &StoredId, change: Change) {
+        // What stays in memory must not hold on to the frame that it came in.
+        let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+        let own_name = |name: &Name| Name::copy_from(name.as_bytes());
+        let own_pairs =
+            |map: &BTreeMap<Name, Bytes>| map.iter().map(|(k, v)| (own_name(k), own(v))).collect();
+        match change {
+            Change::Touch => self.step(planning, id, Op::Touch),
+            Change::Write { offset, data } => self.plan_write(planning, id, offset, &data),
+            Change::Zero { offset, len } => {
+                self.plan_zero(planning, id, offset, offset + len);
+                if len > 0 && offset + len > self.size_of(id) {
+                    self.step(planning, id, Op::Size(offset + len));
+                }
+            }
+            Change::Truncate { size } => {
+                if size < self.size_of(id) {
+                    // Also the tail of the last block: it must read as zeros if the object grows.
+                    self.plan_zero(planning, id, size, self.size_of(id).next_multiple_of(BLOCK as u64));
+                }
+                self.step(planning, id, Op::Size(size));
+            }
+            Change::Remove => self.step(planning, id, Op::Remove),
+            Change::SetAttrs(attrs) => self.step(planning, id, Op::SetAttrs(own_pairs(&attrs))),
+            Change::RemoveAttr(name) => self.step(planning, id, Op::RemoveAttr(name)),
+            Change::OmapSet(pairs) => self.step(planning, id, Op::OmapSet(own_pairs(&pairs))),
+            Change::OmapRemove(keys) => self.step(planning, id, Op::OmapRemove(keys)),
+            Change::OmapRemoveRange { begin, end } => {
+                self.step(planning, id, Op::OmapRemoveRange { begin, end });
+            }
+            Change::OmapClear => self.step(planning, id, Op::OmapClear),
+            Change::OmapSetHeader(header) => self.step(planning, id, Op::OmapSetHeader(own(&header))),
+            Change::CloneFrom(from) => self.step(planning, id, Op::CloneFrom(from)),
+        }
+    }
+
+    fn size_of(&self, id: &StoredId) -> u64 {
+        self.index.get(id).map_or(0, |object| object.size)
+    }
+
+    fn step(&mut self, planning: &mut Planning, id: &StoredId, op: Op) {
+        planning.steps += 1;
+        id.encode(&mut planning.body);
+        op.encode(&mut planning.body);
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.preserve(id, self.index.get(id));
+        }
+        let mut moves = Moves::default();
+        self.index.apply(id, op, &mut moves);
+        for block in moves.gained {
+            self.table.get_mut(&block).expect("an owned block is in the table").owners += 1;
+        }
+        for block in moves.dropped {
+            let info = self.table.get_mut(&block).expect("an owned block is in the table");
+            info.owners -= 1;
+            if info.owners == 0 {
+                planning.ownerless.push(block);
+            }
+        }
+    }
+
+    fn plan_write(&mut self, planning: &mut Planning, id: &StoredId, offset: u64, data: &Bytes) {
+        if data.is_empty() {
+            return self.step(planning, id, Op::Touch);
+        }
+        let block_len = BLOCK as u64;
+        let end = offset + data.len() as u64;
+        let object = self.index.get(id).cloned();
+        let mut contents = Vec::new();
+        for at in offset / block_len..end.div_ceil(block_len) {
+            let start = at * block_len;
+            let (from, to) = (offset.max(start), end.min(start + block_len));
+            let bytes = data.slice((from - offset) as usize..(to - offset) as usize);
+            let old = object.as_ref().and_then(|object| object.blocks.get(&(at as u32))).copied();
+            contents.push((at as u32, self.content(old, (from - start) as usize, bytes)));
+        }
+        drop(object); // or the index would have to copy it
+        self.place(planning, id, contents);
+        if end > self.size_of(id) {
+            self.step(planning, id, Op::Size(end));
+        }
+    }
+
+    /// Zeros in `from..to`: whole blocks become holes, others are written.
+    fn plan_zero(&mut self, planning: &mut Planning, id: &StoredId, from: u64, to: u64) {
+        let block_len = BLOCK as u64;
+        let (first_whole, end_whole) = (from.div_ceil(block_len), to / block_len);
+        // Creates the object if need be.
+        self.step(planning, id, Op::Punch { from: first_whole as u32, to: end_whole as u32 });
+        let mut edges = Vec::new();
+        if from / block_len != first_whole {
+            edges.push((from, to.min(first_whole * block_len)));
+        }
+        if to / block_len != to.div_ceil(block_len) && end_whole >= first_whole {
+            edges.push((from.max(end_whole * block_len), to));
+        }
+        let contents = edges.into_iter().filter(|(from, to)| from < to).filter_map(|(from, to)| {
+            let at = (from / block_len) as u32;
+            let old = *self.index.get(id)?.blocks.get(&at)?;
+            let zeros = Bytes::from(vec![0; (to - from) as usize]);
+            Some((at, self.content(Some(old), (from % block_len) as usize, zeros)))
+        });
+        let contents: Vec<_> = contents.collect();
+        if !contents.is_empty() {
+            self.place(planning, id, contents);
+        }
+    }
+
+    /// What a block holds after `bytes` were written into it from `from` on.
+    fn content(&self, old: Option<u32>, from: usize, bytes: Bytes) -> Content {
+        if bytes.len() == BLOCK {
+            return Content::Whole(bytes);
+        }
+        let mut whole = match old {
+            None => vec![0; BLOCK],
+            Some(base) => match self.pending.get(&base) {
+                Some(Content::Whole(bytes)) => bytes.to_vec(),
+                _ => return Content::Patch { base, at: from as u16, bytes },
+            },
+        };
+        whole[from..from + bytes.len()].copy_from_slice(&bytes);
+        Content::Whole(whole.into())
+    }
+
+    /// Gives each content a fresh block.
+    fn place(&mut self, planning: &mut Planning, id: &StoredId, contents: Vec<(u32, Content)>) {
+        let mut pairs = Vec::with_capacity(contents.len());
+        let mut left = contents.len() as u32;
+        let mut contents = contents.into_iter();
+        while left > 0 {
+            let run = self.space.take_run(left).expect("there was enough space");
+            left -= run.len;
+            for block in run.blocks() {
+                let (at, content) = contents.next().expect("as many contents as blocks");
+                pairs.push((at, block));
+                self.table.insert(block, BlockInfo::default());
+                self.pending.insert(block, content);
+                planning.fresh.push(block);
+            }
+        }
+        self.step(planning, id, Op::Place(placements(pairs.into_iter())));
+    }
+
+    // ---- batches ----
+
+    /// The transactions of the next batch, and whether they go to the log.
+    fn take_queued(&mut self) -> (Vec<Queued>, bool) {
+        let room = self.log_blocks() - (self.log_tail - self.log_head);
+        let mut limit = u64::MAX;
+        let mut logged = true;
+        if let Some(checkpoint) = &mut self.checkpoint {
+            let front = self.queue.front();
+            let up_to_it = front.filter(|front| front.seq <= checkpoint.seq);
+            // No batch reaches past the checkpoint's transaction: the log must go on right there.
+            if let Some(front) = up_to_it {
+                limit = checkpoint.seq;
+                checkpoint.covers |= record_blocks(front.body.len(), front.fresh.len()) > room;
+            } else if checkpoint.covers {
+                return (Vec::new(), false);
+            }
+            logged = !checkpoint.covers;
+        }
+        let mut taken: Vec<Queued> = Vec::new();
+        let (mut body, mut fresh) = (0, 0);
+        while let Some(next) = self.queue.front().filter(|next| next.seq <= limit) {
+            let blocks = record_blocks(body + next.body.len(), fresh + next.fresh.len());
+            let full = blocks > self.log_blocks() / 4 || (fresh + next.fresh.len()) * BLOCK > BATCH_DATA_MAX;
+            if (logged && blocks > room) || (full && !taken.is_empty()) {
+                break;
+            }
+            body += next.body.len();
+            fresh += next.fresh.len();
+            taken.extend(self.queue.pop_front());
+        }
+        self.queued_bytes -= body + fresh * BLOCK;
+        (taken, logged)
+    }
+
+    fn fresh_block(&self, block: u32) -> FreshBlock {
+        let content = self.pending[&block].clone();
+        let base_crc = match &content {
+            // A base that is pending is in this batch too: batches are finished one by one.
+            Content::Patch { base, .. } if !self.pending.contains_key(base) => Some(self.table[base].crc),
+            _ => None,
+        };
+        FreshBlock { block, content, base_crc }
+    }
+
+    /// The next chunks of the checkpoint, and the superblock if they are the last.
+    fn advance_checkpoint(&mut self, last_seq: u64) -> (Vec<(Run, Vec<u8>)>, Option<Superblock>) {
+        let Some(checkpoint) = &mut self.checkpoint else {
+            return (Vec::new(), None);
+        };
+        if checkpoint.log_pos.is_none() && last_seq == checkpoint.seq {
+            checkpoint.log_pos = Some(self.log_tail);
+        }
+        // Before that, the checksums of blocks under way are not known.
+        if self.written < checkpoint.seq {
+            return (Vec::new(), None);
+        }
+        let budget = if self.queue.is_empty() { SLICE } else { SLICE_HURRIED };
+        let table = &self.table;
+        // A block that was freed meanwhile is not in the table; the log, which is replayed over the
+        // checkpoint, frees it as well.
+        let crc_of = |block: u32| table.get(&block).map_or(0, |info| info.crc);
+        let chunks = checkpoint.slice(&self.geometry, &self.index, crc_of, &mut self.space, budget);
+        let superblock = checkpoint.is_written().then(|| Superblock {
+            geometry: self.geometry,
+            generation: checkpoint.generation,
+            seq: checkpoint.seq,
+            log_pos: checkpoint.log_pos.expect("all up to it is written"),
+            last_chunk: checkpoint.chunks.last().copied(),
+            chunks: checkpoint.chunks.len() as u32,
+            payload_len: checkpoint.payload_len,
+        });
+        (chunks, superblock)
+    }
+
+    // ---- proof ----
+
+    /// Proves the invariants; gives what is wrong, one line each. Walks everything.
+    pub fn check(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
+        for (id, object) in self.index.iter() {
+            for (&at, &block) in &object.blocks {
+                *owners.entry(block).or_default() += 1;
+                if u64::from(at) * BLOCK as u64 >= object.size {
+                    wrong.push(format!("{id}: block {at} is past its size {}", object.size));
+                }
+                if !self.geometry.holds_data(Run { start: block, len: 1 }) {
+                    wrong.push(format!("{id}: block {at} is at {block}, outside of the data area"));
+                }
+            }
+        }
+        if self.index.recount() != self.index.total() {
+            let (counted, kept) = (self.index.recount(), self.index.total());
+            wrong.push(format!("the index weighs {counted:?}, not {kept:?}"));
+        }
+        let released = self.generations.iter().flat_map(|generation| &generation.freed);
+        let mut ownerless: BTreeSet<u32> = BTreeSet::new();
+        for &block in self.dying.iter().flat_map(|(_, blocks)| blocks).chain(released) {
+            if !ownerless.insert(block) {
+                wrong.push(format!("block {block} was given back twice"));
+            }
+        }
+        for (block, info) in &self.table {
+            let counted = owners.remove(block).unwrap_or(0);
+            if counted != info.owners {
+                wrong.push(format!("block {block} has {counted} owners, not {}", info.owners));
+            }
+            if (counted == 0) != ownerless.remove(block) {
+                wrong.push(format!("block {block} has {counted} owners, and its end is not known"));
+            }
+        }
+        wrong.extend(owners.keys().map(|block| format!("block {block} has owners but is not in the table")));
+        wrong.extend(ownerless.iter().map(|block| format!("block {block} is to be freed but is free")));
+        let unknown = self.pending.keys().filter(|block| !self.table.contains_key(block));
+        wrong.extend(unknown.map(|block| format!("block {block} is pending but not in the table")));
+
+        let checkpoint = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.chunks);
+        let mut taken: BTreeSet<u32> = self.table.keys().copied().collect();
+        for block in self.chunks.iter().chain(checkpoint).flat_map(|run| run.blocks()) {
+            if !taken.insert(block) {
+                wrong.push(format!("block {block} is in a checkpoint and elsewhere"));
+            }
+        }
+        for block in self.geometry.data_start()..self.geometry.blocks {
+            if self.space.is_taken(block) != taken.contains(&block) {
+                wrong.push(format!("block {block}: the bitmap and its owners disagree"));
+            }
+        }
+        if self.log_tail - self.log_head > self.log_blocks() {
+            wrong.push(format!("the log goes from {} to {}", self.log_head, self.log_tail));
+        }
+        wrong
+    }
+}
+
+impl StoreView for Store {
+    fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError> {
+        Ok(self.index.get(id).map(|object| StoreStat { size: object.size }))
+    }
+    fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.index.get(id).and_then(|object| object.attrs.get(name).cloned()))
+    }
+    fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
+        Ok(self.index.get(id).map(|object| object.attrs.clone()).unwrap_or_default())
+    }
+    fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
+        Ok(self.index.get(id).map(|object| object.header.clone()).unwrap_or_default())
+    }
+    fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.index.get(id).and_then(|object| object.omap.get(key).cloned()))
+    }
+    fn omap_walk(
+        &self,
+        id: &StoredId,
+        from: &[u8],
+        each: &mut dyn FnMut(&Name, &Bytes) -> bool,
+    ) -> Result<(), ReadError> {
+        if let Some(object) = self.index.get(id) {
+            let mut pairs = object.omap.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+            while pairs.next().is_some_and(|(key, value)| each(key, value)) {}
+        }
+        Ok(())
+    }
+    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+        for (id, _) in self.index.range(StoredId::Object(from.clone())..) {
+            match id {
+                StoredId::Object(object) if each(object) => {}
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+    fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
+        let Some(object) = self.index.get(id) else {
+            return Ok(Vec::new());
+        };
+        let block_len = BLOCK as u64;
+        let end = offset.saturating_add(len).min(object.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let mut extents: Vec<(u64, u64)> = Vec::new();
+        for &at in
+            object.blocks.range((offset / block_len) as u32..end.div_ceil(block_len) as u32).map(|(at, _)| at)
+        {
+            let start = u64::from(at) * block_len;
+            let (from, to) = (start.max(offset), (start + block_len).min(end));
+            match extents.last_mut() {
+                Some((last, len)) if *last + *len == from => *len += to - from,
+                _ => extents.push((from, to - from)),
+            }
+        }
+        Ok(extents)
+    }
+    fn statfs(&self) -> Statfs {
+        let block_len = BLOCK as u64;
+        let checkpoint = self.checkpoint.as_ref().map_or(0, Checkpoint::blocks);
+        let chunks = self.chunks.iter().map(|run| u64::from(run.len)).sum::<u64>() + checkpoint;
+        let total = self.index.total();
+        let unusable = self.reserve(0) + self.slack();
+        Statfs {
+            total: u64::from(self.geometry.blocks) * block_len,
+            available: u64::from(self.space.free()).saturating_sub(unusable) * block_len,
+            allocated: self.table.len() as u64 * block_len,
+            stored: total.stored,
+            omap: total.omap,
+            internal: (u64::from(self.geometry.data_start()) + chunks) * block_len,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Disks in memory, for tests and for the simulator.
+
+use crate::BLOCK;
+use crate::disk::{Disk, DiskError};
+use nacre_base::Rng;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+/// What a drive writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// A sparse disk in memory that behaves like a drive with a volatile cache: what was not flushed
+/// may be lost, sector by sector, when the power goes.
+#[derive(Debug)]
+pub struct SimDisk {
+    len: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What reads see.
+    now: BTreeMap<u64, Box<[u8; SECTOR]>>,
+    /// For each sector written since the last flush: all that it may be after a crash, from what
+    /// was durable to just before what it is now.
+    unflushed: BTreeMap<u64, Vec<[u8; SECTOR]>>,
+    rng: Rng,
+    /// Calls that still succeed before the power goes.
+    fuse: Option<u64>,
+    calls: u64,
+}
+
+impl SimDisk {
+    /// `seed` decides what a crash keeps.
+    pub fn new(len: u64, seed: u64) -> SimDisk {
+        let state = State {
+            now: BTreeMap::new(),
+            unflushed: BTreeMap::new(),
+            rng: Rng::new(seed),
+            fuse: None,
+            calls: 0,
+        };
+        SimDisk { len: len / BLOCK as u64 * BLOCK as u64, state: Mutex::new(state) }
+    }
+    /// The power goes and comes back: each sector written since the last flush is what it was, what
+    /// it became, or anything that was written to it in between.
+    pub fn crash(&self) {
+        let state = &mut *self.state();
+        state.fuse = None;
+        // Not always half of them: also (nearly) nothing and (nearly) everything survives.
+        let kept = [0, 30, 500, 970, 1000][state.rng.below(5) as usize];
+        for (sector, versions) in std::mem::take(&mut state.unflushed) {
+            if !state.rng.chance(kept) {
+                let version = *state.rng.pick(&versions).expect("there is one at least");
+                state.put(sector, &version);
+            }
+        }
+    }
+    /// The power goes after this many more writes and flushes; the one in which it goes may be
+    /// carried out in part. Every call fails from then on, until `crash`.
+    pub fn lose_power_after(&self, calls: u64) {
+        self.state().fuse = Some(calls);
+    }
+    /// Writes and flushes so far.
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+    /// Changes one byte, durably and unnoticed.
+    pub fn rot(&self, offset: u64) {
+        let state = &mut *self.state();
+        let mut sector = state.get(offset / SECTOR as u64);
+        sector[offset as usize % SECTOR] ^= 0x40;
+        state.put(offset / SECTOR as u64, &sector);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no one panics with the lock held")
+    }
+    fn check_range(&self, op: &'static str, offset: u64, len: usize) -> Result<(), DiskError> {
+        assert!(offset.is_multiple_of(BLOCK as u64) && len.is_multiple_of(BLOCK), "{op} is not aligned");
+        if offset + len as u64 > self.len {
+            return Err(DiskError { op, offset, len: len as u64, why: "past the end".into() });
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn get(&self, sector: u64) -> [u8; SECTOR] {
+        self.now.get(&sector).map_or([0; SECTOR], |bytes| **bytes)
+    }
+    fn put(&mut self, sector: u64, bytes: &[u8; SECTOR]) {
+        self.now.insert(sector, Box::new(*bytes));
+    }
+    /// False if the power is gone.
+    fn burn(&mut self) -> bool {
+        self.calls += 1;
+        match &mut self.fuse {
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+            None => true,
+        }
+    }
+}
+
+fn no_power(op: &'static str, offset: u64, len: usize) -> DiskError {
+    DiskError { op, offset, len: len as u64, why: "the power is gone".into() }
+}
+
+impl Disk for SimDisk {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.check_range("read", offset, into.len())?;
+        let state = self.state();
+        if state.fuse == Some(0) {
+            return Err(no_power("read", offset, into.len()));
+        }
+        for (sector, part) in (offset / SECTOR as u64..).zip(into.chunks_exact_mut(SECTOR)) {
+            part.copy_from_slice(&state.get(sector));
+        }
+        Ok(())
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.check_range("write", offset, bytes.len())?;
+        let state = &mut *self.state();
+        // The write in which the power goes still reaches the cache, and a part of it the medium.
+        let powered = state.burn();
+        for (sector, part) in (offset / SECTOR as u64..).zip(bytes.chunks_exact(SECTOR)) {
+            let old = state.get(sector);
+            state.unflushed.entry(sector).or_default().push(old);
+            state.put(sector, part.try_into().expect("a whole sector"));
+        }
+        if powered { Ok(()) } else { Err(no_power("write", offset, bytes.len())) }
+    }
+    fn flush(&self) -> Result<(), DiskError> {
+        let state = &mut *self.state();
+        if !state.burn() {
+            return Err(no_power("flush", 0, 0));
+        }
+        state.unflushed.clear();
+        Ok(())
+    }
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
