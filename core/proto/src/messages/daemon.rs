@@ -201,7 +201,8 @@ pub mod pg_state {
             (INCOMPLETE, "incomplete"),
             (PEERED, "peered"),
         ];
-        let set: Vec<&str> = NAMES.iter().filter(|(bit, _)| state & bit != 0).map(|(_, name)| *name).collect();
+        let set: Vec<&str> =
+            NAMES.iter().filter(|(bit, _)| state & bit != 0).map(|(_, name)| *name).collect();
         if set.is_empty() { "unknown".to_string() } else { set.join("+") }
     }
 }
@@ -224,19 +225,7 @@ macro_rules! fields {
         }
     };
 }
-fields!(
-    OsdBoot,
-    "osd boot",
-    osd,
-    uuid,
-    public,
-    cluster,
-    newest_map,
-    capacity,
-    device_class,
-    host,
-    metadata
-);
+fields!(OsdBoot, "osd boot", osd, uuid, public, cluster, newest_map, capacity, device_class, host, metadata);
 fields!(OsdFailure, "osd failure", target, target_addrs, epoch, evidence);
 fields!(PgRecord, "pg record", interval, acting);
 fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_ms, apply_latency_ms, pgs, num_objects);

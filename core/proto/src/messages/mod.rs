@@ -1,5 +1,19 @@
 //! What travels between daemons and clients.
+//!
+//! `Message` is the list of all; `Envelope` goes to and from the `RawMessage` that the messenger
+//! carries. A new message is a struct with a `Body` and one row in `envelope.rs`.
 
+mod body;
+mod daemon;
+mod envelope;
+mod mgr;
+mod mon;
+mod osd;
 mod raw;
 
+pub use daemon::*;
+pub use envelope::{Envelope, Message, MessageError};
+pub use mgr::*;
+pub use mon::*;
+pub use osd::*;
 pub use raw::RawMessage;

@@ -79,3 +79,38 @@ impl Decode for EntityName {
         Ok(EntityName { kind: u8::decode(r)?, num: i64::decode(r)? })
     }
 }
+
+/// A daemon or client by kind and name, as people and keyrings know it: `client.admin`.
+/// Ceph: `EntityName`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AuthName {
+    pub kind: u32,
+    pub id: String,
+}
+
+impl AuthName {
+    pub fn new(kind: EntityType, id: impl Into<String>) -> AuthName {
+        AuthName { kind: kind as u32, id: id.into() }
+    }
+}
+
+impl fmt::Display for AuthName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match u8::try_from(self.kind).ok().and_then(|kind| EntityType::from_byte(kind).ok()) {
+            Some(kind) => write!(f, "{kind}.{}", self.id),
+            None => write!(f, "unknown.{}", self.id),
+        }
+    }
+}
+
+impl Encode for AuthName {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.kind.encode(out);
+        self.id.encode(out);
+    }
+}
+impl Decode for AuthName {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(AuthName { kind: u32::decode(r)?, id: String::decode(r)? })
+    }
+}

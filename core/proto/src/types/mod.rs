@@ -3,7 +3,14 @@
 mod addr;
 mod entity;
 mod object;
+mod op;
+pub mod op_flags;
+mod request;
+mod stats;
 
 pub use addr::{AddrKind, AddrVec, EntityAddr};
-pub use entity::{EntityName, EntityType};
+pub use entity::{AuthName, EntityName, EntityType};
 pub use object::{ObjectId, ObjectLocator, object_hash};
+pub use op::{CopySource, Extent, NotifyAcks, Op, OpCode, RawOp, WatchAction};
+pub use request::{ReqId, SpgId};
+pub use stats::{ObjectStatSum, PoolStat, StoreStatfs};

@@ -1,0 +1,77 @@
+//! Who asked, and which placement group was asked.
+
+use super::EntityName;
+use nacre_base::PgId;
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
+use std::fmt;
+
+/// One request of one client, the same in every attempt to send it. Ceph: `osd_reqid_t` v2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReqId {
+    pub client: EntityName,
+    pub tid: u64,
+    /// The client's incarnation: some clients count their tids anew after a restart.
+    pub inc: i32,
+}
+
+/// Ceph prints `client.4123.0:17`.
+impl fmt::Display for ReqId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}:{}", self.client, self.inc, self.tid)
+    }
+}
+
+impl Encode for ReqId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 2, 2, |out| {
+            self.client.encode(out);
+            self.tid.encode(out);
+            self.inc.encode(out);
+        });
+    }
+}
+impl Decode for ReqId {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("osd_reqid_t", 2, |r, _| {
+            Ok(ReqId { client: Decode::decode(r)?, tid: Decode::decode(r)?, inc: Decode::decode(r)? })
+        })
+    }
+}
+
+/// A placement group, and which shard of it where it is erasure-coded. Ceph: `spg_t` v1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpgId {
+    pub pg: PgId,
+    /// -1 in replicated pools.
+    pub shard: i8,
+}
+
+impl SpgId {
+    pub fn replicated(pg: PgId) -> SpgId {
+        SpgId { pg, shard: -1 }
+    }
+}
+
+/// Ceph prints `1.7` and `1.7s2`.
+impl fmt::Display for SpgId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shard {
+            -1 => write!(f, "{}", self.pg),
+            shard => write!(f, "{}s{shard}", self.pg),
+        }
+    }
+}
+
+impl Encode for SpgId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| {
+            self.pg.encode(out);
+            self.shard.encode(out);
+        });
+    }
+}
+impl Decode for SpgId {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("spg_t", 1, |r, _| Ok(SpgId { pg: Decode::decode(r)?, shard: Decode::decode(r)? }))
+    }
+}
