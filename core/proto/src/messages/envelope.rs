@@ -47,6 +47,9 @@ macro_rules! messages {
         }
 
         impl Message {
+            /// The numbers of all messages.
+            pub const KINDS: &[u16] = &[$($kind),*];
+
             /// Ceph's name, for logs.
             pub fn name(&self) -> &'static str {
                 match self {

@@ -17,3 +17,6 @@ pub use mgr::*;
 pub use mon::*;
 pub use osd::*;
 pub use raw::RawMessage;
+
+#[cfg(test)]
+mod tests;
