@@ -231,7 +231,7 @@ fn samples() -> Vec<Message> {
             full: BTreeMap::from([(Epoch(3), bytes("full"))]),
             oldest: Epoch(1),
             newest: Epoch(4),
-            gap_removed_snaps: BTreeMap::from([(PoolId(1), [3..5_u64].into_iter().collect())]),
+            gap_removed_snaps: BTreeMap::from([(PoolId(1), [3..5_u64, 8..9].into_iter().collect())]),
         }
         .into(),
         Box::new(request).into(),
