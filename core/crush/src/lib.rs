@@ -2,18 +2,26 @@
 //!
 //! Clients compute this themselves from the map they were sent, so every result and every encoded
 //! byte equals Ceph's. Start with `CrushMap` in `map`, then `CrushMap::do_rule` in `choose`.
-//! `build` edits maps as a monitor does; `tree` walks them for people.
+//! `build` and `classes` edit maps as a monitor does; `tree` walks them for people.
 
+mod bucket;
+mod build;
 mod choose;
+mod classes;
 mod codec;
 pub mod hash;
 mod ln;
 mod ln_table;
 mod map;
+mod tree;
 mod validate;
 
+pub use build::{EditError, Location};
 pub use map::{Bucket, ChooseArg, ChooseArgs, CrushMap, ITEM_NONE, Items, Op, Rule, RuleStep, Tunables};
+pub use tree::Node;
 pub use validate::Invalid;
 
+#[cfg(test)]
+mod build_tests;
 #[cfg(test)]
 mod tests;

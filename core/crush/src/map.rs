@@ -180,6 +180,24 @@ pub enum Op {
 }
 
 impl Op {
+    /// As `ceph osd crush rule dump` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Noop => "noop",
+            Op::Take => "take",
+            Op::ChooseFirstN => "choose_firstn",
+            Op::ChooseIndep => "choose_indep",
+            Op::Emit => "emit",
+            Op::ChooseLeafFirstN => "chooseleaf_firstn",
+            Op::ChooseLeafIndep => "chooseleaf_indep",
+            Op::SetChooseTries => "set_choose_tries",
+            Op::SetChooseLeafTries => "set_chooseleaf_tries",
+            Op::SetChooseLocalTries => "set_choose_local_tries",
+            Op::SetChooseLocalFallbackTries => "set_choose_local_fallback_tries",
+            Op::SetChooseLeafVaryR => "set_chooseleaf_vary_r",
+            Op::SetChooseLeafStable => "set_chooseleaf_stable",
+        }
+    }
     pub fn from_code(code: u32) -> Option<Op> {
         use Op::*;
         [

@@ -9,7 +9,7 @@ const CAPTURED: &str = include_str!("../../../check/corpus/data/crush.txt");
 macro_rules! recorded {
     ($($name:literal),* $(,)?) => {
         /// Written by check/corpus/record-crush.sh, which says what the lines are.
-        const RECORDED: &[(&str, &str)] =
+        pub const RECORDED: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../check/corpus/data/crush/", $name, ".txt")))),*];
     };
 }
@@ -46,7 +46,7 @@ pub fn captured() -> Vec<Vec<u8>> {
     lines.map(|line| from_hex(line.split_once('\t').unwrap().1)).collect()
 }
 
-fn recorded_map(text: &str) -> Vec<u8> {
+pub fn recorded_map(text: &str) -> Vec<u8> {
     from_hex(text.lines().next().unwrap().strip_prefix("map ").unwrap())
 }
 
@@ -110,7 +110,7 @@ fn the_maps_of_a_live_cluster_decode_and_encode_to_the_same_bytes() {
 }
 
 #[test]
-fn recorded_maps_decode_and_encode_to_the_same_bytes() {
+pub fn recorded_maps_decode_and_encode_to_the_same_bytes() {
     for (name, text) in RECORDED {
         let bytes = recorded_map(text);
         let map: CrushMap = from_slice(&bytes).unwrap();
@@ -142,6 +142,7 @@ fn mappings_equal_those_that_crushtool_recorded() {
 
 /// More inputs than were recorded.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the tool reads maps from files; this is a test, not the core")]
 fn mappings_equal_those_of_the_installed_crushtool() {
     use std::process::Command;
     if Command::new("crushtool").arg("--help").output().is_err() {

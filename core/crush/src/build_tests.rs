@@ -1,0 +1,159 @@
+//! Edits, compared with what a live cluster and crushtool made of the same ones.
+
+use crate::tests::{RECORDED, captured, recorded_map};
+use crate::{Bucket, CrushMap, EditError, Items, Location};
+use nacre_base::Rng;
+use nacre_wire::{from_slice, to_vec};
+
+fn at(places: &[(&str, &str)]) -> Location {
+    places.iter().map(|(kind, name)| (kind.to_string(), name.to_string())).collect()
+}
+
+/// Six OSDs on three hosts, every second one of class ssd.
+fn six() -> CrushMap {
+    let mut map = CrushMap::fresh(1);
+    for osd in 0..6 {
+        let host = format!("h{}", osd / 2);
+        map.set_device_class(osd, if osd % 2 == 0 { "hdd" } else { "ssd" }).unwrap();
+        map.insert_item(osd, 0x1_0000, &format!("osd.{osd}"), &at(&[("host", &host), ("root", "default")]))
+            .unwrap();
+    }
+    map.validate().unwrap();
+    map
+}
+
+#[test]
+fn a_fresh_map_after_its_osds_booted_equals_the_live_clusters() {
+    for bytes in captured() {
+        let theirs: CrushMap = from_slice(&bytes).unwrap();
+        let host = theirs.names[&-3].clone();
+        let mut ours = CrushMap::fresh(0);
+        for osd in 0..3 {
+            let weight = theirs.item_weight(osd).unwrap();
+            ours.set_device_class(osd, &theirs.class_names[&0]).unwrap();
+            let place = at(&[("host", &host), ("root", "default")]);
+            assert!(ours.create_or_move_item(osd, weight, &format!("osd.{osd}"), &place).unwrap());
+            assert!(!ours.create_or_move_item(osd, weight, &format!("osd.{osd}"), &place).unwrap());
+        }
+        assert_eq!(ours, theirs);
+        assert_eq!(to_vec(&ours), bytes);
+    }
+}
+
+#[test]
+fn buckets_made_from_recorded_weights_equal_the_recorded_buckets() {
+    let mut made = 0;
+    for (name, text) in RECORDED {
+        let map: CrushMap = from_slice(&recorded_map(text)).unwrap();
+        for theirs in map.buckets.iter().flatten() {
+            let alg = theirs.alg.code();
+            let version = map.tunables.straw_calc_version;
+            let ours = Bucket::make(theirs.id, theirs.kind, alg, &theirs.content(), version).unwrap();
+            assert_eq!(&ours, theirs, "{name}");
+            made += 1;
+        }
+    }
+    assert!(made > 200);
+}
+
+#[test]
+fn shadow_trees_keep_their_ids_when_hosts_come_and_go() {
+    let mut map = six();
+    let ssd = map.class_by_name("ssd").unwrap();
+    let before = map.shadows.clone();
+    map.insert_item(6, 0x1_0000, "osd.6", &at(&[("host", "h9"), ("root", "default")])).unwrap();
+    map.set_device_class(6, "ssd").unwrap();
+    for (original, shadows) in &before {
+        assert_eq!(&map.shadows[original], shadows);
+    }
+    let root = map.shadows[&-1][&ssd];
+    assert_eq!(map.names[&root], "default~ssd");
+    assert_eq!(map.devices_below(root).collect::<Vec<_>>(), [1, 3, 5, 6]);
+    map.remove_item("osd.6").unwrap();
+    map.remove_item("h9").unwrap();
+    assert_eq!(map.shadows, before);
+    map.validate().unwrap();
+}
+
+#[test]
+fn weights_of_all_ancestors_follow() {
+    let mut map = six();
+    map.reweight_item("osd.3", 0x8000).unwrap();
+    assert_eq!(map.bucket(map.item_by_name("h1").unwrap()).unwrap().weight, 0x1_8000);
+    assert_eq!(map.bucket(-1).unwrap().weight, 0x5_8000);
+    map.move_item("h1", &at(&[("rack", "r1"), ("root", "default")])).unwrap();
+    assert_eq!(map.bucket(-1).unwrap().weight, 0x5_8000);
+    let place = |kind: &str, name: &str| (kind.to_string(), name.to_string());
+    assert_eq!(map.location(3), [place("host", "h1"), place("rack", "r1"), place("root", "default")]);
+    map.remove_item("osd.2").unwrap();
+    assert_eq!(map.bucket(-1).unwrap().weight, 0x4_8000);
+    map.validate().unwrap();
+}
+
+#[test]
+fn rules_choose_below_their_root_and_class_only() {
+    let mut map = six();
+    let fast = map.create_replicated_rule("fast", "default", "host", Some("ssd")).unwrap();
+    let coded = map.create_erasure_rule("coded", "default", "osd", None).unwrap();
+    assert_eq!((fast, coded), (1, 2));
+    for x in 0..50 {
+        let mut chosen = map.do_rule(fast, x, 3, &[0x1_0000; 6], None);
+        chosen.sort_unstable();
+        assert_eq!(chosen, [1, 3, 5]);
+        assert_eq!(map.do_rule(coded, x, 6, &[0x1_0000; 6], None).len(), 6);
+    }
+    let none = EditError::NoClass { root: "default".into(), class: "nvme".into() };
+    assert_eq!(map.create_replicated_rule("x", "default", "host", Some("nvme")), Err(none));
+    assert_eq!(
+        map.create_erasure_rule("fast", "default", "host", None),
+        Err(EditError::Exists("fast".into()))
+    );
+}
+
+#[test]
+fn a_refused_edit_changes_nothing() {
+    let mut map = six();
+    let before = map.clone();
+    assert_eq!(map.remove_item("h0"), Err(EditError::NotEmpty("h0".into())));
+    assert_eq!(map.remove_item("nowhere"), Err(EditError::NoItem("nowhere".into())));
+    assert_eq!(map.move_item("default", &at(&[("host", "h0")])), Err(EditError::Loop("default".into())));
+    let wrong = EditError::WrongType { name: "h0".into(), wanted: "rack".into() };
+    assert_eq!(map.insert_item(9, 1, "osd.9", &at(&[("rack", "h0")])), Err(wrong));
+    assert_eq!(map.insert_item(9, 1, "osd.9", &Location::new()), Err(EditError::NoPlace("osd.9".into())));
+    assert_eq!(map.insert_item(9, 1, "a b", &at(&[("host", "h0")])), Err(EditError::BadName("a b".into())));
+    assert!(matches!(map.reweight_item("osd.0", u32::MAX), Err(EditError::TooHeavy { .. })));
+    assert_eq!(map, before);
+}
+
+#[test]
+fn random_edits_keep_the_map_valid_and_encodable() {
+    let mut rng = Rng::new(11);
+    for (name, text) in RECORDED.iter().filter(|(name, _)| *name != "thousand" && *name != "racks") {
+        let mut map: CrushMap = from_slice(&recorded_map(text)).unwrap();
+        for _ in 0..60 {
+            let osd = rng.below(30) as i32;
+            let osd_name = format!("osd.{osd}");
+            let host = map.names.get(&-(rng.below(9) as i32)).cloned().unwrap_or("new".into());
+            let place = at(&[("host", &host), ("root", "root")]);
+            // Refusals are as good as changes here.
+            let _ = match rng.below(6) {
+                0 => map.create_or_move_item(osd, 0x1_0000, &osd_name, &place).map(drop),
+                1 => map.remove_item(&osd_name),
+                2 => map.reweight_item(&osd_name, rng.below(0x4_0000) as u32),
+                3 => map.set_device_class(osd, ["hdd", "ssd"][rng.below(2) as usize]).map(drop),
+                4 => map.move_item(&host, &at(&[("root", "other")])),
+                _ => map.remove_device_class(osd).map(drop),
+            };
+            assert_eq!(map.validate(), Ok(()), "{name}");
+        }
+        assert_eq!(from_slice::<CrushMap>(&to_vec(&map)).as_ref(), Ok(&map), "{name}");
+    }
+}
+
+#[test]
+fn a_tree_bucket_takes_as_many_items_as_its_encoding_can_count() {
+    let content: Vec<(i32, u32)> = (0..65).map(|item| (item, 0x1_0000)).collect();
+    let full = Bucket::make(-1, 1, 3, &content[..64], 1).unwrap();
+    assert!(matches!(full.alg, Items::Tree { nodes } if nodes.len() == 128));
+    assert_eq!(Bucket::make(-1, 1, 3, &content, 1), Err(EditError::TreeFull { bucket: -1 }));
+}
