@@ -1,5 +1,137 @@
 //! The boundary that every daemon speaks: events in, effects out.
+//!
+//! A `Machine` decides and never does. Whoever drives it (the shell in production, the simulator in
+//! tests) passes events in the order they happened and carries out the effects in the order they
+//! were pushed. Read `Event`, `Effect`, then `Machine` and `StoreView`.
 
 mod store_view;
 
 pub use store_view::{NoStore, ReadError, Statfs, StoreStat, StoreView};
+
+use bytes::Bytes;
+use nacre_base::Now;
+use nacre_proto::messages::Message;
+use nacre_proto::transaction::{StoredId, Transaction};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A session with someone. The machine numbers those it dials, the driver those it accepts; a
+/// number is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConnId {
+    Dialled(u64),
+    Accepted(u64),
+}
+
+/// Who is at the other end, once the handshake is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    pub kind: EntityType,
+    /// A client's global id, an OSD's number, a monitor's rank.
+    pub num: i64,
+    /// The addresses that the peer says it has; a client's tell it from its other lives.
+    pub addrs: AddrVec,
+    /// Where its bytes come from.
+    pub observed: EntityAddr,
+    pub features: u64,
+}
+
+/// Why a session is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// Nothing listens there: for a daemon, hard evidence that this life of it has ended.
+    Refused,
+    /// The peer or the network ended it.
+    Reset,
+    /// No answer in time while dialling.
+    TimedOut,
+    /// The peer broke the protocol, or is not who we dialled; the text has been logged.
+    Fault(String),
+}
+
+/// Pairs a request to the store with its completion.
+pub type Token = u64;
+/// A machine's own name for one of its timers.
+pub type TimerId = u64;
+
+#[derive(Debug)]
+pub enum Event {
+    /// First of all; what was stored before is in the view.
+    Start,
+    Opened { conn: ConnId, peer: Peer },
+    Closed { conn: ConnId, why: Closed },
+    Message { conn: ConnId, tid: u64, message: Message },
+    /// The transaction with this token, and all before it, are durable.
+    Stored(Token),
+    ReadDone { token: Token, result: Result<Vec<Bytes>, ReadError> },
+    Timer(TimerId),
+    /// `Effect::Loop` came back.
+    Loop(u64),
+    /// Fewer than half of the last `Effect::GrantIds` are left.
+    IdsLow,
+    /// Finish cleanly: say goodbye, then push `Effect::Stopped`.
+    Stop,
+}
+
+#[derive(Debug)]
+pub enum Effect {
+    /// Opens a session; `Opened` or `Closed` follows.
+    Dial { conn: ConnId, to: EntityAddr, kind: EntityType },
+    /// Dropped silently when the session is over: `Closed` tells.
+    Send { conn: ConnId, tid: u64, message: Message },
+    /// Ends a session; no `Closed` follows.
+    Hangup { conn: ConnId },
+    /// Applies at once to the view that the next event gets; `Stored(token)` follows when it is
+    /// durable, in order.
+    Store { token: Token, txn: Transaction },
+    /// Reads (offset, length) extents of one thing's data as it is now, with every transaction
+    /// pushed before; `ReadDone` follows, a short result where the data ends.
+    Read { token: Token, id: StoredId, extents: Vec<(u64, u64)> },
+    /// Fires once after this long; arming again replaces.
+    Arm { timer: TimerId, after: Duration },
+    Disarm { timer: TimerId },
+    /// Comes back as `Event::Loop` before anything else, once the effects before it are done: how a
+    /// machine goes on with the next piece of work on a view that shows the last one.
+    Loop(u64),
+    /// Monitors: global ids for clients that connect to this monitor from here on.
+    GrantIds(Range<u64>),
+    Log { level: Level, text: String },
+    /// The answer to `Event::Stop`: all is said and durable.
+    Stopped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// Handles one event at a time. Same seed and same events give the same effects.
+pub trait Machine {
+    /// `store` shows every transaction that this machine pushed in earlier events, durable or not.
+    fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>);
+}
+
+impl fmt::Display for ConnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnId::Dialled(n) => write!(f, "out{n}"),
+            ConnId::Accepted(n) => write!(f, "in{n}"),
+        }
+    }
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Closed::Refused => f.write_str("connection refused"),
+            Closed::Reset => f.write_str("connection reset"),
+            Closed::TimedOut => f.write_str("no answer in time"),
+            Closed::Fault(why) => f.write_str(why),
+        }
+    }
+}
