@@ -1,1 +1,22 @@
+//! Carries out what machines decide: sockets, disks, clocks and threads.
+//!
+//! Each daemon has one thread that owns its sockets, its machine and the index of its store, and a
+//! few for its disk. `Spec` says what a daemon is, `Running::start` starts it; `node` is where events
+//! come together and effects are carried out, `session` one socket.
 
+mod budget;
+mod clock;
+mod disk;
+mod ids;
+mod node;
+mod process;
+mod running;
+mod session;
+mod spec;
+mod timers;
+
+pub use clock::now;
+pub use disk::FileDisk;
+pub use process::{abort_on_panic, raise_open_files};
+pub use running::Running;
+pub use spec::{BindError, Limits, Listener, Spec};

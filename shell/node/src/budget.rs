@@ -1,0 +1,70 @@
+//! How much of what was received is still held by someone.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+/// Counts received bytes until the last reference to them is gone, wherever that is: in a machine's
+/// queue, in a transaction on its way to the disk.
+pub(crate) struct Budget {
+    used: AtomicUsize,
+    limit: usize,
+    /// Wakes whoever waits for room.
+    pub(crate) room: Notify,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: usize) -> Arc<Budget> {
+        Arc::new(Budget { used: AtomicUsize::new(0), limit, room: Notify::new() })
+    }
+    pub(crate) fn is_full(&self) -> bool {
+        self.used.load(Ordering::Relaxed) >= self.limit
+    }
+    /// The same bytes, counted until they are dropped.
+    pub(crate) fn charge(self: &Arc<Budget>, bytes: Bytes) -> Bytes {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        self.used.fetch_add(bytes.len(), Ordering::Relaxed);
+        Bytes::from_owner(Charged { bytes, budget: self.clone() })
+    }
+}
+
+struct Charged {
+    bytes: Bytes,
+    budget: Arc<Budget>,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+impl Drop for Charged {
+    fn drop(&mut self) {
+        let before = self.budget.used.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        if before >= self.budget.limit {
+            self.budget.room.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_until_the_last_slice_is_gone() {
+        let budget = Budget::new(4);
+        let slice = {
+            let bytes = budget.charge(Bytes::from_static(b"hello"));
+            assert!(budget.is_full());
+            bytes.slice(1..2)
+        };
+        assert!(budget.is_full());
+        assert_eq!(slice, "e");
+        drop(slice);
+        assert!(!budget.is_full());
+    }
+}

@@ -1,0 +1,403 @@
+//! Drives one machine: gives it what happened, in order, and carries out what it wants, in order.
+//!
+//! Everything here lives on one thread. Events come from session tasks (`session`), from the disk's
+//! threads (`disk`), from timers and from the handle (`running`); whoever brings one ends with
+//! `Node::turn`, which runs the machine until nothing is left to tell it. Read `turn`, then `carry_out`.
+
+use crate::budget::Budget;
+use crate::clock;
+use crate::disk::{self, DiskThreads};
+use crate::ids::IdPool;
+use crate::session::{self, End, Session};
+use crate::spec::{Limits, Listener, Spec};
+use crate::timers::Timers;
+use nacre_base::Time;
+use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, StoreView, Token};
+use nacre_msgr::{AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent};
+use nacre_proto::messages::{Envelope, RawMessage};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_store::{Store, Ticket};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+pub(crate) struct Node<M> {
+    kind: EntityType,
+    auth_name: AuthName,
+    addrs: AddrVec,
+    pub(crate) limits: Limits,
+    budget: Arc<Budget>,
+    ids: Arc<Mutex<IdPool>>,
+    inner: RefCell<Inner<M>>,
+    /// A timer was armed that is due before all others.
+    pub(crate) timers_changed: Notify,
+}
+
+struct Inner<M> {
+    machine: M,
+    events: VecDeque<Event>,
+    /// `Effect::Loop`s that come back before any other event.
+    loops: VecDeque<u64>,
+    timers: Timers,
+    /// Every session with a task, also those whose handshake is not over.
+    sessions: BTreeMap<ConnId, Rc<Session>>,
+    accepted: u64,
+    turned_away: u64,
+    store: Option<Storage>,
+    /// A client learns its number from the first monitor that it talks to, and shows it to all others.
+    num: i64,
+    global_id: u64,
+    global_seq: u64,
+    stopped: bool,
+}
+
+struct Storage {
+    store: Store,
+    threads: DiskThreads,
+    /// Transactions that are not durable, oldest first.
+    waiting: VecDeque<(Ticket, Token)>,
+    /// A batch is with the disk; what comes meanwhile goes into the next one.
+    committing: bool,
+}
+
+impl<M: Machine + 'static> Node<M> {
+    pub(crate) fn new(spec: Spec, machine: M, disk_done: disk::Sender) -> (Rc<Node<M>>, Vec<Listener>) {
+        let store = spec.store.map(|(store, disk)| Storage {
+            store,
+            threads: DiskThreads::start(&spec.name, disk, disk_done),
+            waiting: VecDeque::new(),
+            committing: false,
+        });
+        let inner = Inner {
+            machine,
+            events: VecDeque::from([Event::Start]),
+            loops: VecDeque::new(),
+            timers: Timers::default(),
+            sessions: BTreeMap::new(),
+            accepted: 0,
+            turned_away: 0,
+            store,
+            num: spec.num,
+            global_id: 0,
+            global_seq: 0,
+            stopped: false,
+        };
+        let node = Node {
+            kind: spec.kind,
+            auth_name: spec.auth_name,
+            addrs: spec.addrs,
+            budget: Budget::new(spec.limits.received_max),
+            limits: spec.limits,
+            ids: Arc::default(),
+            inner: RefCell::new(inner),
+            timers_changed: Notify::new(),
+        };
+        (Rc::new(node), spec.listeners)
+    }
+
+    /// Queues an event; the caller ends with `turn`.
+    pub(crate) fn push(&self, event: Event) {
+        self.inner.borrow_mut().events.push_back(event);
+    }
+
+    /// Runs the machine until it knows all that happened.
+    pub(crate) fn turn(self: &Rc<Self>) {
+        let inner = &mut *self.inner.borrow_mut();
+        let first_timer = inner.timers.next();
+        let mut effects = Vec::new();
+        while let Some(event) = inner.loops.pop_front().map(Event::Loop).or_else(|| inner.events.pop_front())
+        {
+            let view: &dyn StoreView = match &inner.store {
+                Some(storage) => &storage.store,
+                None => &NoStore,
+            };
+            inner.machine.handle(clock::now(), event, view, &mut effects);
+            for effect in effects.drain(..) {
+                self.carry_out(inner, effect);
+            }
+        }
+        inner.commit();
+        if inner.timers.next().is_some_and(|next| first_timer.is_none_or(|first| next < first)) {
+            self.timers_changed.notify_one();
+        }
+    }
+
+    /// Calls the machine from outside, where it has more to offer than `handle`.
+    pub(crate) fn call(self: &Rc<Self>, f: impl FnOnce(&mut M, nacre_base::Now, &mut Vec<Effect>)) {
+        let mut effects = Vec::new();
+        let inner = &mut *self.inner.borrow_mut();
+        f(&mut inner.machine, clock::now(), &mut effects);
+        for effect in effects {
+            self.carry_out(inner, effect);
+        }
+    }
+
+    fn carry_out(self: &Rc<Self>, inner: &mut Inner<M>, effect: Effect) {
+        match effect {
+            Effect::Dial { conn, to, kind } => self.dial(inner, conn, to, kind),
+            Effect::Send { conn, tid, message } => {
+                let Some(session) = inner.sessions.get(&conn) else { return };
+                session.conn.borrow_mut().send(Envelope { tid, body: message }.to_raw());
+                let (unsent, limit) = (session.unsent(), self.limits.unsent_max);
+                if unsent > limit {
+                    session.finish(End::SlowReader { unsent, limit });
+                } else {
+                    session.wake.notify_one();
+                }
+            }
+            Effect::Hangup { conn } => {
+                // Out of the map at once, so that nothing is delivered any more.
+                if let Some(session) = inner.sessions.remove(&conn) {
+                    session.finish(End::HungUp);
+                }
+            }
+            Effect::Store { token, txn } => inner.storage().submit(token, txn),
+            Effect::Read { token, id, extents } => {
+                let storage = inner.storage();
+                match storage.store.plan_read(&id, &extents) {
+                    Ok(plan) => storage.threads.read(token, plan),
+                    Err(e) => inner.events.push_back(Event::ReadDone { token, result: Err(e) }),
+                }
+            }
+            Effect::Arm { timer, after } => inner.timers.arm(timer, clock::mono() + after),
+            Effect::Disarm { timer } => inner.timers.disarm(timer),
+            Effect::Loop(n) => inner.loops.push_back(n),
+            Effect::GrantIds(range) => {
+                self.ids.lock().expect("nobody panics with the pool").grant(range);
+                self.budget.room.notify_waiters();
+            }
+            Effect::Log { level, text } => match level {
+                Level::Error => tracing::error!("{text}"),
+                Level::Warn => tracing::warn!("{text}"),
+                Level::Info => tracing::info!("{text}"),
+                Level::Debug => tracing::debug!("{text}"),
+            },
+            Effect::Stopped => inner.stopped = true,
+        }
+    }
+
+    fn dial(self: &Rc<Self>, inner: &mut Inner<M>, id: ConnId, to: EntityAddr, kind: EntityType) {
+        let Some(sock) = to.sock else {
+            let why = Closed::Fault(format!("{to} is no address to dial"));
+            return inner.events.push_back(Event::Closed { conn: id, why });
+        };
+        inner.global_seq += 1;
+        let mut config = Config::new(self.kind, inner.num, self.addrs.clone());
+        config.global_seq = inner.global_seq;
+        config.handshake_timeout = self.limits.handshake_timeout;
+        let prover = Box::new(NoneProver { name: self.auth_name.clone(), global_id: inner.global_id });
+        let conn = Connection::client(clock::mono(), config, to, kind, prover);
+        let session = Session::new(id, sock, conn, false);
+        inner.sessions.insert(id, session.clone());
+        tokio::task::spawn_local(session::dial(self.clone(), session));
+    }
+
+    /// Takes callers for as long as the daemon runs.
+    pub(crate) async fn accept(self: Rc<Self>, listener: Listener) {
+        let Listener { socket, addr, kind, num } = listener;
+        let socket = TcpListener::from_std(socket).expect("a bound socket in non-blocking mode");
+        loop {
+            match socket.accept().await {
+                Ok((stream, from)) => self.accepted(stream, from, addr, kind, num),
+                // Out of file descriptors, mostly: existing sessions go on, and may end.
+                Err(e) => {
+                    tracing::warn!("cannot accept connections: {e}");
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+
+    fn accepted(
+        self: &Rc<Self>,
+        stream: TcpStream,
+        from: SocketAddr,
+        here: EntityAddr,
+        kind: EntityType,
+        num: i64,
+    ) {
+        let inner = &mut *self.inner.borrow_mut();
+        if inner.sessions.len() >= self.limits.sessions_max {
+            inner.turned_away += 1;
+            return;
+        }
+        inner.accepted += 1;
+        let id = ConnId::Accepted(inner.accepted);
+        let mut config = Config::new(kind, num, AddrVec::one(here));
+        config.handshake_timeout = self.limits.handshake_timeout;
+        let global_ids = match kind {
+            EntityType::Mon => {
+                let ids = self.ids.clone();
+                GlobalIds::Assign(Box::new(move || {
+                    let mut ids = ids.lock().expect("nobody panics with the pool");
+                    ids.take().expect("`may_read` waits for ids")
+                }))
+            }
+            _ => GlobalIds::Brought,
+        };
+        let conn = Connection::server(clock::mono(), config, from, Box::new(NoneVerifier { global_ids }));
+        let session = Session::new(id, from, conn, kind == EntityType::Mon);
+        inner.sessions.insert(id, session.clone());
+        tokio::task::spawn_local(session::run(self.clone(), session, stream));
+    }
+
+    pub(crate) fn room_to_read(&self) -> Notified<'_> {
+        self.budget.room.notified()
+    }
+
+    /// Daemons are always read from: what they say may be what frees the memory.
+    pub(crate) fn may_read(&self, session: &Session) -> bool {
+        match session.peer_kind.get() {
+            None => !session.assigns_ids || !self.ids.lock().expect("nobody panics with the pool").is_empty(),
+            Some(EntityType::Client) => !self.budget.is_full() && session.unsent() < self.limits.unsent_pause,
+            Some(_) => true,
+        }
+    }
+
+    pub(crate) fn opened(&self, session: &Session, ident: &PeerIdent) {
+        let inner = &mut *self.inner.borrow_mut();
+        let Some(peer) = session::peer(ident) else { return };
+        session.peer_kind.set(Some(peer.kind));
+        if session.assigns_ids && self.ids.lock().expect("nobody panics with the pool").must_ask() {
+            inner.events.push_back(Event::IdsLow);
+        }
+        let dialled = matches!(session.id, ConnId::Dialled(_));
+        if dialled && peer.kind == EntityType::Mon {
+            inner.global_id = ident.global_id;
+            if self.kind == EntityType::Client {
+                inner.num = ident.global_id as i64;
+            }
+        }
+        if inner.sessions.contains_key(&session.id) {
+            inner.events.push_back(Event::Opened { conn: session.id, peer });
+        }
+    }
+
+    pub(crate) fn received(&self, session: &Session, mut raw: RawMessage) -> Result<(), End> {
+        let inner = &mut *self.inner.borrow_mut();
+        if !inner.sessions.contains_key(&session.id) {
+            return Ok(()); // hung up meanwhile
+        }
+        if session.peer_kind.get() == Some(EntityType::Client) {
+            raw.data = self.budget.charge(raw.data);
+        }
+        let Envelope { tid, body: message } = Envelope::from_raw(raw).map_err(End::Message)?;
+        inner.events.push_back(Event::Message { conn: session.id, tid, message });
+        Ok(())
+    }
+
+    /// The end of a session's task: says so in the log where someone may want to know, and to the
+    /// machine if it knows the session.
+    pub(crate) fn session_over(self: &Rc<Self>, session: &Session, end: End) {
+        let opened = session.peer_kind.get().is_some();
+        let who = match session.peer_kind.get() {
+            Some(kind) => format!("{kind} at {}", session.sock),
+            None => session.sock.to_string(),
+        };
+        match &end {
+            End::HungUp | End::Refused | End::NoAnswer | End::Socket(_) => tracing::debug!("{who}: {end}"),
+            End::Fault(FaultReason::PeerClosed { .. }) if opened => tracing::debug!("{who}: {end}"),
+            _ => tracing::warn!("{who}: {end}"),
+        }
+        let known = self.inner.borrow_mut().sessions.remove(&session.id).is_some();
+        if known && (opened || matches!(session.id, ConnId::Dialled(_))) {
+            let why = match end {
+                End::Refused => Closed::Refused,
+                End::NoAnswer | End::Fault(FaultReason::HandshakeTimeout { .. }) => Closed::TimedOut,
+                End::HungUp | End::Socket(_) | End::Fault(FaultReason::PeerClosed { .. }) => Closed::Reset,
+                end => Closed::Fault(end.to_string()),
+            };
+            self.push(Event::Closed { conn: session.id, why });
+            self.turn();
+        }
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Time> {
+        self.inner.borrow().timers.next()
+    }
+
+    pub(crate) fn fire_timers(self: &Rc<Self>) {
+        let now = clock::mono();
+        // One by one: handling a timer may disarm the next.
+        loop {
+            let Some(timer) = self.inner.borrow_mut().timers.pop(now) else { return };
+            self.push(Event::Timer(timer));
+            self.turn();
+        }
+    }
+
+    pub(crate) fn disk_done(self: &Rc<Self>, done: disk::Done) {
+        {
+            let inner = &mut *self.inner.borrow_mut();
+            match done {
+                disk::Done::Read { token, result } => {
+                    inner.events.push_back(Event::ReadDone { token, result });
+                }
+                disk::Done::Committed(Ok(done)) => {
+                    let storage = inner.store.as_mut().expect("only a store commits");
+                    storage.committing = false;
+                    let durable = storage.store.finished(done);
+                    while let Some((_, token)) = storage.waiting.pop_front_if(|(t, _)| *t <= durable) {
+                        inner.events.push_back(Event::Stored(token));
+                    }
+                }
+                // What is on the device is unknown from here on; a restart reads it.
+                disk::Done::Committed(Err(e)) => panic!("the disk failed: {e}"),
+            }
+        }
+        self.turn();
+    }
+
+    /// Looks after the sessions; called about once a second.
+    pub(crate) fn sweep(&self) {
+        let inner = &mut *self.inner.borrow_mut();
+        for session in inner.sessions.values() {
+            session.sweep(&self.limits);
+        }
+        let turned_away = std::mem::take(&mut inner.turned_away);
+        if turned_away > 0 {
+            tracing::warn!("turned {turned_away} callers away: {} sessions are open", inner.sessions.len());
+        }
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.inner.borrow().stopped
+    }
+
+    /// Whether everything that the machine pushed is durable and sent.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.store.as_ref().is_none_or(|s| s.waiting.is_empty())
+            && inner.sessions.values().all(|s| s.peer_kind.get().is_none() || s.unsent() == 0)
+    }
+}
+
+impl Storage {
+    fn submit(&mut self, token: Token, txn: nacre_proto::transaction::Transaction) {
+        // A machine looks at the space that is left before it accepts what needs more.
+        let ticket = self.store.submit(txn).unwrap_or_else(|e| panic!("the store refused: {e}"));
+        self.waiting.push_back((ticket, token));
+    }
+}
+
+impl<M> Inner<M> {
+    fn storage(&mut self) -> &mut Storage {
+        self.store.as_mut().expect("a machine that stores is given a store")
+    }
+
+    /// Hands what was submitted to the disk, unless it is busy: then the next batch is larger.
+    fn commit(&mut self) {
+        if let Some(storage) = &mut self.store
+            && !storage.committing
+            && let Some(batch) = storage.store.take_batch()
+        {
+            storage.committing = true;
+            storage.threads.commit(batch);
+        }
+    }
+}

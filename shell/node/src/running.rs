@@ -1,0 +1,128 @@
+//! A daemon that runs: its thread, and the handle that others hold.
+
+use crate::clock;
+use crate::node::Node;
+use crate::spec::Spec;
+use nacre_base::Now;
+use nacre_machine::{Effect, Event, Machine};
+use std::rc::Rc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::LocalSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout_at};
+
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// For the last messages to leave after the machine has stopped.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+type Call<M> = Box<dyn FnOnce(&mut M, Now, &mut Vec<Effect>) + Send>;
+
+/// What a handle asks of the daemon's thread.
+enum Control<M> {
+    Stop,
+    Call(Call<M>),
+}
+
+/// A daemon with a thread of its own. Dropping the handle leaves it running.
+pub struct Running<M> {
+    name: String,
+    control: UnboundedSender<Control<M>>,
+    thread: JoinHandle<()>,
+}
+
+impl<M: Machine + 'static> Running<M> {
+    /// Starts a daemon. The machine is made on its thread, where it stays.
+    pub fn start(spec: Spec, machine: impl FnOnce() -> M + Send + 'static) -> Running<M> {
+        let name = spec.name.clone();
+        let (control, commands) = unbounded_channel();
+        let thread = thread::Builder::new()
+            .name(name.clone())
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .expect("the system gives a daemon its event queue");
+                LocalSet::new().block_on(&runtime, live(spec, machine(), commands));
+            })
+            .expect("the system gives a daemon its threads");
+        Running { name, control, thread }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lets the machine say goodbye; the thread ends soon after.
+    pub fn stop(&self) {
+        // A daemon that is gone has stopped.
+        let _ = self.control.send(Control::Stop);
+    }
+
+    /// Runs on the daemon's thread, between events. False if the daemon is gone.
+    pub fn call(&self, f: impl FnOnce(&mut M, Now, &mut Vec<Effect>) + Send + 'static) -> bool {
+        self.control.send(Control::Call(Box::new(f))).is_ok()
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the thread to end.
+    pub fn join(self) -> thread::Result<()> {
+        self.thread.join()
+    }
+}
+
+async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: UnboundedReceiver<Control<M>>) {
+    let (to, mut from_disk) = unbounded_channel();
+    let (node, listeners) = Node::new(spec, machine, to);
+    node.turn();
+    for listener in listeners {
+        tokio::task::spawn_local(node.clone().accept(listener));
+    }
+    let mut sweep = interval(SWEEP_INTERVAL);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut give_up = None;
+    while !node.is_stopped() {
+        let next_timer = node.next_timer().map(|at| at.since(clock::mono()));
+        tokio::select! {
+            Some(done) = from_disk.recv() => node.disk_done(done),
+            () = sleep(next_timer.unwrap_or_default()), if next_timer.is_some() => node.fire_timers(),
+            () = node.timers_changed.notified() => {}
+            command = commands.recv(), if give_up.is_none() => match command {
+                Some(Control::Call(f)) => {
+                    node.call(f);
+                    node.turn();
+                }
+                Some(Control::Stop) => {
+                    give_up = Some(Instant::now() + node.limits.stop_timeout);
+                    node.push(Event::Stop);
+                    node.turn();
+                }
+                // The handle was dropped: runs on until the process ends.
+                None => std::future::pending().await,
+            },
+            () = sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => {
+                tracing::error!("did not stop in time, goes anyway");
+                return;
+            }
+            _ = sweep.tick() => node.sweep(),
+        }
+    }
+    let farewell = Instant::now() + FAREWELL_TIMEOUT;
+    while !node.is_quiet() {
+        match timeout_at(farewell, from_disk.recv()).await {
+            Ok(Some(done)) => node.disk_done(done),
+            _ => break,
+        }
+    }
+    quiet(&node, farewell).await;
+}
+
+/// Waits until all is sent, or until the deadline.
+async fn quiet<M: Machine + 'static>(node: &Rc<Node<M>>, deadline: Instant) {
+    while !node.is_quiet() && Instant::now() < deadline {
+        sleep(Duration::from_millis(5)).await;
+    }
+}

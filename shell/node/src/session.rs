@@ -1,0 +1,296 @@
+//! One session: a socket and the connection machine that makes sense of its bytes.
+//!
+//! Each session is a task of its daemon's thread. It writes what is queued, reads what came, gives it
+//! to the connection and the messages to the node; `Session` is what it shares with the node.
+
+use crate::clock;
+use crate::node::Node;
+use bytes::{Buf, BytesMut};
+use nacre_base::Time;
+use nacre_machine::{ConnId, Machine, Peer};
+use nacre_msgr::{Connection, FaultReason, PeerIdent};
+use nacre_proto::messages::MessageError;
+use nacre_proto::types::{EntityAddr, EntityType};
+use std::cell::{Cell, RefCell};
+use std::io::{ErrorKind, IoSlice};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+/// One read takes at most this much, unless the rest of a large segment is due.
+const READ_BYTES: usize = 64 << 10;
+/// Pieces in one vectored write.
+const WRITE_PIECES: usize = 64;
+/// What a session that was hung up may take to write its last words.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub(crate) struct Session {
+    pub(crate) id: ConnId,
+    pub(crate) sock: SocketAddr,
+    pub(crate) conn: RefCell<Connection>,
+    /// Something is to be written, or the session is to end.
+    pub(crate) wake: Notify,
+    /// Set once, by whoever ends the session first.
+    end: RefCell<Option<End>>,
+    /// A monitor gives a global id to who has none; the handshake waits until there is one to give.
+    pub(crate) assigns_ids: bool,
+    /// Who is there, once the handshake is over.
+    pub(crate) peer_kind: Cell<Option<EntityType>>,
+    last_received: Cell<Time>,
+    probed: Cell<bool>,
+    /// Since when nothing that waits could be written.
+    stalled_since: Cell<Option<Time>>,
+    /// Not reading, so silence means nothing.
+    pausing: Cell<bool>,
+}
+
+/// Why a session is over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    #[error("hung up")]
+    HungUp,
+    #[error("connection refused")]
+    Refused,
+    #[error("no answer in time")]
+    NoAnswer,
+    #[error("{0}")]
+    Socket(std::io::Error),
+    #[error(transparent)]
+    Fault(FaultReason),
+    #[error(transparent)]
+    Message(MessageError),
+    #[error("{unsent} bytes wait to be sent, limit {limit}")]
+    SlowReader { unsent: usize, limit: usize },
+    #[error("took nothing of {unsent} waiting bytes for {} s", .since.as_secs())]
+    Stalled { unsent: usize, since: Duration },
+    #[error("silent for {} s", .0.as_secs())]
+    Silent(Duration),
+}
+
+impl Session {
+    pub(crate) fn new(id: ConnId, sock: SocketAddr, conn: Connection, assigns_ids: bool) -> Rc<Session> {
+        Rc::new(Session {
+            id,
+            sock,
+            conn: RefCell::new(conn),
+            wake: Notify::new(),
+            end: RefCell::new(None),
+            assigns_ids,
+            peer_kind: Cell::new(None),
+            last_received: Cell::new(clock::mono()),
+            probed: Cell::new(false),
+            stalled_since: Cell::new(None),
+            pausing: Cell::new(false),
+        })
+    }
+
+    /// Lets the session's task end it. The first reason counts.
+    pub(crate) fn finish(&self, end: End) {
+        self.end.borrow_mut().get_or_insert(end);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    pub(crate) fn unsent(&self) -> usize {
+        self.conn.borrow_mut().queued_bytes()
+    }
+
+    /// Called about once a second: looks for peers that are late, slow or gone.
+    pub(crate) fn sweep(&self, limits: &crate::Limits) {
+        if self.is_ending() {
+            return;
+        }
+        let now = clock::now();
+        if let Err(reason) = self.conn.borrow_mut().check_deadline(now.mono) {
+            return self.finish(End::Fault(reason));
+        }
+        if let Some(since) = self.stalled_since.get().map(|t| now.mono.since(t))
+            && since > limits.stalled_timeout
+        {
+            return self.finish(End::Stalled { unsent: self.unsent(), since });
+        }
+        let silent = now.mono.since(self.last_received.get());
+        if self.peer_kind.get().is_none() || self.pausing.get() || silent < limits.idle_probe {
+            return;
+        }
+        if silent > limits.idle_timeout {
+            self.finish(End::Silent(silent));
+        } else if !self.probed.replace(true) {
+            self.conn.borrow_mut().keepalive(now);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Writes until nothing is left or the socket takes no more. True if something is left.
+    fn write(&self, stream: &TcpStream) -> Result<bool, End> {
+        let mut conn = self.conn.borrow_mut();
+        let outbox = conn.outbox();
+        while outbox.has_remaining() {
+            let mut pieces = [IoSlice::new(&[]); WRITE_PIECES];
+            let count = outbox.chunks_vectored(&mut pieces);
+            match stream.try_write_vectored(&pieces[..count]) {
+                Ok(written) => {
+                    outbox.advance(written);
+                    self.stalled_since.set(None);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    if self.stalled_since.get().is_none() {
+                        self.stalled_since.set(Some(clock::mono()));
+                    }
+                    return Ok(true);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(End::Socket(e)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads once. What came before an error is in `events`.
+    fn read(
+        &self,
+        stream: &TcpStream,
+        buffer: &mut BytesMut,
+        events: &mut Vec<nacre_msgr::Event>,
+    ) -> Result<(), End> {
+        let mut conn = self.conn.borrow_mut();
+        let (read, direct) = match conn.wanted() {
+            Some(mut rest) => (stream.try_read_buf(&mut rest), true),
+            None => {
+                if buffer.capacity() < READ_BYTES / 8 {
+                    buffer.reserve(READ_BYTES);
+                }
+                (stream.try_read_buf(buffer), false)
+            }
+        };
+        match read {
+            Ok(0) => return Err(End::Fault(conn.peer_closed())),
+            Ok(_) => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(()),
+            Err(e) => return Err(End::Socket(e)),
+        }
+        let now = clock::mono();
+        self.last_received.set(now);
+        self.probed.set(false);
+        let result = if direct {
+            conn.filled(now, events)
+        } else {
+            conn.receive(now, buffer.split().freeze(), events)
+        };
+        result.map_err(End::Fault)
+    }
+}
+
+/// A session that we dial: connects first.
+pub(crate) async fn dial<M: Machine + 'static>(node: Rc<Node<M>>, session: Rc<Session>) {
+    let connected = tokio::select! {
+        connected = TcpStream::connect(session.sock) => Some(connected),
+        () = ended(&session) => None,
+    };
+    match connected {
+        Some(Ok(stream)) => return run(node, session, stream).await,
+        Some(Err(e)) => session.finish(match e.kind() {
+            ErrorKind::ConnectionRefused => End::Refused,
+            ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => End::NoAnswer,
+            _ => End::Socket(e),
+        }),
+        None => {}
+    }
+    over(&node, &session);
+}
+
+async fn ended(session: &Session) {
+    while !session.is_ending() {
+        session.wake.notified().await;
+    }
+}
+
+/// Runs a connected session to its end.
+pub(crate) async fn run<M: Machine + 'static>(node: Rc<Node<M>>, session: Rc<Session>, stream: TcpStream) {
+    // Requests and replies are written whole: waiting for more only makes them late.
+    if let Err(e) = stream.set_nodelay(true) {
+        session.finish(End::Socket(e));
+    }
+    if let Err(end) = converse(&node, &session, &stream).await {
+        session.finish(end);
+    }
+    over(&node, &session);
+    // What the peer should still hear: the machine's last words, or why we refuse it.
+    let last_words = async {
+        while let Ok(true) = session.write(&stream) {
+            if stream.writable().await.is_err() {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, last_words).await;
+}
+
+fn over<M: Machine + 'static>(node: &Rc<Node<M>>, session: &Session) {
+    let end = session.end.borrow_mut().replace(End::HungUp).expect("an ended session has a reason");
+    node.session_over(session, end);
+}
+
+async fn converse<M: Machine + 'static>(
+    node: &Rc<Node<M>>,
+    session: &Session,
+    stream: &TcpStream,
+) -> Result<(), End> {
+    let mut buffer = BytesMut::new();
+    let mut events = Vec::new();
+    loop {
+        if session.is_ending() {
+            return Ok(());
+        }
+        let blocked = session.write(stream)?;
+        let room = node.room_to_read();
+        tokio::pin!(room);
+        // Enabled before the check, so that room made in between is not missed.
+        room.as_mut().enable();
+        let reading = node.may_read(session);
+        session.pausing.set(!reading);
+        let interest = match (reading, blocked) {
+            (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
+            (true, false) => Some(Interest::READABLE),
+            (false, true) => Some(Interest::WRITABLE),
+            (false, false) => None,
+        };
+        let ready = tokio::select! {
+            ready = stream.ready(interest.unwrap_or(Interest::WRITABLE)), if interest.is_some() => {
+                ready.map_err(End::Socket)?
+            }
+            () = session.wake.notified() => continue,
+            () = room, if !reading => continue,
+        };
+        if reading && (ready.is_readable() || ready.is_read_closed()) {
+            let result = session.read(stream, &mut buffer, &mut events);
+            // The machine hears of what came before the fault, and then of the fault.
+            for event in events.drain(..) {
+                match event {
+                    nacre_msgr::Event::Ready(ident) => node.opened(session, &ident),
+                    nacre_msgr::Event::Message(raw) => node.received(session, raw)?,
+                    nacre_msgr::Event::KeepaliveAck { .. } => {}
+                }
+            }
+            node.turn();
+            result?;
+        }
+    }
+}
+
+pub(crate) fn peer(ident: &PeerIdent) -> Option<Peer> {
+    let kind = EntityType::from_byte(ident.name.kind).ok()?;
+    Some(Peer {
+        kind,
+        num: ident.name.num,
+        addrs: ident.addrs.clone(),
+        observed: EntityAddr::msgr2(ident.sock, 0),
+        features: ident.features,
+    })
+}

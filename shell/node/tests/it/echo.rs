@@ -1,0 +1,70 @@
+use crate::toys::{CONN, Echo, Heard, PATIENCE, call, command, listen, send};
+use nacre_machine::{Closed, Effect};
+use nacre_node::Limits;
+use nacre_proto::types::EntityType;
+
+#[test]
+fn messages_of_all_sizes_come_back_whole_and_in_order() {
+    let (server, addr) = listen(EntityType::Mon, Limits::default(), || Echo);
+    let (client, hears) = call(addr, EntityType::Mon);
+    let sizes = [0, 1, 4096, 100_000, 5 << 20, 3, 20 << 20];
+    let messages: Vec<_> = sizes.iter().map(|&len| command("echo", vec![len as u8; len])).collect();
+    for (tid, message) in messages.iter().enumerate() {
+        send(&client, tid as u64, message.clone());
+    }
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
+    for (tid, message) in messages.into_iter().enumerate() {
+        assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Message(tid as u64, message.into()));
+    }
+    server.stop();
+    server.join().unwrap();
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Closed(Closed::Reset));
+    client.stop();
+    client.join().unwrap();
+}
+
+#[test]
+fn nobody_there_is_refused_and_another_kind_is_a_fault() {
+    let (server, addr) = listen(EntityType::Osd, Limits::default(), || Echo);
+    let (_client, hears) = call(addr, EntityType::Mon);
+    assert!(matches!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Closed(Closed::Fault(_))));
+    server.stop();
+    server.join().unwrap();
+    let (_client, hears) = call(addr, EntityType::Osd);
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Closed(Closed::Refused));
+}
+
+#[test]
+fn requests_beyond_the_budget_wait_and_none_is_lost() {
+    let limits = Limits { received_max: 1 << 20, unsent_pause: 1 << 20, ..Limits::default() };
+    let (_server, addr) = listen(EntityType::Osd, limits, || Echo);
+    let (client, hears) = call(addr, EntityType::Osd);
+    for tid in 0..200 {
+        send(&client, tid, command("echo", vec![tid as u8; 300_000]));
+    }
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
+    for tid in 0..200 {
+        let message = command("echo", vec![tid as u8; 300_000]);
+        assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Message(tid, message.into()));
+    }
+}
+
+#[test]
+fn last_words_before_a_hangup_arrive() {
+    let (server, addr) = listen(EntityType::Osd, Limits::default(), || Echo);
+    let (client, hears) = call(addr, EntityType::Osd);
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
+    send(&client, 1, command("echo", "x"));
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Message(1, command("echo", "x").into()));
+    assert!(server.call(|_, _, out| {
+        let conn = nacre_machine::ConnId::Accepted(1);
+        let message = command("goodbye", vec![1; 3 << 20]);
+        out.push(Effect::Send { conn, tid: 2, message });
+        out.push(Effect::Hangup { conn });
+    }));
+    let goodbye = Heard::Message(2, command("goodbye", vec![1; 3 << 20]).into());
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), goodbye);
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Closed(Closed::Reset));
+    // And whoever hangs up hears nothing more.
+    assert!(client.call(|_, _, out| out.push(Effect::Hangup { conn: CONN })));
+}

@@ -1,0 +1,133 @@
+//! What was acknowledged is there after the process was killed, again and again.
+
+use bytes::Bytes;
+use nacre_base::{Name, Now, Rng};
+use nacre_machine::{Effect, Event, Machine, StoreView};
+use nacre_msgr::AuthName;
+use nacre_node::{FileDisk, Limits, Running, Spec};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::{AddrVec, EntityType};
+use nacre_store::{Options, Store};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const STORE: &str = "NACRE_TEST_KILL_STORE";
+const SLOTS: u64 = 50;
+const IN_FLIGHT: u64 = 8;
+const ROUNDS: usize = 8;
+
+fn slot(n: u64) -> StoredId {
+    StoredId::Meta(Name::from(format!("slot{}", n % SLOTS)))
+}
+
+/// Different in length and content for each `n`.
+fn content(n: u64) -> Vec<u8> {
+    (0..n * 777 % 30_000).map(|at| (n + at) as u8).collect()
+}
+
+fn write(n: u64) -> Transaction {
+    let mut txn = Transaction::new();
+    let data = Bytes::from(content(n));
+    txn.push(slot(n), Change::Truncate { size: data.len() as u64 });
+    txn.push(slot(n), Change::Write { offset: 0, data });
+    let number = Bytes::copy_from_slice(&n.to_le_bytes());
+    txn.push(slot(n), Change::SetAttrs(BTreeMap::from([(Name::from("n"), number)])));
+    txn
+}
+
+fn written(store: &Store, n: u64) -> u64 {
+    let number = store.attr(&slot(n), b"n").unwrap();
+    number.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()))
+}
+
+/// Writes one number after another, and prints those that are durable.
+struct Writer(u64);
+
+impl Machine for Writer {
+    fn handle(&mut self, _: Now, event: Event, _: &dyn StoreView, out: &mut Vec<Effect>) {
+        let wanted = match event {
+            Event::Start => IN_FLIGHT,
+            Event::Stored(n) => {
+                println!("durable {n}");
+                std::io::stdout().flush().unwrap();
+                1
+            }
+            _ => 0,
+        };
+        for _ in 0..wanted {
+            self.0 += 1;
+            out.push(Effect::Store { token: self.0, txn: write(self.0) });
+        }
+    }
+}
+
+fn open(path: &Path) -> (Store, FileDisk) {
+    let disk = FileDisk::open(path).unwrap();
+    let (store, _) = Store::open(&disk).unwrap();
+    (store, disk)
+}
+
+fn last(store: &Store) -> u64 {
+    (0..SLOTS).map(|n| written(store, n)).max().unwrap()
+}
+
+/// The child of the test below; does nothing on its own.
+#[test]
+#[ignore = "runs until it is killed: the process that the next test kills"]
+fn writer() {
+    let Some(path) = std::env::var_os(STORE) else { return };
+    let (store, disk) = open(Path::new(&path));
+    let first = last(&store);
+    let spec = Spec {
+        name: "writer".to_string(),
+        kind: EntityType::Osd,
+        num: 0,
+        auth_name: AuthName::new(EntityType::Osd, "0"),
+        addrs: AddrVec::default(),
+        listeners: Vec::new(),
+        store: Some((store, disk)),
+        limits: Limits::default(),
+    };
+    Running::start(spec, move || Writer(first)).join().unwrap();
+}
+
+#[test]
+fn what_was_acknowledged_survives_being_killed_at_any_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let disk = FileDisk::create(&path, 64 << 20).unwrap();
+    Store::format(&disk, Options { uuid: [1; 16], ..Options::default() }).unwrap();
+    drop(disk);
+    let mut rng = Rng::new(std::process::id().into());
+    for round in 0..ROUNDS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["kill::writer", "--exact", "--ignored", "--nocapture"])
+            .env(STORE, &path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let reader = std::thread::spawn(move || {
+            let numbers = lines.map_while(Result::ok);
+            numbers.filter_map(|line| line.strip_prefix("durable ")?.parse::<u64>().ok()).last()
+        });
+        std::thread::sleep(rng.duration(Duration::from_millis(150), Duration::from_millis(500)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let acknowledged = reader.join().unwrap().unwrap_or(0);
+
+        let (store, disk) = open(&path);
+        assert_eq!(store.check(), [""; 0]);
+        let last = last(&store);
+        assert!(last >= acknowledged, "round {round}: {acknowledged} was durable, {last} is the last there");
+        for n in last.saturating_sub(SLOTS - 1).max(1)..=last {
+            assert_eq!(written(&store, n), n, "round {round}");
+            let data = store.plan_read(&slot(n), &[(0, 1 << 20)]).unwrap().run(&disk).unwrap();
+            assert_eq!(data[0], content(n), "round {round}: slot of {n}");
+        }
+    }
+    assert!(last(&open(&path).0) > 0, "nothing was ever written");
+}
