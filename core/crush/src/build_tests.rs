@@ -157,3 +157,61 @@ fn a_tree_bucket_takes_as_many_items_as_its_encoding_can_count() {
     assert!(matches!(full.alg, Items::Tree { nodes } if nodes.len() == 128));
     assert_eq!(Bucket::make(-1, 1, 3, &content, 1), Err(EditError::TreeFull { bucket: -1 }));
 }
+
+#[test]
+fn shadow_trees_made_anew_get_the_ids_that_crushtool_gave_them() {
+    for name in ["classes", "default-set"] {
+        let (_, text) = RECORDED.iter().find(|(have, _)| *have == name).unwrap();
+        let theirs: CrushMap = from_slice(&recorded_map(text)).unwrap();
+        let mut ours = theirs.clone();
+        ours.choose_args.clear();
+        ours.rebuild_shadows().unwrap();
+        assert_eq!(ours.buckets, theirs.buckets, "{name}: kept");
+
+        let shadows: Vec<i32> =
+            theirs.shadows.values().flat_map(|shadows| shadows.values().copied()).collect();
+        for id in shadows {
+            ours.drop_bucket(id);
+            ours.names.remove(&id);
+            ours.class_of.remove(&id);
+        }
+        ours.shadows.clear();
+        ours.rebuild_shadows().unwrap();
+        assert_eq!(ours.shadows, theirs.shadows, "{name}: new");
+        assert_eq!(ours.buckets, theirs.buckets, "{name}: new");
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the tool reads maps from files; this is a test, not the core")]
+fn edits_give_the_map_that_the_installed_crushtool_makes_of_them() {
+    use std::process::Command;
+    if Command::new("crushtool").arg("--help").output().is_err() {
+        println!("skipped: crushtool is not installed");
+        return;
+    }
+    let (_, text) = RECORDED.iter().find(|(have, _)| *have == "classes").unwrap();
+    let mut ours: CrushMap = from_slice(&recorded_map(text)).unwrap();
+    ours.choose_args.clear();
+    let file = std::env::temp_dir().join(format!("nacre-crush-edit-{}", std::process::id()));
+    std::fs::write(&file, to_vec(&ours)).unwrap();
+
+    ours.insert_item(16, 0x1_8000, "osd.16", &at(&[("host", "h4"), ("root", "default")])).unwrap();
+    ours.insert_item(17, 0x1_0000, "osd.17", &at(&[("host", "h7"), ("root", "default")])).unwrap();
+    ours.reweight_item("osd.5", 0x8000).unwrap();
+    ours.remove_item("osd.2").unwrap();
+    for edit in [
+        "--add-item 16 1.5 osd.16 --loc host h4 --loc root default",
+        "--add-item 17 1.0 osd.17 --loc host h7 --loc root default",
+        "--reweight-item osd.5 0.5",
+        "--remove-item osd.2",
+    ] {
+        let mut tool = Command::new("crushtool");
+        let done = tool.arg("-i").arg(&file).arg("-o").arg(&file).args(edit.split(' ')).output().unwrap();
+        assert!(done.status.success(), "{edit}: {done:?}");
+    }
+    let theirs = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(ours, from_slice(&theirs).unwrap());
+    assert_eq!(to_vec(&ours), theirs);
+}
