@@ -7,7 +7,13 @@ set -u
 export CEPH_CONF=$1
 store=$2
 out=$(dirname "$0")/data/osdmap-chain.txt
-fsid=$(ceph fsid)
+
+# Snapshots of single objects, before OSDs are disturbed: these commands do I/O.
+ceph osd pool create images 8 8
+timeout 60 rbd pool init images
+timeout 60 rbd create images/disk --size 16M
+for snap in 1 2 3 4; do timeout 60 rbd snap create --no-progress images/disk@$snap; done
+for snap in 1 2 4; do timeout 60 rbd snap rm --no-progress images/disk@$snap; done
 
 # One command after the other, each in an epoch of its own.
 while read -r line; do
@@ -84,16 +90,10 @@ ceph osd rm-pg-upmap $id.3
 ceph osd rm-pg-upmap-items $id.2
 ceph osd pg-temp $id.5 1 2 3
 ceph osd primary-temp $id.6 5
-ceph osd pool create images 8 8
-rbd pool init images
-rbd create images/disk --size 16M
-for snap in 1 2 3 4; do rbd snap create --no-progress images/disk@$snap; done
-for snap in 1 2 4; do rbd snap rm --no-progress images/disk@$snap; done
 ceph osd pool set renamed pg_num 36
 sleep 5
 
 last=$(ceph osd dump -f json | python3 -c 'import json,sys; print(json.load(sys.stdin)["epoch"])')
-ceph mgr dump -f json >/dev/null
 mgr=$(ceph mgr dump -f json | python3 -c 'import json,sys; print(json.load(sys.stdin)["epoch"])')
 ceph mon getmap -o /tmp/monmap.$$ 2>/dev/null
 kill "$(cat "$(ceph-conf -c "$CEPH_CONF" --name mon.a --show-config-value pid_file)")"
