@@ -119,15 +119,18 @@ impl Superblock {
             let value = geometry.log_blocks.into();
             return Err(DecodeError::BadValue { what: "blocks of log", value });
         }
-        let (generation, seq, log_pos) = (Decode::decode(r)?, Decode::decode(r)?, u64::decode(r)?);
+        let (generation, seq, log_pos) = (u64::decode(r)?, u64::decode(r)?, u64::decode(r)?);
         let last = Run { start: Decode::decode(r)?, len: Decode::decode(r)? };
         let chunks = Decode::decode(r)?;
         let last_chunk = (chunks > 0).then_some(last);
         if last_chunk.is_some_and(|run| run.len == 0 || !geometry.holds_data(run)) {
             return Err(DecodeError::BadValue { what: "checkpoint place", value: last.start.into() });
         }
-        if log_pos > u64::MAX / 2 {
-            return Err(DecodeError::BadValue { what: "log position", value: log_pos });
+        for value in [generation, seq, log_pos] {
+            // They grow by one at a time from zero; so the arithmetic on them cannot overflow.
+            if value > u64::MAX / 2 {
+                return Err(DecodeError::BadValue { what: "superblock counter", value });
+            }
         }
         let payload_len = Decode::decode(r)?;
         Ok(Superblock { geometry, generation, seq, log_pos, last_chunk, chunks, payload_len })

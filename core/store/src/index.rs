@@ -141,13 +141,12 @@ impl Object {
             object.set_omap(key, value);
         }
         let runs: Vec<Placement> = Decode::decode(r)?;
-        for run in runs {
-            // Each has a checksum in the bytes that follow: a lying count ends here.
-            if run.blocks.len as usize > r.remaining() / 4 {
-                return Err(DecodeError::Short { needed: run.blocks.len as usize * 4, left: r.remaining() });
-            }
-            object.blocks.extend(run.pairs());
+        // Each block has a checksum in the bytes that follow: a lying length ends here.
+        let count: u64 = runs.iter().map(|run| u64::from(run.blocks.len)).sum();
+        if count > r.remaining() as u64 / 4 {
+            return Err(DecodeError::Short { needed: count.saturating_mul(4) as usize, left: r.remaining() });
         }
+        object.blocks.extend(runs.into_iter().flat_map(Placement::pairs));
         for &block in object.blocks.values() {
             crc(block, Decode::decode(r)?);
         }

@@ -288,14 +288,21 @@ impl Recovery {
         let body_len = record.header.body_len as usize;
         let (body, crcs) = record.bytes[RECORD_HEADER..].split_at(body_len);
         let mut r = Reader::new(body);
-        let mut moves = Moves::default();
+        let mut placed = 0;
         for _ in 0..record.header.count {
             for _ in 0..u32::decode(&mut r)? {
                 let id = StoredId::decode(&mut r)?;
-                self.index.apply(&id, Op::decode(&mut r)?, &mut moves);
+                let op = Op::decode(&mut r)?;
+                if let Op::Place(runs) = &op {
+                    placed += runs.iter().map(|run| u64::from(run.blocks.len)).sum::<u64>();
+                }
+                // Each has a checksum in this record: a lying length ends here.
+                if placed > record.header.fresh.into() {
+                    return Err(DecodeError::BadValue { what: "blocks placed", value: placed });
+                }
+                // Owners are counted once, at the end.
+                self.index.apply(&id, op, &mut Moves::default());
             }
-            // Owners are counted once, at the end.
-            moves = Moves::default();
         }
         r.finish()?;
         let mut r = Reader::new(crcs);
@@ -395,7 +402,7 @@ fn find_later_record(
     end: u64,
 ) -> Result<Option<u64>, OpenError> {
     let ring = u64::from(geometry.log_blocks);
-    let mut buffer = vec![0; SCAN];
+    let mut buffer = vec![0; SCAN.min(ring as usize * BLOCK)];
     let mut pos = tail;
     while pos < end {
         let blocks = (end - pos).min(ring - pos % ring).min((SCAN / BLOCK) as u64);

@@ -175,6 +175,10 @@ impl Store {
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }
+    /// Checkpoints that were ever completed on this device.
+    pub fn checkpoints_written(&self) -> u64 {
+        self.generation - 1
+    }
     /// Makes the coming batches write a checkpoint, after which opening replays nothing.
     pub fn request_checkpoint(&mut self) {
         self.checkpoint_wanted = true;

@@ -61,6 +61,9 @@ impl SimDisk {
     pub fn lose_power_after(&self, calls: u64) {
         self.state().fuse = Some(calls);
     }
+    pub fn is_powered(&self) -> bool {
+        self.state().fuse != Some(0)
+    }
     /// Writes and flushes so far.
     pub fn calls(&self) -> u64 {
         self.state().calls

@@ -1,5 +1,9 @@
 //! The store against a plain model, with crashes at every write.
 
+mod crashes;
+mod damage;
+mod model;
+
 use crate::testing::SimDisk;
 use crate::{Options, Store};
 use bytes::Bytes;

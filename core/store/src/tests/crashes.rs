@@ -1,0 +1,224 @@
+//! Random transactions, with the power cut at any write.
+
+use super::model::{HeldRead, Model, Source};
+use crate::testing::SimDisk;
+use crate::{Options, Store, SubmitError, Ticket};
+use nacre_base::Rng;
+use nacre_machine::StoreView;
+use nacre_proto::transaction::{Change, Transaction};
+
+/// Crashes in the normal test run; NACRE_STORE_CRASHES sets another number.
+fn crashes_wanted() -> u64 {
+    std::env::var("NACRE_STORE_CRASHES").map_or(2500, |n| n.parse().expect("a number"))
+}
+
+/// One store, its device, and what it should hold after each transaction.
+struct Run {
+    seed: u64,
+    disk: SimDisk,
+    store: Store,
+    source: Source,
+    /// The state after each transaction from `first` on.
+    history: Vec<Model>,
+    first: u64,
+    acked: Ticket,
+    reads: Vec<HeldRead>,
+    refused: u64,
+    crashes: u64,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let mut rng = Rng::new(seed);
+        // Small, so that the log turns, checkpoints come often, and space runs out.
+        let blocks = 32 + 16 + rng.between(64, 300);
+        let disk = SimDisk::new(blocks * 4096, rng.next_u64());
+        let log_len = 4096 * rng.between(12, 40);
+        let uuid = [rng.next_u64() as u8; 16];
+        Store::format(&disk, Options { uuid, log_len: Some(log_len), ..Options::default() }).unwrap();
+        let (store, _) = Store::open(&disk).unwrap();
+        let size_max = rng.between(3000, 30_000);
+        let source = Source { rng, size_max };
+        let history = vec![Model::default()];
+        let (first, acked) = (0, Ticket(0));
+        Run { seed, disk, store, source, history, first, acked, reads: vec![], refused: 0, crashes: 0 }
+    }
+    fn model(&self) -> &Model {
+        self.history.last().expect("never empty")
+    }
+    fn what(&self) -> String {
+        format!("seed={:#x} seq={} crashes={}", self.seed, self.store.submitted().0, self.crashes)
+    }
+
+    fn submit(&mut self) {
+        let model = self.history.last().expect("never empty");
+        let txn = self.source.transaction(model);
+        match self.store.submit(txn.clone()) {
+            Ok(ticket) => self.applied(ticket, &txn),
+            Err(SubmitError::NoSpace { .. }) => {
+                self.refused += 1;
+                self.remove_one();
+            }
+            Err(SubmitError::TooLong { .. }) => self.refused += 1,
+            Err(error) => panic!("{error}, {}", self.what()),
+        }
+    }
+    /// However full it is.
+    fn remove_one(&mut self) {
+        let Some(id) = self.source.rng.pick(&self.model().ids()).cloned() else {
+            return;
+        };
+        let mut txn = Transaction::new();
+        txn.push(id, Change::Remove);
+        let ticket = self.store.submit(txn.clone()).unwrap_or_else(|e| panic!("{e}, {}", self.what()));
+        self.applied(ticket, &txn);
+    }
+    fn applied(&mut self, ticket: Ticket, txn: &Transaction) {
+        let mut model = self.model().clone();
+        model.apply(txn);
+        self.history.push(model);
+        assert_eq!(ticket.0, self.first + self.history.len() as u64 - 1, "{}", self.what());
+    }
+
+    /// Goes on until the power is gone.
+    fn until_power_is_lost(&mut self) {
+        // Short lives mostly, and now and then one that sees several checkpoints.
+        let longest = if self.source.rng.chance(100) { 300 } else { 40 };
+        let calls = self.source.rng.below(longest);
+        self.disk.lose_power_after(calls);
+        loop {
+            let burst = if self.source.rng.chance(100) { 30 } else { 4 };
+            for _ in 0..self.source.rng.below(burst) {
+                self.submit();
+            }
+            if self.source.rng.chance(20) {
+                self.store.request_checkpoint();
+            }
+            let Some(batch) = self.store.take_batch() else {
+                continue;
+            };
+            // While the disk is busy, life goes on.
+            for _ in 0..self.source.rng.below(3) {
+                self.submit();
+            }
+            let model = self.history.last().expect("never empty");
+            self.reads.extend(self.source.held_read(&self.store, model));
+            if self.source.rng.chance(30) {
+                let wrong = self.store.check();
+                assert_eq!(wrong, [""; 0], "{}", self.what());
+            }
+            let Ok(done) = batch.commit(&self.disk) else {
+                return;
+            };
+            if self.disk.is_powered() {
+                if self.source.rng.chance(50) {
+                    self.model().assert_shown_by(&self.store, &self.disk, &self.what());
+                }
+                let keep = self.source.rng.below(6) as usize;
+                while self.reads.len() > keep {
+                    let at = self.source.rng.below(self.reads.len() as u64) as usize;
+                    self.reads.swap_remove(at).run(&self.disk);
+                }
+            }
+            assert_eq!(done.damaged, 0);
+            self.acked = self.store.finished(done);
+        }
+    }
+    fn come_back(&mut self) {
+        self.reads.clear();
+        self.disk.crash();
+        self.crashes += 1;
+        let what = self.what();
+        let (store, report) = Store::open(&self.disk).unwrap_or_else(|error| panic!("{error}, {what}"));
+        let submitted = self.store.submitted();
+        assert!(self.acked <= report.last, "{:?} was acknowledged, {report:?}, {what}", self.acked);
+        assert!(report.last <= submitted, "{submitted:?} was the last, {report:?}, {what}");
+        assert_eq!(store.check(), [""; 0], "{what}");
+        let survived = self.history[(report.last.0 - self.first) as usize].clone();
+        survived.assert_shown_by(&store, &self.disk, &what);
+        self.store = store;
+        self.history = vec![survived];
+        self.first = report.last.0;
+        self.acked = report.last;
+    }
+}
+
+#[test]
+fn what_is_acknowledged_survives_a_power_cut_at_any_write() {
+    let (mut crashes, mut refused, mut checkpoints) = (0, 0, 0);
+    let mut seed = 0x57_0e_00;
+    while crashes < crashes_wanted() {
+        let mut run = Run::new(seed);
+        for _ in 0..25 {
+            run.until_power_is_lost();
+            run.come_back();
+        }
+        crashes += run.crashes;
+        refused += run.refused;
+        checkpoints += run.store.checkpoints_written();
+        seed += 1;
+    }
+    assert!(refused > crashes_wanted() / 100, "only {refused} times was there no space");
+    assert!(checkpoints > crashes_wanted() / 10, "only {checkpoints} checkpoints");
+}
+
+/// The same few transactions, with the power cut at each call in turn.
+#[test]
+fn every_single_write_of_a_run_can_be_the_last() {
+    for calls in 0.. {
+        let mut run = Run::new(0xe0e);
+        run.disk.lose_power_after(calls);
+        let mut dead = false;
+        for _ in 0..12 {
+            for _ in 0..5 {
+                run.submit();
+            }
+            let Some(batch) = run.store.take_batch() else { continue };
+            match batch.commit(&run.disk) {
+                Ok(done) => run.acked = run.store.finished(done),
+                Err(_) => {
+                    dead = true;
+                    break;
+                }
+            }
+        }
+        run.come_back();
+        if !dead {
+            assert!(calls > 30, "only {calls} calls in the whole run");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_store_that_is_full_takes_removals_and_then_writes_again() {
+    let mut run = Run::new(5);
+    run.source.size_max = 200_000; // eight such things are more than the device holds
+    for round in 0..6 {
+        let mut full = false;
+        for _ in 0..3000 {
+            let before = run.refused;
+            run.submit();
+            full |= run.refused > before;
+            if let Some(batch) = run.store.take_batch() {
+                let done = batch.commit(&run.disk).unwrap();
+                run.store.finished(done);
+            }
+        }
+        assert!(full, "round {round} did not fill the store");
+        let mut txn = Transaction::new();
+        run.model().ids().into_iter().for_each(|id| txn.push(id, Change::Remove));
+        let ticket = run.store.submit(txn.clone()).unwrap();
+        run.applied(ticket, &txn);
+        run.store.request_checkpoint();
+        while let Some(batch) = run.store.take_batch() {
+            let done = batch.commit(&run.disk).unwrap();
+            run.acked = run.store.finished(done);
+        }
+        assert_eq!(run.acked, ticket);
+        assert_eq!(run.store.check(), [""; 0]);
+        let statfs = run.store.statfs();
+        assert_eq!((statfs.allocated, statfs.stored, statfs.omap), (0, 0, 0));
+    }
+    run.come_back();
+}

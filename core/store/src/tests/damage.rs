@@ -1,0 +1,259 @@
+//! Devices that rot, hold something else, or hold what looks like a store.
+
+use super::settle;
+use crate::format::{Geometry, LOG_START, RecordHeader, Superblock};
+use crate::testing::SimDisk;
+use crate::{BLOCK, Disk, FormatError, OpenError, Options, Store};
+use bytes::Bytes;
+use nacre_base::Rng;
+use nacre_machine::ReadError;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_wire::crc32c;
+
+const BLOCK_LEN: u64 = BLOCK as u64;
+const UUID: [u8; 16] = [9; 16];
+
+fn fresh(seed: u64) -> (SimDisk, Store) {
+    let disk = SimDisk::new(2 << 20, seed);
+    Store::format(&disk, Options { uuid: UUID, log_len: Some(64 * BLOCK_LEN), force: false }).unwrap();
+    let (store, _) = Store::open(&disk).unwrap();
+    (disk, store)
+}
+
+fn write(store: &mut Store, disk: &SimDisk, id: &'static str, offset: u64, data: &[u8]) {
+    let mut txn = Transaction::new();
+    txn.push(StoredId::meta(id), Change::Write { offset, data: Bytes::copy_from_slice(data) });
+    store.submit(txn).unwrap();
+    settle(store, disk);
+}
+
+fn read_block(disk: &SimDisk, block: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    disk.read_at(block * BLOCK_LEN, &mut bytes).unwrap();
+    bytes
+}
+
+/// The block of the device that holds this block of data.
+fn find(disk: &SimDisk, data: &[u8]) -> u64 {
+    (0..disk.len() / BLOCK_LEN).find(|block| read_block(disk, *block) == data).expect("it is somewhere")
+}
+
+#[test]
+fn rotten_data_is_an_error_and_stays_one_when_a_part_is_overwritten() {
+    let (disk, mut store) = fresh(1);
+    let id = StoredId::meta("a");
+    let data = [[1; BLOCK], [2; BLOCK], [3; BLOCK]].concat();
+    write(&mut store, &disk, "a", 0, &data);
+    let rotten = find(&disk, &[2; BLOCK]);
+    disk.rot(rotten * BLOCK_LEN + 77);
+
+    let read = |store: &Store, offset, len| store.plan_read(&id, &[(offset, len)]).unwrap().run(&disk);
+    let is_refused = |store: &Store| {
+        let error = read(store, 0, u64::MAX).unwrap_err();
+        assert!(matches!(error, ReadError::Checksum { block: 1, .. }), "{error}");
+        assert!(read(store, 5000, 1).is_err(), "a part of a block is verified whole");
+        assert_eq!(read(store, 0, 4096).unwrap(), [&data[..BLOCK]]);
+        assert_eq!(read(store, 8192, 9999).unwrap(), [&data[2 * BLOCK..]]);
+    };
+    is_refused(&store);
+    let mut txn = Transaction::new();
+    // Twice, so that the second one is a patch of the first.
+    txn.push(id.clone(), Change::Write { offset: 5000, data: Bytes::from_static(b"new") });
+    txn.push(id.clone(), Change::Write { offset: 5002, data: Bytes::from_static(b"er") });
+    store.submit(txn).unwrap();
+    let done = store.take_batch().unwrap().commit(&disk).unwrap();
+    assert_eq!(done.damaged, 2);
+    store.finished(done);
+    is_refused(&store);
+    let (mut store, _) = Store::open(&disk).unwrap();
+    is_refused(&store);
+    write(&mut store, &disk, "a", 4096, &[4; BLOCK]);
+    assert_eq!(read(&store, 4096, 4096).unwrap(), [vec![4; BLOCK]], "overwritten whole, it is good again");
+}
+
+#[test]
+fn no_byte_of_rot_makes_a_read_give_wrong_bytes() {
+    let (disk, mut store) = fresh(2);
+    let mut rng = Rng::new(3);
+    let data: Vec<u8> = (0..100_000).map(|_| rng.next_u64() as u8).collect();
+    write(&mut store, &disk, "a", 0, &data);
+    let mut refused = 0;
+    for _ in 0..300 {
+        let at = rng.below(disk.len());
+        disk.rot(at);
+        match store.plan_read(&StoredId::meta("a"), &[(0, u64::MAX)]).unwrap().run(&disk) {
+            Ok(read) => assert!(read == [&data[..]], "rot at {at} went unnoticed"),
+            Err(ReadError::Checksum { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        disk.rot(at);
+    }
+    assert!(refused > 3);
+}
+
+#[test]
+fn the_last_record_may_be_torn_but_an_earlier_one_is_damage() {
+    let (disk, mut store) = fresh(4);
+    for i in 0..4 {
+        write(&mut store, &disk, "a", i * BLOCK_LEN, &[i as u8 + 1; BLOCK]);
+    }
+    let record = |i: u64| (LOG_START + i) * BLOCK_LEN;
+    disk.rot(record(3) + 70);
+    let (store, report) = Store::open(&disk).unwrap();
+    assert!(report.torn_tail && report.last.0 == 3);
+    assert_eq!(store.check(), [""; 0]);
+    disk.rot(record(3) + 70);
+    disk.rot(record(1) + 70);
+    assert_eq!(Store::open(&disk).unwrap_err(), OpenError::LogGap { pos: 2, seq: 2 });
+}
+
+#[test]
+fn one_bad_superblock_is_survived_and_then_renewed() {
+    for copy in [0, 16] {
+        let (disk, mut store) = fresh(5);
+        write(&mut store, &disk, "a", 0, b"x");
+        disk.rot(copy * BLOCK_LEN + 30);
+        let (mut store, report) = Store::open(&disk).unwrap();
+        assert!(report.superblock_damaged && report.last.0 == 1);
+        settle(&mut store, &disk);
+        assert!(!Store::open(&disk).unwrap().1.superblock_damaged);
+    }
+    let (disk, _) = fresh(6);
+    disk.rot(30);
+    disk.rot(16 * BLOCK_LEN + 30);
+    assert_eq!(Store::open(&disk).unwrap_err(), OpenError::Superblock);
+}
+
+#[test]
+fn a_rotten_checkpoint_is_an_error() {
+    let (disk, mut store) = fresh(7);
+    write(&mut store, &disk, "a", 0, &[1; 9000]);
+    store.request_checkpoint();
+    settle(&mut store, &disk);
+    let mut superblock = [0; BLOCK];
+    disk.read_at(0, &mut superblock).unwrap();
+    let chunk = Superblock::decode(&superblock).unwrap().last_chunk.unwrap();
+    disk.rot(u64::from(chunk.start) * BLOCK_LEN + 100);
+    let error = Store::open(&disk).unwrap_err();
+    assert_eq!(error, OpenError::Checkpoint { generation: 2, what: "damaged chunk", block: chunk.start });
+}
+
+#[test]
+fn what_is_not_a_store_is_told_apart_and_left_alone() {
+    let disk = SimDisk::new(1 << 20, 1);
+    assert_eq!(Store::open(&disk).unwrap_err(), OpenError::Blank);
+    disk.write_at(BLOCK_LEN, &[7; BLOCK]).unwrap();
+    assert_eq!(Store::open(&disk).unwrap_err(), OpenError::Blank);
+    assert_eq!(Store::format(&disk, Options::default()), Err(FormatError::NotBlank));
+    disk.write_at(0, &[7; BLOCK]).unwrap();
+    assert_eq!(Store::open(&disk).unwrap_err(), OpenError::NotAStore);
+    Store::format(&disk, Options { force: true, ..Options::default() }).unwrap();
+    Store::open(&disk).unwrap();
+    assert_eq!(Store::format(&disk, Options::default()), Err(FormatError::NotBlank));
+
+    let mut superblock = read_block(&disk, 0);
+    superblock[8] = 2;
+    seal(&mut superblock);
+    disk.write_at(0, &superblock).unwrap();
+    assert_eq!(Store::open(&disk).unwrap_err(), OpenError::Version { found: 2 });
+
+    let tiny = SimDisk::new(1 << 16, 1);
+    assert!(matches!(Store::format(&tiny, Options::default()), Err(FormatError::TooSmall { .. })));
+    assert_eq!(Store::open(&tiny).unwrap_err(), OpenError::NotAStore);
+}
+
+#[test]
+fn a_device_that_shrank_is_refused() {
+    let (disk, _) = fresh(8);
+    let smaller = SimDisk::new(1 << 20, 1);
+    for block in 0..32 {
+        smaller.write_at(block * BLOCK_LEN, &read_block(&disk, block)).unwrap();
+    }
+    assert_eq!(Store::open(&smaller).unwrap_err(), OpenError::Shrunk { len: 1 << 20, expected: 2 << 20 });
+}
+
+/// Puts the right checksum on a superblock.
+fn seal(superblock: &mut [u8]) {
+    let crc = crc32c(u32::MAX, &superblock[..BLOCK - 4]);
+    superblock[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Puts the right checksum on a record or on a chunk, if these bytes begin one.
+fn seal_record(bytes: &mut [u8]) {
+    let Some((header, _)) = RecordHeader::decode(bytes) else { return };
+    if let Some(len) = header.record_len().filter(|len| *len <= bytes.len() as u64) {
+        header.seal(&mut bytes[..len as usize]);
+    }
+}
+fn seal_chunk(bytes: &mut [u8]) {
+    let len = u32::from_le_bytes(bytes[44..48].try_into().unwrap()) as usize;
+    if let Some(payload) = bytes[64..].get(..len) {
+        let crc = crc32c(crc32c(u32::MAX, &bytes[..60]), payload);
+        bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+#[test]
+fn opening_survives_any_bytes_even_with_right_checksums() {
+    let rounds = std::env::var("NACRE_STORE_FUZZ").map_or(1500, |n| n.parse().expect("a number"));
+    let (disk, mut store) = fresh(10);
+    for i in 0..6 {
+        let mut txn = Transaction::new();
+        let id = StoredId::meta(["a", "b", "c"][i % 3]);
+        let data = Bytes::from(vec![i as u8 + 1; 9000]);
+        txn.push(id.clone(), Change::Write { offset: i as u64 * 3000, data });
+        let pairs = || [("k".into(), Bytes::from(vec![5; 300]))].into();
+        txn.push(id.clone(), Change::OmapSet(pairs()));
+        txn.push(id.clone(), Change::SetAttrs(pairs()));
+        txn.push(StoredId::meta("d"), Change::CloneFrom(id));
+        store.submit(txn).unwrap();
+        if i == 2 {
+            store.request_checkpoint();
+        }
+        settle(&mut store, &disk);
+    }
+    let blocks = disk.len() / BLOCK_LEN;
+    let image: Vec<Vec<u8>> = (0..blocks).map(|block| read_block(&disk, block)).collect();
+    let superblock = Superblock::decode(&image[0]).unwrap();
+    let geometry: Geometry = superblock.geometry;
+    let record = geometry.log_offset(superblock.log_pos) / BLOCK_LEN;
+    let chunk = superblock.last_chunk.unwrap();
+    assert_eq!(chunk.len, 1);
+
+    let mut rng = Rng::new(11);
+    let mut opened = 0;
+    for round in 0..rounds {
+        let target = [0, record, record + 1, u64::from(chunk.start)][rng.below(4) as usize];
+        let mut bytes = image[target as usize].clone();
+        let used = if target == 0 { 90 } else { 1000 };
+        for _ in 0..1 + rng.below(3) {
+            let at = rng.below(used) as usize;
+            let value = match rng.below(4) {
+                0 => [0; 8],
+                1 => [0xff; 8],
+                2 => rng.below(300).to_le_bytes(),
+                _ => rng.next_u64().to_le_bytes(),
+            };
+            let len = [1, 4, 8][rng.below(3) as usize];
+            bytes[at..at + len].copy_from_slice(&value[..len]);
+        }
+        match target {
+            0 => seal(&mut bytes),
+            t if t == u64::from(chunk.start) => seal_chunk(&mut bytes),
+            _ => seal_record(&mut bytes),
+        }
+        disk.write_at(target * BLOCK_LEN, &bytes).unwrap();
+        if target == 0 {
+            disk.write_at(16 * BLOCK_LEN, &bytes).unwrap();
+        }
+        if let Ok((store, _)) = Store::open(&disk) {
+            opened += 1;
+            assert_eq!(store.check(), [""; 0], "round {round}");
+        }
+        disk.write_at(target * BLOCK_LEN, &image[target as usize]).unwrap();
+        disk.write_at(16 * BLOCK_LEN, &image[16]).unwrap();
+        disk.flush().unwrap();
+    }
+    assert!(opened > rounds / 20, "only {opened} opened: the changes are too coarse");
+    Store::open(&disk).unwrap();
+}

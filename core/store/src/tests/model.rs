@@ -1,0 +1,228 @@
+//! What a store should be, as plain maps, and random transactions for both.
+
+use crate::testing::SimDisk;
+use crate::{ReadPlan, Store};
+use bytes::Bytes;
+use nacre_base::{Name, PgId, PoolId, Rng};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Thing {
+    data: Vec<u8>,
+    attrs: BTreeMap<Name, Bytes>,
+    header: Bytes,
+    omap: BTreeMap<Name, Bytes>,
+}
+
+/// Cheap to copy, so that a test can keep one for every transaction.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    things: BTreeMap<StoredId, Arc<Thing>>,
+}
+
+impl Model {
+    pub fn apply(&mut self, txn: &Transaction) {
+        for (id, change) in &txn.changes {
+            self.change(id, change);
+        }
+    }
+    fn change(&mut self, id: &StoredId, change: &Change) {
+        if *change == Change::Remove {
+            self.things.remove(id);
+            return;
+        }
+        let from = match change {
+            Change::CloneFrom(from) => self.things.get(from).cloned().unwrap_or_default(),
+            _ => Arc::default(),
+        };
+        let thing = Arc::make_mut(self.things.entry(id.clone()).or_default());
+        match change {
+            Change::Touch => {}
+            Change::Write { offset, data } => write(&mut thing.data, *offset, data),
+            Change::Zero { offset, len } => write(&mut thing.data, *offset, &vec![0; *len as usize]),
+            Change::Truncate { size } => thing.data.resize(*size as usize, 0),
+            Change::Remove => unreachable!("it was dealt with above"),
+            Change::SetAttrs(attrs) => thing.attrs.extend(attrs.clone()),
+            Change::RemoveAttr(name) => drop(thing.attrs.remove(name)),
+            Change::OmapSet(pairs) => thing.omap.extend(pairs.clone()),
+            Change::OmapRemove(keys) => thing.omap.retain(|key, _| !keys.contains(key)),
+            Change::OmapRemoveRange { begin, end } => thing.omap.retain(|key, _| key < begin || key >= end),
+            Change::OmapClear => {
+                thing.omap.clear();
+                thing.header.clear();
+            }
+            Change::OmapSetHeader(header) => thing.header = header.clone(),
+            Change::CloneFrom(_) => *thing = (*from).clone(),
+        }
+    }
+    pub fn ids(&self) -> Vec<StoredId> {
+        self.things.keys().cloned().collect()
+    }
+    fn size(&self, id: &StoredId) -> u64 {
+        self.things.get(id).map_or(0, |thing| thing.data.len() as u64)
+    }
+    pub fn data(&self, id: &StoredId) -> Option<&[u8]> {
+        self.things.get(id).map(|thing| &thing.data[..])
+    }
+
+    /// Everything that the store shows is what this says.
+    pub fn assert_shown_by(&self, store: &Store, disk: &SimDisk, what: &str) {
+        let mut objects = Vec::new();
+        store
+            .object_walk(&ObjectId::min(), &mut |id| {
+                objects.push(StoredId::Object(id.clone()));
+                true
+            })
+            .unwrap();
+        let expected: Vec<StoredId> =
+            self.things.keys().filter(|id| matches!(id, StoredId::Object(_))).cloned().collect();
+        assert_eq!(objects, expected, "objects, {what}");
+        let mut stored = 0;
+        for id in ids() {
+            let Some(thing) = self.things.get(&id) else {
+                assert_eq!(store.stat(&id), Ok(None), "{id}, {what}");
+                assert_eq!(
+                    store.plan_read(&id, &[(0, 1)]).map(drop),
+                    Err(ReadError::NotFound(id.clone())),
+                    "{what}"
+                );
+                continue;
+            };
+            assert_eq!(store.stat(&id).unwrap().map(|stat| stat.size), Some(self.size(&id)), "{id}, {what}");
+            let data = store.plan_read(&id, &[(0, u64::MAX)]).unwrap().run(disk).unwrap();
+            assert!(data == [&thing.data[..]], "data of {id}, {what}");
+            let (mut pos, mut in_extents) = (0, 0);
+            for (offset, len) in store.extents(&id, 0, u64::MAX).unwrap() {
+                assert!(thing.data[pos..offset as usize].iter().all(|b| *b == 0), "hole in {id}, {what}");
+                pos = (offset + len) as usize;
+                in_extents += len;
+            }
+            assert!(thing.data[pos..].iter().all(|b| *b == 0), "last hole in {id}, {what}");
+            stored += in_extents;
+            assert_eq!(store.attrs(&id).unwrap(), thing.attrs, "attrs of {id}, {what}");
+            assert_eq!(store.omap_header(&id).unwrap(), thing.header, "header of {id}, {what}");
+            let mut omap = Vec::new();
+            store
+                .omap_walk(&id, b"", &mut |key, value| {
+                    omap.push((key.clone(), value.clone()));
+                    true
+                })
+                .unwrap();
+            assert!(omap.iter().map(|(k, v)| (k, v)).eq(&thing.omap), "omap of {id}, {what}");
+        }
+        assert_eq!(store.statfs().stored, stored, "bytes stored, {what}");
+    }
+}
+
+fn write(data: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    let end = offset as usize + bytes.len();
+    data.resize(data.len().max(end), 0);
+    data[offset as usize..end].copy_from_slice(bytes);
+}
+
+pub(super) fn ids() -> Vec<StoredId> {
+    let object = |pool, name: &str| {
+        StoredId::Object(ObjectId::head(PoolId(pool), Name::default(), Name::default(), name.into()))
+    };
+    let mut ids = vec![StoredId::meta("super"), StoredId::Pg(PgId { pool: PoolId(1), seed: 2 })];
+    ids.extend(["a", "b", "c", "d", "e"].map(|name| object(1, name)));
+    ids.push(object(2, "a"));
+    ids.sort();
+    ids
+}
+
+/// A read that was planned earlier, and what it has to give whenever it is run.
+pub(super) struct HeldRead {
+    plan: ReadPlan,
+    expected: Vec<u8>,
+}
+
+impl HeldRead {
+    pub fn run(&self, disk: &SimDisk) {
+        assert!(self.plan.run(disk).unwrap() == [&self.expected[..]], "a read that waited gave wrong bytes");
+    }
+}
+
+/// Where random transactions come from. Sizes are of the order of a few blocks.
+pub(super) struct Source {
+    pub rng: Rng,
+    pub size_max: u64,
+}
+
+impl Source {
+    pub fn transaction(&mut self, model: &Model) -> Transaction {
+        let mut txn = Transaction::new();
+        for _ in 0..=self.rng.below(4) {
+            let id = self.id();
+            let change = self.change(model, &id);
+            txn.push(id, change);
+        }
+        txn
+    }
+    pub fn held_read(&mut self, store: &Store, model: &Model) -> Option<HeldRead> {
+        let id = self.id();
+        let data = model.data(&id)?;
+        let (offset, len) = (self.place(), self.place());
+        let end = data.len().min((offset + len) as usize);
+        let expected = data[end.min(offset as usize)..end].to_vec();
+        Some(HeldRead { plan: store.plan_read(&id, &[(offset, len)]).unwrap(), expected })
+    }
+
+    fn id(&mut self) -> StoredId {
+        self.rng.pick(&ids()).expect("there are some").clone()
+    }
+    /// On a block boundary half of the time.
+    fn place(&mut self) -> u64 {
+        let at = self.rng.below(self.size_max);
+        if self.rng.chance(500) { at / 4096 * 4096 } else { at }
+    }
+    fn bytes(&mut self, len: u64) -> Bytes {
+        let first = self.rng.next_u64() | 1;
+        (0..len).map(|i| (first.wrapping_mul(i + 1) >> 29) as u8).collect()
+    }
+    fn key(&mut self) -> Name {
+        Name::from(format!("key{}", self.rng.below(12)))
+    }
+    fn pairs(&mut self, value_len_max: u64) -> BTreeMap<Name, Bytes> {
+        (0..1 + self.rng.below(3))
+            .map(|_| {
+                let len = self.rng.below(value_len_max);
+                (self.key(), self.bytes(len))
+            })
+            .collect()
+    }
+    fn change(&mut self, model: &Model, id: &StoredId) -> Change {
+        match self.rng.below(22) {
+            0 => Change::Touch,
+            1..=6 => {
+                let offset = self.place();
+                let len = if self.rng.chance(500) { self.rng.below(300) } else { self.place() };
+                Change::Write { offset, data: self.bytes(len) }
+            }
+            // Appends, as logs do.
+            7 | 8 => {
+                let len = self.rng.below(5000);
+                let offset = model.size(id).min(self.size_max);
+                Change::Write { offset, data: self.bytes(len) }
+            }
+            9 => Change::Zero { offset: self.place(), len: self.place() },
+            10 | 11 => Change::Truncate { size: self.place() },
+            12 | 13 => Change::Remove,
+            14 => Change::SetAttrs(self.pairs(200)),
+            15 => Change::RemoveAttr(self.key()),
+            16 => Change::OmapSet(self.pairs(1500)),
+            17 => Change::OmapRemove(BTreeSet::from([self.key(), self.key()])),
+            18 => Change::OmapRemoveRange { begin: self.key(), end: self.key() },
+            19 if self.rng.chance(300) => Change::OmapClear,
+            19 => Change::OmapSetHeader(self.bytes(20)),
+            _ => Change::CloneFrom(self.id()),
+        }
+    }
+}
