@@ -1,1 +1,197 @@
+//! A Nacre cluster of real processes and the stock clients to use it with.
+//!
+//! Tests live in `tests/it/`. They need the `nacre` binary (built beside them in the same target
+//! folder) and Debian's ceph-common and python3-rados.
 
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+/// A cluster in a folder of its own; stopped and removed when dropped.
+pub struct Cluster {
+    folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Three OSDs and a monitor, each a process.
+    pub fn up() -> Result<Cluster> {
+        Cluster::up_with(&["--processes"])
+    }
+
+    pub fn up_with(options: &[&str]) -> Result<Cluster> {
+        let cluster = Cluster { folder: tempfile::Builder::new().prefix("nacre-test-").tempdir()? };
+        let base = free_ports()?.to_string();
+        let mut up = cluster.nacre("up");
+        up.args(["--detach", "--port-base", &base, "--osd-size", "4G"]).args(options);
+        succeed(&mut up)?;
+        Ok(cluster)
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The `nacre` binary with a subcommand, on this cluster's folder.
+    pub fn nacre(&self, subcommand: &str) -> Command {
+        let mut command = Command::new(nacre_binary());
+        command.arg(subcommand).arg("--data").arg(self.folder());
+        command
+    }
+
+    /// A stock program, told where the cluster is.
+    pub fn client(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("CEPH_CONF", self.folder().join("ceph.conf")).env_remove("CEPH_ARGS");
+        command
+    }
+
+    /// Runs a stock command line such as `rados -p rbd ls` and gives its output; words are split
+    /// at blanks.
+    pub fn run(&self, line: &str) -> Result<String> {
+        let output = self.try_run(line)?;
+        if !output.status.success() {
+            bail!("{line}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+        }
+        Ok(text(&output.stdout))
+    }
+
+    /// The same, whatever the exit status.
+    pub fn try_run(&self, line: &str) -> Result<Output> {
+        let mut words = line.split_whitespace();
+        let program = words.next().context("an empty command line")?;
+        // A client that waits for ever is a failure, not a hang.
+        let mut command = self.client("timeout");
+        command.args(["--kill-after=5", "120", program]).args(words);
+        command.output().with_context(|| format!("cannot run {line}"))
+    }
+
+    pub fn json(&self, line: &str) -> Result<Value> {
+        let output = self.run(&format!("{line} --format json"))?;
+        serde_json::from_str(&output).with_context(|| format!("{line} gave no JSON: {output}"))
+    }
+
+    /// Runs one of `scripts/` with the system's Python, which has the stock bindings.
+    pub fn python(&self, script: &str, arguments: &[&str]) -> Result<String> {
+        succeed(self.python_command(script).args(arguments))
+    }
+
+    pub fn python_command(&self, script: &str) -> Command {
+        let mut command = self.client("/usr/bin/python3");
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script));
+        command
+    }
+
+    /// SIGKILL to one daemon, such as `osd.1`.
+    pub fn kill(&self, daemon: &str) -> Result<()> {
+        let pid = self.pid(daemon)?;
+        succeed(Command::new("kill").args(["-KILL", &pid]))?;
+        let gone = || !Path::new("/proc").join(&pid).join("exe").exists();
+        wait_until("the killed process to be gone", Duration::from_secs(10), || Ok(gone()))
+    }
+
+    pub fn signal(&self, daemon: &str, signal: &str) -> Result<()> {
+        succeed(Command::new("kill").args([&format!("-{signal}"), &self.pid(daemon)?])).map(drop)
+    }
+
+    pub fn start(&self, daemon: &str) -> Result<()> {
+        succeed(self.nacre("start").arg(daemon)).map(drop)
+    }
+
+    pub fn daemons(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.folder().join("run"))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            names.extend(name.strip_suffix(".pid").map(str::to_owned));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn pid(&self, daemon: &str) -> Result<String> {
+        let file = self.folder().join("run").join(format!("{daemon}.pid"));
+        let pid = std::fs::read_to_string(&file).with_context(|| format!("no {}", file.display()))?;
+        Ok(pid.trim().to_owned())
+    }
+
+    /// Until every placement group is active+clean.
+    pub fn wait_clean(&self) -> Result<()> {
+        wait_until("all placement groups to be active+clean", Duration::from_secs(120), || {
+            let status = self.json("ceph status")?;
+            let pgs = &status["pgmap"];
+            let clean: u64 = pgs["pgs_by_state"].as_array().map_or(0, |states| {
+                let clean = states.iter().filter(|s| s["state_name"] == "active+clean");
+                clean.filter_map(|s| s["count"].as_u64()).sum()
+            });
+            Ok(pgs["num_pgs"].as_u64() == Some(clean))
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // A failing test shows why in the daemons' own words.
+        if std::thread::panicking() {
+            for daemon in self.daemons().unwrap_or_default() {
+                let log = self.folder().join("log").join(format!("{daemon}.log"));
+                let lines = std::fs::read_to_string(&log).unwrap_or_default();
+                let tail: Vec<&str> = lines.lines().rev().take(25).collect();
+                eprintln!("--- {}", log.display());
+                tail.iter().rev().for_each(|line| eprintln!("{line}"));
+            }
+        }
+        if let Err(error) = succeed(&mut self.nacre("down")) {
+            eprintln!("nacre down: {error:#}");
+        }
+    }
+}
+
+/// Runs to the end and gives what was printed; fails with everything that was printed.
+pub fn succeed(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    }
+    Ok(text(&output.stdout))
+}
+
+pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let start = Instant::now();
+    while !done()? {
+        if start.elapsed() > limit {
+            bail!("waited {} s for {what}", limit.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The binary that was built into the same target folder as this test.
+pub fn nacre_binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("NACRE_BIN") {
+        return path.into();
+    }
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let folder = test.parent().and_then(Path::parent).expect("tests are built in target/PROFILE/deps");
+    folder.join("nacre")
+}
+
+/// A base from which some ports are free, different for each caller in this process.
+fn free_ports() -> Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 30_000 + (std::process::id() % 200) as u16 * 100;
+    for _ in 0..200 {
+        let base = first.wrapping_add(NEXT.fetch_add(100, Ordering::Relaxed)) % 20_000 + 30_000;
+        if (base..base + 20).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return Ok(base);
+        }
+    }
+    bail!("no 20 free ports in a row")
+}

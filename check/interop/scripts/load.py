@@ -1,0 +1,48 @@
+"""Writes objects as fast as acknowledgements come until told to stop, then checks that each holds
+the last acknowledged value (or one that was being written)."""
+import sys
+import threading
+
+import rados
+
+_, _, pool = sys.argv
+OBJECTS = 64
+cluster = rados.Rados(conffile="")
+cluster.connect()
+io = cluster.open_ioctx(pool)
+acknowledged = [0] * OBJECTS
+stop = threading.Event()
+errors = []
+
+
+def value(number, round_):
+    return (b"%d:%d;" % (number, round_)) * 500
+
+
+def write(number):
+    round_ = 0
+    try:
+        while not stop.is_set():
+            round_ += 1
+            io.write_full(f"o{number}", value(number, round_))
+            acknowledged[number] = round_
+    except Exception as error:
+        errors.append(f"o{number}, round {round_}: {error!r}")
+
+
+threads = [threading.Thread(target=write, args=(n,)) for n in range(OBJECTS)]
+for thread in threads:
+    thread.start()
+print("writing", flush=True)
+sys.stdin.readline()
+stop.set()
+for thread in threads:
+    thread.join()
+for number, round_ in enumerate(acknowledged):
+    data = io.read(f"o{number}", 1 << 20)
+    if data != value(number, round_):
+        errors.append(f"o{number}: {data[:20]!r}, acknowledged was round {round_}")
+if errors:
+    print("; ".join(errors[:5]))
+    sys.exit(1)
+print(f"all good, {sum(acknowledged)} writes in {OBJECTS} objects")

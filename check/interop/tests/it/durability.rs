@@ -1,0 +1,81 @@
+//! What was acknowledged is there, whatever was killed.
+
+use nacre_interop::{Cluster, succeed};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[test]
+fn a_large_file_survives_sigkill_of_everything() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create files 16").unwrap();
+    let file = c.folder().join("real");
+    // Real bytes: what Debian's packages installed here, 100 MB of it.
+    let tar = format!("tar cf - -C /usr/lib . 2>/dev/null | head -c 100000000 > {}", file.display());
+    succeed(Command::new("sh").args(["-c", &tar])).unwrap();
+    let file = file.to_str().unwrap();
+    c.run(&format!("rados -p files put real {file}")).unwrap();
+
+    let daemons = c.daemons().unwrap();
+    assert_eq!(daemons, ["mon.a", "osd.0", "osd.1", "osd.2"]);
+    daemons.iter().for_each(|daemon| c.kill(daemon).unwrap());
+    daemons.iter().for_each(|daemon| c.start(daemon).unwrap());
+    c.wait_clean().unwrap();
+
+    c.run(&format!("rados -p files get real {file}.back")).unwrap();
+    succeed(Command::new("cmp").args([file, &format!("{file}.back")])).unwrap();
+}
+
+#[test]
+fn acknowledged_writes_survive_kills_under_load() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create load 16").unwrap();
+    let mut writer = c
+        .python_command("load.py")
+        .args(["write", "load"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(writer.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "writing\n");
+
+    for daemon in ["osd.0", "osd.2", "mon.a", "osd.1"] {
+        std::thread::sleep(Duration::from_millis(700));
+        c.kill(daemon).unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        c.start(daemon).unwrap();
+        // Before the next one goes: otherwise min_size rightly blocks the load.
+        c.wait_clean().unwrap();
+    }
+    let all = c.daemons().unwrap();
+    all.iter().for_each(|daemon| c.kill(daemon).unwrap());
+    all.iter().rev().for_each(|daemon| c.start(daemon).unwrap());
+    c.wait_clean().unwrap();
+
+    // The writer stops at the end of its input, checks every object and tells how many it wrote.
+    writer.stdin.take().unwrap().write_all(b"stop\n").unwrap();
+    line.clear();
+    said.read_line(&mut line).unwrap();
+    assert!(writer.wait().unwrap().success(), "{line}");
+    assert!(line.starts_with("all good"), "{line}");
+}
+
+#[test]
+fn one_process_stops_cleanly_and_finds_its_data_again() {
+    let c = Cluster::up_with(&[]).unwrap();
+    assert_eq!(c.daemons().unwrap(), ["nacre"]);
+    c.run("ceph osd pool create p 8").unwrap();
+    let file = c.folder().join("in");
+    std::fs::write(&file, "kept\n").unwrap();
+    c.run(&format!("rados -p p put kept {}", file.display())).unwrap();
+    let fsid = c.run("ceph fsid").unwrap();
+    succeed(&mut c.nacre("down")).unwrap();
+    assert!(c.daemons().unwrap().is_empty());
+
+    succeed(c.nacre("up").arg("--detach")).unwrap();
+    assert_eq!(c.run("ceph fsid").unwrap(), fsid);
+    assert_eq!(c.run("rados -p p get kept -").unwrap(), "kept\n");
+}
