@@ -1,4 +1,6 @@
-"""Basic I/O through python3-rados: results and error numbers as Ceph gives them."""
+"""Basic I/O through python3-rados: results and error numbers as Ceph gives them.
+
+Arguments: the pool, and `--reference` when the cluster is a real Ceph."""
 import errno
 import sys
 
@@ -107,9 +109,10 @@ with rados.WriteOpCtx() as op:
     op.zero(1, 1)
     io.operate_write_op(op, "c")
 assert io.read("c") == b"f\0e"
-with rados.WriteOpCtx() as op:
-    op.zero(0, 0)  # a zero-length zero is nothing
-    io.operate_write_op(op, "c")
+if "--reference" not in sys.argv:  # it would abort a real OSD
+    with rados.WriteOpCtx() as op:
+        op.zero(0, 0)  # a zero-length zero is nothing
+        io.operate_write_op(op, "c")
 with rados.WriteOpCtx() as op:
     op.remove()
     io.operate_write_op(op, "c")
@@ -152,7 +155,7 @@ assert len([o for o in io.list_objects()]) == 206
 io.set_namespace("")
 io.set_locator_key("place")
 io.write_full("located", b"x")
-assert [o.locator for o in io.list_objects() if o.key == "located"] == ["place"]
+assert [o.locator_key for o in io.list_objects() if o.key == "located"] == ["place"]
 io.set_locator_key("")
 
 # names at their limits

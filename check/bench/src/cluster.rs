@@ -1,0 +1,92 @@
+//! A running cluster: how clients find it, and what its daemons cost.
+
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub struct Cluster {
+    pub name: &'static str,
+    pub conf: PathBuf,
+    /// Process ids of the OSDs.
+    pub osds: Vec<u32>,
+    stop: Option<Box<dyn FnOnce()>>,
+}
+
+impl Cluster {
+    pub fn new(name: &'static str, conf: PathBuf, osds: Vec<u32>, stop: impl FnOnce() + 'static) -> Cluster {
+        Cluster { name, conf, osds, stop: Some(Box::new(stop)) }
+    }
+
+    pub fn client(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("CEPH_CONF", &self.conf).env_remove("CEPH_ARGS");
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Result<String> {
+        let mut words = line.split_whitespace();
+        run(self.client(words.next().context("an empty command line")?).args(words))
+    }
+
+    /// CPU time that the OSDs have used so far.
+    pub fn cpu(&self) -> Result<Duration> {
+        // Fields 14 and 15, counted after the name in parentheses, in clock ticks of 10 ms.
+        let ticks = |pid: &u32| -> Result<u64> {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+            let rest = stat.rsplit_once(')').context("no name in /proc/PID/stat")?.1;
+            let fields: Vec<&str> = rest.split_whitespace().collect();
+            Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
+        };
+        let total: u64 = self.osds.iter().map(ticks).sum::<Result<u64>>()?;
+        Ok(Duration::from_millis(total * 10))
+    }
+
+    /// Mean resident memory of an OSD, in MiB.
+    pub fn resident(&self) -> Result<f64> {
+        let kib = |pid: &u32| -> Result<f64> {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+            let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+            Ok(line.split_whitespace().nth(1).context("no number in VmRSS")?.parse()?)
+        };
+        let total: f64 = self.osds.iter().map(kib).sum::<Result<f64>>()?;
+        Ok(total / self.osds.len() as f64 / 1024.0)
+    }
+
+    pub fn wait_healthy(&self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let status = self.run("ceph status --format json").unwrap_or_default();
+            if let Ok(status) = serde_json::from_str::<serde_json::Value>(&status) {
+                let pgs = &status["pgmap"];
+                let clean = pgs["pgs_by_state"]
+                    .as_array()
+                    .is_some_and(|states| states.iter().all(|state| state["state_name"] == "active+clean"));
+                if clean && status["osdmap"]["num_up_osds"] == self.osds.len() {
+                    return Ok(());
+                }
+            }
+            if start.elapsed() > Duration::from_secs(120) {
+                bail!("{} is not healthy after two minutes: {status}", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            stop();
+        }
+    }
+}
+
+pub fn run(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if !output.status.success() {
+        bail!("{command:?}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    }
+    Ok(text(&output.stdout))
+}

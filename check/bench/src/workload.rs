@@ -1,0 +1,113 @@
+//! What the clients do.
+
+use crate::cluster::{Cluster, run};
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::time::Duration;
+
+pub struct Workload {
+    pub name: &'static str,
+    kind: Kind,
+    /// Operations in flight.
+    depth: u32,
+    size: u32,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    RadosWrite,
+    RadosRandomRead,
+    RadosSequentialRead,
+    PythonSync,
+    PythonAsync,
+}
+
+/// One run of one workload on one cluster.
+pub struct Measured {
+    pub ops_per_second: f64,
+    /// Mean latency of an operation, in milliseconds.
+    pub latency: f64,
+    /// What the OSDs' processors spent on 1000 operations, in seconds, all OSDs together.
+    pub cpu_per_1000: f64,
+    /// Mean resident memory of an OSD afterwards, in MiB.
+    pub resident: f64,
+}
+
+pub fn all() -> Vec<Workload> {
+    let w = |name, kind, depth, size| Workload { name, kind, depth, size };
+    vec![
+        w("write 4 KiB, 1 in flight", Kind::RadosWrite, 1, 4 << 10),
+        w("write 4 KiB, 16 in flight", Kind::RadosWrite, 16, 4 << 10),
+        w("write 4 KiB, 64 in flight", Kind::RadosWrite, 64, 4 << 10),
+        w("random read 4 KiB, 1 in flight", Kind::RadosRandomRead, 1, 4 << 10),
+        w("random read 4 KiB, 16 in flight", Kind::RadosRandomRead, 16, 4 << 10),
+        w("write 4 MiB, 16 in flight", Kind::RadosWrite, 16, 4 << 20),
+        w("read 4 MiB, 16 in flight", Kind::RadosSequentialRead, 16, 4 << 20),
+        w("python put 1 KiB, synchronous", Kind::PythonSync, 1, 1 << 10),
+        w("python put 1 KiB, asynchronous", Kind::PythonAsync, 64, 1 << 10),
+    ]
+}
+
+const POOL: &str = "bench";
+
+impl Workload {
+    /// An empty pool, or one with objects to read.
+    pub fn prepare(&self, cluster: &Cluster) -> Result<()> {
+        cluster.run("ceph config set mon mon_allow_pool_delete true")?;
+        cluster.run(&format!("ceph osd pool create {POOL} 32"))?;
+        cluster.wait_healthy()?;
+        if matches!(self.kind, Kind::RadosRandomRead | Kind::RadosSequentialRead) {
+            let seconds = if self.size > 1 << 20 { 10 } else { 5 };
+            self.rados_bench(cluster, &format!("{seconds} write -b {} -t 64 --no-cleanup", self.size))?;
+        }
+        Ok(())
+    }
+
+    pub fn clean_up(&self, cluster: &Cluster) -> Result<()> {
+        cluster.run(&format!("ceph osd pool rm {POOL} {POOL} --yes-i-really-really-mean-it"))?;
+        Ok(())
+    }
+
+    pub fn measure(&self, cluster: &Cluster, seconds: u32) -> Result<Measured> {
+        let before = cluster.cpu()?;
+        let (depth, size) = (self.depth, self.size);
+        let (ops, elapsed, latency) = match self.kind {
+            Kind::RadosWrite => {
+                self.rados_bench(cluster, &format!("{seconds} write -b {size} -t {depth} --no-cleanup"))?
+            }
+            Kind::RadosRandomRead => self.rados_bench(cluster, &format!("{seconds} rand -t {depth}"))?,
+            Kind::RadosSequentialRead => self.rados_bench(cluster, &format!("{seconds} seq -t {depth}"))?,
+            Kind::PythonSync | Kind::PythonAsync => self.python(cluster, seconds)?,
+        };
+        let cpu: Duration = cluster.cpu()? - before;
+        Ok(Measured {
+            ops_per_second: ops / elapsed,
+            latency,
+            cpu_per_1000: cpu.as_secs_f64() / ops * 1000.0,
+            resident: cluster.resident()?,
+        })
+    }
+
+    /// Operations done, seconds taken, mean latency in milliseconds.
+    fn rados_bench(&self, cluster: &Cluster, arguments: &str) -> Result<(f64, f64, f64)> {
+        let said = cluster.run(&format!("rados -p {POOL} bench {arguments}"))?;
+        let number = |label: &str| -> Result<f64> {
+            let line = said.lines().find(|line| line.starts_with(label));
+            let line = line.with_context(|| format!("no '{label}' in what rados bench said:\n{said}"))?;
+            Ok(line.rsplit([' ', '\t', ':']).next().unwrap_or_default().parse()?)
+        };
+        let done = number("Total writes made").or_else(|_| number("Total reads made"))?;
+        Ok((done, number("Total time run")?, number("Average Latency(s)")? * 1000.0))
+    }
+
+    fn python(&self, cluster: &Cluster, seconds: u32) -> Result<(f64, f64, f64)> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/puts.py");
+        let how = if self.kind == Kind::PythonSync { "sync" } else { "async" };
+        let mut command = cluster.client("/usr/bin/python3");
+        command.arg(script).args([POOL, how, &seconds.to_string(), &self.size.to_string()]);
+        let said = run(command.arg(self.depth.to_string()))?;
+        let numbers: Vec<f64> = said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        let [ops, elapsed, latency] = numbers[..] else { anyhow::bail!("puts.py said {said}") };
+        Ok((ops, elapsed, latency))
+    }
+}
