@@ -11,8 +11,10 @@ pub struct Table {
     runs: BTreeMap<(&'static str, &'static str), Vec<Measured>>,
 }
 
-/// What a column shows: its head, its unit and where it is in a measurement.
-const COLUMNS: [(&str, fn(&Measured) -> f64); 4] = [
+type Column = (&'static str, fn(&Measured) -> f64);
+
+/// What each column shows: its head with the unit, and where it is in a measurement.
+const COLUMNS: [Column; 4] = [
     ("ops/s", |m| m.ops_per_second),
     ("mean ms", |m| m.latency),
     ("CPU s/1000", |m| m.cpu_per_1000),
