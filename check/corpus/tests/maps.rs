@@ -88,7 +88,8 @@ fn the_recorded_history_uses_nearly_all_that_an_incremental_can_say() {
         .filter(|(label, _)| label.starts_with("inc"))
         .map(|(_, bytes)| from_slice(&bytes).unwrap())
         .collect();
-    let used: [(&str, fn(&Incremental) -> bool); 31] = [
+    type Uses = fn(&Incremental) -> bool;
+    let used: [(&str, Uses); 31] = [
         ("new_pool_max", |i| i.new_pool_max.is_some()),
         ("new_flags", |i| i.new_flags.is_some()),
         ("crush", |i| i.crush.is_some()),
