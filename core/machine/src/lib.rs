@@ -60,12 +60,25 @@ pub type TimerId = u64;
 pub enum Event {
     /// First of all; what was stored before is in the view.
     Start,
-    Opened { conn: ConnId, peer: Peer },
-    Closed { conn: ConnId, why: Closed },
-    Message { conn: ConnId, tid: u64, message: Message },
+    Opened {
+        conn: ConnId,
+        peer: Peer,
+    },
+    Closed {
+        conn: ConnId,
+        why: Closed,
+    },
+    Message {
+        conn: ConnId,
+        tid: u64,
+        message: Message,
+    },
     /// The transaction with this token, and all before it, are durable.
     Stored(Token),
-    ReadDone { token: Token, result: Result<Vec<Bytes>, ReadError> },
+    ReadDone {
+        token: Token,
+        result: Result<Vec<Bytes>, ReadError>,
+    },
     Timer(TimerId),
     /// `Effect::Loop` came back.
     Loop(u64),
@@ -78,26 +91,51 @@ pub enum Event {
 #[derive(Debug)]
 pub enum Effect {
     /// Opens a session; `Opened` or `Closed` follows.
-    Dial { conn: ConnId, to: EntityAddr, kind: EntityType },
+    Dial {
+        conn: ConnId,
+        to: EntityAddr,
+        kind: EntityType,
+    },
     /// Dropped silently when the session is over: `Closed` tells.
-    Send { conn: ConnId, tid: u64, message: Message },
+    Send {
+        conn: ConnId,
+        tid: u64,
+        message: Message,
+    },
     /// Ends a session; no `Closed` follows.
-    Hangup { conn: ConnId },
+    Hangup {
+        conn: ConnId,
+    },
     /// Applies at once to the view that the next event gets; `Stored(token)` follows when it is
     /// durable, in order.
-    Store { token: Token, txn: Transaction },
+    Store {
+        token: Token,
+        txn: Transaction,
+    },
     /// Reads (offset, length) extents of one thing's data as it is now, with every transaction
     /// pushed before; `ReadDone` follows, a short result where the data ends.
-    Read { token: Token, id: StoredId, extents: Vec<(u64, u64)> },
+    Read {
+        token: Token,
+        id: StoredId,
+        extents: Vec<(u64, u64)>,
+    },
     /// Fires once after this long; arming again replaces.
-    Arm { timer: TimerId, after: Duration },
-    Disarm { timer: TimerId },
+    Arm {
+        timer: TimerId,
+        after: Duration,
+    },
+    Disarm {
+        timer: TimerId,
+    },
     /// Comes back as `Event::Loop` before anything else, once the effects before it are done: how a
     /// machine goes on with the next piece of work on a view that shows the last one.
     Loop(u64),
     /// Monitors: global ids for clients that connect to this monitor from here on.
     GrantIds(Range<u64>),
-    Log { level: Level, text: String },
+    Log {
+        level: Level,
+        text: String,
+    },
     /// The answer to `Event::Stop`: all is said and durable.
     Stopped,
 }

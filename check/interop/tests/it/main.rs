@@ -2,5 +2,6 @@
 
 mod abuse;
 mod admin;
+mod docs;
 mod durability;
 mod objects;

@@ -1,0 +1,31 @@
+//! The examples that we print for people are commands that work.
+
+use nacre_interop::{Cluster, succeed};
+use std::path::Path;
+
+/// Every `console` block of the documentation, run as one script each in a folder whose
+/// `nacre-data` is a running cluster. Lines that start with `$` are the commands.
+#[test]
+fn every_example_in_the_documentation_runs() {
+    let c = Cluster::up().unwrap();
+    let here = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(c.folder(), here.path().join("nacre-data")).unwrap();
+    let binary = nacre_interop::nacre_binary();
+    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut ran = 0;
+    for file in ["README.md", "docs/nacre.md", "docs/operating.md"] {
+        let text = std::fs::read_to_string(top.join(file)).unwrap();
+        for block in text.split("```console\n").skip(1) {
+            let block = block.split("```").next().unwrap();
+            let commands: Vec<&str> = block.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+            assert!(!commands.is_empty(), "{file}: a console block without a command:\n{block}");
+            let script = format!("set -e\n{}", commands.join("\n"));
+            let mut shell = c.client("bash");
+            shell.args(["-c", &script]).current_dir(here.path()).env("PATH", &path);
+            succeed(&mut shell).unwrap_or_else(|e| panic!("{file}:\n{script}\n{e:#}"));
+            ran += 1;
+        }
+    }
+    assert!(ran >= 3, "only {ran} examples were found");
+}
