@@ -44,7 +44,8 @@ pub enum FormatError {
     Disk(#[from] DiskError),
 }
 
-/// Why what is on the device cannot be used. Nothing was changed there.
+/// Why what is on the device cannot be used. Nothing was changed there, unless it is the `Disk` that
+/// failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     #[error("device is blank: it was never formatted as a store")]
@@ -81,7 +82,7 @@ pub struct Report {
     /// A batch that was being written when the store died was thrown away: nobody had been told
     /// that it is durable.
     pub torn_tail: bool,
-    /// One of the two superblocks was bad; the next checkpoint, which was asked for, renews it.
+    /// One of the two superblocks was bad, and was renewed.
     pub superblock_damaged: bool,
     pub objects: usize,
 }
@@ -125,7 +126,7 @@ impl Store {
 
     /// Brings back everything that was acknowledged, and possibly more: what it gives is durable.
     pub fn open(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
-        let (superblock, superblock_damaged) = read_superblock(disk)?;
+        let (superblock, [first, second]) = read_superblocks(disk)?;
         let geometry = superblock.geometry;
         let expected = u64::from(geometry.blocks) * BLOCK as u64;
         if disk.len() < expected {
@@ -137,6 +138,15 @@ impl Store {
         let (table, space) = recovery.account(&superblock, &chunks)?;
         // What was read may so far be only in the drive's cache, and others will now build on it.
         disk.flush()?;
+        // Both copies must say the same before anything is overwritten that one of them needs: a
+        // stale one would be what is left if the next checkpoint tore the other.
+        for (copy, state) in SUPERBLOCKS.into_iter().zip([first, second]) {
+            if state != CopyState::Newest {
+                disk.write_at(copy * BLOCK as u64, &superblock.encode())?;
+                disk.flush()?;
+            }
+        }
+        let superblock_damaged = first == CopyState::Bad || second == CopyState::Bad;
 
         let report = Report {
             checkpoint: Ticket(superblock.seq),
@@ -145,7 +155,7 @@ impl Store {
             superblock_damaged,
             objects: recovery.index.len(),
         };
-        let mut store = Store::new(Found {
+        let store = Store::new(Found {
             superblock,
             chunks,
             index: recovery.index,
@@ -154,41 +164,51 @@ impl Store {
             last_seq: log.last_seq,
             log_tail: log.tail,
         });
-        if superblock_damaged {
-            store.request_checkpoint();
-        }
         Ok((store, report))
     }
 }
 
-/// The newer of the good copies, and whether the other one is bad.
-fn read_superblock(disk: &(impl Disk + ?Sized)) -> Result<(Superblock, bool), OpenError> {
-    let mut good: Option<Superblock> = None;
-    let mut bad = Vec::new();
-    for copy in SUPERBLOCKS {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CopyState {
+    Newest,
+    /// A crash came between the two.
+    Stale,
+    Bad,
+}
+
+/// The newest superblock, and how its copies are.
+fn read_superblocks(disk: &(impl Disk + ?Sized)) -> Result<(Superblock, [CopyState; 2]), OpenError> {
+    let read = |copy: u64| {
         if disk.len() < (copy + 1) * BLOCK as u64 {
             return Err(OpenError::NotAStore);
         }
         let mut block = vec![0; BLOCK];
         disk.read_at(copy * BLOCK as u64, &mut block)?;
-        match Superblock::decode(&block) {
-            Ok(this) => match &good {
-                Some(first) if first.geometry != this.geometry => return Err(OpenError::Superblock),
-                Some(first) if first.generation >= this.generation => {}
-                _ => good = Some(this),
-            },
-            Err(SuperblockError::Version(found)) => return Err(OpenError::Version { found }),
-            Err(error) => bad.push(error),
+        Ok(Superblock::decode(&block))
+    };
+    let copies = [read(SUPERBLOCKS[0])?, read(SUPERBLOCKS[1])?];
+    for copy in &copies {
+        if let Err(SuperblockError::Version(found)) = *copy {
+            return Err(OpenError::Version { found });
         }
     }
-    match (good, &bad[..]) {
-        (Some(superblock), _) => Ok((superblock, !bad.is_empty())),
-        (None, [SuperblockError::Blank, SuperblockError::Blank]) => Err(OpenError::Blank),
-        (None, bad) if bad.iter().all(|e| matches!(e, SuperblockError::Blank | SuperblockError::Foreign)) => {
-            Err(OpenError::NotAStore)
-        }
-        (None, _) => Err(OpenError::Superblock),
-    }
+    let newest = match &copies {
+        [Ok(first), Ok(second)] if first.geometry != second.geometry => return Err(OpenError::Superblock),
+        [Ok(first), Ok(second)] if second.generation > first.generation => second,
+        [Ok(good), _] | [_, Ok(good)] => good,
+        [Err(SuperblockError::Blank), Err(SuperblockError::Blank)] => return Err(OpenError::Blank),
+        [
+            Err(SuperblockError::Blank | SuperblockError::Foreign),
+            Err(SuperblockError::Blank | SuperblockError::Foreign),
+        ] => return Err(OpenError::NotAStore),
+        _ => return Err(OpenError::Superblock),
+    };
+    let states = copies.each_ref().map(|copy| match copy {
+        Ok(this) if this == newest => CopyState::Newest,
+        Ok(_) => CopyState::Stale,
+        Err(_) => CopyState::Bad,
+    });
+    Ok((newest.clone(), states))
 }
 
 #[derive(Default)]

@@ -37,10 +37,10 @@ pub enum SubmitError {
 const SIZE_MAX: u64 = (u32::MAX as u64) * BLOCK as u64;
 /// A batch takes no more data than this, unless one transaction has more.
 const BATCH_DATA_MAX: usize = 32 << 20;
-/// What a checkpoint adds to a batch, so that commits behind it do not wait long.
-const SLICE: usize = 1 << 20;
-/// The same when transactions wait for the checkpoint anyway.
-const SLICE_HURRIED: usize = 8 << 20;
+/// What a checkpoint adds to a batch at most, so that commits behind it do not wait long.
+const SLICE_MAX: u64 = 1 << 20;
+/// So many times more when transactions wait for the checkpoint anyway.
+const HURRY: u64 = 8;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockInfo {
@@ -583,7 +583,9 @@ impl Store {
         if self.written < checkpoint.seq {
             return (Vec::new(), None);
         }
-        let budget = if self.queue.is_empty() { SLICE } else { SLICE_HURRIED };
+        // In proportion to the log, which has to last until the checkpoint ends.
+        let slice = (u64::from(self.geometry.log_blocks) * BLOCK as u64 / 16).min(SLICE_MAX);
+        let budget = if self.queue.is_empty() { slice } else { slice * HURRY } as usize;
         let table = &self.table;
         // A block that was freed meanwhile is not in the table; the log, which is replayed over the
         // checkpoint, frees it as well.

@@ -3,9 +3,11 @@
 use super::model::{HeldRead, Model, Source};
 use crate::testing::SimDisk;
 use crate::{Options, Store, SubmitError, Ticket};
-use nacre_base::Rng;
+use bytes::Bytes;
+use nacre_base::{Name, PgId, PoolId, Rng};
 use nacre_machine::StoreView;
-use nacre_proto::transaction::{Change, Transaction};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
 
 /// Crashes in the normal test run; NACRE_STORE_CRASHES sets another number.
 fn crashes_wanted() -> u64 {
@@ -78,6 +80,12 @@ impl Run {
         model.apply(txn);
         self.history.push(model);
         assert_eq!(ticket.0, self.first + self.history.len() as u64 - 1, "{}", self.what());
+    }
+
+    /// States that can no longer be what a crash leaves.
+    fn forget_history(&mut self) {
+        self.history.drain(..(self.acked.0 - self.first) as usize);
+        self.first = self.acked.0;
     }
 
     /// Goes on until the power is gone.
@@ -194,16 +202,17 @@ fn every_single_write_of_a_run_can_be_the_last() {
 fn a_store_that_is_full_takes_removals_and_then_writes_again() {
     let mut run = Run::new(5);
     run.source.size_max = 200_000; // eight such things are more than the device holds
-    for round in 0..6 {
+    for round in 0..5 {
         let mut full = false;
-        for _ in 0..3000 {
+        for _ in 0..400 {
             let before = run.refused;
             run.submit();
             full |= run.refused > before;
             if let Some(batch) = run.store.take_batch() {
                 let done = batch.commit(&run.disk).unwrap();
-                run.store.finished(done);
+                run.acked = run.store.finished(done);
             }
+            run.forget_history();
         }
         assert!(full, "round {round} did not fill the store");
         let mut txn = Transaction::new();
@@ -221,4 +230,62 @@ fn a_store_that_is_full_takes_removals_and_then_writes_again() {
         assert_eq!((statfs.allocated, statfs.stored, statfs.omap), (0, 0, 0));
     }
     run.come_back();
+}
+
+/// Fills it with a pool's worth of small objects, whose metadata weigh as much as their data.
+#[test]
+fn a_store_full_of_metadata_still_checkpoints_and_removes_with_a_log_entry() {
+    for (seed, omap_len, data_len) in [(1, 6000, 10), (2, 0, 5000), (3, 50, 1), (4, 20_000, 0)] {
+        let disk = SimDisk::new(3 << 20, seed);
+        let log_len = Some(256 << 10);
+        Store::format(&disk, Options { uuid: [3; 16], log_len, ..Options::default() }).unwrap();
+        let (mut store, _) = Store::open(&disk).unwrap();
+        let object = |i: u32| {
+            let name = Name::from(format!("object{i}"));
+            StoredId::from(ObjectId::head(PoolId(1), Name::default(), Name::default(), name))
+        };
+        let log_entry = |i: u32| {
+            let pairs = [(Name::from(format!("{i:08}")), Bytes::from(vec![1; 200]))];
+            (StoredId::Pg(PgId { pool: PoolId(1), seed: 0 }), Change::OmapSet(pairs.into()))
+        };
+        let settle = |store: &mut Store| {
+            while let Some(batch) = store.take_batch() {
+                let done = batch.commit(&disk).unwrap();
+                store.finished(done);
+            }
+        };
+        let mut count = 0;
+        loop {
+            let mut txn = Transaction::new();
+            txn.push(object(count), Change::Write { offset: 0, data: Bytes::from(vec![7; data_len]) });
+            let pairs = [(Name::from("key"), Bytes::from(vec![1; omap_len]))];
+            txn.push(object(count), Change::OmapSet(pairs.into()));
+            match store.submit(txn) {
+                Ok(_) => count += 1,
+                Err(SubmitError::NoSpace { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+            if count % 16 == 0 {
+                settle(&mut store);
+            }
+        }
+        assert!(count > 30, "only {count} objects fit");
+        assert!(store.statfs().available < 40_000);
+        for i in 0..count {
+            let mut txn = Transaction::new();
+            txn.push(object(i), Change::Remove);
+            txn.changes.push(log_entry(i));
+            store.submit(txn).unwrap_or_else(|error| panic!("{error}, removal {i} of {count}"));
+            if i < 5 {
+                store.request_checkpoint();
+                settle(&mut store);
+                assert_eq!(store.check(), [""; 0]);
+            }
+        }
+        settle(&mut store);
+        assert_eq!(store.check(), [""; 0]);
+        assert_eq!(store.statfs().stored, 0);
+        let (store, _) = Store::open(&disk).unwrap();
+        assert_eq!(store.check(), [""; 0]);
+    }
 }

@@ -195,7 +195,7 @@ fn seal_chunk(bytes: &mut [u8]) {
 
 #[test]
 fn opening_survives_any_bytes_even_with_right_checksums() {
-    let rounds = std::env::var("NACRE_STORE_FUZZ").map_or(1500, |n| n.parse().expect("a number"));
+    let rounds = std::env::var("NACRE_STORE_FUZZ").map_or(6000, |n| n.parse().expect("a number"));
     let (disk, mut store) = fresh(10);
     for i in 0..6 {
         let mut txn = Transaction::new();
