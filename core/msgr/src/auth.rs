@@ -125,8 +125,9 @@ impl Prover for NoneProver {
 
 /// Where a client's global id comes from.
 pub enum GlobalIds {
-    /// We are a monitor and assign one to a client that has none; each call gives an id never given before.
-    Assign(Box<dyn FnMut() -> u64 + Send>),
+    /// We are a monitor and assign one to a client that has none; each call gives an id never given before,
+    /// or none if there is none to give yet.
+    Assign(Box<dyn FnMut() -> Option<u64> + Send>),
     /// We are anything else: the client brings the one that a monitor assigned.
     Brought,
 }
@@ -145,7 +146,10 @@ impl Verifier for NoneVerifier {
             return Verdict::Refused { errno: errno::EINVAL };
         };
         let global_id = match (&mut self.global_ids, mode) {
-            (GlobalIds::Assign(next), ASKS_MONITOR) if global_id == 0 => next(),
+            (GlobalIds::Assign(next), ASKS_MONITOR) if global_id == 0 => match next() {
+                Some(id) => id,
+                None => return Verdict::Refused { errno: errno::EAGAIN },
+            },
             (GlobalIds::Assign(_), ASKS_MONITOR) | (_, SHOWS_AUTHORITY) => global_id,
             _ => return Verdict::Refused { errno: errno::EOPNOTSUPP },
         };

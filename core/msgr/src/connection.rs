@@ -277,6 +277,11 @@ impl Connection {
         self.outbox.remaining()
     }
 
+    /// The peer greeted as a client and is about to authenticate.
+    pub fn is_client_authenticating(&self) -> bool {
+        matches!(&self.phase, Phase::Authenticating(hello, _) if hello.kind == EntityType::Client)
+    }
+
     pub fn is_established(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }

@@ -83,7 +83,8 @@ impl<M: Machine + 'static> Node<M> {
             turned_away: 0,
             store,
             num: spec.num,
-            global_id: 0,
+            // Daemons go by their own number, and need none from a monitor.
+            global_id: u64::from(spec.kind != EntityType::Client),
             global_seq: 0,
             stopped: false,
         };
@@ -234,8 +235,7 @@ impl<M: Machine + 'static> Node<M> {
             EntityType::Mon => {
                 let ids = self.ids.clone();
                 GlobalIds::Assign(Box::new(move || {
-                    let mut ids = ids.lock().expect("nobody panics with the pool");
-                    ids.take().expect("`may_read` waits for ids")
+                    ids.lock().expect("nobody panics with the pool").take()
                 }))
             }
             _ => GlobalIds::Brought,
@@ -253,7 +253,11 @@ impl<M: Machine + 'static> Node<M> {
     /// Daemons are always read from: what they say may be what frees the memory.
     pub(crate) fn may_read(&self, session: &Session) -> bool {
         match session.peer_kind.get() {
-            None => !session.assigns_ids || !self.ids.lock().expect("nobody panics with the pool").is_empty(),
+            // A client's handshake waits for an id; another monitor's may be what brings them.
+            None => {
+                let waits = session.assigns_ids && session.conn.borrow().is_client_authenticating();
+                !waits || !self.ids.lock().expect("nobody panics with the pool").is_empty()
+            }
             Some(EntityType::Client) => !self.budget.is_full() && session.unsent() < self.limits.unsent_pause,
             Some(_) => true,
         }
@@ -267,11 +271,9 @@ impl<M: Machine + 'static> Node<M> {
             inner.events.push_back(Event::IdsLow);
         }
         let dialled = matches!(session.id, ConnId::Dialled(_));
-        if dialled && peer.kind == EntityType::Mon {
+        if dialled && peer.kind == EntityType::Mon && self.kind == EntityType::Client {
             inner.global_id = ident.global_id;
-            if self.kind == EntityType::Client {
-                inner.num = ident.global_id as i64;
-            }
+            inner.num = ident.global_id as i64;
         }
         if inner.sessions.contains_key(&session.id) {
             inner.events.push_back(Event::Opened { conn: session.id, peer });

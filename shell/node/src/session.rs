@@ -35,7 +35,7 @@ pub(crate) struct Session {
     pub(crate) wake: Notify,
     /// Set once, by whoever ends the session first.
     end: RefCell<Option<End>>,
-    /// A monitor gives a global id to who has none; the handshake waits until there is one to give.
+    /// A monitor gives a global id to a client that has none; the handshake waits until there is one.
     pub(crate) assigns_ids: bool,
     /// Who is there, once the handshake is over.
     pub(crate) peer_kind: Cell<Option<EntityType>>,

@@ -34,7 +34,7 @@ pub struct Listener {
 
 /// Why a daemon cannot listen where it should.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {addr}: {source}")]
+#[error("cannot listen on {addr}")]
 pub struct BindError {
     pub addr: SocketAddr,
     pub source: io::Error,

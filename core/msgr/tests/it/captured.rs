@@ -156,7 +156,7 @@ fn our_client_talks_to_a_real_osd_with_the_bytes_of_a_real_client() {
 
 #[test]
 fn our_monitor_answers_a_real_client_with_the_bytes_of_a_real_monitor() {
-    let ids = GlobalIds::Assign(Box::new(|| CLIENT_ID));
+    let ids = GlobalIds::Assign(Box::new(|| Some(CLIENT_ID)));
     let verifier = Box::new(NoneVerifier { global_ids: ids });
     let machine = Connection::server(NOW, captured_mon(), "127.0.0.1:46600".parse().unwrap(), verifier);
     let events = replay(machine, &frames(MON, "S"), &frames(MON, "C"));

@@ -117,7 +117,7 @@ fn a_monitor_assigns_an_id_once_and_lets_a_client_keep_it() {
     let addr = EntityAddr::msgr2("127.0.0.1:3300".parse().unwrap(), 0);
     for (brings, gets) in [(0, 5000), (4157, 4157)] {
         let mut next = 5000..;
-        let ids = GlobalIds::Assign(Box::new(move || next.next().unwrap()));
+        let ids = GlobalIds::Assign(Box::new(move || next.next()));
         let config = Config::new(EntityType::Mon, 0, AddrVec::one(addr));
         let verifier = Box::new(NoneVerifier { global_ids: ids });
         let mut server = Connection::server(NOW, config, "127.0.0.1:50000".parse().unwrap(), verifier);
