@@ -5,7 +5,7 @@
 use crate::BLOCK;
 use crate::batch::{Batch, Content, Done, FreshBlock, Record, record_blocks};
 use crate::checkpoint::{Checkpoint, blocks_for};
-use crate::format::{Geometry, RECORD_HEADER, Superblock};
+use crate::format::{Geometry, Superblock};
 use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, placements};
 use crate::space::{Run, Space};
 use bytes::Bytes;
@@ -27,8 +27,6 @@ pub struct Ticket(pub u64);
 pub enum SubmitError {
     #[error("no space: {needed} blocks needed, {available} available")]
     NoSpace { needed: u64, available: u64 },
-    #[error("transaction takes {len} bytes of log, limit {limit}")]
-    TooLong { len: u64, limit: u64 },
     #[error("{id}: data up to {end}, limit {limit}")]
     TooBig { id: StoredId, end: u64, limit: u64 },
 }
@@ -55,6 +53,13 @@ struct Queued {
     seq: u64,
     body: Vec<u8>,
     fresh: Vec<u32>,
+}
+
+impl Queued {
+    /// What it takes in the log, alone.
+    fn log_blocks(&self) -> u64 {
+        record_blocks(self.body.len(), self.fresh.len())
+    }
 }
 
 #[derive(Debug)]
@@ -129,7 +134,6 @@ struct Needs {
     blocks: u64,
     /// Of growth of the index.
     encoded: u64,
-    log: u64,
     /// Makes objects bigger, so it has to leave room for removals.
     grows: bool,
 }
@@ -188,10 +192,6 @@ impl Store {
     /// no trace.
     pub fn submit(&mut self, txn: Transaction) -> Result<Ticket, SubmitError> {
         let needs = self.needs(&txn)?;
-        let limit = self.record_len_max();
-        if needs.log > limit {
-            return Err(SubmitError::TooLong { len: needs.log, limit });
-        }
         self.reclaim();
         let reserve = self.reserve(needs.encoded) + if needs.grows { self.slack() } else { 0 };
         let available = u64::from(self.space.free()).saturating_sub(reserve);
@@ -220,8 +220,11 @@ impl Store {
         if self.outstanding.is_some() {
             return None;
         }
-        let used = self.log_tail - self.log_head;
-        if self.checkpoint.is_none() && (self.checkpoint_wanted || used > self.log_blocks() / 2) {
+        let room = self.log_room();
+        // The next one may be larger than the whole log: then only a checkpoint can hold it.
+        let is_short =
+            room < self.log_blocks() / 2 || self.queue.front().is_some_and(|next| next.log_blocks() > room);
+        if self.checkpoint.is_none() && (self.checkpoint_wanted || is_short) {
             self.checkpoint_wanted = false;
             self.checkpoint = Some(Checkpoint::new(self.generation + 1, self.submitted, &self.index));
         }
@@ -302,10 +305,8 @@ impl Store {
     fn log_blocks(&self) -> u64 {
         self.geometry.log_blocks.into()
     }
-    /// A batch of the log stays below a quarter of the ring: so the half that is free when a
-    /// checkpoint begins holds at least one more.
-    fn record_len_max(&self) -> u64 {
-        self.log_blocks() / 4 * BLOCK as u64
+    fn log_room(&self) -> u64 {
+        self.log_blocks() - (self.log_tail - self.log_head)
     }
     /// Blocks that only removals and the daemon's own records may take.
     fn slack(&self) -> u64 {
@@ -336,10 +337,9 @@ impl Store {
         let pairs = |map: &BTreeMap<Name, Bytes>| {
             map.iter().map(|(k, v)| k.len() as u64 + v.len() as u64 + PAIR_COST).sum::<u64>()
         };
-        let mut needs = Needs { log: RECORD_HEADER as u64 + 4, ..Needs::default() };
+        let mut needs = Needs::default();
         for (id, change) in &txn.changes {
-            let id_len = to_vec(id).len() as u64;
-            let (mut blocks, mut encoded, mut log) = (0, 0, 0);
+            let (mut blocks, mut encoded) = (0, 0);
             match change {
                 Change::Write { offset, data } => {
                     let end = offset.saturating_add(data.len() as u64);
@@ -356,15 +356,11 @@ impl Store {
                 }
                 Change::SetAttrs(map) | Change::OmapSet(map) => encoded = pairs(map),
                 Change::OmapSetHeader(header) => encoded = header.len() as u64,
-                Change::OmapRemove(keys) => log = keys.iter().map(|key| key.len() as u64 + 4).sum(),
-                Change::OmapRemoveRange { begin, end } => log = (begin.len() + end.len()) as u64,
-                Change::RemoveAttr(name) => log = name.len() as u64,
                 Change::CloneFrom(from) => {
                     // What it has now, and what it may get before in this transaction.
                     encoded = self.index.get(from).map_or(0, |o| o.weight().encoded) + needs.encoded;
-                    log = to_vec(from).len() as u64;
                 }
-                Change::Touch | Change::Remove | Change::OmapClear => {}
+                _ => {}
             }
             let shrinks = matches!(change, Change::Zero { .. } | Change::Truncate { .. });
             if !shrinks {
@@ -372,10 +368,9 @@ impl Store {
             }
             needs.grows |= !shrinks && (blocks > 0 || encoded > 0) && matches!(id, StoredId::Object(_));
             if !matches!(change, Change::Remove) && self.index.get(id).is_none() {
-                encoded += OBJECT_COST + id_len;
+                encoded += OBJECT_COST + to_vec(id).len() as u64;
             }
             needs.blocks += blocks;
-            needs.log += encoded + log + blocks * BLOCK_COST + 4 * (id_len + OBJECT_COST);
             needs.encoded += encoded;
         }
         Ok(needs)
@@ -530,7 +525,7 @@ impl Store {
 
     /// The transactions of the next batch, and whether they go to the log.
     fn take_queued(&mut self) -> (Vec<Queued>, bool) {
-        let room = self.log_blocks() - (self.log_tail - self.log_head);
+        let room = self.log_room();
         let mut limit = u64::MAX;
         let mut logged = true;
         if let Some(checkpoint) = &mut self.checkpoint {
@@ -539,7 +534,7 @@ impl Store {
             // No batch reaches past the checkpoint's transaction: the log must go on right there.
             if let Some(front) = up_to_it {
                 limit = checkpoint.seq;
-                checkpoint.covers |= record_blocks(front.body.len(), front.fresh.len()) > room;
+                checkpoint.covers |= front.log_blocks() > room;
             } else if checkpoint.covers {
                 return (Vec::new(), false);
             }

@@ -61,7 +61,6 @@ impl Run {
                 self.refused += 1;
                 self.remove_one();
             }
-            Err(SubmitError::TooLong { .. }) => self.refused += 1,
             Err(error) => panic!("{error}, {}", self.what()),
         }
     }
@@ -95,7 +94,7 @@ impl Run {
         let calls = self.source.rng.below(longest);
         self.disk.lose_power_after(calls);
         loop {
-            let burst = if self.source.rng.chance(100) { 30 } else { 4 };
+            let burst = if self.source.rng.chance(120) { 60 } else { 4 };
             for _ in 0..self.source.rng.below(burst) {
                 self.submit();
             }
