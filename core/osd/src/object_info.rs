@@ -1,0 +1,74 @@
+//! What an object knows about itself, beside its data: kept in the attribute `_`.
+
+use bytes::Bytes;
+use nacre_base::{Name, Utime, Version};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::ObjectId;
+use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned};
+
+/// The attribute's name. A client's attribute `x` is stored as `_x`, so this is none of theirs.
+pub const ATTR: &[u8] = b"_";
+
+/// Written by every change of the object, in the change's own transaction: whatever happened, the
+/// content on a disk is that of the version which its info names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectInfo {
+    pub version: Version,
+    /// As clients see it.
+    pub user_version: u64,
+    pub mtime: Utime,
+    /// CephFS orders truncations among writes by these.
+    pub truncate_seq: u32,
+    pub truncate_size: u64,
+    /// Hints about the object's life to come.
+    pub expected_object_size: u64,
+    pub expected_write_size: u64,
+    pub alloc_hint_flags: u32,
+}
+
+impl ObjectInfo {
+    pub fn to_attr(&self) -> (Name, Bytes) {
+        (Name::new(ATTR), to_vec(self).into())
+    }
+
+    /// None if the object does not exist.
+    pub fn load(store: &dyn StoreView, object: &ObjectId) -> Result<Option<ObjectInfo>, ReadError> {
+        let id = StoredId::Object(object.clone());
+        let Some(bytes) = store.attr(&id, ATTR)? else { return Ok(None) };
+        let info = from_slice(&bytes)
+            .map_err(|e| ReadError::Device(format!("{object}: its info does not decode: {e}")))?;
+        Ok(Some(info))
+    }
+}
+
+impl Encode for ObjectInfo {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| {
+            self.version.encode(out);
+            self.user_version.encode(out);
+            self.mtime.encode(out);
+            self.truncate_seq.encode(out);
+            self.truncate_size.encode(out);
+            self.expected_object_size.encode(out);
+            self.expected_write_size.encode(out);
+            self.alloc_hint_flags.encode(out);
+        });
+    }
+}
+impl Decode for ObjectInfo {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("object info", 1, |r, _| {
+            Ok(ObjectInfo {
+                version: Decode::decode(r)?,
+                user_version: Decode::decode(r)?,
+                mtime: Decode::decode(r)?,
+                truncate_seq: Decode::decode(r)?,
+                truncate_size: Decode::decode(r)?,
+                expected_object_size: Decode::decode(r)?,
+                expected_write_size: Decode::decode(r)?,
+                alloc_hint_flags: Decode::decode(r)?,
+            })
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! Operations on an object's bytes, and on its existence.
+
+use super::draft::Draft;
+use super::{OBJECT_SIZE_MAX, OpResult, Stop, fail, ok, output};
+use bytes::Bytes;
+use nacre_base::errno::{EEXIST, EFBIG, EINVAL, ENOENT};
+use nacre_proto::types::Extent;
+use nacre_wire::{Encode, to_vec};
+
+/// A comparison that fails at byte `i` is reported as `-(4095 + i)`. Ceph: `MAX_ERRNO`.
+const MISMATCH: i32 = 4095;
+
+/// The part of an extent that lies within the object.
+fn clipped(draft: &Draft<'_>, extent: &Extent) -> (u64, u64) {
+    let mut size = draft.size;
+    // The client knows of a truncation that has not arrived here.
+    if extent.truncate_seq > draft.info.truncate_seq && size > extent.truncate_size {
+        size = extent.truncate_size;
+    }
+    let len = if extent.len == 0 { u64::MAX } else { extent.len };
+    let start = extent.off.min(size);
+    (start, len.min(size - start))
+}
+
+fn check_range(off: u64, len: u64) -> Result<(), Stop> {
+    match off.checked_add(len) {
+        None => fail(EINVAL),
+        Some(end) if end > OBJECT_SIZE_MAX => fail(EFBIG),
+        Some(_) => Ok(()),
+    }
+}
+
+pub fn read(draft: &mut Draft<'_>, extent: &Extent) -> OpResult {
+    let (off, len) = clipped(draft, extent);
+    output(draft.read(off, len)?)
+}
+
+pub fn stat(draft: &mut Draft<'_>) -> OpResult {
+    if !draft.exists {
+        return fail(ENOENT);
+    }
+    output(to_vec(&(draft.size, draft.info.mtime)))
+}
+
+pub fn map_extents(draft: &mut Draft<'_>, extent: &Extent) -> OpResult {
+    let (off, len) = clipped(draft, extent);
+    output(to_vec(&extents(draft, off, len)?))
+}
+
+fn extents(draft: &Draft<'_>, off: u64, len: u64) -> Result<Vec<(u64, u64)>, Stop> {
+    if len == 0 { Ok(Vec::new()) } else { draft.extents(off, len) }
+}
+
+pub fn sparse_read(draft: &mut Draft<'_>, extent: &Extent) -> OpResult {
+    let (off, len) = clipped(draft, extent);
+    let extents = extents(draft, off, len)?;
+    let mut bytes = Vec::new();
+    let mut need = Vec::new();
+    for &(off, len) in &extents {
+        match draft.read(off, len) {
+            Ok(part) => bytes.extend_from_slice(&part),
+            Err(Stop::Need(more)) => need.extend(more),
+            Err(stop) => return Err(stop),
+        }
+    }
+    if !need.is_empty() {
+        return Err(Stop::Need(need));
+    }
+    let mut out = to_vec(&extents);
+    bytes[..].encode(&mut out);
+    output(out)
+}
+
+pub fn compare(draft: &mut Draft<'_>, off: u64, expected: &Bytes) -> OpResult {
+    let Some(end) = off.checked_add(expected.len() as u64) else { return fail(EINVAL) };
+    let start = off.min(draft.size);
+    let have = draft.read(start, end.min(draft.size) - start)?;
+    let zeros = std::iter::repeat(&0_u8);
+    match have.iter().chain(zeros).zip(expected).position(|(a, b)| a != b) {
+        None => ok(),
+        Some(at) => Err(Stop::Failed(-MISMATCH - at as i32)),
+    }
+}
+
+pub fn write(draft: &mut Draft<'_>, extent: &Extent, data: &Bytes) -> OpResult {
+    check_range(extent.off, extent.len)?;
+    let mut data = data.clone();
+    if extent.truncate_seq != 0 && extent.truncate_seq < draft.info.truncate_seq {
+        // Sent before a truncation that is already done here: what lies beyond stays cut off.
+        data.truncate(draft.size.saturating_sub(extent.off).min(data.len() as u64) as usize);
+    }
+    if extent.truncate_seq > draft.info.truncate_seq {
+        // Sent after a truncation that is yet to come.
+        check_range(0, extent.truncate_size)?;
+        if draft.exists && draft.size > extent.truncate_size {
+            draft.truncate(extent.truncate_size);
+        }
+        draft.touch();
+        draft.info.truncate_seq = extent.truncate_seq;
+        draft.info.truncate_size = extent.truncate_size;
+    }
+    draft.write(extent.off, data);
+    ok()
+}
+
+pub fn write_full(draft: &mut Draft<'_>, data: &Bytes) -> OpResult {
+    check_range(0, data.len() as u64)?;
+    let len = data.len() as u64;
+    if draft.size > len {
+        draft.truncate(len);
+    }
+    draft.write(0, data.clone());
+    ok()
+}
+
+pub fn append(draft: &mut Draft<'_>, data: &Bytes) -> OpResult {
+    check_range(draft.size, data.len() as u64)?;
+    draft.write(draft.size, data.clone());
+    ok()
+}
+
+pub fn write_same(draft: &mut Draft<'_>, off: u64, len: u64, data: &Bytes) -> OpResult {
+    check_range(off, len)?;
+    if len == 0 {
+        return ok();
+    }
+    if data.is_empty() || len % data.len() as u64 != 0 {
+        return fail(EINVAL);
+    }
+    draft.write(off, data.repeat((len / data.len() as u64) as usize).into());
+    ok()
+}
+
+/// On an object that does not exist this does nothing, and succeeds.
+pub fn truncate(draft: &mut Draft<'_>, size: u64, truncate_size: u64, truncate_seq: u32) -> OpResult {
+    check_range(0, size)?;
+    if !draft.exists {
+        return ok();
+    }
+    if truncate_seq != 0 {
+        if size != truncate_size {
+            return fail(EINVAL);
+        }
+        if truncate_seq <= draft.info.truncate_seq {
+            return ok(); // an old one, overtaken
+        }
+        draft.info.truncate_seq = truncate_seq;
+        draft.info.truncate_size = truncate_size;
+    }
+    draft.truncate(size);
+    ok()
+}
+
+/// Never grows the object.
+pub fn zero(draft: &mut Draft<'_>, off: u64, len: u64) -> OpResult {
+    check_range(off, len)?;
+    let end = (off + len).min(draft.size);
+    if draft.exists && off < end {
+        draft.zero(off, end - off);
+    }
+    ok()
+}
+
+pub fn delete(draft: &mut Draft<'_>) -> OpResult {
+    if !draft.exists {
+        return fail(ENOENT);
+    }
+    draft.remove();
+    ok()
+}
+
+pub fn create(draft: &mut Draft<'_>, exclusive: bool) -> OpResult {
+    if draft.exists && exclusive {
+        return fail(EEXIST);
+    }
+    draft.touch();
+    ok()
+}

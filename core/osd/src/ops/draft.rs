@@ -1,0 +1,324 @@
+//! An object as it is in the middle of a vector of operations: what is stored, and over it what
+//! the operations so far did.
+
+use super::{Fetched, Stop};
+use crate::object_info::ObjectInfo;
+use bytes::Bytes;
+use nacre_base::Name;
+use nacre_machine::StoreView;
+use nacre_proto::transaction::{Change, StoredId};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub struct Draft<'a> {
+    store: &'a dyn StoreView,
+    id: StoredId,
+    fetched: &'a Fetched,
+    pub exists: bool,
+    pub info: ObjectInfo,
+    /// Before any operation.
+    pub stored_user_version: u64,
+    pub size: u64,
+    /// Something was changed, if only the version.
+    pub modified: bool,
+    pub changes: Vec<Change>,
+    /// Below this the stored bytes show through where nothing lies over them.
+    stored_below: u64,
+    /// Disjoint pieces over the stored bytes: start to (length, bytes or zeros).
+    pieces: BTreeMap<u64, (u64, Option<Bytes>)>,
+    /// Removed with the object that had them.
+    stored_attrs_gone: bool,
+    attrs: BTreeMap<Name, Option<Bytes>>,
+    stored_omap_gone: bool,
+    omap: BTreeMap<Name, Option<Bytes>>,
+    omap_header: Option<Bytes>,
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(
+        store: &'a dyn StoreView,
+        id: StoredId,
+        info: Option<ObjectInfo>,
+        size: u64,
+        fetched: &'a Fetched,
+    ) -> Draft<'a> {
+        let exists = info.is_some();
+        let info = info.unwrap_or_default();
+        Draft {
+            store,
+            id,
+            fetched,
+            exists,
+            stored_user_version: info.user_version,
+            info,
+            size,
+            modified: false,
+            changes: Vec::new(),
+            stored_below: size,
+            pieces: BTreeMap::new(),
+            stored_attrs_gone: !exists,
+            attrs: BTreeMap::new(),
+            stored_omap_gone: !exists,
+            omap: BTreeMap::new(),
+            omap_header: None,
+        }
+    }
+
+    /// Makes the object exist, and this a change.
+    pub fn touch(&mut self) {
+        self.modified = true;
+        if !self.exists {
+            self.exists = true;
+            self.changes.push(Change::Touch);
+        }
+    }
+
+    // ---- data ----
+
+    /// Bytes of `offset..offset + len`, which must lie within the object.
+    pub fn read(&self, offset: u64, len: u64) -> Result<Bytes, Stop> {
+        let end = offset + len;
+        assert!(end <= self.size, "read {offset}~{len} of {} bytes", self.size);
+        let mut parts: Vec<Bytes> = Vec::new();
+        let mut need = Vec::new();
+        let mut at = offset;
+        let before = self.pieces.range(..=offset).next_back();
+        let pieces = before.into_iter().chain(self.pieces.range(offset + 1..end.max(offset + 1)));
+        for (&start, (piece_len, bytes)) in pieces {
+            let (from, to) = (start.max(offset), (start + piece_len).min(end));
+            if from >= to {
+                continue;
+            }
+            self.read_stored(at, from, &mut parts, &mut need);
+            parts.push(match bytes {
+                Some(bytes) => bytes.slice((from - start) as usize..(to - start) as usize),
+                None => zeros(to - from),
+            });
+            at = to;
+        }
+        self.read_stored(at, end, &mut parts, &mut need);
+        if !need.is_empty() {
+            return Err(Stop::Need(need));
+        }
+        Ok(match &mut parts[..] {
+            [] => Bytes::new(),
+            [one] => std::mem::take(one),
+            _ => parts.concat().into(),
+        })
+    }
+
+    fn read_stored(&self, from: u64, to: u64, parts: &mut Vec<Bytes>, need: &mut Vec<(u64, u64)>) {
+        let shown = to.min(self.stored_below);
+        if from < shown {
+            match self.fetched.iter().find(|(start, len, _)| *start <= from && shown <= start + len) {
+                None => need.push((from, shown - from)),
+                Some((start, _, bytes)) => {
+                    let have = bytes.len() as u64;
+                    let (a, b) = ((from - start).min(have), (shown - start).min(have));
+                    parts.push(bytes.slice(a as usize..b as usize));
+                    if b - a < shown - from {
+                        parts.push(zeros(shown - from - (b - a)));
+                    }
+                }
+            }
+        }
+        let hole = from.max(shown);
+        if hole < to {
+            parts.push(zeros(to - hole));
+        }
+    }
+
+    /// The parts of a range within the object that may hold something else than zeros.
+    pub fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, Stop> {
+        if !self.pieces.is_empty() || self.stored_below < offset + len {
+            return Ok(vec![(offset, len)]);
+        }
+        Ok(self.store.extents(&self.id, offset, len)?)
+    }
+
+    pub fn write(&mut self, offset: u64, data: Bytes) {
+        self.touch();
+        if data.is_empty() {
+            return;
+        }
+        let end = offset + data.len() as u64;
+        self.cover(offset, end, Some(data.clone()));
+        self.size = self.size.max(end);
+        self.changes.push(Change::Write { offset, data });
+    }
+
+    /// Of a range within the object.
+    pub fn zero(&mut self, offset: u64, len: u64) {
+        self.touch();
+        self.cover(offset, offset + len, None);
+        self.changes.push(Change::Zero { offset, len });
+    }
+
+    pub fn truncate(&mut self, size: u64) {
+        self.touch();
+        if size < self.size {
+            self.cut(size, u64::MAX);
+            self.stored_below = self.stored_below.min(size);
+        }
+        self.size = size;
+        self.changes.push(Change::Truncate { size });
+    }
+
+    pub fn remove(&mut self) {
+        self.modified = true;
+        self.exists = false;
+        self.info = ObjectInfo::default();
+        self.size = 0;
+        self.stored_below = 0;
+        self.pieces.clear();
+        self.stored_attrs_gone = true;
+        self.attrs.clear();
+        self.forget_omap();
+        self.changes.push(Change::Remove);
+    }
+
+    fn cover(&mut self, start: u64, end: u64, bytes: Option<Bytes>) {
+        self.cut(start, end);
+        self.pieces.insert(start, (end - start, bytes));
+    }
+
+    /// Takes the pieces out of a range.
+    fn cut(&mut self, start: u64, end: u64) {
+        while let Some((&at, (len, _))) = self.pieces.range(..end).next_back() {
+            let piece_end = at + len;
+            if piece_end <= start {
+                break;
+            }
+            let (_, bytes) = self.pieces.remove(&at).expect("just found");
+            let part = |from: u64, to: u64| bytes.as_ref().map(|b| b.slice(from as usize..to as usize));
+            if piece_end > end {
+                self.pieces.insert(end, (piece_end - end, part(end - at, piece_end - at)));
+            }
+            if at < start {
+                self.pieces.insert(at, (start - at, part(0, start - at)));
+                break;
+            }
+        }
+    }
+
+    // ---- attributes, by their stored names ----
+
+    pub fn attr(&self, name: &Name) -> Result<Option<Bytes>, Stop> {
+        match self.attrs.get(name) {
+            Some(value) => Ok(value.clone()),
+            None if self.stored_attrs_gone => Ok(None),
+            None => Ok(self.store.attr(&self.id, name.as_bytes())?),
+        }
+    }
+    pub fn attrs(&self) -> Result<BTreeMap<Name, Bytes>, Stop> {
+        let mut all = if self.stored_attrs_gone { BTreeMap::new() } else { self.store.attrs(&self.id)? };
+        for (name, value) in &self.attrs {
+            match value {
+                Some(value) => all.insert(name.clone(), value.clone()),
+                None => all.remove(name),
+            };
+        }
+        Ok(all)
+    }
+    pub fn set_attr(&mut self, name: Name, value: Bytes) {
+        self.touch();
+        self.attrs.insert(name.clone(), Some(value.clone()));
+        self.changes.push(Change::SetAttrs([(name, value)].into()));
+    }
+    pub fn remove_attr(&mut self, name: Name) {
+        self.touch();
+        self.attrs.insert(name.clone(), None);
+        self.changes.push(Change::RemoveAttr(name));
+    }
+
+    // ---- omap ----
+
+    pub fn omap_get(&self, key: &Name) -> Result<Option<Bytes>, Stop> {
+        match self.omap.get(key) {
+            Some(value) => Ok(value.clone()),
+            None if self.stored_omap_gone => Ok(None),
+            None => Ok(self.store.omap_get(&self.id, key.as_bytes())?),
+        }
+    }
+
+    /// Keys from the first `>= from` on, in order, until `each` says false.
+    pub fn omap_walk(&self, from: &[u8], each: &mut dyn FnMut(&Name, &Bytes) -> bool) -> Result<(), Stop> {
+        let mut over = self.omap.range(Name::copy_from(from)..).peekable();
+        let mut more = true;
+        if !self.stored_omap_gone {
+            self.store.omap_walk(&self.id, from, &mut |key, value| {
+                while let Some((name, drafted)) = over.next_if(|(name, _)| *name < key) {
+                    if let Some(drafted) = drafted {
+                        more = each(name, drafted);
+                        if !more {
+                            return false;
+                        }
+                    }
+                }
+                let shown = match over.next_if(|(name, _)| *name == key) {
+                    Some((_, drafted)) => drafted.as_ref(),
+                    None => Some(value),
+                };
+                more = shown.is_none_or(|value| each(key, value));
+                more
+            })?;
+        }
+        while more {
+            match over.next() {
+                None => break,
+                Some((_, None)) => {}
+                Some((name, Some(value))) => more = each(name, value),
+            }
+        }
+        Ok(())
+    }
+    pub fn omap_header(&self) -> Result<Bytes, Stop> {
+        match &self.omap_header {
+            Some(header) => Ok(header.clone()),
+            None if self.stored_omap_gone => Ok(Bytes::new()),
+            None => Ok(self.store.omap_header(&self.id)?),
+        }
+    }
+    pub fn omap_set(&mut self, pairs: &BTreeMap<Name, Bytes>) {
+        self.touch();
+        self.omap.extend(pairs.iter().map(|(k, v)| (k.clone(), Some(v.clone()))));
+        self.changes.push(Change::OmapSet(pairs.clone()));
+    }
+    pub fn omap_remove(&mut self, keys: &BTreeSet<Name>) {
+        self.touch();
+        self.omap.extend(keys.iter().map(|k| (k.clone(), None)));
+        self.changes.push(Change::OmapRemove(keys.clone()));
+    }
+    pub fn omap_remove_range(&mut self, begin: &Name, end: &Name) -> Result<(), Stop> {
+        self.touch();
+        let mut gone: Vec<Name> = Vec::new();
+        self.omap_walk(begin.as_bytes(), &mut |key, _| {
+            let inside = key < end;
+            if inside {
+                gone.push(key.clone());
+            }
+            inside
+        })?;
+        self.omap.extend(gone.into_iter().map(|k| (k, None)));
+        self.changes.push(Change::OmapRemoveRange { begin: begin.clone(), end: end.clone() });
+        Ok(())
+    }
+    pub fn omap_clear(&mut self) {
+        self.touch();
+        self.forget_omap();
+        self.changes.push(Change::OmapClear);
+    }
+    pub fn set_omap_header(&mut self, header: Bytes) {
+        self.touch();
+        self.omap_header = Some(header.clone());
+        self.changes.push(Change::OmapSetHeader(header));
+    }
+    fn forget_omap(&mut self) {
+        self.stored_omap_gone = true;
+        self.omap.clear();
+        self.omap_header = Some(Bytes::new());
+    }
+}
+
+fn zeros(len: u64) -> Bytes {
+    vec![0; len as usize].into()
+}

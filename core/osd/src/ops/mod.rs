@@ -1,0 +1,298 @@
+//! What a client's operations do to one object: a pure function from the operations, the stored
+//! object and the data fetched so far to a result and the changes that make it so.
+//!
+//! Read `execute`. Metadata is looked at directly; bytes of the object are not: where an operation
+//! needs some that were not fetched, `Outcome::Need` says which, and the caller runs the whole
+//! vector again when it has them. Operations see what those before them did (`Draft`).
+
+mod attrs;
+mod checksum;
+mod data;
+mod draft;
+mod omap;
+#[cfg(test)]
+mod tests;
+
+use crate::object_info::ObjectInfo;
+use bytes::Bytes;
+use draft::Draft;
+use nacre_base::errno::{EINVAL, EIO, ENAMETOOLONG, ENOENT, EOPNOTSUPP, EOVERFLOW, EPERM, ERANGE};
+use nacre_base::{Name, Utime, Version};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::messages::EntryKind;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::{ObjectId, Op, op_flags};
+use nacre_wire::Encode;
+
+/// Ceph: `osd_max_object_name_len`.
+pub const NAME_LEN_MAX: usize = 2048;
+/// Ceph: `osd_max_object_namespace_len`.
+pub const NAMESPACE_LEN_MAX: usize = 256;
+/// Ceph: `osd_max_object_size`.
+pub const OBJECT_SIZE_MAX: u64 = 128 << 20;
+/// Of all operations of a request together. Ceph: `osd_max_write_size`.
+pub const WRITE_SIZE_MAX: usize = 90 << 20;
+/// What one listing of an omap returns at most. Ceph: `osd_max_omap_entries_per_request`, and a
+/// bound on bytes that keeps one answer from filling the memory.
+const OMAP_ENTRIES_MAX: u64 = 1024;
+const OMAP_BYTES_MAX: usize = 16 << 20;
+/// An attribute's name. Ceph: `osd_max_attr_name_len`, as its stores allow.
+const ATTR_NAME_LEN_MAX: usize = 256;
+/// Output that a write may return. Ceph: `osd_max_write_op_reply_len`.
+const WRITE_OUTPUT_MAX: usize = 64;
+
+/// A negative errno.
+type Errno = i32;
+
+/// An operation with its flags, see `op_flags::op`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlaggedOp {
+    pub op: Op,
+    pub flags: u32,
+    pub is_write: bool,
+}
+
+/// What the operations run under.
+#[derive(Clone, Copy, Debug)]
+pub struct Env {
+    /// Of the log entry that the changes will be.
+    pub version: Version,
+    /// The object's version for clients, once changed.
+    pub user_version: u64,
+    pub mtime: Utime,
+    /// The client wants codes and outputs of writes too.
+    pub return_vector: bool,
+}
+
+/// Bytes of the object that were read: (offset, length asked for, bytes up to the object's end).
+pub type Fetched = Vec<(u64, u64, Bytes)>;
+
+#[derive(Debug, PartialEq)]
+pub enum Outcome {
+    /// Fetch these (offset, length) extents and run again.
+    Need(Vec<(u64, u64)>),
+    Done(Done),
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Done {
+    /// Zero or more, or a negative errno.
+    pub result: i32,
+    /// Code and output of each operation that ran.
+    pub outputs: Vec<(i32, Bytes)>,
+    /// As clients see it; of the object as it is now.
+    pub user_version: u64,
+    /// What a vector with writes does; `Note` with nothing to do if it failed or changed nothing.
+    pub change: ObjectChange,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct ObjectChange {
+    pub kind: EntryKind,
+    pub prior: Version,
+    pub txn: Transaction,
+    pub objects: i64,
+    pub bytes: i64,
+}
+
+/// Why an operation stopped.
+enum Stop {
+    Failed(Errno),
+    Need(Vec<(u64, u64)>),
+    Store(ReadError),
+}
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Stop {
+        Stop::Store(error)
+    }
+}
+
+/// What an operation gives back: its code and its output.
+type OpResult = Result<(i32, Bytes), Stop>;
+
+fn ok() -> OpResult {
+    Ok((0, Bytes::new()))
+}
+fn output(bytes: impl Into<Bytes>) -> OpResult {
+    Ok((0, bytes.into()))
+}
+fn fail<T>(errno: i32) -> Result<T, Stop> {
+    Err(Stop::Failed(-errno))
+}
+
+/// Checks that need no object: an error goes back at once.
+pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> {
+    if object.name.len() > NAME_LEN_MAX
+        || object.key.len() > NAME_LEN_MAX
+        || object.namespace.len() > NAMESPACE_LEN_MAX
+    {
+        return Err(-ENAMETOOLONG);
+    }
+    for FlaggedOp { op, .. } in ops {
+        match op {
+            // No object class is loaded.
+            Op::Call { .. } => return Err(-EPERM),
+            Op::Unknown(_)
+            | Op::Notify { .. }
+            | Op::NotifyAck { .. }
+            | Op::ListSnaps
+            | Op::Rollback { .. }
+            | Op::Watch { .. }
+            | Op::CopyFrom(_) => return Err(-EOPNOTSUPP),
+            _ => {}
+        }
+    }
+    if ops.is_empty() { Err(-EINVAL) } else { Ok(()) }
+}
+
+/// Runs a vector of operations on `object`. A `ReadError` means that the store could not tell.
+pub fn execute(
+    store: &dyn StoreView,
+    object: &ObjectId,
+    ops: &[FlaggedOp],
+    env: &Env,
+    fetched: &Fetched,
+) -> Result<Outcome, ReadError> {
+    let id = StoredId::Object(object.clone());
+    let info = ObjectInfo::load(store, object)?;
+    let prior = info.as_ref().map_or(Version::ZERO, |info| info.version);
+    let before = match &info {
+        Some(_) => store.stat(&id)?.unwrap_or_default().size,
+        None => 0,
+    };
+    let existed = info.is_some();
+    let nothing = |kind| ObjectChange { kind, prior, txn: Transaction::new(), objects: 0, bytes: 0 };
+    let writes = ops.iter().any(|op| op.is_write);
+    if !existed && !writes {
+        return Ok(Outcome::Done(Done {
+            result: -ENOENT,
+            outputs: Vec::new(),
+            user_version: 0,
+            change: nothing(EntryKind::Note),
+        }));
+    }
+    let mut draft = Draft::new(store, id.clone(), info, before, fetched);
+    let mut outputs = Vec::with_capacity(ops.len());
+    let mut result = 0;
+    for FlaggedOp { op, flags, is_write } in ops {
+        let (code, out) = match one(&mut draft, op) {
+            Ok((code, mut out)) => {
+                let mut code = code;
+                if writes && !env.return_vector {
+                    out = Bytes::new();
+                    code = code.min(0);
+                } else if *is_write && out.len() > WRITE_OUTPUT_MAX {
+                    out = Bytes::new();
+                    code = -EOVERFLOW;
+                }
+                (code, out)
+            }
+            Err(Stop::Failed(errno)) => (errno, Bytes::new()),
+            Err(Stop::Need(extents)) => return Ok(Outcome::Need(extents)),
+            // Bad bytes under one operation are that operation's error.
+            Err(Stop::Store(error @ ReadError::NotFound(_))) => return Err(error),
+            Err(Stop::Store(_)) => (-EIO, Bytes::new()),
+        };
+        outputs.push((code, out));
+        result = code;
+        if code < 0 {
+            if flags & op_flags::op::FAILOK == 0 {
+                break;
+            }
+            result = 0;
+        }
+    }
+    if result < 0 || !draft.modified {
+        let user_version = if existed { draft.stored_user_version } else { 0 };
+        return Ok(Outcome::Done(Done { result, outputs, user_version, change: nothing(EntryKind::Note) }));
+    }
+    let kind = if draft.exists { EntryKind::Modify } else { EntryKind::Delete };
+    if draft.exists {
+        draft.info.version = env.version;
+        draft.info.user_version = env.user_version;
+        draft.info.mtime = env.mtime;
+        let (name, value) = draft.info.to_attr();
+        draft.changes.push(Change::SetAttrs([(name, value)].into()));
+    }
+    let after = draft.size;
+    let change = ObjectChange {
+        kind,
+        prior,
+        objects: i64::from(draft.exists) - i64::from(existed),
+        bytes: after as i64 - before as i64,
+        txn: Transaction { changes: draft.changes.into_iter().map(|change| (id.clone(), change)).collect() },
+    };
+    Ok(Outcome::Done(Done { result, outputs, user_version: env.user_version, change }))
+}
+
+fn one(draft: &mut Draft<'_>, op: &Op) -> OpResult {
+    match op {
+        Op::Read(extent) => data::read(draft, extent),
+        Op::Stat => data::stat(draft),
+        Op::MapExt(extent) => data::map_extents(draft, extent),
+        Op::SparseRead(extent) => data::sparse_read(draft, extent),
+        Op::Checksum { off, len, chunk_size, kind, init } => {
+            checksum::checksum(draft, *off, *len, *chunk_size, *kind, init)
+        }
+        Op::CmpExt { off, data } => data::compare(draft, *off, data),
+        Op::AssertVer { version } => assert_version(draft, *version),
+        // An envelope around an empty list: nobody can watch yet.
+        Op::ListWatchers => output(&[1_u8, 1, 4, 0, 0, 0, 0, 0, 0, 0][..]),
+        Op::OmapGetKeys { after, max } => omap::get_keys(draft, after, *max),
+        Op::OmapGetVals { after, max, prefix } => omap::get_values(draft, after, *max, prefix),
+        Op::OmapGetHeader => omap::get_header(draft),
+        Op::OmapGetValsByKeys(keys) => omap::get_by_keys(draft, keys),
+        Op::OmapCmp(asserts) => omap::compare(draft, asserts),
+        Op::GetXattr { name } => attrs::get(draft, name),
+        Op::GetXattrs => attrs::get_all(draft),
+        Op::CmpXattr { name, value, op, mode } => attrs::compare(draft, name, value, *op, *mode),
+        Op::Write { extent, data } => data::write(draft, extent, data),
+        Op::WriteFull { data } => data::write_full(draft, data),
+        Op::Truncate { size, truncate_size, truncate_seq } => {
+            data::truncate(draft, *size, *truncate_size, *truncate_seq)
+        }
+        Op::Zero { off, len } => data::zero(draft, *off, *len),
+        Op::Delete => data::delete(draft),
+        Op::Append { data } => data::append(draft, data),
+        Op::Create { exclusive } => data::create(draft, *exclusive),
+        Op::WriteSame { off, len, data } => data::write_same(draft, *off, *len, data),
+        Op::SetAllocHint { object_size, write_size, flags } => {
+            draft.touch();
+            draft.info.expected_object_size = *object_size;
+            draft.info.expected_write_size = *write_size;
+            draft.info.alloc_hint_flags = *flags;
+            ok()
+        }
+        Op::OmapSetVals(pairs) => omap::set(draft, pairs),
+        Op::OmapSetHeader(header) => omap::set_header(draft, header),
+        Op::OmapClear => omap::clear(draft),
+        Op::OmapRmKeys(keys) => omap::remove(draft, keys),
+        Op::OmapRmKeyRange { begin, end } => omap::remove_range(draft, begin, end),
+        Op::SetXattr { name, value } => attrs::set(draft, name, value),
+        Op::RmXattr { name } => attrs::remove(draft, name),
+        // Sorted out by `check_request`, or listings, which are about no object.
+        Op::Call { .. }
+        | Op::List { .. }
+        | Op::Unknown(_)
+        | Op::Notify { .. }
+        | Op::NotifyAck { .. }
+        | Op::ListSnaps
+        | Op::Rollback { .. }
+        | Op::Watch { .. }
+        | Op::CopyFrom(_) => fail(EOPNOTSUPP),
+    }
+}
+
+fn assert_version(draft: &Draft<'_>, version: u64) -> OpResult {
+    match version {
+        0 => fail(EINVAL),
+        v if v < draft.info.user_version => fail(ERANGE),
+        v if v > draft.info.user_version => fail(EOVERFLOW),
+        _ => ok(),
+    }
+}
+
+/// Ceph: a bufferlist, its length in front.
+fn encode_name(name: &Name, out: &mut Vec<u8>) {
+    name.encode(out);
+}

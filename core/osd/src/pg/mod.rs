@@ -1,0 +1,560 @@
+//! One placement group as one OSD sees it: peering, ordering, replication, recovery.
+//!
+//! A `Pg` decides and never does: its shard passes events in the order they happened and carries
+//! out effects in the order they were pushed. Read `PgEvent`, `PgEffect`, `Phase`, then
+//! `Pg::handle`. What a phase does is in its own file: `peering` and `active` on the primary,
+//! `replica` on the others (and whoever else holds the group).
+//!
+//! Invariants, asserted by `Pg::check` after every event:
+//!   - the newest log entry is `info.last_update` or before it, the oldest after `info.log_tail`
+//!   - on the primary every write in flight is in the log, in order, above what is committed
+//!   - nothing is said that depends on the disk before the disk has it (`when_stored`)
+
+mod active;
+mod listing;
+mod log;
+mod missing;
+mod peering;
+mod push;
+mod range;
+mod record;
+mod recovery;
+mod replica;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use crate::ops::FlaggedOp;
+use active::Active;
+use log::Log;
+use missing::Missing;
+use nacre_base::{Epoch, Now, OsdId, PgId, Time, Utime, Version};
+use nacre_machine::{ConnId, Level, ReadError, StoreView};
+use nacre_proto::maps::{OsdMap, UpActing, split_children};
+use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgInfo, PgLog, PgMsg, PgRecord};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::{ObjectId, ReqId};
+use peering::Peering;
+use push::PushRead;
+use range::PgRange;
+use record::{Record, RecordChanges, temporary};
+use replica::{Deleting, Replica, Stray};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a replica's promise lasts, counted from when the primary asked for it.
+pub const LEASE: Duration = Duration::from_millis(800);
+
+/// A client's request, taken apart.
+#[derive(Clone, Debug)]
+pub struct ClientOp {
+    /// Counts requests as they arrive.
+    pub seq: u64,
+    pub conn: ConnId,
+    pub tid: u64,
+    pub reqid: ReqId,
+    pub object: ObjectId,
+    pub ops: Vec<FlaggedOp>,
+    pub request: Arc<OsdOp>,
+    pub since: Time,
+}
+
+impl ClientOp {
+    pub fn is_write(&self) -> bool {
+        self.ops.iter().any(|op| op.is_write)
+    }
+}
+
+/// Who has the group, and since when. Everybody computes the same from the maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interval {
+    pub start: Epoch,
+    pub up: Vec<OsdId>,
+    pub up_primary: Option<OsdId>,
+    pub acting: Vec<OsdId>,
+    pub primary: Option<OsdId>,
+    /// Of the pool: how many copies there should be, and must be for I/O.
+    pub size: usize,
+    pub min_size: usize,
+}
+
+impl Interval {
+    pub fn new(start: Epoch, placed: UpActing, map: &OsdMap, pg: PgId) -> Interval {
+        let UpActing { up, up_primary, acting, acting_primary } = placed;
+        let (size, min_size) = map.pool(pg.pool).map_or((0, 0), |pool| (pool.size, pool.min_size));
+        Interval {
+            start,
+            up,
+            up_primary,
+            acting,
+            primary: acting_primary,
+            size: size.into(),
+            min_size: min_size.into(),
+        }
+    }
+    fn is_member(&self, osd: OsdId) -> bool {
+        self.acting.contains(&osd)
+    }
+}
+
+#[derive(Debug)]
+pub enum PgEvent {
+    /// A newer map; a new interval if there is one.
+    Map { map: Arc<OsdMap>, interval: Option<Interval> },
+    Op(ClientOp),
+    Peer { from: OsdId, interval: Epoch, msg: PgMsg },
+    /// Messages to it may have been lost; from now on they arrive.
+    PeerOpened(OsdId),
+    /// The transaction with this number, and all before it, are durable.
+    Stored(u64),
+    Read { read: u64, result: Result<Vec<bytes::Bytes>, ReadError> },
+    /// What the monitors, at that epoch, know of the group's past.
+    Record { epoch: Epoch, record: Option<PgRecord> },
+    /// Whether the monitors committed that the interval that began at the epoch has started.
+    Activated { interval: Epoch, accepted: bool },
+    /// A replica's promise lasts until then.
+    Lease { from: OsdId, interval: Epoch, until: Time },
+    /// A few times a second.
+    Tick,
+    /// `PgEffect::Loop` came back: earlier changes show in the view.
+    Loop,
+}
+
+#[derive(Debug)]
+pub enum PgEffect {
+    /// Over our own session with that OSD.
+    Ask(OsdId, PgMsg),
+    /// Over its session with us.
+    Answer(OsdId, PgMsg),
+    Reply { conn: ConnId, tid: u64, reply: Box<OsdOpReply> },
+    /// The transactions of a group are numbered from one.
+    Store(Transaction),
+    Read { read: u64, object: ObjectId, extents: Vec<(u64, u64)> },
+    QueryRecord,
+    Activate(PgRecord),
+    /// Do not wait for the next round to ask for leases.
+    LeasesNow,
+    /// The monitors should hear of the group soon.
+    Report,
+    Loop,
+    /// The group is no more here.
+    Gone,
+    Log(Level, String),
+}
+
+/// What an event is handled with.
+pub struct Ctx<'a> {
+    pub now: Now,
+    /// Counts events of the whole daemon: the view does not change within one.
+    pub turn: u64,
+    pub store: &'a dyn StoreView,
+    pub map: Arc<OsdMap>,
+    pub out: &'a mut Vec<PgEffect>,
+}
+
+impl Ctx<'_> {
+    fn log(&mut self, level: Level, text: String) {
+        self.out.push(PgEffect::Log(level, text));
+    }
+}
+
+enum Phase {
+    /// Not a member of the acting set; answers questions until it is told to go.
+    Stray(Stray),
+    Replica(Replica),
+    /// The primary, finding out what the group's content is.
+    Peering(Box<Peering>),
+    /// The primary, serving.
+    Active(Box<Active>),
+    Deleting(Deleting),
+}
+
+/// What to do once the disk has something.
+enum WhenStored {
+    /// The primary's own part of a write.
+    Write(Version),
+    /// The primary's own log is the group's.
+    OwnMerge,
+    Answer(OsdId, PgMsg),
+    /// The replica's log is the group's.
+    Merged,
+}
+
+pub struct Pg {
+    pub id: PgId,
+    me: OsdId,
+    range: PgRange,
+    info: PgInfo,
+    log: Log,
+    missing: Missing,
+    receiving: BTreeSet<ObjectId>,
+    interval: Interval,
+    /// Operations that clients sent by older maps are sent again by them.
+    last_primary_change: Epoch,
+    phase: Phase,
+    /// In arrival order; they run once the group is active.
+    held: VecDeque<ClientOp>,
+    issued: u64,
+    durable: u64,
+    when_stored: VecDeque<(u64, WhenStored)>,
+    /// Until then an older primary may rely on us.
+    granted_until: Time,
+    /// Parts of objects that are being read for someone.
+    push_reads: BTreeMap<u64, PushRead>,
+    last_read: u64,
+    /// Objects changed in this turn: the view shows them as they were before it.
+    changed: (u64, BTreeSet<ObjectId>),
+    counts: PgCounts,
+    last_change: Utime,
+    last_active: Utime,
+    last_clean: Utime,
+    reported_state: u64,
+}
+
+/// The list of groups on this OSD is the keys of an omap.
+pub fn groups() -> StoredId {
+    StoredId::meta("groups")
+}
+fn listed(pg: PgId) -> nacre_base::Name {
+    pg.to_string().into()
+}
+
+impl Pg {
+    /// A group that is new here; writes its empty record.
+    pub fn create(id: PgId, me: OsdId, interval: Interval, pg_num: u32, ctx: &mut Ctx<'_>) -> Pg {
+        let info = PgInfo { pg_num, ..PgInfo::default() };
+        let record =
+            Record { info, log: Log::default(), missing: Missing::default(), receiving: BTreeSet::new() };
+        let mut txn = Transaction::new();
+        record.store(id, &mut txn);
+        txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
+        let mut pg = Pg::new(id, me, record, interval);
+        pg.store(ctx, txn);
+        pg
+    }
+
+    /// A group from before the daemon's start. What it granted in that life is not known, so it is
+    /// taken to be the most that it can be.
+    pub fn load(
+        id: PgId,
+        me: OsdId,
+        interval: Interval,
+        now: Now,
+        store: &dyn StoreView,
+    ) -> Result<Option<Pg>, ReadError> {
+        let Some(record) = Record::load(store, id)? else { return Ok(None) };
+        let mut pg = Pg::new(id, me, record, interval);
+        pg.granted_until = now.mono + LEASE;
+        Ok(Some(pg))
+    }
+
+    fn new(id: PgId, me: OsdId, record: Record, interval: Interval) -> Pg {
+        let Record { info, log, missing, receiving } = record;
+        Pg {
+            id,
+            me,
+            range: PgRange::new(id, info.pg_num),
+            info,
+            log,
+            missing,
+            receiving,
+            last_primary_change: interval.start,
+            interval,
+            phase: Phase::Stray(Stray::default()),
+            held: VecDeque::new(),
+            issued: 0,
+            durable: 0,
+            when_stored: VecDeque::new(),
+            granted_until: Time::ZERO,
+            push_reads: BTreeMap::new(),
+            last_read: 0,
+            changed: (0, BTreeSet::new()),
+            counts: PgCounts::default(),
+            last_change: Utime::ZERO,
+            last_active: Utime::ZERO,
+            last_clean: Utime::ZERO,
+            reported_state: 0,
+        }
+    }
+
+    pub fn interval(&self) -> &Interval {
+        &self.interval
+    }
+    pub fn pg_num(&self) -> u32 {
+        self.info.pg_num
+    }
+    /// Requests sent by older maps than this are not ours to answer.
+    pub fn last_primary_change(&self) -> Epoch {
+        self.last_primary_change
+    }
+
+    pub fn handle(&mut self, ctx: &mut Ctx<'_>, event: PgEvent) {
+        if self.changed.0 != ctx.turn {
+            self.changed = (ctx.turn, BTreeSet::new());
+        }
+        match event {
+            PgEvent::Map { map, interval } => self.on_map(ctx, &map, interval),
+            PgEvent::Op(op) => self.on_op(ctx, op),
+            PgEvent::Peer { from, interval, msg } => {
+                if interval == self.interval.start {
+                    self.on_peer(ctx, from, msg);
+                }
+            }
+            PgEvent::PeerOpened(osd) => self.on_peer_opened(ctx, osd),
+            PgEvent::Stored(number) => self.on_stored(ctx, number),
+            PgEvent::Read { read, result } => self.on_read(ctx, read, result),
+            PgEvent::Record { epoch, record } => self.on_record(ctx, epoch, record),
+            PgEvent::Activated { interval, accepted } => {
+                if interval == self.interval.start {
+                    self.on_activated(ctx, accepted);
+                }
+            }
+            PgEvent::Lease { from, interval, until } => {
+                if interval == self.interval.start {
+                    self.on_lease(ctx, from, until);
+                }
+            }
+            PgEvent::Tick => self.on_tick(ctx),
+            PgEvent::Loop => self.on_loop(ctx),
+        }
+        self.note_state(ctx);
+        self.check();
+    }
+
+    // ---- maps ----
+
+    fn on_map(&mut self, ctx: &mut Ctx<'_>, map: &OsdMap, interval: Option<Interval>) {
+        if let Some(interval) = interval {
+            self.start_interval(ctx, interval);
+        }
+        if map.pool(self.id.pool).is_none() && !matches!(self.phase, Phase::Deleting(_)) {
+            self.start_deleting(ctx);
+        }
+        if matches!(self.phase, Phase::Peering(_)) {
+            self.ask_around(ctx);
+            self.advance_peering(ctx);
+        }
+    }
+
+    /// Whatever was going on in the last interval is over.
+    fn start_interval(&mut self, ctx: &mut Ctx<'_>, interval: Interval) {
+        let was_primary = self.interval.primary == Some(self.me);
+        let is_primary = interval.primary == Some(self.me);
+        let old = std::mem::replace(&mut self.interval, interval);
+        if old.primary != self.interval.primary {
+            self.last_primary_change = self.interval.start;
+        }
+        let phase = std::mem::replace(&mut self.phase, Phase::Stray(Stray::default()));
+        let mut ops: Vec<ClientOp> = std::mem::take(&mut self.held).into();
+        if let Phase::Active(active) = phase {
+            ops.extend(active.into_ops());
+        }
+        if was_primary && is_primary && self.last_primary_change < self.interval.start {
+            // The clients see the same primary and do not send again.
+            ops.sort_by_key(|op| op.seq);
+            self.held = ops.into();
+        }
+        self.when_stored.clear();
+        self.push_reads.clear();
+        if !self.receiving.is_empty() {
+            let mut txn = Transaction::new();
+            let mut changes = RecordChanges::new(self.id);
+            for object in std::mem::take(&mut self.receiving) {
+                changes.not_receiving(&object);
+                txn.push(temporary(&object), Change::Remove);
+            }
+            changes.into_txn(&mut txn);
+            self.store(ctx, txn);
+        }
+        self.phase = if is_primary {
+            Phase::Peering(Box::new(Peering::new(self.me, self.info)))
+        } else if self.interval.is_member(self.me) {
+            Phase::Replica(Replica::default())
+        } else {
+            Phase::Stray(Stray::default())
+        };
+        if is_primary {
+            self.start_peering(ctx);
+        }
+    }
+
+    /// Gives the children that a larger `pg_num` makes their parts, in one transaction.
+    pub fn split(&mut self, ctx: &mut Ctx<'_>, pg_num: u32) -> Vec<Pg> {
+        let children: Vec<PgId> = split_children(self.id, self.info.pg_num, pg_num).collect();
+        let parts = 1 + children.len() as u64;
+        self.info.pg_num = pg_num;
+        self.range = PgRange::new(self.id, pg_num);
+        if !children.is_empty() {
+            // An even share until somebody counts.
+            self.info.objects /= parts;
+            self.info.bytes /= parts;
+            self.info.estimated = true;
+            self.last_primary_change = ctx.map.epoch;
+            // Clients send everything again after a split.
+            self.held.clear();
+        }
+        let mut txn = Transaction::new();
+        let mut changes = RecordChanges::new(self.id);
+        changes.info(&self.info);
+        let mut pgs = Vec::new();
+        for id in children {
+            let range = PgRange::new(id, pg_num);
+            let moves = |object: &ObjectId| range.contains(object);
+            let record = Record {
+                info: self.info,
+                log: self.log.split_off(moves),
+                missing: self.missing.split_off(moves),
+                receiving: BTreeSet::new(),
+            };
+            record.log.iter().for_each(|entry| changes.no_entry(entry.version));
+            record.missing.iter().for_each(|(object, _)| changes.not_missing(object));
+            record.store(id, &mut txn);
+            txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
+            let mut pg = Pg::new(id, self.me, record, Interval { start: Epoch(0), ..self.interval.clone() });
+            pg.granted_until = self.granted_until;
+            pgs.push(pg);
+        }
+        changes.into_txn(&mut txn);
+        self.store(ctx, txn);
+        self.phase = Phase::Stray(Stray::default());
+        pgs
+    }
+
+    /// A transaction of a child's own, so that it hears when what its parent stored is durable.
+    pub fn after_split(&mut self, ctx: &mut Ctx<'_>) {
+        let mut txn = Transaction::new();
+        self.record_info(&mut txn);
+        self.store(ctx, txn);
+    }
+
+    // ---- the disk ----
+
+    fn store(&mut self, ctx: &mut Ctx<'_>, txn: Transaction) {
+        self.issued += 1;
+        ctx.out.push(PgEffect::Store(txn));
+    }
+    /// Does something once all that was stored so far is durable.
+    fn once_durable(&mut self, ctx: &mut Ctx<'_>, what: WhenStored) {
+        self.when_stored.push_back((self.issued, what));
+        if self.issued == self.durable {
+            self.run_stored(ctx);
+        }
+    }
+    fn on_stored(&mut self, ctx: &mut Ctx<'_>, number: u64) {
+        self.durable = number;
+        self.run_stored(ctx);
+    }
+    fn run_stored(&mut self, ctx: &mut Ctx<'_>) {
+        while self.when_stored.front().is_some_and(|(number, _)| *number <= self.durable) {
+            let (_, what) = self.when_stored.pop_front().expect("there is a front");
+            match what {
+                WhenStored::Write(version) => self.on_own_write(ctx, version),
+                WhenStored::OwnMerge => self.on_merged(ctx, self.me, Vec::new()),
+                WhenStored::Answer(to, msg) => ctx.out.push(PgEffect::Answer(to, msg)),
+                WhenStored::Merged => self.on_own_merge(ctx),
+            }
+        }
+    }
+    fn record_info(&self, txn: &mut Transaction) {
+        let mut changes = RecordChanges::new(self.id);
+        changes.info(&self.info);
+        changes.into_txn(txn);
+    }
+    fn next_read(&mut self) -> u64 {
+        self.last_read += 1;
+        self.last_read
+    }
+
+    // ---- what every phase does ----
+
+    fn on_op(&mut self, ctx: &mut Ctx<'_>, op: ClientOp) {
+        match self.phase {
+            Phase::Active(_) => self.on_active_op(ctx, op),
+            _ => self.held.push_back(op),
+        }
+    }
+
+    fn on_tick(&mut self, ctx: &mut Ctx<'_>) {
+        match self.phase {
+            Phase::Stray(_) => self.stray_tick(ctx),
+            Phase::Peering(_) => self.peering_tick(ctx),
+            Phase::Active(_) => self.active_tick(ctx),
+            Phase::Replica(_) => self.replica_tick(ctx),
+            Phase::Deleting(_) => {}
+        }
+    }
+
+    fn on_loop(&mut self, ctx: &mut Ctx<'_>) {
+        match self.phase {
+            Phase::Active(_) => self.active_loop(ctx),
+            Phase::Deleting(_) => self.delete_some(ctx),
+            _ => {}
+        }
+    }
+
+    fn on_peer_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
+        match self.phase {
+            Phase::Peering(_) => self.peering_opened(ctx, osd),
+            Phase::Active(_) => self.active_opened(ctx, osd),
+            Phase::Replica(_) => self.replica_opened(ctx, osd),
+            _ => {}
+        }
+    }
+
+    fn on_peer(&mut self, ctx: &mut Ctx<'_>, from: OsdId, msg: PgMsg) {
+        if let PgMsg::Log(log) | PgMsg::Merge(log) = &msg
+            && !is_sound(log, &self.range)
+        {
+            ctx.log(Level::Error, format!("pg {}: osd.{from} sent a log that is none", self.id));
+            return;
+        }
+        match msg {
+            PgMsg::InfoQuery => self.answer_info(ctx, from),
+            PgMsg::LogQuery => self.answer_log(ctx, from),
+            PgMsg::InventoryQuery { from: start } => self.answer_inventory(ctx, from, &start),
+            PgMsg::Pull { object, need, cursor } => self.on_pull(ctx, from, object, need, cursor),
+            PgMsg::Info { info, lease_left_ms } => self.on_info(ctx, from, info, lease_left_ms),
+            PgMsg::Log(log) => self.on_log(ctx, from, log),
+            PgMsg::Inventory { from: start, objects, next } => {
+                self.on_inventory(ctx, from, &start, objects, next);
+            }
+            PgMsg::Merge(log) => self.on_merge(ctx, from, log),
+            PgMsg::Merged { missing } => self.on_merged(ctx, from, missing),
+            PgMsg::RepOp(op) => self.on_rep_op(ctx, from, *op),
+            PgMsg::RepAck { version } => self.on_rep_ack(ctx, from, version),
+            PgMsg::PullRefused { object, need } => self.on_pull_refused(ctx, from, &object, need),
+            PgMsg::Push(push) => self.on_push(ctx, from, *push),
+            PgMsg::Pushed { object, version, cursor } => {
+                self.on_pushed(ctx, from, &object, version, &cursor);
+            }
+            PgMsg::StrayNotify { .. } => self.on_stray_notify(ctx, from),
+            PgMsg::StrayRemove => self.on_stray_remove(ctx, from),
+        }
+    }
+
+    fn check(&self) {
+        assert!(self.log.newest().is_none_or(|newest| newest <= self.info.last_update));
+        assert!(self.info.log_tail <= self.info.last_update);
+        assert!(self.durable <= self.issued);
+        if let Phase::Active(active) = &self.phase {
+            active.check(&self.info);
+        }
+        #[cfg(debug_assertions)]
+        {
+            assert!(self.missing.iter().all(|(object, _)| self.range.contains(object)));
+            assert!(self.log.iter().all(|entry| entry.version > self.info.log_tail));
+        }
+    }
+}
+
+/// Whether a log from outside keeps the rules that logs keep.
+fn is_sound(log: &PgLog, range: &PgRange) -> bool {
+    let mut last = log.after;
+    let ordered = log.entries.iter().all(|entry| {
+        let ok = last < entry.version && range.contains(&entry.object);
+        last = entry.version;
+        ok
+    });
+    ordered && last <= log.info.last_update && log.info.log_tail <= log.after
+}

@@ -1,0 +1,151 @@
+//! What a placement group keeps on its OSD's disk beside its objects, as keys in the omap of
+//! `StoredId::Pg`:
+//!
+//!   `info`                            `PgInfo`
+//!   `l` counter:u64 epoch:u32         `LogEntry`, numbers big-endian so that keys sort by counter
+//!   `m` object id                     the `Version` in which that object is missing here
+//!   `t` object id                     that object is half received, see `temporary`
+
+use super::log::Log;
+use super::missing::Missing;
+use nacre_base::{Name, PgId, Version};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::messages::{LogEntry, PgInfo};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use nacre_wire::{Decode, DecodeError, from_slice, to_vec};
+use std::collections::{BTreeMap, BTreeSet};
+
+const INFO: &[u8] = b"info";
+
+fn log_key(version: Version) -> Name {
+    let mut key = vec![b'l'];
+    key.extend(version.version.to_be_bytes());
+    key.extend(version.epoch.0.to_be_bytes());
+    Name::new(key)
+}
+
+fn missing_key(object: &ObjectId) -> Name {
+    let mut key = vec![b'm'];
+    key.extend(to_vec(object));
+    Name::new(key)
+}
+
+fn temporary_key(object: &ObjectId) -> Name {
+    let mut key = vec![b't'];
+    key.extend(to_vec(object));
+    Name::new(key)
+}
+
+/// Where an object that comes in several parts is put together.
+pub fn temporary(object: &ObjectId) -> StoredId {
+    let mut name = b"receiving/".to_vec();
+    name.extend(to_vec(object));
+    StoredId::Meta(Name::new(name))
+}
+
+/// Changes to the record of one group, collected for one transaction.
+#[derive(Debug)]
+pub struct RecordChanges {
+    pg: PgId,
+    set: BTreeMap<Name, bytes::Bytes>,
+    remove: BTreeSet<Name>,
+}
+
+impl RecordChanges {
+    pub fn new(pg: PgId) -> RecordChanges {
+        RecordChanges { pg, set: BTreeMap::new(), remove: BTreeSet::new() }
+    }
+    fn put(&mut self, key: Name, value: Vec<u8>) {
+        self.remove.remove(&key);
+        self.set.insert(key, value.into());
+    }
+    fn take(&mut self, key: Name) {
+        self.set.remove(&key);
+        self.remove.insert(key);
+    }
+    pub fn info(&mut self, info: &PgInfo) {
+        self.put(Name::new(INFO), to_vec(info));
+    }
+    pub fn entry(&mut self, entry: &LogEntry) {
+        self.put(log_key(entry.version), to_vec(entry));
+    }
+    pub fn no_entry(&mut self, version: Version) {
+        self.take(log_key(version));
+    }
+    pub fn missing(&mut self, object: &ObjectId, need: Version) {
+        self.put(missing_key(object), to_vec(&need));
+    }
+    pub fn not_missing(&mut self, object: &ObjectId) {
+        self.take(missing_key(object));
+    }
+    pub fn receiving(&mut self, object: &ObjectId) {
+        self.put(temporary_key(object), Vec::new());
+    }
+    pub fn not_receiving(&mut self, object: &ObjectId) {
+        self.take(temporary_key(object));
+    }
+    pub fn into_txn(self, txn: &mut Transaction) {
+        let id = || StoredId::Pg(self.pg);
+        if !self.remove.is_empty() {
+            txn.push(id(), Change::OmapRemove(self.remove));
+        }
+        if !self.set.is_empty() {
+            txn.push(id(), Change::OmapSet(self.set));
+        }
+    }
+}
+
+/// All of a record.
+pub struct Record {
+    pub info: PgInfo,
+    pub log: Log,
+    pub missing: Missing,
+    /// Objects that were being received.
+    pub receiving: BTreeSet<ObjectId>,
+}
+
+impl Record {
+    /// None if there is no such group here.
+    pub fn load(store: &dyn StoreView, pg: PgId) -> Result<Option<Record>, ReadError> {
+        let id = StoredId::Pg(pg);
+        let Some(info) = store.omap_get(&id, INFO)? else { return Ok(None) };
+        let mut entries = Vec::new();
+        let mut missing = Vec::new();
+        let mut receiving = BTreeSet::new();
+        let mut bad = None;
+        store.omap_walk(&id, b"l", &mut |key, value| {
+            let read = match key.as_bytes() {
+                [b'l', ..] => from_slice(value).map(|entry| entries.push(entry)),
+                [b'm', object @ ..] => from_slice(object)
+                    .and_then(|object: ObjectId| Ok(missing.push((object, from_slice::<Version>(value)?)))),
+                [b't', object @ ..] => from_slice(object).map(|object| {
+                    receiving.insert(object);
+                }),
+                _ => Ok(()),
+            };
+            bad = read.err();
+            bad.is_none()
+        })?;
+        let broken = |e: DecodeError| ReadError::Device(format!("{pg}: its record does not decode: {e}"));
+        if let Some(error) = bad {
+            return Err(broken(error));
+        }
+        entries.sort_by_key(|entry: &LogEntry| entry.version);
+        Ok(Some(Record {
+            info: PgInfo::decode(&mut nacre_wire::Reader::new(&info)).map_err(broken)?,
+            log: Log::from_entries(entries),
+            missing: missing.into_iter().collect(),
+            receiving,
+        }))
+    }
+
+    /// Everything, for a group that is new here.
+    pub fn store(&self, pg: PgId, txn: &mut Transaction) {
+        let mut changes = RecordChanges::new(pg);
+        changes.info(&self.info);
+        self.log.iter().for_each(|entry| changes.entry(entry));
+        self.missing.iter().for_each(|(object, need)| changes.missing(object, need));
+        changes.into_txn(txn);
+    }
+}

@@ -1,0 +1,487 @@
+//! What OSDs tell each other. Ours alone: no Ceph client ever sees these.
+//!
+//! Each OSD dials every OSD that it has something to ask, and answers come back on the session of
+//! the question: two OSDs that talk have a session in each direction.
+//!
+//! What concerns a placement group carries the interval that its sender is in, and means nothing in
+//! any other (`PeerMsg::Pg`). The bytes of written objects travel beside the message, uncopied.
+
+use crate::transaction::Transaction;
+use crate::types::{ObjectId, ReqId};
+use bytes::Bytes;
+use nacre_base::{Epoch, Name, PgId, Utime, Version};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum PeerMsg {
+    /// Answer this with the same stamp.
+    Ping { stamp: u64 },
+    Pong { stamp: u64 },
+    /// Promise that until 0.8 s from now you take no part in a later interval of these groups.
+    /// `sent` is the asker's clock: its lease counts from there.
+    LeaseRequest { sent: u64, pgs: Vec<(PgId, Epoch)> },
+    /// The promise, for those groups of the request that it can be given for.
+    LeaseGrant { sent: u64, pgs: Vec<(PgId, Epoch)> },
+    /// About one placement group, in the interval that began at `interval`.
+    Pg { pg: PgId, interval: Epoch, msg: PgMsg },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum PgMsg {
+    /// Primary to whoever may hold the group: what do you have?
+    InfoQuery,
+    /// The answer, once all of it is durable. None: nothing. The lease that this OSD granted last
+    /// may be relied on by an older primary for that many milliseconds more.
+    Info { info: Option<PgInfo>, lease_left_ms: u32 },
+    /// Primary to the OSD whose log it chose.
+    LogQuery,
+    Log(PgLog),
+    /// Whose log does not reach back far enough asks for all names and versions, from one on.
+    InventoryQuery { from: ObjectId },
+    /// What exists from `from` up to `next`; no `next`: up to the end of the group.
+    Inventory { from: ObjectId, objects: Vec<(ObjectId, Version)>, next: Option<ObjectId> },
+    /// Primary to replica: this is the group's log now, make yours the same and note what you miss.
+    Merge(PgLog),
+    /// The replica did so durably; this is everything that it misses.
+    Merged { missing: Vec<(ObjectId, Version)> },
+    /// Primary to replica: one write.
+    RepOp(Box<RepOp>),
+    /// The replica stored the write of this version, and all before it.
+    RepAck { version: Version },
+    /// Primary to anyone: send that version of an object, the part that starts at the cursor.
+    Pull { object: ObjectId, need: Version, cursor: PushCursor },
+    /// It does not have that version.
+    PullRefused { object: ObjectId, need: Version },
+    /// One part of an object.
+    Push(Box<Push>),
+    /// The replica took the part that started at `cursor`, and after the last part has the object
+    /// durably.
+    Pushed { object: ObjectId, version: Version, cursor: PushCursor },
+    /// From an OSD that holds the group but is no member of it, to the primary.
+    StrayNotify { info: PgInfo },
+    /// The answer once every member has everything: delete yours.
+    StrayRemove,
+}
+
+/// What one OSD has of a placement group. On its disk, and in messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PgInfo {
+    /// The newest entry of its log.
+    pub last_update: Version,
+    /// Entries up to and including this one are gone from its log.
+    pub log_tail: Version,
+    /// The last interval in which it made its log the group's. Zero: never.
+    pub interval_started: Epoch,
+    /// The highest version that a client was told.
+    pub last_user_version: u64,
+    /// All entries up to here are known to be durable, bytes too, on all members of their interval.
+    pub committed_to: Version,
+    /// Half of an inventory was taken, or half of the group deleted: what is here proves nothing.
+    pub incomplete: bool,
+    /// How many groups the pool had when this one was last split.
+    pub pg_num: u32,
+    pub objects: u64,
+    pub bytes: u64,
+    /// The two counters above are estimates since a split.
+    pub estimated: bool,
+}
+
+/// A log, or the newest part of one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PgLog {
+    /// Of the log's owner.
+    pub info: PgInfo,
+    /// The entries follow upon this version.
+    pub after: Version,
+    pub entries: Vec<LogEntry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// The object exists afterwards.
+    Modify,
+    Delete,
+    /// Nothing changed: an operation failed, or had nothing to do. Kept to answer a resend alike.
+    Note,
+}
+
+/// One write in the history of a placement group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogEntry {
+    pub version: Version,
+    /// Of the object before; zero if it did not exist.
+    pub prior: Version,
+    pub kind: EntryKind,
+    pub object: ObjectId,
+    pub reqid: ReqId,
+    pub user_version: u64,
+    pub mtime: Utime,
+    /// What the client was told, for when it asks again.
+    pub result: i32,
+    /// Of each operation, its code and output; empty unless the client wanted them.
+    pub outputs: Vec<(i32, Bytes)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RepOp {
+    pub entry: LogEntry,
+    /// The newest version before this one: a replica that has less missed something.
+    pub previous: Version,
+    /// All up to here are durable on every member.
+    pub committed_to: Version,
+    /// Entries up to here may go.
+    pub trim_to: Version,
+    /// Of the group after this write.
+    pub objects: u64,
+    pub bytes: u64,
+    /// The object's changes, without anything that only concerns the primary.
+    pub txn: Transaction,
+}
+
+/// How far the transfer of an object has come: first its bytes, then its omap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PushCursor {
+    pub offset: u64,
+    /// The last omap key that was sent.
+    pub omap_after: Option<Name>,
+}
+
+impl PushCursor {
+    pub fn is_start(&self) -> bool {
+        *self == PushCursor::default()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Push {
+    pub object: ObjectId,
+    pub version: Version,
+    pub cursor: PushCursor,
+    /// Where the next part starts; none: this is the last.
+    pub next: Option<PushCursor>,
+    /// Changes to the object, which does not exist before the first part.
+    pub txn: Transaction,
+}
+
+impl PeerMsg {
+    /// The front and data segments of a message.
+    pub fn encode_split(&self) -> (Vec<u8>, Vec<Bytes>) {
+        let (mut front, mut data) = (Vec::new(), Vec::new());
+        versioned(&mut front, 1, 1, |out| match self {
+            PeerMsg::Ping { stamp } => {
+                out.push(0);
+                stamp.encode(out);
+            }
+            PeerMsg::Pong { stamp } => {
+                out.push(1);
+                stamp.encode(out);
+            }
+            PeerMsg::LeaseRequest { sent, pgs } => {
+                out.push(2);
+                sent.encode(out);
+                pgs.encode(out);
+            }
+            PeerMsg::LeaseGrant { sent, pgs } => {
+                out.push(3);
+                sent.encode(out);
+                pgs.encode(out);
+            }
+            PeerMsg::Pg { pg, interval, msg } => {
+                out.push(4);
+                pg.encode(out);
+                interval.encode(out);
+                msg.encode_split(out, &mut data);
+            }
+        });
+        (front, data)
+    }
+
+    /// The reverse of `encode_split`.
+    pub fn decode_split(front: &[u8], data: &Bytes) -> Result<PeerMsg, DecodeError> {
+        Reader::new(front).versioned("peer message", 1, |r, _| {
+            Ok(match u8::decode(r)? {
+                0 => PeerMsg::Ping { stamp: Decode::decode(r)? },
+                1 => PeerMsg::Pong { stamp: Decode::decode(r)? },
+                2 => PeerMsg::LeaseRequest { sent: Decode::decode(r)?, pgs: Decode::decode(r)? },
+                3 => PeerMsg::LeaseGrant { sent: Decode::decode(r)?, pgs: Decode::decode(r)? },
+                4 => PeerMsg::Pg {
+                    pg: Decode::decode(r)?,
+                    interval: Decode::decode(r)?,
+                    msg: PgMsg::decode_split(r, data)?,
+                },
+                value => return Err(DecodeError::BadValue { what: "peer message", value: value.into() }),
+            })
+        })
+    }
+}
+
+impl PgMsg {
+    fn encode_split(&self, out: &mut Vec<u8>, data: &mut Vec<Bytes>) {
+        match self {
+            PgMsg::InfoQuery => out.push(0),
+            PgMsg::Info { info, lease_left_ms } => {
+                out.push(1);
+                info.encode(out);
+                lease_left_ms.encode(out);
+            }
+            PgMsg::LogQuery => out.push(2),
+            PgMsg::Log(log) => {
+                out.push(3);
+                log.encode(out);
+            }
+            PgMsg::InventoryQuery { from } => {
+                out.push(4);
+                from.encode(out);
+            }
+            PgMsg::Inventory { from, objects, next } => {
+                out.push(5);
+                from.encode(out);
+                objects.encode(out);
+                next.encode(out);
+            }
+            PgMsg::Merge(log) => {
+                out.push(6);
+                log.encode(out);
+            }
+            PgMsg::Merged { missing } => {
+                out.push(7);
+                missing.encode(out);
+            }
+            PgMsg::RepOp(op) => {
+                out.push(8);
+                op.entry.encode(out);
+                op.previous.encode(out);
+                op.committed_to.encode(out);
+                op.trim_to.encode(out);
+                op.objects.encode(out);
+                op.bytes.encode(out);
+                op.txn.encode_split(out, data);
+            }
+            PgMsg::RepAck { version } => {
+                out.push(9);
+                version.encode(out);
+            }
+            PgMsg::Pull { object, need, cursor } => {
+                out.push(10);
+                object.encode(out);
+                need.encode(out);
+                cursor.encode(out);
+            }
+            PgMsg::PullRefused { object, need } => {
+                out.push(11);
+                object.encode(out);
+                need.encode(out);
+            }
+            PgMsg::Push(push) => {
+                out.push(12);
+                push.object.encode(out);
+                push.version.encode(out);
+                push.cursor.encode(out);
+                push.next.encode(out);
+                push.txn.encode_split(out, data);
+            }
+            PgMsg::Pushed { object, version, cursor } => {
+                out.push(13);
+                object.encode(out);
+                version.encode(out);
+                cursor.encode(out);
+            }
+            PgMsg::StrayNotify { info } => {
+                out.push(14);
+                info.encode(out);
+            }
+            PgMsg::StrayRemove => out.push(15),
+        }
+    }
+
+    fn decode_split(r: &mut Reader<'_>, data: &Bytes) -> Result<PgMsg, DecodeError> {
+        Ok(match u8::decode(r)? {
+            0 => PgMsg::InfoQuery,
+            1 => PgMsg::Info { info: Decode::decode(r)?, lease_left_ms: Decode::decode(r)? },
+            2 => PgMsg::LogQuery,
+            3 => PgMsg::Log(Decode::decode(r)?),
+            4 => PgMsg::InventoryQuery { from: Decode::decode(r)? },
+            5 => PgMsg::Inventory {
+                from: Decode::decode(r)?,
+                objects: Decode::decode(r)?,
+                next: Decode::decode(r)?,
+            },
+            6 => PgMsg::Merge(Decode::decode(r)?),
+            7 => PgMsg::Merged { missing: Decode::decode(r)? },
+            8 => PgMsg::RepOp(Box::new(RepOp {
+                entry: Decode::decode(r)?,
+                previous: Decode::decode(r)?,
+                committed_to: Decode::decode(r)?,
+                trim_to: Decode::decode(r)?,
+                objects: Decode::decode(r)?,
+                bytes: Decode::decode(r)?,
+                txn: Transaction::decode_split(r, data)?,
+            })),
+            9 => PgMsg::RepAck { version: Decode::decode(r)? },
+            10 => PgMsg::Pull {
+                object: Decode::decode(r)?,
+                need: Decode::decode(r)?,
+                cursor: Decode::decode(r)?,
+            },
+            11 => PgMsg::PullRefused { object: Decode::decode(r)?, need: Decode::decode(r)? },
+            12 => PgMsg::Push(Box::new(Push {
+                object: Decode::decode(r)?,
+                version: Decode::decode(r)?,
+                cursor: Decode::decode(r)?,
+                next: Decode::decode(r)?,
+                txn: Transaction::decode_split(r, data)?,
+            })),
+            13 => PgMsg::Pushed {
+                object: Decode::decode(r)?,
+                version: Decode::decode(r)?,
+                cursor: Decode::decode(r)?,
+            },
+            14 => PgMsg::StrayNotify { info: Decode::decode(r)? },
+            15 => PgMsg::StrayRemove,
+            value => return Err(DecodeError::BadValue { what: "group message", value: value.into() }),
+        })
+    }
+}
+
+/// Encodes and decodes a struct's fields in the order given, in an envelope.
+macro_rules! fields {
+    ($t:ident, $name:literal, $($field:ident),* $(,)?) => {
+        impl Encode for $t {
+            fn encode(&self, out: &mut Vec<u8>) {
+                versioned(out, 1, 1, |out| {
+                    $(self.$field.encode(out);)*
+                });
+            }
+        }
+        impl Decode for $t {
+            fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                r.versioned($name, 1, |r, _| Ok($t { $($field: Decode::decode(r)?),* }))
+            }
+        }
+    };
+}
+fields!(
+    PgInfo,
+    "pg info",
+    last_update,
+    log_tail,
+    interval_started,
+    last_user_version,
+    committed_to,
+    incomplete,
+    pg_num,
+    objects,
+    bytes,
+    estimated,
+);
+fields!(PgLog, "pg log", info, after, entries);
+fields!(
+    LogEntry,
+    "log entry",
+    version,
+    prior,
+    kind,
+    object,
+    reqid,
+    user_version,
+    mtime,
+    result,
+    outputs,
+);
+fields!(PushCursor, "push cursor", offset, omap_after);
+
+impl Encode for EntryKind {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+}
+impl Decode for EntryKind {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match u8::decode(r)? {
+            0 => Ok(EntryKind::Modify),
+            1 => Ok(EntryKind::Delete),
+            2 => Ok(EntryKind::Note),
+            value => Err(DecodeError::BadValue { what: "log entry kind", value: value.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transaction::Change;
+    use nacre_base::PoolId;
+
+    #[test]
+    fn every_message_reads_back() {
+        let object = ObjectId::head(PoolId(1), "ns".into(), Name::default(), "o".into());
+        let version = Version::new(Epoch(3), 7);
+        let entry = LogEntry {
+            version,
+            prior: Version::ZERO,
+            kind: EntryKind::Note,
+            object: object.clone(),
+            reqid: ReqId::default(),
+            user_version: 7,
+            mtime: Utime { sec: 1, nsec: 2 },
+            result: -17,
+            outputs: vec![(1, Bytes::from_static(b"out"))],
+        };
+        let info = PgInfo { last_update: version, objects: 3, ..PgInfo::default() };
+        let log = PgLog { info, after: Version::ZERO, entries: vec![entry.clone()] };
+        let cursor = PushCursor { offset: 9, omap_after: Some("k".into()) };
+        let mut txn = Transaction::new();
+        txn.push(object.clone(), Change::Write { offset: 0, data: Bytes::from_static(b"bytes") });
+        let of_pgs = [
+            PgMsg::InfoQuery,
+            PgMsg::Info { info: Some(info), lease_left_ms: 5 },
+            PgMsg::LogQuery,
+            PgMsg::Log(log.clone()),
+            PgMsg::InventoryQuery { from: object.clone() },
+            PgMsg::Inventory {
+                from: object.clone(),
+                objects: vec![(object.clone(), version)],
+                next: Some(ObjectId::max()),
+            },
+            PgMsg::Merge(log),
+            PgMsg::Merged { missing: vec![(object.clone(), version)] },
+            PgMsg::RepOp(Box::new(RepOp {
+                entry,
+                previous: Version::ZERO,
+                committed_to: version,
+                trim_to: Version::ZERO,
+                objects: 1,
+                bytes: 2,
+                txn: txn.clone(),
+            })),
+            PgMsg::RepAck { version },
+            PgMsg::Pull { object: object.clone(), need: version, cursor: cursor.clone() },
+            PgMsg::PullRefused { object: object.clone(), need: version },
+            PgMsg::Push(Box::new(Push {
+                object: object.clone(),
+                version,
+                cursor: PushCursor::default(),
+                next: Some(cursor.clone()),
+                txn,
+            })),
+            PgMsg::Pushed { object, version, cursor },
+            PgMsg::StrayNotify { info },
+            PgMsg::StrayRemove,
+        ];
+        let pg = PgId { pool: PoolId(1), seed: 2 };
+        let messages = of_pgs.into_iter().map(|msg| PeerMsg::Pg { pg, interval: Epoch(4), msg }).chain([
+            PeerMsg::Ping { stamp: 1 },
+            PeerMsg::Pong { stamp: 1 },
+            PeerMsg::LeaseRequest { sent: 4, pgs: vec![(pg, Epoch(4))] },
+            PeerMsg::LeaseGrant { sent: 4, pgs: vec![(pg, Epoch(4))] },
+        ]);
+        for message in messages {
+            let (front, data) = message.encode_split();
+            let data = Bytes::from(data.concat());
+            assert_eq!(PeerMsg::decode_split(&front, &data), Ok(message));
+            for cut in 0..front.len() {
+                assert!(PeerMsg::decode_split(&front[..cut], &data).is_err());
+            }
+        }
+    }
+}
