@@ -1,1 +1,20 @@
+//! The object storage daemon as a machine: `Osd` > `Shard` > `Pg` > `Peering`.
+//!
+//! `osd` speaks to monitors, clients and other OSDs, and routes; `shard` owns placement groups; `pg`
+//! is one of them: ordering, replication, peering, recovery; `ops` is what operations do to one
+//! object, a pure function.
+//!
+//! Not here yet, each with a place to go: snapshots (`ops`, where a request's snapshot is resolved),
+//! watch and notify (`pg::active`, beside the queues), object classes (`ops::check_request`),
+//! deltas in recovery (`pg::missing`), scrub (`pg`), erasure coding (`pg::active::write`).
 
+mod commands;
+mod heartbeat;
+mod maps;
+mod object_info;
+mod ops;
+mod osd;
+mod pg;
+mod shard;
+
+pub use osd::{Osd, OsdConfig};

@@ -86,9 +86,8 @@ fn xxhash64(seed: u64, bytes: &[u8]) -> u64 {
         0x85eb_ca77_c2b2_ae63,
         0x27d4_eb2f_1656_67c5,
     ];
-    let round = |lane: u64, word: u64| {
-        lane.wrapping_add(word.wrapping_mul(P[1])).rotate_left(31).wrapping_mul(P[0])
-    };
+    let round =
+        |lane: u64, word: u64| lane.wrapping_add(word.wrapping_mul(P[1])).rotate_left(31).wrapping_mul(P[0]);
     let mut blocks = bytes.chunks_exact(32);
     let mut h = if bytes.len() >= 32 {
         let start = seed.wrapping_add(P[0]);

@@ -124,7 +124,7 @@ pub fn write_same(draft: &mut Draft<'_>, off: u64, len: u64, data: &Bytes) -> Op
     if len == 0 {
         return ok();
     }
-    if data.is_empty() || len % data.len() as u64 != 0 {
+    if data.is_empty() || !len.is_multiple_of(data.len() as u64) {
         return fail(EINVAL);
     }
     draft.write(off, data.repeat((len / data.len() as u64) as usize).into());

@@ -10,19 +10,16 @@ mod checksum;
 mod data;
 mod draft;
 mod omap;
-#[cfg(test)]
-mod tests;
 
 use crate::object_info::ObjectInfo;
 use bytes::Bytes;
 use draft::Draft;
 use nacre_base::errno::{EINVAL, EIO, ENAMETOOLONG, ENOENT, EOPNOTSUPP, EOVERFLOW, EPERM, ERANGE};
-use nacre_base::{Name, Utime, Version};
+use nacre_base::{Utime, Version};
 use nacre_machine::{ReadError, StoreView};
-use nacre_proto::messages::EntryKind;
+use nacre_proto::messages::peer::EntryKind;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{ObjectId, Op, op_flags};
-use nacre_wire::Encode;
 
 /// Ceph: `osd_max_object_name_len`.
 pub const NAME_LEN_MAX: usize = 2048;
@@ -84,6 +81,15 @@ pub struct Done {
     pub user_version: u64,
     /// What a vector with writes does; `Note` with nothing to do if it failed or changed nothing.
     pub change: ObjectChange,
+}
+
+impl Done {
+    /// Of operations that are about no object.
+    pub fn answer(result: i32, outputs: Vec<(i32, Bytes)>) -> Done {
+        let txn = Transaction::new();
+        let change = ObjectChange { kind: EntryKind::Note, prior: Version::ZERO, txn, objects: 0, bytes: 0 };
+        Done { result, outputs, user_version: 0, change }
+    }
 }
 
 #[derive(Debug, PartialEq)]
@@ -290,9 +296,4 @@ fn assert_version(draft: &Draft<'_>, version: u64) -> OpResult {
         v if v > draft.info.user_version => fail(EOVERFLOW),
         _ => ok(),
     }
-}
-
-/// Ceph: a bufferlist, its length in front.
-fn encode_name(name: &Name, out: &mut Vec<u8>) {
-    name.encode(out);
 }

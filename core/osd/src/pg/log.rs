@@ -2,7 +2,7 @@
 //! resent requests get the answer that they already got.
 
 use nacre_base::Version;
-use nacre_proto::messages::{EntryKind, LogEntry, PgInfo, PgLog};
+use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog};
 use nacre_proto::types::{ObjectId, ReqId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -126,9 +126,8 @@ pub struct LogMerge {
 
 /// The part of a log that someone with `theirs` needs in order to have the same.
 pub fn part_for(info: &PgInfo, log: &Log, theirs: Option<&PgInfo>) -> PgLog {
-    let known = theirs.filter(|theirs| {
-        Log::overlaps(theirs, info) && log.entries.contains_key(&theirs.last_update)
-    });
+    let known =
+        theirs.filter(|theirs| Log::overlaps(theirs, info) && log.entries.contains_key(&theirs.last_update));
     let after = known.map_or(info.log_tail, |theirs| theirs.last_update);
     PgLog { info: *info, after, entries: log.after(after).cloned().collect() }
 }

@@ -3,7 +3,6 @@
 use nacre_base::Version;
 use nacre_proto::types::ObjectId;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
@@ -43,11 +42,6 @@ impl Missing {
     /// From the first `>= from` on.
     pub fn from(&self, from: &ObjectId) -> impl Iterator<Item = (&ObjectId, Version)> {
         self.need.range(from..).map(|(object, &need)| (object, need))
-    }
-    /// The first one after `object`; none: start at the beginning.
-    pub fn next_after(&self, object: Option<&ObjectId>) -> Option<(&ObjectId, Version)> {
-        let from = object.map_or(Bound::Unbounded, Bound::Excluded);
-        self.need.range((from, Bound::Unbounded)).next().map(|(object, &need)| (object, need))
     }
     /// What goes to the child of a split.
     pub fn split_off(&mut self, moves: impl Fn(&ObjectId) -> bool) -> Missing {

@@ -21,8 +21,6 @@ mod record;
 mod recovery;
 mod replica;
 mod status;
-#[cfg(test)]
-mod tests;
 
 use crate::ops::FlaggedOp;
 use active::Active;
@@ -31,7 +29,8 @@ use missing::Missing;
 use nacre_base::{Epoch, Now, OsdId, PgId, Time, Utime, Version};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
-use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgInfo, PgLog, PgMsg, PgRecord};
+use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
+use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgRecord};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{ObjectId, ReqId};
 use peering::Peering;
@@ -77,10 +76,12 @@ pub struct Interval {
     /// Of the pool: how many copies there should be, and must be for I/O.
     pub size: usize,
     pub min_size: usize,
+    /// `start` is known, not only an upper bound of it because maps before it were not seen.
+    pub exact: bool,
 }
 
 impl Interval {
-    pub fn new(start: Epoch, placed: UpActing, map: &OsdMap, pg: PgId) -> Interval {
+    pub fn new(start: Epoch, exact: bool, placed: UpActing, map: &OsdMap, pg: PgId) -> Interval {
         let UpActing { up, up_primary, acting, acting_primary } = placed;
         let (size, min_size) = map.pool(pg.pool).map_or((0, 0), |pool| (pool.size, pool.min_size));
         Interval {
@@ -91,6 +92,7 @@ impl Interval {
             primary: acting_primary,
             size: size.into(),
             min_size: min_size.into(),
+            exact,
         }
     }
     fn is_member(&self, osd: OsdId) -> bool {
@@ -100,21 +102,42 @@ impl Interval {
 
 #[derive(Debug)]
 pub enum PgEvent {
-    /// A newer map; a new interval if there is one.
-    Map { map: Arc<OsdMap>, interval: Option<Interval> },
+    /// A newer map; a new interval if there is one. Until the map says that this life of the OSD is
+    /// up, it serves nobody.
+    Map {
+        interval: Option<Interval>,
+        serving: bool,
+    },
     Op(ClientOp),
-    Peer { from: OsdId, interval: Epoch, msg: PgMsg },
+    Peer {
+        from: OsdId,
+        interval: Epoch,
+        msg: PgMsg,
+    },
     /// Messages to it may have been lost; from now on they arrive.
     PeerOpened(OsdId),
     /// The transaction with this number, and all before it, are durable.
     Stored(u64),
-    Read { read: u64, result: Result<Vec<bytes::Bytes>, ReadError> },
+    Read {
+        read: u64,
+        result: Result<Vec<bytes::Bytes>, ReadError>,
+    },
     /// What the monitors, at that epoch, know of the group's past.
-    Record { epoch: Epoch, record: Option<PgRecord> },
+    Record {
+        epoch: Epoch,
+        record: Option<PgRecord>,
+    },
     /// Whether the monitors committed that the interval that began at the epoch has started.
-    Activated { interval: Epoch, accepted: bool },
+    Activated {
+        interval: Epoch,
+        accepted: bool,
+    },
     /// A replica's promise lasts until then.
-    Lease { from: OsdId, interval: Epoch, until: Time },
+    Lease {
+        from: OsdId,
+        interval: Epoch,
+        until: Time,
+    },
     /// A few times a second.
     Tick,
     /// `PgEffect::Loop` came back: earlier changes show in the view.
@@ -127,10 +150,18 @@ pub enum PgEffect {
     Ask(OsdId, PgMsg),
     /// Over its session with us.
     Answer(OsdId, PgMsg),
-    Reply { conn: ConnId, tid: u64, reply: Box<OsdOpReply> },
+    Reply {
+        conn: ConnId,
+        tid: u64,
+        reply: Box<OsdOpReply>,
+    },
     /// The transactions of a group are numbered from one.
     Store(Transaction),
-    Read { read: u64, object: ObjectId, extents: Vec<(u64, u64)> },
+    Read {
+        read: u64,
+        object: ObjectId,
+        extents: Vec<(u64, u64)>,
+    },
     QueryRecord,
     Activate(PgRecord),
     /// Do not wait for the next round to ask for leases.
@@ -176,7 +207,7 @@ enum WhenStored {
     Write(Version),
     /// The primary's own log is the group's.
     OwnMerge,
-    Answer(OsdId, PgMsg),
+    Answer(OsdId, Box<PgMsg>),
     /// The replica's log is the group's.
     Merged,
 }
@@ -294,9 +325,14 @@ impl Pg {
             self.changed = (ctx.turn, BTreeSet::new());
         }
         match event {
-            PgEvent::Map { map, interval } => self.on_map(ctx, &map, interval),
+            PgEvent::Map { interval, serving } => self.on_map(ctx, interval, serving),
             PgEvent::Op(op) => self.on_op(ctx, op),
             PgEvent::Peer { from, interval, msg } => {
+                let stray = matches!(self.phase, Phase::Stray(_));
+                if stray && !self.interval.exact && self.interval.primary == Some(from) {
+                    // It was up when the interval began and knows when that was.
+                    self.interval.start = self.interval.start.min(interval);
+                }
                 if interval == self.interval.start {
                     self.on_peer(ctx, from, msg);
                 }
@@ -324,11 +360,11 @@ impl Pg {
 
     // ---- maps ----
 
-    fn on_map(&mut self, ctx: &mut Ctx<'_>, map: &OsdMap, interval: Option<Interval>) {
+    fn on_map(&mut self, ctx: &mut Ctx<'_>, interval: Option<Interval>, serving: bool) {
         if let Some(interval) = interval {
-            self.start_interval(ctx, interval);
+            self.start_interval(ctx, interval, serving);
         }
-        if map.pool(self.id.pool).is_none() && !matches!(self.phase, Phase::Deleting(_)) {
+        if ctx.map.pool(self.id.pool).is_none() && !matches!(self.phase, Phase::Deleting(_)) {
             self.start_deleting(ctx);
         }
         if matches!(self.phase, Phase::Peering(_)) {
@@ -338,12 +374,15 @@ impl Pg {
     }
 
     /// Whatever was going on in the last interval is over.
-    fn start_interval(&mut self, ctx: &mut Ctx<'_>, interval: Interval) {
+    fn start_interval(&mut self, ctx: &mut Ctx<'_>, interval: Interval, serving: bool) {
         let was_primary = self.interval.primary == Some(self.me);
-        let is_primary = interval.primary == Some(self.me);
+        let is_primary = serving && interval.primary == Some(self.me);
         let old = std::mem::replace(&mut self.interval, interval);
         if old.primary != self.interval.primary {
             self.last_primary_change = self.interval.start;
+        }
+        if matches!(self.phase, Phase::Deleting(_)) && !(serving && self.interval.is_member(self.me)) {
+            return; // goes on, whoever has the group now
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Stray(Stray::default()));
         let mut ops: Vec<ClientOp> = std::mem::take(&mut self.held).into();
@@ -368,8 +407,8 @@ impl Pg {
             self.store(ctx, txn);
         }
         self.phase = if is_primary {
-            Phase::Peering(Box::new(Peering::new(self.me, self.info)))
-        } else if self.interval.is_member(self.me) {
+            Phase::Peering(Box::new(Peering::new()))
+        } else if serving && self.interval.is_member(self.me) {
             Phase::Replica(Replica::default())
         } else {
             Phase::Stray(Stray::default())
@@ -411,7 +450,7 @@ impl Pg {
             record.missing.iter().for_each(|(object, _)| changes.not_missing(object));
             record.store(id, &mut txn);
             txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
-            let mut pg = Pg::new(id, self.me, record, Interval { start: Epoch(0), ..self.interval.clone() });
+            let mut pg = Pg::new(id, self.me, record, self.interval.clone());
             pg.granted_until = self.granted_until;
             pgs.push(pg);
         }
@@ -451,7 +490,7 @@ impl Pg {
             match what {
                 WhenStored::Write(version) => self.on_own_write(ctx, version),
                 WhenStored::OwnMerge => self.on_merged(ctx, self.me, Vec::new()),
-                WhenStored::Answer(to, msg) => ctx.out.push(PgEffect::Answer(to, msg)),
+                WhenStored::Answer(to, msg) => ctx.out.push(PgEffect::Answer(to, *msg)),
                 WhenStored::Merged => self.on_own_merge(ctx),
             }
         }
@@ -540,11 +579,8 @@ impl Pg {
         if let Phase::Active(active) = &self.phase {
             active.check(&self.info);
         }
-        #[cfg(debug_assertions)]
-        {
-            assert!(self.missing.iter().all(|(object, _)| self.range.contains(object)));
-            assert!(self.log.iter().all(|entry| entry.version > self.info.log_tail));
-        }
+        assert!(self.log.iter().next().is_none_or(|oldest| oldest.version > self.info.log_tail));
+        debug_assert!(self.missing.iter().all(|(object, _)| self.range.contains(object)));
     }
 }
 

@@ -10,7 +10,7 @@ use super::log::Log;
 use super::missing::Missing;
 use nacre_base::{Name, PgId, Version};
 use nacre_machine::{ReadError, StoreView};
-use nacre_proto::messages::{LogEntry, PgInfo};
+use nacre_proto::messages::peer::{LogEntry, PgInfo};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_wire::{Decode, DecodeError, from_slice, to_vec};
@@ -117,8 +117,10 @@ impl Record {
         store.omap_walk(&id, b"l", &mut |key, value| {
             let read = match key.as_bytes() {
                 [b'l', ..] => from_slice(value).map(|entry| entries.push(entry)),
-                [b'm', object @ ..] => from_slice(object)
-                    .and_then(|object: ObjectId| Ok(missing.push((object, from_slice::<Version>(value)?)))),
+                [b'm', object @ ..] => from_slice::<ObjectId>(object).and_then(|object| {
+                    missing.push((object, from_slice::<Version>(value)?));
+                    Ok(())
+                }),
                 [b't', object @ ..] => from_slice(object).map(|object| {
                     receiving.insert(object);
                 }),

@@ -9,6 +9,7 @@ mod envelope;
 mod mgr;
 mod mon;
 mod osd;
+pub mod peer;
 mod raw;
 
 pub use daemon::*;
@@ -16,6 +17,7 @@ pub use envelope::{Envelope, Message, MessageError};
 pub use mgr::*;
 pub use mon::*;
 pub use osd::*;
+pub use peer::PeerMsg;
 pub use raw::RawMessage;
 
 #[cfg(test)]

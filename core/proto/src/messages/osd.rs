@@ -85,7 +85,7 @@ impl OsdOp {
 }
 
 /// Several buffers as one; without a copy when at most one has content.
-fn joined<'a>(parts: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
+pub(super) fn joined<'a>(parts: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
     let mut full = parts.clone().filter(|part| !part.is_empty());
     match (full.next(), full.next()) {
         (None, _) => Bytes::new(),

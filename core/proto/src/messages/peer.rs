@@ -6,6 +6,9 @@
 //! What concerns a placement group carries the interval that its sender is in, and means nothing in
 //! any other (`PeerMsg::Pg`). The bytes of written objects travel beside the message, uncopied.
 
+use super::RawMessage;
+use super::body::Body;
+use super::osd::joined;
 use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
 use bytes::Bytes;
@@ -15,15 +18,29 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 #[derive(Clone, Debug, PartialEq)]
 pub enum PeerMsg {
     /// Answer this with the same stamp.
-    Ping { stamp: u64 },
-    Pong { stamp: u64 },
+    Ping {
+        stamp: u64,
+    },
+    Pong {
+        stamp: u64,
+    },
     /// Promise that until 0.8 s from now you take no part in a later interval of these groups.
     /// `sent` is the asker's clock: its lease counts from there.
-    LeaseRequest { sent: u64, pgs: Vec<(PgId, Epoch)> },
+    LeaseRequest {
+        sent: u64,
+        pgs: Vec<(PgId, Epoch)>,
+    },
     /// The promise, for those groups of the request that it can be given for.
-    LeaseGrant { sent: u64, pgs: Vec<(PgId, Epoch)> },
+    LeaseGrant {
+        sent: u64,
+        pgs: Vec<(PgId, Epoch)>,
+    },
     /// About one placement group, in the interval that began at `interval`.
-    Pg { pg: PgId, interval: Epoch, msg: PgMsg },
+    Pg {
+        pg: PgId,
+        interval: Epoch,
+        msg: Box<PgMsg>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -32,33 +49,59 @@ pub enum PgMsg {
     InfoQuery,
     /// The answer, once all of it is durable. None: nothing. The lease that this OSD granted last
     /// may be relied on by an older primary for that many milliseconds more.
-    Info { info: Option<PgInfo>, lease_left_ms: u32 },
+    Info {
+        info: Option<PgInfo>,
+        lease_left_ms: u32,
+    },
     /// Primary to the OSD whose log it chose.
     LogQuery,
     Log(PgLog),
     /// Whose log does not reach back far enough asks for all names and versions, from one on.
-    InventoryQuery { from: ObjectId },
+    InventoryQuery {
+        from: ObjectId,
+    },
     /// What exists from `from` up to `next`; no `next`: up to the end of the group.
-    Inventory { from: ObjectId, objects: Vec<(ObjectId, Version)>, next: Option<ObjectId> },
+    Inventory {
+        from: ObjectId,
+        objects: Vec<(ObjectId, Version)>,
+        next: Option<ObjectId>,
+    },
     /// Primary to replica: this is the group's log now, make yours the same and note what you miss.
     Merge(PgLog),
     /// The replica did so durably; this is everything that it misses.
-    Merged { missing: Vec<(ObjectId, Version)> },
+    Merged {
+        missing: Vec<(ObjectId, Version)>,
+    },
     /// Primary to replica: one write.
     RepOp(Box<RepOp>),
     /// The replica stored the write of this version, and all before it.
-    RepAck { version: Version },
+    RepAck {
+        version: Version,
+    },
     /// Primary to anyone: send that version of an object, the part that starts at the cursor.
-    Pull { object: ObjectId, need: Version, cursor: PushCursor },
+    Pull {
+        object: ObjectId,
+        need: Version,
+        cursor: PushCursor,
+    },
     /// It does not have that version.
-    PullRefused { object: ObjectId, need: Version },
+    PullRefused {
+        object: ObjectId,
+        need: Version,
+    },
     /// One part of an object.
     Push(Box<Push>),
     /// The replica took the part that started at `cursor`, and after the last part has the object
     /// durably.
-    Pushed { object: ObjectId, version: Version, cursor: PushCursor },
+    Pushed {
+        object: ObjectId,
+        version: Version,
+        cursor: PushCursor,
+    },
     /// From an OSD that holds the group but is no member of it, to the primary.
-    StrayNotify { info: PgInfo },
+    StrayNotify {
+        info: PgInfo,
+    },
     /// The answer once every member has everything: delete yours.
     StrayRemove,
 }
@@ -207,11 +250,21 @@ impl PeerMsg {
                 4 => PeerMsg::Pg {
                     pg: Decode::decode(r)?,
                     interval: Decode::decode(r)?,
-                    msg: PgMsg::decode_split(r, data)?,
+                    msg: Box::new(PgMsg::decode_split(r, data)?),
                 },
                 value => return Err(DecodeError::BadValue { what: "peer message", value: value.into() }),
             })
         })
+    }
+}
+
+impl Body for PeerMsg {
+    fn to_segments(&self) -> (Vec<u8>, Bytes) {
+        let (front, data) = self.encode_split();
+        (front, joined(data.iter()))
+    }
+    fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
+        PeerMsg::decode_split(&raw.front, &raw.data)
     }
 }
 
@@ -375,19 +428,7 @@ fields!(
     estimated,
 );
 fields!(PgLog, "pg log", info, after, entries);
-fields!(
-    LogEntry,
-    "log entry",
-    version,
-    prior,
-    kind,
-    object,
-    reqid,
-    user_version,
-    mtime,
-    result,
-    outputs,
-);
+fields!(LogEntry, "log entry", version, prior, kind, object, reqid, user_version, mtime, result, outputs,);
 fields!(PushCursor, "push cursor", offset, omap_after);
 
 impl Encode for EntryKind {
@@ -469,12 +510,13 @@ mod tests {
             PgMsg::StrayRemove,
         ];
         let pg = PgId { pool: PoolId(1), seed: 2 };
-        let messages = of_pgs.into_iter().map(|msg| PeerMsg::Pg { pg, interval: Epoch(4), msg }).chain([
-            PeerMsg::Ping { stamp: 1 },
-            PeerMsg::Pong { stamp: 1 },
-            PeerMsg::LeaseRequest { sent: 4, pgs: vec![(pg, Epoch(4))] },
-            PeerMsg::LeaseGrant { sent: 4, pgs: vec![(pg, Epoch(4))] },
-        ]);
+        let messages =
+            of_pgs.into_iter().map(|msg| PeerMsg::Pg { pg, interval: Epoch(4), msg: Box::new(msg) }).chain([
+                PeerMsg::Ping { stamp: 1 },
+                PeerMsg::Pong { stamp: 1 },
+                PeerMsg::LeaseRequest { sent: 4, pgs: vec![(pg, Epoch(4))] },
+                PeerMsg::LeaseGrant { sent: 4, pgs: vec![(pg, Epoch(4))] },
+            ]);
         for message in messages {
             let (front, data) = message.encode_split();
             let data = Bytes::from(data.concat());

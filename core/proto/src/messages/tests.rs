@@ -326,6 +326,7 @@ fn samples() -> Vec<Message> {
         MgrCommand { fsid, cmd: vec![text("{}")], input: bytes("in") }.into(),
         MgrCommandReply { retval: 1, status: text("s"), output: bytes("out") }.into(),
         DaemonMsg::MarkMeDown { osd: nacre_base::OsdId(1), epoch: Epoch(2) }.into(),
+        PeerMsg::Ping { stamp: 7 }.into(),
     ]
 }
 

@@ -1,0 +1,114 @@
+//! Sessions with other OSDs, and whether they are alive.
+//!
+//! Each OSD dials those it has something to ask; answers come on the same session. So two OSDs that
+//! talk have a session in each direction, nobody needs to break a tie, and a session's end loses
+//! only its owner's questions, who asks again when the next one is open.
+
+use nacre_base::{OsdId, Time};
+use nacre_machine::ConnId;
+use nacre_proto::messages::FailureEvidence;
+use nacre_proto::types::EntityAddr;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Ceph has it as `osd_heartbeat_interval`, in whole seconds.
+pub const PING_EVERY: Duration = Duration::from_millis(500);
+/// Silent for so long is reported. Ceph has it as `osd_heartbeat_grace`.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often a report is repeated.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// How long a dialled OSD that did not answer is left alone.
+const REDIAL: Duration = Duration::from_millis(200);
+
+/// Our session with another OSD.
+pub struct PeerSession {
+    pub conn: ConnId,
+    pub addr: EntityAddr,
+    pub open: bool,
+}
+
+/// What we know of another OSD's life.
+struct Watched {
+    last_heard: Time,
+    reported: Option<Time>,
+}
+
+#[derive(Default)]
+pub struct Peers {
+    sessions: BTreeMap<OsdId, PeerSession>,
+    not_before: BTreeMap<OsdId, Time>,
+    watched: BTreeMap<OsdId, Watched>,
+}
+
+impl Peers {
+    /// The open session with that OSD.
+    pub fn open(&self, osd: OsdId) -> Option<ConnId> {
+        self.sessions.get(&osd).filter(|session| session.open).map(|session| session.conn)
+    }
+    /// Whether it should be dialled now: there is no session, and the last one did not just fail.
+    pub fn may_dial(&self, osd: OsdId, now: Time) -> bool {
+        !self.sessions.contains_key(&osd) && self.not_before.get(&osd).is_none_or(|t| *t <= now)
+    }
+    pub fn dialled(&mut self, osd: OsdId, conn: ConnId, addr: EntityAddr) {
+        self.sessions.insert(osd, PeerSession { conn, addr, open: false });
+    }
+    pub fn by_conn(&self, conn: ConnId) -> Option<OsdId> {
+        self.sessions.iter().find(|(_, session)| session.conn == conn).map(|(osd, _)| *osd)
+    }
+    pub fn opened(&mut self, osd: OsdId) {
+        if let Some(session) = self.sessions.get_mut(&osd) {
+            session.open = true;
+        }
+    }
+    /// The session is over; gives the address that it was with.
+    pub fn closed(&mut self, osd: OsdId, now: Time) -> Option<EntityAddr> {
+        self.not_before.insert(osd, now + REDIAL);
+        self.sessions.remove(&osd).map(|session| session.addr)
+    }
+    /// Sessions with lives that a map does not know any more, to be hung up.
+    pub fn outdated(&mut self, current: impl Fn(OsdId) -> Option<EntityAddr>) -> Vec<ConnId> {
+        let mut over = Vec::new();
+        self.sessions.retain(|&osd, session| {
+            let keep = current(osd) == Some(session.addr);
+            if !keep {
+                over.push(session.conn);
+            }
+            keep
+        });
+        self.not_before.clear();
+        over
+    }
+
+    /// From now on these are watched, and nobody else.
+    pub fn watch(&mut self, osds: impl Iterator<Item = OsdId>, now: Time) {
+        let mut old = std::mem::take(&mut self.watched);
+        let fresh = || Watched { last_heard: now, reported: None };
+        self.watched = osds.map(|osd| (osd, old.remove(&osd).unwrap_or_else(fresh))).collect();
+    }
+    pub fn watched(&self) -> impl Iterator<Item = OsdId> {
+        self.watched.keys().copied()
+    }
+    /// A sign of life. What was reported is to be taken back.
+    pub fn heard(&mut self, osd: OsdId, now: Time) -> Option<FailureEvidence> {
+        let watched = self.watched.get_mut(&osd)?;
+        watched.last_heard = now;
+        watched.reported.take().map(|_| FailureEvidence::Recovered)
+    }
+    /// Those who were silent for too long, to be reported (again).
+    pub fn silent(&mut self, now: Time) -> Vec<(OsdId, FailureEvidence)> {
+        let mut found = Vec::new();
+        for (&osd, watched) in &mut self.watched {
+            let silence = now.since(watched.last_heard);
+            let due = watched.reported.is_none_or(|at| now.since(at) >= REPORT_EVERY);
+            if silence > GRACE && due {
+                watched.reported = Some(now);
+                found.push((osd, FailureEvidence::Silent { millis: silence.as_millis() as u32 }));
+            }
+        }
+        found
+    }
+    /// We stood still ourselves for a while: silence until now proves nothing about others.
+    pub fn forgive(&mut self, now: Time) {
+        self.watched.values_mut().for_each(|watched| watched.last_heard = now);
+    }
+}

@@ -1,0 +1,168 @@
+//! The OSD map and its recent history: on disk for the next start, in memory for those whose map
+//! is older. Kept in the omap of `meta osdmap`:
+//!
+//!   `full`           epoch:u32 and an encoded map
+//!   `i` epoch:u32    the encoded incremental that leads to that epoch, big-endian in the key
+
+use bytes::Bytes;
+use nacre_base::{Epoch, Name};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::maps::{ApplyError, Incremental, OsdMap};
+use nacre_proto::messages::OsdMapMsg;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How many epochs back somebody can be brought up to date by incrementals.
+const KEPT: u32 = 500;
+/// How often the full map is written again, so that a start has few incrementals to apply.
+const FULL_EVERY: u32 = 50;
+/// Incrementals in one message.
+const SENT_MAX: usize = 40;
+
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    #[error("it does not decode: {0}")]
+    Decode(#[from] DecodeError),
+    #[error("it does not fit: {0}")]
+    Apply(#[from] ApplyError),
+}
+
+#[derive(Default)]
+pub struct Maps {
+    pub current: Option<Arc<OsdMap>>,
+    incrementals: BTreeMap<Epoch, Bytes>,
+    stored_full: Epoch,
+}
+
+fn id() -> StoredId {
+    StoredId::meta("osdmap")
+}
+fn key(epoch: Epoch) -> Name {
+    let mut key = vec![b'i'];
+    key.extend(epoch.0.to_be_bytes());
+    Name::new(key)
+}
+
+impl Maps {
+    pub fn load(store: &dyn StoreView) -> Result<Maps, ReadError> {
+        let mut maps = Maps::default();
+        let broken = |error: MapError| ReadError::Device(format!("a stored OSD map: {error}"));
+        let Some(full) = store.omap_get(&id(), b"full")? else { return Ok(maps) };
+        let mut r = Reader::new(&full);
+        let epoch = Epoch::decode(&mut r).map_err(|e| broken(e.into()))?;
+        let mut map: OsdMap = from_slice(r.rest()).map_err(|e| broken(e.into()))?;
+        maps.stored_full = epoch;
+        store.omap_walk(&id(), b"i", &mut |key, bytes| {
+            if let [b'i', epoch @ ..] = key.as_bytes()
+                && let Ok(epoch) = epoch.try_into()
+            {
+                maps.incrementals.insert(Epoch(u32::from_be_bytes(epoch)), bytes.clone());
+            }
+            true
+        })?;
+        while let Some(bytes) = maps.incrementals.get(&map.epoch.next()) {
+            map = apply(&map, bytes).map_err(broken)?;
+        }
+        maps.current = Some(Arc::new(map));
+        Ok(maps)
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.current.as_ref().map_or(Epoch(0), |map| map.epoch)
+    }
+
+    /// The maps of a message that are newer than ours, one by one; whether each follows upon the
+    /// one before.
+    pub fn take(
+        &mut self,
+        msg: &OsdMapMsg,
+        txn: &mut Transaction,
+    ) -> Result<Vec<(Arc<OsdMap>, bool)>, MapError> {
+        let mut taken = Vec::new();
+        loop {
+            let next = self.epoch().next();
+            if let (Some(map), Some(bytes)) = (&self.current, msg.incrementals.get(&next)) {
+                let map = apply(map, bytes)?;
+                self.keep(map, bytes.clone(), txn);
+                taken.push((self.current.clone().expect("just kept"), true));
+                continue;
+            }
+            // A whole map is of use only where the incrementals end.
+            let Some((&epoch, bytes)) = msg.full.range(next..).next() else { break };
+            let map: OsdMap = from_slice(bytes)?;
+            if map.epoch != epoch {
+                break;
+            }
+            let follows = epoch == next && self.current.is_some();
+            let old: BTreeSet<Name> = self.incrementals.keys().map(|epoch| key(*epoch)).collect();
+            self.incrementals.clear();
+            txn.push(id(), Change::OmapRemove(old));
+            self.current = Some(Arc::new(map));
+            self.store_full(txn);
+            taken.push((self.current.clone().expect("just set"), follows));
+        }
+        Ok(taken)
+    }
+
+    fn keep(&mut self, map: OsdMap, bytes: Bytes, txn: &mut Transaction) {
+        let epoch = map.epoch;
+        txn.push(id(), Change::OmapSet([(key(epoch), bytes.clone())].into()));
+        self.incrementals.insert(epoch, bytes);
+        self.current = Some(Arc::new(map));
+        if epoch.0 >= self.stored_full.0 + FULL_EVERY {
+            self.store_full(txn);
+        }
+        // Those before the stored full map serve others only.
+        let old: Vec<Epoch> = self
+            .incrementals
+            .keys()
+            .copied()
+            .take_while(|e| e.0 + KEPT < epoch.0 && *e <= self.stored_full)
+            .collect();
+        if !old.is_empty() {
+            old.iter().for_each(|epoch| {
+                self.incrementals.remove(epoch);
+            });
+            txn.push(id(), Change::OmapRemove(old.into_iter().map(key).collect()));
+        }
+    }
+
+    fn store_full(&mut self, txn: &mut Transaction) {
+        let Some(map) = &self.current else { return };
+        self.stored_full = map.epoch;
+        let mut value = to_vec(&map.epoch);
+        map.encode(&mut value);
+        txn.push(id(), Change::OmapSet([(Name::from("full"), value.into())].into()));
+    }
+
+    /// What brings somebody from `epoch` to ours, in one or more messages.
+    pub fn since(&self, epoch: Epoch) -> Vec<OsdMapMsg> {
+        let Some(map) = &self.current else { return Vec::new() };
+        let oldest = self.incrementals.keys().next().copied().unwrap_or(map.epoch);
+        let message = |incrementals, full| OsdMapMsg {
+            fsid: map.fsid,
+            incrementals,
+            full,
+            oldest,
+            newest: map.epoch,
+            gap_removed_snaps: BTreeMap::new(),
+        };
+        if epoch >= map.epoch {
+            return Vec::new();
+        }
+        let newer: Vec<(Epoch, Bytes)> =
+            self.incrementals.range(epoch.next()..).map(|(epoch, bytes)| (*epoch, bytes.clone())).collect();
+        if newer.first().map(|(first, _)| *first) != Some(epoch.next()) {
+            let full = BTreeMap::from([(map.epoch, to_vec(&**map).into())]);
+            return vec![message(BTreeMap::new(), full)];
+        }
+        newer.chunks(SENT_MAX).map(|part| message(part.iter().cloned().collect(), BTreeMap::new())).collect()
+    }
+}
+
+fn apply(map: &OsdMap, bytes: &[u8]) -> Result<OsdMap, MapError> {
+    let incremental: Incremental = from_slice(bytes)?;
+    Ok(map.apply(&incremental)?)
+}

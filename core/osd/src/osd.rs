@@ -1,0 +1,974 @@
+//! One OSD: its place in the cluster, who talks to it, and which placement group each message is
+//! for. Read `Osd::handle`; the `on_*` follow.
+//!
+//! Life: `Start` loads what was stored and dials a monitor; maps come; `Boot` asks to be up; from
+//! the map that says so on, groups serve. A map that says otherwise starts that over.
+
+use crate::commands;
+use crate::heartbeat::{PING_EVERY, Peers};
+use crate::maps::Maps;
+use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request};
+use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
+use crate::shard::{Scene, Shard, ShardEffect};
+use nacre_base::errno::{EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
+use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
+use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
+use nacre_proto::maps::{OsdMap, Pool, UpActing, is_split, map_flags, pool_flags};
+use nacre_proto::messages::peer::{PeerMsg, PgMsg};
+use nacre_proto::messages::{
+    Command, Config, DaemonMsg, FailureEvidence, Message, MonSub, MonSubscribe, OsdBoot, OsdFailure,
+    OsdMapMsg, OsdOp, OsdOpReply, OsdReport, OsdSpace, PgRecord,
+};
+use nacre_proto::transaction::Transaction;
+use nacre_proto::types::{
+    AddrVec, EntityAddr, EntityName, EntityType, ObjectLocator, Op, object_hash, op_flags,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How the machine is told who it is.
+#[derive(Clone, Debug)]
+pub struct OsdConfig {
+    pub id: OsdId,
+    /// Of its store.
+    pub uuid: [u8; 16],
+    /// Where clients reach it. The nonce is another one in each life.
+    pub public: AddrVec,
+    /// Where other OSDs reach it.
+    pub cluster: AddrVec,
+    pub mons: Vec<EntityAddr>,
+    pub host: String,
+    /// "ssd", "hdd" or "nvme".
+    pub device_class: String,
+    pub seed: u64,
+}
+
+const TICK: u64 = 0;
+const TICK_EVERY: Duration = Duration::from_millis(250);
+/// How often a boot that no map answers is repeated.
+const BOOT_RETRY: Duration = Duration::from_secs(1);
+/// How long a monitor that does not answer is waited for before the next one is tried.
+const MON_RETRY: Duration = Duration::from_millis(500);
+/// Changes of groups are reported together.
+const REPORT_AFTER_CHANGE: Duration = Duration::from_millis(500);
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// How long a stopping OSD waits for the map that says so.
+const GOODBYE: Duration = Duration::from_secs(3);
+/// Requests and messages that wait for a map.
+const WAITING_MAX: usize = 10_000;
+/// How many OSDs are watched if none shares a group.
+const STRANGERS_WATCHED: usize = 3;
+const SHARDS: u64 = 4;
+
+enum MonState {
+    /// Until then no monitor is tried.
+    Away(Time),
+    Dialling(ConnId),
+    Open(ConnId),
+}
+
+/// Someone who dialled us.
+struct Session {
+    peer: Peer,
+    /// The newest map that the client is known to have.
+    epoch: Epoch,
+}
+
+enum Life {
+    Running,
+    /// Goodbye was said; the map, or this time, ends it.
+    Stopping(Time),
+    Stopped,
+}
+
+pub struct Osd {
+    pub(crate) config: OsdConfig,
+    rng: Rng,
+    started: Time,
+    life: Life,
+    pub(crate) maps: Maps,
+    mon: MonState,
+    next_mon: usize,
+    /// The map says that this life of ours is up.
+    serving: bool,
+    next_boot: Time,
+    sessions: BTreeMap<ConnId, Session>,
+    /// The session by which each OSD asks us.
+    askers: BTreeMap<OsdId, ConnId>,
+    peers: Peers,
+    pub(crate) shards: Vec<Shard>,
+    turn: u64,
+    last_conn: u64,
+    last_op: u64,
+    last_token: u64,
+    stores: BTreeSet<Token>,
+    waiting_ops: VecDeque<(ConnId, u64, Box<OsdOp>)>,
+    waiting_msgs: VecDeque<(OsdId, PeerMsg)>,
+    record_queries: BTreeSet<PgId>,
+    activations: BTreeMap<PgId, PgRecord>,
+    leases_now: bool,
+    last_tick: Time,
+    last_ping: Time,
+    report_at: Time,
+    pub(crate) ops_served: u64,
+    pub(crate) options: BTreeMap<String, String>,
+}
+
+impl Machine for Osd {
+    fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        self.turn += 1;
+        match event {
+            Event::Start => self.on_start(now, store, out),
+            Event::Opened { conn, peer } => self.on_opened(now, store, conn, peer, out),
+            Event::Closed { conn, why } => self.on_closed(now, conn, &why, out),
+            Event::Message { conn, tid, message } => self.on_message(now, store, conn, tid, message, out),
+            Event::Stored(token) => self.on_stored(now, store, token, out),
+            Event::ReadDone { token, result } => {
+                let at = (token % (SHARDS + 1)) as usize;
+                self.in_shard(now, store, at, out, |shard, scene| shard.on_read(scene, token, result));
+            }
+            Event::Timer(_) => self.on_tick(now, store, out),
+            Event::Loop(at) => {
+                self.in_shard(now, store, at as usize, out, |shard, scene| shard.on_loop(scene))
+            }
+            Event::IdsLow => {}
+            Event::Stop => self.on_stop(now, out),
+        }
+        self.flush(now, out);
+    }
+}
+
+impl Osd {
+    pub fn new(config: OsdConfig) -> Osd {
+        let shards = (0..SHARDS).map(|n| Shard::new(config.id, SHARDS + 1, n)).collect();
+        Osd {
+            rng: Rng::new(config.seed),
+            config,
+            started: Time::ZERO,
+            life: Life::Running,
+            maps: Maps::default(),
+            mon: MonState::Away(Time::ZERO),
+            next_mon: 0,
+            serving: false,
+            next_boot: Time::ZERO,
+            sessions: BTreeMap::new(),
+            askers: BTreeMap::new(),
+            peers: Peers::default(),
+            shards,
+            turn: 0,
+            last_conn: 0,
+            last_op: 0,
+            last_token: 0,
+            stores: BTreeSet::new(),
+            waiting_ops: VecDeque::new(),
+            waiting_msgs: VecDeque::new(),
+            record_queries: BTreeSet::new(),
+            activations: BTreeMap::new(),
+            leases_now: false,
+            last_tick: Time::ZERO,
+            last_ping: Time::ZERO,
+            report_at: Time::ZERO,
+            ops_served: 0,
+            options: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn me(&self) -> OsdId {
+        self.config.id
+    }
+    pub(crate) fn is_serving(&self) -> bool {
+        self.serving
+    }
+    pub(crate) fn map(&self) -> Option<&Arc<OsdMap>> {
+        self.maps.current.as_ref()
+    }
+    fn shard_of(&self, pg: PgId) -> usize {
+        (u64::from(pg.seed).wrapping_add(pg.pool.0 as u64) % SHARDS) as usize
+    }
+    pub(crate) fn pg(&self, pg: PgId) -> Option<&Pg> {
+        self.shards[self.shard_of(pg)].pgs.get(&pg)
+    }
+    pub(crate) fn pgs(&self) -> impl Iterator<Item = &Pg> {
+        self.shards.iter().flat_map(|shard| shard.pgs.values())
+    }
+
+    // ---- groups ----
+
+    /// Runs something in one shard, and does what it wants.
+    fn in_shard(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        at: usize,
+        out: &mut Vec<Effect>,
+        run: impl FnOnce(&mut Shard, &mut Scene<'_>),
+    ) {
+        let Some(map) = self.maps.current.clone() else { return };
+        let mut effects = Vec::new();
+        let mut scene = Scene { now, turn: self.turn, store, map: &map, out: &mut effects };
+        if let Some(shard) = self.shards.get_mut(at) {
+            run(shard, &mut scene);
+        }
+        for effect in effects {
+            match effect {
+                ShardEffect::Do(effect) => out.push(*effect),
+                ShardEffect::Ask(to, msg) => self.ask(now, to, msg, out),
+                ShardEffect::Answer(to, msg) => self.answer(to, msg, out),
+                ShardEffect::QueryRecord(pg) => {
+                    self.record_queries.insert(pg);
+                }
+                ShardEffect::Activate(pg, record) => {
+                    self.activations.insert(pg, record);
+                }
+                ShardEffect::LeasesNow => self.leases_now = true,
+                ShardEffect::Report => {
+                    self.report_at = self.report_at.min(now.mono + REPORT_AFTER_CHANGE);
+                }
+            }
+        }
+    }
+    fn tell_pg(&mut self, now: Now, store: &dyn StoreView, pg: PgId, event: PgEvent, out: &mut Vec<Effect>) {
+        let at = self.shard_of(pg);
+        self.in_shard(now, store, at, out, |shard, scene| shard.handle(scene, pg, event));
+    }
+    fn tell_all(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        out: &mut Vec<Effect>,
+        event: impl Fn() -> PgEvent + Copy,
+    ) {
+        for at in 0..self.shards.len() {
+            self.in_shard(now, store, at, out, |shard, scene| shard.handle_all(scene, event));
+        }
+    }
+
+    /// Asks another OSD over our session with it. Without one the question is lost, and asked again
+    /// when there is.
+    fn ask(&mut self, now: Now, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
+        match self.peers.open(to) {
+            Some(conn) => out.push(Effect::Send { conn, tid: 0, message: msg.into() }),
+            None => self.dial(now, to, out),
+        }
+    }
+    fn answer(&mut self, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
+        if let Some(&conn) = self.askers.get(&to) {
+            out.push(Effect::Send { conn, tid: 0, message: msg.into() });
+        }
+    }
+    fn next_conn(&mut self) -> ConnId {
+        self.last_conn += 1;
+        ConnId::Dialled(self.last_conn)
+    }
+    fn dial(&mut self, now: Now, osd: OsdId, out: &mut Vec<Effect>) {
+        let Some(addr) = self.map().and_then(|map| cluster_addr(map, osd)) else { return };
+        if osd != self.me() && self.peers.may_dial(osd, now.mono) {
+            let conn = self.next_conn();
+            self.peers.dialled(osd, conn, addr);
+            out.push(Effect::Dial { conn, to: addr, kind: EntityType::Osd });
+        }
+    }
+
+    // ---- start and stop ----
+
+    fn on_start(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        self.started = now.mono;
+        self.last_tick = now.mono;
+        self.maps = Maps::load(store).unwrap_or_else(|e| panic!("osd.{} cannot start: {e}", self.me()));
+        if let Some(map) = self.maps.current.clone() {
+            self.load_groups(now, store, &map, out);
+        }
+        self.next_mon = self.rng.below(self.config.mons.len() as u64) as usize;
+        self.dial_mon(out);
+        out.push(Effect::Arm { timer: TICK, after: TICK_EVERY });
+    }
+
+    fn load_groups(&mut self, now: Now, store: &dyn StoreView, map: &Arc<OsdMap>, out: &mut Vec<Effect>) {
+        let mut ids: Vec<PgId> = Vec::new();
+        let fail = |e| panic!("the store cannot tell which groups it has: {e}");
+        store
+            .omap_walk(&groups(), b"", &mut |key, _| {
+                ids.extend(key.to_text().parse::<PgId>());
+                true
+            })
+            .unwrap_or_else(fail);
+        for id in ids {
+            let interval = Interval::new(map.epoch, false, map.pg_to_up_acting(id), map, id);
+            let at = self.shard_of(id);
+            if let Some(pg) = Pg::load(id, self.config.id, interval, now, store)
+                .unwrap_or_else(|e| panic!("pg {id} cannot be loaded: {e}"))
+            {
+                self.shards[at].pgs.insert(id, pg);
+            }
+        }
+        self.split_groups(now, store, map, out);
+        let here: Vec<PgId> = self.pgs().map(|pg| pg.id).collect();
+        for id in here {
+            // Finds out whether its pool is still there.
+            self.tell_pg(now, store, id, PgEvent::Map { interval: None, serving: false }, out);
+        }
+    }
+
+    fn on_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.life = Life::Stopping(now.mono + GOODBYE);
+        match (&self.mon, self.serving) {
+            (MonState::Open(conn), true) => {
+                let message = DaemonMsg::MarkMeDown { osd: self.me(), epoch: self.maps.epoch() }.into();
+                out.push(Effect::Send { conn: *conn, tid: 0, message });
+            }
+            _ => self.life = Life::Stopping(now.mono),
+        }
+        self.stop_if_done(now, out);
+    }
+    /// The map says that we are down (or nobody says anything), and all is durable.
+    fn stop_if_done(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Life::Stopping(deadline) = self.life else { return };
+        let quiet = self.stores.is_empty() && !self.shards.iter().any(Shard::is_storing);
+        if (!self.serving && quiet) || now.mono >= deadline {
+            self.life = Life::Stopped;
+            out.push(Effect::Stopped);
+        }
+    }
+
+    // ---- the monitor ----
+
+    fn dial_mon(&mut self, out: &mut Vec<Effect>) {
+        let Some(&to) = self.config.mons.get(self.next_mon % self.config.mons.len().max(1)) else { return };
+        self.next_mon += 1;
+        let conn = self.next_conn();
+        self.mon = MonState::Dialling(conn);
+        out.push(Effect::Dial { conn, to, kind: EntityType::Mon });
+    }
+    fn is_mon(&self, conn: ConnId) -> bool {
+        matches!(self.mon, MonState::Dialling(mon) | MonState::Open(mon) if mon == conn)
+    }
+    fn to_mon(&self, message: impl Into<Message>, out: &mut Vec<Effect>) {
+        if let MonState::Open(conn) = self.mon {
+            out.push(Effect::Send { conn, tid: 0, message: message.into() });
+        }
+    }
+    fn subscribe(&self, out: &mut Vec<Effect>) {
+        let start = self.map().map_or(0, |map| u64::from(map.epoch.0) + 1);
+        let what = BTreeMap::from([
+            ("osdmap".to_string(), MonSub { start, flags: 0 }),
+            ("config".to_string(), MonSub::default()),
+        ]);
+        self.to_mon(MonSubscribe { what, hostname: self.config.host.clone() }, out);
+    }
+    fn boot_if_needed(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        let running = matches!(self.life, Life::Running);
+        if !running || self.serving || self.map().is_none() || now.mono < self.next_boot {
+            return;
+        }
+        self.next_boot = now.mono + BOOT_RETRY;
+        let boot = OsdBoot {
+            osd: self.me(),
+            uuid: self.config.uuid,
+            public: self.config.public.clone(),
+            cluster: self.config.cluster.clone(),
+            newest_map: self.maps.epoch(),
+            capacity: store.statfs().total,
+            device_class: self.config.device_class.clone(),
+            host: self.config.host.clone(),
+            metadata: commands::metadata(&self.config),
+        };
+        self.to_mon(DaemonMsg::Boot(boot), out);
+    }
+
+    // ---- sessions ----
+
+    fn on_opened(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        peer: Peer,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.is_mon(conn) {
+            self.mon = MonState::Open(conn);
+            self.next_boot = now.mono;
+            self.subscribe(out);
+            self.boot_if_needed(now, store, out);
+            return;
+        }
+        if let Some(osd) = self.peers.by_conn(conn) {
+            self.peers.opened(osd);
+            self.tell_all(now, store, out, || PgEvent::PeerOpened(osd));
+            return;
+        }
+        if peer.kind == EntityType::Osd {
+            self.askers.insert(OsdId(peer.num as i32), conn);
+        }
+        self.sessions.insert(conn, Session { peer, epoch: Epoch(0) });
+    }
+
+    fn on_closed(&mut self, now: Now, conn: ConnId, why: &Closed, out: &mut Vec<Effect>) {
+        if self.is_mon(conn) {
+            self.mon = MonState::Away(now.mono + self.rng.duration(MON_RETRY / 2, MON_RETRY));
+            return;
+        }
+        if let Some(osd) = self.peers.by_conn(conn) {
+            let addr = self.peers.closed(osd, now.mono);
+            if let (Closed::Refused, Some(addr)) = (why, addr) {
+                self.report_failure(osd, addr, FailureEvidence::Refused, out);
+            }
+            return;
+        }
+        if let Some(session) = self.sessions.remove(&conn) {
+            let osd = OsdId(session.peer.num as i32);
+            if session.peer.kind == EntityType::Osd && self.askers.get(&osd) == Some(&conn) {
+                self.askers.remove(&osd);
+            }
+        }
+    }
+
+    /// Tells the monitors about the life of an OSD that has this address.
+    fn report_failure(
+        &mut self,
+        osd: OsdId,
+        addr: EntityAddr,
+        evidence: FailureEvidence,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(map) = self.map() else { return };
+        let same_life = cluster_addr(map, osd) == Some(addr);
+        let Some(target) = map.osd(osd).filter(|_| same_life && map.is_up(osd)) else { return };
+        let failure = OsdFailure {
+            target: osd,
+            target_addrs: target.cluster_addrs.clone(),
+            epoch: map.epoch,
+            evidence,
+        };
+        if self.serving {
+            self.to_mon(DaemonMsg::Failure(failure), out);
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        tid: u64,
+        message: Message,
+        out: &mut Vec<Effect>,
+    ) {
+        if matches!(self.life, Life::Stopped) {
+            return;
+        }
+        match message {
+            Message::OsdMap(msg) if self.is_mon(conn) => self.on_maps(now, store, &msg, out),
+            Message::Daemon(msg) if self.is_mon(conn) => self.on_daemon(now, store, msg, out),
+            Message::Config(Config { values }) => self.options = values,
+            Message::Peer(msg) => self.on_peer(now, store, conn, msg, out),
+            Message::OsdOp(op) => self.on_op(now, store, conn, tid, op, out),
+            Message::Command(command) => self.on_command(now, store, conn, tid, &command, out),
+            // Clients with watches ping; others tell of things that are none of ours yet.
+            _ => {}
+        }
+    }
+
+    fn on_daemon(&mut self, now: Now, store: &dyn StoreView, msg: DaemonMsg, out: &mut Vec<Effect>) {
+        match msg {
+            DaemonMsg::Records { epoch, records } => {
+                for (pg, record) in records {
+                    self.tell_pg(now, store, pg, PgEvent::Record { epoch, record }, out);
+                }
+            }
+            DaemonMsg::Activated { results, .. } => {
+                for (pg, interval, accepted) in results {
+                    self.tell_pg(now, store, pg, PgEvent::Activated { interval, accepted }, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_command(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        tid: u64,
+        command: &Command,
+        out: &mut Vec<Effect>,
+    ) {
+        let reply = commands::run(self, now, store, command);
+        if command.cmd.iter().any(|cmd| cmd.contains("flush_pg_stats")) {
+            self.report_at = now.mono;
+            self.report_if_due(now, store, out);
+        }
+        out.push(Effect::Send { conn, tid, message: reply.into() });
+    }
+
+    // ---- maps ----
+
+    fn on_maps(&mut self, now: Now, store: &dyn StoreView, msg: &OsdMapMsg, out: &mut Vec<Effect>) {
+        let mut txn = Transaction::new();
+        let before = self.maps.current.clone();
+        let taken = match self.maps.take(msg, &mut txn) {
+            Ok(taken) => taken,
+            Err(error) => {
+                out.push(Effect::Log { level: Level::Error, text: format!("a map of the monitor: {error}") });
+                self.subscribe(out);
+                return;
+            }
+        };
+        if !txn.is_empty() {
+            self.last_token += 1;
+            let token = self.last_token * (SHARDS + 1) + SHARDS;
+            self.stores.insert(token);
+            out.push(Effect::Store { token, txn });
+        }
+        let newest = self.maps.current.clone();
+        let mut old = before;
+        let any = !taken.is_empty();
+        for (map, follows) in taken {
+            self.maps.current = Some(map.clone());
+            self.on_map(now, store, old.as_deref(), &map, follows, out);
+            old = Some(map);
+        }
+        self.maps.current = newest;
+        if any {
+            self.after_maps(now, store, out);
+        }
+        self.boot_if_needed(now, store, out);
+    }
+
+    /// One epoch. `follows`: nothing between it and the one before was skipped.
+    fn on_map(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        old: Option<&OsdMap>,
+        map: &Arc<OsdMap>,
+        follows: bool,
+        out: &mut Vec<Effect>,
+    ) {
+        let was_serving = self.serving;
+        let us = map.osd(self.me());
+        self.serving = map.is_up(self.me()) && us.is_some_and(|osd| osd.public_addrs == self.config.public);
+        if was_serving != self.serving {
+            let text = format!("osd.{} is {} in map {}", self.me(), up_or_down(self.serving), map.epoch);
+            out.push(Effect::Log { level: Level::Info, text });
+            self.report_at = now.mono;
+        }
+        self.split_groups(now, store, map, out);
+        let serving = self.serving;
+        let mut placed: BTreeMap<PgId, UpActing> = BTreeMap::new();
+        for (&pool, info) in &map.pools {
+            for seed in 0..info.pg_num {
+                let pg = PgId { pool, seed };
+                let here = map.pg_to_up_acting(pg);
+                let member = here.up.contains(&self.me()) || here.acting.contains(&self.me());
+                if self.pg(pg).is_some() || (member && serving) {
+                    placed.insert(pg, here);
+                }
+            }
+        }
+        let gone: Vec<PgId> = self.pgs().map(|pg| pg.id).filter(|pg| !placed.contains_key(pg)).collect();
+        placed.extend(gone.into_iter().map(|pg| (pg, UpActing::default())));
+        for (id, placement) in placed {
+            let next = Interval::new(map.epoch, follows, placement, map, id);
+            match self.pg(id).map(Pg::interval) {
+                None => {
+                    let pg_num = map.pool(id.pool).map_or(0, |pool| pool.pg_num);
+                    let at = self.shard_of(id);
+                    let interval = next.clone();
+                    self.in_shard(now, store, at, out, |s, scene| s.create(scene, id, interval, pg_num));
+                    self.tell_pg(now, store, id, PgEvent::Map { interval: Some(next), serving }, out);
+                }
+                Some(current) => {
+                    let changed = is_new(old, map, current, &next, id) || was_serving != serving;
+                    let interval = changed.then_some(next);
+                    self.tell_pg(now, store, id, PgEvent::Map { interval, serving }, out);
+                }
+            }
+        }
+    }
+
+    /// Groups whose pool has more groups than when they were last looked at.
+    fn split_groups(&mut self, now: Now, store: &dyn StoreView, map: &Arc<OsdMap>, out: &mut Vec<Effect>) {
+        let growing: Vec<(PgId, u32)> = self
+            .pgs()
+            .filter_map(|pg| Some((pg.id, map.pool(pg.id.pool)?.pg_num)).filter(|(_, n)| *n > pg.pg_num()))
+            .collect();
+        for (id, pg_num) in growing {
+            let mut children = Vec::new();
+            let at = self.shard_of(id);
+            self.in_shard(now, store, at, out, |shard, scene| children = shard.split(scene, id, pg_num));
+            for child in children {
+                let at = self.shard_of(child.id);
+                self.in_shard(now, store, at, out, |shard, scene| shard.adopt(scene, child));
+            }
+        }
+    }
+
+    /// What waited for a map may go on, and others may need it.
+    fn after_maps(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        let Some(map) = self.maps.current.clone() else { return };
+        for conn in self.peers.outdated(|osd| cluster_addr(&map, osd)) {
+            out.push(Effect::Hangup { conn });
+        }
+        self.choose_watched(now, &map);
+        for (from, msg) in std::mem::take(&mut self.waiting_msgs) {
+            self.on_peer_msg(now, store, from, msg, out);
+        }
+        for (conn, tid, op) in std::mem::take(&mut self.waiting_ops) {
+            self.on_op(now, store, conn, tid, op, out);
+        }
+        // A client that waits for an answer from an OSD that is gone learns of it here first.
+        let clients: Vec<ConnId> = self
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.peer.kind == EntityType::Client && s.epoch > Epoch(0) && s.epoch < map.epoch)
+            .map(|(conn, _)| *conn)
+            .collect();
+        clients.into_iter().for_each(|conn| self.share_map(conn, None, out));
+        self.stop_if_done(now, out);
+    }
+
+    /// Brings a client's map up to ours; `has` is what it said it has.
+    fn share_map(&mut self, conn: ConnId, has: Option<Epoch>, out: &mut Vec<Effect>) {
+        let Some(session) = self.sessions.get_mut(&conn) else { return };
+        session.epoch = session.epoch.max(has.unwrap_or_default());
+        for message in self.maps.since(session.epoch) {
+            out.push(Effect::Send { conn, tid: 0, message: message.into() });
+        }
+        session.epoch = session.epoch.max(self.maps.epoch());
+    }
+
+    fn choose_watched(&mut self, now: Now, map: &OsdMap) {
+        let me = self.me();
+        let mut osds: BTreeSet<OsdId> = self
+            .pgs()
+            .filter(|pg| pg.interval().acting.contains(&me) || pg.interval().up.contains(&me))
+            .flat_map(|pg| pg.interval().up.iter().chain(&pg.interval().acting).copied())
+            .filter(|osd| map.is_up(*osd))
+            .collect();
+        if osds.len() <= 1 {
+            let after = map.up_osds().filter(|osd| *osd > me);
+            osds.extend(after.chain(map.up_osds()).take(STRANGERS_WATCHED));
+        }
+        osds.remove(&me);
+        let osds = if self.serving { osds } else { BTreeSet::new() };
+        self.peers.watch(osds.into_iter(), now.mono);
+    }
+
+    // ---- other OSDs ----
+
+    fn on_peer(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        msg: PeerMsg,
+        out: &mut Vec<Effect>,
+    ) {
+        let asker = self.sessions.get(&conn).filter(|s| s.peer.kind == EntityType::Osd);
+        let asker = asker.map(|session| OsdId(session.peer.num as i32));
+        let Some(from) = asker.or_else(|| self.peers.by_conn(conn)) else { return };
+        match msg {
+            PeerMsg::Ping { stamp } => {
+                out.push(Effect::Send { conn, tid: 0, message: PeerMsg::Pong { stamp }.into() });
+            }
+            PeerMsg::Pong { .. } => {
+                if let Some(evidence) = self.peers.heard(from, now.mono)
+                    && let Some(addr) = self.map().and_then(|map| cluster_addr(map, from))
+                {
+                    self.report_failure(from, addr, evidence, out);
+                }
+            }
+            PeerMsg::LeaseRequest { sent, pgs } => {
+                let mut granted = Vec::new();
+                for (pg, interval) in pgs {
+                    let at = self.shard_of(pg);
+                    if let Some(group) = self.shards[at].pgs.get_mut(&pg)
+                        && group.interval().start == interval
+                        && group.grant_lease(now.mono, from)
+                    {
+                        granted.push((pg, interval));
+                    }
+                }
+                let grant = PeerMsg::LeaseGrant { sent, pgs: granted };
+                out.push(Effect::Send { conn, tid: 0, message: grant.into() });
+            }
+            PeerMsg::LeaseGrant { sent, pgs } => {
+                let until = Time::from_nanos(sent) + LEASE;
+                for (pg, interval) in pgs {
+                    self.tell_pg(now, store, pg, PgEvent::Lease { from, interval, until }, out);
+                }
+            }
+            PeerMsg::Pg { .. } => self.on_peer_msg(now, store, from, msg, out),
+        }
+    }
+
+    fn on_peer_msg(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        from: OsdId,
+        msg: PeerMsg,
+        out: &mut Vec<Effect>,
+    ) {
+        let PeerMsg::Pg { pg, interval, msg } = msg else { return };
+        if interval > self.maps.epoch() {
+            // Its sender knows a newer map. What finds no room here is asked again.
+            if self.waiting_msgs.len() < WAITING_MAX {
+                self.waiting_msgs.push_back((from, PeerMsg::Pg { pg, interval, msg }));
+            }
+            return;
+        }
+        if self.pg(pg).is_some() {
+            self.tell_pg(now, store, pg, PgEvent::Peer { from, interval, msg: *msg }, out);
+        } else if *msg == PgMsg::InfoQuery {
+            // Nothing here; but who knows what we granted in our last life.
+            let lease_ends = self.started + LEASE;
+            let left = if lease_ends > now.mono { lease_ends.since(now.mono) } else { Duration::ZERO };
+            let info = PgMsg::Info { info: None, lease_left_ms: left.as_millis() as u32 + 1 };
+            self.answer(from, PeerMsg::Pg { pg, interval, msg: Box::new(info) }, out);
+        }
+    }
+
+    // ---- clients ----
+
+    fn on_op(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        tid: u64,
+        op: Box<OsdOp>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(session) = self.sessions.get(&conn) else { return };
+        let (client, blocked_addrs) = (session.peer.num, session.peer.addrs.clone());
+        let epoch = self.maps.epoch();
+        if op.epoch > epoch || self.map().is_none() {
+            if self.waiting_ops.len() < WAITING_MAX {
+                self.waiting_ops.push_back((conn, tid, op));
+            }
+            return;
+        }
+        let Some(map) = self.maps.current.clone() else { return };
+        self.share_map(conn, Some(op.epoch), out);
+        let refuse = |errno: i32, out: &mut Vec<Effect>| {
+            let reply = Box::new(OsdOpReply::to(&op, -errno, epoch));
+            out.push(Effect::Send { conn, tid, message: reply.into() });
+        };
+        if map.is_blocklisted(&blocked_addrs) {
+            return refuse(ESHUTDOWN, out);
+        }
+        let Some(pool) = map.pool(op.spg.pg.pool) else {
+            return refuse(ENOENT, out);
+        };
+        let id = op.spg.pg;
+        let primary = self.serving && self.pg(id).is_some_and(|pg| pg.interval().primary == Some(self.me()));
+        if !primary {
+            // A client with our map should have known better; one with an older map learns.
+            if op.epoch >= epoch && map.pg_exists(id) && self.serving {
+                refuse(ENXIO, out);
+            }
+            return;
+        }
+        let since = self.pg(id).map_or(Epoch(0), Pg::last_primary_change);
+        if op.epoch < since || op.epoch < pool.last_force_op_resend {
+            return; // the client sends it again when it has that map
+        }
+        let ops: Result<Vec<FlaggedOp>, _> = op
+            .ops
+            .iter()
+            .map(|item| {
+                let parsed = item.parse()?;
+                Ok::<_, nacre_wire::DecodeError>(FlaggedOp {
+                    op: parsed,
+                    flags: item.op.flags,
+                    is_write: item.op.code.is_write(),
+                })
+            })
+            .collect();
+        let Ok(ops) = ops else { return refuse(EINVAL, out) };
+        let object = op.object();
+        let writes = ops.iter().any(|op| op.is_write);
+        let lists = ops.iter().any(|op| matches!(op.op, Op::List { .. }));
+        if let Err(error) = check_request(&object, &ops) {
+            return refuse(-error, out);
+        }
+        if !lists && op.hash != hash_of(&op.locator, &op.name) {
+            return refuse(EINVAL, out);
+        }
+        if writes {
+            // A snapshot that exists would have to be kept; nobody can do that yet.
+            if object.snap != nacre_base::SnapId::HEAD || !op.snaps.is_empty() {
+                return refuse(EINVAL, out);
+            }
+            if op.ops.iter().map(|item| item.data.len()).sum::<usize>() > WRITE_SIZE_MAX {
+                return refuse(EMSGSIZE, out);
+            }
+            let deletes = ops.iter().filter(|op| op.is_write).all(|op| op.op == Op::Delete);
+            if let Some(errno) = full(&map, pool)
+                && !op.has_flag(op_flags::message::FULL_FORCE)
+                && !(deletes && op.has_flag(op_flags::message::FULL_TRY))
+            {
+                if op.has_flag(op_flags::message::FULL_TRY) {
+                    refuse(errno, out);
+                }
+                return; // the client waits until there is room, and sends it then
+            }
+        }
+        self.last_op += 1;
+        self.ops_served += 1;
+        let reqid = op.request_id(EntityName::client(client as u64), tid);
+        // Reads of a snapshot find the head, as there are no snapshots.
+        let object = nacre_proto::types::ObjectId { snap: nacre_base::SnapId::HEAD, ..object };
+        let seq = self.last_op;
+        let request: Arc<OsdOp> = Arc::from(op);
+        let op = ClientOp { seq, conn, tid, reqid, object, ops, request, since: now.mono };
+        self.tell_pg(now, store, id, PgEvent::Op(op), out);
+    }
+
+    // ---- the disk and the clock ----
+
+    fn on_stored(&mut self, now: Now, store: &dyn StoreView, token: Token, out: &mut Vec<Effect>) {
+        self.stores.remove(&token);
+        let at = (token % (SHARDS + 1)) as usize;
+        self.in_shard(now, store, at, out, |shard, scene| shard.on_stored(scene, token));
+        self.stop_if_done(now, out);
+    }
+
+    fn on_tick(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        if matches!(self.life, Life::Stopped) {
+            return;
+        }
+        out.push(Effect::Arm { timer: TICK, after: TICK_EVERY });
+        if now.mono.since(self.last_tick) > 4 * TICK_EVERY {
+            self.peers.forgive(now.mono);
+        }
+        self.last_tick = now.mono;
+        match self.mon {
+            MonState::Away(until) if until <= now.mono => self.dial_mon(out),
+            _ => {}
+        }
+        self.boot_if_needed(now, store, out);
+        if self.serving {
+            self.tell_all(now, store, out, || PgEvent::Tick);
+            self.leases_now = true;
+            if now.mono.since(self.last_ping) >= PING_EVERY {
+                self.last_ping = now.mono;
+                self.ping(now, out);
+            }
+            for (osd, evidence) in self.peers.silent(now.mono) {
+                if let Some(addr) = self.map().and_then(|map| cluster_addr(map, osd)) {
+                    self.report_failure(osd, addr, evidence, out);
+                }
+            }
+            self.report_if_due(now, store, out);
+        }
+        self.stop_if_done(now, out);
+    }
+
+    fn ping(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let watched: Vec<OsdId> = self.peers.watched().collect();
+        for osd in watched {
+            self.ask(now, osd, PeerMsg::Ping { stamp: now.mono.nanos }, out);
+        }
+    }
+
+    fn report_if_due(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        if now.mono < self.report_at || !matches!(self.mon, MonState::Open(_)) {
+            return;
+        }
+        self.report_at = now.mono + REPORT_EVERY;
+        let statfs = store.statfs();
+        let latency = self.shards.iter().map(|shard| shard.commit_latency_ms).fold(0.0, f64::max);
+        let report = OsdReport {
+            osd: Some(self.me()),
+            epoch: self.maps.epoch(),
+            space: OsdSpace {
+                total: statfs.total,
+                available: statfs.available,
+                allocated: statfs.allocated,
+                stored: statfs.stored,
+                omap: statfs.omap,
+                internal: statfs.internal,
+            },
+            commit_latency_ms: latency as u32,
+            apply_latency_ms: latency as u32,
+            pgs: self.pgs().filter_map(|pg| pg.report(now.wall)).collect(),
+            num_objects: self.pgs().map(Pg::objects).sum(),
+        };
+        self.to_mon(DaemonMsg::Report(report), out);
+    }
+
+    /// What groups wanted in this turn, put together.
+    fn flush(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if std::mem::take(&mut self.leases_now) && self.serving {
+            let mut of = BTreeMap::new();
+            self.shards.iter().for_each(|shard| shard.leases(&mut of));
+            for (osd, pgs) in of {
+                self.ask(now, osd, PeerMsg::LeaseRequest { sent: now.mono.nanos, pgs }, out);
+            }
+        }
+        if !matches!(self.mon, MonState::Open(_)) {
+            return;
+        }
+        let epoch = self.maps.epoch();
+        let pgs: Vec<PgId> = std::mem::take(&mut self.record_queries).into_iter().collect();
+        if !pgs.is_empty() {
+            self.to_mon(DaemonMsg::RecordQuery { epoch, pgs }, out);
+        }
+        let records: Vec<(PgId, PgRecord)> = std::mem::take(&mut self.activations).into_iter().collect();
+        if !records.is_empty() {
+            self.to_mon(DaemonMsg::Activate { epoch, records }, out);
+        }
+    }
+}
+
+fn up_or_down(up: bool) -> &'static str {
+    if up { "up" } else { "down" }
+}
+
+/// Where we would dial `osd`, if it is up.
+fn cluster_addr(map: &OsdMap, osd: OsdId) -> Option<EntityAddr> {
+    map.osd(osd).filter(|_| map.is_up(osd))?.cluster_addrs.msgr2()
+}
+
+fn hash_of(locator: &ObjectLocator, name: &nacre_base::Name) -> u32 {
+    match locator.hash {
+        Some(hash) if hash >= 0 => hash as u32,
+        _ => object_hash(&locator.namespace, if locator.key.is_empty() { name } else { &locator.key }),
+    }
+}
+
+/// Why there is no room for writes to the pool.
+fn full(map: &OsdMap, pool: &Pool) -> Option<i32> {
+    if pool.flags & pool_flags::FULL_QUOTA != 0 {
+        Some(EDQUOT)
+    } else if map.has(map_flags::FULL) || pool.flags & pool_flags::FULL != 0 {
+        Some(ENOSPC)
+    } else {
+        None
+    }
+}
+
+/// Whether the group must peer anew. Every OSD gets the same answer from the same maps.
+fn is_new(old: Option<&OsdMap>, map: &OsdMap, now: &Interval, next: &Interval, pg: PgId) -> bool {
+    let Some(old) = old else { return true };
+    let same_place = now.up == next.up
+        && now.up_primary == next.up_primary
+        && now.acting == next.acting
+        && now.primary == next.primary
+        && (now.size, now.min_size) == (next.size, next.min_size);
+    let groups = |map: &OsdMap| map.pool(pg.pool).map_or(0, |pool| pool.pg_num);
+    let was_born = |osd: &&OsdId| osd.is_some();
+    // A member that was down in between, or has a new life, starts with nothing in its memory.
+    let up_from = |map: &OsdMap, osd: OsdId| map.osd(osd).map(|o| o.info.up_from);
+    let same_lives =
+        next.up.iter().chain(&next.acting).filter(was_born).all(|o| up_from(old, *o) == up_from(map, *o));
+    !same_place
+        || !same_lives
+        || is_split(pg, groups(old), groups(map))
+        || pg.seed >= groups(old) && pg.seed < groups(map)
+}

@@ -1,0 +1,525 @@
+//! The primary while it serves: requests in order, writes to the whole acting set, leases.
+//!
+//! Requests on one object run in the order of their arrival (`Queue`). A read waits for the writes
+//! before it to be committed; writes follow each other without waiting. Answers to writes leave in
+//! log order, those to reads only while every replica's lease holds: without it another primary
+//! could have taken over and written already.
+
+use super::log::Log;
+use super::missing::Missing;
+use super::record::RecordChanges;
+use super::recovery::Recovery;
+use super::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
+use crate::ops::{Done, Env, Fetched, Outcome, execute};
+use bytes::Bytes;
+use nacre_base::errno::EIO;
+use nacre_base::{Epoch, OsdId, Time, Version};
+use nacre_machine::{Level, ReadError};
+use nacre_proto::messages::OsdOpReply;
+use nacre_proto::messages::peer::{LogEntry, PgInfo, PgMsg, RepOp};
+use nacre_proto::types::{ObjectId, Op, op_flags};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What the primary knows of another member.
+#[derive(Debug, Default)]
+pub struct Member {
+    pub missing: Missing,
+    /// Until then it takes part in no later interval.
+    pub lease_until: Time,
+}
+
+/// A write that is not durable everywhere yet.
+struct InFlight {
+    version: Version,
+    object: ObjectId,
+    /// For those to whom it must be sent again.
+    rep_op: Box<RepOp>,
+    waiting_for: BTreeSet<OsdId>,
+    /// The request, and resends of it that came meanwhile.
+    ops: Vec<ClientOp>,
+}
+
+/// The requests on one object.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<ClientOp>,
+    /// Reads that have begun and were not answered.
+    reads: usize,
+    /// A write is fetching data that it needs.
+    fetching: bool,
+    /// Writes in flight.
+    uncommitted: usize,
+}
+
+impl Queue {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.reads == 0 && !self.fetching && self.uncommitted == 0
+    }
+}
+
+/// A request that waits for data.
+struct Running {
+    op: ClientOp,
+    asked: Vec<(u64, u64)>,
+    fetched: Fetched,
+}
+
+pub struct Active {
+    pub members: BTreeMap<OsdId, Member>,
+    in_flight: VecDeque<InFlight>,
+    queues: BTreeMap<ObjectId, Queue>,
+    /// Objects whose queue may go on in the next turn.
+    runnable: BTreeSet<ObjectId>,
+    running: BTreeMap<u64, Running>,
+    /// Reads that were carried out while a lease was missing.
+    unleased: Vec<(ClientOp, Box<OsdOpReply>)>,
+    /// Objects whose newest writes may not have been everywhere when the interval began. Nothing
+    /// of them is shown before they are.
+    doubtful: BTreeSet<ObjectId>,
+    pub recovery: Recovery,
+}
+
+impl Active {
+    pub fn new(
+        members: BTreeMap<OsdId, Member>,
+        sources: BTreeSet<OsdId>,
+        info: &PgInfo,
+        log: &Log,
+    ) -> Active {
+        let missing = |object: &ObjectId| members.values().any(|member| member.missing.contains(object));
+        let doubtful =
+            log.after(info.committed_to).map(|entry| &entry.object).filter(|o| missing(o)).cloned().collect();
+        Active {
+            members,
+            in_flight: VecDeque::new(),
+            queues: BTreeMap::new(),
+            runnable: BTreeSet::new(),
+            running: BTreeMap::new(),
+            unleased: Vec::new(),
+            doubtful,
+            recovery: Recovery::new(sources),
+        }
+    }
+
+    /// All requests that were not answered.
+    pub fn into_ops(self) -> Vec<ClientOp> {
+        let in_flight = self.in_flight.into_iter().flat_map(|write| write.ops);
+        let waiting = self.queues.into_values().flat_map(|queue| queue.waiting);
+        let running = self.running.into_values().map(|running| running.op);
+        let unleased = self.unleased.into_iter().map(|(op, _)| op);
+        in_flight.chain(waiting).chain(running).chain(unleased).collect()
+    }
+    pub fn ops(&self) -> impl Iterator<Item = (&ClientOp, &'static str)> {
+        let in_flight =
+            self.in_flight.iter().flat_map(|write| &write.ops).map(|op| (op, "waiting for sub ops"));
+        let waiting =
+            self.queues.values().flat_map(|queue| &queue.waiting).map(|op| (op, "waiting for object"));
+        let running = self.running.values().map(|running| (&running.op, "reading"));
+        let unleased = self.unleased.iter().map(|(op, _)| (op, "waiting for lease"));
+        in_flight.chain(waiting).chain(running).chain(unleased)
+    }
+
+    /// Whether some other member lacks the object.
+    pub fn missing_elsewhere(&self, object: &ObjectId) -> bool {
+        self.members.values().any(|member| member.missing.contains(object))
+    }
+    pub fn lease_holds(&self, now: Time) -> bool {
+        self.members.values().all(|member| now < member.lease_until)
+    }
+    fn queue(&mut self, object: &ObjectId) -> &mut Queue {
+        self.queues.entry(object.clone()).or_default()
+    }
+    fn drop_idle(&mut self, object: &ObjectId) {
+        if self.queues.get(object).is_some_and(Queue::is_idle) {
+            self.queues.remove(object);
+        }
+    }
+    /// The object's queue is looked at again in the next turn.
+    pub fn note_runnable(&mut self, object: ObjectId) {
+        self.runnable.insert(object);
+    }
+
+    pub fn check(&self, info: &PgInfo) {
+        let versions = self.in_flight.iter().map(|write| write.version);
+        assert!(versions.clone().is_sorted(), "writes in flight are in log order");
+        assert!(versions.clone().all(|v| info.committed_to < v && v <= info.last_update));
+        assert!(self.in_flight.front().is_none_or(|write| !write.waiting_for.is_empty()));
+        debug_assert_eq!(self.in_flight.len(), self.queues.values().map(|q| q.uncommitted).sum::<usize>());
+    }
+}
+
+impl Pg {
+    fn active(&mut self) -> Option<&mut Active> {
+        match &mut self.phase {
+            Phase::Active(active) => Some(active),
+            _ => None,
+        }
+    }
+
+    /// The interval's first moment of service.
+    pub fn run_held(&mut self, ctx: &mut Ctx<'_>) {
+        ctx.out.push(PgEffect::LeasesNow);
+        for op in std::mem::take(&mut self.held) {
+            self.on_active_op(ctx, op);
+        }
+        self.recover(ctx);
+    }
+
+    pub fn on_active_op(&mut self, ctx: &mut Ctx<'_>, op: ClientOp) {
+        if !self.range.contains(&op.object) && !is_list(&op) {
+            // The client's map has another number of groups; it sends again once it has ours.
+            return;
+        }
+        let Some(active) = self.active() else { return };
+        if is_list(&op) {
+            let (result, outputs) = self.list(ctx, &op);
+            let reply = self.read_reply(ctx, &op, Done::answer(result, outputs));
+            self.finish_read(ctx, op, reply);
+            return;
+        }
+        let object = op.object.clone();
+        active.queue(&object).waiting.push_back(op);
+        self.pump(ctx, &object);
+    }
+
+    /// Runs what can run of an object's queue.
+    pub fn pump(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
+        loop {
+            let missing_here = self.missing.contains(object);
+            let stale_view = self.changed.1.contains(object);
+            let Some(active) = self.active() else { return };
+            let missing_there = active.missing_elsewhere(object);
+            let doubtful = active.doubtful.contains(object);
+            let Some(queue) = active.queues.get_mut(object) else { return };
+            let Some(op) = queue.waiting.front() else { break };
+            let is_write = op.is_write();
+            if missing_here || (missing_there && (is_write || doubtful)) {
+                active.recovery.hurry(object);
+                self.recover(ctx);
+                return;
+            }
+            let blocked = if is_write { queue.reads > 0 } else { queue.uncommitted > 0 };
+            if queue.fetching || blocked {
+                return;
+            }
+            if stale_view {
+                active.runnable.insert(object.clone());
+                ctx.out.push(PgEffect::Loop);
+                return;
+            }
+            let op = queue.waiting.pop_front().expect("there is a front");
+            self.run(ctx, Running { op, asked: Vec::new(), fetched: Vec::new() });
+        }
+        if let Some(active) = self.active() {
+            active.drop_idle(object);
+        }
+    }
+
+    fn run(&mut self, ctx: &mut Ctx<'_>, running: Running) {
+        let op = &running.op;
+        if op.is_write()
+            && running.fetched.is_empty()
+            && let Some(entry) = self.log.find(&op.reqid)
+        {
+            let entry = entry.clone();
+            self.run_again(ctx, running.op, &entry);
+            return;
+        }
+        let env = Env {
+            version: Version::new(self.interval.start, self.info.last_update.version + 1),
+            user_version: self.info.last_user_version + 1,
+            mtime: op.request.mtime,
+            return_vector: op.request.has_flag(op_flags::message::RETURNVEC),
+        };
+        match execute(ctx.store, &op.object, &op.ops, &env, &running.fetched) {
+            Ok(Outcome::Need(extents)) => self.fetch(ctx, running, extents),
+            Ok(Outcome::Done(done)) if op.is_write() => self.write(ctx, running.op, env, done),
+            Ok(Outcome::Done(done)) => {
+                let reply = self.read_reply(ctx, op, done);
+                self.finish_read(ctx, running.op, reply);
+            }
+            Err(error) => self.fail(ctx, running.op, &error),
+        }
+    }
+
+    /// A request that was carried out before gets the answer that it got, or will get, then.
+    fn run_again(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, entry: &LogEntry) {
+        let epoch = ctx.map.epoch;
+        let Some(active) = self.active() else { return };
+        match active.in_flight.iter_mut().find(|write| write.version == entry.version) {
+            Some(write) => write.ops.push(op),
+            None => ctx.out.push(write_reply(&op, entry, epoch)),
+        }
+    }
+
+    fn fetch(&mut self, ctx: &mut Ctx<'_>, mut running: Running, extents: Vec<(u64, u64)>) {
+        let read = self.next_read();
+        let object = running.op.object.clone();
+        let is_write = running.op.is_write();
+        running.asked = extents.clone();
+        let Some(active) = self.active() else { return };
+        let queue = active.queue(&object);
+        if is_write {
+            queue.fetching = true;
+        } else {
+            queue.reads += 1;
+        }
+        active.running.insert(read, running);
+        ctx.out.push(PgEffect::Read { read, object, extents });
+    }
+
+    pub fn on_read(&mut self, ctx: &mut Ctx<'_>, read: u64, result: Result<Vec<Bytes>, ReadError>) {
+        if self.push_reads.contains_key(&read) {
+            self.on_push_read(ctx, read, result);
+            return;
+        }
+        let Some(active) = self.active() else { return };
+        let Some(mut running) = active.running.remove(&read) else { return };
+        let object = running.op.object.clone();
+        let queue = active.queue(&object);
+        if running.op.is_write() {
+            queue.fetching = false;
+        } else {
+            queue.reads -= 1;
+        }
+        match result {
+            Ok(parts) => {
+                let asked = std::mem::take(&mut running.asked);
+                running.fetched.extend(asked.into_iter().zip(parts).map(|((off, len), b)| (off, len, b)));
+                self.run(ctx, running);
+            }
+            Err(error) => self.fail(ctx, running.op, &error),
+        }
+        self.pump(ctx, &object);
+    }
+
+    /// The store cannot give what it should hold.
+    fn fail(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, error: &ReadError) {
+        ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, op.object));
+        let reply = OsdOpReply::to(&op.request, -EIO, ctx.map.epoch);
+        ctx.out.push(PgEffect::Reply { conn: op.conn, tid: op.tid, reply: Box::new(reply) });
+    }
+
+    // ---- reads ----
+
+    fn read_reply(&mut self, ctx: &Ctx<'_>, op: &ClientOp, done: Done) -> Box<OsdOpReply> {
+        let mut reply = OsdOpReply::to(&op.request, done.result, ctx.map.epoch);
+        if done.result >= 0 {
+            reply.flags |= op_flags::message::ACK | op_flags::message::ONDISK;
+        }
+        let version = if done.user_version == 0 { self.info.last_user_version } else { done.user_version };
+        reply.bad_replay_version = Version::new(Epoch(0), version);
+        reply.user_version = version;
+        let bytes: usize = done.outputs.iter().map(|(_, out)| out.len()).sum();
+        for (result, (rval, data)) in reply.ops.iter_mut().zip(done.outputs) {
+            result.rval = rval;
+            result.data = data;
+        }
+        self.counts.reads += 1;
+        self.counts.read_bytes += bytes as u64;
+        Box::new(reply)
+    }
+
+    fn finish_read(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, reply: Box<OsdOpReply>) {
+        let Some(active) = self.active() else { return };
+        if active.lease_holds(ctx.now.mono) {
+            ctx.out.push(PgEffect::Reply { conn: op.conn, tid: op.tid, reply });
+            return;
+        }
+        // It holds back the writes behind it: their answers must not overtake this one.
+        active.queue(&op.object).reads += 1;
+        active.unleased.push((op, reply));
+        ctx.out.push(PgEffect::LeasesNow);
+    }
+
+    pub fn on_lease(&mut self, ctx: &mut Ctx<'_>, from: OsdId, until: Time) {
+        if let Phase::Peering(peering) = &mut self.phase {
+            peering.on_lease(from, until);
+            return;
+        }
+        let Some(active) = self.active() else { return };
+        let Some(member) = active.members.get_mut(&from) else { return };
+        member.lease_until = member.lease_until.max(until);
+        if active.unleased.is_empty() || !active.lease_holds(ctx.now.mono) {
+            return;
+        }
+        let mut objects = BTreeSet::new();
+        for (op, reply) in std::mem::take(&mut active.unleased) {
+            ctx.out.push(PgEffect::Reply { conn: op.conn, tid: op.tid, reply });
+            active.queue(&op.object).reads -= 1;
+            objects.insert(op.object);
+        }
+        objects.iter().for_each(|object| self.pump(ctx, object));
+    }
+
+    /// Whom to ask for a lease: the other members, from when they have the group's log.
+    pub fn lease_givers(&self) -> Vec<OsdId> {
+        match &self.phase {
+            Phase::Active(active) => active.members.keys().copied().collect(),
+            Phase::Peering(peering) => peering.lease_givers(),
+            _ => Vec::new(),
+        }
+    }
+
+    // ---- writes ----
+
+    fn write(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, env: Env, done: Done) {
+        let Done { result, outputs, user_version, change } = done;
+        let entry = LogEntry {
+            version: env.version,
+            prior: change.prior,
+            kind: change.kind,
+            object: op.object.clone(),
+            reqid: op.reqid,
+            user_version,
+            mtime: env.mtime,
+            result: if result > 0 && !env.return_vector { 0 } else { result },
+            outputs: if env.return_vector || result < 0 { outputs } else { Vec::new() },
+        };
+        let previous = self.info.last_update;
+        self.counts.writes += 1;
+        self.counts.write_bytes += op.request.ops.iter().map(|item| item.data.len() as u64).sum::<u64>();
+        self.info.last_update = entry.version;
+        self.info.last_user_version = self.info.last_user_version.max(user_version);
+        self.info.objects = self.info.objects.saturating_add_signed(change.objects);
+        self.info.bytes = self.info.bytes.saturating_add_signed(change.bytes);
+        self.log.append(entry.clone());
+        let trim_to = self.log.trim_point().map_or(self.info.log_tail, |v| v.min(self.info.committed_to));
+        let rep_op = Box::new(RepOp {
+            entry,
+            previous,
+            committed_to: self.info.committed_to,
+            trim_to: trim_to.max(self.info.log_tail),
+            objects: self.info.objects,
+            bytes: self.info.bytes,
+            txn: change.txn,
+        });
+        let me = self.me;
+        let Some(active) = self.active() else { return };
+        for &osd in active.members.keys() {
+            ctx.out.push(PgEffect::Ask(osd, PgMsg::RepOp(rep_op.clone())));
+        }
+        active.queue(&op.object).uncommitted += 1;
+        active.in_flight.push_back(InFlight {
+            version: env.version,
+            object: op.object.clone(),
+            rep_op: rep_op.clone(),
+            waiting_for: active.members.keys().copied().chain([me]).collect(),
+            ops: vec![op],
+        });
+        self.store_write(ctx, *rep_op);
+        self.once_durable(ctx, WhenStored::Write(env.version));
+    }
+
+    /// The part of a write that is the same on every member.
+    pub fn store_write(&mut self, ctx: &mut Ctx<'_>, op: RepOp) {
+        let RepOp { entry, trim_to, mut txn, .. } = op;
+        let mut changes = RecordChanges::new(self.id);
+        if trim_to > self.info.log_tail {
+            self.log.trim(trim_to).into_iter().for_each(|version| changes.no_entry(version));
+            self.info.log_tail = trim_to;
+        }
+        changes.entry(&entry);
+        changes.info(&self.info);
+        changes.into_txn(&mut txn);
+        self.changed.1.insert(entry.object);
+        self.store(ctx, txn);
+    }
+
+    pub fn on_own_write(&mut self, ctx: &mut Ctx<'_>, version: Version) {
+        let me = self.me;
+        self.stored_by(ctx, me, version);
+    }
+    pub fn on_rep_ack(&mut self, ctx: &mut Ctx<'_>, from: OsdId, version: Version) {
+        self.stored_by(ctx, from, version);
+    }
+
+    /// A member has all writes up to `version`. What is now everywhere is answered, in log order.
+    fn stored_by(&mut self, ctx: &mut Ctx<'_>, osd: OsdId, version: Version) {
+        let epoch = ctx.map.epoch;
+        let Some(active) = self.active() else { return };
+        for write in active.in_flight.iter_mut().take_while(|write| write.version <= version) {
+            write.waiting_for.remove(&osd);
+        }
+        let mut objects = BTreeSet::new();
+        let mut committed = None;
+        while active.in_flight.front().is_some_and(|write| write.waiting_for.is_empty()) {
+            let write = active.in_flight.pop_front().expect("there is a front");
+            active.queue(&write.object).uncommitted -= 1;
+            let entry = &write.rep_op.entry;
+            ctx.out.extend(write.ops.iter().map(|op| write_reply(op, entry, epoch)));
+            committed = Some(write.version);
+            objects.insert(write.object);
+        }
+        if let Some(version) = committed {
+            self.note_committed(version);
+            objects.iter().for_each(|object| self.pump(ctx, object));
+        }
+    }
+
+    /// All up to here is everywhere, unless there were doubts when the interval began that remain.
+    fn note_committed(&mut self, version: Version) {
+        let Some(active) = self.active() else { return };
+        let still: BTreeSet<ObjectId> =
+            active.doubtful.iter().filter(|object| active.missing_elsewhere(object)).cloned().collect();
+        active.doubtful = still;
+        if active.doubtful.is_empty() {
+            self.info.committed_to = version;
+        }
+    }
+
+    // ---- the rest ----
+
+    /// Work that had to wait for a view that shows what changed.
+    pub fn active_loop(&mut self, ctx: &mut Ctx<'_>) {
+        let Some(active) = self.active() else { return };
+        let objects = std::mem::take(&mut active.runnable);
+        objects.iter().for_each(|object| self.pump(ctx, object));
+        self.recover(ctx);
+    }
+
+    /// An object came to be where it was missing: requests on it may go on in the next turn.
+    pub fn on_recovered(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
+        let Some(active) = self.active() else { return };
+        if active.doubtful.contains(object) && !active.missing_elsewhere(object) {
+            active.doubtful.remove(object);
+        }
+        active.note_runnable(object.clone());
+        ctx.out.push(PgEffect::Loop);
+    }
+
+    pub fn active_tick(&mut self, ctx: &mut Ctx<'_>) {
+        self.recovery_tick(ctx);
+    }
+
+    /// What the member may have missed is sent again; it knows what it has.
+    pub fn active_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
+        let Some(active) = self.active() else { return };
+        for write in active.in_flight.iter().filter(|write| write.waiting_for.contains(&osd)) {
+            if active.members.contains_key(&osd) {
+                ctx.out.push(PgEffect::Ask(osd, PgMsg::RepOp(write.rep_op.clone())));
+            }
+        }
+        self.recovery_opened(ctx, osd);
+        ctx.out.push(PgEffect::LeasesNow);
+    }
+}
+
+/// Whether the request is about the group's names and not about an object.
+fn is_list(op: &ClientOp) -> bool {
+    op.ops.iter().any(|op| matches!(op.op, Op::List { .. }))
+}
+
+/// The answer to a write, made from its log entry alone, so that a resend gets the same.
+fn write_reply(op: &ClientOp, entry: &LogEntry, epoch: Epoch) -> PgEffect {
+    let mut reply = OsdOpReply::to(&op.request, entry.result, epoch);
+    reply.flags |= op_flags::message::ACK | op_flags::message::ONDISK;
+    reply.replay_version = entry.version;
+    reply.bad_replay_version = entry.version;
+    reply.user_version = entry.user_version;
+    for (result, (rval, data)) in reply.ops.iter_mut().zip(&entry.outputs) {
+        result.rval = *rval;
+        result.data = data.clone();
+    }
+    PgEffect::Reply { conn: op.conn, tid: op.tid, reply: Box::new(reply) }
+}

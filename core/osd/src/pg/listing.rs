@@ -1,0 +1,91 @@
+//! Listing a group's objects, page by page. Ceph: PGNLS.
+
+use super::{ClientOp, Ctx, Pg};
+use crate::ops::FlaggedOp;
+use bytes::Bytes;
+use nacre_base::errno::{EINVAL, EIO};
+use nacre_base::{Name, SnapId};
+use nacre_machine::{Level, ReadError};
+use nacre_proto::types::{ObjectId, Op};
+use nacre_wire::{Encode, encode_list, versioned};
+
+/// Names on one page. Ceph: `osd_max_pgls`.
+const PAGE_MAX: u64 = 1024;
+/// Objects looked at for one page, so that a namespace that has few of them costs no long turn.
+const LOOKED_AT_MAX: usize = 8192;
+/// Instead of a namespace: all of them. Ceph: `librados::all_nspaces`.
+const ALL_NAMESPACES: &[u8] = b"\x01";
+
+/// A result of one: the group ends here.
+const END: i32 = 1;
+
+struct Listed<'a>(&'a ObjectId);
+
+impl Encode for Listed<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.namespace.encode(out);
+        self.0.name.encode(out);
+        self.0.key.encode(out);
+    }
+}
+
+impl Pg {
+    /// The result and outputs of a request that lists.
+    pub fn list(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp) -> (i32, Vec<(i32, Bytes)>) {
+        let [FlaggedOp { op: Op::List { max, cursor, .. }, .. }] = &op.ops[..] else {
+            return (-EINVAL, Vec::new()); // among other operations it makes no sense
+        };
+        let namespace = &op.request.locator.namespace;
+        match self.page(ctx, namespace, cursor, (*max).clamp(1, PAGE_MAX) as usize) {
+            Ok((objects, handle, result)) => {
+                let mut out = Vec::new();
+                versioned(&mut out, 1, 1, |out| {
+                    handle.encode(out);
+                    encode_list(out, objects.iter().map(Listed));
+                });
+                (result, vec![(result, out.into())])
+            }
+            Err(error) => {
+                ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+                (-EIO, Vec::new())
+            }
+        }
+    }
+
+    fn page(
+        &self,
+        ctx: &Ctx<'_>,
+        namespace: &Name,
+        cursor: &ObjectId,
+        max: usize,
+    ) -> Result<(Vec<ObjectId>, ObjectId, i32), ReadError> {
+        let start = self.range.start();
+        let from = if *cursor < start { &start } else { cursor };
+        // What is here, and what should be here and is missing.
+        let here = self.objects_from(ctx, from, LOOKED_AT_MAX)?;
+        let known_to = if here.len() == LOOKED_AT_MAX { here.last().cloned() } else { None };
+        let mut all: Vec<&ObjectId> = here.iter().collect();
+        all.extend(
+            self.missing
+                .from(from)
+                .map(|(object, _)| object)
+                .take_while(|object| known_to.as_ref().is_none_or(|last| *object < last)),
+        );
+        all.sort();
+        all.dedup();
+        let wanted = |object: &&&ObjectId| {
+            object.snap == SnapId::HEAD
+                && (namespace.as_bytes() == ALL_NAMESPACES || object.namespace == *namespace)
+        };
+        let mut wanted = all.iter().filter(wanted);
+        let page: Vec<ObjectId> = wanted.by_ref().take(max).map(|object| (*object).clone()).collect();
+        if let Some(next) = wanted.next() {
+            return Ok((page, (*next).clone(), 0));
+        }
+        if let Some(last) = known_to {
+            // Nothing comes between an object's head and the name after it.
+            return Ok((page, ObjectId { snap: SnapId::DIR, ..last }, 0));
+        }
+        Ok((page, self.range.next(), END))
+    }
+}

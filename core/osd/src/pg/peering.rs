@@ -1,0 +1,434 @@
+//! How the primary of a new interval finds out what the group's content is, and makes all of
+//! acting agree, before it serves.
+//!
+//!   Gathering       the activation record from the monitors, and from every OSD that may matter
+//!                   what it has
+//!   FetchingLog     from the survivor of the recorded acting set whose log is the authority
+//!   FetchingNames   all names and versions, if our log does not overlap with that one
+//!   Merging         every member makes its log the same, durably, and says what it misses
+//!   Committing      the monitors commit {interval, acting}: the next primary needs a survivor of us
+//!   WaitingOut      until no older primary can hold a lease from all of its replicas
+//!
+//! `Down` and `TooFew` wait for maps that change something.
+//!
+//! Why a survivor of the record suffices: a write was acknowledged only when all of the acting set
+//! had it, and only in an interval whose record was committed before. The monitors refuse records
+//! of intervals older than one they know, and the answer that counts is from a monitor that knows
+//! ours: no later record can turn up.
+
+use super::active::{Active, Member};
+use super::log::{Log, part_for};
+use super::missing::Missing;
+use super::replica::Inventory;
+use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
+use nacre_base::{Epoch, OsdId, Time, Version};
+use nacre_machine::Level;
+use nacre_proto::messages::PgRecord;
+use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
+use nacre_proto::types::ObjectId;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How long a silent peer or monitor is waited for before it is asked again.
+/// Ceph has it as `osd_peering_retry_interval`.
+const RETRY: Duration = Duration::from_secs(1);
+
+struct PeerState {
+    info: Option<PgInfo>,
+    /// An older primary may rely on it until then.
+    lease_until: Time,
+}
+
+enum Step {
+    Gathering,
+    FetchingLog { from: OsdId },
+    FetchingNames(Box<Inventory>),
+    Merging { waiting: BTreeSet<OsdId> },
+    Committing,
+    WaitingOut,
+    Down(String),
+    TooFew,
+}
+
+pub struct Peering {
+    step: Step,
+    /// The monitors' answer.
+    record: Option<Option<PgRecord>>,
+    peers: BTreeMap<OsdId, PeerState>,
+    /// Who told us, unasked, that it has the group.
+    strays: BTreeSet<OsdId>,
+    /// What the members miss, once they have the log.
+    missing: BTreeMap<OsdId, Missing>,
+    leases: BTreeMap<OsdId, Time>,
+    /// Older primaries cannot serve after this.
+    leases_end: Time,
+    asked: Time,
+}
+
+impl Peering {
+    pub fn new() -> Peering {
+        Peering {
+            step: Step::Gathering,
+            record: None,
+            peers: BTreeMap::new(),
+            strays: BTreeSet::new(),
+            missing: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            leases_end: Time::ZERO,
+            asked: Time::ZERO,
+        }
+    }
+
+    pub fn on_lease(&mut self, from: OsdId, until: Time) {
+        self.leases.insert(from, until);
+    }
+    pub fn lease_givers(&self) -> Vec<OsdId> {
+        match self.step {
+            Step::Committing | Step::WaitingOut => self.missing.keys().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+    pub fn add_stray(&mut self, osd: OsdId) {
+        self.strays.insert(osd);
+    }
+    pub fn is_down(&self) -> bool {
+        matches!(self.step, Step::Down(_))
+    }
+    pub fn is_too_few(&self) -> bool {
+        matches!(self.step, Step::TooFew)
+    }
+    pub fn is_activating(&self) -> bool {
+        matches!(self.step, Step::Committing | Step::WaitingOut)
+    }
+
+    /// In words, for those who ask why there is no I/O.
+    pub fn waits_for(&self) -> String {
+        let list = |osds: Vec<OsdId>| {
+            let names: Vec<String> = osds.iter().map(|osd| format!("osd.{osd}")).collect();
+            names.join(", ")
+        };
+        match &self.step {
+            Step::Gathering => {
+                let silent: Vec<OsdId> = self.asked_peers().collect();
+                match (self.record.is_some(), silent.is_empty()) {
+                    (false, _) => "the monitors' activation record".into(),
+                    (true, false) => format!("answers of {}", list(silent)),
+                    (true, true) => "the next map".into(),
+                }
+            }
+            Step::FetchingLog { from } => format!("the log of osd.{from}"),
+            Step::FetchingNames(inventory) => {
+                format!("the names of all objects from osd.{}", inventory.source)
+            }
+            Step::Merging { waiting } => {
+                format!("the log to be durable on {}", list(waiting.iter().copied().collect()))
+            }
+            Step::Committing => "the monitors to commit the activation record".into(),
+            Step::WaitingOut => "the leases of the last primary to end".into(),
+            Step::Down(why) => why.clone(),
+            Step::TooFew => "more members: there are fewer than the pool's min_size".into(),
+        }
+    }
+
+    /// Those who were asked and did not answer.
+    fn asked_peers(&self) -> impl Iterator<Item = OsdId> {
+        self.peers.iter().filter(|(_, peer)| peer.lease_until == UNANSWERED).map(|(osd, _)| *osd)
+    }
+}
+
+/// Stands in for the answer of a peer that has not given one.
+const UNANSWERED: Time = Time { nanos: u64::MAX };
+
+impl Pg {
+    fn peering(&mut self) -> Option<&mut Peering> {
+        match &mut self.phase {
+            Phase::Peering(peering) => Some(peering),
+            _ => None,
+        }
+    }
+
+    pub fn start_peering(&mut self, ctx: &mut Ctx<'_>) {
+        let (me, own) = (self.me, PeerState { info: Some(self.info), lease_until: self.granted_until });
+        let now = ctx.now.mono;
+        let Some(peering) = self.peering() else { return };
+        peering.asked = now;
+        peering.peers.insert(me, own);
+        ctx.out.push(PgEffect::QueryRecord);
+        self.ask_around(ctx);
+        self.advance_peering(ctx);
+    }
+
+    /// Asks those who may matter, are up, and were not asked yet.
+    pub fn ask_around(&mut self, ctx: &mut Ctx<'_>) {
+        let members: Vec<OsdId> = self.interval.up.iter().chain(&self.interval.acting).copied().collect();
+        let Some(peering) = self.peering() else { return };
+        let recorded = peering.record.iter().flatten().flat_map(|record| &record.acting);
+        let all: BTreeSet<OsdId> = members
+            .iter()
+            .chain(recorded)
+            .chain(&peering.strays)
+            .copied()
+            .filter(|osd| osd.is_some())
+            .collect();
+        // An answer that will not come is not waited for.
+        peering.peers.retain(|osd, peer| peer.lease_until != UNANSWERED || ctx.map.is_up(*osd));
+        for osd in all {
+            if ctx.map.is_up(osd) && !peering.peers.contains_key(&osd) {
+                peering.peers.insert(osd, PeerState { info: None, lease_until: UNANSWERED });
+                ctx.out.push(PgEffect::Ask(osd, PgMsg::InfoQuery));
+            }
+        }
+    }
+
+    pub fn on_record(&mut self, ctx: &mut Ctx<'_>, epoch: Epoch, record: Option<PgRecord>) {
+        let start = self.interval.start;
+        let Some(peering) = self.peering() else { return };
+        // A monitor that does not know this interval may still commit a record of an older one.
+        if epoch < start || peering.record.is_some() {
+            return;
+        }
+        peering.record = Some(record);
+        self.ask_around(ctx);
+        self.advance_peering(ctx);
+    }
+
+    pub fn on_info(&mut self, ctx: &mut Ctx<'_>, from: OsdId, info: Option<PgInfo>, lease_left_ms: u32) {
+        let lease_until = ctx.now.mono + Duration::from_millis(lease_left_ms.into());
+        let Some(peering) = self.peering() else { return };
+        match peering.peers.get_mut(&from) {
+            Some(peer) if peer.lease_until == UNANSWERED => *peer = PeerState { info, lease_until },
+            _ => return,
+        }
+        self.advance_peering(ctx);
+    }
+
+    /// Goes on as soon as everybody answered.
+    pub fn advance_peering(&mut self, ctx: &mut Ctx<'_>) {
+        let (me, acting) = (self.me, self.interval.acting.clone());
+        let min_size = self.interval.min_size;
+        let Some(peering) = self.peering() else { return };
+        if !matches!(peering.step, Step::Gathering | Step::Down(_) | Step::TooFew) {
+            return;
+        }
+        let Some(record) = &peering.record else { return };
+        if peering.asked_peers().next().is_some() {
+            return;
+        }
+        let members = acting.iter().filter(|osd| osd.is_some()).count();
+        if members < min_size.max(1) {
+            peering.step = Step::TooFew;
+            return;
+        }
+        let complete = |peer: &PeerState| peer.info.filter(|info| !info.incomplete);
+        let survivors: BTreeMap<OsdId, PgInfo> = peering
+            .peers
+            .iter()
+            .filter_map(|(&osd, peer)| Some((osd, complete(peer)?)))
+            .filter(|(osd, info)| {
+                // Without a record the group never served, and whatever there is can be taken.
+                record.as_ref().is_none_or(|r| r.acting.contains(osd) && info.interval_started >= r.interval)
+            })
+            .collect();
+        // The longest history wins; among equals ours, which saves a round trip.
+        let best = survivors.iter().max_by_key(|(osd, info)| {
+            let ours = **osd == me;
+            (info.interval_started, info.last_update, Reverse(info.log_tail), ours, acting.contains(osd))
+        });
+        let Some((&best, best_info)) = best else {
+            let (interval, lost) = record.as_ref().map_or((Epoch(0), Vec::new()), |record| {
+                let lost: Vec<String> = record.acting.iter().map(|osd| format!("osd.{osd}")).collect();
+                (record.interval, lost)
+            });
+            let why = format!(
+                "one of {}: only they have all writes of the interval that began at epoch {interval}",
+                lost.join(", ")
+            );
+            peering.step = Step::Down(why);
+            return;
+        };
+        peering.leases_end = if record.is_some() {
+            survivors.keys().filter_map(|osd| peering.peers.get(osd)).map(|peer| peer.lease_until).min()
+        } else {
+            None
+        }
+        .unwrap_or(Time::ZERO);
+        if best == me {
+            let log = PgLog { info: *best_info, after: best_info.last_update, entries: Vec::new() };
+            self.adopt_log(ctx, &log);
+            self.merge_everywhere(ctx);
+        } else {
+            peering.step = Step::FetchingLog { from: best };
+            ctx.out.push(PgEffect::Ask(best, PgMsg::LogQuery));
+        }
+    }
+
+    pub fn on_log(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
+        let Some(peering) = self.peering() else { return };
+        if !matches!(peering.step, Step::FetchingLog { from: asked } if asked == from) {
+            return;
+        }
+        if Log::overlaps(&self.info, &log.info) {
+            self.adopt_log(ctx, &log);
+            self.merge_everywhere(ctx);
+        } else {
+            let inventory = self.start_inventory(ctx, from, log);
+            if let Some(peering) = self.peering() {
+                peering.step = Step::FetchingNames(Box::new(inventory));
+            }
+        }
+    }
+
+    pub fn on_inventory(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        from_osd: OsdId,
+        from: &ObjectId,
+        objects: Vec<(ObjectId, Version)>,
+        next: Option<ObjectId>,
+    ) {
+        let Some(peering) = self.peering() else {
+            if self.interval.primary == Some(from_osd) {
+                self.on_replica_inventory(ctx, from, objects, next);
+            }
+            return;
+        };
+        let Step::FetchingNames(inventory) = &mut peering.step else { return };
+        if inventory.source != from_osd {
+            return;
+        }
+        let step = std::mem::replace(&mut peering.step, Step::Gathering);
+        let Step::FetchingNames(mut inventory) = step else { return };
+        if self.take_inventory(ctx, &mut inventory, from, objects, next) {
+            self.merge_everywhere(ctx);
+        } else if let Some(peering) = self.peering() {
+            peering.step = Step::FetchingNames(inventory);
+        }
+    }
+
+    /// Our log is the authority's: all of acting make theirs the same.
+    fn merge_everywhere(&mut self, ctx: &mut Ctx<'_>) {
+        let members: BTreeSet<OsdId> = self.interval.acting.iter().copied().filter(|o| o.is_some()).collect();
+        let (me, others) = (self.me, members.clone());
+        let Some(peering) = self.peering() else { return };
+        peering.step = Step::Merging { waiting: members };
+        for osd in others.into_iter().filter(|osd| *osd != me) {
+            self.send_merge(ctx, osd);
+        }
+        self.once_durable(ctx, WhenStored::OwnMerge);
+    }
+
+    fn send_merge(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
+        let Phase::Peering(peering) = &self.phase else { return };
+        let theirs = peering.peers.get(&osd).and_then(|peer| peer.info.as_ref());
+        let log = part_for(&self.info, &self.log, theirs);
+        ctx.out.push(PgEffect::Ask(osd, PgMsg::Merge(log)));
+    }
+
+    /// A member has the group's log durably.
+    pub fn on_merged(&mut self, ctx: &mut Ctx<'_>, from: OsdId, missing: Vec<(ObjectId, Version)>) {
+        let me = self.me;
+        let Some(peering) = self.peering() else { return };
+        let Step::Merging { waiting } = &mut peering.step else { return };
+        if !waiting.remove(&from) {
+            return;
+        }
+        if from != me {
+            peering.missing.insert(from, missing.into_iter().collect());
+        }
+        if waiting.is_empty() {
+            peering.step = Step::Committing;
+            self.commit_record(ctx);
+            ctx.out.push(PgEffect::LeasesNow);
+        }
+    }
+
+    fn commit_record(&mut self, ctx: &mut Ctx<'_>) {
+        let (interval, acting) = (self.interval.start, self.interval.acting.clone());
+        ctx.out.push(PgEffect::Activate(PgRecord { interval, acting }));
+    }
+
+    pub fn on_activated(&mut self, ctx: &mut Ctx<'_>, accepted: bool) {
+        let Some(peering) = self.peering() else { return };
+        if !matches!(peering.step, Step::Committing) || !accepted {
+            return; // refused: the map of a newer interval is on its way
+        }
+        peering.step = Step::WaitingOut;
+        self.serve_when_alone(ctx);
+    }
+
+    fn serve_when_alone(&mut self, ctx: &mut Ctx<'_>) {
+        let (now, me) = (ctx.now.mono, self.me);
+        let Some(peering) = self.peering() else { return };
+        if !matches!(peering.step, Step::WaitingOut) || now < peering.leases_end {
+            return;
+        }
+        let leases = &peering.leases;
+        let members = std::mem::take(&mut peering.missing)
+            .into_iter()
+            .map(|(osd, missing)| {
+                let lease_until = leases.get(&osd).copied().unwrap_or(Time::ZERO);
+                (osd, Member { missing, lease_until })
+            })
+            .collect::<BTreeMap<_, _>>();
+        let have_some = peering.peers.iter().filter(|(_, peer)| peer.info.is_some()).map(|(osd, _)| *osd);
+        let sources = have_some
+            .chain(peering.strays.iter().copied())
+            .filter(|osd| *osd != me && !members.contains_key(osd))
+            .collect();
+        let active = Active::new(members, sources, &self.info, &self.log);
+        self.phase = Phase::Active(Box::new(active));
+        self.last_active = ctx.now.wall;
+        ctx.log(Level::Debug, format!("pg {}: active since {}", self.id, self.interval.start));
+        self.run_held(ctx);
+    }
+
+    /// Asks again what was not answered.
+    pub fn peering_tick(&mut self, ctx: &mut Ctx<'_>) {
+        self.serve_when_alone(ctx);
+        let now = ctx.now.mono;
+        let Some(peering) = self.peering() else { return };
+        if now.since(peering.asked) < RETRY {
+            return;
+        }
+        peering.asked = now;
+        if peering.record.is_none() {
+            ctx.out.push(PgEffect::QueryRecord);
+        }
+        self.ask_around(ctx);
+        self.ask_silent(ctx, None);
+        if matches!(&self.phase, Phase::Peering(peering) if matches!(peering.step, Step::Committing)) {
+            self.commit_record(ctx);
+        }
+        self.advance_peering(ctx);
+    }
+
+    pub fn peering_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
+        self.ask_silent(ctx, Some(osd));
+    }
+
+    /// Repeats the questions that are open, or those to one peer.
+    fn ask_silent(&mut self, ctx: &mut Ctx<'_>, only: Option<OsdId>) {
+        let concerns = |osd: OsdId| only.is_none_or(|only| only == osd);
+        let me = self.me;
+        let Some(peering) = self.peering() else { return };
+        let mut merge = Vec::new();
+        match &mut peering.step {
+            Step::Gathering | Step::Down(_) | Step::TooFew => {
+                let silent = peering.asked_peers().filter(|osd| concerns(*osd));
+                ctx.out.extend(silent.map(|osd| PgEffect::Ask(osd, PgMsg::InfoQuery)));
+            }
+            Step::FetchingLog { from } if concerns(*from) => {
+                ctx.out.push(PgEffect::Ask(*from, PgMsg::LogQuery));
+            }
+            Step::FetchingNames(inventory) if concerns(inventory.source) => {
+                inventory.ask_again(ctx, Duration::ZERO);
+            }
+            Step::Merging { waiting } => {
+                merge.extend(waiting.iter().copied().filter(|osd| *osd != me && concerns(*osd)));
+            }
+            _ => {}
+        }
+        merge.into_iter().for_each(|osd| self.send_merge(ctx, osd));
+    }
+}

@@ -1,0 +1,468 @@
+//! Everyone but the primary: replicas take its log and its writes, strays wait until they are not
+//! needed any more. All of them answer questions about what they have.
+
+use super::log::{Log, part_for};
+use super::record::{Record, RecordChanges};
+use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, groups, listed};
+use crate::object_info::ObjectInfo;
+use nacre_base::{OsdId, Time, Version};
+use nacre_machine::{Level, ReadError};
+use nacre_proto::messages::peer::{EntryKind, PgInfo, PgLog, PgMsg, RepOp};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How often a stray tells the primary that it is there.
+const STRAY_NOTIFY: Duration = Duration::from_secs(2);
+/// How often an unanswered question for names is asked again.
+const INVENTORY_RETRY: Duration = Duration::from_secs(2);
+/// Names in one message.
+const INVENTORY_PART: usize = 2000;
+/// Objects deleted at a time.
+const DELETE_PART: usize = 64;
+
+/// Names with their versions, and where the next part starts.
+type NamesPart = (Vec<(ObjectId, Version)>, Option<ObjectId>);
+
+#[derive(Default)]
+pub struct Stray {
+    next_notify: Time,
+}
+
+#[derive(Default)]
+pub struct Replica {
+    /// Our log is the group's: writes and leases of this interval concern us.
+    merged: bool,
+    /// Collecting the names of all objects, as our log does not reach back far enough.
+    inventory: Option<Box<Inventory>>,
+}
+
+/// What is still to be asked of an inventory, and the log to take when it is complete.
+pub struct Inventory {
+    pub log: PgLog,
+    pub source: OsdId,
+    pub next: ObjectId,
+    pub asked: Time,
+}
+
+#[derive(Default)]
+pub struct Deleting {}
+
+impl Pg {
+    // ---- questions that everybody answers ----
+
+    pub fn answer_info(&mut self, ctx: &mut Ctx<'_>, to: OsdId) {
+        let left = if self.granted_until > ctx.now.mono {
+            self.granted_until.since(ctx.now.mono)
+        } else {
+            Duration::ZERO
+        };
+        // Rounded up: a lease must not seem shorter than it is.
+        let lease_left_ms = left.as_millis() as u32 + u32::from(!left.is_zero());
+        let answer = PgMsg::Info { info: Some(self.info), lease_left_ms };
+        self.once_durable(ctx, WhenStored::Answer(to, Box::new(answer)));
+    }
+
+    pub fn answer_log(&mut self, ctx: &mut Ctx<'_>, to: OsdId) {
+        let log = part_for(&self.info, &self.log, None);
+        self.once_durable(ctx, WhenStored::Answer(to, Box::new(PgMsg::Log(log))));
+    }
+
+    pub fn answer_inventory(&mut self, ctx: &mut Ctx<'_>, to: OsdId, from: &ObjectId) {
+        match self.inventory_part(ctx, from) {
+            Ok((objects, next)) => {
+                let answer = PgMsg::Inventory { from: from.clone(), objects, next };
+                self.once_durable(ctx, WhenStored::Answer(to, Box::new(answer)));
+            }
+            Err(error) => ctx.log(Level::Error, format!("pg {}: {error}", self.id)),
+        }
+    }
+
+    /// Names and versions of what exists, as far as the log and the missing set tell, which is
+    /// more than what is here.
+    fn inventory_part(&self, ctx: &Ctx<'_>, from: &ObjectId) -> Result<NamesPart, ReadError> {
+        let here = self.objects_from(ctx, from, INVENTORY_PART + 1)?;
+        // With more to come, only what lies before the next part's start belongs to this one.
+        let next = here.get(INVENTORY_PART).cloned();
+        let before_next = |object: &&ObjectId| next.as_ref().is_none_or(|next| *object < next);
+        let mut objects = BTreeMap::new();
+        for object in here.iter().filter(before_next) {
+            if let Some(info) = ObjectInfo::load(ctx.store, object)? {
+                objects.insert(object.clone(), info.version);
+            }
+        }
+        let missing = self.missing.from(from).filter(|(object, _)| before_next(object));
+        objects.extend(missing.map(|(object, need)| (object.clone(), need)));
+        Ok((objects.into_iter().collect(), next))
+    }
+
+    /// The group's objects that are here, from one on.
+    pub fn objects_from(
+        &self,
+        ctx: &Ctx<'_>,
+        from: &ObjectId,
+        limit: usize,
+    ) -> Result<Vec<ObjectId>, ReadError> {
+        let start = self.range.start();
+        let from = if *from < start { &start } else { from };
+        let mut objects = Vec::new();
+        ctx.store.object_walk(from, &mut |object| {
+            let ours = self.range.contains(object);
+            if ours {
+                objects.push(object.clone());
+            }
+            ours && objects.len() < limit
+        })?;
+        Ok(objects)
+    }
+
+    // ---- taking a log over: replicas from the primary, the primary from whom it chose ----
+
+    /// Makes our log the same as `log`, which must overlap with it, and this interval the last one
+    /// started here. One transaction, together with what is missing from then on.
+    pub fn adopt_log(&mut self, ctx: &mut Ctx<'_>, log: &PgLog) {
+        let merge = self.log.merge(&self.info, log);
+        let mut txn = Transaction::new();
+        let mut changes = RecordChanges::new(self.id);
+        merge.gone.iter().for_each(|&version| changes.no_entry(version));
+        merge.new.iter().for_each(|entry| changes.entry(entry));
+        for (object, wanted) in merge.wanted {
+            self.want(ctx, &object, wanted, &mut txn, &mut changes);
+        }
+        self.finish_adoption(ctx, log, txn, changes);
+    }
+
+    /// The same when all names were collected: the log replaces ours, however they relate.
+    fn adopt_log_after_inventory(&mut self, ctx: &mut Ctx<'_>, log: &PgLog) {
+        let mut changes = RecordChanges::new(self.id);
+        self.log.iter().for_each(|entry| changes.no_entry(entry.version));
+        log.entries.iter().for_each(|entry| changes.entry(entry));
+        self.log = Log::from_entries(log.entries.iter().cloned());
+        self.info.log_tail = log.after;
+        self.finish_adoption(ctx, log, Transaction::new(), changes);
+    }
+
+    fn finish_adoption(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        log: &PgLog,
+        mut txn: Transaction,
+        mut changes: RecordChanges,
+    ) {
+        self.info = PgInfo {
+            log_tail: self.info.log_tail.min(log.info.last_update),
+            interval_started: self.interval.start,
+            incomplete: false,
+            pg_num: self.info.pg_num,
+            ..log.info
+        };
+        changes.info(&self.info);
+        changes.into_txn(&mut txn);
+        self.store(ctx, txn);
+    }
+
+    /// Notes which version of an object is right, none for no object at all.
+    fn want(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        object: &ObjectId,
+        wanted: Option<Version>,
+        txn: &mut Transaction,
+        changes: &mut RecordChanges,
+    ) {
+        let have = ObjectInfo::load(ctx.store, object)
+            .unwrap_or_else(|error| panic!("pg {}: what the store holds cannot be told: {error}", self.id))
+            .map(|info| info.version);
+        match wanted {
+            Some(need) if have != wanted => {
+                self.missing.add(object.clone(), need);
+                changes.missing(object, need);
+                return;
+            }
+            Some(_) => {}
+            None => {
+                if have.is_some() {
+                    txn.push(object.clone(), Change::Remove);
+                    self.changed.1.insert(object.clone());
+                }
+            }
+        }
+        if self.missing.forget(object) {
+            changes.not_missing(object);
+        }
+    }
+
+    /// Begins to collect all names from `source`. What is here proves nothing until it is done.
+    pub fn start_inventory(&mut self, ctx: &mut Ctx<'_>, source: OsdId, log: PgLog) -> Inventory {
+        self.info.incomplete = true;
+        let mut txn = Transaction::new();
+        self.record_info(&mut txn);
+        self.store(ctx, txn);
+        let next = self.range.start();
+        ctx.out.push(PgEffect::Ask(source, PgMsg::InventoryQuery { from: next.clone() }));
+        Inventory { log, source, next, asked: ctx.now.mono }
+    }
+
+    /// One part of the names: notes what is missing, removes what should not be here. Says whether
+    /// it was the last.
+    pub fn take_inventory(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        inventory: &mut Inventory,
+        from: &ObjectId,
+        objects: Vec<(ObjectId, Version)>,
+        next: Option<ObjectId>,
+    ) -> bool {
+        let sound = objects.iter().all(|(object, _)| self.range.contains(object) && from <= object);
+        if *from != inventory.next || !sound || next.as_ref().is_some_and(|next| next <= from) {
+            return false;
+        }
+        let mut txn = Transaction::new();
+        let mut changes = RecordChanges::new(self.id);
+        let names: BTreeSet<&ObjectId> = objects.iter().map(|(object, _)| object).collect();
+        let mut start = from.clone();
+        // Ours in the same stretch: none of them may stay that the source does not have.
+        loop {
+            let here = self.objects_from(ctx, &start, INVENTORY_PART).unwrap_or_else(|error| {
+                panic!("pg {}: what the store holds cannot be told: {error}", self.id)
+            });
+            let inside = |object: &&ObjectId| next.as_ref().is_none_or(|next| *object < next);
+            for object in here.iter().filter(inside).filter(|object| !names.contains(object)) {
+                self.want(ctx, object, None, &mut txn, &mut changes);
+            }
+            match here.last() {
+                Some(last) if here.len() == INVENTORY_PART && inside(&last) => {
+                    start = ObjectId { snap: nacre_base::SnapId(last.snap.0 + 1), ..last.clone() };
+                }
+                _ => break,
+            }
+        }
+        let gone: Vec<ObjectId> = self
+            .missing
+            .from(from)
+            .map(|(object, _)| object)
+            .take_while(|object| next.as_ref().is_none_or(|next| *object < next))
+            .filter(|object| !names.contains(object))
+            .cloned()
+            .collect();
+        for object in gone {
+            self.missing.forget(&object);
+            changes.not_missing(&object);
+        }
+        for (object, version) in &objects {
+            self.want(ctx, object, Some(*version), &mut txn, &mut changes);
+        }
+        changes.into_txn(&mut txn);
+        if !txn.is_empty() {
+            self.store(ctx, txn);
+        }
+        inventory.asked = ctx.now.mono;
+        match next {
+            Some(next) => {
+                ctx.out.push(PgEffect::Ask(inventory.source, PgMsg::InventoryQuery { from: next.clone() }));
+                inventory.next = next;
+                false
+            }
+            None => {
+                let log = std::mem::take(&mut inventory.log);
+                self.adopt_log_after_inventory(ctx, &log);
+                true
+            }
+        }
+    }
+
+    // ---- replica ----
+
+    pub fn is_merged_replica(&self) -> bool {
+        matches!(&self.phase, Phase::Replica(replica) if replica.merged)
+    }
+
+    /// Promises the primary to take no part in a later interval for a while.
+    pub fn grant_lease(&mut self, now: Time, from: OsdId) -> bool {
+        let granted = self.interval.primary == Some(from) && self.is_merged_replica();
+        if granted {
+            self.granted_until = now + LEASE;
+        }
+        granted
+    }
+
+    pub fn on_merge(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
+        let Phase::Replica(replica) = &mut self.phase else { return };
+        if self.interval.primary != Some(from) {
+            return;
+        }
+        if replica.merged {
+            // Asked again, as the answer was lost.
+            self.once_durable(ctx, WhenStored::Merged);
+            return;
+        }
+        if replica.inventory.is_some() {
+            return;
+        }
+        if Log::overlaps(&self.info, &log.info) && log.after <= self.info.last_update {
+            self.adopt_log(ctx, &log);
+            self.replica_merged(ctx);
+        } else {
+            let inventory = self.start_inventory(ctx, from, log);
+            if let Phase::Replica(replica) = &mut self.phase {
+                replica.inventory = Some(Box::new(inventory));
+            }
+        }
+    }
+
+    fn replica_merged(&mut self, ctx: &mut Ctx<'_>) {
+        if let Phase::Replica(replica) = &mut self.phase {
+            replica.merged = true;
+            replica.inventory = None;
+        }
+        self.once_durable(ctx, WhenStored::Merged);
+    }
+
+    /// Our log is the group's, durably: the primary learns what we miss.
+    pub fn on_own_merge(&mut self, ctx: &mut Ctx<'_>) {
+        let Some(primary) = self.interval.primary else { return };
+        let missing = self.missing.iter().map(|(object, need)| (object.clone(), need)).collect();
+        ctx.out.push(PgEffect::Answer(primary, PgMsg::Merged { missing }));
+    }
+
+    pub fn on_replica_inventory(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        from: &ObjectId,
+        objects: Vec<(ObjectId, Version)>,
+        next: Option<ObjectId>,
+    ) {
+        let Phase::Replica(replica) = &mut self.phase else { return };
+        let Some(mut inventory) = replica.inventory.take() else { return };
+        if self.take_inventory(ctx, &mut inventory, from, objects, next) {
+            self.replica_merged(ctx);
+        } else if let Phase::Replica(replica) = &mut self.phase {
+            replica.inventory = Some(inventory);
+        }
+    }
+
+    pub fn replica_tick(&mut self, ctx: &mut Ctx<'_>) {
+        let Phase::Replica(replica) = &mut self.phase else { return };
+        if let Some(inventory) = &mut replica.inventory {
+            inventory.ask_again(ctx, INVENTORY_RETRY);
+        }
+    }
+
+    pub fn replica_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
+        let Phase::Replica(replica) = &mut self.phase else { return };
+        if let Some(inventory) = replica.inventory.as_mut().filter(|inventory| inventory.source == osd) {
+            inventory.ask_again(ctx, Duration::ZERO);
+        }
+    }
+
+    pub fn on_rep_op(&mut self, ctx: &mut Ctx<'_>, from: OsdId, op: RepOp) {
+        if self.interval.primary != Some(from) || !self.is_merged_replica() {
+            return;
+        }
+        let version = op.entry.version;
+        let object = StoredId::Object(op.entry.object.clone());
+        if version <= self.info.last_update {
+            // Sent again, as the answer was lost.
+            self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));
+            return;
+        }
+        if op.previous != self.info.last_update {
+            // A gap: what was lost comes again when the session does, and this with it.
+            return;
+        }
+        let sound = op.txn.changes.iter().all(|(id, _)| *id == object)
+            && self.range.contains(&op.entry.object)
+            && version.epoch == self.interval.start
+            && (op.entry.kind == EntryKind::Note || !self.missing.contains(&op.entry.object));
+        if !sound {
+            let text = format!("pg {}: osd.{from} sent write {version}, which cannot be", self.id);
+            ctx.log(Level::Error, text);
+            return;
+        }
+        self.info.last_update = version;
+        self.info.last_user_version = self.info.last_user_version.max(op.entry.user_version);
+        self.info.committed_to = self.info.committed_to.max(op.committed_to);
+        self.info.objects = op.objects;
+        self.info.bytes = op.bytes;
+        self.log.append(op.entry.clone());
+        self.store_write(ctx, op);
+        self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));
+    }
+
+    // ---- strays ----
+
+    pub fn stray_tick(&mut self, ctx: &mut Ctx<'_>) {
+        let Phase::Stray(stray) = &mut self.phase else { return };
+        if ctx.now.mono < stray.next_notify {
+            return;
+        }
+        stray.next_notify = ctx.now.mono + STRAY_NOTIFY;
+        if let Some(primary) = self.interval.primary {
+            ctx.out.push(PgEffect::Ask(primary, PgMsg::StrayNotify { info: self.info }));
+        }
+    }
+
+    pub fn on_stray_remove(&mut self, ctx: &mut Ctx<'_>, from: OsdId) {
+        let needed = self.interval.up.contains(&self.me) || self.interval.is_member(self.me);
+        if matches!(self.phase, Phase::Stray(_)) && !needed && self.interval.primary == Some(from) {
+            self.start_deleting(ctx);
+        }
+    }
+
+    // ---- deletion ----
+
+    /// The record goes first: from then on nobody takes what is left for a copy.
+    pub fn start_deleting(&mut self, ctx: &mut Ctx<'_>) {
+        self.phase = Phase::Deleting(Deleting::default());
+        self.held.clear();
+        self.when_stored.clear();
+        let record = Record {
+            info: PgInfo { incomplete: true, pg_num: self.info.pg_num, ..PgInfo::default() },
+            log: Log::default(),
+            missing: Default::default(),
+            receiving: BTreeSet::new(),
+        };
+        let mut txn = Transaction::new();
+        for object in std::mem::take(&mut self.receiving) {
+            txn.push(super::temporary(&object), Change::Remove);
+        }
+        txn.push(StoredId::Pg(self.id), Change::Remove);
+        record.store(self.id, &mut txn);
+        self.info = record.info;
+        self.log = record.log;
+        self.missing = record.missing;
+        self.store(ctx, txn);
+        ctx.out.push(PgEffect::Loop);
+    }
+
+    pub fn delete_some(&mut self, ctx: &mut Ctx<'_>) {
+        let objects = match self.objects_from(ctx, &self.range.start(), DELETE_PART) {
+            Ok(objects) => objects,
+            Err(error) => {
+                ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+                return;
+            }
+        };
+        let mut txn = Transaction::new();
+        let done = objects.is_empty();
+        for object in objects {
+            txn.push(object, Change::Remove);
+        }
+        if done {
+            txn.push(StoredId::Pg(self.id), Change::Remove);
+            txn.push(groups(), Change::OmapRemove([listed(self.id)].into()));
+        }
+        self.store(ctx, txn);
+        ctx.out.push(if done { PgEffect::Gone } else { PgEffect::Loop });
+    }
+}
+
+impl Inventory {
+    pub fn ask_again(&mut self, ctx: &mut Ctx<'_>, after: Duration) {
+        if ctx.now.mono.since(self.asked) >= after {
+            self.asked = ctx.now.mono;
+            ctx.out.push(PgEffect::Ask(self.source, PgMsg::InventoryQuery { from: self.next.clone() }));
+        }
+    }
+}

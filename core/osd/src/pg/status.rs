@@ -1,0 +1,204 @@
+//! What a group's primary tells others about it.
+
+use super::{Ctx, Pg, PgEffect, Phase};
+use nacre_base::{OsdId, Utime};
+use nacre_proto::messages::{PgCounts, PgReport, pg_state};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+impl Pg {
+    /// Every member has everything, and there are as many members as there should be.
+    pub fn is_clean(&self) -> bool {
+        let Phase::Active(active) = &self.phase else { return false };
+        self.missing.is_empty()
+            && active.members.values().all(|member| member.missing.is_empty())
+            && self.interval.acting.len() >= self.interval.size
+            && self.interval.acting == self.interval.up
+    }
+
+    pub fn objects(&self) -> u64 {
+        self.info.objects
+    }
+    pub fn counts(&self) -> PgCounts {
+        self.counts
+    }
+
+    /// `pg_state` bits; zero when this OSD is not the primary.
+    fn state(&self) -> u64 {
+        let mut state = 0;
+        match &self.phase {
+            Phase::Peering(peering) if peering.is_down() => state |= pg_state::DOWN | pg_state::PEERING,
+            Phase::Peering(peering) if peering.is_too_few() => state |= pg_state::PEERED,
+            Phase::Peering(peering) if peering.is_activating() => state |= pg_state::ACTIVATING,
+            Phase::Peering(_) => state |= pg_state::PEERING,
+            Phase::Active(active) => {
+                state |= pg_state::ACTIVE;
+                let missing =
+                    !self.missing.is_empty() || active.members.values().any(|m| !m.missing.is_empty());
+                if missing {
+                    state |= pg_state::DEGRADED;
+                    let waits = !active.recovery.is_busy();
+                    state |= if waits { pg_state::RECOVERY_WAIT } else { pg_state::RECOVERING };
+                }
+                if self.is_clean() {
+                    state |= pg_state::CLEAN;
+                }
+            }
+            _ => return 0,
+        }
+        if self.interval.acting.len() < self.interval.size {
+            state |= pg_state::UNDERSIZED;
+            if self.info.objects > 0 || !matches!(self.phase, Phase::Active(_)) {
+                state |= pg_state::DEGRADED;
+            }
+        }
+        if self.interval.acting != self.interval.up {
+            state |= pg_state::REMAPPED;
+        }
+        state
+    }
+
+    /// Lets the monitors know when something changed.
+    pub fn note_state(&mut self, ctx: &mut Ctx<'_>) {
+        let state = self.state();
+        if state & pg_state::CLEAN != 0 {
+            self.last_clean = ctx.now.wall;
+        }
+        if state != self.reported_state {
+            self.reported_state = state;
+            self.last_change = ctx.now.wall;
+            ctx.out.push(PgEffect::Report);
+        }
+    }
+
+    fn waits_for(&self) -> String {
+        match &self.phase {
+            Phase::Peering(peering) => peering.waits_for(),
+            Phase::Active(active) if active.recovery.unfound_len() > 0 => {
+                let example = active.recovery.unfound().next().map_or(String::new(), ToString::to_string);
+                let count = active.recovery.unfound_len();
+                format!("somebody who has {count} objects that are unfound, such as {example}")
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// None if another OSD is the primary.
+    pub fn report(&self, wall: Utime) -> Option<PgReport> {
+        let state = self.state();
+        if state == 0 {
+            return None;
+        }
+        let interval = &self.interval;
+        let mut counts = PgCounts { objects: self.info.objects, bytes: self.info.bytes, ..self.counts };
+        counts.copies = counts.objects * interval.size as u64;
+        counts.missing_on_primary = self.missing.len() as u64;
+        counts.degraded = counts.missing_on_primary
+            + counts.objects * interval.size.saturating_sub(interval.acting.len()) as u64;
+        if let Phase::Active(active) = &self.phase {
+            counts.degraded += active.members.values().map(|m| m.missing.len() as u64).sum::<u64>();
+            counts.unfound = active.recovery.unfound_len() as u64;
+        }
+        let active = state & pg_state::ACTIVE != 0;
+        Some(PgReport {
+            pg: self.id,
+            state,
+            waiting_for: self.waits_for(),
+            interval: interval.start,
+            last_update: self.info.last_update,
+            last_complete: self.info.committed_to,
+            log_tail: self.info.log_tail,
+            log_entries: self.log.len() as u64,
+            up: interval.up.clone(),
+            up_primary: interval.up_primary.unwrap_or(OsdId(-1)),
+            acting: interval.acting.clone(),
+            acting_primary: interval.primary.unwrap_or(OsdId(-1)),
+            last_change: self.last_change,
+            last_active: if active { wall } else { self.last_active },
+            last_clean: self.last_clean,
+            counts,
+        })
+    }
+
+    /// `ceph tell PG query`.
+    pub fn query(&self, ctx: &Ctx<'_>) -> Value {
+        let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
+        let state = self.state();
+        let name = match &self.phase {
+            Phase::Stray(_) => "stray".to_string(),
+            Phase::Replica(_) => "replica".to_string(),
+            Phase::Deleting(_) => "deleting".to_string(),
+            _ => pg_state::name(state),
+        };
+        let missing: Vec<Value> = match &self.phase {
+            Phase::Active(active) => active
+                .members
+                .iter()
+                .map(|(osd, member)| json!({"osd": osd.0, "missing": member.missing.len()}))
+                .collect(),
+            _ => Vec::new(),
+        };
+        json!({
+            "snap_trimq": "[]",
+            "state": name,
+            "waiting_for": self.waits_for(),
+            "epoch": ctx.map.epoch.0,
+            "interval": self.interval.start.0,
+            "up": ids(&self.interval.up),
+            "acting": ids(&self.interval.acting),
+            "info": {
+                "pgid": self.id.to_string(),
+                "last_update": self.info.last_update.to_string(),
+                "last_complete": self.info.committed_to.to_string(),
+                "log_tail": self.info.log_tail.to_string(),
+                "last_user_version": self.info.last_user_version,
+                "last_interval_started": self.info.interval_started.0,
+                "log_entries": self.log.len(),
+                "missing": self.missing.len(),
+                "stats": {"stat_sum": {"num_objects": self.info.objects, "num_bytes": self.info.bytes}},
+            },
+            "peer_info": missing,
+            "ops_in_flight": self.ops_in_flight(ctx),
+        })
+    }
+
+    /// `ceph tell PG list_unfound`.
+    pub fn list_unfound(&self) -> Value {
+        let unfound: Vec<&nacre_proto::types::ObjectId> = match &self.phase {
+            Phase::Active(active) => active.recovery.unfound().collect(),
+            _ => Vec::new(),
+        };
+        let need = |object| self.missing.need(object).unwrap_or_default().to_string();
+        json!({
+            "num_missing": self.missing.len(),
+            "num_unfound": unfound.len(),
+            "objects": unfound
+                .iter()
+                .map(|object| json!({"oid": {"oid": object.name.to_text(), "namespace": object.namespace.to_text()}, "need": need(object)}))
+                .collect::<Vec<_>>(),
+            "more": false,
+        })
+    }
+
+    /// Requests that were not answered, with what they wait for.
+    pub fn ops_in_flight(&self, ctx: &Ctx<'_>) -> Vec<Value> {
+        let describe = |op: &super::ClientOp, waits: &str| {
+            let codes: Vec<&str> = op.request.ops.iter().map(|item| item.op.code.name()).collect();
+            let age: Duration = ctx.now.mono.since(op.since);
+            json!({
+                "description": format!(
+                    "osd_op({} {} {} [{}] e{})",
+                    op.reqid, self.id, op.object, codes.join(","), op.request.epoch
+                ),
+                "age": age.as_secs_f64(),
+                "type_data": {"flag_point": waits},
+            })
+        };
+        let held = self.held.iter().map(|op| describe(op, "waiting for active"));
+        let active = match &self.phase {
+            Phase::Active(active) => active.ops().map(|(op, waits)| describe(op, waits)).collect(),
+            _ => Vec::new(),
+        };
+        held.chain(active).collect()
+    }
+}

@@ -1,0 +1,210 @@
+//! Some of an OSD's placement groups. A shard knows nothing of the others; one thread can run it.
+
+use crate::pg::{Ctx, Interval, Pg, PgEffect, PgEvent};
+use bytes::Bytes;
+use nacre_base::{Epoch, Now, OsdId, PgId, Time};
+use nacre_machine::{Effect, ReadError, StoreView, Token};
+use nacre_proto::maps::OsdMap;
+use nacre_proto::messages::PeerMsg;
+use nacre_proto::messages::PgRecord;
+use nacre_proto::transaction::StoredId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a shard wants: mostly plain effects, and some that need the whole daemon.
+#[derive(Debug)]
+pub enum ShardEffect {
+    Do(Box<Effect>),
+    Ask(OsdId, PeerMsg),
+    Answer(OsdId, PeerMsg),
+    QueryRecord(PgId),
+    Activate(PgId, PgRecord),
+    LeasesNow,
+    Report,
+}
+
+/// What the shard's groups handle an event with.
+pub struct Scene<'a> {
+    pub now: Now,
+    pub turn: u64,
+    pub store: &'a dyn StoreView,
+    pub map: &'a Arc<OsdMap>,
+    pub out: &'a mut Vec<ShardEffect>,
+}
+
+pub struct Shard {
+    me: OsdId,
+    /// Every how many numbers one is this shard's, and which.
+    stride: u64,
+    offset: u64,
+    pub pgs: BTreeMap<PgId, Pg>,
+    last_number: u64,
+    stores: BTreeMap<Token, (PgId, u64, Time)>,
+    reads: BTreeMap<Token, (PgId, u64)>,
+    /// How many transactions each group issued.
+    issued: BTreeMap<PgId, u64>,
+    loops: BTreeSet<PgId>,
+    /// Milliseconds from a transaction to its being durable, smoothed.
+    pub commit_latency_ms: f64,
+}
+
+impl Shard {
+    /// Its tokens and loops are the numbers that are `offset` modulo `stride`.
+    pub fn new(me: OsdId, stride: u64, offset: u64) -> Shard {
+        Shard {
+            me,
+            stride,
+            offset,
+            pgs: BTreeMap::new(),
+            last_number: 0,
+            stores: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            issued: BTreeMap::new(),
+            loops: BTreeSet::new(),
+            commit_latency_ms: 0.0,
+        }
+    }
+
+    fn token(&mut self) -> Token {
+        self.last_number += 1;
+        self.last_number * self.stride + self.offset
+    }
+    /// Whether something is not durable yet.
+    pub fn is_storing(&self) -> bool {
+        !self.stores.is_empty()
+    }
+
+    pub fn create(&mut self, scene: &mut Scene<'_>, id: PgId, interval: Interval, pg_num: u32) {
+        let start = interval.start;
+        let (pg, effects) = Self::run(scene, |ctx| Pg::create(id, self.me, interval, pg_num, ctx));
+        self.pgs.insert(id, pg);
+        self.carry(scene, id, start, effects);
+    }
+
+    /// The children that a larger `pg_num` makes; they may belong to other shards.
+    pub fn split(&mut self, scene: &mut Scene<'_>, id: PgId, pg_num: u32) -> Vec<Pg> {
+        let Some(pg) = self.pgs.get_mut(&id) else { return Vec::new() };
+        let (children, effects) = Self::run(scene, |ctx| pg.split(ctx, pg_num));
+        let interval = pg.interval().start;
+        self.carry(scene, id, interval, effects);
+        children
+    }
+    pub fn adopt(&mut self, scene: &mut Scene<'_>, mut pg: Pg) {
+        let id = pg.id;
+        let ((), effects) = Self::run(scene, |ctx| pg.after_split(ctx));
+        let interval = pg.interval().start;
+        self.pgs.insert(id, pg);
+        self.carry(scene, id, interval, effects);
+    }
+
+    pub fn handle(&mut self, scene: &mut Scene<'_>, id: PgId, event: PgEvent) {
+        let Some(pg) = self.pgs.get_mut(&id) else { return };
+        let ((), effects) = Self::run(scene, |ctx| pg.handle(ctx, event));
+        let interval = pg.interval().start;
+        let gone = effects.iter().any(|effect| matches!(effect, PgEffect::Gone));
+        self.carry(scene, id, interval, effects);
+        if gone {
+            self.pgs.remove(&id);
+            self.issued.remove(&id);
+            self.loops.remove(&id);
+            // A group of this name that is made anew counts from one.
+            self.stores.values_mut().filter(|(pg, ..)| *pg == id).for_each(|(_, number, _)| *number = 0);
+        }
+    }
+
+    /// Every group, in order.
+    pub fn handle_all(&mut self, scene: &mut Scene<'_>, event: impl Fn() -> PgEvent) {
+        let ids: Vec<PgId> = self.pgs.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.handle(scene, id, event()));
+    }
+
+    pub fn on_stored(&mut self, scene: &mut Scene<'_>, token: Token) {
+        let Some((pg, number, since)) = self.stores.remove(&token) else { return };
+        let millis = scene.now.mono.since(since).as_secs_f64() * 1000.0;
+        self.commit_latency_ms += (millis - self.commit_latency_ms) / 16.0;
+        if number > 0 {
+            self.handle(scene, pg, PgEvent::Stored(number));
+        }
+    }
+    pub fn on_read(&mut self, scene: &mut Scene<'_>, token: Token, result: Result<Vec<Bytes>, ReadError>) {
+        if let Some((pg, read)) = self.reads.remove(&token) {
+            self.handle(scene, pg, PgEvent::Read { read, result });
+        }
+    }
+    pub fn on_loop(&mut self, scene: &mut Scene<'_>) {
+        for pg in std::mem::take(&mut self.loops) {
+            self.handle(scene, pg, PgEvent::Loop);
+        }
+    }
+
+    /// For each OSD, the groups that need a lease from it.
+    pub fn leases(&self, of: &mut BTreeMap<OsdId, Vec<(PgId, Epoch)>>) {
+        for (id, pg) in &self.pgs {
+            for osd in pg.lease_givers() {
+                of.entry(osd).or_default().push((*id, pg.interval().start));
+            }
+        }
+    }
+
+    /// Runs something of one group. What it wants is `carry`'d over afterwards.
+    fn run<T>(scene: &Scene<'_>, run: impl FnOnce(&mut Ctx<'_>) -> T) -> (T, Vec<PgEffect>) {
+        let mut effects = Vec::new();
+        let mut ctx = Ctx {
+            now: scene.now,
+            turn: scene.turn,
+            store: scene.store,
+            map: scene.map.clone(),
+            out: &mut effects,
+        };
+        let result = run(&mut ctx);
+        (result, effects)
+    }
+
+    /// `interval` is the one that the group is in now. Nothing of an older one is ever sent: what
+    /// waited for the disk then was dropped with it.
+    fn carry(&mut self, scene: &mut Scene<'_>, pg: PgId, interval: Epoch, effects: Vec<PgEffect>) {
+        for effect in effects {
+            self.carry_one(scene, pg, interval, effect);
+        }
+    }
+    fn carry_one(&mut self, scene: &mut Scene<'_>, pg: PgId, interval: Epoch, effect: PgEffect) {
+        let out = match effect {
+            PgEffect::Ask(to, msg) => ShardEffect::Ask(to, PeerMsg::Pg { pg, interval, msg: Box::new(msg) }),
+            PgEffect::Answer(to, msg) => {
+                ShardEffect::Answer(to, PeerMsg::Pg { pg, interval, msg: Box::new(msg) })
+            }
+            PgEffect::Reply { conn, tid, reply } => plain(Effect::Send { conn, tid, message: reply.into() }),
+            PgEffect::Store(txn) => {
+                let token = self.token();
+                let number = self.issued.entry(pg).or_insert(0);
+                *number += 1;
+                self.stores.insert(token, (pg, *number, scene.now.mono));
+                plain(Effect::Store { token, txn })
+            }
+            PgEffect::Read { read, object, extents } => {
+                let token = self.token();
+                self.reads.insert(token, (pg, read));
+                plain(Effect::Read { token, id: StoredId::Object(object), extents })
+            }
+            PgEffect::QueryRecord => ShardEffect::QueryRecord(pg),
+            PgEffect::Activate(record) => ShardEffect::Activate(pg, record),
+            PgEffect::LeasesNow => ShardEffect::LeasesNow,
+            PgEffect::Report => ShardEffect::Report,
+            PgEffect::Loop => {
+                let first = self.loops.is_empty();
+                self.loops.insert(pg);
+                if !first {
+                    return;
+                }
+                plain(Effect::Loop(self.offset))
+            }
+            PgEffect::Log(level, text) => plain(Effect::Log { level, text }),
+            PgEffect::Gone => return,
+        };
+        scene.out.push(out);
+    }
+}
+
+fn plain(effect: Effect) -> ShardEffect {
+    ShardEffect::Do(Box::new(effect))
+}
