@@ -5,6 +5,7 @@
 //! come together and effects are carried out, `session` one socket.
 
 mod budget;
+mod client;
 mod clock;
 mod disk;
 mod ids;
@@ -15,6 +16,7 @@ mod session;
 mod spec;
 mod timers;
 
+pub use client::{BlockingClient, Pending};
 pub use clock::now;
 pub use disk::FileDisk;
 pub use process::{abort_on_panic, raise_open_files};

@@ -234,9 +234,7 @@ impl<M: Machine + 'static> Node<M> {
         let global_ids = match kind {
             EntityType::Mon => {
                 let ids = self.ids.clone();
-                GlobalIds::Assign(Box::new(move || {
-                    ids.lock().expect("nobody panics with the pool").take()
-                }))
+                GlobalIds::Assign(Box::new(move || ids.lock().expect("nobody panics with the pool").take()))
             }
             _ => GlobalIds::Brought,
         };
@@ -270,14 +268,15 @@ impl<M: Machine + 'static> Node<M> {
         if session.assigns_ids && self.ids.lock().expect("nobody panics with the pool").must_ask() {
             inner.events.push_back(Event::IdsLow);
         }
+        if !inner.sessions.contains_key(&session.id) {
+            return; // hung up meanwhile: what this monitor granted is not who we are
+        }
         let dialled = matches!(session.id, ConnId::Dialled(_));
         if dialled && peer.kind == EntityType::Mon && self.kind == EntityType::Client {
             inner.global_id = ident.global_id;
             inner.num = ident.global_id as i64;
         }
-        if inner.sessions.contains_key(&session.id) {
-            inner.events.push_back(Event::Opened { conn: session.id, peer });
-        }
+        inner.events.push_back(Event::Opened { conn: session.id, peer });
     }
 
     pub(crate) fn received(&self, session: &Session, mut raw: RawMessage) -> Result<(), End> {

@@ -1,6 +1,7 @@
-//! Toy machines over real sockets and a real disk.
+//! Toy machines over real sockets and a real disk, and our client with a real cluster.
 
 mod abuse;
+mod client;
 mod echo;
 mod kill;
 mod toys;

@@ -1,0 +1,94 @@
+//! Our own client library over real sockets, for callers that may block.
+
+use crate::running::Running;
+use crate::spec::{Limits, Spec};
+use nacre_base::Now;
+use nacre_client::{Client, Completion, Failure, Output, Request, RequestId};
+use nacre_machine::{Effect, Event, Machine, StoreView};
+use nacre_msgr::AuthName;
+use nacre_proto::types::{AddrKind, AddrVec, EntityAddr, EntityType};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+type Answer = Result<Output, Failure>;
+
+/// A session with a cluster, as `client.admin`. Dropping it ends the session.
+pub struct BlockingClient {
+    running: Running<Waited>,
+}
+
+/// An answer that is on its way.
+pub struct Pending(Receiver<Answer>);
+
+impl Pending {
+    /// Blocks until the answer is there; a request without a timeout may take for ever.
+    pub fn wait(self) -> Answer {
+        self.0.recv().expect("the client's thread lives as long as its handle")
+    }
+}
+
+impl BlockingClient {
+    /// Returns at once: requests wait until a monitor answers. `nonce` tells this client from
+    /// others of the same host and should be random.
+    pub fn connect(mons: Vec<EntityAddr>, nonce: u32, seed: u64) -> BlockingClient {
+        let spec = Spec {
+            name: "client.admin".to_string(),
+            kind: EntityType::Client,
+            num: -1,
+            auth_name: AuthName::new(EntityType::Client, "admin"),
+            addrs: AddrVec::one(EntityAddr { kind: AddrKind::Any, nonce, sock: None }),
+            listeners: Vec::new(),
+            store: None,
+            limits: Limits::default(),
+        };
+        let machine = move || Waited { client: Client::new(mons, seed), callers: BTreeMap::new() };
+        BlockingClient { running: Running::start(spec, machine) }
+    }
+
+    /// Begins a request; several may be under way.
+    pub fn submit(&self, request: impl Into<Request>) -> Pending {
+        let request = request.into();
+        let (caller, answer) = channel();
+        self.running.call(move |waited, now, out| waited.submit(now, request, caller, out));
+        Pending(answer)
+    }
+
+    pub fn request(&self, request: impl Into<Request>) -> Answer {
+        self.submit(request).wait()
+    }
+}
+
+impl Drop for BlockingClient {
+    fn drop(&mut self) {
+        self.running.stop();
+    }
+}
+
+/// The client machine, and who waits for what.
+struct Waited {
+    client: Client,
+    callers: BTreeMap<RequestId, Sender<Answer>>,
+}
+
+impl Waited {
+    fn submit(&mut self, now: Now, request: Request, caller: Sender<Answer>, out: &mut Vec<Effect>) {
+        let id = self.client.submit(now, request, out);
+        self.callers.insert(id, caller);
+        self.deliver();
+    }
+
+    fn deliver(&mut self) {
+        for Completion { id, result } in self.client.take_completions() {
+            let caller = self.callers.remove(&id).expect("a request completes once");
+            // Who did not wait does not want to know.
+            let _ = caller.send(result);
+        }
+    }
+}
+
+impl Machine for Waited {
+    fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        self.client.handle(now, event, store, out);
+        self.deliver();
+    }
+}
