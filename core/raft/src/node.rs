@@ -122,6 +122,11 @@ impl Raft {
     pub fn is_leader(&self) -> bool {
         self.node.raft.state == StateRole::Leader
     }
+    /// Whether this member leads and has everything that earlier leaders committed: from here on it
+    /// may judge what to propose.
+    pub fn leads_in_earnest(&self) -> bool {
+        self.is_leader() && self.node.raft.commit_to_current_term()
+    }
     /// Who leads, as far as this member knows.
     pub fn leader(&self) -> Option<u64> {
         Some(self.node.raft.leader_id).filter(|&id| id != 0)

@@ -151,6 +151,7 @@ messages! {
     // Ours alone, with numbers far from Ceph's. Their bodies carry versions of their own.
     Daemon(DaemonMsg) = 0x4e01, v 1, compat 1, reads 1, "nacre_daemon";
     Peer(PeerMsg) = 0x4e02, v 1, compat 1, reads 1, "nacre_peer";
+    Quorum(QuorumMsg) = 0x4e03, v 1, compat 1, reads 1, "nacre_quorum";
 }
 
-front_only!(DaemonMsg);
+front_only!(DaemonMsg, QuorumMsg);

@@ -10,6 +10,7 @@ mod mgr;
 mod mon;
 mod osd;
 pub mod peer;
+mod quorum;
 mod raw;
 
 pub use daemon::*;
@@ -18,6 +19,7 @@ pub use mgr::*;
 pub use mon::*;
 pub use osd::*;
 pub use peer::PeerMsg;
+pub use quorum::QuorumMsg;
 pub use raw::RawMessage;
 
 #[cfg(test)]

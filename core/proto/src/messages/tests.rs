@@ -327,6 +327,7 @@ fn samples() -> Vec<Message> {
         MgrCommandReply { retval: 1, status: text("s"), output: bytes("out") }.into(),
         DaemonMsg::MarkMeDown { osd: nacre_base::OsdId(1), epoch: Epoch(2) }.into(),
         PeerMsg::Ping { stamp: 7 }.into(),
+        QuorumMsg::Raft(bytes("raft")).into(),
     ]
 }
 

@@ -1,0 +1,38 @@
+//! The beginning of a cluster.
+
+use crate::mon::MonConfig;
+use crate::options;
+use crate::state::Genesis;
+use nacre_base::{Epoch, Rng, Utime};
+use nacre_crush::CrushMap;
+use nacre_proto::maps::{MgrMap, MonMap, OsdMap, Uuid};
+use nacre_wire::to_vec;
+use std::collections::BTreeMap;
+
+pub fn genesis(config: &MonConfig, rng: &mut Rng, now: Utime) -> Genesis {
+    let fsid = config.fsid.unwrap_or_else(|| random_uuid(rng));
+    let monmap = MonMap::new(fsid, now, config.members.clone());
+    // 0 is the type of OSDs themselves: a cluster on one host.
+    let failure_domain =
+        options::value(None, &config.options, "osd_crush_chooseleaf_type").parse().unwrap_or(1);
+    let mut osdmap = OsdMap::new(fsid, now, CrushMap::fresh(failure_domain));
+    let default = [("k", "2"), ("m", "2"), ("plugin", "jerasure"), ("technique", "reed_sol_van")];
+    let profile: BTreeMap<_, _> = default.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    osdmap.erasure_code_profiles.insert("default".to_string(), profile);
+    Genesis { monmap, osdmap: to_vec(&osdmap).into() }
+}
+
+/// This process in the manager's role.
+pub fn manager_map(config: &MonConfig, epoch: Epoch, gid: u64, now: Utime) -> MgrMap {
+    MgrMap::with_active(epoch, &config.name, gid, config.mgr_addrs.clone(), now)
+}
+
+/// Version 4, variant 1.
+fn random_uuid(rng: &mut Rng) -> Uuid {
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
+    uuid[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
+    uuid[6] = (uuid[6] & 0x0f) | 0x40;
+    uuid[8] = (uuid[8] & 0x3f) | 0x80;
+    uuid
+}

@@ -1,0 +1,543 @@
+//! The cluster as a whole: `ceph -s`, health, versions.
+
+use super::{Answer, Call, Outcome, Row, refuse};
+use crate::health::{self, Check};
+use crate::mon::Mon;
+use crate::present::{self, age, bytes, count, uuid};
+use crate::state::Mute;
+use crate::stats;
+use nacre_base::{Now, Utime, errno};
+use nacre_proto::maps::{map_flags, release};
+use nacre_proto::messages::pg_state;
+use nacre_proto::types::EntityType;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+pub const COMMANDS: &[Row] = &[
+    ("status", "show how the cluster is", status),
+    ("health", "show what is wrong, if anything", health),
+    ("health mute", "stop hearing of one kind of warning", mute),
+    ("health unmute", "hear of a kind of warning again, or of all", unmute),
+    ("versions", "show which versions run where", versions),
+    ("version", "show the version of this monitor", version),
+    ("features", "show the features of everyone who is connected", features),
+    ("fsid", "show the cluster's id", fsid),
+    ("report", "show everything that the monitors know", report),
+    ("service dump", "show the services that registered", service_dump),
+    ("service status", "show the state of the services that registered", service_status),
+    ("node ls", "show which daemon runs on which host", node_ls),
+    ("time-sync-status", "show how far the monitors' clocks are apart", time_sync),
+    ("progress", "show what long work is under way", progress),
+    ("progress json", "show what long work is under way, as JSON", progress_json),
+];
+
+/// What every daemon here runs.
+pub const VERSION: &str = concat!("nacre version ", env!("CARGO_PKG_VERSION"), " (speaks ceph 16.2 pacific)");
+
+fn seconds_since(now: Utime, then: Utime) -> u64 {
+    u64::from(now.sec.saturating_sub(then.sec))
+}
+
+fn checks_json(
+    checks: &BTreeMap<&'static str, Check>,
+    mutes: &BTreeMap<String, Mute>,
+    detail: bool,
+) -> Value {
+    let rows = checks.iter().map(|(code, check)| {
+        let mut row = json!({
+            "severity": check.severity.name(),
+            "summary": { "message": check.summary, "count": check.count },
+        });
+        if detail {
+            row["detail"] = check.detail.iter().map(|line| json!({ "message": line })).collect();
+        }
+        row["muted"] = json!(mutes.contains_key(*code));
+        (code.to_string(), row)
+    });
+    Value::Object(rows.collect())
+}
+
+pub fn health_json(call: &Call<'_>, detail: bool) -> Value {
+    let state = call.state;
+    let checks = health::checks(call.mon, call.now, &state.osdmap);
+    let mutes: Vec<Value> = state
+        .mutes
+        .iter()
+        .map(|(code, mute)| {
+            let mut row =
+                json!({ "code": code, "sticky": mute.sticky, "summary": mute.summary, "count": mute.count });
+            if mute.until != Utime::ZERO {
+                row["ttl"] = json!(mute.until.to_string());
+            }
+            row
+        })
+        .collect();
+    json!({
+        "status": health::overall(&checks, &state.mutes).name(),
+        "checks": checks_json(&checks, &state.mutes, detail),
+        "mutes": mutes,
+    })
+}
+
+fn health(call: &mut Call<'_>) -> Outcome {
+    let detail = call.args.text_opt("detail").is_some();
+    let value = health_json(call, detail);
+    call.show(value, || health_text(call, detail))
+}
+
+fn health_text(call: &Call<'_>, detail: bool) -> String {
+    let checks = health::checks(call.mon, call.now, &call.state.osdmap);
+    let mutes = &call.state.mutes;
+    let heard: Vec<&Check> =
+        checks.iter().filter(|(code, _)| !mutes.contains_key(**code)).map(|(_, c)| c).collect();
+    let mut out = health::overall(&checks, mutes).name().to_string();
+    let summaries: Vec<&str> = heard.iter().map(|check| &*check.summary).collect();
+    if !summaries.is_empty() {
+        out += &format!(" {}", summaries.join("; "));
+    }
+    let muted: Vec<&str> = checks.keys().filter(|code| mutes.contains_key(**code)).copied().collect();
+    if !muted.is_empty() {
+        out += &format!(" (muted: {})", muted.join(" "));
+    }
+    if detail {
+        for (code, check) in &checks {
+            let muted = if mutes.contains_key(*code) { "(MUTED) " } else { "" };
+            out += &format!("\n{muted}[{}] {code}: {}", check.severity.tag(), check.summary);
+            check.detail.iter().for_each(|line| out += &format!("\n    {line}"));
+        }
+    }
+    out
+}
+
+fn mute(call: &mut Call<'_>) -> Outcome {
+    let code = call.args.text("code")?;
+    let sticky = call.args.flag("sticky");
+    let checks = health::checks(call.mon, call.now, &call.state.osdmap);
+    let check = checks.get(&*code);
+    if check.is_none() && !sticky {
+        return Err(refuse(errno::ENOENT, format!("health alert {code} is not currently raised")));
+    }
+    let until = match call.args.text_opt("ttl") {
+        None => Utime::ZERO,
+        Some(ttl) => {
+            let seconds = parse_ttl(&ttl)
+                .ok_or_else(|| refuse(errno::EINVAL, format!("not a valid duration: {ttl}")))?;
+            Utime { sec: call.now.wall.sec.saturating_add(seconds), ..call.now.wall }
+        }
+    };
+    let mute = Mute {
+        until,
+        sticky,
+        summary: check.map(|c| c.summary.clone()).unwrap_or_default(),
+        count: check.map_or(0, |c| c.count),
+    };
+    call.draft.batch.mutes.push((code, Some(mute)));
+    Answer::said("")
+}
+
+fn parse_ttl(text: &str) -> Option<u32> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "" | "s" | "sec" => 1,
+        "m" | "min" => 60,
+        "h" | "hr" => 3600,
+        "d" => 86_400,
+        "w" => 604_800,
+        _ => return None,
+    };
+    digits.parse::<u32>().ok()?.checked_mul(unit)
+}
+
+fn unmute(call: &mut Call<'_>) -> Outcome {
+    match call.args.text_opt("code") {
+        Some(code) => call.draft.batch.mutes.push((code, None)),
+        None => call.draft.batch.mutes.extend(call.state.mutes.keys().map(|code| (code.clone(), None))),
+    }
+    Answer::said("")
+}
+
+/// The rows that `status`, `osd stat` and others share.
+pub fn osd_counts(call: &Call<'_>) -> Value {
+    let map = &call.state.osdmap;
+    json!({
+        "epoch": map.epoch.0,
+        "num_osds": map.osd_ids().count(),
+        "num_up_osds": map.up_osds().count(),
+        "osd_up_since": map.last_up_change.sec,
+        "num_in_osds": map.osd_ids().filter(|&osd| map.is_in(osd)).count(),
+        "osd_in_since": map.last_in_change.sec,
+        "num_remapped_pgs": stats::remapped(map),
+    })
+}
+
+fn quorum_age(call: &Call<'_>) -> u64 {
+    call.mon.leading.as_ref().map_or(0, |leading| call.now.mono.since(leading.since).as_secs())
+}
+
+fn quorum_names(call: &Call<'_>) -> Vec<String> {
+    let ranks = &call.state.monmap.ranks;
+    call.mon.quorum().iter().filter_map(|&rank| ranks.get(rank as usize).cloned()).collect()
+}
+
+fn status(call: &mut Call<'_>) -> Outcome {
+    let (state, mon) = (call.state, call.mon);
+    let map = &state.osdmap;
+    let stats = &mon.stats;
+    let states = stats.states(map);
+    let sum = stats.sum();
+    let space = stats.space(|osd| map.exists(osd));
+    let mut pgmap = json!({
+        "pgs_by_state": by_count(&states).iter()
+            .map(|(state, n)| json!({ "state_name": pg_state::name(*state), "count": n })).collect::<Vec<_>>(),
+        "num_pgs": states.values().sum::<u64>(),
+        "num_pools": map.pools.len(),
+        "num_objects": sum.objects,
+        "data_bytes": sum.bytes,
+        "bytes_used": space.used(),
+        "bytes_avail": space.available,
+        "bytes_total": space.total,
+    });
+    let fields = pgmap.as_object_mut().expect("just made");
+    pg_ratios(&states, &sum, fields);
+    let rates = stats.all_rates(map);
+    for (name, value) in [
+        ("recovering_objects_per_sec", rates.recovered_objects),
+        ("recovering_bytes_per_sec", rates.recovered_bytes),
+        ("read_bytes_sec", rates.read_bytes),
+        ("write_bytes_sec", rates.write_bytes),
+        ("read_op_per_sec", rates.reads),
+        ("write_op_per_sec", rates.writes),
+    ] {
+        if value > 0 {
+            fields.insert(name.to_string(), json!(value));
+        }
+    }
+    let value = json!({
+        "fsid": uuid(&state.fsid),
+        "health": health_json(call, false),
+        "election_epoch": election_epoch(mon),
+        "quorum": mon.quorum(),
+        "quorum_names": quorum_names(call),
+        "quorum_age": quorum_age(call),
+        "monmap": {
+            "epoch": state.monmap.epoch.0,
+            "min_mon_release_name": release::name(state.monmap.min_mon_release),
+            "num_mons": state.monmap.ranks.len(),
+        },
+        "osdmap": osd_counts(call),
+        "pgmap": pgmap,
+        "fsmap": { "epoch": 1, "by_rank": [], "up:standby": 0 },
+        "mgrmap": {
+            "available": state.mgrmap.available,
+            "num_standbys": state.mgrmap.standbys.len(),
+            "modules": state.mgrmap.modules,
+            "services": {},
+        },
+        "servicemap": { "epoch": 1, "modified": state.monmap.created.to_string(), "services": {} },
+        "progress_events": {},
+    });
+    call.show(value, || status_text(call))
+}
+
+/// Raft's term in the manner of Ceph, whose number is odd while there is a leader.
+pub fn election_epoch(mon: &Mon) -> u64 {
+    2 * mon.term() + 1
+}
+
+/// The most frequent first.
+pub fn by_count(states: &BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
+    let mut rows: Vec<(u64, u64)> = states.iter().map(|(state, n)| (*state, *n)).collect();
+    rows.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    rows
+}
+
+fn pg_ratios(
+    states: &BTreeMap<u64, u64>,
+    sum: &nacre_proto::messages::PgCounts,
+    fields: &mut Map<String, Value>,
+) {
+    let all: u64 = states.values().sum();
+    let unknown = states.get(&0).copied().unwrap_or(0);
+    let active: u64 = states.iter().filter(|(state, _)| *state & pg_state::ACTIVE != 0).map(|(_, n)| n).sum();
+    let ratio = |part: u64, whole: u64| present::float(part as f64 / whole.max(1) as f64);
+    if unknown > 0 {
+        fields.insert("unknown_pgs_ratio".to_string(), ratio(unknown, all));
+    }
+    if active + unknown < all {
+        fields.insert("inactive_pgs_ratio".to_string(), ratio(all - active - unknown, all));
+    }
+    for (what, objects) in [("degraded", sum.degraded), ("misplaced", sum.misplaced)] {
+        if objects > 0 {
+            fields.insert(format!("{what}_objects"), json!(objects));
+            fields.insert(format!("{what}_total"), json!(sum.copies));
+            fields.insert(format!("{what}_ratio"), ratio(objects, sum.copies));
+        }
+    }
+    if sum.unfound > 0 {
+        fields.insert("unfound_objects".to_string(), json!(sum.unfound));
+        fields.insert("unfound_total".to_string(), json!(sum.objects));
+        fields.insert("unfound_ratio".to_string(), ratio(sum.unfound, sum.objects));
+    }
+}
+
+pub fn flags_text(flags: u32) -> String {
+    // What Pacific always has is not worth a line.
+    let usual = map_flags::SORTBITWISE
+        | map_flags::RECOVERY_DELETES
+        | map_flags::PURGED_SNAPDIRS
+        | map_flags::PGLOG_HARDLIMIT;
+    map_flags::names(flags & !usual).collect::<Vec<_>>().join(",")
+}
+
+fn status_text(call: &Call<'_>) -> String {
+    let (state, mon) = (call.state, call.mon);
+    let map = &state.osdmap;
+    let checks = health::checks(mon, call.now, map);
+    let mut out = format!(
+        "  cluster:\n    id:     {}\n    health: {}\n",
+        uuid(&state.fsid),
+        health::overall(&checks, &state.mutes).name()
+    );
+    for (_, check) in checks.iter().filter(|(code, _)| !state.mutes.contains_key(**code)) {
+        out += &format!("            {}\n", check.summary);
+    }
+    let muted: Vec<String> =
+        state.mutes.keys().filter(|code| checks.contains_key(&***code)).cloned().collect();
+    if !muted.is_empty() {
+        out += &format!("            (muted: {})\n", muted.join(" "));
+    }
+    let mons = state.monmap.ranks.len();
+    let names = quorum_names(call);
+    out += &format!(
+        " \n  services:\n    mon: {mons} daemons, quorum {} (age {})\n",
+        names.join(","),
+        age(quorum_age(call))
+    );
+    match state.mgrmap.available {
+        true => {
+            let since = age(seconds_since(call.now.wall, state.mgrmap.active_change));
+            out += &format!("    mgr: {}(active, since {since})\n", state.mgrmap.active_name);
+        }
+        false => out += "    mgr: no daemons active\n",
+    }
+    out += &format!("    osd: {}\n", osd_line(call, " (since "));
+    let flags = flags_text(map.flags);
+    if !flags.is_empty() {
+        out += &format!("         flags {flags}\n");
+    }
+    out += &data_text(call);
+    out
+}
+
+/// `3 osds: 3 up (since 10s), 3 in (since 12s)`
+pub fn osd_line(call: &Call<'_>, since: &str) -> String {
+    let map = &call.state.osdmap;
+    let ago = |stamp: Utime| {
+        if stamp == Utime::ZERO {
+            String::new()
+        } else {
+            format!("{since}{})", age(seconds_since(call.now.wall, stamp)))
+        }
+    };
+    let remapped = match stats::remapped(map) {
+        0 => String::new(),
+        n => format!("; {n} remapped pgs"),
+    };
+    format!(
+        "{} osds: {} up{}, {} in{}{remapped}",
+        map.osd_ids().count(),
+        map.up_osds().count(),
+        ago(map.last_up_change),
+        map.osd_ids().filter(|&osd| map.is_in(osd)).count(),
+        ago(map.last_in_change),
+    )
+}
+
+fn data_text(call: &Call<'_>) -> String {
+    let map = &call.state.osdmap;
+    let stats = &call.mon.stats;
+    let (states, sum) = (stats.states(map), stats.sum());
+    let space = stats.space(|osd| map.exists(osd));
+    let all: u64 = states.values().sum();
+    let mut out = format!(
+        " \n  data:\n    pools:   {} pools, {all} pgs\n    objects: {} objects, {}\n    usage:   {} used, {} / {} avail\n    pgs:     ",
+        map.pools.len(),
+        count(sum.objects),
+        bytes(sum.bytes),
+        bytes(space.used()),
+        bytes(space.available),
+        bytes(space.total),
+    );
+    let mut lines = Vec::new();
+    let unknown = states.get(&0).copied().unwrap_or(0);
+    let active: u64 = states.iter().filter(|(state, _)| *state & pg_state::ACTIVE != 0).map(|(_, n)| n).sum();
+    let percent = |part: u64, whole: u64| format!("{:.3}%", 100.0 * part as f64 / whole.max(1) as f64);
+    if unknown > 0 {
+        lines.push(format!("{} pgs unknown", percent(unknown, all)));
+    }
+    if active + unknown < all {
+        lines.push(format!("{} pgs not active", percent(all - active - unknown, all)));
+    }
+    for (objects, what) in [(sum.degraded, "degraded"), (sum.misplaced, "misplaced")] {
+        if objects > 0 {
+            lines.push(format!("{objects}/{} objects {what} ({})", sum.copies, percent(objects, sum.copies)));
+        }
+    }
+    if sum.unfound > 0 {
+        lines.push(format!(
+            "{}/{} objects unfound ({})",
+            sum.unfound,
+            sum.objects,
+            percent(sum.unfound, sum.objects)
+        ));
+    }
+    let rows = by_count(&states);
+    let width = rows.first().map_or(1, |(_, n)| n.to_string().len());
+    lines.extend(rows.iter().map(|(state, n)| format!("{n:<width$} {}", pg_state::name(*state))));
+    out += &lines.join("\n             ");
+    out += "\n";
+    let rates = stats.all_rates(map);
+    let mut io = Vec::new();
+    if rates.reads + rates.writes > 0 {
+        let mut parts = Vec::new();
+        for (n, what) in [(rates.read_bytes, "rd"), (rates.write_bytes, "wr")] {
+            if n > 0 {
+                parts.push(format!("{}/s {what}", bytes(n)));
+            }
+        }
+        for (n, what) in [(rates.reads, "rd"), (rates.writes, "wr")] {
+            if n > 0 {
+                parts.push(format!("{} op/s {what}", count(n)));
+            }
+        }
+        io.push(format!("    client:   {}\n", parts.join(", ")));
+    }
+    if rates.recovered_bytes + rates.recovered_objects > 0 {
+        let objects = count(rates.recovered_objects);
+        io.push(format!("    recovery: {}/s, {objects} objects/s\n", bytes(rates.recovered_bytes)));
+    }
+    if !io.is_empty() {
+        out += &format!(" \n  io:\n{}", io.concat());
+    }
+    out + " \n"
+}
+
+pub fn versions_of(n: usize) -> Value {
+    if n == 0 { json!({}) } else { json!({ VERSION: n }) }
+}
+
+fn versions(call: &mut Call<'_>) -> Outcome {
+    let mons = call.mon.quorum().len();
+    let osds = call.state.osdmap.up_osds().count();
+    call.show_json(json!({
+        "mon": versions_of(mons),
+        "mgr": versions_of(1),
+        "osd": versions_of(osds),
+        "mds": {},
+        "overall": versions_of(mons + 1 + osds),
+    }))
+}
+
+fn version(call: &mut Call<'_>) -> Outcome {
+    call.show(json!({ "version": VERSION }), || VERSION.to_string())
+}
+
+fn features(call: &mut Call<'_>) -> Outcome {
+    let mut by_kind: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+    for (_, session) in call.mon.sessions.iter() {
+        let kind = match session.peer.kind {
+            EntityType::Mon => "mon",
+            EntityType::Mds => "mds",
+            EntityType::Osd => "osd",
+            EntityType::Client => "client",
+            EntityType::Mgr => "mgr",
+        };
+        *by_kind.entry((kind, session.peer.features)).or_default() += 1;
+    }
+    *by_kind.entry(("mon", call.from.features)).or_default() += 1;
+    let mut value = Map::new();
+    for kind in ["mon", "mds", "osd", "client", "mgr"] {
+        let rows: Vec<Value> = by_kind
+            .iter()
+            .filter(|((k, _), _)| *k == kind)
+            .map(|((_, features), n)| json!({ "features": format!("{features:#x}"), "release": "luminous", "num": n }))
+            .collect();
+        if !rows.is_empty() {
+            value.insert(kind.to_string(), rows.into());
+        }
+    }
+    call.show_json(Value::Object(value))
+}
+
+fn fsid(call: &mut Call<'_>) -> Outcome {
+    let fsid = uuid(&call.state.fsid);
+    call.show(json!({ "fsid": fsid }), || format!("{fsid}\n"))
+}
+
+fn report(call: &mut Call<'_>) -> Outcome {
+    let value = json!({
+        "cluster_fingerprint": uuid(&call.state.fsid),
+        "version": VERSION,
+        "timestamp": call.now.wall.to_string(),
+        "health": health_json(call, true),
+        "monmap": super::monitors::monmap_json(call),
+        "osdmap": super::osdmap_dump::dump(&call.state.osdmap),
+        "osd_metadata": super::osd_show::all_metadata(call),
+        "crushmap": super::crush::dump_json(&call.state.osdmap.crush),
+    });
+    call.show_json(value)
+}
+
+fn service_dump(call: &mut Call<'_>) -> Outcome {
+    call.show_json(json!({ "epoch": 1, "modified": call.state.monmap.created.to_string(), "services": {} }))
+}
+fn service_status(call: &mut Call<'_>) -> Outcome {
+    call.show_json(json!({}))
+}
+
+fn node_ls(call: &mut Call<'_>) -> Outcome {
+    let mut osds: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+    for (osd, metadata) in &call.state.metadata {
+        osds.entry(metadata.get("hostname").cloned().unwrap_or_default()).or_default().push(osd.0);
+    }
+    let host = &call.mon.config.host;
+    let mons = json!({ host: quorum_names(call) });
+    let mgrs = json!({ host: [&call.state.mgrmap.active_name] });
+    let value = match call.args.text_opt("type").as_deref() {
+        None | Some("all") => json!({ "mon": mons, "osd": osds, "mgr": mgrs }),
+        Some("mon") => mons,
+        Some("osd") => json!(osds),
+        Some("mgr") => mgrs,
+        Some(_) => json!({}),
+    };
+    call.show_json(value)
+}
+
+fn time_sync(call: &mut Call<'_>) -> Outcome {
+    let epoch = election_epoch(call.mon);
+    call.show_json(json!({ "timechecks": { "epoch": epoch, "round": 0, "round_status": "finished" } }))
+}
+
+fn progress(_: &mut Call<'_>) -> Outcome {
+    Answer::said("")
+}
+fn progress_json(call: &mut Call<'_>) -> Outcome {
+    call.show_json(json!({ "completed": [], "events": [] }))
+}
+
+/// What `rados_ping_monitor` gets.
+pub fn ping_text(mon: &Mon, now: Now) -> String {
+    let status = super::tell::mon_status(mon);
+    let health = match &mon.state {
+        None => json!({ "status": "HEALTH_WARN", "checks": {}, "mutes": [] }),
+        Some(state) => {
+            let checks = health::checks(mon, now, &state.osdmap);
+            json!({
+                "status": health::overall(&checks, &state.mutes).name(),
+                "checks": checks_json(&checks, &state.mutes, false),
+                "mutes": [],
+            })
+        }
+    };
+    json!({ "health": health, "mon_status": status }).to_string()
+}

@@ -1,0 +1,660 @@
+//! The CRUSH map: looking at it and changing it.
+
+use super::args::parse_osd;
+use super::{Answer, Call, Outcome, Refusal, Row, osd_show, refuse};
+use crate::crush_edit;
+use crate::present::Align::{Left, Right};
+use crate::present::{Table, short};
+use nacre_base::{OsdId, errno};
+use nacre_crush::{CrushMap, EditError, Location, Op, Rule, Tunables};
+use nacre_proto::maps::OsdMap;
+use nacre_wire::from_slice;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+pub const COMMANDS: &[Row] = &[
+    ("osd crush rule ls", "list the rules", rule_ls),
+    ("osd crush rule list", "list the rules", rule_ls),
+    ("osd crush rule dump", "show the rules", rule_dump),
+    ("osd crush rule create-replicated", "create a rule for replicated pools", rule_create),
+    ("osd crush rule rm", "remove a rule", rule_rm),
+    ("osd crush rule rename", "give a rule another name", rule_rename),
+    ("osd crush tree", "show the buckets and OSDs", tree),
+    ("osd crush dump", "show the whole map", dump),
+    ("osd crush show-tunables", "show how the map searches", show_tunables),
+    ("osd crush ls", "list what is in a bucket", ls),
+    ("osd crush class ls", "list the device classes", class_ls),
+    ("osd crush class ls-osd", "list the OSDs of a class", class_ls_osd),
+    ("osd crush get-device-class", "show the class of OSDs", class_get),
+    ("osd crush set-device-class", "put OSDs into a class", class_set),
+    ("osd crush rm-device-class", "take OSDs out of their class", class_rm),
+    ("osd crush reweight", "change an item's weight", reweight),
+    ("osd crush add", "put an OSD somewhere with a weight", add),
+    ("osd crush set", "put an OSD somewhere with a weight, or take a whole map", set),
+    ("osd crush create-or-move", "put an OSD somewhere, keeping its weight if it has one", create_or_move),
+    ("osd crush move", "move an item", move_item),
+    ("osd crush add-bucket", "create a bucket", add_bucket),
+    ("osd crush rename-bucket", "give a bucket another name", rename_bucket),
+    ("osd crush rm", "remove an item", rm),
+    ("osd crush remove", "remove an item", rm),
+    ("osd setcrushmap", "take a whole map", set_map),
+    ("osd erasure-code-profile ls", "list the erasure code profiles", profile_ls),
+    ("osd erasure-code-profile get", "show an erasure code profile", profile_get),
+    ("osd erasure-code-profile set", "create an erasure code profile", profile_set),
+    ("osd erasure-code-profile rm", "remove an erasure code profile", profile_rm),
+];
+
+// ---- rules ----
+
+fn rule_json(crush: &CrushMap, id: u32, rule: &Rule) -> Value {
+    let name_of = |item: i32| crush.names.get(&item).cloned().unwrap_or_default();
+    let kind_of = |kind: i32| crush.types.get(&kind).cloned().unwrap_or_default();
+    let steps: Vec<Value> = rule
+        .steps
+        .iter()
+        .map(|step| match Op::from_code(step.op) {
+            Some(Op::Take) => json!({ "op": "take", "item": step.arg1, "item_name": name_of(step.arg1) }),
+            Some(Op::Emit) => json!({ "op": "emit" }),
+            Some(Op::Noop) => json!({ "op": "noop" }),
+            Some(op @ (Op::ChooseFirstN | Op::ChooseIndep | Op::ChooseLeafFirstN | Op::ChooseLeafIndep)) => {
+                let name = match op {
+                    Op::ChooseFirstN => "choose_firstn",
+                    Op::ChooseIndep => "choose_indep",
+                    Op::ChooseLeafFirstN => "chooseleaf_firstn",
+                    _ => "chooseleaf_indep",
+                };
+                json!({ "op": name, "num": step.arg1, "type": kind_of(step.arg2) })
+            }
+            Some(Op::SetChooseTries) => json!({ "op": "set_choose_tries", "num": step.arg1 }),
+            Some(Op::SetChooseLeafTries) => json!({ "op": "set_chooseleaf_tries", "num": step.arg1 }),
+            _ => json!({ "opcode": step.op, "arg1": step.arg1, "arg2": step.arg2 }),
+        })
+        .collect();
+    json!({
+        "rule_id": id,
+        "rule_name": crush.rule_names.get(&(id as i32)),
+        "ruleset": rule.ruleset,
+        "type": rule.kind,
+        "min_size": rule.min_size,
+        "max_size": rule.max_size,
+        "steps": steps,
+    })
+}
+
+fn rules(crush: &CrushMap) -> impl Iterator<Item = (u32, &Rule)> {
+    crush.rules.iter().enumerate().filter_map(|(id, rule)| Some((id as u32, rule.as_ref()?)))
+}
+
+fn rule_ls(call: &mut Call<'_>) -> Outcome {
+    let crush = &call.state.osdmap.crush;
+    let names: Vec<&String> = rules(crush).filter_map(|(id, _)| crush.rule_names.get(&(id as i32))).collect();
+    call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
+}
+
+fn rule_dump(call: &mut Call<'_>) -> Outcome {
+    let crush = &call.state.osdmap.crush;
+    let value = match call.args.text_opt("name").filter(|name| !name.is_empty()) {
+        None => rules(crush).map(|(id, rule)| rule_json(crush, id, rule)).collect(),
+        Some(name) => {
+            let id = crush.rule_by_name(&name);
+            let id = id.ok_or_else(|| refuse(errno::ENOENT, format!("unknown crush rule '{name}'")))?;
+            rule_json(crush, id, crush.rule(id).expect("it has a name"))
+        }
+    };
+    call.show_json(value)
+}
+
+fn rule_create(call: &mut Call<'_>) -> Outcome {
+    let (name, root, kind) = (call.args.text("name")?, call.args.text("root")?, call.args.text("type")?);
+    let class = call.args.text_opt("class").filter(|class| !class.is_empty());
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.rule_by_name(&name).is_some() {
+        return Answer::said(format!("rule {name} already exists"));
+    }
+    if crush.item_by_name(&root).is_none() {
+        return Err(refuse(errno::ENOENT, format!("root item {root} does not exist")));
+    }
+    if crush.type_by_name(&kind).is_none() {
+        return Err(refuse(errno::EINVAL, format!("unknown type {kind}")));
+    }
+    if let Some(class) = &class
+        && crush.class_by_name(class).is_none()
+    {
+        return Err(refuse(errno::EINVAL, format!("device class {class} does not exist")));
+    }
+    crush.create_replicated_rule(&name, &root, &kind, class.as_deref()).map_err(edit_error)?;
+    call.draft.edit_crush(crush);
+    Answer::said("")
+}
+
+fn rule_rm(call: &mut Call<'_>) -> Outcome {
+    let name = call.args.text("name")?;
+    let map = call.draft.map().clone();
+    let Some(id) = map.crush.rule_by_name(&name) else {
+        return Answer::said(format!("rule {name} does not exist"));
+    };
+    if map.pools.values().any(|pool| u32::from(pool.crush_rule) == id) {
+        return Err(refuse(errno::EBUSY, format!("crush ruleset {name} {id} is in use")));
+    }
+    let mut crush = map.crush.as_ref().clone();
+    crush.remove_rule(&name).map_err(edit_error)?;
+    call.draft.edit_crush(crush);
+    Answer::said("")
+}
+
+fn rule_rename(call: &mut Call<'_>) -> Outcome {
+    let (from, to) = (call.args.text("srcname")?, call.args.text("dstname")?);
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    match (crush.rule_by_name(&from), crush.rule_by_name(&to)) {
+        (None, Some(_)) => Answer::said("already renamed"),
+        (None, None) => Err(refuse(errno::ENOENT, format!("rule {from} does not exist"))),
+        (Some(_), Some(_)) => Err(refuse(errno::EEXIST, format!("rule {to} already exists"))),
+        (Some(id), None) => {
+            crush.rule_names.insert(id as i32, to);
+            call.draft.edit_crush(crush);
+            Answer::said("")
+        }
+    }
+}
+
+// ---- looking ----
+
+fn tree(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.osdmap;
+    let nodes = osd_show::walk(map, &map.crush.roots(call.args.flag("show_shadow")));
+    let rows: Vec<Value> = nodes
+        .iter()
+        .map(|&(id, depth, weight)| {
+            let mut node = osd_show::node_head(map, id, weight, depth);
+            if id < 0 {
+                node.insert("children".to_string(), osd_show::children(map, id));
+            }
+            Value::Object(node)
+        })
+        .collect();
+    call.show(json!({ "nodes": rows, "stray": [] }), || {
+        let mut table = Table::new(&[
+            ("ID", Left, Right),
+            ("CLASS", Left, Right),
+            ("WEIGHT", Left, Right),
+            ("TYPE NAME", Left, Left),
+        ]);
+        for &(id, depth, weight) in &nodes {
+            table.row([
+                id.to_string(),
+                crush_edit::class_of(&map.crush, id).unwrap_or_default(),
+                if weight == 0 { "0".to_string() } else { format!("{:.5}", f64::from(weight) / 65536.0) },
+                osd_show::indented_name(map, id, depth),
+            ]);
+        }
+        let mut text = table.render();
+        text.pop();
+        text
+    })
+}
+
+fn tunables_json(crush: &CrushMap) -> Value {
+    let t = &crush.tunables;
+    let jewel = *t == Tunables::default();
+    let legacy = *t == Tunables::legacy();
+    let profile = if jewel {
+        "jewel"
+    } else if legacy {
+        "argonaut"
+    } else {
+        "unknown"
+    };
+    let straw2 = crush.buckets.iter().flatten().any(|bucket| bucket.alg.code() == 5);
+    json!({
+        "choose_local_tries": t.choose_local_tries,
+        "choose_local_fallback_tries": t.choose_local_fallback_tries,
+        "choose_total_tries": t.choose_total_tries,
+        "chooseleaf_descend_once": t.chooseleaf_descend_once,
+        "chooseleaf_vary_r": t.chooseleaf_vary_r,
+        "chooseleaf_stable": t.chooseleaf_stable,
+        "straw_calc_version": t.straw_calc_version,
+        "allowed_bucket_algs": t.allowed_bucket_algs,
+        "profile": profile,
+        "optimal_tunables": u8::from(jewel),
+        "legacy_tunables": u8::from(legacy),
+        "minimum_required_version": if jewel { "jewel" } else { "unknown" },
+        "require_feature_tunables": u8::from(!legacy),
+        "require_feature_tunables2": u8::from(!legacy),
+        "has_v2_rules": 0,
+        "require_feature_tunables3": u8::from(t.chooseleaf_vary_r != 0),
+        "has_v3_rules": 0,
+        "has_v4_buckets": u8::from(straw2),
+        "require_feature_tunables5": u8::from(t.chooseleaf_stable != 0),
+        "has_v5_rules": 0,
+    })
+}
+
+pub fn dump_json(crush: &CrushMap) -> Value {
+    let devices: BTreeSet<i32> =
+        crush.buckets.iter().flatten().flat_map(|b| &b.items).copied().filter(|&id| id >= 0).collect();
+    let devices: Vec<Value> = devices
+        .into_iter()
+        .map(|id| {
+            let mut row = json!({ "id": id, "name": crush.names.get(&id) });
+            if let Some(class) = crush.class_name_of(id) {
+                row["class"] = json!(class);
+            }
+            row
+        })
+        .collect();
+    let buckets: Vec<Value> = crush
+        .buckets
+        .iter()
+        .flatten()
+        .map(|bucket| {
+            let items: Vec<Value> = bucket
+                .content()
+                .into_iter()
+                .enumerate()
+                .map(|(pos, (id, weight))| json!({ "id": id, "weight": weight, "pos": pos }))
+                .collect();
+            json!({
+                "id": bucket.id,
+                "name": crush.names.get(&bucket.id),
+                "type_id": bucket.kind,
+                "type_name": crush.types.get(&bucket.kind.into()),
+                "weight": bucket.weight,
+                "alg": bucket.alg.name(),
+                "hash": "rjenkins1",
+                "items": items,
+            })
+        })
+        .collect();
+    json!({
+        "devices": devices,
+        "types": crush.types.iter().map(|(id, name)| json!({ "type_id": id, "name": name })).collect::<Vec<_>>(),
+        "buckets": buckets,
+        "rules": rules(crush).map(|(id, rule)| rule_json(crush, id, rule)).collect::<Vec<_>>(),
+        "tunables": tunables_json(crush),
+        "choose_args": {},
+    })
+}
+
+fn dump(call: &mut Call<'_>) -> Outcome {
+    call.show_json(dump_json(&call.state.osdmap.crush))
+}
+fn show_tunables(call: &mut Call<'_>) -> Outcome {
+    call.show_json(tunables_json(&call.state.osdmap.crush))
+}
+
+fn ls(call: &mut Call<'_>) -> Outcome {
+    let crush = &call.state.osdmap.crush;
+    let name = call.args.text("node")?;
+    let id = crush.item_by_name(&name);
+    let id = id.ok_or_else(|| refuse(errno::ENOENT, format!("node '{name}' does not exist")))?;
+    let items = crush.bucket(id).map(|bucket| bucket.items.clone()).unwrap_or_default();
+    let names: Vec<&String> = items.iter().filter_map(|item| crush.names.get(item)).collect();
+    call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
+}
+
+fn class_ls(call: &mut Call<'_>) -> Outcome {
+    let crush = &call.state.osdmap.crush;
+    call.show_json(json!(crush.class_names.values().collect::<Vec<_>>()))
+}
+
+fn osds_of_class(crush: &CrushMap, class: &str) -> Vec<i32> {
+    crush.class_of.keys().copied().filter(|&id| id >= 0 && crush.class_name_of(id) == Some(class)).collect()
+}
+
+fn class_ls_osd(call: &mut Call<'_>) -> Outcome {
+    let class = call.args.text("class")?;
+    let crush = &call.state.osdmap.crush;
+    if crush.class_by_name(&class).is_none() {
+        return Err(refuse(errno::ENOENT, format!("class '{class}' doesn't exist")));
+    }
+    let osds = osds_of_class(crush, &class);
+    call.show(json!(osds), || osds.iter().map(|osd| format!("{osd}\n")).collect())
+}
+
+/// The OSDs that a command lists, or all.
+fn ids(call: &Call<'_>) -> Result<Vec<OsdId>, Refusal> {
+    let map = call.draft.map();
+    let mut osds = Vec::new();
+    for text in call.args.list("ids") {
+        match &*text {
+            "all" | "any" | "*" => osds.extend(map.osd_ids()),
+            text => {
+                let osd = parse_osd(text);
+                osds.push(
+                    osd.ok_or_else(|| refuse(errno::EINVAL, format!("unable to parse osd id:\"{text}\"")))?,
+                );
+            }
+        }
+    }
+    match osds.iter().find(|&&osd| !map.exists(osd)) {
+        Some(osd) => Err(refuse(errno::ENOENT, format!("osd.{osd} does not exist"))),
+        None => Ok(osds),
+    }
+}
+
+fn class_get(call: &mut Call<'_>) -> Outcome {
+    let crush = &call.state.osdmap.crush;
+    let osds = ids(call)?;
+    let class = |osd: &OsdId| crush.class_name_of(osd.0).unwrap_or_default().to_string();
+    let rows: Vec<Value> =
+        osds.iter().map(|osd| json!({ "osd": osd.0, "device_class": class(osd) })).collect();
+    call.show(rows.into(), || {
+        let classes: BTreeSet<String> = osds.iter().map(class).collect();
+        classes.into_iter().map(|class| class + "\n").collect()
+    })
+}
+
+fn class_set(call: &mut Call<'_>) -> Outcome {
+    let class = call.args.text("class")?;
+    let osds = ids(call)?;
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut changed = false;
+    for osd in &osds {
+        if let Some(have) = crush.class_name_of(osd.0).filter(|have| *have != class) {
+            let text = format!(
+                "osd.{osd} has already bound to class '{have}', can not reset class to '{class}'; use 'ceph osd crush \
+                 rm-device-class <id>' to remove old class first"
+            );
+            return Err(refuse(errno::EBUSY, text));
+        }
+        changed |= crush.set_device_class(osd.0, &class).map_err(edit_error)?;
+    }
+    if changed {
+        call.draft.edit_crush(crush);
+    }
+    let set: Vec<String> = osds.iter().map(OsdId::to_string).collect();
+    Answer::said(format!("set osd(s) {} to class '{class}'", set.join(",")))
+}
+
+fn class_rm(call: &mut Call<'_>) -> Outcome {
+    let osds = ids(call)?;
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut changed = false;
+    for osd in &osds {
+        changed |= crush.remove_device_class(osd.0).map_err(edit_error)?;
+    }
+    if changed {
+        call.draft.edit_crush(crush);
+    }
+    let removed: Vec<String> = osds.iter().map(OsdId::to_string).collect();
+    Answer::said(format!("done removing class of osd(s): {}", removed.join(",")))
+}
+
+// ---- changing ----
+
+fn edit_error(error: EditError) -> Refusal {
+    refuse(error.errno(), error.to_string())
+}
+
+fn location(call: &Call<'_>) -> Result<Location, Refusal> {
+    let mut location = Location::new();
+    for arg in call.args.list("args") {
+        let pair = arg.split_once('=');
+        let (kind, name) =
+            pair.ok_or_else(|| refuse(errno::EINVAL, format!("'{arg}' is not of the form type=name")))?;
+        location.insert(kind.to_string(), name.to_string());
+    }
+    Ok(location)
+}
+
+fn location_text(location: &Location) -> String {
+    let parts: Vec<String> = location.iter().map(|(kind, name)| format!("{kind}={name}")).collect();
+    format!("{{{}}}", parts.join(","))
+}
+
+fn weight(call: &Call<'_>) -> Result<(f64, u32), Refusal> {
+    let x = call.args.float("weight")?;
+    if !(0.0..=65_535.0).contains(&x) {
+        return Err(refuse(errno::EINVAL, "weight must be >= 0 and at most 65535"));
+    }
+    Ok((x, (x * 65536.0) as u32))
+}
+
+fn item(call: &Call<'_>, crush: &CrushMap) -> Result<(i32, String), Refusal> {
+    let name = call.args.text("name")?;
+    let id = crush.item_by_name(&name);
+    let id =
+        id.ok_or_else(|| refuse(errno::ENOENT, format!("device '{name}' does not appear in the crush map")))?;
+    Ok((id, name))
+}
+
+fn reweight(call: &mut Call<'_>) -> Outcome {
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let (id, name) = item(call, &crush)?;
+    let (x, weight) = weight(call)?;
+    if id < 0 {
+        return Err(refuse(
+            errno::EINVAL,
+            format!("'{name}' is a bucket: its weight is the sum of what it holds"),
+        ));
+    }
+    crush.reweight_item(&name, weight).map_err(edit_error)?;
+    call.draft.edit_crush(crush);
+    Answer::said(format!("reweighted item id {id} name '{name}' to {} in crush map", short(x)))
+}
+
+fn osd_of(call: &Call<'_>) -> Result<OsdId, Refusal> {
+    let osd = call.args.osd("id")?;
+    if !call.draft.map().exists(osd) {
+        return Err(refuse(errno::ENOENT, format!("unable to set item: osd.{osd} does not exist")));
+    }
+    Ok(osd)
+}
+
+/// Puts an OSD at a place with a weight, wherever it was. False if it is there already.
+fn put(call: &mut Call<'_>, keep_weight: bool) -> Result<(OsdId, f64, Location, bool), Refusal> {
+    let osd = osd_of(call)?;
+    let (x, weight) = weight(call)?;
+    let place = location(call)?;
+    let name = format!("osd.{osd}");
+    let before = call.draft.map().crush.as_ref().clone();
+    let mut crush = before.clone();
+    crush.create_or_move_item(osd.0, weight, &name, &place).map_err(edit_error)?;
+    if !keep_weight {
+        crush.reweight_item(&name, weight).map_err(edit_error)?;
+    }
+    let changed = crush != before;
+    if changed {
+        call.draft.edit_crush(crush);
+    }
+    Ok((osd, x, place, changed))
+}
+
+fn add(call: &mut Call<'_>) -> Outcome {
+    let (osd, x, place, _) = put(call, false)?;
+    let (weight, place) = (short(x), location_text(&place));
+    Answer::said(format!(
+        "set item id {osd} name 'osd.{osd}' weight {weight} at location {place} to crush map"
+    ))
+}
+
+fn set(call: &mut Call<'_>) -> Outcome {
+    if call.args.text_opt("id").is_none() {
+        return set_map(call);
+    }
+    let (osd, x, place, changed) = put(call, false)?;
+    let end = if changed { " to crush map" } else { ": no change" };
+    let (weight, place) = (short(x), location_text(&place));
+    Answer::said(format!("set item id {osd} name 'osd.{osd}' weight {weight} at location {place}{end}"))
+}
+
+fn create_or_move(call: &mut Call<'_>) -> Outcome {
+    let (osd, x, place, _) = put(call, true)?;
+    let (weight, place) = (short(x), location_text(&place));
+    Answer::said(format!(
+        "create-or-move updated item name 'osd.{osd}' weight {weight} at location {place} to crush map"
+    ))
+}
+
+fn move_item(call: &mut Call<'_>) -> Outcome {
+    let before = call.draft.map().crush.as_ref().clone();
+    let (id, name) = item(call, &before)?;
+    let place = location(call)?;
+    // Moving to where it is would still change the order of its siblings.
+    let lowest = before.types.iter().filter(|(kind, _)| **kind != 0).find_map(|(_, kind)| place.get(kind));
+    let parent = lowest.and_then(|name| before.item_by_name(name)).and_then(|id| before.bucket(id));
+    let text = location_text(&place);
+    if parent.is_some_and(|bucket| bucket.items.contains(&id)) {
+        return Answer::said(format!(
+            "no need to move item id {id} name '{name}' to location {text} in crush map"
+        ));
+    }
+    let mut crush = before;
+    crush.move_item(&name, &place).map_err(edit_error)?;
+    call.draft.edit_crush(crush);
+    Answer::said(format!("moved item id {id} name '{name}' to location {text} in crush map"))
+}
+
+fn add_bucket(call: &mut Call<'_>) -> Outcome {
+    let (name, kind) = (call.args.text("name")?, call.args.text("type")?);
+    let place = location(call)?;
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.item_by_name(&name).is_some() {
+        return Answer::said(format!("bucket '{name}' already exists"));
+    }
+    if crush.type_by_name(&kind).is_none_or(|kind| kind == 0) {
+        return Err(refuse(errno::EINVAL, format!("type '{kind}' does not exist")));
+    }
+    crush.add_bucket(&name, &kind).map_err(edit_error)?;
+    let mut text = format!("added bucket {name} type {kind} to crush map");
+    if !place.is_empty() {
+        crush.move_item(&name, &place).map_err(edit_error)?;
+        text = format!("added bucket {name} type {kind} to location {}", location_text(&place));
+    }
+    call.draft.edit_crush(crush);
+    Answer::said(text)
+}
+
+fn rename_bucket(call: &mut Call<'_>) -> Outcome {
+    let (from, to) = (call.args.text("srcname")?, call.args.text("dstname")?);
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.item_by_name(&from).is_none() && crush.item_by_name(&to).is_some() {
+        return Answer::said(format!("renamed bucket {from} into {to}"));
+    }
+    crush.rename_item(&from, &to).map_err(edit_error)?;
+    call.draft.edit_crush(crush);
+    Answer::said(format!("renamed bucket {from} into {to}"))
+}
+
+fn rm(call: &mut Call<'_>) -> Outcome {
+    let name = call.args.text("name")?;
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let Some(id) = crush.item_by_name(&name) else {
+        return Answer::said(format!("device '{name}' does not appear in the crush map"));
+    };
+    crush.remove_item(&name).map_err(edit_error)?;
+    call.draft.edit_crush(crush);
+    Answer::said(format!("removed item id {id} name '{name}' from crush map"))
+}
+
+fn set_map(call: &mut Call<'_>) -> Outcome {
+    let version = call.draft.map().crush_version;
+    if let Some(prior) = call.args.int_opt("prior_version")?
+        && prior != i64::from(version)
+    {
+        if prior == i64::from(version) - 1 && wanted(call)? == *call.draft.map().crush {
+            return Answer::said(version.to_string());
+        }
+        let text = format!("prior_version {prior} != crush version {version}");
+        return Err(refuse(errno::EPERM, text));
+    }
+    let crush = wanted(call)?;
+    let map = call.draft.map().clone();
+    check_fits(&map, &crush)?;
+    if crush == *map.crush {
+        return Answer::said(version.to_string());
+    }
+    call.draft.edit_crush(crush);
+    Answer::said(call.draft.map().crush_version.to_string())
+}
+
+fn wanted(call: &Call<'_>) -> Result<CrushMap, Refusal> {
+    from_slice(call.input)
+        .map_err(|error| refuse(errno::EINVAL, format!("Failed to parse crushmap: {error}")))
+}
+
+/// A map without the rule of some pool would leave its data nowhere.
+fn check_fits(map: &OsdMap, crush: &CrushMap) -> Result<(), Refusal> {
+    for (id, pool) in &map.pools {
+        if crush.rule(pool.crush_rule.into()).is_none() {
+            let name = map.pool_name(*id).unwrap_or_default();
+            let text =
+                format!("pool '{name}' references crush_rule {} but it is not present", pool.crush_rule);
+            return Err(refuse(errno::EINVAL, text));
+        }
+    }
+    Ok(())
+}
+
+// ---- erasure code profiles ----
+
+fn profile_ls(call: &mut Call<'_>) -> Outcome {
+    let names: Vec<&String> = call.state.osdmap.erasure_code_profiles.keys().collect();
+    call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
+}
+
+fn profile_get(call: &mut Call<'_>) -> Outcome {
+    let name = call.args.text("name")?;
+    let Some(profile) = call.state.osdmap.erasure_code_profiles.get(&name) else {
+        return Err(refuse(errno::ENOENT, format!("unknown erasure code profile '{name}'")));
+    };
+    let value: Map<String, Value> = profile.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+    call.show(value.into(), || profile.iter().map(|(k, v)| format!("{k}={v}\n")).collect())
+}
+
+fn profile_set(call: &mut Call<'_>) -> Outcome {
+    let name = call.args.text("name")?;
+    let defaults = [
+        ("crush-device-class", ""),
+        ("crush-failure-domain", "host"),
+        ("crush-root", "default"),
+        ("jerasure-per-chunk-alignment", "false"),
+        ("k", "2"),
+        ("m", "2"),
+        ("plugin", "jerasure"),
+        ("technique", "reed_sol_van"),
+        ("w", "8"),
+    ];
+    let mut profile: std::collections::BTreeMap<String, String> =
+        defaults.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    for pair in call.args.list("profile") {
+        let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
+        profile.insert(key.to_string(), value.to_string());
+    }
+    for key in ["k", "m"] {
+        let n: Option<u8> = profile[key].parse().ok().filter(|n| (1..=32).contains(n));
+        n.ok_or_else(|| refuse(errno::EINVAL, format!("{key}={} must be from 1 to 32", profile[key])))?;
+    }
+    if !matches!(&*profile["plugin"], "jerasure" | "isa") {
+        let text = format!("not built yet: erasure code plugin '{}'", profile["plugin"]);
+        return Err(refuse(errno::EOPNOTSUPP, text));
+    }
+    match call.draft.map().erasure_code_profiles.get(&name) {
+        Some(have) if *have == profile => return Answer::said(""),
+        Some(_) if !call.args.flag("force") => {
+            let text = format!(
+                "will not override erasure code profile {name} because the existing profile is different"
+            );
+            return Err(refuse(errno::EPERM, text));
+        }
+        _ => {}
+    }
+    call.draft.edit(|inc| inc.new_erasure_code_profiles.insert(name, profile));
+    Answer::said("")
+}
+
+fn profile_rm(call: &mut Call<'_>) -> Outcome {
+    let name = call.args.text("name")?;
+    let map = call.draft.map().clone();
+    if !map.erasure_code_profiles.contains_key(&name) {
+        return Answer::said(format!("erasure-code-profile {name} does not exist"));
+    }
+    if let Some((id, _)) =
+        map.pools.iter().find(|(_, pool)| pool.is_erasure() && pool.erasure_code_profile == name)
+    {
+        let pool = map.pool_name(*id).unwrap_or_default();
+        return Err(refuse(errno::EBUSY, format!("erasure-code-profile {name} is used by pool '{pool}'")));
+    }
+    call.draft.edit(|inc| inc.old_erasure_code_profiles.push(name));
+    Answer::said("")
+}

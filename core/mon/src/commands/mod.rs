@@ -1,0 +1,241 @@
+//! Everything that the `ceph` tool can ask for.
+//!
+//! `signatures.json` holds the shape of each command of Ceph 16: words and arguments, module,
+//! permission and flags, one per line. The tool learns them by `get_command_descriptions` and
+//! matches what the user typed against them. Those that have a row in `BUILT` work; the rest say
+//! that they are not built yet. A command that only reads is answered at once, any other in a
+//! `Draft`, whose commit its answer waits for. So each must be repeatable: a client whose connection
+//! broke sends it again.
+
+mod args;
+mod cluster;
+mod config;
+mod crush;
+mod monitors;
+mod osd;
+mod osd_show;
+mod osdmap_dump;
+mod pg;
+mod pool;
+mod pool_set;
+mod tell;
+mod usage;
+
+pub use args::Args;
+pub use cluster::{flags_text, ping_text};
+pub use pool::pool_op;
+pub use usage::{pool_stats, statfs};
+
+use crate::draft::Draft;
+use crate::mon::{CommandRequest, Job, Mon, Via};
+use crate::present::{Format, to_json};
+use crate::state::State;
+use nacre_base::{Now, errno};
+use nacre_machine::Peer;
+use nacre_proto::messages::Message;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// A command while it runs.
+pub(crate) struct Call<'a> {
+    pub mon: &'a Mon,
+    pub now: Now,
+    pub from: &'a Peer,
+    pub state: &'a State,
+    pub draft: &'a mut Draft,
+    pub args: Args<'a>,
+    pub format: Format,
+    /// What `-i` gave.
+    pub input: &'a [u8],
+}
+
+/// The answer to a command that worked.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// The line for standard error.
+    pub status: String,
+    pub output: Vec<u8>,
+}
+
+/// Why a command did not.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Positive, from `errno`.
+    pub code: i32,
+    pub text: String,
+    /// Some commands answer both, as `safe-to-destroy`.
+    pub output: Vec<u8>,
+}
+
+pub(crate) type Outcome = Result<Answer, Refusal>;
+type Handler = fn(&mut Call<'_>) -> Outcome;
+
+impl Answer {
+    pub fn said(text: impl Into<String>) -> Outcome {
+        Ok(Answer { status: text.into(), output: Vec::new() })
+    }
+    pub fn text(text: impl Into<String>) -> Outcome {
+        Ok(Answer { status: String::new(), output: text.into().into_bytes() })
+    }
+}
+
+pub(crate) fn refuse(code: i32, text: impl Into<String>) -> Refusal {
+    Refusal { code, text: text.into(), output: Vec::new() }
+}
+
+impl Call<'_> {
+    /// The value as JSON, or what `plain` makes when a person reads it.
+    pub fn show(&self, value: Value, plain: impl FnOnce() -> String) -> Outcome {
+        Answer::text(match self.format {
+            Format::Plain => plain(),
+            Format::Json => to_json(&value, false) + "\n",
+            Format::JsonPretty => to_json(&value, true) + "\n",
+        })
+    }
+    /// For commands whose plain form is indented JSON.
+    pub fn show_json(&self, value: Value) -> Outcome {
+        Answer::text(to_json(&value, self.format != Format::Json) + "\n")
+    }
+    pub fn option(&self, name: &str) -> String {
+        self.mon.option(name)
+    }
+    pub fn option_u64(&self, name: &str) -> u64 {
+        self.option(name).parse().unwrap_or(0)
+    }
+    pub fn option_bool(&self, name: &str) -> bool {
+        self.option(name) == "true"
+    }
+}
+
+/// A row: the command's words, what it does, the code.
+type Row = (&'static str, &'static str, Handler);
+
+/// All commands that work, each module with its own rows.
+fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
+    static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let tables: [&[Row]; 10] = [
+            cluster::COMMANDS,
+            usage::COMMANDS,
+            monitors::COMMANDS,
+            osd_show::COMMANDS,
+            osd::COMMANDS,
+            pool::COMMANDS,
+            pool_set::COMMANDS,
+            crush::COMMANDS,
+            pg::COMMANDS,
+            config::COMMANDS,
+        ];
+        tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
+    })
+}
+
+struct Signature {
+    prefix: String,
+    sig: Value,
+    module: String,
+    perm: String,
+    flags: u64,
+}
+
+fn signatures() -> &'static [Signature] {
+    static SIGNATURES: OnceLock<Vec<Signature>> = OnceLock::new();
+    SIGNATURES.get_or_init(|| {
+        let rows: Vec<(Value, String, String, u64)> =
+            serde_json::from_str(include_str!("signatures.json")).expect("the file is part of the program");
+        let prefix = |sig: &Value| {
+            let words = sig.as_array().into_iter().flatten().map_while(Value::as_str);
+            words.collect::<Vec<_>>().join(" ")
+        };
+        let rows = rows.into_iter();
+        rows.map(|(sig, module, perm, flags)| Signature { prefix: prefix(&sig), sig, module, perm, flags })
+            .collect()
+    })
+}
+
+/// The answer to `get_command_descriptions`, in Ceph's shape.
+fn descriptions() -> String {
+    let mut all = Map::new();
+    for (at, s) in signatures().iter().enumerate() {
+        let help = built().get(&*s.prefix).map_or("not built yet in Nacre", |(help, _)| help);
+        let row = json!({
+            "sig": s.sig, "help": help, "module": s.module, "perm": s.perm, "flags": s.flags,
+        });
+        all.insert(format!("cmd{at:03}"), row);
+    }
+    Value::Object(all).to_string()
+}
+
+fn parse(cmd: &[String]) -> Result<Map<String, Value>, Refusal> {
+    // The tool sends one string; libraries may send the object in pieces.
+    let text = cmd.concat();
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(args)) => Ok(args),
+        _ => Err(refuse(errno::EINVAL, format!("unparseable JSON {text}"))),
+    }
+}
+
+/// Whether a command changes nothing, also because it is none.
+pub(crate) fn is_read_only(command: &CommandRequest) -> bool {
+    if command.via == Via::Tell {
+        return true;
+    }
+    let Ok(args) = parse(&command.cmd) else { return true };
+    let Some(prefix) = args.get("prefix").and_then(Value::as_str) else { return true };
+    if !built().contains_key(prefix) {
+        return true;
+    }
+    signatures().iter().filter(|s| s.prefix == prefix).all(|s| s.perm == "r")
+}
+
+/// Runs a command; what it changes goes into `draft`.
+pub(crate) fn run(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mut Draft) -> Message {
+    match dispatch(mon, now, job, command, draft) {
+        Ok(answer) => command.reply(0, answer.status, answer.output.into()),
+        Err(refusal) => command.reply(-refusal.code, refusal.text, refusal.output.into()),
+    }
+}
+
+fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mut Draft) -> Outcome {
+    let args = parse(&command.cmd)?;
+    let Some(prefix) = args.get("prefix").and_then(Value::as_str) else {
+        return Err(refuse(errno::EINVAL, "command prefix not found"));
+    };
+    let format = match args.get("format").and_then(Value::as_str) {
+        None | Some("plain" | "") => Format::Plain,
+        Some("json") => Format::Json,
+        Some("json-pretty") => Format::JsonPretty,
+        Some(other) => {
+            return Err(refuse(
+                errno::EOPNOTSUPP,
+                format!("format '{other}' is not built: use json or json-pretty"),
+            ));
+        }
+    };
+    let state = mon.state.as_ref().expect("only a leader that has the state runs commands");
+    let call = &mut Call {
+        mon,
+        now,
+        from: &job.from,
+        state,
+        draft,
+        args: Args::new(&args),
+        format,
+        input: &command.input,
+    };
+    if command.via == Via::Tell {
+        return tell::run(call, prefix);
+    }
+    if prefix == "get_command_descriptions" {
+        return Answer::text(descriptions());
+    }
+    match built().get(prefix) {
+        Some((_, handler)) => handler(call),
+        None if signatures().iter().any(|s| s.prefix == prefix) => Err(refuse(
+            errno::EOPNOTSUPP,
+            format!("not built yet: '{prefix}' is a command of Ceph that Nacre lacks"),
+        )),
+        None => Err(refuse(errno::EINVAL, "command not known")),
+    }
+}

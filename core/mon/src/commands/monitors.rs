@@ -1,0 +1,411 @@
+//! Monitors, the manager, the cluster log, and file systems, of which there are none yet.
+
+use super::cluster::{VERSION, election_epoch, versions_of};
+use super::{Answer, Call, Outcome, Row, refuse};
+use crate::present::{addrvec, bracketed, legacy_addr, uuid};
+use crate::sessions::log_level;
+use nacre_base::errno;
+use nacre_proto::maps::{MonMap, release};
+use nacre_proto::messages::{LogEntry, LogLevel};
+use nacre_proto::types::{AuthName, EntityName, EntityType};
+use nacre_wire::to_vec;
+use serde_json::{Map, Value, json};
+
+pub const COMMANDS: &[Row] = &[
+    ("mon dump", "show the monitor map", dump),
+    ("mon stat", "show the monitors in one line", stat),
+    ("mon getmap", "get the monitor map as bytes", getmap),
+    ("mon versions", "show which versions monitors run", versions),
+    ("mon metadata", "show what monitors say of themselves", metadata),
+    ("mon feature ls", "show what the monitors can do", feature_ls),
+    ("quorum_status", "show who takes part in decisions", quorum_status),
+    ("mgr dump", "show the manager map", mgr_dump),
+    ("mgr stat", "show the manager in short", mgr_stat),
+    ("mgr module ls", "list the manager's modules", mgr_modules),
+    ("mgr services", "show what the manager serves where", mgr_services),
+    ("mgr versions", "show which version the manager runs", mgr_versions),
+    ("mgr metadata", "show what the manager says of itself", mgr_metadata),
+    ("fs ls", "list the file systems", fs_ls),
+    ("fs dump", "show the file system map", fs_dump),
+    ("mds stat", "show the metadata servers", mds_stat),
+    ("mds versions", "show which versions metadata servers run", no_object),
+    ("mds metadata", "show what metadata servers say of themselves", no_list),
+    ("log", "write a line into the cluster log", log),
+    ("log last", "show the last lines of the cluster log", log_last),
+];
+
+const FEATURES: [&str; 8] =
+    ["kraken", "luminous", "mimic", "osdmap-prune", "nautilus", "octopus", "pacific", "elector-pinging"];
+
+fn features(bits: u64) -> Vec<&'static str> {
+    FEATURES.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0).map(|(_, name)| *name).collect()
+}
+
+/// Times in this one map end in Z.
+fn zulu(at: nacre_base::Utime) -> String {
+    at.to_string().replace("+0000", "Z")
+}
+
+/// `legacy_addr` names a port of msgr v1 in Ceph; ours is the only one there is.
+fn map_json(map: &MonMap) -> Value {
+    let mons: Vec<Value> = map
+        .by_rank()
+        .enumerate()
+        .map(|(rank, mon)| {
+            json!({
+                "rank": rank,
+                "name": mon.name,
+                "public_addrs": addrvec(&mon.public_addrs),
+                "addr": legacy_addr(&mon.public_addrs),
+                "public_addr": legacy_addr(&mon.public_addrs),
+                "priority": mon.priority,
+                "weight": mon.weight,
+                "crush_location": "{}",
+            })
+        })
+        .collect();
+    json!({
+        "epoch": map.epoch.0,
+        "fsid": uuid(&map.fsid),
+        "modified": zulu(map.last_changed),
+        "created": zulu(map.created),
+        "min_mon_release": map.min_mon_release,
+        "min_mon_release_name": release::name(map.min_mon_release),
+        "election_strategy": map.election_strategy,
+        "disallowed_leaders: ": "",
+        "stretch_mode": map.stretch_mode,
+        "tiebreaker_mon": map.tiebreaker,
+        "removed_ranks: ": "",
+        "features": {
+            "persistent": features(map.persistent_features),
+            "optional": features(map.optional_features),
+        },
+        "mons": mons,
+    })
+}
+
+pub fn monmap_json(call: &Call<'_>) -> Value {
+    map_json(&call.state.monmap)
+}
+
+fn dump(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.monmap;
+    let mut value = map_json(map);
+    value["quorum"] = json!(call.mon.quorum());
+    let mut answer = call.show(value, || {
+        let mut out = format!(
+            "epoch {}\nfsid {}\nlast_changed {}\ncreated {}\nmin_mon_release {} ({})\nelection_strategy: {}\n",
+            map.epoch,
+            uuid(&map.fsid),
+            map.last_changed,
+            map.created,
+            map.min_mon_release,
+            release::name(map.min_mon_release).unwrap_or("unknown"),
+            map.election_strategy,
+        );
+        for (rank, mon) in map.by_rank().enumerate() {
+            out += &format!("{rank}: {} mon.{}\n", bracketed(&mon.public_addrs), mon.name);
+        }
+        out
+    })?;
+    answer.status = format!("dumped monmap epoch {}", map.epoch);
+    Ok(answer)
+}
+
+fn quorum(call: &Call<'_>) -> Vec<(u64, String)> {
+    let ranks = &call.state.monmap.ranks;
+    call.mon.quorum().into_iter().filter_map(|r| Some((r, ranks.get(r as usize)?.clone()))).collect()
+}
+
+fn leader(call: &Call<'_>) -> (u64, String) {
+    let rank = call.mon.leader_rank().unwrap_or(0);
+    (rank, call.state.monmap.ranks.get(rank as usize).cloned().unwrap_or_default())
+}
+
+fn stat(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.monmap;
+    let quorum = quorum(call);
+    let (leader_rank, leader) = leader(call);
+    let value = json!({
+        "epoch": map.epoch.0,
+        "min_mon_release_name": release::name(map.min_mon_release),
+        "num_mons": map.ranks.len(),
+        "leader": leader,
+        "quorum": quorum.iter().map(|(rank, name)| json!({ "rank": rank, "name": name })).collect::<Vec<_>>(),
+    });
+    call.show(value, || {
+        let mons: Vec<String> =
+            map.by_rank().map(|mon| format!("{}={}", mon.name, bracketed(&mon.public_addrs))).collect();
+        let ranks: Vec<String> = quorum.iter().map(|(rank, _)| rank.to_string()).collect();
+        let names: Vec<&str> = quorum.iter().map(|(_, name)| &**name).collect();
+        format!(
+            "e{}: {} mons at {{{}}} removed_ranks: {{}}, election epoch {}, leader {leader_rank} {leader}, quorum {} {}",
+            map.epoch,
+            map.ranks.len(),
+            mons.join(","),
+            election_epoch(call.mon),
+            ranks.join(","),
+            names.join(","),
+        )
+    })
+}
+
+fn getmap(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.monmap;
+    Ok(Answer { status: format!("got monmap epoch {}", map.epoch), output: to_vec(map) })
+}
+
+fn versions(call: &mut Call<'_>) -> Outcome {
+    call.show_json(versions_of(call.mon.quorum().len()))
+}
+
+fn metadata(call: &mut Call<'_>) -> Outcome {
+    let own = call.mon.config.name.clone();
+    let rows: Vec<Value> = call
+        .state
+        .monmap
+        .by_rank()
+        .map(|mon| {
+            let mut row = json!({ "name": mon.name, "addrs": bracketed(&mon.public_addrs) });
+            if mon.name == own {
+                row["ceph_release"] = json!("pacific");
+                row["ceph_version"] = json!(VERSION);
+                row["hostname"] = json!(call.mon.config.host);
+            }
+            row
+        })
+        .collect();
+    match call.args.text_opt("id") {
+        None => call.show_json(rows.into()),
+        Some(id) => match rows.into_iter().find(|row| row["name"] == json!(id)) {
+            Some(row) => call.show_json(row),
+            None => Err(refuse(errno::ENOENT, format!("mon.{id} is not in the monitor map"))),
+        },
+    }
+}
+
+fn feature_ls(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.monmap;
+    let persistent = features(map.persistent_features);
+    let value = json!({
+        "all": { "supported": FEATURES, "persistent": FEATURES },
+        "monmap": { "persistent": persistent, "optional": [], "required": persistent },
+    });
+    call.show(value, || {
+        let (all, have) = (FEATURES.join(","), persistent.join(","));
+        format!(
+            "all features\n\tsupported: [{all}]\n\tpersistent: [{all}]\non current monmap (epoch {})\n\tpersistent: [{have}]\n\trequired: [{have}]",
+            map.epoch
+        )
+    })
+}
+
+/// What all of Pacific's features add up to; the messenger says so to everyone.
+pub const PACIFIC_FEATURES: u64 = 0x3f01_cfbd_fffd_ffff;
+
+fn quorum_status(call: &mut Call<'_>) -> Outcome {
+    let quorum = quorum(call);
+    let age = call.mon.leading.as_ref().map_or(0, |leading| call.now.mono.since(leading.since).as_secs());
+    let value = json!({
+        "election_epoch": election_epoch(call.mon),
+        "quorum": quorum.iter().map(|(rank, _)| rank).collect::<Vec<_>>(),
+        "quorum_names": quorum.iter().map(|(_, name)| name).collect::<Vec<_>>(),
+        "quorum_leader_name": leader(call).1,
+        "quorum_age": age,
+        "features": {
+            "quorum_con": PACIFIC_FEATURES.to_string(),
+            "quorum_mon": features(call.state.monmap.persistent_features),
+        },
+        "monmap": map_json(&call.state.monmap),
+    });
+    let text = value.to_string();
+    call.show(value, || text + "\n")
+}
+
+// ---- the manager, whose part this process plays ----
+
+fn mgr_dump(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.mgrmap;
+    call.show_json(json!({
+        "epoch": map.epoch.0,
+        "active_gid": map.active_gid,
+        "active_name": map.active_name,
+        "active_addrs": addrvec(&map.active_addrs),
+        "active_addr": legacy_addr(&map.active_addrs),
+        "active_change": map.active_change.to_string(),
+        "active_mgr_features": map.active_mgr_features,
+        "available": map.available,
+        "standbys": [],
+        "modules": map.modules,
+        "available_modules": [],
+        "services": map.services,
+        "always_on_modules": {},
+        "last_failure_osd_epoch": map.last_failure_osd_epoch.0,
+        "active_clients": [],
+    }))
+}
+
+fn mgr_stat(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.mgrmap;
+    call.show_json(json!({
+        "epoch": map.epoch.0,
+        "available": map.available,
+        "active_name": map.active_name,
+        "num_standby": map.standbys.len(),
+    }))
+}
+
+fn mgr_modules(call: &mut Call<'_>) -> Outcome {
+    call.show_json(json!({ "always_on_modules": [], "enabled_modules": [], "disabled_modules": [] }))
+}
+fn mgr_services(call: &mut Call<'_>) -> Outcome {
+    call.show_json(json!({}))
+}
+fn mgr_versions(call: &mut Call<'_>) -> Outcome {
+    call.show_json(versions_of(1))
+}
+fn mgr_metadata(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.mgrmap;
+    let row = json!({
+        "name": map.active_name,
+        "addr": legacy_addr(&map.active_addrs),
+        "addrs": map.active_addrs.to_string(),
+        "ceph_release": "pacific",
+        "ceph_version": VERSION,
+        "hostname": call.mon.config.host,
+    });
+    call.show_json(json!([row]))
+}
+
+// ---- file systems ----
+
+fn fsmap_json() -> Value {
+    let mut incompat = Map::new();
+    for (number, name) in INCOMPAT {
+        incompat.insert(format!("feature_{number}"), json!(name));
+    }
+    json!({
+        "epoch": 1,
+        "default_fscid": -1,
+        "compat": { "compat": {}, "ro_compat": {}, "incompat": incompat },
+        "feature_flags": { "enable_multiple": true, "ever_enabled_multiple": true },
+        "standbys": [],
+        "filesystems": [],
+    })
+}
+
+/// Ceph's names for what a metadata server must understand.
+const INCOMPAT: [(u8, &str); 9] = [
+    (1, "base v0.20"),
+    (2, "client writeable ranges"),
+    (3, "default file layouts on dirs"),
+    (4, "dir inode in separate object"),
+    (5, "mds uses versioned encoding"),
+    (6, "dirfrag is stored in omap"),
+    (8, "no anchor table"),
+    (9, "file layout v2"),
+    (10, "snaprealm v2"),
+];
+
+fn fs_ls(call: &mut Call<'_>) -> Outcome {
+    call.show(json!([]), || "No filesystems enabled\n".to_string())
+}
+
+fn fs_dump(call: &mut Call<'_>) -> Outcome {
+    let mut answer = call.show(fsmap_json(), || {
+        let incompat: Vec<String> = INCOMPAT.iter().map(|(number, name)| format!("{number}={name}")).collect();
+        format!(
+            "e1\nenable_multiple, ever_enabled_multiple: 1,1\ndefault compat: compat={{}},rocompat={{}},incompat={{{}}}\n\
+             legacy client fscid: -1\n \nNo filesystems configured\n",
+            incompat.join(",")
+        )
+    })?;
+    answer.status = "dumped fsmap epoch 1".to_string();
+    Ok(answer)
+}
+
+fn mds_stat(call: &mut Call<'_>) -> Outcome {
+    let value = json!({ "fsmap": fsmap_json(), "mdsmap_first_committed": 1, "mdsmap_last_committed": 1 });
+    call.show(value, || "\n".to_string())
+}
+fn no_object(call: &mut Call<'_>) -> Outcome {
+    call.show_json(json!({}))
+}
+fn no_list(call: &mut Call<'_>) -> Outcome {
+    call.show_json(json!([]))
+}
+
+// ---- the cluster log ----
+
+fn log(call: &mut Call<'_>) -> Outcome {
+    let words = call.args.list("logtext");
+    let entry = LogEntry {
+        name: AuthName::new(call.from.kind, if call.from.kind == EntityType::Client { "admin" } else { "" }),
+        rank: EntityName::new(call.from.kind, call.from.num),
+        addrs: call.from.addrs.clone(),
+        stamp: call.now.wall,
+        seq: 0,
+        level: call.args.text_opt("level").and_then(|name| log_level(&name)).unwrap_or(LogLevel::Info),
+        text: words.join(" "),
+        channel: "cluster".to_string(),
+    };
+    call.draft.batch.log.push(entry);
+    Answer::said("")
+}
+
+/// As in a line of the log.
+fn tag(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Debug => "[DBG]",
+        LogLevel::Info => "[INF]",
+        LogLevel::Security => "[SEC]",
+        LogLevel::Warn => "[WRN]",
+        LogLevel::Error => "[ERR]",
+    }
+}
+
+fn log_last(call: &mut Call<'_>) -> Outcome {
+    let num = call.args.int_opt("num")?.unwrap_or(20).clamp(0, 10_000) as usize;
+    let level = match call.args.text_opt("level") {
+        None => LogLevel::Info,
+        Some(name) => {
+            log_level(&name).ok_or_else(|| refuse(errno::EINVAL, format!("unknown log level '{name}'")))?
+        }
+    };
+    let channel = call.args.text_opt("channel").unwrap_or_else(|| "cluster".to_string());
+    let fits = |line: &&LogEntry| line.level >= level && (channel == "*" || line.channel == channel);
+    let mut lines: Vec<&LogEntry> = call.state.log.iter().rev().filter(fits).take(num).collect();
+    lines.reverse();
+    let rows: Vec<Value> = lines
+        .iter()
+        .map(|line| {
+            json!({
+                "name": line.name.to_string(),
+                "rank": line.rank.to_string(),
+                "addrs": addrvec(&line.addrs),
+                "stamp": line.stamp.to_string(),
+                "seq": line.seq,
+                "channel": line.channel,
+                "priority": tag(line.level),
+                "message": line.text,
+            })
+        })
+        .collect();
+    call.show(rows.into(), || {
+        lines
+            .iter()
+            .map(|l| {
+                format!(
+                    "{} {} ({}) {} : {} {} {}\n",
+                    l.stamp,
+                    l.name,
+                    l.rank,
+                    l.seq,
+                    l.channel,
+                    tag(l.level),
+                    l.text
+                )
+            })
+            .collect()
+    })
+}

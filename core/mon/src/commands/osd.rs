@@ -1,0 +1,600 @@
+//! Changing OSDs, flags, fences and single placements.
+
+use super::args::parse_osd;
+use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use crate::present::{list, parse_uuid, plain_addr, short};
+use nacre_base::{OsdId, PgId, Utime, errno};
+use nacre_proto::maps::{MAX_OSDS, Osd, map_flags, osd_state, release};
+use nacre_proto::types::{AddrKind, EntityAddr};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+pub const COMMANDS: &[Row] = &[
+    ("osd set", "set a flag of the whole cluster", set_flag),
+    ("osd unset", "clear a flag of the whole cluster", unset_flag),
+    ("osd set-group", "set flags of some OSDs", set_group),
+    ("osd unset-group", "clear flags of some OSDs", unset_group),
+    ("osd in", "let OSDs hold data", mark_in),
+    ("osd out", "move data off OSDs", mark_out),
+    ("osd down", "declare OSDs down; those that run come back", mark_down),
+    ("osd stop", "declare OSDs down", mark_down),
+    ("osd reweight", "scale how much data an OSD holds, from 0 to 1", reweight),
+    ("osd reweightn", "scale how much data several OSDs hold", reweightn),
+    ("osd primary-affinity", "say how readily an OSD becomes primary, from 0 to 1", affinity),
+    ("osd new", "register an OSD", new),
+    ("osd create", "register an OSD", new),
+    ("osd rm", "remove OSDs from the map", rm),
+    ("osd destroy", "declare an OSD's data gone, keeping its number", destroy),
+    ("osd purge", "remove an OSD from the maps", purge),
+    ("osd lost", "declare a down OSD's data lost", lost),
+    ("osd setmaxosd", "set how many OSDs the map has room for", set_max),
+    ("osd set-full-ratio", "set at which use OSDs take no more writes", set_ratio),
+    ("osd set-nearfull-ratio", "set at which use OSDs are reported", set_ratio),
+    ("osd set-backfillfull-ratio", "set at which use OSDs take no more backfill", set_ratio),
+    ("osd require-osd-release", "set the oldest OSDs that may join", require_release),
+    ("osd set-require-min-compat-client", "set the oldest clients that may connect", min_compat),
+    ("osd blocklist", "fence a client, or let it in again", blocklist),
+    ("osd blacklist", "fence a client, or let it in again", blocklist),
+    ("osd blocklist clear", "let all fenced clients in again", blocklist_clear),
+    ("osd blacklist clear", "let all fenced clients in again", blocklist_clear),
+    ("osd pg-temp", "set who serves a group for now", pg_temp),
+    ("osd primary-temp", "set who leads a group for now", primary_temp),
+    ("osd pg-upmap", "set where a group is", pg_upmap),
+    ("osd rm-pg-upmap", "let CRUSH place a group again", rm_pg_upmap),
+    ("osd pg-upmap-items", "replace single OSDs in a group's placement", pg_upmap_items),
+    ("osd rm-pg-upmap-items", "let CRUSH place a group again", rm_pg_upmap_items),
+];
+
+/// The flags that operators may set, by the name that commands use.
+const FLAGS: [(&str, u32); 13] = [
+    ("pause", map_flags::PAUSERD | map_flags::PAUSEWR),
+    ("noup", map_flags::NOUP),
+    ("nodown", map_flags::NODOWN),
+    ("noout", map_flags::NOOUT),
+    ("noin", map_flags::NOIN),
+    ("nobackfill", map_flags::NOBACKFILL),
+    ("norebalance", map_flags::NOREBALANCE),
+    ("norecover", map_flags::NORECOVER),
+    ("noscrub", map_flags::NOSCRUB),
+    ("nodeep-scrub", map_flags::NODEEP_SCRUB),
+    ("notieragent", map_flags::NOTIERAGENT),
+    ("nosnaptrim", map_flags::NOSNAPTRIM),
+    ("pglog_hardlimit", map_flags::PGLOG_HARDLIMIT),
+];
+
+fn change_flag(call: &mut Call<'_>, on: bool) -> Outcome {
+    let key = call.args.text("key")?;
+    let flag = FLAGS.iter().find(|(name, _)| *name == key);
+    let Some((_, bits)) = flag else {
+        return Err(refuse(errno::EINVAL, format!("unrecognized flag '{key}'")));
+    };
+    if (call.draft.map().flags & bits == *bits) != on || (!on && call.draft.map().flags & bits != 0) {
+        call.draft.set_flag(*bits, on);
+    }
+    let names: Vec<&str> = map_flags::names(*bits).collect();
+    Answer::said(format!("{} is {}", names.join(","), if on { "set" } else { "unset" }))
+}
+fn set_flag(call: &mut Call<'_>) -> Outcome {
+    change_flag(call, true)
+}
+fn unset_flag(call: &mut Call<'_>) -> Outcome {
+    change_flag(call, false)
+}
+
+fn change_group(call: &mut Call<'_>, on: bool) -> Outcome {
+    let mut bits = 0;
+    for name in call.args.text("flags")?.split(',') {
+        bits |= match name {
+            "noup" => osd_state::NOUP,
+            "nodown" => osd_state::NODOWN,
+            "noin" => osd_state::NOIN,
+            "noout" => osd_state::NOOUT,
+            _ => {
+                return Err(refuse(
+                    errno::EINVAL,
+                    format!("unrecognized flag '{name}', must be one of {{noup,nodown,noin,noout}}"),
+                ));
+            }
+        };
+    }
+    let osds = each_osd(call, "who")?;
+    for osd in osds {
+        let have = call.draft.map().osds[osd.index()].state & bits;
+        let flip = if on { bits & !have } else { have };
+        if flip != 0 {
+            call.draft.flip(osd, flip);
+        }
+    }
+    Answer::said("")
+}
+fn set_group(call: &mut Call<'_>) -> Outcome {
+    change_group(call, true)
+}
+fn unset_group(call: &mut Call<'_>) -> Outcome {
+    change_group(call, false)
+}
+
+/// OSDs that exist, by number, by name, by bucket of the CRUSH map, or all.
+fn each_osd(call: &Call<'_>, field: &str) -> Result<Vec<OsdId>, Refusal> {
+    let map = call.draft.map();
+    let mut osds = BTreeSet::new();
+    for who in call.args.list(field) {
+        if matches!(&*who, "all" | "any" | "*") {
+            osds.extend(map.osd_ids());
+        } else if let Some(osd) = parse_osd(&who) {
+            osds.insert(osd);
+        } else if let Some(bucket) = map.crush.item_by_name(&who) {
+            osds.extend(crate::crush_edit::osds_below(&map.crush, bucket));
+        } else {
+            return Err(refuse(errno::EINVAL, format!("invalid osd id '{who}'")));
+        }
+    }
+    osds.retain(|&osd| map.exists(osd));
+    Ok(osds.into_iter().collect())
+}
+
+/// Does something to each OSD of `ids`, collecting what there is to say of each.
+fn for_each(call: &mut Call<'_>, each: impl Fn(&mut Call<'_>, OsdId) -> String) -> Outcome {
+    let mut said = String::new();
+    let ids = call.args.list("ids");
+    let all = ids.iter().any(|id| matches!(&**id, "all" | "any" | "*"));
+    if all {
+        for osd in call.draft.map().clone().osd_ids() {
+            let text = each(call, osd);
+            said += if text.contains("already") { "" } else { &text };
+        }
+        return Answer::said(said);
+    }
+    for id in ids {
+        let osd = parse_osd(&id).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{id}'")))?;
+        said += &match call.draft.map().exists(osd) {
+            true => each(call, osd),
+            false => format!("osd.{osd} does not exist. "),
+        };
+    }
+    Answer::said(said)
+}
+
+fn mark_in(call: &mut Call<'_>) -> Outcome {
+    for_each(call, |call, osd| {
+        if call.draft.map().is_in(osd) {
+            return format!("osd.{osd} is already in. ");
+        }
+        let old = call.draft.map().osds[osd.index()].xinfo.old_weight;
+        call.draft.set_weight(osd, if old == 0 { Osd::IN } else { old });
+        format!("marked in osd.{osd}. ")
+    })
+}
+
+fn mark_out(call: &mut Call<'_>) -> Outcome {
+    for_each(call, |call, osd| {
+        if call.draft.map().is_out(osd) {
+            return format!("osd.{osd} is already out. ");
+        }
+        call.draft.set_weight(osd, 0);
+        format!("marked out osd.{osd}. ")
+    })
+}
+
+fn mark_down(call: &mut Call<'_>) -> Outcome {
+    for_each(call, |call, osd| {
+        if call.draft.map().is_down(osd) || call.draft.flips_up(osd) {
+            return format!("osd.{osd} is already down. ");
+        }
+        call.draft.mark_down(osd);
+        format!("marked down osd.{osd}. ")
+    })
+}
+
+fn fraction(name: &str, x: f64) -> Result<u32, Refusal> {
+    if !(0.0..=1.0).contains(&x) {
+        return Err(refuse(errno::EINVAL, format!("{name} must be >= 0 and <= 1")));
+    }
+    Ok((x * 65536.0) as u32)
+}
+
+fn existing(call: &Call<'_>, name: &str) -> Result<OsdId, Refusal> {
+    let osd = call.args.osd(name)?;
+    if !call.draft.map().exists(osd) {
+        return Err(refuse(errno::ENOENT, format!("osd.{osd} does not exist")));
+    }
+    Ok(osd)
+}
+
+fn reweight(call: &mut Call<'_>) -> Outcome {
+    let x = call.args.float("weight")?;
+    let weight = fraction("weight", x)?;
+    let osd = existing(call, "id")?;
+    call.draft.set_weight(osd, weight);
+    Answer::said(format!("reweighted osd.{osd} to {} ({weight:x})", short(x)))
+}
+
+fn reweightn(call: &mut Call<'_>) -> Outcome {
+    let text = call.args.text("weights")?;
+    let weights: std::collections::BTreeMap<String, u32> = serde_json::from_str(&text.replace('\'', "\""))
+        .map_err(|_| refuse(errno::EINVAL, format!("unable to parse 'weights' value '{text}'")))?;
+    for (osd, weight) in weights {
+        let osd = parse_osd(&osd).filter(|&osd| call.draft.map().exists(osd));
+        let osd = osd.ok_or_else(|| refuse(errno::ENOENT, "an osd in 'weights' does not exist"))?;
+        call.draft.set_weight(osd, weight.min(Osd::IN));
+    }
+    Answer::said("")
+}
+
+fn affinity(call: &mut Call<'_>) -> Outcome {
+    let x = call.args.float("weight")?;
+    let weight = fraction("weight", x)?;
+    let osd = existing(call, "id")?;
+    call.draft.edit(|inc| inc.new_primary_affinity.insert(osd, weight));
+    Answer::said(format!("set osd.{osd} primary-affinity to {} ({weight:x})", short(x)))
+}
+
+fn new(call: &mut Call<'_>) -> Outcome {
+    let map = call.draft.map().clone();
+    let bad = || refuse(errno::EINVAL, "bad or missing field 'uuid'");
+    let uuid = match call.args.text_opt("uuid") {
+        None => [0; 16],
+        Some(text) => parse_uuid(&text).ok_or_else(bad)?,
+    };
+    if uuid != [0; 16]
+        && let Some(have) = map.osd_ids().find(|osd| map.osds[osd.index()].uuid == uuid)
+    {
+        return Answer::text(format!("{have}\n"));
+    }
+    let osd = match call.args.text_opt("id") {
+        Some(_) => call.args.osd("id")?,
+        None => (0..).map(OsdId).find(|&osd| !map.exists(osd)).expect("there are more numbers than OSDs"),
+    };
+    if osd.0 as u32 >= MAX_OSDS {
+        return Err(refuse(errno::ERANGE, format!("osd.{osd} is over the limit of {MAX_OSDS} OSDs")));
+    }
+    if map.exists(osd) {
+        let destroyed = map.osds[osd.index()].has(osd_state::DESTROYED);
+        if !destroyed {
+            return Err(refuse(errno::EEXIST, format!("osd.{osd} exists already")));
+        }
+        call.draft.flip(osd, osd_state::DESTROYED);
+    } else {
+        call.draft.edit(|inc| {
+            if osd.0 as u32 >= map.max_osd() {
+                inc.new_max_osd = Some(osd.0 as u32 + 1);
+            }
+        });
+        call.draft.flip(osd, osd_state::EXISTS | osd_state::NEW);
+    }
+    call.draft.edit(|inc| inc.new_uuid.insert(osd, uuid));
+    Answer::text(format!("{osd}\n"))
+}
+
+/// Takes an OSD out of the OSD map; it must be down.
+fn remove(call: &mut Call<'_>, osd: OsdId) -> Result<(), Refusal> {
+    let map = call.draft.map().clone();
+    if map.is_up(osd) {
+        return Err(refuse(errno::EBUSY, format!("osd.{osd} is still up; must be down before removal. ")));
+    }
+    if call.draft.flips_up(osd) {
+        return Err(refuse(errno::EAGAIN, format!("osd.{osd} is just changing, try again")));
+    }
+    let state = map.osds[osd.index()].state;
+    call.draft.flip(osd, state);
+    Ok(())
+}
+
+fn rm(call: &mut Call<'_>) -> Outcome {
+    let mut said = Vec::new();
+    for id in call.args.list("ids") {
+        let osd = parse_osd(&id).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{id}'")))?;
+        if !call.draft.map().exists(osd) {
+            said.push(format!("osd.{osd} does not exist."));
+            continue;
+        }
+        remove(call, osd)?;
+        said.push(format!("removed osd.{osd}"));
+    }
+    Answer::said(said.join(", "))
+}
+
+fn sure(call: &Call<'_>, what: &str) -> Result<(), Refusal> {
+    if call.args.flag("yes_i_really_mean_it") || call.args.flag("force") {
+        return Ok(());
+    }
+    Err(refuse(
+        errno::EPERM,
+        format!(
+            "Are you SURE? {what}, and it cannot be undone. Add --yes-i-really-mean-it if you really do."
+        ),
+    ))
+}
+
+fn destroy(call: &mut Call<'_>) -> Outcome {
+    let osd = call.args.osd("id")?;
+    sure(call, &format!("This declares the data of osd.{osd} gone"))?;
+    if !call.draft.map().exists(osd) {
+        return Answer::said(format!("osd.{osd} does not exist"));
+    }
+    if call.draft.map().is_up(osd) {
+        return Err(refuse(errno::EBUSY, format!("osd.{osd} is not `down`.")));
+    }
+    if !call.draft.map().osds[osd.index()].has(osd_state::DESTROYED) {
+        call.draft.flip(osd, osd_state::DESTROYED);
+        call.draft.edit(|inc| inc.new_uuid.insert(osd, [0; 16]));
+    }
+    Answer::said(format!("destroyed osd.{osd}"))
+}
+
+fn purge(call: &mut Call<'_>) -> Outcome {
+    let osd = call.args.osd("id")?;
+    let mapped = call.mon.stats.pgs_by_osd(&call.state.osdmap).get(&osd).map_or(0, |(all, _)| *all);
+    if mapped > 0 && !call.args.flag("force") {
+        return Err(refuse(
+            errno::EBUSY,
+            format!(
+                "OSD(s) {osd} have {mapped} pgs currently mapped to them. \nYou can proceed by passing --force, but be \
+                 warned that this will likely mean real, permanent data loss."
+            ),
+        ));
+    }
+    sure(call, &format!("This removes osd.{osd} from the maps"))?;
+    if call.draft.map().exists(osd) {
+        remove(call, osd)?;
+    }
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.remove_item(&format!("osd.{osd}")).is_ok() {
+        call.draft.edit_crush(crush);
+    }
+    Answer::said(format!("purged osd.{osd}"))
+}
+
+fn lost(call: &mut Call<'_>) -> Outcome {
+    let osd = existing(call, "id")?;
+    sure(call, &format!("This might mean real, permanent data loss: what only osd.{osd} has is given up"))?;
+    let map = call.draft.map().clone();
+    if map.is_up(osd) {
+        return Err(refuse(errno::EBUSY, format!("osd.{osd} is not down or doesn't exist")));
+    }
+    let at = map.osds[osd.index()].info.down_at;
+    call.draft.edit(|inc| inc.new_lost.insert(osd, at));
+    Answer::said(format!("marked osd lost in epoch {at}"))
+}
+
+fn set_max(call: &mut Call<'_>) -> Outcome {
+    let max = call.args.int("newmax")?;
+    let max = u32::try_from(max).ok().filter(|&max| max <= MAX_OSDS);
+    let max = max.ok_or_else(|| refuse(errno::ERANGE, format!("max_osd must be from 0 to {MAX_OSDS}")))?;
+    let map = call.draft.map();
+    if let Some(osd) = map.osd_ids().find(|osd| osd.0 as u32 >= max) {
+        let text =
+            format!("cannot shrink max_osd to {max} because osd.{osd} (and possibly others) still in use");
+        return Err(refuse(errno::EBUSY, text));
+    }
+    if max != map.max_osd() {
+        call.draft.edit(|inc| inc.new_max_osd = Some(max));
+    }
+    Answer::said(format!("set new max_osd = {max}"))
+}
+
+fn set_ratio(call: &mut Call<'_>) -> Outcome {
+    let ratio = call.args.float("ratio")?;
+    fraction("ratio", ratio)?;
+    let prefix = call.args.text("prefix")?;
+    let value = Some(ratio as f32);
+    call.draft.edit(|inc| match &*prefix {
+        "osd set-full-ratio" => inc.new_full_ratio = value,
+        "osd set-nearfull-ratio" => inc.new_nearfull_ratio = value,
+        _ => inc.new_backfillfull_ratio = value,
+    });
+    Answer::said(format!("{prefix} {}", short(ratio)))
+}
+
+fn release_of(name: &str) -> Result<u8, Refusal> {
+    release::by_name(name).ok_or_else(|| refuse(errno::EINVAL, format!("unrecognized release {name}")))
+}
+
+fn require_release(call: &mut Call<'_>) -> Outcome {
+    let wanted = release_of(&call.args.text("release")?)?;
+    match wanted.cmp(&call.draft.map().require_osd_release) {
+        std::cmp::Ordering::Equal => Answer::said(""),
+        std::cmp::Ordering::Less => {
+            Err(refuse(errno::EPERM, "require_osd_release cannot be lowered once it has been set"))
+        }
+        std::cmp::Ordering::Greater => Err(refuse(
+            errno::EPERM,
+            "not all up OSDs have the features of that release: Nacre's speak pacific",
+        )),
+    }
+}
+
+fn min_compat(call: &mut Call<'_>) -> Outcome {
+    let name = call.args.text("version")?;
+    let wanted = release_of(&name)?;
+    if wanted > release::PACIFIC {
+        return Err(refuse(
+            errno::EPERM,
+            format!("cannot require {name}: Nacre's own clients speak pacific"),
+        ));
+    }
+    if wanted != call.draft.map().require_min_compat_client {
+        call.draft.edit(|inc| inc.new_require_min_compat_client = Some(wanted));
+    }
+    Answer::said(format!("set require_min_compat_client to {name}"))
+}
+
+// ---- fences ----
+
+/// `1.2.3.4:0/55`, `v2:...`, or a bare IP address for a whole machine.
+fn parse_addr(text: &str) -> Option<EntityAddr> {
+    let text = ["v2:", "v1:", "any:"].iter().find_map(|p| text.strip_prefix(p)).unwrap_or(text);
+    let (sock, nonce) = text.split_once('/').unwrap_or((text, "0"));
+    let sock: SocketAddr = match sock.parse() {
+        Ok(sock) => sock,
+        Err(_) => SocketAddr::new(sock.trim_matches(['[', ']']).parse().ok()?, 0),
+    };
+    Some(EntityAddr { kind: AddrKind::Any, nonce: nonce.parse().ok()?, sock: Some(sock) })
+}
+
+fn blocklist(call: &mut Call<'_>) -> Outcome {
+    if call.args.text_opt("range").is_some() {
+        return Err(refuse(errno::EOPNOTSUPP, "not built yet: fencing a range of addresses"));
+    }
+    let text = call.args.text("addr")?;
+    let addr = parse_addr(&text);
+    let addr = addr.ok_or_else(|| refuse(errno::EINVAL, format!("unable to parse address {text}")))?;
+    let op = call.args.text("blocklistop").or_else(|_| call.args.text("blacklistop"))?;
+    let fenced = call.draft.map().blocklist.contains_key(&addr);
+    match &*op {
+        "add" => {
+            let seconds = call
+                .args
+                .float_opt("expire")?
+                .unwrap_or_else(|| call.option("mon_osd_blocklist_default_expire").parse().unwrap_or(3600.0));
+            let until = Utime {
+                sec: call.now.wall.sec.saturating_add(seconds.clamp(0.0, 4e9) as u32),
+                nsec: call.now.wall.nsec,
+            };
+            // A fence that stands is not moved: whoever wants that removes it first.
+            if !fenced {
+                call.draft.edit(|inc| inc.new_blocklist.insert(addr, until));
+            }
+            Answer::said(format!("blocklisting {} until {until} ({} sec)", plain_addr(&addr), short(seconds)))
+        }
+        "rm" if fenced => {
+            call.draft.edit(|inc| {
+                inc.new_blocklist.remove(&addr);
+                inc.old_blocklist.push(addr);
+            });
+            Answer::said(format!("un-blocklisting {}", plain_addr(&addr)))
+        }
+        "rm" => Answer::said(format!("{} isn't blocklisted", plain_addr(&addr))),
+        _ => Err(refuse(errno::EINVAL, "bad or missing field 'blocklistop'")),
+    }
+}
+
+fn blocklist_clear(call: &mut Call<'_>) -> Outcome {
+    let all: Vec<EntityAddr> = call.draft.map().blocklist.keys().copied().collect();
+    if !all.is_empty() {
+        call.draft.edit(|inc| {
+            inc.new_blocklist.clear();
+            inc.old_blocklist.extend(all);
+        });
+    }
+    Answer::said(" removed all blocklist entries")
+}
+
+// ---- single placements ----
+
+fn pg(call: &Call<'_>) -> Result<PgId, Refusal> {
+    let pg = call.args.pg("pgid")?;
+    if !call.draft.map().pg_exists(pg) {
+        return Err(refuse(errno::ENOENT, format!("pg '{pg}' does not exist")));
+    }
+    Ok(pg)
+}
+
+/// OSDs that exist, as many as the pool has copies.
+fn osds(call: &Call<'_>, field: &str) -> Result<Vec<OsdId>, Refusal> {
+    let osds = call.args.osds(field)?;
+    match osds.iter().find(|&&osd| !call.draft.map().exists(osd)) {
+        Some(osd) => Err(refuse(errno::ENOENT, format!("osd.{osd} does not exist"))),
+        None => Ok(osds),
+    }
+}
+
+fn distinct(osds: &[OsdId]) -> Result<(), Refusal> {
+    let set: BTreeSet<_> = osds.iter().collect();
+    if set.len() != osds.len() {
+        return Err(refuse(errno::EINVAL, "an osd is listed twice"));
+    }
+    Ok(())
+}
+
+fn pg_temp(call: &mut Call<'_>) -> Outcome {
+    let (pg, osds) = (pg(call)?, osds(call, "id")?);
+    distinct(&osds)?;
+    let known = call.draft.map().pg_temp.get(&pg).cloned().unwrap_or_default();
+    if known != osds {
+        call.draft.edit(|inc| inc.new_pg_temp.insert(pg, osds.clone()));
+    }
+    Answer::said(match osds.is_empty() {
+        true => format!("done cleaning up pg_temp of {pg}"),
+        false => format!("set {pg} pg_temp mapping to {}", list(&osds)),
+    })
+}
+
+fn primary_temp(call: &mut Call<'_>) -> Outcome {
+    let pg = pg(call)?;
+    let clear = matches!(call.args.text_opt("id").as_deref(), None | Some("-1"));
+    if clear {
+        if call.draft.map().primary_temp.contains_key(&pg) {
+            call.draft.edit(|inc| inc.new_primary_temp.insert(pg, OsdId(-1)));
+        }
+        return Answer::said(format!("clear {pg} primary_temp mapping"));
+    }
+    let osd = existing(call, "id")?;
+    call.draft.edit(|inc| inc.new_primary_temp.insert(pg, osd));
+    Answer::said(format!("set {pg} primary_temp mapping to {osd}"))
+}
+
+fn pg_upmap(call: &mut Call<'_>) -> Outcome {
+    let (pg, osds) = (pg(call)?, osds(call, "id")?);
+    distinct(&osds)?;
+    let pool = &call.draft.map().pools[&pg.pool];
+    if osds.len() < pool.min_size.into() || osds.len() > pool.size.into() {
+        let text = format!(
+            "num of osds in mapping ({}) should be between pool min_size ({}) and size ({})",
+            osds.len(),
+            pool.min_size,
+            pool.size
+        );
+        return Err(refuse(errno::EINVAL, text));
+    }
+    let text = format!("set {pg} pg_upmap mapping to {}", list(&osds));
+    call.draft.edit(|inc| {
+        inc.old_pg_upmap.remove(&pg);
+        inc.new_pg_upmap.insert(pg, osds);
+    });
+    Answer::said(text)
+}
+
+fn rm_pg_upmap(call: &mut Call<'_>) -> Outcome {
+    let pg = pg(call)?;
+    if call.draft.map().pg_upmap.contains_key(&pg) {
+        call.draft.edit(|inc| {
+            inc.new_pg_upmap.remove(&pg);
+            inc.old_pg_upmap.insert(pg);
+        });
+    }
+    Answer::said(format!("clear {pg} pg_upmap mapping"))
+}
+
+fn pg_upmap_items(call: &mut Call<'_>) -> Outcome {
+    let (pg, osds) = (pg(call)?, osds(call, "id")?);
+    if osds.is_empty() || osds.len() % 2 != 0 {
+        return Err(refuse(errno::EINVAL, "you must specify pairs of OSDs (from, to)"));
+    }
+    let mut pairs = Vec::new();
+    for pair in osds.chunks(2) {
+        let (from, to) = (pair[0], pair[1]);
+        if from == to {
+            return Err(refuse(errno::EINVAL, format!("from osd.{from} == to osd.{to}")));
+        }
+        pairs.push((from, to));
+    }
+    let shown = pairs.iter().map(|(from, to)| format!("{from}->{to}"));
+    let text = format!("set {pg} pg_upmap_items mapping to {}", list(shown));
+    call.draft.edit(|inc| {
+        inc.old_pg_upmap_items.remove(&pg);
+        inc.new_pg_upmap_items.insert(pg, pairs);
+    });
+    Answer::said(text)
+}
+
+fn rm_pg_upmap_items(call: &mut Call<'_>) -> Outcome {
+    let pg = pg(call)?;
+    if call.draft.map().pg_upmap_items.contains_key(&pg) {
+        call.draft.edit(|inc| {
+            inc.new_pg_upmap_items.remove(&pg);
+            inc.old_pg_upmap_items.insert(pg);
+        });
+    }
+    Answer::said(format!("clear {pg} pg_upmap_items mapping"))
+}

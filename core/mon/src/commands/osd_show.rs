@@ -1,0 +1,525 @@
+//! Looking at OSDs and at the map.
+
+use super::cluster::{osd_counts, osd_line, versions_of};
+use super::{Answer, Call, Outcome, Row, osdmap_dump, refuse};
+use crate::crush_edit;
+use crate::present::Align::{Left, Right};
+use crate::present::{Table, addrvec, float, list, plain_addr, uuid};
+use nacre_base::{Epoch, Name, OsdId, errno};
+use nacre_proto::maps::{Osd, OsdMap, release};
+use nacre_proto::types::{ObjectLocator, object_hash};
+use nacre_wire::{from_slice, to_vec};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+pub const COMMANDS: &[Row] = &[
+    ("osd stat", "show how many OSDs are up and in", stat),
+    ("osd dump", "show the OSD map", dump),
+    ("osd tree", "show where OSDs are and how they do", tree),
+    ("osd tree-from", "show a part of the OSD tree", tree),
+    ("osd ls", "show the numbers of all OSDs", ls),
+    ("osd ls-tree", "show the numbers of the OSDs below a bucket", ls_tree),
+    ("osd getmap", "get the OSD map as bytes", getmap),
+    ("osd getcrushmap", "get the CRUSH map as bytes", getcrushmap),
+    ("osd getmaxosd", "show how many OSDs the map has room for", getmaxosd),
+    ("osd metadata", "show what OSDs say of themselves", metadata),
+    ("osd versions", "show which versions OSDs run", versions),
+    ("osd find", "show where an OSD is", find),
+    ("osd map", "show where an object belongs", map_object),
+    ("osd lspools", "show pools by number", lspools),
+    ("osd blocklist ls", "show which clients are fenced", blocklist_ls),
+    ("osd blacklist ls", "show which clients are fenced", blocklist_ls),
+    ("osd get-require-min-compat-client", "show which clients may connect", min_compat),
+    ("osd numa-status", "show how OSDs use the machine's nodes", numa),
+    ("osd ok-to-stop", "ask whether OSDs may stop without stopping I/O", ok_to_stop),
+    ("osd safe-to-destroy", "ask whether OSDs hold nothing that is needed", safe_to_destroy),
+    ("osd status", "show OSDs with their space and load", status),
+    ("osd info", "show what the map says of OSDs", info),
+];
+
+/// The map of the epoch that was asked for, or the newest.
+fn map_asked(call: &Call<'_>) -> Result<OsdMap, super::Refusal> {
+    match call.args.int_opt("epoch")?.filter(|&epoch| epoch != 0) {
+        None => Ok(call.state.osdmap.as_ref().clone()),
+        Some(epoch) => {
+            let bytes = u32::try_from(epoch).ok().and_then(|epoch| call.state.osdmap_at(Epoch(epoch)));
+            let bytes =
+                bytes.ok_or_else(|| refuse(errno::ENOENT, format!("there is no map for epoch {epoch}")))?;
+            Ok(from_slice(&bytes).expect("a map of ours"))
+        }
+    }
+}
+
+fn stat(call: &mut Call<'_>) -> Outcome {
+    call.show(osd_counts(call), || {
+        format!("{}; epoch: e{}", osd_line(call, " (since "), call.state.osdmap.epoch)
+    })
+}
+
+fn dump(call: &mut Call<'_>) -> Outcome {
+    let map = map_asked(call)?;
+    call.show(osdmap_dump::dump(&map), || osdmap_dump::text(&map))
+}
+
+/// What every listing of a tree says first of a node.
+pub fn node_head(map: &OsdMap, id: i32, weight: u32, depth: usize) -> Map<String, Value> {
+    let mut node = Map::new();
+    node.insert("id".to_string(), json!(id));
+    if id >= 0 {
+        if let Some(class) = crush_edit::class_of(&map.crush, id) {
+            node.insert("device_class".to_string(), json!(class));
+        }
+        node.insert("name".to_string(), json!(format!("osd.{id}")));
+        node.insert("type".to_string(), json!("osd"));
+        node.insert("type_id".to_string(), json!(0));
+        node.insert("crush_weight".to_string(), float(f64::from(weight) / 65536.0));
+        node.insert("depth".to_string(), json!(depth));
+        node.insert("pool_weights".to_string(), json!({}));
+        return node;
+    }
+    let kind = map.crush.bucket(id).map_or(0, |bucket| i32::from(bucket.kind));
+    node.insert("name".to_string(), json!(map.crush.names.get(&id)));
+    node.insert("type".to_string(), json!(map.crush.types.get(&kind)));
+    node.insert("type_id".to_string(), json!(kind));
+    if depth > 0 {
+        node.insert("pool_weights".to_string(), json!({}));
+    }
+    node
+}
+
+/// The last added first, as Ceph lists them.
+pub fn children(map: &OsdMap, id: i32) -> Value {
+    let items = map.crush.bucket(id).map(|bucket| bucket.items.clone()).unwrap_or_default();
+    json!(items.into_iter().rev().collect::<Vec<_>>())
+}
+
+/// `    host vm`, or `osd.1` below it.
+pub fn indented_name(map: &OsdMap, id: i32, depth: usize) -> String {
+    let name = match map.crush.bucket(id) {
+        None => format!("osd.{id}"),
+        Some(bucket) => {
+            let kind = map.crush.types.get(&i32::from(bucket.kind)).cloned().unwrap_or_default();
+            format!("{kind} {}", map.crush.names.get(&id).cloned().unwrap_or_default())
+        }
+    };
+    format!("{}{name}", "    ".repeat(depth))
+}
+
+/// All nodes, a bucket before what it holds and OSDs by number, with their depth and weight there.
+pub fn walk(map: &OsdMap, roots: &[i32]) -> Vec<(i32, usize, u32)> {
+    let mut out = Vec::new();
+    for &root in roots {
+        let weight = map.crush.bucket(root).map_or(0, |bucket| bucket.weight);
+        let mut left = vec![(root, 0, weight)];
+        while let Some((id, depth, weight)) = left.pop() {
+            out.push((id, depth, weight));
+            if let Some(bucket) = map.crush.bucket(id) {
+                let (mut buckets, mut devices): (Vec<_>, Vec<_>) =
+                    bucket.content().into_iter().partition(|(id, _)| *id < 0);
+                // What is pushed last comes first: buckets by -id, then OSDs by number.
+                devices.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
+                buckets.sort_by_key(|(id, _)| *id);
+                left.extend(devices.into_iter().chain(buckets).map(|(id, weight)| (id, depth + 1, weight)));
+            }
+        }
+    }
+    out
+}
+
+fn tree(call: &mut Call<'_>) -> Outcome {
+    let map = map_asked(call)?;
+    let states: Vec<String> = call.args.list("states");
+    let wanted = |osd: OsdId| {
+        states.iter().all(|state| match &**state {
+            "up" => map.is_up(osd),
+            "down" => map.is_down(osd),
+            "in" => map.is_in(osd),
+            "out" => map.is_out(osd),
+            "destroyed" => map.osds[osd.index()].has(nacre_proto::maps::osd_state::DESTROYED),
+            _ => false,
+        })
+    };
+    let roots = match call.args.text_opt("bucket") {
+        None => map.crush.roots(false),
+        Some(name) => {
+            let id = map.crush.item_by_name(&name).filter(|&id| id < 0);
+            vec![id.ok_or_else(|| refuse(errno::ENOENT, format!("bucket '{name}' does not exist")))?]
+        }
+    };
+    let nodes = walk(&map, &roots);
+    let shown: Vec<&(i32, usize, u32)> = nodes
+        .iter()
+        .filter(|(id, ..)| match *id {
+            osd if osd >= 0 => map.exists(OsdId(osd)) && wanted(OsdId(osd)),
+            bucket => {
+                states.is_empty()
+                    || crush_edit::osds_below(&map.crush, bucket)
+                        .iter()
+                        .any(|&osd| map.exists(osd) && wanted(osd))
+            }
+        })
+        .collect();
+    let placed: BTreeSet<i32> = nodes.iter().map(|(id, ..)| *id).collect();
+    let stray: Vec<OsdId> = map.osd_ids().filter(|osd| !placed.contains(&osd.0) && wanted(*osd)).collect();
+    let node_json = |id: i32, depth: usize, weight: u32| -> Value {
+        let mut node = node_head(&map, id, weight, depth);
+        if id < 0 {
+            node.insert("children".to_string(), children(&map, id));
+        } else {
+            let osd = OsdId(id);
+            node.insert("exists".to_string(), json!(u8::from(map.exists(osd))));
+            node.insert("status".to_string(), json!(status_word(&map, osd)));
+            node.insert("reweight".to_string(), float(f64::from(map.weight(osd)) / f64::from(Osd::IN)));
+            node.insert("primary_affinity".to_string(), osdmap_dump::affinity(&map, osd));
+        }
+        Value::Object(node)
+    };
+    let value = json!({
+        "nodes": shown.iter().map(|(id, depth, weight)| node_json(*id, *depth, *weight)).collect::<Vec<_>>(),
+        "stray": stray.iter().map(|osd| node_json(osd.0, 0, 0)).collect::<Vec<_>>(),
+    });
+    call.show(value, || {
+        let mut table = Table::new(&[
+            ("ID", Left, Right),
+            ("CLASS", Left, Right),
+            ("WEIGHT", Left, Right),
+            ("TYPE NAME", Left, Left),
+            ("STATUS", Left, Right),
+            ("REWEIGHT", Left, Right),
+            ("PRI-AFF", Left, Right),
+        ]);
+        let stray = stray.iter().map(|osd| (osd.0, 0, 0));
+        for (id, depth, weight) in shown.iter().map(|node| **node).chain(stray) {
+            let mut row = vec![
+                id.to_string(),
+                crush_edit::class_of(&map.crush, id).filter(|_| id >= 0).unwrap_or_default(),
+                if weight == 0 { "0".to_string() } else { format!("{:.5}", f64::from(weight) / 65536.0) },
+                indented_name(&map, id, depth),
+            ];
+            if id >= 0 {
+                let osd = OsdId(id);
+                let number = |n: u32| {
+                    if n == 0 { "0".to_string() } else { format!("{:.5}", f64::from(n) / f64::from(Osd::IN)) }
+                };
+                row.extend([
+                    status_word(&map, osd).to_string(),
+                    number(map.weight(osd)),
+                    number(map.primary_affinity(osd)),
+                ]);
+            } else {
+                row.extend([String::new(), String::new(), String::new()]);
+            }
+            table.row(row);
+        }
+        let mut text = table.render();
+        text.pop();
+        text
+    })
+}
+
+fn status_word(map: &OsdMap, osd: OsdId) -> &'static str {
+    let destroyed = map.osd(osd).is_some_and(|o| o.has(nacre_proto::maps::osd_state::DESTROYED));
+    match (map.is_up(osd), destroyed) {
+        (true, _) => "up",
+        (_, true) => "destroyed",
+        _ => "down",
+    }
+}
+
+fn numbers(call: &Call<'_>, osds: &[OsdId]) -> Outcome {
+    let ids: Vec<i32> = osds.iter().map(|osd| osd.0).collect();
+    call.show(json!(ids), || ids.iter().map(|id| format!("{id}\n")).collect())
+}
+
+fn ls(call: &mut Call<'_>) -> Outcome {
+    let map = map_asked(call)?;
+    numbers(call, &map.osd_ids().collect::<Vec<_>>())
+}
+
+fn ls_tree(call: &mut Call<'_>) -> Outcome {
+    let map = map_asked(call)?;
+    let name = call.args.text("name")?;
+    let id = map.crush.item_by_name(&name);
+    let id = id.ok_or_else(|| refuse(errno::ENOENT, format!("\"{name}\" does not exist")))?;
+    let mut osds = crush_edit::osds_below(&map.crush, id);
+    osds.sort_unstable();
+    numbers(call, &osds)
+}
+
+fn getmap(call: &mut Call<'_>) -> Outcome {
+    let map = map_asked(call)?;
+    Ok(Answer { status: format!("got osdmap epoch {}", map.epoch), output: to_vec(&map) })
+}
+
+fn getcrushmap(call: &mut Call<'_>) -> Outcome {
+    let map = map_asked(call)?;
+    Ok(Answer { status: map.crush_version.to_string(), output: to_vec(map.crush.as_ref()) })
+}
+
+fn getmaxosd(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.osdmap;
+    let (epoch, max) = (map.epoch, map.max_osd());
+    call.show(json!({ "epoch": epoch.0, "max_osd": max }), || format!("max_osd = {max} in epoch {epoch}"))
+}
+
+fn metadata_of(call: &Call<'_>, osd: OsdId) -> Value {
+    let mut row = Map::new();
+    row.insert("id".to_string(), json!(osd.0));
+    for (name, value) in call.state.metadata.get(&osd).into_iter().flatten() {
+        row.insert(name.clone(), json!(value));
+    }
+    Value::Object(row)
+}
+
+pub fn all_metadata(call: &Call<'_>) -> Value {
+    call.state.osdmap.osd_ids().map(|osd| metadata_of(call, osd)).collect()
+}
+
+fn existing(call: &Call<'_>, name: &str) -> Result<OsdId, super::Refusal> {
+    let osd = call.args.osd(name)?;
+    if !call.state.osdmap.exists(osd) {
+        return Err(refuse(errno::ENOENT, format!("osd.{osd} does not exist")));
+    }
+    Ok(osd)
+}
+
+fn metadata(call: &mut Call<'_>) -> Outcome {
+    if call.args.text_opt("id").is_none() {
+        return call.show_json(all_metadata(call));
+    }
+    let osd = existing(call, "id")?;
+    call.show_json(metadata_of(call, osd))
+}
+
+fn versions(call: &mut Call<'_>) -> Outcome {
+    call.show_json(versions_of(call.state.osdmap.up_osds().count()))
+}
+
+fn find(call: &mut Call<'_>) -> Outcome {
+    let osd = existing(call, "id")?;
+    let map = &call.state.osdmap;
+    let entry = map.osd(osd).expect("just checked");
+    let host = call.state.metadata.get(&osd).and_then(|m| m.get("hostname").cloned()).unwrap_or_default();
+    let location: Map<String, Value> =
+        map.crush.location(osd.0).into_iter().map(|(kind, name)| (kind, json!(name))).collect();
+    call.show_json(json!({
+        "osd": osd.0,
+        "addrs": addrvec(&entry.public_addrs),
+        "osd_fsid": uuid(&entry.uuid),
+        "host": host,
+        "crush_location": location,
+    }))
+}
+
+fn info(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.osdmap;
+    let wanted = match call.args.text_opt("id") {
+        None => map.osd_ids().collect(),
+        Some(_) => vec![existing(call, "id")?],
+    };
+    let dump = osdmap_dump::dump(map);
+    let rows: Vec<&Value> = dump["osds"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|row| wanted.iter().any(|osd| row["osd"] == json!(osd.0)))
+        .collect();
+    let value = if call.args.text_opt("id").is_some() { json!(rows[0]) } else { json!(rows) };
+    call.show_json(value)
+}
+
+fn map_object(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.osdmap;
+    let (pool_name, object) = (call.args.text("pool")?, call.args.text("object")?);
+    let pool = map.pool_by_name(&pool_name);
+    let pool = pool.ok_or_else(|| refuse(errno::ENOENT, format!("pool {pool_name} does not exist")))?;
+    let namespace = call.args.text_opt("nspace").unwrap_or_default();
+    let locator = ObjectLocator { namespace: namespace.as_str().into(), ..ObjectLocator::new(pool) };
+    let name = Name::from(object.as_str());
+    let hash = object_hash(&locator.namespace, &name);
+    let pg = map.object_to_pg(&locator, &name).expect("the pool exists");
+    let placed = map.pg_to_up_acting(pg);
+    let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
+    let primary = |osd: Option<OsdId>| osd.map_or(-1, |osd| osd.0);
+    let shown = if namespace.is_empty() { object.clone() } else { format!("{namespace}/{object}") };
+    let raw = format!("{pool}.{hash:x}");
+    let value = json!({
+        "epoch": map.epoch.0,
+        "pool": pool_name,
+        "pool_id": pool.0,
+        "objname": shown,
+        "raw_pgid": raw,
+        "pgid": pg.to_string(),
+        "up": ids(&placed.up),
+        "up_primary": primary(placed.up_primary),
+        "acting": ids(&placed.acting),
+        "acting_primary": primary(placed.acting_primary),
+    });
+    call.show(value, || {
+        format!(
+            "osdmap e{} pool '{pool_name}' ({pool}) object '{shown}' -> pg {raw} ({pg}) -> up ({}, p{}) acting ({}, p{})",
+            map.epoch,
+            list(&placed.up),
+            primary(placed.up_primary),
+            list(&placed.acting),
+            primary(placed.acting_primary),
+        )
+    })
+}
+
+fn lspools(call: &mut Call<'_>) -> Outcome {
+    let names = &call.state.osdmap.pool_names;
+    let rows: Vec<Value> =
+        names.iter().map(|(id, name)| json!({ "poolnum": id.0, "poolname": name })).collect();
+    call.show(rows.into(), || names.iter().map(|(id, name)| format!("{id} {name}\n")).collect())
+}
+
+fn blocklist_ls(call: &mut Call<'_>) -> Outcome {
+    let list = &call.state.osdmap.blocklist;
+    let rows: Vec<Value> = list
+        .iter()
+        .map(|(addr, until)| json!({ "addr": plain_addr(addr), "until": until.to_string() }))
+        .collect();
+    // Ceph writes the list of ranges right behind, without anything in between.
+    let ranges = if call.format == crate::present::Format::Plain { "" } else { "[]" };
+    let mut answer = call.show(rows.into(), || {
+        list.iter().map(|(addr, until)| format!("{} {until}\n", plain_addr(addr))).collect()
+    })?;
+    while !ranges.is_empty() && answer.output.last() == Some(&b'\n') {
+        answer.output.pop();
+    }
+    answer.output.extend_from_slice(ranges.as_bytes());
+    answer.status = format!("listed {} entries", list.len());
+    Ok(answer)
+}
+
+fn min_compat(call: &mut Call<'_>) -> Outcome {
+    let name = release::name(call.state.osdmap.require_min_compat_client).unwrap_or("unknown");
+    Answer::text(format!("{name}\n"))
+}
+
+fn host_of(call: &Call<'_>, osd: OsdId) -> String {
+    call.state.metadata.get(&osd).and_then(|m| m.get("hostname").cloned()).unwrap_or_default()
+}
+
+fn numa(call: &mut Call<'_>) -> Outcome {
+    let osds: Vec<OsdId> = call.state.osdmap.osd_ids().collect();
+    let rows: Vec<Value> =
+        osds.iter().map(|&osd| json!({ "osd": osd.0, "host": host_of(call, osd) })).collect();
+    call.show(rows.into(), || {
+        let mut table = Table::new(&[
+            ("OSD", Left, Right),
+            ("HOST", Left, Left),
+            ("NETWORK", Left, Right),
+            ("STORAGE", Left, Right),
+            ("AFFINITY", Left, Right),
+            ("CPUS", Left, Left),
+        ]);
+        for &osd in &osds {
+            table.row([osd.to_string(), host_of(call, osd), "-".into(), "-".into(), "-".into(), "-".into()]);
+        }
+        table.render()
+    })
+}
+
+fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
+    let osds: BTreeSet<OsdId> = call.args.osds("ids")?.into_iter().collect();
+    let map = &call.state.osdmap;
+    let (mut fine, mut degraded, mut stopped) = (0, Vec::new(), Vec::new());
+    for pg in crate::stats::all_pgs(map) {
+        let acting = map.pg_to_up_acting(pg).acting;
+        if !acting.iter().any(|osd| osds.contains(osd)) {
+            continue;
+        }
+        let left = acting.iter().filter(|osd| osd.is_some() && !osds.contains(osd)).count();
+        if left >= map.pools[&pg.pool].min_size.into() {
+            fine += 1;
+            degraded.push(pg.to_string());
+        } else {
+            stopped.push(pg.to_string());
+        }
+    }
+    let ok = stopped.is_empty();
+    let mut value = json!({
+        "ok_to_stop": ok,
+        "osds": osds.iter().map(|osd| osd.0).collect::<Vec<_>>(),
+        "num_ok_pgs": fine,
+        "num_not_ok_pgs": stopped.len(),
+    });
+    let fields = value.as_object_mut().expect("just made");
+    if !stopped.is_empty() {
+        fields.insert("bad_become_inactive".to_string(), json!(stopped));
+    }
+    if !degraded.is_empty() {
+        fields.insert("ok_become_degraded".to_string(), json!(degraded));
+    }
+    let answer = Answer::text(format!("{value}\n"))?;
+    if ok {
+        return Ok(answer);
+    }
+    let text =
+        format!("unsafe to stop osd(s) at this time ({} PGs are or would become offline)", stopped.len());
+    Err(super::Refusal { output: answer.output, ..refuse(errno::EBUSY, text) })
+}
+
+fn safe_to_destroy(call: &mut Call<'_>) -> Outcome {
+    let osds = call.args.osds("ids")?;
+    let map = &call.state.osdmap;
+    let pgs = call.mon.stats.pgs_by_osd(map);
+    let (mut safe, mut active, mut stored, mut unknown) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut mapped = 0;
+    for osd in osds {
+        let acting = pgs.get(&osd).map_or(0, |(all, _)| *all);
+        let objects = call.mon.stats.osds.get(&osd).map(|stat| stat.report.num_objects);
+        mapped += acting;
+        match (acting, map.is_up(osd), objects) {
+            (1.., ..) => active.push(osd.0),
+            (0, true, None) => unknown.push(osd.0),
+            (0, _, Some(1..)) => stored.push(osd.0),
+            _ => safe.push(osd.0),
+        }
+    }
+    let value =
+        json!({ "safe_to_destroy": safe, "active": active, "missing_stats": unknown, "stored_pgs": stored });
+    let all_safe = active.is_empty() && unknown.is_empty() && stored.is_empty();
+    if all_safe || call.format != crate::present::Format::Plain {
+        return call.show(value, || {
+            format!("OSD(s) {} are safe to destroy without reducing data durability.", join(&safe))
+        });
+    }
+    let text = if !active.is_empty() {
+        format!("OSD(s) {} have {mapped} pgs currently mapped to them. ", join(&active))
+    } else if !unknown.is_empty() {
+        format!("OSD(s) {} have no reported stats. ", join(&unknown))
+    } else {
+        format!("OSD(s) {} still hold objects. ", join(&stored))
+    };
+    Err(refuse(if active.is_empty() { errno::EAGAIN } else { errno::EBUSY }, text))
+}
+
+fn join(ids: &[i32]) -> String {
+    ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn status(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.osdmap;
+    let mut table = Table::new(&[
+        ("ID", Left, Right),
+        ("HOST", Left, Left),
+        ("USED", Left, Right),
+        ("AVAIL", Left, Right),
+        ("STATE", Left, Left),
+    ]);
+    for osd in map.osd_ids() {
+        let space = call.mon.stats.osds.get(&osd).map(|stat| stat.report.space).unwrap_or_default();
+        let words: Vec<&str> = nacre_proto::maps::osd_state::names(map.osds[osd.index()].state).collect();
+        table.row([
+            osd.to_string(),
+            host_of(call, osd),
+            crate::present::bytes(space.total.saturating_sub(space.available)),
+            crate::present::bytes(space.available),
+            words.join(","),
+        ]);
+    }
+    Answer::text(table.render())
+}

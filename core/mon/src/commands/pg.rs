@@ -1,0 +1,840 @@
+//! Placement groups as their primaries report them.
+
+use super::args::parse_osd;
+use super::usage::stat_sum;
+use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use crate::present::Align::{Left, Right};
+use crate::present::{Format, Table, bytes, list, to_json};
+use crate::stats::{PgStat, all_pgs};
+use nacre_base::{OsdId, PgId, PoolId, Utime, errno};
+use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, pg_state};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+pub const COMMANDS: &[Row] = &[
+    ("pg stat", "show how many groups are in which state", stat),
+    ("pg dump", "show all groups, pools and OSDs", dump),
+    ("pg dump_json", "show all groups, pools and OSDs, as JSON", dump_as_json),
+    ("pg dump_pools_json", "show the pools' statistics, as JSON", dump_pools),
+    ("pg dump_stuck", "show groups that are not as they should be", dump_stuck),
+    ("pg map", "show where a group is", map_pg),
+    ("pg ls", "list groups", ls),
+    ("pg ls-by-pool", "list the groups of a pool", ls_by_pool),
+    ("pg ls-by-osd", "list the groups of an OSD", ls_by_osd),
+    ("pg ls-by-primary", "list the groups that an OSD leads", ls_by_primary),
+    ("pg debug", "ask one question about all groups", debug),
+];
+
+const NOTE: &str = "\n* NOTE: Omap statistics are gathered during deep scrub and may be inaccurate soon afterwards depending on utilization. See http://docs.ceph.com/en/latest/dev/placement-group/#omap-statistics for further details.\n";
+
+/// A group that nobody reported yet, as its place in the map says.
+fn unreported(call: &Call<'_>, pg: PgId) -> PgReport {
+    let placed = call.state.osdmap.pg_to_up_acting(pg);
+    let primary = |osd: Option<OsdId>| osd.unwrap_or(OsdId(-1));
+    PgReport {
+        pg,
+        state: 0,
+        waiting_for: String::new(),
+        interval: nacre_base::Epoch(0),
+        last_update: nacre_base::Version::ZERO,
+        last_complete: nacre_base::Version::ZERO,
+        log_tail: nacre_base::Version::ZERO,
+        log_entries: 0,
+        up_primary: primary(placed.up_primary),
+        acting_primary: primary(placed.acting_primary),
+        up: placed.up,
+        acting: placed.acting,
+        last_change: Utime::ZERO,
+        last_active: Utime::ZERO,
+        last_clean: Utime::ZERO,
+        counts: PgCounts::default(),
+    }
+}
+
+/// One group with what listings say of it.
+struct Line {
+    report: PgReport,
+    state: u64,
+    stamp: Utime,
+    seq: u64,
+    epoch: u32,
+}
+
+fn row(call: &Call<'_>, pg: PgId) -> Line {
+    let state = call.mon.stats.pg_state(&call.state.osdmap, pg);
+    match call.mon.stats.pgs.get(&pg) {
+        Some(PgStat { report, stamp, seq, map_epoch, .. }) => {
+            Line { report: report.clone(), state, stamp: *stamp, seq: *seq, epoch: *map_epoch }
+        }
+        None => Line { report: unreported(call, pg), state, stamp: Utime::ZERO, seq: 0, epoch: 0 },
+    }
+}
+
+fn rows(call: &Call<'_>, mut wanted: impl FnMut(&Line) -> bool) -> Vec<Line> {
+    all_pgs(&call.state.osdmap).map(|pg| row(call, pg)).filter(|row| wanted(row)).collect()
+}
+
+fn stamp(at: Utime) -> String {
+    if at == Utime::ZERO { "0.000000".to_string() } else { at.to_string() }
+}
+
+fn sum_json(counts: &PgCounts) -> Value {
+    let s = stat_sum(counts);
+    json!({
+        "num_bytes": s.num_bytes,
+        "num_objects": s.num_objects,
+        "num_object_clones": s.num_object_clones,
+        "num_object_copies": s.num_object_copies,
+        "num_objects_missing_on_primary": s.num_objects_missing_on_primary,
+        "num_objects_missing": s.num_objects_missing,
+        "num_objects_degraded": s.num_objects_degraded,
+        "num_objects_misplaced": s.num_objects_misplaced,
+        "num_objects_unfound": s.num_objects_unfound,
+        "num_objects_dirty": s.num_objects_dirty,
+        "num_whiteouts": s.num_whiteouts,
+        "num_read": s.num_rd,
+        "num_read_kb": s.num_rd_kb,
+        "num_write": s.num_wr,
+        "num_write_kb": s.num_wr_kb,
+        "num_scrub_errors": s.num_scrub_errors,
+        "num_shallow_scrub_errors": s.num_shallow_scrub_errors,
+        "num_deep_scrub_errors": s.num_deep_scrub_errors,
+        "num_objects_recovered": s.num_objects_recovered,
+        "num_bytes_recovered": s.num_bytes_recovered,
+        "num_keys_recovered": s.num_keys_recovered,
+        "num_objects_omap": s.num_objects_omap,
+        "num_objects_hit_set_archive": 0,
+        "num_bytes_hit_set_archive": 0,
+        "num_flush": 0,
+        "num_flush_kb": 0,
+        "num_evict": 0,
+        "num_evict_kb": 0,
+        "num_promote": 0,
+        "num_flush_mode_high": 0,
+        "num_flush_mode_low": 0,
+        "num_evict_mode_some": 0,
+        "num_evict_mode_full": 0,
+        "num_objects_pinned": 0,
+        "num_legacy_snapsets": 0,
+        "num_large_omap_objects": s.num_large_omap_objects,
+        "num_objects_manifest": 0,
+        "num_omap_bytes": s.num_omap_bytes,
+        "num_omap_keys": s.num_omap_keys,
+        "num_objects_repaired": s.num_objects_repaired,
+    })
+}
+
+fn ids(osds: &[OsdId]) -> Vec<i32> {
+    osds.iter().map(|osd| osd.0).collect()
+}
+
+fn pg_json(row: &Line) -> Value {
+    let r = &row.report;
+    let (fresh, zero) = (stamp(row.stamp), stamp(Utime::ZERO));
+    let while_clean = if row.state & pg_state::CLEAN != 0 { fresh.clone() } else { stamp(r.last_clean) };
+    let while_active = if row.state & pg_state::ACTIVE != 0 { fresh.clone() } else { stamp(r.last_active) };
+    json!({
+        "pgid": r.pg.to_string(),
+        "version": r.last_update.to_string(),
+        "reported_seq": row.seq,
+        "reported_epoch": row.epoch,
+        "state": pg_state::name(row.state),
+        "last_fresh": fresh,
+        "last_change": stamp(r.last_change),
+        "last_active": while_active,
+        "last_peered": while_active,
+        "last_clean": while_clean,
+        "last_became_active": stamp(r.last_active),
+        "last_became_peered": stamp(r.last_active),
+        "last_unstale": fresh,
+        "last_undegraded": while_clean,
+        "last_fullsized": while_clean,
+        "mapping_epoch": r.interval.0,
+        "log_start": r.log_tail.to_string(),
+        "ondisk_log_start": r.log_tail.to_string(),
+        "created": 0,
+        "last_epoch_clean": r.interval.0,
+        "parent": "0.0",
+        "parent_split_bits": 0,
+        "last_scrub": "0'0",
+        "last_scrub_stamp": zero,
+        "last_deep_scrub": "0'0",
+        "last_deep_scrub_stamp": zero,
+        "last_clean_scrub_stamp": zero,
+        "log_size": r.log_entries,
+        "ondisk_log_size": r.log_entries,
+        "stats_invalid": false,
+        "dirty_stats_invalid": false,
+        "omap_stats_invalid": false,
+        "hitset_stats_invalid": false,
+        "hitset_bytes_stats_invalid": false,
+        "pin_stats_invalid": false,
+        "manifest_stats_invalid": false,
+        "snaptrimq_len": 0,
+        "stat_sum": sum_json(&r.counts),
+        "up": ids(&r.up),
+        "acting": ids(&r.acting),
+        "avail_no_missing": [],
+        "object_location_counts": [],
+        "blocked_by": [],
+        "up_primary": r.up_primary.0,
+        "acting_primary": r.acting_primary.0,
+        "purged_snaps": [],
+    })
+}
+
+fn store_json(space: &OsdSpace) -> Value {
+    json!({
+        "total": space.total,
+        "available": space.available,
+        "internally_reserved": 0,
+        "allocated": space.allocated,
+        "data_stored": space.stored,
+        "data_compressed": 0,
+        "data_compressed_allocated": 0,
+        "data_compressed_original": 0,
+        "omap_allocated": space.omap,
+        "internal_metadata": space.internal,
+    })
+}
+
+fn with_sums(
+    counts: &PgCounts,
+    store: &OsdSpace,
+    log: u64,
+    up: u64,
+    acting: u64,
+    stores: usize,
+) -> Map<String, Value> {
+    let value = json!({
+        "stat_sum": sum_json(counts),
+        "store_stats": store_json(store),
+        "log_size": log,
+        "ondisk_log_size": log,
+        "up": up,
+        "acting": acting,
+        "num_store_stats": stores,
+    });
+    value.as_object().expect("just made").clone()
+}
+
+fn osd_fields(
+    space: &OsdSpace,
+    up_from: u32,
+    pgs: u64,
+    peers: &[i32],
+    latency: (u32, u32),
+    sum_of: Option<usize>,
+) -> Value {
+    let used = space.total.saturating_sub(space.available);
+    let mut out = Map::new();
+    let mut put = |name: &str, value: Value| drop(out.insert(name.to_string(), value));
+    put("up_from", json!(up_from));
+    put("seq", json!(0));
+    put("num_pgs", json!(pgs));
+    let n = sum_of.unwrap_or(1);
+    put("num_osds", json!(n));
+    put("num_per_pool_osds", json!(n));
+    put("num_per_pool_omap_osds", json!(n));
+    for (name, value) in [
+        ("kb", space.total),
+        ("kb_used", used),
+        ("kb_used_data", space.allocated),
+        ("kb_used_omap", space.omap),
+        ("kb_used_meta", space.internal),
+        ("kb_avail", space.available),
+    ] {
+        put(name, json!(value >> 10));
+    }
+    put("statfs", store_json(space));
+    put("hb_peers", json!(peers));
+    put("snap_trim_queue_len", json!(0));
+    put("num_snap_trimming", json!(0));
+    put("num_shards_repaired", json!(0));
+    put("op_queue_age_hist", json!({ "histogram": [], "upper_bound": 1 }));
+    put(
+        "perf_stat",
+        json!({
+            "commit_latency_ms": latency.0,
+            "apply_latency_ms": latency.1,
+            "commit_latency_ns": u64::from(latency.0) * 1_000_000,
+            "apply_latency_ns": u64::from(latency.1) * 1_000_000,
+        }),
+    );
+    put("alerts", json!([]));
+    put("network_ping_times", json!([]));
+    Value::Object(out)
+}
+
+fn all_space(call: &Call<'_>) -> OsdSpace {
+    let mut sum = OsdSpace::default();
+    for stat in call.mon.stats.osds.values() {
+        let space = &stat.report.space;
+        sum.total += space.total;
+        sum.available += space.available;
+        sum.allocated += space.allocated;
+        sum.stored += space.stored;
+        sum.omap += space.omap;
+        sum.internal += space.internal;
+    }
+    sum
+}
+
+fn osd_stats(call: &Call<'_>) -> Vec<Value> {
+    let map = &call.state.osdmap;
+    let pgs = call.mon.stats.pgs_by_osd(map);
+    let row = |osd: OsdId| {
+        let stat = call.mon.stats.osds.get(&osd)?;
+        let up_from = map.osds[osd.index()].info.up_from.0;
+        let peers: Vec<i32> = map.up_osds().filter(|peer| *peer != osd).map(|peer| peer.0).collect();
+        let latency = (stat.report.commit_latency_ms, stat.report.apply_latency_ms);
+        let n = pgs.get(&osd).map_or(0, |(all, _)| *all);
+        let mut out = Map::new();
+        out.insert("osd".to_string(), json!(osd.0));
+        let rest = osd_fields(&stat.report.space, up_from, n, &peers, latency, None);
+        out.extend(rest.as_object().expect("just made").clone());
+        Some(Value::Object(out))
+    };
+    map.osd_ids().collect::<Vec<_>>().into_iter().rev().filter_map(row).collect()
+}
+
+fn pool_stats(call: &Call<'_>) -> Vec<Value> {
+    let map = &call.state.osdmap;
+    let stores = call.mon.stats.osds.len();
+    map.pools
+        .iter()
+        .rev()
+        .map(|(id, pool)| {
+            let usage = call.mon.stats.pool(map, *id);
+            let store = OsdSpace { allocated: usage.used, stored: usage.used, ..OsdSpace::default() };
+            let mut out = Map::new();
+            out.insert("poolid".to_string(), json!(id.0));
+            out.insert("num_pg".to_string(), json!(pool.pg_num));
+            out.extend(with_sums(&usage.counts, &store, usage.log_entries, usage.up, usage.acting, stores));
+            Value::Object(out)
+        })
+        .collect()
+}
+
+fn pool_statfs(call: &Call<'_>) -> Vec<Value> {
+    let map = &call.state.osdmap;
+    let mut out = Vec::new();
+    for &id in map.pools.keys() {
+        let usage = call.mon.stats.pool(map, id);
+        let osds = call.mon.stats.osds.len().max(1) as u64;
+        for &osd in call.mon.stats.osds.keys() {
+            let mut row = json!({ "poolid": id.0, "osd": osd.0 });
+            let share =
+                OsdSpace { allocated: usage.used / osds, stored: usage.used / osds, ..OsdSpace::default() };
+            row.as_object_mut()
+                .expect("just made")
+                .extend(store_json(&share).as_object().expect("an object").clone());
+            out.push(row);
+        }
+    }
+    out
+}
+
+/// Which parts of the dump are wanted.
+fn wanted(call: &Call<'_>) -> BTreeSet<String> {
+    let what: BTreeSet<String> = call.args.list("dumpcontents").into_iter().collect();
+    if what.is_empty() { BTreeSet::from(["all".to_string()]) } else { what }
+}
+
+fn pg_map(call: &Call<'_>, what: &BTreeSet<String>) -> Value {
+    let stats = &call.mon.stats;
+    let map = &call.state.osdmap;
+    let has = |part: &str| what.contains("all") || what.contains(part);
+    let usage = map.pools.keys().map(|&id| stats.pool(map, id));
+    let (log, up, acting) = usage.fold((0, 0, 0), |a, u| (a.0 + u.log_entries, a.1 + u.up, a.2 + u.acting));
+    let space = all_space(call);
+    let none = OsdSpace::default();
+    let mut delta = with_sums(&PgCounts::default(), &none, 0, 0, 0, 0);
+    delta.insert("stamp_delta".to_string(), json!("0.000000"));
+    let mut out = Map::new();
+    let mut put = |name: &str, value: Value| drop(out.insert(name.to_string(), value));
+    put("version", json!(stats.version));
+    put("stamp", json!(stamp(stats.stamp)));
+    put("last_osdmap_epoch", json!(map.epoch.0));
+    put("last_pg_scan", json!(0));
+    put("pg_stats_sum", with_sums(&stats.sum(), &none, log, up, acting, 0).into());
+    put("osd_stats_sum", osd_fields(&space, 0, acting, &[], (0, 0), Some(stats.osds.len())));
+    put("pg_stats_delta", delta.into());
+    if has("pgs") {
+        put("pg_stats", rows(call, |_| true).iter().rev().map(pg_json).collect());
+    }
+    if has("pools") {
+        put("pool_stats", pool_stats(call).into());
+    }
+    if has("osds") {
+        put("osd_stats", osd_stats(call).into());
+    }
+    if what.contains("all") {
+        put("pool_statfs", pool_statfs(call).into());
+    }
+    out.into()
+}
+
+fn brief_json(row: &Line) -> Value {
+    let r = &row.report;
+    json!({
+        "pgid": r.pg.to_string(),
+        "state": pg_state::name(row.state),
+        "up": ids(&r.up),
+        "acting": ids(&r.acting),
+        "up_primary": r.up_primary.0,
+        "acting_primary": r.acting_primary.0,
+    })
+}
+
+fn dump(call: &mut Call<'_>) -> Outcome {
+    let what = wanted(call);
+    if call.format == Format::Plain {
+        let text = dump_text(call, &what);
+        return Ok(Answer { status: format!("dumped {}", join(&what)), output: text.into_bytes() });
+    }
+    let value = if what.len() == 1 && what.contains("pgs_brief") {
+        json!({ "pg_ready": true, "pg_stats": rows(call, |_| true).iter().map(brief_json).collect::<Vec<_>>() })
+    } else if what.len() == 1 && what.contains("osds") {
+        let space = all_space(call);
+        let sum = osd_fields(&space, 0, 0, &[], (0, 0), Some(call.mon.stats.osds.len()));
+        json!({ "pg_ready": true, "osd_stats": { "osd_stats": osd_stats(call), "osd_stats_sum": sum } })
+    } else if what.len() == 1 && what.contains("pools") {
+        json!({ "pg_ready": true, "pool_stats": pool_stats(call) })
+    } else if what.len() == 1 && what.contains("pgs") {
+        json!({ "pg_ready": true, "pg_stats": rows(call, |_| true).iter().rev().map(pg_json).collect::<Vec<_>>() })
+    } else if what.len() == 1 && what.contains("delta") {
+        let mut delta = with_sums(&PgCounts::default(), &OsdSpace::default(), 0, 0, 0, 0);
+        delta.insert("stamp_delta".to_string(), json!("0.000000"));
+        json!({ "pg_ready": true, "delta": { "pg_stats_delta": delta } })
+    } else {
+        json!({ "pg_ready": true, "pg_map": pg_map(call, &what) })
+    };
+    let text = to_json(&value, call.format == Format::JsonPretty) + "\n";
+    Ok(Answer { status: format!("dumped {}", join(&what)), output: text.into_bytes() })
+}
+
+fn join(what: &BTreeSet<String>) -> String {
+    what.iter().map(String::as_str).collect::<Vec<_>>().join(",")
+}
+
+fn dump_as_json(call: &mut Call<'_>) -> Outcome {
+    let value = json!({ "pg_ready": true, "pg_map": pg_map(call, &wanted(call)) });
+    let text = to_json(&value, call.format == Format::JsonPretty) + "\n";
+    Ok(Answer { status: "dumped all".to_string(), output: text.into_bytes() })
+}
+
+fn dump_pools(call: &mut Call<'_>) -> Outcome {
+    let value = json!({ "pg_ready": true, "pool_stats": pool_stats(call) });
+    Answer::text(to_json(&value, call.format == Format::JsonPretty) + "\n")
+}
+
+fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
+    let has = |part: &str| what.contains("all") || what.contains(part);
+    let stats = &call.mon.stats;
+    let map = &call.state.osdmap;
+    let mut out = String::new();
+    if what.contains("pgs_brief") {
+        return brief_text(&rows(call, |_| true));
+    }
+    let whole = has("sum") || has("summary") || has("pgs");
+    if whole {
+        out += &format!(
+            "version {}\nstamp {}\nlast_osdmap_epoch {}\nlast_pg_scan 0\n",
+            stats.version,
+            stamp(stats.stamp),
+            map.epoch
+        );
+    }
+    if has("pgs") {
+        let mut table = Table::new(&[
+            ("PG_STAT", Left, Left),
+            ("OBJECTS", Left, Right),
+            ("MISSING_ON_PRIMARY", Left, Right),
+            ("DEGRADED", Left, Right),
+            ("MISPLACED", Left, Right),
+            ("UNFOUND", Left, Right),
+            ("BYTES", Left, Right),
+            ("OMAP_BYTES*", Left, Right),
+            ("OMAP_KEYS*", Left, Right),
+            ("LOG", Left, Right),
+            ("DISK_LOG", Left, Right),
+            ("STATE", Left, Right),
+            ("STATE_STAMP", Left, Right),
+            ("VERSION", Left, Right),
+            ("REPORTED", Left, Right),
+            ("UP", Left, Right),
+            ("UP_PRIMARY", Left, Right),
+            ("ACTING", Left, Right),
+            ("ACTING_PRIMARY", Left, Right),
+            ("LAST_SCRUB", Left, Right),
+            ("SCRUB_STAMP", Left, Right),
+            ("LAST_DEEP_SCRUB", Left, Right),
+            ("DEEP_SCRUB_STAMP", Left, Right),
+            ("SNAPTRIMQ_LEN", Left, Right),
+        ]);
+        for row in rows(call, |_| true).iter().rev() {
+            let (r, c) = (&row.report, &row.report.counts);
+            table.row([
+                r.pg.to_string(),
+                c.objects.to_string(),
+                c.missing_on_primary.to_string(),
+                c.degraded.to_string(),
+                c.misplaced.to_string(),
+                c.unfound.to_string(),
+                c.bytes.to_string(),
+                c.omap_bytes.to_string(),
+                c.omap_keys.to_string(),
+                r.log_entries.to_string(),
+                r.log_entries.to_string(),
+                pg_state::name(row.state),
+                stamp(r.last_change),
+                r.last_update.to_string(),
+                format!("{}:{}", row.epoch, row.seq),
+                list(&r.up),
+                r.up_primary.to_string(),
+                list(&r.acting),
+                r.acting_primary.to_string(),
+                "0'0".to_string(),
+                stamp(Utime::ZERO),
+                "0'0".to_string(),
+                stamp(Utime::ZERO),
+                "0".to_string(),
+            ]);
+        }
+        out += &table.render();
+        out += " \n";
+    }
+    let columns = |first: &'static str| {
+        let mut columns = vec![(first, Left, Left)];
+        columns.extend(
+            [
+                "OBJECTS",
+                "MISSING_ON_PRIMARY",
+                "DEGRADED",
+                "MISPLACED",
+                "UNFOUND",
+                "BYTES",
+                "OMAP_BYTES*",
+                "OMAP_KEYS*",
+                "LOG",
+                "DISK_LOG",
+            ]
+            .map(|name| (name, Left, Right)),
+        );
+        columns
+    };
+    let cells = |name: String, c: &PgCounts, log: u64| {
+        let numbers = [
+            c.objects,
+            c.missing_on_primary,
+            c.degraded,
+            c.misplaced,
+            c.unfound,
+            c.bytes,
+            c.omap_bytes,
+            c.omap_keys,
+            log,
+            log,
+        ];
+        [name].into_iter().chain(numbers.map(|n| n.to_string())).collect::<Vec<_>>()
+    };
+    if has("pools") {
+        let mut table = Table::new(&columns("POOLID"));
+        for &id in map.pools.keys().rev() {
+            let usage = stats.pool(map, id);
+            table.row(cells(id.to_string(), &usage.counts, usage.log_entries));
+        }
+        out += &table.render();
+        out += " \n";
+    }
+    if whole {
+        let mut table = Table::new(&columns("PG_STAT"));
+        let log = map.pools.keys().map(|&id| stats.pool(map, id).log_entries).sum();
+        table.row(cells("sum".to_string(), &stats.sum(), log));
+        out += &table.render();
+    }
+    if has("osds") || whole {
+        let detailed = has("osds");
+        let mut columns = vec![("OSD_STAT", Left, Left)];
+        columns.extend(["USED", "AVAIL", "USED_RAW", "TOTAL"].map(|name| (name, Left, Right)));
+        if detailed {
+            columns.extend(["HB_PEERS", "PG_SUM", "PRIMARY_PG_SUM"].map(|name| (name, Left, Right)));
+        }
+        let mut table = Table::new(&columns);
+        let pgs = stats.pgs_by_osd(map);
+        let sizes = |space: &OsdSpace| {
+            let used = bytes(space.total.saturating_sub(space.available));
+            vec![used.clone(), bytes(space.available), used, bytes(space.total)]
+        };
+        if detailed {
+            for (osd, stat) in stats.osds.iter().rev() {
+                let mut row = vec![osd.to_string()];
+                row.extend(sizes(&stat.report.space));
+                let (all, primary) = pgs.get(osd).copied().unwrap_or_default();
+                row.push(list(map.up_osds().filter(|peer| peer != osd)));
+                row.extend([all.to_string(), primary.to_string()]);
+                table.row(row);
+            }
+        }
+        let mut row = vec!["sum".to_string()];
+        row.extend(sizes(&all_space(call)));
+        row.extend(detailed.then(|| [String::new(), String::new(), String::new()]).into_iter().flatten());
+        table.row(row);
+        out += &table.render();
+    }
+    out + NOTE
+}
+
+fn brief_text(rows: &[Line]) -> String {
+    let mut table = Table::new(&[
+        ("PG_STAT", Left, Left),
+        ("STATE", Left, Right),
+        ("UP", Left, Right),
+        ("UP_PRIMARY", Left, Right),
+        ("ACTING", Left, Right),
+        ("ACTING_PRIMARY", Left, Right),
+    ]);
+    for row in rows {
+        let r = &row.report;
+        table.row([
+            r.pg.to_string(),
+            pg_state::name(row.state),
+            list(&r.up),
+            r.up_primary.to_string(),
+            list(&r.acting),
+            r.acting_primary.to_string(),
+        ]);
+    }
+    table.render()
+}
+
+fn stat(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.osdmap;
+    let stats = &call.mon.stats;
+    let states = super::cluster::by_count(&stats.states(map));
+    let sum = stats.sum();
+    let space = stats.space(|osd| map.exists(osd));
+    let all: u64 = states.iter().map(|(_, n)| n).sum();
+    let value = json!({
+        "pg_ready": true,
+        "pg_summary": {
+            "num_pg_by_state": states.iter()
+                .map(|(state, n)| json!({ "name": pg_state::name(*state), "num": n })).collect::<Vec<_>>(),
+            "num_pgs": all,
+            "num_bytes": sum.bytes,
+            "total_bytes": space.total,
+            "total_avail_bytes": space.available,
+            "total_used_bytes": space.used(),
+            "total_used_raw_bytes": space.used(),
+        },
+    });
+    call.show(value, || {
+        let parts: Vec<String> =
+            states.iter().map(|(state, n)| format!("{n} {}", pg_state::name(*state))).collect();
+        let mut text = format!(
+            "{all} pgs: {}; {} data, {} used, {} / {} avail",
+            parts.join(", "),
+            bytes(sum.bytes),
+            bytes(space.used()),
+            bytes(space.available),
+            bytes(space.total)
+        );
+        let percent = |n: u64, of: u64| 100.0 * n as f64 / of.max(1) as f64;
+        let rates = stats.all_rates(map);
+        if rates.reads + rates.writes > 0 {
+            let (rd, wr) = (bytes(rates.read_bytes), bytes(rates.write_bytes));
+            text += &format!("; {rd}/s rd, {wr}/s wr, {} op/s", rates.reads + rates.writes);
+        }
+        for (n, what) in [(sum.degraded, "degraded"), (sum.misplaced, "misplaced")] {
+            if n > 0 {
+                text += &format!("; {n}/{} objects {what} ({:.3}%)", sum.copies, percent(n, sum.copies));
+            }
+        }
+        if sum.unfound > 0 {
+            let part = percent(sum.unfound, sum.objects);
+            text += &format!("; {}/{} objects unfound ({part:.3}%)", sum.unfound, sum.objects);
+        }
+        text + "\n"
+    })
+}
+
+fn map_pg(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.osdmap;
+    let raw = call.args.pg("pgid")?;
+    let Some(pool) = map.pool(raw.pool) else {
+        return Err(refuse(errno::ENOENT, format!("pg '{raw}' does not exist")));
+    };
+    let pg = PgId { seed: pool.raw_pg_to_pg(raw.seed), ..raw };
+    let placed = map.pg_to_up_acting(pg);
+    let value = json!({
+        "epoch": map.epoch.0,
+        "raw_pgid": raw.to_string(),
+        "pgid": pg.to_string(),
+        "up": ids(&placed.up),
+        "acting": ids(&placed.acting),
+    });
+    call.show(value, || {
+        format!(
+            "osdmap e{} pg {raw} ({pg}) -> up {} acting {}",
+            map.epoch,
+            list(&placed.up),
+            list(&placed.acting)
+        )
+    })
+}
+
+/// A word for a state, as `pg ls` and `pg dump_stuck` take it.
+fn state_bit(word: &str) -> Option<u64> {
+    (0..64).map(|bit| 1_u64 << bit).find(|&bit| pg_state::name(bit) == word)
+}
+
+fn matches_states(row: &Line, states: &[String]) -> Result<bool, Refusal> {
+    let mut any = states.is_empty();
+    for word in states {
+        any |= match &**word {
+            "all" => true,
+            "unknown" => row.state == 0,
+            word => {
+                let bit = state_bit(word);
+                let bit =
+                    bit.ok_or_else(|| refuse(errno::EINVAL, format!("'{word}' is not a valid pg state")))?;
+                row.state & bit != 0
+            }
+        };
+    }
+    Ok(any)
+}
+
+fn list_where(call: &Call<'_>, pool: Option<PoolId>, mut wanted: impl FnMut(&Line) -> bool) -> Outcome {
+    let states = call.args.list("states");
+    let mut bad = None;
+    let rows = rows(call, |row| {
+        let fits = matches_states(row, &states).unwrap_or_else(|refusal| {
+            bad = Some(refusal);
+            false
+        });
+        fits && pool.is_none_or(|pool| row.report.pg.pool == pool) && wanted(row)
+    });
+    if let Some(refusal) = bad {
+        return Err(refusal);
+    }
+    let value = json!({ "pg_ready": true, "pg_stats": rows.iter().map(pg_json).collect::<Vec<_>>() });
+    call.show(value, || {
+        let mut table = Table::new(&[
+            ("PG", Left, Left),
+            ("OBJECTS", Left, Right),
+            ("DEGRADED", Left, Right),
+            ("MISPLACED", Left, Right),
+            ("UNFOUND", Left, Right),
+            ("BYTES", Left, Right),
+            ("OMAP_BYTES*", Left, Right),
+            ("OMAP_KEYS*", Left, Right),
+            ("LOG", Left, Right),
+            ("STATE", Left, Right),
+            ("SINCE", Left, Right),
+            ("VERSION", Left, Right),
+            ("REPORTED", Left, Right),
+            ("UP", Left, Right),
+            ("ACTING", Left, Right),
+            ("SCRUB_STAMP", Left, Right),
+            ("DEEP_SCRUB_STAMP", Left, Right),
+        ]);
+        for row in &rows {
+            let (r, c) = (&row.report, &row.report.counts);
+            let since = call.now.wall.sec.saturating_sub(r.last_change.sec);
+            table.row([
+                r.pg.to_string(),
+                c.objects.to_string(),
+                c.degraded.to_string(),
+                c.misplaced.to_string(),
+                c.unfound.to_string(),
+                c.bytes.to_string(),
+                c.omap_bytes.to_string(),
+                c.omap_keys.to_string(),
+                r.log_entries.to_string(),
+                pg_state::name(row.state),
+                crate::present::age(since.into()),
+                r.last_update.to_string(),
+                format!("{}:{}", row.epoch, row.seq),
+                format!("{}p{}", list(&r.up), r.up_primary),
+                format!("{}p{}", list(&r.acting), r.acting_primary),
+                stamp(Utime::ZERO),
+                stamp(Utime::ZERO),
+            ]);
+        }
+        table.render() + NOTE
+    })
+}
+
+fn pool_arg(call: &Call<'_>, name: &str) -> Result<Option<PoolId>, Refusal> {
+    let Some(number) = call.args.int_opt(name)? else { return Ok(None) };
+    let pool = PoolId(number);
+    match call.state.osdmap.pool(pool) {
+        Some(_) => Ok(Some(pool)),
+        None => Err(refuse(errno::ENOENT, format!("pool {number} does not exist"))),
+    }
+}
+
+fn osd_arg(call: &Call<'_>) -> Result<OsdId, Refusal> {
+    let text = call.args.text("osd")?;
+    let osd = parse_osd(&text).filter(|&osd| call.state.osdmap.exists(osd));
+    osd.ok_or_else(|| refuse(errno::ENOENT, format!("osd {text} does not exist")))
+}
+
+fn ls(call: &mut Call<'_>) -> Outcome {
+    let pool = pool_arg(call, "pool")?;
+    list_where(call, pool, |_| true)
+}
+fn ls_by_pool(call: &mut Call<'_>) -> Outcome {
+    let pool = call.args.pool("poolstr", &call.state.osdmap)?;
+    list_where(call, Some(pool), |_| true)
+}
+fn ls_by_osd(call: &mut Call<'_>) -> Outcome {
+    let (osd, pool) = (osd_arg(call)?, pool_arg(call, "pool")?);
+    list_where(call, pool, |row| row.report.acting.contains(&osd) || row.report.up.contains(&osd))
+}
+fn ls_by_primary(call: &mut Call<'_>) -> Outcome {
+    let (osd, pool) = (osd_arg(call)?, pool_arg(call, "pool")?);
+    list_where(call, pool, |row| row.report.acting_primary == osd)
+}
+
+fn dump_stuck(call: &mut Call<'_>) -> Outcome {
+    let kinds = call.args.list("stuckops");
+    let threshold =
+        call.args.int_opt("threshold")?.unwrap_or_else(|| call.option_u64("mon_pg_stuck_threshold") as i64);
+    let threshold = u32::try_from(threshold.max(0)).unwrap_or(u32::MAX);
+    let now = call.now.wall.sec;
+    let long = |since: Utime| now.saturating_sub(since.sec) >= threshold;
+    let kinds =
+        if kinds.is_empty() { vec!["inactive".to_string(), "unclean".into(), "stale".into()] } else { kinds };
+    for kind in &kinds {
+        if !["inactive", "unclean", "stale", "undersized", "degraded"].contains(&&**kind) {
+            return Err(refuse(errno::EINVAL, format!("Unknown type: {kind}")));
+        }
+    }
+    let rows = rows(call, |row| {
+        let lacks = |bit: u64| row.state & bit == 0;
+        kinds.iter().any(|kind| match &**kind {
+            "inactive" => lacks(pg_state::ACTIVE) && long(row.report.last_active),
+            "unclean" => lacks(pg_state::CLEAN) && long(row.report.last_clean),
+            "stale" => !lacks(pg_state::STALE) && long(row.stamp),
+            "undersized" => !lacks(pg_state::UNDERSIZED) && long(row.report.last_clean),
+            _ => !lacks(pg_state::DEGRADED) && long(row.report.last_clean),
+        })
+    });
+    let value = json!({ "pg_ready": true, "stuck_pg_stats": rows.iter().map(pg_json).collect::<Vec<_>>() });
+    let mut answer = call.show(value, || if rows.is_empty() { String::new() } else { brief_text(&rows) })?;
+    answer.status = "ok".to_string();
+    Ok(answer)
+}
+
+fn debug(call: &mut Call<'_>) -> Outcome {
+    let op = call.args.text("debugop")?;
+    let found = match &*op {
+        "unfound_objects_exist" => call.mon.stats.sum().unfound > 0,
+        "degraded_pgs_exist" => !rows(call, |row| row.state & pg_state::DEGRADED != 0).is_empty(),
+        _ => return Err(refuse(errno::EINVAL, format!("bad debug pg command arguments: '{op}'"))),
+    };
+    Answer::text(if found { "TRUE\n" } else { "FALSE\n" })
+}

@@ -1,0 +1,561 @@
+//! Space and load: who uses how much.
+
+use super::{Call, Outcome, Row};
+use crate::crush_edit;
+use crate::mon::Mon;
+use crate::present::Align::{Left, Right};
+use crate::present::{self, Table, bytes, count, float};
+use crate::stats::{PoolUsage, Rates, Space};
+use nacre_base::{OsdId, PoolId};
+use nacre_proto::maps::{Osd, OsdMap};
+use nacre_proto::messages::{
+    GetPoolStats, GetPoolStatsReply, Message, OsdSpace, PaxosVersion, Statfs, StatfsReply,
+};
+use nacre_proto::types::{ObjectStatSum, PoolStat, StoreStatfs};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const COMMANDS: &[Row] = &[
+    ("df", "show the space of the cluster and of its pools", df),
+    ("osd df", "show the space of each OSD", osd_df),
+    ("osd perf", "show how long the OSDs' stores take", osd_perf),
+    ("osd pool stats", "show what is going on in each pool", pool_rates),
+    ("osd utilization", "show how evenly groups are spread over OSDs", utilization),
+    ("osd blocked-by", "show which OSDs others wait for", blocked_by),
+];
+
+// ---- what `rados df` asks for ----
+
+pub fn statfs(mon: &Mon, ask: &Statfs) -> Message {
+    let state = mon.state.as_ref().expect("the caller leads");
+    let map = &state.osdmap;
+    let (kb, kb_used, kb_avail, num_objects) = match ask.data_pool.filter(|&pool| map.pool(pool).is_some()) {
+        Some(pool) => {
+            let usage = mon.stats.pool(map, pool);
+            let (used, free) = (usage.counts.bytes, usage.max_available);
+            ((used + free) >> 10, used >> 10, free >> 10, usage.counts.objects)
+        }
+        None => {
+            let space = mon.stats.space(|osd| map.exists(osd));
+            (space.total >> 10, space.used() >> 10, space.available >> 10, mon.stats.sum().objects)
+        }
+    };
+    StatfsReply { fsid: state.fsid, version: mon.stats.version, kb, kb_used, kb_avail, num_objects }.into()
+}
+
+pub fn pool_stats(mon: &Mon, ask: &GetPoolStats) -> Message {
+    let state = mon.state.as_ref().expect("the caller leads");
+    let map = &state.osdmap;
+    let wanted = ask.pools.iter().take(10_000).filter_map(|name| Some((name, map.pool_by_name(name)?)));
+    let stats = wanted.map(|(name, id)| (name.clone(), pool_stat(mon, map, id))).collect();
+    GetPoolStatsReply { version: PaxosVersion(mon.stats.version), fsid: state.fsid, stats, per_pool: true }
+        .into()
+}
+
+fn pool_stat(mon: &Mon, map: &OsdMap, id: PoolId) -> PoolStat {
+    let usage = mon.stats.pool(map, id);
+    let used = usage.used as i64;
+    PoolStat {
+        sum: stat_sum(&usage.counts),
+        log_size: usage.log_entries as i64,
+        ondisk_log_size: usage.log_entries as i64,
+        up: usage.up as i32,
+        acting: usage.acting as i32,
+        store: StoreStatfs { allocated: used, data_stored: used, ..StoreStatfs::default() },
+        num_store_stats: mon.stats.osds.len() as i32,
+    }
+}
+
+pub fn stat_sum(counts: &nacre_proto::messages::PgCounts) -> ObjectStatSum {
+    ObjectStatSum {
+        num_bytes: counts.bytes as i64,
+        num_objects: counts.objects as i64,
+        num_object_copies: counts.copies as i64,
+        num_objects_missing_on_primary: counts.missing_on_primary as i64,
+        num_objects_degraded: counts.degraded as i64,
+        num_objects_misplaced: counts.misplaced as i64,
+        num_objects_unfound: counts.unfound as i64,
+        num_rd: counts.reads as i64,
+        num_rd_kb: (counts.read_bytes >> 10) as i64,
+        num_wr: counts.writes as i64,
+        num_wr_kb: (counts.write_bytes >> 10) as i64,
+        num_objects_recovered: counts.recovered_objects as i64,
+        num_bytes_recovered: counts.recovered_bytes as i64,
+        num_omap_bytes: counts.omap_bytes as i64,
+        num_omap_keys: counts.omap_keys as i64,
+        ..ObjectStatSum::default()
+    }
+}
+
+// ---- df ----
+
+/// Each device class with its space; OSDs without a class count in none.
+fn by_class(call: &Call<'_>) -> BTreeMap<String, Space> {
+    let map = &call.state.osdmap;
+    let classes: BTreeSet<String> =
+        map.osd_ids().filter_map(|osd| crush_edit::class_of(&map.crush, osd.0)).collect();
+    let space = |class: &String| {
+        call.mon
+            .stats
+            .space(|osd| map.exists(osd) && crush_edit::class_of(&map.crush, osd.0).as_ref() == Some(class))
+    };
+    classes.into_iter().map(|class| (class.clone(), space(&class))).collect()
+}
+
+fn space_json(space: &Space) -> Map<String, Value> {
+    let value = json!({
+        "total_bytes": space.total,
+        "total_avail_bytes": space.available,
+        "total_used_bytes": space.used(),
+        "total_used_raw_bytes": space.used(),
+        "total_used_raw_ratio": float(space.used_ratio()),
+    });
+    value.as_object().expect("just made").clone()
+}
+
+fn df(call: &mut Call<'_>) -> Outcome {
+    let detail = call.args.text_opt("detail").is_some();
+    let map = &call.state.osdmap;
+    let all = call.mon.stats.space(|osd| map.exists(osd));
+    let mut stats = space_json(&all);
+    stats.insert("num_osds".to_string(), json!(all.osds));
+    stats.insert("num_per_pool_osds".to_string(), json!(all.osds));
+    stats.insert("num_per_pool_omap_osds".to_string(), json!(all.osds));
+    let classes: Map<String, Value> =
+        by_class(call).iter().map(|(class, space)| (class.clone(), space_json(space).into())).collect();
+    let pools: Vec<Value> = map.pools.keys().map(|&id| pool_json(call, id, detail)).collect();
+    let value = json!({ "stats": stats, "stats_by_class": classes, "pools": pools });
+    call.show(value, || df_text(call, &all, detail))
+}
+
+fn pool_json(call: &Call<'_>, id: PoolId, detail: bool) -> Value {
+    let map = &call.state.osdmap;
+    let pool = &map.pools[&id];
+    let usage = call.mon.stats.pool(map, id);
+    let counts = &usage.counts;
+    let stored = counts.bytes;
+    let mut stats = Map::new();
+    let mut put = |name: &str, value: Value| drop(stats.insert(name.to_string(), value));
+    put("stored", json!(stored));
+    if detail {
+        put("stored_data", json!(stored));
+        put("stored_omap", json!(counts.omap_bytes));
+    }
+    put("objects", json!(counts.objects));
+    put("kb_used", json!(usage.used.div_ceil(1024)));
+    put("bytes_used", json!(usage.used));
+    if detail {
+        put("data_bytes_used", json!(usage.used));
+        put("omap_bytes_used", json!(counts.omap_bytes * u64::from(pool.size)));
+    }
+    put("percent_used", float(usage.used_ratio));
+    put("max_avail", json!(usage.max_available));
+    if detail {
+        put("quota_objects", json!(pool.quota_max_objects));
+        put("quota_bytes", json!(pool.quota_max_bytes));
+        put("dirty", json!(0));
+        put("rd", json!(counts.reads));
+        put("rd_bytes", json!(counts.read_bytes));
+        put("wr", json!(counts.writes));
+        put("wr_bytes", json!(counts.write_bytes));
+        put("compress_bytes_used", json!(0));
+        put("compress_under_bytes", json!(0));
+        put("stored_raw", json!(usage.used));
+        put("avail_raw", json!(usage.max_available_raw));
+    }
+    json!({ "name": map.pool_name(id), "id": id.0, "stats": stats })
+}
+
+fn df_text(call: &Call<'_>, all: &Space, detail: bool) -> String {
+    let mut table = Table::new(&[
+        ("CLASS", Left, Left),
+        ("SIZE", Right, Right),
+        ("AVAIL", Right, Right),
+        ("USED", Right, Right),
+        ("RAW USED", Right, Right),
+        ("%RAW USED", Right, Right),
+    ]);
+    for (name, space) in by_class(call).iter().map(|(name, space)| (&**name, space)).chain([("TOTAL", all)]) {
+        table.row([
+            name.to_string(),
+            bytes(space.total),
+            bytes(space.available),
+            bytes(space.used()),
+            bytes(space.used()),
+            percent(space.used_ratio()),
+        ]);
+    }
+    let mut out = format!("--- RAW STORAGE ---\n{} \n--- POOLS ---\n", table.render());
+    let mut columns =
+        vec![("POOL", Left, Left), ("ID", Right, Right), ("PGS", Right, Right), ("STORED", Right, Right)];
+    let parts = [("(DATA)", Right, Right), ("(OMAP)", Right, Right)];
+    columns.extend(detail.then_some(parts).into_iter().flatten());
+    columns.extend([("OBJECTS", Right, Right), ("USED", Right, Right)]);
+    columns.extend(detail.then_some(parts).into_iter().flatten());
+    columns.extend([("%USED", Right, Right), ("MAX AVAIL", Right, Right)]);
+    if detail {
+        columns.extend(
+            ["QUOTA OBJECTS", "QUOTA BYTES", "DIRTY", "USED COMPR", "UNDER COMPR"]
+                .map(|name| (name, Right, Right)),
+        );
+    }
+    let mut table = Table::new(&columns);
+    let map = &call.state.osdmap;
+    for (&id, pool) in &map.pools {
+        let usage = call.mon.stats.pool(map, id);
+        let counts = &usage.counts;
+        let mut row = vec![
+            map.pool_name(id).unwrap_or_default().to_string(),
+            id.to_string(),
+            pool.pg_num.to_string(),
+            bytes(counts.bytes),
+        ];
+        let detailed = |row: &mut Vec<String>, cells: &[String]| {
+            if detail {
+                row.extend_from_slice(cells);
+            }
+        };
+        detailed(&mut row, &[bytes(counts.bytes), bytes(counts.omap_bytes)]);
+        row.extend([count(counts.objects), bytes(usage.used)]);
+        detailed(&mut row, &[bytes(usage.used), bytes(counts.omap_bytes * u64::from(pool.size))]);
+        row.extend([percent(usage.used_ratio), bytes(usage.max_available)]);
+        let quota = |n: u64, text: String| if n == 0 { "N/A".to_string() } else { text };
+        detailed(
+            &mut row,
+            &[
+                quota(pool.quota_max_objects, count(pool.quota_max_objects)),
+                quota(pool.quota_max_bytes, bytes(pool.quota_max_bytes)),
+                "N/A".to_string(),
+                bytes(0),
+                bytes(0),
+            ],
+        );
+        table.row(row);
+    }
+    out += &table.render();
+    out.pop();
+    out
+}
+
+/// Two digits, but a bare zero for next to nothing, as Ceph has it.
+fn percent(ratio: f64) -> String {
+    if ratio * 100.0 < 0.01 { "0".to_string() } else { format!("{:.2}", ratio * 100.0) }
+}
+
+// ---- osd df ----
+
+/// One line of `osd df`: an OSD, or a bucket with the sum of what is below.
+struct Line {
+    id: i32,
+    depth: usize,
+    weight: u32,
+    space: OsdSpace,
+    pgs: u64,
+}
+
+impl Line {
+    fn used(&self) -> u64 {
+        self.space.total.saturating_sub(self.space.available)
+    }
+    fn utilization(&self) -> f64 {
+        if self.space.total == 0 { 0.0 } else { 100.0 * self.used() as f64 / self.space.total as f64 }
+    }
+}
+
+fn add(sum: &mut OsdSpace, one: &OsdSpace) {
+    sum.total += one.total;
+    sum.available += one.available;
+    sum.allocated += one.allocated;
+    sum.stored += one.stored;
+    sum.omap += one.omap;
+    sum.internal += one.internal;
+}
+
+fn osd_df(call: &mut Call<'_>) -> Outcome {
+    let tree = call.args.text_opt("output_method").as_deref() == Some("tree");
+    let map = &call.state.osdmap;
+    let stats = &call.mon.stats;
+    let pgs = stats.pgs_by_osd(map);
+    let space_of = |osd: OsdId| stats.osds.get(&osd).map(|stat| stat.report.space).unwrap_or_default();
+    let mut lines = Vec::new();
+    for root in map.crush.roots(false) {
+        for node in map.crush.walk(root) {
+            let mut space = OsdSpace::default();
+            crush_edit::osds_below(&map.crush, node.id)
+                .into_iter()
+                .for_each(|osd| add(&mut space, &space_of(osd)));
+            let pgs = pgs.get(&OsdId(node.id)).map_or(0, |(all, _)| *all);
+            if tree || (node.id >= 0 && map.exists(OsdId(node.id))) {
+                lines.push(Line { id: node.id, depth: node.depth, weight: node.weight, space, pgs });
+            }
+        }
+    }
+    let placed: BTreeSet<i32> = lines.iter().map(|line| line.id).collect();
+    let stray: Vec<Line> = map
+        .osd_ids()
+        .filter(|osd| !placed.contains(&osd.0))
+        .map(|osd| Line { id: osd.0, depth: 0, weight: 0, space: space_of(osd), pgs: 0 })
+        .collect();
+    if !tree {
+        lines.sort_by_key(|line| line.id);
+        // One OSD may hang below several roots.
+        lines.dedup_by_key(|line| line.id);
+    }
+    let mut sum = OsdSpace::default();
+    map.osd_ids().for_each(|osd| add(&mut sum, &space_of(osd)));
+    let total = Line { id: 0, depth: 0, weight: 0, space: sum, pgs: 0 };
+    let average = total.utilization();
+    let var = |line: &Line| if average > 0.0 { line.utilization() / average } else { 0.0 };
+    let vars: Vec<f64> = lines.iter().filter(|l| l.id >= 0 && l.space.total > 0).map(var).collect();
+    let least = vars.iter().copied().fold(f64::INFINITY, f64::min);
+    let (least, most) =
+        (if least.is_finite() { least } else { 0.0 }, vars.iter().copied().fold(0.0, f64::max));
+    let deviation = {
+        let osds: Vec<f64> = lines.iter().filter(|l| l.id >= 0).map(Line::utilization).collect();
+        let squares: f64 = osds.iter().map(|u| (u - average).powi(2)).sum();
+        (squares / osds.len().max(1) as f64).sqrt()
+    };
+    let node_json = |line: &Line| -> Value {
+        let mut node = super::osd_show::node_head(map, line.id, line.weight, line.depth);
+        node.insert("reweight".to_string(), reweight(map, line.id));
+        for (name, value) in [
+            ("kb", line.space.total),
+            ("kb_used", line.used()),
+            ("kb_used_data", line.space.allocated),
+            ("kb_used_omap", line.space.omap),
+            ("kb_used_meta", line.space.internal),
+            ("kb_avail", line.space.available),
+        ] {
+            node.insert(name.to_string(), json!(value >> 10));
+        }
+        node.insert("utilization".to_string(), float(line.utilization()));
+        node.insert("var".to_string(), float(var(line)));
+        node.insert("pgs".to_string(), json!(line.pgs));
+        if line.id >= 0 {
+            node.insert("status".to_string(), json!(if map.is_up(OsdId(line.id)) { "up" } else { "down" }));
+        } else {
+            node.insert("children".to_string(), super::osd_show::children(map, line.id));
+        }
+        Value::Object(node)
+    };
+    let value = json!({
+        "nodes": lines.iter().map(node_json).collect::<Vec<_>>(),
+        "stray": stray.iter().map(node_json).collect::<Vec<_>>(),
+        "summary": {
+            "total_kb": sum.total >> 10,
+            "total_kb_used": total.used() >> 10,
+            "total_kb_used_data": sum.allocated >> 10,
+            "total_kb_used_omap": sum.omap >> 10,
+            "total_kb_used_meta": sum.internal >> 10,
+            "total_kb_avail": sum.available >> 10,
+            "average_utilization": float(average),
+            "min_var": float(least),
+            "max_var": float(most),
+            "dev": float(deviation),
+        },
+    });
+    call.show(value, || {
+        let mut columns: Vec<_> = [
+            "ID", "CLASS", "WEIGHT", "REWEIGHT", "SIZE", "RAW USE", "DATA", "OMAP", "META", "AVAIL", "%USE",
+            "VAR", "PGS", "STATUS",
+        ]
+        .into_iter()
+        .map(|name| (name, Left, Right))
+        .collect();
+        if tree {
+            columns.push(("TYPE NAME", Left, Left));
+        }
+        let mut table = Table::new(&columns);
+        let row = |line: &Line| {
+            let osd = (line.id >= 0).then_some(OsdId(line.id));
+            let number =
+                |x: f64, digits: usize| if x == 0.0 { "0".to_string() } else { format!("{x:.digits$}") };
+            let mut row = vec![
+                line.id.to_string(),
+                osd.and_then(|osd| crush_edit::class_of(&map.crush, osd.0)).unwrap_or_default(),
+                number(f64::from(line.weight) / 65536.0, 5),
+                osd.map_or("-".to_string(), |osd| number(f64::from(map.weight(osd)) / 65536.0, 5)),
+            ];
+            row.extend(sizes(line).map(bytes));
+            row.extend([number(line.utilization(), 2), number(var(line), 2)]);
+            row.push(osd.map_or("-".to_string(), |_| line.pgs.to_string()));
+            row.push(osd.map_or("", |osd| if map.is_up(osd) { "up" } else { "down" }).to_string());
+            if tree {
+                row.push(super::osd_show::indented_name(map, line.id, line.depth));
+            }
+            row
+        };
+        lines.iter().chain(&stray).for_each(|line| table.row(row(line)));
+        let mut last = vec![String::new(), String::new(), String::new(), "TOTAL".to_string()];
+        last.extend(sizes(&total).map(bytes));
+        last.extend([format!("{:.2}", average), String::new(), String::new(), String::new()]);
+        last.extend(tree.then(String::new));
+        table.row(last);
+        let deviation = if deviation == 0.0 { "0".to_string() } else { format!("{deviation:.2}") };
+        format!("{}MIN/MAX VAR: {least:.2}/{most:.2}  STDDEV: {deviation}", table.render())
+    })
+}
+
+fn sizes(line: &Line) -> [u64; 6] {
+    let space = &line.space;
+    [space.total, line.used(), space.allocated, space.omap, space.internal, space.available]
+}
+
+fn reweight(map: &OsdMap, id: i32) -> Value {
+    if id < 0 { json!(-1) } else { float(f64::from(map.weight(OsdId(id))) / f64::from(Osd::IN)) }
+}
+
+// ---- load ----
+
+fn osd_perf(call: &mut Call<'_>) -> Outcome {
+    let osds = &call.mon.stats.osds;
+    let rows: Vec<Value> = osds
+        .iter()
+        .rev()
+        .map(|(osd, stat)| {
+            let (commit, apply) = (stat.report.commit_latency_ms, stat.report.apply_latency_ms);
+            json!({
+                "id": osd.0,
+                "perf_stats": {
+                    "commit_latency_ms": commit,
+                    "apply_latency_ms": apply,
+                    "commit_latency_ns": u64::from(commit) * 1_000_000,
+                    "apply_latency_ns": u64::from(apply) * 1_000_000,
+                },
+            })
+        })
+        .collect();
+    call.show(json!({ "pg_ready": true, "osdstats": { "osd_perf_infos": rows } }), || {
+        let mut table = Table::new(&[
+            ("osd", Left, Right),
+            ("commit_latency(ms)", Left, Right),
+            ("apply_latency(ms)", Left, Right),
+        ]);
+        for (osd, stat) in osds.iter().rev() {
+            let report = &stat.report;
+            table.row([
+                osd.to_string(),
+                report.commit_latency_ms.to_string(),
+                report.apply_latency_ms.to_string(),
+            ]);
+        }
+        table.render()
+    })
+}
+
+fn rates_json(rates: &Rates, usage: &PoolUsage) -> [Value; 3] {
+    let (mut recovery, mut recovery_rate, mut client) = (Map::new(), Map::new(), Map::new());
+    let put = |into: &mut Map<String, Value>, name: &str, n: u64| {
+        if n > 0 {
+            into.insert(name.to_string(), json!(n));
+        }
+    };
+    let counts = &usage.counts;
+    for (what, n, total) in [
+        ("degraded", counts.degraded, counts.copies),
+        ("misplaced", counts.misplaced, counts.copies),
+        ("unfound", counts.unfound, counts.objects),
+    ] {
+        if n > 0 {
+            recovery.insert(format!("{what}_objects"), json!(n));
+            recovery.insert(format!("{what}_total"), json!(total));
+            recovery.insert(format!("{what}_ratio"), float(n as f64 / total.max(1) as f64));
+        }
+    }
+    put(&mut recovery_rate, "recovering_objects_per_sec", rates.recovered_objects);
+    put(&mut recovery_rate, "recovering_bytes_per_sec", rates.recovered_bytes);
+    put(&mut client, "read_bytes_sec", rates.read_bytes);
+    put(&mut client, "write_bytes_sec", rates.write_bytes);
+    if rates.reads + rates.writes > 0 {
+        client.insert("read_op_per_sec".to_string(), json!(rates.reads));
+        client.insert("write_op_per_sec".to_string(), json!(rates.writes));
+    }
+    [recovery.into(), recovery_rate.into(), client.into()]
+}
+
+fn pool_rates(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.osdmap;
+    let wanted: Vec<PoolId> = match call.args.text_opt("pool_name") {
+        Some(_) => vec![call.args.pool("pool_name", map)?],
+        None => map.pools.keys().copied().collect(),
+    };
+    let rows: Vec<Value> = wanted
+        .iter()
+        .map(|&id| {
+            let rates = call.mon.stats.rates(id);
+            let [recovery, recovery_rate, client] = rates_json(&rates, &call.mon.stats.pool(map, id));
+            json!({
+                "pool_name": map.pool_name(id), "pool_id": id.0,
+                "recovery": recovery, "recovery_rate": recovery_rate, "client_io_rate": client,
+            })
+        })
+        .collect();
+    call.show(rows.into(), || {
+        let mut out = String::new();
+        for &id in &wanted {
+            let rates = call.mon.stats.rates(id);
+            let counts = call.mon.stats.pool(map, id).counts;
+            let mut lines = Vec::new();
+            if counts.degraded > 0 {
+                let part = 100.0 * counts.degraded as f64 / counts.copies.max(1) as f64;
+                lines.push(format!("  {}/{} objects degraded ({part:.3}%)", counts.degraded, counts.copies));
+            }
+            if rates.recovered_objects + rates.recovered_bytes > 0 {
+                let objects = rates.recovered_objects;
+                lines.push(format!("  recovery io {}/s, {objects} objects/s", bytes(rates.recovered_bytes)));
+            }
+            if rates.reads + rates.writes > 0 {
+                lines.push(format!(
+                    "  client io {}/s rd, {}/s wr, {} op/s rd, {} op/s wr",
+                    bytes(rates.read_bytes),
+                    bytes(rates.write_bytes),
+                    count(rates.reads),
+                    count(rates.writes)
+                ));
+            }
+            if lines.is_empty() {
+                lines.push("  nothing is going on".to_string());
+            }
+            out +=
+                &format!("pool {} id {id}\n{}\n\n", map.pool_name(id).unwrap_or_default(), lines.join("\n"));
+        }
+        out
+    })
+}
+
+fn utilization(call: &mut Call<'_>) -> Outcome {
+    let map = &call.state.osdmap;
+    let by_osd = call.mon.stats.pgs_by_osd(map);
+    let osds: Vec<OsdId> = map.osd_ids().filter(|&osd| map.is_in(osd)).collect();
+    let pgs = |osd: &OsdId| by_osd.get(osd).map_or(0, |(all, _)| *all);
+    let n = osds.len().max(1) as f64;
+    let average = osds.iter().map(|osd| pgs(osd) as f64).sum::<f64>() / n;
+    let deviation = (osds.iter().map(|osd| (pgs(osd) as f64 - average).powi(2)).sum::<f64>() / n).sqrt();
+    // What chance alone would give.
+    let expected = (average * (1.0 - 1.0 / n)).sqrt();
+    let least = osds.iter().min_by_key(|osd| pgs(osd)).copied().unwrap_or(OsdId(0));
+    let most = osds.iter().rev().max_by_key(|osd| pgs(osd)).copied().unwrap_or(OsdId(0));
+    let value = json!({
+        "avg_pgs": float(average), "std_dev": float(deviation), "expected_baseline_std_dev": float(expected),
+        "min_osd": least.0, "min_osd_pgs": pgs(&least), "max_osd": most.0, "max_osd_pgs": pgs(&most),
+    });
+    call.show(value, || {
+        let mean = |osd: &OsdId| present::short(pgs(osd) as f64 / average.max(1e-9));
+        format!(
+            "avg {}\nstddev {} (expected baseline {})\nmin osd.{least} with {} pgs ({} * mean)\nmax osd.{most} with {} pgs ({} * mean)\n",
+            present::short(average),
+            present::short(deviation),
+            present::short(expected),
+            pgs(&least),
+            mean(&least),
+            pgs(&most),
+            mean(&most),
+        )
+    })
+}
+
+fn blocked_by(call: &mut Call<'_>) -> Outcome {
+    call.show(json!({ "pg_ready": true, "osd_blocked_by": { "osd_blocked_by_infos": [] } }), || {
+        Table::new(&[("osd", Left, Right), ("num_blocked", Left, Right)]).render()
+    })
+}

@@ -1,0 +1,103 @@
+//! The next batch while it is being made: what several requests want, put together.
+//!
+//! Requests of one turn see each other's changes to the OSD map, since they are committed together.
+
+use crate::state::{Batch, State};
+use nacre_base::{OsdId, PoolId, Utime};
+use nacre_crush::CrushMap;
+use nacre_proto::maps::{Incremental, OsdMap, Pool, osd_state};
+use nacre_wire::to_vec;
+use std::sync::Arc;
+
+pub struct Draft {
+    base: Arc<OsdMap>,
+    /// `base` with `inc`.
+    map: Arc<OsdMap>,
+    inc: Incremental,
+    /// Whether `inc` says anything.
+    edited: bool,
+    pub batch: Batch,
+}
+
+impl Draft {
+    pub fn new(state: &State, now: Utime) -> Draft {
+        Draft {
+            base: state.osdmap.clone(),
+            map: state.osdmap.clone(),
+            inc: Incremental::after(&state.osdmap, now),
+            edited: false,
+            batch: Batch { stamp: now, ..Batch::default() },
+        }
+    }
+
+    /// The OSD map with all changes so far; its epoch is the next one if there are any.
+    pub fn map(&self) -> &Arc<OsdMap> {
+        &self.map
+    }
+    /// The map that clients have.
+    pub fn committed_map(&self) -> &Arc<OsdMap> {
+        &self.base
+    }
+    pub fn is_empty(&self) -> bool {
+        !self.edited && self.batch.is_empty()
+    }
+    /// Whether a change to this OSD's being up is already in this batch.
+    pub fn flips_up(&self, osd: OsdId) -> bool {
+        self.inc.new_up_client.contains_key(&osd)
+            || self.inc.new_state.get(&osd).is_some_and(|bits| bits & osd_state::UP != 0)
+    }
+
+    /// Changes the OSD map.
+    pub fn edit<T>(&mut self, change: impl FnOnce(&mut Incremental) -> T) -> T {
+        let result = change(&mut self.inc);
+        self.map = Arc::new(self.base.apply(&self.inc).expect("requests are checked before they edit"));
+        self.edited = true;
+        result
+    }
+    pub fn edit_pool(&mut self, id: PoolId, change: impl FnOnce(&mut Pool)) {
+        let mut pool = self.map.pools[&id].clone();
+        change(Arc::make_mut(&mut pool));
+        self.edit(|inc| inc.new_pools.insert(id, pool));
+    }
+    pub fn edit_crush(&mut self, crush: CrushMap) {
+        self.edit(|inc| inc.crush = Some(Arc::new(crush)));
+    }
+    /// Flips bits of an OSD's state.
+    pub fn flip(&mut self, osd: OsdId, bits: u32) {
+        self.edit(|inc| {
+            let have = inc.new_state.entry(osd).or_insert(0);
+            *have ^= bits;
+            if *have == 0 {
+                inc.new_state.remove(&osd);
+            }
+        });
+    }
+    pub fn set_flag(&mut self, flag: u32, on: bool) {
+        let flags = if on { self.map.flags | flag } else { self.map.flags & !flag };
+        self.edit(|inc| inc.new_flags = Some(flags));
+    }
+    pub fn set_weight(&mut self, osd: OsdId, weight: u32) {
+        let now = self.inc.modified;
+        let was_in = self.map.is_in(osd);
+        self.edit(|inc| {
+            inc.new_weight.insert(osd, weight);
+            if was_in != (weight != 0) {
+                inc.new_last_in_change = now;
+            }
+        });
+    }
+    pub fn mark_down(&mut self, osd: OsdId) {
+        self.flip(osd, osd_state::UP);
+        let now = self.inc.modified;
+        self.edit(|inc| inc.new_last_up_change = now);
+    }
+
+    /// The batch, complete with the sealed change of the map.
+    pub fn finish(mut self) -> Batch {
+        if self.edited {
+            self.inc.seal(&self.base).expect("edit applied it before");
+            self.batch.osdmap = Some(to_vec(&self.inc).into());
+        }
+        self.batch
+    }
+}

@@ -1,0 +1,373 @@
+//! What is wrong, in one sentence each. Nothing is stored: a warning is there as long as its cause is.
+
+use crate::commands::flags_text;
+use crate::draft::Draft;
+use crate::mon::Mon;
+use crate::state::Mute;
+use crate::stats::all_pgs;
+use nacre_base::{Now, OsdId, PgId, Utime};
+use nacre_proto::maps::{OsdMap, osd_state, pool_flags};
+use nacre_proto::messages::{LogLevel, pg_state};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Groups named in the detail of one warning.
+const DETAILS_MAX: usize = 50;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Ok,
+    Warn,
+    Error,
+}
+
+impl Severity {
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Ok => "HEALTH_OK",
+            Severity::Warn => "HEALTH_WARN",
+            Severity::Error => "HEALTH_ERR",
+        }
+    }
+    pub fn tag(self) -> &'static str {
+        match self {
+            Severity::Ok => "INF",
+            Severity::Warn => "WRN",
+            Severity::Error => "ERR",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub severity: Severity,
+    pub summary: String,
+    /// How much of it there is; what it means depends on the check.
+    pub count: i64,
+    pub detail: Vec<String>,
+}
+
+pub type Checks = BTreeMap<&'static str, Check>;
+
+pub fn overall(checks: &Checks, mutes: &BTreeMap<String, Mute>) -> Severity {
+    let heard = checks.iter().filter(|(code, _)| !mutes.contains_key(**code));
+    heard.map(|(_, check)| check.severity).max().unwrap_or(Severity::Ok)
+}
+
+/// Everything that is wrong now.
+pub fn checks(mon: &Mon, _now: Now, map: &OsdMap) -> Checks {
+    let mut checks = Checks::new();
+    monitors(mon, &mut checks);
+    osds(map, &mut checks);
+    space(mon, map, &mut checks);
+    groups(mon, map, &mut checks);
+    pools(mon, map, &mut checks);
+    checks
+}
+
+fn warn(checks: &mut Checks, code: &'static str, count: usize, summary: String, detail: Vec<String>) {
+    checks.insert(code, Check { severity: Severity::Warn, summary, count: count as i64, detail });
+}
+
+fn monitors(mon: &Mon, checks: &mut Checks) {
+    let Some(state) = &mon.state else { return };
+    let here = mon.quorum();
+    let ranks = state.monmap.ranks.iter().enumerate();
+    let missing: Vec<&String> =
+        ranks.filter(|(rank, _)| !here.contains(&(*rank as u64))).map(|(_, n)| n).collect();
+    if !missing.is_empty() {
+        let names: Vec<&str> =
+            here.iter().filter_map(|&r| state.monmap.ranks.get(r as usize).map(|n| &**n)).collect();
+        let summary =
+            format!("{}/{} mons down, quorum {}", missing.len(), state.monmap.ranks.len(), names.join(","));
+        let detail = missing.iter().map(|name| format!("mon.{name} is out of quorum")).collect();
+        warn(checks, "MON_DOWN", missing.len(), summary, detail);
+    }
+}
+
+fn osds(map: &OsdMap, checks: &mut Checks) {
+    let down: Vec<OsdId> = map
+        .osd_ids()
+        .filter(|&osd| map.is_down(osd) && map.is_in(osd) && !map.osds[osd.index()].has(osd_state::NEW))
+        .collect();
+    let place = |osd: OsdId| crate::crush_edit::location_text(&map.crush, osd);
+    if !down.is_empty() {
+        let detail = down.iter().map(|&osd| format!("osd.{osd} ({}) is down", place(osd))).collect();
+        warn(checks, "OSD_DOWN", down.len(), format!("{} osds down", down.len()), detail);
+    }
+    let down_set: BTreeSet<OsdId> = down.into_iter().collect();
+    for (code, kind, kind_name) in
+        [("OSD_HOST_DOWN", 1, "host"), ("OSD_RACK_DOWN", 3, "rack"), ("OSD_ROOT_DOWN", 11, "root")]
+    {
+        let mut lines = Vec::new();
+        let mut osds = 0;
+        for bucket in map.crush.buckets.iter().flatten().filter(|b| i32::from(b.kind) == kind) {
+            let below = crate::crush_edit::osds_below(&map.crush, bucket.id);
+            let name = map.crush.names.get(&bucket.id).cloned().unwrap_or_default();
+            let counted: Vec<OsdId> =
+                below.into_iter().filter(|&osd| map.exists(osd) && map.is_in(osd)).collect();
+            // Shadow trees hold the same OSDs once more.
+            if !name.contains('~') && !counted.is_empty() && counted.iter().all(|osd| down_set.contains(osd))
+            {
+                osds += counted.len();
+                lines.push(format!("{kind_name} {name} ({} osds) is down", counted.len()));
+            }
+        }
+        if !lines.is_empty() {
+            let n = lines.len();
+            let plural = if n == 1 { "" } else { "s" };
+            warn(checks, code, n, format!("{n} {kind_name}{plural} ({osds} osds) down"), lines);
+        }
+    }
+    let flags = flags_text(map.flags);
+    if !flags.is_empty() {
+        warn(checks, "OSDMAP_FLAGS", 1, format!("{flags} flag(s) set"), Vec::new());
+    }
+    let flagged: Vec<String> = map
+        .osd_ids()
+        .filter_map(|osd| {
+            let bits = osd_state::NOUP | osd_state::NODOWN | osd_state::NOIN | osd_state::NOOUT;
+            let names: Vec<&str> = osd_state::names(map.osds[osd.index()].state & bits).collect();
+            (!names.is_empty()).then(|| format!("osd.{osd} has flags {}", names.join(",")))
+        })
+        .collect();
+    if !flagged.is_empty() {
+        let summary = format!(
+            "{} OSDs or CRUSH {{nodes, device-classes}} have {{NOUP,NODOWN,NOIN,NOOUT}} flags set",
+            flagged.len()
+        );
+        warn(checks, "OSD_FLAGS", flagged.len(), summary, flagged);
+    }
+}
+
+fn space(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
+    let ratios = map.ratios;
+    let (mut full, mut backfillfull, mut nearfull) = (Vec::new(), Vec::new(), Vec::new());
+    for (osd, stat) in &mon.stats.osds {
+        let space = &stat.report.space;
+        if space.total == 0 || map.is_out(*osd) {
+            continue;
+        }
+        let used = 1.0 - space.available as f64 / space.total as f64;
+        let line = |what: &str| format!("osd.{osd} is {what} ({:.1}% used)", used * 100.0);
+        if used >= ratios.full.into() {
+            full.push(line("full"));
+        } else if used >= ratios.backfillfull.into() {
+            backfillfull.push(line("backfill full"));
+        } else if used >= ratios.nearfull.into() {
+            nearfull.push(line("near full"));
+        }
+    }
+    for (code, severity, what, lines) in [
+        ("OSD_FULL", Severity::Error, "full", full),
+        ("OSD_BACKFILLFULL", Severity::Warn, "backfillfull", backfillfull),
+        ("OSD_NEARFULL", Severity::Warn, "nearfull", nearfull),
+    ] {
+        if !lines.is_empty() {
+            let summary = format!("{} {what} osd(s)", lines.len());
+            checks.insert(code, Check { severity, summary, count: lines.len() as i64, detail: lines });
+        }
+    }
+    let enough: usize = mon.option("osd_pool_default_size").parse().unwrap_or(3);
+    let have = map.osd_ids().count();
+    if have < enough && mon.option("mon_warn_on_too_few_osds") == "true" {
+        let summary = format!("OSD count {have} < osd_pool_default_size {enough}");
+        warn(checks, "TOO_FEW_OSDS", 1, summary, Vec::new());
+    }
+}
+
+/// Groups in one kind of trouble: code, what it is about, and how bad.
+struct Trouble {
+    code: &'static str,
+    text: &'static str,
+    severity: Severity,
+    /// By the word for the state.
+    words: BTreeMap<&'static str, BTreeSet<PgId>>,
+}
+
+fn groups(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
+    use pg_state as s;
+    let mut availability = Trouble::new("PG_AVAILABILITY", "Reduced data availability", Severity::Warn);
+    let mut degraded = Trouble::new("PG_DEGRADED", "Degraded data redundancy", Severity::Warn);
+    let mut damaged = Trouble::new("PG_DAMAGED", "Possible data damage", Severity::Error);
+    let mut full = Trouble::new(
+        "PG_BACKFILL_FULL",
+        "Low space hindering backfill (add storage if this doesn't resolve itself)",
+        Severity::Warn,
+    );
+    let stats = &mon.stats;
+    for pg in all_pgs(map) {
+        let state = stats.pg_state(map, pg);
+        // What a new pool's groups lack is time, at first.
+        let creating = map.pool(pg.pool).is_some_and(|pool| pool.has(pool_flags::CREATING));
+        if state & s::ACTIVE == 0 && !(creating && state == 0) {
+            let word = [(s::PEERING, "peering"), (s::DOWN, "down"), (s::INCOMPLETE, "incomplete")]
+                .into_iter()
+                .find(|(bit, _)| state & bit != 0);
+            availability.add("inactive", pg);
+            if let Some((_, word)) = word {
+                availability.add(word, pg);
+            }
+        }
+        if state & s::STALE != 0 {
+            availability.add("stale", pg);
+        }
+        for (bit, word) in [(s::DEGRADED, "degraded"), (s::UNDERSIZED, "undersized")] {
+            if state & bit != 0 && state & s::CREATING == 0 {
+                degraded.add(word, pg);
+            }
+        }
+        if state & s::INCONSISTENT != 0 {
+            damaged.add("inconsistent", pg);
+        }
+        if state & s::BACKFILL_TOOFULL != 0 {
+            full.add("backfill_toofull", pg);
+        }
+    }
+    let sum = stats.sum();
+    let percent = |n: u64| 100.0 * n as f64 / sum.copies.max(1) as f64;
+    let mut objects = None;
+    if sum.degraded > 0 {
+        objects =
+            Some(format!("{}/{} objects degraded ({:.3}%)", sum.degraded, sum.copies, percent(sum.degraded)));
+    }
+    for (trouble, objects) in [(availability, None), (degraded, objects), (damaged, None), (full, None)] {
+        if let Some(check) = trouble.check(mon, map, objects) {
+            checks.insert(check.0, check.1);
+        }
+    }
+    if sum.misplaced > 0 {
+        let summary =
+            format!("{}/{} objects misplaced ({:.3}%)", sum.misplaced, sum.copies, percent(sum.misplaced));
+        warn(checks, "OBJECT_MISPLACED", 1, summary, Vec::new());
+    }
+    if sum.unfound > 0 {
+        let percent = 100.0 * sum.unfound as f64 / sum.objects.max(1) as f64;
+        let summary = format!("{}/{} objects unfound ({percent:.3}%)", sum.unfound, sum.objects);
+        warn(checks, "OBJECT_UNFOUND", sum.unfound as usize, summary, Vec::new());
+    }
+}
+
+impl Trouble {
+    fn new(code: &'static str, text: &'static str, severity: Severity) -> Trouble {
+        Trouble { code, text, severity, words: BTreeMap::new() }
+    }
+    fn add(&mut self, word: &'static str, pg: PgId) {
+        self.words.entry(word).or_default().insert(pg);
+    }
+    fn check(self, mon: &Mon, map: &OsdMap, objects: Option<String>) -> Option<(&'static str, Check)> {
+        let all: BTreeSet<PgId> = self.words.values().flatten().copied().collect();
+        if all.is_empty() && objects.is_none() {
+            return None;
+        }
+        let counts = self.words.iter().map(|(word, pgs)| {
+            let plural = if pgs.len() == 1 { "" } else { "s" };
+            format!("{} pg{plural} {word}", pgs.len())
+        });
+        let parts: Vec<String> = objects.into_iter().chain(counts).collect();
+        let mut detail: Vec<String> = all
+            .iter()
+            .take(DETAILS_MAX)
+            .map(|&pg| {
+                let state = pg_state::name(mon.stats.pg_state(map, pg));
+                let waiting =
+                    mon.stats.pgs.get(&pg).map(|stat| &*stat.report.waiting_for).unwrap_or_default();
+                let waiting =
+                    if waiting.is_empty() { String::new() } else { format!(": waits for {waiting}") };
+                let acting = crate::present::list(map.pg_to_up_acting(pg).acting.iter());
+                format!("pg {pg} is {state}, acting {acting}{waiting}")
+            })
+            .collect();
+        if all.len() > DETAILS_MAX {
+            detail.push(format!("{} more pgs are not listed", all.len() - DETAILS_MAX));
+        }
+        let summary = format!("{}: {}", self.text, parts.join(", "));
+        Some((self.code, Check { severity: self.severity, summary, count: all.len() as i64, detail }))
+    }
+}
+
+fn pools(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
+    let name = |id| map.pool_name(id).unwrap_or_default();
+    if mon.option("mon_warn_on_pool_no_app") == "true" {
+        let lines: Vec<String> = map
+            .pools
+            .iter()
+            .filter(|(id, pool)| {
+                let used = mon.stats.pool(map, **id).counts.objects > 0;
+                pool.applications.is_empty() && used
+            })
+            .map(|(id, _)| format!("application not enabled on pool '{}'", name(*id)))
+            .collect();
+        if !lines.is_empty() {
+            let summary = format!("{} pool(s) do not have an application enabled", lines.len());
+            let mut lines = lines;
+            let n = lines.len();
+            lines.push(
+                "use 'ceph osd pool application enable <pool-name> <app-name>', where <app-name> is 'cephfs', \
+                 'rbd', 'rgw', or freeform for custom applications."
+                    .to_string(),
+            );
+            warn(checks, "POOL_APP_NOT_ENABLED", n, summary, lines);
+        }
+    }
+    if mon.option("mon_warn_on_pool_no_redundancy") == "true" {
+        let single = map.pools.iter().filter(|(_, pool)| !pool.is_erasure() && pool.size == 1);
+        let lines: Vec<String> =
+            single.map(|(id, _)| format!("pool '{}' has no replicas configured", name(*id))).collect();
+        if !lines.is_empty() {
+            let summary = format!("{} pool(s) have no replicas configured", lines.len());
+            warn(checks, "POOL_NO_REDUNDANCY", lines.len(), summary, lines);
+        }
+    }
+    let full: Vec<String> = map
+        .pools
+        .iter()
+        .filter(|(_, pool)| pool.has(pool_flags::FULL))
+        .map(|(id, _)| format!("pool '{}' is full", name(*id)))
+        .collect();
+    if !full.is_empty() {
+        warn(checks, "POOL_FULL", full.len(), format!("{} pool(s) full", full.len()), full);
+    }
+}
+
+impl Mon {
+    /// Ends mutes whose time is over or whose cause is gone, and those of causes that grew.
+    pub(crate) fn watch_health(&mut self, now: Now, draft: &mut Draft) {
+        let state = self.state.as_ref().expect("the caller leads");
+        let checks = checks(self, now, &state.osdmap);
+        for (code, mute) in &state.mutes {
+            let over = mute.until != Utime::ZERO && mute.until <= now.wall;
+            let check = checks.get(&**code);
+            let gone = !mute.sticky && check.is_none();
+            let grew = !mute.sticky && check.is_some_and(|check| check.count > mute.count);
+            if over || gone || grew {
+                draft.batch.mutes.push((code.clone(), None));
+            }
+        }
+        for (level, text) in self.reports.health_news(&checks) {
+            self.log(now, draft, level, text);
+        }
+    }
+}
+
+/// What to write into the cluster log when the warnings were `before` and are `now`.
+pub fn news(before: &Checks, now: &Checks) -> Vec<(LogLevel, String)> {
+    let mut lines = Vec::new();
+    let level =
+        |check: &Check| if check.severity == Severity::Error { LogLevel::Error } else { LogLevel::Warn };
+    for (code, check) in now {
+        match before.get(code) {
+            None => lines.push((level(check), format!("Health check failed: {} ({code})", check.summary))),
+            Some(old) if old.summary != check.summary => {
+                lines.push((level(check), format!("Health check update: {} ({code})", check.summary)));
+            }
+            Some(_) => {}
+        }
+    }
+    for (code, old) in before.iter().filter(|(code, _)| !now.contains_key(*code)) {
+        lines.push((LogLevel::Info, format!("Health check cleared: {code} (was: {})", old.summary)));
+    }
+    if now.is_empty() && !before.is_empty() {
+        lines.push((LogLevel::Info, "Cluster is now healthy".to_string()));
+    }
+    lines
+}

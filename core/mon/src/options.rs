@@ -1,0 +1,202 @@
+//! Options: which there are, and what those that the monitors themselves use mean.
+//!
+//! Clients and gateways read many more options of Ceph's than Nacre's daemons have a use for, so
+//! every name that Ceph 16 knows can be set (`option_names.txt`); those in `ALL` do something here.
+
+use crate::state::{ConfigWho, State};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+pub struct ConfigOption {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub default: &'static str,
+    /// The smallest and greatest number.
+    pub range: Option<(f64, f64)>,
+    pub desc: &'static str,
+    pub service: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Bool,
+    Uint,
+    Secs,
+    Text,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Bool => "bool",
+            Kind::Uint => "uint",
+            Kind::Secs => "secs",
+            Kind::Text => "str",
+        }
+    }
+}
+
+const fn option(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    range: Option<(f64, f64)>,
+    desc: &'static str,
+) -> ConfigOption {
+    ConfigOption { name, kind, default, range, desc, service: "mon" }
+}
+
+/// In the order of their names.
+pub const ALL: &[ConfigOption] = &[
+    option("mon_allow_pool_delete", Kind::Bool, "false", None, "whether pools may be removed at all"),
+    option("mon_allow_pool_size_one", Kind::Bool, "false", None, "whether a pool may have a single copy"),
+    option(
+        "mon_max_pg_per_osd",
+        Kind::Uint,
+        "250",
+        None,
+        "placement groups that an OSD should have at most; 0 for no limit. More cost memory and time after failures",
+    ),
+    option(
+        "mon_osd_blocklist_default_expire",
+        Kind::Secs,
+        "3600",
+        None,
+        "how long a client stays fenced if nobody says",
+    ),
+    option(
+        "mon_osd_down_out_interval",
+        Kind::Secs,
+        "600",
+        None,
+        "how long an OSD is down before its data is placed elsewhere; 0 for never. Shorter repairs sooner after a loss, \
+         and moves more data for a mere reboot",
+    ),
+    option(
+        "mon_osd_min_down_reporters",
+        Kind::Uint,
+        "2",
+        Some((1.0, 1000.0)),
+        "how many OSDs must miss another's heartbeats until it is down",
+    ),
+    option(
+        "mon_pg_stuck_threshold",
+        Kind::Secs,
+        "60",
+        None,
+        "after how long a group that is not as it should be counts as stuck",
+    ),
+    option("mon_warn_on_pool_no_app", Kind::Bool, "true", None, "warn of used pools without an application"),
+    option("mon_warn_on_pool_no_redundancy", Kind::Bool, "true", None, "warn of pools with a single copy"),
+    option(
+        "mon_warn_on_too_few_osds",
+        Kind::Bool,
+        "true",
+        None,
+        "warn when there are fewer OSDs than copies",
+    ),
+    option(
+        "osd_crush_chooseleaf_type",
+        Kind::Uint,
+        "1",
+        Some((0.0, 11.0)),
+        "what a new cluster's copies are spread over: 0 OSDs, 1 hosts, 3 racks",
+    ),
+    option(
+        "osd_crush_update_on_start",
+        Kind::Bool,
+        "true",
+        None,
+        "whether OSDs are placed below their host when they start",
+    ),
+    option(
+        "osd_pool_default_crush_rule",
+        Kind::Text,
+        "-1",
+        None,
+        "the number of the rule that new pools get; -1 for the first",
+    ),
+    option(
+        "osd_pool_default_min_size",
+        Kind::Uint,
+        "0",
+        Some((0.0, 255.0)),
+        "copies without which a new pool does no I/O; 0 for more than half",
+    ),
+    option(
+        "osd_pool_default_pg_autoscale_mode",
+        Kind::Text,
+        "off",
+        None,
+        "whether the number of a new pool's groups follows its size",
+    ),
+    option(
+        "osd_pool_default_pg_num",
+        Kind::Uint,
+        "32",
+        Some((1.0, 65536.0)),
+        "placement groups of a new pool",
+    ),
+    option("osd_pool_default_size", Kind::Uint, "3", Some((0.0, 10.0)), "copies in a new pool"),
+];
+
+pub fn find(name: &str) -> Option<&'static ConfigOption> {
+    ALL.iter().find(|option| option.name == name)
+}
+
+/// Every name that can be set.
+pub fn names() -> &'static BTreeSet<&'static str> {
+    static NAMES: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
+    NAMES.get_or_init(|| {
+        let ceph = include_str!("option_names.txt").lines().filter(|line| !line.is_empty());
+        ceph.chain(ALL.iter().map(|option| option.name)).collect()
+    })
+}
+
+pub fn exists(name: &str) -> bool {
+    names().contains(name)
+}
+
+/// The value in the form in which it is kept.
+pub fn normalize(name: &str, value: &str) -> Result<String, String> {
+    let Some(option) = find(name) else {
+        // Debug levels are pairs: what is written, and what is kept in memory for a crash.
+        if name.starts_with("debug_") && value.parse::<u8>().is_ok() {
+            return Ok(format!("{value}/{value}"));
+        }
+        return Ok(value.to_string());
+    };
+    let number = match option.kind {
+        Kind::Text => return Ok(value.to_string()),
+        Kind::Bool => {
+            return match value {
+                "true" | "1" | "yes" | "on" => Ok("true".to_string()),
+                "false" | "0" | "no" | "off" => Ok("false".to_string()),
+                _ => Err(format!(
+                    "error parsing value: '{value}' is not one of the permitted values: true, false"
+                )),
+            };
+        }
+        Kind::Uint | Kind::Secs => {
+            let digits = value.strip_suffix('s').filter(|_| option.kind == Kind::Secs).unwrap_or(value);
+            digits
+                .parse::<u32>()
+                .map(f64::from)
+                .map_err(|_| format!("error parsing value: '{value}' is not a number"))?
+        }
+    };
+    if let Some((min, max)) = option.range
+        && !(min..=max).contains(&number)
+    {
+        return Err(format!("error parsing value: {name} must be from {min} to {max}"));
+    }
+    Ok(number.to_string())
+}
+
+/// For the monitors: from the cluster's configuration, else from the file, else the default.
+pub fn value(state: Option<&State>, file: &BTreeMap<String, String>, name: &str) -> String {
+    let who = ConfigWho { kind: "mon".to_string(), ..ConfigWho::default() };
+    let set = state.and_then(|state| state.config_for(&who).remove(name)).map(|(value, _)| value);
+    let default = || find(name).map_or(String::new(), |option| option.default.to_string());
+    set.or_else(|| file.get(name).and_then(|value| normalize(name, value).ok())).unwrap_or_else(default)
+}

@@ -1,0 +1,346 @@
+//! What OSDs say: they boot, stop, miss each other, report, and ask how far groups had come.
+
+use crate::crush_edit;
+use crate::draft::Draft;
+use crate::health::{self, Checks};
+use crate::mon::{Done, Job, Mon};
+use nacre_base::{Now, OsdId, PgId, PoolId, Time};
+use nacre_machine::Peer;
+use nacre_proto::maps::{MAX_OSDS, Osd, OsdXinfo, map_flags, osd_state, pool_flags};
+use nacre_proto::messages::{
+    DaemonMsg, FailureEvidence, LogEntry, LogLevel, OsdBoot, OsdFailure, OsdReport, PgRecord,
+};
+use nacre_proto::types::{AuthName, EntityName, EntityType};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// An OSD that has no session here and says nothing for this long is down.
+const SILENCE: Duration = Duration::from_secs(15);
+/// How long a report of silence counts if it is neither repeated nor taken back.
+const FAILURE_REPORT_LIFE: Duration = Duration::from_secs(20);
+
+/// What OSDs said lately; known to the leader only.
+#[derive(Default)]
+pub struct Reports {
+    /// When each OSD was last heard of.
+    heard: BTreeMap<OsdId, Time>,
+    /// Who misses whom: by target, by reporter.
+    silent: BTreeMap<OsdId, BTreeMap<OsdId, Time>>,
+    /// Since when each OSD is down, on this leader's clock.
+    down_since: BTreeMap<OsdId, Time>,
+    /// Where silence starts to count.
+    since: Time,
+    /// What was wrong when the cluster log last heard of it.
+    health: Checks,
+}
+
+impl Reports {
+    /// A new leader heard nobody yet, which is nobody's fault.
+    pub fn restart(&mut self, now: Time) {
+        *self = Reports { since: now, ..Reports::default() };
+    }
+
+    /// What the cluster log should hear about health.
+    pub fn health_news(&mut self, checks: &Checks) -> Vec<(LogLevel, String)> {
+        let news = health::news(&self.health, checks);
+        self.health = checks.clone();
+        news
+    }
+}
+
+impl Mon {
+    pub(crate) fn on_report(&mut self, now: Now, from: &Peer, report: OsdReport) {
+        let osd = report.osd.unwrap_or(OsdId(from.num as i32));
+        if from.kind != EntityType::Osd || from.num != i64::from(osd.0) {
+            return;
+        }
+        self.reports.heard.insert(osd, now.mono);
+        let state = self.state.as_ref().expect("the caller leads");
+        // A report from before it was marked down would bring old numbers back.
+        if state.osdmap.is_up(osd) {
+            self.stats.report(now.wall, osd, report, &state.osdmap);
+        }
+    }
+
+    pub(crate) fn run_daemon(&mut self, now: Now, job: &Job, message: &DaemonMsg, draft: &mut Draft) -> Done {
+        let osd = match job.from.kind {
+            EntityType::Osd => OsdId(job.from.num as i32),
+            kind => return Done::Refuse(format!("{kind}.{} spoke as if it were an OSD", job.from.num)),
+        };
+        self.reports.heard.insert(osd, now.mono);
+        match message {
+            DaemonMsg::Boot(boot) => self.boot(now, osd, boot, draft),
+            DaemonMsg::MarkMeDown { osd: target, .. } => {
+                if *target == osd && draft.map().is_up(osd) && !draft.flips_up(osd) {
+                    draft.mark_down(osd);
+                    self.log(now, draft, LogLevel::Info, format!("osd.{osd} marked itself down"));
+                }
+                Done::Silent
+            }
+            DaemonMsg::Failure(failure) => {
+                self.failure(now, osd, failure, draft);
+                Done::Silent
+            }
+            DaemonMsg::Activate { records, .. } => {
+                Done::Reply(Box::new(activate(self, records, draft).into()))
+            }
+            DaemonMsg::ClusterLog { level, stamp, text } => {
+                let level = match level {
+                    0 => LogLevel::Debug,
+                    1 => LogLevel::Info,
+                    2 => LogLevel::Security,
+                    3 => LogLevel::Warn,
+                    _ => LogLevel::Error,
+                };
+                draft.batch.log.push(LogEntry {
+                    name: AuthName::new(EntityType::Osd, osd.to_string()),
+                    rank: EntityName::osd(osd),
+                    addrs: job.from.addrs.clone(),
+                    stamp: *stamp,
+                    seq: 0,
+                    level,
+                    text: text.clone(),
+                    channel: "cluster".to_string(),
+                });
+                Done::Silent
+            }
+            DaemonMsg::Report(_)
+            | DaemonMsg::RecordQuery { .. }
+            | DaemonMsg::Records { .. }
+            | DaemonMsg::Activated { .. } => Done::Silent,
+        }
+    }
+
+    /// A line of our own for the cluster log.
+    pub(crate) fn log(&self, now: Now, draft: &mut Draft, level: LogLevel, text: String) {
+        let state = self.state.as_ref().expect("the caller leads");
+        let mine = state.monmap.mons.get(&self.config.name);
+        draft.batch.log.push(LogEntry {
+            name: AuthName::new(EntityType::Mon, self.config.name.clone()),
+            rank: EntityName::new(EntityType::Mon, self.rank() as i64),
+            addrs: mine.map(|mon| mon.public_addrs.clone()).unwrap_or_default(),
+            stamp: now.wall,
+            seq: state.log_seq + draft.batch.log.len() as u64 + 1,
+            level,
+            text,
+            channel: "cluster".to_string(),
+        });
+    }
+
+    fn boot(&mut self, now: Now, osd: OsdId, boot: &OsdBoot, draft: &mut Draft) -> Done {
+        if boot.osd != osd || osd.0 < 0 || osd.0 as u32 >= MAX_OSDS {
+            return Done::Refuse(format!("osd.{osd} wants to boot as osd.{}", boot.osd));
+        }
+        let map = draft.map().clone();
+        if map.has(map_flags::NOUP) || map.osd(osd).is_some_and(|o| o.has(osd_state::NOUP)) {
+            return Done::Silent;
+        }
+        if let Some(have) = map.osd(osd) {
+            if have.uuid != [0; 16] && have.uuid != boot.uuid {
+                return Done::Refuse(format!(
+                    "osd.{osd} at {} has another disk than the osd.{osd} that the cluster knows; remove that one \
+                     first (ceph osd purge), or start this one with a number of its own",
+                    boot.public
+                ));
+            }
+            if have.has(osd_state::UP) {
+                if have.public_addrs == boot.public {
+                    return Done::Silent;
+                }
+                // Its new life must be seen to follow the end of the old one.
+                if !draft.flips_up(osd) {
+                    draft.mark_down(osd);
+                }
+                return Done::NextTime;
+            }
+        }
+        if draft.flips_up(osd) {
+            return Done::NextTime;
+        }
+        let is_new = !map.exists(osd);
+        let auto_out = map.osd(osd).is_some_and(|o| o.has(osd_state::AUTOOUT));
+        let old_weight = map.osd(osd).map_or(0, |o| o.xinfo.old_weight);
+        let xinfo = OsdXinfo {
+            features: self.osd_features(osd),
+            ..map.osd(osd).map(|o| o.xinfo).unwrap_or_default()
+        };
+        draft.edit(|inc| {
+            if osd.0 as u32 >= map.max_osd() {
+                inc.new_max_osd = Some(osd.0 as u32 + 1);
+            }
+            inc.new_up_client.insert(osd, boot.public.clone());
+            inc.new_up_cluster.insert(osd, boot.cluster.clone());
+            inc.new_hb_back_up.insert(osd, boot.cluster.clone());
+            inc.new_hb_front_up.insert(osd, boot.public.clone());
+            inc.new_xinfo.insert(osd, xinfo);
+            inc.new_last_up_change = now.wall;
+            inc.new_uuid.insert(osd, boot.uuid);
+        });
+        let new_flag = map.osd(osd).is_some_and(|o| o.has(osd_state::NEW));
+        if is_new || new_flag {
+            draft.set_weight(osd, Osd::IN);
+        } else if auto_out && !map.has(map_flags::NOIN) {
+            draft.set_weight(osd, if old_weight == 0 { Osd::IN } else { old_weight });
+        }
+        if self.option("osd_crush_update_on_start") == "true" {
+            let crush = &draft.map().crush;
+            let weight = crush_edit::weight_of_capacity(boot.capacity);
+            if let Some(crush) = crush_edit::place_new_osd(crush, osd, weight, &boot.host, &boot.device_class)
+            {
+                draft.edit_crush(crush);
+            }
+        }
+        let mut metadata = boot.metadata.clone();
+        metadata.insert("hostname".to_string(), boot.host.clone());
+        metadata.insert("front_addr".to_string(), boot.public.to_string());
+        metadata.insert("back_addr".to_string(), boot.cluster.to_string());
+        metadata.insert("default_device_class".to_string(), boot.device_class.clone());
+        draft.batch.metadata.push((osd, metadata));
+        self.reports.silent.remove(&osd);
+        self.log(now, draft, LogLevel::Info, format!("osd.{osd} {} boot", boot.public));
+        Done::Silent
+    }
+
+    fn osd_features(&self, osd: OsdId) -> u64 {
+        let session = self
+            .sessions
+            .iter()
+            .find(|(_, s)| s.peer.kind == EntityType::Osd && s.peer.num == i64::from(osd.0));
+        session.map_or(0, |(_, s)| s.peer.features)
+    }
+
+    fn failure(&mut self, now: Now, reporter: OsdId, failure: &OsdFailure, draft: &mut Draft) {
+        let target = failure.target;
+        let map = draft.map().clone();
+        let same_life = map.addrs(target).is_some_and(|addrs| *addrs == failure.target_addrs)
+            || map.osd(target).is_some_and(|o| o.cluster_addrs == failure.target_addrs);
+        if target == reporter || !map.is_up(reporter) || !map.is_up(target) || !same_life {
+            return;
+        }
+        match failure.evidence {
+            FailureEvidence::Recovered => {
+                if let Some(reporters) = self.reports.silent.get_mut(&target) {
+                    reporters.remove(&reporter);
+                }
+                return;
+            }
+            FailureEvidence::Silent { .. } => {
+                let enough: usize = self.option("mon_osd_min_down_reporters").parse().unwrap_or(2);
+                let reporters = self.reports.silent.entry(target).or_default();
+                reporters.insert(reporter, now.mono);
+                reporters.retain(|osd, at| map.is_up(*osd) && now.mono.since(*at) <= FAILURE_REPORT_LIFE);
+                let others = map.up_osds().filter(|&osd| osd != target).count();
+                if reporters.len() < enough.min(others).max(1) {
+                    return;
+                }
+            }
+            FailureEvidence::Refused => {}
+        }
+        if map.has(map_flags::NODOWN)
+            || map.osd(target).is_some_and(|o| o.has(osd_state::NODOWN))
+            || draft.flips_up(target)
+        {
+            return;
+        }
+        draft.mark_down(target);
+        let reporters = self.reports.silent.remove(&target).map_or(1, |reporters| reporters.len().max(1));
+        let why = match failure.evidence {
+            FailureEvidence::Refused => "connection refused",
+            _ => "no heartbeats",
+        };
+        let text = format!("osd.{target} failed ({why}, {reporters} reporters, last osd.{reporter})");
+        self.log(now, draft, LogLevel::Info, text);
+    }
+
+    /// Marks down who fell silent towards us, and out who is down for long.
+    pub(crate) fn watch_osds(&mut self, now: Now, draft: &mut Draft) {
+        let map = draft.map().clone();
+        let has_session = |osd: OsdId| {
+            let mut sessions = self.sessions.iter();
+            sessions.any(|(_, s)| s.peer.kind == EntityType::Osd && s.peer.num == i64::from(osd.0))
+        };
+        let mut silent = Vec::new();
+        for osd in map.up_osds() {
+            let heard = self.reports.heard.get(&osd).copied().unwrap_or_default().max(self.reports.since);
+            let may = !map.has(map_flags::NODOWN) && !map.osds[osd.index()].has(osd_state::NODOWN);
+            if may && now.mono.since(heard) > SILENCE && !has_session(osd) && !draft.flips_up(osd) {
+                silent.push(osd);
+            }
+        }
+        for osd in silent {
+            draft.mark_down(osd);
+            let text = format!("osd.{osd} marked down: nothing heard of it for {} s", SILENCE.as_secs());
+            self.log(now, draft, LogLevel::Info, text);
+        }
+
+        let interval: u64 = self.option("mon_osd_down_out_interval").parse().unwrap_or(600);
+        for osd in map.osd_ids().collect::<Vec<_>>() {
+            let state = &map.osds[osd.index()];
+            if state.has(osd_state::UP) || map.is_out(osd) || state.has(osd_state::NEW) {
+                self.reports.down_since.remove(&osd);
+                continue;
+            }
+            let since = *self.reports.down_since.entry(osd).or_insert(now.mono);
+            let may = !map.has(map_flags::NOOUT) && !state.has(osd_state::NOOUT);
+            if interval == 0 || !may || now.mono.since(since) < Duration::from_secs(interval) {
+                continue;
+            }
+            let weight = map.weight(osd);
+            draft.set_weight(osd, 0);
+            draft.flip(osd, osd_state::AUTOOUT);
+            let xinfo = OsdXinfo { old_weight: weight, ..state.xinfo };
+            draft.edit(|inc| inc.new_xinfo.insert(osd, xinfo));
+            let text = format!("Marking osd.{osd} out (has been down for {interval} seconds)");
+            self.log(now, draft, LogLevel::Info, text);
+        }
+    }
+
+    /// A pool whose groups have all served once is no longer being created.
+    pub(crate) fn finish_creating(&mut self, draft: &mut Draft) {
+        let state = self.state.as_ref().expect("the caller leads");
+        let done: Vec<PoolId> = state
+            .osdmap
+            .pools
+            .iter()
+            .filter(|(id, pool)| pool.has(pool_flags::CREATING) && state.pool_is_created(**id))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in done {
+            draft.edit_pool(id, |pool| pool.flags &= !pool_flags::CREATING);
+        }
+    }
+
+    /// Lifts fences and mutes whose time is over.
+    pub(crate) fn expire(&mut self, now: Now, draft: &mut Draft) {
+        let map = draft.map().clone();
+        let over: Vec<_> =
+            map.blocklist.iter().filter(|(_, until)| **until <= now.wall).map(|(addr, _)| *addr).collect();
+        if !over.is_empty() {
+            draft.edit(|inc| inc.old_blocklist.extend(over));
+        }
+    }
+}
+
+/// Commits what primaries say they reached, where it is newer than what is known.
+fn activate(mon: &Mon, records: &[(PgId, PgRecord)], draft: &mut Draft) -> DaemonMsg {
+    let state = mon.state.as_ref().expect("the caller leads");
+    let mut results = Vec::with_capacity(records.len());
+    for (pg, record) in records {
+        let pending = draft.batch.records.iter().rev().find(|(have, _)| have == pg).map(|(_, record)| record);
+        let known = pending.or_else(|| state.records.get(pg));
+        // The map that is committed, not the draft's: a change in this very batch starts a new
+        // interval, in which this one's primary will ask again.
+        let placed = state.osdmap.pg_to_up_acting(*pg);
+        let acting: Vec<OsdId> = placed.acting.into_iter().filter(|osd| osd.is_some()).collect();
+        let claimed: Vec<OsdId> = record.acting.iter().copied().filter(|osd| osd.is_some()).collect();
+        let newer = known.is_none_or(|known| record.interval > known.interval || record == known);
+        // A member that came up since then began a new interval with the same members.
+        let current = acting.iter().all(|osd| state.osdmap.osds[osd.index()].info.up_from <= record.interval);
+        let accepted = newer && current && acting == claimed && state.osdmap.pg_exists(*pg);
+        if accepted && known != Some(record) {
+            draft.batch.records.push((*pg, record.clone()));
+        }
+        results.push((*pg, record.interval, accepted));
+    }
+    DaemonMsg::Activated { epoch: state.osdmap.epoch, results }
+}

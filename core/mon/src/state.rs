@@ -1,0 +1,390 @@
+//! What the monitors agree on: the sum of all committed batches.
+//!
+//! Every member applies the same batches in the same order, so nothing here may depend on anything
+//! else: no clock, no configuration file, no session. `Batch` is one entry of the Raft log; `State`
+//! is what they add up to, and what a checkpoint holds.
+
+use bytes::Bytes;
+use nacre_base::{Epoch, OsdId, PgId, PoolId, Utime};
+use nacre_proto::maps::{Incremental, MgrMap, MonMap, OsdMap, Uuid, split_children};
+use nacre_proto::messages::{LogEntry, PgRecord};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// How many epochs back a map can be had; whoever is further behind gets a whole one.
+const INCREMENTALS: usize = 500;
+/// The base map moves on by this many epochs at a time, since moving it costs an encoding.
+const TRIM_STEP: usize = 100;
+/// Lines of the cluster log that are kept.
+const LOG_LINES: usize = 1000;
+const CONFIG_CHANGES: usize = 100;
+/// The first global id that is given to a client, as in Ceph.
+const FIRST_GLOBAL_ID: u64 = 4100;
+
+#[derive(Clone, Debug)]
+pub struct State {
+    pub fsid: Uuid,
+    pub monmap: MonMap,
+    pub mgrmap: MgrMap,
+    pub osdmap: Arc<OsdMap>,
+    /// `osdmap`, encoded: what subscribers get.
+    pub full: Bytes,
+    /// The map before the first of `incrementals`, encoded.
+    base: (Epoch, Bytes),
+    pub incrementals: BTreeMap<Epoch, Bytes>,
+    /// How far each placement group had come when it last served.
+    pub records: BTreeMap<PgId, PgRecord>,
+    pub config: BTreeMap<ConfigKey, String>,
+    pub config_log: VecDeque<ConfigChange>,
+    pub kv: BTreeMap<String, Bytes>,
+    pub log: VecDeque<LogEntry>,
+    /// Lines ever written.
+    pub log_seq: u64,
+    /// What each OSD says of itself.
+    pub metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
+    pub mutes: BTreeMap<String, Mute>,
+    /// No client was given this global id or a higher one yet.
+    pub next_global_id: u64,
+}
+
+/// One option for some entities: `section` is `global`, a kind, or an entity; `mask` narrows it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfigKey {
+    pub section: String,
+    /// `class:ssd`, `host:a`, or empty.
+    pub mask: String,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigChange {
+    pub stamp: Utime,
+    pub version: u64,
+    /// `osd/class:hdd/osd_max_backfills`
+    pub what: String,
+    pub old: Option<String>,
+    pub new: Option<String>,
+}
+
+/// A health warning that an operator does not want to hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mute {
+    /// Zero: for ever.
+    pub until: Utime,
+    /// Stays when the warning clears, and when it grows.
+    pub sticky: bool,
+    pub summary: String,
+    /// The size of the warning when it was muted; a bigger one is heard again.
+    pub count: i64,
+}
+
+/// What is committed at once: one entry of the log.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// The member that proposed this and its number there, so that it knows its own again.
+    pub origin: (u64, u64),
+    pub stamp: Utime,
+    /// The beginning of a cluster: only in the first batch.
+    pub genesis: Option<Genesis>,
+    pub monmap: Option<MonMap>,
+    pub mgrmap: Option<MgrMap>,
+    /// An encoded incremental with its checksums.
+    pub osdmap: Option<Bytes>,
+    pub records: Vec<(PgId, PgRecord)>,
+    /// None removes.
+    pub config: Vec<(ConfigKey, Option<String>)>,
+    pub kv: Vec<(String, Option<Bytes>)>,
+    pub log: Vec<LogEntry>,
+    pub metadata: Vec<(OsdId, BTreeMap<String, String>)>,
+    pub mutes: Vec<(String, Option<Mute>)>,
+    /// This many global ids are given away.
+    pub global_ids: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Genesis {
+    pub monmap: MonMap,
+    /// The first OSD map, encoded.
+    pub osdmap: Bytes,
+}
+
+/// Why a batch changes nothing: it was made for another state than the one it met.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    #[error("the cluster exists already")]
+    Exists,
+    #[error("no cluster yet")]
+    NoCluster,
+    #[error("osdmap: {0}")]
+    OsdMap(#[from] nacre_proto::maps::ApplyError),
+    #[error("osdmap: {0}")]
+    Undecodable(#[from] DecodeError),
+}
+
+impl Batch {
+    /// Whether this would change nothing.
+    pub fn is_empty(&self) -> bool {
+        let nothing = Batch { origin: self.origin, stamp: self.stamp, ..Batch::default() };
+        *self == nothing
+    }
+}
+
+impl State {
+    pub fn begin(genesis: &Genesis) -> Result<State, Rejected> {
+        let osdmap: OsdMap = from_slice(&genesis.osdmap)?;
+        Ok(State {
+            fsid: genesis.monmap.fsid,
+            monmap: genesis.monmap.clone(),
+            mgrmap: MgrMap::default(),
+            base: (osdmap.epoch, genesis.osdmap.clone()),
+            full: genesis.osdmap.clone(),
+            osdmap: Arc::new(osdmap),
+            incrementals: BTreeMap::new(),
+            records: BTreeMap::new(),
+            config: BTreeMap::new(),
+            config_log: VecDeque::new(),
+            kv: BTreeMap::new(),
+            log: VecDeque::new(),
+            log_seq: 0,
+            metadata: BTreeMap::new(),
+            mutes: BTreeMap::new(),
+            next_global_id: FIRST_GLOBAL_ID,
+        })
+    }
+
+    pub fn apply(&mut self, batch: &Batch) -> Result<(), Rejected> {
+        if batch.genesis.is_some() {
+            return Err(Rejected::Exists);
+        }
+        // First what can fail.
+        if let Some(bytes) = &batch.osdmap {
+            let inc: Incremental = from_slice(bytes)?;
+            let next = self.osdmap.apply(&inc)?;
+            self.take_osdmap(next, inc, bytes.clone());
+        }
+        if let Some(monmap) = &batch.monmap {
+            self.monmap = monmap.clone();
+        }
+        if let Some(mgrmap) = &batch.mgrmap {
+            self.mgrmap = mgrmap.clone();
+        }
+        self.records.extend(batch.records.iter().cloned());
+        for (key, value) in &batch.config {
+            self.set_config(batch.stamp, key, value.clone());
+        }
+        for (key, value) in &batch.kv {
+            match value {
+                Some(value) => drop(self.kv.insert(key.clone(), value.clone())),
+                None => drop(self.kv.remove(key)),
+            }
+        }
+        for line in &batch.log {
+            self.log_seq += 1;
+            self.log.push_back(line.clone());
+        }
+        while self.log.len() > LOG_LINES {
+            self.log.pop_front();
+        }
+        self.metadata.extend(batch.metadata.iter().cloned());
+        for (code, mute) in &batch.mutes {
+            match mute {
+                Some(mute) => drop(self.mutes.insert(code.clone(), mute.clone())),
+                None => drop(self.mutes.remove(code)),
+            }
+        }
+        self.next_global_id += batch.global_ids;
+        Ok(())
+    }
+
+    fn take_osdmap(&mut self, next: OsdMap, inc: Incremental, bytes: Bytes) {
+        let old = std::mem::replace(&mut self.osdmap, Arc::new(next));
+        let map = &self.osdmap;
+        self.full = to_vec(map.as_ref()).into();
+        self.incrementals.insert(inc.epoch, bytes);
+        for pool in &inc.old_pools {
+            self.records.retain(|pg, _| pg.pool != *pool);
+        }
+        // A new group starts where the one that it was split from stands.
+        for (&id, pool) in &inc.new_pools {
+            let Some(before) = old.pool(id).filter(|before| before.pg_num < pool.pg_num) else { continue };
+            for pg in old.pgs(id) {
+                let Some(record) = self.records.get(&pg).cloned() else { continue };
+                for child in split_children(pg, before.pg_num, pool.pg_num) {
+                    self.records.insert(child, record.clone());
+                }
+            }
+        }
+        self.metadata.retain(|osd, _| map.exists(*osd));
+        if self.incrementals.len() >= INCREMENTALS + TRIM_STEP {
+            self.trim();
+        }
+    }
+
+    fn trim(&mut self) {
+        let mut map: OsdMap = from_slice(&self.base.1).expect("we encoded it");
+        while self.incrementals.len() > INCREMENTALS {
+            let (_, bytes) = self.incrementals.pop_first().expect("there are many");
+            let inc: Incremental = from_slice(&bytes).expect("it was applied once");
+            map = map.apply(&inc).expect("it was applied once");
+        }
+        self.base = (map.epoch, to_vec(&map).into());
+    }
+
+    fn set_config(&mut self, stamp: Utime, key: &ConfigKey, value: Option<String>) {
+        let old = self.config.get(key).cloned();
+        if old == value {
+            return;
+        }
+        match &value {
+            Some(value) => drop(self.config.insert(key.clone(), value.clone())),
+            None => drop(self.config.remove(key)),
+        }
+        let mask = if key.mask.is_empty() { String::new() } else { format!("/{}", key.mask) };
+        let what = format!("{}{mask}/{}", key.section, key.name);
+        let version = self.config_log.back().map_or(1, |last| last.version) + 1;
+        self.config_log.push_back(ConfigChange { stamp, version, what, old, new: value });
+        while self.config_log.len() > CONFIG_CHANGES {
+            self.config_log.pop_front();
+        }
+    }
+
+    /// The oldest epoch whose map can be had.
+    pub fn oldest_osdmap(&self) -> Epoch {
+        self.base.0
+    }
+    /// The map of `epoch`, encoded, if it is kept.
+    pub fn osdmap_at(&self, epoch: Epoch) -> Option<Bytes> {
+        if epoch == self.osdmap.epoch {
+            return Some(self.full.clone());
+        }
+        if epoch < self.base.0 || epoch > self.osdmap.epoch {
+            return None;
+        }
+        let mut map: OsdMap = from_slice(&self.base.1).expect("we encoded it");
+        for bytes in self.incrementals.range(..=epoch).map(|(_, bytes)| bytes) {
+            let inc: Incremental = from_slice(bytes).expect("it was applied once");
+            map = map.apply(&inc).expect("it was applied once");
+        }
+        Some(to_vec(&map).into())
+    }
+    /// Whether every placement group of the pool has served once.
+    pub fn pool_is_created(&self, pool: PoolId) -> bool {
+        self.osdmap.pgs(pool).all(|pg| self.records.contains_key(&pg))
+    }
+    /// The options for an entity: of its kind (`osd`), its name (`osd.3`), its host and class.
+    pub fn config_for(&self, who: &ConfigWho) -> BTreeMap<String, (String, ConfigKey)> {
+        // From the widest section to the narrowest, and without a mask before with one.
+        let mut rules: Vec<(u8, bool, &ConfigKey, &String)> = self
+            .config
+            .iter()
+            .filter_map(|(key, value)| Some((who.rank(key)?, !key.mask.is_empty(), key, value)))
+            .collect();
+        rules.sort_by_key(|(rank, masked, ..)| (*masked, *rank));
+        rules.into_iter().map(|(_, _, key, value)| (key.name.clone(), (value.clone(), key.clone()))).collect()
+    }
+}
+
+/// Whose options are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigWho {
+    pub kind: String,
+    /// Without the kind; may be empty.
+    pub id: String,
+    pub host: String,
+    pub class: String,
+}
+
+impl ConfigWho {
+    /// How close a section is to this entity; none if it is about others.
+    fn rank(&self, key: &ConfigKey) -> Option<u8> {
+        let masked = match key.mask.split_once(':') {
+            None => true,
+            Some(("class", class)) => class == self.class,
+            Some(("host", host)) => host == self.host,
+            Some(_) => false,
+        };
+        let rank = match key.section.split_once('.') {
+            None if key.section == "global" => 0,
+            None if key.section == self.kind => 1,
+            Some((kind, id)) if kind == self.kind && id == self.id => 2,
+            _ => return None,
+        };
+        masked.then_some(rank)
+    }
+}
+
+/// Encodes and decodes a struct's fields in the order given.
+macro_rules! fields {
+    ($t:ident, $name:literal, $($field:ident),* $(,)?) => {
+        impl Encode for $t {
+            fn encode(&self, out: &mut Vec<u8>) {
+                versioned(out, 1, 1, |out| {
+                    $(self.$field.encode(out);)*
+                });
+            }
+        }
+        impl Decode for $t {
+            fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                r.versioned($name, 1, |r, _| Ok($t { $($field: Decode::decode(r)?),* }))
+            }
+        }
+    };
+}
+fields!(ConfigKey, "config key", section, mask, name);
+fields!(ConfigChange, "config change", stamp, version, what, old, new);
+fields!(Mute, "mute", until, sticky, summary, count);
+fields!(Genesis, "genesis", monmap, osdmap);
+fields!(
+    Batch, "batch", origin, stamp, genesis, monmap, mgrmap, osdmap, records, config, kv, log, metadata,
+    mutes, global_ids,
+);
+
+/// A checkpoint.
+impl Encode for State {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| {
+            self.monmap.encode(out);
+            self.mgrmap.encode(out);
+            self.full.encode(out);
+            self.base.encode(out);
+            self.incrementals.encode(out);
+            self.records.encode(out);
+            self.config.encode(out);
+            self.config_log.iter().cloned().collect::<Vec<_>>().encode(out);
+            self.kv.encode(out);
+            self.log.iter().cloned().collect::<Vec<_>>().encode(out);
+            self.log_seq.encode(out);
+            self.metadata.encode(out);
+            self.mutes.encode(out);
+            self.next_global_id.encode(out);
+        });
+    }
+}
+impl Decode for State {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("monitor state", 1, |r, _| {
+            let monmap = MonMap::decode(r)?;
+            let mgrmap = MgrMap::decode(r)?;
+            let full = Bytes::decode(r)?;
+            Ok(State {
+                fsid: monmap.fsid,
+                monmap,
+                mgrmap,
+                osdmap: Arc::new(from_slice(&full)?),
+                full,
+                base: Decode::decode(r)?,
+                incrementals: Decode::decode(r)?,
+                records: Decode::decode(r)?,
+                config: Decode::decode(r)?,
+                config_log: Vec::decode(r)?.into(),
+                kv: Decode::decode(r)?,
+                log: Vec::decode(r)?.into(),
+                log_seq: Decode::decode(r)?,
+                metadata: Decode::decode(r)?,
+                mutes: Decode::decode(r)?,
+                next_global_id: Decode::decode(r)?,
+            })
+        })
+    }
+}

@@ -1,0 +1,310 @@
+//! What the OSDs report, added up: who has how much, in which state. Never replicated: a new leader
+//! hears it all again within seconds.
+
+use nacre_base::{OsdId, PgId, PoolId, Time, Utime};
+use nacre_crush::Op;
+use nacre_proto::maps::{Osd, OsdMap, Pool};
+use nacre_proto::messages::{OsdReport, PgCounts, PgReport, pg_state};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Rates are averages over this long.
+const RATE_WINDOW: Duration = Duration::from_secs(15);
+
+#[derive(Default)]
+pub struct Stats {
+    pub pgs: BTreeMap<PgId, PgStat>,
+    pub osds: BTreeMap<OsdId, OsdStat>,
+    /// Counts reports.
+    pub version: u64,
+    pub stamp: Utime,
+    /// Work counters as they were, oldest first.
+    samples: VecDeque<(Time, BTreeMap<PoolId, Work>)>,
+}
+
+pub struct PgStat {
+    pub report: PgReport,
+    pub from: OsdId,
+    pub stamp: Utime,
+    /// Reports of this group so far.
+    pub seq: u64,
+    pub map_epoch: u32,
+}
+
+pub struct OsdStat {
+    /// Without its groups.
+    pub report: OsdReport,
+}
+
+/// Counters that only grow.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    write_bytes: u64,
+    recovered_objects: u64,
+    recovered_bytes: u64,
+}
+
+/// Per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub recovered_objects: u64,
+    pub recovered_bytes: u64,
+}
+
+/// Space in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    pub total: u64,
+    pub available: u64,
+    pub osds: u64,
+}
+
+impl Space {
+    pub fn used(&self) -> u64 {
+        self.total.saturating_sub(self.available)
+    }
+    pub fn used_ratio(&self) -> f64 {
+        if self.total == 0 { 0.0 } else { self.used() as f64 / self.total as f64 }
+    }
+}
+
+/// The share of one pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PoolUsage {
+    pub counts: PgCounts,
+    /// All copies together.
+    pub used: u64,
+    /// What could still be stored until the first OSD is full.
+    pub max_available: u64,
+    /// The same before dividing by the number of copies.
+    pub max_available_raw: u64,
+    /// Of what the pool could ever hold.
+    pub used_ratio: f64,
+    pub log_entries: u64,
+    pub up: u64,
+    pub acting: u64,
+    pub pgs: u64,
+}
+
+impl Stats {
+    /// Takes an OSD's report. The groups in it count if their primary is who the reporter says.
+    pub fn report(&mut self, wall: Utime, osd: OsdId, mut report: OsdReport, map: &OsdMap) {
+        self.version += 1;
+        self.stamp = wall;
+        for pg in std::mem::take(&mut report.pgs) {
+            if !map.pg_exists(pg.pg) || map.pg_to_up_acting(pg.pg).acting_primary != Some(osd) {
+                continue;
+            }
+            let seq = self.pgs.get(&pg.pg).map_or(0, |old| old.seq) + 1;
+            let stat = PgStat { from: osd, stamp: wall, seq, map_epoch: report.epoch.0, report: pg };
+            self.pgs.insert(stat.report.pg, stat);
+        }
+        self.osds.insert(osd, OsdStat { report });
+    }
+
+    /// Forgets what the map no longer has.
+    pub fn prune(&mut self, map: &OsdMap) {
+        self.pgs.retain(|pg, _| map.pg_exists(*pg));
+        self.osds.retain(|osd, _| map.exists(*osd));
+    }
+
+    /// Notes the counters, for rates. Call it once a second.
+    pub fn sample(&mut self, now: Time) {
+        let mut pools: BTreeMap<PoolId, Work> = BTreeMap::new();
+        for stat in self.pgs.values() {
+            let (work, counts) = (pools.entry(stat.report.pg.pool).or_default(), &stat.report.counts);
+            work.reads += counts.reads;
+            work.read_bytes += counts.read_bytes;
+            work.writes += counts.writes;
+            work.write_bytes += counts.write_bytes;
+            work.recovered_objects += counts.recovered_objects;
+            work.recovered_bytes += counts.recovered_bytes;
+        }
+        self.samples.push_back((now, pools));
+        while self.samples.len() > 2 && now.since(self.samples[0].0) > RATE_WINDOW {
+            self.samples.pop_front();
+        }
+    }
+
+    pub fn rates(&self, pool: PoolId) -> Rates {
+        let (Some((from, first)), Some((to, last))) = (self.samples.front(), self.samples.back()) else {
+            return Rates::default();
+        };
+        let seconds = to.since(*from).as_secs_f64();
+        let (Some(first), Some(last)) = (first.get(&pool), last.get(&pool)) else { return Rates::default() };
+        if seconds < 0.5 {
+            return Rates::default();
+        }
+        let rate = |a: u64, b: u64| (b.saturating_sub(a) as f64 / seconds) as u64;
+        Rates {
+            reads: rate(first.reads, last.reads),
+            read_bytes: rate(first.read_bytes, last.read_bytes),
+            writes: rate(first.writes, last.writes),
+            write_bytes: rate(first.write_bytes, last.write_bytes),
+            recovered_objects: rate(first.recovered_objects, last.recovered_objects),
+            recovered_bytes: rate(first.recovered_bytes, last.recovered_bytes),
+        }
+    }
+    pub fn all_rates(&self, map: &OsdMap) -> Rates {
+        map.pools.keys().map(|&pool| self.rates(pool)).fold(Rates::default(), |a, b| Rates {
+            reads: a.reads + b.reads,
+            read_bytes: a.read_bytes + b.read_bytes,
+            writes: a.writes + b.writes,
+            write_bytes: a.write_bytes + b.write_bytes,
+            recovered_objects: a.recovered_objects + b.recovered_objects,
+            recovered_bytes: a.recovered_bytes + b.recovered_bytes,
+        })
+    }
+
+    /// The state of a group as people see it: as its primary reported, and stale once that is down.
+    pub fn pg_state(&self, map: &OsdMap, pg: PgId) -> u64 {
+        let Some(stat) = self.pgs.get(&pg) else { return 0 };
+        if map.is_up(stat.from) { stat.report.state } else { stat.report.state | pg_state::STALE }
+    }
+    /// How many groups are in which state.
+    pub fn states(&self, map: &OsdMap) -> BTreeMap<u64, u64> {
+        let mut states = BTreeMap::new();
+        for pg in all_pgs(map) {
+            *states.entry(self.pg_state(map, pg)).or_default() += 1;
+        }
+        states
+    }
+
+    /// The space of the OSDs that `counts`.
+    pub fn space(&self, mut counts: impl FnMut(OsdId) -> bool) -> Space {
+        let mut space = Space::default();
+        for (_, stat) in self.osds.iter().filter(|(osd, _)| counts(**osd)) {
+            space.total += stat.report.space.total;
+            space.available += stat.report.space.available;
+            space.osds += 1;
+        }
+        space
+    }
+
+    pub fn pool(&self, map: &OsdMap, id: PoolId) -> PoolUsage {
+        let Some(pool) = map.pool(id) else { return PoolUsage::default() };
+        let mut usage = PoolUsage::default();
+        let first = PgId { pool: id, seed: 0 };
+        for (_, stat) in self.pgs.range(first..).take_while(|(pg, _)| pg.pool == id) {
+            add(&mut usage.counts, &stat.report.counts);
+            usage.log_entries += stat.report.log_entries;
+            usage.up += stat.report.up.iter().filter(|osd| osd.is_some()).count() as u64;
+            usage.acting += stat.report.acting.iter().filter(|osd| osd.is_some()).count() as u64;
+            usage.pgs += 1;
+        }
+        let rate = raw_rate(map, pool);
+        usage.used = (usage.counts.bytes as f64 * rate) as u64;
+        usage.max_available_raw = self.rule_available(map, pool);
+        usage.max_available = (usage.max_available_raw as f64 / rate) as u64;
+        let whole = usage.used + usage.max_available_raw;
+        usage.used_ratio = if whole == 0 { 0.0 } else { usage.used as f64 / whole as f64 };
+        usage
+    }
+    pub fn sum(&self) -> PgCounts {
+        let mut sum = PgCounts::default();
+        self.pgs.values().for_each(|stat| add(&mut sum, &stat.report.counts));
+        sum
+    }
+
+    /// What fits below the rule's root until its fullest OSD (by weight) is full.
+    fn rule_available(&self, map: &OsdMap, pool: &Pool) -> u64 {
+        let weights = rule_weights(map, pool);
+        let sum: f64 = weights.values().sum();
+        let mut least: Option<f64> = None;
+        for (osd, weight) in weights {
+            let Some(stat) = self.osds.get(&osd).filter(|_| weight > 0.0) else { continue };
+            let space = &stat.report.space;
+            let reserved = space.total as f64 * (1.0 - f64::from(map.ratios.full));
+            let usable = (space.available as f64 - reserved).max(0.0);
+            let fits = usable * sum / weight;
+            least = Some(least.map_or(fits, |least| least.min(fits)));
+        }
+        least.unwrap_or(0.0) as u64
+    }
+
+    /// How many groups each OSD is in the acting set of, and of how many it is the primary.
+    pub fn pgs_by_osd(&self, map: &OsdMap) -> BTreeMap<OsdId, (u64, u64)> {
+        let mut by_osd: BTreeMap<OsdId, (u64, u64)> = BTreeMap::new();
+        for pg in all_pgs(map) {
+            let placed = map.pg_to_up_acting(pg);
+            for osd in placed.acting.into_iter().filter(|osd| osd.is_some()) {
+                by_osd.entry(osd).or_default().0 += 1;
+            }
+            if let Some(primary) = placed.acting_primary {
+                by_osd.entry(primary).or_default().1 += 1;
+            }
+        }
+        by_osd
+    }
+}
+
+pub fn all_pgs(map: &OsdMap) -> impl Iterator<Item = PgId> + '_ {
+    map.pools.keys().flat_map(|&pool| map.pgs(pool))
+}
+
+/// Groups whose acting set is not what CRUSH wants.
+pub fn remapped(map: &OsdMap) -> u64 {
+    if map.pg_temp.is_empty() && map.primary_temp.is_empty() {
+        return 0;
+    }
+    all_pgs(map).map(|pg| map.pg_to_up_acting(pg)).filter(|placed| placed.up != placed.acting).count() as u64
+}
+
+/// Bytes on devices per byte stored.
+pub fn raw_rate(map: &OsdMap, pool: &Pool) -> f64 {
+    if !pool.is_erasure() {
+        return f64::from(pool.size);
+    }
+    let profile = map.erasure_code_profiles.get(&pool.erasure_code_profile);
+    let k = profile.and_then(|p| p.get("k")?.parse::<f64>().ok()).filter(|&k| k > 0.0);
+    f64::from(pool.size) / k.unwrap_or(f64::from(pool.size))
+}
+
+/// The OSDs below the buckets that the pool's rule takes, with their weights.
+pub fn rule_weights(map: &OsdMap, pool: &Pool) -> BTreeMap<OsdId, f64> {
+    let crush = &map.crush;
+    let mut weights = BTreeMap::new();
+    let steps = crush.rule(pool.crush_rule.into()).map_or(&[][..], |rule| &rule.steps[..]);
+    for step in steps.iter().filter(|step| step.op == Op::Take as u32) {
+        let mut walk = vec![(step.arg1, 0)];
+        let mut seen = BTreeSet::new();
+        while let Some((id, weight)) = walk.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            if let Some(bucket) = crush.bucket(id) {
+                let items = bucket.items.iter().enumerate();
+                walk.extend(items.map(|(at, &item)| (item, bucket.item_weight(at))));
+            } else if id >= 0 {
+                let reweight = f64::from(map.weight(OsdId(id))) / f64::from(Osd::IN);
+                weights.insert(OsdId(id), f64::from(weight) / 65536.0 * reweight);
+            }
+        }
+    }
+    weights
+}
+
+fn add(sum: &mut PgCounts, one: &PgCounts) {
+    sum.objects += one.objects;
+    sum.bytes += one.bytes;
+    sum.omap_keys += one.omap_keys;
+    sum.omap_bytes += one.omap_bytes;
+    sum.copies += one.copies;
+    sum.degraded += one.degraded;
+    sum.misplaced += one.misplaced;
+    sum.missing_on_primary += one.missing_on_primary;
+    sum.unfound += one.unfound;
+    sum.reads += one.reads;
+    sum.read_bytes += one.read_bytes;
+    sum.writes += one.writes;
+    sum.write_bytes += one.write_bytes;
+    sum.recovered_objects += one.recovered_objects;
+    sum.recovered_bytes += one.recovered_bytes;
+}

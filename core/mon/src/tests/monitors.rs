@@ -1,0 +1,114 @@
+//! Three monitors.
+
+use super::*;
+
+/// Delivers what monitors send each other until nobody has anything to say, then lets time pass.
+struct Three {
+    mons: Vec<TestMon>,
+    /// (dialling monitor, its connection) to (accepting monitor, its connection)
+    links: BTreeMap<(usize, ConnId), (usize, ConnId)>,
+    dead: Option<usize>,
+}
+
+impl Three {
+    fn new() -> Three {
+        let now = Now { mono: Time::from_nanos(1 << 40), wall: Utime { sec: 1_800_000_000, nsec: 0 } };
+        let mons =
+            (0..3).map(|n| TestMon::start_with(config(n, 3, 40 + n as u64), Omaps::default(), now)).collect();
+        Three { mons, links: BTreeMap::new(), dead: None }
+    }
+    fn round(&mut self) {
+        for n in 0..3 {
+            for (conn, to) in std::mem::take(&mut self.mons[n].dialled) {
+                let other = usize::from(to.sock.unwrap().port() - 3300);
+                if [Some(n), Some(other)].contains(&self.dead) {
+                    self.mons[n].event(Event::Closed { conn, why: Closed::Refused });
+                    continue;
+                }
+                let accepted = self.mons[other].open(EntityType::Mon, n as i64, addr(3300 + n as u16, 0));
+                self.links.insert((n, conn), (other, accepted));
+                let peer = Peer {
+                    kind: EntityType::Mon,
+                    num: other as i64,
+                    addrs: AddrVec::one(to),
+                    observed: to,
+                    features: 1,
+                };
+                self.mons[n].event(Event::Opened { conn, peer });
+            }
+            for ((from, conn), (to, accepted)) in self.links.clone() {
+                for (_, message) in self.mons[from].sent.remove(&conn).into_iter().flatten() {
+                    if self.dead != Some(from) && self.dead != Some(to) {
+                        self.mons[to].event(Event::Message { conn: accepted, tid: 0, message });
+                    }
+                }
+            }
+        }
+    }
+    fn pass(&mut self, millis: u64) {
+        for _ in 0..millis / 50 {
+            for n in (0..3).filter(|n| Some(*n) != self.dead) {
+                self.mons[n].pass(Duration::from_millis(50));
+            }
+            (0..6).for_each(|_| self.round());
+        }
+    }
+    fn leader(&self) -> usize {
+        (0..3).find(|&n| Some(n) != self.dead && self.mons[n].mon.leading.is_some()).expect("a leader")
+    }
+    fn kill(&mut self, n: usize) {
+        self.dead = Some(n);
+        let broken: Vec<_> = self.links.keys().filter(|(from, _)| *from != n).copied().collect();
+        for (from, conn) in broken {
+            if self.links[&(from, conn)].0 == n {
+                self.links.remove(&(from, conn));
+                self.mons[from].event(Event::Closed { conn, why: Closed::Reset });
+            }
+        }
+        self.links.retain(|(from, _), _| *from != n);
+    }
+}
+
+#[test]
+fn three_monitors_agree_and_a_follower_passes_requests_on() {
+    let mut three = Three::new();
+    three.pass(10_000);
+    let leader = three.leader();
+    let follower = (leader + 1) % 3;
+    let conn = three.mons[follower].client();
+    let cmd = vec![json!({ "prefix": "osd set", "key": "noout" }).to_string()];
+    let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
+    three.mons[follower].send(conn, message);
+    three.mons[follower].send(conn, MonGetVersion { handle: 1, what: "osdmap".into() });
+    three.pass(1000);
+    let got = three.mons[follower].received(conn);
+    assert!(got.iter().any(|m| matches!(m, Message::MonCommandAck(ack) if ack.retval == 0)), "{got:?}");
+    assert!(got.iter().any(|m| matches!(m, Message::MonGetVersionReply(r) if r.version >= 1)), "{got:?}");
+    let maps: Vec<OsdMap> = three.mons.iter().map(TestMon::map).collect();
+    assert_eq!(maps[0].epoch, Epoch(2));
+    assert!(maps.iter().all(|map| *map == maps[0]));
+    assert_eq!(three.mons[leader].mon.quorum(), [0, 1, 2]);
+}
+
+#[test]
+fn two_monitors_go_on_without_the_third() {
+    let mut three = Three::new();
+    three.pass(10_000);
+    let old = three.leader();
+    three.kill(old);
+    three.pass(10_000);
+    let new = three.leader();
+    assert_ne!(new, old);
+    three.mons[new].run_later(json!({ "prefix": "osd set", "key": "noout" }));
+    three.pass(1000);
+    let alive = (0..3).filter(|n| *n != old);
+    assert!(alive.map(|n| three.mons[n].map().epoch).all(|epoch| epoch == Epoch(2)));
+}
+
+impl TestMon {
+    fn run_later(&mut self, command: Value) {
+        let conn = self.client();
+        let cmd = vec![command.to_string()];
+        self.send(conn, MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() });
+    }
+}

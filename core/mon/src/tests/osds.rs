@@ -1,0 +1,211 @@
+//! Boot, failure, activation records.
+
+use super::*;
+
+fn failure(t: &TestMon, target: i32, evidence: FailureEvidence) -> DaemonMsg {
+    let map = t.map();
+    let target_addrs = map.osds[target as usize].public_addrs.clone();
+    DaemonMsg::Failure(OsdFailure { target: OsdId(target), target_addrs, epoch: map.epoch, evidence })
+}
+const SILENT: FailureEvidence = FailureEvidence::Silent { millis: 1200 };
+
+#[test]
+fn an_osd_that_boots_is_up_in_and_placed_below_its_host() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let map = t.map();
+    assert_eq!(map.up_osds().count(), 3);
+    assert!((0..3).all(|osd| map.is_in(OsdId(osd)) && !map.osds[osd as usize].has(osd_state::NEW)));
+    let tree = t.json(json!({ "prefix": "osd tree" }));
+    let nodes = tree["nodes"].as_array().unwrap();
+    assert_eq!(nodes[0]["name"], "default");
+    assert_eq!(nodes[1]["name"], "vm");
+    assert_eq!((&nodes[2]["name"], &nodes[2]["device_class"]), (&json!("osd.0"), &json!("ssd")));
+    assert_eq!(map.crush.item_weight(0), Some(640));
+    // And it was told so.
+    let maps = t.received(conns[2]);
+    assert!(maps.iter().any(|m| matches!(m, Message::OsdMap(m) if m.newest == map.epoch)), "{maps:?}");
+}
+
+#[test]
+fn an_osd_with_another_disk_is_refused() {
+    let (mut t, _) = TestMon::with_osds(2);
+    let conn = t.open(EntityType::Osd, 1, addr(7000, 5));
+    let DaemonMsg::Boot(mut other) = boot(1, 7000, 5) else { unreachable!() };
+    other.uuid = [99; 16];
+    t.send(conn, DaemonMsg::Boot(other));
+    assert!(t.hung_up.contains(&conn));
+    assert_eq!(t.map().osds[1].public_addrs, addr(6901, 1));
+}
+
+#[test]
+fn a_restarted_osd_is_seen_down_before_it_is_up_again() {
+    let (mut t, _) = TestMon::with_osds(3);
+    let before = t.map().epoch;
+    t.boot(1, 6950, 2);
+    let map = t.map();
+    assert_eq!(map.epoch, Epoch(before.0 + 2));
+    assert_eq!(
+        (map.osds[1].info.down_at, map.osds[1].info.up_from),
+        (Epoch(before.0 + 1), Epoch(before.0 + 2))
+    );
+    assert!(map.is_up(OsdId(1)) && map.osds[1].public_addrs == addr(6950, 2));
+    // A repeated boot changes nothing.
+    t.boot(1, 6950, 2);
+    assert_eq!(t.map().epoch, map.epoch);
+}
+
+#[test]
+fn a_refused_connection_is_enough_and_silence_needs_two() {
+    let (mut t, conns) = TestMon::with_osds(4);
+    let report = failure(&t, 3, FailureEvidence::Refused);
+    t.send(conns[0], report);
+    assert!(t.map().is_down(OsdId(3)));
+
+    let report = failure(&t, 2, SILENT);
+    t.send(conns[0], report.clone());
+    t.send(conns[0], report.clone());
+    assert!(t.map().is_up(OsdId(2)), "one reporter, twice");
+    t.send(conns[1], report);
+    assert!(t.map().is_down(OsdId(2)));
+    // With two left, the other one is all there is to ask.
+    let report = failure(&t, 1, SILENT);
+    t.send(conns[0], report);
+    assert!(t.map().is_down(OsdId(1)));
+}
+
+#[test]
+fn reports_taken_back_of_an_older_life_or_under_nodown_do_not_count() {
+    let (mut t, conns) = TestMon::with_osds(4);
+    let report = failure(&t, 3, SILENT);
+    t.send(conns[0], report.clone());
+    let back = failure(&t, 3, FailureEvidence::Recovered);
+    t.send(conns[0], back);
+    t.send(conns[1], report.clone());
+    assert!(t.map().is_up(OsdId(3)));
+    // What was said long ago is not what is so now.
+    t.pass(Duration::from_secs(21));
+    t.send(conns[2], report.clone());
+    assert!(t.map().is_up(OsdId(3)));
+
+    let old_life = failure(&t, 3, FailureEvidence::Refused);
+    t.boot(3, 6950, 2);
+    t.send(conns[0], old_life);
+    assert!(t.map().is_up(OsdId(3)));
+
+    t.run(json!({ "prefix": "osd set", "key": "nodown" }));
+    let now = failure(&t, 3, FailureEvidence::Refused);
+    t.send(conns[0], now);
+    assert!(t.map().is_up(OsdId(3)));
+}
+
+#[test]
+fn an_osd_that_says_goodbye_is_down_at_once() {
+    let (mut t, conns) = TestMon::with_osds(2);
+    let epoch = t.map().epoch;
+    t.send(conns[1], DaemonMsg::MarkMeDown { osd: OsdId(1), epoch });
+    assert!(t.map().is_down(OsdId(1)));
+    // It cannot speak for another.
+    t.send(conns[1], DaemonMsg::MarkMeDown { osd: OsdId(0), epoch });
+    assert!(t.map().is_up(OsdId(0)));
+}
+
+#[test]
+fn an_osd_without_a_session_is_down_after_fifteen_seconds_and_out_after_the_interval() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    t.run(
+        json!({ "prefix": "config set", "who": "mon", "name": "mon_osd_down_out_interval", "value": "30" }),
+    );
+    t.event(Event::Closed { conn: conns[2], why: Closed::Reset });
+    t.pass(Duration::from_secs(14));
+    assert!(t.map().is_up(OsdId(2)));
+    t.pass(Duration::from_secs(3));
+    assert!(t.map().is_down(OsdId(2)) && t.map().is_in(OsdId(2)));
+    t.pass(Duration::from_secs(32));
+    assert!(t.map().is_out(OsdId(2)) && t.map().osds[2].has(osd_state::AUTOOUT));
+    // The others have sessions and may be silent.
+    assert_eq!(t.map().up_osds().count(), 2);
+    // What the cluster put out it takes in again.
+    t.boot(2, 6950, 2);
+    assert!(t.map().is_in(OsdId(2)) && t.map().is_up(OsdId(2)));
+}
+
+#[test]
+fn a_pool_is_created_when_every_group_has_served() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    assert!(t.map().pools[&pool].has(pool_flags::CREATING));
+    let pg = PgId { pool, seed: 0 };
+    let query = DaemonMsg::RecordQuery { epoch: Epoch(1), pgs: vec![pg] };
+    let answer = t.ask(conns[0], query.clone());
+    assert!(
+        matches!(&answer, Message::Daemon(DaemonMsg::Records { records, .. }) if *records == [(pg, None)])
+    );
+    t.activate(&conns, pool);
+    assert!(!t.map().pools[&pool].has(pool_flags::CREATING));
+    let answer = t.ask(conns[0], query);
+    assert!(matches!(&answer, Message::Daemon(DaemonMsg::Records { records, .. }) if records[0].1.is_some()));
+}
+
+#[test]
+fn a_record_of_an_older_interval_or_of_other_members_is_refused() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 1);
+    t.activate(&conns, pool);
+    let pg = PgId { pool, seed: 0 };
+    let map = t.map();
+    let acting = map.pg_to_up_acting(pg).acting;
+    let mut activate = |interval: u32, acting: &[OsdId]| {
+        let record = PgRecord { interval: Epoch(interval), acting: acting.to_vec() };
+        let message = DaemonMsg::Activate { epoch: map.epoch, records: vec![(pg, record)] };
+        match t.ask(conns[0], message) {
+            Message::Daemon(DaemonMsg::Activated { results, .. }) => results[0].2,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(!activate(map.epoch.0 - 2, &acting), "older");
+    assert!(!activate(map.epoch.0 + 1, &acting[..2]), "others");
+    assert!(activate(map.epoch.0 + 1, &acting));
+    assert!(activate(map.epoch.0 + 1, &acting), "repeated");
+}
+
+#[test]
+fn a_query_about_a_later_map_waits_for_it() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let epoch = t.map().epoch.next();
+    t.received(conns[0]);
+    t.send(conns[0], DaemonMsg::RecordQuery { epoch, pgs: Vec::new() });
+    let early = t.received(conns[0]);
+    assert!(!early.iter().any(|m| matches!(m, Message::Daemon(_))), "{early:?}");
+    t.run(json!({ "prefix": "osd set", "key": "noout" }));
+    let late = t.received(conns[0]);
+    assert!(
+        late.iter().any(|m| matches!(m, Message::Daemon(DaemonMsg::Records { epoch: e, .. }) if *e == epoch))
+    );
+}
+
+#[test]
+fn children_of_a_split_start_where_their_parent_stands() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 2);
+    t.activate(&conns, pool);
+    t.run(json!({ "prefix": "osd pool set", "pool": "p", "var": "pg_num", "val": "4" }));
+    let records = &t.mon.state.as_ref().unwrap().records;
+    let of = |seed| records[&PgId { pool, seed }].clone();
+    assert_eq!((of(2), of(3)), (of(0), of(1)));
+    let map = t.map();
+    assert_eq!(map.pools[&pool].last_force_op_resend, map.pools[&pool].last_change);
+    // And all go when the pool goes.
+    let sure =
+        json!({ "prefix": "osd pool rm", "pool": "p", "pool2": "p", "yes_i_really_really_mean_it": true });
+    t.run(sure);
+    assert!(t.mon.state.as_ref().unwrap().records.is_empty());
+}
+
+#[test]
+fn only_osds_may_speak_as_osds() {
+    let (mut t, _) = TestMon::with_osds(2);
+    let conn = t.client();
+    t.send(conn, boot(7, 7000, 1));
+    assert!(t.hung_up.contains(&conn));
+    assert!(!t.map().exists(OsdId(7)));
+}

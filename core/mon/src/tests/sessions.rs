@@ -1,0 +1,235 @@
+//! Subscriptions, versions, ids, restarts.
+
+use super::*;
+
+#[test]
+fn the_first_words_of_a_client_are_answered_even_without_any_options() {
+    let mut t = TestMon::fresh();
+    let conn = t.client();
+    t.send(conn, MonGetMap);
+    let what = [("config".to_string(), MonSub::default()), ("monmap".to_string(), MonSub::default())].into();
+    t.send(conn, MonSubscribe { what, hostname: "h".into() });
+    let got = t.received(conn);
+    let maps = got.iter().filter(|m| matches!(m, Message::MonMap(_))).count();
+    assert_eq!(maps, 2);
+    assert!(got.iter().any(|m| matches!(m, Message::Config(c) if c.values.is_empty())));
+    let Some(Message::MonMap(map)) = got.first() else { panic!("{got:?}") };
+    let map: nacre_proto::maps::MonMap = from_slice(&map.map).unwrap();
+    assert_eq!(map.mons["a"].public_addrs, addr(3300, 0));
+}
+
+#[test]
+fn the_manager_is_where_this_process_listens_for_it() {
+    let mut t = TestMon::fresh();
+    let conn = t.client();
+    t.send(conn, subscribe("mgrmap", 0, 0));
+    let got = t.received(conn);
+    let [Message::MgrMap(map)] = &got[..] else { panic!("{got:?}") };
+    let map: nacre_proto::maps::MgrMap = from_slice(&map.map).unwrap();
+    assert!(map.available && map.active_addrs == addr(6800, 1));
+    let answer = t.ask(
+        conn,
+        MgrCommand {
+            fsid: [0; 16],
+            cmd: vec![r#"{"prefix":"pg stat","target":["mon-mgr",""]}"#.into()],
+            input: Bytes::new(),
+        },
+    );
+    assert!(matches!(answer, Message::MgrCommandReply(reply) if reply.retval == 0));
+}
+
+#[test]
+fn a_subscriber_gets_a_whole_map_first_and_then_changes() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let conn = t.client();
+    t.send(conn, subscribe("osdmap", 0, 0));
+    let got = t.received(conn);
+    let [Message::OsdMap(whole)] = &got[..] else { panic!("{got:?}") };
+    let newest = t.map().epoch;
+    let map: OsdMap = from_slice(&whole.full[&newest]).unwrap();
+    assert_eq!(map, t.map());
+    t.run(json!({ "prefix": "osd set", "key": "noout" }));
+    let got = t.received(conn);
+    let [Message::OsdMap(change)] = &got[..] else { panic!("{got:?}") };
+    let inc = from_slice(&change.incrementals[&newest.next()]).unwrap();
+    assert_eq!(map.apply(&inc).unwrap(), t.map());
+}
+
+#[test]
+fn a_onetime_subscription_waits_for_its_epoch() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let conn = t.client();
+    let next = u64::from(t.map().epoch.0) + 1;
+    t.send(conn, subscribe("osdmap", next, MonSub::ONETIME));
+    assert_eq!(t.received(conn), []);
+    t.run(json!({ "prefix": "osd set", "key": "noout" }));
+    assert_eq!(t.received(conn).len(), 1);
+}
+
+#[test]
+fn a_client_that_has_a_map_hears_of_the_next_unasked() {
+    let (mut t, _) = TestMon::with_osds(2);
+    let conn = t.client();
+    t.send(conn, subscribe("osdmap", 0, MonSub::ONETIME));
+    assert_eq!(t.received(conn).len(), 1);
+    t.run(json!({ "prefix": "osd down", "ids": ["1"] }));
+    assert_eq!(t.received(conn).len(), 1);
+}
+
+#[test]
+fn a_subscriber_far_behind_gets_a_whole_map() {
+    let (mut t, _) = TestMon::with_osds(1);
+    for _ in 0..320 {
+        t.run(json!({ "prefix": "osd set", "key": "noout" }));
+        t.run(json!({ "prefix": "osd unset", "key": "noout" }));
+    }
+    let conn = t.client();
+    t.send(conn, subscribe("osdmap", 2, 0));
+    let got = t.received(conn);
+    let [Message::OsdMap(map)] = &got[..] else { panic!("{} messages", got.len()) };
+    assert_eq!(map.full.len(), 1);
+    let recent = u64::from(t.map().epoch.0) - 90;
+    t.send(conn, subscribe("osdmap", recent, 0));
+    let parts: Vec<usize> = t
+        .received(conn)
+        .iter()
+        .map(|m| if let Message::OsdMap(m) = m { m.incrementals.len() } else { 0 })
+        .collect();
+    assert_eq!(parts, [40, 40, 11]);
+    // Any kept epoch can be had whole.
+    let (code, ..) = t.command(json!({ "prefix": "osd dump", "epoch": recent }));
+    assert_eq!(code, 0);
+    let (code, ..) = t.command(json!({ "prefix": "osd dump", "epoch": 2 }));
+    assert_eq!(code, -2);
+    // The log was compacted on the way, and all is there after a restart.
+    let before = t.map();
+    assert_eq!(t.restart().map(), before);
+}
+
+#[test]
+fn options_reach_those_they_are_for() {
+    let (mut t, conns) = TestMon::with_osds(2);
+    let client = t.client();
+    t.send(client, subscribe("config", 0, 0));
+    t.send(conns[1], subscribe("config", 0, 0));
+    t.received(client);
+    t.received(conns[1]);
+    for (who, name) in
+        [("osd", "osd_max_backfills"), ("osd.1", "osd_max_scrubs"), ("osd/class:hdd", "osd_op_num_shards")]
+    {
+        t.run(json!({ "prefix": "config set", "who": who, "name": name, "value": "3" }));
+    }
+    let told = t.received(conns[1]);
+    let Some(Message::Config(last)) = told.last() else { panic!("{told:?}") };
+    assert_eq!(last.values.keys().collect::<Vec<_>>(), ["osd_max_backfills", "osd_max_scrubs"]);
+    assert_eq!(t.received(client), [], "nothing changed for clients");
+}
+
+#[test]
+fn versions_and_pings_are_answered() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let conn = t.client();
+    let newest = u64::from(t.map().epoch.0);
+    let answer = t.ask(conn, MonGetVersion { handle: 5, what: "osdmap".into() });
+    assert!(
+        matches!(answer, Message::MonGetVersionReply(r) if r.handle == 5 && r.version == newest && r.oldest == 1)
+    );
+    let Message::Ping(Ping { text: Some(text) }) = t.ask(conn, Ping::default()) else { panic!("no ping") };
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["mon_status"]["state"], "leader");
+}
+
+#[test]
+fn pools_come_and_go_by_message_too() {
+    let (mut t, _) = TestMon::with_osds(3);
+    let conn = t.client();
+    let op = |op, pool, name: &str| PoolOp {
+        version: PaxosVersion(0),
+        fsid: [0; 16],
+        pool,
+        op,
+        auid: 0,
+        snap: nacre_base::SnapId(0),
+        name: name.into(),
+        crush_rule: -1,
+    };
+    let Message::PoolOpReply(made) = t.ask(conn, op(PoolOpKind::Create, 0, "p")) else { panic!("no reply") };
+    assert_eq!((made.code, made.epoch), (0, t.map().epoch));
+    let id = t.map().pool_by_name("p").unwrap().0 as u32;
+    let Message::PoolOpReply(snap) = t.ask(conn, op(PoolOpKind::CreateSnap, id, "s")) else {
+        panic!("no reply")
+    };
+    assert_eq!(snap.code, -95);
+    let Message::PoolOpReply(gone) = t.ask(conn, op(PoolOpKind::Delete, id, "")) else { panic!("no reply") };
+    assert_eq!(gone.code, 0);
+    assert!(t.map().pools.is_empty());
+}
+
+#[test]
+fn rados_df_gets_its_numbers() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    t.activate(&conns, pool);
+    t.report(&conns, pool);
+    let conn = t.client();
+    let ask = nacre_proto::messages::Statfs { version: PaxosVersion(0), fsid: [0; 16], data_pool: None };
+    let Message::StatfsReply(space) = t.ask(conn, ask) else { panic!("no reply") };
+    assert_eq!((space.kb, space.kb_used, space.num_objects), (30 << 20, 3 << 20, 8));
+    let ask = GetPoolStats { version: PaxosVersion(0), fsid: [0; 16], pools: vec!["p".into(), "q".into()] };
+    let Message::GetPoolStatsReply(stats) = t.ask(conn, ask) else { panic!("no reply") };
+    assert_eq!(stats.stats.len(), 1);
+    assert_eq!(stats.stats["p"].sum.num_objects, 8);
+}
+
+#[test]
+fn everything_is_there_after_a_restart_and_no_id_is_given_twice() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    t.activate(&conns, pool);
+    t.run(json!({ "prefix": "config-key set", "key": "a", "val": "b" }));
+    t.event(Event::IdsLow);
+    let (map, fsid, granted) = (t.map(), t.mon.fsid(), t.granted.clone());
+    assert_eq!(granted.len(), 2);
+    let mut t = t.restart();
+    assert_eq!((t.map(), t.mon.fsid()), (map, fsid));
+    assert_eq!(t.run(json!({ "prefix": "config-key get", "key": "a" })), "obtained 'a'b");
+    assert!(t.granted[0].start >= granted[1].end, "{:?} after {granted:?}", t.granted);
+    assert!(t.mon.state.as_ref().unwrap().records.len() == 4);
+}
+
+#[test]
+fn the_cluster_log_reaches_who_listens() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let conn = t.client();
+    t.send(conn, subscribe("log-info", 0, 0));
+    assert_eq!(t.received(conn), []);
+    t.run(json!({ "prefix": "log", "logtext": ["hello", "world"] }));
+    let got = t.received(conn);
+    let [Message::Log(log)] = &got[..] else { panic!("{got:?}") };
+    assert_eq!(log.entries[0].text, "hello world");
+    assert!(t.run(json!({ "prefix": "log last" })).contains("[INF] hello world"));
+}
+
+#[test]
+fn a_client_that_floods_is_hung_up_on() {
+    let mut t = TestMon::fresh();
+    let conn = t.client();
+    for _ in 0..6000 {
+        t.send(conn, MonGetMap);
+    }
+    assert!(t.hung_up.contains(&conn));
+}
+
+#[test]
+fn the_same_events_give_the_same_state() {
+    let run = || {
+        let (mut t, conns) = TestMon::with_osds(3);
+        let pool = t.create_pool("p", 4);
+        t.activate(&conns, pool);
+        nacre_wire::to_vec(t.mon.state.as_ref().unwrap())
+    };
+    let bytes = run();
+    assert_eq!(bytes, run());
+    let state: crate::state::State = from_slice(&bytes).unwrap();
+    assert_eq!(nacre_wire::to_vec(&state), bytes, "a checkpoint reads back");
+}

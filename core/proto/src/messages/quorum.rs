@@ -1,0 +1,125 @@
+//! What monitors tell each other. Ours alone: no Ceph client ever sees these.
+
+use super::RawMessage;
+use crate::types::AddrVec;
+use bytes::Bytes;
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum QuorumMsg {
+    /// A message of the Raft library, opaque.
+    Raft(Bytes),
+    /// To the leader: somebody who is connected here asks this.
+    Forward {
+        /// Comes back in the answer.
+        key: u64,
+        /// Who asks: the number of an entity type, its own number, its addresses.
+        kind: u8,
+        num: i64,
+        addrs: AddrVec,
+        message: RawMessage,
+    },
+    /// The leader's answer to a `Forward`.
+    Answer { key: u64, message: RawMessage },
+}
+
+impl Encode for RawMessage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.kind.encode(out);
+        self.version.encode(out);
+        self.compat.encode(out);
+        self.tid.encode(out);
+        self.priority.encode(out);
+        self.front.encode(out);
+        self.middle.encode(out);
+        self.data.encode(out);
+    }
+}
+impl Decode for RawMessage {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(RawMessage {
+            kind: Decode::decode(r)?,
+            version: Decode::decode(r)?,
+            compat: Decode::decode(r)?,
+            tid: Decode::decode(r)?,
+            priority: Decode::decode(r)?,
+            front: Decode::decode(r)?,
+            middle: Decode::decode(r)?,
+            data: Decode::decode(r)?,
+        })
+    }
+}
+
+impl Encode for QuorumMsg {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| match self {
+            QuorumMsg::Raft(bytes) => {
+                out.push(0);
+                bytes.encode(out);
+            }
+            QuorumMsg::Forward { key, kind, num, addrs, message } => {
+                out.push(1);
+                key.encode(out);
+                kind.encode(out);
+                num.encode(out);
+                addrs.encode(out);
+                message.encode(out);
+            }
+            QuorumMsg::Answer { key, message } => {
+                out.push(2);
+                key.encode(out);
+                message.encode(out);
+            }
+        });
+    }
+}
+impl Decode for QuorumMsg {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("monitor message", 1, |r, _| {
+            Ok(match u8::decode(r)? {
+                0 => QuorumMsg::Raft(Decode::decode(r)?),
+                1 => QuorumMsg::Forward {
+                    key: Decode::decode(r)?,
+                    kind: Decode::decode(r)?,
+                    num: Decode::decode(r)?,
+                    addrs: Decode::decode(r)?,
+                    message: Decode::decode(r)?,
+                },
+                2 => QuorumMsg::Answer { key: Decode::decode(r)?, message: Decode::decode(r)? },
+                value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_wire::{from_slice, to_vec};
+
+    #[test]
+    fn every_message_reads_back() {
+        let raw = RawMessage {
+            kind: 50,
+            version: 1,
+            compat: 1,
+            tid: 9,
+            front: "abc".into(),
+            ..RawMessage::default()
+        };
+        let messages = [
+            QuorumMsg::Raft("x".into()),
+            QuorumMsg::Forward {
+                key: 7,
+                kind: 8,
+                num: 4100,
+                addrs: AddrVec::default(),
+                message: raw.clone(),
+            },
+            QuorumMsg::Answer { key: 7, message: raw },
+        ];
+        for message in messages {
+            assert_eq!(from_slice::<QuorumMsg>(&to_vec(&message)), Ok(message));
+        }
+    }
+}
