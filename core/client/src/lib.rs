@@ -11,6 +11,9 @@ mod objecter;
 mod request;
 mod wire_out;
 
+#[cfg(test)]
+mod tests;
+
 pub use client::Client;
 pub use mon_host::{MonHostError, parse_mon_host};
 pub use request::{

@@ -1,0 +1,4 @@
+mod monitors;
+mod requests;
+mod resends;
+mod world;
