@@ -16,5 +16,7 @@ mod ops;
 mod osd;
 mod pg;
 mod shard;
+#[cfg(test)]
+mod tests;
 
 pub use osd::{Osd, OsdConfig};

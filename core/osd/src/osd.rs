@@ -581,8 +581,14 @@ impl Osd {
                     self.tell_pg(now, store, id, PgEvent::Map { interval: Some(next), serving }, out);
                 }
                 Some(current) => {
-                    let changed = is_new(old, map, current, &next, id) || was_serving != serving;
-                    let interval = changed.then_some(next);
+                    let interval = if is_new(old, map, current, &next, id) {
+                        Some(next)
+                    } else if was_serving != serving {
+                        // Our own part in it begins or ends; the interval itself does not.
+                        Some(Interval { start: current.start, exact: current.exact, ..next })
+                    } else {
+                        None
+                    };
                     self.tell_pg(now, store, id, PgEvent::Map { interval, serving }, out);
                 }
             }

@@ -430,8 +430,9 @@ impl Pg {
             self.info.bytes /= parts;
             self.info.estimated = true;
             self.last_primary_change = ctx.map.epoch;
-            // Clients send everything again after a split.
+            // Clients send everything again after a split, and the new interval follows at once.
             self.held.clear();
+            self.phase = Phase::Stray(Stray::default());
         }
         let mut txn = Transaction::new();
         let mut changes = RecordChanges::new(self.id);
@@ -456,7 +457,6 @@ impl Pg {
         }
         changes.into_txn(&mut txn);
         self.store(ctx, txn);
-        self.phase = Phase::Stray(Stray::default());
         pgs
     }
 

@@ -120,6 +120,23 @@ impl Pg {
         })
     }
 
+    /// One line for a failing test.
+    #[cfg(test)]
+    pub fn summary(&self) -> String {
+        let phase = match &self.phase {
+            Phase::Stray(_) => "stray".to_string(),
+            Phase::Replica(_) => format!("replica, merged {}", self.is_merged_replica()),
+            Phase::Deleting(_) => "deleting".to_string(),
+            _ => pg_state::name(self.state()),
+        };
+        let missing = self.missing.len();
+        let waits = self.waits_for();
+        format!(
+            "{phase} since {}, misses {missing}, waits for '{waits}', {:?}",
+            self.interval.start, self.info
+        )
+    }
+
     /// `ceph tell PG query`.
     pub fn query(&self, ctx: &Ctx<'_>) -> Value {
         let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();

@@ -1,0 +1,164 @@
+//! OSDs among each other: what single groups cannot show.
+
+mod store;
+mod world;
+
+use bytes::Bytes;
+use nacre_base::{OsdId, Rng};
+use nacre_proto::types::{Extent, Op};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use world::World;
+
+fn write(text: &str) -> Vec<Op> {
+    vec![Op::WriteFull { data: Bytes::copy_from_slice(text.as_bytes()) }]
+}
+fn append(text: &str) -> Vec<Op> {
+    vec![Op::Append { data: Bytes::copy_from_slice(text.as_bytes()) }]
+}
+fn read() -> Vec<Op> {
+    vec![Op::Read(Extent::new(0, 0))]
+}
+
+#[test]
+fn what_is_written_is_read_back_with_one_two_and_three_copies() {
+    for size in 1..=3 {
+        let mut w = World::new(1, 3, size, 1, 4);
+        for name in ["a", "b", "c", "d"] {
+            let done = w.run_ops(name, write(name));
+            assert_eq!((done.result, done.user_version > 0), (0, true));
+            assert_eq!(w.run_ops(name, read()).ops[0].data, name);
+        }
+        w.run_until("clean", World::all_clean);
+        w.assert_replicas_equal();
+    }
+}
+
+#[test]
+fn a_replica_that_was_away_catches_up() {
+    let mut w = World::new(2, 3, 3, 2, 4);
+    w.run_ops("a", write("old"));
+    w.kill(1);
+    for n in 0..20 {
+        let name = format!("o{n}");
+        assert_eq!(w.run_ops(&name, write(&name)).result, 0);
+    }
+    assert_eq!(w.run_ops("a", vec![Op::Delete]).result, 0);
+    w.start(1);
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+    assert_eq!(w.run_ops("a", read()).result, -2);
+}
+
+/// Clients append numbered words to objects while everything breaks; each word must be there once,
+/// in order, whatever the answers' ways.
+fn torture(seed: u64, rounds: u32) {
+    let osds = 4;
+    let mut w = World::new(seed, osds, 3, 2, 4);
+    let mut rng = Rng::new(seed ^ 0x5eed);
+    let names = ["a", "b", "c", "d", "e"];
+    let mut expected: BTreeMap<&str, String> = names.iter().map(|n| (*n, String::new())).collect();
+    let mut outstanding: BTreeMap<&str, (u64, String, bool)> = BTreeMap::new();
+    let mut count = 0;
+    w.run_until("clean", World::all_clean);
+    for _ in 0..rounds {
+        // Whatever is answered is checked, and followed by something new.
+        for name in names {
+            if let Some((tid, word, is_read)) = outstanding.get(name).cloned() {
+                let Some(reply) = w.replies.remove(&tid) else { continue };
+                outstanding.remove(name);
+                if is_read {
+                    let have = expected.get(name).unwrap();
+                    let result = if have.is_empty() { -2 } else { 0 };
+                    assert_eq!(reply.result, result, "seed {seed}: read of {name}");
+                    assert_eq!(reply.ops[0].data, *have, "seed {seed}: read of {name}");
+                } else if word == "delete" {
+                    let existed = !expected[name].is_empty();
+                    assert_eq!(reply.result, if existed { 0 } else { -2 }, "seed {seed}: delete of {name}");
+                    expected.insert(name, String::new());
+                } else {
+                    assert_eq!(reply.result, 0, "seed {seed}: append to {name}");
+                    expected.get_mut(name).unwrap().push_str(&word);
+                }
+            }
+            count += 1;
+            let what = match rng.below(10) {
+                0 => (vec![Op::Delete], "delete".to_string(), false),
+                1..=5 => (append(&format!("{count} ")), format!("{count} "), false),
+                _ => (read(), String::new(), true),
+            };
+            let tid = w.submit(name, what.0);
+            outstanding.insert(name, (tid, what.1, what.2));
+        }
+        let node = rng.below(osds as u64) as usize;
+        let other = rng.below(osds as u64) as usize;
+        match rng.below(14) {
+            0 if w.is_running(node) => w.kill(node),
+            1 | 2 => (0..osds)
+                .filter(|n| !w.is_running(*n))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|n| w.start(n)),
+            3 => w.reset_between(node, other),
+            4 => w.reset_between(node, 101),
+            5 => w.reset_between(node, 100),
+            6 if w.is_running(node) => w.stop(node),
+            7 => {
+                let seed = rng.below(4) as u32;
+                let mut all: Vec<OsdId> = (0..osds as i32).map(OsdId).collect();
+                for n in (1..all.len()).rev() {
+                    all.swap(n, rng.below(n as u64 + 1) as usize);
+                }
+                all.truncate(3);
+                w.place(vec![(seed, all)]);
+            }
+            8 if node != other => drop(w.cut.insert((node, other))),
+            9 | 10 => {
+                for (a, b) in std::mem::take(&mut w.cut) {
+                    w.reset_between(a, b);
+                }
+            }
+            11 if rng.chance(200) => (0..osds).for_each(|n| w.kill(n)),
+            12 if rng.chance(100) => {
+                let pg_num = w.map.pool(world::POOL).unwrap().pg_num;
+                if pg_num < 16 {
+                    w.split(pg_num + 1 + rng.below(3) as u32);
+                }
+            }
+            _ => {}
+        }
+        w.run_for(rng.duration(Duration::from_millis(1), Duration::from_millis(600)));
+    }
+    for (a, b) in std::mem::take(&mut w.cut) {
+        w.reset_between(a, b);
+    }
+    (0..osds).filter(|n| !w.is_running(*n)).collect::<Vec<_>>().into_iter().for_each(|n| w.start(n));
+    w.run_until("all clean at the end", World::all_clean);
+    for (name, (tid, word, is_read)) in outstanding {
+        let reply = w.reply(tid);
+        match (is_read, word.as_str()) {
+            (true, _) => {}
+            (false, "delete") => drop(expected.insert(name, String::new())),
+            _ => {
+                assert_eq!(reply.result, 0);
+                expected.get_mut(name).unwrap().push_str(&word);
+            }
+        }
+    }
+    for (name, have) in expected {
+        let reply = w.run_ops(name, read());
+        assert_eq!(reply.ops[0].data, have, "seed {seed}: {name} at the end");
+    }
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_or_done_twice_whatever_breaks() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20_u64);
+    let first = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1_u64);
+    for seed in first..first + seeds {
+        eprintln!("seed {seed}");
+        torture(seed, 60);
+    }
+}

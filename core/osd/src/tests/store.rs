@@ -1,0 +1,124 @@
+//! A store in memory that loses what was not durable when its machine dies.
+
+use bytes::Bytes;
+use nacre_base::Name;
+use nacre_machine::{ReadError, Statfs, StoreStat, StoreView};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Thing {
+    pub data: Vec<u8>,
+    pub attrs: BTreeMap<Name, Bytes>,
+    pub omap: BTreeMap<Name, Bytes>,
+    pub header: Bytes,
+}
+
+#[derive(Clone, Default)]
+pub struct MemStore {
+    pub things: BTreeMap<StoredId, Thing>,
+}
+
+impl MemStore {
+    pub fn apply(&mut self, txn: &Transaction) {
+        for (id, change) in &txn.changes {
+            if let Change::Remove = change {
+                self.things.remove(id);
+                continue;
+            }
+            if let Change::CloneFrom(from) = change {
+                let copy = self.things.get(from).cloned().unwrap_or_default();
+                self.things.insert(id.clone(), copy);
+                continue;
+            }
+            let thing = self.things.entry(id.clone()).or_default();
+            match change {
+                Change::Write { offset, data } => {
+                    let (start, end) = (*offset as usize, *offset as usize + data.len());
+                    thing.data.resize(thing.data.len().max(end), 0);
+                    thing.data[start..end].copy_from_slice(data);
+                }
+                Change::Zero { offset, len } => {
+                    let (start, end) = (*offset as usize, (*offset + *len) as usize);
+                    thing.data.resize(thing.data.len().max(end), 0);
+                    thing.data[start..end].fill(0);
+                }
+                Change::Truncate { size } => thing.data.resize(*size as usize, 0),
+                Change::SetAttrs(attrs) => thing.attrs.extend(attrs.clone()),
+                Change::RemoveAttr(name) => drop(thing.attrs.remove(name)),
+                Change::OmapSet(pairs) => thing.omap.extend(pairs.clone()),
+                Change::OmapRemove(keys) => thing.omap.retain(|key, _| !keys.contains(key)),
+                Change::OmapRemoveRange { begin, end } => thing.omap.retain(|k, _| k < begin || k >= end),
+                Change::OmapClear => {
+                    thing.omap.clear();
+                    thing.header = Bytes::new();
+                }
+                Change::OmapSetHeader(header) => thing.header = header.clone(),
+                Change::Touch | Change::Remove | Change::CloneFrom(_) => {}
+            }
+        }
+    }
+
+    pub fn read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<Vec<Bytes>, ReadError> {
+        let thing = self.things.get(id).ok_or_else(|| ReadError::NotFound(id.clone()))?;
+        let part = |&(offset, len): &(u64, u64)| {
+            let size = thing.data.len() as u64;
+            let (start, end) = (offset.min(size) as usize, offset.saturating_add(len).min(size) as usize);
+            Bytes::copy_from_slice(&thing.data[start..end])
+        };
+        Ok(extents.iter().map(part).collect())
+    }
+    pub fn objects(&self) -> impl Iterator<Item = (&ObjectId, &Thing)> {
+        self.things.iter().filter_map(|(id, thing)| match id {
+            StoredId::Object(object) => Some((object, thing)),
+            _ => None,
+        })
+    }
+}
+
+impl StoreView for MemStore {
+    fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError> {
+        Ok(self.things.get(id).map(|thing| StoreStat { size: thing.data.len() as u64 }))
+    }
+    fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.things.get(id).and_then(|thing| thing.attrs.get(name).cloned()))
+    }
+    fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
+        Ok(self.things.get(id).map(|thing| thing.attrs.clone()).unwrap_or_default())
+    }
+    fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
+        Ok(self.things.get(id).map(|thing| thing.header.clone()).unwrap_or_default())
+    }
+    fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.things.get(id).and_then(|thing| thing.omap.get(key).cloned()))
+    }
+    fn omap_walk(
+        &self,
+        id: &StoredId,
+        from: &[u8],
+        each: &mut dyn FnMut(&Name, &Bytes) -> bool,
+    ) -> Result<(), ReadError> {
+        let Some(thing) = self.things.get(id) else { return Ok(()) };
+        let mut pairs = thing.omap.range(Name::copy_from(from)..);
+        while pairs.next().is_some_and(|(key, value)| each(key, value)) {}
+        Ok(())
+    }
+    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+        let mut things = self.things.range(StoredId::Object(from.clone())..);
+        while let Some((StoredId::Object(object), _)) = things.next() {
+            if !each(object) {
+                break;
+            }
+        }
+        Ok(())
+    }
+    fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
+        let size = self.things.get(id).map_or(0, |thing| thing.data.len() as u64);
+        let end = offset.saturating_add(len).min(size);
+        Ok(if offset < end { vec![(offset, end - offset)] } else { Vec::new() })
+    }
+    fn statfs(&self) -> Statfs {
+        Statfs { total: 1 << 40, available: 1 << 40, ..Statfs::default() }
+    }
+}
