@@ -251,3 +251,21 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
         }
     }
 }
+
+#[test]
+fn a_monitor_map_whose_ranks_are_not_its_monitors_is_refused() {
+    let (_, bytes) = lines(MONMAP_MGRMAP).next().unwrap();
+    let map: MonMap = from_slice(&bytes).unwrap();
+    let name = map.ranks[0].clone();
+    let refused = |what, value| Err(DecodeError::BadValue { what, value });
+    for ranks in
+        [vec![], vec!["nobody".into()], vec![name.clone(), name.clone()], vec![name.clone(), "b".into()]]
+    {
+        let value = ranks.len() as u64;
+        let wrong = MonMap { ranks, ..map.clone() };
+        assert_eq!(from_slice::<MonMap>(&to_vec(&wrong)), refused("MonMap ranks", value));
+    }
+    let mut wrong = map;
+    wrong.mons.get_mut(&name).unwrap().name = "another".into();
+    assert_eq!(from_slice::<MonMap>(&to_vec(&wrong)), refused("MonMap name of monitor", 0));
+}

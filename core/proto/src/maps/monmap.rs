@@ -73,6 +73,20 @@ impl MonMap {
     pub fn rank_of(&self, name: &str) -> Option<usize> {
         self.ranks.iter().position(|n| n == name)
     }
+
+    /// Each monitor has one rank and goes by its own name: two that think they have the same rank
+    /// would both speak for it.
+    fn check_ranks(&self) -> Result<(), DecodeError> {
+        let wrong = |what, at: usize| DecodeError::BadValue { what, value: at as u64 };
+        let ranked: BTreeSet<&String> = self.ranks.iter().collect();
+        if self.ranks.len() != ranked.len() || !ranked.into_iter().eq(self.mons.keys()) {
+            return Err(wrong("MonMap ranks", self.ranks.len()));
+        }
+        match self.mons.iter().position(|(name, mon)| *name != mon.name) {
+            Some(at) => Err(wrong("MonMap name of monitor", at)),
+            None => Ok(()),
+        }
+    }
 }
 
 impl MonInfo {
@@ -116,7 +130,7 @@ impl Decode for MonMap {
             if v < 9 {
                 return Err(DecodeError::BadValue { what: "MonMap version", value: v.into() });
             }
-            Ok(MonMap {
+            let map = MonMap {
                 fsid: Uuid::decode(r)?,
                 epoch: Epoch::decode(r)?,
                 last_changed: Utime::decode(r)?,
@@ -132,7 +146,9 @@ impl Decode for MonMap {
                 stretch_mode: bool::decode(r)?,
                 tiebreaker: String::decode(r)?,
                 stretch_marked_down: BTreeSet::decode(r)?,
-            })
+            };
+            map.check_ranks()?;
+            Ok(map)
         })
     }
 }

@@ -1,0 +1,58 @@
+//! Every decoder that meets bytes from outside, as a function of bytes. It panics when something is
+//! wrong; refusing the bytes is never wrong.
+//!
+//! Where a format has checksums, the target puts right ones on what it is given, since a mutation
+//! would otherwise never get past them.
+
+mod codecs;
+mod disk;
+mod stream;
+
+use nacre_proto::messages::RawMessage;
+use nacre_wire::{Encode, to_vec};
+
+pub struct Target {
+    pub name: &'static str,
+    /// Inputs from which to begin.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    pub run: fn(&[u8]),
+    /// Memory that a run may use at most: this much ...
+    pub fixed: usize,
+    /// ... and this many times the length of its input. Values in memory are bigger than encoded ones.
+    pub per_byte: usize,
+}
+
+impl Target {
+    pub fn memory_max(&self, input: &[u8]) -> usize {
+        self.fixed + self.per_byte * input.len()
+    }
+    pub fn named(name: &str) -> Option<&'static Target> {
+        ALL.iter().find(|target| target.name == name)
+    }
+}
+
+const fn target(name: &'static str, seeds: fn() -> Vec<Vec<u8>>, run: fn(&[u8])) -> Target {
+    Target { name, seeds, run, fixed: 64 << 10, per_byte: 256 }
+}
+
+pub const ALL: &[Target] = &[
+    Target { fixed: 2 << 20, ..target("msgr-server", stream::server_seeds, stream::server) },
+    Target { fixed: 2 << 20, ..target("msgr-client", stream::client_seeds, stream::client) },
+    target("message", codecs::message_seeds, codecs::message),
+    target("op", codecs::op_seeds, codecs::op),
+    target("transaction", codecs::transaction_seeds, codecs::transaction),
+    Target { fixed: 4 << 20, ..target("osdmap", codecs::osd_map_seeds, codecs::osd_map) },
+    Target { fixed: 8 << 20, ..target("incremental", codecs::incremental_seeds, codecs::incremental) },
+    target("monmap", codecs::mon_map_seeds, codecs::mon_map),
+    target("mgrmap", codecs::mgr_map_seeds, codecs::mgr_map),
+    Target { fixed: 4 << 20, ..target("crushmap", codecs::crush_map_seeds, codecs::crush_map) },
+    Target { fixed: 16 << 20, ..target("store", disk::seeds, disk::run) },
+];
+
+/// A message as input: kind, version, compat, length of the front, front, data.
+fn message_input(raw: &RawMessage) -> Vec<u8> {
+    let mut out = to_vec(&(raw.kind, (raw.version, raw.compat)));
+    raw.front[..].encode(&mut out);
+    out.extend_from_slice(&raw.data);
+    out
+}

@@ -1,0 +1,332 @@
+//! Values: what is read must be written so that it reads the same again.
+
+use super::message_input;
+use crate::samples::{self, Sample};
+use bytes::Bytes;
+use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, Utime};
+use nacre_crush::CrushMap;
+use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
+use nacre_proto::messages::{
+    DaemonMsg, Envelope, FailureEvidence, Message, OsdBoot, OsdFailure, PgRecord, RawMessage,
+};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::{AddrVec, EntityAddr, Op, OpCode, RawOp};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c, from_slice, to_vec};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+fn bytes_of(samples: Vec<Sample>) -> Vec<Vec<u8>> {
+    samples.into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+/// The value, if it is one. Bytes are compared, not values: a NaN is not equal to itself.
+fn stable<T: Encode + Decode>(bytes: &[u8]) -> Option<T> {
+    let value: T = from_slice(bytes).ok()?;
+    let written = to_vec(&value);
+    let again: T = from_slice(&written).unwrap_or_else(|why| panic!("what was written is refused: {why}"));
+    assert!(to_vec(&again) == written, "what was written reads as something else");
+    Some(value)
+}
+
+pub fn message_seeds() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<_> = samples::messages().iter().map(|(_, raw)| message_input(raw)).collect();
+    // The kinds that no recording has begin as zeros, which many of them read as "nothing".
+    for &kind in Message::KINDS {
+        for (version, len) in [(1, 0), (3, 40), (9, 400)] {
+            let front = Bytes::from(vec![0; len]);
+            seeds.push(message_input(&RawMessage { kind, version, compat: 1, front, ..Default::default() }));
+        }
+    }
+    seeds
+        .extend(daemon_messages().into_iter().map(|message| message_input(&Envelope::new(message).to_raw())));
+    seeds
+}
+
+fn daemon_messages() -> Vec<DaemonMsg> {
+    let (epoch, osd, pg) = (Epoch(7), OsdId(3), PgId { pool: PoolId(2), seed: 5 });
+    let addrs = AddrVec::one(EntityAddr::msgr2("127.0.0.1:6800".parse().expect("an address"), 9));
+    let record = PgRecord { interval: epoch, acting: vec![osd, OsdId(1)] };
+    vec![
+        DaemonMsg::Boot(OsdBoot {
+            osd,
+            uuid: [4; 16],
+            public: addrs.clone(),
+            cluster: addrs.clone(),
+            newest_map: epoch,
+            capacity: 1 << 40,
+            device_class: "ssd".into(),
+            host: "node".into(),
+            metadata: BTreeMap::from([("os".into(), "linux".into())]),
+        }),
+        DaemonMsg::MarkMeDown { osd, epoch },
+        DaemonMsg::Failure(OsdFailure {
+            target: osd,
+            target_addrs: addrs,
+            epoch,
+            evidence: FailureEvidence::Silent { millis: 20_000 },
+        }),
+        DaemonMsg::RecordQuery { epoch, pgs: vec![pg, pg] },
+        DaemonMsg::Records { epoch, records: vec![(pg, Some(record.clone())), (pg, None)] },
+        DaemonMsg::Activate { epoch, records: vec![(pg, record)] },
+        DaemonMsg::Activated { epoch, results: vec![(pg, epoch, true)] },
+        DaemonMsg::ClusterLog { level: 2, stamp: Utime { sec: 1, nsec: 2 }, text: "line".into() },
+    ]
+}
+
+pub fn message(input: &[u8]) {
+    let read = |r: &mut Reader<'_>| -> Result<RawMessage, DecodeError> {
+        Ok(RawMessage {
+            kind: Decode::decode(r)?,
+            version: Decode::decode(r)?,
+            compat: Decode::decode(r)?,
+            front: Decode::decode(r)?,
+            data: Bytes::copy_from_slice(r.rest()),
+            ..RawMessage::default()
+        })
+    };
+    if let Ok(raw) = read(&mut Reader::new(input)) {
+        envelope(raw);
+    }
+}
+
+/// Reads a message, and what we would send of it.
+pub(super) fn envelope(raw: RawMessage) {
+    let Ok(envelope) = Envelope::from_raw(raw) else { return };
+    let written = envelope.to_raw();
+    let again = Envelope::from_raw(written.clone())
+        .unwrap_or_else(|why| panic!("what was written is refused: {why}"));
+    assert!(again.to_raw() == written, "{} reads as something else", envelope.body.name());
+    if let Message::OsdOp(request) = &envelope.body {
+        for item in &request.ops {
+            parse_op(&item.op, &item.data);
+        }
+    }
+}
+
+/// Code, flags, arguments, data.
+pub fn op_seeds() -> Vec<Vec<u8>> {
+    let requests = samples::messages().into_iter().filter_map(|(_, raw)| Envelope::from_raw(raw).ok());
+    let items = requests.flat_map(|envelope| match envelope.body {
+        Message::OsdOp(request) => request.ops,
+        _ => Vec::new(),
+    });
+    items
+        .map(|item| {
+            let mut out = to_vec(&(item.op.code.0, item.op.flags));
+            out.extend_from_slice(&item.op.args);
+            out.extend_from_slice(&item.data);
+            out
+        })
+        .collect()
+}
+
+pub fn op(input: &[u8]) {
+    let r = &mut Reader::new(input);
+    let (Ok(code), Ok(flags), Ok(args)) = (u16::decode(r), u32::decode(r), r.array()) else { return };
+    parse_op(&RawOp { code: OpCode(code), flags, args }, &Bytes::copy_from_slice(r.rest()));
+}
+
+fn parse_op(raw: &RawOp, data: &Bytes) {
+    let Ok(op) = Op::parse(raw, data) else { return };
+    let (written, data) = op.to_raw();
+    let again = Op::parse(&written, &data).unwrap_or_else(|why| panic!("{op:?} is refused: {why}"));
+    assert!(again.to_raw() == (written, data), "{op:?} reads as something else");
+}
+
+/// Length of the written data, that data, the rest.
+pub fn transaction_seeds() -> Vec<Vec<u8>> {
+    let ids =
+        [StoredId::meta("superblock"), StoredId::Pg(PgId { pool: PoolId(1), seed: 3 }), StoredId::meta("")];
+    let pairs = || BTreeMap::from([(Name::from("k"), Bytes::from_static(b"value"))]);
+    let mut txn = Transaction::new();
+    for id in &ids {
+        txn.push(id.clone(), Change::Touch);
+        txn.push(id.clone(), Change::Write { offset: 4096, data: Bytes::from_static(b"written") });
+        txn.push(id.clone(), Change::Zero { offset: 1, len: 2 });
+        txn.push(id.clone(), Change::Truncate { size: 9 });
+        txn.push(id.clone(), Change::SetAttrs(pairs()));
+        txn.push(id.clone(), Change::RemoveAttr("k".into()));
+        txn.push(id.clone(), Change::OmapSet(pairs()));
+        txn.push(id.clone(), Change::OmapRemove(["k".into(), "l".into()].into()));
+        txn.push(id.clone(), Change::OmapRemoveRange { begin: "a".into(), end: "b".into() });
+        txn.push(id.clone(), Change::OmapClear);
+        txn.push(id.clone(), Change::OmapSetHeader(Bytes::from_static(b"header")));
+        txn.push(id.clone(), Change::CloneFrom(ids[0].clone()));
+        txn.push(id.clone(), Change::Remove);
+    }
+    let each = txn.changes.iter().map(|change| Transaction { changes: vec![change.clone()] });
+    each.chain([Transaction::new(), txn.clone()]).map(|txn| split(&txn)).collect()
+}
+
+fn split(txn: &Transaction) -> Vec<u8> {
+    let (mut body, mut data) = (Vec::new(), Vec::new());
+    txn.encode_split(&mut body, &mut data);
+    let mut out = to_vec(&data.concat());
+    out.extend(body);
+    out
+}
+
+pub fn transaction(input: &[u8]) {
+    let decode = |input: &[u8]| {
+        let r = &mut Reader::new(input);
+        let data = Bytes::decode(r)?;
+        Transaction::decode_split(r, &data)
+    };
+    let Ok(txn) = decode(input) else { return };
+    let _ = txn.payload_len();
+    assert_eq!(decode(&split(&txn)), Ok(txn));
+}
+
+/// Where the checksum of an OSD map or of a change is: behind two envelopes inside one.
+fn checksum_at(bytes: &[u8]) -> Option<usize> {
+    let mut at = 6_usize;
+    for _ in 0..2 {
+        let len = bytes.get(at + 2..at + 6)?;
+        at += 6 + u32::from_le_bytes(len.try_into().expect("four bytes")) as usize;
+    }
+    Some(at)
+}
+
+fn put_crc(bytes: &mut [u8], at: usize, crc: u32) {
+    if let Some(place) = bytes.get_mut(at..at + 4) {
+        place.copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+pub fn osd_map_seeds() -> Vec<Vec<u8>> {
+    bytes_of(samples::osd_maps())
+}
+
+pub fn osd_map(input: &[u8]) {
+    let mut bytes = input.to_vec();
+    if let Some(at) = checksum_at(&bytes).filter(|&at| at < bytes.len()) {
+        let crc = crc32c(u32::MAX, &bytes[..at]);
+        put_crc(&mut bytes, at, crc);
+    }
+    if let Some(map) = stable::<OsdMap>(&bytes) {
+        use_map(map);
+    }
+}
+
+/// What a daemon asks a map.
+fn use_map(mut map: OsdMap) {
+    let mut crush = (*map.crush).clone();
+    few_tries(&mut crush);
+    map.crush = Arc::new(crush);
+    for pool in map.pool_ids().take(4) {
+        for pg in map.pgs(pool).take(4) {
+            map.pg_to_up_acting(pg);
+        }
+        map.hash_to_pg(pool, 0x1234_5678);
+        map.pool(pool).expect("it was listed").snap_context();
+    }
+    assert!(map.up_osds().all(|osd| map.exists(osd) && map.addrs(osd).is_some()));
+}
+
+/// The first two bytes choose the map to which the rest is applied.
+pub fn incremental_seeds() -> Vec<Vec<u8>> {
+    let incrementals = bytes_of(samples::incrementals());
+    let fits = |(at, inc): (usize, Vec<u8>)| {
+        let mut out = to_vec(&(at as u16));
+        out.extend(inc);
+        out
+    };
+    incrementals.into_iter().enumerate().map(fits).collect()
+}
+
+/// For each recorded change, the map that it changes.
+fn bases() -> &'static [OsdMap] {
+    static BASES: OnceLock<Vec<OsdMap>> = OnceLock::new();
+    BASES.get_or_init(|| {
+        let fulls: Vec<OsdMap> =
+            samples::osd_maps().iter().map(|(_, map)| from_slice(map).expect("a sample")).collect();
+        let mut last: Option<OsdMap> = None;
+        let mut bases = Vec::new();
+        for (_, bytes) in samples::incrementals() {
+            let inc: Incremental = from_slice(&bytes).expect("a sample");
+            let comes_before = |map: &&OsdMap| map.fsid == inc.fsid && map.epoch.0 + 1 == inc.epoch.0;
+            let base = last.as_ref().filter(comes_before).or_else(|| fulls.iter().find(comes_before));
+            let base = base.expect("recordings have no gaps").clone();
+            last = Some(base.apply(&inc).expect("a sample"));
+            bases.push(base);
+        }
+        bases
+    })
+}
+
+pub fn incremental(input: &[u8]) {
+    let Some((which, bytes)) = input.split_at_checked(2) else { return };
+    let mut bytes = bytes.to_vec();
+    if let Some(at) = checksum_at(&bytes).filter(|&at| at + 8 <= bytes.len()) {
+        let crc = crc32c(crc32c(u32::MAX, &bytes[..at]), &bytes[at + 4..at + 8]);
+        put_crc(&mut bytes, at, crc);
+    }
+    let Some(mut inc) = stable::<Incremental>(&bytes) else { return };
+    // A few bytes may ask for room for `MAX_OSDS`, which takes 60 MB, and may have it.
+    inc.new_max_osd = inc.new_max_osd.map(|max| if max > MAX_OSDS { max } else { max.min(2000) });
+    let bases = bases();
+    let base = &bases[usize::from(u16::from_le_bytes([which[0], which[1]])) % bases.len()];
+    // As a receiver does it, who has a checksum to compare with; then as a monitor does it.
+    let _ = base.apply(&inc);
+    if let Ok(map) = inc.seal(base) {
+        assert!(base.apply(&inc).is_ok_and(|again| again.crc() == map.crc()));
+        let map = stable::<OsdMap>(&to_vec(&map)).expect("a map that we made is readable");
+        use_map(map);
+    }
+}
+
+pub fn mon_map_seeds() -> Vec<Vec<u8>> {
+    bytes_of(samples::mon_maps())
+}
+pub fn mon_map(input: &[u8]) {
+    if let Some(map) = stable::<MonMap>(input) {
+        assert!(map.by_rank().enumerate().all(|(rank, mon)| map.rank_of(&mon.name) == Some(rank)));
+    }
+}
+
+pub fn mgr_map_seeds() -> Vec<Vec<u8>> {
+    bytes_of(samples::mgr_maps())
+}
+pub fn mgr_map(input: &[u8]) {
+    stable::<MgrMap>(input);
+}
+
+pub fn crush_map_seeds() -> Vec<Vec<u8>> {
+    bytes_of(samples::crush_maps())
+}
+
+/// A map may ask for as many tries and items as it likes, and the mapper gives up at some point; but that takes
+/// seconds, in which hundreds of other inputs could be tried.
+fn few_tries(map: &mut CrushMap) {
+    let tunables = &mut map.tunables;
+    for tries in [
+        &mut tunables.choose_total_tries,
+        &mut tunables.choose_local_tries,
+        &mut tunables.choose_local_fallback_tries,
+    ] {
+        *tries = (*tries).min(19);
+    }
+    for step in map.rules.iter_mut().flatten().flat_map(|rule| &mut rule.steps) {
+        if matches!(step.op, 2 | 3 | 6..=11) {
+            step.arg1 = step.arg1.min(19);
+        }
+    }
+}
+
+pub fn crush_map(input: &[u8]) {
+    let Some(mut map) = stable::<CrushMap>(input) else { return };
+    map.validate().expect("a map that was read is valid");
+    for top in map.roots(true).into_iter().take(4) {
+        map.walk(top).take(200).for_each(drop);
+        map.devices_below(top).take(200).for_each(drop);
+    }
+    few_tries(&mut map);
+    let rules = (0..map.rules.len() as u32).take(8);
+    for rule in rules {
+        for weights in [&[0x1_0000; 16][..], &[0, 0x8000, 0x1_0000]] {
+            for size in [1, 3] {
+                assert!(map.do_rule(rule, 17, size, weights, Some(1)).len() <= size);
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A device that holds what looks like a store: it opens or is refused, and what opens works.
+//!
+//! An input is a list of pieces: number of the block (u16), length (u16), and that many bytes with
+//! which the block begins.
+
+use bytes::Bytes;
+use nacre_machine::StoreView;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use nacre_store::{BLOCK, Disk, DiskError, Options, Store};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
+use std::cell::RefCell;
+
+const BLOCKS: usize = 160;
+const SUPERBLOCK: &[u8] = b"NacreSto";
+const RECORD: &[u8] = b"NacreLog";
+const CHUNK: &[u8] = b"NacreCkp";
+
+struct Image(RefCell<Vec<u8>>);
+
+impl Image {
+    fn blank() -> Image {
+        Image(RefCell::new(vec![0; BLOCKS * BLOCK]))
+    }
+    fn range(&self, op: &'static str, offset: u64, len: usize) -> Result<std::ops::Range<usize>, DiskError> {
+        let end = offset.checked_add(len as u64).filter(|&end| end <= self.len());
+        let why = || DiskError { op, offset, len: len as u64, why: "past the end".into() };
+        end.map(|end| offset as usize..end as usize).ok_or_else(why)
+    }
+}
+
+impl Disk for Image {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        into.copy_from_slice(&self.0.borrow()[self.range("read", offset, into.len())?]);
+        Ok(())
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let range = self.range("write", offset, bytes.len())?;
+        self.0.borrow_mut()[range].copy_from_slice(bytes);
+        Ok(())
+    }
+    fn flush(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+    fn len(&self) -> u64 {
+        (BLOCKS * BLOCK) as u64
+    }
+}
+
+fn settle(store: &mut Store, disk: &Image) {
+    while let Some(batch) = store.take_batch() {
+        // A device that was made for the store never fails: `Image` is as long as it says.
+        store.finished(batch.commit(disk).expect("it is within the device"));
+    }
+}
+
+pub fn seeds() -> Vec<Vec<u8>> {
+    let disk = Image::blank();
+    Store::format(&disk, Options { uuid: [7; 16], log_len: Some(16 * BLOCK as u64), force: false })
+        .expect("the device is large enough");
+    let mut seeds = vec![pieces(&disk)];
+    let (mut store, _) = Store::open(&disk).expect("it was just formatted");
+    for i in 0..6_u8 {
+        let id = StoredId::meta(["a", "b", "c"][usize::from(i) % 3]);
+        let pairs = || [("key".into(), Bytes::from(vec![5; 40]))].into();
+        let mut txn = Transaction::new();
+        let data = Bytes::from(vec![i + 1; 300]);
+        txn.push(id.clone(), Change::Write { offset: u64::from(i) * 3000, data });
+        txn.push(id.clone(), Change::OmapSet(pairs()));
+        txn.push(id.clone(), Change::SetAttrs(pairs()));
+        txn.push(StoredId::meta("d"), Change::CloneFrom(id.clone()));
+        txn.push(id, Change::Zero { offset: 10, len: 5000 });
+        store.submit(txn).expect("it is small");
+        if i == 2 || i == 5 {
+            store.request_checkpoint();
+        }
+        settle(&mut store, &disk);
+        seeds.push(pieces(&disk));
+    }
+    seeds
+}
+
+fn pieces(disk: &Image) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (at, block) in disk.0.borrow().chunks(BLOCK).enumerate() {
+        let used = block.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        // The second superblock is made of the first, and checksums are put right anyway.
+        let used = if block.starts_with(SUPERBLOCK) { used.min(96) } else { used };
+        if used > 0 && at != 16 {
+            (at as u16, used as u16).encode(&mut out);
+            out.extend_from_slice(&block[..used]);
+        }
+    }
+    out
+}
+
+pub fn run(input: &[u8]) {
+    let disk = Image::blank();
+    let r = &mut Reader::new(input);
+    while let Ok((at, bytes)) = piece(r) {
+        let start = usize::from(at) % BLOCKS * BLOCK;
+        let len = bytes.len().min(BLOCK);
+        disk.0.borrow_mut()[start..start + len].copy_from_slice(&bytes[..len]);
+    }
+    seal(&mut disk.0.borrow_mut());
+    let Ok((mut store, _)) = Store::open(&disk) else { return };
+    assert_eq!(store.check(), [""; 0], "after opening");
+
+    let mut objects = Vec::new();
+    let _ = store.object_walk(&ObjectId::min(), &mut |id| {
+        objects.push(StoredId::from(id.clone()));
+        objects.len() < 8
+    });
+    objects.extend(["a", "b", "c", "d"].map(StoredId::meta));
+    for id in &objects {
+        // Not all of it: an object may have any size, most of it holes.
+        if let Ok(plan) = store.plan_read(id, &[(0, 20_000)]) {
+            let _ = plan.run(&disk);
+        }
+        let _ = store.omap_walk(id, b"", &mut |_, _| true);
+        let _ = store.attrs(id);
+    }
+    let mut txn = Transaction::new();
+    txn.push(StoredId::meta("new"), Change::Write { offset: 77, data: Bytes::from(vec![1; 5000]) });
+    txn.push(StoredId::meta("a"), Change::Write { offset: 100, data: Bytes::from_static(b"patch") });
+    txn.push(StoredId::meta("b"), Change::CloneFrom(StoredId::meta("a")));
+    if store.submit(txn).is_ok() {
+        store.request_checkpoint();
+        settle(&mut store, &disk);
+        assert_eq!(store.check(), [""; 0], "after writing");
+        let (store, _) = Store::open(&disk).expect("what we wrote opens");
+        assert_eq!(store.check(), [""; 0], "after opening again");
+    }
+}
+
+fn piece<'a>(r: &mut Reader<'a>) -> Result<(u16, &'a [u8]), DecodeError> {
+    let at = u16::decode(r)?;
+    let len = u16::decode(r)?;
+    Ok((at, r.take(len.into())?))
+}
+
+/// Puts right checksums on everything, and makes both superblocks the same.
+fn seal(image: &mut [u8]) {
+    for start in (0..image.len()).step_by(BLOCK) {
+        let bytes = &mut image[start..];
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if bytes.starts_with(SUPERBLOCK) {
+            let crc = crc32c(u32::MAX, &bytes[..BLOCK - 4]);
+            bytes[BLOCK - 4..BLOCK].copy_from_slice(&crc.to_le_bytes());
+        } else if bytes.starts_with(RECORD) || bytes.starts_with(CHUNK) {
+            // A record's transactions and its list of checksums; a chunk's payload.
+            let len = match bytes.starts_with(RECORD) {
+                true => u64_at(48).saturating_add(u64::from(u32_at(56)) * 8),
+                false => u32_at(44).into(),
+            };
+            let Some(body) = usize::try_from(len).ok().and_then(|len| bytes[64..].get(..len)) else {
+                continue;
+            };
+            let crc = crc32c(crc32c(u32::MAX, &bytes[..60]), body);
+            bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+    let (first, second) = image.split_at_mut(16 * BLOCK);
+    second[..BLOCK].copy_from_slice(&first[..BLOCK]);
+}
