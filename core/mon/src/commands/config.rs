@@ -307,7 +307,7 @@ fn key_set(call: &mut Call<'_>) -> Outcome {
 fn key_get(call: &mut Call<'_>) -> Outcome {
     let key = call.args.text("key")?;
     match call.state.kv.get(&key) {
-        Some(value) => Ok(Answer { status: format!("obtained '{key}'"), output: value.to_vec() }),
+        Some(value) => Ok(Answer { status: String::new(), output: value.to_vec() }),
         None => Err(refuse(errno::ENOENT, "")),
     }
 }

@@ -396,9 +396,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     let value = if what.len() == 1 && what.contains("pgs_brief") {
         json!({ "pg_ready": true, "pg_stats": rows(call, |_| true).iter().map(brief_json).collect::<Vec<_>>() })
     } else if what.len() == 1 && what.contains("osds") {
-        let space = all_space(call);
-        let sum = osd_fields(&space, 0, 0, &[], (0, 0), Some(call.mon.stats.osds.len()));
-        json!({ "pg_ready": true, "osd_stats": { "osd_stats": osd_stats(call), "osd_stats_sum": sum } })
+        json!({ "pg_ready": true, "osd_stats": osd_stats(call), "pool_statfs": pool_statfs(call) })
     } else if what.len() == 1 && what.contains("pools") {
         json!({ "pg_ready": true, "pool_stats": pool_stats(call) })
     } else if what.len() == 1 && what.contains("pgs") {

@@ -192,7 +192,7 @@ fn everything_is_there_after_a_restart_and_no_id_is_given_twice() {
     assert_eq!(granted.len(), 2);
     let mut t = t.restart();
     assert_eq!((t.map(), t.mon.fsid()), (map, fsid));
-    assert_eq!(t.run(json!({ "prefix": "config-key get", "key": "a" })), "obtained 'a'b");
+    assert_eq!(t.run(json!({ "prefix": "config-key get", "key": "a" })), "b");
     assert!(t.granted[0].start >= granted[1].end, "{:?} after {granted:?}", t.granted);
     assert!(t.mon.state.as_ref().unwrap().records.len() == 4);
 }
