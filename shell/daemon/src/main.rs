@@ -1,1 +1,110 @@
-fn main() {}
+//! The one binary. `up` and `down` run a whole cluster in one folder; `mon` and `osd` run one daemon.
+//!
+//! Start at `Command`. `cluster` is what a folder holds, `daemons` makes machines of it and runs them,
+//! `up` brings everything together, `processes` is about pid files and child processes.
+
+mod check;
+mod cluster;
+mod daemons;
+mod log;
+mod processes;
+mod size;
+mod up;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const DATA_DEFAULT: &str = "./nacre-data";
+
+/// A storage cluster that unmodified Ceph clients use.
+#[derive(Parser)]
+#[command(name = "nacre", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a cluster in one folder on this machine, check it, and say how to use it.
+    ///
+    /// The first time creates the folder; later times find the data in it. Runs until Ctrl-C, or in
+    /// the background with --detach. All daemons listen on loopback only.
+    Up(up::Options),
+    /// Stop the cluster of a folder, wherever its daemons run.
+    Down(Folder),
+    /// Start one daemon of a cluster that was brought up with --processes.
+    Start(OneDaemon),
+    /// Stop one daemon of a cluster that was brought up with --processes.
+    Stop(OneDaemon),
+    /// Run a monitor in the foreground. It is the manager of its cluster, too.
+    Mon(Foreground),
+    /// Run an OSD in the foreground.
+    Osd(Foreground),
+    /// Run all daemons of a folder in the foreground, without checks and words.
+    #[command(hide = true)]
+    All(Folder),
+}
+
+#[derive(clap::Args)]
+struct Folder {
+    /// The folder that holds the cluster.
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    data: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct OneDaemon {
+    /// As in `mon.a` or `osd.0`.
+    daemon: cluster::DaemonName,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+#[derive(clap::Args)]
+struct Foreground {
+    /// The folder that holds the cluster.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Which one: `a` of `mon.a`, `0` of `osd.0`.
+    #[arg(long)]
+    id: String,
+}
+
+/// How clients prove who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Auth {
+    /// Not at all: everyone who reaches the ports is trusted.
+    None,
+    /// With keys. Not built yet.
+    Cephx,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("nacre: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Up(options) => up::up(&options),
+        Command::Down(Folder { data }) => up::down(&data),
+        Command::Start(OneDaemon { daemon, folder }) => up::start(&folder.data, &daemon),
+        Command::Stop(OneDaemon { daemon, folder }) => up::stop(&folder.data, &daemon),
+        Command::Mon(Foreground { data, id }) => {
+            daemons::foreground(&data, &[cluster::DaemonName::mon(&id)?], &format!("mon.{id}"))
+        }
+        Command::Osd(Foreground { data, id }) => {
+            daemons::foreground(&data, &[cluster::DaemonName::osd(&id)?], &format!("osd.{id}"))
+        }
+        Command::All(Folder { data }) => daemons::all(&data),
+    }
+}

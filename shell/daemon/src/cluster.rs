@@ -1,0 +1,365 @@
+//! What a cluster's folder holds, and what of it is fixed when it is made.
+//!
+//! ```text
+//! DIR/cluster.json    this cluster, as `Cluster`
+//! DIR/ceph.conf       for Ceph's own clients
+//! DIR/NAME/store      what daemon NAME stores
+//! DIR/run/NAME.pid    locked while NAME runs (or `nacre`, when all share one process)
+//! DIR/log/NAME.log
+//! DIR/lock            locked while `nacre up` works on the folder
+//! ```
+
+use crate::Auth;
+use crate::size::Size;
+use anyhow::{Context, Result, bail, ensure};
+use nacre_proto::types::EntityAddr;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use uuid::Uuid;
+
+pub const MONS_DEFAULT: u32 = 1;
+pub const OSDS_DEFAULT: u32 = 3;
+pub const PORT_BASE_DEFAULT: u16 = 20_300;
+pub const OSD_SIZE_DEFAULT: Size = Size(10 << 30);
+/// Sparse, and flat for ever: a monitor keeps its state and a short log.
+pub const MON_SIZE: Size = Size(4 << 30);
+/// Below, a store has no room for its own log.
+const OSD_SIZE_MIN: Size = Size(1 << 30);
+/// Monitors have two ports each below it, OSDs one each from there on.
+const OSD_PORT_OFFSET: u16 = 20;
+/// As `mon.a` to `mon.i`: more than anyone needs, and as many as have ports.
+const MONS_MAX: u32 = 9;
+const FORMAT_VERSION: u32 = 1;
+
+/// `mon.a`, `osd.0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DaemonName {
+    Mon(String),
+    Osd(u32),
+}
+
+impl DaemonName {
+    pub fn mon(id: &str) -> Result<DaemonName> {
+        ensure!(!id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric()), "`{id}` is no monitor's id");
+        Ok(DaemonName::Mon(id.to_string()))
+    }
+    pub fn osd(id: &str) -> Result<DaemonName> {
+        Ok(DaemonName::Osd(id.parse().with_context(|| format!("`{id}` is no OSD's number"))?))
+    }
+}
+
+impl fmt::Display for DaemonName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DaemonName::Mon(id) => write!(f, "mon.{id}"),
+            DaemonName::Osd(id) => write!(f, "osd.{id}"),
+        }
+    }
+}
+impl FromStr for DaemonName {
+    type Err = anyhow::Error;
+    fn from_str(text: &str) -> Result<DaemonName> {
+        match text.split_once('.') {
+            Some(("mon", id)) => DaemonName::mon(id),
+            Some(("osd", id)) => DaemonName::osd(id),
+            _ => bail!("daemons are called as in `mon.a` or `osd.0`"),
+        }
+    }
+}
+
+/// A cluster in a folder. What is here never changes, except that OSDs are added.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Cluster {
+    version: u32,
+    pub fsid: Uuid,
+    pub auth: Auth,
+    pub port_base: u16,
+    pub mons: Vec<String>,
+    pub osds: Vec<OsdDisk>,
+}
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct OsdDisk {
+    pub id: u32,
+    pub uuid: Uuid,
+    /// Bytes of its sparse file.
+    pub size: Size,
+}
+
+/// What `nacre up` was asked for; None where nothing was said.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    pub osds: Option<u32>,
+    pub mons: Option<u32>,
+    pub auth: Option<Auth>,
+    pub port_base: Option<u16>,
+    pub osd_size: Option<Size>,
+}
+
+impl Cluster {
+    pub fn new(wishes: &Wishes) -> Result<Cluster> {
+        let mons = wishes.mons.unwrap_or(MONS_DEFAULT);
+        ensure!(mons > 0, "a cluster needs a monitor");
+        ensure!(mons <= MONS_MAX, "{mons} monitors are too many, {MONS_MAX} is the most");
+        ensure!(mons == 1, "more than one monitor is not built yet: use --mons 1");
+        let mut cluster = Cluster {
+            version: FORMAT_VERSION,
+            fsid: Uuid::new_v4(),
+            auth: wishes.auth.unwrap_or(Auth::None),
+            port_base: wishes.port_base.unwrap_or(PORT_BASE_DEFAULT),
+            mons: ('a'..).take(mons as usize).map(String::from).collect(),
+            osds: Vec::new(),
+        };
+        ensure!(cluster.auth == Auth::None, "--auth cephx is not built yet: use --auth none");
+        cluster.add_osds(wishes.osds.unwrap_or(OSDS_DEFAULT), wishes.osd_size)?;
+        Ok(cluster)
+    }
+
+    /// Grants what can be changed later, and refuses what cannot.
+    pub fn adjust(&mut self, wishes: &Wishes) -> Result<()> {
+        if let Some(mons) = wishes.mons {
+            let have = self.mons.len();
+            ensure!(mons as usize == have, "this cluster has {have} monitor(s), not {mons}");
+        }
+        if let Some(auth) = wishes.auth {
+            ensure!(auth == self.auth, "this cluster was made with --auth {:?}", self.auth);
+        }
+        if let Some(base) = wishes.port_base {
+            let have = self.port_base;
+            ensure!(base == have, "this cluster was made with --port-base {have}, its clients know that");
+        }
+        let have = self.osds.len() as u32;
+        match wishes.osds {
+            Some(osds) if osds > have => self.add_osds(osds - have, wishes.osd_size)?,
+            Some(osds) if osds < have => {
+                bail!("this cluster has {have} OSDs, which hold its data: it cannot start with {osds}")
+            }
+            _ => {
+                if let Some(size) = wishes.osd_size
+                    && let Some(other) = self.osds.iter().find(|osd| osd.size != size)
+                {
+                    bail!(
+                        "osd.{} has {}: sizes do not change later (new OSDs may differ)",
+                        other.id,
+                        other.size
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_osds(&mut self, count: u32, size: Option<Size>) -> Result<()> {
+        let size = size.unwrap_or(OSD_SIZE_DEFAULT);
+        ensure!(size.0 >= OSD_SIZE_MIN.0, "an OSD of {size} is too small, {OSD_SIZE_MIN} is the least");
+        let first = self.osds.len() as u32;
+        let room = u32::from(u16::MAX - OSD_PORT_OFFSET).saturating_sub(self.port_base.into());
+        ensure!(first + count > 0, "a cluster needs an OSD");
+        ensure!(first + count <= room, "there are not enough ports above {} for that", self.port_base);
+        self.osds.extend((first..first + count).map(|id| OsdDisk { id, uuid: Uuid::new_v4(), size }));
+        Ok(())
+    }
+
+    pub fn daemons(&self) -> Vec<DaemonName> {
+        let mons = self.mons.iter().cloned().map(DaemonName::Mon);
+        mons.chain(self.osds.iter().map(|osd| DaemonName::Osd(osd.id))).collect()
+    }
+
+    pub fn ensure_has(&self, daemon: &DaemonName) -> Result<()> {
+        ensure!(self.daemons().contains(daemon), "this cluster has no {daemon}");
+        Ok(())
+    }
+
+    fn addr(&self, offset: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port_base + offset))
+    }
+    pub fn mon_addr(&self, rank: usize) -> SocketAddr {
+        self.addr(2 * rank as u16)
+    }
+    /// Where the same process answers as the manager.
+    pub fn mgr_addr(&self, rank: usize) -> SocketAddr {
+        self.addr(2 * rank as u16 + 1)
+    }
+    pub fn osd_addr(&self, id: u32) -> SocketAddr {
+        self.addr(OSD_PORT_OFFSET + id as u16)
+    }
+    /// As clients dial them. A monitor's address has no nonce: it is the same in every life.
+    pub fn mon_addrs(&self) -> Vec<EntityAddr> {
+        (0..self.mons.len()).map(|rank| EntityAddr::msgr2(self.mon_addr(rank), 0)).collect()
+    }
+
+    /// What the monitors of a one-host cluster see otherwise than by default, by Ceph's names.
+    pub fn options(&self) -> BTreeMap<String, String> {
+        let size = self.osds.len().min(3);
+        let min_size = size - size / 2;
+        [
+            // Copies on different OSDs, since there is only one host.
+            ("osd_crush_chooseleaf_type", "0".to_string()),
+            ("mon_osd_reporter_subtree_level", "osd".to_string()),
+            ("osd_pool_default_size", size.to_string()),
+            ("osd_pool_default_min_size", min_size.to_string()),
+            // Who tries things out wants to clean up.
+            ("mon_allow_pool_delete", "true".to_string()),
+        ]
+        .map(|(name, value)| (name.to_string(), value))
+        .into()
+    }
+
+    /// For Ceph's own clients.
+    pub fn ceph_conf(&self) -> String {
+        let hosts: Vec<String> = self.mon_addrs().iter().map(|addr| format!("[{addr}]")).collect();
+        format!(
+            "# Written by `nacre up`, for Ceph's own clients: export CEPH_CONF=(this file).\n\
+             [global]\n\
+             fsid = {fsid}\n\
+             mon host = {hosts}\n\
+             auth cluster required = none\n\
+             auth service required = none\n\
+             auth client required = none\n",
+            fsid = self.fsid,
+            hosts = hosts.join(","),
+        )
+    }
+}
+
+/// A cluster's folder.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// A folder that may not exist yet.
+    pub fn at(data: &Path) -> Result<Layout> {
+        let root = std::path::absolute(data).with_context(|| format!("bad path {}", data.display()))?;
+        Ok(Layout { root })
+    }
+
+    /// The folder of an existing cluster.
+    pub fn open(data: &Path) -> Result<(Layout, Cluster)> {
+        let layout = Layout::at(data)?;
+        match layout.load()? {
+            Some(cluster) => Ok((layout, cluster)),
+            None => bail!("there is no cluster in {}: `nacre up` makes one", data.display()),
+        }
+    }
+
+    /// Creates what is missing of the folder itself.
+    pub fn make(&self) -> Result<()> {
+        for dir in [self.root.clone(), self.root.join("run"), self.root.join("log")] {
+            make_dir(&dir)?;
+        }
+        Ok(())
+    }
+
+    pub fn load(&self) -> Result<Option<Cluster>> {
+        let path = self.root.join("cluster.json");
+        let text = match fs::read_to_string(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let cluster: Cluster =
+            serde_json::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))?;
+        let (found, path) = (cluster.version, path.display());
+        ensure!(found == FORMAT_VERSION, "{path} is of version {found}, this program knows {FORMAT_VERSION}");
+        Ok(Some(cluster))
+    }
+
+    pub fn save(&self, cluster: &Cluster) -> Result<()> {
+        let json = serde_json::to_string_pretty(cluster).expect("a cluster has a JSON form");
+        replace(&self.root.join("cluster.json"), &(json + "\n"))?;
+        replace(&self.ceph_conf(), &cluster.ceph_conf())
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+    pub fn ceph_conf(&self) -> PathBuf {
+        self.root.join("ceph.conf")
+    }
+    pub fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+    pub fn pid(&self, name: &str) -> PathBuf {
+        self.root.join("run").join(format!("{name}.pid"))
+    }
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.root.join("log").join(format!("{name}.log"))
+    }
+    pub fn store(&self, daemon: &DaemonName) -> PathBuf {
+        self.root.join(daemon.to_string()).join("store")
+    }
+}
+
+pub fn make_dir(path: &Path) -> Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.with_context(|| format!("cannot create {}", path.display()))
+}
+
+/// The file has the old content or the new, whatever happens meanwhile.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let new = path.with_extension("new");
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        File::open(path.parent().expect("a file is in a folder"))?.sync_all()
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_keeps_its_cluster_and_clients_get_their_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::at(&dir.path().join("data")).unwrap();
+        assert_eq!(layout.load().unwrap(), None);
+        layout.make().unwrap();
+        let cluster = Cluster::new(&Wishes { port_base: Some(7000), ..Wishes::default() }).unwrap();
+        layout.save(&cluster).unwrap();
+        assert_eq!(layout.load().unwrap(), Some(cluster.clone()));
+        let conf = fs::read_to_string(layout.ceph_conf()).unwrap();
+        assert!(conf.contains("mon host = [v2:127.0.0.1:7000/0]\n"), "{conf}");
+        let names: Vec<String> = cluster.daemons().iter().map(DaemonName::to_string).collect();
+        assert_eq!(names, ["mon.a", "osd.0", "osd.1", "osd.2"]);
+    }
+
+    #[test]
+    fn osds_are_added_and_everything_else_stays() {
+        let mut cluster = Cluster::new(&Wishes::default()).unwrap();
+        let more = Wishes { osds: Some(5), osd_size: Some(Size(2 << 30)), ..Wishes::default() };
+        cluster.adjust(&more).unwrap();
+        let sizes: Vec<String> = cluster.osds.iter().map(|osd| osd.size.to_string()).collect();
+        assert_eq!(sizes, ["10G", "10G", "10G", "2G", "2G"]);
+        for refused in [
+            Wishes { osds: Some(2), ..Wishes::default() },
+            Wishes { mons: Some(3), ..Wishes::default() },
+            Wishes { port_base: Some(1), ..Wishes::default() },
+            Wishes { auth: Some(Auth::Cephx), ..Wishes::default() },
+            Wishes { osd_size: Some(Size(4 << 30)), ..Wishes::default() },
+        ] {
+            let before = cluster.clone();
+            assert!(cluster.adjust(&refused).is_err(), "{refused:?}");
+            assert_eq!(cluster, before);
+        }
+        cluster.adjust(&Wishes { osds: Some(5), mons: Some(1), ..Wishes::default() }).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_built_says_so() {
+        let cephx = Cluster::new(&Wishes { auth: Some(Auth::Cephx), ..Wishes::default() }).unwrap_err();
+        assert_eq!(cephx.to_string(), "--auth cephx is not built yet: use --auth none");
+        let mons = Cluster::new(&Wishes { mons: Some(3), ..Wishes::default() }).unwrap_err();
+        assert!(mons.to_string().contains("not built yet"));
+    }
+}

@@ -1,0 +1,208 @@
+//! From a folder to running daemons.
+
+use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, make_dir};
+use crate::log;
+use crate::processes::{ALL, LockFile};
+use crate::up::StopSignals;
+use anyhow::{Context, Result, anyhow};
+use nacre_base::OsdId;
+use nacre_machine::Machine;
+use nacre_mon::{Mon, MonConfig};
+use nacre_msgr::AuthName;
+use nacre_node::{FileDisk, Limits, Listener, Running, Spec};
+use nacre_osd::{Osd, OsdConfig};
+use nacre_proto::types::{AddrVec, EntityType};
+use nacre_store::{Options, Store};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Daemons that run in this process, and the lock that says so.
+pub struct Fleet {
+    lock: LockFile,
+    osds: Vec<Running<Osd>>,
+    mons: Vec<Running<Mon>>,
+}
+
+impl Fleet {
+    /// `process` names the pid file.
+    pub fn start(layout: &Layout, cluster: &Cluster, daemons: &[DaemonName], process: &str) -> Result<Fleet> {
+        nacre_node::abort_on_panic();
+        nacre_node::raise_open_files();
+        let mut lock =
+            LockFile::take(layout.pid(process))?.with_context(|| format!("{process} runs already"))?;
+        lock.clear()?;
+        // Everything that can fail comes before the first daemon starts.
+        let prepared: Vec<_> =
+            daemons.iter().map(|daemon| prepare(layout, cluster, daemon)).collect::<Result<_>>()?;
+        let (mut osds, mut mons) = (Vec::new(), Vec::new());
+        for daemon in prepared {
+            match daemon {
+                Prepared::Mon(spec, config) => mons.push(Running::start(spec, move || Mon::new(config))),
+                Prepared::Osd(spec, config) => osds.push(Running::start(spec, move || Osd::new(config))),
+            }
+        }
+        lock.write_pid()?;
+        Ok(Fleet { lock, osds, mons })
+    }
+
+    /// True when a daemon ended that nobody stopped.
+    pub fn is_finished(&self) -> bool {
+        self.osds.iter().any(Running::is_finished) || self.mons.iter().any(Running::is_finished)
+    }
+
+    /// Waits until a daemon ended that nobody stopped.
+    pub async fn ended(&self) {
+        while !self.is_finished() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// OSDs first, so that the monitors hear their goodbyes.
+    pub fn stop(self) -> Result<()> {
+        self.osds.iter().for_each(Running::stop);
+        self.osds.into_iter().try_for_each(join)?;
+        self.mons.iter().for_each(Running::stop);
+        self.mons.into_iter().try_for_each(join)?;
+        self.lock.remove();
+        Ok(())
+    }
+}
+
+fn join<M: Machine + 'static>(daemon: Running<M>) -> Result<()> {
+    let name = daemon.name().to_string();
+    daemon.join().map_err(|_| anyhow!("{name} broke"))
+}
+
+enum Prepared {
+    Mon(Spec, MonConfig),
+    Osd(Spec, OsdConfig),
+}
+
+fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Prepared> {
+    cluster.ensure_has(daemon)?;
+    let host = hostname();
+    let seed = random();
+    let (kind, num, id, listeners) = match daemon {
+        DaemonName::Mon(id) => {
+            let rank = cluster.mons.iter().position(|mon| mon == id).expect("it was looked for above");
+            let bind = |addr, kind| Listener::bind(addr, 0, kind, rank as i64);
+            let listeners = vec![
+                bind(cluster.mon_addr(rank), EntityType::Mon)?,
+                bind(cluster.mgr_addr(rank), EntityType::Mgr)?,
+            ];
+            (EntityType::Mon, rank as i64, id.clone(), listeners)
+        }
+        DaemonName::Osd(id) => {
+            // Another nonce for each life, so that nobody takes this one for the last.
+            let nonce = (random() >> 32) as u32 | 1;
+            let listener = Listener::bind(cluster.osd_addr(*id), nonce, EntityType::Osd, i64::from(*id))?;
+            (EntityType::Osd, i64::from(*id), id.to_string(), vec![listener])
+        }
+    };
+    let addrs = AddrVec::one(listeners[0].addr);
+    let mgr_addrs = listeners.get(1).map(|l| AddrVec::one(l.addr)).unwrap_or_default();
+    let spec = Spec {
+        name: daemon.to_string(),
+        kind,
+        num,
+        auth_name: AuthName::new(kind, id.clone()),
+        addrs: addrs.clone(),
+        listeners,
+        store: Some(open_store(&layout.store(daemon))?),
+        limits: Limits::default(),
+    };
+    Ok(match daemon {
+        DaemonName::Mon(_) => {
+            let members = cluster.mons.iter().cloned().zip(cluster.mon_addrs().into_iter().map(AddrVec::one));
+            let config = MonConfig {
+                name: id,
+                members: members.collect(),
+                mgr_addrs,
+                fsid: Some(cluster.fsid.into_bytes()),
+                options: cluster.options(),
+                host,
+                seed,
+            };
+            Prepared::Mon(spec, config)
+        }
+        DaemonName::Osd(id) => {
+            let osd = cluster.osds.iter().find(|osd| osd.id == *id).expect("it was looked for above");
+            let config = OsdConfig {
+                id: OsdId(*id as i32),
+                uuid: osd.uuid.into_bytes(),
+                public: addrs.clone(),
+                cluster: addrs,
+                mons: cluster.mon_addrs(),
+                host,
+                device_class: "ssd".to_string(),
+                seed,
+            };
+            Prepared::Osd(spec, config)
+        }
+    })
+}
+
+fn open_store(path: &Path) -> Result<(Store, FileDisk)> {
+    let disk = FileDisk::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let (store, report) = Store::open(&disk).with_context(|| format!("cannot use {}", path.display()))?;
+    if report.torn_tail {
+        tracing::info!("{}: dropped what was being written when it was last closed", path.display());
+    }
+    Ok((store, disk))
+}
+
+/// Makes the stores that do not exist yet.
+pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
+    let mons = cluster.mons.iter().map(|id| (DaemonName::Mon(id.clone()), Uuid::new_v4(), MON_SIZE));
+    let osds = cluster.osds.iter().map(|osd| (DaemonName::Osd(osd.id), osd.uuid, osd.size));
+    for (daemon, uuid, size) in mons.chain(osds) {
+        let path = layout.store(&daemon);
+        if path.exists() {
+            continue;
+        }
+        make_dir(path.parent().expect("a store is in a folder"))?;
+        let format = || -> Result<()> {
+            // Under another name until it is whole, so that dying here leaves nothing half-made.
+            let new = path.with_extension("new");
+            if new.exists() {
+                fs::remove_file(&new)?;
+            }
+            let disk = FileDisk::create(&new, size.0)?;
+            Store::format(&disk, Options { uuid: uuid.into_bytes(), ..Options::default() })?;
+            Ok(fs::rename(&new, &path)?)
+        };
+        format().with_context(|| format!("cannot make {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Runs daemons until a signal comes.
+pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str) -> Result<()> {
+    log::to_stderr();
+    let (layout, cluster) = Layout::open(data)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stop = StopSignals::new()?;
+        let fleet = Fleet::start(&layout, &cluster, daemons, process)?;
+        tokio::select! {
+            () = stop.wait() => tracing::info!("stopping"),
+            () = fleet.ended() => {}
+        }
+        fleet.stop()
+    })
+}
+
+pub fn all(data: &Path) -> Result<()> {
+    let (_, cluster) = Layout::open(data)?;
+    foreground(data, &cluster.daemons(), ALL)
+}
+
+fn random() -> u64 {
+    Uuid::new_v4().as_u64_pair().0 ^ Uuid::new_v4().as_u64_pair().1
+}
+
+fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,40 @@
+//! Where log lines go. A line is named after its thread, which is named after its daemon.
+
+use anyhow::{Context, Result};
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Mutex;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::prelude::*;
+
+/// `NACRE_LOG=debug` says more, `NACRE_LOG=warn` less.
+fn level() -> LevelFilter {
+    std::env::var("NACRE_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO)
+}
+
+/// For a daemon of its own: whoever started it decides where that goes.
+pub fn to_stderr() {
+    let lines = layer()
+        .with_target(false)
+        .with_thread_names(true)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(level())).init();
+}
+
+/// For daemons behind a terminal that shows something else: errors go there, too.
+pub fn to_file(path: &Path) -> Result<()> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+    let lines =
+        layer().with_target(false).with_thread_names(true).with_ansi(false).with_writer(Mutex::new(file));
+    let errors = layer().with_target(false).with_thread_names(true).without_time().with_writer(io::stderr);
+    tracing_subscriber::registry()
+        .with(lines.with_filter(level()))
+        .with(errors.with_filter(LevelFilter::ERROR))
+        .init();
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Which daemons run, and as which process.
+//!
+//! A process holds a lock on its pid file for as long as it lives, however it ends. So a pid is
+//! believed only while someone holds the lock, and no stranger that got the number is ever signalled.
+
+use crate::cluster::{DaemonName, Layout};
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The name of the process that runs all daemons of a folder.
+pub const ALL: &str = "nacre";
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// A daemon gives up waiting for itself well before.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(40);
+const LOCK_ATTEMPTS: u32 = 5;
+const POLL: Duration = Duration::from_millis(20);
+/// How much of a log is shown when its daemon did not start.
+const LOG_TAIL_LINES: usize = 10;
+
+/// A lock that ends with this value or with the process.
+#[derive(Debug)]
+pub struct LockFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl LockFile {
+    /// None if someone else holds it.
+    pub fn take(path: PathBuf) -> Result<Option<LockFile>> {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        // Whoever looks at the state holds the lock for a moment.
+        for _ in 0..LOCK_ATTEMPTS {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(LockFile { path, file })),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(POLL / 2),
+                Err(TryLockError::Error(e)) => {
+                    return Err(e).with_context(|| format!("cannot lock {}", path.display()));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Empties what an earlier life left.
+    pub fn clear(&self) -> Result<()> {
+        self.file.set_len(0).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// Tells others that we run, and under which number.
+    pub fn write_pid(&mut self) -> Result<()> {
+        let written = writeln!(self.file, "{}", std::process::id());
+        written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    pub fn remove(self) {
+        // Nothing depends on it: a file without a lock says that nobody runs.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// What a pid file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Gone,
+    /// Someone has the lock, and has not got ready yet.
+    Starting,
+    Runs(i32),
+}
+
+pub fn state(path: &Path) -> Result<State> {
+    let mut file = match File::open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(State::Gone),
+        file => file.with_context(|| format!("cannot open {}", path.display()))?,
+    };
+    match file.try_lock_shared() {
+        Ok(()) => return Ok(State::Gone),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(e)) => {
+            return Err(e).with_context(|| format!("cannot lock {}", path.display()));
+        }
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.trim().parse().map_or(State::Starting, State::Runs))
+}
+
+/// Name and number of every process of the folder that runs.
+pub fn running(layout: &Layout, daemons: &[DaemonName]) -> Result<Vec<(String, State)>> {
+    let names = std::iter::once(ALL.to_string()).chain(daemons.iter().map(DaemonName::to_string));
+    let states = names.map(|name| state(&layout.pid(&name)).map(|state| (name, state)));
+    states.filter(|s| !matches!(s, Ok((_, State::Gone)))).collect()
+}
+
+/// Starts this program again, as a process that outlives us, and waits until its daemons listen.
+pub fn spawn(layout: &Layout, name: &str, args: &[&str]) -> Result<Child> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let path = layout.log(name);
+    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+    let log = log.with_context(|| format!("cannot open {}", path.display()))?;
+    let mut child = Command::new(&program)
+        .args(args)
+        .arg("--data")
+        .arg(layout.root())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0) // a Ctrl-C on the terminal is ours alone
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            bail!("{name} did not start ({status}); the end of {}:\n{}", path.display(), tail(&path));
+        }
+        if state(&layout.pid(name))? == State::Runs(child.id() as i32) {
+            return Ok(child);
+        }
+        if Instant::now() > deadline {
+            bail!("{name} (pid {}) is not ready after {} s", child.id(), START_TIMEOUT.as_secs());
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn tail(path: &Path) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+}
+
+/// Asks a process to stop and waits until it is gone.
+pub fn stop(layout: &Layout, name: &str, pid: i32) -> Result<()> {
+    signal(layout, name, pid)?;
+    wait_gone(layout, name, pid)
+}
+
+pub fn signal(layout: &Layout, name: &str, pid: i32) -> Result<()> {
+    let path = layout.pid(name);
+    let number = Pid::from_raw(pid).with_context(|| format!("{} holds no pid", path.display()))?;
+    // Looked at again right before: only a process that holds the lock is signalled.
+    if state(&path)? == State::Runs(pid) {
+        kill_process(number, Signal::TERM).with_context(|| format!("cannot stop {name} (pid {pid})"))?;
+    }
+    Ok(())
+}
+
+pub fn wait_gone(layout: &Layout, name: &str, pid: i32) -> Result<()> {
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while state(&layout.pid(name))? == State::Runs(pid) {
+        if Instant::now() > deadline {
+            bail!("{name} (pid {pid}) still runs after {} s", STOP_TIMEOUT.as_secs());
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_is_believed_only_while_its_lock_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("osd.0.pid");
+        assert_eq!(state(&path).unwrap(), State::Gone);
+        fs::write(&path, "1\n").unwrap(); // left by a life that was killed
+        assert_eq!(state(&path).unwrap(), State::Gone);
+        let mut lock = LockFile::take(path.clone()).unwrap().unwrap();
+        lock.clear().unwrap();
+        assert_eq!(state(&path).unwrap(), State::Starting);
+        lock.write_pid().unwrap();
+        assert_eq!(state(&path).unwrap(), State::Runs(std::process::id() as i32));
+        assert!(LockFile::take(path.clone()).unwrap().is_none());
+        lock.remove();
+        assert_eq!(state(&path).unwrap(), State::Gone);
+    }
+}

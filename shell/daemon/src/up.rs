@@ -1,0 +1,302 @@
+//! `nacre up` and what belongs to it.
+
+use crate::cluster::{Cluster, DaemonName, Layout, Wishes};
+use crate::daemons::{self, Fleet};
+use crate::processes::{self, ALL, LockFile, State};
+use crate::size::Size;
+use crate::{Auth, DATA_DEFAULT, check, log};
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// The folder that holds the cluster.
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    data: PathBuf,
+    /// How many OSDs [default: 3, or what the folder has]
+    #[arg(long, value_name = "N")]
+    osds: Option<u32>,
+    /// How many monitors [default: 1]
+    #[arg(long, value_name = "N")]
+    mons: Option<u32>,
+    /// How clients prove who they are [default: none]
+    #[arg(long, value_enum, hide_default_value = true)]
+    auth: Option<Auth>,
+    /// First port: monitors take it and the next few, OSDs those from P+20 on [default: 20300]
+    #[arg(long, value_name = "P")]
+    port_base: Option<u16>,
+    /// Size of each new OSD's file, which is sparse [default: 10G]
+    #[arg(long, value_name = "SIZE")]
+    osd_size: Option<Size>,
+    /// Run each daemon as a process of its own, so that one can be stopped
+    #[arg(long)]
+    processes: bool,
+    /// Return when the cluster serves, and leave it running
+    #[arg(long)]
+    detach: bool,
+}
+
+/// The cluster as this command started it.
+enum Started {
+    Here(Fleet),
+    Children(Vec<(String, Child)>),
+}
+
+pub fn up(options: &Options) -> Result<()> {
+    let layout = Layout::at(&options.data)?;
+    let wishes = Wishes {
+        osds: options.osds,
+        mons: options.mons,
+        auth: options.auth,
+        port_base: options.port_base,
+        osd_size: options.osd_size,
+    };
+    let (cluster, is_new) = match layout.load()? {
+        Some(mut cluster) => {
+            cluster.adjust(&wishes)?;
+            (cluster, false)
+        }
+        None => (Cluster::new(&wishes)?, true),
+    };
+    layout.make()?;
+    let _lock = LockFile::take(layout.lock())?
+        .with_context(|| format!("another `nacre up` works on {}", options.data.display()))?;
+    ensure_stopped(&layout, &cluster)?;
+    layout.save(&cluster)?;
+    daemons::format_stores(&layout, &cluster)?;
+    println!("{} a cluster in {}", if is_new { "Made" } else { "Found" }, layout.root().display());
+
+    let in_this_process = !options.processes && !options.detach;
+    if in_this_process {
+        log::to_file(&layout.log(ALL))?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stop = StopSignals::new()?;
+        let mut started = start_all(&layout, &cluster, options)?;
+        let checked = tokio::select! {
+            checked = check_all(&cluster) => checked,
+            () = stop.wait() => Err(anyhow::anyhow!("interrupted")),
+        };
+        if let Err(e) = checked {
+            stop_all(&layout, started)?;
+            return Err(e.context(format!(
+                "the cluster did not come up (logs: {})",
+                layout.root().join("log").display()
+            )));
+        }
+        print_how_to_go_on(&layout, options);
+        if options.detach {
+            return Ok(());
+        }
+        tokio::select! {
+            () = stop.wait() => println!("\nStopping ..."),
+            () = all_gone(&mut started) => {}
+        }
+        stop_all(&layout, started)?;
+        println!("Stopped. The data is in {}: `nacre up` goes on with it.", layout.root().display());
+        Ok(())
+    })
+}
+
+/// Waits, off this thread, until the cluster is healthy and has stored a file and given it back.
+async fn check_all(cluster: &Cluster) -> Result<()> {
+    let cluster = cluster.clone();
+    let proof =
+        tokio::task::spawn_blocking(move || check::prove(&cluster)).await.context("the check broke")??;
+    println!("{proof}");
+    Ok(())
+}
+
+fn start_all(layout: &Layout, cluster: &Cluster, options: &Options) -> Result<Started> {
+    if options.processes {
+        let mut children = Vec::new();
+        for daemon in cluster.daemons() {
+            match spawn_daemon(layout, &daemon) {
+                Ok(child) => children.push((daemon.to_string(), child)),
+                Err(e) => {
+                    stop_all(layout, Started::Children(children))?;
+                    return Err(e);
+                }
+            }
+        }
+        Ok(Started::Children(children))
+    } else if options.detach {
+        Ok(Started::Children(vec![(ALL.to_string(), processes::spawn(layout, ALL, &["all"])?)]))
+    } else {
+        Ok(Started::Here(Fleet::start(layout, cluster, &cluster.daemons(), ALL)?))
+    }
+}
+
+fn stop_all(layout: &Layout, started: Started) -> Result<()> {
+    match started {
+        Started::Here(fleet) => fleet.stop(),
+        Started::Children(mut children) => {
+            let names = children.iter().map(|(name, child)| (name.clone(), child.id() as i32)).collect();
+            stop_in_order(layout, names)?;
+            children.iter_mut().try_for_each(|(_, child)| child.wait().map(drop)).context("cannot wait")
+        }
+    }
+}
+
+/// OSDs first, so that the monitors hear their goodbyes.
+fn stop_in_order(layout: &Layout, names: Vec<(String, i32)>) -> Result<()> {
+    let (mons, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, _)| name.starts_with("mon."));
+    for group in [others, mons] {
+        for (name, pid) in &group {
+            processes::signal(layout, name, *pid)?;
+        }
+        for (name, pid) in &group {
+            processes::wait_gone(layout, name, *pid)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends when nothing is left to watch, for instance after `nacre down` elsewhere.
+async fn all_gone(started: &mut Started) {
+    loop {
+        let gone = match started {
+            Started::Here(fleet) => fleet.is_finished(),
+            // This also collects those that were stopped one by one.
+            Started::Children(children) => {
+                let running = children.iter_mut().map(|(_, child)| matches!(child.try_wait(), Ok(None)));
+                running.filter(|runs| *runs).count() == 0
+            }
+        };
+        if gone {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+fn ensure_stopped(layout: &Layout, cluster: &Cluster) -> Result<()> {
+    let running = processes::running(layout, &cluster.daemons())?;
+    ensure!(
+        running.is_empty(),
+        "the cluster in {} runs already ({}): `nacre down` stops it",
+        layout.root().display(),
+        describe(&running)
+    );
+    Ok(())
+}
+
+fn describe(running: &[(String, State)]) -> String {
+    let one = |(name, state): &(String, State)| match state {
+        State::Runs(pid) => format!("{name} is pid {pid}"),
+        _ => format!("{name} is starting"),
+    };
+    running.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn spawn_daemon(layout: &Layout, daemon: &DaemonName) -> Result<Child> {
+    match daemon {
+        DaemonName::Mon(id) => processes::spawn(layout, &daemon.to_string(), &["mon", "--id", id]),
+        DaemonName::Osd(id) => {
+            processes::spawn(layout, &daemon.to_string(), &["osd", "--id", &id.to_string()])
+        }
+    }
+}
+
+pub fn down(data: &Path) -> Result<()> {
+    let (layout, cluster) = Layout::open(data)?;
+    let mut pids = Vec::new();
+    for (name, state) in processes::running(&layout, &cluster.daemons())? {
+        match state {
+            State::Runs(pid) => pids.push((name, pid)),
+            _ => bail!("{name} is only just starting: try again"),
+        }
+    }
+    if pids.is_empty() {
+        println!("Nothing runs in {}.", layout.root().display());
+        return Ok(());
+    }
+    stop_in_order(&layout, pids)?;
+    println!("Stopped. The data is in {}: `nacre up` goes on with it.", layout.root().display());
+    Ok(())
+}
+
+pub fn start(data: &Path, daemon: &DaemonName) -> Result<()> {
+    let (layout, cluster) = Layout::open(data)?;
+    cluster.ensure_has(daemon)?;
+    ensure_own_process(&layout, daemon)?;
+    if let State::Runs(pid) = processes::state(&layout.pid(&daemon.to_string()))? {
+        bail!("{daemon} runs already, as pid {pid}");
+    }
+    let child = spawn_daemon(&layout, daemon)?;
+    println!("{daemon} runs, as pid {}", child.id());
+    Ok(())
+}
+
+pub fn stop(data: &Path, daemon: &DaemonName) -> Result<()> {
+    let (layout, cluster) = Layout::open(data)?;
+    cluster.ensure_has(daemon)?;
+    ensure_own_process(&layout, daemon)?;
+    let name = daemon.to_string();
+    match processes::state(&layout.pid(&name))? {
+        State::Runs(pid) => processes::stop(&layout, &name, pid)?,
+        State::Starting => bail!("{daemon} is only just starting: try again"),
+        State::Gone => bail!("{daemon} does not run"),
+    }
+    println!("{daemon} stopped");
+    Ok(())
+}
+
+fn ensure_own_process(layout: &Layout, daemon: &DaemonName) -> Result<()> {
+    if let State::Runs(pid) = processes::state(&layout.pid(ALL))? {
+        bail!(
+            "{daemon} shares one process with all others (pid {pid}): `nacre up --processes` separates them"
+        );
+    }
+    Ok(())
+}
+
+fn print_how_to_go_on(layout: &Layout, options: &Options) {
+    let conf = layout.ceph_conf();
+    println!(
+        "\nThe cluster serves. Ceph's own commands use it after\n\
+         \n    export CEPH_CONF={}\n\
+         \nfor instance\n\
+         \n    ceph -s\
+         \n    ceph osd pool create mypool\
+         \n    rados -p mypool put hello /etc/hostname\
+         \n    rados -p mypool ls\
+         \n    ceph df\n",
+        conf.display()
+    );
+    let data = match options.data == Path::new(DATA_DEFAULT) {
+        true => String::new(),
+        false => format!(" --data {}", options.data.display()),
+    };
+    if options.detach {
+        println!("It runs in the background; `nacre down{data}` stops it.");
+    } else {
+        println!("Ctrl-C stops it; the next `nacre up{data}` finds the data again.");
+    }
+}
+
+pub struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// From here on these signals do not end the process.
+    pub fn new() -> Result<StopSignals> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(StopSignals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+    pub async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
