@@ -90,18 +90,17 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
             Some(done) = from_disk.recv() => node.disk_done(done),
             () = sleep(next_timer.unwrap_or_default()), if next_timer.is_some() => node.fire_timers(),
             () = node.timers_changed.notified() => {}
-            command = commands.recv(), if give_up.is_none() => match command {
-                Some(Control::Call(f)) => {
+            // None: the handle was dropped, and the daemon runs on until the process ends.
+            Some(command) = commands.recv(), if give_up.is_none() => match command {
+                Control::Call(f) => {
                     node.call(f);
                     node.turn();
                 }
-                Some(Control::Stop) => {
+                Control::Stop => {
                     give_up = Some(Instant::now() + node.limits.stop_timeout);
                     node.push(Event::Stop);
                     node.turn();
                 }
-                // The handle was dropped: runs on until the process ends.
-                None => std::future::pending().await,
             },
             () = sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => {
                 tracing::error!("did not stop in time, goes anyway");

@@ -1,7 +1,10 @@
 use crate::toys::{CONN, Echo, Heard, PATIENCE, call, command, listen, send};
-use nacre_machine::{Closed, Effect};
+use nacre_base::Now;
+use nacre_machine::{Closed, Effect, Event, Machine, StoreView};
 use nacre_node::Limits;
 use nacre_proto::types::EntityType;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 #[test]
 fn messages_of_all_sizes_come_back_whole_and_in_order() {
@@ -67,4 +70,28 @@ fn last_words_before_a_hangup_arrive() {
     assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Closed(Closed::Reset));
     // And whoever hangs up hears nothing more.
     assert!(client.call(|_, _, out| out.push(Effect::Hangup { conn: CONN })));
+}
+
+/// Says so whenever its timer fires.
+struct Ticker(Sender<()>);
+
+impl Machine for Ticker {
+    fn handle(&mut self, _: Now, event: Event, _: &dyn StoreView, out: &mut Vec<Effect>) {
+        match event {
+            Event::Timer(_) => drop(self.0.send(())),
+            Event::Start => {}
+            other => panic!("{other:?} came out of nowhere"),
+        }
+        out.push(Effect::Arm { timer: 1, after: Duration::from_millis(20) });
+    }
+}
+
+#[test]
+fn a_daemon_goes_on_when_nobody_holds_its_handle() {
+    let (says, ticks) = channel();
+    let (ticker, _) = listen(EntityType::Osd, Limits::default(), move || Ticker(says));
+    drop(ticker);
+    for _ in 0..20 {
+        ticks.recv_timeout(PATIENCE).unwrap();
+    }
 }
