@@ -19,6 +19,7 @@ pub const ALL: &str = "nacre";
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// A daemon gives up waiting for itself well before.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(40);
+const DYING_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCK_ATTEMPTS: u32 = 5;
 const POLL: Duration = Duration::from_millis(20);
 /// How much of a log is shown when its daemon did not start.
@@ -91,6 +92,23 @@ pub fn state(path: &Path) -> Result<State> {
     let mut text = String::new();
     file.read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(text.trim().parse().map_or(State::Starting, State::Runs))
+}
+
+/// The same, but waits for a process that has been killed: it holds its lock until its last write
+/// to the disk is done.
+pub fn settled(path: &Path) -> Result<State> {
+    let deadline = Instant::now() + DYING_TIMEOUT;
+    loop {
+        match state(path)? {
+            State::Runs(pid) if is_dying(pid) && Instant::now() < deadline => std::thread::sleep(POLL),
+            state => return Ok(state),
+        }
+    }
+}
+
+/// A process on its way out has no program any more.
+fn is_dying(pid: i32) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe")).is_err()
 }
 
 /// Name and number of every process of the folder that runs.

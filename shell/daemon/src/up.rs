@@ -224,7 +224,7 @@ pub fn start(data: &Path, daemon: &DaemonName) -> Result<()> {
     let (layout, cluster) = Layout::open(data)?;
     cluster.ensure_has(daemon)?;
     ensure_own_process(&layout, daemon)?;
-    if let State::Runs(pid) = processes::state(&layout.pid(&daemon.to_string()))? {
+    if let State::Runs(pid) = processes::settled(&layout.pid(&daemon.to_string()))? {
         bail!("{daemon} runs already, as pid {pid}");
     }
     let child = spawn_daemon(&layout, daemon)?;

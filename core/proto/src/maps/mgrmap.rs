@@ -71,6 +71,10 @@ pub struct MgrModuleOption {
 }
 
 impl MgrMap {
+    /// What an active manager of Pacific says it can do. Clients look here to tell whether to send
+    /// commands to it as such: without, they send what looks like a `tell`.
+    pub const PACIFIC_MGR_FEATURES: u64 = 0x3f01_cfbd_fffd_ffff;
+
     /// A manager that is up and ready, without modules.
     pub fn with_active(epoch: Epoch, name: &str, gid: u64, addrs: AddrVec, since: Utime) -> MgrMap {
         MgrMap {
@@ -80,6 +84,7 @@ impl MgrMap {
             available: true,
             active_name: name.to_string(),
             active_change: since,
+            active_mgr_features: MgrMap::PACIFIC_MGR_FEATURES,
             ..MgrMap::default()
         }
     }
