@@ -14,10 +14,11 @@ use nacre_proto::types::ObjectId;
 use std::collections::BTreeMap;
 
 /// Bytes of data in one part.
-const PART_DATA: u64 = 4 << 20;
+/// Tests need several parts for small objects.
+const PART_DATA: u64 = if cfg!(test) { 16 } else { 4 << 20 };
 /// Bytes of omap in one part, and keys.
 const PART_OMAP: usize = 2 << 20;
-const PART_KEYS: usize = 4096;
+const PART_KEYS: usize = if cfg!(test) { 2 } else { 4096 };
 
 /// A part whose data is being read.
 pub struct PushRead {

@@ -18,9 +18,9 @@ const STRAY_NOTIFY: Duration = Duration::from_secs(2);
 /// How often an unanswered question for names is asked again.
 const INVENTORY_RETRY: Duration = Duration::from_secs(2);
 /// Names in one message.
-const INVENTORY_PART: usize = 2000;
+const INVENTORY_PART: usize = if cfg!(test) { 2 } else { 2000 };
 /// Objects deleted at a time.
-const DELETE_PART: usize = 64;
+const DELETE_PART: usize = if cfg!(test) { 1 } else { 64 };
 
 /// Names with their versions, and where the next part starts.
 type NamesPart = (Vec<(ObjectId, Version)>, Option<ObjectId>);

@@ -288,11 +288,10 @@ impl World {
                 }
             }
             DaemonMsg::RecordQuery { epoch, pgs } => {
-                if epoch <= self.map.epoch {
-                    let records = pgs.into_iter().map(|pg| (pg, self.records.get(&pg).cloned())).collect();
-                    let answer = DaemonMsg::Records { epoch: self.map.epoch, records };
-                    self.send(MON, conn, 0, answer.into());
-                }
+                assert!(epoch <= self.map.epoch);
+                let records = pgs.into_iter().map(|pg| (pg, self.records.get(&pg).cloned())).collect();
+                let answer = DaemonMsg::Records { epoch: self.map.epoch, records };
+                self.send(MON, conn, 0, answer.into());
             }
             DaemonMsg::Activate { records, .. } => {
                 let mut results = Vec::new();
@@ -539,11 +538,11 @@ impl World {
                 self.nodes[node].disk.apply(&txn);
                 self.give(node, Event::Stored(token));
             }
-            Happening::Timer { node, life, timer, armed } if self.life(node) == life => {
-                if self.nodes[node].armed.get(&timer) == Some(&armed) {
-                    self.nodes[node].armed.remove(&timer);
-                    self.give(node, Event::Timer(timer));
-                }
+            Happening::Timer { node, life, timer, armed }
+                if self.life(node) == life && self.nodes[node].armed.get(&timer) == Some(&armed) =>
+            {
+                self.nodes[node].armed.remove(&timer);
+                self.give(node, Event::Timer(timer));
             }
             _ => {}
         }
@@ -599,6 +598,13 @@ impl World {
                 self.retarget();
             }
             Event::Closed { conn, .. } => {
+                if self.trace {
+                    eprintln!(
+                        "{} client: {conn} is over {:?}",
+                        self.now.nanos / 1_000_000,
+                        self.client_conns
+                    );
+                }
                 self.client_conns.retain(|_, (have, _)| *have != conn);
                 for request in self.requests.values_mut() {
                     if request.sent_to.is_some_and(|(_, sent)| sent == conn) {
@@ -609,6 +615,10 @@ impl World {
             }
             Event::Timer(_) => self.retarget(),
             Event::Message { tid, message: Message::OsdOpReply(reply), .. } => {
+                if self.trace {
+                    let at = self.now.nanos / 1_000_000;
+                    eprintln!("{at} client hears {tid}: {} attempt {}", reply.result, reply.retry_attempt);
+                }
                 if let Some(request) = self.requests.get(&tid)
                     && request.attempt == reply.retry_attempt
                 {
@@ -638,6 +648,8 @@ impl World {
             if !split && !moved {
                 continue;
             }
+            // Should the old primary come back, it does not remember.
+            request.sent_to = None;
             let addr = map.addrs(primary).unwrap().msgr2().unwrap();
             match self.client_conns.get(&primary) {
                 Some((conn, true)) => {
@@ -650,6 +662,10 @@ impl World {
                     request.op.epoch = map.epoch;
                     request.op.spg = SpgId::replicated(pg);
                     let message = Box::new(request.op.clone()).into();
+                    if self.trace {
+                        let at = self.now.nanos / 1_000_000;
+                        eprintln!("{at} client sends {tid} for {pg} to osd.{primary} e{}", map.epoch);
+                    }
                     self.send(CLIENT, conn, tid, message);
                 }
                 Some(_) => {}
