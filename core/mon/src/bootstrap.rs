@@ -1,5 +1,6 @@
 //! The beginning of a cluster.
 
+use crate::commands::PACIFIC_FEATURES;
 use crate::mon::MonConfig;
 use crate::options;
 use crate::state::Genesis;
@@ -24,7 +25,9 @@ pub fn genesis(config: &MonConfig, rng: &mut Rng, now: Utime) -> Genesis {
 
 /// This process in the manager's role.
 pub fn manager_map(config: &MonConfig, epoch: Epoch, gid: u64, now: Utime) -> MgrMap {
-    MgrMap::with_active(epoch, &config.name, gid, config.mgr_addrs.clone(), now)
+    // With the features of Octopus, clients tell apart what they ask the cluster and what this daemon.
+    let map = MgrMap::with_active(epoch, &config.name, gid, config.mgr_addrs.clone(), now);
+    MgrMap { active_mgr_features: PACIFIC_FEATURES, ..map }
 }
 
 /// Version 4, variant 1.

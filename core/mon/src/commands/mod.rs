@@ -23,6 +23,7 @@ mod usage;
 
 pub use args::Args;
 pub use cluster::{flags_text, ping_text};
+pub use monitors::PACIFIC_FEATURES;
 pub use pool::pool_op;
 pub use usage::{pool_stats, statfs};
 
@@ -88,7 +89,7 @@ impl Call<'_> {
     /// The value as JSON, or what `plain` makes when a person reads it.
     pub fn show(&self, value: Value, plain: impl FnOnce() -> String) -> Outcome {
         Answer::text(match self.format {
-            Format::Plain => plain(),
+            Format::Plain => whole_lines(plain()),
             Format::Json => to_json(&value, false) + "\n",
             Format::JsonPretty => to_json(&value, true) + "\n",
         })
@@ -106,6 +107,14 @@ impl Call<'_> {
     pub fn option_bool(&self, name: &str) -> bool {
         self.option(name) == "true"
     }
+}
+
+/// The tool prints what it gets as it is.
+fn whole_lines(mut text: String) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
 }
 
 /// A row: the command's words, what it does, the code.
@@ -178,9 +187,6 @@ fn parse(cmd: &[String]) -> Result<Map<String, Value>, Refusal> {
 
 /// Whether a command changes nothing, also because it is none.
 pub(crate) fn is_read_only(command: &CommandRequest) -> bool {
-    if command.via == Via::Tell {
-        return true;
-    }
     let Ok(args) = parse(&command.cmd) else { return true };
     let Some(prefix) = args.get("prefix").and_then(Value::as_str) else { return true };
     if !built().contains_key(prefix) {
@@ -224,7 +230,9 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
         format,
         input: &command.input,
     };
-    if command.via == Via::Tell {
+    // Clients of managers without Octopus' features send everything this way.
+    let for_cluster = args.get("target").is_some_and(|target| target[0] == "mon-mgr");
+    if command.via == Via::Tell && !for_cluster {
         return tell::run(call, prefix);
     }
     if prefix == "get_command_descriptions" {

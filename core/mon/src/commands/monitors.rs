@@ -326,7 +326,7 @@ fn fs_dump(call: &mut Call<'_>) -> Outcome {
 
 fn mds_stat(call: &mut Call<'_>) -> Outcome {
     let value = json!({ "fsmap": fsmap_json(), "mdsmap_first_committed": 1, "mdsmap_last_committed": 1 });
-    call.show(value, || "\n".to_string())
+    call.show(value, String::new)
 }
 fn no_object(call: &mut Call<'_>) -> Outcome {
     call.show_json(json!({}))

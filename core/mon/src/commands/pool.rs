@@ -29,8 +29,10 @@ fn ls(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.osdmap;
     if call.args.text_opt("detail").is_some() {
         let rows: Value = map.pools.keys().map(|&id| osdmap_dump::pool(map, id, "pool_id")).collect();
-        return call
-            .show(rows, || map.pools.keys().map(|&id| osdmap_dump::pool_line(map, id) + "\n").collect());
+        return call.show(rows, || {
+            let lines = map.pools.keys().map(|&id| osdmap_dump::pool_line(map, id) + "\n");
+            lines.chain(["\n".to_string()]).collect()
+        });
     }
     let names: Vec<&String> = map.pool_names.values().collect();
     call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())

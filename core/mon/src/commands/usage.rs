@@ -278,16 +278,12 @@ fn osd_df(call: &mut Call<'_>) -> Outcome {
     let pgs = stats.pgs_by_osd(map);
     let space_of = |osd: OsdId| stats.osds.get(&osd).map(|stat| stat.report.space).unwrap_or_default();
     let mut lines = Vec::new();
-    for root in map.crush.roots(false) {
-        for node in map.crush.walk(root) {
-            let mut space = OsdSpace::default();
-            crush_edit::osds_below(&map.crush, node.id)
-                .into_iter()
-                .for_each(|osd| add(&mut space, &space_of(osd)));
-            let pgs = pgs.get(&OsdId(node.id)).map_or(0, |(all, _)| *all);
-            if tree || (node.id >= 0 && map.exists(OsdId(node.id))) {
-                lines.push(Line { id: node.id, depth: node.depth, weight: node.weight, space, pgs });
-            }
+    for (id, depth, weight) in super::osd_show::walk(map, &map.crush.roots(false)) {
+        let mut space = OsdSpace::default();
+        crush_edit::osds_below(&map.crush, id).into_iter().for_each(|osd| add(&mut space, &space_of(osd)));
+        let pgs = pgs.get(&OsdId(id)).map_or(0, |(all, _)| *all);
+        if tree || (id >= 0 && map.exists(OsdId(id))) {
+            lines.push(Line { id, depth, weight, space, pgs });
         }
     }
     let placed: BTreeSet<i32> = lines.iter().map(|line| line.id).collect();
