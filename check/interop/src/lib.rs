@@ -183,15 +183,16 @@ pub fn nacre_binary() -> PathBuf {
     folder.join("nacre")
 }
 
-/// A base from which some ports are free, different for each caller in this process.
+/// A base from which some ports are free, different for each caller in this process. Below the
+/// range from which the kernel gives ports to outgoing connections.
 fn free_ports() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 30_000 + (std::process::id() % 200) as u16 * 100;
+    let first = (std::process::id() % 200) as u16 * 100;
     for _ in 0..200 {
-        let base = first.wrapping_add(NEXT.fetch_add(100, Ordering::Relaxed)) % 20_000 + 30_000;
-        if (base..base + 20).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+        let base = 10_000 + first.wrapping_add(NEXT.fetch_add(100, Ordering::Relaxed)) % 15_000;
+        if (base..base + 50).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
             return Ok(base);
         }
     }
-    bail!("no 20 free ports in a row")
+    bail!("no 50 free ports in a row")
 }

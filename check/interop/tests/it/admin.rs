@@ -37,7 +37,6 @@ fn status_commands_tell_the_truth() {
         "osd pool ls detail",
         "pg stat",
         "pg dump",
-        "pg map 1.0",
         "mon dump",
         "mon stat",
         "config dump",
