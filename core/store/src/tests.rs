@@ -7,8 +7,10 @@ mod model;
 use crate::testing::SimDisk;
 use crate::{Options, Store};
 use bytes::Bytes;
+use nacre_base::Name;
 use nacre_machine::StoreView;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
+use std::collections::BTreeMap;
 
 fn settle(store: &mut Store, disk: &SimDisk) {
     while let Some(batch) = store.take_batch() {
@@ -52,4 +54,55 @@ fn what_was_written_is_there_after_reopening() {
     assert_eq!((report.checkpoint, report.last), (second, second));
     assert_eq!(read(&store), [&expected[..]], "from the checkpoint");
     assert_eq!(store.stat(&id).unwrap().unwrap().size, 10_000);
+}
+
+#[test]
+fn a_transaction_larger_than_the_log_is_durable_with_a_checkpoint() {
+    let disk = SimDisk::new(8 << 20, 1);
+    let options = Options { uuid: [7; 16], log_len: Some(64 << 10), force: false };
+    Store::format(&disk, options).unwrap();
+    let (mut store, _) = Store::open(&disk).unwrap();
+    let write = |key: &'static str, len: usize| {
+        let mut txn = Transaction::new();
+        let pairs = BTreeMap::from([(Name::from(key), Bytes::from(vec![7; len]))]);
+        txn.push(StoredId::meta("a"), Change::OmapSet(pairs));
+        txn.push(StoredId::meta(key), Change::Write { offset: 1, data: Bytes::from_static(b"data") });
+        txn
+    };
+    for (key, len) in [("a", 100), ("b", 500_000), ("c", 100), ("d", 300_000), ("e", 60_000), ("f", 100)] {
+        store.submit(write(key, len)).unwrap();
+    }
+    settle(&mut store, &disk);
+    assert_eq!(store.durable(), store.submitted());
+    assert!(store.checkpoints_written() > 0);
+    store.submit(write("g", 700)).unwrap();
+    settle(&mut store, &disk);
+    disk.crash();
+    let (store, report) = Store::open(&disk).unwrap();
+    assert_eq!(report.last.0, 7);
+    for (key, len) in [("a", 100), ("b", 500_000), ("d", 300_000), ("e", 60_000), ("g", 700)] {
+        let value = store.omap_get(&StoredId::meta("a"), key.as_bytes()).unwrap();
+        assert_eq!(value.map(|value| value.len()), Some(len), "{key}");
+        let read = store.plan_read(&StoredId::meta(key), &[(0, 9)]).unwrap().run(&disk).unwrap();
+        assert_eq!(read, ["\0data"]);
+    }
+}
+
+#[test]
+fn a_large_object_and_a_hole_as_large() {
+    let disk = SimDisk::new(80 << 20, 1);
+    Store::format(&disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
+    let (mut store, _) = Store::open(&disk).unwrap();
+    let id = StoredId::meta("big");
+    let len = 32 << 20;
+    let mut txn = Transaction::new();
+    txn.push(id.clone(), Change::Write { offset: 0, data: Bytes::from(vec![0x5a; len]) });
+    txn.push(id.clone(), Change::Truncate { size: 2 * len as u64 });
+    store.submit(txn).unwrap();
+    let done = store.take_batch().unwrap().commit(&disk).unwrap();
+    store.finished(done);
+    let (store, _) = Store::open(&disk).unwrap();
+    assert_eq!(store.extents(&id, 0, u64::MAX).unwrap(), [(0, len as u64)]);
+    let around_the_end = store.plan_read(&id, &[(len as u64 - 3, 6), (2 * len as u64 - 1, 9)]).unwrap();
+    assert_eq!(around_the_end.run(&disk).unwrap(), [&[0x5a, 0x5a, 0x5a, 0, 0, 0][..], &[0]]);
 }
