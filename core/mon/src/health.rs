@@ -4,14 +4,17 @@ use crate::commands::flags_text;
 use crate::draft::Draft;
 use crate::mon::Mon;
 use crate::state::Mute;
-use crate::stats::all_pgs;
+use crate::stats::{Passing, all_pgs};
 use nacre_base::{Now, OsdId, PgId, Utime};
 use nacre_proto::maps::{OsdMap, osd_state, pool_flags};
 use nacre_proto::messages::{LogLevel, pg_state};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Groups named in the detail of one warning.
 const DETAILS_MAX: usize = 50;
+/// A group takes a moment to get going; only a longer one is worth a warning.
+const INACTIVE_FOR: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -54,12 +57,12 @@ pub fn overall(checks: &Checks, mutes: &BTreeMap<String, Mute>) -> Severity {
 }
 
 /// Everything that is wrong now.
-pub fn checks(mon: &Mon, _now: Now, map: &OsdMap) -> Checks {
+pub fn checks(mon: &Mon, now: Now, map: &OsdMap) -> Checks {
     let mut checks = Checks::new();
     monitors(mon, &mut checks);
     osds(map, &mut checks);
     space(mon, map, &mut checks);
-    groups(mon, map, &mut checks);
+    groups(mon, now, map, &mut checks);
     pools(mon, map, &mut checks);
     checks
 }
@@ -184,7 +187,7 @@ struct Trouble {
     words: BTreeMap<&'static str, BTreeSet<PgId>>,
 }
 
-fn groups(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
+fn groups(mon: &Mon, now: Now, map: &OsdMap, checks: &mut Checks) {
     use pg_state as s;
     let mut availability = Trouble::new("PG_AVAILABILITY", "Reduced data availability", Severity::Warn);
     let mut degraded = Trouble::new("PG_DEGRADED", "Degraded data redundancy", Severity::Warn);
@@ -195,6 +198,7 @@ fn groups(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
         Severity::Warn,
     );
     let stats = &mon.stats;
+    let stuck = Duration::from_secs(mon.option("mon_pg_stuck_threshold").parse().unwrap_or(60));
     for pg in all_pgs(map) {
         let state = stats.pg_state(map, pg);
         // What a new pool's groups lack is time, at first.
@@ -203,7 +207,9 @@ fn groups(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
             let word = [(s::PEERING, "peering"), (s::DOWN, "down"), (s::INCOMPLETE, "incomplete")]
                 .into_iter()
                 .find(|(bit, _)| state & bit != 0);
-            availability.add("inactive", pg);
+            if stats.lasts(now.mono, pg, Passing::Inactive) >= INACTIVE_FOR {
+                availability.add("inactive", pg);
+            }
             if let Some((_, word)) = word {
                 availability.add(word, pg);
             }
@@ -211,9 +217,12 @@ fn groups(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
         if state & s::STALE != 0 {
             availability.add("stale", pg);
         }
-        for (bit, word) in [(s::DEGRADED, "degraded"), (s::UNDERSIZED, "undersized")] {
-            if state & bit != 0 && state & s::CREATING == 0 {
-                degraded.add(word, pg);
+        if state & s::CREATING == 0 {
+            if state & s::DEGRADED != 0 {
+                degraded.add("degraded", pg);
+            }
+            if state & s::UNDERSIZED != 0 && stats.lasts(now.mono, pg, Passing::Undersized) >= stuck {
+                degraded.add("undersized", pg);
             }
         }
         if state & s::INCONSISTENT != 0 {

@@ -266,7 +266,9 @@ impl Mon {
             }
             TIMER_HOUSEKEEPING => {
                 out.push(Effect::Arm { timer: TIMER_HOUSEKEEPING, after: HOUSEKEEPING });
-                self.stats.sample(now.mono);
+                if let Some(state) = self.state.as_ref().filter(|_| self.leading.is_some()) {
+                    self.stats.sample(now.mono, &state.osdmap);
+                }
                 self.duties_due = true;
             }
             TIMER_REDIAL => self.redial(out),

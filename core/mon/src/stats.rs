@@ -20,6 +20,15 @@ pub struct Stats {
     pub stamp: Utime,
     /// Work counters as they were, oldest first.
     samples: VecDeque<(Time, BTreeMap<PoolId, Work>)>,
+    /// Since when a group is in a state that passes by itself, mostly.
+    since: BTreeMap<(PgId, Passing), Time>,
+}
+
+/// States that are a warning only when they last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Passing {
+    Inactive,
+    Undersized,
 }
 
 pub struct PgStat {
@@ -115,8 +124,22 @@ impl Stats {
         self.osds.retain(|osd, _| map.exists(*osd));
     }
 
-    /// Notes the counters, for rates. Call it once a second.
-    pub fn sample(&mut self, now: Time) {
+    /// Notes the counters, for rates, and who is in a passing state. Call it once a second.
+    pub fn sample(&mut self, now: Time, map: &OsdMap) {
+        let mut since = BTreeMap::new();
+        for pg in all_pgs(map) {
+            let state = self.pg_state(map, pg);
+            for (passing, is_so) in [
+                (Passing::Inactive, state & pg_state::ACTIVE == 0),
+                (Passing::Undersized, state & pg_state::UNDERSIZED != 0),
+            ] {
+                if is_so {
+                    let before = self.since.get(&(pg, passing)).copied();
+                    since.insert((pg, passing), before.unwrap_or(now));
+                }
+            }
+        }
+        self.since = since;
         let mut pools: BTreeMap<PoolId, Work> = BTreeMap::new();
         for stat in self.pgs.values() {
             let (work, counts) = (pools.entry(stat.report.pg.pool).or_default(), &stat.report.counts);
@@ -131,6 +154,11 @@ impl Stats {
         while self.samples.len() > 2 && now.since(self.samples[0].0) > RATE_WINDOW {
             self.samples.pop_front();
         }
+    }
+
+    /// For how long a group is in that state, as far as this leader knows.
+    pub fn lasts(&self, now: Time, pg: PgId, passing: Passing) -> Duration {
+        self.since.get(&(pg, passing)).map_or(Duration::ZERO, |since| now.since(*since))
     }
 
     pub fn rates(&self, pool: PoolId) -> Rates {

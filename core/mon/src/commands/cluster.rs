@@ -32,7 +32,7 @@ pub const COMMANDS: &[Row] = &[
 ];
 
 /// What every daemon here runs.
-pub const VERSION: &str = concat!("nacre version ", env!("CARGO_PKG_VERSION"), " (speaks ceph 16.2 pacific)");
+pub const VERSION: &str = concat!("nacre version ", env!("CARGO_PKG_VERSION"), " pacific (stable)");
 
 fn seconds_since(now: Utime, then: Utime) -> u64 {
     u64::from(now.sec.saturating_sub(then.sec))
@@ -428,14 +428,26 @@ pub fn versions_of(n: usize) -> Value {
 
 fn versions(call: &mut Call<'_>) -> Outcome {
     let mons = call.mon.quorum().len();
-    let osds = call.state.osdmap.up_osds().count();
+    let osds = osd_versions(call);
+    let mut overall = osds.clone();
+    *overall.entry(VERSION.to_string()).or_default() += mons + 1;
     call.show_json(json!({
         "mon": versions_of(mons),
         "mgr": versions_of(1),
-        "osd": versions_of(osds),
+        "osd": osds,
         "mds": {},
-        "overall": versions_of(mons + 1 + osds),
+        "overall": overall,
     }))
+}
+
+/// How many of the OSDs that are up run which version.
+pub fn osd_versions(call: &Call<'_>) -> BTreeMap<String, usize> {
+    let mut versions = BTreeMap::new();
+    for osd in call.state.osdmap.up_osds() {
+        let said = call.state.metadata.get(&osd).and_then(|metadata| metadata.get("ceph_version"));
+        *versions.entry(said.map_or("unknown", |v| v).to_string()).or_default() += 1;
+    }
+    versions
 }
 
 fn version(call: &mut Call<'_>) -> Outcome {

@@ -1,6 +1,6 @@
 //! Looking at OSDs and at the map.
 
-use super::cluster::{osd_counts, osd_line, versions_of};
+use super::cluster::{osd_counts, osd_line, osd_versions};
 use super::{Answer, Call, Outcome, Row, osdmap_dump, refuse};
 use crate::crush_edit;
 use crate::present::Align::{Left, Right};
@@ -292,7 +292,7 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
 }
 
 fn versions(call: &mut Call<'_>) -> Outcome {
-    call.show_json(versions_of(call.state.osdmap.up_osds().count()))
+    call.show_json(json!(osd_versions(call)))
 }
 
 fn find(call: &mut Call<'_>) -> Outcome {

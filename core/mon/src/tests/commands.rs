@@ -345,3 +345,23 @@ fn upmaps_move_a_group() {
     t.run(json!({ "prefix": "osd rm-pg-upmap-items", "pgid": pg.to_string() }));
     assert_eq!(t.map().pg_to_up_acting(pg).up, up);
 }
+
+#[test]
+fn groups_that_do_no_io_are_a_warning_only_when_that_lasts() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    t.activate(&conns, pool);
+    t.pass(Duration::from_secs(2));
+    assert_eq!(t.json(json!({ "prefix": "health" }))["status"], "HEALTH_OK");
+    t.pass(Duration::from_secs(6));
+    let health = t.run(json!({ "prefix": "health" }));
+    assert_eq!(health, "HEALTH_WARN Reduced data availability: 4 pgs inactive\n");
+    t.report(&conns, pool);
+    t.pass(Duration::from_secs(1));
+    let detail = t.run(json!({ "prefix": "health", "detail": "detail" }));
+    assert!(
+        detail.contains("POOL_APP_NOT_ENABLED: 1 pool(s) do not have an application enabled"),
+        "{detail}"
+    );
+    assert!(!detail.contains("PG_AVAILABILITY"), "{detail}");
+}
