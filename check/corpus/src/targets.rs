@@ -6,10 +6,12 @@
 
 mod codecs;
 mod disk;
+mod monitor;
 mod stream;
 
+use bytes::Bytes;
 use nacre_proto::messages::RawMessage;
-use nacre_wire::{Encode, to_vec};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, to_vec};
 
 pub struct Target {
     pub name: &'static str,
@@ -47,6 +49,7 @@ pub const ALL: &[Target] = &[
     target("mgrmap", codecs::mgr_map_seeds, codecs::mgr_map),
     Target { fixed: 4 << 20, ..target("crushmap", codecs::crush_map_seeds, codecs::crush_map) },
     Target { fixed: 16 << 20, ..target("store", disk::seeds, disk::run) },
+    Target { fixed: 64 << 20, ..target("monitor", monitor::seeds, monitor::run) },
 ];
 
 /// A message as input: kind, version, compat, length of the front, front, data.
@@ -55,4 +58,15 @@ fn message_input(raw: &RawMessage) -> Vec<u8> {
     raw.front[..].encode(&mut out);
     out.extend_from_slice(&raw.data);
     out
+}
+
+fn read_message(r: &mut Reader<'_>) -> Result<RawMessage, DecodeError> {
+    Ok(RawMessage {
+        kind: Decode::decode(r)?,
+        version: Decode::decode(r)?,
+        compat: Decode::decode(r)?,
+        front: Decode::decode(r)?,
+        data: Bytes::copy_from_slice(r.rest()),
+        ..RawMessage::default()
+    })
 }

@@ -1,17 +1,19 @@
 //! Values: what is read must be written so that it reads the same again.
 
-use super::message_input;
+use super::{message_input, read_message};
 use crate::samples::{self, Sample};
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, Utime};
+use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, Utime, Version};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
+use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, PushCursor, RepOp};
 use nacre_proto::messages::{
-    DaemonMsg, Envelope, FailureEvidence, Message, OsdBoot, OsdFailure, PgRecord, RawMessage,
+    DaemonMsg, Envelope, FailureEvidence, Message, OsdBoot, OsdFailure, PeerMsg, PgRecord, QuorumMsg,
+    RawMessage,
 };
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{AddrVec, EntityAddr, Op, OpCode, RawOp};
-use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c, from_slice, to_vec};
+use nacre_proto::types::{AddrVec, EntityAddr, ObjectId, Op, OpCode, RawOp, ReqId};
+use nacre_wire::{Decode, Encode, Reader, crc32c, from_slice, to_vec};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -37,12 +39,13 @@ pub fn message_seeds() -> Vec<Vec<u8>> {
             seeds.push(message_input(&RawMessage { kind, version, compat: 1, front, ..Default::default() }));
         }
     }
+    seeds.extend(peer_messages().into_iter().map(|message| message_input(&Envelope::new(message).to_raw())));
     seeds
         .extend(daemon_messages().into_iter().map(|message| message_input(&Envelope::new(message).to_raw())));
     seeds
 }
 
-fn daemon_messages() -> Vec<DaemonMsg> {
+pub(super) fn daemon_messages() -> Vec<DaemonMsg> {
     let (epoch, osd, pg) = (Epoch(7), OsdId(3), PgId { pool: PoolId(2), seed: 5 });
     let addrs = AddrVec::one(EntityAddr::msgr2("127.0.0.1:6800".parse().expect("an address"), 9));
     let record = PgRecord { interval: epoch, acting: vec![osd, OsdId(1)] };
@@ -74,19 +77,76 @@ fn daemon_messages() -> Vec<DaemonMsg> {
 }
 
 pub fn message(input: &[u8]) {
-    let read = |r: &mut Reader<'_>| -> Result<RawMessage, DecodeError> {
-        Ok(RawMessage {
-            kind: Decode::decode(r)?,
-            version: Decode::decode(r)?,
-            compat: Decode::decode(r)?,
-            front: Decode::decode(r)?,
-            data: Bytes::copy_from_slice(r.rest()),
-            ..RawMessage::default()
-        })
-    };
-    if let Ok(raw) = read(&mut Reader::new(input)) {
+    if let Ok(raw) = read_message(&mut Reader::new(input)) {
         envelope(raw);
     }
+}
+
+/// What OSDs tell each other, and monitors.
+fn peer_messages() -> Vec<Message> {
+    let (pg, interval) = (PgId { pool: PoolId(2), seed: 5 }, Epoch(7));
+    let object = ObjectId::head(PoolId(2), "".into(), "".into(), "object".into());
+    let version = Version::new(interval, 12);
+    let entry = LogEntry {
+        version,
+        prior: Version::default(),
+        kind: EntryKind::Modify,
+        object: object.clone(),
+        reqid: ReqId::default(),
+        user_version: 3,
+        mtime: Utime { sec: 1, nsec: 2 },
+        result: 0,
+        outputs: vec![(0, Bytes::from_static(b"output"))],
+    };
+    let mut txn = Transaction::new();
+    txn.push(object.clone(), Change::Write { offset: 0, data: Bytes::from_static(b"data") });
+    txn.push(object.clone(), Change::Truncate { size: 4 });
+    let info = PgInfo { last_update: version, pg_num: 8, ..PgInfo::default() };
+    let log = PgLog { info, after: Version::default(), entries: vec![entry.clone(), entry.clone()] };
+    let rep_op = RepOp {
+        entry,
+        previous: Version::default(),
+        committed_to: version,
+        trim_to: Version::default(),
+        objects: 1,
+        bytes: 4,
+        txn,
+    };
+    let of_group = [
+        PgMsg::InfoQuery,
+        PgMsg::Info { info: Some(info), lease_left_ms: 100 },
+        PgMsg::Log(log.clone()),
+        PgMsg::Inventory {
+            from: ObjectId::min(),
+            objects: vec![(object.clone(), version)],
+            next: Some(object.clone()),
+        },
+        PgMsg::Merge(log),
+        PgMsg::Merged { missing: vec![(object.clone(), version)] },
+        PgMsg::RepOp(Box::new(rep_op)),
+        PgMsg::Pull { object, need: version, cursor: PushCursor::default() },
+    ];
+    let of_group = of_group.map(|msg| PeerMsg::Pg { pg, interval, msg: Box::new(msg) });
+    let others = [
+        PeerMsg::Ping { stamp: 5 },
+        PeerMsg::LeaseRequest { sent: 5, pgs: vec![(pg, interval)] },
+        PeerMsg::LeaseGrant { sent: 5, pgs: vec![(pg, interval)] },
+    ];
+    let message =
+        RawMessage { kind: 50, version: 1, front: Bytes::from_static(b"front"), ..Default::default() };
+    let quorum = [
+        QuorumMsg::Raft(Bytes::from_static(b"opaque")),
+        QuorumMsg::Forward {
+            key: 1,
+            kind: 8,
+            num: 4100,
+            addrs: AddrVec::default(),
+            message: message.clone(),
+        },
+        QuorumMsg::Answer { key: 1, message },
+    ];
+    let peers = of_group.into_iter().chain(others).map(Message::from);
+    peers.chain(quorum.map(Message::from)).collect()
 }
 
 /// Reads a message, and what we would send of it.

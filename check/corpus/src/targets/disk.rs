@@ -16,11 +16,12 @@ const SUPERBLOCK: &[u8] = b"NacreSto";
 const RECORD: &[u8] = b"NacreLog";
 const CHUNK: &[u8] = b"NacreCkp";
 
-struct Image(RefCell<Vec<u8>>);
+pub(super) struct Image(RefCell<Vec<u8>>);
 
 impl Image {
-    fn blank() -> Image {
-        Image(RefCell::new(vec![0; BLOCKS * BLOCK]))
+    /// `len` is in bytes, whole blocks.
+    pub(super) fn blank(len: usize) -> Image {
+        Image(RefCell::new(vec![0; len]))
     }
     fn range(&self, op: &'static str, offset: u64, len: usize) -> Result<std::ops::Range<usize>, DiskError> {
         let end = offset.checked_add(len as u64).filter(|&end| end <= self.len());
@@ -43,11 +44,11 @@ impl Disk for Image {
         Ok(())
     }
     fn len(&self) -> u64 {
-        (BLOCKS * BLOCK) as u64
+        self.0.borrow().len() as u64
     }
 }
 
-fn settle(store: &mut Store, disk: &Image) {
+pub(super) fn settle(store: &mut Store, disk: &Image) {
     while let Some(batch) = store.take_batch() {
         // A device that was made for the store never fails: `Image` is as long as it says.
         store.finished(batch.commit(disk).expect("it is within the device"));
@@ -55,7 +56,7 @@ fn settle(store: &mut Store, disk: &Image) {
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    let disk = Image::blank();
+    let disk = Image::blank(BLOCKS * BLOCK);
     Store::format(&disk, Options { uuid: [7; 16], log_len: Some(16 * BLOCK as u64), force: false })
         .expect("the device is large enough");
     let mut seeds = vec![pieces(&disk)];
@@ -95,7 +96,7 @@ fn pieces(disk: &Image) -> Vec<u8> {
 }
 
 pub fn run(input: &[u8]) {
-    let disk = Image::blank();
+    let disk = Image::blank(BLOCKS * BLOCK);
     let r = &mut Reader::new(input);
     while let Ok((at, bytes)) = piece(r) {
         let start = usize::from(at) % BLOCKS * BLOCK;
@@ -146,6 +147,13 @@ fn seal(image: &mut [u8]) {
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if bytes.starts_with(SUPERBLOCK) {
+            // Generation, transaction and position only grow, and one above 2^63 is refused. No store
+            // gets there; but one that begins just below would write what it refuses.
+            for high in [43, 51, 59] {
+                if bytes[high] < 0x80 {
+                    bytes[high] &= 0x3f;
+                }
+            }
             let crc = crc32c(u32::MAX, &bytes[..BLOCK - 4]);
             bytes[BLOCK - 4..BLOCK].copy_from_slice(&crc.to_le_bytes());
         } else if bytes.starts_with(RECORD) || bytes.starts_with(CHUNK) {
