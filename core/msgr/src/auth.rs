@@ -73,6 +73,8 @@ pub enum Verdict {
     Challenge(Vec<u8>),
     /// It may try another method. A Linux error number, positive.
     Refused { errno: i32 },
+    /// What that takes is not here yet: see `Connection::decide`.
+    Later,
 }
 
 /// A server's half of the authentication methods that it allows; one for each connection.
@@ -148,7 +150,7 @@ impl Verifier for NoneVerifier {
         let global_id = match (&mut self.global_ids, mode) {
             (GlobalIds::Assign(next), ASKS_MONITOR) if global_id == 0 => match next() {
                 Some(id) => id,
-                None => return Verdict::Refused { errno: errno::EAGAIN },
+                None => return Verdict::Later,
             },
             (GlobalIds::Assign(_), ASKS_MONITOR) | (_, SHOWS_AUTHORITY) => global_id,
             _ => return Verdict::Refused { errno: errno::EOPNOTSUPP },

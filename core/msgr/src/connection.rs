@@ -179,6 +179,8 @@ pub struct Connection {
     out_seq: u64,
     /// Keepalives on their way: the stamp they carry, and when they left.
     keepalives: VecDeque<(Utime, Time)>,
+    /// What the verifier put off: the method, and what the peer sent for it.
+    undecided: Option<(u32, Vec<u8>)>,
 }
 
 impl Connection {
@@ -216,6 +218,7 @@ impl Connection {
             in_seq: 0,
             out_seq: 0,
             keepalives: VecDeque::new(),
+            undecided: None,
         }
     }
 
@@ -277,9 +280,18 @@ impl Connection {
         self.outbox.remaining()
     }
 
-    /// The peer greeted as a client and is about to authenticate.
-    pub fn is_client_authenticating(&self) -> bool {
-        matches!(&self.phase, Phase::Authenticating(hello, _) if hello.kind == EntityType::Client)
+    /// The peer wants to authenticate, and the verifier could not say anything yet. Until `decide`, read
+    /// no more from it.
+    pub fn is_undecided(&self) -> bool {
+        self.undecided.is_some()
+    }
+
+    /// Asks the verifier again.
+    pub fn decide(&mut self) -> Result<(), FaultReason> {
+        self.fail_with(|c| match c.undecided.take() {
+            Some((method, payload)) => c.judge(method, payload),
+            None => Ok(()),
+        })
     }
 
     pub fn is_established(&self) -> bool {
@@ -346,11 +358,11 @@ impl Connection {
             Tag::Hello => self.on_hello(payload(&frame)?),
             Tag::AuthRequest => {
                 let offer: crate::auth::Offer = payload(&frame)?;
-                self.on_auth_request(offer.method, &offer.modes, &offer.payload)
+                self.on_auth_request(offer.method, &offer.modes, offer.payload)
             }
             Tag::AuthRequestMore => {
                 let answer: Vec<u8> = payload(&frame)?;
-                self.on_auth_answer(&answer)
+                self.on_auth_answer(answer)
             }
             Tag::AuthBadMethod => {
                 let refused: AuthBadMethod = payload(&frame)?;
@@ -408,23 +420,34 @@ impl Connection {
         Ok(())
     }
 
-    fn on_auth_request(&mut self, method: u32, modes: &[u32], payload: &[u8]) -> Result<(), FaultReason> {
-        let Side::Server { verifier, .. } = &mut self.side else { unreachable!("only servers admit it") };
-        let verdict = if modes.contains(&CONNECTION_MODE_CRC) && verifier.methods().contains(&method) {
-            verifier.judge(method, payload)
+    fn on_auth_request(&mut self, method: u32, modes: &[u32], payload: Vec<u8>) -> Result<(), FaultReason> {
+        if self.undecided.is_some() {
+            return Err(FaultReason::UnexpectedTag { tag: Tag::AuthRequest, phase: "undecided" });
+        }
+        let Side::Server { verifier, .. } = &self.side else { unreachable!("only servers admit it") };
+        if modes.contains(&CONNECTION_MODE_CRC) && verifier.methods().contains(&method) {
+            self.judge(method, payload)
         } else {
-            Verdict::Refused { errno: errno::EOPNOTSUPP }
-        };
-        self.answer_auth(method, verdict)
+            self.answer_auth(method, Verdict::Refused { errno: errno::EOPNOTSUPP })
+        }
     }
 
-    fn on_auth_answer(&mut self, answer: &[u8]) -> Result<(), FaultReason> {
+    fn on_auth_answer(&mut self, answer: Vec<u8>) -> Result<(), FaultReason> {
         let Phase::Authenticating(_, Progress { challenged: Some(method), .. }) = self.phase else {
             return Err(FaultReason::UnexpectedTag { tag: Tag::AuthRequestMore, phase: self.phase.name() });
         };
-        let Side::Server { verifier, .. } = &mut self.side else { unreachable!("only servers admit it") };
-        let verdict = verifier.judge(method, answer);
-        self.answer_auth(method, verdict)
+        self.judge(method, answer)
+    }
+
+    fn judge(&mut self, method: u32, payload: Vec<u8>) -> Result<(), FaultReason> {
+        let Side::Server { verifier, .. } = &mut self.side else { unreachable!("only servers judge") };
+        match verifier.judge(method, &payload) {
+            Verdict::Later => {
+                self.undecided = Some((method, payload));
+                Ok(())
+            }
+            verdict => self.answer_auth(method, verdict),
+        }
     }
 
     fn answer_auth(&mut self, method: u32, verdict: Verdict) -> Result<(), FaultReason> {
@@ -446,6 +469,7 @@ impl Connection {
                 progress.challenged = Some(method);
                 put_control(&mut self.outbox, Tag::AuthReplyMore, &to_vec(&challenge));
             }
+            Verdict::Later => unreachable!("`judge` keeps it"),
             // The client may come again on this connection, with another method.
             Verdict::Refused { errno } => {
                 let (methods, modes) = (verifier.methods(), vec![CONNECTION_MODE_CRC]);

@@ -6,6 +6,8 @@ use crate::processes::{self, ALL, LockFile, State};
 use crate::size::Size;
 use crate::{Auth, DATA_DEFAULT, check, log};
 use anyhow::{Context, Result, bail, ensure};
+use std::fmt;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
@@ -67,7 +69,7 @@ pub fn up(options: &Options) -> Result<()> {
     ensure_stopped(&layout, &cluster)?;
     layout.save(&cluster)?;
     daemons::format_stores(&layout, &cluster)?;
-    println!("{} a cluster in {}", if is_new { "Made" } else { "Found" }, layout.root().display());
+    say(format_args!("{} a cluster in {}", if is_new { "Made" } else { "Found" }, layout.root().display()));
 
     let in_this_process = !options.processes && !options.detach;
     if in_this_process {
@@ -93,11 +95,11 @@ pub fn up(options: &Options) -> Result<()> {
             return Ok(());
         }
         tokio::select! {
-            () = stop.wait() => println!("\nStopping ..."),
+            () = stop.wait() => say(format_args!("\nStopping ...")),
             () = all_gone(&mut started) => {}
         }
         stop_all(&layout, started)?;
-        println!("Stopped. The data is in {}: `nacre up` goes on with it.", layout.root().display());
+        say(format_args!("Stopped. The data is in {}: `nacre up` goes on with it.", layout.root().display()));
         Ok(())
     })
 }
@@ -107,7 +109,7 @@ async fn check_all(cluster: &Cluster) -> Result<()> {
     let cluster = cluster.clone();
     let proof =
         tokio::task::spawn_blocking(move || check::prove(&cluster)).await.context("the check broke")??;
-    println!("{proof}");
+    say(format_args!("{proof}"));
     Ok(())
 }
 
@@ -212,11 +214,11 @@ pub fn down(data: &Path) -> Result<()> {
         }
     }
     if pids.is_empty() {
-        println!("Nothing runs in {}.", layout.root().display());
+        say(format_args!("Nothing runs in {}.", layout.root().display()));
         return Ok(());
     }
     stop_in_order(&layout, pids)?;
-    println!("Stopped. The data is in {}: `nacre up` goes on with it.", layout.root().display());
+    say(format_args!("Stopped. The data is in {}: `nacre up` goes on with it.", layout.root().display()));
     Ok(())
 }
 
@@ -228,7 +230,7 @@ pub fn start(data: &Path, daemon: &DaemonName) -> Result<()> {
         bail!("{daemon} runs already, as pid {pid}");
     }
     let child = spawn_daemon(&layout, daemon)?;
-    println!("{daemon} runs, as pid {}", child.id());
+    say(format_args!("{daemon} runs, as pid {}", child.id()));
     Ok(())
 }
 
@@ -242,7 +244,7 @@ pub fn stop(data: &Path, daemon: &DaemonName) -> Result<()> {
         State::Starting => bail!("{daemon} is only just starting: try again"),
         State::Gone => bail!("{daemon} does not run"),
     }
-    println!("{daemon} stopped");
+    say(format_args!("{daemon} stopped"));
     Ok(())
 }
 
@@ -257,7 +259,7 @@ fn ensure_own_process(layout: &Layout, daemon: &DaemonName) -> Result<()> {
 
 fn print_how_to_go_on(layout: &Layout, options: &Options) {
     let conf = layout.ceph_conf();
-    println!(
+    say(format_args!(
         "\nThe cluster serves. Ceph's own commands use it after\n\
          \n    export CEPH_CONF={}\n\
          \nfor instance\n\
@@ -267,15 +269,15 @@ fn print_how_to_go_on(layout: &Layout, options: &Options) {
          \n    rados -p mypool ls\
          \n    ceph df\n",
         conf.display()
-    );
+    ));
     let data = match options.data == Path::new(DATA_DEFAULT) {
         true => String::new(),
         false => format!(" --data {}", options.data.display()),
     };
     if options.detach {
-        println!("It runs in the background; `nacre down{data}` stops it.");
+        say(format_args!("It runs in the background; `nacre down{data}` stops it."));
     } else {
-        println!("Ctrl-C stops it; the next `nacre up{data}` finds the data again.");
+        say(format_args!("Ctrl-C stops it; the next `nacre up{data}` finds the data again."));
     }
 }
 
@@ -299,4 +301,9 @@ impl StopSignals {
             _ = self.interrupt.recv() => {}
         }
     }
+}
+
+/// Prints a line for whoever still listens: a closed pipe must not end a cluster.
+fn say(line: fmt::Arguments) {
+    let _ = writeln!(io::stdout(), "{line}");
 }

@@ -244,20 +244,16 @@ impl<M: Machine + 'static> Node<M> {
         tokio::task::spawn_local(session::run(self.clone(), session, stream));
     }
 
-    pub(crate) fn room_to_read(&self) -> Notified<'_> {
+    /// When there are bytes or ids to give again.
+    pub(crate) fn room(&self) -> Notified<'_> {
         self.budget.room.notified()
     }
 
     /// Daemons are always read from: what they say may be what frees the memory.
     pub(crate) fn may_read(&self, session: &Session) -> bool {
         match session.peer_kind.get() {
-            // A client's handshake waits for an id; another monitor's may be what brings them.
-            None => {
-                let waits = session.assigns_ids && session.conn.borrow().is_client_authenticating();
-                !waits || !self.ids.lock().expect("nobody panics with the pool").is_empty()
-            }
             Some(EntityType::Client) => !self.budget.is_full() && session.unsent() < self.limits.unsent_pause,
-            Some(_) => true,
+            _ => true,
         }
     }
 
@@ -296,17 +292,24 @@ impl<M: Machine + 'static> Node<M> {
     /// machine if it knows the session.
     pub(crate) fn session_over(self: &Rc<Self>, session: &Session, end: End) {
         let opened = session.peer_kind.get().is_some();
+        let dialled = matches!(session.id, ConnId::Dialled(_));
         let who = match session.peer_kind.get() {
             Some(kind) => format!("{kind} at {}", session.sock),
             None => session.sock.to_string(),
         };
         match &end {
             End::HungUp | End::Refused | End::NoAnswer | End::Socket(_) => tracing::debug!("{who}: {end}"),
-            End::Fault(FaultReason::PeerClosed { .. }) if opened => tracing::debug!("{who}: {end}"),
+            // Whoever we dialled is the machine's business; and a client that found another monitor
+            // sooner did nothing wrong.
+            End::Fault(FaultReason::PeerClosed { phase, inside })
+                if opened || dialled || (*phase != "banner" && inside.is_empty()) =>
+            {
+                tracing::debug!("{who}: {end}");
+            }
             _ => tracing::warn!("{who}: {end}"),
         }
         let known = self.inner.borrow_mut().sessions.remove(&session.id).is_some();
-        if known && (opened || matches!(session.id, ConnId::Dialled(_))) {
+        if known && (opened || dialled) {
             let why = match end {
                 End::Refused => Closed::Refused,
                 End::NoAnswer | End::Fault(FaultReason::HandshakeTimeout { .. }) => Closed::TimedOut,

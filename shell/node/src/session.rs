@@ -248,11 +248,13 @@ async fn converse<M: Machine + 'static>(
         if session.is_ending() {
             return Ok(());
         }
-        let blocked = session.write(stream)?;
-        let room = node.room_to_read();
+        let room = node.room();
         tokio::pin!(room);
-        // Enabled before the check, so that room made in between is not missed.
+        // Enabled before the checks, so that room made in between is not missed.
         room.as_mut().enable();
+        session.conn.borrow_mut().decide().map_err(End::Fault)?;
+        let waits_for_id = session.conn.borrow().is_undecided();
+        let blocked = session.write(stream)?;
         let reading = node.may_read(session);
         session.pausing.set(!reading);
         let interest = match (reading, blocked) {
@@ -266,7 +268,7 @@ async fn converse<M: Machine + 'static>(
                 ready.map_err(End::Socket)?
             }
             () = session.wake.notified() => continue,
-            () = room, if !reading => continue,
+            () = room, if !reading || waits_for_id => continue,
         };
         if reading && (ready.is_readable() || ready.is_read_closed()) {
             let result = session.read(stream, &mut buffer, &mut events);

@@ -95,3 +95,25 @@ fn a_daemon_goes_on_when_nobody_holds_its_handle() {
         ticks.recv_timeout(PATIENCE).unwrap();
     }
 }
+
+/// Echoes, but grants no ids before it is told to.
+struct Stingy(Echo);
+
+impl Machine for Stingy {
+    fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        if !matches!(event, Event::Start) {
+            self.0.handle(now, event, store, out);
+        }
+    }
+}
+
+#[test]
+fn a_handshake_waits_until_there_is_an_id_to_give() {
+    let (server, addr) = listen(EntityType::Mon, Limits::default(), || Stingy(Echo));
+    let (client, hears) = call(addr, EntityType::Mon);
+    send(&client, 1, command("echo", "x"));
+    assert!(hears.recv_timeout(Duration::from_millis(300)).is_err());
+    assert!(server.call(|_, _, out| out.push(Effect::GrantIds(7..9))));
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Message(1, command("echo", "x").into()));
+}
