@@ -17,7 +17,7 @@ use nacre_proto::messages::{
 use nacre_proto::types::{AddrVec, EntityType};
 use nacre_raft::{Outgoing, Raft, Ready};
 use nacre_wire::{from_slice, to_vec};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Raft's clock; a lone member needs it only to repeat a read that came too early.
@@ -82,10 +82,14 @@ pub struct Mon {
     /// Requests sent to the leader: who asked here.
     forwarded: BTreeMap<u64, (ConnId, u64)>,
     next_forward: u64,
+    known_leader: Option<u64>,
     pub(crate) leading: Option<Leading>,
     /// Whether the once-a-second duties are due with the next draft.
     duties_due: bool,
+    /// Whether the driver runs short of global ids.
     ids_wanted: bool,
+    /// On the leader: the members (by Raft id) that do.
+    ids_wanted_by: BTreeSet<u64>,
 }
 
 /// Since when this member leads.
@@ -155,7 +159,8 @@ struct InFlight {
     replies: Vec<(Origin, Message)>,
     /// To try again if another leader's entry comes in between.
     jobs: Vec<Job>,
-    global_ids: u64,
+    /// Who gets `GLOBAL_IDS` each.
+    ids_for: Vec<u64>,
 }
 
 impl Mon {
@@ -182,9 +187,11 @@ impl Mon {
             next_dial: 1,
             forwarded: BTreeMap::new(),
             next_forward: 1,
+            known_leader: None,
             leading: None,
             duties_due: true,
             ids_wanted: true,
+            ids_wanted_by: BTreeSet::new(),
         }
     }
 
@@ -270,6 +277,7 @@ impl Mon {
                     self.stats.sample(now.mono, &state.osdmap);
                 }
                 self.duties_due = true;
+                self.ask_for_ids(out);
             }
             TIMER_REDIAL => self.redial(out),
             _ => {}
@@ -324,6 +332,12 @@ impl Mon {
                 out.push(Effect::Send { conn, tid, message: MgrClose { daemon_name, service_name }.into() });
             }
             Message::MgrReport(_) => {}
+            // What is asked of this very daemon.
+            Message::Command(m) if self.state.is_some() && !commands::is_for_cluster(&m.cmd) => {
+                let command = CommandRequest { cmd: m.cmd, input: m.input, via: Via::Tell };
+                let reply = self.run_read_only(now, origin, from, command);
+                self.answer(origin, reply, out);
+            }
             // What needs the leader.
             message if self.is_ready_leader() => self.serve(now, origin, from, message, out),
             message => self.forward(conn, tid, &from, message, out),
@@ -371,18 +385,26 @@ impl Mon {
             }
         };
         let job = Job { origin, from, request };
-        // What changes nothing need not wait for its turn.
-        if let Request::Command(command) = &job.request
-            && commands::is_read_only(command)
-        {
-            let mut draft = Draft::new(self.state.as_ref().expect("ready"), now.wall);
-            let reply = commands::run(self, now, &job, command, &mut draft);
-            assert!(draft.is_empty(), "{:?} is marked as read-only and is not", command.cmd);
-            return self.answer(origin, reply, out);
-        }
+        let job = match job {
+            // What changes nothing need not wait for its turn.
+            Job { origin, from, request: Request::Command(command) } if commands::is_read_only(&command) => {
+                let reply = self.run_read_only(now, origin, from, command);
+                return self.answer(origin, reply, out);
+            }
+            job => job,
+        };
         if self.queue.len() < QUEUE_MAX {
             self.queue.push_back(job);
         }
+    }
+
+    fn run_read_only(&self, now: Now, origin: Origin, from: Peer, command: CommandRequest) -> Message {
+        let mut draft = Draft::new(self.state.as_ref().expect("the caller checked"), now.wall);
+        let job = Job { origin, from, request: Request::Command(command) };
+        let Request::Command(command) = &job.request else { unreachable!("just made") };
+        let reply = commands::run(self, now, &job, command, &mut draft);
+        assert!(draft.is_empty(), "{:?} is marked as read-only and is not", command.cmd);
+        reply
     }
 
     pub(crate) fn answer(&mut self, origin: Origin, message: Message, out: &mut Vec<Effect>) {
@@ -413,7 +435,7 @@ impl Mon {
         };
         let key = self.next_forward;
         self.next_forward += 1;
-        if !matches!(message, Message::Daemon(DaemonMsg::Report(_))) {
+        if is_answered(&message) {
             self.forwarded.insert(key, (conn, tid));
         }
         let message = QuorumMsg::Forward {
@@ -453,6 +475,15 @@ impl Mon {
                 if let (true, Ok(envelope)) = (self.is_ready_leader(), Envelope::from_raw(message)) {
                     self.serve(now, Origin::There { mon, key }, peer, envelope.body, out);
                 }
+            }
+            QuorumMsg::IdsWanted => {
+                if self.leading.is_some() {
+                    self.ids_wanted_by.insert(mon);
+                }
+            }
+            QuorumMsg::Ids { start, end } => {
+                self.ids_wanted = false;
+                out.push(Effect::GrantIds(start..end));
             }
             QuorumMsg::Answer { key, message } => {
                 if let (Some((conn, tid)), Ok(envelope)) =
@@ -602,6 +633,22 @@ impl Mon {
     }
 
     fn note_leadership(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let leader = self.raft.as_ref().and_then(Raft::leader);
+        if leader != self.known_leader {
+            self.known_leader = leader;
+            // What the old one was asked is lost with it: whoever waits asks again after a hangup, and
+            // OSDs say again what they said without waiting.
+            let waiting: BTreeSet<ConnId> =
+                std::mem::take(&mut self.forwarded).into_values().map(|(conn, _)| conn).collect();
+            for conn in self.sessions.clients() {
+                let kind = self.sessions.get(conn).map(|session| session.peer.kind);
+                if waiting.contains(&conn) || (kind == Some(EntityType::Osd) && !self.peers.is_empty()) {
+                    self.sessions.remove(conn);
+                    out.push(Effect::Hangup { conn });
+                }
+            }
+            self.ask_for_ids(out);
+        }
         let leads = self.raft.as_ref().is_some_and(Raft::leads_in_earnest);
         match (leads, &self.leading) {
             (true, None) => {
@@ -615,6 +662,7 @@ impl Mon {
                 self.in_flight = None;
                 self.queue.clear();
                 self.stats = Stats::default();
+                self.ids_wanted_by.clear();
                 for conn in self.sessions.clients() {
                     self.sessions.remove(conn);
                     out.push(Effect::Hangup { conn });
@@ -626,6 +674,13 @@ impl Mon {
             for (conn, tid, from, message) in std::mem::take(&mut self.sessions.held) {
                 self.serve(now, Origin::Here { conn, tid }, from, message, out);
             }
+        }
+    }
+
+    /// Followers ask, again and again, until there are some.
+    fn ask_for_ids(&mut self, out: &mut Vec<Effect>) {
+        if let (true, Some(leader)) = (self.ids_wanted, self.known_leader) {
+            self.send_quorum(leader, QuorumMsg::IdsWanted, out);
         }
     }
 
@@ -662,9 +717,16 @@ impl Mon {
             in_flight.jobs.into_iter().rev().for_each(|job| self.queue.push_front(job));
             return;
         }
-        if in_flight.global_ids > 0 {
-            let end = self.state.as_ref().expect("applied").next_global_id;
-            out.push(Effect::GrantIds(end - in_flight.global_ids..end));
+        let end = self.state.as_ref().expect("applied").next_global_id;
+        let mut start = end - GLOBAL_IDS * in_flight.ids_for.len() as u64;
+        for member in in_flight.ids_for {
+            let ids = start..start + GLOBAL_IDS;
+            start = ids.end;
+            if member == self.id() {
+                out.push(Effect::GrantIds(ids));
+            } else {
+                self.send_quorum(member, QuorumMsg::Ids { start: ids.start, end: ids.end }, out);
+            }
         }
         for (origin, reply) in in_flight.replies {
             let reply = self.stamp_reply(now, reply);
@@ -693,15 +755,18 @@ impl Mon {
         if self.in_flight.is_some() || self.leading.is_none() {
             return false;
         }
-        let Some(state) = &self.state else {
+        if self.state.is_none() {
             let genesis = bootstrap::genesis(&self.config, &mut self.rng, now.wall);
-            self.submit(
-                Batch { stamp: now.wall, genesis: Some(genesis), ..Batch::default() },
-                InFlight::default(),
-            );
+            let batch = Batch { stamp: now.wall, genesis: Some(genesis), ..Batch::default() };
+            self.submit(batch, InFlight::default());
             return true;
-        };
-        if self.queue.is_empty() && !self.duties_due && !self.ids_wanted {
+        }
+        if std::mem::take(&mut self.ids_wanted) {
+            let own = self.id();
+            self.ids_wanted_by.insert(own);
+        }
+        let state = self.state.as_ref().expect("just seen");
+        if self.queue.is_empty() && !self.duties_due && self.ids_wanted_by.is_empty() {
             return false;
         }
         let mut draft = Draft::new(state, now.wall);
@@ -709,10 +774,8 @@ impl Mon {
         if std::mem::take(&mut self.duties_due) {
             self.duties(now, &mut draft);
         }
-        if std::mem::take(&mut self.ids_wanted) {
-            in_flight.global_ids = GLOBAL_IDS;
-            draft.batch.global_ids = GLOBAL_IDS;
-        }
+        in_flight.ids_for = std::mem::take(&mut self.ids_wanted_by).into_iter().collect();
+        draft.batch.global_ids = GLOBAL_IDS * in_flight.ids_for.len() as u64;
         let mut later = VecDeque::new();
         for job in std::mem::take(&mut self.queue) {
             match self.run(now, &job, &mut draft) {
@@ -802,6 +865,26 @@ impl Mon {
     }
 }
 
+/// Whether somebody waits for an answer to this.
+fn is_answered(message: &Message) -> bool {
+    match message {
+        Message::Daemon(message) => {
+            matches!(message, DaemonMsg::RecordQuery { .. } | DaemonMsg::Activate { .. })
+        }
+        message => matches!(
+            message,
+            Message::MonCommand(_)
+                | Message::MgrCommand(_)
+                | Message::Command(_)
+                | Message::PoolOp(_)
+                | Message::MonGetVersion(_)
+                | Message::Statfs(_)
+                | Message::GetPoolStats(_)
+                | Message::Log(_)
+        ),
+    }
+}
+
 /// What became of a job in a draft.
 pub(crate) enum Done {
     /// Send this once the draft is committed.
@@ -844,7 +927,10 @@ impl Machine for Mon {
             Event::Message { conn, tid, message } => self.on_message(now, conn, tid, message, out),
             Event::Stored(token) => self.on_stored(token, out),
             Event::Timer(timer) => self.on_timer(now, timer, out),
-            Event::IdsLow => self.ids_wanted = true,
+            Event::IdsLow => {
+                self.ids_wanted = true;
+                self.ask_for_ids(out);
+            }
             // Everything that was said is durable already.
             Event::Stop => return out.push(Effect::Stopped),
             Event::ReadDone { .. } | Event::Loop(_) => return,

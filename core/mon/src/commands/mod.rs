@@ -185,6 +185,12 @@ fn parse(cmd: &[String]) -> Result<Map<String, Value>, Refusal> {
     }
 }
 
+/// Whether a command that was sent to this daemon alone means the whole cluster: clients of managers
+/// without Octopus' features send everything this way.
+pub(crate) fn is_for_cluster(cmd: &[String]) -> bool {
+    parse(cmd).is_ok_and(|args| args.get("target").is_some_and(|target| target[0] == "mon-mgr"))
+}
+
 /// Whether a command changes nothing, also because it is none.
 pub(crate) fn is_read_only(command: &CommandRequest) -> bool {
     let Ok(args) = parse(&command.cmd) else { return true };
@@ -230,9 +236,7 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
         format,
         input: &command.input,
     };
-    // Clients of managers without Octopus' features send everything this way.
-    let for_cluster = args.get("target").is_some_and(|target| target[0] == "mon-mgr");
-    if command.via == Via::Tell && !for_cluster {
+    if command.via == Via::Tell && !is_for_cluster(&command.cmd) {
         return tell::run(call, prefix);
     }
     if prefix == "get_command_descriptions" {

@@ -112,3 +112,37 @@ impl TestMon {
         self.send(conn, MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() });
     }
 }
+
+#[test]
+fn followers_get_ids_of_their_own_and_answer_for_themselves() {
+    let mut three = Three::new();
+    three.pass(10_000);
+    let mut granted: Vec<_> = three.mons.iter().flat_map(|t| t.granted.clone()).collect();
+    granted.sort_by_key(|ids| ids.start);
+    assert_eq!(granted.len(), 3);
+    assert!(granted.windows(2).all(|w| w[0].end <= w[1].start), "{granted:?}");
+    let follower = (three.leader() + 1) % 3;
+    let conn = three.mons[follower].client();
+    let ask = Command { fsid: [0; 16], cmd: vec![r#"{"prefix":"mon_status"}"#.into()], input: Bytes::new() };
+    let Message::CommandReply(reply) = three.mons[follower].ask(conn, ask) else { panic!("no answer") };
+    let status: Value = serde_json::from_slice(&reply.output).unwrap();
+    assert_eq!(status["state"], "peon");
+}
+
+#[test]
+fn who_waits_for_a_leader_that_died_is_hung_up_on_to_ask_again() {
+    let mut three = Three::new();
+    three.pass(10_000);
+    let old = three.leader();
+    let follower = (old + 1) % 3;
+    let conn = three.mons[follower].client();
+    let idle = three.mons[follower].client();
+    let cmd = vec![json!({ "prefix": "osd set", "key": "noout" }).to_string()];
+    three.dead = Some(old);
+    let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
+    three.mons[follower].send(conn, message);
+    three.kill(old);
+    three.pass(10_000);
+    assert!(three.mons[follower].hung_up.contains(&conn));
+    assert!(!three.mons[follower].hung_up.contains(&idle) || three.leader() == follower);
+}

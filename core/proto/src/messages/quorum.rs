@@ -21,6 +21,10 @@ pub enum QuorumMsg {
     },
     /// The leader's answer to a `Forward`.
     Answer { key: u64, message: RawMessage },
+    /// To the leader: I need global ids for clients that connect to me.
+    IdsWanted,
+    /// The leader's answer: these, from the first up to but not including the second.
+    Ids { start: u64, end: u64 },
 }
 
 impl Encode for RawMessage {
@@ -70,6 +74,12 @@ impl Encode for QuorumMsg {
                 key.encode(out);
                 message.encode(out);
             }
+            QuorumMsg::IdsWanted => out.push(3),
+            QuorumMsg::Ids { start, end } => {
+                out.push(4);
+                start.encode(out);
+                end.encode(out);
+            }
         });
     }
 }
@@ -86,6 +96,8 @@ impl Decode for QuorumMsg {
                     message: Decode::decode(r)?,
                 },
                 2 => QuorumMsg::Answer { key: Decode::decode(r)?, message: Decode::decode(r)? },
+                3 => QuorumMsg::IdsWanted,
+                4 => QuorumMsg::Ids { start: Decode::decode(r)?, end: Decode::decode(r)? },
                 value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
             })
         })
@@ -117,6 +129,8 @@ mod tests {
                 message: raw.clone(),
             },
             QuorumMsg::Answer { key: 7, message: raw },
+            QuorumMsg::IdsWanted,
+            QuorumMsg::Ids { start: 1, end: 9 },
         ];
         for message in messages {
             assert_eq!(from_slice::<QuorumMsg>(&to_vec(&message)), Ok(message));
