@@ -1,0 +1,358 @@
+//! A cluster as scripts see it: named daemons, pools, clients, and faults.
+
+use crate::node::{Node, Role};
+use crate::world::{NodeId, World};
+use bytes::Bytes;
+use nacre_base::{Name, OsdId, PgId, PoolId};
+use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
+use nacre_machine::StoreView;
+use nacre_mon::{Mon, MonConfig};
+use nacre_osd::{Osd, OsdConfig};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, ObjectId};
+use nacre_store::testing::SimDisk;
+use nacre_store::{Options, Store};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What a run is drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(pub u64);
+
+pub struct Cluster {
+    pub world: World,
+    pub mons: Vec<NodeId>,
+    pub osds: Vec<NodeId>,
+    pub clients: Vec<NodeId>,
+    completions: BTreeMap<(NodeId, RequestId), Result<Output, Failure>>,
+}
+
+const MON_DISK: u64 = 64 << 20;
+const OSD_DISK: u64 = 256 << 20;
+/// In virtual time: what takes longer never ends.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+fn addr(kind: u16, n: usize, nonce: u32) -> EntityAddr {
+    EntityAddr::msgr2(SocketAddr::from(([10, 0, 0, 1], kind + n as u16)), nonce)
+}
+
+impl Cluster {
+    /// Daemons with empty disks, not started.
+    pub fn new(seed: Seed, mons: usize, osds: usize, clients: usize, print: bool) -> Cluster {
+        let mut world = World::new(seed.0, print);
+        let disk = |world: &mut World, len: u64, n: u8| {
+            let disk = SimDisk::new(len, world.rng.next_u64());
+            let uuid = [n; 16];
+            Store::format(&disk, Options { uuid, ..Options::default() }).expect("an empty disk is formatted");
+            Some(disk)
+        };
+        let add = |world: &mut World, kind, name: String, num: usize, addr, disk| {
+            world.add(Node::new(name, kind, num as i64, addr, disk))
+        };
+        let mut cluster = Cluster {
+            mons: Vec::new(),
+            osds: Vec::new(),
+            clients: Vec::new(),
+            completions: BTreeMap::new(),
+            world: World::new(0, false),
+        };
+        for n in 0..mons {
+            let disk = disk(&mut world, MON_DISK, 100 + n as u8);
+            let name = format!("mon.{}", mon_name(n));
+            cluster.mons.push(add(&mut world, EntityType::Mon, name, n, addr(3300, n, 0), disk));
+        }
+        for n in 0..osds {
+            let disk = disk(&mut world, OSD_DISK, n as u8 + 1);
+            cluster.osds.push(add(
+                &mut world,
+                EntityType::Osd,
+                format!("osd.{n}"),
+                n,
+                addr(6800, n, 1),
+                disk,
+            ));
+        }
+        for n in 0..clients {
+            let node = Node::new(format!("client.{n}"), EntityType::Client, -1, EntityAddr::default(), None);
+            cluster.clients.push(world.add(node));
+        }
+        cluster.world = world;
+        cluster
+    }
+
+    /// Starts everything and waits until all OSDs are up.
+    pub fn up(mut self) -> Cluster {
+        let all: Vec<NodeId> = self.mons.iter().chain(&self.osds).chain(&self.clients).copied().collect();
+        all.into_iter().for_each(|id| self.start(id));
+        if let Err(why) = self.wait_clean() {
+            panic!("{why}");
+        }
+        self
+    }
+
+    pub fn pool(&mut self, name: &str, pg_num: u32) -> PoolId {
+        self.command(&json!({ "prefix": "osd pool create", "pool": name, "pg_num": pg_num }));
+        let id = self.submit(0, Request::lookup_pool(name));
+        match self.wait(0, id) {
+            Ok(Output::Pool(pool)) => pool,
+            other => panic!("no pool {name}: {other:?}"),
+        }
+    }
+
+    pub fn is_running(&self, id: NodeId) -> bool {
+        self.world.node(id).is_running()
+    }
+
+    pub fn start(&mut self, id: NodeId) {
+        let seed = self.world.rng.next_u64();
+        let mon_addrs: Vec<EntityAddr> = self.mons.iter().map(|id| self.world.node(*id).addr).collect();
+        let kind = self.world.node(id).kind;
+        let num = self.world.node(id).num;
+        let role = match kind {
+            EntityType::Mon => {
+                let members = mon_addrs.iter().enumerate();
+                Role::Mon(Box::new(Mon::new(MonConfig {
+                    name: mon_name(num as usize),
+                    members: members.map(|(n, addr)| (mon_name(n), AddrVec::one(*addr))).collect(),
+                    mgr_addrs: AddrVec::one(addr(3400, num as usize, 0)),
+                    fsid: Some([42; 16]),
+                    options: options(self.osds.len()),
+                    host: "host".into(),
+                    seed,
+                })))
+            }
+            EntityType::Osd => {
+                // Another nonce for each life.
+                let nonce = self.world.node(id).life as u32 + 1;
+                self.world.node_mut(id).addr.nonce = nonce;
+                let addrs = AddrVec::one(self.world.node(id).addr);
+                Role::Osd(Box::new(Osd::new(OsdConfig {
+                    id: OsdId(num as i32),
+                    uuid: [num as u8 + 1; 16],
+                    public: addrs.clone(),
+                    cluster: addrs,
+                    mons: mon_addrs,
+                    host: "host".into(),
+                    device_class: "ssd".into(),
+                    seed,
+                })))
+            }
+            _ => Role::Client(Box::new(Client::new(mon_addrs, seed))),
+        };
+        self.world.start(id, role);
+    }
+
+    /// Asks a daemon to stop, and starts no other until it has.
+    pub fn stop(&mut self, id: NodeId) {
+        self.world.stop(id);
+        self.run_until("a clean stop", |c| c.world.node(id).stopped || !c.is_running(id));
+        self.world.kill(id, false);
+    }
+
+    // ---- time ----
+
+    pub fn run_for(&mut self, time: Duration) {
+        let until = self.world.now + time;
+        self.world.run_to(until);
+        self.collect();
+    }
+
+    pub fn run_until(&mut self, what: &str, done: impl FnMut(&Cluster) -> bool) {
+        if let Err(why) = self.try_until(what, PATIENCE, done) {
+            panic!("{why}");
+        }
+    }
+
+    pub fn try_until(
+        &mut self,
+        what: &str,
+        patience: Duration,
+        mut done: impl FnMut(&Cluster) -> bool,
+    ) -> Result<(), String> {
+        let deadline = self.world.now + patience;
+        while !done(self) {
+            if self.world.now > deadline || !self.world.step() {
+                return Err(format!("waited {} s of virtual time for {what}", patience.as_secs()));
+            }
+            self.collect();
+        }
+        Ok(())
+    }
+
+    // ---- clients ----
+
+    pub fn submit(&mut self, client: usize, request: impl Into<Request>) -> RequestId {
+        let id = self.clients[client];
+        let request = request.into();
+        let number = self.world.call_client(id, |client, now, out| client.submit(now, request, out));
+        self.collect();
+        number
+    }
+
+    fn collect(&mut self) {
+        for id in self.clients.clone() {
+            if let Some(Role::Client(client)) = &mut self.world.node_mut(id).role {
+                for Completion { id: request, result } in client.take_completions() {
+                    self.completions.insert((id, request), result);
+                }
+            }
+        }
+    }
+
+    /// The result of a request, once.
+    pub fn take(&mut self, client: usize, request: RequestId) -> Option<Result<Output, Failure>> {
+        self.completions.remove(&(self.clients[client], request))
+    }
+
+    pub fn wait(&mut self, client: usize, request: RequestId) -> Result<Output, Failure> {
+        let key = (self.clients[client], request);
+        self.run_until("an answer", |c| c.completions.contains_key(&key));
+        self.completions.remove(&key).expect("it was just there")
+    }
+
+    pub fn command(&mut self, command: &Value) -> String {
+        let id = self.submit(0, Request::mon_command(command.to_string(), Bytes::new()));
+        match self.wait(0, id) {
+            Ok(Output::Command(answer)) => String::from_utf8_lossy(&answer.output).into_owned(),
+            other => panic!("{command}: {other:?}"),
+        }
+    }
+
+    pub fn write(&mut self, pool: PoolId, name: &str, data: &str) {
+        let data = Bytes::copy_from_slice(data.as_bytes());
+        let id = self.submit(0, ObjectRequest::new(pool, name).write_full(data));
+        self.wait(0, id).unwrap_or_else(|e| panic!("write of {name}: {e}"));
+    }
+
+    /// None if there is no such object.
+    pub fn read(&mut self, pool: PoolId, name: &str) -> Option<String> {
+        let id = self.submit(0, ObjectRequest::new(pool, name).read(0, 0));
+        match self.wait(0, id) {
+            Ok(Output::Object(reply)) => Some(String::from_utf8_lossy(&reply.ops[0].data).into_owned()),
+            Err(e) if e.is_not_found() => None,
+            other => panic!("read of {name}: {other:?}"),
+        }
+    }
+
+    /// Which OSD a client would ask for the object.
+    pub fn primary(&self, pool: PoolId, name: &str) -> usize {
+        let Some(Role::Client(client)) = &self.world.node(self.clients[0]).role else { panic!("no client") };
+        let map = client.osd_map().expect("a client that wrote has a map");
+        let object = ObjectId::head(pool, Name::default(), Name::default(), name.into());
+        let pg = map.hash_to_pg(pool, object.hash).expect("the pool exists");
+        map.pg_to_up_acting(pg).acting_primary.expect("somebody serves it").index()
+    }
+
+    /// Whether the monitor says that every placement group is active+clean.
+    pub fn all_clean(&mut self) -> bool {
+        let status: Value =
+            serde_json::from_str(&self.command(&json!({ "prefix": "status", "format": "json" })))
+                .expect("the status is JSON");
+        let pgmap = &status["pgmap"];
+        let states = pgmap["pgs_by_state"].as_array().cloned().unwrap_or_default();
+        let clean = states.iter().filter(|s| s["state_name"] == "active+clean");
+        let clean: u64 = clean.filter_map(|s| s["count"].as_u64()).sum();
+        pgmap["num_pgs"].as_u64() == Some(clean)
+            && status["osdmap"]["num_up_osds"].as_u64() == Some(self.osds.len() as u64)
+    }
+
+    pub fn wait_clean(&mut self) -> Result<(), String> {
+        let deadline = self.world.now + PATIENCE;
+        while !self.all_clean() {
+            if self.world.now > deadline {
+                let pgs = self.command(&json!({ "prefix": "pg ls" }));
+                return Err(format!("not all active+clean after {} s:\n{pgs}", PATIENCE.as_secs()));
+            }
+            self.run_for(Duration::from_millis(500));
+        }
+        Ok(())
+    }
+
+    /// Everything that an OSD stores of clients' objects, for comparing.
+    pub fn content(&self, osd: usize) -> BTreeMap<ObjectId, Content> {
+        let node = self.world.node(self.osds[osd]);
+        let store = node.store.as_ref().expect("a running OSD has a store");
+        let disk = node.disk.as_ref().expect("an OSD has a disk");
+        let mut objects = Vec::new();
+        let walk = store.object_walk(&ObjectId::min(), &mut |object| {
+            objects.push(object.clone());
+            true
+        });
+        walk.expect("a simulated store can be read");
+        let content = |object: ObjectId| {
+            let id = StoredId::Object(object.clone());
+            let size = store.stat(&id).expect("readable").expect("it was listed").size;
+            let plan = store.plan_read(&id, &[(0, size)]).expect("readable");
+            let data = plan.run(disk).expect("readable").concat();
+            let attrs = store.attrs(&id).expect("readable");
+            let mut omap = BTreeMap::new();
+            let walk = store.omap_walk(&id, b"", &mut |key, value| {
+                omap.insert(key.clone(), value.clone());
+                true
+            });
+            walk.expect("readable");
+            (object, Content { data, attrs, omap, header: store.omap_header(&id).expect("readable") })
+        };
+        objects.into_iter().map(content).collect()
+    }
+
+    /// Where all members of a placement group must hold the same.
+    pub fn check_replicas(&self) -> Result<(), String> {
+        let Some(Role::Client(client)) = &self.world.node(self.clients[0]).role else { panic!("no client") };
+        let map = client.osd_map().expect("a client that wrote has a map").clone();
+        let all: Vec<_> = (0..self.osds.len()).map(|osd| self.content(osd)).collect();
+        for pool in map.pool_ids() {
+            let mut expected: BTreeMap<PgId, (usize, BTreeMap<&ObjectId, &Content>)> = BTreeMap::new();
+            for pg in map.pgs(pool) {
+                for osd in map.pg_to_up_acting(pg).acting.iter().map(|osd| osd.index()) {
+                    let in_pg = |o: &&ObjectId| o.pool == pool && map.hash_to_pg(pool, o.hash) == Some(pg);
+                    let here: BTreeMap<_, _> = all[osd].iter().filter(|(object, _)| in_pg(object)).collect();
+                    let (first, reference) = expected.entry(pg).or_insert_with(|| (osd, here.clone()));
+                    if *reference != here {
+                        let differing =
+                            reference.keys().chain(here.keys()).find(|o| reference.get(**o) != here.get(**o));
+                        let object = differing.expect("they differ in one object at least");
+                        return Err(format!(
+                            "pg {pg}: {object} differs: osd.{first} has {:?}, osd.{osd} {:?}",
+                            reference.get(*object),
+                            here.get(*object)
+                        ));
+                    }
+                }
+            }
+        }
+        for (osd, id) in self.osds.iter().enumerate() {
+            let faults = self.world.node(*id).store.as_ref().expect("it runs").check();
+            if !faults.is_empty() {
+                return Err(format!("the store of osd.{osd}: {}", faults.join("; ")));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    pub data: Vec<u8>,
+    pub attrs: BTreeMap<Name, Bytes>,
+    pub omap: BTreeMap<Name, Bytes>,
+    pub header: Bytes,
+}
+
+fn mon_name(n: usize) -> String {
+    char::from(b'a' + n as u8).to_string()
+}
+
+fn options(osds: usize) -> BTreeMap<String, String> {
+    let size = osds.min(3);
+    [
+        ("osd_crush_chooseleaf_type", "0".to_string()),
+        ("mon_osd_reporter_subtree_level", "osd".to_string()),
+        ("osd_pool_default_size", size.to_string()),
+        ("osd_pool_default_min_size", (size - size / 2).to_string()),
+    ]
+    .map(|(name, value)| (name.to_string(), value))
+    .into()
+}

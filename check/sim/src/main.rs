@@ -1,0 +1,105 @@
+//! `cargo xtask sim`: many seeds, or one with its trace.
+
+use clap::Parser;
+use nacre_sim::{Outcome, Seed, run_seed};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs whole clusters in virtual time, each drawn from a seed.
+#[derive(Parser)]
+#[command(name = "cargo xtask sim", bin_name = "cargo xtask sim")]
+struct Options {
+    /// How many seeds.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// One seed only, decimal or 0x hexadecimal; prints what happens.
+    #[arg(long)]
+    seed: Option<String>,
+    /// Go on with further seeds for so long.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// With --seed: do not print what happens.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Every so many seeds one is run twice and must do the same.
+const TWICE_EVERY: u64 = 10;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Some(text) = &options.seed {
+        let parsed = match text.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16),
+            None => text.parse(),
+        };
+        let Ok(seed) = parsed else {
+            eprintln!("'{text}' is no seed: a number, decimal or 0x hexadecimal");
+            return ExitCode::FAILURE;
+        };
+        let outcome = run_seed(Seed(seed), !options.quiet);
+        println!("trace hash {:016x}, {} steps, {} answers", outcome.hash, outcome.steps, outcome.answered);
+        return report(seed, &outcome);
+    }
+
+    // A panic is a result here; its place is printed with the seed.
+    std::panic::set_hook(Box::new(|info| {
+        if let Some(place) = info.location() {
+            eprintln!("panic at {place}");
+        }
+    }));
+    let started = Instant::now();
+    let limit = options.minutes.map(|minutes| Duration::from_secs(minutes * 60));
+    let next = AtomicU64::new(options.from);
+    let failed = Mutex::new(Vec::new());
+    let totals = Mutex::new((0_u64, 0_u64, 0_u64));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let over = match limit {
+                Some(limit) => started.elapsed() > limit,
+                None => seed >= options.from + options.seeds,
+            };
+            if over {
+                return;
+            }
+            let mut outcome = run_seed(Seed(seed), false);
+            if seed % TWICE_EVERY == 0 && outcome.failure.is_none() {
+                let again = run_seed(Seed(seed), false);
+                if again.hash != outcome.hash {
+                    outcome.failure =
+                        Some(format!("not the same twice: {:016x}, then {:016x}", outcome.hash, again.hash));
+                }
+            }
+            let mut totals = totals.lock().expect("nobody panics with it");
+            totals.0 += 1;
+            totals.1 += outcome.steps;
+            totals.2 += outcome.answered;
+            if outcome.failure.is_some() {
+                report(seed, &outcome);
+                failed.lock().expect("nobody panics with it").push(seed);
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+
+    let failed = failed.into_inner().expect("nobody panicked with it").len() as u64;
+    let (runs, steps, answers) = totals.into_inner().expect("nobody panicked with it");
+    let seconds = started.elapsed().as_secs();
+    println!("{runs} clusters, {steps} events, {answers} answers checked, in {seconds} s");
+    println!("{} passed, {failed} failed", runs - failed);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints a failure with its cure.
+fn report(seed: u64, outcome: &Outcome) -> ExitCode {
+    let Some(why) = &outcome.failure else { return ExitCode::SUCCESS };
+    println!("FAIL seed={seed:#x} step={}: {why}\n  again: cargo xtask sim --seed {seed:#x}", outcome.steps);
+    ExitCode::FAILURE
+}

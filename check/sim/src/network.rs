@@ -1,0 +1,134 @@
+//! Sessions between nodes, as TCP gives them: in order, delayed, held up, reset.
+
+use crate::world::NodeId;
+use nacre_base::{Rng, Time};
+use nacre_machine::ConnId;
+use nacre_proto::messages::RawMessage;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Names a session for the whole run.
+pub type SessionId = u64;
+
+/// One side of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    pub node: NodeId,
+    /// The life of the node that the session belongs to.
+    pub life: u64,
+    pub conn: ConnId,
+    /// False once this side's machine has heard that it is over, or has hung up.
+    pub open: bool,
+}
+
+pub struct Session {
+    /// Who dialled comes first.
+    pub ends: [End; 2],
+    /// When the last message in each direction (from end 0, from end 1) arrives.
+    last_arrival: [Time; 2],
+    /// On their way, in order.
+    pub flying: [VecDeque<RawMessage>; 2],
+    /// How many of them a partition holds up.
+    pub held: [u32; 2],
+}
+
+impl Session {
+    /// The index of the side that this connection is.
+    pub fn side(&self, node: NodeId, conn: ConnId) -> Option<usize> {
+        self.ends.iter().position(|end| end.node == node && end.conn == conn)
+    }
+}
+
+pub struct Network {
+    rng: Rng,
+    pub sessions: BTreeMap<SessionId, Session>,
+    by_conn: BTreeMap<(NodeId, u64, ConnId), SessionId>,
+    last_session: SessionId,
+    /// Pairs that hear nothing of each other.
+    cut: BTreeSet<(NodeId, NodeId)>,
+    /// Of a thousand messages, how many take the time of a retransmission.
+    pub loss: u64,
+}
+
+const LATENCY: (Duration, Duration) = (Duration::from_micros(50), Duration::from_micros(400));
+const RETRANSMISSION: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(900));
+
+fn pair(a: NodeId, b: NodeId) -> (NodeId, NodeId) {
+    (a.min(b), a.max(b))
+}
+
+impl Network {
+    pub fn new(rng: Rng) -> Network {
+        Network {
+            rng,
+            sessions: BTreeMap::new(),
+            by_conn: BTreeMap::new(),
+            last_session: 0,
+            cut: BTreeSet::new(),
+            loss: 0,
+        }
+    }
+
+    pub fn latency(&mut self) -> Duration {
+        let retransmitted = self.rng.chance(self.loss);
+        let (low, high) = if retransmitted { RETRANSMISSION } else { LATENCY };
+        self.rng.duration(low, high)
+    }
+
+    /// When a message sent now in that direction arrives: after all before it.
+    pub fn arrival(&mut self, session: SessionId, from_side: usize, now: Time) -> Time {
+        let arrival = now + self.latency();
+        let Some(session) = self.sessions.get_mut(&session) else { return arrival };
+        let last = &mut session.last_arrival[from_side];
+        *last = arrival.max(*last + Duration::from_nanos(1));
+        *last
+    }
+
+    pub fn open(&mut self, ends: [End; 2]) -> SessionId {
+        self.last_session += 1;
+        for end in &ends {
+            self.by_conn.insert((end.node, end.life, end.conn), self.last_session);
+        }
+        let session =
+            Session { ends, last_arrival: [Time::ZERO; 2], flying: Default::default(), held: [0; 2] };
+        self.sessions.insert(self.last_session, session);
+        self.last_session
+    }
+    pub fn find(&self, node: NodeId, life: u64, conn: ConnId) -> Option<SessionId> {
+        self.by_conn.get(&(node, life, conn)).copied()
+    }
+    /// Forgets a session both of whose sides know that it is over.
+    pub fn forget_closed(&mut self, id: SessionId) {
+        if self.sessions.get(&id).is_some_and(|session| session.ends.iter().all(|end| !end.open)) {
+            let session = self.sessions.remove(&id).expect("it was just there");
+            for end in session.ends {
+                self.by_conn.remove(&(end.node, end.life, end.conn));
+            }
+        }
+    }
+    pub fn of_node(&self, node: NodeId) -> Vec<SessionId> {
+        let touches = |session: &Session| session.ends.iter().any(|end| end.node == node);
+        self.sessions.iter().filter(|(_, session)| touches(session)).map(|(id, _)| *id).collect()
+    }
+
+    pub fn is_cut(&self, a: NodeId, b: NodeId) -> bool {
+        self.cut.contains(&pair(a, b))
+    }
+    /// Gives the sessions that are held up from now on.
+    pub fn cut(&mut self, a: NodeId, b: NodeId) -> Vec<SessionId> {
+        self.cut.insert(pair(a, b));
+        self.between(a, b)
+    }
+    /// Gives the sessions that go on.
+    pub fn heal(&mut self, a: NodeId, b: NodeId) -> Vec<SessionId> {
+        self.cut.remove(&pair(a, b));
+        self.between(a, b)
+    }
+    pub fn cuts(&self) -> Vec<(NodeId, NodeId)> {
+        self.cut.iter().copied().collect()
+    }
+    fn between(&self, a: NodeId, b: NodeId) -> Vec<SessionId> {
+        let joins = |session: &Session| pair(session.ends[0].node, session.ends[1].node) == pair(a, b);
+        self.sessions.iter().filter(|(_, session)| joins(session)).map(|(id, _)| *id).collect()
+    }
+}

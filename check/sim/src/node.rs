@@ -1,0 +1,116 @@
+//! One daemon or client: its machine while it lives, its disk always.
+
+use nacre_base::{Now, Time};
+use nacre_client::Client;
+use nacre_machine::{Effect, Event, Machine, StoreView, TimerId, Token};
+use nacre_mon::Mon;
+use nacre_osd::Osd;
+use nacre_proto::types::{EntityAddr, EntityType};
+use nacre_store::testing::SimDisk;
+use nacre_store::{Batch, Store, Ticket};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+pub enum Role {
+    Mon(Box<Mon>),
+    Osd(Box<Osd>),
+    Client(Box<Client>),
+}
+
+impl Role {
+    pub fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        match self {
+            Role::Mon(mon) => mon.handle(now, event, store, out),
+            Role::Osd(osd) => osd.handle(now, event, store, out),
+            Role::Client(client) => client.handle(now, event, store, out),
+        }
+    }
+}
+
+pub struct Node {
+    pub name: String,
+    pub kind: EntityType,
+    /// An OSD's number, a monitor's rank, a client's global id once it has one.
+    pub num: i64,
+    /// Where it listens (clients do not); the nonce is that of this life.
+    pub addr: EntityAddr,
+    /// Counts starts. What was scheduled for an earlier life is dropped.
+    pub life: u64,
+    /// None while it does not run.
+    pub role: Option<Role>,
+    pub disk: Option<SimDisk>,
+    pub store: Option<Store>,
+    pub waiting: VecDeque<(Ticket, Token)>,
+    /// The batch that the disk works on.
+    pub committing: Option<Batch>,
+    pub timers: BTreeMap<TimerId, Time>,
+    pub events: VecDeque<Event>,
+    pub loops: VecDeque<u64>,
+    pub accepted: u64,
+    /// A monitor's: global ids that it may give away.
+    pub ids: VecDeque<Range<u64>>,
+    /// Stopped as by SIGSTOP: what comes meanwhile waits.
+    pub paused: bool,
+    pub deferred: Vec<crate::world::What>,
+    /// Its host has no power: nobody refuses connections either.
+    pub dark: bool,
+    /// The machine said that it has stopped cleanly.
+    pub stopped: bool,
+}
+
+impl Node {
+    pub fn new(name: String, kind: EntityType, num: i64, addr: EntityAddr, disk: Option<SimDisk>) -> Node {
+        Node {
+            name,
+            kind,
+            num,
+            addr,
+            life: 0,
+            role: None,
+            disk,
+            store: None,
+            waiting: VecDeque::new(),
+            committing: None,
+            timers: BTreeMap::new(),
+            events: VecDeque::new(),
+            loops: VecDeque::new(),
+            accepted: 0,
+            ids: VecDeque::new(),
+            paused: false,
+            deferred: Vec::new(),
+            dark: false,
+            stopped: false,
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.role.is_some()
+    }
+
+    /// Everything in memory is gone.
+    pub fn forget(&mut self) {
+        self.role = None;
+        self.store = None;
+        self.waiting.clear();
+        self.timers.clear();
+        self.events.clear();
+        self.loops.clear();
+        self.ids.clear();
+        self.paused = false;
+        self.deferred.clear();
+        self.stopped = false;
+    }
+
+    pub fn take_id(&mut self) -> Option<u64> {
+        let range = self.ids.front_mut()?;
+        let id = range.start;
+        range.start += 1;
+        if range.is_empty() {
+            self.ids.pop_front();
+        }
+        Some(id)
+    }
+    pub fn ids_left(&self) -> u64 {
+        self.ids.iter().map(|range| range.end - range.start).sum()
+    }
+}

@@ -1,0 +1,568 @@
+//! The queue of what will happen, and the carrying out of what machines want: the simulator's
+//! counterpart of `shell/node`.
+
+use crate::network::{End, Network, SessionId};
+use crate::node::{Node, Role};
+use crate::trace::Trace;
+use nacre_base::{Now, Rng, Time, Utime};
+use nacre_machine::{Closed, ConnId, Effect, Event, NoStore, Peer, StoreView, TimerId, Token};
+use nacre_proto::messages::{Envelope, RawMessage};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_store::{ReadPlan, Store};
+use nacre_wire::crc32c;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A node of the cluster, by its place in `World::nodes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId(pub usize);
+
+/// Something due at a node.
+pub enum What {
+    Event(Event),
+    Timer(TimerId),
+    DiskDone,
+    ReadDone(Token, ReadPlan),
+    /// A connection attempt arrives at the one who is dialled.
+    Dialled {
+        from: NodeId,
+        life: u64,
+        conn: ConnId,
+        to: EntityAddr,
+        kind: EntityType,
+    },
+    /// The next message that the side sent.
+    Arrive(SessionId, usize),
+    /// The side learns that the session is over.
+    Closed(SessionId, usize, Closed),
+}
+
+/// Wall-clock time at the start of each run; any would do.
+const EPOCH: u32 = 1_800_000_000;
+const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a session survives a partition.
+const HELD_MAX: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
+
+pub struct World {
+    pub now: Time,
+    /// (when, in which order) -> (at whom, in which of its lives, what)
+    queue: BTreeMap<(Time, u64), (NodeId, u64, What)>,
+    sequence: u64,
+    pub nodes: Vec<Node>,
+    pub network: Network,
+    pub rng: Rng,
+    pub trace: Trace,
+    /// Disk latency of each node, so that some are slow.
+    pub disk_latency: Vec<(Duration, Duration)>,
+}
+
+impl World {
+    pub fn new(seed: u64, print: bool) -> World {
+        let mut rng = Rng::new(seed);
+        World {
+            now: Time::from_nanos(1_000_000_000),
+            queue: BTreeMap::new(),
+            sequence: 0,
+            nodes: Vec::new(),
+            network: Network::new(rng.fork()),
+            rng,
+            trace: Trace::new(print),
+            disk_latency: Vec::new(),
+        }
+    }
+
+    pub fn clock(&self) -> Now {
+        let (sec, nsec) = (self.now.nanos / 1_000_000_000, self.now.nanos % 1_000_000_000);
+        Now { mono: self.now, wall: Utime { sec: EPOCH + sec as u32, nsec: nsec as u32 } }
+    }
+
+    pub fn add(&mut self, node: Node) -> NodeId {
+        self.nodes.push(node);
+        self.disk_latency.push((Duration::from_micros(80), Duration::from_micros(600)));
+        NodeId(self.nodes.len() - 1)
+    }
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0]
+    }
+    pub fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id.0]
+    }
+
+    fn at(&mut self, when: Time, node: NodeId, what: What) {
+        let life = self.node(node).life;
+        self.at_life(when, node, life, what);
+    }
+    fn at_life(&mut self, when: Time, node: NodeId, life: u64, what: What) {
+        self.sequence += 1;
+        self.queue.insert((when, self.sequence), (node, life, what));
+    }
+
+    /// When something is due next.
+    pub fn next(&self) -> Option<Time> {
+        self.queue.first_key_value().map(|((when, _), _)| *when)
+    }
+
+    /// Lets the next thing happen. False if nothing is left that could.
+    pub fn step(&mut self) -> bool {
+        let Some(((when, _), (node, life, what))) = self.queue.pop_first() else { return false };
+        self.now = self.now.max(when);
+        if self.node(node).life != life || !self.node(node).is_running() {
+            self.to_the_dead(node, what);
+        } else if self.node(node).paused {
+            self.node_mut(node).deferred.push(what);
+        } else {
+            self.happen(node, what);
+        }
+        true
+    }
+
+    /// Lets time pass until `until`, however much happens.
+    pub fn run_to(&mut self, until: Time) {
+        while self.next().is_some_and(|next| next <= until) {
+            self.step();
+        }
+        self.now = self.now.max(until);
+    }
+
+    // ---- life and death ----
+
+    /// Starts a node's machine on what its disk holds.
+    pub fn start(&mut self, id: NodeId, role: Role) {
+        let node = self.node_mut(id);
+        assert!(!node.is_running(), "{} runs already", node.name);
+        if let Some(disk) = &node.disk {
+            let (store, _) = Store::open(disk).unwrap_or_else(|e| panic!("{}: {e}", node.name));
+            node.store = Some(store);
+        }
+        node.life += 1;
+        node.dark = false;
+        node.role = Some(role);
+        self.note(id, "starts", 0);
+        self.happen(id, What::Event(Event::Start));
+    }
+
+    /// Ends a process at once. What it handed to the disk stays there; with `power`, what was not
+    /// flushed may be lost as well, also parts of it, and peers hear nothing.
+    pub fn kill(&mut self, id: NodeId, power: bool) {
+        if !self.node(id).is_running() {
+            return;
+        }
+        self.note(id, if power { "loses power" } else { "is killed" }, 0);
+        let cut_at = self.rng.below(8);
+        let in_part = self.rng.chance(500);
+        let node = self.node_mut(id);
+        if let (Some(disk), Some(batch)) = (&node.disk, node.committing.take()) {
+            if power {
+                disk.lose_power_after(cut_at);
+                let _ = batch.commit(disk);
+            } else if in_part {
+                batch.commit(disk).expect("a simulated disk with power works");
+            }
+        }
+        if let Some(disk) = node.disk.as_ref().filter(|_| power) {
+            disk.crash();
+        }
+        node.forget();
+        node.dark = power;
+        for session in self.network.of_node(id) {
+            self.lose(session, id, power);
+        }
+    }
+
+    /// A node that is gone takes its side of a session with it.
+    fn lose(&mut self, session: SessionId, gone: NodeId, silently: bool) {
+        let Some(found) = self.network.sessions.get_mut(&session) else { return };
+        let mut others = Vec::new();
+        for (side, end) in found.ends.iter_mut().enumerate() {
+            if end.node == gone {
+                end.open = false;
+            } else if end.open {
+                others.push((side, *end));
+            }
+        }
+        found.flying = Default::default();
+        for (side, end) in others {
+            // A host without power sends no reset: the peer's probes find out.
+            let delay =
+                if silently { self.rng.duration(HELD_MAX.0, HELD_MAX.1) } else { self.network.latency() };
+            let when = self.now + delay;
+            self.at_life(when, end.node, end.life, What::Closed(session, side, Closed::Reset));
+        }
+        self.network.forget_closed(session);
+    }
+
+    /// Asks a daemon to stop cleanly.
+    pub fn stop(&mut self, id: NodeId) {
+        if self.node(id).is_running() {
+            self.at(self.now, id, What::Event(Event::Stop));
+        }
+    }
+
+    pub fn pause(&mut self, id: NodeId) {
+        self.note(id, "is paused", 0);
+        self.node_mut(id).paused = true;
+    }
+    pub fn resume(&mut self, id: NodeId) {
+        self.note(id, "goes on", 0);
+        self.node_mut(id).paused = false;
+        for what in std::mem::take(&mut self.node_mut(id).deferred) {
+            self.at(self.now, id, what);
+        }
+    }
+
+    pub fn cut(&mut self, a: NodeId, b: NodeId) {
+        self.note(a, "is cut off from", b.0 as u64);
+        for session in self.network.cut(a, b) {
+            let ends = self.network.sessions[&session].ends;
+            for (side, end) in ends.into_iter().enumerate() {
+                let when = self.now + self.rng.duration(HELD_MAX.0, HELD_MAX.1);
+                // Told only if the partition still stands then (see `happen`).
+                let what = What::Closed(session, side, Closed::TimedOut);
+                self.at_life(when, end.node, end.life, what);
+            }
+        }
+    }
+    pub fn heal(&mut self, a: NodeId, b: NodeId) {
+        self.note(a, "is joined again with", b.0 as u64);
+        for session in self.network.heal(a, b) {
+            for side in 0..2 {
+                let found = self.network.sessions.get_mut(&session).expect("it is one of them");
+                let held = std::mem::take(&mut found.held[side]);
+                let to = found.ends[1 - side];
+                for _ in 0..held {
+                    let when = self.network.arrival(session, side, self.now);
+                    self.at_life(when, to.node, to.life, What::Arrive(session, side));
+                }
+            }
+        }
+    }
+
+    // ---- what happens ----
+
+    fn note(&mut self, id: NodeId, what: &str, detail: u64) {
+        let name = &self.nodes[id.0].name;
+        self.trace.note(self.now, name, what, detail);
+    }
+
+    /// Something is due at a node that does not run, or at an earlier life of it.
+    fn to_the_dead(&mut self, node: NodeId, what: What) {
+        if let What::Dialled { from, life, conn, .. } = what {
+            let (delay, why) = match self.node(node).dark {
+                true => (DIAL_TIMEOUT, Closed::TimedOut),
+                false => (self.network.latency(), Closed::Refused),
+            };
+            self.at_life(self.now + delay, from, life, What::Event(Event::Closed { conn, why }));
+        }
+    }
+
+    fn happen(&mut self, id: NodeId, what: What) {
+        match what {
+            What::Event(event) => self.node_mut(id).events.push_back(event),
+            What::Timer(timer) => {
+                // Armed again meanwhile, or disarmed: not this one.
+                if self.node(id).timers.get(&timer).is_none_or(|when| *when > self.now) {
+                    return;
+                }
+                self.node_mut(id).timers.remove(&timer);
+                self.node_mut(id).events.push_back(Event::Timer(timer));
+            }
+            What::DiskDone => {
+                let node = self.node_mut(id);
+                let (Some(disk), Some(batch)) = (&node.disk, node.committing.take()) else { return };
+                let done = batch.commit(disk).expect("a simulated disk with power works");
+                let durable = node.store.as_mut().expect("it has a disk").finished(done);
+                while let Some((_, token)) = node.waiting.pop_front_if(|(ticket, _)| *ticket <= durable) {
+                    node.events.push_back(Event::Stored(token));
+                }
+            }
+            What::ReadDone(token, plan) => {
+                let node = self.node_mut(id);
+                let result = plan.run(node.disk.as_ref().expect("it has a disk"));
+                node.events.push_back(Event::ReadDone { token, result });
+            }
+            What::Dialled { from, life, conn, to, kind } => self.dialled(id, from, life, conn, to, kind),
+            What::Arrive(session, side) => {
+                let Some(found) = self.network.sessions.get(&session) else { return };
+                let (from, to) = (found.ends[side], found.ends[1 - side]);
+                let cut = self.network.is_cut(from.node, to.node);
+                let found = self.network.sessions.get_mut(&session).expect("it was just there");
+                if cut {
+                    found.held[side] += 1;
+                    return;
+                }
+                let Some(raw) = found.flying[side].pop_front() else { return };
+                if !to.open {
+                    return;
+                }
+                let Envelope { tid, body } = Envelope::from_raw(raw).expect("what was encoded decodes");
+                self.node_mut(id).events.push_back(Event::Message { conn: to.conn, tid, message: body });
+            }
+            What::Closed(session, side, why) => {
+                let Some(found) = self.network.sessions.get_mut(&session) else { return };
+                let [a, b] = found.ends;
+                let cut = self.network.is_cut(a.node, b.node);
+                if why == Closed::TimedOut && !cut {
+                    return; // the partition was over in time
+                }
+                if why == Closed::Reset && cut {
+                    // The news does not get through yet.
+                    let when = self.now + Duration::from_millis(500);
+                    return self.at(when, id, What::Closed(session, side, why));
+                }
+                let found = self.network.sessions.get_mut(&session).expect("it was just there");
+                let end = &mut found.ends[side];
+                if !end.open {
+                    return;
+                }
+                end.open = false;
+                let conn = end.conn;
+                self.node_mut(id).events.push_back(Event::Closed { conn, why: Closed::Reset });
+                if !cut {
+                    // The other side does not go on with a session that is over.
+                    self.hung_up(session, side);
+                }
+                self.network.forget_closed(session);
+            }
+        }
+        self.turn(id);
+    }
+
+    /// The side is closed; the other one hears of it when it can.
+    fn hung_up(&mut self, session: SessionId, side: usize) {
+        let other = self.network.sessions[&session].ends[1 - side];
+        if other.open {
+            let when = self.network.arrival(session, side, self.now);
+            self.at_life(when, other.node, other.life, What::Closed(session, 1 - side, Closed::Reset));
+        }
+    }
+
+    fn dialled(
+        &mut self,
+        id: NodeId,
+        from: NodeId,
+        life: u64,
+        conn: ConnId,
+        to: EntityAddr,
+        kind: EntityType,
+    ) {
+        let back = self.now + self.network.latency();
+        let node = self.node(id);
+        if node.addr.nonce != to.nonce || node.kind != kind {
+            let why = Closed::Fault(format!("{to} is not {} any more", node.name));
+            return self.at_life(back, from, life, What::Event(Event::Closed { conn, why }));
+        }
+        if self.node(from).life != life || !self.node(from).is_running() {
+            return;
+        }
+        // A monitor gives every client a number for life.
+        if self.node(from).kind == EntityType::Client && self.node(from).num < 0 {
+            if kind != EntityType::Mon {
+                let why = Closed::Fault("no number yet".into());
+                return self.at_life(back, from, life, What::Event(Event::Closed { conn, why }));
+            }
+            match self.node_mut(id).take_id() {
+                Some(number) => self.node_mut(from).num = number as i64,
+                None => {
+                    let what = What::Dialled { from, life, conn, to, kind };
+                    return self.at(self.now + Duration::from_millis(20), id, what);
+                }
+            }
+            if self.node(id).ids_left() < 20 {
+                self.node_mut(id).events.push_back(Event::IdsLow);
+            }
+        }
+        let node = self.node_mut(id);
+        node.accepted += 1;
+        let accepted = End { node: id, life: node.life, conn: ConnId::Accepted(node.accepted), open: true };
+        let dialling = End { node: from, life, conn, open: true };
+        self.network.open([dialling, accepted]);
+        let (caller, callee) = (self.peer(from), self.peer(id));
+        self.node_mut(id).events.push_back(Event::Opened { conn: accepted.conn, peer: caller });
+        let opened = Event::Opened { conn, peer: callee };
+        let session = self.network.find(from, life, conn).expect("it was just opened");
+        // Before anything that the other side says.
+        let when = self.network.arrival(session, 1, self.now);
+        self.at_life(when, from, life, What::Event(opened));
+    }
+
+    fn peer(&self, id: NodeId) -> Peer {
+        let node = self.node(id);
+        Peer {
+            kind: node.kind,
+            num: node.num,
+            addrs: AddrVec::one(node.addr),
+            observed: node.addr,
+            features: 0x3f01_cfbd_fffd_ffff,
+        }
+    }
+
+    /// Runs a node's machine until it knows all that happened.
+    pub fn turn(&mut self, id: NodeId) {
+        let Some(mut role) = self.node_mut(id).role.take() else { return };
+        let mut effects = Vec::new();
+        loop {
+            let node = self.node_mut(id);
+            let Some(event) = node.loops.pop_front().map(Event::Loop).or_else(|| node.events.pop_front())
+            else {
+                break;
+            };
+            self.note_event(id, &event);
+            let now = self.clock();
+            let view: &dyn StoreView = match &self.nodes[id.0].store {
+                Some(store) => store,
+                None => &NoStore,
+            };
+            role.handle(now, event, view, &mut effects);
+            for effect in effects.drain(..) {
+                self.carry_out(id, effect);
+            }
+        }
+        self.node_mut(id).role = Some(role);
+        self.commit(id);
+    }
+
+    fn note_event(&mut self, id: NodeId, event: &Event) {
+        let (what, detail) = match event {
+            Event::Start => ("start".into(), 0),
+            Event::Opened { conn, peer } => (format!("{conn} opened with {}.{}", peer.kind, peer.num), 0),
+            Event::Closed { conn, why } => (format!("{conn} closed: {why}"), 0),
+            Event::Message { conn, tid, message } => {
+                let detail = if self.trace.print { format!(" {message:?}") } else { String::new() };
+                let mut line = format!("{conn} {} {tid}{detail}", message.name());
+                line.truncate(line.floor_char_boundary(400));
+                (line, *tid)
+            }
+            Event::Stored(token) => ("stored".into(), *token),
+            Event::ReadDone { token, .. } => ("read done".into(), *token),
+            Event::Timer(timer) => (format!("timer {timer}"), *timer),
+            Event::Loop(n) => ("loop".into(), *n),
+            Event::IdsLow => ("ids low".into(), 0),
+            Event::Stop => ("stop".into(), 0),
+        };
+        // What is printed beyond the name must not change the hash between a quiet and a loud run.
+        let hashed = match event {
+            Event::Message { conn, message, .. } => format!("{conn} {}", message.name()),
+            _ => what.clone(),
+        };
+        let print = std::mem::replace(&mut self.trace.print, false);
+        self.note(id, &hashed, detail);
+        self.trace.print = print;
+        self.trace.comment(self.now, &self.nodes[id.0].name, &what);
+    }
+
+    fn carry_out(&mut self, id: NodeId, effect: Effect) {
+        let life = self.node(id).life;
+        match effect {
+            Effect::Dial { conn, to, kind } => {
+                let listening = self.nodes.iter().position(|node| node.addr.sock == to.sock);
+                let Some(target) = listening.map(NodeId) else {
+                    let why = Closed::Refused;
+                    return self.at(self.now, id, What::Event(Event::Closed { conn, why }));
+                };
+                let silent = self.network.is_cut(id, target);
+                if silent {
+                    let event = Event::Closed { conn, why: Closed::TimedOut };
+                    return self.at(self.now + DIAL_TIMEOUT, id, What::Event(event));
+                }
+                let when = self.now + self.network.latency();
+                self.at(when, target, What::Dialled { from: id, life, conn, to, kind });
+            }
+            Effect::Send { conn, tid, message } => {
+                let Some(session) = self.network.find(id, life, conn) else { return };
+                let found = &self.network.sessions[&session];
+                let side = found.side(id, conn).expect("the session was found by it");
+                if !found.ends[side].open {
+                    return;
+                }
+                let to = found.ends[1 - side];
+                let raw = Envelope { tid, body: message }.to_raw();
+                self.note_sent(id, &raw);
+                let when = self.network.arrival(session, side, self.now);
+                let found = self.network.sessions.get_mut(&session).expect("it was found");
+                found.flying[side].push_back(raw);
+                self.at_life(when, to.node, to.life, What::Arrive(session, side));
+            }
+            Effect::Hangup { conn } => {
+                let Some(session) = self.network.find(id, life, conn) else { return };
+                let found = self.network.sessions.get_mut(&session).expect("it was found");
+                let side = found.side(id, conn).expect("the session was found by it");
+                if std::mem::replace(&mut found.ends[side].open, false) {
+                    self.hung_up(session, side);
+                }
+                self.network.forget_closed(session);
+            }
+            Effect::Store { token, txn } => {
+                let node = self.node_mut(id);
+                let store = node.store.as_mut().expect("a machine that stores is given a store");
+                let ticket = store.submit(txn).unwrap_or_else(|e| panic!("{}: {e}", node.name));
+                node.waiting.push_back((ticket, token));
+            }
+            Effect::Read { token, id: object, extents } => {
+                let store = self.node(id).store.as_ref().expect("a machine that reads is given a store");
+                match store.plan_read(&object, &extents) {
+                    Ok(plan) => {
+                        let (low, high) = self.disk_latency[id.0];
+                        let when = self.now + self.rng.duration(low, high);
+                        self.at(when, id, What::ReadDone(token, plan));
+                    }
+                    Err(error) => {
+                        let event = Event::ReadDone { token, result: Err(error) };
+                        self.node_mut(id).events.push_back(event);
+                    }
+                }
+            }
+            Effect::Arm { timer, after } => {
+                let when = self.now + after;
+                self.node_mut(id).timers.insert(timer, when);
+                self.at(when, id, What::Timer(timer));
+            }
+            Effect::Disarm { timer } => drop(self.node_mut(id).timers.remove(&timer)),
+            Effect::Loop(n) => self.node_mut(id).loops.push_back(n),
+            Effect::GrantIds(range) => self.node_mut(id).ids.push_back(range),
+            Effect::Log { text, .. } => self.trace.comment(self.now, &self.nodes[id.0].name, &text),
+            Effect::Stopped => self.node_mut(id).stopped = true,
+        }
+    }
+
+    /// The bytes are part of the run: a difference in them is a difference between two runs.
+    fn note_sent(&mut self, id: NodeId, raw: &RawMessage) {
+        let crc = crc32c(crc32c(u32::MAX, &raw.front), &raw.data);
+        let print = std::mem::replace(&mut self.trace.print, false);
+        self.note(id, "sends", u64::from(crc) << 16 | u64::from(raw.kind));
+        self.trace.print = print;
+    }
+
+    /// Hands what was submitted to the disk, unless it is busy.
+    fn commit(&mut self, id: NodeId) {
+        let node = self.node_mut(id);
+        if node.committing.is_some() {
+            return;
+        }
+        let Some(store) = &mut node.store else { return };
+        if let Some(batch) = store.take_batch() {
+            node.committing = Some(batch);
+            let (low, high) = self.disk_latency[id.0];
+            let when = self.now + self.rng.duration(low, high);
+            self.at(when, id, What::DiskDone);
+        }
+    }
+
+    /// Calls a client from outside.
+    pub fn call_client<R>(
+        &mut self,
+        id: NodeId,
+        call: impl FnOnce(&mut nacre_client::Client, Now, &mut Vec<Effect>) -> R,
+    ) -> R {
+        let Some(Role::Client(mut client)) = self.node_mut(id).role.take() else {
+            panic!("{} is no running client", self.node(id).name);
+        };
+        let mut effects = Vec::new();
+        let result = call(&mut client, self.clock(), &mut effects);
+        self.node_mut(id).role = Some(Role::Client(client));
+        for effect in effects {
+            self.carry_out(id, effect);
+        }
+        self.turn(id);
+        result
+    }
+}
