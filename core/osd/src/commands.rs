@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Name, arguments in Ceph's notation, help.
-const COMMANDS: [(&str, &str, &str); 11] = [
+const COMMANDS: [(&str, &str, &str); 12] = [
     ("get_command_descriptions", "", "list available commands"),
     ("version", "", "report version of the daemon"),
     ("config get", "name=key,type=CephString", "show one option that is set"),
@@ -20,8 +20,14 @@ const COMMANDS: [(&str, &str, &str); 11] = [
     ("ops", "", "show requests that were not answered yet"),
     ("status", "", "show what the daemon is and does"),
     ("flush_pg_stats", "", "report placement groups to the monitors now"),
-    ("query", "name=pgid,type=CephPgid", "show details of a placement group"),
-    ("list_unfound", "name=pgid,type=CephPgid", "list objects of a placement group that nobody has"),
+    // Of `ceph tell PG`, which puts the group into the command itself.
+    ("query", "", "show details of a placement group"),
+    ("list_unfound", "", "list objects of a placement group that nobody has"),
+    (
+        "pg",
+        "name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=query|list_unfound",
+        "show details of a placement group",
+    ),
 ];
 
 pub fn version() -> String {

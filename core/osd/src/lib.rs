@@ -9,6 +9,7 @@
 //! deltas in recovery (`pg::missing`), scrub (`pg`), erasure coding (`pg::active::write`).
 
 mod commands;
+mod copier;
 mod heartbeat;
 mod maps;
 mod object_info;

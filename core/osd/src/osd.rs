@@ -5,6 +5,7 @@
 //! the map that says so on, groups serve. A map that says otherwise starts that over.
 
 use crate::commands;
+use crate::copier::{Copier, Finished};
 use crate::heartbeat::{PING_EVERY, Peers};
 use crate::maps::Maps;
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request};
@@ -52,9 +53,13 @@ const BOOT_RETRY: Duration = Duration::from_secs(1);
 const MON_RETRY: Duration = Duration::from_millis(500);
 /// Changes of groups are reported together.
 const REPORT_AFTER_CHANGE: Duration = Duration::from_millis(500);
+/// What clients did is reported while it is news.
+const REPORT_AFTER_OPS: Duration = Duration::from_secs(1);
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// How long a stopping OSD waits for the map that says so.
 const GOODBYE: Duration = Duration::from_secs(3);
+/// The session on which we ask ourselves.
+const OURSELVES: ConnId = ConnId::Dialled(0);
 /// Requests and messages that wait for a map.
 const WAITING_MAX: usize = 10_000;
 /// How many OSDs are watched if none shares a group.
@@ -97,6 +102,7 @@ pub struct Osd {
     /// The session by which each OSD asks us.
     askers: BTreeMap<OsdId, ConnId>,
     peers: Peers,
+    copier: Copier,
     pub(crate) shards: Vec<Shard>,
     turn: u64,
     last_conn: u64,
@@ -111,6 +117,8 @@ pub struct Osd {
     last_tick: Time,
     last_ping: Time,
     report_at: Time,
+    /// How many requests were served at the last report, and when that was.
+    reported: (u64, Time),
     pub(crate) ops_served: u64,
     pub(crate) options: BTreeMap<String, String>,
 }
@@ -135,6 +143,7 @@ impl Machine for Osd {
             Event::IdsLow => {}
             Event::Stop => self.on_stop(now, out),
         }
+        self.copy(now, store, out);
         self.flush(now, out);
     }
 }
@@ -155,6 +164,7 @@ impl Osd {
             sessions: BTreeMap::new(),
             askers: BTreeMap::new(),
             peers: Peers::default(),
+            copier: Copier::default(),
             shards,
             turn: 0,
             last_conn: 0,
@@ -169,6 +179,7 @@ impl Osd {
             last_tick: Time::ZERO,
             last_ping: Time::ZERO,
             report_at: Time::ZERO,
+            reported: (0, Time::ZERO),
             ops_served: 0,
             options: BTreeMap::new(),
         }
@@ -215,6 +226,7 @@ impl Osd {
                 ShardEffect::Do(effect) => out.push(*effect),
                 ShardEffect::Ask(to, msg) => self.ask(now, to, msg, out),
                 ShardEffect::Answer(to, msg) => self.answer(to, msg, out),
+                ShardEffect::Copy(pg, read, source) => self.copier.start(pg, read, source),
                 ShardEffect::QueryRecord(pg) => {
                     self.record_queries.insert(pg);
                 }
@@ -464,6 +476,9 @@ impl Osd {
             Message::Config(Config { values }) => self.options = values,
             Message::Peer(msg) => self.on_peer(now, store, conn, msg, out),
             Message::OsdOp(op) => self.on_op(now, store, conn, tid, op, out),
+            Message::OsdOpReply(reply) if self.peers.by_conn(conn).is_some() => {
+                self.on_copy_reply(now, store, tid, &reply, out);
+            }
             Message::Command(command) => self.on_command(now, store, conn, tid, &command, out),
             // Clients with watches ping; others tell of things that are none of ours yet.
             _ => {}
@@ -738,6 +753,48 @@ impl Osd {
         }
     }
 
+    // ---- copies ----
+
+    /// Sends what copies wait for. The answers to what we ask ourselves come back here.
+    fn copy(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        let Some(map) = self.maps.current.clone() else { return };
+        for finished in self.copier.hopeless(&map) {
+            self.finish_copy(now, store, finished, out);
+        }
+        for (tid, op) in self.copier.due(now.mono, &map) {
+            match map.pg_to_up_acting(op.spg.pg).acting_primary {
+                Some(osd) if osd == self.me() => self.on_op(now, store, OURSELVES, tid, Box::new(op), out),
+                Some(osd) => match self.peers.open(osd) {
+                    Some(conn) => out.push(Effect::Send { conn, tid, message: Box::new(op).into() }),
+                    None => self.dial(now, osd, out),
+                },
+                None => {}
+            }
+        }
+        let to_us = |effect: &Effect| matches!(effect, Effect::Send { conn, .. } if *conn == OURSELVES);
+        while let Some(at) = out.iter().position(to_us) {
+            if let Effect::Send { tid, message: Message::OsdOpReply(reply), .. } = out.remove(at) {
+                self.on_copy_reply(now, store, tid, &reply, out);
+            }
+        }
+    }
+    fn on_copy_reply(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        tid: u64,
+        reply: &OsdOpReply,
+        out: &mut Vec<Effect>,
+    ) {
+        if let Some(finished) = self.copier.on_reply(tid, reply) {
+            self.finish_copy(now, store, finished, out);
+        }
+    }
+    fn finish_copy(&mut self, now: Now, store: &dyn StoreView, finished: Finished, out: &mut Vec<Effect>) {
+        let Finished { pg, read, result } = finished;
+        self.tell_pg(now, store, pg, PgEvent::Copied { read, result }, out);
+    }
+
     // ---- clients ----
 
     fn on_op(
@@ -749,8 +806,15 @@ impl Osd {
         op: Box<OsdOp>,
         out: &mut Vec<Effect>,
     ) {
-        let Some(session) = self.sessions.get(&conn) else { return };
-        let (client, blocked_addrs) = (session.peer.num, session.peer.addrs.clone());
+        // Copies are read for OSDs, of which one may be ourselves.
+        let (client, blocked_addrs, for_copy) = match self.sessions.get(&conn) {
+            Some(session) => {
+                let peer = &session.peer;
+                (peer.num, peer.addrs.clone(), peer.kind == EntityType::Osd)
+            }
+            None if conn == OURSELVES => (self.me().0.into(), AddrVec::default(), true),
+            None => return,
+        };
         let epoch = self.maps.epoch();
         if op.epoch > epoch || self.map().is_none() {
             if self.waiting_ops.len() < WAITING_MAX {
@@ -759,7 +823,9 @@ impl Osd {
             return;
         }
         let Some(map) = self.maps.current.clone() else { return };
-        self.share_map(conn, Some(op.epoch), out);
+        if !for_copy {
+            self.share_map(conn, Some(op.epoch), out);
+        }
         let refuse = |errno: i32, out: &mut Vec<Effect>| {
             let reply = Box::new(OsdOpReply::to(&op, -errno, epoch));
             out.push(Effect::Send { conn, tid, message: reply.into() });
@@ -797,6 +863,18 @@ impl Osd {
             .collect();
         let Ok(ops) = ops else { return refuse(EINVAL, out) };
         let object = op.object();
+        let copies_itself = |op: &FlaggedOp| match &op.op {
+            Op::CopyFrom(source) => {
+                let locator = &source.locator;
+                source.name == object.name
+                    && (locator.pool, &locator.namespace) == (object.pool, &object.namespace)
+                    && (locator.key == object.key || locator.key == object.name)
+            }
+            _ => false,
+        };
+        if ops.iter().any(copies_itself) {
+            return refuse(EINVAL, out);
+        }
         let writes = ops.iter().any(|op| op.is_write);
         let lists = ops.iter().any(|op| matches!(op.op, Op::List { .. }));
         if let Err(error) = check_request(&object, &ops) {
@@ -831,7 +909,7 @@ impl Osd {
         let object = nacre_proto::types::ObjectId { snap: nacre_base::SnapId::HEAD, ..object };
         let seq = self.last_op;
         let request: Arc<OsdOp> = Arc::from(op);
-        let op = ClientOp { seq, conn, tid, reqid, object, ops, request, since: now.mono };
+        let op = ClientOp { seq, conn, tid, reqid, object, ops, request, since: now.mono, for_copy };
         self.tell_pg(now, store, id, PgEvent::Op(op), out);
     }
 
@@ -883,10 +961,13 @@ impl Osd {
     }
 
     fn report_if_due(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        if now.mono < self.report_at || !matches!(self.mon, MonState::Open(_)) {
+        let (served, at) = self.reported;
+        let news = served != self.ops_served && now.mono.since(at) >= REPORT_AFTER_OPS;
+        if (now.mono < self.report_at && !news) || !matches!(self.mon, MonState::Open(_)) {
             return;
         }
         self.report_at = now.mono + REPORT_EVERY;
+        self.reported = (self.ops_served, now.mono);
         let statfs = store.statfs();
         let latency = self.shards.iter().map(|shard| shard.commit_latency_ms).fold(0.0, f64::max);
         let report = OsdReport {

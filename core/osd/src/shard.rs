@@ -8,6 +8,7 @@ use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::PeerMsg;
 use nacre_proto::messages::PgRecord;
 use nacre_proto::transaction::StoredId;
+use nacre_proto::types::CopySource;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ pub enum ShardEffect {
     Do(Box<Effect>),
     Ask(OsdId, PeerMsg),
     Answer(OsdId, PeerMsg),
+    /// For the request of a group that goes by this number.
+    Copy(PgId, u64, CopySource),
     QueryRecord(PgId),
     Activate(PgId, PgRecord),
     LeasesNow,
@@ -186,6 +189,7 @@ impl Shard {
                 self.reads.insert(token, (pg, read));
                 plain(Effect::Read { token, id: StoredId::Object(object), extents })
             }
+            PgEffect::Copy { read, source } => ShardEffect::Copy(pg, read, source),
             PgEffect::QueryRecord => ShardEffect::QueryRecord(pg),
             PgEffect::Activate(record) => ShardEffect::Activate(pg, record),
             PgEffect::LeasesNow => ShardEffect::LeasesNow,

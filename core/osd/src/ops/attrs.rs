@@ -8,7 +8,8 @@ use nacre_base::errno::{ECANCELED, EINVAL, ENAMETOOLONG, ENODATA, ENOENT};
 use nacre_wire::{Decode, Reader, encode_map};
 use std::cmp::Ordering;
 
-fn stored(name: &Name) -> Name {
+/// The name under which a client's attribute is stored.
+pub fn stored(name: &Name) -> Name {
     Name::new([b"_", name.as_bytes()].concat())
 }
 

@@ -1,12 +1,13 @@
 //! An object as it is in the middle of a vector of operations: what is stored, and over it what
 //! the operations so far did.
 
-use super::{Fetched, Stop};
+use super::{Copied, Fetched, Stop};
 use crate::object_info::ObjectInfo;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_machine::StoreView;
 use nacre_proto::transaction::{Change, StoredId};
+use nacre_proto::types::CopySource;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub struct Draft<'a> {
@@ -72,6 +73,15 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// What `copy-from` copies.
+    pub fn copied(&self, source: &CopySource) -> Result<&'a Copied, Stop> {
+        match self.fetched.copies.iter().find(|(of, _)| of == source) {
+            None => Err(Stop::NeedCopy(source.clone())),
+            Some((_, Ok(copied))) => Ok(copied),
+            Some((_, Err(errno))) => Err(Stop::Failed(*errno)),
+        }
+    }
+
     // ---- data ----
 
     /// Bytes of `offset..offset + len`, which must lie within the object.
@@ -109,7 +119,7 @@ impl<'a> Draft<'a> {
     fn read_stored(&self, from: u64, to: u64, parts: &mut Vec<Bytes>, need: &mut Vec<(u64, u64)>) {
         let shown = to.min(self.stored_below);
         if from < shown {
-            match self.fetched.iter().find(|(start, len, _)| *start <= from && shown <= start + len) {
+            match self.fetched.extents.iter().find(|(start, len, _)| *start <= from && shown <= start + len) {
                 None => need.push((from, shown - from)),
                 Some((start, _, bytes)) => {
                     let have = bytes.len() as u64;

@@ -7,19 +7,21 @@
 
 mod attrs;
 mod checksum;
+mod copy;
 mod data;
 mod draft;
 mod omap;
 
 use crate::object_info::ObjectInfo;
 use bytes::Bytes;
+pub use copy::Copied;
 use draft::Draft;
 use nacre_base::errno::{EINVAL, EIO, ENAMETOOLONG, ENOENT, EOPNOTSUPP, EOVERFLOW, EPERM, ERANGE};
 use nacre_base::{Utime, Version};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::peer::EntryKind;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{ObjectId, Op, op_flags};
+use nacre_proto::types::{CopySource, ObjectId, Op, op_flags};
 
 /// Ceph: `osd_max_object_name_len`.
 pub const NAME_LEN_MAX: usize = 2048;
@@ -61,13 +63,21 @@ pub struct Env {
     pub return_vector: bool,
 }
 
-/// Bytes of the object that were read: (offset, length asked for, bytes up to the object's end).
-pub type Fetched = Vec<(u64, u64, Bytes)>;
+/// What operations needed and was fetched so far.
+#[derive(Clone, Debug, Default)]
+pub struct Fetched {
+    /// Of the object itself: (offset, length asked for, bytes up to the object's end).
+    pub extents: Vec<(u64, u64, Bytes)>,
+    /// Other objects, or why they cannot be had.
+    pub copies: Vec<(CopySource, Result<Copied, Errno>)>,
+}
 
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
     /// Fetch these (offset, length) extents and run again.
     Need(Vec<(u64, u64)>),
+    /// The same, with another object.
+    NeedCopy(CopySource),
     Done(Done),
 }
 
@@ -105,6 +115,7 @@ pub struct ObjectChange {
 enum Stop {
     Failed(Errno),
     Need(Vec<(u64, u64)>),
+    NeedCopy(CopySource),
     Store(ReadError),
 }
 impl From<ReadError> for Stop {
@@ -143,8 +154,7 @@ pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> 
             | Op::NotifyAck { .. }
             | Op::ListSnaps
             | Op::Rollback { .. }
-            | Op::Watch { .. }
-            | Op::CopyFrom(_) => return Err(-EOPNOTSUPP),
+            | Op::Watch { .. } => return Err(-EOPNOTSUPP),
             _ => {}
         }
     }
@@ -195,6 +205,7 @@ pub fn execute(
             }
             Err(Stop::Failed(errno)) => (errno, Bytes::new()),
             Err(Stop::Need(extents)) => return Ok(Outcome::Need(extents)),
+            Err(Stop::NeedCopy(source)) => return Ok(Outcome::NeedCopy(source)),
             // Bad bytes under one operation are that operation's error.
             Err(Stop::Store(error @ ReadError::NotFound(_))) => return Err(error),
             Err(Stop::Store(_)) => (-EIO, Bytes::new()),
@@ -269,6 +280,7 @@ fn one(draft: &mut Draft<'_>, op: &Op) -> OpResult {
             draft.info.alloc_hint_flags = *flags;
             ok()
         }
+        Op::CopyFrom(source) => copy::copy_from(draft, source),
         Op::OmapSetVals(pairs) => omap::set(draft, pairs),
         Op::OmapSetHeader(header) => omap::set_header(draft, header),
         Op::OmapClear => omap::clear(draft),
@@ -284,8 +296,7 @@ fn one(draft: &mut Draft<'_>, op: &Op) -> OpResult {
         | Op::NotifyAck { .. }
         | Op::ListSnaps
         | Op::Rollback { .. }
-        | Op::Watch { .. }
-        | Op::CopyFrom(_) => fail(EOPNOTSUPP),
+        | Op::Watch { .. } => fail(EOPNOTSUPP),
     }
 }
 

@@ -10,14 +10,14 @@ use super::missing::Missing;
 use super::record::RecordChanges;
 use super::recovery::Recovery;
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::ops::{Done, Env, Fetched, Outcome, execute};
+use crate::ops::{Copied, Done, Env, Fetched, Outcome, execute};
 use bytes::Bytes;
 use nacre_base::errno::EIO;
 use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::OsdOpReply;
 use nacre_proto::messages::peer::{LogEntry, PgInfo, PgMsg, RepOp};
-use nacre_proto::types::{ObjectId, Op, op_flags};
+use nacre_proto::types::{CopySource, ObjectId, Op, op_flags};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What the primary knows of another member.
@@ -61,6 +61,7 @@ impl Queue {
 struct Running {
     op: ClientOp,
     asked: Vec<(u64, u64)>,
+    copying: Option<CopySource>,
     fetched: Fetched,
 }
 
@@ -178,7 +179,12 @@ impl Pg {
             return;
         }
         let object = op.object.clone();
-        active.queue(&object).waiting.push_back(op);
+        let queue = active.queue(&object);
+        if op.for_copy {
+            queue.waiting.push_front(op);
+        } else {
+            queue.waiting.push_back(op);
+        }
         self.pump(ctx, &object);
     }
 
@@ -199,7 +205,7 @@ impl Pg {
                 return;
             }
             let blocked = if is_write { queue.reads > 0 } else { queue.uncommitted > 0 };
-            if queue.fetching || blocked {
+            if (queue.fetching && !op.for_copy) || blocked {
                 return;
             }
             if stale_view {
@@ -208,7 +214,14 @@ impl Pg {
                 return;
             }
             let op = queue.waiting.pop_front().expect("there is a front");
-            self.run(ctx, Running { op, asked: Vec::new(), fetched: Vec::new() });
+            if op.is_write()
+                && let Some(entry) = self.log.find(&op.reqid)
+            {
+                let entry = entry.clone();
+                self.run_again(ctx, op, &entry);
+                continue;
+            }
+            self.run(ctx, Running { op, asked: Vec::new(), copying: None, fetched: Fetched::default() });
         }
         if let Some(active) = self.active() {
             active.drop_idle(object);
@@ -217,14 +230,6 @@ impl Pg {
 
     fn run(&mut self, ctx: &mut Ctx<'_>, running: Running) {
         let op = &running.op;
-        if op.is_write()
-            && running.fetched.is_empty()
-            && let Some(entry) = self.log.find(&op.reqid)
-        {
-            let entry = entry.clone();
-            self.run_again(ctx, running.op, &entry);
-            return;
-        }
         let env = Env {
             version: Version::new(self.interval.start, self.info.last_update.version + 1),
             user_version: self.info.last_user_version + 1,
@@ -232,7 +237,16 @@ impl Pg {
             return_vector: op.request.has_flag(op_flags::message::RETURNVEC),
         };
         match execute(ctx.store, &op.object, &op.ops, &env, &running.fetched) {
-            Ok(Outcome::Need(extents)) => self.fetch(ctx, running, extents),
+            Ok(Outcome::Need(extents)) => {
+                let (read, object) = (self.next_read(), op.object.clone());
+                ctx.out.push(PgEffect::Read { read, object, extents: extents.clone() });
+                self.wait_for_data(read, Running { asked: extents, ..running });
+            }
+            Ok(Outcome::NeedCopy(source)) => {
+                let read = self.next_read();
+                ctx.out.push(PgEffect::Copy { read, source: source.clone() });
+                self.wait_for_data(read, Running { copying: Some(source), ..running });
+            }
             Ok(Outcome::Done(done)) if op.is_write() => self.write(ctx, running.op, env, done),
             Ok(Outcome::Done(done)) => {
                 let reply = self.read_reply(ctx, op, done);
@@ -252,20 +266,42 @@ impl Pg {
         }
     }
 
-    fn fetch(&mut self, ctx: &mut Ctx<'_>, mut running: Running, extents: Vec<(u64, u64)>) {
-        let read = self.next_read();
-        let object = running.op.object.clone();
-        let is_write = running.op.is_write();
-        running.asked = extents.clone();
+    fn wait_for_data(&mut self, read: u64, running: Running) {
         let Some(active) = self.active() else { return };
-        let queue = active.queue(&object);
-        if is_write {
+        let queue = active.queue(&running.op.object);
+        if running.op.is_write() {
             queue.fetching = true;
         } else {
             queue.reads += 1;
         }
         active.running.insert(read, running);
-        ctx.out.push(PgEffect::Read { read, object, extents });
+    }
+    /// The request that waited for it may go on.
+    fn take_running(&mut self, read: u64) -> Option<Running> {
+        let active = self.active()?;
+        let running = active.running.remove(&read)?;
+        let queue = active.queue(&running.op.object);
+        if !running.op.is_write() {
+            queue.reads -= 1;
+            return Some(running);
+        }
+        queue.fetching = false;
+        if queue.reads > 0 {
+            // A read for a copy slipped in. The object must stay as it is until that is over.
+            queue.waiting.push_front(running.op);
+            return None;
+        }
+        Some(running)
+    }
+
+    pub fn on_copied(&mut self, ctx: &mut Ctx<'_>, read: u64, result: Result<Copied, i32>) {
+        let Some(mut running) = self.take_running(read) else { return };
+        let object = running.op.object.clone();
+        if let Some(source) = running.copying.take() {
+            running.fetched.copies.push((source, result));
+        }
+        self.run(ctx, running);
+        self.pump(ctx, &object);
     }
 
     pub fn on_read(&mut self, ctx: &mut Ctx<'_>, read: u64, result: Result<Vec<Bytes>, ReadError>) {
@@ -273,19 +309,13 @@ impl Pg {
             self.on_push_read(ctx, read, result);
             return;
         }
-        let Some(active) = self.active() else { return };
-        let Some(mut running) = active.running.remove(&read) else { return };
+        let Some(mut running) = self.take_running(read) else { return };
         let object = running.op.object.clone();
-        let queue = active.queue(&object);
-        if running.op.is_write() {
-            queue.fetching = false;
-        } else {
-            queue.reads -= 1;
-        }
         match result {
             Ok(parts) => {
                 let asked = std::mem::take(&mut running.asked);
-                running.fetched.extend(asked.into_iter().zip(parts).map(|((off, len), b)| (off, len, b)));
+                let extents = asked.into_iter().zip(parts).map(|((off, len), bytes)| (off, len, bytes));
+                running.fetched.extents.extend(extents);
                 self.run(ctx, running);
             }
             Err(error) => self.fail(ctx, running.op, &error),

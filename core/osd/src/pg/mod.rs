@@ -22,7 +22,7 @@ mod recovery;
 mod replica;
 mod status;
 
-use crate::ops::FlaggedOp;
+use crate::ops::{Copied, FlaggedOp};
 use active::Active;
 use log::Log;
 use missing::Missing;
@@ -32,7 +32,7 @@ use nacre_proto::maps::{OsdMap, UpActing, split_children};
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
 use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgRecord};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{ObjectId, ReqId};
+use nacre_proto::types::{CopySource, ObjectId, ReqId};
 use peering::Peering;
 use push::PushRead;
 use range::PgRange;
@@ -57,6 +57,9 @@ pub struct ClientOp {
     pub ops: Vec<FlaggedOp>,
     pub request: Arc<OsdOp>,
     pub since: Time,
+    /// A read for a copy that another object waits for: it need not wait its turn, and must not,
+    /// as two objects that are copied into each other would wait for ever.
+    pub for_copy: bool,
 }
 
 impl ClientOp {
@@ -122,6 +125,10 @@ pub enum PgEvent {
         read: u64,
         result: Result<Vec<bytes::Bytes>, ReadError>,
     },
+    Copied {
+        read: u64,
+        result: Result<Copied, i32>,
+    },
     /// What the monitors, at that epoch, know of the group's past.
     Record {
         epoch: Epoch,
@@ -161,6 +168,11 @@ pub enum PgEffect {
         read: u64,
         object: ObjectId,
         extents: Vec<(u64, u64)>,
+    },
+    /// Another object, of whatever group.
+    Copy {
+        read: u64,
+        source: CopySource,
     },
     QueryRecord,
     Activate(PgRecord),
@@ -340,6 +352,7 @@ impl Pg {
             PgEvent::PeerOpened(osd) => self.on_peer_opened(ctx, osd),
             PgEvent::Stored(number) => self.on_stored(ctx, number),
             PgEvent::Read { read, result } => self.on_read(ctx, read, result),
+            PgEvent::Copied { read, result } => self.on_copied(ctx, read, result),
             PgEvent::Record { epoch, record } => self.on_record(ctx, epoch, record),
             PgEvent::Activated { interval, accepted } => {
                 if interval == self.interval.start {

@@ -4,8 +4,8 @@ mod store;
 mod world;
 
 use bytes::Bytes;
-use nacre_base::{OsdId, Rng};
-use nacre_proto::types::{Extent, Op};
+use nacre_base::{Name, OsdId, Rng, SnapId};
+use nacre_proto::types::{CopySource, Extent, ObjectLocator, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use world::World;
@@ -165,5 +165,58 @@ fn nothing_acknowledged_is_lost_or_done_twice_whatever_breaks() {
     for seed in first..first + seeds {
         eprintln!("seed {seed}");
         torture(seed, 60);
+    }
+}
+
+fn copy_from(name: &str) -> Vec<Op> {
+    vec![Op::CopyFrom(CopySource {
+        snap: SnapId::HEAD,
+        version: 0,
+        flags: 0,
+        fadvise: 0,
+        name: name.into(),
+        locator: ObjectLocator::new(world::POOL),
+        truncate: None,
+    })]
+}
+
+#[test]
+fn an_object_is_copied_whole_from_whatever_group() {
+    let mut w = World::new(3, 3, 3, 2, 8);
+    let pairs: BTreeMap<_, _> = (0..3000).map(|n| (format!("k{n:04}").into(), Bytes::from("v"))).collect();
+    let set = vec![
+        Op::WriteFull { data: Bytes::from("data") },
+        Op::SetXattr { name: "x".into(), value: Bytes::from("1") },
+        Op::OmapSetVals(pairs),
+        Op::OmapSetHeader(Bytes::from("h")),
+    ];
+    assert_eq!(w.run_ops("source", set).result, 0);
+    for n in 0..8 {
+        let name = format!("copy{n}");
+        assert_eq!(w.run_ops(&name, append("old")).result, 0);
+        assert_eq!(w.run_ops(&name, copy_from("source")).result, 0);
+        let all = vec![
+            Op::Read(Extent::new(0, 0)),
+            Op::GetXattr { name: "x".into() },
+            Op::OmapGetHeader,
+            Op::OmapGetVals { after: "k2998".into(), max: 5, prefix: Name::default() },
+        ];
+        let reply = w.run_ops(&name, all);
+        let outputs: Vec<&[u8]> = reply.ops.iter().map(|op| &op.data[..]).collect();
+        assert_eq!(outputs[..3], [&b"data"[..], b"1", b"h"]);
+        assert_eq!(outputs[3], [&b"\x01\0\0\0\x05\0\0\0k2999\x01\0\0\0v\0"[..]].concat());
+    }
+    assert_eq!(w.run_ops("copy0", copy_from("missing")).result, -2);
+    assert_eq!(w.run_ops("copy0", copy_from("copy0")).result, -22);
+}
+
+#[test]
+fn two_objects_that_are_copied_into_each_other_do_not_wait_for_ever() {
+    let mut w = World::new(4, 3, 3, 2, 8);
+    w.run_ops("a", write("of a"));
+    w.run_ops("b", write("of b"));
+    let tids = [w.submit("a", copy_from("b")), w.submit("b", copy_from("a"))];
+    for tid in tids {
+        assert_eq!(w.reply(tid).result, 0);
     }
 }
