@@ -29,6 +29,8 @@ const REDIAL: Duration = Duration::from_millis(500);
 const CHECKPOINT_EVERY: u64 = 500;
 /// Requests that may wait for their turn; OSDs and clients repeat what is dropped.
 const QUEUE_MAX: usize = 10_000;
+/// How long requests wait for a leader to be elected.
+const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 /// Global ids that are handed to the driver at once.
 const GLOBAL_IDS: u64 = 1000;
 
@@ -83,6 +85,9 @@ pub struct Mon {
     forwarded: BTreeMap<u64, (ConnId, u64)>,
     next_forward: u64,
     known_leader: Option<u64>,
+    leader_changed: Time,
+    /// Requests that came while there was no leader.
+    held: VecDeque<(Origin, Peer, Message)>,
     pub(crate) leading: Option<Leading>,
     /// Whether the once-a-second duties are due with the next draft.
     duties_due: bool,
@@ -188,6 +193,8 @@ impl Mon {
             forwarded: BTreeMap::new(),
             next_forward: 1,
             known_leader: None,
+            leader_changed: Time::ZERO,
+            held: VecDeque::new(),
             leading: None,
             duties_due: true,
             ids_wanted: true,
@@ -278,6 +285,7 @@ impl Mon {
                 }
                 self.duties_due = true;
                 self.ask_for_ids(out);
+                self.give_up_held(now, out);
             }
             TIMER_REDIAL => self.redial(out),
             _ => {}
@@ -340,7 +348,7 @@ impl Mon {
             }
             // What needs the leader.
             message if self.is_ready_leader() => self.serve(now, origin, from, message, out),
-            message => self.forward(conn, tid, &from, message, out),
+            message => self.forward(conn, tid, from, message, out),
         }
     }
 
@@ -424,14 +432,15 @@ impl Mon {
         out.push(Effect::Send { conn: *conn, tid: 0, message: message.into() });
     }
 
-    fn forward(&mut self, conn: ConnId, tid: u64, from: &Peer, message: Message, out: &mut Vec<Effect>) {
-        let Some(leader) = self.raft.as_ref().and_then(Raft::leader).filter(|&id| id != self.id()) else {
-            // Nobody to ask. Closing makes clients try the next monitor, and again.
-            if self.peers.is_empty() {
-                return self.hold(conn, tid, from, message);
-            }
-            self.sessions.remove(conn);
-            return out.push(Effect::Hangup { conn });
+    /// The leader, if it is another and there is a session to it.
+    fn leader_to_ask(&self) -> Option<u64> {
+        let leader = self.known_leader.filter(|&id| id != self.id())?;
+        self.peers.get(&leader).filter(|link| link.open).map(|_| leader)
+    }
+
+    fn forward(&mut self, conn: ConnId, tid: u64, from: Peer, message: Message, out: &mut Vec<Effect>) {
+        let Some(leader) = self.leader_to_ask() else {
+            return self.hold(Origin::Here { conn, tid }, from, message);
         };
         let key = self.next_forward;
         self.next_forward += 1;
@@ -448,10 +457,48 @@ impl Mon {
         self.send_quorum(leader, message, out);
     }
 
-    /// A lone monitor that is about to lead: the request waits the moment.
-    fn hold(&mut self, conn: ConnId, tid: u64, from: &Peer, message: Message) {
-        if self.sessions.held.len() < QUEUE_MAX {
-            self.sessions.held.push_back((conn, tid, from.clone(), message));
+    /// Nobody leads yet: the request waits.
+    fn hold(&mut self, origin: Origin, from: Peer, message: Message) {
+        if self.held.len() < QUEUE_MAX {
+            self.held.push_back((origin, from, message));
+        }
+    }
+
+    /// What waited for a leader goes where it belongs once there is one.
+    fn release_held(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.held.is_empty() {
+            return;
+        }
+        if self.is_ready_leader() {
+            for (origin, from, message) in std::mem::take(&mut self.held) {
+                self.serve(now, origin, from, message, out);
+            }
+        } else if self.leader_to_ask().is_some() {
+            for (origin, from, message) in std::mem::take(&mut self.held) {
+                match origin {
+                    Origin::Here { conn, tid } if self.sessions.get(conn).is_some() => {
+                        self.forward(conn, tid, from, message, out);
+                    }
+                    Origin::Here { .. } => {}
+                    Origin::There { mon, key } => self.send_quorum(mon, QuorumMsg::NotLeader { key }, out),
+                }
+            }
+        }
+    }
+
+    /// Without a leader for long, somebody else may have one: clients go and look.
+    fn give_up_held(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let patient = now.mono.since(self.leader_changed) < LEADERLESS_MAX;
+        if patient || self.peers.is_empty() {
+            return;
+        }
+        for (origin, ..) in std::mem::take(&mut self.held) {
+            if let Origin::Here { conn, .. } = origin
+                && self.sessions.get(conn).is_some()
+            {
+                self.sessions.remove(conn);
+                out.push(Effect::Hangup { conn });
+            }
         }
     }
 
@@ -471,9 +518,20 @@ impl Mon {
                 let kind = EntityType::from_byte(kind).unwrap_or(EntityType::Client);
                 let observed = addrs.msgr2().unwrap_or_default();
                 let peer = Peer { kind, num, addrs, observed, features: session.peer.features };
-                // Whoever asked asks again if this is not the leader any more.
-                if let (true, Ok(envelope)) = (self.is_ready_leader(), Envelope::from_raw(message)) {
-                    self.serve(now, Origin::There { mon, key }, peer, envelope.body, out);
+                let Ok(envelope) = Envelope::from_raw(message) else { return };
+                let origin = Origin::There { mon, key };
+                if self.is_ready_leader() {
+                    self.serve(now, origin, peer, envelope.body, out);
+                } else if self.raft.as_ref().is_some_and(Raft::is_leader) {
+                    self.hold(origin, peer, envelope.body);
+                } else {
+                    self.send_quorum(mon, QuorumMsg::NotLeader { key }, out);
+                }
+            }
+            QuorumMsg::NotLeader { key } => {
+                if let Some((conn, _)) = self.forwarded.remove(&key) {
+                    self.sessions.remove(conn);
+                    out.push(Effect::Hangup { conn });
                 }
             }
             QuorumMsg::IdsWanted => {
@@ -636,6 +694,7 @@ impl Mon {
         let leader = self.raft.as_ref().and_then(Raft::leader);
         if leader != self.known_leader {
             self.known_leader = leader;
+            self.leader_changed = now.mono;
             // What the old one was asked is lost with it: whoever waits asks again after a hangup, and
             // OSDs say again what they said without waiting.
             let waiting: BTreeSet<ConnId> =
@@ -670,11 +729,7 @@ impl Mon {
             }
             _ => {}
         }
-        if leads && self.state.is_some() {
-            for (conn, tid, from, message) in std::mem::take(&mut self.sessions.held) {
-                self.serve(now, Origin::Here { conn, tid }, from, message, out);
-            }
-        }
+        self.release_held(now, out);
     }
 
     /// Followers ask, again and again, until there are some.

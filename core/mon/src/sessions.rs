@@ -10,7 +10,7 @@ use nacre_proto::messages::{
 };
 use nacre_proto::types::EntityType;
 use nacre_wire::to_vec;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// Incrementals in one message, as Ceph's `osd_map_message_max`.
 const MAPS_PER_MESSAGE: usize = 40;
@@ -23,8 +23,6 @@ const SUBSCRIPTIONS_MAX: usize = 64;
 #[derive(Default)]
 pub struct Sessions {
     all: BTreeMap<ConnId, Session>,
-    /// Requests that came before this monitor could serve anyone.
-    pub held: VecDeque<(ConnId, u64, Peer, Message)>,
 }
 
 pub struct Session {
@@ -67,7 +65,6 @@ impl Sessions {
     }
     pub fn remove(&mut self, conn: ConnId) {
         self.all.remove(&conn);
-        self.held.retain(|(held, ..)| *held != conn);
     }
     pub fn get(&self, conn: ConnId) -> Option<&Session> {
         self.all.get(&conn)

@@ -21,6 +21,8 @@ pub enum QuorumMsg {
     },
     /// The leader's answer to a `Forward`.
     Answer { key: u64, message: RawMessage },
+    /// To who passed a request on: I do not lead (any more).
+    NotLeader { key: u64 },
     /// To the leader: I need global ids for clients that connect to me.
     IdsWanted,
     /// The leader's answer: these, from the first up to but not including the second.
@@ -74,6 +76,10 @@ impl Encode for QuorumMsg {
                 key.encode(out);
                 message.encode(out);
             }
+            QuorumMsg::NotLeader { key } => {
+                out.push(5);
+                key.encode(out);
+            }
             QuorumMsg::IdsWanted => out.push(3),
             QuorumMsg::Ids { start, end } => {
                 out.push(4);
@@ -97,6 +103,7 @@ impl Decode for QuorumMsg {
                 },
                 2 => QuorumMsg::Answer { key: Decode::decode(r)?, message: Decode::decode(r)? },
                 3 => QuorumMsg::IdsWanted,
+                5 => QuorumMsg::NotLeader { key: Decode::decode(r)? },
                 4 => QuorumMsg::Ids { start: Decode::decode(r)?, end: Decode::decode(r)? },
                 value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
             })
@@ -130,6 +137,7 @@ mod tests {
             },
             QuorumMsg::Answer { key: 7, message: raw },
             QuorumMsg::IdsWanted,
+            QuorumMsg::NotLeader { key: 7 },
             QuorumMsg::Ids { start: 1, end: 9 },
         ];
         for message in messages {
