@@ -2,6 +2,8 @@
 
 use nacre_machine::{ReadError, Token};
 use nacre_store::{BLOCK, Batch, Disk, DiskError, ReadPlan};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,11 +15,17 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Reads that may be under way at once.
 const READERS: usize = 2;
 
+/// A sparse file gets its space in pieces of this many bytes, filled with zeros. Otherwise every small
+/// write would make the file system allocate, and every flush commit its journal.
+const PIECE: u64 = 1 << 20;
+
 /// A store on a file or a block device, through the page cache.
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     file: Arc<File>,
     len: u64,
+    /// For each `PIECE`, whether anything was ever written there. Only the writer changes it.
+    filled: Arc<Mutex<Vec<bool>>>,
 }
 
 impl FileDisk {
@@ -26,7 +34,7 @@ impl FileDisk {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         file.set_len(len)?;
         file.sync_all()?;
-        Ok(FileDisk { file: Arc::new(file), len: len / BLOCK as u64 * BLOCK as u64 })
+        FileDisk::new(file, len)
     }
 
     /// Opens what `create` made, for this process alone.
@@ -35,8 +43,49 @@ impl FileDisk {
         file.try_lock().map_err(|e| io::Error::new(io::ErrorKind::ResourceBusy, e))?;
         // A block device says its size only this way.
         let len = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
-        Ok(FileDisk { file: Arc::new(file), len: len / BLOCK as u64 * BLOCK as u64 })
+        FileDisk::new(file, len)
     }
+
+    fn new(file: File, len: u64) -> io::Result<FileDisk> {
+        let len = len / BLOCK as u64 * BLOCK as u64;
+        let filled = pieces_with_data(&file, len)?;
+        Ok(FileDisk { file: Arc::new(file), len, filled: Arc::new(Mutex::new(filled)) })
+    }
+
+    /// Writes zeros around a write into pieces that hold nothing yet.
+    fn fill(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut filled = self.filled.lock().expect("the writer does not panic");
+        let end = offset + len;
+        for piece in offset / PIECE..end.div_ceil(PIECE) {
+            if std::mem::replace(&mut filled[piece as usize], true) {
+                continue;
+            }
+            let (from, to) = (piece * PIECE, (piece * PIECE + PIECE).min(self.len));
+            let zeros = vec![0; PIECE as usize];
+            for (from, to) in [(from, offset.max(from)), (end.min(to), to)] {
+                self.file.write_all_at(&zeros[..to.saturating_sub(from) as usize], from)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pieces_with_data(file: &File, len: u64) -> io::Result<Vec<bool>> {
+    let mut filled = vec![false; len.div_ceil(PIECE) as usize];
+    let mut at = 0;
+    while at < len {
+        let data = match seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data.min(len),
+            Err(Errno::NXIO) => break, // none behind here
+            // No such question to this kind of file: then it has no holes.
+            Err(Errno::INVAL) => 0,
+            Err(e) => return Err(e.into()),
+        };
+        let hole = seek(file, SeekFrom::Hole(data)).unwrap_or(len).min(len);
+        filled[(data / PIECE) as usize..hole.div_ceil(PIECE) as usize].fill(true);
+        at = hole.max(at + 1);
+    }
+    Ok(filled)
 }
 
 fn failed(op: &'static str, offset: u64, len: usize) -> impl FnOnce(io::Error) -> DiskError {
@@ -49,7 +98,11 @@ impl Disk for FileDisk {
         self.file.read_exact_at(into, offset).map_err(failed("read", offset, len))
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.file.write_all_at(bytes, offset).map_err(failed("write", offset, bytes.len()))
+        let write = || {
+            self.fill(offset, bytes.len() as u64)?;
+            self.file.write_all_at(bytes, offset)
+        };
+        write().map_err(failed("write", offset, bytes.len()))
     }
     fn flush(&self) -> Result<(), DiskError> {
         self.file.sync_data().map_err(failed("flush", 0, 0))
@@ -112,4 +165,32 @@ impl DiskThreads {
 
 fn spawn(name: String, work: impl FnOnce() + Send + 'static) {
     thread::Builder::new().name(name).spawn(work).expect("the system gives a daemon its threads");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_comes_in_pieces_and_what_was_written_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let allocated = || std::os::unix::fs::MetadataExt::blocks(&path.metadata().unwrap()) * 512;
+        let disk = FileDisk::create(&path, 8 * PIECE + 4096).unwrap();
+        disk.write_at(PIECE - 4096, &[7; 8192]).unwrap(); // over the edge of two pieces
+        disk.write_at(0, &[8; 4096]).unwrap();
+        disk.write_at(8 * PIECE, &[9; 4096]).unwrap(); // the last piece is shorter
+        disk.flush().unwrap();
+        assert!(allocated() >= 2 * PIECE && allocated() < 4 * PIECE, "{} bytes", allocated());
+        drop(disk);
+        let disk = FileDisk::open(&path).unwrap();
+        disk.write_at(4096, &[6; 4096]).unwrap();
+        let mut whole = vec![1; disk.len() as usize];
+        disk.read_at(0, &mut whole).unwrap();
+        let mut expected = vec![0; disk.len() as usize];
+        for (at, byte) in [(0, 8), (1, 6), (255, 7), (256, 7), (2048, 9)] {
+            expected[at * 4096..][..4096].fill(byte);
+        }
+        assert!(whole == expected);
+    }
 }
