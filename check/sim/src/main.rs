@@ -69,7 +69,7 @@ fn main() -> ExitCode {
                 return;
             }
             let mut outcome = run_seed(Seed(seed), false);
-            if seed % TWICE_EVERY == 0 && outcome.failure.is_none() {
+            if seed.is_multiple_of(TWICE_EVERY) && outcome.failure.is_none() {
                 let again = run_seed(Seed(seed), false);
                 if again.hash != outcome.hash {
                     outcome.failure =

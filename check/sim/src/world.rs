@@ -107,7 +107,7 @@ impl World {
         let Some(((when, _), (node, life, what))) = self.queue.pop_first() else { return false };
         self.now = self.now.max(when);
         if self.node(node).life != life || !self.node(node).is_running() {
-            self.to_the_dead(node, what);
+            self.nobody_there(node, what);
         } else if self.node(node).paused {
             self.node_mut(node).deferred.push(what);
         } else {
@@ -191,6 +191,18 @@ impl World {
         self.network.forget_closed(session);
     }
 
+    /// One side of the sessions that `a` dialled is lost, and `a` hears nothing of it: as when a
+    /// firewall between them forgets its state.
+    pub fn half_open(&mut self, a: NodeId, b: NodeId) {
+        for session in self.network.of_node(a) {
+            let ends = &mut self.network.sessions.get_mut(&session).expect("it is one of them").ends;
+            if ends[0].node == a && ends[1].node == b && std::mem::replace(&mut ends[1].open, false) {
+                let conn = ends[1].conn;
+                self.at(self.now, b, What::Event(Event::Closed { conn, why: Closed::Reset }));
+            }
+        }
+    }
+
     /// Asks a daemon to stop cleanly.
     pub fn stop(&mut self, id: NodeId) {
         if self.node(id).is_running() {
@@ -225,6 +237,14 @@ impl World {
     pub fn heal(&mut self, a: NodeId, b: NodeId) {
         self.note(a, "is joined again with", b.0 as u64);
         for session in self.network.heal(a, b) {
+            let ends = self.network.sessions[&session].ends;
+            for (side, end) in ends.into_iter().enumerate().filter(|(_, end)| end.open) {
+                if !ends[1 - side].open {
+                    // The next probe of one side finds that the other has forgotten the session.
+                    let when = self.now + self.rng.duration(HELD_MAX.0, HELD_MAX.1);
+                    self.at_life(when, end.node, end.life, What::Closed(session, side, Closed::Reset));
+                }
+            }
             for side in 0..2 {
                 let found = self.network.sessions.get_mut(&session).expect("it is one of them");
                 let held = std::mem::take(&mut found.held[side]);
@@ -245,7 +265,7 @@ impl World {
     }
 
     /// Something is due at a node that does not run, or at an earlier life of it.
-    fn to_the_dead(&mut self, node: NodeId, what: What) {
+    fn nobody_there(&mut self, node: NodeId, what: What) {
         if let What::Dialled { from, life, conn, .. } = what {
             let (delay, why) = match self.node(node).dark {
                 true => (DIAL_TIMEOUT, Closed::TimedOut),

@@ -15,6 +15,9 @@ use std::time::Duration;
 pub const PING_EVERY: Duration = Duration::from_millis(500);
 /// Silent for so long is reported. Ceph has it as `osd_heartbeat_grace`.
 const GRACE: Duration = Duration::from_secs(2);
+/// An open session on which nothing was answered for so long is given up for a new one: the other
+/// side may have lost it without our having heard.
+const GIVE_UP: Duration = Duration::from_secs(5);
 /// How often a report is repeated.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How long a dialled OSD that did not answer is left alone.
@@ -25,6 +28,7 @@ pub struct PeerSession {
     pub conn: ConnId,
     pub addr: EntityAddr,
     pub open: bool,
+    opened_at: Time,
 }
 
 /// What we know of another OSD's life.
@@ -50,15 +54,25 @@ impl Peers {
         !self.sessions.contains_key(&osd) && self.not_before.get(&osd).is_none_or(|t| *t <= now)
     }
     pub fn dialled(&mut self, osd: OsdId, conn: ConnId, addr: EntityAddr) {
-        self.sessions.insert(osd, PeerSession { conn, addr, open: false });
+        self.sessions.insert(osd, PeerSession { conn, addr, open: false, opened_at: Time::ZERO });
     }
     pub fn by_conn(&self, conn: ConnId) -> Option<OsdId> {
         self.sessions.iter().find(|(_, session)| session.conn == conn).map(|(osd, _)| *osd)
     }
-    pub fn opened(&mut self, osd: OsdId) {
+    pub fn opened(&mut self, osd: OsdId, now: Time) {
         if let Some(session) = self.sessions.get_mut(&osd) {
             session.open = true;
+            session.opened_at = now;
         }
+    }
+    /// Sessions to be hung up because our pings on them are not answered.
+    pub fn stalled(&mut self, now: Time) -> Vec<ConnId> {
+        let watched = &self.watched;
+        let is_stalled = |osd: &OsdId, session: &mut PeerSession| {
+            let heard = watched.get(osd).map_or(now, |watched| watched.last_heard);
+            session.open && now.since(heard.max(session.opened_at)) > GIVE_UP
+        };
+        self.sessions.extract_if(.., is_stalled).map(|(_, session)| session.conn).collect()
     }
     /// The session is over; gives the address that it was with.
     pub fn closed(&mut self, osd: OsdId, now: Time) -> Option<EntityAddr> {

@@ -406,7 +406,7 @@ impl Osd {
             return;
         }
         if let Some(osd) = self.peers.by_conn(conn) {
-            self.peers.opened(osd);
+            self.peers.opened(osd, now.mono);
             self.tell_all(now, store, out, || PgEvent::PeerOpened(osd));
             return;
         }
@@ -948,6 +948,7 @@ impl Osd {
                     self.report_failure(osd, addr, evidence, out);
                 }
             }
+            out.extend(self.peers.stalled(now.mono).into_iter().map(|conn| Effect::Hangup { conn }));
             self.report_if_due(now, store, out);
         }
         self.stop_if_done(now, out);
