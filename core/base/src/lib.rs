@@ -21,11 +21,14 @@ pub mod errno {
     pub const EIO: i32 = 5;
     pub const ENXIO: i32 = 6;
     pub const E2BIG: i32 = 7;
+    pub const ENOEXEC: i32 = 8;
+    pub const EBADF: i32 = 9;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
     pub const EACCES: i32 = 13;
     pub const EBUSY: i32 = 16;
     pub const EEXIST: i32 = 17;
+    pub const EXDEV: i32 = 18;
     pub const ENOTDIR: i32 = 20;
     pub const EINVAL: i32 = 22;
     pub const EFBIG: i32 = 27;
@@ -34,8 +37,10 @@ pub mod errno {
     pub const EDOM: i32 = 33;
     pub const ERANGE: i32 = 34;
     pub const ENAMETOOLONG: i32 = 36;
+    pub const ENOSYS: i32 = 38;
     pub const ENOTEMPTY: i32 = 39;
     pub const ENODATA: i32 = 61;
+    pub const EBADMSG: i32 = 74;
     pub const EOVERFLOW: i32 = 75;
     pub const ERESTART: i32 = 85;
     pub const EMSGSIZE: i32 = 90;
@@ -44,6 +49,7 @@ pub mod errno {
     /// Ceph calls it `EBLOCKLISTED`.
     pub const ESHUTDOWN: i32 = 108;
     pub const ETIMEDOUT: i32 = 110;
+    pub const ESTALE: i32 = 116;
     pub const ECANCELED: i32 = 125;
     pub const EDQUOT: i32 = 122;
 }
