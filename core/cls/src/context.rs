@@ -177,8 +177,8 @@ impl<'a> Context<'a> {
         if self.exists() { self.omap_remove(key) } else { Ok(()) }
     }
 
-    /// Up to `max` pairs whose key is `prefix` and more, beyond `prefix` + `after`, in order and
-    /// with the prefix cut off.
+    /// Up to `max` pairs whose key starts with `prefix`, in order and with that cut off; beyond
+    /// `after`, unless that is empty (an image's own journal client has an empty name).
     pub fn list(&mut self, prefix: &str, after: &[u8], max: u64) -> Result<Vec<(Name, Bytes)>, Stop> {
         self.has_read = true;
         let prefix = prefix.as_bytes();
@@ -186,7 +186,7 @@ impl<'a> Context<'a> {
         let (mut pairs, mut bytes) = (Vec::new(), 0);
         self.object.omap_walk(&last, &mut |key, value| {
             let Some(rest) = key.as_bytes().strip_prefix(prefix) else { return false };
-            if key.as_bytes() == last {
+            if !after.is_empty() && key.as_bytes() == last {
                 return true;
             }
             if pairs.len() as u64 >= max || bytes > LISTING_BYTES_MAX {

@@ -807,12 +807,15 @@ impl Osd {
         out: &mut Vec<Effect>,
     ) {
         // Copies are read for OSDs, of which one may be ourselves.
-        let (client, blocked_addrs, for_copy) = match self.sessions.get(&conn) {
+        let (client, sender_addr, blocked_addrs, for_copy) = match self.sessions.get(&conn) {
             Some(session) => {
                 let peer = &session.peer;
-                (peer.num, peer.addrs.clone(), peer.kind == EntityType::Osd)
+                let addr = peer.addrs.0.first().copied().unwrap_or(peer.observed);
+                (peer.num, addr, peer.addrs.clone(), peer.kind == EntityType::Osd)
             }
-            None if conn == OURSELVES => (self.me().0.into(), AddrVec::default(), true),
+            None if conn == OURSELVES => {
+                (self.me().0.into(), EntityAddr::default(), AddrVec::default(), true)
+            }
             None => return,
         };
         let epoch = self.maps.epoch();
@@ -854,11 +857,11 @@ impl Osd {
             .iter()
             .map(|item| {
                 let parsed = item.parse()?;
-                Ok::<_, nacre_wire::DecodeError>(FlaggedOp {
-                    op: parsed,
-                    flags: item.op.flags,
-                    is_write: item.op.code.is_write(),
-                })
+                Ok::<_, nacre_wire::DecodeError>(FlaggedOp::new(
+                    parsed,
+                    item.op.flags,
+                    item.op.code.is_write(),
+                ))
             })
             .collect();
         let Ok(ops) = ops else { return refuse(EINVAL, out) };
@@ -909,7 +912,9 @@ impl Osd {
         let object = nacre_proto::types::ObjectId { snap: nacre_base::SnapId::HEAD, ..object };
         let seq = self.last_op;
         let request: Arc<OsdOp> = Arc::from(op);
-        let op = ClientOp { seq, conn, tid, reqid, object, ops, request, since: now.mono, for_copy };
+        let sender = (EntityName::client(client as u64), sender_addr);
+        let since = now.mono;
+        let op = ClientOp { seq, conn, tid, sender, reqid, object, ops, request, since, for_copy };
         self.tell_pg(now, store, id, PgEvent::Op(op), out);
     }
 

@@ -140,8 +140,13 @@ pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let trash_snaps = others.iter().any(|snap| snap.namespace.kind() == KIND_TRASH);
     let parent = ctx.get::<Parent>(&Name::from("parent"))?.filter(Parent::exists);
     let head_is_child = parent.as_ref().is_some_and(|parent| parent.head_overlap.is_some());
-    let unused = u64::from(!child_snaps && !head_is_child) * op_features::CLONE_CHILD
-        | u64::from(!trash_snaps) * op_features::SNAP_TRASH;
+    let mut unused = 0;
+    if !child_snaps && !head_is_child {
+        unused |= op_features::CLONE_CHILD;
+    }
+    if !trash_snaps {
+        unused |= op_features::SNAP_TRASH;
+    }
     if parent.is_some() && !head_is_child && !child_snaps {
         ctx.unset(&Name::from("parent"))?;
     }

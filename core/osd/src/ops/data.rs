@@ -22,7 +22,7 @@ fn clipped(draft: &Draft<'_>, extent: &Extent) -> (u64, u64) {
     (start, len.min(size - start))
 }
 
-fn check_range(off: u64, len: u64) -> Result<(), Stop> {
+pub fn check_range(off: u64, len: u64) -> Result<(), Stop> {
     match off.checked_add(len) {
         None => fail(EINVAL),
         Some(end) if end > OBJECT_SIZE_MAX => fail(EFBIG),

@@ -7,6 +7,7 @@
 
 mod attrs;
 mod checksum;
+mod class;
 mod copy;
 mod data;
 mod draft;
@@ -16,8 +17,9 @@ use crate::object_info::ObjectInfo;
 use bytes::Bytes;
 pub use copy::Copied;
 use draft::Draft;
-use nacre_base::errno::{EINVAL, EIO, ENAMETOOLONG, ENOENT, EOPNOTSUPP, EOVERFLOW, EPERM, ERANGE};
+use nacre_base::errno::{EINVAL, EIO, ENAMETOOLONG, ENOENT, EOPNOTSUPP, EOVERFLOW, ERANGE};
 use nacre_base::{Utime, Version};
+use nacre_cls::Caller;
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::peer::EntryKind;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -51,6 +53,18 @@ pub struct FlaggedOp {
     pub is_write: bool,
 }
 
+impl FlaggedOp {
+    /// `code_writes`: what the operation's code says, see `OpCode::is_write`.
+    pub fn new(op: Op, flags: u32, code_writes: bool) -> FlaggedOp {
+        let is_write = match &op {
+            // One code for all methods: which one says what it does.
+            Op::Call { class, method, .. } => class::find(class, method).is_ok_and(|m| m.access.writes()),
+            _ => code_writes,
+        };
+        FlaggedOp { op, flags, is_write }
+    }
+}
+
 /// What the operations run under.
 #[derive(Clone, Copy, Debug)]
 pub struct Env {
@@ -61,6 +75,8 @@ pub struct Env {
     pub mtime: Utime,
     /// The client wants codes and outputs of writes too.
     pub return_vector: bool,
+    /// For methods of object classes.
+    pub caller: Caller,
 }
 
 /// What operations needed and was fetched so far.
@@ -147,8 +163,9 @@ pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> 
     }
     for FlaggedOp { op, .. } in ops {
         match op {
-            // No object class is loaded.
-            Op::Call { .. } => return Err(-EPERM),
+            Op::Call { class, method, .. } => {
+                class::find(class, method)?;
+            }
             Op::Unknown(_)
             | Op::Notify { .. }
             | Op::NotifyAck { .. }
@@ -191,7 +208,7 @@ pub fn execute(
     let mut outputs = Vec::with_capacity(ops.len());
     let mut result = 0;
     for FlaggedOp { op, flags, is_write } in ops {
-        let (code, out) = match one(&mut draft, op) {
+        let (code, out) = match one(&mut draft, env, op) {
             Ok((code, mut out)) => {
                 let mut code = code;
                 if writes && !env.return_vector {
@@ -242,7 +259,7 @@ pub fn execute(
     Ok(Outcome::Done(Done { result, outputs, user_version: env.user_version, change }))
 }
 
-fn one(draft: &mut Draft<'_>, op: &Op) -> OpResult {
+fn one(draft: &mut Draft<'_>, env: &Env, op: &Op) -> OpResult {
     match op {
         Op::Read(extent) => data::read(draft, extent),
         Op::Stat => data::stat(draft),
@@ -288,9 +305,9 @@ fn one(draft: &mut Draft<'_>, op: &Op) -> OpResult {
         Op::OmapRmKeyRange { begin, end } => omap::remove_range(draft, begin, end),
         Op::SetXattr { name, value } => attrs::set(draft, name, value),
         Op::RmXattr { name } => attrs::remove(draft, name),
+        Op::Call { class, method, input } => class::call(draft, env, class, method, input),
         // Sorted out by `check_request`, or listings, which are about no object.
-        Op::Call { .. }
-        | Op::List { .. }
+        Op::List { .. }
         | Op::Unknown(_)
         | Op::Notify { .. }
         | Op::NotifyAck { .. }

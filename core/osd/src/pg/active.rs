@@ -14,6 +14,7 @@ use crate::ops::{Copied, Done, Env, Fetched, Outcome, execute};
 use bytes::Bytes;
 use nacre_base::errno::EIO;
 use nacre_base::{Epoch, OsdId, Time, Version};
+use nacre_cls::Caller;
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::OsdOpReply;
 use nacre_proto::messages::peer::{LogEntry, PgInfo, PgMsg, RepOp};
@@ -235,6 +236,7 @@ impl Pg {
             user_version: self.info.last_user_version + 1,
             mtime: op.request.mtime,
             return_vector: op.request.has_flag(op_flags::message::RETURNVEC),
+            caller: Caller { name: op.sender.0, addr: op.sender.1, now: ctx.now.wall },
         };
         match execute(ctx.store, &op.object, &op.ops, &env, &running.fetched) {
             Ok(Outcome::Need(extents)) => {

@@ -32,7 +32,7 @@ use nacre_proto::maps::{OsdMap, UpActing, split_children};
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
 use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgRecord};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{CopySource, ObjectId, ReqId};
+use nacre_proto::types::{CopySource, EntityAddr, EntityName, ObjectId, ReqId};
 use peering::Peering;
 use push::PushRead;
 use range::PgRange;
@@ -52,6 +52,8 @@ pub struct ClientOp {
     pub seq: u64,
     pub conn: ConnId,
     pub tid: u64,
+    /// Who asks, and from where.
+    pub sender: (EntityName, EntityAddr),
     pub reqid: ReqId,
     pub object: ObjectId,
     pub ops: Vec<FlaggedOp>,
