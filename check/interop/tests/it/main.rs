@@ -2,6 +2,7 @@
 
 mod abuse;
 mod admin;
+mod classes;
 mod docs;
 mod durability;
 mod objects;
