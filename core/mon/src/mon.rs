@@ -895,6 +895,7 @@ impl Mon {
         }
         self.watch_osds(now, draft);
         self.finish_creating(draft);
+        self.watch_space(draft);
         self.expire(now, draft);
         self.watch_health(now, draft);
     }

@@ -4,6 +4,7 @@ use crate::crush_edit;
 use crate::draft::Draft;
 use crate::health::{self, Checks};
 use crate::mon::{Done, Job, Mon};
+use crate::stats::rule_weights;
 use nacre_base::{Now, OsdId, PgId, PoolId, Time};
 use nacre_machine::Peer;
 use nacre_proto::maps::{MAX_OSDS, Osd, OsdXinfo, map_flags, osd_state, pool_flags};
@@ -11,7 +12,7 @@ use nacre_proto::messages::{
     DaemonMsg, FailureEvidence, LogEntry, LogLevel, OsdBoot, OsdFailure, OsdReport, PgRecord,
 };
 use nacre_proto::types::{AuthName, EntityName, EntityType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// An OSD that has no session here and says nothing for this long is down.
@@ -164,6 +165,10 @@ impl Mon {
             features: self.osd_features(osd),
             ..map.osd(osd).map(|o| o.xinfo).unwrap_or_default()
         };
+        if map.osd(osd).is_some_and(|o| o.has(osd_state::DESTROYED)) {
+            // Its number was kept for another disk, which this is.
+            draft.flip(osd, osd_state::DESTROYED);
+        }
         draft.edit(|inc| {
             if osd.0 as u32 >= map.max_osd() {
                 inc.new_max_osd = Some(osd.0 as u32 + 1);
@@ -307,6 +312,57 @@ impl Mon {
             .collect();
         for id in done {
             draft.edit_pool(id, |pool| pool.flags &= !pool_flags::CREATING);
+        }
+    }
+
+    /// Notes which OSDs and pools are full, so that clients hold back what would fail.
+    pub(crate) fn watch_space(&mut self, draft: &mut Draft) {
+        let map = draft.map().clone();
+        let ratios = map.ratios;
+        let mut full = BTreeSet::new();
+        let mut flips = Vec::new();
+        for (osd, stat) in self.stats.osds.iter().filter(|(osd, _)| map.exists(**osd)) {
+            let space = &stat.report.space;
+            let used = match space.total {
+                0 => 0.0,
+                total => 1.0 - space.available as f64 / total as f64,
+            };
+            let state = match used {
+                used if used >= ratios.full.into() => osd_state::FULL,
+                used if used >= ratios.backfillfull.into() => osd_state::BACKFILLFULL,
+                used if used >= ratios.nearfull.into() => osd_state::NEARFULL,
+                _ => 0,
+            };
+            if state == osd_state::FULL {
+                full.insert(*osd);
+            }
+            let all = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
+            let flip = (map.osds[osd.index()].state & all) ^ state;
+            if flip != 0 {
+                flips.push((*osd, flip));
+            }
+        }
+        flips.into_iter().for_each(|(osd, bits)| draft.flip(osd, bits));
+        for (id, pool) in &map.pools {
+            let by_quota = pool.quota_max_bytes > 0 || pool.quota_max_objects > 0;
+            if !by_quota && full.is_empty() && !pool.has(pool_flags::FULL) {
+                continue;
+            }
+            let counts = self.stats.pool(&map, *id).counts;
+            let over = |limit: u64, have: u64| limit > 0 && have >= limit;
+            let quota =
+                over(pool.quota_max_bytes, counts.bytes) || over(pool.quota_max_objects, counts.objects);
+            let no_room = !full.is_empty() && rule_weights(&map, pool).keys().any(|osd| full.contains(osd));
+            let mut flags = pool.flags & !(pool_flags::FULL | pool_flags::FULL_QUOTA);
+            if quota {
+                flags |= pool_flags::FULL | pool_flags::FULL_QUOTA;
+            }
+            if no_room {
+                flags |= pool_flags::FULL;
+            }
+            if flags != pool.flags {
+                draft.edit_pool(*id, |pool| pool.flags = flags);
+            }
         }
     }
 

@@ -209,3 +209,47 @@ fn only_osds_may_speak_as_osds() {
     assert!(t.hung_up.contains(&conn));
     assert!(!t.map().exists(OsdId(7)));
 }
+
+#[test]
+fn a_pool_over_its_quota_or_on_a_full_osd_is_full() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    t.activate(&conns, pool);
+    t.report(&conns, pool);
+    t.run(json!({ "prefix": "osd pool set-quota", "pool": "p", "field": "max_objects", "val": "8" }));
+    t.pass(Duration::from_secs(2));
+    let flags = |t: &TestMon| t.map().pools[&pool].flags & (pool_flags::FULL | pool_flags::FULL_QUOTA);
+    assert_eq!(flags(&t), pool_flags::FULL | pool_flags::FULL_QUOTA);
+    t.run(json!({ "prefix": "osd pool set-quota", "pool": "p", "field": "max_objects", "val": "0" }));
+    t.pass(Duration::from_secs(2));
+    assert_eq!(flags(&t), 0);
+
+    let mut fill = |available: u64| {
+        let space = OsdSpace { total: 100 << 30, available, ..OsdSpace::default() };
+        let report = OsdReport { osd: Some(OsdId(1)), epoch: t.map().epoch, space, ..OsdReport::default() };
+        t.send(conns[1], DaemonMsg::Report(report));
+        t.pass(Duration::from_secs(2));
+        let health = t.json(json!({ "prefix": "health" }));
+        (
+            t.map().osds[1].state & osd_state::FULL != 0,
+            flags(&t),
+            health["status"].as_str().unwrap().to_string(),
+        )
+    };
+    assert_eq!(fill(1 << 30), (true, pool_flags::FULL, "HEALTH_ERR".to_string()));
+    assert_eq!(fill(50 << 30).0, false);
+}
+
+#[test]
+fn a_destroyed_number_goes_to_the_next_disk() {
+    let (mut t, _) = TestMon::with_osds(2);
+    t.run(json!({ "prefix": "osd down", "ids": ["1"] }));
+    t.run(json!({ "prefix": "osd destroy", "id": 1, "yes_i_really_mean_it": true }));
+    assert!(t.map().osds[1].has(osd_state::DESTROYED));
+    let conn = t.open(EntityType::Osd, 1, addr(7000, 5));
+    let DaemonMsg::Boot(mut other) = boot(1, 7000, 5) else { unreachable!() };
+    other.uuid = [99; 16];
+    t.send(conn, DaemonMsg::Boot(other));
+    let osd = t.map().osds[1].clone();
+    assert!(osd.has(osd_state::UP) && !osd.has(osd_state::DESTROYED) && osd.uuid == [99; 16]);
+}
