@@ -4,7 +4,7 @@ use crate::log::{Log, bytes_of};
 use crate::{Persist, Saved};
 use nacre_base::Rng;
 use protobuf::Message as _;
-use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, RawNode, StateRole};
 use std::collections::BTreeSet;
 
@@ -26,6 +26,8 @@ pub struct Raft {
     /// How often this member wanted to lead; with the term it makes up the election timeout.
     campaigns: u64,
     role: StateRole,
+    /// The hard state as of the last `Persist` that had one.
+    stored_hard_state: HardState,
     /// Reads without an answer; the leader may have been unable to give one.
     reads: BTreeSet<ReadId>,
 }
@@ -101,9 +103,11 @@ impl Raft {
             check_quorum: true,
             ..Config::default()
         };
+        let stored_hard_state = log.hard_state.clone();
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let node = RawNode::new(&config, log, &logger).expect("the configuration is valid");
-        let mut raft = Raft { node, seed, campaigns: 0, role: StateRole::Follower, reads: BTreeSet::new() };
+        let reads = BTreeSet::new();
+        let mut raft = Raft { node, seed, campaigns: 0, role: StateRole::Follower, stored_hard_state, reads };
         let alone = raft.node.raft.prs().conf().voters().ids().iter().eq([id]);
         if alone {
             // Nobody else could lead, so there is nothing to wait for.
@@ -206,7 +210,11 @@ impl Raft {
         log.append(rd.entries(), &mut ready.persist);
         if let Some(hard_state) = rd.hs() {
             log.hard_state = hard_state.clone();
-            ready.persist.hard_state = Some(bytes_of(hard_state));
+        }
+        // How far the log is committed alone is not worth a write: it comes out again of itself.
+        if rd.must_sync() && log.hard_state != self.stored_hard_state {
+            self.stored_hard_state = log.hard_state.clone();
+            ready.persist.hard_state = Some(bytes_of(&log.hard_state));
         }
         ready.committed = committed(rd.take_committed_entries());
         self.node.advance_append_async(rd);
@@ -225,7 +233,12 @@ impl Raft {
     }
     /// Makes `state`, which includes every entry up to `index`, the new start of the log.
     pub fn compact(&mut self, index: u64, state: Vec<u8>) -> Persist {
-        self.node.mut_store().compact(index, state, TAIL)
+        let log = self.node.mut_store();
+        let mut persist = log.compact(index, state, TAIL);
+        // A stored log must not be committed less far than its checkpoint.
+        self.stored_hard_state = log.hard_state.clone();
+        persist.hard_state = Some(bytes_of(&self.stored_hard_state));
+        persist
     }
 
     /// The library draws election timeouts from the thread's randomness; ours follow from the seed,

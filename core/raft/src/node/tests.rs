@@ -262,3 +262,39 @@ fn damaged_bytes_are_refused() {
     let mut raft = Raft::new(1, 1, &[1], &Saved::default()).unwrap();
     assert!(matches!(raft.step(&[0xff; 9]), Err(StepError::Undecodable)));
 }
+
+#[test]
+fn one_entry_is_one_write() {
+    let mut g = Group::new(1, 1);
+    g.propose("a");
+    g.drain();
+    let raft = &mut g.members.get_mut(&1).unwrap().raft;
+    raft.propose(b"b".to_vec()).unwrap();
+    let mut writes = 0;
+    while let Some(ready) = raft.ready() {
+        if !ready.persist.is_empty() {
+            writes += 1;
+            assert_eq!(ready.persist.entries.len(), 1);
+            raft.stored(ready.number);
+        }
+    }
+    assert_eq!(writes, 1);
+}
+
+#[test]
+fn a_member_that_dies_right_after_a_checkpoint_starts_from_it() {
+    let mut g = Group::new(1, 1);
+    for n in 0..300 {
+        g.propose(&format!("{n}"));
+        g.drain();
+    }
+    let m = g.members.get_mut(&1).unwrap();
+    let persist = m.raft.compact(m.applied, encode(&m.state));
+    m.saved.apply(&persist);
+    let state = m.state.clone();
+    g.restart(1);
+    assert_eq!(g.members[&1].state, state);
+    g.propose("after");
+    g.drain();
+    assert_eq!(g.members[&1].state.len(), 301);
+}
