@@ -237,7 +237,7 @@ fn a_pool_over_its_quota_or_on_a_full_osd_is_full() {
         )
     };
     assert_eq!(fill(1 << 30), (true, pool_flags::FULL, "HEALTH_ERR".to_string()));
-    assert_eq!(fill(50 << 30).0, false);
+    assert!(!fill(50 << 30).0);
 }
 
 #[test]
