@@ -8,16 +8,13 @@ use nacre_base::{OsdId, Time};
 use nacre_machine::ConnId;
 use nacre_proto::messages::FailureEvidence;
 use nacre_proto::types::EntityAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Ceph has it as `osd_heartbeat_interval`, in whole seconds.
 pub const PING_EVERY: Duration = Duration::from_millis(500);
 /// Silent for so long is reported. Ceph has it as `osd_heartbeat_grace`.
 const GRACE: Duration = Duration::from_secs(2);
-/// An open session on which nothing was answered for so long is given up for a new one: the other
-/// side may have lost it without our having heard.
-const GIVE_UP: Duration = Duration::from_secs(5);
 /// How often a report is repeated.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How long a dialled OSD that did not answer is left alone.
@@ -28,7 +25,8 @@ pub struct PeerSession {
     pub conn: ConnId,
     pub addr: EntityAddr,
     pub open: bool,
-    opened_at: Time,
+    /// When something last came over it, or else when it was dialled.
+    heard: Time,
 }
 
 /// What we know of another OSD's life.
@@ -53,8 +51,28 @@ impl Peers {
     pub fn may_dial(&self, osd: OsdId, now: Time) -> bool {
         !self.sessions.contains_key(&osd) && self.not_before.get(&osd).is_none_or(|t| *t <= now)
     }
-    pub fn dialled(&mut self, osd: OsdId, conn: ConnId, addr: EntityAddr) {
-        self.sessions.insert(osd, PeerSession { conn, addr, open: false, opened_at: Time::ZERO });
+    pub fn dialled(&mut self, osd: OsdId, conn: ConnId, addr: EntityAddr, now: Time) {
+        self.sessions.insert(osd, PeerSession { conn, addr, open: false, heard: now });
+    }
+    /// Something came over the session.
+    pub fn heard_on(&mut self, osd: OsdId, now: Time) {
+        if let Some(session) = self.sessions.get_mut(&osd) {
+            session.heard = now;
+        }
+    }
+    /// Sessions over which nothing comes any more, though pings are sent: the network may have lost
+    /// them without telling either end. They are to be hung up; asking again opens new ones.
+    pub fn dead_sessions(&mut self, now: Time) -> Vec<ConnId> {
+        let dead: Vec<(OsdId, ConnId)> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| now.since(session.heard) > GRACE)
+            .map(|(osd, session)| (*osd, session.conn))
+            .collect();
+        for (osd, _) in &dead {
+            self.closed(*osd, now);
+        }
+        dead.into_iter().map(|(_, conn)| conn).collect()
     }
     pub fn by_conn(&self, conn: ConnId) -> Option<OsdId> {
         self.sessions.iter().find(|(_, session)| session.conn == conn).map(|(osd, _)| *osd)
@@ -62,17 +80,8 @@ impl Peers {
     pub fn opened(&mut self, osd: OsdId, now: Time) {
         if let Some(session) = self.sessions.get_mut(&osd) {
             session.open = true;
-            session.opened_at = now;
+            session.heard = now;
         }
-    }
-    /// Sessions to be hung up because our pings on them are not answered.
-    pub fn stalled(&mut self, now: Time) -> Vec<ConnId> {
-        let watched = &self.watched;
-        let is_stalled = |osd: &OsdId, session: &mut PeerSession| {
-            let heard = watched.get(osd).map_or(now, |watched| watched.last_heard);
-            session.open && now.since(heard.max(session.opened_at)) > GIVE_UP
-        };
-        self.sessions.extract_if(.., is_stalled).map(|(_, session)| session.conn).collect()
     }
     /// The session is over; gives the address that it was with.
     pub fn closed(&mut self, osd: OsdId, now: Time) -> Option<EntityAddr> {
@@ -99,8 +108,9 @@ impl Peers {
         let fresh = || Watched { last_heard: now, reported: None };
         self.watched = osds.map(|osd| (osd, old.remove(&osd).unwrap_or_else(fresh))).collect();
     }
-    pub fn watched(&self) -> impl Iterator<Item = OsdId> {
-        self.watched.keys().copied()
+    /// Whom to ping: those that are watched, and whoever we have a session with.
+    pub fn to_ping(&self) -> BTreeSet<OsdId> {
+        self.watched.keys().chain(self.sessions.keys()).copied().collect()
     }
     /// A sign of life. What was reported is to be taken back.
     pub fn heard(&mut self, osd: OsdId, now: Time) -> Option<FailureEvidence> {
@@ -124,5 +134,6 @@ impl Peers {
     /// We stood still ourselves for a while: silence until now proves nothing about others.
     pub fn forgive(&mut self, now: Time) {
         self.watched.values_mut().for_each(|watched| watched.last_heard = now);
+        self.sessions.values_mut().for_each(|session| session.heard = now);
     }
 }

@@ -17,8 +17,8 @@ use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreVi
 use nacre_proto::maps::{OsdMap, Pool, UpActing, is_split, map_flags, pool_flags};
 use nacre_proto::messages::peer::{PeerMsg, PgMsg};
 use nacre_proto::messages::{
-    Command, Config, DaemonMsg, FailureEvidence, Message, MonSub, MonSubscribe, OsdBoot, OsdFailure,
-    OsdMapMsg, OsdOp, OsdOpReply, OsdReport, OsdSpace, PgRecord,
+    Command, Config, DaemonMsg, FailureEvidence, Message, MonGetVersion, MonSub, MonSubscribe, OsdBoot,
+    OsdFailure, OsdMapMsg, OsdOp, OsdOpReply, OsdReport, OsdSpace, PgRecord,
 };
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{
@@ -51,6 +51,10 @@ const TICK_EVERY: Duration = Duration::from_millis(250);
 const BOOT_RETRY: Duration = Duration::from_secs(1);
 /// How long a monitor that does not answer is waited for before the next one is tried.
 const MON_RETRY: Duration = Duration::from_millis(500);
+/// How often a monitor is asked something, if only to hear that it is there.
+const MON_PING_EVERY: Duration = Duration::from_secs(2);
+/// After so long without a word from a monitor another one is tried.
+const MON_SILENCE: Duration = Duration::from_secs(6);
 /// Changes of groups are reported together.
 const REPORT_AFTER_CHANGE: Duration = Duration::from_millis(500);
 /// What clients did is reported while it is news.
@@ -69,8 +73,10 @@ const SHARDS: u64 = 4;
 enum MonState {
     /// Until then no monitor is tried.
     Away(Time),
-    Dialling(ConnId),
-    Open(ConnId),
+    /// Since then.
+    Dialling(ConnId, Time),
+    /// Last heard of then.
+    Open(ConnId, Time),
 }
 
 /// Someone who dialled us.
@@ -95,6 +101,9 @@ pub struct Osd {
     pub(crate) maps: Maps,
     mon: MonState,
     next_mon: usize,
+    last_mon_ping: Time,
+    /// The monitor had a newer map the last time it was asked.
+    was_behind: bool,
     /// The map says that this life of ours is up.
     serving: bool,
     next_boot: Time,
@@ -159,6 +168,8 @@ impl Osd {
             maps: Maps::default(),
             mon: MonState::Away(Time::ZERO),
             next_mon: 0,
+            last_mon_ping: Time::ZERO,
+            was_behind: false,
             serving: false,
             next_boot: Time::ZERO,
             sessions: BTreeMap::new(),
@@ -277,7 +288,7 @@ impl Osd {
         let Some(addr) = self.map().and_then(|map| cluster_addr(map, osd)) else { return };
         if osd != self.me() && self.peers.may_dial(osd, now.mono) {
             let conn = self.next_conn();
-            self.peers.dialled(osd, conn, addr);
+            self.peers.dialled(osd, conn, addr, now.mono);
             out.push(Effect::Dial { conn, to: addr, kind: EntityType::Osd });
         }
     }
@@ -292,7 +303,7 @@ impl Osd {
             self.load_groups(now, store, &map, out);
         }
         self.next_mon = self.rng.below(self.config.mons.len() as u64) as usize;
-        self.dial_mon(out);
+        self.dial_mon(now, out);
         out.push(Effect::Arm { timer: TICK, after: TICK_EVERY });
     }
 
@@ -325,7 +336,7 @@ impl Osd {
     fn on_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.life = Life::Stopping(now.mono + GOODBYE);
         match (&self.mon, self.serving) {
-            (MonState::Open(conn), true) => {
+            (MonState::Open(conn, _), true) => {
                 let message = DaemonMsg::MarkMeDown { osd: self.me(), epoch: self.maps.epoch() }.into();
                 out.push(Effect::Send { conn: *conn, tid: 0, message });
             }
@@ -345,18 +356,18 @@ impl Osd {
 
     // ---- the monitor ----
 
-    fn dial_mon(&mut self, out: &mut Vec<Effect>) {
+    fn dial_mon(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(&to) = self.config.mons.get(self.next_mon % self.config.mons.len().max(1)) else { return };
         self.next_mon += 1;
         let conn = self.next_conn();
-        self.mon = MonState::Dialling(conn);
+        self.mon = MonState::Dialling(conn, now.mono);
         out.push(Effect::Dial { conn, to, kind: EntityType::Mon });
     }
     fn is_mon(&self, conn: ConnId) -> bool {
-        matches!(self.mon, MonState::Dialling(mon) | MonState::Open(mon) if mon == conn)
+        matches!(self.mon, MonState::Dialling(mon, _) | MonState::Open(mon, _) if mon == conn)
     }
     fn to_mon(&self, message: impl Into<Message>, out: &mut Vec<Effect>) {
-        if let MonState::Open(conn) = self.mon {
+        if let MonState::Open(conn, _) = self.mon {
             out.push(Effect::Send { conn, tid: 0, message: message.into() });
         }
     }
@@ -399,7 +410,7 @@ impl Osd {
         out: &mut Vec<Effect>,
     ) {
         if self.is_mon(conn) {
-            self.mon = MonState::Open(conn);
+            self.mon = MonState::Open(conn, now.mono);
             self.next_boot = now.mono;
             self.subscribe(out);
             self.boot_if_needed(now, store, out);
@@ -470,7 +481,20 @@ impl Osd {
         if matches!(self.life, Life::Stopped) {
             return;
         }
+        if let MonState::Open(mon, heard) = &mut self.mon
+            && *mon == conn
+        {
+            *heard = now.mono;
+        }
         match message {
+            // Maps come by themselves, unless what brings them got lost.
+            Message::MonGetVersionReply(reply) if self.is_mon(conn) => {
+                let behind = reply.version > u64::from(self.maps.epoch().0);
+                if behind && std::mem::replace(&mut self.was_behind, behind) {
+                    self.subscribe(out);
+                }
+                self.was_behind = behind;
+            }
             Message::OsdMap(msg) if self.is_mon(conn) => self.on_maps(now, store, &msg, out),
             Message::Daemon(msg) if self.is_mon(conn) => self.on_daemon(now, store, msg, out),
             Message::Config(Config { values }) => self.options = values,
@@ -690,7 +714,11 @@ impl Osd {
     ) {
         let asker = self.sessions.get(&conn).filter(|s| s.peer.kind == EntityType::Osd);
         let asker = asker.map(|session| OsdId(session.peer.num as i32));
-        let Some(from) = asker.or_else(|| self.peers.by_conn(conn)) else { return };
+        let dialled = self.peers.by_conn(conn);
+        if let Some(osd) = dialled {
+            self.peers.heard_on(osd, now.mono);
+        }
+        let Some(from) = asker.or(dialled) else { return };
         match msg {
             PeerMsg::Ping { stamp } => {
                 out.push(Effect::Send { conn, tid: 0, message: PeerMsg::Pong { stamp }.into() });
@@ -937,8 +965,18 @@ impl Osd {
         }
         self.last_tick = now.mono;
         match self.mon {
-            MonState::Away(until) if until <= now.mono => self.dial_mon(out),
+            MonState::Away(until) if until <= now.mono => self.dial_mon(now, out),
+            MonState::Dialling(conn, since) | MonState::Open(conn, since)
+                if now.mono.since(since) > MON_SILENCE =>
+            {
+                out.push(Effect::Hangup { conn });
+                self.dial_mon(now, out);
+            }
             _ => {}
+        }
+        if now.mono.since(self.last_mon_ping) >= MON_PING_EVERY {
+            self.last_mon_ping = now.mono;
+            self.to_mon(MonGetVersion { handle: 0, what: "osdmap".to_string() }, out);
         }
         self.boot_if_needed(now, store, out);
         if self.serving {
@@ -953,15 +991,16 @@ impl Osd {
                     self.report_failure(osd, addr, evidence, out);
                 }
             }
-            out.extend(self.peers.stalled(now.mono).into_iter().map(|conn| Effect::Hangup { conn }));
             self.report_if_due(now, store, out);
         }
         self.stop_if_done(now, out);
     }
 
     fn ping(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let watched: Vec<OsdId> = self.peers.watched().collect();
-        for osd in watched {
+        for conn in self.peers.dead_sessions(now.mono) {
+            out.push(Effect::Hangup { conn });
+        }
+        for osd in self.peers.to_ping() {
             self.ask(now, osd, PeerMsg::Ping { stamp: now.mono.nanos }, out);
         }
     }
@@ -969,7 +1008,7 @@ impl Osd {
     fn report_if_due(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let (served, at) = self.reported;
         let news = served != self.ops_served && now.mono.since(at) >= REPORT_AFTER_OPS;
-        if (now.mono < self.report_at && !news) || !matches!(self.mon, MonState::Open(_)) {
+        if (now.mono < self.report_at && !news) || !matches!(self.mon, MonState::Open(..)) {
             return;
         }
         self.report_at = now.mono + REPORT_EVERY;
@@ -1004,7 +1043,7 @@ impl Osd {
                 self.ask(now, osd, PeerMsg::LeaseRequest { sent: now.mono.nanos, pgs }, out);
             }
         }
-        if !matches!(self.mon, MonState::Open(_)) {
+        if !matches!(self.mon, MonState::Open(..)) {
             return;
         }
         let epoch = self.maps.epoch();

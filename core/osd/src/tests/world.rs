@@ -10,7 +10,8 @@ use nacre_crush::CrushMap;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer};
 use nacre_proto::maps::{Incremental, Osd as OsdState, OsdMap, Pool, osd_state};
 use nacre_proto::messages::{
-    DaemonMsg, Envelope, Message, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PgRecord, PgReport,
+    DaemonMsg, Envelope, Message, MonGetVersionReply, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PgRecord,
+    PgReport,
 };
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{
@@ -237,6 +238,11 @@ impl World {
                 Message::MonSubscribe(sub) => {
                     let start = sub.what["osdmap"].start as u32;
                     self.send_maps(conn, Epoch(start.saturating_sub(1)));
+                }
+                Message::MonGetVersion(ask) => {
+                    let version = self.map.epoch.0.into();
+                    let reply = MonGetVersionReply { handle: ask.handle, version, oldest: 1 };
+                    self.send(MON, conn, 0, reply.into());
                 }
                 Message::Daemon(msg) => self.mon_daemon(conn, msg),
                 _ => {}
