@@ -5,10 +5,10 @@
 //! the map that says so on, groups serve. A map that says otherwise starts that over.
 
 use crate::commands;
-use crate::copier::{Copier, Finished};
+use crate::copier::{Asker, Copier, Finished};
 use crate::heartbeat::{PING_EVERY, Peers};
 use crate::maps::Maps;
-use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request};
+use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
 use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
 use crate::shard::{Scene, Shard, ShardEffect};
 use nacre_base::errno::{EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
@@ -21,9 +21,7 @@ use nacre_proto::messages::{
     OsdFailure, OsdMapMsg, OsdOp, OsdOpReply, OsdReport, OsdSpace, PgRecord,
 };
 use nacre_proto::transaction::Transaction;
-use nacre_proto::types::{
-    AddrVec, EntityAddr, EntityName, EntityType, ObjectLocator, Op, object_hash, op_flags,
-};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, Op, op_flags};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -237,7 +235,11 @@ impl Osd {
                 ShardEffect::Do(effect) => out.push(*effect),
                 ShardEffect::Ask(to, msg) => self.ask(now, to, msg, out),
                 ShardEffect::Answer(to, msg) => self.answer(to, msg, out),
-                ShardEffect::Copy(pg, read, source) => self.copier.start(pg, read, source),
+                ShardEffect::Copy(pg, read, source) => {
+                    if let Some(interval) = self.pg(pg).map(|pg| pg.interval().start) {
+                        self.copier.start(Asker { pg, interval, read }, source);
+                    }
+                }
                 ShardEffect::QueryRecord(pg) => {
                     self.record_queries.insert(pg);
                 }
@@ -433,6 +435,7 @@ impl Osd {
             return;
         }
         if let Some(osd) = self.peers.by_conn(conn) {
+            self.copier.on_session_lost(osd);
             let addr = self.peers.closed(osd, now.mono);
             if let (Closed::Refused, Some(addr)) = (why, addr) {
                 self.report_failure(osd, addr, FailureEvidence::Refused, out);
@@ -571,6 +574,7 @@ impl Osd {
         }
         self.maps.current = newest;
         if any {
+            self.forget_copies();
             self.after_maps(now, store, out);
         }
         self.boot_if_needed(now, store, out);
@@ -586,6 +590,7 @@ impl Osd {
         follows: bool,
         out: &mut Vec<Effect>,
     ) {
+        self.copier.on_map(map, follows);
         let was_serving = self.serving;
         let us = map.osd(self.me());
         self.serving = map.is_up(self.me()) && us.is_some_and(|osd| osd.public_addrs == self.config.public);
@@ -783,29 +788,55 @@ impl Osd {
 
     // ---- copies ----
 
-    /// Sends what copies wait for. The answers to what we ask ourselves come back here.
+    /// Asks for what groups of ours want to copy. What we ask ourselves happens here and now.
     fn copy(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let Some(map) = self.maps.current.clone() else { return };
-        for finished in self.copier.hopeless(&map) {
-            self.finish_copy(now, store, finished, out);
-        }
-        for (tid, op) in self.copier.due(now.mono, &map) {
-            match map.pg_to_up_acting(op.spg.pg).acting_primary {
-                Some(osd) if osd == self.me() => self.on_op(now, store, OURSELVES, tid, Box::new(op), out),
-                Some(osd) => match self.peers.open(osd) {
-                    Some(conn) => out.push(Effect::Send { conn, tid, message: Box::new(op).into() }),
-                    None => self.dial(now, osd, out),
-                },
-                None => {}
+        loop {
+            let mut idle = true;
+            for id in self.copier.due(now.mono) {
+                idle &= !self.fetch_part(now, store, id, out);
             }
-        }
-        let to_us = |effect: &Effect| matches!(effect, Effect::Send { conn, .. } if *conn == OURSELVES);
-        while let Some(at) = out.iter().position(to_us) {
-            if let Effect::Send { tid, message: Message::OsdOpReply(reply), .. } = out.remove(at) {
-                self.on_copy_reply(now, store, tid, &reply, out);
+            let ours = |effect: &Effect| matches!(effect, Effect::Send { conn, .. } if *conn == OURSELVES);
+            let Some(at) = out.iter().position(ours) else {
+                if idle {
+                    return;
+                }
+                continue;
+            };
+            match out.remove(at) {
+                Effect::Send { tid, message: Message::OsdOp(op), .. } => {
+                    self.on_op(now, store, OURSELVES, tid, op, out);
+                }
+                Effect::Send { tid, message: Message::OsdOpReply(reply), .. } => {
+                    self.on_copy_reply(now, store, tid, &reply, out);
+                }
+                _ => {} // a map, which we have
             }
         }
     }
+
+    /// Whether it could be asked for, or is known not to be there.
+    fn fetch_part(&mut self, now: Now, store: &dyn StoreView, id: u64, out: &mut Vec<Effect>) -> bool {
+        let Some(map) = self.maps.current.clone() else { return false };
+        let target = match self.copier.target(id, &map) {
+            Ok(Some(target)) => target,
+            Ok(None) => return false,
+            Err(()) => {
+                let ended = self.copier.end(id, -ENOENT);
+                self.copy_ended(now, store, ended, out);
+                return true;
+            }
+        };
+        let me = self.me();
+        let conn = if target.osd == me { Some(OURSELVES) } else { self.peers.open(target.osd) };
+        let Some(conn) = conn else {
+            self.dial(now, target.osd, out);
+            return false;
+        };
+        let Some((tid, op)) = self.copier.next_part(id, target, now.mono, me, &map) else { return false };
+        out.push(Effect::Send { conn, tid, message: Box::new(op).into() });
+        true
+    }
+
     fn on_copy_reply(
         &mut self,
         now: Now,
@@ -814,13 +845,25 @@ impl Osd {
         reply: &OsdOpReply,
         out: &mut Vec<Effect>,
     ) {
-        if let Some(finished) = self.copier.on_reply(tid, reply) {
-            self.finish_copy(now, store, finished, out);
+        let ended = self.copier.on_reply(now.mono, tid, reply);
+        self.copy_ended(now, store, ended, out);
+    }
+    fn copy_ended(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        ended: Option<Finished>,
+        out: &mut Vec<Effect>,
+    ) {
+        if let Some((Asker { pg, read, .. }, result)) = ended {
+            let event = PgEvent::Copied { read, result };
+            self.tell_pg(now, store, pg, event, out);
         }
     }
-    fn finish_copy(&mut self, now: Now, store: &dyn StoreView, finished: Finished, out: &mut Vec<Effect>) {
-        let Finished { pg, read, result } = finished;
-        self.tell_pg(now, store, pg, PgEvent::Copied { read, result }, out);
+    fn forget_copies(&mut self) {
+        let mut copier = std::mem::take(&mut self.copier);
+        copier.retain(|asker| self.pg(asker.pg).is_some_and(|pg| pg.interval().start == asker.interval));
+        self.copier = copier;
     }
 
     // ---- clients ----
@@ -894,18 +937,6 @@ impl Osd {
             .collect();
         let Ok(ops) = ops else { return refuse(EINVAL, out) };
         let object = op.object();
-        let copies_itself = |op: &FlaggedOp| match &op.op {
-            Op::CopyFrom(source) => {
-                let locator = &source.locator;
-                source.name == object.name
-                    && (locator.pool, &locator.namespace) == (object.pool, &object.namespace)
-                    && (locator.key == object.key || locator.key == object.name)
-            }
-            _ => false,
-        };
-        if ops.iter().any(copies_itself) {
-            return refuse(EINVAL, out);
-        }
         let writes = ops.iter().any(|op| op.is_write);
         let lists = ops.iter().any(|op| matches!(op.op, Op::List { .. }));
         if let Err(error) = check_request(&object, &ops) {
@@ -1065,13 +1096,6 @@ fn up_or_down(up: bool) -> &'static str {
 /// Where we would dial `osd`, if it is up.
 fn cluster_addr(map: &OsdMap, osd: OsdId) -> Option<EntityAddr> {
     map.osd(osd).filter(|_| map.is_up(osd))?.cluster_addrs.msgr2()
-}
-
-fn hash_of(locator: &ObjectLocator, name: &nacre_base::Name) -> u32 {
-    match locator.hash {
-        Some(hash) if hash >= 0 => hash as u32,
-        _ => object_hash(&locator.namespace, if locator.key.is_empty() { name } else { &locator.key }),
-    }
 }
 
 /// Why there is no room for writes to the pool.

@@ -4,7 +4,7 @@
 use super::{Copied, Fetched, Stop};
 use crate::object_info::ObjectInfo;
 use bytes::Bytes;
-use nacre_base::Name;
+use nacre_base::{Name, Utime};
 use nacre_machine::StoreView;
 use nacre_proto::transaction::{Change, StoredId};
 use nacre_proto::types::CopySource;
@@ -22,6 +22,8 @@ pub struct Draft<'a> {
     /// Something was changed, if only the version.
     pub modified: bool,
     pub changes: Vec<Change>,
+    /// The user version and time of the object that this one became a copy of.
+    pub copied_from: Option<(u64, Utime)>,
     /// Below this the stored bytes show through where nothing lies over them.
     stored_below: u64,
     /// Disjoint pieces over the stored bytes: start to (length, bytes or zeros).
@@ -54,6 +56,7 @@ impl<'a> Draft<'a> {
             size,
             modified: false,
             changes: Vec::new(),
+            copied_from: None,
             stored_below: size,
             pieces: BTreeMap::new(),
             stored_attrs_gone: !exists,
@@ -177,6 +180,7 @@ impl<'a> Draft<'a> {
         self.modified = true;
         self.exists = false;
         self.info = ObjectInfo::default();
+        self.copied_from = None;
         self.size = 0;
         self.stored_below = 0;
         self.pieces.clear();

@@ -15,7 +15,7 @@ mod omap;
 
 use crate::object_info::ObjectInfo;
 use bytes::Bytes;
-pub use copy::Copied;
+pub use copy::{Copied, hash_of, source_object};
 use draft::Draft;
 use nacre_base::errno::{EINVAL, EIO, ENAMETOOLONG, ENOENT, EOPNOTSUPP, EOVERFLOW, ERANGE};
 use nacre_base::{Utime, Version};
@@ -172,6 +172,9 @@ pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> 
             | Op::ListSnaps
             | Op::Rollback { .. }
             | Op::Watch { .. } => return Err(-EOPNOTSUPP),
+            Op::CopyFrom(source) if source.flags & !copy::FLAGS != 0 || source_object(source) == *object => {
+                return Err(-EINVAL);
+            }
             _ => {}
         }
     }
@@ -241,10 +244,13 @@ pub fn execute(
         return Ok(Outcome::Done(Done { result, outputs, user_version, change: nothing(EntryKind::Note) }));
     }
     let kind = if draft.exists { EntryKind::Modify } else { EntryKind::Delete };
+    // A copy is as old as its source, and its version for clients not less than the source's.
+    let (copied_version, mtime) = draft.copied_from.unwrap_or((0, env.mtime));
+    let user_version = env.user_version.max(copied_version);
     if draft.exists {
         draft.info.version = env.version;
-        draft.info.user_version = env.user_version;
-        draft.info.mtime = env.mtime;
+        draft.info.user_version = user_version;
+        draft.info.mtime = mtime;
         let (name, value) = draft.info.to_attr();
         draft.changes.push(Change::SetAttrs([(name, value)].into()));
     }
@@ -256,7 +262,7 @@ pub fn execute(
         bytes: after as i64 - before as i64,
         txn: Transaction { changes: draft.changes.into_iter().map(|change| (id.clone(), change)).collect() },
     };
-    Ok(Outcome::Done(Done { result, outputs, user_version: env.user_version, change }))
+    Ok(Outcome::Done(Done { result, outputs, user_version, change }))
 }
 
 fn one(draft: &mut Draft<'_>, env: &Env, op: &Op) -> OpResult {

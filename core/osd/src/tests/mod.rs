@@ -1,5 +1,6 @@
 //! OSDs among each other: what single groups cannot show.
 
+mod copies;
 mod store;
 mod world;
 

@@ -205,6 +205,16 @@ impl World {
             }
         });
     }
+    /// A second pool, of one group.
+    pub fn add_pool(&mut self, pool: PoolId, osds: Vec<OsdId>) {
+        self.change(|_, inc| {
+            let info = Pool::replicated(osds.len() as u8, 1, 1, 0, Utime::ZERO);
+            inc.new_pools.insert(pool, Arc::new(info));
+            inc.new_pool_names.insert(pool, format!("p{}", pool.0));
+            inc.new_pg_upmap.insert(PgId { pool, seed: 0 }, osds);
+            inc.new_pool_max = Some(pool.0 as i32);
+        });
+    }
     pub fn mark_down(&mut self, osd: OsdId) {
         self.silent.remove(&osd);
         if self.map.is_up(osd) {
@@ -642,12 +652,13 @@ impl World {
         let tids: Vec<u64> = self.requests.keys().copied().collect();
         for tid in tids {
             let request = self.requests.get_mut(&tid).unwrap();
-            let pg = map.hash_to_pg(POOL, request.op.hash).unwrap();
+            let pool = request.op.locator.pool;
+            let pg = map.hash_to_pg(pool, request.op.hash).unwrap();
             let Some(primary) = map.pg_to_up_acting(pg).acting_primary else {
                 request.sent_to = None;
                 continue;
             };
-            let pg_num = map.pool(POOL).unwrap().pg_num;
+            let pg_num = map.pool(pool).unwrap().pg_num;
             let split = nacre_proto::maps::is_split(request.op.spg.pg, request.pg_num, pg_num);
             let lives = map.osd(primary).unwrap().info.up_from;
             let moved = request.sent_to.is_none_or(|(osd, _)| osd != primary) || lives > request.op.epoch;
@@ -702,7 +713,7 @@ impl World {
         let writes = ops.iter().any(|op| op.to_raw().0.code.is_write());
         let kind = if writes { op_flags::message::WRITE } else { op_flags::message::READ };
         let op = OsdOp {
-            spg: SpgId::replicated(PgId { pool: POOL, seed: u32::MAX }),
+            spg: SpgId::replicated(PgId { pool: locator.pool, seed: u32::MAX }),
             hash,
             epoch: Epoch(0),
             flags: kind | flags | op_flags::message::ONDISK,

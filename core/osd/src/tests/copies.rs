@@ -1,0 +1,205 @@
+//! Objects that are made copies of others.
+
+use super::world::{POOL, World};
+use super::{append, read, write};
+use bytes::Bytes;
+use nacre_base::{Name, OsdId, PoolId, SnapId};
+use nacre_proto::types::{CopySource, ObjectLocator, Op, object_hash};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Longer than the parts that tests have objects fetched in.
+const LONG: &str = "a text that does not fit into one part of a copy, nor into two of them";
+
+fn source_in(pool: PoolId, name: &str) -> CopySource {
+    CopySource {
+        snap: SnapId::HEAD,
+        version: 0,
+        flags: 0,
+        fadvise: 0,
+        name: name.into(),
+        locator: ObjectLocator::new(pool),
+        truncate: Some((0, 0)),
+    }
+}
+fn copy(name: &str) -> Vec<Op> {
+    vec![Op::CopyFrom(source_in(POOL, name))]
+}
+fn copy_version(name: &str, version: u64) -> Vec<Op> {
+    vec![Op::CopyFrom(CopySource { version, ..source_in(POOL, name) })]
+}
+/// The number of a name's group among four.
+fn group(name: &str) -> u32 {
+    object_hash(&Name::default(), &name.into()) % 4
+}
+/// Two names in groups that have different primaries.
+fn apart(w: &mut World) -> (String, String) {
+    w.run_until("clean", World::all_clean);
+    let primary = |name: &str| primary(w, name);
+    let to = "to".to_string();
+    let from = (0..).map(|n| format!("from{n}")).find(|name| primary(name) != primary(&to)).unwrap();
+    (from, to)
+}
+fn pg(w: &World, name: &str) -> nacre_base::PgId {
+    w.map.hash_to_pg(POOL, object_hash(&Name::default(), &name.into())).unwrap()
+}
+fn primary(w: &World, name: &str) -> usize {
+    w.map.pg_to_up_acting(pg(w, name)).acting_primary.unwrap().index()
+}
+/// Data, attributes, omap and its header.
+fn everything() -> Vec<Op> {
+    let pairs: BTreeMap<Name, Bytes> =
+        (0..7).map(|n| (format!("k{n}").into(), Bytes::from(format!("v{n}")))).collect();
+    let mut ops = write(LONG);
+    ops.extend([
+        Op::OmapSetVals(pairs),
+        Op::OmapSetHeader("header".into()),
+        Op::SetXattr { name: "x".into(), value: "1".into() },
+    ]);
+    ops
+}
+fn look() -> Vec<Op> {
+    let vals = Op::OmapGetVals { after: Name::default(), max: 100, prefix: Name::default() };
+    let mut ops = read();
+    ops.extend([Op::GetXattrs, Op::OmapGetHeader, vals]);
+    ops
+}
+fn outputs(w: &mut World, name: &str) -> Vec<Bytes> {
+    w.run_ops(name, look()).ops.into_iter().map(|op| op.data).collect()
+}
+
+#[test]
+fn a_copy_has_all_that_its_source_has_and_nothing_that_it_had() {
+    for (seed, osds) in [(1, 1), (2, 3)] {
+        let mut w = World::new(seed, osds, osds as u8, 1, 4);
+        w.run_ops("from", everything());
+        let full = outputs(&mut w, "from");
+        // In every group: so also in the source's own, and on other OSDs.
+        let names: Vec<String> = (0..12).map(|n| format!("to{n}")).collect();
+        assert_eq!(names.iter().map(|n| group(n)).collect::<std::collections::BTreeSet<_>>().len(), 4);
+        for name in &names {
+            w.run_ops(name, append("its own"));
+            w.run_ops(name, vec![Op::SetXattr { name: "own".into(), value: "1".into() }]);
+            let done = w.run_ops(name, copy("from"));
+            assert_eq!(done.result, 0);
+            assert_eq!(outputs(&mut w, name), full);
+            assert_eq!(w.run_ops(name, read()).user_version, done.user_version);
+        }
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+    }
+}
+
+#[test]
+fn a_source_can_be_in_another_pool() {
+    let mut w = World::new(3, 3, 2, 1, 4);
+    let other = PoolId(2);
+    w.add_pool(other, vec![OsdId(2), OsdId(1)]);
+    let hash = object_hash(&Name::default(), &"from".into());
+    let tid = w.submit_with(ObjectLocator::new(other), "from".into(), hash, 0, write(LONG));
+    assert_eq!(w.reply(tid).result, 0);
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(w.run_ops(name, vec![Op::CopyFrom(source_in(other, "from"))]).result, 0);
+        assert_eq!(w.run_ops(name, read()).ops[0].data, LONG);
+    }
+    let gone = w.run_ops("a", vec![Op::CopyFrom(source_in(PoolId(9), "from"))]);
+    assert_eq!(gone.result, -2);
+}
+
+#[test]
+fn a_copy_of_nothing_of_itself_or_of_another_version_is_refused() {
+    let mut w = World::new(4, 3, 3, 2, 4);
+    w.run_ops("to", write("as before"));
+    let version = w.run_ops("from", write("new")).user_version;
+    assert_eq!(w.run_ops("to", copy("missing")).result, -2);
+    assert_eq!(w.run_ops("to", copy("to")).result, -22);
+    assert_eq!(w.run_ops("to", copy_version("from", version - 1)).result, -34);
+    assert_eq!(w.run_ops("to", copy_version("from", version + 1)).result, -75);
+    let unknown = CopySource { flags: 0x40, ..source_in(POOL, "from") };
+    assert_eq!(w.run_ops("to", vec![Op::CopyFrom(unknown)]).result, -22);
+    // One operation of several that fails takes the others with it.
+    let exclusive = [copy("from"), vec![Op::Create { exclusive: true }]].concat();
+    assert_eq!(w.run_ops("to", exclusive).result, -17);
+    assert_eq!(w.run_ops("to", read()).ops[0].data, "as before");
+    let more = [copy_version("from", version), append("er")].concat();
+    assert_eq!(w.run_ops("to", more).result, 0);
+    assert_eq!(w.run_ops("to", read()).ops[0].data, "newer");
+}
+
+#[test]
+fn a_source_that_changes_meanwhile_is_copied_as_it_was_at_one_moment() {
+    for seed in 0..20 {
+        let mut w = World::new(seed, 3, 3, 2, 4);
+        let (from, to) = apart(&mut w);
+        let texts: Vec<String> = (0..5).map(|n| format!("{n}").repeat(40 + n)).collect();
+        w.run_ops(&from, write(&texts[0]));
+        let copying = w.submit(&to, copy(&from));
+        let behind = w.submit(&to, read());
+        for text in &texts[1..] {
+            w.run_ops(&from, write(text));
+        }
+        assert_eq!(w.reply(copying).result, 0);
+        let copied = w.run_ops(&to, read()).ops[0].data.clone();
+        assert!(texts.iter().any(|text| copied == *text), "seed {seed}: {copied:?}");
+        assert_eq!(w.reply(behind).ops[0].data, copied, "what came later ran later");
+    }
+}
+
+#[test]
+fn a_copy_goes_on_when_the_sources_primary_dies() {
+    for seed in 0..20 {
+        let mut w = World::new(seed, 4, 3, 1, 4);
+        let (from, to) = apart(&mut w);
+        w.run_ops(&from, everything());
+        let full = outputs(&mut w, &from);
+        let tid = w.submit(&to, copy(&from));
+        let before = w.rng.duration(Duration::ZERO, Duration::from_millis(60));
+        w.run_for(before);
+        let dying = primary(&w, &from);
+        w.kill(dying);
+        assert_eq!(w.reply(tid).result, 0);
+        assert_eq!(outputs(&mut w, &to), full, "seed {seed}");
+        w.start(dying);
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+    }
+}
+
+#[test]
+fn a_copy_starts_again_when_its_own_group_peers_anew_or_sessions_end() {
+    for seed in 0..20 {
+        let mut w = World::new(seed, 4, 3, 1, 4);
+        let (from, to) = apart(&mut w);
+        w.run_ops(&from, everything());
+        let full = outputs(&mut w, &from);
+        let tid = w.submit(&to, copy(&from));
+        let before = w.rng.duration(Duration::ZERO, Duration::from_millis(60));
+        w.run_for(before);
+        let (here, there) = (primary(&w, &to), primary(&w, &from));
+        if seed % 2 == 0 {
+            w.reset_between(here, there);
+        } else {
+            let replica = (0..4).find(|n| *n != here && *n != there).unwrap();
+            w.kill(replica);
+        }
+        assert_eq!(w.reply(tid).result, 0);
+        assert_eq!(outputs(&mut w, &to), full, "seed {seed}");
+    }
+}
+
+#[test]
+fn two_objects_that_are_copied_onto_each_other_do_not_wait_for_ever() {
+    for seed in 0..20 {
+        let mut w = World::new(seed, 3, 3, 2, 4);
+        let (a, b) = apart(&mut w);
+        w.run_ops(&a, write(LONG));
+        w.run_ops(&b, write(LONG));
+        let tids = [w.submit(&a, copy(&b)), w.submit(&b, copy(&a))];
+        for tid in tids {
+            assert_eq!(w.reply(tid).result, 0);
+        }
+        assert_eq!(w.run_ops(&a, read()).ops[0].data, LONG);
+    }
+}
