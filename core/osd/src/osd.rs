@@ -11,7 +11,7 @@ use crate::maps::Maps;
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
 use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
 use crate::shard::{Scene, Shard, ShardEffect};
-use nacre_base::errno::{EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
+use nacre_base::errno::{EAGAIN, EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
 use nacre_proto::maps::{OsdMap, Pool, UpActing, is_split, map_flags, pool_flags};
@@ -60,6 +60,8 @@ const REPORT_AFTER_OPS: Duration = Duration::from_secs(1);
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// How long a stopping OSD waits for the map that says so.
 const GOODBYE: Duration = Duration::from_secs(3);
+/// Of how many parts of the device one must stay free. Ceph has it as `osd_failsafe_full_ratio`.
+const FAILSAFE_PARTS: u64 = 33;
 /// The session on which we ask ourselves.
 const OURSELVES: ConnId = ConnId::Dialled(0);
 /// Requests and messages that wait for a map.
@@ -913,6 +915,11 @@ impl Osd {
         let id = op.spg.pg;
         let primary = self.serving && self.pg(id).is_some_and(|pg| pg.interval().primary == Some(self.me()));
         if !primary {
+            // Whoever may read from replicas is sent to the primary: nobody else has a lease.
+            let anywhere = op_flags::message::BALANCE_READS | op_flags::message::LOCALIZE_READS;
+            if op.has_flag(anywhere) && op.epoch >= epoch {
+                return refuse(EAGAIN, out);
+            }
             // A client with our map should have known better; one with an older map learns.
             if op.epoch >= epoch && map.pg_exists(id) && self.serving {
                 refuse(ENXIO, out);
@@ -954,6 +961,11 @@ impl Osd {
                 return refuse(EMSGSIZE, out);
             }
             let deletes = ops.iter().filter(|op| op.is_write).all(|op| op.op == Op::Delete);
+            let statfs = store.statfs();
+            // What the map says of the cluster comes late; our own disk is full now.
+            if !deletes && statfs.available < statfs.total / FAILSAFE_PARTS {
+                return refuse(ENOSPC, out);
+            }
             if let Some(errno) = full(&map, pool)
                 && !op.has_flag(op_flags::message::FULL_FORCE)
                 && !(deletes && op.has_flag(op_flags::message::FULL_TRY))

@@ -12,6 +12,8 @@ mod copy;
 mod data;
 mod draft;
 mod omap;
+#[cfg(test)]
+mod tests;
 
 use crate::object_info::ObjectInfo;
 use bytes::Bytes;

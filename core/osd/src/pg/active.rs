@@ -18,6 +18,7 @@ use nacre_cls::Caller;
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::OsdOpReply;
 use nacre_proto::messages::peer::{LogEntry, PgInfo, PgMsg, RepOp};
+use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{CopySource, ObjectId, Op, op_flags};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -58,6 +59,16 @@ impl Queue {
     }
 }
 
+/// What was counted of the group's objects, up to `next`.
+struct Recount {
+    next: ObjectId,
+    objects: u64,
+    bytes: u64,
+}
+
+/// Objects counted at a time.
+const RECOUNT_PART: usize = if cfg!(test) { 2 } else { 2000 };
+
 /// A request that waits for data.
 struct Running {
     op: ClientOp,
@@ -79,6 +90,8 @@ pub struct Active {
     /// of them is shown before they are.
     doubtful: BTreeSet<ObjectId>,
     pub recovery: Recovery,
+    /// Counting objects again, after a split left estimates.
+    recount: Option<Recount>,
 }
 
 impl Active {
@@ -100,6 +113,7 @@ impl Active {
             unleased: Vec::new(),
             doubtful,
             recovery: Recovery::new(sources),
+            recount: None,
         }
     }
 
@@ -428,6 +442,10 @@ impl Pg {
         });
         let me = self.me;
         let Some(active) = self.active() else { return };
+        if let Some(recount) = active.recount.as_mut().filter(|recount| op.object < recount.next) {
+            recount.objects = recount.objects.saturating_add_signed(change.objects);
+            recount.bytes = recount.bytes.saturating_add_signed(change.bytes);
+        }
         for &osd in active.members.keys() {
             ctx.out.push(PgEffect::Ask(osd, PgMsg::RepOp(rep_op.clone())));
         }
@@ -522,6 +540,41 @@ impl Pg {
 
     pub fn active_tick(&mut self, ctx: &mut Ctx<'_>) {
         self.recovery_tick(ctx);
+        self.recount_some(ctx);
+    }
+
+    /// Goes on counting, once everything is here to be counted.
+    fn recount_some(&mut self, ctx: &mut Ctx<'_>) {
+        // A write of this turn is in the counters and not in the view.
+        if !self.info.estimated || !self.missing.is_empty() || !self.changed.1.is_empty() {
+            return;
+        }
+        let start = self.range.start();
+        let Some(active) = self.active() else { return };
+        let mut recount = active.recount.take().unwrap_or(Recount { next: start, objects: 0, bytes: 0 });
+        let Ok(here) = self.objects_from(ctx, &recount.next, RECOUNT_PART + 1) else { return };
+        for object in here.iter().take(RECOUNT_PART) {
+            let Ok(stat) = ctx.store.stat(&object.clone().into()) else { return };
+            recount.objects += 1;
+            recount.bytes += stat.unwrap_or_default().size;
+        }
+        match here.get(RECOUNT_PART) {
+            Some(next) => {
+                recount.next = next.clone();
+                if let Some(active) = self.active() {
+                    active.recount = Some(recount);
+                }
+            }
+            None => {
+                self.info.objects = recount.objects;
+                self.info.bytes = recount.bytes;
+                self.info.estimated = false;
+                let mut txn = Transaction::new();
+                self.record_info(&mut txn);
+                self.store(ctx, txn);
+                ctx.out.push(PgEffect::Report);
+            }
+        }
     }
 
     /// What the member may have missed is sent again; it knows what it has.

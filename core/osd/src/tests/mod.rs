@@ -9,6 +9,7 @@ use nacre_base::{Name, OsdId, Rng, SnapId};
 use nacre_proto::types::{CopySource, Extent, ObjectLocator, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
+pub use store::MemStore;
 use world::World;
 
 fn write(text: &str) -> Vec<Op> {
@@ -220,4 +221,25 @@ fn two_objects_that_are_copied_into_each_other_do_not_wait_for_ever() {
     for tid in tids {
         assert_eq!(w.reply(tid).result, 0);
     }
+}
+
+#[test]
+fn a_split_group_knows_again_how_much_it_holds() {
+    let mut w = World::new(5, 3, 3, 2, 1);
+    for n in 0..20 {
+        w.run_ops(&format!("o{n}"), write("12345"));
+    }
+    w.split(4);
+    w.run_until("clean", World::all_clean);
+    for n in 20..30 {
+        w.run_ops(&format!("o{n}"), write("123"));
+    }
+    w.run_ops("o3", vec![Op::Delete]);
+    let sums = |w: &World| {
+        let counts = w.reports.values().map(|report| report.counts);
+        counts.fold((0, 0), |sum, c| (sum.0 + c.objects, sum.1 + c.bytes))
+    };
+    w.run_until("true numbers", |w| sums(w) == (29, 19 * 5 + 10 * 3));
+    w.run_for(Duration::from_secs(10));
+    assert_eq!(sums(&w), (29, 19 * 5 + 10 * 3));
 }

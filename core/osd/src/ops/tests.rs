@@ -1,0 +1,239 @@
+//! Operations on one object, over a store in memory.
+
+use super::*;
+use crate::tests::MemStore;
+use nacre_base::errno::{ECANCELED, EEXIST, EFBIG, ENODATA};
+use nacre_base::{Epoch, Name, PoolId};
+use nacre_proto::types::Extent;
+use std::collections::BTreeMap;
+
+struct Object {
+    store: MemStore,
+    id: ObjectId,
+    writes: u64,
+}
+
+impl Object {
+    fn new() -> Object {
+        let id = ObjectId::head(PoolId(1), Name::default(), Name::default(), "o".into());
+        Object { store: MemStore::default(), id, writes: 0 }
+    }
+    /// Runs a vector, fetching what it needs, and applies what it does.
+    fn run(&mut self, ops: impl IntoIterator<Item = Op>) -> Done {
+        self.run_flagged(ops.into_iter().map(|op| (op, 0)))
+    }
+    fn run_flagged(&mut self, ops: impl Iterator<Item = (Op, u32)>) -> Done {
+        let flagged =
+            |(op, flags): (Op, u32)| FlaggedOp { is_write: op.to_raw().0.code.is_write(), op, flags };
+        let ops: Vec<FlaggedOp> = ops.map(flagged).collect();
+        let version = Version::new(Epoch(1), self.writes + 1);
+        let caller = Caller { name: Default::default(), addr: Default::default(), now: Utime::ZERO };
+        let mtime = Utime::ZERO;
+        let env = Env { version, user_version: self.writes + 1, mtime, return_vector: true, caller };
+        let mut fetched = Fetched::default();
+        let done = loop {
+            match execute(&self.store, &self.id, &ops, &env, &fetched).unwrap() {
+                Outcome::Done(done) => break done,
+                Outcome::NeedCopy(source) => panic!("nothing copies {}", source.name),
+                Outcome::Need(extents) => {
+                    let parts = self.store.read(&self.id.clone().into(), &extents).unwrap();
+                    let pairs = extents.into_iter().zip(parts);
+                    fetched.extents.extend(pairs.map(|((off, len), bytes)| (off, len, bytes)));
+                }
+            }
+        };
+        self.store.apply(&done.change.txn);
+        self.writes += 1;
+        done
+    }
+    fn content(&mut self) -> Bytes {
+        self.run([read(0, 0)]).outputs[0].1.clone()
+    }
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+fn read(off: u64, len: u64) -> Op {
+    Op::Read(Extent::new(off, len))
+}
+fn write(off: u64, text: &str) -> Op {
+    Op::Write { extent: Extent::new(off, text.len() as u64), data: bytes(text) }
+}
+fn full(text: &str) -> Op {
+    Op::WriteFull { data: bytes(text) }
+}
+
+#[test]
+fn operations_see_what_those_before_them_did() {
+    let mut o = Object::new();
+    o.run([full("0123456789")]);
+    let done = o.run([
+        write(2, "ab"),
+        read(0, 6),
+        Op::Zero { off: 3, len: 3 },
+        read(0, 0),
+        Op::Truncate { size: 4, truncate_size: 0, truncate_seq: 0 },
+        write(6, "z"),
+        read(0, 0),
+    ]);
+    let outputs: Vec<&[u8]> = done.outputs.iter().map(|(_, out)| &out[..]).collect();
+    assert_eq!(outputs[1], b"01ab45");
+    assert_eq!(outputs[3], b"01a\0\0\x006789");
+    assert_eq!(outputs[6], b"01a\0\0\0z");
+    assert_eq!(o.content(), &b"01a\0\0\0z"[..]);
+}
+
+#[test]
+fn a_vector_that_fails_changes_nothing() {
+    let mut o = Object::new();
+    o.run([full("old")]);
+    let done = o.run([full("new"), Op::Create { exclusive: true }, write(0, "never")]);
+    assert_eq!((done.result, done.outputs.len()), (-EEXIST, 2));
+    assert_eq!((done.change.kind, done.change.txn.is_empty()), (EntryKind::Note, true));
+    assert_eq!(o.content(), "old");
+}
+
+#[test]
+fn an_operation_that_may_fail_does_not_stop_the_others() {
+    let mut o = Object::new();
+    o.run([full("x")]);
+    let ops = [(Op::Create { exclusive: true }, op_flags::op::FAILOK), (full("y"), 0)];
+    let done = o.run_flagged(ops.into_iter());
+    assert_eq!((done.result, done.outputs[0].0), (0, -EEXIST));
+    assert_eq!(o.content(), "y");
+}
+
+#[test]
+fn a_deleted_object_that_is_written_again_has_nothing_of_the_old_one() {
+    let mut o = Object::new();
+    let pairs = BTreeMap::from([(Name::from("k"), bytes("v"))]);
+    o.run([full("long text"), Op::SetXattr { name: "a".into(), value: bytes("1") }, Op::OmapSetVals(pairs)]);
+    let done = o.run([
+        Op::Delete,
+        write(1, "z"),
+        Op::GetXattrs,
+        Op::OmapGetKeys { after: Name::default(), max: 9 },
+        read(0, 0),
+    ]);
+    assert_eq!(done.outputs[2].1, &[0_u8; 4][..]);
+    assert_eq!(done.outputs[3].1, &[0_u8; 5][..]);
+    assert_eq!(done.outputs[4].1, &b"\0z"[..]);
+    assert_eq!((done.change.objects, done.change.bytes), (0, 2 - 9));
+    assert_eq!(o.content(), &b"\0z"[..]);
+}
+
+#[test]
+fn what_does_not_exist_is_told_from_what_is_empty() {
+    let mut o = Object::new();
+    assert_eq!(o.run([read(0, 0)]).result, -ENOENT);
+    assert_eq!(o.run([Op::Delete]).result, -ENOENT);
+    assert_eq!(o.run([Op::OmapClear]).result, -ENOENT);
+    assert_eq!(o.run([Op::RmXattr { name: "x".into() }]).result, -ENOENT);
+    let truncated = o.run([Op::Truncate { size: 5, truncate_size: 0, truncate_seq: 0 }]);
+    assert_eq!((truncated.result, truncated.change.kind), (0, EntryKind::Note));
+    assert_eq!(o.run([Op::Zero { off: 0, len: 0 }]).result, 0);
+    assert_eq!(o.run([Op::Stat]).result, -ENOENT);
+    o.run([write(0, "")]);
+    assert_eq!(o.run([Op::GetXattr { name: "x".into() }]).result, -ENODATA);
+    assert_eq!(o.content(), "");
+}
+
+#[test]
+fn comparisons_say_where_and_whether() {
+    let mut o = Object::new();
+    o.run([full("abc"), Op::SetXattr { name: "n".into(), value: bytes("7") }]);
+    assert_eq!(o.run([Op::CmpExt { off: 1, data: bytes("bX") }]).result, -4095 - 1);
+    assert_eq!(o.run([Op::CmpExt { off: 2, data: bytes("c\0\0") }]).result, 0);
+    let number = |value: u64, op| Op::CmpXattr {
+        name: "n".into(),
+        value: Bytes::copy_from_slice(&value.to_le_bytes()),
+        op,
+        mode: 2,
+    };
+    assert_eq!(o.run([number(7, 1)]).result, 1);
+    assert_eq!(o.run([number(8, 3)]).result, 1);
+    assert_eq!(o.run([number(7, 3)]).result, -ECANCELED);
+    let version = o.run([full("abc")]).user_version;
+    assert_eq!(o.run([Op::AssertVer { version }]).result, 0);
+    assert_eq!(o.run([Op::AssertVer { version: version - 1 }]).result, -ERANGE);
+    assert_eq!(o.run([Op::AssertVer { version: version + 1 }]).result, -EOVERFLOW);
+}
+
+#[test]
+fn limits_are_errors_and_not_allocations() {
+    let mut o = Object::new();
+    assert_eq!(o.run([write(OBJECT_SIZE_MAX, "x")]).result, -EFBIG);
+    assert_eq!(o.run([write(u64::MAX, "x")]).result, -EINVAL);
+    let far = Op::Truncate { size: OBJECT_SIZE_MAX + 1, truncate_size: 0, truncate_seq: 0 };
+    assert_eq!(o.run([far]).result, -EFBIG);
+    assert_eq!(o.run([Op::WriteSame { off: 0, len: 1 << 40, data: bytes("x") }]).result, -EFBIG);
+    assert_eq!(o.run([Op::WriteSame { off: 0, len: 3, data: bytes("xy") }]).result, -EINVAL);
+    let long = Op::SetXattr { name: "n".repeat(257).into(), value: Bytes::new() };
+    assert_eq!(o.run([long]).result, -ENAMETOOLONG);
+}
+
+#[test]
+fn listings_of_an_omap_merge_what_is_stored_with_what_is_drafted() {
+    let mut o = Object::new();
+    let pairs = |keys: &[&str]| keys.iter().map(|k| (Name::from(*k), bytes("v"))).collect::<BTreeMap<_, _>>();
+    o.run([Op::OmapSetVals(pairs(&["a", "c", "e", "g"]))]);
+    let list = Op::OmapGetKeys { after: "a".into(), max: 3 };
+    let done = o.run([
+        Op::OmapSetVals(pairs(&["b", "f"])),
+        Op::OmapRmKeys([Name::from("c")].into()),
+        list,
+        Op::OmapRmKeyRange { begin: "b".into(), end: "f".into() },
+        Op::OmapGetKeys { after: Name::default(), max: 9 },
+    ]);
+    let keys = |names: &[&str], more: bool| {
+        let names: Vec<Name> = names.iter().map(|n| Name::from(*n)).collect();
+        Bytes::from(nacre_wire::to_vec(&(names, more)))
+    };
+    assert_eq!(done.outputs[2].1, keys(&["b", "e", "f"], true));
+    assert_eq!(done.outputs[4].1, keys(&["a", "f", "g"], false));
+}
+
+/// The overlay of a draft against a plain vector of bytes, for random vectors of operations.
+#[test]
+fn any_vector_of_writes_does_what_it_would_do_one_by_one() {
+    let mut rng = nacre_base::Rng::new(9);
+    for _ in 0..300 {
+        let (mut o, mut plain) = (Object::new(), Vec::new());
+        o.run([full("")]);
+        for _ in 0..4 {
+            let mut ops = Vec::new();
+            for _ in 0..rng.below(6) {
+                let (off, len) = (rng.below(20), rng.below(12));
+                let text = "abcdefghijklmnop"[..len as usize].to_string();
+                let end = (off + len) as usize;
+                match rng.below(4) {
+                    0 => {
+                        if len > 0 {
+                            plain.resize(plain.len().max(end), 0);
+                            plain[off as usize..end].copy_from_slice(text.as_bytes());
+                        }
+                        ops.push(write(off, &text));
+                    }
+                    1 => {
+                        plain.resize(off as usize, 0);
+                        ops.push(Op::Truncate { size: off, truncate_size: 0, truncate_seq: 0 });
+                    }
+                    2 => {
+                        let size = plain.len();
+                        plain[size.min(off as usize)..size.min(end)].fill(0);
+                        ops.push(Op::Zero { off, len });
+                    }
+                    _ => {
+                        plain.extend_from_slice(text.as_bytes());
+                        ops.push(Op::Append { data: bytes(&text) });
+                    }
+                }
+            }
+            ops.push(read(0, 0));
+            let done = o.run(ops);
+            assert_eq!(done.outputs.last().unwrap().1, plain);
+            assert_eq!(o.content(), plain);
+        }
+    }
+}
