@@ -18,6 +18,9 @@ const READERS: usize = 2;
 /// A sparse file gets its space in pieces of this many bytes, filled with zeros. Otherwise every small
 /// write would make the file system allocate, and every flush commit its journal.
 const PIECE: u64 = 1 << 20;
+/// A write of this many bytes bears the cost of its own allocation: zeros around it would only be more
+/// to copy.
+const LARGE: u64 = 128 << 10;
 
 /// A store on a file or a block device, through the page cache.
 #[derive(Clone, Debug)]
@@ -52,12 +55,12 @@ impl FileDisk {
         Ok(FileDisk { file: Arc::new(file), len, filled: Arc::new(Mutex::new(filled)) })
     }
 
-    /// Writes zeros around a write into pieces that hold nothing yet.
+    /// Writes zeros around a small write into pieces that hold nothing yet.
     fn fill(&self, offset: u64, len: u64) -> io::Result<()> {
         let mut filled = self.filled.lock().expect("the writer does not panic");
         let end = offset + len;
         for piece in offset / PIECE..end.div_ceil(PIECE) {
-            if std::mem::replace(&mut filled[piece as usize], true) {
+            if std::mem::replace(&mut filled[piece as usize], true) || len >= LARGE {
                 continue;
             }
             let (from, to) = (piece * PIECE, (piece * PIECE + PIECE).min(self.len));
