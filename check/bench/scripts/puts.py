@@ -46,4 +46,7 @@ else:
         slots.acquire()
 
 elapsed = time.monotonic() - start
+# Before the interpreter goes: librados' threads still hold callbacks into it.
+io.close()
+cluster.shutdown()
 print(ops, elapsed, waited / ops * 1000)

@@ -71,20 +71,35 @@ fn main() -> Result<()> {
     clusters.push(nacre::up(&folder.join("nacre"))?);
 
     let mut table = report::Table::new(clusters.iter().map(|cluster| cluster.name));
+    let mut result = Ok(());
     for workload in &workloads {
-        for cluster in &clusters {
-            workload.prepare(cluster)?;
-        }
-        for round in 0..options.rounds {
-            for cluster in &clusters {
-                eprintln!("{} on {}, round {}/{}", workload.name, cluster.name, round + 1, options.rounds);
-                table.add(workload, cluster, workload.measure(cluster, options.seconds)?);
-            }
-        }
-        for cluster in &clusters {
-            workload.clean_up(cluster)?;
+        result = measure(workload, &clusters, &options, &mut table);
+        if result.is_err() {
+            break;
         }
     }
+    // Also after a failure: what was measured until then is true.
     print!("{}", if options.json { table.json() } else { table.text() });
-    Ok(())
+    result
+}
+
+fn measure(
+    workload: &workload::Workload,
+    clusters: &[cluster::Cluster],
+    options: &Options,
+    table: &mut report::Table,
+) -> Result<()> {
+    for cluster in clusters {
+        workload.prepare(cluster)?;
+    }
+    let mut runs = Vec::new();
+    for round in 0..options.rounds {
+        for cluster in clusters {
+            eprintln!("{} on {}, round {}/{}", workload.name, cluster.name, round + 1, options.rounds);
+            runs.push((cluster, workload.measure(cluster, options.seconds)?));
+        }
+    }
+    // A workload is in the table with all its runs or not at all.
+    runs.into_iter().for_each(|(cluster, measured)| table.add(workload, cluster, measured));
+    clusters.iter().try_for_each(|cluster| workload.clean_up(cluster))
 }
