@@ -8,7 +8,7 @@ use bytes::Bytes;
 use nacre_base::{Epoch, OsdId, PgId, PoolId, Utime};
 use nacre_proto::maps::{Incremental, MgrMap, MonMap, OsdMap, Uuid, split_children};
 use nacre_proto::messages::{LogEntry, PgRecord};
-use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned, versioned_fields};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -314,28 +314,11 @@ impl ConfigWho {
     }
 }
 
-/// Encodes and decodes a struct's fields in the order given.
-macro_rules! fields {
-    ($t:ident, $name:literal, $($field:ident),* $(,)?) => {
-        impl Encode for $t {
-            fn encode(&self, out: &mut Vec<u8>) {
-                versioned(out, 1, 1, |out| {
-                    $(self.$field.encode(out);)*
-                });
-            }
-        }
-        impl Decode for $t {
-            fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                r.versioned($name, 1, |r, _| Ok($t { $($field: Decode::decode(r)?),* }))
-            }
-        }
-    };
-}
-fields!(ConfigKey, "config key", section, mask, name);
-fields!(ConfigChange, "config change", stamp, version, what, old, new);
-fields!(Mute, "mute", until, sticky, summary, count);
-fields!(Genesis, "genesis", monmap, osdmap);
-fields!(
+versioned_fields!(ConfigKey, "config key", section, mask, name);
+versioned_fields!(ConfigChange, "config change", stamp, version, what, old, new);
+versioned_fields!(Mute, "mute", until, sticky, summary, count);
+versioned_fields!(Genesis, "genesis", monmap, osdmap);
+versioned_fields!(
     Batch, "batch", origin, stamp, genesis, monmap, mgrmap, osdmap, records, config, kv, log, metadata,
     mutes, global_ids,
 );

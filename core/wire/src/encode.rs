@@ -41,3 +41,24 @@ pub fn encode_map<K: Encode, V: Encode>(out: &mut Vec<u8>, pairs: impl ExactSize
         v.encode(out);
     });
 }
+
+/// Encodes and decodes a struct's fields in the order given, in an envelope of version 1. For what
+/// only Nacre reads, so that one order serves both ways; a field that comes later is read only when
+/// the version has it.
+#[macro_export]
+macro_rules! versioned_fields {
+    ($t:ident, $name:literal, $($field:ident),* $(,)?) => {
+        impl $crate::Encode for $t {
+            fn encode(&self, out: &mut Vec<u8>) {
+                $crate::versioned(out, 1, 1, |out| {
+                    $($crate::Encode::encode(&self.$field, out);)*
+                });
+            }
+        }
+        impl $crate::Decode for $t {
+            fn decode(r: &mut $crate::Reader<'_>) -> Result<Self, $crate::DecodeError> {
+                r.versioned($name, 1, |r, _| Ok($t { $($field: $crate::Decode::decode(r)?),* }))
+            }
+        }
+    };
+}

@@ -7,7 +7,7 @@
 
 use crate::types::AddrVec;
 use nacre_base::{Epoch, OsdId, PgId, Utime, Version};
-use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -207,30 +207,34 @@ pub mod pg_state {
     }
 }
 
-/// Encodes and decodes a struct's fields in the order given. These messages are only ever read by
-/// Nacre, so that one order serves both ways; a later field is read only when the version has it.
-macro_rules! fields {
-    ($t:ident, $name:literal, $($field:ident),* $(,)?) => {
-        impl Encode for $t {
-            fn encode(&self, out: &mut Vec<u8>) {
-                versioned(out, 1, 1, |out| {
-                    $(self.$field.encode(out);)*
-                });
-            }
-        }
-        impl Decode for $t {
-            fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                r.versioned($name, 1, |r, _| Ok($t { $($field: Decode::decode(r)?),* }))
-            }
-        }
-    };
-}
-fields!(OsdBoot, "osd boot", osd, uuid, public, cluster, newest_map, capacity, device_class, host, metadata);
-fields!(OsdFailure, "osd failure", target, target_addrs, epoch, evidence);
-fields!(PgRecord, "pg record", interval, acting);
-fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_ms, apply_latency_ms, pgs, num_objects);
-fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
-fields!(
+versioned_fields!(
+    OsdBoot,
+    "osd boot",
+    osd,
+    uuid,
+    public,
+    cluster,
+    newest_map,
+    capacity,
+    device_class,
+    host,
+    metadata
+);
+versioned_fields!(OsdFailure, "osd failure", target, target_addrs, epoch, evidence);
+versioned_fields!(PgRecord, "pg record", interval, acting);
+versioned_fields!(
+    OsdReport,
+    "osd report",
+    osd,
+    epoch,
+    space,
+    commit_latency_ms,
+    apply_latency_ms,
+    pgs,
+    num_objects
+);
+versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
+versioned_fields!(
     PgReport,
     "pg report",
     pg,
@@ -250,7 +254,7 @@ fields!(
     last_clean,
     counts,
 );
-fields!(
+versioned_fields!(
     PgCounts,
     "pg counts",
     objects,

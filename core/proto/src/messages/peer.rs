@@ -13,7 +13,7 @@ use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
 use bytes::Bytes;
 use nacre_base::{Epoch, Name, PgId, Utime, Version};
-use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum PeerMsg {
@@ -396,24 +396,7 @@ impl PgMsg {
     }
 }
 
-/// Encodes and decodes a struct's fields in the order given, in an envelope.
-macro_rules! fields {
-    ($t:ident, $name:literal, $($field:ident),* $(,)?) => {
-        impl Encode for $t {
-            fn encode(&self, out: &mut Vec<u8>) {
-                versioned(out, 1, 1, |out| {
-                    $(self.$field.encode(out);)*
-                });
-            }
-        }
-        impl Decode for $t {
-            fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                r.versioned($name, 1, |r, _| Ok($t { $($field: Decode::decode(r)?),* }))
-            }
-        }
-    };
-}
-fields!(
+versioned_fields!(
     PgInfo,
     "pg info",
     last_update,
@@ -427,9 +410,21 @@ fields!(
     bytes,
     estimated,
 );
-fields!(PgLog, "pg log", info, after, entries);
-fields!(LogEntry, "log entry", version, prior, kind, object, reqid, user_version, mtime, result, outputs,);
-fields!(PushCursor, "push cursor", offset, omap_after);
+versioned_fields!(PgLog, "pg log", info, after, entries);
+versioned_fields!(
+    LogEntry,
+    "log entry",
+    version,
+    prior,
+    kind,
+    object,
+    reqid,
+    user_version,
+    mtime,
+    result,
+    outputs,
+);
+versioned_fields!(PushCursor, "push cursor", offset, omap_after);
 
 impl Encode for EntryKind {
     fn encode(&self, out: &mut Vec<u8>) {
