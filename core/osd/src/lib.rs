@@ -5,7 +5,6 @@
 //! object, a pure function.
 //!
 //! Not here yet, each with a place to go: snapshots (`ops`, where a request's snapshot is resolved),
-//! watch and notify (`pg::active`, beside the queues),
 //! deltas in recovery (`pg::missing`), scrub (`pg`), erasure coding (`pg::active::write`).
 
 mod commands;

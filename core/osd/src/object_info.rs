@@ -4,8 +4,9 @@ use bytes::Bytes;
 use nacre_base::{Name, Utime, Version};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::StoredId;
-use nacre_proto::types::ObjectId;
+use nacre_proto::types::{EntityAddr, ObjectId};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned};
+use std::collections::BTreeMap;
 
 /// The attribute's name. A client's attribute `x` is stored as `_x`, so this is none of theirs.
 pub const ATTR: &[u8] = b"_";
@@ -25,6 +26,27 @@ pub struct ObjectInfo {
     pub expected_object_size: u64,
     pub expected_write_size: u64,
     pub alloc_hint_flags: u32,
+    /// By client and cookie.
+    pub watchers: BTreeMap<(u64, u64), Watcher>,
+}
+
+/// Who wants to hear of notifies, see `pg::watch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watcher {
+    pub addr: EntityAddr,
+    pub timeout_secs: u32,
+}
+
+impl Encode for Watcher {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.addr.encode(out);
+        self.timeout_secs.encode(out);
+    }
+}
+impl Decode for Watcher {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Watcher { addr: Decode::decode(r)?, timeout_secs: Decode::decode(r)? })
+    }
 }
 
 impl ObjectInfo {
@@ -44,7 +66,7 @@ impl ObjectInfo {
 
 impl Encode for ObjectInfo {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 1, 1, |out| {
+        versioned(out, 2, 1, |out| {
             self.version.encode(out);
             self.user_version.encode(out);
             self.mtime.encode(out);
@@ -53,12 +75,13 @@ impl Encode for ObjectInfo {
             self.expected_object_size.encode(out);
             self.expected_write_size.encode(out);
             self.alloc_hint_flags.encode(out);
+            self.watchers.encode(out);
         });
     }
 }
 impl Decode for ObjectInfo {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("object info", 1, |r, _| {
+        r.versioned("object info", 2, |r, v| {
             Ok(ObjectInfo {
                 version: Decode::decode(r)?,
                 user_version: Decode::decode(r)?,
@@ -68,6 +91,7 @@ impl Decode for ObjectInfo {
                 expected_object_size: Decode::decode(r)?,
                 expected_write_size: Decode::decode(r)?,
                 alloc_hint_flags: Decode::decode(r)?,
+                watchers: if v >= 2 { Decode::decode(r)? } else { BTreeMap::new() },
             })
         })
     }

@@ -177,6 +177,9 @@ impl Shard {
                 ShardEffect::Answer(to, PeerMsg::Pg { pg, interval, msg: Box::new(msg) })
             }
             PgEffect::Reply { conn, tid, reply } => plain(Effect::Send { conn, tid, message: reply.into() }),
+            PgEffect::Notify { conn, message } => {
+                plain(Effect::Send { conn, tid: 0, message: (*message).into() })
+            }
             PgEffect::Store(txn) => {
                 let token = self.token();
                 let number = self.issued.entry(pg).or_insert(0);

@@ -6,3 +6,4 @@ mod classes;
 mod docs;
 mod durability;
 mod objects;
+mod watch;

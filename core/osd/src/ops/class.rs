@@ -82,7 +82,8 @@ impl Object for DraftObject<'_, '_> {
         self.draft.exists.then_some(0) // as long as there are no snapshots
     }
     fn watchers(&self) -> Vec<(EntityName, EntityAddr)> {
-        Vec::new() // as long as nobody can watch
+        let watchers = self.draft.info.watchers.iter();
+        watchers.map(|(&(client, _), watcher)| (EntityName::client(client), watcher.addr)).collect()
     }
 
     fn create(&mut self) {

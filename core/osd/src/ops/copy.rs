@@ -49,10 +49,12 @@ pub fn source_object(source: &CopySource) -> ObjectId {
 /// Replaces all that the object was.
 pub fn copy_from(draft: &mut Draft<'_>, source: &CopySource) -> OpResult {
     let copied = draft.copied(source)?;
+    let watchers = std::mem::take(&mut draft.info.watchers);
     if draft.exists {
         draft.remove();
     }
     draft.touch();
+    draft.info.watchers = watchers;
     let mut at = 0;
     for part in &copied.data {
         draft.write(at, part.clone());

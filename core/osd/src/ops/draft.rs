@@ -21,6 +21,8 @@ pub struct Draft<'a> {
     pub size: u64,
     /// Something was changed, if only the version.
     pub modified: bool,
+    /// Something that clients count as a change: its version for them, and its time, move on.
+    pub user_modified: bool,
     pub changes: Vec<Change>,
     /// The user version and time of the object that this one became a copy of.
     pub copied_from: Option<(u64, Utime)>,
@@ -55,6 +57,7 @@ impl<'a> Draft<'a> {
             info,
             size,
             modified: false,
+            user_modified: false,
             changes: Vec::new(),
             copied_from: None,
             stored_below: size,
@@ -70,6 +73,7 @@ impl<'a> Draft<'a> {
     /// Makes the object exist, and this a change.
     pub fn touch(&mut self) {
         self.modified = true;
+        self.user_modified = true;
         if !self.exists {
             self.exists = true;
             self.changes.push(Change::Touch);
@@ -178,6 +182,7 @@ impl<'a> Draft<'a> {
 
     pub fn remove(&mut self) {
         self.modified = true;
+        self.user_modified = true;
         self.exists = false;
         self.info = ObjectInfo::default();
         self.copied_from = None;

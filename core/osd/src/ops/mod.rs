@@ -14,6 +14,7 @@ mod draft;
 mod omap;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use crate::object_info::ObjectInfo;
 use bytes::Bytes;
@@ -25,7 +26,7 @@ use nacre_cls::Caller;
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::peer::EntryKind;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{CopySource, ObjectId, Op, op_flags};
+use nacre_proto::types::{CopySource, ObjectId, Op, WatchAction, op_flags};
 
 /// Ceph: `osd_max_object_name_len`.
 pub const NAME_LEN_MAX: usize = 2048;
@@ -61,6 +62,7 @@ impl FlaggedOp {
         let is_write = match &op {
             // One code for all methods: which one says what it does.
             Op::Call { class, method, .. } => class::find(class, method).is_ok_and(|m| m.access.writes()),
+            Op::Watch { action: WatchAction::Ping, .. } => false,
             _ => code_writes,
         };
         FlaggedOp { op, flags, is_write }
@@ -79,6 +81,8 @@ pub struct Env {
     pub return_vector: bool,
     /// For methods of object classes.
     pub caller: Caller,
+    /// Of the notify that this may be.
+    pub notify_id: u64,
 }
 
 /// What operations needed and was fetched so far.
@@ -168,12 +172,7 @@ pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> 
             Op::Call { class, method, .. } => {
                 class::find(class, method)?;
             }
-            Op::Unknown(_)
-            | Op::Notify { .. }
-            | Op::NotifyAck { .. }
-            | Op::ListSnaps
-            | Op::Rollback { .. }
-            | Op::Watch { .. } => return Err(-EOPNOTSUPP),
+            Op::Unknown(_) | Op::ListSnaps | Op::Rollback { .. } => return Err(-EOPNOTSUPP),
             Op::CopyFrom(source) if source.flags & !copy::FLAGS != 0 || source_object(source) == *object => {
                 return Err(-EINVAL);
             }
@@ -248,11 +247,16 @@ pub fn execute(
     let kind = if draft.exists { EntryKind::Modify } else { EntryKind::Delete };
     // A copy is as old as its source, and its version for clients not less than the source's.
     let (copied_version, mtime) = draft.copied_from.unwrap_or((0, env.mtime));
-    let user_version = env.user_version.max(copied_version);
+    let user_version = match draft.user_modified {
+        true => env.user_version.max(copied_version),
+        false => draft.stored_user_version,
+    };
     if draft.exists {
         draft.info.version = env.version;
-        draft.info.user_version = user_version;
-        draft.info.mtime = mtime;
+        if draft.user_modified {
+            draft.info.user_version = user_version;
+            draft.info.mtime = mtime;
+        }
         let (name, value) = draft.info.to_attr();
         draft.changes.push(Change::SetAttrs([(name, value)].into()));
     }
@@ -278,8 +282,13 @@ fn one(draft: &mut Draft<'_>, env: &Env, op: &Op) -> OpResult {
         }
         Op::CmpExt { off, data } => data::compare(draft, *off, data),
         Op::AssertVer { version } => assert_version(draft, *version),
-        // An envelope around an empty list: nobody can watch yet.
-        Op::ListWatchers => output(&[1_u8, 1, 4, 0, 0, 0, 0, 0, 0, 0][..]),
+        Op::ListWatchers => watch::list(draft),
+        Op::Watch { cookie, action, timeout_secs, .. } => {
+            watch::watch(draft, env, *cookie, *action, *timeout_secs)
+        }
+        Op::Notify { .. } => watch::notify(env),
+        // Whatever became of the notify, see `pg::watch`.
+        Op::NotifyAck { .. } => ok(),
         Op::OmapGetKeys { after, max } => omap::get_keys(draft, after, *max),
         Op::OmapGetVals { after, max, prefix } => omap::get_values(draft, after, *max, prefix),
         Op::OmapGetHeader => omap::get_header(draft),
@@ -315,13 +324,7 @@ fn one(draft: &mut Draft<'_>, env: &Env, op: &Op) -> OpResult {
         Op::RmXattr { name } => attrs::remove(draft, name),
         Op::Call { class, method, input } => class::call(draft, env, class, method, input),
         // Sorted out by `check_request`, or listings, which are about no object.
-        Op::List { .. }
-        | Op::Unknown(_)
-        | Op::Notify { .. }
-        | Op::NotifyAck { .. }
-        | Op::ListSnaps
-        | Op::Rollback { .. }
-        | Op::Watch { .. } => fail(EOPNOTSUPP),
+        Op::List { .. } | Op::Unknown(_) | Op::ListSnaps | Op::Rollback { .. } => fail(EOPNOTSUPP),
     }
 }
 

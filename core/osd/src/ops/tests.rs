@@ -29,7 +29,8 @@ impl Object {
         let version = Version::new(Epoch(1), self.writes + 1);
         let caller = Caller { name: Default::default(), addr: Default::default(), now: Utime::ZERO };
         let mtime = Utime::ZERO;
-        let env = Env { version, user_version: self.writes + 1, mtime, return_vector: true, caller };
+        let env =
+            Env { version, user_version: self.writes + 1, mtime, return_vector: true, caller, notify_id: 0 };
         let mut fetched = Fetched::default();
         let done = loop {
             match execute(&self.store, &self.id, &ops, &env, &fetched).unwrap() {

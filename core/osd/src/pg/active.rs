@@ -17,7 +17,7 @@ use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_cls::Caller;
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::OsdOpReply;
-use nacre_proto::messages::peer::{LogEntry, PgInfo, PgMsg, RepOp};
+use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgMsg, RepOp};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{CopySource, ObjectId, Op, op_flags};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -251,6 +251,7 @@ impl Pg {
             mtime: op.request.mtime,
             return_vector: op.request.has_flag(op_flags::message::RETURNVEC),
             caller: Caller { name: op.sender.0, addr: op.sender.1, now: ctx.now.wall },
+            notify_id: u64::from(ctx.map.epoch.0) << 32 | (op.seq & 0xffff_ffff),
         };
         match execute(ctx.store, &op.object, &op.ops, &env, &running.fetched) {
             Ok(Outcome::Need(extents)) => {
@@ -265,8 +266,12 @@ impl Pg {
             }
             Ok(Outcome::Done(done)) if op.is_write() => self.write(ctx, running.op, env, done),
             Ok(Outcome::Done(done)) => {
+                let carried_out = done.result >= 0;
                 let reply = self.read_reply(ctx, op, done);
-                self.finish_read(ctx, running.op, reply);
+                self.finish_read(ctx, running.op.clone(), reply);
+                if carried_out {
+                    self.after_read(ctx, &running.op, env.notify_id);
+                }
             }
             Err(error) => self.fail(ctx, running.op, &error),
         }
@@ -278,7 +283,12 @@ impl Pg {
         let Some(active) = self.active() else { return };
         match active.in_flight.iter_mut().find(|write| write.version == entry.version) {
             Some(write) => write.ops.push(op),
-            None => ctx.out.push(write_reply(&op, entry, epoch)),
+            None => {
+                ctx.out.push(write_reply(&op, entry, epoch));
+                if entry.result >= 0 {
+                    self.after_write(ctx, &op);
+                }
+            }
         }
     }
 
@@ -493,6 +503,7 @@ impl Pg {
         }
         let mut objects = BTreeSet::new();
         let mut committed = None;
+        let mut carried_out = Vec::new();
         while active.in_flight.front().is_some_and(|write| write.waiting_for.is_empty()) {
             let write = active.in_flight.pop_front().expect("there is a front");
             active.queue(&write.object).uncommitted -= 1;
@@ -500,6 +511,15 @@ impl Pg {
             ctx.out.extend(write.ops.iter().map(|op| write_reply(op, entry, epoch)));
             committed = Some(write.version);
             objects.insert(write.object);
+            if entry.result >= 0 {
+                carried_out.push((entry.kind, write.ops));
+            }
+        }
+        for (kind, ops) in carried_out {
+            ops.iter().for_each(|op| self.after_write(ctx, op));
+            if let (EntryKind::Delete, Some(op)) = (kind, ops.first()) {
+                self.after_delete(ctx, &op.object);
+            }
         }
         if let Some(version) = committed {
             self.note_committed(version);
@@ -541,6 +561,7 @@ impl Pg {
     pub fn active_tick(&mut self, ctx: &mut Ctx<'_>) {
         self.recovery_tick(ctx);
         self.recount_some(ctx);
+        self.watch_tick(ctx);
     }
 
     /// Goes on counting, once everything is here to be counted.

@@ -21,6 +21,7 @@ mod record;
 mod recovery;
 mod replica;
 mod status;
+mod watch;
 
 use crate::ops::{Copied, FlaggedOp};
 use active::Active;
@@ -30,7 +31,7 @@ use nacre_base::{Epoch, Now, OsdId, PgId, Time, Utime, Version};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
-use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgRecord};
+use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgRecord, WatchNotify};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{CopySource, EntityAddr, EntityName, ObjectId, ReqId};
 use peering::Peering;
@@ -41,6 +42,7 @@ use replica::{Deleting, Replica, Stray};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use watch::Watches;
 
 /// How long a replica's promise lasts, counted from when the primary asked for it.
 pub const LEASE: Duration = Duration::from_millis(800);
@@ -164,6 +166,11 @@ pub enum PgEffect {
         tid: u64,
         reply: Box<OsdOpReply>,
     },
+    /// To a watcher or a notifier.
+    Notify {
+        conn: ConnId,
+        message: Box<WatchNotify>,
+    },
     /// The transactions of a group are numbered from one.
     Store(Transaction),
     Read {
@@ -255,6 +262,7 @@ pub struct Pg {
     last_active: Utime,
     last_clean: Utime,
     reported_state: u64,
+    watches: Watches,
 }
 
 /// The list of groups on this OSD is the keys of an omap.
@@ -320,6 +328,7 @@ impl Pg {
             last_active: Utime::ZERO,
             last_clean: Utime::ZERO,
             reported_state: 0,
+            watches: Watches::default(),
         }
     }
 
@@ -409,6 +418,9 @@ impl Pg {
             ops.sort_by_key(|op| op.seq);
             self.held = ops.into();
         }
+        if !is_primary || old.primary != self.interval.primary {
+            self.forget_watches(); // clients come back to the new primary by themselves
+        }
         self.when_stored.clear();
         self.push_reads.clear();
         if !self.receiving.is_empty() {
@@ -447,6 +459,7 @@ impl Pg {
             self.last_primary_change = ctx.map.epoch;
             // Clients send everything again after a split, and the new interval follows at once.
             self.held.clear();
+            self.forget_watches();
             self.phase = Phase::Stray(Stray::default());
         }
         let mut txn = Transaction::new();

@@ -1,0 +1,68 @@
+//! Who watches an object: kept in its info, so that a watch outlives connections and primaries.
+//! What is said to watchers, and when they are given up: `pg::watch`.
+
+use super::draft::Draft;
+use super::{Env, OpResult, fail, ok, output};
+use crate::object_info::Watcher;
+use nacre_base::errno::{E2BIG, EINVAL, ENOENT, ENOTCONN};
+use nacre_proto::types::{EntityName, WatchAction};
+use nacre_wire::{Encode, versioned};
+
+/// Ceph: `osd_client_watch_timeout`, for clients that leave it open.
+const TIMEOUT_DEFAULT: u32 = 30;
+/// Of one object. Every change of an object writes its list of watchers.
+const WATCHERS_MAX: usize = 10_000;
+
+pub fn watch(draft: &mut Draft<'_>, env: &Env, cookie: u64, action: WatchAction, timeout: u32) -> OpResult {
+    if !draft.exists {
+        return fail(ENOENT);
+    }
+    let id = (env.caller.name.num as u64, cookie);
+    let watching = draft.info.watchers.contains_key(&id);
+    match action {
+        WatchAction::Ping if watching => {}
+        WatchAction::Ping => return fail(ENOTCONN),
+        WatchAction::Unwatch => {
+            if draft.info.watchers.remove(&id).is_some() {
+                draft.modified = true;
+            }
+        }
+        WatchAction::Reconnect if !watching => return fail(ENOTCONN),
+        WatchAction::Watch | WatchAction::LegacyWatch | WatchAction::Reconnect => {
+            if !watching && draft.info.watchers.len() >= WATCHERS_MAX {
+                return fail(E2BIG);
+            }
+            let timeout_secs = if timeout == 0 { TIMEOUT_DEFAULT } else { timeout };
+            let watcher = Watcher { addr: env.caller.addr, timeout_secs };
+            if draft.info.watchers.insert(id, watcher) != Some(watcher) {
+                draft.modified = true;
+            }
+        }
+        WatchAction::Other(_) => return fail(EINVAL),
+    }
+    ok()
+}
+
+pub fn list(draft: &Draft<'_>) -> OpResult {
+    if !draft.exists {
+        return fail(ENOENT);
+    }
+    let mut out = Vec::new();
+    versioned(&mut out, 1, 1, |out| {
+        (draft.info.watchers.len() as u32).encode(out);
+        for (&(client, cookie), watcher) in &draft.info.watchers {
+            versioned(out, 2, 1, |out| {
+                EntityName::client(client).encode(out);
+                cookie.encode(out);
+                watcher.timeout_secs.encode(out);
+                watcher.addr.encode(out);
+            });
+        }
+    });
+    output(out)
+}
+
+/// The notify's number, by which watchers answer it.
+pub fn notify(env: &Env) -> OpResult {
+    output(env.notify_id.to_le_bytes().to_vec())
+}

@@ -1,0 +1,370 @@
+//! Watches that are alive, and notifies on their way: only the primary has them, in memory.
+//!
+//! Who watches is in the object's info (`ops::watch`). A watch is alive while its client pings;
+//! one that is silent for its timeout, or whose client is blocklisted, is removed by a write of our
+//! own. After a change of the primary, watches get a timeout from when the new one first sees them.
+//!
+//! A notify goes to all watchers; to those without a connection when they come back. It is over
+//! when all have answered or are gone, or when its time is.
+
+use super::{ClientOp, Ctx, Pg, PgEffect};
+use crate::object_info::ObjectInfo;
+use crate::ops::FlaggedOp;
+use bytes::Bytes;
+use nacre_base::errno::ETIMEDOUT;
+use nacre_base::{Epoch, SnapId, Time};
+use nacre_machine::ConnId;
+use nacre_proto::messages::{OsdOp, OsdOpItem, WatchNotify, WatchNotifyKind};
+use nacre_proto::types::{
+    AddrVec, EntityAddr, EntityName, NotifyAcks, ObjectId, ObjectLocator, Op, ReqId, SpgId, WatchAction,
+    op_flags,
+};
+use nacre_wire::to_vec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Client and cookie.
+type WatchId = (u64, u64);
+
+/// Ceph: `osd_default_notify_timeout`.
+const NOTIFY_TIMEOUT: u32 = 30;
+/// Stands for the session of requests that are our own: answers to it go nowhere.
+const NOBODY: ConnId = ConnId::Accepted(u64::MAX);
+
+struct Live {
+    conn: Option<ConnId>,
+    addr: EntityAddr,
+    timeout: Duration,
+    deadline: Time,
+    /// Its removal is under way.
+    ending: bool,
+}
+
+struct Notify {
+    object: ObjectId,
+    conn: ConnId,
+    /// The notifier, and its own request.
+    notifier: u64,
+    cookie: u64,
+    version: u64,
+    payload: Bytes,
+    deadline: Time,
+    waiting: BTreeSet<WatchId>,
+    acks: Vec<(WatchId, Bytes)>,
+}
+
+#[derive(Default)]
+pub struct Watches {
+    live: BTreeMap<ObjectId, BTreeMap<WatchId, Live>>,
+    notifies: BTreeMap<u64, Notify>,
+    /// Blocklisted clients were looked for in the map of this epoch.
+    checked: Epoch,
+    /// Counts removals, for their request ids.
+    removals: u64,
+}
+
+impl Pg {
+    /// A read was carried out: what it means for watches.
+    pub fn after_read(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp, notify_id: u64) {
+        for FlaggedOp { op: one, .. } in &op.ops {
+            match one {
+                Op::Watch { cookie, action: WatchAction::Ping, .. } => {
+                    self.note_watchers(ctx, &op.object);
+                    self.revive(ctx, op, *cookie);
+                }
+                Op::ListWatchers => self.note_watchers(ctx, &op.object),
+                Op::Notify { cookie, timeout_secs, payload } => {
+                    self.note_watchers(ctx, &op.object);
+                    self.start_notify(ctx, op, notify_id, *cookie, *timeout_secs, payload.clone());
+                }
+                Op::NotifyAck { notify_id, cookie, reply } => {
+                    let watch = (op.sender.0.num as u64, *cookie);
+                    self.on_notify_ack(ctx, *notify_id, watch, reply.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A write is durable: what it means for watches.
+    pub fn after_write(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp) {
+        for FlaggedOp { op: one, .. } in &op.ops {
+            match one {
+                Op::Watch { cookie, action: WatchAction::Unwatch, .. } => {
+                    self.end_watch(ctx, &op.object, (op.sender.0.num as u64, *cookie));
+                }
+                Op::Watch { cookie, timeout_secs, .. } => {
+                    let live = Live {
+                        conn: Some(op.conn),
+                        addr: op.sender.1,
+                        timeout: Duration::from_secs((*timeout_secs).into()),
+                        deadline: Time::ZERO,
+                        ending: false,
+                    };
+                    let watch = (op.sender.0.num as u64, *cookie);
+                    self.watches.live.entry(op.object.clone()).or_default().insert(watch, live);
+                    self.note_watchers(ctx, &op.object);
+                    self.revive(ctx, op, *cookie);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The object is gone, and with it who watched it.
+    pub fn after_delete(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
+        let Some(watches) = self.watches.live.remove(object) else { return };
+        for (watch, live) in watches {
+            self.disconnect(ctx, watch, &live);
+            self.forget_in_notifies(ctx, object, watch);
+        }
+    }
+
+    pub fn forget_watches(&mut self) {
+        self.watches.live.clear();
+        self.watches.notifies.clear();
+    }
+
+    /// Watches that the object's info has and that are new to us get their time.
+    fn note_watchers(&mut self, ctx: &Ctx<'_>, object: &ObjectId) {
+        let Ok(Some(info)) = ObjectInfo::load(ctx.store, object) else { return };
+        if info.watchers.is_empty() {
+            return;
+        }
+        let live = self.watches.live.entry(object.clone()).or_default();
+        for (&watch, watcher) in &info.watchers {
+            let timeout = Duration::from_secs(watcher.timeout_secs.into());
+            let known = live.entry(watch).or_insert_with(|| Live {
+                conn: None,
+                addr: watcher.addr,
+                timeout,
+                deadline: ctx.now.mono + timeout,
+                ending: false,
+            });
+            known.timeout = timeout;
+        }
+        // In the new map of blocklisted clients or not: they were not looked at before.
+        self.watches.checked = Epoch(0);
+    }
+
+    /// The client is there, on this connection. What it has not answered, it is told again if it
+    /// is a new one.
+    fn revive(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp, cookie: u64) {
+        let watch = (op.sender.0.num as u64, cookie);
+        let Some(live) = self.watches.live.get_mut(&op.object).and_then(|live| live.get_mut(&watch)) else {
+            return;
+        };
+        let is_ping = op.ops.iter().any(|op| matches!(op.op, Op::Watch { action: WatchAction::Ping, .. }));
+        let moved = live.conn != Some(op.conn) || !is_ping;
+        live.conn = Some(op.conn);
+        live.addr = op.sender.1;
+        live.deadline = ctx.now.mono + live.timeout;
+        if moved {
+            let open = self.watches.notifies.iter();
+            let mine =
+                open.filter(|(_, notify)| notify.object == op.object && notify.waiting.contains(&watch));
+            ctx.out.extend(mine.map(|(&id, notify)| notify.to_watcher(id, cookie, op.conn)));
+        }
+    }
+
+    // ---- notifies ----
+
+    fn start_notify(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        op: &ClientOp,
+        id: u64,
+        cookie: u64,
+        timeout: u32,
+        payload: Bytes,
+    ) {
+        let timeout = if timeout == 0 { NOTIFY_TIMEOUT } else { timeout };
+        let watchers = self.watches.live.get(&op.object);
+        let notify = Notify {
+            object: op.object.clone(),
+            conn: op.conn,
+            notifier: op.sender.0.num as u64,
+            cookie,
+            version: self.info.last_user_version,
+            payload,
+            deadline: ctx.now.mono + Duration::from_secs(timeout.into()),
+            waiting: watchers.iter().flat_map(|live| live.keys().copied()).collect(),
+            acks: Vec::new(),
+        };
+        for (&(_, cookie), live) in watchers.into_iter().flatten() {
+            if let Some(conn) = live.conn {
+                ctx.out.push(notify.to_watcher(id, cookie, conn));
+            }
+        }
+        self.watches.notifies.insert(id, notify);
+        self.finish_notify(ctx, id);
+    }
+
+    fn on_notify_ack(&mut self, ctx: &mut Ctx<'_>, id: u64, watch: WatchId, reply: Bytes) {
+        let Some(notify) = self.watches.notifies.get_mut(&id) else { return };
+        if notify.waiting.remove(&watch) {
+            notify.acks.push((watch, reply));
+            self.finish_notify(ctx, id);
+        }
+    }
+
+    /// If nobody is waited for any more, or its time is over.
+    fn finish_notify(&mut self, ctx: &mut Ctx<'_>, id: u64) {
+        let Some(notify) = self.watches.notifies.get(&id) else { return };
+        if notify.waiting.is_empty() || notify.deadline <= ctx.now.mono {
+            let mut notify = self.watches.notifies.remove(&id).expect("just seen");
+            ctx.out.push(notify.complete(id));
+        }
+    }
+
+    fn forget_in_notifies(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, watch: WatchId) {
+        let waiting = |notify: &mut Notify| notify.object == *object && notify.waiting.remove(&watch);
+        let ids: Vec<u64> = self
+            .watches
+            .notifies
+            .iter_mut()
+            .filter_map(|(&id, notify)| waiting(notify).then_some(id))
+            .collect();
+        ids.into_iter().for_each(|id| self.finish_notify(ctx, id));
+    }
+
+    // ---- the end of a watch ----
+
+    fn end_watch(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, watch: WatchId) {
+        if let Some(live) = self.watches.live.get_mut(object) {
+            if let Some(ended) = live.remove(&watch)
+                && ended.ending
+            {
+                self.disconnect(ctx, watch, &ended);
+            }
+            if self.watches.live.get(object).is_some_and(BTreeMap::is_empty) {
+                self.watches.live.remove(object);
+            }
+        }
+        self.forget_in_notifies(ctx, object, watch);
+    }
+
+    /// Tells a client that it watches no longer.
+    fn disconnect(&self, ctx: &mut Ctx<'_>, (_, cookie): WatchId, live: &Live) {
+        let Some(conn) = live.conn else { return };
+        let message = WatchNotify {
+            kind: WatchNotifyKind::Disconnect,
+            cookie,
+            version: self.info.last_user_version,
+            notify_id: 0,
+            payload: Bytes::new(),
+            result: 0,
+            notifier: 0,
+            acks: Bytes::new(),
+        };
+        ctx.out.push(PgEffect::Notify { conn, message: Box::new(message) });
+    }
+
+    /// Gives up who was silent for too long or is blocklisted, and notifies whose time is over.
+    pub fn watch_tick(&mut self, ctx: &mut Ctx<'_>) {
+        let now = ctx.now.mono;
+        let late: Vec<u64> =
+            self.watches.notifies.iter().filter(|(_, n)| n.deadline <= now).map(|(&id, _)| id).collect();
+        late.into_iter().for_each(|id| self.finish_notify(ctx, id));
+        let new_map = self.watches.checked != ctx.map.epoch;
+        self.watches.checked = ctx.map.epoch;
+        let mut over = Vec::new();
+        for (object, watches) in &mut self.watches.live {
+            for (&watch, live) in watches.iter_mut().filter(|(_, live)| !live.ending) {
+                let blocked = new_map && ctx.map.is_blocklisted(&AddrVec::one(live.addr));
+                if live.deadline <= now || blocked {
+                    live.ending = true;
+                    over.push((object.clone(), watch, live.addr));
+                }
+            }
+        }
+        for (object, watch, addr) in over {
+            let op = self.removal(ctx, object, watch, addr);
+            self.on_active_op(ctx, op);
+        }
+    }
+
+    /// The write that takes a watcher off an object, as if the client itself had asked for it.
+    fn removal(
+        &mut self,
+        ctx: &Ctx<'_>,
+        object: ObjectId,
+        (client, cookie): WatchId,
+        addr: EntityAddr,
+    ) -> ClientOp {
+        let unwatch = Op::Watch { cookie, action: WatchAction::Unwatch, generation: 0, timeout_secs: 0 };
+        self.watches.removals += 1;
+        // No other life of this OSD made the same number: the clock went on meanwhile.
+        let tid = (u64::from(ctx.now.wall.sec) << 32) + self.watches.removals;
+        let reqid = ReqId { client: EntityName::osd(self.me), tid, inc: self.id.seed as i32 };
+        let request = OsdOp {
+            spg: SpgId::replicated(self.id),
+            hash: object.hash,
+            epoch: ctx.map.epoch,
+            flags: op_flags::message::WRITE,
+            reqid,
+            client_inc: 0,
+            mtime: ctx.now.wall,
+            locator: ObjectLocator {
+                pool: object.pool,
+                key: object.key.clone(),
+                namespace: object.namespace.clone(),
+                hash: None,
+            },
+            name: object.name.clone(),
+            ops: vec![OsdOpItem::from(unwatch.clone())],
+            snap: SnapId::HEAD,
+            snap_seq: SnapId(0),
+            snaps: Vec::new(),
+            retry_attempt: 0,
+            features: 0,
+        };
+        ClientOp {
+            seq: 0,
+            conn: NOBODY,
+            tid,
+            sender: (EntityName::client(client), addr),
+            reqid,
+            object,
+            ops: vec![FlaggedOp::new(unwatch, 0, true)],
+            request: Arc::new(request),
+            since: ctx.now.mono,
+            for_copy: false,
+        }
+    }
+}
+
+impl Notify {
+    fn to_watcher(&self, id: u64, cookie: u64, conn: ConnId) -> PgEffect {
+        let message = WatchNotify {
+            kind: WatchNotifyKind::Notify,
+            cookie,
+            version: self.version,
+            notify_id: id,
+            payload: self.payload.clone(),
+            result: 0,
+            notifier: self.notifier,
+            acks: Bytes::new(),
+        };
+        PgEffect::Notify { conn, message: Box::new(message) }
+    }
+
+    fn complete(&mut self, id: u64) -> PgEffect {
+        let missed: Vec<WatchId> = std::mem::take(&mut self.waiting).into_iter().collect();
+        let result = if missed.is_empty() { 0 } else { -ETIMEDOUT };
+        let mut acks = std::mem::take(&mut self.acks);
+        acks.sort_by_key(|(watch, _)| *watch); // a map, to its reader
+        let message = WatchNotify {
+            kind: WatchNotifyKind::Complete,
+            cookie: self.cookie,
+            version: self.version,
+            notify_id: id,
+            payload: Bytes::new(),
+            result,
+            notifier: self.notifier,
+            acks: to_vec(&NotifyAcks { acks, missed }).into(),
+        };
+        PgEffect::Notify { conn: self.conn, message: Box::new(message) }
+    }
+}
