@@ -4,4 +4,5 @@ mod abuse;
 mod client;
 mod echo;
 mod kill;
+mod limits;
 mod toys;

@@ -64,9 +64,23 @@ pub fn listen<M: Machine + 'static>(
     limits: Limits,
     machine: impl FnOnce() -> M + Send + 'static,
 ) -> (Running<M>, EntityAddr) {
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let listener = Listener::bind(any, 7, kind, 3).unwrap();
+    let listener = bind(kind);
     let addr = listener.addr;
+    (serve(listener, limits, machine), addr)
+}
+
+pub fn bind(kind: EntityType) -> Listener {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Listener::bind(any, 7, kind, 3).unwrap()
+}
+
+/// A machine behind `listener`, which may say that it is reached elsewhere.
+pub fn serve<M: Machine + 'static>(
+    listener: Listener,
+    limits: Limits,
+    machine: impl FnOnce() -> M + Send + 'static,
+) -> Running<M> {
+    let (kind, addr) = (listener.kind, listener.addr);
     let spec = Spec {
         name: format!("{kind}.3"),
         kind,
@@ -77,7 +91,7 @@ pub fn listen<M: Machine + 'static>(
         store: None,
         limits,
     };
-    (Running::start(spec, machine), addr)
+    Running::start(spec, machine)
 }
 
 pub fn call(to: EntityAddr, kind: EntityType) -> (Running<Caller>, Receiver<Heard>) {
