@@ -1,5 +1,6 @@
 //! What the disk thread does: everything queued, with one flush for the data and one for the log.
 
+use crate::aligned::Aligned;
 use crate::disk::{Disk, DiskError};
 use crate::format::{Geometry, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock};
 use crate::{BLOCK, space::Run};
@@ -79,7 +80,6 @@ impl Batch {
         }
         if let Some(record) = self.record {
             append(disk, &self.geometry, record, &merged.crcs)?;
-            disk.flush()?;
         }
         if let Some(superblock) = self.superblock {
             let bytes = superblock.encode();
@@ -139,12 +139,14 @@ fn merge(disk: &(impl Disk + ?Sized), fresh: Vec<FreshBlock>) -> Result<Merged, 
 
 fn write_joined(disk: &(impl Disk + ?Sized), writes: &mut [(u32, &[u8])]) -> Result<(), DiskError> {
     writes.sort_by_key(|(block, _)| *block);
-    let mut joined: Vec<u8> = Vec::new();
+    let all = writes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+    let longest = writes.iter().map(|(_, bytes)| bytes.len()).max().unwrap_or(0);
+    let mut joined = Aligned::with_capacity(all.min(WRITE_MAX + longest));
     let mut from = 0;
     for (block, bytes) in writes {
         let offset = u64::from(*block) * BLOCK as u64;
         if !joined.is_empty() && (from + joined.len() as u64 != offset || joined.len() >= WRITE_MAX) {
-            disk.write_at(from, &joined)?;
+            disk.write_at(from, joined.as_ref())?;
             joined.clear();
         }
         if joined.is_empty() {
@@ -153,7 +155,7 @@ fn write_joined(disk: &(impl Disk + ?Sized), writes: &mut [(u32, &[u8])]) -> Res
         joined.extend_from_slice(bytes);
     }
     if !joined.is_empty() {
-        disk.write_at(from, &joined)?;
+        disk.write_at(from, joined.as_ref())?;
     }
     Ok(())
 }
@@ -163,6 +165,7 @@ pub(crate) fn record_blocks(body_len: usize, fresh: usize) -> u64 {
     (RECORD_HEADER + body_len + fresh * 8).div_ceil(BLOCK) as u64
 }
 
+/// Durable when it returns.
 fn append(
     disk: &(impl Disk + ?Sized),
     geometry: &Geometry,
@@ -178,18 +181,20 @@ fn append(
         fresh: crcs.len() as u32,
     };
     let blocks = record_blocks(record.body.len(), crcs.len());
-    let mut bytes = Vec::with_capacity(blocks as usize * BLOCK);
-    bytes.resize(RECORD_HEADER, 0);
+    let mut pairs = Vec::with_capacity(crcs.len() * 8);
+    crcs.iter().for_each(|pair| pair.encode(&mut pairs));
+    let mut bytes = Aligned::with_capacity(blocks as usize * BLOCK);
+    bytes.pad_to(RECORD_HEADER);
     bytes.extend_from_slice(&record.body);
-    crcs.iter().for_each(|pair| pair.encode(&mut bytes));
-    header.seal(&mut bytes);
-    bytes.resize(blocks as usize * BLOCK, 0);
+    bytes.extend_from_slice(&pairs);
+    header.seal(bytes.as_mut());
+    bytes.pad_to(blocks as usize * BLOCK);
 
     let before_end = u64::from(geometry.log_blocks) - record.pos % u64::from(geometry.log_blocks);
-    let (first, second) = bytes.split_at((before_end.min(blocks) as usize) * BLOCK);
-    disk.write_at(geometry.log_offset(record.pos), first)?;
+    let (first, second) = bytes.as_ref().split_at((before_end.min(blocks) as usize) * BLOCK);
+    disk.write_durable(geometry.log_offset(record.pos), first)?;
     if !second.is_empty() {
-        disk.write_at(geometry.log_offset(record.pos + before_end), second)?;
+        disk.write_durable(geometry.log_offset(record.pos + before_end), second)?;
     }
     Ok(())
 }

@@ -12,12 +12,19 @@ pub struct DiskError {
 }
 
 /// Synchronous calls; the store makes them from `Batch::commit`, `ReadPlan::run`, `Store::format`
-/// and `Store::open` only. All offsets and lengths are multiples of `BLOCK`.
+/// and `Store::open` only. All offsets and lengths are multiples of `BLOCK`; the store's large buffers
+/// begin at such addresses, too.
 pub trait Disk {
     /// Fills `into`. A sparse file's holes read as zeros.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
     /// Durable only after the next `flush`; until then a crash may keep any part of it.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
+    /// Writes so that these bytes, not all that was written before, survive a power cut when it returns.
+    /// A device may do that faster than a write and a flush.
+    fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.write_at(offset, bytes)?;
+        self.flush()
+    }
     /// When this returns, everything written before it survives a power cut.
     fn flush(&self) -> Result<(), DiskError>;
     /// In bytes.
@@ -34,6 +41,9 @@ impl<D: Disk + ?Sized> Disk for &D {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)
     }
+    fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        (**self).write_durable(offset, bytes)
+    }
     fn flush(&self) -> Result<(), DiskError> {
         (**self).flush()
     }
@@ -47,6 +57,9 @@ impl<D: Disk + ?Sized> Disk for std::sync::Arc<D> {
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)
+    }
+    fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        (**self).write_durable(offset, bytes)
     }
     fn flush(&self) -> Result<(), DiskError> {
         (**self).flush()

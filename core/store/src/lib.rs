@@ -11,6 +11,7 @@
 //!   - what is acknowledged survives any crash; what survives is a prefix of what was submitted
 //!   - a block is written again only when nothing durable, and no running read, refers to it
 
+mod aligned;
 mod batch;
 mod checkpoint;
 mod disk;

@@ -1,8 +1,9 @@
 //! Reading data: a plan made by the store's thread, run on any other.
 
 use crate::BLOCK;
+use crate::aligned::Aligned;
 use crate::batch::Content;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskError};
 use crate::store::Store;
 use bytes::Bytes;
 use nacre_machine::ReadError;
@@ -45,7 +46,15 @@ enum Source {
 impl ReadPlan {
     /// One result per extent, short or empty where the data ends. Every block is verified whole.
     pub fn run(&self, disk: &(impl Disk + ?Sized)) -> Result<Vec<Bytes>, ReadError> {
-        self.extents.iter().map(|pieces| self.run_extent(disk, pieces)).collect()
+        self.run_with(|offset, into| disk.read_at(offset, into))
+    }
+    /// The same, with a way to read blocks that may be another than the device's own: one that gives
+    /// what is in a cache and otherwise an error, for instance.
+    pub fn run_with(
+        &self,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        self.extents.iter().map(|pieces| self.run_extent(&mut read, pieces)).collect()
     }
     /// Bytes that `run` gives.
     pub fn len(&self) -> usize {
@@ -55,38 +64,48 @@ impl ReadPlan {
         self.len() == 0
     }
 
-    fn run_extent(&self, disk: &(impl Disk + ?Sized), pieces: &[Piece]) -> Result<Bytes, ReadError> {
-        let mut out = Vec::with_capacity(pieces.iter().map(|piece| piece.to - piece.from).sum());
+    /// Gathers whole blocks, and gives of the first and the last what was asked for.
+    fn run_extent(
+        &self,
+        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
+        pieces: &[Piece],
+    ) -> Result<Bytes, ReadError> {
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
+            return Ok(Bytes::new());
+        };
+        if let ([_], Source::Memory(bytes)) = (pieces, &first.source) {
+            return Ok(bytes.slice(first.from..first.to));
+        }
+        let mut out = Aligned::zeroed(pieces.len() * BLOCK);
         let mut at = 0;
         while let Some(piece) = pieces.get(at) {
+            let mut count = 1;
+            let rest = &mut out.as_mut()[at * BLOCK..];
             match &piece.source {
-                Source::Hole => out.resize(out.len() + piece.to - piece.from, 0),
-                Source::Memory(bytes) => out.extend_from_slice(&bytes[piece.from..piece.to]),
+                Source::Hole => {}
+                Source::Memory(bytes) => rest[..BLOCK].copy_from_slice(bytes),
                 Source::Disk { block, .. } => {
                     let neighbours = pieces[at..].iter().zip(*block..);
-                    let count = neighbours.take_while(|(piece, next)| piece.is_on(*next)).count();
-                    self.read_run(disk, *block, &pieces[at..at + count], &mut out)?;
-                    at += count;
-                    continue;
+                    count = neighbours.take_while(|(piece, next)| piece.is_on(*next)).count();
+                    self.read_run(read, *block, &pieces[at..at + count], &mut rest[..count * BLOCK])?;
                 }
             }
-            at += 1;
+            at += count;
         }
-        Ok(out.into())
+        let end = (pieces.len() - 1) * BLOCK + last.to;
+        Ok(Bytes::from_owner(out).slice(first.from..end))
     }
 
     /// Pieces of neighbouring blocks, in one read.
     fn read_run(
         &self,
-        disk: &(impl Disk + ?Sized),
+        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
         first: u32,
         pieces: &[Piece],
-        out: &mut Vec<u8>,
+        into: &mut [u8],
     ) -> Result<(), ReadError> {
-        let mut bytes = vec![0; pieces.len() * BLOCK];
-        disk.read_at(u64::from(first) * BLOCK as u64, &mut bytes)
-            .map_err(|error| ReadError::Device(error.to_string()))?;
-        for (piece, bytes) in pieces.iter().zip(bytes.chunks_exact_mut(BLOCK)) {
+        read(u64::from(first) * BLOCK as u64, into).map_err(|error| ReadError::Device(error.to_string()))?;
+        for (piece, bytes) in pieces.iter().zip(into.chunks_exact_mut(BLOCK)) {
             let Source::Disk { crc, at, patches, .. } = &piece.source else {
                 unreachable!("a run has only pieces on the device");
             };
@@ -97,7 +116,6 @@ impl ReadPlan {
             for (from, patch) in patches {
                 bytes[*from..][..patch.len()].copy_from_slice(patch);
             }
-            out.extend_from_slice(&bytes[piece.from..piece.to]);
         }
         Ok(())
     }

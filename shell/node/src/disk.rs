@@ -1,11 +1,13 @@
 //! A daemon's disk: a file or block device, one thread that commits batches, a few that read.
 
+use bytes::Bytes;
 use nacre_machine::{ReadError, Token};
 use nacre_store::{BLOCK, Batch, Disk, DiskError, ReadPlan};
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
+use rustix::fs::{Advice, OFlags, SeekFrom, fadvise, seek};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
@@ -15,17 +17,28 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Reads that may be under way at once.
 const READERS: usize = 2;
 
+/// Reads of so many bytes may be done by the daemon's own thread, from memory.
+const CACHED_READ_MAX: usize = 64 << 10;
+
 /// A sparse file gets its space in pieces of this many bytes, filled with zeros. Otherwise every small
 /// write would make the file system allocate, and every flush commit its journal.
 const PIECE: u64 = 1 << 20;
 /// A write of this many bytes bears the cost of its own allocation: zeros around it would only be more
-/// to copy.
-const LARGE: u64 = 128 << 10;
+/// to write. A read of this many goes past the page cache.
+const LARGE: usize = 128 << 10;
+/// What is not aligned is copied in pieces of this many bytes on its way to the device.
+const BOUNCE: usize = 1 << 20;
 
-/// A store on a file or a block device, through the page cache.
+/// A store on a file or a block device.
+///
+/// Everything is written directly from memory to the device, and large reads come directly from it: in the
+/// page cache their bytes would be copied once more and push out others. Small reads go through the page
+/// cache, which the kernel keeps true to what was written directly.
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     file: Arc<File>,
+    /// The same file past the page cache; None where the file system has no such thing.
+    direct: Option<Arc<File>>,
     len: u64,
     /// For each `PIECE`, whether anything was ever written there. Only the writer changes it.
     filled: Arc<Mutex<Vec<bool>>>,
@@ -37,7 +50,7 @@ impl FileDisk {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         file.set_len(len)?;
         file.sync_all()?;
-        FileDisk::new(file, len)
+        FileDisk::new(path, file, len)
     }
 
     /// Opens what `create` made, for this process alone.
@@ -46,13 +59,33 @@ impl FileDisk {
         file.try_lock().map_err(|e| io::Error::new(io::ErrorKind::ResourceBusy, e))?;
         // A block device says its size only this way.
         let len = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
-        FileDisk::new(file, len)
+        FileDisk::new(path, file, len)
     }
 
-    fn new(file: File, len: u64) -> io::Result<FileDisk> {
+    fn new(path: &Path, file: File, len: u64) -> io::Result<FileDisk> {
         let len = len / BLOCK as u64 * BLOCK as u64;
-        let filled = pieces_with_data(&file, len)?;
-        Ok(FileDisk { file: Arc::new(file), len, filled: Arc::new(Mutex::new(filled)) })
+        let filled = Arc::new(Mutex::new(pieces_with_data(&file, len)?));
+        let flags = OFlags::DIRECT.bits() as i32;
+        let direct = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+            Ok(direct) => Some(Arc::new(direct)),
+            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => None,
+            Err(e) => return Err(e),
+        };
+        // Reading ahead of small reads all over the device only costs.
+        fadvise(&file, 0, None, Advice::Random)?;
+        Ok(FileDisk { file: Arc::new(file), direct, len, filled })
+    }
+
+    /// Like `read_at`, but only what is in memory already: an error if that is not all.
+    pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let len = into.len();
+        let failed = failed("cached read", offset, len);
+        let mut into = [IoSliceMut::new(into)];
+        match preadv2(&self.file, &mut into, offset, ReadWriteFlags::NOWAIT) {
+            Ok(read) if read == len => Ok(()),
+            Ok(_) => Err(failed(io::ErrorKind::WouldBlock.into())),
+            Err(e) => Err(failed(e.into())),
+        }
     }
 
     /// Writes zeros around a small write into pieces that hold nothing yet.
@@ -60,17 +93,62 @@ impl FileDisk {
         let mut filled = self.filled.lock().expect("the writer does not panic");
         let end = offset + len;
         for piece in offset / PIECE..end.div_ceil(PIECE) {
-            if std::mem::replace(&mut filled[piece as usize], true) || len >= LARGE {
+            if std::mem::replace(&mut filled[piece as usize], true) || len >= LARGE as u64 {
                 continue;
             }
             let (from, to) = (piece * PIECE, (piece * PIECE + PIECE).min(self.len));
             let zeros = vec![0; PIECE as usize];
             for (from, to) in [(from, offset.max(from)), (end.min(to), to)] {
-                self.file.write_all_at(&zeros[..to.saturating_sub(from) as usize], from)?;
+                self.write(from, &zeros[..to.saturating_sub(from) as usize], ReadWriteFlags::empty())?;
             }
         }
         Ok(())
     }
+
+    fn write(&self, mut offset: u64, bytes: &[u8], how: ReadWriteFlags) -> io::Result<()> {
+        let Some(direct) = &self.direct else {
+            return write_all(&self.file, offset, bytes, how);
+        };
+        if is_aligned(bytes) {
+            return write_all(direct, offset, bytes, how);
+        }
+        BOUNCE_BUFFER.with_borrow_mut(|buffer| {
+            if buffer.is_empty() {
+                *buffer = vec![0; BOUNCE + BLOCK];
+            }
+            let start = buffer.as_ptr().align_offset(BLOCK);
+            for part in bytes.chunks(BOUNCE) {
+                let copy = &mut buffer[start..start + part.len()];
+                copy.copy_from_slice(part);
+                write_all(direct, offset, copy, how)?;
+                offset += part.len() as u64;
+            }
+            Ok(())
+        })
+    }
+}
+
+thread_local! {
+    static BOUNCE_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether a device can take it from where it is.
+fn is_aligned(bytes: &[u8]) -> bool {
+    bytes.as_ptr().align_offset(BLOCK) == 0
+}
+
+fn write_all(file: &File, mut offset: u64, mut bytes: &[u8], how: ReadWriteFlags) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = match pwritev2(file, &[IoSlice::new(bytes)], offset, how) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => written,
+            Err(Errno::INTR) => 0,
+            Err(e) => return Err(e.into()),
+        };
+        bytes = &bytes[written..];
+        offset += written as u64;
+    }
+    Ok(())
 }
 
 fn pieces_with_data(file: &File, len: u64) -> io::Result<Vec<bool>> {
@@ -98,14 +176,21 @@ fn failed(op: &'static str, offset: u64, len: usize) -> impl FnOnce(io::Error) -
 impl Disk for FileDisk {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let len = into.len();
-        self.file.read_exact_at(into, offset).map_err(failed("read", offset, len))
+        let file = match &self.direct {
+            Some(direct) if len >= LARGE && is_aligned(into) => direct,
+            _ => &self.file,
+        };
+        file.read_exact_at(into, offset).map_err(failed("read", offset, len))
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        let write = || {
-            self.fill(offset, bytes.len() as u64)?;
-            self.file.write_all_at(bytes, offset)
-        };
-        write().map_err(failed("write", offset, bytes.len()))
+        let written = self.fill(offset, bytes.len() as u64);
+        let written = written.and_then(|()| self.write(offset, bytes, ReadWriteFlags::empty()));
+        written.map_err(failed("write", offset, bytes.len()))
+    }
+    fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let written = self.fill(offset, bytes.len() as u64);
+        let written = written.and_then(|()| self.write(offset, bytes, ReadWriteFlags::DSYNC));
+        written.map_err(failed("durable write", offset, bytes.len()))
     }
     fn flush(&self) -> Result<(), DiskError> {
         self.file.sync_data().map_err(failed("flush", 0, 0))
@@ -118,13 +203,14 @@ impl Disk for FileDisk {
 /// What the threads report to the daemon's thread.
 pub(crate) enum Done {
     Committed(Result<nacre_store::Done, DiskError>),
-    Read { token: Token, result: Result<Vec<bytes::Bytes>, ReadError> },
+    Read { token: Token, result: Result<Vec<Bytes>, ReadError> },
 }
 
 pub(crate) type Sender = UnboundedSender<Done>;
 
 /// They end when this is dropped and what they were given is done.
 pub(crate) struct DiskThreads {
+    disk: FileDisk,
     batches: mpsc::Sender<Batch>,
     reads: mpsc::Sender<(Token, ReadPlan)>,
 }
@@ -155,9 +241,14 @@ impl DiskThreads {
                 }
             });
         }
-        DiskThreads { batches, reads }
+        DiskThreads { disk, batches, reads }
     }
 
+    /// Reads a little at once if all of it is in memory: cheaper than waking another thread.
+    pub(crate) fn read_cached(&self, plan: &ReadPlan) -> Option<Vec<Bytes>> {
+        let read = |offset, into: &mut [u8]| self.disk.read_cached(offset, into);
+        if plan.len() <= CACHED_READ_MAX { plan.run_with(read).ok() } else { None }
+    }
     pub(crate) fn commit(&self, batch: Batch) {
         self.batches.send(batch).expect("the writer lives as long as this");
     }
@@ -195,5 +286,35 @@ mod tests {
             expected[at * 4096..][..4096].fill(byte);
         }
         assert!(whole == expected);
+    }
+
+    #[test]
+    fn small_reads_through_the_cache_see_what_was_written_past_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&dir.path().join("disk"), 4 * PIECE).unwrap();
+        let mut small = [0; 4096];
+        let mut large = vec![0; 2 * PIECE as usize + 4096];
+        let from = large.as_ptr().align_offset(BLOCK);
+        for round in 1..4 {
+            let bytes = vec![round; 2 * PIECE as usize]; // aligned nowhere, most likely
+            disk.write_at(PIECE, &bytes).unwrap();
+            disk.write_durable(PIECE + 8192, &[round + 100; 4096]).unwrap();
+            for (at, byte) in [(4096, round), (8192, round + 100)] {
+                disk.read_at(PIECE + at, &mut small).unwrap();
+                assert_eq!(small, [byte; 4096]);
+            }
+            let large = &mut large[from..from + 2 * PIECE as usize];
+            disk.read_at(PIECE, large).unwrap();
+            assert!(
+                large[..8192] == bytes[..8192]
+                    && large[8192] == round + 100
+                    && large[12288..] == bytes[12288..]
+            );
+        }
+        // What was read just now is in memory, or the kernel says that it is not.
+        disk.read_at(PIECE, &mut small).unwrap();
+        if disk.read_cached(PIECE, &mut small).is_ok() {
+            assert_eq!(small, [3; 4096]);
+        }
     }
 }

@@ -161,7 +161,10 @@ impl<M: Machine + 'static> Node<M> {
             Effect::Read { token, id, extents } => {
                 let storage = inner.storage();
                 match storage.store.plan_read(&id, &extents) {
-                    Ok(plan) => storage.threads.read(token, plan),
+                    Ok(plan) => match storage.threads.read_cached(&plan) {
+                        Some(read) => inner.events.push_back(Event::ReadDone { token, result: Ok(read) }),
+                        None => storage.threads.read(token, plan),
+                    },
                     Err(e) => inner.events.push_back(Event::ReadDone { token, result: Err(e) }),
                 }
             }
