@@ -6,4 +6,5 @@ mod classes;
 mod docs;
 mod durability;
 mod objects;
+mod transcripts;
 mod watch;

@@ -77,7 +77,10 @@ pub fn holds(op: i32, order: Ordering) -> Option<bool> {
 }
 
 pub fn compare(draft: &mut Draft<'_>, name: &Name, given: &Bytes, op: u8, mode: u8) -> OpResult {
-    let have = if draft.exists { draft.attr(&stored(name))? } else { None }.unwrap_or_default();
+    if !draft.exists {
+        return fail(ENOENT);
+    }
+    let have = draft.attr(&stored(name))?.unwrap_or_default();
     let order = match mode {
         1 => given[..].cmp(&have[..]),
         2 => {

@@ -24,9 +24,8 @@ fn clipped(draft: &Draft<'_>, extent: &Extent) -> (u64, u64) {
 
 pub fn check_range(off: u64, len: u64) -> Result<(), Stop> {
     match off.checked_add(len) {
-        None => fail(EINVAL),
-        Some(end) if end > OBJECT_SIZE_MAX => fail(EFBIG),
-        Some(_) => Ok(()),
+        Some(end) if end <= OBJECT_SIZE_MAX => Ok(()),
+        _ => fail(EFBIG),
     }
 }
 
@@ -72,7 +71,7 @@ pub fn sparse_read(draft: &mut Draft<'_>, extent: &Extent) -> OpResult {
 }
 
 pub fn compare(draft: &mut Draft<'_>, off: u64, expected: &Bytes) -> OpResult {
-    let Some(end) = off.checked_add(expected.len() as u64) else { return fail(EINVAL) };
+    let end = off.saturating_add(expected.len() as u64);
     let start = off.min(draft.size);
     let have = draft.read(start, end.min(draft.size) - start)?;
     let zeros = std::iter::repeat(&0_u8);
@@ -98,6 +97,10 @@ pub fn write(draft: &mut Draft<'_>, extent: &Extent, data: &Bytes) -> OpResult {
         draft.touch();
         draft.info.truncate_seq = extent.truncate_seq;
         draft.info.truncate_size = extent.truncate_size;
+    }
+    if extent.len == 0 && draft.exists && draft.size < extent.off {
+        // Nothing is written there, and yet the object reaches so far.
+        draft.truncate(extent.off);
     }
     draft.write(extent.off, data);
     ok()
@@ -151,12 +154,16 @@ pub fn truncate(draft: &mut Draft<'_>, size: u64, truncate_size: u64, truncate_s
     ok()
 }
 
-/// Never grows the object.
+/// Never grows the object. What is zeroed up to its end is cut off.
 pub fn zero(draft: &mut Draft<'_>, off: u64, len: u64) -> OpResult {
     check_range(off, len)?;
-    let end = (off + len).min(draft.size);
-    if draft.exists && off < end {
-        draft.zero(off, end - off);
+    if len == 0 || off >= draft.size {
+        return ok();
+    }
+    if off + len < draft.size {
+        draft.zero(off, len);
+    } else {
+        draft.truncate(off);
     }
     ok()
 }

@@ -26,7 +26,7 @@ use nacre_cls::Caller;
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::peer::EntryKind;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{CopySource, ObjectId, Op, WatchAction, op_flags};
+use nacre_proto::types::{CopySource, ObjectId, Op, OpCode, WatchAction, op_flags};
 
 /// Ceph: `osd_max_object_name_len`.
 pub const NAME_LEN_MAX: usize = 2048;
@@ -40,8 +40,8 @@ pub const WRITE_SIZE_MAX: usize = 90 << 20;
 /// bound on bytes that keeps one answer from filling the memory.
 const OMAP_ENTRIES_MAX: u64 = 1024;
 const OMAP_BYTES_MAX: usize = 16 << 20;
-/// An attribute's name. Ceph: `osd_max_attr_name_len`, as its stores allow.
-const ATTR_NAME_LEN_MAX: usize = 256;
+/// An attribute's name. Ceph: `osd_max_attr_name_len`.
+const ATTR_NAME_LEN_MAX: usize = 100;
 /// Output that a write may return. Ceph: `osd_max_write_op_reply_len`.
 const WRITE_OUTPUT_MAX: usize = 64;
 
@@ -167,8 +167,20 @@ pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> 
     {
         return Err(-ENAMETOOLONG);
     }
+    let lists = ops.iter().any(|op| matches!(op.op, Op::List { .. }));
+    if object.name.is_empty() && !lists {
+        return Err(-EINVAL);
+    }
     for FlaggedOp { op, .. } in ops {
         match op {
+            // There are no tiers, so no pool is a cache.
+            Op::Unknown(
+                OpCode::CACHE_PIN
+                | OpCode::CACHE_UNPIN
+                | OpCode::CACHE_FLUSH
+                | OpCode::CACHE_TRY_FLUSH
+                | OpCode::CACHE_EVICT,
+            ) => return Err(-EINVAL),
             Op::Call { class, method, .. } => {
                 class::find(class, method)?;
             }

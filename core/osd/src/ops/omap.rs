@@ -17,11 +17,8 @@ fn page(
     prefix: &Name,
 ) -> Result<(Vec<(Name, Bytes)>, bool), Stop> {
     let max = max.min(OMAP_ENTRIES_MAX) as usize;
-    // The first key that can follow `after`, unless nothing precedes the listing.
-    let mut from = after.as_bytes().to_vec();
-    if !after.is_empty() {
-        from.push(0);
-    }
+    // The first key that can follow `after`. An empty key follows nothing, and is in no listing.
+    let from = [after.as_bytes(), &[0]].concat();
     let from = if from[..] < *prefix.as_bytes() { prefix.as_bytes().to_vec() } else { from };
     let (mut pairs, mut bytes, mut more) = (Vec::new(), 0, false);
     draft.omap_walk(&from, &mut |key, value| {

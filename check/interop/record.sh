@@ -1,0 +1,11 @@
+#!/bin/sh
+# Records in testdata/ what the scripts of transcripts say of a real Ceph (16.2).
+# Run with CEPH_CONF naming the configuration of one that may be written to and may delete pools.
+set -eu
+cd "$(dirname "$0")"
+for script in librados; do
+    pool="record-$script"
+    ceph osd pool create "$pool" 8
+    /usr/bin/python3 "scripts/$script.py" "$pool" --reference > "testdata/$script.txt"
+    ceph osd pool rm "$pool" "$pool" --yes-i-really-really-mean-it
+done

@@ -1,0 +1,37 @@
+//! What stock clients say line by line, compared with what they say of a real Ceph.
+//!
+//! `check/interop/record.sh` records that again.
+
+use nacre_interop::Cluster;
+use std::fmt::Write as _;
+
+fn recorded(script: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{script}.txt"))
+}
+
+/// Lines that differ, with the last line before them that does not.
+fn difference(theirs: &str, ours: &str) -> String {
+    let mut out = String::new();
+    let (mut a, mut b) = (theirs.lines(), ours.lines());
+    let mut before = "";
+    loop {
+        match (a.next(), b.next()) {
+            (None, None) => return out,
+            (Some(a), Some(b)) if a == b => before = a,
+            (a, b) => {
+                let end = "(the end)";
+                let (a, b) = (a.unwrap_or(end), b.unwrap_or(end));
+                writeln!(out, "after:  {before}\n  ceph:  {a}\n  nacre: {b}").expect("text in memory");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_call_of_librados_gives_what_it_gives_on_ceph() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create lr 8").unwrap();
+    let ours = c.python("librados.py", &["lr"]).unwrap();
+    let theirs = std::fs::read_to_string(recorded("librados")).unwrap();
+    assert!(ours == theirs, "{}", difference(&theirs, &ours));
+}
