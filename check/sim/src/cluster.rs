@@ -136,6 +136,8 @@ impl Cluster {
                     mons: mon_addrs,
                     host: "host".into(),
                     device_class: "ssd".into(),
+                    metadata: BTreeMap::new(),
+                    perf: Default::default(),
                     seed,
                 })))
             }

@@ -1,22 +1,45 @@
 //! What `ceph tell osd.N` and `rados_osd_command` can ask.
 
+use crate::bench::{self, Bench, BenchError};
+use crate::options::OptionError;
 use crate::osd::{Osd, OsdConfig};
-use crate::pg::Ctx;
-use nacre_base::errno::{EINVAL, ENOENT, EOPNOTSUPP};
+use crate::pg::{Ctx, Pg};
+use nacre_base::errno::{EBUSY, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use nacre_base::{Now, PgId};
-use nacre_machine::StoreView;
+use nacre_machine::{ConnId, StoreView};
 use nacre_proto::messages::{Command, CommandReply};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Name, arguments in Ceph's notation, help.
-const COMMANDS: [(&str, &str, &str); 12] = [
+const COMMANDS: [(&str, &str, &str); 24] = [
     ("get_command_descriptions", "", "list available commands"),
     ("version", "", "report version of the daemon"),
-    ("config get", "name=key,type=CephString", "show one option that is set"),
-    ("config show", "", "show the options that are set"),
-    ("perf dump", "", "dump counters"),
+    (
+        "bench",
+        "name=count,type=CephInt,req=false name=size,type=CephInt,req=false",
+        "write <count> bytes to the store in pieces of <size>, and say how long that took",
+    ),
+    ("config get", "name=var,type=CephString", "show the value of an option"),
+    (
+        "config set",
+        "name=var,type=CephString name=val,type=CephString,n=N",
+        "set an option until the OSD restarts",
+    ),
+    ("config show", "", "show every option that has a value"),
+    ("config unset", "name=var,type=CephString", "forget what 'config set' said"),
+    ("perf dump", PERF_FILTER, "show counters"),
+    ("perf histogram dump", PERF_FILTER, "show how latencies are distributed"),
+    ("perf histogram schema", "", "describe the histograms"),
+    ("perf reset", "name=var,type=CephString", "set counters to zero: all, or a set by its name"),
+    ("perf schema", "", "describe the counters"),
+    ("dump_blocked_ops", "", "show requests that were not answered for as long as is slow"),
+    ("dump_historic_ops", "", "show the requests that were answered last"),
+    ("dump_historic_ops_by_duration", "", "show the requests that were answered last, slowest first"),
+    ("dump_historic_slow_ops", "", "show the slow requests that were answered last"),
     ("dump_ops_in_flight", "", "show requests that were not answered yet"),
+    ("injectargs", "name=injected_args,type=CephString,n=N", "set options until the OSD restarts"),
     ("ops", "", "show requests that were not answered yet"),
     ("status", "", "show what the daemon is and does"),
     ("flush_pg_stats", "", "report placement groups to the monitors now"),
@@ -29,6 +52,7 @@ const COMMANDS: [(&str, &str, &str); 12] = [
         "show details of a placement group",
     ),
 ];
+const PERF_FILTER: &str = "name=logger,type=CephString,req=false name=counter,type=CephString,req=false";
 
 pub fn version() -> String {
     format!("nacre version {} pacific (stable)", env!("CARGO_PKG_VERSION"))
@@ -48,19 +72,14 @@ pub fn metadata(config: &OsdConfig) -> BTreeMap<String, String> {
     ]
     .into_iter()
     .map(|(key, value)| (key.to_string(), value))
+    .chain(config.metadata.clone())
     .collect()
 }
 
 /// Why a command was not carried out: a positive errno and a sentence.
 type Refusal = (i32, String);
 
-pub fn run(osd: &Osd, now: Now, store: &dyn StoreView, command: &Command) -> CommandReply {
-    let answer = command
-        .cmd
-        .first()
-        .and_then(|text| serde_json::from_str::<Value>(text).ok())
-        .ok_or_else(|| (EINVAL, "the command is not JSON".to_string()))
-        .and_then(|words| answer(osd, now, store, &words));
+pub fn reply(answer: Result<Value, Refusal>) -> CommandReply {
     match answer {
         Ok(Value::Null) => CommandReply { retval: 0, status: String::new(), output: Default::default() },
         Ok(value) => {
@@ -71,13 +90,53 @@ pub fn run(osd: &Osd, now: Now, store: &dyn StoreView, command: &Command) -> Com
     }
 }
 
-fn answer(osd: &Osd, now: Now, store: &dyn StoreView, words: &Value) -> Result<Value, Refusal> {
+/// None if the answer comes later, to `from`: a bench was begun.
+pub fn run(
+    osd: &mut Osd,
+    now: Now,
+    store: &dyn StoreView,
+    from: (ConnId, u64),
+    command: &Command,
+) -> Option<CommandReply> {
+    let words = command.cmd.first().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let Some(words) = words else {
+        return Some(reply(Err((EINVAL, "the command is not JSON".to_string()))));
+    };
+    if words["prefix"] == "bench" {
+        return start_bench(osd, now, store, from, &words).err().map(|refusal| reply(Err(refusal)));
+    }
+    Some(reply(answer(osd, now, store, &words)))
+}
+
+fn start_bench(
+    osd: &mut Osd,
+    now: Now,
+    store: &dyn StoreView,
+    (conn, tid): (ConnId, u64),
+    words: &Value,
+) -> Result<(), Refusal> {
+    let number = |name: &str| words[name].as_u64().unwrap_or(0);
+    let refused = |error: BenchError| match error {
+        BenchError::Bounds => (EINVAL, error.to_string()),
+        BenchError::Busy => (EBUSY, error.to_string()),
+        BenchError::NoSpace => (ENOSPC, error.to_string()),
+    };
+    if osd.bench.is_some() {
+        return Err(refused(BenchError::Busy));
+    }
+    let bounds = bench::bounds(number("count"), number("size"), store.statfs().available).map_err(refused)?;
+    osd.bench = Some(Bench::new(now.mono, bounds, conn, tid));
+    Ok(())
+}
+
+fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Result<Value, Refusal> {
     let word = |name: &str| words.get(name).and_then(Value::as_str).unwrap_or_default();
     let prefix = match (word("prefix"), word("cmd")) {
         // `ceph pg ID query` wraps the command.
         ("pg", cmd) => cmd,
         (prefix, _) => prefix,
     };
+    let keep = osd.options.keep();
     match prefix {
         "get_command_descriptions" => Ok(descriptions()),
         "version" => Ok(json!({
@@ -85,21 +144,40 @@ fn answer(osd: &Osd, now: Now, store: &dyn StoreView, words: &Value) -> Result<V
             "release": "pacific",
             "release_type": "stable",
         })),
-        "config show" => Ok(json!(osd.options)),
+        "config show" => Ok(json!(osd.options.show())),
         "config get" => {
-            let (name, key) = (word("key"), word("var"));
-            let name = if name.is_empty() { key } else { name };
+            let name = word("var");
             let value = osd.options.get(name);
             value.map(|value| json!({name: value})).ok_or_else(|| {
                 (ENOENT, format!("option '{name}' is not set here; what is not set has its default"))
             })
         }
-        "config set" | "injectargs" => Err((
-            EOPNOTSUPP,
-            "options are not changed in a running daemon; set them with 'ceph config set'".to_string(),
-        )),
-        "perf dump" | "perf counters_dump" => Ok(counters(osd, store)),
-        "dump_ops_in_flight" | "ops" => Ok(ops_in_flight(osd, now, store)),
+        "config set" => {
+            let value = many(words, "val").join(" ");
+            set_option(osd, word("var"), &value)
+                .map(|()| json!({ "success": format!("{} = '{value}'", word("var")) }))
+        }
+        "config unset" => {
+            osd.options.unset(word("var")).map_err(refused_option)?;
+            Ok(json!({ "success": "" }))
+        }
+        "injectargs" => inject(osd, &many(words, "injected_args").join(" ")),
+        "perf dump" | "perf counters_dump" => {
+            set_gauges(osd, store);
+            Ok(osd.counted.registry.dump(word("logger"), word("counter")))
+        }
+        "perf schema" => Ok(osd.counted.registry.schema()),
+        "perf histogram dump" => Ok(osd.counted.registry.histograms(word("logger"), word("counter"))),
+        "perf histogram schema" => Ok(osd.counted.registry.histogram_schema()),
+        "perf reset" => match osd.counted.registry.reset(word("var")) {
+            true => Ok(json!({ "success": format!("perf reset {}", word("var")) })),
+            false => Err((ENOENT, format!("no set of counters is called '{}'", word("var")))),
+        },
+        "dump_ops_in_flight" | "ops" => Ok(ops_in_flight(osd, now)),
+        "dump_blocked_ops" => Ok(blocked_ops(osd, now, keep.slow)),
+        "dump_historic_ops" => Ok(osd.history.recent(now, &keep, false)),
+        "dump_historic_ops_by_duration" => Ok(osd.history.recent(now, &keep, true)),
+        "dump_historic_slow_ops" => Ok(osd.history.slow(now, &keep)),
         "status" => Ok(status(osd)),
         "flush_pg_stats" => Ok(Value::Null),
         "query" | "list_unfound" => {
@@ -117,6 +195,38 @@ fn answer(osd: &Osd, now: Now, store: &dyn StoreView, words: &Value) -> Result<V
         "" => Err((EINVAL, "no command given".to_string())),
         other => Err((EOPNOTSUPP, format!("osd.{} does not know the command '{other}'", osd.me().0))),
     }
+}
+
+/// The words of an argument that may come several times.
+fn many<'a>(words: &'a Value, name: &str) -> Vec<&'a str> {
+    match &words[name] {
+        Value::String(one) => vec![one],
+        Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn refused_option(error: OptionError) -> Refusal {
+    let errno = if matches!(error, OptionError::Unknown(_)) { ENOENT } else { EINVAL };
+    (errno, error.to_string())
+}
+
+fn set_option(osd: &mut Osd, name: &str, value: &str) -> Result<(), Refusal> {
+    osd.options.set(name, value).map_err(refused_option)
+}
+
+/// `--name value` and `--name=value`, with dashes or underscores.
+fn inject(osd: &mut Osd, text: &str) -> Result<Value, Refusal> {
+    let mut words = text.split_whitespace();
+    while let Some(word) = words.next() {
+        let name = word.trim_start_matches('-');
+        let (name, value) = match name.split_once('=') {
+            Some(pair) => pair,
+            None => (name, words.next().unwrap_or_default()),
+        };
+        set_option(osd, &name.replace('-', "_"), value)?;
+    }
+    Ok(Value::Null)
 }
 
 fn with_ctx<T>(
@@ -149,33 +259,34 @@ fn descriptions() -> Value {
     Value::Object(all)
 }
 
-fn counters(osd: &Osd, store: &dyn StoreView) -> Value {
-    let reports = || osd.pgs().map(|pg| pg.counts());
-    let sum = |of: fn(&nacre_proto::messages::PgCounts) -> u64| reports().map(|c| of(&c)).sum::<u64>();
+/// What is not counted as it happens, but is known when someone looks.
+fn set_gauges(osd: &Osd, store: &dyn StoreView) {
+    let counted = &osd.counted.osd;
+    let count = |of: fn(&Pg) -> bool| osd.pgs().filter(|pg| of(pg)).count() as u64;
+    let (primary, replica) = (count(Pg::is_primary), count(Pg::is_replica));
+    let all = osd.pgs().count() as u64;
+    counted.numpg.set(all);
+    counted.numpg_primary.set(primary);
+    counted.numpg_replica.set(replica);
+    counted.numpg_stray.set(all - primary - replica);
+    counted.op_wip.set(osd.pgs().map(|pg| pg.ops_in_flight_len() as u64).sum());
+    counted.recovery_ops.set(osd.pgs().map(|pg| pg.counts().recovered_objects).sum());
+    counted.recovery_bytes.set(osd.pgs().map(|pg| pg.counts().recovered_bytes).sum());
     let statfs = store.statfs();
-    json!({
-        "osd": {
-            "op": osd.ops_served,
-            "op_r": sum(|c| c.reads),
-            "op_r_out_bytes": sum(|c| c.read_bytes),
-            "op_w": sum(|c| c.writes),
-            "op_w_in_bytes": sum(|c| c.write_bytes),
-            "recovery_ops": sum(|c| c.recovered_objects),
-            "recovery_bytes": sum(|c| c.recovered_bytes),
-            "numpg": osd.pgs().count(),
-            "stat_bytes": statfs.total,
-            "stat_bytes_used": statfs.total.saturating_sub(statfs.available),
-            "stat_bytes_avail": statfs.available,
-        },
-    })
+    counted.stat_bytes.set(statfs.total);
+    counted.stat_bytes_used.set(statfs.total.saturating_sub(statfs.available));
+    counted.stat_bytes_avail.set(statfs.available);
 }
 
-fn ops_in_flight(osd: &Osd, now: Now, store: &dyn StoreView) -> Value {
-    let ops = with_ctx(osd, now, store, |ctx| {
-        Ok(osd.pgs().flat_map(|pg| pg.ops_in_flight(ctx)).collect::<Vec<_>>())
-    });
-    let ops = ops.unwrap_or_default();
-    json!({"num_ops": ops.len(), "ops": ops})
+fn ops_in_flight(osd: &Osd, now: Now) -> Value {
+    let ops: Vec<Value> = osd.pgs().flat_map(|pg| pg.ops_in_flight(now)).collect();
+    json!({"ops": ops, "num_ops": ops.len()})
+}
+
+fn blocked_ops(osd: &Osd, now: Now, slow: Duration) -> Value {
+    let is_slow = |op: &Value| op["age"].as_f64().is_some_and(|age| age >= slow.as_secs_f64());
+    let ops: Vec<Value> = osd.pgs().flat_map(|pg| pg.ops_in_flight(now)).filter(is_slow).collect();
+    json!({"ops": ops, "complaint_time": slow.as_secs_f64(), "num_blocked_ops": ops.len()})
 }
 
 fn status(osd: &Osd) -> Value {

@@ -7,14 +7,18 @@
 //! Not here yet, each with a place to go: snapshots (`ops`, where a request's snapshot is resolved),
 //! deltas in recovery (`pg::missing`), scrub (`pg`), erasure coding (`pg::active::write`).
 
+mod bench;
 mod commands;
 mod copier;
+mod counters;
 mod heartbeat;
 mod maps;
 mod object_info;
 mod ops;
+mod options;
 mod osd;
 mod pg;
+mod requests;
 mod shard;
 #[cfg(test)]
 mod tests;

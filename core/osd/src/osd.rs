@@ -4,16 +4,21 @@
 //! Life: `Start` loads what was stored and dials a monitor; maps come; `Boot` asks to be up; from
 //! the map that says so on, groups serve. A map that says otherwise starts that over.
 
+use crate::bench::Bench;
 use crate::commands;
 use crate::copier::{Asker, Copier, Finished};
+use crate::counters::Counted;
 use crate::heartbeat::{PING_EVERY, Peers};
 use crate::maps::Maps;
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
+use crate::options::Options;
 use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
+use crate::requests::{History, Steps};
 use crate::shard::{Scene, Shard, ShardEffect};
 use nacre_base::errno::{EAGAIN, EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
+use nacre_perf::Registry;
 use nacre_proto::maps::{OsdMap, Pool, UpActing, is_split, map_flags, pool_flags};
 use nacre_proto::messages::peer::{PeerMsg, PgMsg};
 use nacre_proto::messages::{
@@ -40,6 +45,10 @@ pub struct OsdConfig {
     pub host: String,
     /// "ssd", "hdd" or "nvme".
     pub device_class: String,
+    /// Besides what every OSD says of itself, for `ceph osd metadata`: the device, the verdict on it.
+    pub metadata: BTreeMap<String, String>,
+    /// Where it shows what it counts, beside others of the same daemon.
+    pub perf: Registry,
     pub seed: u64,
 }
 
@@ -128,8 +137,13 @@ pub struct Osd {
     report_at: Time,
     /// How many requests were served at the last report, and when that was.
     reported: (u64, Time),
+    /// How many commits there were until then, and how many nanoseconds they took together.
+    commits_reported: (u64, u64),
     pub(crate) ops_served: u64,
-    pub(crate) options: BTreeMap<String, String>,
+    pub(crate) options: Options,
+    pub(crate) counted: Counted,
+    pub(crate) history: History,
+    pub(crate) bench: Option<Bench>,
 }
 
 impl Machine for Osd {
@@ -159,7 +173,9 @@ impl Machine for Osd {
 
 impl Osd {
     pub fn new(config: OsdConfig) -> Osd {
-        let shards = (0..SHARDS).map(|n| Shard::new(config.id, SHARDS + 1, n)).collect();
+        let counted = Counted::new(config.perf.clone());
+        let shard = |n| Shard::new(config.id, SHARDS + 1, n, counted.clone());
+        let shards = (0..SHARDS).map(shard).collect();
         Osd {
             rng: Rng::new(config.seed),
             config,
@@ -191,8 +207,12 @@ impl Osd {
             last_ping: Time::ZERO,
             report_at: Time::ZERO,
             reported: (0, Time::ZERO),
+            commits_reported: (0, 0),
             ops_served: 0,
-            options: BTreeMap::new(),
+            options: Options::default(),
+            counted,
+            history: History::default(),
+            bench: None,
         }
     }
 
@@ -235,6 +255,14 @@ impl Osd {
         for effect in effects {
             match effect {
                 ShardEffect::Do(effect) => out.push(*effect),
+                ShardEffect::Reply { conn, tid, reply, request } => {
+                    // Not what we asked ourselves.
+                    if self.sessions.contains_key(&conn) {
+                        request.count(now.mono, &reply, &self.counted);
+                        self.history.add(now.mono, *request, &self.options.keep());
+                    }
+                    out.push(Effect::Send { conn, tid, message: reply.into() });
+                }
                 ShardEffect::Ask(to, msg) => self.ask(now, to, msg, out),
                 ShardEffect::Answer(to, msg) => self.answer(to, msg, out),
                 ShardEffect::Copy(pg, read, source) => {
@@ -500,9 +528,12 @@ impl Osd {
                 }
                 self.was_behind = behind;
             }
-            Message::OsdMap(msg) if self.is_mon(conn) => self.on_maps(now, store, &msg, out),
+            Message::OsdMap(msg) if self.is_mon(conn) => {
+                self.counted.osd.map_messages.inc();
+                self.on_maps(now, store, &msg, out);
+            }
             Message::Daemon(msg) if self.is_mon(conn) => self.on_daemon(now, store, msg, out),
-            Message::Config(Config { values }) => self.options = values,
+            Message::Config(Config { values }) => self.options.take(values),
             Message::Peer(msg) => self.on_peer(now, store, conn, msg, out),
             Message::OsdOp(op) => self.on_op(now, store, conn, tid, op, out),
             Message::OsdOpReply(reply) if self.peers.by_conn(conn).is_some() => {
@@ -539,12 +570,40 @@ impl Osd {
         command: &Command,
         out: &mut Vec<Effect>,
     ) {
-        let reply = commands::run(self, now, store, command);
+        let Some(reply) = commands::run(self, now, store, (conn, tid), command) else {
+            return self.go_on_with_bench(out);
+        };
         if command.cmd.iter().any(|cmd| cmd.contains("flush_pg_stats")) {
             self.report_at = now.mono;
             self.report_if_due(now, store, out);
         }
         out.push(Effect::Send { conn, tid, message: reply.into() });
+    }
+
+    fn go_on_with_bench(&mut self, out: &mut Vec<Effect>) {
+        while let Some(txn) = self.bench.as_ref().and_then(|bench| bench.next()) {
+            let token = self.store(txn, out);
+            self.bench.as_mut().expect("it was there just now").began(token);
+        }
+    }
+    fn on_bench_stored(&mut self, now: Now, token: Token, out: &mut Vec<Effect>) {
+        let Some(bench) = &mut self.bench else { return };
+        let (conn, tid) = (bench.conn, bench.tid);
+        if let Some(result) = bench.stored(now.mono, token) {
+            self.bench = None;
+            self.store(Bench::removal(), out);
+            out.push(Effect::Send { conn, tid, message: commands::reply(Ok(result)).into() });
+        }
+        self.go_on_with_bench(out);
+    }
+
+    /// For what belongs to no group.
+    fn store(&mut self, txn: Transaction, out: &mut Vec<Effect>) -> Token {
+        self.last_token += 1;
+        let token = self.last_token * (SHARDS + 1) + SHARDS;
+        self.stores.insert(token);
+        out.push(Effect::Store { token, txn });
+        token
     }
 
     // ---- maps ----
@@ -561,10 +620,7 @@ impl Osd {
             }
         };
         if !txn.is_empty() {
-            self.last_token += 1;
-            let token = self.last_token * (SHARDS + 1) + SHARDS;
-            self.stores.insert(token);
-            out.push(Effect::Store { token, txn });
+            self.store(txn, out);
         }
         let newest = self.maps.current.clone();
         let mut old = before;
@@ -893,6 +949,7 @@ impl Osd {
         };
         let epoch = self.maps.epoch();
         if op.epoch > epoch || self.map().is_none() {
+            self.counted.osd.messages_delayed_for_map.inc();
             if self.waiting_ops.len() < WAITING_MAX {
                 self.waiting_ops.push_back((conn, tid, op));
             }
@@ -984,8 +1041,8 @@ impl Osd {
         let seq = self.last_op;
         let request: Arc<OsdOp> = Arc::from(op);
         let sender = (EntityName::client(client as u64), sender_addr);
-        let since = now.mono;
-        let op = ClientOp { seq, conn, tid, sender, reqid, object, ops, request, since, for_copy };
+        let steps = Steps::new(now.mono);
+        let op = ClientOp { seq, conn, tid, sender, reqid, object, ops, request, steps, for_copy };
         self.tell_pg(now, store, id, PgEvent::Op(op), out);
     }
 
@@ -993,6 +1050,7 @@ impl Osd {
 
     fn on_stored(&mut self, now: Now, store: &dyn StoreView, token: Token, out: &mut Vec<Effect>) {
         self.stores.remove(&token);
+        self.on_bench_stored(now, token, out);
         let at = (token % (SHARDS + 1)) as usize;
         self.in_shard(now, store, at, out, |shard, scene| shard.on_stored(scene, token));
         self.stop_if_done(now, out);
@@ -1057,7 +1115,7 @@ impl Osd {
         self.report_at = now.mono + REPORT_EVERY;
         self.reported = (self.ops_served, now.mono);
         let statfs = store.statfs();
-        let latency = self.shards.iter().map(|shard| shard.commit_latency_ms).fold(0.0, f64::max);
+        let commit_latency_us = self.commit_latency_us();
         let report = OsdReport {
             osd: Some(self.me()),
             epoch: self.maps.epoch(),
@@ -1069,12 +1127,21 @@ impl Osd {
                 omap: statfs.omap,
                 internal: statfs.internal,
             },
-            commit_latency_ms: latency as u32,
-            apply_latency_ms: latency as u32,
+            commit_latency_us,
             pgs: self.pgs().filter_map(|pg| pg.report(now.wall)).collect(),
             num_objects: self.pgs().map(Pg::objects).sum(),
         };
         self.to_mon(DaemonMsg::Report(report), out);
+    }
+
+    /// The mean since the last report, in microseconds; zero if nothing was stored.
+    fn commit_latency_us(&mut self) -> u32 {
+        let commit = &self.counted.stages.commit;
+        let (count, nanos) = (commit.count(), commit.sum());
+        let (last_count, last_nanos) = std::mem::replace(&mut self.commits_reported, (count, nanos));
+        // A reset in between makes both smaller.
+        let mean = nanos.saturating_sub(last_nanos).checked_div(count.saturating_sub(last_count));
+        (mean.unwrap_or(0) / 1000).min(u32::MAX.into()) as u32
     }
 
     /// What groups wanted in this turn, put together.

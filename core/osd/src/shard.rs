@@ -1,12 +1,14 @@
 //! Some of an OSD's placement groups. A shard knows nothing of the others; one thread can run it.
 
+use crate::counters::Counted;
 use crate::pg::{Ctx, Interval, Pg, PgEffect, PgEvent};
+use crate::requests::Request;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, OsdId, PgId, Time};
-use nacre_machine::{Effect, ReadError, StoreView, Token};
+use nacre_machine::{ConnId, Effect, ReadError, StoreView, Token};
 use nacre_proto::maps::OsdMap;
-use nacre_proto::messages::PeerMsg;
-use nacre_proto::messages::PgRecord;
+use nacre_proto::messages::peer::PgMsg;
+use nacre_proto::messages::{OsdOpReply, PeerMsg, PgRecord};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::CopySource;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,13 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub enum ShardEffect {
     Do(Box<Effect>),
+    /// The answer to a client's request.
+    Reply {
+        conn: ConnId,
+        tid: u64,
+        reply: Box<OsdOpReply>,
+        request: Box<Request>,
+    },
     Ask(OsdId, PeerMsg),
     Answer(OsdId, PeerMsg),
     /// For the request of a group that goes by this number.
@@ -42,18 +51,28 @@ pub struct Shard {
     offset: u64,
     pub pgs: BTreeMap<PgId, Pg>,
     last_number: u64,
-    stores: BTreeMap<Token, (PgId, u64, Time)>,
+    stores: BTreeMap<Token, Stored>,
     reads: BTreeMap<Token, (PgId, u64)>,
     /// How many transactions each group issued.
     issued: BTreeMap<PgId, u64>,
     loops: BTreeSet<PgId>,
-    /// Milliseconds from a transaction to its being durable, smoothed.
-    pub commit_latency_ms: f64,
+    counted: Counted,
+    /// The event at hand is a write that another OSD sent us.
+    is_subop: bool,
+}
+
+/// A transaction that is not durable yet.
+struct Stored {
+    pg: PgId,
+    /// Of the group; zero if the group that wanted it is gone.
+    number: u64,
+    since: Time,
+    is_subop: bool,
 }
 
 impl Shard {
     /// Its tokens and loops are the numbers that are `offset` modulo `stride`.
-    pub fn new(me: OsdId, stride: u64, offset: u64) -> Shard {
+    pub fn new(me: OsdId, stride: u64, offset: u64, counted: Counted) -> Shard {
         Shard {
             me,
             stride,
@@ -64,7 +83,8 @@ impl Shard {
             reads: BTreeMap::new(),
             issued: BTreeMap::new(),
             loops: BTreeSet::new(),
-            commit_latency_ms: 0.0,
+            counted,
+            is_subop: false,
         }
     }
 
@@ -102,16 +122,22 @@ impl Shard {
 
     pub fn handle(&mut self, scene: &mut Scene<'_>, id: PgId, event: PgEvent) {
         let Some(pg) = self.pgs.get_mut(&id) else { return };
+        if let PgEvent::Peer { msg: PgMsg::RepOp(op), .. } = &event {
+            self.is_subop = true;
+            self.counted.osd.subop_w.inc();
+            self.counted.osd.subop_w_in_bytes.add(op.txn.data_len() as u64);
+        }
         let ((), effects) = Self::run(scene, |ctx| pg.handle(ctx, event));
         let interval = pg.interval().start;
         let gone = effects.iter().any(|effect| matches!(effect, PgEffect::Gone));
         self.carry(scene, id, interval, effects);
+        self.is_subop = false;
         if gone {
             self.pgs.remove(&id);
             self.issued.remove(&id);
             self.loops.remove(&id);
             // A group of this name that is made anew counts from one.
-            self.stores.values_mut().filter(|(pg, ..)| *pg == id).for_each(|(_, number, _)| *number = 0);
+            self.stores.values_mut().filter(|stored| stored.pg == id).for_each(|stored| stored.number = 0);
         }
     }
 
@@ -122,11 +148,14 @@ impl Shard {
     }
 
     pub fn on_stored(&mut self, scene: &mut Scene<'_>, token: Token) {
-        let Some((pg, number, since)) = self.stores.remove(&token) else { return };
-        let millis = scene.now.mono.since(since).as_secs_f64() * 1000.0;
-        self.commit_latency_ms += (millis - self.commit_latency_ms) / 16.0;
-        if number > 0 {
-            self.handle(scene, pg, PgEvent::Stored(number));
+        let Some(stored) = self.stores.remove(&token) else { return };
+        let took = scene.now.mono.since(stored.since);
+        self.counted.stages.commit.add(took);
+        if stored.is_subop {
+            self.counted.osd.subop_w_latency.add(took);
+        }
+        if stored.number > 0 {
+            self.handle(scene, stored.pg, PgEvent::Stored(stored.number));
         }
     }
     pub fn on_read(&mut self, scene: &mut Scene<'_>, token: Token, result: Result<Vec<Bytes>, ReadError>) {
@@ -176,7 +205,7 @@ impl Shard {
             PgEffect::Answer(to, msg) => {
                 ShardEffect::Answer(to, PeerMsg::Pg { pg, interval, msg: Box::new(msg) })
             }
-            PgEffect::Reply { conn, tid, reply } => plain(Effect::Send { conn, tid, message: reply.into() }),
+            PgEffect::Reply { conn, tid, reply, request } => ShardEffect::Reply { conn, tid, reply, request },
             PgEffect::Notify { conn, message } => {
                 plain(Effect::Send { conn, tid: 0, message: (*message).into() })
             }
@@ -184,7 +213,8 @@ impl Shard {
                 let token = self.token();
                 let number = self.issued.entry(pg).or_insert(0);
                 *number += 1;
-                self.stores.insert(token, (pg, *number, scene.now.mono));
+                let (number, since, is_subop) = (*number, scene.now.mono, self.is_subop);
+                self.stores.insert(token, Stored { pg, number, since, is_subop });
                 plain(Effect::Store { token, txn })
             }
             PgEffect::Read { read, object, extents } => {

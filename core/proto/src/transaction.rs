@@ -110,6 +110,12 @@ impl Transaction {
         self.changes.iter().map(|(_, change)| of(change) + 64).sum()
     }
 
+    /// Bytes of data that are written, attributes and omaps not counted.
+    pub fn data_len(&self) -> usize {
+        let of = |change: &Change| if let Change::Write { data, .. } = change { data.len() } else { 0 };
+        self.changes.iter().map(|(_, change)| of(change)).sum()
+    }
+
     /// Encodes with the written data beside, not inside, so that a frame can carry it uncopied:
     /// `data` gets the payloads of all `Write`s, back to back.
     pub fn encode_split(&self, out: &mut Vec<u8>, data: &mut Vec<Bytes>) {

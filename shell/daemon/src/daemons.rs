@@ -11,8 +11,10 @@ use nacre_mon::{Mon, MonConfig};
 use nacre_msgr::AuthName;
 use nacre_node::{FileDisk, Limits, Listener, Running, Spec};
 use nacre_osd::{Osd, OsdConfig};
+use nacre_perf::Registry;
 use nacre_proto::types::{AddrVec, EntityType};
 use nacre_store::{Options, Store};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -103,6 +105,7 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
     };
     let addrs = AddrVec::one(listeners[0].addr);
     let mgr_addrs = listeners.get(1).map(|l| AddrVec::one(l.addr)).unwrap_or_default();
+    let perf = Registry::default();
     let spec = Spec {
         name: daemon.to_string(),
         kind,
@@ -111,6 +114,7 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
         addrs: addrs.clone(),
         listeners,
         store: Some(open_store(&layout.store(daemon))?),
+        perf: perf.clone(),
         limits: Limits::default(),
     };
     Ok(match daemon {
@@ -137,6 +141,8 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
                 mons: cluster.mon_addrs(),
                 host,
                 device_class: "ssd".to_string(),
+                metadata: BTreeMap::new(),
+                perf,
                 seed,
             };
             Prepared::Osd(spec, config)

@@ -6,6 +6,7 @@ use nacre_base::Now;
 use nacre_client::{Client, Completion, Failure, Output, Request, RequestId};
 use nacre_machine::{Effect, Event, Machine, StoreView};
 use nacre_msgr::AuthName;
+use nacre_perf::Registry;
 use nacre_proto::types::{AddrKind, AddrVec, EntityAddr, EntityType};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -39,6 +40,7 @@ impl BlockingClient {
             addrs: AddrVec::one(EntityAddr { kind: AddrKind::Any, nonce, sock: None }),
             listeners: Vec::new(),
             store: None,
+            perf: Registry::default(),
             limits: Limits::default(),
         };
         let machine = move || Waited { client: Client::new(mons, seed), callers: BTreeMap::new() };

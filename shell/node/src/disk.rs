@@ -1,5 +1,6 @@
 //! A daemon's disk: a file or block device, one thread that commits batches, a few that read.
 
+use crate::counters::CountedDisk;
 use bytes::Bytes;
 use nacre_machine::{ReadError, Token};
 use nacre_store::{BLOCK, Batch, Disk, DiskError, ReadPlan};
@@ -210,13 +211,13 @@ pub(crate) type Sender = UnboundedSender<Done>;
 
 /// They end when this is dropped and what they were given is done.
 pub(crate) struct DiskThreads {
-    disk: FileDisk,
+    disk: CountedDisk,
     batches: mpsc::Sender<Batch>,
     reads: mpsc::Sender<(Token, ReadPlan)>,
 }
 
 impl DiskThreads {
-    pub(crate) fn start(name: &str, disk: FileDisk, done: Sender) -> DiskThreads {
+    pub(crate) fn start(name: &str, disk: CountedDisk, done: Sender) -> DiskThreads {
         let (batches, work) = mpsc::channel::<Batch>();
         let (to, writer) = (done.clone(), disk.clone());
         spawn(format!("{name} write"), move || {

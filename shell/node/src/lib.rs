@@ -7,6 +7,7 @@
 mod budget;
 mod client;
 mod clock;
+mod counters;
 mod disk;
 mod ids;
 mod node;

@@ -6,6 +6,7 @@
 
 use crate::budget::Budget;
 use crate::clock;
+use crate::counters::{CountedDisk, MessengerCounters, StoreCounters};
 use crate::disk::{self, DiskThreads};
 use crate::ids::IdPool;
 use crate::session::{self, End, Session};
@@ -31,6 +32,7 @@ pub(crate) struct Node<M> {
     auth_name: AuthName,
     addrs: AddrVec,
     pub(crate) limits: Limits,
+    pub(crate) counters: Arc<MessengerCounters>,
     budget: Arc<Budget>,
     ids: Arc<Mutex<IdPool>>,
     inner: RefCell<Inner<M>>,
@@ -59,19 +61,37 @@ struct Inner<M> {
 struct Storage {
     store: Store,
     threads: DiskThreads,
+    counters: Arc<StoreCounters>,
     /// Transactions that are not durable, oldest first.
-    waiting: VecDeque<(Ticket, Token)>,
+    waiting: VecDeque<Waiting>,
+    /// Reads under way, and when each was planned.
+    reading: BTreeMap<Token, Time>,
+    /// When the batch that is with the disk was begun.
+    began: Time,
     /// A batch is with the disk; what comes meanwhile goes into the next one.
     committing: bool,
 }
 
+struct Waiting {
+    ticket: Ticket,
+    token: Token,
+    submitted: Time,
+}
+
 impl<M: Machine + 'static> Node<M> {
     pub(crate) fn new(spec: Spec, machine: M, disk_done: disk::Sender) -> (Rc<Node<M>>, Vec<Listener>) {
-        let store = spec.store.map(|(store, disk)| Storage {
-            store,
-            threads: DiskThreads::start(&spec.name, disk, disk_done),
-            waiting: VecDeque::new(),
-            committing: false,
+        let store = spec.store.map(|(store, disk)| {
+            let counters: Arc<StoreCounters> = spec.perf.add();
+            let disk = CountedDisk::new(disk, counters.clone());
+            Storage {
+                store,
+                threads: DiskThreads::start(&spec.name, disk, disk_done),
+                counters,
+                waiting: VecDeque::new(),
+                reading: BTreeMap::new(),
+                began: Time::ZERO,
+                committing: false,
+            }
         });
         let inner = Inner {
             machine,
@@ -94,6 +114,7 @@ impl<M: Machine + 'static> Node<M> {
             addrs: spec.addrs,
             budget: Budget::new(spec.limits.received_max),
             limits: spec.limits,
+            counters: spec.perf.add(),
             ids: Arc::default(),
             inner: RefCell::new(inner),
             timers_changed: Notify::new(),
@@ -143,6 +164,7 @@ impl<M: Machine + 'static> Node<M> {
             Effect::Dial { conn, to, kind } => self.dial(inner, conn, to, kind),
             Effect::Send { conn, tid, message } => {
                 let Some(session) = inner.sessions.get(&conn) else { return };
+                self.counters.msgr_send_messages.inc();
                 session.conn.borrow_mut().send(Envelope { tid, body: message }.to_raw());
                 let (unsent, limit) = (session.unsent(), self.limits.unsent_max);
                 if unsent > limit {
@@ -162,8 +184,14 @@ impl<M: Machine + 'static> Node<M> {
                 let storage = inner.storage();
                 match storage.store.plan_read(&id, &extents) {
                     Ok(plan) => match storage.threads.read_cached(&plan) {
-                        Some(read) => inner.events.push_back(Event::ReadDone { token, result: Ok(read) }),
-                        None => storage.threads.read(token, plan),
+                        Some(read) => {
+                            storage.counters.read_cached.inc();
+                            inner.events.push_back(Event::ReadDone { token, result: Ok(read) });
+                        }
+                        None => {
+                            storage.reading.insert(token, clock::mono());
+                            storage.threads.read(token, plan);
+                        }
                     },
                     Err(e) => inner.events.push_back(Event::ReadDone { token, result: Err(e) }),
                 }
@@ -198,6 +226,8 @@ impl<M: Machine + 'static> Node<M> {
         let conn = Connection::client(clock::mono(), config, to, kind, prover);
         let session = Session::new(id, sock, conn, false);
         inner.sessions.insert(id, session.clone());
+        self.counters.msgr_created_connections.inc();
+        self.counters.msgr_active_connections.set(inner.sessions.len() as u64);
         tokio::task::spawn_local(session::dial(self.clone(), session));
     }
 
@@ -244,6 +274,8 @@ impl<M: Machine + 'static> Node<M> {
         let conn = Connection::server(clock::mono(), config, from, Box::new(NoneVerifier { global_ids }));
         let session = Session::new(id, from, conn, kind == EntityType::Mon);
         inner.sessions.insert(id, session.clone());
+        self.counters.msgr_created_connections.inc();
+        self.counters.msgr_active_connections.set(inner.sessions.len() as u64);
         tokio::task::spawn_local(session::run(self.clone(), session, stream));
     }
 
@@ -283,6 +315,7 @@ impl<M: Machine + 'static> Node<M> {
         if !inner.sessions.contains_key(&session.id) {
             return Ok(()); // hung up meanwhile
         }
+        self.counters.msgr_recv_messages.inc();
         if session.peer_kind.get() == Some(EntityType::Client) {
             raw.data = self.budget.charge(raw.data);
         }
@@ -343,14 +376,25 @@ impl<M: Machine + 'static> Node<M> {
             let inner = &mut *self.inner.borrow_mut();
             match done {
                 disk::Done::Read { token, result } => {
+                    if let Some(storage) = &mut inner.store
+                        && let Some(since) = storage.reading.remove(&token)
+                    {
+                        storage.counters.read.inc();
+                        storage.counters.read_lat.add(clock::mono().since(since));
+                    }
                     inner.events.push_back(Event::ReadDone { token, result });
                 }
                 disk::Done::Committed(Ok(done)) => {
                     let storage = inner.store.as_mut().expect("only a store commits");
                     storage.committing = false;
-                    let durable = storage.store.finished(done);
-                    while let Some((_, token)) = storage.waiting.pop_front_if(|(t, _)| *t <= durable) {
-                        inner.events.push_back(Event::Stored(token));
+                    let (durable, now) = (storage.store.finished(done), clock::mono());
+                    storage.counters.batch.inc();
+                    storage.counters.batch_lat.add(now.since(storage.began));
+                    while let Some(waited) = storage.waiting.pop_front_if(|w| w.ticket <= durable) {
+                        // Submitted while the batch before was with the disk, mostly.
+                        storage.counters.txn_queue_lat.add(storage.began.since(waited.submitted));
+                        storage.counters.txn_lat.add(now.since(waited.submitted));
+                        inner.events.push_back(Event::Stored(waited.token));
                     }
                 }
                 // What is on the device is unknown from here on; a restart reads it.
@@ -363,6 +407,7 @@ impl<M: Machine + 'static> Node<M> {
     /// Looks after the sessions; called about once a second.
     pub(crate) fn sweep(&self) {
         let inner = &mut *self.inner.borrow_mut();
+        self.counters.msgr_active_connections.set(inner.sessions.len() as u64);
         for session in inner.sessions.values() {
             session.sweep(&self.limits);
         }
@@ -387,8 +432,10 @@ impl<M: Machine + 'static> Node<M> {
 impl Storage {
     fn submit(&mut self, token: Token, txn: nacre_proto::transaction::Transaction) {
         // A machine looks at the space that is left before it accepts what needs more.
+        self.counters.txn.inc();
+        self.counters.txn_bytes.add(txn.data_len() as u64);
         let ticket = self.store.submit(txn).unwrap_or_else(|e| panic!("the store refused: {e}"));
-        self.waiting.push_back((ticket, token));
+        self.waiting.push_back(Waiting { ticket, token, submitted: clock::mono() });
     }
 }
 
@@ -404,6 +451,7 @@ impl<M> Inner<M> {
             && let Some(batch) = storage.store.take_batch()
         {
             storage.committing = true;
+            storage.began = clock::mono();
             storage.threads.commit(batch);
         }
     }

@@ -4,6 +4,7 @@
 //! to the connection and the messages to the node; `Session` is what it shares with the node.
 
 use crate::clock;
+use crate::counters::MessengerCounters;
 use crate::node::Node;
 use bytes::{Buf, BytesMut};
 use nacre_base::Time;
@@ -128,7 +129,7 @@ impl Session {
     }
 
     /// Writes until nothing is left or the socket takes no more. True if something is left.
-    fn write(&self, stream: &TcpStream) -> Result<bool, End> {
+    fn write(&self, stream: &TcpStream, counters: &MessengerCounters) -> Result<bool, End> {
         let mut conn = self.conn.borrow_mut();
         let outbox = conn.outbox();
         while outbox.has_remaining() {
@@ -136,6 +137,8 @@ impl Session {
             let count = outbox.chunks_vectored(&mut pieces);
             match stream.try_write_vectored(&pieces[..count]) {
                 Ok(written) => {
+                    counters.msgr_send_calls.inc();
+                    counters.msgr_send_bytes.add(written as u64);
                     outbox.advance(written);
                     self.stalled_since.set(None);
                 }
@@ -158,6 +161,7 @@ impl Session {
         stream: &TcpStream,
         buffer: &mut BytesMut,
         events: &mut Vec<nacre_msgr::Event>,
+        counters: &MessengerCounters,
     ) -> Result<(), End> {
         let mut conn = self.conn.borrow_mut();
         let (read, direct) = match conn.wanted() {
@@ -171,7 +175,10 @@ impl Session {
         };
         match read {
             Ok(0) => return Err(End::Fault(conn.peer_closed())),
-            Ok(_) => {}
+            Ok(bytes) => {
+                counters.msgr_recv_calls.inc();
+                counters.msgr_recv_bytes.add(bytes as u64);
+            }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(()),
             Err(e) => return Err(End::Socket(e)),
         }
@@ -223,7 +230,7 @@ pub(crate) async fn run<M: Machine + 'static>(node: Rc<Node<M>>, session: Rc<Ses
     over(&node, &session);
     // What the peer should still hear: the machine's last words, or why we refuse it.
     let last_words = async {
-        while let Ok(true) = session.write(&stream) {
+        while let Ok(true) = session.write(&stream, &node.counters) {
             if stream.writable().await.is_err() {
                 break;
             }
@@ -254,7 +261,7 @@ async fn converse<M: Machine + 'static>(
         room.as_mut().enable();
         session.conn.borrow_mut().decide().map_err(End::Fault)?;
         let waits_for_id = session.conn.borrow().is_undecided();
-        let blocked = session.write(stream)?;
+        let blocked = session.write(stream, &node.counters)?;
         let reading = node.may_read(session);
         session.pausing.set(!reading);
         let interest = match (reading, blocked) {
@@ -271,7 +278,7 @@ async fn converse<M: Machine + 'static>(
             () = room, if !reading || waits_for_id => continue,
         };
         if reading && (ready.is_readable() || ready.is_read_closed()) {
-            let result = session.read(stream, &mut buffer, &mut events);
+            let result = session.read(stream, &mut buffer, &mut events, &node.counters);
             // The machine hears of what came before the fault, and then of the fault.
             for event in events.drain(..) {
                 match event {

@@ -2,6 +2,7 @@
 
 use crate::disk::FileDisk;
 use nacre_msgr::AuthName;
+use nacre_perf::Registry;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
 use nacre_store::Store;
 use std::io;
@@ -20,6 +21,8 @@ pub struct Spec {
     pub addrs: AddrVec,
     pub listeners: Vec<Listener>,
     pub store: Option<(Store, FileDisk)>,
+    /// Where the node shows what it counts.
+    pub perf: Registry,
     pub limits: Limits,
 }
 

@@ -3,6 +3,7 @@
 mod abuse;
 mod admin;
 mod classes;
+mod counters;
 mod docs;
 mod durability;
 mod objects;

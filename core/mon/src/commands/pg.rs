@@ -1,7 +1,7 @@
 //! Placement groups as their primaries report them.
 
 use super::args::parse_osd;
-use super::usage::stat_sum;
+use super::usage::{latency_json, stat_sum};
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::present::Align::{Left, Right};
 use crate::present::{Format, Table, bytes, list, to_json};
@@ -223,7 +223,7 @@ fn osd_fields(
     up_from: u32,
     pgs: u64,
     peers: &[i32],
-    latency: (u32, u32),
+    latency_us: u32,
     sum_of: Option<usize>,
 ) -> Value {
     let used = space.total.saturating_sub(space.available);
@@ -252,15 +252,7 @@ fn osd_fields(
     put("num_snap_trimming", json!(0));
     put("num_shards_repaired", json!(0));
     put("op_queue_age_hist", json!({ "histogram": [], "upper_bound": 1 }));
-    put(
-        "perf_stat",
-        json!({
-            "commit_latency_ms": latency.0,
-            "apply_latency_ms": latency.1,
-            "commit_latency_ns": u64::from(latency.0) * 1_000_000,
-            "apply_latency_ns": u64::from(latency.1) * 1_000_000,
-        }),
-    );
+    put("perf_stat", latency_json(latency_us));
     put("alerts", json!([]));
     put("network_ping_times", json!([]));
     Value::Object(out)
@@ -287,7 +279,7 @@ fn osd_stats(call: &Call<'_>) -> Vec<Value> {
         let stat = call.mon.stats.osds.get(&osd)?;
         let up_from = map.osds[osd.index()].info.up_from.0;
         let peers: Vec<i32> = map.up_osds().filter(|peer| *peer != osd).map(|peer| peer.0).collect();
-        let latency = (stat.report.commit_latency_ms, stat.report.apply_latency_ms);
+        let latency = stat.report.commit_latency_us;
         let n = pgs.get(&osd).map_or(0, |(all, _)| *all);
         let mut out = Map::new();
         out.insert("osd".to_string(), json!(osd.0));
@@ -358,7 +350,7 @@ fn pg_map(call: &Call<'_>, what: &BTreeSet<String>) -> Value {
     put("last_osdmap_epoch", json!(map.epoch.0));
     put("last_pg_scan", json!(0));
     put("pg_stats_sum", with_sums(&stats.sum(), &none, log, up, acting, 0).into());
-    put("osd_stats_sum", osd_fields(&space, 0, acting, &[], (0, 0), Some(stats.osds.len())));
+    put("osd_stats_sum", osd_fields(&space, 0, acting, &[], 0, Some(stats.osds.len())));
     put("pg_stats_delta", delta.into());
     if has("pgs") {
         put("pg_stats", rows(call, |_| true).iter().rev().map(pg_json).collect());

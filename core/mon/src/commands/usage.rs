@@ -408,18 +408,7 @@ fn osd_perf(call: &mut Call<'_>) -> Outcome {
     let rows: Vec<Value> = osds
         .iter()
         .rev()
-        .map(|(osd, stat)| {
-            let (commit, apply) = (stat.report.commit_latency_ms, stat.report.apply_latency_ms);
-            json!({
-                "id": osd.0,
-                "perf_stats": {
-                    "commit_latency_ms": commit,
-                    "apply_latency_ms": apply,
-                    "commit_latency_ns": u64::from(commit) * 1_000_000,
-                    "apply_latency_ns": u64::from(apply) * 1_000_000,
-                },
-            })
-        })
+        .map(|(osd, stat)| json!({ "id": osd.0, "perf_stats": latency_json(stat.report.commit_latency_us) }))
         .collect();
     call.show(json!({ "pg_ready": true, "osdstats": { "osd_perf_infos": rows } }), || {
         let mut table = Table::new(&[
@@ -428,14 +417,26 @@ fn osd_perf(call: &mut Call<'_>) -> Outcome {
             ("apply_latency(ms)", Left, Right),
         ]);
         for (osd, stat) in osds.iter().rev() {
-            let report = &stat.report;
-            table.row([
-                osd.to_string(),
-                report.commit_latency_ms.to_string(),
-                report.apply_latency_ms.to_string(),
-            ]);
+            let millis = latency_ms(stat.report.commit_latency_us).to_string();
+            table.row([osd.to_string(), millis.clone(), millis]);
         }
         table.render()
+    })
+}
+
+/// Rounded up: something that takes time does not take none.
+fn latency_ms(micros: u32) -> u32 {
+    micros.div_ceil(1000)
+}
+
+/// Our store shows what was applied at once, so what a client sees as applied is what is durable.
+pub(super) fn latency_json(micros: u32) -> Value {
+    let (millis, nanos) = (latency_ms(micros), u64::from(micros) * 1000);
+    json!({
+        "commit_latency_ms": millis,
+        "apply_latency_ms": millis,
+        "commit_latency_ns": nanos,
+        "apply_latency_ns": nanos,
     })
 }
 

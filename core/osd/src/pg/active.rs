@@ -243,7 +243,8 @@ impl Pg {
         }
     }
 
-    fn run(&mut self, ctx: &mut Ctx<'_>, running: Running) {
+    fn run(&mut self, ctx: &mut Ctx<'_>, mut running: Running) {
+        running.op.steps.start(ctx.now.mono);
         let op = &running.op;
         let env = Env {
             version: Version::new(self.interval.start, self.info.last_update.version + 1),
@@ -342,6 +343,7 @@ impl Pg {
                 let asked = std::mem::take(&mut running.asked);
                 let extents = asked.into_iter().zip(parts).map(|((off, len), bytes)| (off, len, bytes));
                 running.fetched.extents.extend(extents);
+                running.op.steps.fetched = Some(ctx.now.mono);
                 self.run(ctx, running);
             }
             Err(error) => self.fail(ctx, running.op, &error),
@@ -353,7 +355,7 @@ impl Pg {
     fn fail(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, error: &ReadError) {
         ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, op.object));
         let reply = OsdOpReply::to(&op.request, -EIO, ctx.map.epoch);
-        ctx.out.push(PgEffect::Reply { conn: op.conn, tid: op.tid, reply: Box::new(reply) });
+        ctx.out.push(reply_to(&op, Box::new(reply)));
     }
 
     // ---- reads ----
@@ -379,7 +381,7 @@ impl Pg {
     fn finish_read(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, reply: Box<OsdOpReply>) {
         let Some(active) = self.active() else { return };
         if active.lease_holds(ctx.now.mono) {
-            ctx.out.push(PgEffect::Reply { conn: op.conn, tid: op.tid, reply });
+            ctx.out.push(reply_to(&op, reply));
             return;
         }
         // It holds back the writes behind it: their answers must not overtake this one.
@@ -401,7 +403,7 @@ impl Pg {
         }
         let mut objects = BTreeSet::new();
         for (op, reply) in std::mem::take(&mut active.unleased) {
-            ctx.out.push(PgEffect::Reply { conn: op.conn, tid: op.tid, reply });
+            ctx.out.push(reply_to(&op, reply));
             active.queue(&op.object).reads -= 1;
             objects.insert(op.object);
         }
@@ -419,7 +421,8 @@ impl Pg {
 
     // ---- writes ----
 
-    fn write(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, env: Env, done: Done) {
+    fn write(&mut self, ctx: &mut Ctx<'_>, mut op: ClientOp, env: Env, done: Done) {
+        op.steps.sent = Some(ctx.now.mono);
         let Done { result, outputs, user_version, change } = done;
         let entry = LogEntry {
             version: env.version,
@@ -496,10 +499,14 @@ impl Pg {
 
     /// A member has all writes up to `version`. What is now everywhere is answered, in log order.
     fn stored_by(&mut self, ctx: &mut Ctx<'_>, osd: OsdId, version: Version) {
-        let epoch = ctx.map.epoch;
+        let (epoch, me) = (ctx.map.epoch, self.me);
         let Some(active) = self.active() else { return };
         for write in active.in_flight.iter_mut().take_while(|write| write.version <= version) {
             write.waiting_for.remove(&osd);
+            for op in &mut write.ops {
+                let step = if osd == me { &mut op.steps.stored } else { &mut op.steps.replicated };
+                *step = Some(ctx.now.mono);
+            }
         }
         let mut objects = BTreeSet::new();
         let mut committed = None;
@@ -627,5 +634,9 @@ fn write_reply(op: &ClientOp, entry: &LogEntry, epoch: Epoch) -> PgEffect {
         result.rval = *rval;
         result.data = data.clone();
     }
-    PgEffect::Reply { conn: op.conn, tid: op.tid, reply: Box::new(reply) }
+    reply_to(op, Box::new(reply))
+}
+
+fn reply_to(op: &ClientOp, reply: Box<OsdOpReply>) -> PgEffect {
+    PgEffect::Reply { conn: op.conn, tid: op.tid, reply, request: Box::new(op.request()) }
 }

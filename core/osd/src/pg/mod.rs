@@ -24,6 +24,7 @@ mod status;
 mod watch;
 
 use crate::ops::{Copied, FlaggedOp};
+use crate::requests::{Access, Request, Steps};
 use active::Active;
 use log::Log;
 use missing::Missing;
@@ -60,7 +61,7 @@ pub struct ClientOp {
     pub object: ObjectId,
     pub ops: Vec<FlaggedOp>,
     pub request: Arc<OsdOp>,
-    pub since: Time,
+    pub steps: Steps,
     /// A read for a copy that another object waits for: it need not wait its turn, and must not,
     /// as two objects that are copied into each other would wait for ever.
     pub for_copy: bool,
@@ -69,6 +70,16 @@ pub struct ClientOp {
 impl ClientOp {
     pub fn is_write(&self) -> bool {
         self.ops.iter().any(|op| op.is_write)
+    }
+    /// What people may want to know of it.
+    pub fn request(&self) -> Request {
+        let access = match (self.is_write(), self.ops.iter().all(|op| op.is_write)) {
+            (false, _) => Access::Read,
+            (true, true) => Access::Write,
+            (true, false) => Access::Both,
+        };
+        let (client, addr) = self.sender;
+        Request { op: self.request.clone(), client, addr, tid: self.tid, access, steps: self.steps }
     }
 }
 
@@ -165,6 +176,8 @@ pub enum PgEffect {
         conn: ConnId,
         tid: u64,
         reply: Box<OsdOpReply>,
+        /// What was asked.
+        request: Box<Request>,
     },
     /// To a watcher or a notifier.
     Notify {

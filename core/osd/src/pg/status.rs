@@ -1,10 +1,9 @@
 //! What a group's primary tells others about it.
 
 use super::{Ctx, Pg, PgEffect, Phase};
-use nacre_base::{OsdId, Utime};
+use nacre_base::{Now, OsdId, Utime};
 use nacre_proto::messages::{PgCounts, PgReport, pg_state};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 impl Pg {
     /// Every member has everything, and there are as many members as there should be.
@@ -175,7 +174,7 @@ impl Pg {
                 "stats": {"stat_sum": {"num_objects": self.info.objects, "num_bytes": self.info.bytes}},
             },
             "peer_info": missing,
-            "ops_in_flight": self.ops_in_flight(ctx),
+            "ops_in_flight": self.ops_in_flight(ctx.now),
         })
     }
 
@@ -198,24 +197,28 @@ impl Pg {
     }
 
     /// Requests that were not answered, with what they wait for.
-    pub fn ops_in_flight(&self, ctx: &Ctx<'_>) -> Vec<Value> {
-        let describe = |op: &super::ClientOp, waits: &str| {
-            let codes: Vec<&str> = op.request.ops.iter().map(|item| item.op.code.name()).collect();
-            let age: Duration = ctx.now.mono.since(op.since);
-            json!({
-                "description": format!(
-                    "osd_op({} {} {} [{}] e{})",
-                    op.reqid, self.id, op.object, codes.join(","), op.request.epoch
-                ),
-                "age": age.as_secs_f64(),
-                "type_data": {"flag_point": waits},
-            })
-        };
-        let held = self.held.iter().map(|op| describe(op, "waiting for active"));
-        let active = match &self.phase {
-            Phase::Active(active) => active.ops().map(|(op, waits)| describe(op, waits)).collect(),
+    pub fn ops_in_flight(&self, now: Now) -> Vec<Value> {
+        let held = self.held.iter().map(|op| (op, "waiting for active"));
+        let active: Vec<_> = match &self.phase {
+            Phase::Active(active) => active.ops().collect(),
             _ => Vec::new(),
         };
-        held.chain(active).collect()
+        held.chain(active).map(|(op, waits)| op.request().in_flight(now, waits)).collect()
+    }
+
+    /// How many `ops_in_flight` has.
+    pub fn ops_in_flight_len(&self) -> usize {
+        let active = match &self.phase {
+            Phase::Active(active) => active.ops().count(),
+            _ => 0,
+        };
+        self.held.len() + active
+    }
+
+    pub fn is_primary(&self) -> bool {
+        matches!(self.phase, Phase::Active(_) | Phase::Peering(_))
+    }
+    pub fn is_replica(&self) -> bool {
+        matches!(self.phase, Phase::Replica(_))
     }
 }

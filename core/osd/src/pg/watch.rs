@@ -10,6 +10,7 @@
 use super::{ClientOp, Ctx, Pg, PgEffect};
 use crate::object_info::ObjectInfo;
 use crate::ops::FlaggedOp;
+use crate::requests::Steps;
 use bytes::Bytes;
 use nacre_base::errno::ETIMEDOUT;
 use nacre_base::{Epoch, SnapId, Time};
@@ -329,7 +330,7 @@ impl Pg {
             object,
             ops: vec![FlaggedOp::new(unwatch, 0, true)],
             request: Arc::new(request),
-            since: ctx.now.mono,
+            steps: Steps::new(ctx.now.mono),
             for_copy: false,
         }
     }

@@ -358,6 +358,8 @@ impl World {
             mons: vec![addr_of(MON, 1)],
             host: "h".into(),
             device_class: "ssd".into(),
+            metadata: BTreeMap::new(),
+            perf: Default::default(),
             seed: self.rng.next_u64(),
         };
         n.osd = Some(Osd::new(config));
@@ -731,6 +733,9 @@ impl World {
         };
         self.requests.insert(self.last_tid, Request { op, sent_to: None, attempt: -1, pg_num: 0 });
         self.retarget();
+        self.last_tid
+    }
+    pub fn last_tid(&self) -> u64 {
         self.last_tid
     }
     pub fn reply(&mut self, tid: u64) -> OsdOpReply {

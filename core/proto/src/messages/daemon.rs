@@ -89,8 +89,8 @@ pub struct OsdReport {
     /// The map that the OSD has.
     pub epoch: Epoch,
     pub space: OsdSpace,
-    pub commit_latency_ms: u32,
-    pub apply_latency_ms: u32,
+    /// From a transaction to its being durable, the mean since the last report.
+    pub commit_latency_us: u32,
     /// Of the groups that it is primary of.
     pub pgs: Vec<PgReport>,
     /// Objects in the store, including replicas.
@@ -222,17 +222,7 @@ versioned_fields!(
 );
 versioned_fields!(OsdFailure, "osd failure", target, target_addrs, epoch, evidence);
 versioned_fields!(PgRecord, "pg record", interval, acting);
-versioned_fields!(
-    OsdReport,
-    "osd report",
-    osd,
-    epoch,
-    space,
-    commit_latency_ms,
-    apply_latency_ms,
-    pgs,
-    num_objects
-);
+versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
 versioned_fields!(
     PgReport,

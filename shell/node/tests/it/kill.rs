@@ -89,6 +89,7 @@ fn writer() {
         addrs: AddrVec::default(),
         listeners: Vec::new(),
         store: Some((store, disk)),
+        perf: Default::default(),
         limits: Limits::default(),
     };
     Running::start(spec, move || Writer(first)).join().unwrap();

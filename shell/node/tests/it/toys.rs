@@ -89,6 +89,7 @@ pub fn serve<M: Machine + 'static>(
         addrs: AddrVec::one(addr),
         listeners: vec![listener],
         store: None,
+        perf: Default::default(),
         limits,
     };
     Running::start(spec, machine)
@@ -104,6 +105,7 @@ pub fn call(to: EntityAddr, kind: EntityType) -> (Running<Caller>, Receiver<Hear
         addrs: AddrVec::one(EntityAddr { kind: AddrKind::Any, nonce: 5, sock: None }),
         listeners: Vec::new(),
         store: None,
+        perf: Default::default(),
         limits: Limits::default(),
     };
     (Running::start(spec, move || Caller { to, kind, heard }), hears)

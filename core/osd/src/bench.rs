@@ -1,0 +1,158 @@
+//! `ceph tell osd.N bench`: how fast the store alone takes writes, asked of the OSD that has it.
+
+use bytes::Bytes;
+use nacre_base::{Rng, Time};
+use nacre_machine::{ConnId, Token};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Without arguments Ceph writes 1 GiB; the store here shares its log with clients.
+const TOTAL_DEFAULT: u64 = 256 << 20;
+const TOTAL_MAX: u64 = 1 << 30;
+const SIZE_DEFAULT: u64 = 4 << 20;
+const SIZE_MAX: u64 = 32 << 20;
+/// Under way at a time, in bytes and in writes.
+const WINDOW_BYTES: u64 = 64 << 20;
+const WINDOW: usize = 64;
+/// The object that is written over again from its start once it has this many bytes.
+const SPAN: u64 = 64 << 20;
+
+/// Why none was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BenchError {
+    #[error("a bench writes 1 to {TOTAL_MAX} bytes, in pieces of 1 to {SIZE_MAX}")]
+    Bounds,
+    #[error("a bench is under way")]
+    Busy,
+    #[error("there is not enough space")]
+    NoSpace,
+}
+
+/// One that is under way. What it wrote is removed at its end.
+#[derive(Debug)]
+pub struct Bench {
+    pub conn: ConnId,
+    pub tid: u64,
+    size: u64,
+    total: u64,
+    issued: u64,
+    written: u64,
+    started: Time,
+    under_way: BTreeSet<Token>,
+    data: Bytes,
+}
+
+/// Zero stands for what was not said.
+pub fn bounds(count: u64, size: u64, available: u64) -> Result<(u64, u64), BenchError> {
+    let total = if count == 0 { TOTAL_DEFAULT } else { count };
+    let size = if size == 0 { SIZE_DEFAULT } else { size }.min(total);
+    if total > TOTAL_MAX || size > SIZE_MAX {
+        return Err(BenchError::Bounds);
+    }
+    // What is written over is given back only when the transaction that did so is durable.
+    if available < 4 * (SPAN + WINDOW_BYTES) {
+        return Err(BenchError::NoSpace);
+    }
+    Ok((total, size))
+}
+
+impl Bench {
+    /// `total` and `size` as `bounds` gave them.
+    pub fn new(now: Time, (total, size): (u64, u64), conn: ConnId, tid: u64) -> Bench {
+        let mut rng = Rng::new(now.nanos);
+        // Not zeros: devices may treat those as a special case.
+        let data: Vec<u8> = (0..size.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+        let data = Bytes::from(data).slice(..size as usize);
+        let under_way = BTreeSet::new();
+        Bench { conn, tid, size, total, issued: 0, written: 0, started: now, under_way, data }
+    }
+
+    /// The next write, if it may begin now; its token goes to `began`.
+    pub fn next(&self) -> Option<Transaction> {
+        let bytes = self.issued - self.written;
+        let full = self.under_way.len() >= WINDOW || (bytes > 0 && bytes + self.size > WINDOW_BYTES);
+        if full || self.issued >= self.total {
+            return None;
+        }
+        let len = self.size.min(self.total - self.issued);
+        let slots = (SPAN / self.size).max(1);
+        let offset = (self.issued / self.size % slots) * self.size;
+        let mut txn = Transaction::new();
+        txn.push(object(), Change::Write { offset, data: self.data.slice(..len as usize) });
+        Some(txn)
+    }
+    pub fn began(&mut self, token: Token) {
+        self.issued = (self.issued + self.size).min(self.total);
+        self.under_way.insert(token);
+    }
+
+    /// The result, once all is durable. Tokens of others are of no concern.
+    pub fn stored(&mut self, now: Time, token: Token) -> Option<Value> {
+        if !self.under_way.remove(&token) {
+            return None;
+        }
+        self.written = (self.written + self.size).min(self.total);
+        if self.written < self.total {
+            return None;
+        }
+        let seconds = now.since(self.started).as_secs_f64().max(1e-9);
+        Some(json!({
+            "bytes_written": self.total,
+            "blocksize": self.size,
+            "elapsed_sec": seconds,
+            "bytes_per_sec": self.total as f64 / seconds,
+            "iops": self.total.div_ceil(self.size) as f64 / seconds,
+        }))
+    }
+
+    /// What to do at the end, and at a start, since the last process may have died in one.
+    pub fn removal() -> Transaction {
+        let mut txn = Transaction::new();
+        txn.push(object(), Change::Remove);
+        txn
+    }
+}
+
+fn object() -> StoredId {
+    StoredId::meta("bench")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bench_writes_what_it_was_asked_for_and_says_how_long_it_took() {
+        let mut bench = Bench::new(Time::ZERO, (10_000, 4096), ConnId::Accepted(1), 1);
+        let mut lens = Vec::new();
+        while let Some(txn) = bench.next() {
+            lens.push(txn.data_len());
+            bench.began(lens.len() as Token);
+        }
+        assert_eq!(lens, [4096, 4096, 1808]);
+        let later = Time::from_nanos(2_000_000_000);
+        assert_eq!(
+            (bench.stored(later, 9), bench.stored(later, 2), bench.stored(later, 1)),
+            (None, None, None)
+        );
+        let result = bench.stored(later, 3).unwrap();
+        assert_eq!((&result["bytes_written"], &result["bytes_per_sec"]), (&json!(10_000), &json!(5000.0)));
+        assert_eq!(result["iops"], 1.5);
+    }
+
+    #[test]
+    fn a_bench_neither_fills_the_device_nor_the_memory() {
+        let all = bounds(TOTAL_MAX, SIZE_MAX, u64::MAX).unwrap();
+        assert_eq!(bounds(TOTAL_MAX + 1, 0, u64::MAX), Err(BenchError::Bounds));
+        assert_eq!(bounds(TOTAL_MAX, SIZE_MAX + 1, u64::MAX), Err(BenchError::Bounds));
+        assert_eq!(bounds(0, 0, 1 << 20), Err(BenchError::NoSpace));
+        assert_eq!(bounds(100, 0, u64::MAX), Ok((100, 100)));
+        let mut bench = Bench::new(Time::ZERO, all, ConnId::Accepted(1), 1);
+        for token in 0..2 {
+            assert!(bench.next().is_some());
+            bench.began(token);
+        }
+        assert_eq!(bench.next(), None);
+    }
+}

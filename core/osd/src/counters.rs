@@ -1,0 +1,115 @@
+//! What an OSD counts: `ceph tell osd.N perf dump`.
+
+use nacre_perf::{Registry, counters};
+use std::sync::Arc;
+
+counters! {
+    /// What it does for clients and for other OSDs, under Ceph's names.
+    pub struct OsdCounters, "osd" {
+        /// Requests of clients that were not answered yet
+        op_wip: Gauge,
+        /// Requests of clients that were answered
+        op: Count,
+        /// Data that came with requests
+        op_in_bytes: Bytes,
+        /// Data that went out with answers
+        op_out_bytes: Bytes,
+        /// From a request's arrival to its answer
+        op_latency: Latency,
+        /// From a request's turn to its answer
+        op_process_latency: Latency,
+        /// Answered requests that only read
+        op_r: Count,
+        /// Data that reads gave
+        op_r_out_bytes: Bytes,
+        /// From a read's arrival to its answer
+        op_r_latency: Latency,
+        /// From a read's turn to its answer
+        op_r_process_latency: Latency,
+        /// Answered requests that only write
+        op_w: Count,
+        /// Data that came with writes
+        op_w_in_bytes: Bytes,
+        /// From a write's arrival to its answer
+        op_w_latency: Latency,
+        /// From a write's turn to its answer
+        op_w_process_latency: Latency,
+        /// From a write's turn to its being sent to disk and replicas
+        op_w_prepare_latency: Latency,
+        /// Answered requests that read and write
+        op_rw: Count,
+        /// Data that came with requests that read and write
+        op_rw_in_bytes: Bytes,
+        /// Data that answers to requests that read and write gave
+        op_rw_out_bytes: Bytes,
+        /// From arrival to answer, of requests that read and write
+        op_rw_latency: Latency,
+        /// Latency of reads by what they gave
+        op_r_latency_out_bytes_histogram: SizedLatency,
+        /// Latency of writes by what came with them
+        op_w_latency_in_bytes_histogram: SizedLatency,
+        /// Latency of requests that read and write by what came with them
+        op_rw_latency_in_bytes_histogram: SizedLatency,
+        /// Writes that another OSD's group sent to us as its replica
+        subop_w: Count,
+        /// Data of such writes
+        subop_w_in_bytes: Bytes,
+        /// From such a write's arrival to its being durable here
+        subop_w_latency: Latency,
+        /// Objects that were recovered
+        recovery_ops: Gauge,
+        /// Data of recovered objects
+        recovery_bytes: GaugeBytes,
+        /// Placement groups here
+        numpg: Gauge,
+        /// Placement groups whose primary this is
+        numpg_primary: Gauge,
+        /// Placement groups whose replica this is
+        numpg_replica: Gauge,
+        /// Placement groups here that belong elsewhere
+        numpg_stray: Gauge,
+        /// Messages with maps
+        map_messages: Count,
+        /// Requests that came with a newer map than ours
+        messages_delayed_for_map: Count,
+        /// Size of the device
+        stat_bytes: GaugeBytes,
+        /// Space in use
+        stat_bytes_used: GaugeBytes,
+        /// Space that is left
+        stat_bytes_avail: GaugeBytes,
+    }
+}
+
+counters! {
+    /// Where the time of a request goes. What the disk does of it is in the set `store`.
+    pub struct Stages, "osd-stages" {
+        /// From a request's arrival to its turn: behind others on the same object, or a group that does not serve
+        queue: Latency,
+        /// From its turn to having the data that it needs, for requests that read any
+        read: Latency,
+        /// From having all to the transaction being on its way to our disk and the replicas
+        execute: Latency,
+        /// From a transaction's leaving for our disk to its being durable, of all transactions
+        commit: Latency,
+        /// From a write's leaving for the replicas to its being durable on the last of them
+        replicas: Latency,
+        /// From a write's being durable everywhere, or a read's having its data, to the answer
+        reply: Latency,
+    }
+}
+
+/// All of them, as an OSD holds them.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    pub registry: Registry,
+    pub osd: Arc<OsdCounters>,
+    pub stages: Arc<Stages>,
+}
+
+impl Counted {
+    pub fn new(registry: Registry) -> Counted {
+        let (osd, stages) = (registry.add(), registry.add());
+        Counted { registry, osd, stages }
+    }
+}

@@ -1,0 +1,138 @@
+//! What an OSD tells about the work it did.
+
+use super::world::{POOL, World};
+use super::{read, write};
+use crate::commands;
+use bytes::Bytes;
+use nacre_base::{Name, Now};
+use nacre_machine::ConnId;
+use nacre_proto::messages::Command;
+use nacre_proto::types::{Op, object_hash};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Asks one OSD, past the network.
+fn ask(w: &mut World, osd: usize, words: Value) -> Result<Value, i32> {
+    let now = Now { mono: w.now, ..Now::default() };
+    let command = Command { fsid: [0; 16], cmd: vec![words.to_string()], input: Bytes::new() };
+    let node = &mut w.nodes[osd];
+    let osd = node.osd.as_mut().unwrap();
+    let from = (ConnId::Accepted(1_000_000), 1);
+    let reply = commands::run(osd, now, &node.view, from, &command).expect("an answer at once");
+    if reply.retval < 0 {
+        return Err(reply.retval);
+    }
+    Ok(serde_json::from_slice(&reply.output).unwrap_or(Value::Null))
+}
+fn dump(w: &mut World, osd: usize) -> Value {
+    ask(w, osd, json!({"prefix": "perf dump"})).unwrap()
+}
+fn primary(w: &World, name: &str) -> usize {
+    let pg = w.map.hash_to_pg(POOL, object_hash(&Name::default(), &name.into())).unwrap();
+    w.map.pg_to_up_acting(pg).acting_primary.unwrap().index()
+}
+
+#[test]
+fn requests_are_counted_with_their_bytes_and_the_time_of_each_stage() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    let osd = primary(&w, "a");
+    for _ in 0..3 {
+        assert_eq!(w.run_ops("a", write("12345")).result, 0);
+    }
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "12345");
+    let counted = dump(&mut w, osd);
+    let of = |name: &str| counted["osd"][name].clone();
+    assert_eq!(["op", "op_w", "op_r", "op_rw"].map(of), [4, 3, 1, 0]);
+    assert_eq!(["op_w_in_bytes", "op_r_out_bytes", "op_wip"].map(of), [15, 5, 0]);
+    let stage = |name: &str| counted["osd-stages"][name].clone();
+    let counts =
+        ["queue", "read", "execute", "replicas", "reply"].map(|name| stage(name)["avgcount"].clone());
+    assert_eq!(counts, [4, 1, 3, 3, 4]);
+    // Disks and networks take time here, decisions do not.
+    let mean = |name: &str| stage(name)["avgtime"].as_f64().unwrap();
+    assert!(mean("commit") > 0.0 && mean("replicas") > 0.0 && mean("execute") == 0.0);
+    let latency = of("op_w_latency")["avgtime"].as_f64().unwrap();
+    assert!(latency >= mean("replicas"), "{latency}");
+    let histograms = ask(&mut w, osd, json!({"prefix": "perf histogram dump", "logger": "osd"})).unwrap();
+    let by_size = histograms["osd"]["op_w_latency_in_bytes_histogram"]["values"].as_array().unwrap().clone();
+    let sum: u64 = by_size.iter().flat_map(|row| row.as_array().unwrap()).filter_map(Value::as_u64).sum();
+    assert_eq!(sum, 3);
+    // The replicas took what they were sent, and say so.
+    for replica in (0..3).filter(|n| *n != osd) {
+        let counted = dump(&mut w, replica);
+        let subop = &counted["osd"]["subop_w_latency"]["avgcount"];
+        assert_eq!((&counted["osd"]["subop_w_in_bytes"], subop), (&json!(15), &json!(3)));
+    }
+    ask(&mut w, osd, json!({"prefix": "perf reset", "var": "all"})).unwrap();
+    assert_eq!(dump(&mut w, osd)["osd"]["op"], 0);
+    assert_eq!(ask(&mut w, osd, json!({"prefix": "perf reset", "var": "nobody"})), Err(-2));
+}
+
+#[test]
+fn requests_show_how_far_they_came_and_the_last_ones_are_remembered() {
+    let mut w = World::new(2, 3, 3, 2, 4);
+    w.run_ops("a", write("1"));
+    let osd = primary(&w, "a");
+    // Both replicas hang: the write waits for them.
+    let others: Vec<usize> = (0..3).filter(|n| *n != osd).collect();
+    w.cut.extend(others.iter().map(|&other| (osd.min(other), osd.max(other))));
+    let tid = w.submit("a", write("2"));
+    w.run_for(Duration::from_millis(100));
+    let flying = ask(&mut w, osd, json!({"prefix": "dump_ops_in_flight"})).unwrap();
+    assert_eq!(flying["num_ops"], 1, "{flying:#}");
+    let op = &flying["ops"][0];
+    assert_eq!(op["type_data"]["flag_point"], "waiting for sub ops");
+    let description = op["description"].as_str().unwrap();
+    assert!(description.contains("[writefull]") && description.contains(":a:head"), "{description}");
+    let names = |op: &Value| -> Vec<String> {
+        let events = op["type_data"]["events"].as_array().unwrap();
+        events.iter().map(|event| event["event"].as_str().unwrap().to_string()).collect()
+    };
+    assert_eq!(names(op), ["initiated", "started", "waiting for subops", "op_commit"]);
+    let age = op["age"].as_f64().unwrap();
+    assert!(age > 0.0 && age <= 0.1, "{age}");
+
+    w.cut.clear();
+    // What was lost with the network comes again with a new session.
+    others.iter().for_each(|&other| w.reset_between(osd, other));
+    assert_eq!(w.reply(tid).result, 0);
+    ask(&mut w, osd, json!({"prefix": "config set", "var": "osd_op_history_size", "val": ["2"]})).unwrap();
+    for _ in 0..3 {
+        w.run_ops("a", read());
+    }
+    let kept = ask(&mut w, osd, json!({"prefix": "dump_historic_ops"})).unwrap();
+    assert_eq!((&kept["size"], kept["ops"].as_array().unwrap().len()), (&json!(2), 2));
+    assert_eq!(names(&kept["ops"][1]).last().unwrap(), "done");
+    assert_eq!(kept["ops"][1]["type_data"]["client_info"]["tid"], w.last_tid());
+}
+
+#[test]
+fn the_history_keeps_no_data_of_large_requests() {
+    let mut w = World::new(3, 1, 1, 1, 1);
+    let large = Bytes::from(vec![7; 1 << 20]);
+    w.run_ops("large", vec![Op::WriteFull { data: large.clone() }]);
+    let kept = ask(&mut w, 0, json!({"prefix": "dump_historic_ops"})).unwrap();
+    let description = kept["ops"][0]["description"].as_str().unwrap();
+    assert!(description.contains("[writefull]"), "{description}");
+    w.run_ops("large", vec![Op::Delete]);
+    w.run_for(Duration::from_secs(1));
+    assert!(large.is_unique(), "somebody holds what was written and removed");
+}
+
+#[test]
+fn options_are_shown_and_set_and_those_that_do_nothing_are_refused() {
+    let mut w = World::new(4, 1, 1, 1, 1);
+    w.run_until("clean", World::all_clean);
+    let name = "osd_op_history_size";
+    assert_eq!(ask(&mut w, 0, json!({"prefix": "config get", "var": name})).unwrap(), json!({ name: "20" }));
+    let set = json!({"prefix": "injectargs", "injected_args": ["--osd-op-history-size=3"]});
+    ask(&mut w, 0, set).unwrap();
+    assert_eq!(ask(&mut w, 0, json!({"prefix": "config show"})).unwrap()[name], "3");
+    ask(&mut w, 0, json!({"prefix": "config unset", "var": name})).unwrap();
+    assert_eq!(ask(&mut w, 0, json!({"prefix": "config show"})).unwrap()[name], "20");
+    for (var, val, errno) in [("nothing", "1", -2), (name, "many", -22), (name, "-1", -22)] {
+        let set = json!({"prefix": "config set", "var": var, "val": [val]});
+        assert_eq!(ask(&mut w, 0, set), Err(errno), "{var} {val}");
+    }
+}

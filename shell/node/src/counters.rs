@@ -1,0 +1,127 @@
+//! What a node counts: sockets and messages, transactions, and what the disk did for them.
+
+use crate::disk::FileDisk;
+use nacre_perf::counters;
+use nacre_store::{Disk, DiskError};
+use std::sync::Arc;
+use std::time::Instant;
+
+counters! {
+    /// All of a daemon's sessions have one thread, so there is one worker.
+    pub struct MessengerCounters, "AsyncMessenger::Worker-0" {
+        /// Messages received
+        msgr_recv_messages: Count,
+        /// Messages queued for sending
+        msgr_send_messages: Count,
+        /// Bytes read from sockets
+        msgr_recv_bytes: Bytes,
+        /// Bytes written to sockets
+        msgr_send_bytes: Bytes,
+        /// Calls that read from a socket
+        msgr_recv_calls: Count,
+        /// Calls that wrote to a socket
+        msgr_send_calls: Count,
+        /// Sessions that were begun, dialled or accepted
+        msgr_created_connections: Count,
+        /// Sessions that are open
+        msgr_active_connections: Gauge,
+    }
+}
+
+counters! {
+    /// A transaction waits for its batch, then a batch for the disk.
+    pub struct StoreCounters, "store" {
+        /// Transactions submitted
+        txn: Count,
+        /// Data that transactions asked to write, without attributes and omaps
+        txn_bytes: Bytes,
+        /// From a transaction's submission to its batch's beginning
+        txn_queue_lat: Latency,
+        /// From a transaction's submission to its being durable
+        txn_lat: Latency,
+        /// Batches committed
+        batch: Count,
+        /// From a batch's beginning to its being durable
+        batch_lat: Latency,
+        /// Small reads that were answered from memory at once
+        read_cached: Count,
+        /// Other reads
+        read: Count,
+        /// From such a read's being planned to its result
+        read_lat: Latency,
+        /// Writes that the device was given
+        disk_write: Count,
+        /// Bytes of all writes: data, log and checkpoints
+        disk_write_bytes: Bytes,
+        /// How long a write took
+        disk_write_lat: Latency,
+        /// Writes that the device was given to finish before it answers
+        disk_durable_write: Count,
+        /// How long such a write took
+        disk_durable_write_lat: Latency,
+        /// Flushes that the device was asked for
+        disk_flush: Count,
+        /// How long a flush took
+        disk_flush_lat: Latency,
+        /// Reads that the device was given
+        disk_read: Count,
+        /// Bytes of such reads
+        disk_read_bytes: Bytes,
+        /// How long a read took
+        disk_read_lat: Latency,
+    }
+}
+
+/// A disk whose calls are counted.
+#[derive(Clone, Debug)]
+pub(crate) struct CountedDisk {
+    disk: FileDisk,
+    counters: Arc<StoreCounters>,
+}
+
+impl CountedDisk {
+    pub(crate) fn new(disk: FileDisk, counters: Arc<StoreCounters>) -> CountedDisk {
+        CountedDisk { disk, counters }
+    }
+    /// See `FileDisk::read_cached`. The device has nothing to do with it.
+    pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.disk.read_cached(offset, into)
+    }
+}
+
+impl Disk for CountedDisk {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let start = Instant::now();
+        self.disk.read_at(offset, into)?;
+        self.counters.disk_read.inc();
+        self.counters.disk_read_bytes.add(into.len() as u64);
+        self.counters.disk_read_lat.add(start.elapsed());
+        Ok(())
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let start = Instant::now();
+        self.disk.write_at(offset, bytes)?;
+        self.counters.disk_write.inc();
+        self.counters.disk_write_bytes.add(bytes.len() as u64);
+        self.counters.disk_write_lat.add(start.elapsed());
+        Ok(())
+    }
+    fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let start = Instant::now();
+        self.disk.write_durable(offset, bytes)?;
+        self.counters.disk_durable_write.inc();
+        self.counters.disk_write_bytes.add(bytes.len() as u64);
+        self.counters.disk_durable_write_lat.add(start.elapsed());
+        Ok(())
+    }
+    fn flush(&self) -> Result<(), DiskError> {
+        let start = Instant::now();
+        self.disk.flush()?;
+        self.counters.disk_flush.inc();
+        self.counters.disk_flush_lat.add(start.elapsed());
+        Ok(())
+    }
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+}
