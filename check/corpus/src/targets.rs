@@ -7,6 +7,8 @@
 mod codecs;
 mod disk;
 mod monitor;
+mod quorum;
+mod stored;
 mod stream;
 
 use bytes::Bytes;
@@ -49,6 +51,13 @@ pub const ALL: &[Target] = &[
     target("mgrmap", codecs::mgr_map_seeds, codecs::mgr_map),
     Target { fixed: 4 << 20, ..target("crushmap", codecs::crush_map_seeds, codecs::crush_map) },
     Target { fixed: 16 << 20, ..target("store", disk::seeds, disk::run) },
+    target("osd-record", stored::record_seeds, stored::record),
+    target("object-info", stored::object_info_seeds, stored::object_info),
+    Target { fixed: 16 << 20, ..target("osd-maps", stored::maps_seeds, stored::maps) },
+    Target { fixed: 16 << 20, ..target("checkpoint", stored::state_seeds, stored::checkpoint) },
+    Target { fixed: 16 << 20, ..target("batch", stored::batch_seeds, stored::batch) },
+    Target { fixed: 1 << 20, ..target("raft-log", quorum::log_seeds, quorum::log) },
+    Target { fixed: 4 << 20, ..target("raft", quorum::seeds, quorum::run) },
     Target { fixed: 64 << 20, ..target("monitor", monitor::seeds, monitor::run) },
 ];
 

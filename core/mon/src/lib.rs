@@ -25,6 +25,7 @@ mod state;
 mod stats;
 
 pub use mon::{Mon, MonConfig};
+pub use state::{Batch, ConfigWho, Genesis, Rejected, State};
 
 #[cfg(test)]
 mod tests;

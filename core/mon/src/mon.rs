@@ -15,8 +15,8 @@ use nacre_proto::messages::{
     QuorumMsg,
 };
 use nacre_proto::types::{AddrVec, EntityType};
-use nacre_raft::{Outgoing, Raft, Ready};
-use nacre_wire::{from_slice, to_vec};
+use nacre_raft::{Outgoing, PeerMessage, Raft, Ready, StepError};
+use nacre_wire::{DecodeError, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -166,6 +166,15 @@ struct InFlight {
     jobs: Vec<Job>,
     /// Who gets `GLOBAL_IDS` each.
     ids_for: Vec<u64>,
+}
+
+/// Why a message of another monitor was dropped.
+#[derive(Debug, thiserror::Error)]
+enum RaftMessageError {
+    #[error(transparent)]
+    Raft(#[from] StepError),
+    #[error("its payload: {0}")]
+    Payload(#[from] DecodeError),
 }
 
 impl Mon {
@@ -506,10 +515,10 @@ impl Mon {
         let Some(session) = self.sessions.get(conn).filter(|s| s.peer.kind == EntityType::Mon) else {
             return;
         };
-        let mon = session.peer.num as u64 + 1;
+        let mon = (session.peer.num as u64).wrapping_add(1);
         match message {
             QuorumMsg::Raft(bytes) => {
-                if let Err(error) = self.raft.as_mut().expect("started").step(&bytes) {
+                if let Err(error) = self.on_raft(&bytes) {
                     let text = format!("a message of monitor {mon} was dropped: {error}");
                     out.push(Effect::Log { level: Level::Warn, text });
                 }
@@ -551,6 +560,14 @@ impl Mon {
                 }
             }
         }
+    }
+
+    /// What gets into the log must be of use to every member, also after a restart.
+    fn on_raft(&mut self, bytes: &[u8]) -> Result<(), RaftMessageError> {
+        let message = PeerMessage::decode(bytes)?;
+        message.proposals().try_for_each(|entry| from_slice::<Batch>(entry).map(drop))?;
+        message.checkpoint().map(from_slice::<State>).transpose()?;
+        Ok(self.raft.as_mut().expect("started").step(message)?)
     }
 
     // ---- reads that must not be stale ----
@@ -753,7 +770,7 @@ impl Mon {
             let text = format!("batch {:?} was made for another state: {error}", batch.origin);
             out.push(Effect::Log { level: Level::Warn, text });
         }
-        let state = self.state.as_ref().expect("the first batch begins the cluster");
+        let Some(state) = &self.state else { return };
         if before.as_ref().is_none_or(|map| map.epoch != state.osdmap.epoch) {
             self.stats.prune(&state.osdmap);
             self.duties_due = true;

@@ -222,13 +222,27 @@ impl State {
     }
 
     fn trim(&mut self) {
-        let mut map: OsdMap = from_slice(&self.base.1).expect("we encoded it");
-        while self.incrementals.len() > INCREMENTALS {
-            let (_, bytes) = self.incrementals.pop_first().expect("there are many");
-            let inc: Incremental = from_slice(&bytes).expect("it was applied once");
-            map = map.apply(&inc).expect("it was applied once");
+        let keep_from = Epoch(self.osdmap.epoch.0.saturating_sub(INCREMENTALS as u32));
+        match self.replay(keep_from) {
+            Ok(map) => {
+                self.base = (map.epoch, to_vec(&map).into());
+                self.incrementals = self.incrementals.split_off(&keep_from.next());
+            }
+            // A checkpoint that was damaged when it came: who is behind gets the whole map.
+            Err(_) => {
+                self.base = (self.osdmap.epoch, self.full.clone());
+                self.incrementals.clear();
+            }
         }
-        self.base = (map.epoch, to_vec(&map).into());
+    }
+
+    /// The map of `epoch`, made from the base.
+    fn replay(&self, epoch: Epoch) -> Result<OsdMap, Rejected> {
+        let mut map: OsdMap = from_slice(&self.base.1)?;
+        for bytes in self.incrementals.range(..=epoch).map(|(_, bytes)| bytes) {
+            map = map.apply(&from_slice(bytes)?)?;
+        }
+        Ok(map)
     }
 
     fn set_config(&mut self, stamp: Utime, key: &ConfigKey, value: Option<String>) {
@@ -261,12 +275,7 @@ impl State {
         if epoch < self.base.0 || epoch > self.osdmap.epoch {
             return None;
         }
-        let mut map: OsdMap = from_slice(&self.base.1).expect("we encoded it");
-        for bytes in self.incrementals.range(..=epoch).map(|(_, bytes)| bytes) {
-            let inc: Incremental = from_slice(bytes).expect("it was applied once");
-            map = map.apply(&inc).expect("it was applied once");
-        }
-        Some(to_vec(&map).into())
+        Some(to_vec(&self.replay(epoch).ok()?).into())
     }
     /// Whether every placement group of the pool has served once.
     pub fn pool_is_created(&self, pool: PoolId) -> bool {
@@ -369,5 +378,35 @@ impl Decode for State {
                 next_global_id: Decode::decode(r)?,
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_crush::CrushMap;
+
+    /// Found by fuzzing checkpoints: it died when somebody asked for an older map.
+    #[test]
+    fn a_change_that_does_not_fit_costs_old_maps_and_no_more() {
+        let now = Utime::ZERO;
+        let first = OsdMap::new([1; 16], now, CrushMap::fresh(0));
+        let genesis =
+            Genesis { monmap: MonMap::new([1; 16], now, Vec::new()), osdmap: to_vec(&first).into() };
+        let mut state = State::begin(&genesis).unwrap();
+        let mut step = |state: &mut State| {
+            let mut inc = Incremental::after(&state.osdmap, now);
+            inc.seal(&state.osdmap).unwrap();
+            state.apply(&Batch { osdmap: Some(to_vec(&inc).into()), ..Batch::default() }).unwrap();
+        };
+        step(&mut state);
+        step(&mut state);
+        assert!(state.osdmap_at(Epoch(2)).is_some());
+        state.incrementals.insert(Epoch(2), Bytes::from_static(b"damaged"));
+        assert_eq!(state.osdmap_at(Epoch(2)), None);
+        assert!(state.osdmap_at(Epoch(3)).is_some());
+        (0..INCREMENTALS + TRIM_STEP).for_each(|_| step(&mut state));
+        assert!(state.oldest_osdmap() > Epoch(3));
+        assert!(state.osdmap_at(state.oldest_osdmap()).is_some());
     }
 }

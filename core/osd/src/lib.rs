@@ -24,3 +24,10 @@ mod shard;
 mod tests;
 
 pub use osd::{Osd, OsdConfig};
+
+/// What OSDs keep on disk, for those who look at a store without running an OSD.
+pub mod stored {
+    pub use crate::maps::{MapError, Maps};
+    pub use crate::object_info::{ObjectInfo, Watcher};
+    pub use crate::pg::record::Record;
+}

@@ -53,6 +53,10 @@ impl Maps {
         let mut r = Reader::new(&full);
         let epoch = Epoch::decode(&mut r).map_err(|e| broken(e.into()))?;
         let mut map: OsdMap = from_slice(r.rest()).map_err(|e| broken(e.into()))?;
+        if map.epoch != epoch {
+            let value = map.epoch.0.into();
+            return Err(broken(DecodeError::BadValue { what: "epoch of the whole map", value }.into()));
+        }
         maps.stored_full = epoch;
         store.omap_walk(&id(), b"i", &mut |key, bytes| {
             if let [b'i', epoch @ ..] = key.as_bytes()
@@ -154,7 +158,8 @@ impl Maps {
         }
         let newer: Vec<(Epoch, Bytes)> =
             self.incrementals.range(epoch.next()..).map(|(epoch, bytes)| (*epoch, bytes.clone())).collect();
-        if newer.first().map(|(first, _)| *first) != Some(epoch.next()) {
+        let follows = epoch != Epoch(0) && newer.first().is_some_and(|(first, _)| *first == epoch.next());
+        if !follows {
             let full = BTreeMap::from([(map.epoch, to_vec(&**map).into())]);
             return vec![message(BTreeMap::new(), full)];
         }

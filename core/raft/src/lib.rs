@@ -7,6 +7,8 @@
 
 mod log;
 mod node;
+mod peer;
 
 pub use log::{Persist, Saved};
 pub use node::{Committed, NotLeader, Outgoing, Raft, ReadId, Ready, Restored, StepError};
+pub use peer::PeerMessage;

@@ -1,6 +1,6 @@
 //! The log as the Raft library reads it, and the bytes in which it is kept.
 
-use protobuf::Message as _;
+use crate::peer::{NUMBER_MAX, PLAIN, SNAPSHOT, follow, parse};
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::collections::{BTreeMap, VecDeque};
@@ -76,15 +76,16 @@ impl Log {
     pub fn load(saved: &Saved, members: &[u64]) -> Option<Log> {
         let mut log = Log::fresh(members);
         if let Some(bytes) = &saved.hard_state {
-            log.hard_state = HardState::parse_from_bytes(bytes).ok()?;
+            log.hard_state = parse::<HardState>(bytes, &PLAIN)?;
         }
         if let Some(bytes) = &saved.checkpoint {
-            log.checkpoint = Snapshot::parse_from_bytes(bytes).ok()?;
+            log.checkpoint = parse::<Snapshot>(bytes, &SNAPSHOT)?;
         }
         for bytes in saved.entries.values() {
-            log.entries.push_back(Entry::parse_from_bytes(bytes).ok()?);
+            log.entries.push_back(parse::<Entry>(bytes, &PLAIN)?);
         }
         let metadata = log.checkpoint.get_metadata();
+        crate::peer::members(metadata.get_conf_state())?;
         log.before = match log.entries.front() {
             None => (metadata.index, metadata.term),
             // The entry before the first is only asked for by members that fell behind; those get
@@ -96,9 +97,14 @@ impl Log {
                 before
             }
         };
-        // No holes, and nothing missing between the checkpoint and the log.
-        let whole = log.entries.iter().zip(log.before.0 + 1..).all(|(entry, index)| entry.index == index);
-        (whole && log.before.0 <= metadata.index && log.last_index() >= metadata.index).then_some(log)
+        // No holes, nothing missing between the checkpoint and the log, and no term that was not begun.
+        let hard = &log.hard_state;
+        let whole = follow(&log.entries, log.before.0, log.before.1, hard.term)
+            && log.before.0 <= metadata.index
+            && log.before.1 <= hard.term
+            && (metadata.index..=log.last_index()).contains(&hard.commit)
+            && hard.commit.max(hard.term).max(hard.vote) < NUMBER_MAX;
+        whole.then_some(log)
     }
 
     pub fn last_index(&self) -> u64 {

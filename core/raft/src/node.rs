@@ -1,10 +1,11 @@
 //! One member.
 
 use crate::log::{Log, bytes_of};
+use crate::peer::{PeerMessage, members};
 use crate::{Persist, Saved};
 use nacre_base::Rng;
 use protobuf::Message as _;
-use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType, Snapshot};
 use raft::{Config, RawNode, StateRole};
 use std::collections::BTreeSet;
 
@@ -30,6 +31,8 @@ pub struct Raft {
     stored_hard_state: HardState,
     /// Reads without an answer; the leader may have been unable to give one.
     reads: BTreeSet<ReadId>,
+    /// Another member's checkpoint that is not durable yet: the number of its `Ready`, and its index.
+    installing: Option<(u64, u64)>,
 }
 
 /// What there is to do. See the crate's documentation for the order.
@@ -79,8 +82,12 @@ pub struct NotLeader;
 pub enum StepError {
     #[error("not a Raft message")]
     Undecodable,
+    #[error("no member of the group sends this")]
+    Impossible,
     #[error("member {from} is not in the group")]
     Stranger { from: u64 },
+    #[error("it is about entries that this member never had")]
+    Unknown,
     #[error("{0}")]
     Refused(raft::Error),
 }
@@ -107,7 +114,8 @@ impl Raft {
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let node = RawNode::new(&config, log, &logger).expect("the configuration is valid");
         let reads = BTreeSet::new();
-        let mut raft = Raft { node, seed, campaigns: 0, role: StateRole::Follower, stored_hard_state, reads };
+        let role = StateRole::Follower;
+        let mut raft = Raft { node, seed, campaigns: 0, role, stored_hard_state, reads, installing: None };
         let alone = raft.node.raft.prs().conf().voters().ids().iter().eq([id]);
         if alone {
             // Nobody else could lead, so there is nothing to wait for.
@@ -146,21 +154,44 @@ impl Raft {
 
     /// Time passes; call it at a steady pace, some ten times a second.
     pub fn tick(&mut self) {
-        self.node.tick();
+        // Who wanted to lead meanwhile would look for entries between its own last one and the checkpoint.
+        if self.installing.is_none() {
+            self.node.tick();
+        }
         for &read in &self.reads {
             self.node.read_index(read.to_le_bytes().to_vec());
         }
         self.note_role();
     }
     /// A message of another member arrived.
-    pub fn step(&mut self, bytes: &[u8]) -> Result<(), StepError> {
-        let message = Message::parse_from_bytes(bytes).map_err(|_| StepError::Undecodable)?;
-        if !self.node.raft.prs().conf().voters().contains(message.from) {
+    pub fn step(&mut self, message: PeerMessage) -> Result<(), StepError> {
+        let PeerMessage(message) = message;
+        let raft = &self.node.raft;
+        if message.from == raft.id || !raft.prs().conf().voters().contains(message.from) {
             return Err(StepError::Stranger { from: message.from });
+        }
+        let last = raft.raft_log.last_index();
+        match message.get_msg_type() {
+            // As from a leader that knows us from before our disk lost something.
+            MessageType::MsgHeartbeat if message.commit > last => return Err(StepError::Unknown),
+            // As from a follower that had another leader's entries when it was asked.
+            MessageType::MsgAppendResponse if !message.reject && message.index > last => {
+                return Err(StepError::Unknown);
+            }
+            MessageType::MsgSnapshot if !self.is_of_this_group(message.get_snapshot()) => {
+                return Err(StepError::Impossible);
+            }
+            _ => {}
         }
         let stepped = self.node.step(message);
         self.note_role();
         stepped.map_err(StepError::Refused)
+    }
+    fn is_of_this_group(&self, checkpoint: &Snapshot) -> bool {
+        let theirs = members(checkpoint.get_metadata().get_conf_state());
+        let mut ours: Vec<u64> = self.node.raft.prs().conf().voters().ids().iter().collect();
+        ours.sort_unstable();
+        theirs == Some(ours)
     }
     /// The connection to this member is gone: until it answers, one message at a time is enough.
     pub fn unreachable(&mut self, id: u64) {
@@ -221,6 +252,9 @@ impl Raft {
         if let Some(last) = ready.committed.last() {
             self.node.advance_apply_to(last.index);
         }
+        if let Some(restored) = &ready.restored {
+            self.installing = Some((ready.number, restored.index));
+        }
         ready.committed.retain(|entry| !entry.data.is_empty());
         if ready.persist.is_empty() {
             self.stored(ready.number);
@@ -230,6 +264,9 @@ impl Raft {
     /// The `persist` of this `Ready`, and of all before it, is durable.
     pub fn stored(&mut self, number: u64) {
         self.node.on_persist_ready(number);
+        if let Some((_, index)) = self.installing.take_if(|(at, _)| *at <= number) {
+            self.node.advance_apply_to(index);
+        }
     }
     /// Makes `state`, which includes every entry up to `index`, the new start of the log.
     pub fn compact(&mut self, index: u64, state: Vec<u8>) -> Persist {

@@ -22,7 +22,7 @@ fn bytes_of(samples: Vec<Sample>) -> Vec<Vec<u8>> {
 }
 
 /// The value, if it is one. Bytes are compared, not values: a NaN is not equal to itself.
-fn stable<T: Encode + Decode>(bytes: &[u8]) -> Option<T> {
+pub(super) fn stable<T: Encode + Decode>(bytes: &[u8]) -> Option<T> {
     let value: T = from_slice(bytes).ok()?;
     let written = to_vec(&value);
     let again: T = from_slice(&written).unwrap_or_else(|why| panic!("what was written is refused: {why}"));
@@ -82,27 +82,36 @@ pub fn message(input: &[u8]) {
     }
 }
 
+/// Of one write to `object`.
+pub(super) fn log_entry(version: Version) -> LogEntry {
+    LogEntry {
+        version,
+        prior: Version::default(),
+        kind: EntryKind::Modify,
+        object: ObjectId::head(PoolId(2), "".into(), "".into(), "object".into()),
+        reqid: ReqId { tid: version.version, ..ReqId::default() },
+        user_version: 3,
+        mtime: Utime { sec: 1, nsec: 2 },
+        result: 0,
+        outputs: vec![(0, Bytes::from_static(b"output"))],
+    }
+}
+
 /// What OSDs tell each other, and monitors.
 fn peer_messages() -> Vec<Message> {
     let (pg, interval) = (PgId { pool: PoolId(2), seed: 5 }, Epoch(7));
     let object = ObjectId::head(PoolId(2), "".into(), "".into(), "object".into());
     let version = Version::new(interval, 12);
-    let entry = LogEntry {
-        version,
-        prior: Version::default(),
-        kind: EntryKind::Modify,
-        object: object.clone(),
-        reqid: ReqId::default(),
-        user_version: 3,
-        mtime: Utime { sec: 1, nsec: 2 },
-        result: 0,
-        outputs: vec![(0, Bytes::from_static(b"output"))],
-    };
+    let entry = log_entry(version);
     let mut txn = Transaction::new();
     txn.push(object.clone(), Change::Write { offset: 0, data: Bytes::from_static(b"data") });
     txn.push(object.clone(), Change::Truncate { size: 4 });
     let info = PgInfo { last_update: version, pg_num: 8, ..PgInfo::default() };
-    let log = PgLog { info, after: Version::default(), entries: vec![entry.clone(), entry.clone()] };
+    let log = PgLog {
+        info,
+        after: Version::default(),
+        entries: vec![entry.clone(), log_entry(Version::new(interval, 13))],
+    };
     let rep_op = RepOp {
         entry,
         previous: Version::default(),
@@ -247,6 +256,21 @@ fn checksum_at(bytes: &[u8]) -> Option<usize> {
     Some(at)
 }
 
+/// Puts a right checksum on what looks like an OSD map.
+pub(super) fn seal_map(bytes: &mut [u8]) {
+    if let Some(at) = checksum_at(bytes).filter(|&at| at < bytes.len()) {
+        let crc = crc32c(u32::MAX, &bytes[..at]);
+        put_crc(bytes, at, crc);
+    }
+}
+/// Puts a right checksum on what looks like a change of one.
+pub(super) fn seal_incremental(bytes: &mut [u8]) {
+    if let Some(at) = checksum_at(bytes).filter(|&at| at + 8 <= bytes.len()) {
+        let crc = crc32c(crc32c(u32::MAX, &bytes[..at]), &bytes[at + 4..at + 8]);
+        put_crc(bytes, at, crc);
+    }
+}
+
 fn put_crc(bytes: &mut [u8], at: usize, crc: u32) {
     if let Some(place) = bytes.get_mut(at..at + 4) {
         place.copy_from_slice(&crc.to_le_bytes());
@@ -259,10 +283,7 @@ pub fn osd_map_seeds() -> Vec<Vec<u8>> {
 
 pub fn osd_map(input: &[u8]) {
     let mut bytes = input.to_vec();
-    if let Some(at) = checksum_at(&bytes).filter(|&at| at < bytes.len()) {
-        let crc = crc32c(u32::MAX, &bytes[..at]);
-        put_crc(&mut bytes, at, crc);
-    }
+    seal_map(&mut bytes);
     if let Some(map) = stable::<OsdMap>(&bytes) {
         use_map(map);
     }
@@ -317,10 +338,7 @@ fn bases() -> &'static [OsdMap] {
 pub fn incremental(input: &[u8]) {
     let Some((which, bytes)) = input.split_at_checked(2) else { return };
     let mut bytes = bytes.to_vec();
-    if let Some(at) = checksum_at(&bytes).filter(|&at| at + 8 <= bytes.len()) {
-        let crc = crc32c(crc32c(u32::MAX, &bytes[..at]), &bytes[at + 4..at + 8]);
-        put_crc(&mut bytes, at, crc);
-    }
+    seal_incremental(&mut bytes);
     let Some(mut inc) = stable::<Incremental>(&bytes) else { return };
     // A few bytes may ask for room for `MAX_OSDS`, which takes 60 MB, and may have it.
     inc.new_max_osd = inc.new_max_osd.map(|max| if max > MAX_OSDS { max } else { max.min(2000) });

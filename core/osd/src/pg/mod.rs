@@ -17,7 +17,7 @@ mod missing;
 mod peering;
 mod push;
 mod range;
-mod record;
+pub mod record;
 mod recovery;
 mod replica;
 mod status;

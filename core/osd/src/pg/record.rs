@@ -116,7 +116,15 @@ impl Record {
         let mut bad = None;
         store.omap_walk(&id, b"l", &mut |key, value| {
             let read = match key.as_bytes() {
-                [b'l', ..] => from_slice(value).map(|entry| entries.push(entry)),
+                [b'l', ..] => from_slice::<LogEntry>(value).and_then(|entry| {
+                    // Else two entries could have one version.
+                    if log_key(entry.version) != *key {
+                        let value = entry.version.version;
+                        return Err(DecodeError::BadValue { what: "version under another's key", value });
+                    }
+                    entries.push(entry);
+                    Ok(())
+                }),
                 [b'm', object @ ..] => from_slice::<ObjectId>(object).and_then(|object| {
                     missing.push((object, from_slice::<Version>(value)?));
                     Ok(())
@@ -149,5 +157,46 @@ impl Record {
         self.log.iter().for_each(|entry| changes.entry(entry));
         self.missing.iter().for_each(|(object, need)| changes.missing(object, need));
         changes.into_txn(txn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::MemStore;
+    use nacre_base::{Epoch, PoolId, Utime};
+    use nacre_proto::messages::peer::EntryKind;
+    use nacre_proto::types::ReqId;
+
+    /// Found by fuzzing: two entries with one version ended the process without a word.
+    #[test]
+    fn a_log_entry_under_anothers_key_is_refused() {
+        let pg = PgId { pool: PoolId(1), seed: 0 };
+        let entry = LogEntry {
+            version: Version::new(Epoch(2), 3),
+            prior: Version::ZERO,
+            kind: EntryKind::Modify,
+            object: ObjectId::min(),
+            reqid: ReqId::default(),
+            user_version: 1,
+            mtime: Utime::ZERO,
+            result: 0,
+            outputs: Vec::new(),
+        };
+        let mut changes = RecordChanges::new(pg);
+        changes.info(&PgInfo::default());
+        changes.entry(&entry);
+        let mut store = MemStore::default();
+        let mut put = |changes: RecordChanges| {
+            let mut txn = Transaction::new();
+            changes.into_txn(&mut txn);
+            store.apply(&txn);
+            Record::load(&store, pg)
+        };
+        assert!(put(changes).is_ok());
+        let mut changes = RecordChanges::new(pg);
+        changes.put(log_key(Version::new(Epoch(2), 4)), to_vec(&entry));
+        let why = put(changes).err().map(|why| why.to_string());
+        assert!(why.is_some_and(|why| why.contains("another's key")));
     }
 }

@@ -1,6 +1,6 @@
 //! The difference between one epoch of the OSD map and the next.
 
-use super::osdmap::{blocklist_order, not_older};
+use super::osdmap::{blocklist_order, not_older, with_next};
 use super::{FullRatios, MAX_OSDS, Osd, OsdMap, OsdXinfo, Pool, Uuid, map_flags, osd_state, release};
 use crate::types::{AddrVec, EntityAddr};
 use bytes::Bytes;
@@ -513,7 +513,7 @@ fn release_number(r: &mut Reader<'_>) -> Result<Option<u8>, DecodeError> {
 impl Incremental {
     fn decode_client_part(r: &mut Reader<'_>) -> Result<Incremental, DecodeError> {
         let fsid = Uuid::decode(r)?;
-        let epoch = Epoch::decode(r)?;
+        let epoch = with_next(Epoch::decode(r)?)?;
         let modified = Utime::decode(r)?;
         let mut inc = Incremental::new(fsid, epoch, modified);
         inc.new_pool_max = match i64::decode(r)? {

@@ -393,6 +393,14 @@ pub(super) fn not_older(what: &'static str, version: u8, than: u8) -> Result<(),
     if version < than { Err(DecodeError::BadValue { what, value: version.into() }) } else { Ok(()) }
 }
 
+/// No cluster gets to the last epoch, and all others have one after them.
+pub(super) fn with_next(epoch: Epoch) -> Result<Epoch, DecodeError> {
+    match epoch.0 {
+        u32::MAX => Err(DecodeError::BadValue { what: "epoch", value: epoch.0.into() }),
+        _ => Ok(epoch),
+    }
+}
+
 impl Decode for OsdMap {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let bytes = r.rest();
@@ -433,7 +441,7 @@ fn per_osd<T>(what: &'static str, max_osd: usize, list: Vec<T>) -> Result<Vec<T>
 impl ClientPart {
     fn decode(r: &mut Reader<'_>) -> Result<ClientPart, DecodeError> {
         let fsid = Uuid::decode(r)?;
-        let epoch = Epoch::decode(r)?;
+        let epoch = with_next(Epoch::decode(r)?)?;
         let created = Utime::decode(r)?;
         let modified = Utime::decode(r)?;
         let pools = BTreeMap::<PoolId, Pool>::decode(r)?;

@@ -1,4 +1,5 @@
 use super::*;
+use raft::eraftpb::ConfState;
 use std::collections::BTreeMap;
 
 /// Some members in one thread, with a network that may lose and disks that may forget.
@@ -81,7 +82,12 @@ impl Group {
                 continue;
             }
             let checkpoint = out.is_checkpoint();
-            self.members.get_mut(&out.to).unwrap().raft.step(&out.bytes).unwrap();
+            self.members
+                .get_mut(&out.to)
+                .unwrap()
+                .raft
+                .step(PeerMessage::decode(&out.bytes).unwrap())
+                .unwrap();
             if checkpoint {
                 self.members.get_mut(&from).unwrap().raft.checkpoint_sent(out.to, true);
             }
@@ -197,6 +203,35 @@ fn a_member_that_was_away_for_long_gets_the_checkpoint() {
     assert_eq!(g.members[&away].state, whole);
 }
 
+/// Found by fuzzing: it looked for entries between its own last one and the checkpoint, and died.
+#[test]
+fn a_member_that_has_a_checkpoint_and_nothing_after_it_can_lead() {
+    let mut g = Group::new(3, 5);
+    g.propose("first");
+    g.rounds(3);
+    let leader = *g.members.iter().find(|(_, m)| m.raft.is_leader()).unwrap().0;
+    let (away, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    g.cut_off.insert(away);
+    for n in 0..200 {
+        g.propose(&format!("{n}"));
+        g.round();
+    }
+    let m = g.members.get_mut(&leader).unwrap();
+    let persist = m.raft.compact(m.applied, encode(&m.state));
+    m.saved.apply(&persist);
+    g.cut_off = [other].into();
+    g.rounds(20);
+    g.cut_off = [leader, other].into();
+    g.rounds(30); // it wants to, alone in vain
+    assert_eq!(g.members[&away].state.len(), 201);
+    g.cut_off = [leader].into();
+    g.leader();
+    g.rounds(5);
+    g.propose("after");
+    g.rounds(5);
+    assert_eq!(g.members[&away].state.len(), 202);
+}
+
 #[test]
 fn a_leader_cut_off_from_the_majority_steps_down_and_its_entry_is_lost() {
     let mut g = Group::new(3, 8);
@@ -259,8 +294,40 @@ fn damaged_bytes_are_refused() {
     let entry = Entry { index: 7, ..Entry::default() };
     let hole = Saved { entries: BTreeMap::from([(7, bytes_of(&entry))]), ..Saved::default() };
     assert!(Raft::new(1, 1, &[1], &hole).is_none());
-    let mut raft = Raft::new(1, 1, &[1], &Saved::default()).unwrap();
-    assert!(matches!(raft.step(&[0xff; 9]), Err(StepError::Undecodable)));
+    assert!(matches!(PeerMessage::decode(&[0xff; 9]), Err(StepError::Undecodable)));
+    // Groups in groups, of a field that nobody knows.
+    assert!(matches!(PeerMessage::decode(&vec![0xa3; 1 << 20]), Err(StepError::Undecodable)));
+}
+
+/// What the library would panic at.
+#[test]
+fn what_no_correct_member_sends_is_refused() {
+    let mut g = Group::new(3, 1);
+    g.propose("a");
+    g.rounds(5);
+    let leader = *g.members.iter().find(|(_, m)| m.raft.is_leader()).unwrap().0;
+    let (to, term) = (leader % 3 + 1, g.members[&leader].raft.term());
+    let heard = |g: &mut Group, message: Message| {
+        let message = Message { from: leader, to, term, ..message };
+        PeerMessage::decode(&bytes_of(&message)).and_then(|m| g.members.get_mut(&to).unwrap().raft.step(m))
+    };
+    let of_type = |msg_type| Message { msg_type, ..Message::default() };
+    let ahead = Message { commit: 1000, ..of_type(MessageType::MsgHeartbeat) };
+    assert!(matches!(heard(&mut g, ahead), Err(StepError::Unknown)));
+    for kind in [MessageType::MsgPropose, MessageType::MsgReadIndex, MessageType::MsgHup] {
+        assert!(matches!(heard(&mut g, of_type(kind)), Err(StepError::Impossible)), "{kind:?}");
+    }
+    let hole = Entry { index: 9, term, ..Entry::default() };
+    let append = Message { index: 1, entries: vec![hole].into(), ..of_type(MessageType::MsgAppend) };
+    assert!(matches!(heard(&mut g, append), Err(StepError::Impossible)));
+    let mut others = Snapshot::default();
+    others.mut_metadata().set_conf_state(ConfState::from((vec![to, 7], vec![])));
+    (others.mut_metadata().index, others.mut_metadata().term) = (50, 1);
+    let install = Message { snapshot: Some(others).into(), ..of_type(MessageType::MsgSnapshot) };
+    assert!(matches!(heard(&mut g, install), Err(StepError::Impossible)));
+    g.propose("b");
+    g.rounds(5);
+    assert!(g.members.values().all(|m| m.state == ["a", "b"]));
 }
 
 #[test]

@@ -1,0 +1,258 @@
+//! What daemons find on their disks when they start, and what monitors agree on.
+
+use super::codecs::{log_entry, seal_incremental, seal_map, stable};
+use crate::samples;
+use bytes::Bytes;
+use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, Utime, Version};
+use nacre_machine::{NoStore, ReadError, Statfs, StoreStat, StoreView};
+use nacre_mon::{Batch, ConfigWho, Genesis, State};
+use nacre_osd::stored::{Maps, ObjectInfo, Record, Watcher};
+use nacre_proto::maps::{Incremental, MonMap, OsdMap};
+use nacre_proto::messages::PgRecord;
+use nacre_proto::messages::peer::PgInfo;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::{EntityAddr, ObjectId};
+use nacre_wire::{Encode, Reader, from_slice, to_vec};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+const PG: PgId = PgId { pool: PoolId(2), seed: 5 };
+
+/// A store in which everything has the same omap.
+struct Omap(BTreeMap<Name, Bytes>);
+
+impl Omap {
+    /// Pairs of keys and values, each with its length.
+    fn read(input: &[u8]) -> Omap {
+        let r = &mut Reader::new(input);
+        let mut pairs = BTreeMap::new();
+        while let (Ok(key), Ok(value)) = (r.bytes(), r.bytes()) {
+            pairs.insert(Name::copy_from(key), Bytes::copy_from_slice(value));
+        }
+        Omap(pairs)
+    }
+    fn written(txn: &Transaction) -> Omap {
+        let sets = txn.changes.iter().filter_map(|(_, change)| match change {
+            Change::OmapSet(pairs) => Some(pairs.clone()),
+            _ => None,
+        });
+        Omap(sets.flatten().collect())
+    }
+}
+
+impl StoreView for Omap {
+    fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError> {
+        NoStore.stat(id)
+    }
+    fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        NoStore.attr(id, name)
+    }
+    fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
+        NoStore.attrs(id)
+    }
+    fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
+        NoStore.omap_header(id)
+    }
+    fn omap_get(&self, _: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.0.get(key).cloned())
+    }
+    fn omap_walk(
+        &self,
+        _: &StoredId,
+        from: &[u8],
+        each: &mut dyn FnMut(&Name, &Bytes) -> bool,
+    ) -> Result<(), ReadError> {
+        let mut pairs = self.0.range(Name::copy_from(from)..);
+        while pairs.next().is_some_and(|(key, value)| each(key, value)) {}
+        Ok(())
+    }
+    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+        NoStore.object_walk(from, each)
+    }
+    fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
+        NoStore.extents(id, offset, len)
+    }
+    fn statfs(&self) -> Statfs {
+        NoStore.statfs()
+    }
+}
+
+fn pairs(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (key, value) in pairs {
+        key[..].encode(&mut out);
+        value[..].encode(&mut out);
+    }
+    out
+}
+
+/// The record of a placement group: its summary, its log, what it misses.
+pub fn record_seeds() -> Vec<Vec<u8>> {
+    let object = ObjectId::head(PG.pool, "".into(), "".into(), "object".into());
+    let version = |n| Version::new(Epoch(7), n);
+    let info = PgInfo { last_update: version(4), pg_num: 8, ..PgInfo::default() };
+    let mut all = vec![(b"info".to_vec(), to_vec(&info))];
+    for n in 2..5 {
+        let key = [&b"l"[..], &u64::to_be_bytes(n), &u32::to_be_bytes(7)].concat();
+        all.push((key, to_vec(&log_entry(version(n)))));
+    }
+    all.push(([&b"m"[..], &to_vec(&object)].concat(), to_vec(&version(3))));
+    all.push(([&b"t"[..], &to_vec(&object)].concat(), Vec::new()));
+    (1..=all.len()).map(|n| pairs(&all[..n])).collect()
+}
+
+pub fn record(input: &[u8]) {
+    let Ok(Some(record)) = Record::load(&Omap::read(input), PG) else { return };
+    let mut txn = Transaction::new();
+    record.store(PG, &mut txn);
+    let back = Record::load(&Omap::written(&txn), PG).expect("it was just written").expect("it was written");
+    let mut again = Transaction::new();
+    back.store(PG, &mut again);
+    assert!(again == txn, "what was written reads as something else");
+}
+
+pub fn object_info_seeds() -> Vec<Vec<u8>> {
+    let watcher = Watcher { addr: EntityAddr::msgr2(([127, 0, 0, 1], 6800).into(), 9), timeout_secs: 30 };
+    let info = ObjectInfo { version: Version::new(Epoch(7), 4), user_version: 3, ..ObjectInfo::default() };
+    let watched = ObjectInfo { watchers: BTreeMap::from([((4100, 1), watcher)]), ..info.clone() };
+    // The first version had no watchers, and the list of none is its length.
+    let mut first = to_vec(&info);
+    first.truncate(first.len() - 4);
+    first[0] = 1;
+    first[2] -= 4;
+    vec![to_vec(&info), to_vec(&watched), first]
+}
+pub fn object_info(input: &[u8]) {
+    stable::<ObjectInfo>(input);
+}
+
+/// The maps that an OSD keeps: one whole, and changes.
+pub fn maps_seeds() -> Vec<Vec<u8>> {
+    let fulls: Vec<(OsdMap, Vec<u8>)> =
+        samples::osd_maps().into_iter().map(|(_, map)| (from_slice(&map).expect("a sample"), map)).collect();
+    let changes: Vec<(Incremental, Vec<u8>)> = samples::incrementals()
+        .into_iter()
+        .map(|(_, inc)| (from_slice(&inc).expect("a sample"), inc))
+        .collect();
+    fulls
+        .iter()
+        .map(|(map, bytes)| {
+            let mut value = to_vec(&map.epoch);
+            value.extend(bytes);
+            let mut all = vec![(b"full".to_vec(), value)];
+            let theirs = changes.iter().filter(|(inc, _)| inc.fsid == map.fsid && inc.epoch > map.epoch);
+            for (inc, bytes) in theirs {
+                all.push(([&b"i"[..], &inc.epoch.0.to_be_bytes()].concat(), bytes.clone()));
+            }
+            pairs(&all)
+        })
+        .collect()
+}
+
+pub fn maps(input: &[u8]) {
+    let mut view = Omap::read(input);
+    for (key, value) in &mut view.0 {
+        let mut bytes = value.to_vec();
+        match key.as_bytes() {
+            b"full" if bytes.len() > 4 => seal_map(&mut bytes[4..]),
+            _ => seal_incremental(&mut bytes),
+        }
+        *value = bytes.into();
+    }
+    let Ok(maps) = Maps::load(&view) else { return };
+    // Another OSD that begins, and one that is a little behind.
+    for from in [Epoch(0), maps.epoch().prev()] {
+        let mut other = Maps::default();
+        for message in maps.since(from) {
+            let _ = other.take(&message, &mut Transaction::new());
+        }
+        assert!(other.epoch() == maps.epoch() || from != Epoch(0));
+    }
+}
+
+/// The state of a young cluster.
+fn state() -> &'static State {
+    static STATE: OnceLock<State> = OnceLock::new();
+    STATE.get_or_init(|| {
+        let monmap: MonMap = from_slice(&samples::mon_maps()[0].1).expect("a sample");
+        let mut state: Option<State> = None;
+        for (_, bytes) in samples::osd_maps() {
+            let genesis = Genesis { monmap: monmap.clone(), osdmap: bytes.into() };
+            let mut begun = State::begin(&genesis).expect("a sample");
+            for batch in changes() {
+                let _ = begun.apply(&batch);
+            }
+            // The one to which most recorded changes fit.
+            if state.as_ref().is_none_or(|best| best.incrementals.len() < begun.incrementals.len()) {
+                state = Some(begun);
+            }
+        }
+        state.expect("there are recorded maps")
+    })
+}
+
+fn changes() -> Vec<Batch> {
+    let mut batches: Vec<Batch> = samples::incrementals()
+        .into_iter()
+        .map(|(_, bytes)| Batch { osdmap: Some(bytes.into()), ..Batch::default() })
+        .collect();
+    batches.push(Batch {
+        origin: (1, 2),
+        stamp: Utime { sec: 3, nsec: 4 },
+        records: vec![(PG, PgRecord { interval: Epoch(7), acting: vec![OsdId(1)] })],
+        kv: vec![("key".into(), Some(Bytes::from_static(b"value"))), ("gone".into(), None)],
+        metadata: vec![(OsdId(0), BTreeMap::from([("os".into(), "linux".into())]))],
+        global_ids: 1000,
+        ..Batch::default()
+    });
+    batches
+}
+
+pub fn state_seeds() -> Vec<Vec<u8>> {
+    vec![to_vec(state())]
+}
+
+pub fn checkpoint(input: &[u8]) {
+    if let Some(mut state) = stable::<State>(input) {
+        use_state(&mut state);
+    }
+}
+
+fn use_state(state: &mut State) {
+    for epoch in [state.oldest_osdmap(), state.osdmap.epoch.prev(), state.osdmap.epoch, Epoch(u32::MAX)] {
+        state.osdmap_at(epoch);
+    }
+    state.config_for(&ConfigWho { kind: "osd".into(), id: "1".into(), ..ConfigWho::default() });
+    for batch in changes().into_iter().rev().take(2) {
+        let _ = state.apply(&batch);
+    }
+}
+
+pub fn batch_seeds() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<_> = changes().iter().map(to_vec).collect();
+    let monmap: MonMap = from_slice(&samples::mon_maps()[0].1).expect("a sample");
+    let genesis = Genesis { monmap, osdmap: samples::osd_maps()[0].1.clone().into() };
+    seeds.push(to_vec(&Batch { genesis: Some(genesis), ..Batch::default() }));
+    seeds
+}
+
+pub fn batch(input: &[u8]) {
+    let Some(mut batch) = stable::<Batch>(input) else { return };
+    if let Some(bytes) = &mut batch.osdmap {
+        let mut sealed = bytes.to_vec();
+        seal_incremental(&mut sealed);
+        *bytes = sealed.into();
+    }
+    let mut state = match &batch.genesis {
+        Some(genesis) => match State::begin(genesis) {
+            Ok(state) => state,
+            Err(_) => return,
+        },
+        None => state().clone(),
+    };
+    batch.genesis = None;
+    if state.apply(&batch).is_ok() {
+        use_state(&mut state);
+        stable::<State>(&to_vec(&state)).expect("a checkpoint of ours is readable");
+    }
+}
