@@ -394,7 +394,7 @@ mod tests {
         let genesis =
             Genesis { monmap: MonMap::new([1; 16], now, Vec::new()), osdmap: to_vec(&first).into() };
         let mut state = State::begin(&genesis).unwrap();
-        let mut step = |state: &mut State| {
+        let step = |state: &mut State| {
             let mut inc = Incremental::after(&state.osdmap, now);
             inc.seal(&state.osdmap).unwrap();
             state.apply(&Batch { osdmap: Some(to_vec(&inc).into()), ..Batch::default() }).unwrap();

@@ -369,7 +369,10 @@ impl Pg {
                     // It was up when the interval began and knows when that was.
                     self.interval.start = self.interval.start.min(interval);
                 }
-                if interval == self.interval.start {
+                // Who was down when the interval began may take it for a younger one, and learns
+                // better from the answer.
+                let mistaken = matches!(msg, PgMsg::StrayNotify { .. }) && interval > self.interval.start;
+                if interval == self.interval.start || mistaken {
                     self.on_peer(ctx, from, msg);
                 }
             }

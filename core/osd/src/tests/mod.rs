@@ -3,6 +3,7 @@
 mod copies;
 mod counters;
 mod store;
+mod strays;
 mod world;
 
 use bytes::Bytes;
