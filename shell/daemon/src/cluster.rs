@@ -3,7 +3,8 @@
 //! ```text
 //! DIR/cluster.json    this cluster, as `Cluster`
 //! DIR/ceph.conf       for Ceph's own clients
-//! DIR/NAME/store      what daemon NAME stores
+//! DIR/NAME/store      what daemon NAME stores: a file, or a link to its device
+//! DIR/NAME/device.json  what that device can do, if it was measured
 //! DIR/run/NAME.pid    locked while NAME runs (or `nacre`, when all share one process)
 //! DIR/log/NAME.log
 //! DIR/lock            locked while `nacre up` works on the folder
@@ -154,6 +155,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// The number that the next OSD gets.
+    pub fn next_osd(&self) -> u32 {
+        self.osds.len() as u32
+    }
+    pub fn add_osd(&mut self, size: Size) -> Result<&OsdDisk> {
+        self.add_osds(1, Some(size))?;
+        Ok(self.osds.last().expect("it was added just now"))
+    }
+
     fn add_osds(&mut self, count: u32, size: Option<Size>) -> Result<()> {
         let size = size.unwrap_or(OSD_SIZE_DEFAULT);
         ensure!(size.0 >= OSD_SIZE_MIN.0, "an OSD of {size} is too small, {OSD_SIZE_MIN} is the least");
@@ -293,6 +303,9 @@ impl Layout {
     }
     pub fn store(&self, daemon: &DaemonName) -> PathBuf {
         self.root.join(daemon.to_string()).join("store")
+    }
+    pub fn device_report(&self, daemon: &DaemonName) -> PathBuf {
+        self.root.join(daemon.to_string()).join("device.json")
     }
 }
 

@@ -1,6 +1,7 @@
 //! From a folder to running daemons.
 
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, make_dir};
+use crate::device;
 use crate::log;
 use crate::processes::{ALL, LockFile};
 use crate::up::StopSignals;
@@ -15,7 +16,7 @@ use nacre_perf::Registry;
 use nacre_proto::types::{AddrVec, EntityType};
 use nacre_store::{Options, Store};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 use uuid::Uuid;
@@ -141,13 +142,30 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
                 mons: cluster.mon_addrs(),
                 host,
                 device_class: "ssd".to_string(),
-                metadata: BTreeMap::new(),
+                metadata: metadata(layout, daemon),
                 perf,
                 seed,
             };
             Prepared::Osd(spec, config)
         }
     })
+}
+
+/// What is known of the device that a daemon stores on.
+fn metadata(layout: &Layout, daemon: &DaemonName) -> BTreeMap<String, String> {
+    let mut known = device::Report::load(&layout.device_report(daemon))
+        .map(|report| report.metadata())
+        .unwrap_or_default();
+    let path = layout.store(daemon);
+    let target = fs::canonicalize(&path).unwrap_or(path);
+    if let Ok(file) = File::open(&target) {
+        let claims = device::claims(&file);
+        known.extend(claims.name.map(|name| ("devices".to_string(), name)));
+        let turns = claims.rotational.map(|turns| u8::from(turns).to_string());
+        known.extend(turns.map(|turns| ("rotational".to_string(), turns)));
+    }
+    known.insert("osd_store_path".to_string(), target.display().to_string());
+    known
 }
 
 fn open_store(path: &Path) -> Result<(Store, FileDisk)> {
@@ -165,7 +183,8 @@ pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
     let osds = cluster.osds.iter().map(|osd| (DaemonName::Osd(osd.id), osd.uuid, osd.size));
     for (daemon, uuid, size) in mons.chain(osds) {
         let path = layout.store(&daemon);
-        if path.exists() {
+        // A link to a device that is absent is no reason to make another store.
+        if fs::symlink_metadata(&path).is_ok() {
             continue;
         }
         make_dir(path.parent().expect("a store is in a folder"))?;

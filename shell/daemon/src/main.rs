@@ -1,11 +1,14 @@
 //! The one binary. `up` and `down` run a whole cluster in one folder; `mon` and `osd` run one daemon.
 //!
 //! Start at `Command`. `cluster` is what a folder holds, `daemons` makes machines of it and runs them,
-//! `up` brings everything together, `processes` is about pid files and child processes.
+//! `up` brings everything together, `processes` is about pid files and child processes. `format` makes
+//! OSDs of devices, `device` measures them.
 
 mod check;
 mod cluster;
 mod daemons;
+mod device;
+mod format;
 mod log;
 mod processes;
 mod size;
@@ -41,8 +44,12 @@ enum Command {
     Stop(OneDaemon),
     /// Run a monitor in the foreground. It is the manager of its cluster, too.
     Mon(Foreground),
-    /// Run an OSD in the foreground.
-    Osd(Foreground),
+    /// Run an OSD in the foreground, or make one of a device.
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Osd(OsdArgs),
+    /// Find out what a device can do.
+    #[command(subcommand)]
+    Device(device::Command),
     /// Run all daemons of a folder in the foreground, without checks and words.
     #[command(hide = true)]
     All(Folder),
@@ -71,6 +78,35 @@ struct Foreground {
     /// Which one: `a` of `mon.a`, `0` of `osd.0`.
     #[arg(long)]
     id: String,
+}
+
+#[derive(clap::Args)]
+struct OsdArgs {
+    #[command(flatten)]
+    run: Option<Foreground>,
+    #[command(subcommand)]
+    command: Option<OsdCommand>,
+}
+
+#[derive(Subcommand)]
+enum OsdCommand {
+    /// Add an OSD to a cluster, on a device or file of its own.
+    Format(format::Options),
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    #[default]
+    Table,
+    Json,
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Format::Json { "json" } else { "table" })
+    }
 }
 
 /// How clients prove who they are.
@@ -102,9 +138,12 @@ fn run(command: Command) -> Result<()> {
         Command::Mon(Foreground { data, id }) => {
             daemons::foreground(&data, &[cluster::DaemonName::mon(&id)?], &format!("mon.{id}"))
         }
-        Command::Osd(Foreground { data, id }) => {
+        Command::Osd(OsdArgs { command: Some(OsdCommand::Format(options)), .. }) => format::format(&options),
+        Command::Osd(OsdArgs { run, .. }) => {
+            let Foreground { data, id } = run.expect("clap asks for it where there is no subcommand");
             daemons::foreground(&data, &[cluster::DaemonName::osd(&id)?], &format!("osd.{id}"))
         }
+        Command::Device(command) => device::run(command),
         Command::All(Folder { data }) => daemons::all(&data),
     }
 }

@@ -4,6 +4,7 @@ mod abuse;
 mod admin;
 mod classes;
 mod counters;
+mod devices;
 mod docs;
 mod durability;
 mod objects;

@@ -1,0 +1,80 @@
+//! Devices: measured, judged, made into OSDs.
+
+use nacre_interop::{Cluster, nacre_binary, succeed, text, wait_until};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+fn nacre(words: &[&str]) -> Command {
+    let mut command = Command::new(nacre_binary());
+    command.args(words);
+    command
+}
+
+#[test]
+fn an_osd_on_a_file_of_its_own_joins_and_shows_what_its_device_can_do() {
+    let c = Cluster::up().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let dev = dir.path().join("disk");
+    let dev_text = dev.to_str().unwrap();
+    let format = |more: &[&str]| {
+        let mut command = nacre(&["osd", "format", "--dev", dev_text]);
+        command.arg("--data").arg(c.folder()).args(more);
+        command
+    };
+    // Neither without a size nor over what somebody wrote.
+    assert!(!format(&[]).status().unwrap().success());
+    std::fs::write(&dev, vec![1; 64 << 20]).unwrap();
+    let refused = format(&[]).output().unwrap();
+    assert!(text(&refused.stderr).contains("holds data"), "{}", text(&refused.stderr));
+    std::fs::remove_file(&dev).unwrap();
+
+    let said = succeed(&mut format(&["--size", "2G"])).unwrap();
+    assert!(said.contains("Verdict: ") && said.contains("osd.3 is made on"), "{said}");
+    c.start("osd.3").unwrap();
+    wait_until("osd.3 to be up", Duration::from_secs(30), || {
+        Ok(c.json("ceph status")?["osdmap"]["num_up_osds"] == 4)
+    })
+    .unwrap();
+    let metadata = c.json("ceph osd metadata 3").unwrap();
+    let verdict = metadata["device_verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("fit for"), "{verdict}");
+    assert!(metadata["device_sync_write_us"].as_str().unwrap().parse::<u64>().is_ok());
+    assert_eq!(
+        metadata["osd_store_path"].as_str().unwrap(),
+        std::fs::canonicalize(&dev).unwrap().to_str().unwrap()
+    );
+    // It serves, and comes back after it was killed.
+    c.run("ceph osd pool create p 8").unwrap();
+    c.wait_clean().unwrap();
+    c.run("rados -p p bench 1 write -b 4096 -t 8").unwrap();
+    c.kill("osd.3").unwrap();
+    c.start("osd.3").unwrap();
+    c.wait_clean().unwrap();
+    // Nobody measures or formats what a daemon runs on.
+    let busy = nacre(&["device", "check", dev_text, "--short", "--force"]).output().unwrap();
+    assert!(text(&busy.stderr).contains("in use"), "{}", text(&busy.stderr));
+    assert!(!format(&["--force"]).status().unwrap().success());
+    assert_eq!(c.json("ceph status").unwrap()["osdmap"]["num_osds"], 4);
+}
+
+#[test]
+fn a_devices_check_is_printed_for_people_and_for_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let dev = dir.path().join("disk");
+    std::fs::File::create(&dev).unwrap().set_len(128 << 20).unwrap();
+    let words = ["device", "check", dev.to_str().unwrap(), "--short"];
+    let report: Value =
+        serde_json::from_str(&succeed(nacre(&words).args(["--format", "json"])).unwrap()).unwrap();
+    for path in ["/measured/sync1/p99", "/measured/flush/p50", "/measured/read/mean", "/verdict/osd_iops_one"]
+    {
+        assert!(report.pointer(path).and_then(Value::as_u64).is_some(), "{path} in {report:#}");
+    }
+    assert!(!report["verdict"]["because"].as_array().unwrap().is_empty());
+    // It holds what was written for the measurement now.
+    assert!(!nacre(&words).status().unwrap().success());
+    let table = succeed(nacre(&words).arg("--force")).unwrap();
+    for part in ["durable 4 KiB write, 16 at a time", "  < ", "#", "Verdict: "] {
+        assert!(table.contains(part), "no '{part}' in\n{table}");
+    }
+}

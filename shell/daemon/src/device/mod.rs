@@ -1,0 +1,214 @@
+//! `nacre device check`: what a drive can do, measured, and what that means.
+//!
+//! `target` finds out what may be written to, `probe` measures, `verdict` judges; here it is printed.
+
+mod probe;
+mod target;
+mod verdict;
+
+pub use probe::claims;
+pub use target::Target;
+
+use crate::Format;
+use anyhow::{Context, Result};
+use probe::Effort;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use verdict::{Measured, Spread, Verdict, bytes, time};
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Measure a device: flushes, durable small writes, sustained large writes, reads; and judge it.
+    ///
+    /// PATH is a block device, a file, or a folder, in which a file is made for as long as it is measured.
+    /// Takes about a minute. What is on a device or in a file is overwritten, so one that holds data is
+    /// refused.
+    Check(Check),
+}
+
+#[derive(clap::Args)]
+pub struct Check {
+    path: PathBuf,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// A few seconds instead of a minute: large writes may not fill the device's cache
+    #[arg(long)]
+    short: bool,
+    /// Overwrite what is there
+    #[arg(long)]
+    force: bool,
+}
+
+/// What a check found, as it is printed and kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    version: u32,
+    path: PathBuf,
+    /// It took only a few seconds.
+    short: bool,
+    measured: Measured,
+    verdict: Verdict,
+}
+
+const VERSION: u32 = 1;
+
+pub fn run(command: Command) -> Result<()> {
+    let Command::Check(check) = command;
+    let target = Target::open(&check.path, check.force)?;
+    let report = Report::measure(&check.path, &target, check.short)?;
+    match check.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Format::Table => print!("{}", report.render()),
+    }
+    Ok(())
+}
+
+impl Report {
+    pub fn measure(path: &Path, target: &Target, short: bool) -> Result<Report> {
+        let effort = if short { Effort::SHORT } else { Effort::FULL };
+        let shows = io::stderr().is_terminal();
+        let say = |what: &str| {
+            if shows {
+                eprintln!("measuring {what} ...");
+            }
+        };
+        let measured = probe::measure(&target.file, target.len, effort, say)
+            .with_context(|| format!("cannot measure {}", path.display()))?;
+        let verdict = verdict::judge(&measured);
+        Ok(Report { version: VERSION, path: path.to_path_buf(), short, measured, verdict })
+    }
+
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+    /// None if there is none that this program understands.
+    pub fn load(path: &Path) -> Option<Report> {
+        let report: Report = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
+        (report.version == VERSION).then_some(report)
+    }
+
+    /// For `ceph osd metadata`.
+    pub fn metadata(&self) -> BTreeMap<String, String> {
+        let measured = &self.measured;
+        let micros = |nanos: u64| (nanos / 1000).to_string();
+        [
+            ("device_verdict", self.verdict.fit.to_string()),
+            ("device_osd_iops", self.verdict.osd_iops_one.to_string()),
+            ("device_osd_iops_many", self.verdict.osd_iops_many.to_string()),
+            ("device_flush_us", micros(measured.flush.p50)),
+            ("device_sync_write_us", micros(measured.sync1.p50)),
+            ("device_sync_write_p99_us", micros(measured.sync1.p99)),
+            ("device_read_us", micros(measured.read.p50)),
+            ("device_write_bytes_per_sec", measured.stream_last().to_string()),
+        ]
+        .map(|(key, value)| (key.to_string(), value))
+        .into()
+    }
+
+    pub fn render(&self) -> String {
+        let Measured { flush, sync1, sync16, sync16_rate, read, claims, .. } = &self.measured;
+        let mut out = format!("{}", self.path.display());
+        if let Some(name) = &claims.name {
+            out += &format!(" on {name}");
+        }
+        if let Some(model) = &claims.model {
+            out += &format!(" ({model})");
+        }
+        out += "\n\n";
+        out += &format!(
+            "{:<32}{:>10}{:>10}{:>10}{:>10}{:>10}\n",
+            "", "per s", "mean", "median", "99 %", "slowest"
+        );
+        let mut row = |name: &str, spread: &Spread, rate: u64| {
+            out += &format!(
+                "{name:<32}{rate:>10}{:>10}{:>10}{:>10}{:>10}\n",
+                time(spread.mean),
+                time(spread.p50),
+                time(spread.p99),
+                time(spread.max)
+            );
+        };
+        let alone = |spread: &Spread| 1_000_000_000 / spread.mean.max(1);
+        row("flush after a write", flush, alone(flush));
+        row("durable 4 KiB write", sync1, alone(sync1));
+        row("durable 4 KiB write, 16 at a time", sync16, *sync16_rate);
+        row("4 KiB read", read, alone(read));
+        out += &format!(
+            "{:<32}{:>10}/s at first, {}/s after {}\n",
+            "large writes",
+            bytes(self.measured.stream_first()),
+            bytes(self.measured.stream_last()),
+            bytes(self.measured.stream_bytes)
+        );
+        out += "\ndurable 4 KiB writes, one at a time:\n";
+        out += &bars(sync1);
+        let Verdict { fit, osd_iops_one, osd_iops_many, because } = &self.verdict;
+        out += &format!("\nVerdict: {fit}.\n");
+        out += &format!(
+            "An OSD here takes at most about {osd_iops_one} small writes a second from one client that waits \
+             for each, {osd_iops_many} from many.\n"
+        );
+        because.iter().for_each(|sentence| out += &format!("- {sentence}.\n"));
+        if self.short {
+            out += "- this was a short check: `nacre device check` without --short writes for longer.\n";
+        }
+        out
+    }
+}
+
+const BAR: u64 = 40;
+
+/// One line for each power of two between the fastest and the slowest.
+fn bars(spread: &Spread) -> String {
+    let counts = &spread.log2_micros;
+    let (Some(first), Some(last)) = (counts.iter().position(|n| *n > 0), counts.iter().rposition(|n| *n > 0))
+    else {
+        return String::new();
+    };
+    let most = counts.iter().copied().max().unwrap_or(1);
+    let line = |bucket: usize| {
+        let width = (counts[bucket] * BAR).div_ceil(most) as usize;
+        format!("  < {:>9} {:<40} {}\n", time(1000 << bucket), "#".repeat(width), counts[bucket])
+    };
+    (first..=last).map(line).collect()
+}
+
+/// Puts a line out for whoever still listens.
+pub fn say(line: std::fmt::Arguments) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_there_are_many() {
+        let spread = Spread::of([vec![100_000; 80], vec![150_000; 40], vec![900_000; 1]].concat());
+        let shown = bars(&spread);
+        let lens: Vec<usize> = shown.lines().map(|line| line.matches('#').count()).collect();
+        assert_eq!(lens, [40, 20, 0, 1], "{shown}");
+        assert!(shown.starts_with("  <    128 us ####"), "{shown}");
+    }
+
+    #[test]
+    fn a_report_is_kept_and_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::open(dir.path(), false).unwrap();
+        let report = Report::measure(dir.path(), &target, true).unwrap();
+        let path = dir.path().join("device.json");
+        report.save(&path).unwrap();
+        assert_eq!(Report::load(&path), Some(report.clone()));
+        assert!(report.measured.sync1.count > 0 && report.measured.stream_bytes > 0);
+        let text = report.render();
+        assert!(text.contains("Verdict: ") && text.contains("16 at a time"), "{text}");
+        assert_eq!(report.metadata()["device_verdict"], report.verdict.fit.to_string());
+        fs::write(&path, "{}").unwrap();
+        assert_eq!(Report::load(&path), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! What may be measured, or formatted: never what holds data, unless its owner said so.
+
+use super::probe::LEN_MIN;
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek, statvfs};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom as StdSeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Of a file that is made for the measurement alone.
+const FILE_LEN: u64 = 2 << 30;
+/// It takes no more than such a part of the free space.
+const FREE_PART: u64 = 4;
+/// Looked at when it is to be told whether a device is blank: its two ends, and places in between.
+const ENDS: u64 = 4 << 20;
+const PLACES: u64 = 256;
+const BLOCK: usize = 4096;
+
+/// Open for reading and writing, by nobody else.
+#[derive(Debug)]
+pub struct Target {
+    pub file: File,
+    pub len: u64,
+}
+
+impl Target {
+    pub fn open(path: &Path, force: bool) -> Result<Target> {
+        let kind = fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
+        if kind.is_dir() {
+            return Target::in_folder(path);
+        }
+        let target = Target::exclusive(path)?;
+        ensure!(target.len >= LEN_MIN, "{} has {} bytes: too few to measure", path.display(), target.len);
+        if !force {
+            ensure_blank(&target.file, path)?;
+        }
+        Ok(target)
+    }
+
+    /// A file without a name: it is gone when the process is, however that ends.
+    fn in_folder(path: &Path) -> Result<Target> {
+        let space = statvfs(path).with_context(|| format!("cannot look at {}", path.display()))?;
+        let len = (space.f_bavail * space.f_frsize / FREE_PART).min(FILE_LEN);
+        ensure!(len >= LEN_MIN, "there is not enough free space in {}", path.display());
+        let name = path.join(format!(".nacre-device-check-{}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
+        let file = file.with_context(|| format!("cannot make a file in {}", path.display()))?;
+        fs::remove_file(&name).with_context(|| format!("cannot remove {}", name.display()))?;
+        // Where the file system cannot, the first writes allocate.
+        let _ = fallocate(&file, FallocateFlags::empty(), 0, len);
+        file.set_len(len)?;
+        Ok(Target { file, len })
+    }
+
+    fn exclusive(path: &Path) -> Result<Target> {
+        let kind = fs::metadata(path)?.file_type();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        if kind.is_block_device() {
+            // The kernel refuses this while a file system or another volume is on it.
+            options.custom_flags(OFlags::EXCL.bits() as i32);
+        } else if !kind.is_file() {
+            bail!("{} is neither a block device, nor a file, nor a folder", path.display());
+        }
+        let mut file = match options.open(path) {
+            Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                bail!("{} is in use: something is mounted or built on it", path.display())
+            }
+            file => file.with_context(|| format!("cannot open {}", path.display()))?,
+        };
+        if file.try_lock().is_err() {
+            bail!("{} is in use: a daemon runs on it", path.display());
+        }
+        let len = file.seek(StdSeekFrom::End(0))?;
+        Ok(Target { file, len })
+    }
+}
+
+/// Refuses what holds anything.
+fn ensure_blank(file: &File, path: &Path) -> Result<()> {
+    let Some(what) = content(file)? else { return Ok(()) };
+    bail!("{} holds {what}, which would be lost; --force overwrites it", path.display());
+}
+
+fn content(file: &File) -> Result<Option<&'static str>> {
+    let is_device = file.metadata()?.file_type().is_block_device();
+    if !is_device {
+        // A file that was written anywhere holds something, though it were zeros.
+        return Ok(match seek(file, SeekFrom::Data(0)) {
+            Err(Errno::NXIO) => None,
+            _ => Some(known(file)?),
+        });
+    }
+    let len = { file }.seek(StdSeekFrom::End(0))?;
+    let blocks = len / BLOCK as u64;
+    let ends = ENDS / BLOCK as u64;
+    let places = (0..PLACES).map(|n| blocks / PLACES * n);
+    let mut block = vec![0; BLOCK];
+    for at in (0..ends.min(blocks)).chain(places).chain(blocks.saturating_sub(ends)..blocks) {
+        file.read_exact_at(&mut block, at * BLOCK as u64).context("cannot read")?;
+        if block.iter().any(|byte| *byte != 0) {
+            return Ok(Some(known(file)?));
+        }
+    }
+    Ok(None)
+}
+
+/// What it is, as far as the first bytes say.
+fn known(file: &File) -> Result<&'static str> {
+    let mut start = [0; 8];
+    let whole = file.read_exact_at(&mut start, 0).is_ok();
+    Ok(if whole && start == *b"NacreSto" { "a Nacre store" } else { "data" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_data_is_refused_unless_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, vec![1; LEN_MIN as usize]).unwrap();
+        let refused = Target::open(&path, false).unwrap_err().to_string();
+        assert!(refused.contains("holds data") && refused.contains("--force"), "{refused}");
+        assert_eq!(Target::open(&path, true).unwrap().len, LEN_MIN);
+
+        let sparse = File::create(&path).unwrap();
+        sparse.set_len(LEN_MIN).unwrap();
+        let target = Target::open(&path, false).unwrap();
+        let in_use = Target::open(&path, true).unwrap_err().to_string();
+        assert!(in_use.contains("in use"), "{in_use}");
+        drop(target);
+        sparse.write_all_at(b"NacreSto", 0).unwrap();
+        let refused = Target::open(&path, false).unwrap_err().to_string();
+        assert!(refused.contains("a Nacre store"), "{refused}");
+
+        assert!(Target::open(&dir.path().join("none"), true).is_err());
+        assert!(Target::open(Path::new("/dev/null"), true).unwrap_err().to_string().contains("neither"));
+        let before = fs::read_dir(dir.path()).unwrap().count();
+        drop(Target::open(dir.path(), false).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), before);
+    }
+}
