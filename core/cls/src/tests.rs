@@ -577,6 +577,22 @@ fn metadata_lists_in_pages() {
 }
 
 #[test]
+fn a_directory_takes_no_more_images_only_while_it_has_none() {
+    let mut directory = Memory::default();
+    let (ready, disabled) = ([0_u8], [1_u8]);
+    assert_eq!(error(&mut directory, "rbd.dir_state_set", &disabled), ENOENT);
+    done(&mut directory, "rbd.dir_state_set", &ready);
+    done(&mut directory, "rbd.dir_state_assert", &ready);
+    let image = to_vec(&(Name::from("img"), Name::from("1a")));
+    done(&mut directory, "rbd.dir_add_image", &image);
+    assert_eq!(error(&mut directory, "rbd.dir_state_set", &disabled), EBUSY);
+    done(&mut directory, "rbd.dir_remove_image", &image);
+    done(&mut directory, "rbd.dir_state_set", &disabled);
+    assert_eq!(error(&mut directory, "rbd.dir_state_assert", &ready), ENOENT);
+    assert_eq!(error(&mut directory, "rbd.dir_state_set", &[2]), EINVAL);
+}
+
+#[test]
 fn trash_keeps_an_image_and_its_state() {
     let mut trash = Memory::default();
     let mut spec = Vec::new();

@@ -11,8 +11,9 @@ use nacre_wire::{Decode, to_vec};
 const NAME: &str = "name_";
 const ID: &str = "id_";
 
-const READY: u32 = 0;
-const ADD_DISABLED: u32 = 1;
+/// A directory that takes no images is about to be removed, with its namespace.
+const READY: u8 = 0;
+const ADD_DISABLED: u8 = 1;
 
 pub fn get_id(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let name = input(bytes, Name::decode)?;
@@ -81,15 +82,15 @@ pub fn rename(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
 }
 
 pub fn state_assert(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
-    let state = input(bytes, u32::decode)?;
-    if ctx.need::<u32>(&Name::from("state"))? != state {
+    let state = input(bytes, u8::decode)?;
+    if ctx.need::<u8>(&Name::from("state"))? != state {
         return fail(ENOENT);
     }
     ok()
 }
 
 pub fn state_set(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
-    match input(bytes, u32::decode)? {
+    match input(bytes, u8::decode)? {
         READY => ctx.set(&Name::from("state"), &READY)?,
         ADD_DISABLED => {
             ctx.stat()?;

@@ -246,7 +246,8 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
         Some((_, handler)) => handler(call),
         None if signatures().iter().any(|s| s.prefix == prefix) => Err(refuse(
             errno::EOPNOTSUPP,
-            format!("not built yet: '{prefix}' is a command of Ceph that Nacre lacks"),
+            // Some drivers of images do themselves what a manager that says this does not do.
+            format!("not built yet in Nacre: No handler found for '{prefix}'"),
         )),
         None => Err(refuse(errno::EINVAL, "command not known")),
     }
