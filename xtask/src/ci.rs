@@ -16,10 +16,14 @@ pub struct Options {
 }
 
 /// The stock clients that the tests run, by a file that shows that the package is there.
-const PACKAGES: [(&str, &str); 3] = [
+const PACKAGES: [(&str, &str); 7] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
+    ("python3-rbd", "/usr/share/doc/python3-rbd"),
+    ("fio", "/usr/bin/fio"),
+    ("qemu-utils", "/usr/bin/qemu-img"),
+    ("qemu-block-extra", "/usr/share/doc/qemu-block-extra"),
 ];
 
 pub fn run(options: &Options) -> Result<()> {

@@ -152,7 +152,7 @@ impl Machine for Osd {
         match event {
             Event::Start => self.on_start(now, store, out),
             Event::Opened { conn, peer } => self.on_opened(now, store, conn, peer, out),
-            Event::Closed { conn, why } => self.on_closed(now, conn, &why, out),
+            Event::Closed { conn, why } => self.on_closed(now, store, conn, &why, out),
             Event::Message { conn, tid, message } => self.on_message(now, store, conn, tid, message, out),
             Event::Stored(token) => self.on_stored(now, store, token, out),
             Event::ReadDone { token, result } => {
@@ -459,7 +459,14 @@ impl Osd {
         self.sessions.insert(conn, Session { peer, epoch: Epoch(0) });
     }
 
-    fn on_closed(&mut self, now: Now, conn: ConnId, why: &Closed, out: &mut Vec<Effect>) {
+    fn on_closed(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        why: &Closed,
+        out: &mut Vec<Effect>,
+    ) {
         if self.is_mon(conn) {
             self.mon = MonState::Away(now.mono + self.rng.duration(MON_RETRY / 2, MON_RETRY));
             return;
@@ -476,6 +483,9 @@ impl Osd {
             let osd = OsdId(session.peer.num as i32);
             if session.peer.kind == EntityType::Osd && self.askers.get(&osd) == Some(&conn) {
                 self.askers.remove(&osd);
+            }
+            if session.peer.kind == EntityType::Client && *why == Closed::Reset {
+                self.tell_all(now, store, out, || PgEvent::ClientHungUp(conn));
             }
         }
     }

@@ -9,4 +9,5 @@ mod docs;
 mod durability;
 mod objects;
 mod transcripts;
+mod two_clients;
 mod watch;

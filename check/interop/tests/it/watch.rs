@@ -9,6 +9,14 @@ fn whoever_watches_an_object_hears_of_notifies() {
     c.python("watch.py", &["p"]).unwrap();
 }
 
+#[test]
+fn watches_get_through_trouble() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    let said = c.python("watchers.py", &["p", "100"]).unwrap();
+    assert!(said.ends_with("all good\n"), "{said}");
+}
+
 /// Without snapshots, which are not built yet: a new pool is otherwise tried out with one.
 #[test]
 fn images_are_made_filled_resized_and_removed() {

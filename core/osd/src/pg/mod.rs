@@ -134,6 +134,8 @@ pub enum PgEvent {
     },
     /// Messages to it may have been lost; from now on they arrive.
     PeerOpened(OsdId),
+    /// A client, or the network, ended its session.
+    ClientHungUp(ConnId),
     /// The transaction with this number, and all before it, are durable.
     Stored(u64),
     Read {
@@ -377,6 +379,7 @@ impl Pg {
                 }
             }
             PgEvent::PeerOpened(osd) => self.on_peer_opened(ctx, osd),
+            PgEvent::ClientHungUp(conn) => self.client_hung_up(ctx, conn),
             PgEvent::Stored(number) => self.on_stored(ctx, number),
             PgEvent::Read { read, result } => self.on_read(ctx, read, result),
             PgEvent::Copied { read, result } => self.on_copied(ctx, read, result),

@@ -2,7 +2,10 @@
 //!
 //! Who watches is in the object's info (`ops::watch`). A watch is alive while its client pings;
 //! one that is silent for its timeout, or whose client is blocklisted, is removed by a write of our
-//! own. After a change of the primary, watches get a timeout from when the new one first sees them.
+//! own. So is one whose session was ended from the other side and that does not come back at once:
+//! a process that died says no more than this, and whoever waits for its images should not wait for
+//! the whole timeout. After a change of the primary, watches get a timeout from when the new one
+//! first sees them.
 //!
 //! A notify goes to all watchers; to those without a connection when they come back. It is over
 //! when all have answered or are gone, or when its time is.
@@ -30,6 +33,8 @@ type WatchId = (u64, u64);
 
 /// Ceph: `osd_default_notify_timeout`.
 const NOTIFY_TIMEOUT: u32 = 30;
+/// A client that lives and loses its session opens another within a fraction of a second.
+const HUNG_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stands for the session of requests that are our own: answers to it go nowhere.
 const NOBODY: ConnId = ConnId::Accepted(u64::MAX);
 
@@ -169,6 +174,14 @@ impl Pg {
         }
     }
 
+    pub fn client_hung_up(&mut self, ctx: &Ctx<'_>, conn: ConnId) {
+        let theirs = self.watches.live.values_mut().flat_map(BTreeMap::values_mut);
+        for live in theirs.filter(|live| live.conn == Some(conn)) {
+            live.conn = None;
+            live.deadline = live.deadline.min(ctx.now.mono + HUNG_UP_TIMEOUT);
+        }
+    }
+
     // ---- notifies ----
 
     fn start_notify(
@@ -270,31 +283,38 @@ impl Pg {
         late.into_iter().for_each(|id| self.finish_notify(ctx, id));
         let new_map = self.watches.checked != ctx.map.epoch;
         self.watches.checked = ctx.map.epoch;
-        let mut over = Vec::new();
+        // One write for all that a client has of an object: each writes the list of watchers anew.
+        let mut over: BTreeMap<(ObjectId, u64), (EntityAddr, Vec<u64>)> = BTreeMap::new();
         for (object, watches) in &mut self.watches.live {
-            for (&watch, live) in watches.iter_mut().filter(|(_, live)| !live.ending) {
+            for (&(client, cookie), live) in watches.iter_mut().filter(|(_, live)| !live.ending) {
                 let blocked = new_map && ctx.map.is_blocklisted(&AddrVec::one(live.addr));
                 if live.deadline <= now || blocked {
                     live.ending = true;
-                    over.push((object.clone(), watch, live.addr));
+                    let ended = over.entry((object.clone(), client));
+                    ended.or_insert_with(|| (live.addr, Vec::new())).1.push(cookie);
                 }
             }
         }
-        for (object, watch, addr) in over {
-            let op = self.removal(ctx, object, watch, addr);
+        for ((object, client), (addr, cookies)) in over {
+            let op = self.removal(ctx, object, (EntityName::client(client), addr), &cookies);
             self.on_active_op(ctx, op);
         }
     }
 
-    /// The write that takes a watcher off an object, as if the client itself had asked for it.
+    /// The write that takes watches off an object, as if their client itself had asked for it.
     fn removal(
         &mut self,
         ctx: &Ctx<'_>,
         object: ObjectId,
-        (client, cookie): WatchId,
-        addr: EntityAddr,
+        sender: (EntityName, EntityAddr),
+        cookies: &[u64],
     ) -> ClientOp {
-        let unwatch = Op::Watch { cookie, action: WatchAction::Unwatch, generation: 0, timeout_secs: 0 };
+        let unwatch = |&cookie: &u64| Op::Watch {
+            cookie,
+            action: WatchAction::Unwatch,
+            generation: 0,
+            timeout_secs: 0,
+        };
         self.watches.removals += 1;
         // No other life of this OSD made the same number: the clock went on meanwhile.
         let tid = (u64::from(ctx.now.wall.sec) << 32) + self.watches.removals;
@@ -314,7 +334,7 @@ impl Pg {
                 hash: None,
             },
             name: object.name.clone(),
-            ops: vec![OsdOpItem::from(unwatch.clone())],
+            ops: cookies.iter().map(unwatch).map(OsdOpItem::from).collect(),
             snap: SnapId::HEAD,
             snap_seq: SnapId(0),
             snaps: Vec::new(),
@@ -325,10 +345,10 @@ impl Pg {
             seq: 0,
             conn: NOBODY,
             tid,
-            sender: (EntityName::client(client), addr),
+            sender,
             reqid,
             object,
-            ops: vec![FlaggedOp::new(unwatch, 0, true)],
+            ops: cookies.iter().map(unwatch).map(|op| FlaggedOp::new(op, 0, true)).collect(),
             request: Arc::new(request),
             steps: Steps::new(ctx.now.mono),
             for_copy: false,

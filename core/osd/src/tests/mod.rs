@@ -4,6 +4,7 @@ mod copies;
 mod counters;
 mod store;
 mod strays;
+mod watches;
 mod world;
 
 use bytes::Bytes;

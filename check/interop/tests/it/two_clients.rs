@@ -1,0 +1,18 @@
+//! An image and two clients, of whom one at a time has it.
+
+use nacre_interop::Cluster;
+
+fn cluster() -> Cluster {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create images 8").unwrap();
+    c.run("ceph osd pool application enable images rbd").unwrap();
+    c
+}
+
+#[test]
+fn an_image_changes_hands_and_no_death_keeps_it() {
+    let c = cluster();
+    for what in ["hand_over", "a_dead_owner", "a_broken_lock"] {
+        c.python("two_clients.py", &["images", what]).unwrap();
+    }
+}
