@@ -68,6 +68,12 @@ impl IntervalSet {
             }
         }
     }
+    pub fn add(&mut self, other: &IntervalSet) {
+        other.iter().for_each(|range| self.insert(range));
+    }
+    pub fn subtract(&mut self, other: &IntervalSet) {
+        other.iter().for_each(|range| self.remove(range));
+    }
     pub fn intersection(&self, with: &IntervalSet) -> IntervalSet {
         let mut both = IntervalSet::new();
         for r in self.iter() {
@@ -80,6 +86,11 @@ impl IntervalSet {
     }
 }
 
+impl From<Range<u64>> for IntervalSet {
+    fn from(range: Range<u64>) -> IntervalSet {
+        [range].into_iter().collect()
+    }
+}
 impl FromIterator<Range<u64>> for IntervalSet {
     fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> IntervalSet {
         let mut set = IntervalSet::new();
@@ -113,6 +124,11 @@ mod tests {
                 assert_eq!(set.overlaps(r.clone()), r.into_iter().any(|n| plain[n as usize]));
                 let both = set.intersection(&other);
                 assert!((0..64).all(|n| both.contains(n) == (plain[n as usize] && plain_other[n as usize])));
+                let (mut sum, mut rest) = (set.clone(), set.clone());
+                sum.add(&other);
+                rest.subtract(&other);
+                assert!((0..64).all(|n| sum.contains(n) == (plain[n as usize] || plain_other[n as usize])));
+                assert!((0..64).all(|n| rest.contains(n) == (plain[n as usize] && !plain_other[n as usize])));
                 let ranges: Vec<_> = set.iter().collect();
                 assert!(ranges.windows(2).all(|w| w[0].end < w[1].start), "ranges touch: {ranges:?}");
             }

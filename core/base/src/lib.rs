@@ -4,12 +4,14 @@
 
 mod ids;
 mod intervals;
+mod key_ranges;
 mod names;
 mod rng;
 mod time;
 
 pub use ids::{Epoch, OsdId, PgId, PoolId, SnapId, Version};
 pub use intervals::IntervalSet;
+pub use key_ranges::{KeyRanges, key_after};
 pub use names::Name;
 pub use rng::Rng;
 pub use time::{Now, Time, Utime};

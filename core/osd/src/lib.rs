@@ -5,7 +5,7 @@
 //! object, a pure function.
 //!
 //! Not here yet, each with a place to go: snapshots (`ops`, where a request's snapshot is resolved),
-//! deltas in recovery (`pg::missing`), scrub (`pg`), erasure coding (`pg::active::write`).
+//! scrub (`pg`), erasure coding (`pg::active::write`).
 
 mod bench;
 mod commands;

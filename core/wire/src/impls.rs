@@ -2,7 +2,7 @@
 
 use crate::{Decode, DecodeError, Encode, Reader, encode_list, encode_map};
 use bytes::Bytes;
-use nacre_base::{Epoch, IntervalSet, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
+use nacre_base::{Epoch, IntervalSet, KeyRanges, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
 macro_rules! number {
@@ -223,6 +223,25 @@ impl Decode for IntervalSet {
         Ok(set)
     }
 }
+/// Ours: (start, end) pairs.
+impl Encode for KeyRanges {
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).encode(out);
+        for (start, end) in self.iter() {
+            start.encode(out);
+            end.cloned().encode(out);
+        }
+    }
+}
+impl Decode for KeyRanges {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut set = KeyRanges::default();
+        for _ in 0..r.count(5)? {
+            set.insert(Decode::decode(r)?, Decode::decode(r)?);
+        }
+        Ok(set)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -247,6 +266,8 @@ mod tests {
         round_trips(BTreeMap::from([(1_u8, String::from("x"))]), 10);
         round_trips(Some(5_u16), 3);
         round_trips([1..4_u64, 8..9].into_iter().collect::<IntervalSet>(), 36);
+        let keys = [("a".into(), Some("b".into())), ("c".into(), None)];
+        round_trips(keys.into_iter().collect::<KeyRanges>(), 4 + 5 + 6 + 5 + 1);
     }
 
     #[test]

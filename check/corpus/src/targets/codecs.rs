@@ -6,7 +6,8 @@ use bytes::Bytes;
 use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, Utime, Version};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
-use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, PushCursor, RepOp};
+use nacre_proto::messages::part::{Act, Acts, Meta, Part, Stale};
+use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, Push, RepOp};
 use nacre_proto::messages::{
     DaemonMsg, Envelope, FailureEvidence, Message, OsdBoot, OsdFailure, PeerMsg, PgRecord, QuorumMsg,
     RawMessage,
@@ -92,6 +93,14 @@ pub(super) fn log_entry(version: Version) -> LogEntry {
         reqid: ReqId { tid: version.version, ..ReqId::default() },
         user_version: 3,
         mtime: Utime { sec: 1, nsec: 2 },
+        acts: vec![Acts {
+            object: None,
+            acts: vec![
+                Act::Data { offset: 0, len: 4 },
+                Act::Keys(vec!["k".into()]),
+                Act::Truncate { size: 4 },
+            ],
+        }],
         result: 0,
         outputs: vec![(0, Bytes::from_static(b"output"))],
     }
@@ -106,6 +115,16 @@ fn peer_messages() -> Vec<Message> {
     let mut txn = Transaction::new();
     txn.push(object.clone(), Change::Write { offset: 0, data: Bytes::from_static(b"data") });
     txn.push(object.clone(), Change::Truncate { size: 4 });
+    let meta =
+        Meta { size: 4, attrs: [("_".into(), Bytes::from_static(b"info"))].into(), omap_header: "h".into() };
+    let push = Push {
+        id: 3,
+        object: object.clone(),
+        part: Part::everything(),
+        meta: Some(meta.clone()),
+        writes: vec![(0, Bytes::from_static(b"data"))],
+        pairs: [("k".into(), Bytes::from_static(b"v"))].into(),
+    };
     let info = PgInfo { last_update: version, pg_num: 8, ..PgInfo::default() };
     let log = PgLog {
         info,
@@ -120,6 +139,7 @@ fn peer_messages() -> Vec<Message> {
         objects: 1,
         bytes: 4,
         txn,
+        metas: vec![(object.clone(), meta.clone())],
     };
     let of_group = [
         PgMsg::InfoQuery,
@@ -131,9 +151,10 @@ fn peer_messages() -> Vec<Message> {
             next: Some(object.clone()),
         },
         PgMsg::Merge(log),
-        PgMsg::Merged { missing: vec![(object.clone(), version)] },
+        PgMsg::Merged { missing: vec![(object.clone(), Stale::everything(version))] },
         PgMsg::RepOp(Box::new(rep_op)),
-        PgMsg::Pull { object, need: version, cursor: PushCursor::default() },
+        PgMsg::Pull { id: 3, object, part: Part::meta() },
+        PgMsg::Push(Box::new(push)),
     ];
     let of_group = of_group.map(|msg| PeerMsg::Pg { pg, interval, msg: Box::new(msg) });
     let others = [

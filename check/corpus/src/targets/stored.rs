@@ -9,6 +9,7 @@ use nacre_mon::{Batch, ConfigWho, Genesis, State};
 use nacre_osd::stored::{Maps, ObjectInfo, Record, Watcher};
 use nacre_proto::maps::{Incremental, MonMap, OsdMap};
 use nacre_proto::messages::PgRecord;
+use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::PgInfo;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{EntityAddr, ObjectId};
@@ -96,8 +97,7 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
         let key = [&b"l"[..], &u64::to_be_bytes(n), &u32::to_be_bytes(7)].concat();
         all.push((key, to_vec(&log_entry(version(n)))));
     }
-    all.push(([&b"m"[..], &to_vec(&object)].concat(), to_vec(&version(3))));
-    all.push(([&b"t"[..], &to_vec(&object)].concat(), Vec::new()));
+    all.push(([&b"m"[..], &to_vec(&object)].concat(), to_vec(&Stale::everything(version(3)))));
     (1..=all.len()).map(|n| pairs(&all[..n])).collect()
 }
 

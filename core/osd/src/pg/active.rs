@@ -6,9 +6,11 @@
 //! could have taken over and written already.
 
 use super::log::Log;
-use super::missing::Missing;
+use super::missing::{Missing, part_of};
+use super::patchy::Patchy;
+use super::push::{attrs_after, metas_after, set_meta};
 use super::record::RecordChanges;
-use super::recovery::Recovery;
+use super::recovery::{Recovery, Source};
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::ops::{Copied, Done, Env, Fetched, Outcome, execute};
 use bytes::Bytes;
@@ -17,6 +19,7 @@ use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_cls::Caller;
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::OsdOpReply;
+use nacre_proto::messages::part::{Part, acts_of};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgMsg, RepOp};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{CopySource, ObjectId, Op, op_flags};
@@ -51,6 +54,8 @@ struct Queue {
     fetching: bool,
     /// Writes in flight.
     uncommitted: usize,
+    /// The first request waits for parts of objects.
+    lacking: bool,
 }
 
 impl Queue {
@@ -83,12 +88,14 @@ pub struct Active {
     queues: BTreeMap<ObjectId, Queue>,
     /// Objects whose queue may go on in the next turn.
     runnable: BTreeSet<ObjectId>,
+    /// For each object that is missing in part, those whose requests wait for it beside its own.
+    waiters: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
     running: BTreeMap<u64, Running>,
     /// Reads that were carried out while a lease was missing.
     unleased: Vec<(ClientOp, Box<OsdOpReply>)>,
-    /// Objects whose newest writes may not have been everywhere when the interval began. Nothing
-    /// of them is shown before they are.
-    doubtful: BTreeSet<ObjectId>,
+    /// What the newest writes before the interval changed, as far as somebody lacks it. They may
+    /// not have been everywhere, so nothing of these objects is shown before they are.
+    doubtful: BTreeMap<ObjectId, Part>,
     pub recovery: Recovery,
     /// Counting objects again, after a split left estimates.
     recount: Option<Recount>,
@@ -97,18 +104,29 @@ pub struct Active {
 impl Active {
     pub fn new(
         members: BTreeMap<OsdId, Member>,
-        sources: BTreeSet<OsdId>,
+        sources: BTreeMap<OsdId, Source>,
         info: &PgInfo,
         log: &Log,
+        own: &Missing,
     ) -> Active {
-        let missing = |object: &ObjectId| members.values().any(|member| member.missing.contains(object));
-        let doubtful =
-            log.after(info.committed_to).map(|entry| &entry.object).filter(|o| missing(o)).cloned().collect();
+        let mut doubtful: BTreeMap<ObjectId, Part> = BTreeMap::new();
+        for entry in log.after(info.committed_to).filter(|entry| entry.kind != EntryKind::Note) {
+            doubtful.entry(entry.object.clone()).or_default().meta = true;
+            for run in &entry.acts {
+                let object = run.object.as_ref().unwrap_or(&entry.object);
+                doubtful.entry(object.clone()).or_default().add(&part_of(&run.acts));
+            }
+        }
+        let lacking = |object: &ObjectId, part: &Part| {
+            own.lacks(object, part) || members.values().any(|member| member.missing.lacks(object, part))
+        };
+        doubtful.retain(|object, part| lacking(object, part));
         Active {
             members,
             in_flight: VecDeque::new(),
             queues: BTreeMap::new(),
             runnable: BTreeSet::new(),
+            waiters: BTreeMap::new(),
             running: BTreeMap::new(),
             unleased: Vec::new(),
             doubtful,
@@ -135,9 +153,15 @@ impl Active {
         in_flight.chain(waiting).chain(running).chain(unleased)
     }
 
-    /// Whether some other member lacks the object.
-    pub fn missing_elsewhere(&self, object: &ObjectId) -> bool {
-        self.members.values().any(|member| member.missing.contains(object))
+    pub fn doubtful(&self) -> impl Iterator<Item = (&ObjectId, &Part)> {
+        self.doubtful.iter()
+    }
+    /// Forgets doubts about what is everywhere now.
+    fn settle(&mut self, own: &Missing) {
+        let members = &self.members;
+        self.doubtful.retain(|object, part| {
+            own.lacks(object, part) || members.values().any(|member| member.missing.lacks(object, part))
+        });
     }
     pub fn lease_holds(&self, now: Time) -> bool {
         self.members.values().all(|member| now < member.lease_until)
@@ -206,21 +230,22 @@ impl Pg {
     /// Runs what can run of an object's queue.
     pub fn pump(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
         loop {
-            let missing_here = self.missing.contains(object);
+            let lacks_meta = self.missing.lacks_meta(object);
             let stale_view = self.changed.1.contains(object);
             let Some(active) = self.active() else { return };
-            let missing_there = active.missing_elsewhere(object);
-            let doubtful = active.doubtful.contains(object);
+            let doubtful = active.doubtful.contains_key(object);
             let Some(queue) = active.queues.get_mut(object) else { return };
             let Some(op) = queue.waiting.front() else { break };
             let is_write = op.is_write();
-            if missing_here || (missing_there && (is_write || doubtful)) {
-                active.recovery.hurry(object);
+            if doubtful || lacks_meta {
+                if lacks_meta {
+                    active.recovery.hurry(object, &Part::meta());
+                }
                 self.recover(ctx);
                 return;
             }
             let blocked = if is_write { queue.reads > 0 } else { queue.uncommitted > 0 };
-            if (queue.fetching && !op.for_copy) || blocked {
+            if queue.lacking || (queue.fetching && !op.for_copy) || blocked {
                 return;
             }
             if stale_view {
@@ -254,7 +279,17 @@ impl Pg {
             caller: Caller { name: op.sender.0, addr: op.sender.1, now: ctx.now.wall },
             notify_id: u64::from(ctx.map.epoch.0) << 32 | (op.seq & 0xffff_ffff),
         };
-        match execute(ctx.store, &op.object, &op.ops, &env, &running.fetched) {
+        let view = Patchy::new(ctx.store, &self.missing);
+        let outcome = execute(&view, &op.object, &op.ops, &env, &running.fetched);
+        if let Ok(Outcome::Need(extents)) = &outcome {
+            view.need_data(&op.object.clone().into(), extents);
+        }
+        let lacking = view.into_looked_at();
+        if !lacking.is_empty() {
+            self.wait_for_parts(ctx, running.op, &lacking);
+            return;
+        }
+        match outcome {
             Ok(Outcome::Need(extents)) => {
                 let (read, object) = (self.next_read(), op.object.clone());
                 ctx.out.push(PgEffect::Read { read, object, extents: extents.clone() });
@@ -276,6 +311,22 @@ impl Pg {
             }
             Err(error) => self.fail(ctx, running.op, &error),
         }
+    }
+
+    /// Some of what the request looks at is missing here: it runs again, before all others, when
+    /// that has come.
+    fn wait_for_parts(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, lacking: &BTreeMap<ObjectId, Part>) {
+        let Some(active) = self.active() else { return };
+        for (object, part) in lacking {
+            active.recovery.hurry(object, part);
+            if *object != op.object {
+                active.waiters.entry(object.clone()).or_default().insert(op.object.clone());
+            }
+        }
+        let queue = active.queue(&op.object);
+        queue.lacking = true;
+        queue.waiting.push_front(op);
+        self.recover(ctx);
     }
 
     /// A request that was carried out before gets the answer that it got, or will get, then.
@@ -424,6 +475,19 @@ impl Pg {
     fn write(&mut self, ctx: &mut Ctx<'_>, mut op: ClientOp, env: Env, done: Done) {
         op.steps.sent = Some(ctx.now.mono);
         let Done { result, outputs, user_version, change } = done;
+        let acts = acts_of(&change.txn, &op.object);
+        let Some(active) = self.active() else { return };
+        let lacking = |object: &ObjectId| active.members.values().any(|m| m.missing.lacks_meta(object));
+        let metas = match metas_after(ctx.store, &change.txn, &lacking) {
+            Ok(metas) => metas,
+            Err(error) => return self.fail(ctx, op, &error),
+        };
+        for member in active.members.values_mut() {
+            member.missing.written(&op.object, &acts);
+            for (object, meta) in &metas {
+                member.missing.got(object, &Part::meta(), Some(meta.size));
+            }
+        }
         let entry = LogEntry {
             version: env.version,
             prior: change.prior,
@@ -432,6 +496,7 @@ impl Pg {
             reqid: op.reqid,
             user_version,
             mtime: env.mtime,
+            acts,
             result: if result > 0 && !env.return_vector { 0 } else { result },
             outputs: if env.return_vector || result < 0 { outputs } else { Vec::new() },
         };
@@ -452,6 +517,7 @@ impl Pg {
             objects: self.info.objects,
             bytes: self.info.bytes,
             txn: change.txn,
+            metas,
         });
         let me = self.me;
         let Some(active) = self.active() else { return };
@@ -470,14 +536,25 @@ impl Pg {
             waiting_for: active.members.keys().copied().chain([me]).collect(),
             ops: vec![op],
         });
-        self.store_write(ctx, *rep_op);
+        self.store_write(ctx, *rep_op).expect("our own metadata is here, or the request had waited");
         self.once_durable(ctx, WhenStored::Write(env.version));
     }
 
     /// The part of a write that is the same on every member.
-    pub fn store_write(&mut self, ctx: &mut Ctx<'_>, op: RepOp) {
-        let RepOp { entry, trim_to, mut txn, .. } = op;
+    pub fn store_write(&mut self, ctx: &mut Ctx<'_>, op: RepOp) -> Result<(), ReadError> {
+        let RepOp { entry, trim_to, mut txn, metas, .. } = op;
         let mut changes = RecordChanges::new(self.id);
+        // What it overwrites was missing no longer than until now, and no metadata that comes along.
+        let mut noted = self.missing.written(&entry.object, &entry.acts);
+        for (object, meta) in metas {
+            if self.missing.lacks_meta(&object) {
+                let have = attrs_after(ctx.store, &object, &txn)?;
+                set_meta(&mut txn, &object.clone().into(), &meta, have);
+                self.missing.got(&object, &Part::meta(), Some(meta.size));
+                noted.insert(object);
+            }
+        }
+        noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));
         if trim_to > self.info.log_tail {
             self.log.trim(trim_to).into_iter().for_each(|version| changes.no_entry(version));
             self.info.log_tail = trim_to;
@@ -486,7 +563,9 @@ impl Pg {
         changes.info(&self.info);
         changes.into_txn(&mut txn);
         self.changed.1.insert(entry.object);
+        self.changed.1.extend(noted);
         self.store(ctx, txn);
+        Ok(())
     }
 
     pub fn on_own_write(&mut self, ctx: &mut Ctx<'_>, version: Version) {
@@ -536,10 +615,8 @@ impl Pg {
 
     /// All up to here is everywhere, unless there were doubts when the interval began that remain.
     fn note_committed(&mut self, version: Version) {
-        let Some(active) = self.active() else { return };
-        let still: BTreeSet<ObjectId> =
-            active.doubtful.iter().filter(|object| active.missing_elsewhere(object)).cloned().collect();
-        active.doubtful = still;
+        let Phase::Active(active) = &mut self.phase else { return };
+        active.settle(&self.missing);
         if active.doubtful.is_empty() {
             self.info.committed_to = version;
         }
@@ -551,17 +628,24 @@ impl Pg {
     pub fn active_loop(&mut self, ctx: &mut Ctx<'_>) {
         let Some(active) = self.active() else { return };
         let objects = std::mem::take(&mut active.runnable);
+        for object in &objects {
+            if let Some(queue) = active.queues.get_mut(object) {
+                queue.lacking = false;
+            }
+        }
         objects.iter().for_each(|object| self.pump(ctx, object));
         self.recover(ctx);
     }
 
-    /// An object came to be where it was missing: requests on it may go on in the next turn.
+    /// Some of an object came to be where it was missing: requests that wait for it may go on in the
+    /// next turn.
     pub fn on_recovered(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
-        let Some(active) = self.active() else { return };
-        if active.doubtful.contains(object) && !active.missing_elsewhere(object) {
-            active.doubtful.remove(object);
+        let Phase::Active(active) = &mut self.phase else { return };
+        if active.doubtful.contains_key(object) {
+            active.settle(&self.missing);
         }
         active.note_runnable(object.clone());
+        active.runnable.extend(active.waiters.remove(object).unwrap_or_default());
         ctx.out.push(PgEffect::Loop);
     }
 

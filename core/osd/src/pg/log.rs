@@ -2,7 +2,7 @@
 //! resent requests get the answer that they already got.
 
 use nacre_base::Version;
-use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog};
+use nacre_proto::messages::peer::{LogEntry, PgInfo, PgLog};
 use nacre_proto::types::{ObjectId, ReqId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -93,36 +93,21 @@ impl Log {
     }
 
     /// Makes this log, of which `info` is the summary, the same as `other`. The logs must overlap.
-    /// Tells which entries went and which came, and with them what has to become of objects.
+    /// Tells which entries went and which came.
     pub fn merge(&mut self, info: &PgInfo, other: &PgLog) -> LogMerge {
         let common = self.common(info, other);
         let gone = self.rewind(common);
         let new: Vec<LogEntry> = other.entries.iter().filter(|e| e.version > common).cloned().collect();
-        let mut wanted = BTreeMap::new();
-        for entry in gone.iter().filter(|entry| entry.kind != EntryKind::Note) {
-            let prior = (entry.prior != Version::ZERO).then_some(entry.prior);
-            // The oldest that went says what was there before.
-            wanted.entry(entry.object.clone()).or_insert(prior);
-        }
-        for entry in &new {
-            match entry.kind {
-                EntryKind::Note => None,
-                EntryKind::Modify => wanted.insert(entry.object.clone(), Some(entry.version)),
-                EntryKind::Delete => wanted.insert(entry.object.clone(), None),
-            };
-        }
         new.iter().cloned().for_each(|entry| self.append(entry));
-        LogMerge { gone: gone.into_iter().map(|entry| entry.version).collect(), new, wanted }
+        LogMerge { gone, new }
     }
 }
 
-/// The difference that a merge made.
+/// The difference that a merge made, oldest entries first.
 #[derive(Debug, Default)]
 pub struct LogMerge {
-    pub gone: Vec<Version>,
+    pub gone: Vec<LogEntry>,
     pub new: Vec<LogEntry>,
-    /// Of each object that the difference touches: which version is right; none: no object.
-    pub wanted: BTreeMap<ObjectId, Option<Version>>,
 }
 
 /// The part of a log that someone with `theirs` needs in order to have the same.
@@ -137,6 +122,7 @@ pub fn part_for(info: &PgInfo, log: &Log, theirs: Option<&PgInfo>) -> PgLog {
 mod tests {
     use super::*;
     use nacre_base::{Epoch, Name, PoolId, Utime};
+    use nacre_proto::messages::peer::EntryKind;
 
     fn object(name: &str) -> ObjectId {
         ObjectId::head(PoolId(1), Name::default(), Name::default(), name.into())
@@ -153,6 +139,7 @@ mod tests {
             reqid: ReqId { tid: version.version, ..ReqId::default() },
             user_version: version.version,
             mtime: Utime::ZERO,
+            acts: Vec::new(),
             result: 0,
             outputs: Vec::new(),
         }
@@ -164,7 +151,7 @@ mod tests {
     use EntryKind::{Delete, Modify, Note};
 
     #[test]
-    fn a_merge_replaces_what_diverged_and_says_what_objects_must_become() {
+    fn a_merge_replaces_what_diverged_and_says_what_it_was() {
         let shared = entry(v(1, 1), Modify, "a", Version::ZERO);
         let (info, mut mine) = log(&[
             shared.clone(),
@@ -179,16 +166,9 @@ mod tests {
             entry(v(2, 4), Modify, "d", Version::ZERO),
         ]);
         let merge = mine.merge(&info, &part_for(&their_info, &theirs, Some(&info)));
-        assert_eq!(merge.gone, [v(1, 2), v(1, 3), v(1, 4)]);
-        assert_eq!(
-            merge.wanted,
-            BTreeMap::from([
-                (object("a"), Some(v(1, 1))),
-                (object("b"), None),
-                (object("c"), None),
-                (object("d"), Some(v(2, 4))),
-            ])
-        );
+        let versions = |entries: &[LogEntry]| entries.iter().map(|entry| entry.version).collect::<Vec<_>>();
+        assert_eq!(versions(&merge.gone), [v(1, 2), v(1, 3), v(1, 4)]);
+        assert_eq!(versions(&merge.new), [v(2, 2), v(2, 3), v(2, 4)]);
         assert!(mine.iter().eq(theirs.iter()));
         assert_eq!(mine.find(&ReqId { tid: 3, ..ReqId::default() }).map(|e| e.version), Some(v(2, 3)));
     }

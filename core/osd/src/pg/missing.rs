@@ -1,58 +1,135 @@
-//! Which objects a member of a placement group lacks, and in which version each is needed.
+//! What a member of a placement group lacks: of which objects, which bytes, omap keys and metadata.
+//!
+//! The invariant, for a member whose log is the group's: whatever of an object is not noted here is
+//! as the log's newest entry leaves it. Bytes count as zeros where nothing was ever written, so that
+//! an object's size is no more than a piece of its metadata. Ranges without an end hold no omap keys
+//! of the member's own: they were cleared when the range was noted.
 
 use nacre_base::Version;
+use nacre_proto::messages::part::{Act, Acts, Part, Stale};
 use nacre_proto::types::ObjectId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    need: BTreeMap<ObjectId, Version>,
+    stale: BTreeMap<ObjectId, Stale>,
 }
 
 impl Missing {
     pub fn len(&self) -> usize {
-        self.need.len()
+        self.stale.len()
     }
     pub fn is_empty(&self) -> bool {
-        self.need.is_empty()
+        self.stale.is_empty()
     }
-    pub fn need(&self, object: &ObjectId) -> Option<Version> {
-        self.need.get(object).copied()
+    pub fn get(&self, object: &ObjectId) -> Option<&Stale> {
+        self.stale.get(object)
     }
-    pub fn contains(&self, object: &ObjectId) -> bool {
-        self.need.contains_key(object)
+    /// What of the object is lacking; nothing, mostly.
+    pub fn part(&self, object: &ObjectId) -> Part {
+        self.stale.get(object).map(|stale| stale.part.clone()).unwrap_or_default()
     }
-    pub fn add(&mut self, object: ObjectId, need: Version) {
-        self.need.insert(object, need);
+    pub fn lacks_meta(&self, object: &ObjectId) -> bool {
+        self.stale.get(object).is_some_and(|stale| stale.part.meta)
     }
-    /// The object is here in that version. Says whether that ended its being missing.
-    pub fn got(&mut self, object: &ObjectId, version: Version) -> bool {
-        let enough = self.need(object).is_some_and(|need| need <= version);
-        if enough {
-            self.need.remove(object);
-        }
-        enough
+    /// Whether some of that part is lacking.
+    pub fn lacks(&self, object: &ObjectId, part: &Part) -> bool {
+        self.stale.get(object).is_some_and(|stale| !stale.part.intersection(part).is_empty())
+    }
+    pub fn set(&mut self, object: ObjectId, stale: Stale) {
+        self.stale.insert(object, stale);
     }
     pub fn forget(&mut self, object: &ObjectId) -> bool {
-        self.need.remove(object).is_some()
+        self.stale.remove(object).is_some()
     }
-    pub fn iter(&self) -> impl Iterator<Item = (&ObjectId, Version)> {
-        self.need.iter().map(|(object, &need)| (object, need))
+    /// Adds to what is lacking.
+    pub fn add(&mut self, object: &ObjectId, need: Version, part: &Part) {
+        let stale = self.stale.entry(object.clone()).or_default();
+        stale.need = stale.need.max(need);
+        stale.part.add(part);
+    }
+    pub fn iter(&self) -> impl Iterator<Item = (&ObjectId, &Stale)> {
+        self.stale.iter()
     }
     /// From the first `>= from` on.
-    pub fn from(&self, from: &ObjectId) -> impl Iterator<Item = (&ObjectId, Version)> {
-        self.need.range(from..).map(|(object, &need)| (object, need))
+    pub fn from(&self, from: &ObjectId) -> impl Iterator<Item = (&ObjectId, &Stale)> {
+        self.stale.range(from..)
     }
+
+    /// That part of the object came from someone who has it, and with the metadata its size.
+    pub fn got(&mut self, object: &ObjectId, part: &Part, size: Option<u64>) {
+        let Some(stale) = self.stale.get_mut(object) else { return };
+        stale.part.subtract(part);
+        if let Some(size) = size {
+            // What lay beyond is cut off.
+            stale.part.data.remove(size..u64::MAX);
+        }
+        if stale.part.is_empty() {
+            self.stale.remove(object);
+        }
+    }
+
+    /// The member takes part in a write: what it overwrites is lacking no more. Says of which
+    /// objects something changed here.
+    pub fn written(&mut self, own: &ObjectId, acts: &[Acts]) -> BTreeSet<ObjectId> {
+        let mut changed = BTreeSet::new();
+        for Acts { object, acts } in acts {
+            let object = object.as_ref().unwrap_or(own);
+            for act in acts {
+                if let Act::CloneFrom(from) = act {
+                    match self.stale.get(from).cloned() {
+                        Some(stale) => drop(self.stale.insert(object.clone(), stale)),
+                        None if self.stale.remove(object).is_none() => continue,
+                        None => {}
+                    }
+                    changed.insert(object.clone());
+                    continue;
+                }
+                let Some(stale) = self.stale.get_mut(object) else { continue };
+                let part = &mut stale.part;
+                match act {
+                    Act::Data { offset, len } => part.data.remove(*offset..offset + len),
+                    Act::Truncate { size } => part.data.remove(*size..u64::MAX),
+                    Act::Keys(keys) => keys.iter().for_each(|key| part.omap.remove_key(key)),
+                    Act::KeyRange { begin, end } => part.omap.remove(begin, Some(end)),
+                    Act::OmapClear => part.omap = Default::default(),
+                    Act::Remove | Act::CloneFrom(_) => *part = Part::default(),
+                }
+                if part.is_empty() {
+                    self.stale.remove(object);
+                }
+                changed.insert(object.clone());
+            }
+        }
+        changed
+    }
+
     /// What goes to the child of a split.
     pub fn split_off(&mut self, moves: impl Fn(&ObjectId) -> bool) -> Missing {
-        let (child, rest) = std::mem::take(&mut self.need).into_iter().partition(|(o, _)| moves(o));
-        self.need = rest;
-        Missing { need: child }
+        let (child, rest) = std::mem::take(&mut self.stale).into_iter().partition(|(o, _)| moves(o));
+        self.stale = rest;
+        Missing { stale: child }
     }
 }
 
-impl FromIterator<(ObjectId, Version)> for Missing {
-    fn from_iter<I: IntoIterator<Item = (ObjectId, Version)>>(items: I) -> Missing {
-        Missing { need: items.into_iter().collect() }
+impl FromIterator<(ObjectId, Stale)> for Missing {
+    fn from_iter<I: IntoIterator<Item = (ObjectId, Stale)>>(items: I) -> Missing {
+        Missing { stale: items.into_iter().collect() }
     }
+}
+
+/// What an entry changes of one object, as far as a member that lacks it lacks it.
+pub fn part_of(acts: &[Act]) -> Part {
+    let mut part = Part::meta();
+    for act in acts {
+        match act {
+            Act::Data { offset, len } => part.data.insert(*offset..offset + len),
+            Act::Truncate { size } => part.data.insert(*size..u64::MAX),
+            Act::Keys(keys) => keys.iter().for_each(|key| part.omap.insert_key(key)),
+            Act::KeyRange { begin, end } => part.omap.insert(begin.clone(), Some(end.clone())),
+            Act::OmapClear => part.omap = nacre_base::KeyRanges::all(),
+            Act::Remove | Act::CloneFrom(_) => part = Part::everything(),
+        }
+    }
+    part
 }

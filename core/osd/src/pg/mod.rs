@@ -11,9 +11,11 @@
 //!   - nothing is said that depends on the disk before the disk has it (`when_stored`)
 
 mod active;
+mod catch_up;
 mod listing;
 mod log;
 mod missing;
+mod patchy;
 mod peering;
 mod push;
 mod range;
@@ -38,7 +40,7 @@ use nacre_proto::types::{CopySource, EntityAddr, EntityName, ObjectId, ReqId};
 use peering::Peering;
 use push::PushRead;
 use range::PgRange;
-use record::{Record, RecordChanges, temporary};
+use record::{Record, RecordChanges};
 use replica::{Deleting, Replica, Stray};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -255,7 +257,6 @@ pub struct Pg {
     info: PgInfo,
     log: Log,
     missing: Missing,
-    receiving: BTreeSet<ObjectId>,
     interval: Interval,
     /// Operations that clients sent by older maps are sent again by them.
     last_primary_change: Epoch,
@@ -292,8 +293,7 @@ impl Pg {
     /// A group that is new here; writes its empty record.
     pub fn create(id: PgId, me: OsdId, interval: Interval, pg_num: u32, ctx: &mut Ctx<'_>) -> Pg {
         let info = PgInfo { pg_num, ..PgInfo::default() };
-        let record =
-            Record { info, log: Log::default(), missing: Missing::default(), receiving: BTreeSet::new() };
+        let record = Record { info, log: Log::default(), missing: Missing::default() };
         let mut txn = Transaction::new();
         record.store(id, &mut txn);
         txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
@@ -318,7 +318,7 @@ impl Pg {
     }
 
     fn new(id: PgId, me: OsdId, record: Record, interval: Interval) -> Pg {
-        let Record { info, log, missing, receiving } = record;
+        let Record { info, log, missing } = record;
         Pg {
             id,
             me,
@@ -326,7 +326,6 @@ impl Pg {
             info,
             log,
             missing,
-            receiving,
             last_primary_change: interval.start,
             interval,
             phase: Phase::Stray(Stray::default()),
@@ -442,16 +441,6 @@ impl Pg {
         }
         self.when_stored.clear();
         self.push_reads.clear();
-        if !self.receiving.is_empty() {
-            let mut txn = Transaction::new();
-            let mut changes = RecordChanges::new(self.id);
-            for object in std::mem::take(&mut self.receiving) {
-                changes.not_receiving(&object);
-                txn.push(temporary(&object), Change::Remove);
-            }
-            changes.into_txn(&mut txn);
-            self.store(ctx, txn);
-        }
         self.phase = if is_primary {
             Phase::Peering(Box::new(Peering::new()))
         } else if serving && self.interval.is_member(self.me) {
@@ -492,10 +481,9 @@ impl Pg {
                 info: self.info,
                 log: self.log.split_off(moves),
                 missing: self.missing.split_off(moves),
-                receiving: BTreeSet::new(),
             };
             record.log.iter().for_each(|entry| changes.no_entry(entry.version));
-            record.missing.iter().for_each(|(object, _)| changes.not_missing(object));
+            record.missing.iter().for_each(|(object, _)| changes.missing(object, None));
             record.store(id, &mut txn);
             txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
             let mut pg = Pg::new(id, self.me, record, self.interval.clone());
@@ -599,7 +587,7 @@ impl Pg {
             PgMsg::InfoQuery => self.answer_info(ctx, from),
             PgMsg::LogQuery => self.answer_log(ctx, from),
             PgMsg::InventoryQuery { from: start } => self.answer_inventory(ctx, from, &start),
-            PgMsg::Pull { object, need, cursor } => self.on_pull(ctx, from, object, need, cursor),
+            PgMsg::Pull { id, object, part } => self.on_pull(ctx, from, id, object, part),
             PgMsg::Info { info, lease_left_ms } => self.on_info(ctx, from, info, lease_left_ms),
             PgMsg::Log(log) => self.on_log(ctx, from, log),
             PgMsg::Inventory { from: start, objects, next } => {
@@ -609,12 +597,10 @@ impl Pg {
             PgMsg::Merged { missing } => self.on_merged(ctx, from, missing),
             PgMsg::RepOp(op) => self.on_rep_op(ctx, from, *op),
             PgMsg::RepAck { version } => self.on_rep_ack(ctx, from, version),
-            PgMsg::PullRefused { object, need } => self.on_pull_refused(ctx, from, &object, need),
+            PgMsg::PullRefused { id, .. } => self.on_pull_refused(ctx, from, id),
             PgMsg::Push(push) => self.on_push(ctx, from, *push),
-            PgMsg::Pushed { object, version, cursor } => {
-                self.on_pushed(ctx, from, &object, version, &cursor);
-            }
-            PgMsg::StrayNotify { .. } => self.on_stray_notify(ctx, from),
+            PgMsg::Pushed { id, object } => self.on_pushed(ctx, from, &object, id),
+            PgMsg::StrayNotify { info } => self.on_stray_notify(ctx, from, info),
             PgMsg::StrayRemove => self.on_stray_remove(ctx, from),
         }
     }

@@ -19,11 +19,13 @@
 use super::active::{Active, Member};
 use super::log::{Log, part_for};
 use super::missing::Missing;
+use super::recovery::Source;
 use super::replica::Inventory;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::messages::PgRecord;
+use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
 use nacre_proto::types::ObjectId;
 use std::cmp::Reverse;
@@ -326,9 +328,12 @@ impl Pg {
     }
 
     /// A member has the group's log durably.
-    pub fn on_merged(&mut self, ctx: &mut Ctx<'_>, from: OsdId, missing: Vec<(ObjectId, Version)>) {
+    pub fn on_merged(&mut self, ctx: &mut Ctx<'_>, from: OsdId, missing: Vec<(ObjectId, Stale)>) {
         let me = self.me;
-        let Some(peering) = self.peering() else { return };
+        let Some(peering) = self.peering() else {
+            self.on_source_merged(ctx, from, missing.into_iter().collect());
+            return;
+        };
         let Step::Merging { waiting } = &mut peering.step else { return };
         if !waiting.remove(&from) {
             return;
@@ -371,12 +376,13 @@ impl Pg {
                 (osd, Member { missing, lease_until })
             })
             .collect::<BTreeMap<_, _>>();
-        let have_some = peering.peers.iter().filter(|(_, peer)| peer.info.is_some()).map(|(osd, _)| *osd);
-        let sources = have_some
-            .chain(peering.strays.iter().copied())
-            .filter(|osd| *osd != me && !members.contains_key(osd))
+        let have_some = peering.peers.iter().filter_map(|(osd, peer)| Some((*osd, Some(peer.info?))));
+        let sources = (peering.strays.iter().map(|osd| (*osd, None)))
+            .chain(have_some)
+            .filter(|(osd, _)| *osd != me && !members.contains_key(osd))
+            .map(|(osd, info)| (osd, Source::new(info)))
             .collect();
-        let active = Active::new(members, sources, &self.info, &self.log);
+        let active = Active::new(members, sources, &self.info, &self.log, &self.missing);
         self.phase = Phase::Active(Box::new(active));
         self.last_active = ctx.now.wall;
         ctx.log(Level::Debug, format!("pg {}: active since {}", self.id, self.interval.start));

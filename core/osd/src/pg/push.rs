@@ -1,71 +1,61 @@
-//! Objects on their way between members: cut into parts by who has them, put together by who
-//! needs them. A part says where the next one starts, so that neither side keeps a state that a
-//! lost message could make wrong.
+//! Parts of objects on their way between members: made by who has them, taken by who lacks them.
+//!
+//! What is missing somewhere was not changed since the interval began: a write makes whatever it
+//! changes present on all members, the primary among them. So whenever a part was read, and however
+//! late it arrives, what of it the receiver still lacks is right; the rest is newer there.
 
-use super::record::{RecordChanges, temporary};
+use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
-use crate::object_info::ObjectInfo;
 use bytes::Bytes;
-use nacre_base::{Name, OsdId, Version};
-use nacre_machine::{Level, ReadError};
-use nacre_proto::messages::peer::{PgMsg, Push, PushCursor};
+use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, key_after};
+use nacre_machine::{Level, ReadError, StoreView};
+use nacre_proto::messages::part::{Meta, Part};
+use nacre_proto::messages::peer::{PgMsg, Push};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of data in one part.
-/// Tests need several parts for small objects.
-const PART_DATA: u64 = if cfg!(test) { 16 } else { 4 << 20 };
-/// Bytes of omap in one part, and keys.
-const PART_OMAP: usize = 2 << 20;
+/// Bytes of data in one message. Tests need several for small objects.
+const PART_DATA: u64 = if cfg!(test) { 16 } else { 1 << 20 };
+/// Bytes of omap in one message, and keys.
+const PART_OMAP: usize = 1 << 20;
 const PART_KEYS: usize = if cfg!(test) { 2 } else { 4096 };
 
 /// A part whose data is being read.
 pub struct PushRead {
+    id: u64,
     object: ObjectId,
-    version: Version,
-    cursor: PushCursor,
+    part: Part,
     extents: Vec<(u64, u64)>,
     purpose: Purpose,
 }
 
-/// Who wants the part.
+/// What can be given of a part, and the (offset, length) extents of data to read for it.
+type Readable = (Part, Vec<(u64, u64)>);
+
+/// Who gets the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Somebody pulls it.
+    /// The primary pulls it.
     Pulled(OsdId),
-    /// We push it to those who miss it.
-    Pushed,
+    /// We, the primary, push it to a member that lacks it.
+    Pushed(OsdId),
 }
 
 impl Pg {
-    /// Starts to make a part of `object`; `part_ready` or `part_failed` follows.
-    pub fn make_part(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        object: ObjectId,
-        version: Version,
-        cursor: PushCursor,
-        purpose: Purpose,
-    ) {
-        let id = StoredId::Object(object.clone());
-        let extents = match self.has_version(ctx, &object, version) {
-            Ok(true) => ctx.store.stat(&id).map(|stat| stat.unwrap_or_default().size).and_then(|size| {
-                let len = size.saturating_sub(cursor.offset).min(PART_DATA);
-                if len == 0 { Ok(Vec::new()) } else { ctx.store.extents(&id, cursor.offset, len) }
-            }),
-            Ok(false) => return self.part_failed(ctx, object, version, purpose),
-            Err(error) => Err(error),
-        };
-        match extents {
+    /// Starts to read that part of `object`, or as much of it as is here and fits in one message;
+    /// it is sent when it has come, or `push_failed` follows.
+    pub fn make_push(&mut self, ctx: &mut Ctx<'_>, id: u64, object: ObjectId, part: Part, purpose: Purpose) {
+        match self.readable(ctx, &object, part) {
             Err(error) => {
                 ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
-                self.part_failed(ctx, object, version, purpose);
+                self.push_failed(ctx, id, object, purpose);
             }
-            Ok(extents) => {
-                let read = PushRead { object, version, cursor, extents, purpose };
+            Ok(None) => self.push_failed(ctx, id, object, purpose),
+            Ok(Some((part, extents))) => {
+                let read = PushRead { id, object, part, extents, purpose };
                 if read.extents.is_empty() {
-                    self.finish_part(ctx, read, Vec::new());
+                    self.finish_push(ctx, read, Vec::new());
                     return;
                 }
                 let number = self.next_read();
@@ -76,165 +66,210 @@ impl Pg {
         }
     }
 
-    /// Whether the object is here in just that version, as seen in the view.
-    fn has_version(&self, ctx: &Ctx<'_>, object: &ObjectId, version: Version) -> Result<bool, ReadError> {
-        let info = ObjectInfo::load(ctx.store, object)?;
-        Ok(info.is_some_and(|info| info.version == version) && !self.changed.1.contains(object))
+    /// What of a part can be given, and which data must be read for it. The omap is cut later.
+    fn readable(&self, ctx: &Ctx<'_>, object: &ObjectId, part: Part) -> Result<Option<Readable>, ReadError> {
+        let id = StoredId::Object(object.clone());
+        if self.missing.lacks_meta(object) || self.changed.1.contains(object) {
+            return Ok(None);
+        }
+        let Some(stat) = ctx.store.stat(&id)? else { return Ok(None) };
+        let mut part = part.without(&self.missing.part(object));
+        if part.is_empty() {
+            return Ok(None);
+        }
+        let (mut data, mut extents, mut left) = (IntervalSet::new(), Vec::new(), PART_DATA);
+        for range in part.data.iter() {
+            let end = range.end.min(stat.size);
+            if range.start >= end {
+                data.insert(range); // zeros, to all that comes
+                continue;
+            }
+            if left == 0 {
+                break;
+            }
+            let len = (end - range.start).min(left);
+            extents.extend(ctx.store.extents(&id, range.start, len)?);
+            left -= len;
+            let all = range.start + len == end;
+            data.insert(range.start..if all { range.end } else { range.start + len });
+        }
+        part.data = data;
+        Ok(Some((part, extents)))
     }
 
     pub fn on_push_read(&mut self, ctx: &mut Ctx<'_>, number: u64, result: Result<Vec<Bytes>, ReadError>) {
         let Some(read) = self.push_reads.remove(&number) else { return };
         match result {
-            Ok(data) => self.finish_part(ctx, read, data),
+            Ok(data) => self.finish_push(ctx, read, data),
+            // Removed meanwhile: nobody lacks any of it now.
+            Err(ReadError::NotFound(_)) => self.push_failed(ctx, read.id, read.object, read.purpose),
             Err(error) => {
                 ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, read.object));
-                self.part_failed(ctx, read.object, read.version, read.purpose);
+                self.push_failed(ctx, read.id, read.object, read.purpose);
             }
         }
     }
 
-    fn finish_part(&mut self, ctx: &mut Ctx<'_>, read: PushRead, data: Vec<Bytes>) {
-        match self.part(ctx, &read, data) {
-            Ok(Some(part)) => match read.purpose {
-                Purpose::Pulled(osd) => ctx.out.push(PgEffect::Answer(osd, PgMsg::Push(Box::new(part)))),
-                Purpose::Pushed => self.part_ready(ctx, part),
+    fn finish_push(&mut self, ctx: &mut Ctx<'_>, read: PushRead, data: Vec<Bytes>) {
+        let (id, purpose) = (read.id, read.purpose);
+        let object = read.object.clone();
+        match self.push_message(ctx, read, data) {
+            Ok(Some(push)) => match purpose {
+                Purpose::Pulled(osd) => ctx.out.push(PgEffect::Answer(osd, PgMsg::Push(Box::new(push)))),
+                Purpose::Pushed(osd) => self.push_ready(ctx, osd, push),
             },
-            Ok(None) => self.part_failed(ctx, read.object, read.version, read.purpose),
+            Ok(None) => self.push_failed(ctx, id, object, purpose),
             Err(error) => {
-                ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, read.object));
-                self.part_failed(ctx, read.object, read.version, read.purpose);
+                ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
+                self.push_failed(ctx, id, object, purpose);
             }
         }
     }
 
-    fn part_failed(&mut self, ctx: &mut Ctx<'_>, object: ObjectId, need: Version, purpose: Purpose) {
+    fn push_failed(&mut self, ctx: &mut Ctx<'_>, id: u64, object: ObjectId, purpose: Purpose) {
         match purpose {
-            Purpose::Pulled(osd) => ctx.out.push(PgEffect::Answer(osd, PgMsg::PullRefused { object, need })),
-            Purpose::Pushed => self.push_failed(&object),
+            Purpose::Pulled(osd) => ctx.out.push(PgEffect::Answer(osd, PgMsg::PullRefused { id, object })),
+            Purpose::Pushed(osd) => self.send_failed(ctx, &object, osd),
         }
     }
 
-    /// None if the object changed meanwhile.
-    fn part(&self, ctx: &Ctx<'_>, read: &PushRead, data: Vec<Bytes>) -> Result<Option<Push>, ReadError> {
-        let PushRead { object, version, cursor, extents, .. } = read;
-        if !self.has_version(ctx, object, *version)? {
+    /// None if the object is gone, or changes in this turn.
+    fn push_message(
+        &self,
+        ctx: &Ctx<'_>,
+        read: PushRead,
+        data: Vec<Bytes>,
+    ) -> Result<Option<Push>, ReadError> {
+        let PushRead { id, object, mut part, extents, .. } = read;
+        let stored = StoredId::Object(object.clone());
+        if self.changed.1.contains(&object) || ctx.store.stat(&stored)?.is_none() {
             return Ok(None);
         }
-        let id = StoredId::Object(object.clone());
-        let size = ctx.store.stat(&id)?.unwrap_or_default().size;
-        let mut txn = Transaction::new();
-        if cursor.is_start() {
-            txn.push(id.clone(), Change::Touch);
-            txn.push(id.clone(), Change::SetAttrs(ctx.store.attrs(&id)?));
-            let header = ctx.store.omap_header(&id)?;
-            if !header.is_empty() {
-                txn.push(id.clone(), Change::OmapSetHeader(header));
-            }
-            txn.push(id.clone(), Change::Truncate { size });
-        }
-        for (&(offset, _), data) in extents.iter().zip(data).filter(|(_, data)| !data.is_empty()) {
-            txn.push(id.clone(), Change::Write { offset, data });
-        }
-        let end = (cursor.offset + PART_DATA).min(size);
-        if end < size {
-            let next = Some(PushCursor { offset: end, omap_after: None });
-            return Ok(Some(Push {
-                object: object.clone(),
-                version: *version,
-                cursor: cursor.clone(),
-                next,
-                txn,
-            }));
-        }
-        let (pairs, last) = self.omap_part(ctx, &id, cursor.omap_after.as_ref())?;
-        if !pairs.is_empty() {
-            txn.push(id, Change::OmapSet(pairs));
-        }
-        let next = last.map(|key| PushCursor { offset: size, omap_after: Some(key) });
-        Ok(Some(Push { object: object.clone(), version: *version, cursor: cursor.clone(), next, txn }))
+        let meta = if part.meta { Some(load_meta(ctx.store, &stored)?) } else { None };
+        let writes = extents.iter().zip(data).map(|((offset, _), data)| (*offset, data));
+        let writes = writes.filter(|(_, data)| !data.is_empty()).collect();
+        let (omap, pairs) = self.omap_part(ctx, &stored, &part.omap)?;
+        part.omap = omap;
+        Ok(Some(Push { id, object, part, meta, writes, pairs }))
     }
 
-    /// Pairs after a key, and the last one's key if there are more.
+    /// As many pairs of these ranges as fit in one message, and the ranges that they are all of.
     fn omap_part(
         &self,
         ctx: &Ctx<'_>,
         id: &StoredId,
-        after: Option<&Name>,
-    ) -> Result<(BTreeMap<Name, Bytes>, Option<Name>), ReadError> {
-        let from = after.map_or_else(Vec::new, |key| [key.as_bytes(), &[0]].concat());
-        let (mut pairs, mut bytes, mut more) = (BTreeMap::new(), 0, false);
-        ctx.store.omap_walk(id, &from, &mut |key, value| {
-            if bytes >= PART_OMAP || pairs.len() >= PART_KEYS {
-                more = true;
-                return false;
+        ranges: &KeyRanges,
+    ) -> Result<(KeyRanges, BTreeMap<Name, Bytes>), ReadError> {
+        let (mut done, mut pairs, mut bytes) = (KeyRanges::default(), BTreeMap::new(), 0);
+        for (start, end) in ranges.iter() {
+            let (mut full, mut last) = (false, None);
+            ctx.store.omap_walk(id, start.as_bytes(), &mut |key, value| {
+                if end.is_some_and(|end| key >= end) {
+                    return false;
+                }
+                if bytes >= PART_OMAP || pairs.len() >= PART_KEYS {
+                    full = true;
+                    return false;
+                }
+                bytes += key.len() + value.len();
+                pairs.insert(key.clone(), value.clone());
+                last = Some(key.clone());
+                true
+            })?;
+            if !full {
+                done.insert(start.clone(), end.cloned());
+                continue;
             }
-            bytes += key.len() + value.len();
-            pairs.insert(key.clone(), value.clone());
-            true
-        })?;
-        let last = if more { pairs.last_key_value().map(|(key, _)| key.clone()) } else { None };
-        Ok((pairs, last))
+            if let Some(last) = last {
+                done.insert(start.clone(), Some(key_after(&last)));
+            }
+            break;
+        }
+        Ok((done, pairs))
     }
 
-    /// Takes a part of an object that is missing here. Says whether that was the last, after which
-    /// the object is no longer missing; none if the part does not fit.
-    pub fn take_part(&mut self, ctx: &mut Ctx<'_>, from: OsdId, push: Push) -> Option<bool> {
-        let Push { object, version, cursor, next, txn } = push;
+    /// Takes of a push what is still missing here.
+    pub fn take_push(&mut self, ctx: &mut Ctx<'_>, push: Push) -> Result<(), ReadError> {
+        let Push { object, part, meta, writes, pairs, .. } = push;
+        let Some(stale) = self.missing.get(&object) else { return Ok(()) };
         let id = StoredId::Object(object.clone());
-        if self.missing.need(&object) != Some(version) {
-            return None;
+        let part = part.intersection(&stale.part);
+        let meta = meta.filter(|_| part.meta);
+        if stale.part.meta && meta.is_none() {
+            return Ok(()); // without its size the object's bytes have no place
         }
-        if !txn.changes.iter().all(|(changed, _)| *changed == id) {
-            ctx.log(Level::Error, format!("pg {}: osd.{from} pushed more than {object}", self.id));
-            return None;
+        let mut txn = Transaction::new();
+        if let Some(meta) = &meta {
+            let have = ctx.store.attrs(&id)?.into_keys().collect();
+            set_meta(&mut txn, &id, meta, have);
         }
-        if !cursor.is_start() && !self.receiving.contains(&object) {
-            return None;
-        }
-        let mut changes = RecordChanges::new(self.id);
-        let mut all = Transaction::new();
-        let whole = cursor.is_start() && next.is_none();
-        let target = if whole { id.clone() } else { temporary(&object) };
-        if cursor.is_start() {
-            all.push(target.clone(), Change::Remove);
-        }
-        all.changes.extend(txn.changes.into_iter().map(|(_, change)| (target.clone(), change)));
-        let done = next.is_none();
-        if !whole && done {
-            all.push(id, Change::CloneFrom(temporary(&object)));
-        }
-        if done {
-            if self.receiving.remove(&object) {
-                all.push(temporary(&object), Change::Remove);
-                changes.not_receiving(&object);
+        let size = match &meta {
+            Some(meta) => meta.size,
+            None => ctx.store.stat(&id)?.unwrap_or_default().size,
+        };
+        for range in part.data.iter() {
+            let end = range.end.min(size);
+            let mut at = range.start;
+            for (offset, data) in &writes {
+                let (from, to) = ((*offset).max(at), (offset + data.len() as u64).min(end));
+                if from < to {
+                    if at < from {
+                        txn.push(id.clone(), Change::Zero { offset: at, len: from - at });
+                    }
+                    let data = data.slice((from - offset) as usize..(to - offset) as usize);
+                    txn.push(id.clone(), Change::Write { offset: from, data });
+                    at = to;
+                }
             }
-            self.missing.forget(&object);
-            changes.not_missing(&object);
-            self.counts.recovered_objects += 1;
-        } else if self.receiving.insert(object.clone()) {
-            changes.receiving(&object);
+            if at < end {
+                txn.push(id.clone(), Change::Zero { offset: at, len: end - at });
+            }
         }
-        self.counts.recovered_bytes += all.payload_len() as u64;
-        changes.into_txn(&mut all);
+        let mut single = BTreeSet::new();
+        for (start, end) in part.omap.iter() {
+            match end {
+                Some(end) if *end == key_after(start) => drop(single.insert(start.clone())),
+                Some(end) => {
+                    let (begin, end) = (start.clone(), end.clone());
+                    txn.push(id.clone(), Change::OmapRemoveRange { begin, end });
+                }
+                None => {} // nothing of ours is there
+            }
+        }
+        single.retain(|key| !pairs.contains_key(key));
+        if !single.is_empty() {
+            txn.push(id.clone(), Change::OmapRemove(single));
+        }
+        let pairs: BTreeMap<Name, Bytes> =
+            pairs.into_iter().filter(|(key, _)| part.omap.contains(key)).collect();
+        if !pairs.is_empty() {
+            txn.push(id, Change::OmapSet(pairs));
+        }
+        self.missing.got(&object, &part, meta.map(|meta| meta.size));
+        let mut changes = RecordChanges::new(self.id);
+        changes.missing(&object, self.missing.get(&object));
+        changes.into_txn(&mut txn);
         self.changed.1.insert(object);
-        self.store(ctx, all);
-        Some(done)
+        self.store(ctx, txn);
+        Ok(())
     }
 
-    /// Somebody lacks an object.
-    pub fn on_pull(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        from: OsdId,
-        object: ObjectId,
-        need: Version,
-        cursor: PushCursor,
-    ) {
-        self.make_part(ctx, object, need, cursor, Purpose::Pulled(from));
+    /// The primary lacks some of an object.
+    pub fn on_pull(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64, object: ObjectId, part: Part) {
+        let purpose = Purpose::Pulled(from);
+        if self.interval.primary == Some(from) && self.is_merged() {
+            self.make_push(ctx, id, object, part, purpose);
+        } else {
+            self.push_failed(ctx, id, object, purpose);
+        }
     }
 
     /// A part arrives: one that we pulled, or one that the primary pushes.
     pub fn on_push(&mut self, ctx: &mut Ctx<'_>, from: OsdId, push: Push) {
+        if !self.range.contains(&push.object) {
+            ctx.log(Level::Error, format!("pg {}: osd.{from} pushed {}", self.id, push.object));
+            return;
+        }
         if self.interval.primary == Some(self.me) {
             self.on_pulled(ctx, from, push);
             return;
@@ -242,11 +277,111 @@ impl Pg {
         if self.interval.primary != Some(from) || !self.is_merged_replica() {
             return;
         }
-        let (object, version, cursor) = (push.object.clone(), push.version, push.cursor.clone());
-        let had_it = !self.missing.contains(&object);
-        if self.take_part(ctx, from, push).is_some() || had_it {
-            let answer = PgMsg::Pushed { object, version, cursor };
-            self.once_durable(ctx, WhenStored::Answer(from, Box::new(answer)));
+        let (id, object) = (push.id, push.object.clone());
+        match self.take_push(ctx, push) {
+            Ok(()) => {
+                let answer = PgMsg::Pushed { id, object };
+                self.once_durable(ctx, WhenStored::Answer(from, Box::new(answer)));
+            }
+            Err(error) => ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id)),
         }
     }
+}
+
+fn load_meta(store: &dyn StoreView, id: &StoredId) -> Result<Meta, ReadError> {
+    Ok(Meta {
+        size: store.stat(id)?.unwrap_or_default().size,
+        attrs: store.attrs(id)?,
+        omap_header: store.omap_header(id)?,
+    })
+}
+
+/// Makes that the metadata of something that has attributes of these names.
+pub fn set_meta(txn: &mut Transaction, id: &StoredId, meta: &Meta, have: BTreeSet<Name>) {
+    txn.push(id.clone(), Change::Touch);
+    for name in have.into_iter().filter(|name| !meta.attrs.contains_key(name)) {
+        txn.push(id.clone(), Change::RemoveAttr(name));
+    }
+    txn.push(id.clone(), Change::SetAttrs(meta.attrs.clone()));
+    txn.push(id.clone(), Change::OmapSetHeader(meta.omap_header.clone()));
+    txn.push(id.clone(), Change::Truncate { size: meta.size });
+}
+
+/// The names of all attributes that an object here may have once a transaction is done, before its
+/// metadata is set anew.
+pub fn attrs_after(
+    store: &dyn StoreView,
+    object: &ObjectId,
+    txn: &Transaction,
+) -> Result<BTreeSet<Name>, ReadError> {
+    let id = StoredId::Object(object.clone());
+    let mut names: BTreeSet<Name> = store.attrs(&id)?.into_keys().collect();
+    for (_, change) in txn.changes.iter().filter(|(changed, _)| *changed == id) {
+        if let Change::CloneFrom(from) = change {
+            names.extend(store.attrs(from)?.into_keys());
+        }
+    }
+    Ok(names)
+}
+
+/// The metadata that objects have once a transaction is done, of those that some member lacks it of.
+/// The store shows everything before the transaction, and whole.
+pub fn metas_after(
+    store: &dyn StoreView,
+    txn: &Transaction,
+    lacking: &dyn Fn(&ObjectId) -> bool,
+) -> Result<Vec<(ObjectId, Meta)>, ReadError> {
+    let copies = txn.changes.iter().filter_map(|(id, change)| match (id, change) {
+        (StoredId::Object(object), Change::CloneFrom(StoredId::Object(from))) if lacking(from) => {
+            Some(object)
+        }
+        _ => None,
+    });
+    let direct = txn.changes.iter().filter_map(|(id, _)| match id {
+        StoredId::Object(object) if lacking(object) => Some(object),
+        _ => None,
+    });
+    let wanted: BTreeSet<ObjectId> = direct.chain(copies).cloned().collect();
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut metas: BTreeMap<&StoredId, Option<Meta>> = BTreeMap::new();
+    let load = |id: &StoredId| -> Result<Option<Meta>, ReadError> {
+        Ok(if store.stat(id)?.is_some() { Some(load_meta(store, id)?) } else { None })
+    };
+    for (id, change) in &txn.changes {
+        if let Change::CloneFrom(from) = change {
+            let copy = match metas.get(from) {
+                Some(meta) => meta.clone(),
+                None => load(from)?,
+            };
+            metas.insert(id, Some(copy.unwrap_or_default()));
+            continue;
+        }
+        if !metas.contains_key(id) {
+            metas.insert(id, load(id)?);
+        }
+        let slot = metas.get_mut(id).expect("just made sure");
+        if let Change::Remove = change {
+            *slot = None;
+            continue;
+        }
+        let meta = slot.get_or_insert_default();
+        match change {
+            Change::Write { offset, data } => meta.size = meta.size.max(offset + data.len() as u64),
+            Change::Zero { offset, len } => meta.size = meta.size.max(offset + len),
+            Change::Truncate { size } => meta.size = *size,
+            Change::SetAttrs(attrs) => meta.attrs.extend(attrs.iter().map(|(k, v)| (k.clone(), v.clone()))),
+            Change::RemoveAttr(name) => drop(meta.attrs.remove(name)),
+            Change::OmapClear => meta.omap_header = Bytes::new(),
+            Change::OmapSetHeader(header) => meta.omap_header = header.clone(),
+            Change::Touch | Change::OmapSet(_) | Change::OmapRemove(_) | Change::OmapRemoveRange { .. } => {}
+            Change::Remove | Change::CloneFrom(_) => unreachable!("done above"),
+        }
+    }
+    let found = metas.into_iter().filter_map(|(id, meta)| match id {
+        StoredId::Object(object) if wanted.contains(object) => Some((object.clone(), meta?)),
+        _ => None,
+    });
+    Ok(found.collect())
 }

@@ -3,13 +3,13 @@
 //!
 //!   `info`                            `PgInfo`
 //!   `l` counter:u64 epoch:u32         `LogEntry`, numbers big-endian so that keys sort by counter
-//!   `m` object id                     the `Version` in which that object is missing here
-//!   `t` object id                     that object is half received, see `temporary`
+//!   `m` object id                     what of that object is `Stale` here
 
 use super::log::Log;
 use super::missing::Missing;
 use nacre_base::{Name, PgId, Version};
 use nacre_machine::{ReadError, StoreView};
+use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::{LogEntry, PgInfo};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -29,19 +29,6 @@ fn missing_key(object: &ObjectId) -> Name {
     let mut key = vec![b'm'];
     key.extend(to_vec(object));
     Name::new(key)
-}
-
-fn temporary_key(object: &ObjectId) -> Name {
-    let mut key = vec![b't'];
-    key.extend(to_vec(object));
-    Name::new(key)
-}
-
-/// Where an object that comes in several parts is put together.
-pub fn temporary(object: &ObjectId) -> StoredId {
-    let mut name = b"receiving/".to_vec();
-    name.extend(to_vec(object));
-    StoredId::Meta(Name::new(name))
 }
 
 /// Changes to the record of one group, collected for one transaction.
@@ -73,17 +60,11 @@ impl RecordChanges {
     pub fn no_entry(&mut self, version: Version) {
         self.take(log_key(version));
     }
-    pub fn missing(&mut self, object: &ObjectId, need: Version) {
-        self.put(missing_key(object), to_vec(&need));
-    }
-    pub fn not_missing(&mut self, object: &ObjectId) {
-        self.take(missing_key(object));
-    }
-    pub fn receiving(&mut self, object: &ObjectId) {
-        self.put(temporary_key(object), Vec::new());
-    }
-    pub fn not_receiving(&mut self, object: &ObjectId) {
-        self.take(temporary_key(object));
+    pub fn missing(&mut self, object: &ObjectId, stale: Option<&Stale>) {
+        match stale {
+            Some(stale) => self.put(missing_key(object), to_vec(stale)),
+            None => self.take(missing_key(object)),
+        }
     }
     pub fn into_txn(self, txn: &mut Transaction) {
         let id = || StoredId::Pg(self.pg);
@@ -101,8 +82,6 @@ pub struct Record {
     pub info: PgInfo,
     pub log: Log,
     pub missing: Missing,
-    /// Objects that were being received.
-    pub receiving: BTreeSet<ObjectId>,
 }
 
 impl Record {
@@ -112,7 +91,6 @@ impl Record {
         let Some(info) = store.omap_get(&id, INFO)? else { return Ok(None) };
         let mut entries = Vec::new();
         let mut missing = Vec::new();
-        let mut receiving = BTreeSet::new();
         let mut bad = None;
         store.omap_walk(&id, b"l", &mut |key, value| {
             let read = match key.as_bytes() {
@@ -126,11 +104,8 @@ impl Record {
                     Ok(())
                 }),
                 [b'm', object @ ..] => from_slice::<ObjectId>(object).and_then(|object| {
-                    missing.push((object, from_slice::<Version>(value)?));
+                    missing.push((object, from_slice::<Stale>(value)?));
                     Ok(())
-                }),
-                [b't', object @ ..] => from_slice(object).map(|object| {
-                    receiving.insert(object);
                 }),
                 _ => Ok(()),
             };
@@ -146,7 +121,6 @@ impl Record {
             info: PgInfo::decode(&mut nacre_wire::Reader::new(&info)).map_err(broken)?,
             log: Log::from_entries(entries),
             missing: missing.into_iter().collect(),
-            receiving,
         }))
     }
 
@@ -155,7 +129,7 @@ impl Record {
         let mut changes = RecordChanges::new(pg);
         changes.info(&self.info);
         self.log.iter().for_each(|entry| changes.entry(entry));
-        self.missing.iter().for_each(|(object, need)| changes.missing(object, need));
+        self.missing.iter().for_each(|(object, stale)| changes.missing(object, Some(stale)));
         changes.into_txn(txn);
     }
 }
@@ -180,6 +154,7 @@ mod tests {
             reqid: ReqId::default(),
             user_version: 1,
             mtime: Utime::ZERO,
+            acts: Vec::new(),
             result: 0,
             outputs: Vec::new(),
         };

@@ -1,58 +1,87 @@
 //! The primary makes every member whole: it pulls what it lacks itself from whoever has it, and
-//! pushes what others lack. Objects that requests wait for go first.
+//! pushes what others lack. Only what is missing travels, in bounded pieces, and first what requests
+//! wait for.
+//!
+//! Who is asked for something has the group's log, so that what it does not call missing is right.
+//! Members have it from peering; others who hold the group take it when they are needed.
 
+use super::log::part_for;
+use super::missing::Missing;
 use super::push::Purpose;
 use super::{Ctx, Pg, PgEffect, Phase};
-use nacre_base::{OsdId, Time, Version};
+use nacre_base::{OsdId, Time};
 use nacre_machine::Level;
-use nacre_proto::messages::peer::{PgMsg, Push, PushCursor};
+use nacre_proto::messages::part::Part;
+use nacre_proto::messages::peer::{PgInfo, PgMsg, Push};
 use nacre_proto::types::ObjectId;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Objects of one group on their way at a time.
+/// Transfers of one group on their way at a time.
 const JOBS_MAX: usize = 4;
-/// Jobs for objects that requests wait for may be more.
+/// Those that requests wait for may be more.
 const URGENT_JOBS_MAX: usize = 16;
-/// Without progress for so long a transfer is started anew.
+/// Without an answer for so long a transfer is started anew.
 const STALLED: Duration = Duration::from_secs(3);
-/// How often those who did not have an object are asked again.
+/// How often those who did not have something are asked again.
 const UNFOUND_RETRY: Duration = Duration::from_secs(3);
 
-enum Job {
-    /// To ourselves, from one that may have it.
-    Pull { need: Version, from: OsdId, tried: BTreeSet<OsdId>, cursor: PushCursor, since: Time },
-    /// To all that miss it, in step.
-    Push {
-        version: Version,
-        to: BTreeSet<OsdId>,
-        part: Option<Box<Push>>,
-        unacked: BTreeSet<OsdId>,
-        since: Time,
-    },
+/// To ourselves, from one who has it.
+struct Pull {
+    object: ObjectId,
+    part: Part,
+    from: OsdId,
+    tried: BTreeSet<OsdId>,
+    since: Time,
 }
 
+/// To a member who lacks it.
+struct Send {
+    id: u64,
+    /// None while its data is being read.
+    push: Option<Box<Push>>,
+    since: Time,
+}
+
+/// Someone who holds the group without being a member.
+#[derive(Debug, Default)]
+pub struct Source {
+    info: Option<PgInfo>,
+    asked: Option<Time>,
+    /// What it lacks of what the log says, once it has the log.
+    missing: Option<Missing>,
+}
+
+impl Source {
+    /// `info`: what it said that it has, if it did.
+    pub fn new(info: Option<PgInfo>) -> Source {
+        Source { info, ..Source::default() }
+    }
+}
+
+#[derive(Default)]
 pub struct Recovery {
-    urgent: VecDeque<ObjectId>,
-    jobs: BTreeMap<ObjectId, Job>,
-    /// Nobody that can be asked has them; ask again then.
-    unfound: BTreeMap<ObjectId, Time>,
-    /// Who may have objects without being a member.
-    pub sources: BTreeSet<OsdId>,
+    /// What requests wait for.
+    wanted: BTreeMap<ObjectId, Part>,
+    pulls: BTreeMap<u64, Pull>,
+    sends: BTreeMap<(ObjectId, OsdId), Send>,
+    /// Nobody that can be asked has it; ask again then.
+    unfound: BTreeMap<ObjectId, (Part, Time)>,
+    sources: BTreeMap<OsdId, Source>,
+    last_id: u64,
 }
 
 impl Recovery {
-    pub fn new(sources: BTreeSet<OsdId>) -> Recovery {
-        Recovery { urgent: VecDeque::new(), jobs: BTreeMap::new(), unfound: BTreeMap::new(), sources }
+    pub fn new(sources: BTreeMap<OsdId, Source>) -> Recovery {
+        Recovery { sources, ..Recovery::default() }
     }
-    /// A request waits for the object.
-    pub fn hurry(&mut self, object: &ObjectId) {
-        if !self.jobs.contains_key(object) && !self.urgent.contains(object) {
-            self.urgent.push_back(object.clone());
-        }
+    /// A request waits for some of an object.
+    pub fn hurry(&mut self, object: &ObjectId, part: &Part) {
+        self.wanted.entry(object.clone()).or_default().add(part);
     }
     pub fn is_busy(&self) -> bool {
-        !self.jobs.is_empty()
+        !self.pulls.is_empty() || !self.sends.is_empty()
     }
     pub fn unfound(&self) -> impl Iterator<Item = &ObjectId> {
         self.unfound.keys()
@@ -60,257 +89,315 @@ impl Recovery {
     pub fn unfound_len(&self) -> usize {
         self.unfound.len()
     }
+    fn jobs(&self) -> usize {
+        self.pulls.len() + self.sends.len()
+    }
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+    /// What is on its way to us, or nobody has.
+    fn not_to_ask(&self, object: &ObjectId) -> Part {
+        let mut part = self.unfound.get(object).map(|(part, _)| part.clone()).unwrap_or_default();
+        self.pulls.values().filter(|pull| pull.object == *object).for_each(|pull| part.add(&pull.part));
+        part
+    }
 }
 
 impl Pg {
     /// Starts as many transfers as may run.
     pub fn recover(&mut self, ctx: &mut Ctx<'_>) {
-        loop {
-            let Phase::Active(active) = &mut self.phase else { return };
-            let recovery = &mut active.recovery;
-            let object = if let Some(object) = recovery.urgent.front().cloned() {
-                if recovery.jobs.len() >= URGENT_JOBS_MAX {
-                    return;
-                }
-                recovery.urgent.pop_front();
-                object
-            } else {
-                if recovery.jobs.len() >= JOBS_MAX {
-                    return;
-                }
-                // What changed in this turn cannot be read before the next.
-                let free = |object: &ObjectId| {
-                    !recovery.jobs.contains_key(object)
-                        && !recovery.unfound.contains_key(object)
-                        && !self.changed.1.contains(object)
-                };
-                let own = self.missing.iter().map(|(object, _)| object).find(|object| free(object));
-                let others = || {
-                    let missing = active.members.values().flat_map(|member| member.missing.iter());
-                    missing.map(|(o, _)| o).find(|o| free(o) && !self.missing.contains(o))
-                };
-                match own.or_else(others) {
-                    Some(object) => object.clone(),
-                    None => return,
-                }
-            };
-            if recovery.jobs.contains_key(&object) || recovery.unfound.contains_key(&object) {
+        self.recover_wanted(ctx);
+        while let Phase::Active(active) = &self.phase
+            && active.recovery.jobs() < JOBS_MAX
+        {
+            // What changed in this turn cannot be read before the next.
+            let changed = &self.changed.1;
+            let recovery = &active.recovery;
+            let own = self.missing.iter().find_map(|(object, stale)| {
+                let part = stale.part.clone().without(&recovery.not_to_ask(object));
+                (!part.is_empty() && !changed.contains(object)).then(|| (object.clone(), part))
+            });
+            if let Some((object, part)) = own {
+                self.start_pull(ctx, object, part, BTreeSet::new());
                 continue;
             }
-            if self.changed.1.contains(&object) {
-                // Whoever waits for it asks again in the next turn.
-                active.note_runnable(object);
-                ctx.out.push(PgEffect::Loop);
-                continue;
-            }
-            match self.missing.need(&object) {
-                Some(need) => self.pull_from_next(ctx, object, need, BTreeSet::new()),
-                None => self.start_push(ctx, object),
+            let theirs = active.members.iter().find_map(|(&osd, member)| {
+                let object = member.missing.iter().map(|(object, _)| object).find(|object| {
+                    !changed.contains(*object)
+                        && !recovery.sends.contains_key(&((*object).clone(), osd))
+                        && self.can_send(&member.missing, object)
+                });
+                object.map(|object| (object.clone(), osd))
+            });
+            match theirs {
+                Some((object, osd)) => self.start_send(ctx, object, osd, &Part::everything()),
+                None => return,
             }
         }
     }
 
-    fn pull_from_next(
+    /// Whether we have some of what a member lacks of an object.
+    fn can_send(&self, lacking: &Missing, object: &ObjectId) -> bool {
+        !self.missing.lacks_meta(object)
+            && !lacking.part(object).without(&self.missing.part(object)).is_empty()
+    }
+
+    /// What requests wait for, and what has to be everywhere before anybody sees it.
+    fn recover_wanted(&mut self, ctx: &mut Ctx<'_>) {
+        let Phase::Active(active) = &self.phase else { return };
+        let doubtful = active.doubtful().map(|(object, part)| (object.clone(), part.clone()));
+        let wanted = active.recovery.wanted.iter().map(|(object, part)| (object.clone(), part.clone()));
+        for (object, part) in wanted.chain(doubtful).collect::<Vec<_>>() {
+            let Phase::Active(active) = &mut self.phase else { return };
+            let recovery = &mut active.recovery;
+            if !self.missing.lacks(&object, &part) {
+                if recovery.wanted.remove(&object).is_some() {
+                    self.on_recovered(ctx, &object);
+                }
+            } else if self.changed.1.contains(&object) {
+                active.note_runnable(object.clone());
+                ctx.out.push(PgEffect::Loop);
+            } else if recovery.pulls.len() < URGENT_JOBS_MAX {
+                let lacking = self.missing.part(&object).intersection(&part);
+                let ask = lacking.without(&recovery.not_to_ask(&object));
+                if !ask.is_empty() {
+                    self.start_pull(ctx, object.clone(), ask, BTreeSet::new());
+                }
+            }
+        }
+        let Phase::Active(active) = &self.phase else { return };
+        let mut sends = Vec::new();
+        for (object, part) in active.doubtful() {
+            for (osd, member) in &active.members {
+                let key = (object.clone(), *osd);
+                if member.missing.lacks(object, part)
+                    && !active.recovery.sends.contains_key(&key)
+                    && self.can_send(&member.missing, object)
+                {
+                    sends.push((key, part.clone()));
+                }
+            }
+        }
+        for ((object, osd), part) in sends {
+            if self.changed.1.contains(&object) {
+                if let Phase::Active(active) = &mut self.phase {
+                    active.note_runnable(object);
+                }
+                ctx.out.push(PgEffect::Loop);
+            } else {
+                self.start_send(ctx, object, osd, &part);
+            }
+        }
+    }
+
+    // ---- to ourselves ----
+
+    /// Asks the best of those who have some of the part and were not tried.
+    fn start_pull(
         &mut self,
         ctx: &mut Ctx<'_>,
         object: ObjectId,
-        need: Version,
+        mut part: Part,
         mut tried: BTreeSet<OsdId>,
     ) {
         let now = ctx.now.mono;
+        let lacks_meta = self.missing.lacks_meta(&object);
         let Phase::Active(active) = &mut self.phase else { return };
-        let members = active.members.iter().filter(|(_, member)| !member.missing.contains(&object));
-        let candidates = members.map(|(osd, _)| osd).chain(&active.recovery.sources).copied();
-        let next = candidates.into_iter().find(|osd| !tried.contains(osd) && ctx.map.is_up(*osd));
-        match next {
-            None => {
-                active.recovery.jobs.remove(&object);
-                active.recovery.unfound.insert(object, now + UNFOUND_RETRY);
+        // Nothing of an object has a place here before its metadata.
+        part.meta |= lacks_meta;
+        let members = active.members.iter().map(|(osd, member)| (*osd, &member.missing));
+        let sources = active.recovery.sources.iter();
+        let sources = sources.filter_map(|(osd, source)| Some((*osd, source.missing.as_ref()?)));
+        let mut best: Option<(OsdId, Part)> = None;
+        for (osd, missing) in members.chain(sources) {
+            let has = part.clone().without(&missing.part(&object));
+            if tried.contains(&osd) || !ctx.map.is_up(osd) || has.is_empty() || lacks_meta && !has.meta {
+                continue;
             }
-            Some(from) => {
-                tried.insert(from);
-                let cursor = PushCursor::default();
-                let ask = PgMsg::Pull { object: object.clone(), need, cursor: cursor.clone() };
-                active.recovery.jobs.insert(object, Job::Pull { need, from, tried, cursor, since: now });
-                ctx.out.push(PgEffect::Ask(from, ask));
+            if has == part {
+                best = Some((osd, has));
+                break;
+            }
+            best.get_or_insert((osd, has));
+        }
+        let recovery = &mut active.recovery;
+        let Some((from, part)) = best else {
+            let unfound = recovery.unfound.entry(object).or_insert((Part::default(), now));
+            unfound.0.add(&part);
+            unfound.1 = now + UNFOUND_RETRY;
+            self.ask_sources(ctx);
+            return;
+        };
+        tried.insert(from);
+        let id = recovery.next_id();
+        ctx.out.push(PgEffect::Ask(from, PgMsg::Pull { id, object: object.clone(), part: part.clone() }));
+        recovery.pulls.insert(id, Pull { object, part, from, tried, since: now });
+    }
+
+    /// Those who hold the group and have not taken its log shall do so.
+    fn ask_sources(&mut self, ctx: &mut Ctx<'_>) {
+        let now = ctx.now.mono;
+        let Phase::Active(active) = &mut self.phase else { return };
+        for (&osd, source) in &mut active.recovery.sources {
+            let asked = source.asked.is_some_and(|asked| now.since(asked) < UNFOUND_RETRY);
+            if source.missing.is_none() && !asked && ctx.map.is_up(osd) {
+                source.asked = Some(now);
+                let log = part_for(&self.info, &self.log, source.info.as_ref());
+                ctx.out.push(PgEffect::Ask(osd, PgMsg::Merge(log)));
             }
         }
     }
 
-    /// A part of what we pull.
-    pub fn on_pulled(&mut self, ctx: &mut Ctx<'_>, from: OsdId, push: Push) {
-        let now = ctx.now.mono;
+    /// One who is no member has the group's log.
+    pub fn on_source_merged(&mut self, ctx: &mut Ctx<'_>, from: OsdId, missing: Missing) {
         let Phase::Active(active) = &mut self.phase else { return };
-        let object = push.object.clone();
-        match active.recovery.jobs.get_mut(&object) {
-            Some(Job::Pull { need, from: source, cursor, since, .. })
-                if *source == from && *need == push.version && *cursor == push.cursor =>
-            {
-                *since = now;
-                if let Some(next) = &push.next {
-                    *cursor = next.clone();
-                    let ask = PgMsg::Pull { object: object.clone(), need: *need, cursor: next.clone() };
-                    ctx.out.push(PgEffect::Ask(from, ask));
+        let Some(source) = active.recovery.sources.get_mut(&from) else { return };
+        source.missing = Some(missing);
+        active.recovery.unfound.clear();
+        self.recover(ctx);
+    }
+
+    /// What we pulled, or some of it.
+    pub fn on_pulled(&mut self, ctx: &mut Ctx<'_>, from: OsdId, mut push: Push) {
+        let Phase::Active(active) = &mut self.phase else { return };
+        let Some(pull) = active.recovery.pulls.get(&push.id) else { return };
+        if pull.from != from || pull.object != push.object {
+            return;
+        }
+        let pull = active.recovery.pulls.remove(&push.id).expect("just found");
+        push.part = push.part.intersection(&pull.part);
+        let bytes = push.payload_len();
+        match self.take_push(ctx, push) {
+            Ok(()) => {
+                self.counts.recovered_bytes += bytes;
+                if self.missing.get(&pull.object).is_none() {
+                    self.counts.recovered_objects += 1;
                 }
             }
-            _ => return,
+            Err(error) => ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, pull.object)),
         }
-        if self.take_part(ctx, from, push) == Some(true) {
-            if let Phase::Active(active) = &mut self.phase {
-                active.recovery.jobs.remove(&object);
-            }
-            // In the next turn, when the view shows it: pushes to others, waiting requests.
-            self.on_recovered(ctx, &object);
-        }
+        self.on_recovered(ctx, &pull.object);
+        self.recover(ctx);
     }
 
-    pub fn on_pull_refused(&mut self, ctx: &mut Ctx<'_>, from: OsdId, object: &ObjectId, need: Version) {
+    pub fn on_pull_refused(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64) {
         let Phase::Active(active) = &mut self.phase else { return };
-        match active.recovery.jobs.get_mut(object) {
-            Some(Job::Pull { need: ours, from: source, tried, .. }) if *source == from && *ours == need => {
-                let tried = std::mem::take(tried);
-                self.pull_from_next(ctx, object.clone(), need, tried);
-                self.recover(ctx);
-            }
-            _ => {}
+        if active.recovery.pulls.get(&id).is_some_and(|pull| pull.from == from) {
+            self.pull_elsewhere(ctx, id);
+            self.recover(ctx);
         }
     }
 
-    fn start_push(&mut self, ctx: &mut Ctx<'_>, object: ObjectId) {
+    fn pull_elsewhere(&mut self, ctx: &mut Ctx<'_>, id: u64) {
+        let Phase::Active(active) = &mut self.phase else { return };
+        let Some(pull) = active.recovery.pulls.remove(&id) else { return };
+        let part = self.missing.part(&pull.object).intersection(&pull.part);
+        if !part.is_empty() {
+            self.start_pull(ctx, pull.object, part, pull.tried);
+        }
+    }
+
+    // ---- to others ----
+
+    fn start_send(&mut self, ctx: &mut Ctx<'_>, object: ObjectId, osd: OsdId, part: &Part) {
         let now = ctx.now.mono;
         let Phase::Active(active) = &mut self.phase else { return };
-        let missing: Vec<(OsdId, Version)> = active
-            .members
-            .iter()
-            .filter_map(|(&osd, member)| Some((osd, member.missing.need(&object)?)))
-            .collect();
-        let Some(version) = missing.iter().map(|(_, need)| *need).max() else { return };
-        let to = missing.into_iter().map(|(osd, _)| osd).collect();
-        let job = Job::Push { version, to, part: None, unacked: BTreeSet::new(), since: now };
-        active.recovery.jobs.insert(object.clone(), job);
-        self.make_part(ctx, object, version, PushCursor::default(), Purpose::Pushed);
+        let Some(member) = active.members.get(&osd) else { return };
+        let lacking = member.missing.part(&object);
+        let mut part = lacking.intersection(part);
+        part.meta = lacking.meta;
+        let id = active.recovery.next_id();
+        active.recovery.sends.insert((object.clone(), osd), Send { id, push: None, since: now });
+        self.make_push(ctx, id, object, part, Purpose::Pushed(osd));
     }
 
-    pub fn part_ready(&mut self, ctx: &mut Ctx<'_>, part: Push) {
+    pub fn push_ready(&mut self, ctx: &mut Ctx<'_>, osd: OsdId, push: Push) {
         let now = ctx.now.mono;
         let Phase::Active(active) = &mut self.phase else { return };
-        let Some(Job::Push { to, part: current, unacked, since, .. }) =
-            active.recovery.jobs.get_mut(&part.object)
-        else {
+        let Some(send) = active.recovery.sends.get_mut(&(push.object.clone(), osd)) else { return };
+        if send.id != push.id {
             return;
-        };
-        *since = now;
-        *unacked = to.clone();
-        let part = Box::new(part);
-        ctx.out.extend(to.iter().map(|&osd| PgEffect::Ask(osd, PgMsg::Push(part.clone()))));
-        *current = Some(part);
+        }
+        let push = Box::new(push);
+        send.since = now;
+        send.push = Some(push.clone());
+        ctx.out.push(PgEffect::Ask(osd, PgMsg::Push(push)));
     }
 
-    /// Our own copy cannot be read. The job stays, and is tried again after a while.
-    pub fn push_failed(&mut self, object: &ObjectId) {
+    /// What was to be sent cannot be read now. The transfer stays, and is tried again after a while.
+    pub fn send_failed(&mut self, _: &mut Ctx<'_>, object: &ObjectId, osd: OsdId) {
         let Phase::Active(active) = &mut self.phase else { return };
-        if let Some(Job::Push { part, unacked, .. }) = active.recovery.jobs.get_mut(object) {
-            *part = None;
-            unacked.clear();
+        let missing = |osd| active.members.get(&osd).is_some_and(|m| m.missing.get(object).is_some());
+        if !missing(osd) {
+            active.recovery.sends.remove(&(object.clone(), osd));
         }
     }
 
-    pub fn on_pushed(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        from: OsdId,
-        object: &ObjectId,
-        version: Version,
-        cursor: &PushCursor,
-    ) {
-        let now = ctx.now.mono;
+    pub fn on_pushed(&mut self, ctx: &mut Ctx<'_>, from: OsdId, object: &ObjectId, id: u64) {
         let Phase::Active(active) = &mut self.phase else { return };
-        let Some(Job::Push { version: ours, to, part: Some(part), unacked, since }) =
-            active.recovery.jobs.get_mut(object)
-        else {
-            return;
-        };
-        if *ours != version || part.cursor != *cursor || !unacked.remove(&from) {
+        let key = (object.clone(), from);
+        if active.recovery.sends.get(&key).is_none_or(|send| send.id != id || send.push.is_none()) {
             return;
         }
-        *since = now;
-        if !unacked.is_empty() {
-            return;
-        }
-        if let Some(next) = part.next.clone() {
-            self.make_part(ctx, object.clone(), version, next, Purpose::Pushed);
-            return;
-        }
-        for osd in to.iter() {
-            if let Some(member) = active.members.get_mut(osd) {
-                member.missing.got(object, version);
+        let Some(Send { push: Some(push), .. }) = active.recovery.sends.remove(&key) else { return };
+        if let Some(member) = active.members.get_mut(&from) {
+            member.missing.got(object, &push.part, push.meta.as_ref().map(|meta| meta.size));
+            self.counts.recovered_bytes += push.payload_len();
+            if member.missing.get(object).is_none() {
+                self.counts.recovered_objects += 1;
             }
-            self.counts.recovered_objects += 1;
         }
-        active.recovery.jobs.remove(object);
         self.on_recovered(ctx, object);
         self.recover(ctx);
     }
+
+    // ---- time, and sessions ----
 
     /// Restarts what makes no progress, and asks again for what nobody had.
     pub fn recovery_tick(&mut self, ctx: &mut Ctx<'_>) {
         let now = ctx.now.mono;
         let Phase::Active(active) = &mut self.phase else { return };
-        active.recovery.unfound.retain(|_, retry| now < *retry);
-        let stalled: Vec<ObjectId> = active
-            .recovery
-            .jobs
-            .iter()
-            .filter(|(_, job)| match job {
-                Job::Pull { since, .. } | Job::Push { since, .. } => now.since(*since) > STALLED,
-            })
-            .map(|(object, _)| object.clone())
-            .collect();
-        for object in stalled {
-            self.restart_job(ctx, object);
+        let recovery = &mut active.recovery;
+        recovery.unfound.retain(|_, (_, retry)| now < *retry);
+        recovery.sends.retain(|_, send| now.since(send.since) <= STALLED);
+        let slow = recovery.pulls.iter().filter(|(_, pull)| now.since(pull.since) > STALLED);
+        let slow: Vec<(u64, OsdId)> = slow.map(|(id, pull)| (*id, pull.from)).collect();
+        for (id, from) in slow {
+            ctx.log(Level::Info, format!("pg {}: osd.{from} is slow to give what we lack", self.id));
+            self.pull_elsewhere(ctx, id);
         }
         self.recover(ctx);
-    }
-
-    fn restart_job(&mut self, ctx: &mut Ctx<'_>, object: ObjectId) {
-        let Phase::Active(active) = &mut self.phase else { return };
-        match active.recovery.jobs.remove(&object) {
-            Some(Job::Pull { need, tried, from, .. }) => {
-                ctx.log(Level::Info, format!("pg {}: osd.{from} is slow to give {object}", self.id));
-                self.pull_from_next(ctx, object, need, tried);
-            }
-            Some(Job::Push { .. }) => self.start_push(ctx, object),
-            None => {}
-        }
     }
 
     /// Messages to that OSD may have been lost.
     pub fn recovery_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
         let Phase::Active(active) = &mut self.phase else { return };
-        for (object, job) in &active.recovery.jobs {
-            match job {
-                Job::Pull { need, from, cursor, .. } if *from == osd => {
-                    let ask = PgMsg::Pull { object: object.clone(), need: *need, cursor: cursor.clone() };
-                    ctx.out.push(PgEffect::Ask(osd, ask));
-                }
-                Job::Push { part: Some(part), unacked, .. } if unacked.contains(&osd) => {
-                    ctx.out.push(PgEffect::Ask(osd, PgMsg::Push(part.clone())));
-                }
-                _ => {}
-            }
+        for (&id, pull) in active.recovery.pulls.iter().filter(|(_, pull)| pull.from == osd) {
+            let (object, part) = (pull.object.clone(), pull.part.clone());
+            ctx.out.push(PgEffect::Ask(osd, PgMsg::Pull { id, object, part }));
+        }
+        let sends = active.recovery.sends.iter().filter(|((_, to), _)| *to == osd);
+        for push in sends.filter_map(|(_, send)| send.push.as_ref()) {
+            ctx.out.push(PgEffect::Ask(osd, PgMsg::Push(push.clone())));
+        }
+        if let Some(source) = active.recovery.sources.get_mut(&osd) {
+            source.asked = None;
         }
     }
 
     /// Somebody who is no member has the group: a source, or in the way.
-    pub fn on_stray_notify(&mut self, ctx: &mut Ctx<'_>, from: OsdId) {
+    pub fn on_stray_notify(&mut self, ctx: &mut Ctx<'_>, from: OsdId, info: PgInfo) {
         let clean = self.is_clean();
         match &mut self.phase {
             Phase::Peering(peering) => peering.add_stray(from),
             Phase::Active(_) if clean => ctx.out.push(PgEffect::Answer(from, PgMsg::StrayRemove)),
-            Phase::Active(active) if !active.recovery.sources.contains(&from) => {
-                active.recovery.sources.insert(from);
-                active.recovery.unfound.clear();
-                self.recover(ctx);
+            Phase::Active(active) if !active.members.contains_key(&from) => {
+                if let Entry::Vacant(slot) = active.recovery.sources.entry(from) {
+                    slot.insert(Source::new(Some(info)));
+                    active.recovery.unfound.clear();
+                    self.recover(ctx);
+                }
             }
             _ => {}
         }

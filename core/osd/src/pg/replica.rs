@@ -1,6 +1,7 @@
 //! Everyone but the primary: replicas take its log and its writes, strays wait until they are not
 //! needed any more. All of them answer questions about what they have.
 
+use super::catch_up::CatchUp;
 use super::log::{Log, part_for};
 use super::record::{Record, RecordChanges};
 use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, groups, listed};
@@ -22,12 +23,16 @@ const INVENTORY_PART: usize = if cfg!(test) { 2 } else { 2000 };
 /// Objects deleted at a time.
 const DELETE_PART: usize = if cfg!(test) { 1 } else { 64 };
 
+const UNREADABLE: &str = "what the store holds cannot be told";
+
 /// Names with their versions, and where the next part starts.
 type NamesPart = (Vec<(ObjectId, Version)>, Option<ObjectId>);
 
 #[derive(Default)]
 pub struct Stray {
     next_notify: Time,
+    /// Our log is the group's: the primary asked for it, to pull from us.
+    merged: bool,
 }
 
 #[derive(Default)]
@@ -92,8 +97,9 @@ impl Pg {
                 objects.insert(object.clone(), info.version);
             }
         }
-        let missing = self.missing.from(from).filter(|(object, _)| before_next(object));
-        objects.extend(missing.map(|(object, need)| (object.clone(), need)));
+        let missing = self.missing.from(from).take_while(|(object, _)| before_next(object));
+        let missing = missing.filter(|(_, stale)| stale.part.meta);
+        objects.extend(missing.map(|(object, stale)| (object.clone(), stale.need)));
         Ok((objects.into_iter().collect(), next))
     }
 
@@ -123,12 +129,18 @@ impl Pg {
     /// started here. One transaction, together with what is missing from then on.
     pub fn adopt_log(&mut self, ctx: &mut Ctx<'_>, log: &PgLog) {
         let merge = self.log.merge(&self.info, log);
-        let mut txn = Transaction::new();
         let mut changes = RecordChanges::new(self.id);
-        merge.gone.iter().for_each(|&version| changes.no_entry(version));
+        merge.gone.iter().for_each(|entry| changes.no_entry(entry.version));
         merge.new.iter().for_each(|entry| changes.entry(entry));
-        for (object, wanted) in merge.wanted {
-            self.want(ctx, &object, wanted, &mut txn, &mut changes);
+        let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
+        let caught_up = catch_up
+            .undo(&merge.gone)
+            .and_then(|()| merge.new.iter().try_for_each(|entry| catch_up.miss(entry)));
+        caught_up.unwrap_or_else(|error| panic!("pg {}: {UNREADABLE}: {error}", self.id));
+        let txn = catch_up.txn;
+        for object in catch_up.noted {
+            changes.missing(&object, self.missing.get(&object));
+            self.changed.1.insert(object);
         }
         self.finish_adoption(ctx, log, txn, changes);
     }
@@ -162,37 +174,6 @@ impl Pg {
         self.store(ctx, txn);
     }
 
-    /// Notes which version of an object is right, none for no object at all.
-    fn want(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        object: &ObjectId,
-        wanted: Option<Version>,
-        txn: &mut Transaction,
-        changes: &mut RecordChanges,
-    ) {
-        let have = ObjectInfo::load(ctx.store, object)
-            .unwrap_or_else(|error| panic!("pg {}: what the store holds cannot be told: {error}", self.id))
-            .map(|info| info.version);
-        match wanted {
-            Some(need) if have != wanted => {
-                self.missing.add(object.clone(), need);
-                changes.missing(object, need);
-                return;
-            }
-            Some(_) => {}
-            None => {
-                if have.is_some() {
-                    txn.push(object.clone(), Change::Remove);
-                    self.changed.1.insert(object.clone());
-                }
-            }
-        }
-        if self.missing.forget(object) {
-            changes.not_missing(object);
-        }
-    }
-
     /// Begins to collect all names from `source`. What is here proves nothing until it is done.
     pub fn start_inventory(&mut self, ctx: &mut Ctx<'_>, source: OsdId, log: PgLog) -> Inventory {
         self.info.incomplete = true;
@@ -218,40 +199,35 @@ impl Pg {
         if *from != inventory.next || !sound || next.as_ref().is_some_and(|next| next <= from) {
             return false;
         }
-        let mut txn = Transaction::new();
         let mut changes = RecordChanges::new(self.id);
         let names: BTreeSet<&ObjectId> = objects.iter().map(|(object, _)| object).collect();
-        let mut start = from.clone();
+        let inside = |object: &ObjectId| next.as_ref().is_none_or(|next| object < next);
+        let unreadable = |error: ReadError| -> ! { panic!("pg {}: {UNREADABLE}: {error}", self.id) };
         // Ours in the same stretch: none of them may stay that the source does not have.
+        let missing = self.missing.from(from).map(|(object, _)| object).take_while(|object| inside(object));
+        let mut gone: Vec<ObjectId> = missing.filter(|object| !names.contains(object)).cloned().collect();
+        let mut start = from.clone();
         loop {
-            let here = self.objects_from(ctx, &start, INVENTORY_PART).unwrap_or_else(|error| {
-                panic!("pg {}: what the store holds cannot be told: {error}", self.id)
-            });
-            let inside = |object: &&ObjectId| next.as_ref().is_none_or(|next| *object < next);
-            for object in here.iter().filter(inside).filter(|object| !names.contains(object)) {
-                self.want(ctx, object, None, &mut txn, &mut changes);
-            }
+            let here =
+                self.objects_from(ctx, &start, INVENTORY_PART).unwrap_or_else(|error| unreadable(error));
+            gone.extend(here.iter().filter(|o| inside(o) && !names.contains(o)).cloned());
             match here.last() {
-                Some(last) if here.len() == INVENTORY_PART && inside(&last) => {
+                Some(last) if here.len() == INVENTORY_PART && inside(last) => {
                     start = ObjectId { snap: nacre_base::SnapId(last.snap.0 + 1), ..last.clone() };
                 }
                 _ => break,
             }
         }
-        let gone: Vec<ObjectId> = self
-            .missing
-            .from(from)
-            .map(|(object, _)| object)
-            .take_while(|object| next.as_ref().is_none_or(|next| *object < next))
-            .filter(|object| !names.contains(object))
-            .cloned()
-            .collect();
-        for object in gone {
-            self.missing.forget(&object);
-            changes.not_missing(&object);
-        }
-        for (object, version) in &objects {
-            self.want(ctx, object, Some(*version), &mut txn, &mut changes);
+        let id = self.id;
+        let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
+        let taken = gone.iter().try_for_each(|object| catch_up.remove(object)).and_then(|()| {
+            objects.iter().try_for_each(|(object, version)| catch_up.should_be(object, *version))
+        });
+        taken.unwrap_or_else(|error| panic!("pg {id}: {UNREADABLE}: {error}"));
+        let mut txn = catch_up.txn;
+        for object in catch_up.noted {
+            changes.missing(&object, self.missing.get(&object));
+            self.changed.1.insert(object);
         }
         changes.into_txn(&mut txn);
         if !txn.is_empty() {
@@ -277,6 +253,10 @@ impl Pg {
     pub fn is_merged_replica(&self) -> bool {
         matches!(&self.phase, Phase::Replica(replica) if replica.merged)
     }
+    /// What is not called missing here is right.
+    pub fn is_merged(&self) -> bool {
+        self.is_merged_replica() || matches!(&self.phase, Phase::Stray(stray) if stray.merged)
+    }
 
     /// Promises the primary to take no part in a later interval for a while.
     pub fn grant_lease(&mut self, now: Time, from: OsdId) -> bool {
@@ -288,6 +268,10 @@ impl Pg {
     }
 
     pub fn on_merge(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
+        if matches!(self.phase, Phase::Stray(_)) {
+            self.merge_as_source(ctx, from, &log);
+            return;
+        }
         let Phase::Replica(replica) = &mut self.phase else { return };
         if self.interval.primary != Some(from) {
             return;
@@ -311,6 +295,23 @@ impl Pg {
         }
     }
 
+    /// The primary lacks something that we may have. With its log we can tell.
+    fn merge_as_source(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: &PgLog) {
+        if self.interval.primary != Some(from) {
+            return;
+        }
+        if !self.is_merged() {
+            if !Log::overlaps(&self.info, &log.info) || log.after > self.info.last_update {
+                return; // nobody can tell what ours is worth
+            }
+            self.adopt_log(ctx, log);
+            if let Phase::Stray(stray) = &mut self.phase {
+                stray.merged = true;
+            }
+        }
+        self.once_durable(ctx, WhenStored::Merged);
+    }
+
     fn replica_merged(&mut self, ctx: &mut Ctx<'_>) {
         if let Phase::Replica(replica) = &mut self.phase {
             replica.merged = true;
@@ -322,7 +323,7 @@ impl Pg {
     /// Our log is the group's, durably: the primary learns what we miss.
     pub fn on_own_merge(&mut self, ctx: &mut Ctx<'_>) {
         let Some(primary) = self.interval.primary else { return };
-        let missing = self.missing.iter().map(|(object, need)| (object.clone(), need)).collect();
+        let missing = self.missing.iter().map(|(object, stale)| (object.clone(), stale.clone())).collect();
         ctx.out.push(PgEffect::Answer(primary, PgMsg::Merged { missing }));
     }
 
@@ -371,10 +372,15 @@ impl Pg {
             // A gap: what was lost comes again when the session does, and this with it.
             return;
         }
+        let own = &op.entry.object;
+        let meta_known = op.entry.kind != EntryKind::Modify
+            || !self.missing.lacks_meta(own)
+            || op.metas.iter().any(|(of, _)| of == own);
         let sound = op.txn.changes.iter().all(|(id, _)| *id == object)
-            && self.range.contains(&op.entry.object)
+            && op.metas.iter().all(|(of, _)| of == own)
+            && self.range.contains(own)
             && version.epoch == self.interval.start
-            && (op.entry.kind == EntryKind::Note || !self.missing.contains(&op.entry.object));
+            && meta_known;
         if !sound {
             let text = format!("pg {}: osd.{from} sent write {version}, which cannot be", self.id);
             ctx.log(Level::Error, text);
@@ -386,7 +392,7 @@ impl Pg {
         self.info.objects = op.objects;
         self.info.bytes = op.bytes;
         self.log.append(op.entry.clone());
-        self.store_write(ctx, op);
+        self.store_write(ctx, op).unwrap_or_else(|error| panic!("pg {}: {UNREADABLE}: {error}", self.id));
         self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));
     }
 
@@ -421,12 +427,8 @@ impl Pg {
             info: PgInfo { incomplete: true, pg_num: self.info.pg_num, ..PgInfo::default() },
             log: Log::default(),
             missing: Default::default(),
-            receiving: BTreeSet::new(),
         };
         let mut txn = Transaction::new();
-        for object in std::mem::take(&mut self.receiving) {
-            txn.push(super::temporary(&object), Change::Remove);
-        }
         txn.push(StoredId::Pg(self.id), Change::Remove);
         record.store(self.id, &mut txn);
         self.info = record.info;

@@ -184,7 +184,7 @@ impl Pg {
             Phase::Active(active) => active.recovery.unfound().collect(),
             _ => Vec::new(),
         };
-        let need = |object| self.missing.need(object).unwrap_or_default().to_string();
+        let need = |object| self.missing.get(object).map(|stale| stale.need).unwrap_or_default().to_string();
         json!({
             "num_missing": self.missing.len(),
             "num_unfound": unfound.len(),

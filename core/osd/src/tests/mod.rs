@@ -2,6 +2,7 @@
 
 mod copies;
 mod counters;
+mod parts;
 mod store;
 mod strays;
 mod watches;
@@ -58,6 +59,58 @@ fn a_replica_that_was_away_catches_up() {
     assert_eq!(w.run_ops("a", read()).result, -2);
 }
 
+/// Kills, stops, cuts off, moves or splits something, or mends it.
+fn break_something(w: &mut World, rng: &mut Rng) {
+    let osds = w.nodes.len();
+    let node = rng.below(osds as u64) as usize;
+    let other = rng.below(osds as u64) as usize;
+    match rng.below(14) {
+        0 if w.is_running(node) => w.kill(node),
+        1 | 2 => {
+            (0..osds).filter(|n| !w.is_running(*n)).collect::<Vec<_>>().into_iter().for_each(|n| w.start(n))
+        }
+        3 => w.reset_between(node, other),
+        4 => w.reset_between(node, 101),
+        5 => w.reset_between(node, 100),
+        6 if w.is_running(node) => w.stop(node),
+        7 => {
+            let seed = rng.below(4) as u32;
+            let mut all: Vec<OsdId> = (0..osds as i32).map(OsdId).collect();
+            for n in (1..all.len()).rev() {
+                all.swap(n, rng.below(n as u64 + 1) as usize);
+            }
+            all.truncate(3);
+            w.place(vec![(seed, all)]);
+        }
+        8 if node != other => drop(w.cut.insert((node, other))),
+        9 | 10 => {
+            for (a, b) in std::mem::take(&mut w.cut) {
+                w.reset_between(a, b);
+            }
+        }
+        11 if rng.chance(200) => (0..osds).for_each(|n| w.kill(n)),
+        12 if rng.chance(100) => {
+            let pg_num = w.map.pool(world::POOL).unwrap().pg_num;
+            if pg_num < 16 {
+                w.split(pg_num + 1 + rng.below(3) as u32);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Ends all faults, and waits until every group is clean.
+fn mend_everything(w: &mut World) {
+    let osds = w.nodes.len();
+    for (a, b) in std::mem::take(&mut w.cut) {
+        w.reset_between(a, b);
+    }
+    // Whoever is stopping stops first.
+    w.run_for(Duration::from_secs(4));
+    (0..osds).filter(|n| !w.is_running(*n)).collect::<Vec<_>>().into_iter().for_each(|n| w.start(n));
+    w.run_until("all clean at the end", World::all_clean);
+}
+
 /// Clients append numbered words to objects while everything breaks; each word must be there once,
 /// in order, whatever the answers' ways.
 fn torture(seed: u64, rounds: u32) {
@@ -98,52 +151,10 @@ fn torture(seed: u64, rounds: u32) {
             let tid = w.submit(name, what.0);
             outstanding.insert(name, (tid, what.1, what.2));
         }
-        let node = rng.below(osds as u64) as usize;
-        let other = rng.below(osds as u64) as usize;
-        match rng.below(14) {
-            0 if w.is_running(node) => w.kill(node),
-            1 | 2 => (0..osds)
-                .filter(|n| !w.is_running(*n))
-                .collect::<Vec<_>>()
-                .into_iter()
-                .for_each(|n| w.start(n)),
-            3 => w.reset_between(node, other),
-            4 => w.reset_between(node, 101),
-            5 => w.reset_between(node, 100),
-            6 if w.is_running(node) => w.stop(node),
-            7 => {
-                let seed = rng.below(4) as u32;
-                let mut all: Vec<OsdId> = (0..osds as i32).map(OsdId).collect();
-                for n in (1..all.len()).rev() {
-                    all.swap(n, rng.below(n as u64 + 1) as usize);
-                }
-                all.truncate(3);
-                w.place(vec![(seed, all)]);
-            }
-            8 if node != other => drop(w.cut.insert((node, other))),
-            9 | 10 => {
-                for (a, b) in std::mem::take(&mut w.cut) {
-                    w.reset_between(a, b);
-                }
-            }
-            11 if rng.chance(200) => (0..osds).for_each(|n| w.kill(n)),
-            12 if rng.chance(100) => {
-                let pg_num = w.map.pool(world::POOL).unwrap().pg_num;
-                if pg_num < 16 {
-                    w.split(pg_num + 1 + rng.below(3) as u32);
-                }
-            }
-            _ => {}
-        }
+        break_something(&mut w, &mut rng);
         w.run_for(rng.duration(Duration::from_millis(1), Duration::from_millis(600)));
     }
-    for (a, b) in std::mem::take(&mut w.cut) {
-        w.reset_between(a, b);
-    }
-    // Whoever is stopping stops first.
-    w.run_for(Duration::from_secs(4));
-    (0..osds).filter(|n| !w.is_running(*n)).collect::<Vec<_>>().into_iter().for_each(|n| w.start(n));
-    w.run_until("all clean at the end", World::all_clean);
+    mend_everything(&mut w);
     for (name, (tid, word, is_read)) in outstanding {
         let reply = w.reply(tid);
         match (is_read, word.as_str()) {
@@ -165,12 +176,16 @@ fn torture(seed: u64, rounds: u32) {
 
 #[test]
 fn nothing_acknowledged_is_lost_or_done_twice_whatever_breaks() {
-    let seeds = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(30_u64);
-    let first = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1_u64);
-    for seed in first..first + seeds {
-        eprintln!("seed {seed}");
+    for seed in seeds(30) {
         torture(seed, 60);
     }
+}
+
+/// `SEED` and `SEEDS` in the environment choose others.
+fn seeds(count: u64) -> impl Iterator<Item = u64> {
+    let count = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(count);
+    let first = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1_u64);
+    (first..first + count).inspect(|seed| eprintln!("seed {seed}"))
 }
 
 fn copy_from(name: &str) -> Vec<Op> {

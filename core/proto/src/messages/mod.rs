@@ -9,6 +9,7 @@ mod envelope;
 mod mgr;
 mod mon;
 mod osd;
+pub mod part;
 pub mod peer;
 mod quorum;
 mod raw;

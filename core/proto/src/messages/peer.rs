@@ -9,11 +9,13 @@
 use super::RawMessage;
 use super::body::Body;
 use super::osd::joined;
+use super::part::{Acts, Meta, Part, Stale};
 use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
 use bytes::Bytes;
 use nacre_base::{Epoch, Name, PgId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum PeerMsg {
@@ -70,7 +72,7 @@ pub enum PgMsg {
     Merge(PgLog),
     /// The replica did so durably; this is everything that it misses.
     Merged {
-        missing: Vec<(ObjectId, Version)>,
+        missing: Vec<(ObjectId, Stale)>,
     },
     /// Primary to replica: one write.
     RepOp(Box<RepOp>),
@@ -78,25 +80,24 @@ pub enum PgMsg {
     RepAck {
         version: Version,
     },
-    /// Primary to anyone: send that version of an object, the part that starts at the cursor.
+    /// Primary to anyone who has the group's log: send that much of an object, or as much of it as
+    /// one message takes.
     Pull {
+        id: u64,
         object: ObjectId,
-        need: Version,
-        cursor: PushCursor,
+        part: Part,
     },
-    /// It does not have that version.
+    /// It has nothing of that.
     PullRefused {
+        id: u64,
         object: ObjectId,
-        need: Version,
     },
-    /// One part of an object.
+    /// Some of an object: the answer to a pull, or from the primary to a member that lacks it.
     Push(Box<Push>),
-    /// The replica took the part that started at `cursor`, and after the last part has the object
-    /// durably.
+    /// The member has that durably.
     Pushed {
+        id: u64,
         object: ObjectId,
-        version: Version,
-        cursor: PushCursor,
     },
     /// From an OSD that holds the group but is no member of it, to the primary.
     StrayNotify {
@@ -159,6 +160,8 @@ pub struct LogEntry {
     pub reqid: ReqId,
     pub user_version: u64,
     pub mtime: Utime,
+    /// What was done, for those who missed it.
+    pub acts: Vec<Acts>,
     /// What the client was told, for when it asks again.
     pub result: i32,
     /// Of each operation, its code and output; empty unless the client wanted them.
@@ -179,31 +182,32 @@ pub struct RepOp {
     pub bytes: u64,
     /// The object's changes, without anything that only concerns the primary.
     pub txn: Transaction,
+    /// All metadata as it is afterwards, of objects whose metadata is stale on some member.
+    pub metas: Vec<(ObjectId, Meta)>,
 }
 
-/// How far the transfer of an object has come: first its bytes, then its omap.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PushCursor {
-    pub offset: u64,
-    /// The last omap key that was sent.
-    pub omap_after: Option<Name>,
-}
-
-impl PushCursor {
-    pub fn is_start(&self) -> bool {
-        *self == PushCursor::default()
-    }
-}
-
+/// Content of an object. What the receiver does not lack (any more) is newer there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Push {
+    /// The pull's that this answers, or the push's own.
+    pub id: u64,
     pub object: ObjectId,
-    pub version: Version,
-    pub cursor: PushCursor,
-    /// Where the next part starts; none: this is the last.
-    pub next: Option<PushCursor>,
-    /// Changes to the object, which does not exist before the first part.
-    pub txn: Transaction,
+    /// What of the object this holds. Bytes of it that are in no write are zeros, keys of it that
+    /// are in no pair do not exist.
+    pub part: Part,
+    /// If the part has it.
+    pub meta: Option<Meta>,
+    pub writes: Vec<(u64, Bytes)>,
+    pub pairs: BTreeMap<Name, Bytes>,
+}
+
+impl Push {
+    /// Roughly, what it costs to send.
+    pub fn payload_len(&self) -> u64 {
+        let pairs = |map: &BTreeMap<Name, Bytes>| map.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+        let meta = self.meta.as_ref().map_or(0, |meta| pairs(&meta.attrs) + meta.omap_header.len());
+        (meta + pairs(&self.pairs) + self.writes.iter().map(|(_, data)| data.len()).sum::<usize>()) as u64
+    }
 }
 
 impl PeerMsg {
@@ -308,36 +312,40 @@ impl PgMsg {
                 op.trim_to.encode(out);
                 op.objects.encode(out);
                 op.bytes.encode(out);
+                op.metas.encode(out);
                 op.txn.encode_split(out, data);
             }
             PgMsg::RepAck { version } => {
                 out.push(9);
                 version.encode(out);
             }
-            PgMsg::Pull { object, need, cursor } => {
+            PgMsg::Pull { id, object, part } => {
                 out.push(10);
+                id.encode(out);
                 object.encode(out);
-                need.encode(out);
-                cursor.encode(out);
+                part.encode(out);
             }
-            PgMsg::PullRefused { object, need } => {
+            PgMsg::PullRefused { id, object } => {
                 out.push(11);
+                id.encode(out);
                 object.encode(out);
-                need.encode(out);
             }
             PgMsg::Push(push) => {
                 out.push(12);
+                push.id.encode(out);
                 push.object.encode(out);
-                push.version.encode(out);
-                push.cursor.encode(out);
-                push.next.encode(out);
-                push.txn.encode_split(out, data);
+                push.part.encode(out);
+                push.meta.encode(out);
+                push.pairs.encode(out);
+                let places: Vec<(u64, u64)> =
+                    push.writes.iter().map(|(offset, data)| (*offset, data.len() as u64)).collect();
+                places.encode(out);
+                data.extend(push.writes.iter().map(|(_, data)| data.clone()));
             }
-            PgMsg::Pushed { object, version, cursor } => {
+            PgMsg::Pushed { id, object } => {
                 out.push(13);
+                id.encode(out);
                 object.encode(out);
-                version.encode(out);
-                cursor.encode(out);
             }
             PgMsg::StrayNotify { info } => {
                 out.push(14);
@@ -368,27 +376,23 @@ impl PgMsg {
                 trim_to: Decode::decode(r)?,
                 objects: Decode::decode(r)?,
                 bytes: Decode::decode(r)?,
+                metas: Decode::decode(r)?,
                 txn: Transaction::decode_split(r, data)?,
             })),
             9 => PgMsg::RepAck { version: Decode::decode(r)? },
-            10 => PgMsg::Pull {
-                object: Decode::decode(r)?,
-                need: Decode::decode(r)?,
-                cursor: Decode::decode(r)?,
-            },
-            11 => PgMsg::PullRefused { object: Decode::decode(r)?, need: Decode::decode(r)? },
+            10 => {
+                PgMsg::Pull { id: Decode::decode(r)?, object: Decode::decode(r)?, part: Decode::decode(r)? }
+            }
+            11 => PgMsg::PullRefused { id: Decode::decode(r)?, object: Decode::decode(r)? },
             12 => PgMsg::Push(Box::new(Push {
+                id: Decode::decode(r)?,
                 object: Decode::decode(r)?,
-                version: Decode::decode(r)?,
-                cursor: Decode::decode(r)?,
-                next: Decode::decode(r)?,
-                txn: Transaction::decode_split(r, data)?,
+                part: Decode::decode(r)?,
+                meta: Decode::decode(r)?,
+                pairs: Decode::decode(r)?,
+                writes: cut_out(&Vec::<(u64, u64)>::decode(r)?, data)?,
             })),
-            13 => PgMsg::Pushed {
-                object: Decode::decode(r)?,
-                version: Decode::decode(r)?,
-                cursor: Decode::decode(r)?,
-            },
+            13 => PgMsg::Pushed { id: Decode::decode(r)?, object: Decode::decode(r)? },
             14 => PgMsg::StrayNotify { info: Decode::decode(r)? },
             15 => PgMsg::StrayRemove,
             value => return Err(DecodeError::BadValue { what: "group message", value: value.into() }),
@@ -421,10 +425,27 @@ versioned_fields!(
     reqid,
     user_version,
     mtime,
+    acts,
     result,
     outputs,
 );
-versioned_fields!(PushCursor, "push cursor", offset, omap_after);
+
+/// The pieces of `data` that belong at those (offset, length) places: exactly all of it.
+fn cut_out(places: &[(u64, u64)], data: &Bytes) -> Result<Vec<(u64, Bytes)>, DecodeError> {
+    let (mut writes, mut at) = (Vec::with_capacity(places.len()), 0);
+    for &(offset, len) in places {
+        let left = data.len() - at;
+        if len > left as u64 || offset.checked_add(len).is_none() {
+            return Err(DecodeError::Short { needed: len as usize, left });
+        }
+        writes.push((offset, data.slice(at..at + len as usize)));
+        at += len as usize;
+    }
+    match data.len() - at {
+        0 => Ok(writes),
+        left => Err(DecodeError::Leftover { left }),
+    }
+}
 
 impl Encode for EntryKind {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -445,6 +466,7 @@ impl Decode for EntryKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::part::Act;
     use crate::transaction::Change;
     use nacre_base::PoolId;
 
@@ -460,12 +482,25 @@ mod tests {
             reqid: ReqId::default(),
             user_version: 7,
             mtime: Utime { sec: 1, nsec: 2 },
+            acts: vec![Acts {
+                object: Some(object.clone()),
+                acts: vec![
+                    Act::Data { offset: 1, len: 2 },
+                    Act::Truncate { size: 3 },
+                    Act::Remove,
+                    Act::Keys(vec!["k".into()]),
+                    Act::KeyRange { begin: "a".into(), end: "b".into() },
+                    Act::OmapClear,
+                    Act::CloneFrom(object.clone()),
+                ],
+            }],
             result: -17,
             outputs: vec![(1, Bytes::from_static(b"out"))],
         };
         let info = PgInfo { last_update: version, objects: 3, ..PgInfo::default() };
         let log = PgLog { info, after: Version::ZERO, entries: vec![entry.clone()] };
-        let cursor = PushCursor { offset: 9, omap_after: Some("k".into()) };
+        let pairs = BTreeMap::from([("k".into(), Bytes::from_static(b"v"))]);
+        let meta = Meta { size: 9, attrs: pairs.clone(), omap_header: Bytes::from_static(b"h") };
         let mut txn = Transaction::new();
         txn.push(object.clone(), Change::Write { offset: 0, data: Bytes::from_static(b"bytes") });
         let of_pgs = [
@@ -480,7 +515,7 @@ mod tests {
                 next: Some(ObjectId::max()),
             },
             PgMsg::Merge(log),
-            PgMsg::Merged { missing: vec![(object.clone(), version)] },
+            PgMsg::Merged { missing: vec![(object.clone(), Stale::everything(version))] },
             PgMsg::RepOp(Box::new(RepOp {
                 entry,
                 previous: Version::ZERO,
@@ -488,19 +523,21 @@ mod tests {
                 trim_to: Version::ZERO,
                 objects: 1,
                 bytes: 2,
-                txn: txn.clone(),
+                txn,
+                metas: vec![(object.clone(), meta.clone())],
             })),
             PgMsg::RepAck { version },
-            PgMsg::Pull { object: object.clone(), need: version, cursor: cursor.clone() },
-            PgMsg::PullRefused { object: object.clone(), need: version },
+            PgMsg::Pull { id: 7, object: object.clone(), part: Part::everything() },
+            PgMsg::PullRefused { id: 7, object: object.clone() },
             PgMsg::Push(Box::new(Push {
+                id: 7,
                 object: object.clone(),
-                version,
-                cursor: PushCursor::default(),
-                next: Some(cursor.clone()),
-                txn,
+                part: Part::everything(),
+                meta: Some(meta),
+                writes: vec![(3, Bytes::from_static(b"three")), (9, Bytes::from_static(b"nine"))],
+                pairs,
             })),
-            PgMsg::Pushed { object, version, cursor },
+            PgMsg::Pushed { id: 7, object },
             PgMsg::StrayNotify { info },
             PgMsg::StrayRemove,
         ];

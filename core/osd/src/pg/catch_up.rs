@@ -1,0 +1,160 @@
+//! Making what is here follow a log that became ours: what was done elsewhere is noted as missing,
+//! what was done only here is undone, and objects that are gone go.
+//!
+//! Only names and ranges matter; nothing is copied. Removals, and clones of what is here, are carried
+//! out for real: no content of one object is ever kept for another that took its name.
+
+use super::missing::{Missing, part_of};
+use crate::object_info::ObjectInfo;
+use nacre_base::{KeyRanges, Version};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::messages::part::{Act, Part, Stale};
+use nacre_proto::messages::peer::{EntryKind, LogEntry};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub struct CatchUp<'a> {
+    store: &'a dyn StoreView,
+    missing: &'a mut Missing,
+    pub txn: Transaction,
+    /// Whose record of what is missing may have changed.
+    pub noted: BTreeSet<ObjectId>,
+    /// Whether objects are here once `txn` is done, where that differs from the store.
+    here: BTreeMap<ObjectId, bool>,
+}
+
+impl<'a> CatchUp<'a> {
+    pub fn new(store: &'a dyn StoreView, missing: &'a mut Missing) -> CatchUp<'a> {
+        let (txn, noted, here) = (Transaction::new(), BTreeSet::new(), BTreeMap::new());
+        CatchUp { store, missing, txn, noted, here }
+    }
+
+    fn is_here(&self, object: &ObjectId) -> Result<bool, ReadError> {
+        match self.here.get(object) {
+            Some(here) => Ok(*here),
+            None => Ok(self.store.stat(&StoredId::Object(object.clone()))?.is_some()),
+        }
+    }
+    /// Which version of it what is here belongs to, apart from what is missing.
+    fn version(&self, object: &ObjectId) -> Result<Option<Version>, ReadError> {
+        match self.missing.get(object) {
+            Some(stale) if stale.part.meta => Ok(Some(stale.need)),
+            _ if !self.is_here(object)? => Ok(None),
+            _ => Ok(ObjectInfo::load(self.store, object)?.map(|info| info.version)),
+        }
+    }
+    pub fn remove(&mut self, object: &ObjectId) -> Result<(), ReadError> {
+        if self.is_here(object)? {
+            self.txn.push(object.clone(), Change::Remove);
+            self.here.insert(object.clone(), false);
+        }
+        self.missing.forget(object);
+        self.noted.insert(object.clone());
+        Ok(())
+    }
+    fn lose(&mut self, object: &ObjectId, need: Version, part: &Part) -> Result<(), ReadError> {
+        if part.omap.iter().any(|(_, end)| end.is_none()) && self.is_here(object)? {
+            // No keys of ours stay in a range without an end.
+            self.txn.push(object.clone(), Change::OmapClear);
+            self.missing.add(object, need, &Part { omap: KeyRanges::all(), ..Part::meta() });
+        }
+        self.missing.add(object, need, part);
+        self.noted.insert(object.clone());
+        Ok(())
+    }
+    /// The object in that version, however it came about.
+    fn lose_all(&mut self, object: &ObjectId, need: Version) -> Result<(), ReadError> {
+        self.lose(object, need, &Part::everything())?;
+        self.missing.set(object.clone(), Stale::everything(need));
+        Ok(())
+    }
+
+    /// The object exists in that version: then what is here of it is right, or else nothing of it.
+    pub fn should_be(&mut self, object: &ObjectId, version: Version) -> Result<(), ReadError> {
+        if self.version(object)? == Some(version) { Ok(()) } else { self.lose_all(object, version) }
+    }
+
+    /// Entries that are in our log alone, oldest first.
+    pub fn undo(&mut self, gone: &[LogEntry]) -> Result<(), ReadError> {
+        let mut objects: BTreeMap<ObjectId, (Version, Option<Version>, Part)> = BTreeMap::new();
+        for entry in gone {
+            for (object, kind, prior, acts) in changes(entry) {
+                let undone = objects.entry(object.clone()).or_insert((prior, None, Part::default()));
+                undone.1 = (kind == EntryKind::Modify).then_some(entry.version);
+                undone.2.add(&if kind == EntryKind::Delete { Part::everything() } else { part_of(&acts) });
+            }
+        }
+        for (object, (before, newest, part)) in objects {
+            if before == Version::ZERO {
+                self.remove(&object)?;
+            } else if self.version(&object)? == newest {
+                self.lose(&object, before, &part)?;
+                // Back to an older version than the record may have named.
+                let part = self.missing.part(&object);
+                self.missing.set(object, Stale { need: before, part });
+            } else {
+                self.lose_all(&object, before)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry of the group's log that we had no part in; they come in order.
+    pub fn miss(&mut self, entry: &LogEntry) -> Result<(), ReadError> {
+        let version = entry.version;
+        let objects = changes(entry);
+        for (object, _, prior, _) in &objects {
+            if *prior == Version::ZERO {
+                if self.is_here(object)? || self.missing.get(object).is_some() {
+                    self.remove(object)?;
+                }
+            } else if self.version(object)? != Some(*prior) {
+                self.lose_all(object, *prior)?;
+            }
+        }
+        // Clones are of what there was before the entry, wherever they stand in it.
+        for (object, _, _, acts) in &objects {
+            if let Some(Act::CloneFrom(from)) = acts.first() {
+                let part = self.missing.part(from);
+                if self.is_here(from)? {
+                    self.txn.push(object.clone(), Change::CloneFrom(from.clone().into()));
+                    self.here.insert(object.clone(), true);
+                } else {
+                    self.remove(object)?;
+                }
+                self.missing.set(object.clone(), Stale { need: version, part });
+            }
+        }
+        for (object, kind, _, acts) in objects {
+            if kind == EntryKind::Delete {
+                self.remove(&object)?;
+                continue;
+            }
+            // What was there before the last removal does not matter.
+            let reset = acts.iter().rposition(|act| *act == Act::Remove);
+            if reset.is_some() {
+                self.remove(&object)?;
+            }
+            let rest = reset.map_or(&acts[..], |at| &acts[at + 1..]);
+            let rest = match rest {
+                [Act::CloneFrom(_), rest @ ..] if reset.is_none() => rest,
+                rest => rest,
+            };
+            self.lose(&object, version, &part_of(rest))?;
+        }
+        Ok(())
+    }
+}
+
+/// What an entry does to each object.
+fn changes(entry: &LogEntry) -> Vec<(ObjectId, EntryKind, Version, Vec<Act>)> {
+    if entry.kind == EntryKind::Note {
+        return Vec::new();
+    }
+    let acts = |object: &ObjectId| -> Vec<Act> {
+        let runs = entry.acts.iter().filter(|run| run.object.as_ref().unwrap_or(&entry.object) == object);
+        runs.flat_map(|run| run.acts.iter().cloned()).collect()
+    };
+    vec![(entry.object.clone(), entry.kind, entry.prior, acts(&entry.object))]
+}

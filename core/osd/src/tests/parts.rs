@@ -1,0 +1,298 @@
+//! Members that lack parts of objects: what is written to them meanwhile, what they get, and what
+//! clients see.
+
+use super::store::Thing;
+use super::world::{POOL, World};
+use super::{break_something, mend_everything, read, seeds, write};
+use bytes::Bytes;
+use nacre_base::{Name, Rng};
+use nacre_proto::messages::OsdOpReply;
+use nacre_proto::types::{Extent, Op};
+use nacre_wire::to_vec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+/// Several messages long.
+const LEN_MAX: u64 = 90;
+
+fn write_at(off: u64, data: impl Into<Bytes>) -> Op {
+    let data = data.into();
+    Op::Write { extent: Extent::new(off, data.len() as u64), data }
+}
+
+/// What an object must be: none if it does not exist. Attributes without the object's info.
+type Model = Option<Thing>;
+
+fn key(rng: &mut Rng) -> Name {
+    format!("k{}", rng.below(8)).into()
+}
+
+/// One to three random changes, and what they make of the object.
+fn change(rng: &mut Rng, count: u32, model: &Model) -> (Vec<Op>, Model) {
+    let mut ops = Vec::new();
+    let mut thing = model.clone();
+    for n in 0..=rng.below(3) {
+        if n > 0 && rng.chance(500) {
+            continue;
+        }
+        if thing.is_some() && rng.chance(60) {
+            thing = None;
+            ops.push(Op::Delete);
+            continue;
+        }
+        let fill = |len: u64| format!("{count:05}").repeat(20)[..len as usize].to_string();
+        let existed = thing.is_some();
+        let kind = if existed { rng.below(12) } else { rng.below(5) };
+        let t = thing.get_or_insert_default();
+        let size = t.data.len() as u64;
+        match kind {
+            0..=2 => {
+                let off = rng.below(LEN_MAX);
+                let data = fill(1 + rng.below((LEN_MAX - off).min(30)));
+                let end = off as usize + data.len();
+                t.data.resize(t.data.len().max(end), 0);
+                t.data[off as usize..end].copy_from_slice(data.as_bytes());
+                ops.push(write_at(off, data));
+            }
+            3 => {
+                let data = fill(rng.below(LEN_MAX));
+                t.data = data.clone().into_bytes();
+                ops.push(Op::WriteFull { data: data.into() });
+            }
+            4 => {
+                let pairs: BTreeMap<Name, Bytes> =
+                    (0..1 + rng.below(4)).map(|_| (key(rng), Bytes::from(format!("{count}")))).collect();
+                t.omap.extend(pairs.clone());
+                ops.push(Op::OmapSetVals(pairs));
+            }
+            5 => {
+                let size = rng.below(LEN_MAX);
+                t.data.resize(size as usize, 0);
+                ops.push(Op::Truncate { size, truncate_size: 0, truncate_seq: 0 });
+            }
+            6 => {
+                let off = rng.below(size + 1);
+                let len = rng.below(40);
+                let end = (off + len).min(size);
+                t.data[off as usize..end as usize].fill(0);
+                if off < end && end == size {
+                    t.data.truncate(off as usize); // its end is cut off
+                }
+                ops.push(Op::Zero { off, len });
+            }
+            7 => {
+                let keys: BTreeSet<Name> = (0..3).map(|_| key(rng)).collect();
+                t.omap.retain(|key, _| !keys.contains(key));
+                ops.push(Op::OmapRmKeys(keys));
+            }
+            8 => {
+                let (begin, end) = (key(rng), key(rng));
+                t.omap.retain(|key, _| *key < begin || *key >= end);
+                ops.push(Op::OmapRmKeyRange { begin, end });
+            }
+            9 if rng.chance(300) => {
+                t.omap.clear();
+                t.header = Bytes::new();
+                ops.push(Op::OmapClear);
+            }
+            9 => {
+                t.header = format!("header {count}").into();
+                ops.push(Op::OmapSetHeader(t.header.clone()));
+            }
+            10 => {
+                let (name, value) = (key(rng), Bytes::from(format!("{count}")));
+                t.attrs.insert(name.clone(), value.clone());
+                ops.push(Op::SetXattr { name, value });
+            }
+            _ => {
+                let name = key(rng);
+                t.attrs.remove(&name);
+                ops.push(Op::RmXattr { name });
+            }
+        }
+    }
+    (ops, thing)
+}
+
+/// Looks at some or all of an object.
+fn look(rng: &mut Rng) -> Vec<Op> {
+    let all = Op::OmapGetVals { after: Name::default(), max: 100, prefix: Name::default() };
+    match rng.below(5) {
+        0 => vec![Op::Read(Extent::new(rng.below(LEN_MAX), 1 + rng.below(20)))],
+        1 => vec![Op::OmapGetValsByKeys([key(rng), key(rng)].into())],
+        2 => vec![Op::OmapGetVals { after: key(rng), max: 2, prefix: Name::default() }],
+        3 => vec![Op::Stat, Op::GetXattrs],
+        _ => vec![Op::Read(Extent::new(0, 0)), Op::GetXattrs, Op::OmapGetHeader, all],
+    }
+}
+
+fn check(ops: &[Op], reply: &OsdOpReply, model: &Model, what: &str) {
+    let Some(thing) = model else {
+        assert_eq!(reply.result, -2, "{what}");
+        return;
+    };
+    assert_eq!(reply.result, 0, "{what}");
+    for (op, got) in ops.iter().zip(&reply.ops) {
+        let expected = match op {
+            Op::Read(extent) => {
+                let size = thing.data.len() as u64;
+                let end = if extent.len == 0 { size } else { (extent.off + extent.len).min(size) };
+                thing.data[extent.off.min(end) as usize..end as usize].to_vec()
+            }
+            Op::GetXattrs => to_vec(&thing.attrs),
+            Op::OmapGetHeader => thing.header.to_vec(),
+            Op::OmapGetValsByKeys(keys) => {
+                let found: BTreeMap<_, _> = thing.omap.iter().filter(|(k, _)| keys.contains(*k)).collect();
+                to_vec(&found.into_iter().map(|(k, v)| (k.clone(), v.clone())).collect::<BTreeMap<_, _>>())
+            }
+            Op::OmapGetVals { after, max, .. } => {
+                let all = thing.omap.iter().filter(|(k, _)| **k > *after || after.is_empty());
+                let all: Vec<_> = all.map(|(k, v)| (k.clone(), v.clone())).collect();
+                let page: BTreeMap<_, _> = all.iter().take(*max as usize).cloned().collect();
+                let mut out = to_vec(&page);
+                out.push(u8::from(all.len() > page.len()));
+                out
+            }
+            Op::Stat => {
+                assert_eq!(got.data[..8], (thing.data.len() as u64).to_le_bytes(), "{what}");
+                continue;
+            }
+            _ => continue,
+        };
+        assert_eq!(got.data[..], expected[..], "{what}: {op:?}, {:?}", thing);
+    }
+}
+
+/// Random changes of random parts while everything breaks.
+fn torture(seed: u64, rounds: u32) {
+    let mut w = World::new(seed, 4, 3, 2, 2);
+    let mut rng = Rng::new(seed ^ 0xfeed);
+    let mut models: BTreeMap<&str, Model> = NAMES.iter().map(|name| (*name, None)).collect();
+    let mut outstanding: BTreeMap<&str, (u64, Vec<Op>, Option<Model>)> = BTreeMap::new();
+    let mut count = 0;
+    w.run_until("clean", World::all_clean);
+    let answered = |w: &mut World,
+                    outstanding: &mut BTreeMap<&str, _>,
+                    name: &'static str,
+                    models: &mut BTreeMap<&str, Model>| {
+        let Some((tid, ops, after)): Option<(u64, Vec<Op>, Option<Model>)> = outstanding.get(name).cloned()
+        else {
+            return;
+        };
+        let Some(reply) = w.replies.remove(&tid) else { return };
+        outstanding.remove(name);
+        match after {
+            Some(after) => {
+                assert_eq!(reply.result, 0, "seed {seed}: {name}: {ops:?}");
+                models.insert(name, after);
+            }
+            None => check(&ops, &reply, &models[name], &format!("seed {seed}: {name}")),
+        }
+    };
+    for _ in 0..rounds {
+        for _ in 0..1 + rng.below(6) {
+            for name in NAMES {
+                answered(&mut w, &mut outstanding, name, &mut models);
+                if outstanding.contains_key(name) {
+                    continue;
+                }
+                count += 1;
+                let (ops, after) = match rng.below(3) {
+                    0 => (look(&mut rng), None),
+                    _ => {
+                        let (ops, after) = change(&mut rng, count, &models[name]);
+                        (ops, Some(after))
+                    }
+                };
+                if ops.is_empty() {
+                    continue;
+                }
+                let tid = w.submit(name, ops.clone());
+                outstanding.insert(name, (tid, ops, after));
+            }
+            w.run_for(rng.duration(Duration::from_millis(1), Duration::from_millis(60)));
+        }
+        break_something(&mut w, &mut rng);
+        w.run_for(rng.duration(Duration::from_millis(1), Duration::from_millis(400)));
+    }
+    mend_everything(&mut w);
+    for name in NAMES {
+        if let Some((tid, ..)) = outstanding.get(name) {
+            let tid = *tid;
+            w.run_until("a reply", |w| w.replies.contains_key(&tid));
+            answered(&mut w, &mut outstanding, name, &mut models);
+        }
+        let all = Op::OmapGetVals { after: Name::default(), max: 100, prefix: Name::default() };
+        let ops = vec![Op::Read(Extent::new(0, 0)), Op::GetXattrs, Op::OmapGetHeader, all];
+        let reply = w.run_ops(name, ops.clone());
+        check(&ops, &reply, &models[name], &format!("seed {seed}: {name} at the end"));
+    }
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+}
+
+#[test]
+fn every_part_of_every_object_is_right_whatever_breaks() {
+    for seed in seeds(40) {
+        torture(seed, 50);
+    }
+}
+
+/// Three OSDs, an object of many messages' length, and one OSD that missed a few bytes of it.
+fn one_was_away(away: usize) -> World {
+    let mut w = World::new(7, 3, 3, 2, 1);
+    w.run_ops("a", write(&"old ".repeat(200)));
+    w.run_until("clean", World::all_clean);
+    w.kill(away);
+    w.run_ops("a", vec![write_at(100, "new")]);
+    w.run_ops("a", vec![write_at(500, "newer")]);
+    w.start(away);
+    w
+}
+fn recovered_bytes(w: &World) -> u64 {
+    let pg = w.map.pgs(POOL).next().unwrap();
+    let groups = w.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
+    groups.map(|pg| pg.counts().recovered_bytes).sum()
+}
+
+#[test]
+fn only_what_changed_is_recovered() {
+    for away in [0, 1, 2] {
+        let mut w = one_was_away(away);
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+        // The object's info and its attributes' names come with the bytes.
+        let bytes = recovered_bytes(&w);
+        assert!((8..300).contains(&bytes), "{bytes} bytes for eight");
+    }
+}
+
+#[test]
+fn requests_do_not_wait_for_bytes_that_they_do_not_touch() {
+    for away in [0, 1, 2] {
+        let mut w = World::new(7, 3, 3, 2, 1);
+        w.run_ops("a", write(&"old ".repeat(500)));
+        w.run_until("clean", World::all_clean);
+        w.kill(away);
+        w.run_ops("a", write(&"new ".repeat(500)));
+        // Whatever is doubtful is so about another object.
+        w.run_ops("b", write("b"));
+        w.run_ops("c", write("c"));
+        w.start(away);
+        let up = nacre_base::OsdId(away as i32);
+        w.run_until("up", |w| w.map.is_up(up));
+        let done = w.run_ops("a", vec![write_at(1000, "between")]);
+        assert_eq!(done.result, 0);
+        assert!(!w.all_clean(), "its bytes came in less time than one write takes");
+        let around = w.run_ops("a", vec![Op::Read(Extent::new(996, 16))]);
+        assert_eq!(around.ops[0].data, "new between new ");
+        assert!(!w.all_clean(), "its bytes came in less time than one read takes");
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+        let text = w.run_ops("a", read()).ops[0].data.clone();
+        assert_eq!(text, ["new ".repeat(250), "between ".into(), "new ".repeat(248)].concat());
+    }
+}

@@ -1,0 +1,191 @@
+//! What of an object a write changes, what of it a member lacks, and what of it a message carries:
+//! ranges of bytes and of omap keys, and the metadata as one.
+
+use crate::transaction::{Change, StoredId, Transaction};
+use crate::types::ObjectId;
+use bytes::Bytes;
+use nacre_base::{IntervalSet, KeyRanges, Name, Version};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned_fields};
+use std::collections::BTreeMap;
+
+/// Some of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Its attributes (and with them its version), its size, and the omap's header.
+    pub meta: bool,
+    pub data: IntervalSet,
+    pub omap: KeyRanges,
+}
+
+impl Part {
+    pub fn everything() -> Part {
+        Part { meta: true, data: (0..u64::MAX).into(), omap: KeyRanges::all() }
+    }
+    pub fn meta() -> Part {
+        Part { meta: true, ..Part::default() }
+    }
+    pub fn is_empty(&self) -> bool {
+        !self.meta && self.data.is_empty() && self.omap.is_empty()
+    }
+    pub fn add(&mut self, other: &Part) {
+        self.meta |= other.meta;
+        self.data.add(&other.data);
+        self.omap.add(&other.omap);
+    }
+    pub fn subtract(&mut self, other: &Part) {
+        self.meta &= !other.meta;
+        self.data.subtract(&other.data);
+        self.omap.subtract(&other.omap);
+    }
+    pub fn without(mut self, other: &Part) -> Part {
+        self.subtract(other);
+        self
+    }
+    pub fn intersection(&self, with: &Part) -> Part {
+        Part {
+            meta: self.meta && with.meta,
+            data: self.data.intersection(&with.data),
+            omap: self.omap.intersection(&with.omap),
+        }
+    }
+}
+
+/// What one member lacks of an object. All the rest is as it should be; bytes that never were
+/// written count as zeros, whatever the size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stale {
+    /// The newest version that the member missed.
+    pub need: Version,
+    pub part: Part,
+}
+
+impl Stale {
+    pub fn everything(need: Version) -> Stale {
+        Stale { need, part: Part::everything() }
+    }
+}
+
+/// A change of a transaction without what it writes. That an object's metadata changes goes without
+/// saying.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Bytes are written, or become zeros.
+    Data {
+        offset: u64,
+        len: u64,
+    },
+    Truncate {
+        size: u64,
+    },
+    Remove,
+    /// Keys are set or removed.
+    Keys(Vec<Name>),
+    KeyRange {
+        begin: Name,
+        end: Name,
+    },
+    OmapClear,
+    CloneFrom(ObjectId),
+}
+
+/// What a write does to one object, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acts {
+    /// None: the object that the log entry names.
+    pub object: Option<ObjectId>,
+    pub acts: Vec<Act>,
+}
+
+/// What a transaction does to objects; `own` is the one that its log entry names.
+pub fn acts_of(txn: &Transaction, own: &ObjectId) -> Vec<Acts> {
+    let mut all: Vec<Acts> = Vec::new();
+    for (id, change) in &txn.changes {
+        let StoredId::Object(object) = id else { continue };
+        let object = (object != own).then(|| object.clone());
+        if all.last().is_none_or(|last| last.object != object) {
+            all.push(Acts { object, acts: Vec::new() });
+        }
+        let acts = &mut all.last_mut().expect("just pushed").acts;
+        match change {
+            Change::Write { offset, data } => {
+                acts.push(Act::Data { offset: *offset, len: data.len() as u64 })
+            }
+            Change::Zero { offset, len } => acts.push(Act::Data { offset: *offset, len: *len }),
+            Change::Truncate { size } => acts.push(Act::Truncate { size: *size }),
+            Change::Remove => acts.push(Act::Remove),
+            Change::OmapSet(pairs) => acts.push(Act::Keys(pairs.keys().cloned().collect())),
+            Change::OmapRemove(keys) => acts.push(Act::Keys(keys.iter().cloned().collect())),
+            Change::OmapRemoveRange { begin, end } => {
+                acts.push(Act::KeyRange { begin: begin.clone(), end: end.clone() });
+            }
+            Change::OmapClear => acts.push(Act::OmapClear),
+            Change::CloneFrom(StoredId::Object(from)) => acts.push(Act::CloneFrom(from.clone())),
+            Change::Touch | Change::SetAttrs(_) | Change::RemoveAttr(_) | Change::OmapSetHeader(_) => {}
+            Change::CloneFrom(_) => unreachable!("objects are copies of objects"),
+        }
+    }
+    all
+}
+
+/// An object's metadata, whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    pub size: u64,
+    pub attrs: BTreeMap<Name, Bytes>,
+    pub omap_header: Bytes,
+}
+
+versioned_fields!(Part, "part of an object", meta, data, omap);
+versioned_fields!(Stale, "stale part", need, part);
+versioned_fields!(Meta, "object metadata", size, attrs, omap_header);
+versioned_fields!(Acts, "acts", object, acts);
+
+impl Encode for Act {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Act::Data { offset, len } => {
+                out.push(0);
+                (*offset, *len).encode(out);
+            }
+            Act::Truncate { size } => {
+                out.push(1);
+                size.encode(out);
+            }
+            Act::Remove => out.push(2),
+            Act::Keys(keys) => {
+                out.push(3);
+                keys.encode(out);
+            }
+            Act::KeyRange { begin, end } => {
+                out.push(4);
+                begin.encode(out);
+                end.encode(out);
+            }
+            Act::OmapClear => out.push(5),
+            Act::CloneFrom(from) => {
+                out.push(6);
+                from.encode(out);
+            }
+        }
+    }
+}
+impl Decode for Act {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match u8::decode(r)? {
+            0 => {
+                let (offset, len) = <(u64, u64)>::decode(r)?;
+                match offset.checked_add(len) {
+                    Some(_) => Act::Data { offset, len },
+                    None => return Err(DecodeError::BadValue { what: "length of an act", value: len }),
+                }
+            }
+            1 => Act::Truncate { size: Decode::decode(r)? },
+            2 => Act::Remove,
+            3 => Act::Keys(Decode::decode(r)?),
+            4 => Act::KeyRange { begin: Decode::decode(r)?, end: Decode::decode(r)? },
+            5 => Act::OmapClear,
+            6 => Act::CloneFrom(Decode::decode(r)?),
+            value => return Err(DecodeError::BadValue { what: "act", value: value.into() }),
+        })
+    }
+}
