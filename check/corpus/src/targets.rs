@@ -44,6 +44,7 @@ pub const ALL: &[Target] = &[
     Target { fixed: 2 << 20, ..target("msgr-client", stream::client_seeds, stream::client) },
     target("message", codecs::message_seeds, codecs::message),
     target("op", codecs::op_seeds, codecs::op),
+    target("beat", codecs::beat_seeds, codecs::beat),
     target("transaction", codecs::transaction_seeds, codecs::transaction),
     Target { fixed: 4 << 20, ..target("osdmap", codecs::osd_map_seeds, codecs::osd_map) },
     Target { fixed: 8 << 20, ..target("incremental", codecs::incremental_seeds, codecs::incremental) },

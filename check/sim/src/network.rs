@@ -69,6 +69,10 @@ impl Network {
         }
     }
 
+    /// Whether the next datagram is: nobody sends those again.
+    pub fn is_lost(&mut self) -> bool {
+        self.rng.chance(self.loss)
+    }
     pub fn latency(&mut self) -> Duration {
         let retransmitted = self.rng.chance(self.loss);
         let (low, high) = if retransmitted { RETRANSMISSION } else { LATENCY };

@@ -454,6 +454,7 @@ impl World {
             }
             Event::Stored(token) => ("stored".into(), *token),
             Event::ReadDone { token, .. } => ("read done".into(), *token),
+            Event::Datagram { from, .. } => ("datagram".into(), u64::from(from.port())),
             Event::Timer(timer) => (format!("timer {timer}"), *timer),
             Event::Loop(n) => ("loop".into(), *n),
             Event::IdsLow => ("ids low".into(), 0),
@@ -510,6 +511,15 @@ impl World {
                     self.hung_up(session, side);
                 }
                 self.network.forget_closed(session);
+            }
+            Effect::Datagram { to, bytes } => {
+                let target = self.nodes.iter().position(|node| node.addr.sock == Some(to)).map(NodeId);
+                let (Some(target), Some(from)) = (target, self.node(id).addr.sock) else { return };
+                if self.network.is_cut(id, target) || self.network.is_lost() {
+                    return;
+                }
+                let when = self.now + self.network.latency();
+                self.at(when, target, What::Event(Event::Datagram { from, bytes }));
             }
             Effect::Store { token, txn } => {
                 let node = self.node_mut(id);

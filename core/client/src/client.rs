@@ -413,6 +413,8 @@ impl Machine for Client {
             Event::Timer(DEADLINE_TIMER) => self.on_deadline(now, effects),
             Event::Timer(timer) => self.objecter.on_timer(timer, &mut out),
             Event::Stop => self.on_stop(effects),
+            // Whatever it is, it is not for us: a client has no datagram socket.
+            Event::Datagram { .. } => {}
             Event::Stored(_) | Event::ReadDone { .. } | Event::Loop(_) | Event::IdsLow => {
                 unreachable!("a client asks for none of these")
             }

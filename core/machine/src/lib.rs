@@ -14,6 +14,7 @@ use nacre_proto::messages::Message;
 use nacre_proto::transaction::{StoredId, Transaction};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -73,6 +74,11 @@ pub enum Event {
         tid: u64,
         message: Message,
     },
+    /// Came to the daemon's datagram socket; from anybody, perhaps.
+    Datagram {
+        from: SocketAddr,
+        bytes: Bytes,
+    },
     /// The transaction with this token, and all before it, are durable.
     Stored(Token),
     ReadDone {
@@ -105,6 +111,11 @@ pub enum Effect {
     /// Ends a session; no `Closed` follows.
     Hangup {
         conn: ConnId,
+    },
+    /// May get lost, and nobody says so.
+    Datagram {
+        to: SocketAddr,
+        bytes: Bytes,
     },
     /// Applies at once to the view that the next event gets; `Stored(token)` follows when it is
     /// durable, in order.

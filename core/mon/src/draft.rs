@@ -5,7 +5,7 @@
 use crate::state::{Batch, State};
 use nacre_base::{OsdId, PoolId, Utime};
 use nacre_crush::CrushMap;
-use nacre_proto::maps::{Incremental, OsdMap, Pool, osd_state};
+use nacre_proto::maps::{Incremental, OsdMap, OsdXinfo, Pool, osd_state};
 use nacre_wire::to_vec;
 use std::sync::Arc;
 
@@ -90,6 +90,13 @@ impl Draft {
         self.flip(osd, osd_state::UP);
         let now = self.inc.modified;
         self.edit(|inc| inc.new_last_up_change = now);
+    }
+
+    /// The process of an OSD has ended for certain. What others promised it binds them no longer.
+    pub fn mark_dead(&mut self, osd: OsdId) {
+        let Some(known) = self.map.osd(osd) else { return };
+        let xinfo = OsdXinfo { dead_epoch: self.inc.epoch, ..known.xinfo };
+        self.edit(|inc| inc.new_xinfo.insert(osd, xinfo));
     }
 
     /// The batch, complete with the sealed change of the map.

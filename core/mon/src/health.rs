@@ -61,6 +61,7 @@ pub fn checks(mon: &Mon, now: Now, map: &OsdMap) -> Checks {
     let mut checks = Checks::new();
     monitors(mon, &mut checks);
     osds(map, &mut checks);
+    mon.reports.failures.checks(now.mono, map, &mut checks);
     space(mon, map, &mut checks);
     groups(mon, now, map, &mut checks);
     pools(mon, map, &mut checks);

@@ -14,6 +14,7 @@ mod bootstrap;
 mod commands;
 mod crush_edit;
 mod draft;
+mod failures;
 mod health;
 mod mon;
 mod options;

@@ -24,6 +24,8 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(100);
 /// Everything that is a matter of seconds.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// How often open accusations are looked at.
+const JUDGE_EVERY: Duration = Duration::from_millis(50);
 const REDIAL: Duration = Duration::from_millis(500);
 /// Entries after which the log is compacted.
 const CHECKPOINT_EVERY: u64 = 500;
@@ -37,6 +39,7 @@ const GLOBAL_IDS: u64 = 1000;
 const TIMER_TICK: u64 = 1;
 const TIMER_HOUSEKEEPING: u64 = 2;
 const TIMER_REDIAL: u64 = 3;
+const TIMER_JUDGE: u64 = 4;
 
 /// What a monitor is told when it starts.
 #[derive(Clone, Debug)]
@@ -91,6 +94,8 @@ pub struct Mon {
     pub(crate) leading: Option<Leading>,
     /// Whether the once-a-second duties are due with the next draft.
     duties_due: bool,
+    /// Whether what OSDs say of each other is to be looked at with the next draft.
+    judging_due: bool,
     /// Whether the driver runs short of global ids.
     ids_wanted: bool,
     /// On the leader: the members (by Raft id) that do.
@@ -206,6 +211,7 @@ impl Mon {
             held: VecDeque::new(),
             leading: None,
             duties_due: true,
+            judging_due: false,
             ids_wanted: true,
             ids_wanted_by: BTreeSet::new(),
         }
@@ -297,6 +303,7 @@ impl Mon {
                 self.give_up_held(now, out);
             }
             TIMER_REDIAL => self.redial(out),
+            TIMER_JUDGE => self.judging_due = true,
             _ => {}
         }
     }
@@ -838,7 +845,7 @@ impl Mon {
             self.ids_wanted_by.insert(own);
         }
         let state = self.state.as_ref().expect("just seen");
-        if self.queue.is_empty() && !self.duties_due && self.ids_wanted_by.is_empty() {
+        if self.queue.is_empty() && !self.duties_due && !self.judging_due && self.ids_wanted_by.is_empty() {
             return false;
         }
         let mut draft = Draft::new(state, now.wall);
@@ -868,6 +875,11 @@ impl Mon {
             in_flight.jobs.push(job);
         }
         self.queue = later;
+        self.judging_due = false;
+        self.judge(now, &mut draft);
+        if self.reports.failures.is_open() {
+            out.push(Effect::Arm { timer: TIMER_JUDGE, after: JUDGE_EVERY });
+        }
         if draft.is_empty() {
             for (origin, reply) in in_flight.replies {
                 let reply = self.stamp_reply(now, reply);
@@ -1006,7 +1018,7 @@ impl Machine for Mon {
             }
             // Everything that was said is durable already.
             Event::Stop => return out.push(Effect::Stopped),
-            Event::ReadDone { .. } | Event::Loop(_) => return,
+            Event::ReadDone { .. } | Event::Loop(_) | Event::Datagram { .. } => return,
         }
         self.drive(now, out);
     }

@@ -2,6 +2,7 @@
 
 use crate::crush_edit;
 use crate::draft::Draft;
+use crate::failures::{Evidence, Failures, Verdict};
 use crate::health::{self, Checks};
 use crate::mon::{Done, Job, Mon};
 use crate::stats::rule_weights;
@@ -17,16 +18,13 @@ use std::time::Duration;
 
 /// An OSD that has no session here and says nothing for this long is down.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How long a report of silence counts if it is neither repeated nor taken back.
-const FAILURE_REPORT_LIFE: Duration = Duration::from_secs(20);
 
 /// What OSDs said lately; known to the leader only.
 #[derive(Default)]
 pub struct Reports {
     /// When each OSD was last heard of.
     heard: BTreeMap<OsdId, Time>,
-    /// Who misses whom: by target, by reporter.
-    silent: BTreeMap<OsdId, BTreeMap<OsdId, Time>>,
+    pub(crate) failures: Failures,
     /// Since when each OSD is down, on this leader's clock.
     down_since: BTreeMap<OsdId, Time>,
     /// Where silence starts to count.
@@ -151,12 +149,17 @@ impl Mon {
                 // Its new life must be seen to follow the end of the old one.
                 if !draft.flips_up(osd) {
                     draft.mark_down(osd);
+                    draft.mark_dead(osd);
                 }
                 return Done::NextTime;
             }
         }
         if draft.flips_up(osd) {
             return Done::NextTime;
+        }
+        let same_life = map.osd(osd).is_some_and(|have| have.public_addrs == boot.public);
+        if !self.reports.failures.may_return(now.mono, osd, same_life) {
+            return Done::Silent;
         }
         let is_new = !map.exists(osd);
         let auto_out = map.osd(osd).is_some_and(|o| o.has(osd_state::AUTOOUT));
@@ -201,7 +204,6 @@ impl Mon {
         metadata.insert("back_addr".to_string(), boot.cluster.to_string());
         metadata.insert("default_device_class".to_string(), boot.device_class.clone());
         draft.batch.metadata.push((osd, metadata));
-        self.reports.silent.remove(&osd);
         self.log(now, draft, LogLevel::Info, format!("osd.{osd} {} boot", boot.public));
         Done::Silent
     }
@@ -222,53 +224,65 @@ impl Mon {
         if target == reporter || !map.is_up(reporter) || !map.is_up(target) || !same_life {
             return;
         }
+        let failures = &mut self.reports.failures;
         match failure.evidence {
-            FailureEvidence::Recovered => {
-                if let Some(reporters) = self.reports.silent.get_mut(&target) {
-                    reporters.remove(&reporter);
-                }
-                return;
+            FailureEvidence::Recovered => failures.withdraw(now.mono, reporter, target),
+            FailureEvidence::Silent { millis } => {
+                failures.accuse(now.mono, reporter, target, Duration::from_millis(millis.into()));
             }
-            FailureEvidence::Silent { .. } => {
-                let enough: usize = self.option("mon_osd_min_down_reporters").parse().unwrap_or(2);
-                let reporters = self.reports.silent.entry(target).or_default();
-                reporters.insert(reporter, now.mono);
-                reporters.retain(|osd, at| map.is_up(*osd) && now.mono.since(*at) <= FAILURE_REPORT_LIFE);
-                let others = map.up_osds().filter(|&osd| osd != target).count();
-                if reporters.len() < enough.min(others).max(1) {
-                    return;
+            FailureEvidence::Refused if failures.may_trust(reporter, target) => {
+                let why = "connection refused".to_string();
+                let evidence = Evidence::Refused;
+                self.down(now, Verdict { target, why, witnesses: vec![reporter], evidence }, draft);
+                // Nobody in between refused in its name: it is gone for us as well.
+                if draft.flips_up(target) && !self.has_session(target) {
+                    draft.mark_dead(target);
                 }
             }
+            // Its heartbeats tell.
             FailureEvidence::Refused => {}
         }
-        if map.has(map_flags::NODOWN)
-            || map.osd(target).is_some_and(|o| o.has(osd_state::NODOWN))
-            || draft.flips_up(target)
-        {
+    }
+
+    /// Marks down whom others miss.
+    pub(crate) fn judge(&mut self, now: Now, draft: &mut Draft) {
+        if self.reports.failures.is_open() {
+            let enough = self.option("mon_osd_min_down_reporters").parse().unwrap_or(2);
+            let map = draft.map().clone();
+            for verdict in self.reports.failures.judge(now.mono, &map, enough) {
+                self.down(now, verdict, draft);
+            }
+        }
+    }
+
+    fn down(&mut self, now: Now, verdict: Verdict, draft: &mut Draft) {
+        let target = verdict.target;
+        let map = draft.map().clone();
+        let nodown = map.has(map_flags::NODOWN) || map.osd(target).is_some_and(|o| o.has(osd_state::NODOWN));
+        if nodown || !map.is_up(target) || draft.flips_up(target) {
             return;
         }
         draft.mark_down(target);
-        let reporters = self.reports.silent.remove(&target).map_or(1, |reporters| reporters.len().max(1));
-        let why = match failure.evidence {
-            FailureEvidence::Refused => "connection refused",
-            _ => "no heartbeats",
-        };
-        let text = format!("osd.{target} failed ({why}, {reporters} reporters, last osd.{reporter})");
+        let place = crate::crush_edit::location_text(&map.crush, target);
+        let names: Vec<String> = verdict.witnesses.iter().map(|osd| format!("osd.{osd}")).collect();
+        let text = format!("osd.{target} failed ({place}): {}, says {}", verdict.why, names.join(", "));
         self.log(now, draft, LogLevel::Info, text);
+        self.reports.failures.convict(now.mono, verdict);
+    }
+
+    fn has_session(&self, osd: OsdId) -> bool {
+        let mut sessions = self.sessions.iter();
+        sessions.any(|(_, s)| s.peer.kind == EntityType::Osd && s.peer.num == i64::from(osd.0))
     }
 
     /// Marks down who fell silent towards us, and out who is down for long.
     pub(crate) fn watch_osds(&mut self, now: Now, draft: &mut Draft) {
         let map = draft.map().clone();
-        let has_session = |osd: OsdId| {
-            let mut sessions = self.sessions.iter();
-            sessions.any(|(_, s)| s.peer.kind == EntityType::Osd && s.peer.num == i64::from(osd.0))
-        };
         let mut silent = Vec::new();
         for osd in map.up_osds() {
             let heard = self.reports.heard.get(&osd).copied().unwrap_or_default().max(self.reports.since);
             let may = !map.has(map_flags::NODOWN) && !map.osds[osd.index()].has(osd_state::NODOWN);
-            if may && now.mono.since(heard) > SILENCE && !has_session(osd) && !draft.flips_up(osd) {
+            if may && now.mono.since(heard) > SILENCE && !self.has_session(osd) && !draft.flips_up(osd) {
                 silent.push(osd);
             }
         }

@@ -17,6 +17,7 @@ mod object_info;
 mod ops;
 mod options;
 mod osd;
+mod peers;
 mod pg;
 mod requests;
 mod shard;

@@ -8,10 +8,11 @@ use crate::bench::Bench;
 use crate::commands;
 use crate::copier::{Asker, Copier, Finished};
 use crate::counters::Counted;
-use crate::heartbeat::{PING_EVERY, Peers};
+use crate::heartbeat::{BEAT_EVERY, Heartbeats};
 use crate::maps::Maps;
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
 use crate::options::Options;
+use crate::peers::{PING_EVERY, Peers};
 use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
 use crate::requests::{History, Steps};
 use crate::shard::{Scene, Shard, ShardEffect};
@@ -30,6 +31,10 @@ use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, Op, op_fla
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+
+mod liveness;
+
+use liveness::DiskWatch;
 
 /// How the machine is told who it is.
 #[derive(Clone, Debug)]
@@ -53,6 +58,7 @@ pub struct OsdConfig {
 }
 
 const TICK: u64 = 0;
+const BEAT: u64 = 1;
 const TICK_EVERY: Duration = Duration::from_millis(250);
 /// How often a boot that no map answers is repeated.
 const BOOT_RETRY: Duration = Duration::from_secs(1);
@@ -75,8 +81,6 @@ const FAILSAFE_PARTS: u64 = 33;
 const OURSELVES: ConnId = ConnId::Dialled(0);
 /// Requests and messages that wait for a map.
 const WAITING_MAX: usize = 10_000;
-/// How many OSDs are watched if none shares a group.
-const STRANGERS_WATCHED: usize = 3;
 const SHARDS: u64 = 4;
 
 enum MonState {
@@ -120,6 +124,14 @@ pub struct Osd {
     /// The session by which each OSD asks us.
     askers: BTreeMap<OsdId, ConnId>,
     peers: Peers,
+    beats: Heartbeats,
+    last_beat: Time,
+    disk: DiskWatch,
+    /// How often this life was up and then not, with nobody stopping it.
+    times_down: u32,
+    /// While others are not heard, a return to the map waits until then.
+    return_at: Time,
+    said_why_waiting: bool,
     copier: Copier,
     pub(crate) shards: Vec<Shard>,
     turn: u64,
@@ -155,10 +167,13 @@ impl Machine for Osd {
             Event::Closed { conn, why } => self.on_closed(now, store, conn, &why, out),
             Event::Message { conn, tid, message } => self.on_message(now, store, conn, tid, message, out),
             Event::Stored(token) => self.on_stored(now, store, token, out),
+            Event::Datagram { from, bytes } => self.on_datagram(now, from, &bytes, out),
             Event::ReadDone { token, result } => {
+                self.disk.read_done(token);
                 let at = (token % (SHARDS + 1)) as usize;
                 self.in_shard(now, store, at, out, |shard, scene| shard.on_read(scene, token, result));
             }
+            Event::Timer(BEAT) => self.on_beat(now, out),
             Event::Timer(_) => self.on_tick(now, store, out),
             Event::Loop(at) => {
                 self.in_shard(now, store, at as usize, out, |shard, scene| shard.on_loop(scene))
@@ -168,6 +183,7 @@ impl Machine for Osd {
         }
         self.copy(now, store, out);
         self.flush(now, out);
+        self.disk.note(now.mono, out);
     }
 }
 
@@ -191,6 +207,12 @@ impl Osd {
             sessions: BTreeMap::new(),
             askers: BTreeMap::new(),
             peers: Peers::default(),
+            beats: Heartbeats::default(),
+            last_beat: Time::ZERO,
+            disk: DiskWatch::default(),
+            times_down: 0,
+            return_at: Time::ZERO,
+            said_why_waiting: false,
             copier: Copier::default(),
             shards,
             turn: 0,
@@ -330,6 +352,7 @@ impl Osd {
     fn on_start(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         self.started = now.mono;
         self.last_tick = now.mono;
+        self.last_beat = now.mono;
         self.maps = Maps::load(store).unwrap_or_else(|e| panic!("osd.{} cannot start: {e}", self.me()));
         if let Some(map) = self.maps.current.clone() {
             self.load_groups(now, store, &map, out);
@@ -337,6 +360,7 @@ impl Osd {
         self.next_mon = self.rng.below(self.config.mons.len() as u64) as usize;
         self.dial_mon(now, out);
         out.push(Effect::Arm { timer: TICK, after: TICK_EVERY });
+        out.push(Effect::Arm { timer: BEAT, after: BEAT_EVERY });
     }
 
     fn load_groups(&mut self, now: Now, store: &dyn StoreView, map: &Arc<OsdMap>, out: &mut Vec<Effect>) {
@@ -416,6 +440,9 @@ impl Osd {
         if !running || self.serving || self.map().is_none() || now.mono < self.next_boot {
             return;
         }
+        if !self.may_return(now, out) {
+            return;
+        }
         self.next_boot = now.mono + BOOT_RETRY;
         let boot = OsdBoot {
             osd: self.me(),
@@ -476,6 +503,9 @@ impl Osd {
             let addr = self.peers.closed(osd, now.mono);
             if let (Closed::Refused, Some(addr)) = (why, addr) {
                 self.report_failure(osd, addr, FailureEvidence::Refused, out);
+            } else if self.serving {
+                // If it is gone, nobody listens there any more: that is known in no time.
+                self.dial(now, osd, out);
             }
             return;
         }
@@ -483,6 +513,9 @@ impl Osd {
             let osd = OsdId(session.peer.num as i32);
             if session.peer.kind == EntityType::Osd && self.askers.get(&osd) == Some(&conn) {
                 self.askers.remove(&osd);
+                if self.serving && self.beats.life(osd).is_some() {
+                    self.dial(now, osd, out);
+                }
             }
             if session.peer.kind == EntityType::Client && *why == Closed::Reset {
                 self.tell_all(now, store, out, || PgEvent::ClientHungUp(conn));
@@ -666,6 +699,7 @@ impl Osd {
             let text = format!("osd.{} is {} in map {}", self.me(), up_or_down(self.serving), map.epoch);
             out.push(Effect::Log { level: Level::Info, text });
             self.report_at = now.mono;
+            self.note_fall(now, was_serving);
         }
         self.split_groups(now, store, map, out);
         let serving = self.serving;
@@ -758,23 +792,6 @@ impl Osd {
         session.epoch = session.epoch.max(self.maps.epoch());
     }
 
-    fn choose_watched(&mut self, now: Now, map: &OsdMap) {
-        let me = self.me();
-        let mut osds: BTreeSet<OsdId> = self
-            .pgs()
-            .filter(|pg| pg.interval().acting.contains(&me) || pg.interval().up.contains(&me))
-            .flat_map(|pg| pg.interval().up.iter().chain(&pg.interval().acting).copied())
-            .filter(|osd| map.is_up(*osd))
-            .collect();
-        if osds.len() <= 1 {
-            let after = map.up_osds().filter(|osd| *osd > me);
-            osds.extend(after.chain(map.up_osds()).take(STRANGERS_WATCHED));
-        }
-        osds.remove(&me);
-        let osds = if self.serving { osds } else { BTreeSet::new() };
-        self.peers.watch(osds.into_iter(), now.mono);
-    }
-
     // ---- other OSDs ----
 
     fn on_peer(
@@ -793,23 +810,21 @@ impl Osd {
         }
         let Some(from) = asker.or(dialled) else { return };
         match msg {
+            // The session's end finds out whether it works; a hung disk's OSD is no peer.
+            PeerMsg::Ping { .. } if self.disk.is_hung() => {}
             PeerMsg::Ping { stamp } => {
                 out.push(Effect::Send { conn, tid: 0, message: PeerMsg::Pong { stamp }.into() });
             }
-            PeerMsg::Pong { .. } => {
-                if let Some(evidence) = self.peers.heard(from, now.mono)
-                    && let Some(addr) = self.map().and_then(|map| cluster_addr(map, from))
-                {
-                    self.report_failure(from, addr, evidence, out);
-                }
-            }
+            PeerMsg::Pong { .. } => self.heard(now, from, out),
             PeerMsg::LeaseRequest { sent, pgs } => {
                 let mut granted = Vec::new();
+                let map = self.maps.current.clone();
                 for (pg, interval) in pgs {
                     let at = self.shard_of(pg);
-                    if let Some(group) = self.shards[at].pgs.get_mut(&pg)
+                    if let Some(map) = &map
+                        && let Some(group) = self.shards[at].pgs.get_mut(&pg)
                         && group.interval().start == interval
-                        && group.grant_lease(now.mono, from)
+                        && group.grant_lease(now.mono, map, from)
                     {
                         granted.push((pg, interval));
                     }
@@ -1061,6 +1076,7 @@ impl Osd {
     fn on_stored(&mut self, now: Now, store: &dyn StoreView, token: Token, out: &mut Vec<Effect>) {
         self.stores.remove(&token);
         self.on_bench_stored(now, token, out);
+        self.disk.stored(token);
         let at = (token % (SHARDS + 1)) as usize;
         self.in_shard(now, store, at, out, |shard, scene| shard.on_stored(scene, token));
         self.stop_if_done(now, out);
@@ -1075,6 +1091,7 @@ impl Osd {
             self.peers.forgive(now.mono);
         }
         self.last_tick = now.mono;
+        self.look_at_disk(now, out);
         match self.mon {
             MonState::Away(until) if until <= now.mono => self.dial_mon(now, out),
             MonState::Dialling(conn, since) | MonState::Open(conn, since)
@@ -1097,11 +1114,6 @@ impl Osd {
                 self.last_ping = now.mono;
                 self.ping(now, out);
             }
-            for (osd, evidence) in self.peers.silent(now.mono) {
-                if let Some(addr) = self.map().and_then(|map| cluster_addr(map, osd)) {
-                    self.report_failure(osd, addr, evidence, out);
-                }
-            }
             self.report_if_due(now, store, out);
         }
         self.stop_if_done(now, out);
@@ -1111,7 +1123,9 @@ impl Osd {
         for conn in self.peers.dead_sessions(now.mono) {
             out.push(Effect::Hangup { conn });
         }
-        for osd in self.peers.to_ping() {
+        let watched = self.beats.watched().map(|(osd, _)| osd);
+        let all: BTreeSet<OsdId> = watched.chain(self.peers.osds()).collect();
+        for osd in all {
             self.ask(now, osd, PeerMsg::Ping { stamp: now.mono.nanos }, out);
         }
     }

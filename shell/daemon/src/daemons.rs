@@ -104,6 +104,10 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
             (EntityType::Osd, i64::from(*id), id.to_string(), vec![listener])
         }
     };
+    let datagrams = match kind {
+        EntityType::Osd => Some(listeners[0].bind_datagrams()?),
+        _ => None,
+    };
     let addrs = AddrVec::one(listeners[0].addr);
     let mgr_addrs = listeners.get(1).map(|l| AddrVec::one(l.addr)).unwrap_or_default();
     let perf = Registry::default();
@@ -114,6 +118,7 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
         auth_name: AuthName::new(kind, id.clone()),
         addrs: addrs.clone(),
         listeners,
+        datagrams,
         store: Some(open_store(&layout.store(daemon))?),
         perf: perf.clone(),
         limits: Limits::default(),

@@ -12,6 +12,7 @@ use crate::ids::IdPool;
 use crate::session::{self, End, Session};
 use crate::spec::{Limits, Listener, Spec};
 use crate::timers::Timers;
+use bytes::Bytes;
 use nacre_base::Time;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, StoreView, Token};
 use nacre_msgr::{AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent};
@@ -23,9 +24,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+
+/// Longer ones are cut, and so refused by whoever reads them.
+const DATAGRAM_MAX: usize = 2048;
 
 pub(crate) struct Node<M> {
     kind: EntityType,
@@ -51,6 +55,7 @@ struct Inner<M> {
     accepted: u64,
     turned_away: u64,
     store: Option<Storage>,
+    datagrams: Option<Rc<UdpSocket>>,
     /// A client learns its number from the first monitor that it talks to, and shows it to all others.
     num: i64,
     global_id: u64,
@@ -102,6 +107,9 @@ impl<M: Machine + 'static> Node<M> {
             accepted: 0,
             turned_away: 0,
             store,
+            datagrams: spec.datagrams.map(|socket| {
+                Rc::new(UdpSocket::from_std(socket).expect("a bound socket in non-blocking mode"))
+            }),
             num: spec.num,
             // Daemons go by their own number, and need none from a monitor.
             global_id: u64::from(spec.kind != EntityType::Client),
@@ -179,6 +187,12 @@ impl<M: Machine + 'static> Node<M> {
                     session.finish(End::HungUp);
                 }
             }
+            Effect::Datagram { to, bytes } => {
+                // One that finds no room is as lost as one that the network loses.
+                if let Some(socket) = &inner.datagrams {
+                    let _ = socket.try_send_to(&bytes, to);
+                }
+            }
             Effect::Store { token, txn } => inner.storage().submit(token, txn),
             Effect::Read { token, id, extents } => {
                 let storage = inner.storage();
@@ -241,6 +255,24 @@ impl<M: Machine + 'static> Node<M> {
                 // Out of file descriptors, mostly: existing sessions go on, and may end.
                 Err(e) => {
                     tracing::warn!("cannot accept connections: {e}");
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+
+    /// Takes datagrams for as long as the daemon runs.
+    pub(crate) async fn take_datagrams(self: Rc<Self>) {
+        let Some(socket) = self.inner.borrow().datagrams.clone() else { return };
+        let mut buffer = [0; DATAGRAM_MAX];
+        loop {
+            match socket.recv_from(&mut buffer).await {
+                Ok((len, from)) => {
+                    self.push(Event::Datagram { from, bytes: Bytes::copy_from_slice(&buffer[..len]) });
+                    self.turn();
+                }
+                Err(e) => {
+                    tracing::warn!("cannot take datagrams: {e}");
                     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
                 }
             }

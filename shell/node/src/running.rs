@@ -81,6 +81,7 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
     for listener in listeners {
         tokio::task::spawn_local(node.clone().accept(listener));
     }
+    tokio::task::spawn_local(node.clone().take_datagrams());
     let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut give_up = None;

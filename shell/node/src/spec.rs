@@ -6,7 +6,7 @@ use nacre_perf::Registry;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
 use nacre_store::Store;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
 /// A daemon (or client) to run: who it is, where it listens, what it stores on.
@@ -20,6 +20,8 @@ pub struct Spec {
     /// What we say of ourselves when we dial.
     pub addrs: AddrVec,
     pub listeners: Vec<Listener>,
+    /// For datagrams, if the daemon has a use for them.
+    pub datagrams: Option<UdpSocket>,
     pub store: Option<(Store, FileDisk)>,
     /// Where the node shows what it counts.
     pub perf: Registry,
@@ -51,6 +53,17 @@ impl Listener {
             let addr = EntityAddr::msgr2(socket.local_addr()?, nonce);
             Ok(Listener { socket, addr, kind, num })
         });
+        bound.map_err(|source| BindError { addr, source })
+    }
+
+    /// A socket for datagrams at the same address.
+    pub fn bind_datagrams(&self) -> Result<UdpSocket, BindError> {
+        let bound = self.socket.local_addr().and_then(|addr| {
+            let socket = UdpSocket::bind(addr)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        let addr = self.addr.sock.expect("it listens there");
         bound.map_err(|source| BindError { addr, source })
     }
 }

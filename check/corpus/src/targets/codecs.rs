@@ -9,7 +9,7 @@ use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
 use nacre_proto::messages::part::{Act, Acts, Meta, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, Push, RepOp};
 use nacre_proto::messages::{
-    DaemonMsg, Envelope, FailureEvidence, Message, OsdBoot, OsdFailure, PeerMsg, PgRecord, QuorumMsg,
+    Beat, DaemonMsg, Envelope, FailureEvidence, Message, OsdBoot, OsdFailure, PeerMsg, PgRecord, QuorumMsg,
     RawMessage,
 };
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -103,6 +103,18 @@ pub(super) fn log_entry(version: Version) -> LogEntry {
         }],
         result: 0,
         outputs: vec![(0, Bytes::from_static(b"output"))],
+    }
+}
+
+pub fn beat_seeds() -> Vec<Vec<u8>> {
+    let (from, to) = (OsdId(1), OsdId(2));
+    let beat = Beat { fsid: [1; 16], from, from_life: 3, to, to_life: 4, is_answer: false, stamp: 5 };
+    vec![beat.to_datagram(), Beat { is_answer: true, ..beat }.to_datagram()]
+}
+
+pub fn beat(input: &[u8]) {
+    if let Ok(beat) = Beat::from_datagram(input) {
+        assert_eq!(Beat::from_datagram(&beat.to_datagram()), Ok(beat));
     }
 }
 

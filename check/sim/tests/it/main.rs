@@ -1,5 +1,7 @@
 //! Scripts: what must hold, and what once did not.
 
+mod detection;
+
 use nacre_sim::{Cluster, Seed, run_seed};
 use std::time::Duration;
 

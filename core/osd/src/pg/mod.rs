@@ -268,6 +268,8 @@ pub struct Pg {
     when_stored: VecDeque<(u64, WhenStored)>,
     /// Until then an older primary may rely on us.
     granted_until: Time,
+    /// To which life of whom: since when it was up. None: to whom is not known any more.
+    granted_to: Option<(OsdId, Epoch)>,
     /// Parts of objects that are being read for someone.
     push_reads: BTreeMap<u64, PushRead>,
     last_read: u64,
@@ -334,6 +336,7 @@ impl Pg {
             durable: 0,
             when_stored: VecDeque::new(),
             granted_until: Time::ZERO,
+            granted_to: None,
             push_reads: BTreeMap::new(),
             last_read: 0,
             changed: (0, BTreeSet::new()),
@@ -488,6 +491,7 @@ impl Pg {
             txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
             let mut pg = Pg::new(id, self.me, record, self.interval.clone());
             pg.granted_until = self.granted_until;
+            pg.granted_to = self.granted_to;
             pgs.push(pg);
         }
         changes.into_txn(&mut txn);

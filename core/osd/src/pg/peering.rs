@@ -151,7 +151,7 @@ impl Pg {
     }
 
     pub fn start_peering(&mut self, ctx: &mut Ctx<'_>) {
-        let (me, own) = (self.me, PeerState { info: Some(self.info), lease_until: self.granted_until });
+        let (me, own) = (self.me, PeerState { info: Some(self.info), lease_until: self.lease_end(&ctx.map) });
         let now = ctx.now.mono;
         let Some(peering) = self.peering() else { return };
         peering.asked = now;

@@ -6,8 +6,9 @@ use super::log::{Log, part_for};
 use super::record::{Record, RecordChanges};
 use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, groups, listed};
 use crate::object_info::ObjectInfo;
-use nacre_base::{OsdId, Time, Version};
+use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_machine::{Level, ReadError};
+use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::{EntryKind, PgInfo, PgLog, PgMsg, RepOp};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -58,11 +59,7 @@ impl Pg {
     // ---- questions that everybody answers ----
 
     pub fn answer_info(&mut self, ctx: &mut Ctx<'_>, to: OsdId) {
-        let left = if self.granted_until > ctx.now.mono {
-            self.granted_until.since(ctx.now.mono)
-        } else {
-            Duration::ZERO
-        };
+        let left = self.lease_end(ctx.map.as_ref()).since(ctx.now.mono);
         // Rounded up: a lease must not seem shorter than it is.
         let lease_left_ms = left.as_millis() as u32 + u32::from(!left.is_zero());
         let answer = PgMsg::Info { info: Some(self.info), lease_left_ms };
@@ -259,12 +256,18 @@ impl Pg {
     }
 
     /// Promises the primary to take no part in a later interval for a while.
-    pub fn grant_lease(&mut self, now: Time, from: OsdId) -> bool {
+    pub fn grant_lease(&mut self, now: Time, map: &OsdMap, from: OsdId) -> bool {
         let granted = self.interval.primary == Some(from) && self.is_merged_replica();
         if granted {
             self.granted_until = now + LEASE;
+            self.granted_to = map.osd(from).map(|osd| (from, osd.info.up_from));
         }
         granted
+    }
+    /// Until when our promise binds: whose process has ended relies on nothing any more.
+    pub fn lease_end(&self, map: &OsdMap) -> Time {
+        let ended = |(osd, life): (OsdId, Epoch)| map.osd(osd).is_some_and(|osd| osd.xinfo.dead_epoch > life);
+        if self.granted_to.is_some_and(ended) { Time::ZERO } else { self.granted_until }
     }
 
     pub fn on_merge(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {

@@ -512,6 +512,15 @@ impl World {
                     self.push_event(to.0, Duration::from_millis(1), closed);
                 }
             }
+            Effect::Datagram { to, bytes } => {
+                let target = usize::from(to.port()) - 6800;
+                let cut = self.cut.contains(&(node, target)) || self.cut.contains(&(target, node));
+                if !cut && self.nodes[target].osd.is_some() {
+                    let from = self.nodes[node].addr.sock.unwrap();
+                    let delay = self.delay();
+                    self.push_event(target, delay, Event::Datagram { from, bytes });
+                }
+            }
             Effect::Store { token, txn } => {
                 self.nodes[node].view.apply(&txn);
                 let busy = self.nodes[node].disk_busy.max(self.now);

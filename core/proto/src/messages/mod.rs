@@ -3,6 +3,7 @@
 //! `Message` is the list of all; `Envelope` goes to and from the `RawMessage` that the messenger
 //! carries. A new message is a struct with a `Body` and one row in `envelope.rs`.
 
+mod beat;
 mod body;
 mod daemon;
 mod envelope;
@@ -14,6 +15,7 @@ pub mod peer;
 mod quorum;
 mod raw;
 
+pub use beat::Beat;
 pub use daemon::*;
 pub use envelope::{Envelope, Message, MessageError};
 pub use mgr::*;

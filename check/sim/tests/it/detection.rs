@@ -1,0 +1,112 @@
+//! Dead, hung and merely slandered OSDs. Virtual time: it passes the same on every machine.
+
+use nacre_base::PoolId;
+use nacre_sim::{Cluster, Seed};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn cluster(seed: u64) -> (Cluster, PoolId) {
+    let mut c = Cluster::new(Seed(seed), 1, 3, 1, false).up();
+    let pool = c.pool("p", 8);
+    c.write(pool, "a", "before");
+    c.run_for(Duration::from_secs(5));
+    (c, pool)
+}
+
+/// How long a write takes that its primary cannot serve any more.
+fn stall(c: &mut Cluster, pool: PoolId) -> Duration {
+    let start = c.world.now;
+    c.write(pool, "a", "after");
+    c.world.now.since(start)
+}
+
+fn json(c: &mut Cluster, prefix: &str) -> Value {
+    let text = c.command(&json!({ "prefix": prefix, "format": "json", "detail": "detail" }));
+    serde_json::from_str(&text).expect("it was asked for JSON")
+}
+
+/// For each OSD, since which epoch it has been up; 0 if it is not.
+fn up_since(c: &mut Cluster) -> Vec<u64> {
+    let dump = json(c, "osd dump");
+    let osds = dump["osds"].as_array().expect("a list").iter();
+    osds.map(|osd| if osd["up"] == 1 { osd["up_from"].as_u64().expect("a number") } else { 0 }).collect()
+}
+
+#[test]
+fn a_killed_primary_stalls_a_write_for_less_than_half_a_second() {
+    for seed in 0..10 {
+        let (mut c, pool) = cluster(100 + seed);
+        let primary = c.osds[c.primary(pool, "a")];
+        c.world.kill(primary, false);
+        let stall = stall(&mut c, pool);
+        assert!(stall < Duration::from_millis(500), "seed {seed}: {stall:?}");
+    }
+}
+
+#[test]
+fn a_hung_primary_stalls_a_write_for_less_than_two_seconds_and_comes_back() {
+    for seed in 0..10 {
+        let (mut c, pool) = cluster(200 + seed);
+        let primary = c.osds[c.primary(pool, "a")];
+        c.world.pause(primary);
+        let stall = stall(&mut c, pool);
+        assert!(stall < Duration::from_secs(2), "seed {seed}: {stall:?}");
+        c.world.resume(primary);
+        c.wait_clean().unwrap();
+    }
+}
+
+#[test]
+fn at_twenty_percent_loss_nobody_is_marked_down() {
+    let (mut c, pool) = cluster(300);
+    let before = up_since(&mut c);
+    c.world.network.loss = 200;
+    for n in 0..60 {
+        c.write(pool, "a", &format!("{n}"));
+        c.run_for(Duration::from_secs(2));
+    }
+    assert_eq!(up_since(&mut c), before);
+}
+
+#[test]
+fn a_link_that_comes_and_goes_marks_nobody_down_and_is_named() {
+    let (mut c, _) = cluster(400);
+    let before = up_since(&mut c);
+    for _ in 0..10 {
+        c.world.cut(c.osds[0], c.osds[1]);
+        c.run_for(Duration::from_secs(4));
+        c.world.heal(c.osds[0], c.osds[1]);
+        c.run_for(Duration::from_secs(4));
+    }
+    assert_eq!(up_since(&mut c), before);
+    let health = json(&mut c, "health");
+    let detail = &health["checks"]["OSD_UNRELIABLE_LINK"]["detail"][0]["message"];
+    let text = detail.as_str().unwrap_or_else(|| panic!("no such warning in {health}"));
+    assert!(text.contains("osd.0 (") && text.contains("osd.1 ("), "{text}");
+    c.wait_clean().unwrap();
+}
+
+#[test]
+fn an_end_of_a_broken_link_stays_away_until_it_works_again() {
+    let (mut c, pool) = cluster(500);
+    c.world.cut(c.osds[0], c.osds[1]);
+    c.run_for(Duration::from_secs(25));
+    let up = up_since(&mut c);
+    assert_eq!(up[1], 0, "{up:?}");
+    c.write(pool, "a", "goes on");
+    c.world.heal(c.osds[0], c.osds[1]);
+    c.wait_clean().unwrap();
+}
+
+#[test]
+fn an_osd_whose_disk_hangs_is_down_until_it_answers() {
+    let (mut c, pool) = cluster(600);
+    let primary = c.primary(pool, "a");
+    let usual = c.world.disk_latency[c.osds[primary].0];
+    c.world.disk_latency[c.osds[primary].0] = (Duration::from_secs(40), Duration::from_secs(40));
+    let stall = stall(&mut c, pool);
+    assert!(stall < Duration::from_secs(7), "{stall:?}");
+    assert_eq!(up_since(&mut c)[primary], 0);
+    c.world.disk_latency[c.osds[primary].0] = usual;
+    c.wait_clean().unwrap();
+}

@@ -1,0 +1,210 @@
+//! Whether others live, whether we do, and when to return to the map after it said that we do not.
+
+use super::{BEAT, Life, Osd, cluster_addr};
+use crate::heartbeat::{BEAT_EVERY, strangers};
+use nacre_base::{Now, OsdId, Time};
+use nacre_machine::{Effect, Level, Token};
+use nacre_proto::maps::OsdMap;
+use nacre_proto::messages::{Beat, DaemonMsg};
+use nacre_proto::types::EntityAddr;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Heartbeats that come later than due by more than this say that we stood still, not others.
+const LATE: Duration = Duration::from_millis(150);
+/// A disk that needs longer for one thing hangs. Slow disks take a tenth of it in their worst moments.
+const DISK_HANGS: Duration = Duration::from_secs(5);
+/// How long an OSD that was marked down although it lives waits for a peer that it does not hear; it
+/// doubles each time. Its place is taken by others meanwhile, and to return would stall them.
+const RETURN_PATIENCE: Duration = Duration::from_secs(30);
+const RETURN_DOUBLINGS: u32 = 3;
+/// For the cluster log.
+const WARNING: u8 = 3;
+
+impl Osd {
+    // ---- others ----
+
+    pub(super) fn on_beat(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if matches!(self.life, Life::Stopped) {
+            return;
+        }
+        out.push(Effect::Arm { timer: BEAT, after: BEAT_EVERY });
+        let due = self.last_beat + BEAT_EVERY;
+        self.last_beat = now.mono;
+        let late = now.mono.since(due);
+        if late > LATE {
+            self.beats.forgive(now.mono, late);
+            self.disk.forgive(late);
+        }
+        // Whoever cannot store what he is told is not there for others.
+        if !self.disk.is_hung() {
+            for (osd, addr) in self.beats.watched() {
+                let beat = self.beat(osd, addr.nonce, now.mono.nanos, false);
+                out.extend(beat.zip(addr.sock).map(|(beat, to)| datagram(to, &beat)));
+            }
+        }
+        if self.serving {
+            for (osd, evidence) in self.beats.silent(now.mono) {
+                if let Some(addr) = self.map().and_then(|map| cluster_addr(map, osd)) {
+                    self.report_failure(osd, addr, evidence, out);
+                }
+            }
+        }
+    }
+
+    fn beat(&self, to: OsdId, to_life: u32, stamp: u64, is_answer: bool) -> Option<Beat> {
+        let from_life = self.config.cluster.msgr2()?.nonce;
+        Some(Beat { fsid: self.map()?.fsid, from: self.me(), from_life, to, to_life, is_answer, stamp })
+    }
+
+    pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, bytes: &[u8], out: &mut Vec<Effect>) {
+        // Anything may come to an open port, and nobody waits for an answer.
+        let Ok(beat) = Beat::from_datagram(bytes) else { return };
+        let Some(fsid) = self.map().map(|map| map.fsid) else { return };
+        let our_life = self.config.cluster.msgr2().map(|addr| addr.nonce);
+        if beat.fsid != fsid || beat.to != self.me() || Some(beat.to_life) != our_life {
+            return;
+        }
+        if !beat.is_answer && !self.disk.is_hung() {
+            let answer = self.beat(beat.from, beat.from_life, beat.stamp, true);
+            out.extend(answer.map(|answer| datagram(from, &answer)));
+        }
+        if self.beats.life(beat.from) == Some(beat.from_life) {
+            self.heard(now, beat.from, out);
+        }
+    }
+
+    pub(super) fn heard(&mut self, now: Now, osd: OsdId, out: &mut Vec<Effect>) {
+        if let Some(evidence) = self.beats.heard(osd, now.mono)
+            && let Some(addr) = self.map().and_then(|map| cluster_addr(map, osd))
+        {
+            self.report_failure(osd, addr, evidence, out);
+        }
+    }
+
+    pub(super) fn choose_watched(&mut self, now: Now, map: &OsdMap) {
+        let me = self.me();
+        let mut osds: BTreeSet<OsdId> = self
+            .pgs()
+            .filter(|pg| pg.interval().acting.contains(&me) || pg.interval().up.contains(&me))
+            .flat_map(|pg| pg.interval().up.iter().chain(&pg.interval().acting).copied())
+            .collect();
+        osds.extend(strangers(map, me));
+        if !self.serving {
+            // Whether to return depends on whether they are heard again.
+            osds.extend(self.beats.watched().map(|(osd, _)| osd));
+        }
+        osds.remove(&me);
+        let lives: Vec<(OsdId, EntityAddr)> =
+            osds.into_iter().filter_map(|osd| Some((osd, cluster_addr(map, osd)?))).collect();
+        self.beats.watch(lives.into_iter(), now.mono);
+    }
+
+    // ---- ourselves ----
+
+    /// The map says something new about us.
+    pub(super) fn note_fall(&mut self, now: Now, was_serving: bool) {
+        if was_serving && matches!(self.life, Life::Running) {
+            let doublings = self.times_down.min(RETURN_DOUBLINGS);
+            self.times_down += 1;
+            self.return_at = now.mono + RETURN_PATIENCE * 2_u32.pow(doublings);
+            self.said_why_waiting = false;
+        }
+    }
+
+    /// Whether to ask for being up. An OSD that does not hear another one would be missed by it, and
+    /// marked down again.
+    pub(super) fn may_return(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
+        if self.disk.is_hung() {
+            return false;
+        }
+        let missed = self.beats.missed(now.mono);
+        if missed.is_empty() || now.mono >= self.return_at {
+            return true;
+        }
+        if !std::mem::replace(&mut self.said_why_waiting, true) {
+            let names: Vec<String> = missed.iter().map(|osd| format!("osd.{osd}")).collect();
+            let text =
+                format!("osd.{} does not hear {} and waits with its return", self.me(), names.join(", "));
+            self.tell_cluster(now, WARNING, text, out);
+        }
+        false
+    }
+
+    /// A disk that hangs is as good as none, and our heartbeats would say otherwise.
+    pub(super) fn look_at_disk(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(changed) = self.disk.look(now.mono) else {
+            if self.disk.is_hung() && self.serving {
+                self.ask_to_be_down(out);
+            }
+            return;
+        };
+        let id = self.me();
+        let text = match changed {
+            true => format!("osd.{id}: its disk has not answered for {} s", DISK_HANGS.as_secs()),
+            false => format!("osd.{id}: its disk answers again"),
+        };
+        self.tell_cluster(now, WARNING, text, out);
+        if self.disk.is_hung() && self.serving {
+            self.ask_to_be_down(out);
+        }
+    }
+    fn ask_to_be_down(&self, out: &mut Vec<Effect>) {
+        self.to_mon(DaemonMsg::MarkMeDown { osd: self.me(), epoch: self.maps.epoch() }, out);
+    }
+
+    fn tell_cluster(&self, now: Now, level: u8, text: String, out: &mut Vec<Effect>) {
+        out.push(Effect::Log { level: Level::Warn, text: text.clone() });
+        self.to_mon(DaemonMsg::ClusterLog { level, stamp: now.wall, text }, out);
+    }
+}
+
+fn datagram(to: SocketAddr, beat: &Beat) -> Effect {
+    Effect::Datagram { to, bytes: beat.to_datagram().into() }
+}
+
+/// What the disk was told to do and has not done, and since when.
+#[derive(Default)]
+pub struct DiskWatch {
+    /// In the order in which they were pushed, which is that in which they are done.
+    stores: VecDeque<(Token, Time)>,
+    reads: BTreeMap<Token, Time>,
+    hung: bool,
+}
+
+impl DiskWatch {
+    pub fn is_hung(&self) -> bool {
+        self.hung
+    }
+    /// What a turn pushed.
+    pub fn note(&mut self, now: Time, effects: &[Effect]) {
+        for effect in effects {
+            match effect {
+                Effect::Store { token, .. } => self.stores.push_back((*token, now)),
+                Effect::Read { token, .. } => drop(self.reads.insert(*token, now)),
+                _ => {}
+            }
+        }
+    }
+    pub fn stored(&mut self, token: Token) {
+        if let Some(at) = self.stores.iter().position(|(stored, _)| *stored == token) {
+            self.stores.drain(..=at);
+        }
+    }
+    pub fn read_done(&mut self, token: Token) {
+        self.reads.remove(&token);
+    }
+    /// We stood still ourselves and may not have heard.
+    pub fn forgive(&mut self, late: Duration) {
+        let times = self.stores.iter_mut().map(|(_, since)| since).chain(self.reads.values_mut());
+        times.for_each(|since| *since = *since + late);
+    }
+    /// Whether it hangs since now, or does no longer.
+    pub fn look(&mut self, now: Time) -> Option<bool> {
+        let oldest =
+            self.stores.front().map(|(_, since)| *since).into_iter().chain(self.reads.values().copied());
+        let hung = oldest.min().is_some_and(|since| now.since(since) > DISK_HANGS);
+        (hung != std::mem::replace(&mut self.hung, hung)).then_some(hung)
+    }
+}
