@@ -7,7 +7,7 @@ use nacre_mon::Mon;
 use nacre_osd::Osd;
 use nacre_proto::types::{EntityAddr, EntityType};
 use nacre_store::testing::SimDisk;
-use nacre_store::{Batch, Store, Ticket};
+use nacre_store::{Batch, Placing, Store, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
@@ -43,6 +43,8 @@ pub struct Node {
     pub waiting: VecDeque<(Ticket, Token)>,
     /// The batch that the disk works on.
     pub committing: Option<Batch>,
+    /// What the disk brings to its place meanwhile.
+    pub placing: Option<Placing>,
     pub timers: BTreeMap<TimerId, Time>,
     pub events: VecDeque<Event>,
     pub loops: VecDeque<u64>,
@@ -71,6 +73,7 @@ impl Node {
             store: None,
             waiting: VecDeque::new(),
             committing: None,
+            placing: None,
             timers: BTreeMap::new(),
             events: VecDeque::new(),
             loops: VecDeque::new(),
@@ -91,6 +94,8 @@ impl Node {
     pub fn forget(&mut self) {
         self.role = None;
         self.store = None;
+        self.committing = None;
+        self.placing = None;
         self.waiting.clear();
         self.timers.clear();
         self.events.clear();

@@ -22,6 +22,7 @@ pub enum What {
     Event(Event),
     Timer(TimerId),
     DiskDone,
+    Placed,
     ReadDone(Token, ReadPlan),
     /// A connection attempt arrives at the one who is dialled.
     Dialled {
@@ -151,13 +152,14 @@ impl World {
         let cut_at = self.rng.below(8);
         let in_part = self.rng.chance(500);
         let node = self.node_mut(id);
-        if let (Some(disk), Some(batch)) = (&node.disk, node.committing.take()) {
-            if power {
-                disk.lose_power_after(cut_at);
-                let _ = batch.commit(disk);
-            } else if in_part {
-                batch.commit(disk).expect("a simulated disk with power works");
-            }
+        if let Some(disk) = node.disk.as_ref().filter(|_| power) {
+            disk.lose_power_after(cut_at);
+        }
+        if let Some(disk) = node.disk.as_ref().filter(|_| power || in_part) {
+            // With the power goes whatever they had not done.
+            let placed = node.placing.take().map(|placing| placing.run(disk).is_ok());
+            let committed = node.committing.take().map(|batch| batch.commit(disk).is_ok());
+            assert!(power || ![placed, committed].contains(&Some(false)), "a disk with power works");
         }
         if let Some(disk) = node.disk.as_ref().filter(|_| power) {
             disk.crash();
@@ -294,6 +296,12 @@ impl World {
                 while let Some((_, token)) = node.waiting.pop_front_if(|(ticket, _)| *ticket <= durable) {
                     node.events.push_back(Event::Stored(token));
                 }
+            }
+            What::Placed => {
+                let node = self.node_mut(id);
+                let (Some(disk), Some(placing)) = (&node.disk, node.placing.take()) else { return };
+                let placed = placing.run(disk).expect("a simulated disk with power works");
+                node.store.as_mut().expect("it has a disk").placed(placed);
             }
             What::ReadDone(token, plan) => {
                 let node = self.node_mut(id);
@@ -564,14 +572,20 @@ impl World {
 
     /// Hands what was submitted to the disk, unless it is busy.
     fn commit(&mut self, id: NodeId) {
+        let (low, high) = self.disk_latency[id.0];
         let node = self.node_mut(id);
-        if node.committing.is_some() {
-            return;
-        }
         let Some(store) = &mut node.store else { return };
+        if node.placing.is_none()
+            && let Some(placing) = store.take_placing()
+        {
+            node.placing = Some(placing);
+            let when = self.now + self.rng.duration(low, high);
+            self.at(when, id, What::Placed);
+        }
+        let node = self.node_mut(id);
+        let Some(store) = node.store.as_mut().filter(|_| node.committing.is_none()) else { return };
         if let Some(batch) = store.take_batch() {
             node.committing = Some(batch);
-            let (low, high) = self.disk_latency[id.0];
             let when = self.now + self.rng.duration(low, high);
             self.at(when, id, What::DiskDone);
         }

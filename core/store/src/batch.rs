@@ -1,33 +1,16 @@
-//! What the disk thread does: everything queued, with one flush for the data and one for the log.
+//! What the log's thread does: everything queued, with one durable write of the log, and before it one
+//! flush if there is data too large for the log.
 
+use crate::BLOCK;
 use crate::aligned::Aligned;
 use crate::disk::{Disk, DiskError};
 use crate::format::{Geometry, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock};
-use crate::{BLOCK, space::Run};
+use crate::space::Run;
 use bytes::Bytes;
 use nacre_wire::{Encode, crc32c};
-use std::collections::BTreeMap;
 
 /// Writes are joined up to this many bytes where blocks are neighbours.
 const WRITE_MAX: usize = 1 << 20;
-
-/// What a fresh block will hold.
-#[derive(Clone, Debug)]
-pub(crate) enum Content {
-    /// All of it: `BLOCK` bytes.
-    Whole(Bytes),
-    /// What block `base` of the device holds, with `bytes` over it from `at` on. The store's own
-    /// thread does not read the device, so the disk thread merges.
-    Patch { base: u32, at: u16, bytes: Bytes },
-}
-
-#[derive(Debug)]
-pub(crate) struct FreshBlock {
-    pub block: u32,
-    pub content: Content,
-    /// The checksum of a patch's base; None if the base is a fresh block of the same batch.
-    pub base_crc: Option<u32>,
-}
 
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -35,6 +18,10 @@ pub(crate) struct Record {
     pub first_seq: u64,
     pub count: u64,
     pub body: Vec<u8>,
+    /// Block and checksum of what was in the log and is in its place now.
+    pub placed: Vec<(u32, u32)>,
+    /// Contents of blocks that will be placed later.
+    pub inline: Vec<u8>,
 }
 
 /// Work for the disk, in the order in which it must become durable. Plain data; one at a time.
@@ -42,8 +29,8 @@ pub(crate) struct Record {
 pub struct Batch {
     pub(crate) id: u64,
     pub(crate) geometry: Geometry,
-    /// In the order in which they were submitted: a patch comes after its base.
-    pub(crate) fresh: Vec<FreshBlock>,
+    /// Blocks too many for the log, whole.
+    pub(crate) fresh: Vec<(u32, Bytes)>,
     pub(crate) chunks: Vec<(Run, Vec<u8>)>,
     pub(crate) record: Option<Record>,
     /// Ends a checkpoint.
@@ -56,22 +43,21 @@ pub struct Done {
     pub(crate) id: u64,
     /// Block and checksum of the fresh blocks.
     pub(crate) crcs: Vec<(u32, u32)>,
-    /// Blocks that were changed in part although the rest of them was damaged. Reading them goes on
-    /// failing: what is damaged does not become valid because something beside it was written.
-    pub damaged: u32,
 }
 
 impl Batch {
     /// Bytes that this will write, roughly: what a simulated disk charges time for.
     pub fn cost(&self) -> usize {
         let chunks: usize = self.chunks.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.fresh.len() * BLOCK + chunks + self.record.as_ref().map_or(0, |record| record.body.len() + BLOCK)
+        let record = self.record.as_ref().map_or(0, |r| r.body.len() + r.inline.len() + BLOCK);
+        self.fresh.len() * BLOCK + chunks + record
     }
 
     /// Carries it out. After an error nothing more may be committed: the store has to be opened anew.
     pub fn commit(self, disk: &(impl Disk + ?Sized)) -> Result<Done, DiskError> {
-        let merged = merge(disk, self.fresh)?;
-        let mut writes: Vec<(u32, &[u8])> = merged.blocks.iter().map(|(b, bytes)| (*b, &bytes[..])).collect();
+        let crcs: Vec<_> =
+            self.fresh.iter().map(|(block, bytes)| (*block, crc32c(u32::MAX, bytes))).collect();
+        let mut writes: Vec<(u32, &[u8])> = self.fresh.iter().map(|(b, bytes)| (*b, &bytes[..])).collect();
         writes.extend(self.chunks.iter().map(|(run, bytes)| (run.start, &bytes[..])));
         write_joined(disk, &mut writes)?;
         if !writes.is_empty() {
@@ -79,7 +65,7 @@ impl Batch {
             disk.flush()?;
         }
         if let Some(record) = self.record {
-            append(disk, &self.geometry, record, &merged.crcs)?;
+            append(disk, &self.geometry, record, &crcs)?;
         }
         if let Some(superblock) = self.superblock {
             let bytes = superblock.encode();
@@ -90,54 +76,15 @@ impl Batch {
                 disk.flush()?;
             }
         }
-        Ok(Done { id: self.id, crcs: merged.crcs, damaged: merged.damaged })
+        Ok(Done { id: self.id, crcs })
     }
 }
 
-struct Merged {
-    blocks: Vec<(u32, Bytes)>,
-    crcs: Vec<(u32, u32)>,
-    damaged: u32,
-}
-
-/// Makes whole blocks of patches, and all the checksums.
-fn merge(disk: &(impl Disk + ?Sized), fresh: Vec<FreshBlock>) -> Result<Merged, DiskError> {
-    let mut merged = Merged { blocks: Vec::new(), crcs: Vec::new(), damaged: 0 };
-    // Where in `merged` each block is, for patches on patches.
-    let mut place_of = BTreeMap::new();
-    for block in fresh {
-        let mut damaged = false;
-        let bytes = match block.content {
-            Content::Whole(bytes) => bytes,
-            Content::Patch { base, at, bytes } => {
-                let mut whole = vec![0; BLOCK];
-                match block.base_crc {
-                    Some(crc) => {
-                        disk.read_at(u64::from(base) * BLOCK as u64, &mut whole)?;
-                        damaged = crc32c(u32::MAX, &whole) != crc;
-                    }
-                    None => {
-                        let place: usize = place_of[&base];
-                        whole.copy_from_slice(&merged.blocks[place].1);
-                        damaged = crc32c(u32::MAX, &whole) != merged.crcs[place].1;
-                    }
-                }
-                whole[usize::from(at)..][..bytes.len()].copy_from_slice(&bytes);
-                Bytes::from(whole)
-            }
-        };
-        assert_eq!(bytes.len(), BLOCK);
-        let crc = crc32c(u32::MAX, &bytes);
-        place_of.insert(block.block, merged.blocks.len());
-        // A checksum that cannot match keeps a damaged block damaged.
-        merged.crcs.push((block.block, if damaged { !crc } else { crc }));
-        merged.blocks.push((block.block, bytes));
-        merged.damaged += u32::from(damaged);
-    }
-    Ok(merged)
-}
-
-fn write_joined(disk: &(impl Disk + ?Sized), writes: &mut [(u32, &[u8])]) -> Result<(), DiskError> {
+/// Not durable when it returns.
+pub(crate) fn write_joined(
+    disk: &(impl Disk + ?Sized),
+    writes: &mut [(u32, &[u8])],
+) -> Result<(), DiskError> {
     writes.sort_by_key(|(block, _)| *block);
     let all = writes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
     let longest = writes.iter().map(|(_, bytes)| bytes.len()).max().unwrap_or(0);
@@ -161,8 +108,8 @@ fn write_joined(disk: &(impl Disk + ?Sized), writes: &mut [(u32, &[u8])]) -> Res
 }
 
 /// Blocks of log that a record takes.
-pub(crate) fn record_blocks(body_len: usize, fresh: usize) -> u64 {
-    (RECORD_HEADER + body_len + fresh * 8).div_ceil(BLOCK) as u64
+pub(crate) fn record_blocks(body_len: usize, placed: usize, inline_len: usize) -> u64 {
+    (RECORD_HEADER + body_len + placed * 8 + inline_len).div_ceil(BLOCK) as u64
 }
 
 /// Durable when it returns.
@@ -172,21 +119,25 @@ fn append(
     record: Record,
     crcs: &[(u32, u32)],
 ) -> Result<(), DiskError> {
+    let placed = record.placed.len() + crcs.len();
+    let len = |len: usize| u32::try_from(len).expect("a record is smaller than the log");
     let header = RecordHeader {
         uuid: geometry.uuid,
         pos: record.pos,
         first_seq: record.first_seq,
         count: record.count,
-        body_len: record.body.len() as u64,
-        fresh: crcs.len() as u32,
+        body_len: len(record.body.len()),
+        placed: len(placed),
+        inline_len: len(record.inline.len()),
     };
-    let blocks = record_blocks(record.body.len(), crcs.len());
-    let mut pairs = Vec::with_capacity(crcs.len() * 8);
-    crcs.iter().for_each(|pair| pair.encode(&mut pairs));
+    let blocks = record_blocks(record.body.len(), placed, record.inline.len());
+    let mut pairs = Vec::with_capacity(placed * 8);
+    record.placed.iter().chain(crcs).for_each(|pair| pair.encode(&mut pairs));
     let mut bytes = Aligned::with_capacity(blocks as usize * BLOCK);
     bytes.pad_to(RECORD_HEADER);
     bytes.extend_from_slice(&record.body);
     bytes.extend_from_slice(&pairs);
+    bytes.extend_from_slice(&record.inline);
     header.seal(bytes.as_mut());
     bytes.pad_to(blocks as usize * BLOCK);
 

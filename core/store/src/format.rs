@@ -4,7 +4,7 @@ use crate::BLOCK;
 use crate::space::Run;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Two copies of the superblock, so far apart that one damaged spot does not hit both.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 16];
 /// Where the log begins; what is before it belongs to the superblocks.
@@ -19,7 +19,7 @@ pub(crate) const RECORD_HEADER: usize = 64;
 /// In front of a chunk of a checkpoint.
 pub(crate) const CHUNK_HEADER: usize = 64;
 const SUPERBLOCK_CRC: usize = BLOCK - 4;
-const _: () = assert!(8 + 16 + 4 * 8 + 4 + 4 == RECORD_HEADER);
+const _: () = assert!(8 + 16 + 3 * 8 + 3 * 4 + 4 == RECORD_HEADER);
 const _: () = assert!(8 + 16 + 8 + 4 + 4 + 4 + 4 + 4 <= CHUNK_HEADER);
 
 /// What is where on the device, fixed when it was formatted.
@@ -146,15 +146,20 @@ pub(crate) struct RecordHeader {
     /// Transactions; they are numbered from `first_seq` on.
     pub count: u64,
     /// Bytes of transactions after the header.
-    pub body_len: u64,
+    pub body_len: u32,
     /// Pairs of block and checksum after the transactions.
-    pub fresh: u32,
+    pub placed: u32,
+    /// Bytes of blocks' contents after the pairs.
+    pub inline_len: u32,
 }
 
 impl RecordHeader {
-    /// Of the whole record, in bytes; None if it cannot be true.
-    pub fn record_len(&self) -> Option<u64> {
-        self.body_len.checked_add(RECORD_HEADER as u64)?.checked_add(u64::from(self.fresh) * 8)
+    /// Of the whole record, in bytes.
+    pub fn record_len(&self) -> u64 {
+        RECORD_HEADER as u64
+            + u64::from(self.body_len)
+            + u64::from(self.placed) * 8
+            + u64::from(self.inline_len)
     }
     /// Fills the first `RECORD_HEADER` bytes of `record`, which has everything else.
     pub fn seal(&self, record: &mut [u8]) {
@@ -165,7 +170,8 @@ impl RecordHeader {
         self.first_seq.encode(&mut out);
         self.count.encode(&mut out);
         self.body_len.encode(&mut out);
-        self.fresh.encode(&mut out);
+        self.placed.encode(&mut out);
+        self.inline_len.encode(&mut out);
         let crc = crc32c(crc32c(u32::MAX, &out), &record[RECORD_HEADER..]);
         crc.encode(&mut out);
         record[..out.len()].copy_from_slice(&out);
@@ -185,7 +191,8 @@ impl RecordHeader {
             first_seq: Decode::decode(r)?,
             count: Decode::decode(r)?,
             body_len: Decode::decode(r)?,
-            fresh: Decode::decode(r)?,
+            placed: Decode::decode(r)?,
+            inline_len: Decode::decode(r)?,
         };
         Ok((header, Decode::decode(r)?))
     }

@@ -2,7 +2,9 @@
 //!
 //! `Store` decides and never does I/O. A transaction is planned and applied to the index in memory
 //! by `Store::submit`; `Store::take_batch` hands out everything queued as plain data, a disk thread
-//! runs `Batch::commit` against the `Disk`, and `Store::finished` learns what became durable.
+//! runs `Batch::commit` against the `Disk`, and `Store::finished` learns what became durable. Small
+//! writes are in the log then; `Store::take_placing`, `Placing::run` and `Store::placed` bring them to
+//! their place meanwhile, on another thread.
 //! Reads are plans too: `Store::plan_read`, then `ReadPlan::run` on any thread.
 //! The layout on the device is drawn in `docs/formats/store.md`; start reading at `store.rs`.
 //!
@@ -14,10 +16,13 @@
 mod aligned;
 mod batch;
 mod checkpoint;
+mod content;
+mod deferred;
 mod disk;
 mod format;
 mod index;
 mod open;
+mod placing;
 mod read;
 mod space;
 mod store;
@@ -28,6 +33,7 @@ mod tests;
 pub use batch::{Batch, Done};
 pub use disk::{Disk, DiskError};
 pub use open::{FormatError, OpenError, Options, Report};
+pub use placing::{Placed, Placing};
 pub use read::ReadPlan;
 pub use store::{Store, SubmitError, Ticket};
 

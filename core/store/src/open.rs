@@ -2,6 +2,7 @@
 
 use crate::BLOCK;
 use crate::checkpoint::CHUNK_BLOCKS_MAX;
+use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
 use crate::format::{
     ChunkHeader, Geometry, LOG_START, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock, SuperblockError,
@@ -68,6 +69,9 @@ pub enum OpenError {
     LogContent { pos: u64, error: DecodeError },
     #[error("{id}: {what} at block {block}")]
     Object { id: StoredId, what: &'static str, block: u32 },
+    /// What a block in the log is a patch of.
+    #[error("a patched block is {what}: {block}")]
+    Base { what: &'static str, block: u32 },
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
@@ -136,6 +140,7 @@ impl Store {
         let chunks = recovery.read_checkpoint(disk, &superblock)?;
         let log = recovery.replay(disk, &superblock)?;
         let (table, space) = recovery.account(&superblock, &chunks)?;
+        recovery.inline.retain(|block, _| table.get(block).is_some_and(|info| info.owners > 0));
         // What was read may so far be only in the drive's cache, and others will now build on it.
         disk.flush()?;
         // Both copies must say the same before anything is overwritten that one of them needs: a
@@ -163,6 +168,7 @@ impl Store {
             space,
             last_seq: log.last_seq,
             log_tail: log.tail,
+            inline: recovery.inline,
         });
         Ok((store, report))
     }
@@ -216,6 +222,8 @@ struct Recovery {
     index: Index,
     /// Block -> checksum, of every block that was ever named; the latest wins.
     crcs: BTreeMap<u32, u32>,
+    /// What the log holds of blocks that it does not say to be in their place.
+    inline: BTreeMap<u32, Content>,
 }
 
 struct LogEnd {
@@ -305,30 +313,49 @@ impl Recovery {
     }
 
     fn replay_record(&mut self, record: &WholeRecord) -> Result<(), DecodeError> {
-        let body_len = record.header.body_len as usize;
-        let (body, crcs) = record.bytes[RECORD_HEADER..].split_at(body_len);
+        let (body, rest) = record.bytes[RECORD_HEADER..].split_at(record.header.body_len as usize);
+        let (placed, inline) = rest.split_at(record.header.placed as usize * 8);
+        let mut contents = BTreeMap::new();
+        let mut r = Reader::new(inline);
+        while !r.is_empty() {
+            let (block, content) = Content::from_log(&mut r)?;
+            contents.insert(block, content);
+        }
+        let known = u64::from(record.header.placed) + contents.len() as u64;
+
         let mut r = Reader::new(body);
-        let mut placed = 0;
+        let mut count = 0;
         for _ in 0..record.header.count {
             for _ in 0..u32::decode(&mut r)? {
                 let id = StoredId::decode(&mut r)?;
                 let op = Op::decode(&mut r)?;
                 if let Op::Place(runs) = &op {
-                    placed += runs.iter().map(|run| u64::from(run.blocks.len)).sum::<u64>();
+                    count += runs.iter().map(|run| u64::from(run.blocks.len)).sum::<u64>();
                 }
-                // Each has a checksum in this record: a lying length ends here.
-                if placed > record.header.fresh.into() {
-                    return Err(DecodeError::BadValue { what: "blocks placed", value: placed });
+                // Each has a checksum or its content in this record: a lying length ends here.
+                if count > known {
+                    return Err(DecodeError::BadValue { what: "blocks placed", value: count });
                 }
                 // Owners are counted once, at the end.
                 self.index.apply(&id, op, &mut Moves::default());
             }
         }
         r.finish()?;
-        let mut r = Reader::new(crcs);
+        let mut r = Reader::new(placed);
         while !r.is_empty() {
             let (block, crc) = Decode::decode(&mut r)?;
             self.crcs.insert(block, crc);
+            self.inline.remove(&block);
+        }
+        for (block, mut content) in contents {
+            if let Content::Patch { base, runs } = &content
+                && let Some(under) = self.inline.get(&base.block)
+            {
+                // It was in its place by then, but this log does not say so.
+                content = runs.iter().fold(under.clone(), |c, run| c.patched(run.at.into(), &run.bytes));
+            }
+            self.crcs.remove(&block);
+            self.inline.insert(block, content);
         }
         Ok(())
     }
@@ -366,10 +393,28 @@ impl Recovery {
                 if space.is_taken(block) {
                     return Err(wrong("data in a checkpoint's place"));
                 }
-                let crc = *self.crcs.get(&block).ok_or_else(|| wrong("data without a checksum"))?;
+                let known = self.crcs.get(&block).copied();
+                let known = known.or_else(|| self.inline.contains_key(&block).then_some(0));
+                let crc = known.ok_or_else(|| wrong("data without a checksum"))?;
                 space.take(block);
-                table.insert(block, BlockInfo { owners: 1, crc });
+                table.insert(block, BlockInfo { owners: 1, crc, ..BlockInfo::default() });
             }
+        }
+        let owned = self.inline.iter().filter(|(block, _)| table.contains_key(block));
+        let bases: Vec<Base> = owned.filter_map(|(_, content)| content.base()).collect();
+        for Base { block: base, crc } in bases {
+            let wrong = |what| OpenError::Base { what, block: base };
+            if !geometry.holds_data(Run { start: base, len: 1 }) {
+                return Err(wrong("outside of the data area"));
+            }
+            if table.contains_key(&base) {
+                continue;
+            }
+            if space.is_taken(base) {
+                return Err(wrong("in a checkpoint's place"));
+            }
+            space.take(base);
+            table.insert(base, BlockInfo { crc, dead: true, ..BlockInfo::default() });
         }
         Ok((table, space))
     }
@@ -397,11 +442,11 @@ fn read_record(
     let Some((header, crc)) = RecordHeader::decode(first) else {
         return Ok(None);
     };
-    let len = header.record_len().filter(|len| len.div_ceil(BLOCK as u64) <= left);
-    let (Some(len), true) = (len, is_header_at(first, geometry, pos)) else {
-        return Ok(None);
-    };
+    let len = header.record_len();
     let blocks = len.div_ceil(BLOCK as u64);
+    if blocks > left || !is_header_at(first, geometry, pos) {
+        return Ok(None);
+    }
     let mut bytes = vec![0; blocks as usize * BLOCK];
     let ring = u64::from(geometry.log_blocks);
     let before_end = (ring - pos % ring).min(blocks);

@@ -2,7 +2,7 @@
 
 use crate::BLOCK;
 use crate::aligned::Aligned;
-use crate::batch::Content;
+use crate::content::{Content, PatchRun};
 use crate::disk::{Disk, DiskError};
 use crate::store::Store;
 use bytes::Bytes;
@@ -39,7 +39,7 @@ enum Source {
         block: u32,
         crc: u32,
         at: u64,
-        patches: Vec<(usize, Bytes)>,
+        patches: Vec<PatchRun>,
     },
 }
 
@@ -113,9 +113,7 @@ impl ReadPlan {
             if found != *crc {
                 return Err(ReadError::Checksum { id: self.id.clone(), block: *at, expected: *crc, found });
             }
-            for (from, patch) in patches {
-                bytes[*from..][..patch.len()].copy_from_slice(patch);
-            }
+            patches.iter().for_each(|run| run.apply(bytes));
         }
         Ok(())
     }
@@ -153,25 +151,13 @@ impl Store {
         Ok(ReadPlan { id: id.clone(), extents: extents.iter().map(plan).collect(), _pin: self.pin() })
     }
 
-    fn source(&self, mut block: u32, at: u64) -> Source {
-        let mut patches = Vec::new();
-        loop {
-            match self.pending.get(&block) {
-                Some(Content::Whole(bytes)) => {
-                    // A patch on a whole block in memory is made whole when it is planned, so there
-                    // are patches here only if the base was finished in between: never.
-                    assert!(patches.is_empty(), "block {block} is patched in memory");
-                    return Source::Memory(bytes.clone());
-                }
-                Some(Content::Patch { base, at, bytes }) => {
-                    patches.push((usize::from(*at), bytes.clone()));
-                    block = *base;
-                }
-                None => {
-                    patches.reverse(); // the newest is applied last
-                    return Source::Disk { block, crc: self.table[&block].crc, at, patches };
-                }
+    fn source(&self, block: u32, at: u64) -> Source {
+        match self.pending.get(&block).map(|pending| &pending.content) {
+            Some(Content::Whole(bytes)) => Source::Memory(bytes.clone()),
+            Some(Content::Patch { base, runs }) => {
+                Source::Disk { block: base.block, crc: base.crc, at, patches: runs.clone() }
             }
+            None => Source::Disk { block, crc: self.table[&block].crc, at, patches: Vec::new() },
         }
     }
 }

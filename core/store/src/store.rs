@@ -1,10 +1,13 @@
 //! The store as its daemon's thread sees it: submit, hand over to the disk, hear what is durable.
 //!
-//! Read `Store::submit`, `take_batch`, `finished`; `open.rs` is how it comes back to life.
+//! Read `Store::submit`, `take_batch`, `finished`; `deferred.rs` is how small writes get to their place,
+//! `open.rs` how the store comes back to life.
 
 use crate::BLOCK;
-use crate::batch::{Batch, Content, Done, FreshBlock, Record, record_blocks};
+use crate::batch::{Batch, Done, Record, record_blocks};
 use crate::checkpoint::{Checkpoint, blocks_for};
+use crate::content::{Base, Content, PatchRun};
+use crate::deferred::Deferred;
 use crate::format::{Geometry, Superblock};
 use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, placements};
 use crate::space::{Run, Space};
@@ -34,11 +37,16 @@ pub enum SubmitError {
 /// The largest object, holes included.
 const SIZE_MAX: u64 = (u32::MAX as u64) * BLOCK as u64;
 /// A batch takes no more data than this, unless one transaction has more.
-const BATCH_DATA_MAX: usize = 32 << 20;
+const BATCH_DATA_MAX: usize = 8 << 20;
+/// A write of this many bytes goes to its place at once. A smaller one is in the log first: one flush,
+/// shared with all that commits then.
+const DIRECT_MIN: usize = 64 << 10;
 /// What a checkpoint adds to a batch at most, so that commits behind it do not wait long.
 const SLICE_MAX: u64 = 1 << 20;
 /// So many times more when transactions wait for the checkpoint anyway.
 const HURRY: u64 = 8;
+/// A record says of at most so many blocks that they are in their place, so that it stays short.
+const NOTES_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockInfo {
@@ -46,19 +54,37 @@ pub(crate) struct BlockInfo {
     pub owners: u32,
     /// Of the whole block; unknown, and zero, while it is pending.
     pub crc: u32,
+    /// Patches over it that are only in the log, and whoever writes it right now.
+    pub holds: u32,
+    /// Durably without owners: it is free once nobody holds it.
+    pub dead: bool,
+}
+
+/// A block's content that is not on the device.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Of the transaction that made it.
+    pub seq: u64,
+    pub content: Content,
 }
 
 #[derive(Debug)]
 struct Queued {
     seq: u64,
     body: Vec<u8>,
-    fresh: Vec<u32>,
+    /// Blocks that are written before the record, and those whose content is in it.
+    direct: Vec<u32>,
+    inline: Vec<u32>,
+    inline_len: usize,
 }
 
 impl Queued {
     /// What it takes in the log, alone.
     fn log_blocks(&self) -> u64 {
-        record_blocks(self.body.len(), self.fresh.len())
+        record_blocks(self.body.len(), self.direct.len(), self.inline_len)
+    }
+    fn bytes(&self) -> usize {
+        self.body.len() + self.inline_len + self.direct.len() * BLOCK
     }
 }
 
@@ -69,6 +95,10 @@ struct Outstanding {
     last_seq: u64,
     logged: bool,
     ends_checkpoint: bool,
+    /// Blocks that are in the log, or covered, and wait to be placed when this is finished.
+    inline: Vec<(u64, u32)>,
+    /// Blocks of which the record says that they are in their place.
+    noted: Vec<u32>,
 }
 
 /// Blocks that nothing durable refers to, held back for plans made before they became so.
@@ -85,8 +115,9 @@ pub struct Store {
     /// Every block of data that is not free for reuse.
     pub(crate) table: BTreeMap<u32, BlockInfo>,
     pub(crate) space: Space,
-    /// What is not on the device yet.
-    pub(crate) pending: BTreeMap<u32, Content>,
+    /// What is not in its place on the device yet.
+    pub(crate) pending: BTreeMap<u32, Pending>,
+    pub(crate) deferred: Deferred,
     queue: VecDeque<Queued>,
     queued_bytes: usize,
     submitted: u64,
@@ -98,7 +129,7 @@ pub struct Store {
     outstanding: Option<Outstanding>,
     next_batch: u64,
     generation: u64,
-    checkpoint: Option<Checkpoint>,
+    pub(crate) checkpoint: Option<Checkpoint>,
     checkpoint_wanted: bool,
     /// The durable checkpoint's blocks.
     chunks: Vec<Run>,
@@ -117,6 +148,8 @@ pub(crate) struct Found {
     pub space: Space,
     pub last_seq: u64,
     pub log_tail: u64,
+    /// Contents that the log has and the device has not.
+    pub inline: BTreeMap<u32, Content>,
 }
 
 /// A transaction while it is being planned.
@@ -124,7 +157,9 @@ pub(crate) struct Found {
 struct Planning {
     steps: u32,
     body: Vec<u8>,
-    fresh: Vec<u32>,
+    direct: Vec<u32>,
+    inline: Vec<u32>,
+    inline_len: usize,
     ownerless: Vec<u32>,
 }
 
@@ -140,12 +175,13 @@ struct Needs {
 
 impl Store {
     pub(crate) fn new(found: Found) -> Store {
-        Store {
+        let mut store = Store {
             geometry: found.superblock.geometry,
             index: found.index,
             table: found.table,
             space: found.space,
             pending: BTreeMap::new(),
+            deferred: Deferred::default(),
             queue: VecDeque::new(),
             queued_bytes: 0,
             submitted: found.last_seq,
@@ -161,7 +197,12 @@ impl Store {
             chunks: found.chunks,
             dying: VecDeque::new(),
             generations: VecDeque::from([Generation::default()]),
+        };
+        for (block, content) in found.inline {
+            store.add_pending(block, Pending { seq: found.last_seq, content });
+            store.deferred.order.push_back((found.last_seq, block));
         }
+        store
     }
 
     pub fn uuid(&self) -> [u8; 16] {
@@ -207,10 +248,12 @@ impl Store {
         }
         planning.body[..4].copy_from_slice(&planning.steps.to_le_bytes());
         self.submitted = seq;
-        self.queued_bytes += planning.body.len() + planning.fresh.len() * BLOCK;
-        self.queue.push_back(Queued { seq, body: planning.body, fresh: planning.fresh });
-        if !planning.ownerless.is_empty() {
-            self.dying.push_back((seq, planning.ownerless));
+        let Planning { body, direct, inline, inline_len, ownerless, .. } = planning;
+        let queued = Queued { seq, body, direct, inline, inline_len };
+        self.queued_bytes += queued.bytes();
+        self.queue.push_back(queued);
+        if !ownerless.is_empty() {
+            self.dying.push_back((seq, ownerless));
         }
         Ok(Ticket(seq))
     }
@@ -220,27 +263,41 @@ impl Store {
         if self.outstanding.is_some() {
             return None;
         }
-        let room = self.log_room();
-        // The next one may be larger than the whole log: then only a checkpoint can hold it.
-        let is_short =
-            room < self.log_blocks() / 2 || self.queue.front().is_some_and(|next| next.log_blocks() > room);
-        if self.checkpoint.is_none() && (self.checkpoint_wanted || is_short) {
-            self.checkpoint_wanted = false;
-            self.checkpoint = Some(Checkpoint::new(self.generation + 1, self.submitted, &self.index));
-        }
-
+        self.begin_checkpoint();
         let (taken, logged) = self.take_queued();
         let last_seq = taken.last().map_or(self.written, |queued| queued.seq);
-        let fresh = taken.iter().flat_map(|queued| &queued.fresh).map(|block| self.fresh_block(*block));
-        let fresh: Vec<FreshBlock> = fresh.collect();
+        let blocks = |pick: fn(&Queued) -> &Vec<u32>| -> Vec<(u64, u32)> {
+            taken.iter().flat_map(|queued| pick(queued).iter().map(|block| (queued.seq, *block))).collect()
+        };
+        let (direct, inline) = (blocks(|queued| &queued.direct), blocks(|queued| &queued.inline));
+        let fresh = direct.into_iter().map(|(_, block)| match &self.pending[&block].content {
+            Content::Whole(bytes) => (block, bytes.clone()),
+            Content::Patch { .. } => unreachable!("patches go to the log first"),
+        });
+        let fresh: Vec<(u32, Bytes)> = fresh.collect();
+        let mut noted = Vec::new();
         let record = (logged && !taken.is_empty()).then(|| {
+            let mut contents = Vec::with_capacity(taken.iter().map(|queued| queued.inline_len).sum());
+            inline.iter().for_each(|(_, block)| self.pending[block].content.log(*block, &mut contents));
+            let mut body = Vec::with_capacity(taken.iter().map(|queued| queued.body.len()).sum());
+            taken.iter().for_each(|queued| body.extend_from_slice(&queued.body));
+            let blocks = |notes| record_blocks(body.len(), fresh.len() + notes, contents.len());
+            // They fill the last block, and may take one of their own.
+            let most = self.deferred.notes.len().min(NOTES_MAX);
+            let most = if blocks(most) <= self.log_room() { most } else { 0 };
+            let placed: Vec<(u32, u32)> =
+                std::iter::from_fn(|| self.deferred.notes.pop_first()).take(most).collect();
+            noted.extend(placed.iter().map(|(block, _)| *block));
             let record = Record {
                 pos: self.log_tail,
                 first_seq: taken[0].seq,
                 count: taken.len() as u64,
-                body: taken.iter().flat_map(|queued| &queued.body).copied().collect(),
+                body,
+                placed,
+                inline: contents,
             };
-            self.log_tail += record_blocks(record.body.len(), fresh.len());
+            self.log_tail +=
+                record_blocks(record.body.len(), fresh.len() + record.placed.len(), record.inline.len());
             record
         });
         let (chunks, superblock) = self.advance_checkpoint(last_seq);
@@ -250,7 +307,8 @@ impl Store {
 
         let id = self.next_batch;
         self.next_batch += 1;
-        self.outstanding = Some(Outstanding { id, last_seq, logged, ends_checkpoint: superblock.is_some() });
+        let ends_checkpoint = superblock.is_some();
+        self.outstanding = Some(Outstanding { id, last_seq, logged, ends_checkpoint, inline, noted });
         Some(Batch { id, geometry: self.geometry, fresh, chunks, record, superblock })
     }
 
@@ -262,6 +320,8 @@ impl Store {
             self.pending.remove(&block).expect("a fresh block is pending");
             self.table.get_mut(&block).expect("a fresh block is in the table").crc = crc;
         }
+        self.deferred.order.extend(outstanding.inline);
+        outstanding.noted.into_iter().for_each(|block| self.release_base_of(block));
         self.written = outstanding.last_seq;
         if outstanding.logged {
             self.durable = outstanding.last_seq;
@@ -277,10 +337,13 @@ impl Store {
         }
         while self.dying.front().is_some_and(|(seq, _)| *seq <= self.durable) {
             let (_, blocks) = self.dying.pop_front().expect("it has a front");
-            self.generations.back_mut().expect("one is open").freed.extend(blocks);
-        }
-        if self.generations.back().is_some_and(|open| !open.freed.is_empty()) {
-            self.generations.push_back(Generation::default());
+            for block in blocks {
+                let info = self.table.get_mut(&block).expect("a dying block is in the table");
+                info.dead = true;
+                if info.holds == 0 {
+                    self.generations.back_mut().expect("one is open").freed.push(block);
+                }
+            }
         }
         self.reclaim();
         self.durable()
@@ -290,11 +353,33 @@ impl Store {
         self.generations.back().expect("one is open").plans.clone()
     }
 
+    pub(crate) fn hold(&mut self, block: u32) {
+        self.table.get_mut(&block).expect("a held block is in the table").holds += 1;
+    }
+    /// The end of one hold.
+    pub(crate) fn unhold(&mut self, block: u32) {
+        let info = self.table.get_mut(&block).expect("a held block is in the table");
+        info.holds -= 1;
+        if info.dead && info.holds == 0 {
+            self.generations.back_mut().expect("one is open").freed.push(block);
+        }
+    }
+
     /// Frees the blocks that no plan can refer to any more.
-    fn reclaim(&mut self) {
-        while self.generations.len() > 1 && Arc::strong_count(&self.generations[0].plans) == 1 {
+    pub(crate) fn reclaim(&mut self) {
+        loop {
+            if self.generations.back().is_some_and(|open| !open.freed.is_empty()) {
+                self.generations.push_back(Generation::default());
+            }
+            if self.generations.len() == 1 || Arc::strong_count(&self.generations[0].plans) > 1 {
+                return;
+            }
             for block in self.generations.pop_front().expect("there are two").freed {
                 self.table.remove(&block).expect("a freed block is in the table");
+                self.pending.remove(&block);
+                self.deferred.notes.remove(&block);
+                // What this was a patch of may be free now as well: hence the loop.
+                self.release_base_of(block);
                 self.space.release(block);
             }
         }
@@ -455,7 +540,9 @@ impl Store {
             contents.push((at as u32, self.content(old, (from - start) as usize, bytes)));
         }
         drop(object); // or the index would have to copy it
-        self.place(planning, id, contents);
+        let is_large = data.len() >= DIRECT_MIN
+            || planning.inline_len + data.len() > self.geometry.log_blocks as usize * BLOCK / 8;
+        self.place(planning, id, contents, is_large);
         if end > self.size_of(id) {
             self.step(planning, id, Op::Size(end));
         }
@@ -482,7 +569,7 @@ impl Store {
         });
         let contents: Vec<_> = contents.collect();
         if !contents.is_empty() {
-            self.place(planning, id, contents);
+            self.place(planning, id, contents, false);
         }
     }
 
@@ -491,19 +578,33 @@ impl Store {
         if bytes.len() == BLOCK {
             return Content::Whole(bytes);
         }
-        let mut whole = match old {
-            None => vec![0; BLOCK],
+        match old {
+            None => {
+                let mut whole = vec![0; BLOCK];
+                whole[from..from + bytes.len()].copy_from_slice(&bytes);
+                Content::Whole(whole.into())
+            }
             Some(base) => match self.pending.get(&base) {
-                Some(Content::Whole(bytes)) => bytes.to_vec(),
-                _ => return Content::Patch { base, at: from as u16, bytes },
+                Some(pending) => pending.content.patched(from, &bytes),
+                // What stays in memory must not hold on to the frame that it came in.
+                None => {
+                    let run = PatchRun { at: from as u16, bytes: Bytes::copy_from_slice(&bytes) };
+                    let base = Base { block: base, crc: self.table[&base].crc };
+                    Content::Patch { base, runs: vec![run] }
+                }
             },
-        };
-        whole[from..from + bytes.len()].copy_from_slice(&bytes);
-        Content::Whole(whole.into())
+        }
     }
 
-    /// Gives each content a fresh block.
-    fn place(&mut self, planning: &mut Planning, id: &StoredId, contents: Vec<(u32, Content)>) {
+    /// Gives each content a fresh block. What `is_large` is written there before it is acknowledged.
+    fn place(
+        &mut self,
+        planning: &mut Planning,
+        id: &StoredId,
+        contents: Vec<(u32, Content)>,
+        is_large: bool,
+    ) {
+        let seq = self.submitted + 1;
         let mut pairs = Vec::with_capacity(contents.len());
         let mut left = contents.len() as u32;
         let mut contents = contents.into_iter();
@@ -514,14 +615,51 @@ impl Store {
                 let (at, content) = contents.next().expect("as many contents as blocks");
                 pairs.push((at, block));
                 self.table.insert(block, BlockInfo::default());
-                self.pending.insert(block, content);
-                planning.fresh.push(block);
+                let content = match content {
+                    Content::Whole(bytes) if is_large => {
+                        planning.direct.push(block);
+                        Content::Whole(bytes)
+                    }
+                    content => {
+                        planning.inline.push(block);
+                        planning.inline_len += content.logged_len();
+                        match content {
+                            // It outlives the frame that it came in.
+                            Content::Whole(bytes) => Content::Whole(Bytes::copy_from_slice(&bytes)),
+                            patch => patch,
+                        }
+                    }
+                };
+                self.add_pending(block, Pending { seq, content });
             }
         }
         self.step(planning, id, Op::Place(placements(pairs.into_iter())));
     }
 
+    fn add_pending(&mut self, block: u32, pending: Pending) {
+        if let Some(base) = pending.content.base() {
+            self.hold(base.block);
+            self.deferred.base_of.insert(block, base.block);
+        }
+        self.pending.insert(block, pending);
+    }
+
     // ---- batches ----
+
+    /// If one was asked for, or the log needs it.
+    pub(crate) fn begin_checkpoint(&mut self) {
+        let room = self.log_room();
+        // The next one may be larger than the whole log: then only a checkpoint can hold it.
+        let is_short =
+            room < self.log_blocks() / 2 || self.queue.front().is_some_and(|next| next.log_blocks() > room);
+        if self.checkpoint.is_none() && (self.checkpoint_wanted || is_short) {
+            self.checkpoint_wanted = false;
+            let mut checkpoint = Checkpoint::new(self.generation + 1, self.submitted, &self.index);
+            // Otherwise it is known when the last of them is handed over.
+            checkpoint.log_pos = self.queue.is_empty().then_some(self.log_tail);
+            self.checkpoint = Some(checkpoint);
+        }
+    }
 
     /// The transactions of the next batch, and whether they go to the log.
     fn take_queued(&mut self) -> (Vec<Queued>, bool) {
@@ -541,29 +679,23 @@ impl Store {
             logged = !checkpoint.covers;
         }
         let mut taken: Vec<Queued> = Vec::new();
-        let (mut body, mut fresh) = (0, 0);
+        if self.is_far_behind() {
+            return (taken, logged);
+        }
+        let (mut body, mut direct, mut inline) = (0, 0, 0);
         while let Some(next) = self.queue.front().filter(|next| next.seq <= limit) {
-            let blocks = record_blocks(body + next.body.len(), fresh + next.fresh.len());
-            let full = blocks > self.log_blocks() / 4 || (fresh + next.fresh.len()) * BLOCK > BATCH_DATA_MAX;
+            body += next.body.len();
+            direct += next.direct.len();
+            inline += next.inline_len;
+            let blocks = record_blocks(body, direct, inline);
+            let full = blocks > self.log_blocks() / 4 || direct * BLOCK > BATCH_DATA_MAX;
             if (logged && blocks > room) || (full && !taken.is_empty()) {
                 break;
             }
-            body += next.body.len();
-            fresh += next.fresh.len();
+            self.queued_bytes -= next.bytes();
             taken.extend(self.queue.pop_front());
         }
-        self.queued_bytes -= body + fresh * BLOCK;
         (taken, logged)
-    }
-
-    fn fresh_block(&self, block: u32) -> FreshBlock {
-        let content = self.pending[&block].clone();
-        let base_crc = match &content {
-            // A base that is pending is in this batch too: batches are finished one by one.
-            Content::Patch { base, .. } if !self.pending.contains_key(base) => Some(self.table[base].crc),
-            _ => None,
-        };
-        FreshBlock { block, content, base_crc }
     }
 
     /// The next chunks of the checkpoint, and the superblock if they are the last.
@@ -574,8 +706,9 @@ impl Store {
         if checkpoint.log_pos.is_none() && last_seq == checkpoint.seq {
             checkpoint.log_pos = Some(self.log_tail);
         }
-        // Before that, the checksums of blocks under way are not known.
-        if self.written < checkpoint.seq {
+        // Before that, the checksums of blocks under way are not known; and what a checkpoint holds is
+        // in its place, for the log before it is given up.
+        if self.written < checkpoint.seq || self.deferred.oldest().is_some_and(|seq| seq <= checkpoint.seq) {
             return (Vec::new(), None);
         }
         // In proportion to the log, which has to last until the checkpoint ends.
@@ -631,12 +764,14 @@ impl Store {
             if counted != info.owners {
                 wrong.push(format!("block {block} has {counted} owners, not {}", info.owners));
             }
-            if (counted == 0) != ownerless.remove(block) {
+            let is_held = info.dead && info.holds > 0;
+            if (counted == 0) != (ownerless.remove(block) || is_held) {
                 wrong.push(format!("block {block} has {counted} owners, and its end is not known"));
             }
         }
         wrong.extend(owners.keys().map(|block| format!("block {block} has owners but is not in the table")));
         wrong.extend(ownerless.iter().map(|block| format!("block {block} is to be freed but is free")));
+        wrong.extend(self.check_deferred());
         let unknown = self.pending.keys().filter(|block| !self.table.contains_key(block));
         wrong.extend(unknown.map(|block| format!("block {block} is pending but not in the table")));
 

@@ -1,5 +1,6 @@
 //! The store against a plain model, with crashes at every write.
 
+mod counts;
 mod crashes;
 mod damage;
 mod model;
@@ -13,11 +14,8 @@ use nacre_proto::transaction::{Change, StoredId, Transaction};
 use std::collections::BTreeMap;
 
 fn settle(store: &mut Store, disk: &SimDisk) {
-    while let Some(batch) = store.take_batch() {
-        let done = batch.commit(disk).unwrap();
-        store.finished(done);
-        assert_eq!(store.check(), [""; 0]);
-    }
+    store.settle(disk).unwrap();
+    assert_eq!(store.check(), [""; 0]);
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! A daemon's disk: a file or block device, one thread that commits batches, a few that read.
+//! A daemon's disk: a file or block device, one thread that commits batches, one that brings to its place
+//! what is safe in the log, a few that read.
 
 use crate::counters::CountedDisk;
 use bytes::Bytes;
 use nacre_machine::{ReadError, Token};
-use nacre_store::{BLOCK, Batch, Disk, DiskError, ReadPlan};
+use nacre_store::{BLOCK, Batch, Disk, DiskError, Placed, Placing, ReadPlan};
 use rustix::fs::{Advice, OFlags, SeekFrom, fadvise, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::cell::RefCell;
@@ -41,7 +42,7 @@ pub struct FileDisk {
     /// The same file past the page cache; None where the file system has no such thing.
     direct: Option<Arc<File>>,
     len: u64,
-    /// For each `PIECE`, whether anything was ever written there. Only the writer changes it.
+    /// For each `PIECE`, whether anything was ever written there. Locked while one is being filled.
     filled: Arc<Mutex<Vec<bool>>>,
 }
 
@@ -204,6 +205,7 @@ impl Disk for FileDisk {
 /// What the threads report to the daemon's thread.
 pub(crate) enum Done {
     Committed(Result<nacre_store::Done, DiskError>),
+    Placed(Result<Placed, DiskError>),
     Read { token: Token, result: Result<Vec<Bytes>, ReadError> },
 }
 
@@ -213,20 +215,19 @@ pub(crate) type Sender = UnboundedSender<Done>;
 pub(crate) struct DiskThreads {
     disk: CountedDisk,
     batches: mpsc::Sender<Batch>,
+    placings: mpsc::Sender<Placing>,
     reads: mpsc::Sender<(Token, ReadPlan)>,
 }
 
 impl DiskThreads {
     pub(crate) fn start(name: &str, disk: CountedDisk, done: Sender) -> DiskThreads {
-        let (batches, work) = mpsc::channel::<Batch>();
         let (to, writer) = (done.clone(), disk.clone());
-        spawn(format!("{name} write"), move || {
-            for batch in work {
-                // Nobody listens any more: the daemon is gone, and so is the need.
-                if to.send(Done::Committed(batch.commit(&writer))).is_err() {
-                    return;
-                }
-            }
+        let batches = worker(format!("{name} write"), move |batch: Batch| {
+            to.send(Done::Committed(batch.commit(&writer))).is_ok()
+        });
+        let (to, writer) = (done.clone(), disk.clone());
+        let placings = worker(format!("{name} place"), move |placing: Placing| {
+            to.send(Done::Placed(placing.run(&writer))).is_ok()
         });
         let (reads, work) = mpsc::channel::<(Token, ReadPlan)>();
         let work = Arc::new(Mutex::new(work));
@@ -242,7 +243,7 @@ impl DiskThreads {
                 }
             });
         }
-        DiskThreads { disk, batches, reads }
+        DiskThreads { disk, batches, placings, reads }
     }
 
     /// Reads a little at once if all of it is in memory: cheaper than waking another thread.
@@ -253,9 +254,25 @@ impl DiskThreads {
     pub(crate) fn commit(&self, batch: Batch) {
         self.batches.send(batch).expect("the writer lives as long as this");
     }
+    pub(crate) fn place(&self, placing: Placing) {
+        self.placings.send(placing).expect("the placing thread lives as long as this");
+    }
     pub(crate) fn read(&self, token: Token, plan: ReadPlan) {
         self.reads.send((token, plan)).expect("the readers live as long as this");
     }
+}
+
+/// A thread that does one thing after another, until nobody listens any more: the daemon is gone, and so
+/// is the need.
+fn worker<T: Send + 'static>(
+    name: String,
+    mut each: impl FnMut(T) -> bool + Send + 'static,
+) -> mpsc::Sender<T> {
+    let (to, work) = mpsc::channel::<T>();
+    spawn(name, move || {
+        let _ = work.into_iter().all(&mut each);
+    });
+    to
 }
 
 fn spawn(name: String, work: impl FnOnce() + Send + 'static) {

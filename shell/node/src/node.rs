@@ -75,6 +75,8 @@ struct Storage {
     began: Time,
     /// A batch is with the disk; what comes meanwhile goes into the next one.
     committing: bool,
+    /// Something is being brought to its place.
+    placing: bool,
 }
 
 struct Waiting {
@@ -96,6 +98,7 @@ impl<M: Machine + 'static> Node<M> {
                 reading: BTreeMap::new(),
                 began: Time::ZERO,
                 committing: false,
+                placing: false,
             }
         });
         let inner = Inner {
@@ -430,7 +433,16 @@ impl<M: Machine + 'static> Node<M> {
                     }
                 }
                 // What is on the device is unknown from here on; a restart reads it.
-                disk::Done::Committed(Err(e)) => panic!("the disk failed: {e}"),
+                disk::Done::Committed(Err(e)) | disk::Done::Placed(Err(e)) => panic!("the disk failed: {e}"),
+                disk::Done::Placed(Ok(placed)) => {
+                    if placed.damaged > 0 {
+                        let damaged = placed.damaged;
+                        tracing::error!("{damaged} damaged blocks were changed in part: they stay damaged");
+                    }
+                    let storage = inner.store.as_mut().expect("only a store places");
+                    storage.placing = false;
+                    storage.store.placed(placed);
+                }
             }
         }
         self.turn();
@@ -478,8 +490,14 @@ impl<M> Inner<M> {
 
     /// Hands what was submitted to the disk, unless it is busy: then the next batch is larger.
     fn commit(&mut self) {
-        if let Some(storage) = &mut self.store
-            && !storage.committing
+        let Some(storage) = &mut self.store else { return };
+        if !storage.placing
+            && let Some(placing) = storage.store.take_placing()
+        {
+            storage.placing = true;
+            storage.threads.place(placing);
+        }
+        if !storage.committing
             && let Some(batch) = storage.store.take_batch()
         {
             storage.committing = true;

@@ -93,6 +93,7 @@ impl Run {
         let longest = if self.source.rng.chance(100) { 300 } else { 40 };
         let calls = self.source.rng.below(longest);
         self.disk.lose_power_after(calls);
+        let mut placing = None;
         loop {
             let burst = if self.source.rng.chance(120) { 60 } else { 4 };
             for _ in 0..self.source.rng.below(burst) {
@@ -101,13 +102,25 @@ impl Run {
             if self.source.rng.chance(20) {
                 self.store.request_checkpoint();
             }
-            let Some(batch) = self.store.take_batch() else {
-                continue;
-            };
+            placing = placing.or_else(|| self.store.take_placing());
+            let batch = self.store.take_batch();
             // While the disk is busy, life goes on.
             for _ in 0..self.source.rng.below(3) {
                 self.submit();
             }
+            placing = placing.or_else(|| self.store.take_placing());
+            for _ in 0..self.source.rng.below(3) {
+                self.submit();
+            }
+            // A batch and a placing run beside each other: either may be first, or be seen first.
+            if (batch.is_none() || self.source.rng.chance(300))
+                && let Some(placing) = placing.take()
+            {
+                let Ok(placed) = placing.run(&self.disk) else { return };
+                assert_eq!(placed.damaged, 0);
+                self.store.placed(placed);
+            }
+            let Some(batch) = batch else { continue };
             let model = self.history.last().expect("never empty");
             self.reads.extend(self.source.held_read(&self.store, model));
             if self.source.rng.chance(30) {
@@ -127,7 +140,6 @@ impl Run {
                     self.reads.swap_remove(at).run(&self.disk);
                 }
             }
-            assert_eq!(done.damaged, 0);
             self.acked = self.store.finished(done);
         }
     }
@@ -180,9 +192,8 @@ fn every_single_write_of_a_run_can_be_the_last() {
             for _ in 0..5 {
                 run.submit();
             }
-            let Some(batch) = run.store.take_batch() else { continue };
-            match batch.commit(&run.disk) {
-                Ok(done) => run.acked = run.store.finished(done),
+            match run.store.settle(&run.disk) {
+                Ok(durable) => run.acked = durable,
                 Err(_) => {
                     dead = true;
                     break;
@@ -207,10 +218,7 @@ fn a_store_that_is_full_takes_removals_and_then_writes_again() {
             let before = run.refused;
             run.submit();
             full |= run.refused > before;
-            if let Some(batch) = run.store.take_batch() {
-                let done = batch.commit(&run.disk).unwrap();
-                run.acked = run.store.finished(done);
-            }
+            run.acked = run.store.settle(&run.disk).unwrap();
             run.forget_history();
         }
         assert!(full, "round {round} did not fill the store");
@@ -219,10 +227,7 @@ fn a_store_that_is_full_takes_removals_and_then_writes_again() {
         let ticket = run.store.submit(txn.clone()).unwrap();
         run.applied(ticket, &txn);
         run.store.request_checkpoint();
-        while let Some(batch) = run.store.take_batch() {
-            let done = batch.commit(&run.disk).unwrap();
-            run.acked = run.store.finished(done);
-        }
+        run.acked = run.store.settle(&run.disk).unwrap();
         assert_eq!(run.acked, ticket);
         assert_eq!(run.store.check(), [""; 0]);
         let statfs = run.store.statfs();
@@ -247,12 +252,7 @@ fn a_store_full_of_metadata_still_checkpoints_and_removes_with_a_log_entry() {
             let pairs = [(Name::from(format!("{i:08}")), Bytes::from(vec![1; 200]))];
             (StoredId::Pg(PgId { pool: PoolId(1), seed: 0 }), Change::OmapSet(pairs.into()))
         };
-        let settle = |store: &mut Store| {
-            while let Some(batch) = store.take_batch() {
-                let done = batch.commit(&disk).unwrap();
-                store.finished(done);
-            }
-        };
+        let settle = |store: &mut Store| assert_eq!(store.settle(&disk), Ok(store.submitted()));
         let mut count = 0;
         loop {
             let mut txn = Transaction::new();

@@ -1,0 +1,194 @@
+//! What a block will hold that is not on the device yet: in memory, and in the log.
+
+use crate::BLOCK;
+use bytes::Bytes;
+use nacre_wire::{Decode, DecodeError, Encode, Reader};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// All of it: `BLOCK` bytes.
+    Whole(Bytes),
+    /// What block `base` of the device holds, with these runs of bytes over it. The store's own thread
+    /// does not read the device, so whoever places the block merges.
+    Patch { base: Base, runs: Vec<PatchRun> },
+}
+
+/// A block of the device and the checksum of what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Base {
+    pub block: u32,
+    pub crc: u32,
+}
+
+/// `bytes` from `at` on. Those of one patch are in order and do not touch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PatchRun {
+    pub at: u16,
+    pub bytes: Bytes,
+}
+
+impl PatchRun {
+    pub fn end(&self) -> usize {
+        usize::from(self.at) + self.bytes.len()
+    }
+    pub fn apply(&self, block: &mut [u8]) {
+        block[self.at.into()..self.end()].copy_from_slice(&self.bytes);
+    }
+}
+
+/// What a block takes in the log in front of its bytes.
+const WHOLE_COST: usize = 4 + 4 + 2;
+const PATCH_COST: usize = WHOLE_COST + 4;
+const RUN_COST: usize = 2 + 2;
+
+impl Content {
+    /// What is here with `bytes` over it from `from` on.
+    pub fn patched(&self, from: usize, bytes: &[u8]) -> Content {
+        match self {
+            Content::Whole(old) => {
+                let mut whole = old.to_vec();
+                whole[from..from + bytes.len()].copy_from_slice(bytes);
+                Content::Whole(whole.into())
+            }
+            Content::Patch { base, runs } => {
+                // Neighbours join, so that appending piece by piece stays one run.
+                let (mut start, mut joined) = (from, bytes.to_vec());
+                let mut kept = Vec::with_capacity(runs.len() + 1);
+                for run in runs {
+                    let at = usize::from(run.at);
+                    if run.end() < from || at > from + bytes.len() {
+                        kept.push(run.clone());
+                        continue;
+                    }
+                    if at < from {
+                        joined.splice(..0, run.bytes[..from - at].iter().copied());
+                        start = at;
+                    }
+                    let end = from + bytes.len();
+                    if run.end() > end {
+                        joined.extend_from_slice(&run.bytes[end - at..]);
+                    }
+                }
+                if joined.len() == BLOCK {
+                    return Content::Whole(joined.into());
+                }
+                kept.push(PatchRun { at: start as u16, bytes: joined.into() });
+                kept.sort_by_key(|run| run.at);
+                Content::Patch { base: *base, runs: kept }
+            }
+        }
+    }
+    pub fn base(&self) -> Option<Base> {
+        match self {
+            Content::Whole(_) => None,
+            Content::Patch { base, .. } => Some(*base),
+        }
+    }
+
+    /// Bytes that it takes in a record of the log.
+    pub fn logged_len(&self) -> usize {
+        match self {
+            Content::Whole(bytes) => WHOLE_COST + without_zeros(bytes).len(),
+            Content::Patch { runs, .. } => {
+                PATCH_COST + runs.iter().map(|run| RUN_COST + run.bytes.len()).sum::<usize>()
+            }
+        }
+    }
+    /// As it stands in a record: `logged_len` bytes.
+    pub fn log(&self, block: u32, out: &mut Vec<u8>) {
+        block.encode(out);
+        match self {
+            Content::Whole(bytes) => {
+                0_u32.encode(out);
+                let bytes = without_zeros(bytes);
+                (bytes.len() as u16).encode(out);
+                out.extend_from_slice(bytes);
+            }
+            Content::Patch { base, runs } => {
+                base.block.encode(out);
+                (runs.len() as u16).encode(out);
+                base.crc.encode(out);
+                for run in runs {
+                    run.at.encode(out);
+                    (run.bytes.len() as u16).encode(out);
+                    out.extend_from_slice(&run.bytes);
+                }
+            }
+        }
+    }
+    /// The reverse: the block and its content, or what is to be put over `base`.
+    pub fn from_log(r: &mut Reader<'_>) -> Result<(u32, Content), DecodeError> {
+        let (block, base) = (u32::decode(r)?, u32::decode(r)?);
+        let count = u16::decode(r)?;
+        if base == 0 {
+            if usize::from(count) > BLOCK {
+                return Err(DecodeError::BadValue { what: "bytes of a block", value: count.into() });
+            }
+            let mut whole = r.take(count.into())?.to_vec();
+            whole.resize(BLOCK, 0);
+            return Ok((block, Content::Whole(whole.into())));
+        }
+        let base = Base { block: base, crc: Decode::decode(r)? };
+        let mut runs: Vec<PatchRun> = Vec::new();
+        for _ in 0..count {
+            let (at, len) = (u16::decode(r)?, u16::decode(r)?);
+            let run = PatchRun { at, bytes: Bytes::copy_from_slice(r.take(len.into())?) };
+            let in_order = runs.last().is_none_or(|last| last.end() < usize::from(at));
+            if !in_order || len == 0 || run.end() > BLOCK {
+                return Err(DecodeError::BadValue { what: "part of a block", value: at.into() });
+            }
+            runs.push(run);
+        }
+        Ok((block, Content::Patch { base, runs }))
+    }
+}
+
+/// Without the zeros at its end.
+fn without_zeros(bytes: &[u8]) -> &[u8] {
+    let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &bytes[..len]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::Rng;
+
+    #[test]
+    fn patches_agree_with_plain_bytes_and_read_back_from_the_log() {
+        let mut rng = Rng::new(1);
+        for _ in 0..300 {
+            let mut content = Content::Patch { base: Base { block: 9, crc: 8 }, runs: Vec::new() };
+            let mut plain = vec![0xee; BLOCK];
+            for _ in 0..1 + rng.below(12) {
+                let from = rng.below(BLOCK as u64) as usize;
+                let len_max = if rng.chance(300) { BLOCK as u64 } else { 200 };
+                let len = 1 + rng.below(len_max) as usize;
+                let bytes = vec![rng.below(256) as u8; len.min(BLOCK - from)];
+                plain[from..from + bytes.len()].copy_from_slice(&bytes);
+                content = content.patched(from, &bytes);
+                let mut logged = Vec::new();
+                content.log(7, &mut logged);
+                assert_eq!(logged.len(), content.logged_len());
+                assert_eq!(Content::from_log(&mut Reader::new(&logged)), Ok((7, content.clone())));
+            }
+            let mut merged = vec![0xee; BLOCK];
+            match &content {
+                Content::Whole(bytes) => merged.copy_from_slice(bytes),
+                Content::Patch { runs, .. } => runs.iter().for_each(|run| run.apply(&mut merged)),
+            }
+            assert!(merged == plain);
+        }
+    }
+
+    #[test]
+    fn zeros_at_the_end_of_a_block_are_not_logged() {
+        let mut bytes = vec![0; BLOCK];
+        bytes[10] = 1;
+        let content = Content::Whole(bytes.into());
+        assert_eq!(content.logged_len(), WHOLE_COST + 11);
+        let mut logged = Vec::new();
+        content.log(7, &mut logged);
+        assert_eq!(Content::from_log(&mut Reader::new(&logged)), Ok((7, content)));
+    }
+}

@@ -1,0 +1,161 @@
+//! Small writes after they were acknowledged: from the log to their place, in slices, in the background.
+//!
+//! A small write has its fresh blocks from the start, and its content in memory and in the log. Many of
+//! them go to their place together: their blocks are neighbours, for the allocator gave them in a row.
+//! The next record of the log says which are there, so that replaying it does not bring them again.
+//!
+//! What a patch is put over must not change before the patch is in its place and the log says so:
+//! replaying would find something else. So it is held, also when nobody owns it any more.
+
+use crate::BLOCK;
+use crate::disk::{Disk, DiskError};
+use crate::placing::{Placed, Placing};
+use crate::store::{Store, Ticket};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Placing begins when so many blocks wait; half of them stay, since they may be overwritten soon.
+const WAITING_MAX: u64 = 2048;
+/// Blocks that are placed at a time.
+const SLICE: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Deferred {
+    /// Blocks that the log holds, each with the transaction that made it, in that order. Some are gone.
+    pub order: VecDeque<(u64, u32)>,
+    under_way: Option<UnderWay>,
+    /// Block and checksum of what was placed, and the log does not say so yet.
+    pub notes: BTreeMap<u32, u32>,
+    /// What the patches in the log are put over, by the patched block.
+    pub base_of: BTreeMap<u32, u32>,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    oldest: u64,
+    blocks: Vec<u32>,
+}
+
+impl Deferred {
+    /// The oldest transaction of which something is not in its place.
+    pub fn oldest(&self) -> Option<u64> {
+        let under_way = self.under_way.as_ref().map(|placing| placing.oldest);
+        under_way.or_else(|| self.order.front().map(|(seq, _)| *seq))
+    }
+}
+
+impl Store {
+    /// What should be brought to its place next, besides whatever batch is under way; None while that
+    /// is being done, or if it can wait.
+    pub fn take_placing(&mut self) -> Option<Placing> {
+        if self.deferred.under_way.is_some() {
+            return None;
+        }
+        // It may wait for what is to be placed.
+        self.begin_checkpoint();
+        let limit = self.waiting_max();
+        let is_due = self.deferred.order.len() > limit;
+        let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
+        let mut under_way = UnderWay { oldest: 0, blocks: Vec::new() };
+        let mut blocks = Vec::new();
+        while let Some(&(seq, block)) = self.deferred.order.front() {
+            let is_wanted = seq <= checkpoint || (is_due && self.deferred.order.len() > limit / 2);
+            if !is_wanted || blocks.len() == SLICE {
+                break;
+            }
+            self.deferred.order.pop_front();
+            let pending = self.pending.get(&block).filter(|pending| pending.seq == seq);
+            let Some(pending) = pending.filter(|_| !self.table[&block].dead) else {
+                continue; // overwritten meanwhile
+            };
+            blocks.push((block, pending.content.clone()));
+            if under_way.blocks.is_empty() {
+                under_way.oldest = seq;
+            }
+            under_way.blocks.push(block);
+            self.hold(block);
+        }
+        if blocks.is_empty() {
+            return None;
+        }
+        self.deferred.under_way = Some(under_way);
+        Some(Placing { blocks })
+    }
+
+    /// Takes note of blocks that are in their place.
+    pub fn placed(&mut self, placed: Placed) {
+        let under_way = self.deferred.under_way.take().expect("blocks are being placed");
+        assert!(placed.crcs.iter().map(|(block, _)| block).eq(&under_way.blocks), "others were placed");
+        for (block, crc) in placed.crcs {
+            self.pending.remove(&block).expect("a block that is being placed is pending");
+            self.table.get_mut(&block).expect("it is held").crc = crc;
+            self.deferred.notes.insert(block, crc);
+            self.unhold(block);
+        }
+        self.reclaim();
+    }
+
+    /// Does on this thread all that waits to be done, which makes everything durable. For tools and tests.
+    pub fn settle(&mut self, disk: &(impl Disk + ?Sized)) -> Result<Ticket, DiskError> {
+        loop {
+            // The placing may be what the batch waits for.
+            let placing = self.take_placing();
+            let batch = self.take_batch();
+            if placing.is_none() && batch.is_none() {
+                return Ok(self.durable());
+            }
+            if let Some(placing) = placing {
+                self.placed(placing.run(disk)?);
+            }
+            if let Some(batch) = batch {
+                self.finished(batch.commit(disk)?);
+            }
+        }
+    }
+
+    /// So much waits to be placed that nothing new is logged until some of it is done.
+    pub(crate) fn is_far_behind(&self) -> bool {
+        self.deferred.under_way.is_some() && self.deferred.order.len() > 4 * self.waiting_max()
+    }
+
+    /// Also in proportion to the log, and to the blocks that would be held.
+    fn waiting_max(&self) -> usize {
+        let geometry = &self.geometry;
+        let most = u64::from(geometry.log_blocks / 8).min(u64::from(geometry.data_blocks() / 64));
+        most.min(WAITING_MAX) as usize
+    }
+
+    pub(crate) fn release_base_of(&mut self, block: u32) {
+        if let Some(base) = self.deferred.base_of.remove(&block) {
+            self.unhold(base);
+        }
+    }
+
+    /// Proves the holds; gives what is wrong, one line each.
+    pub(crate) fn check_deferred(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut holds: BTreeMap<u32, u32> = BTreeMap::new();
+        let under_way = self.deferred.under_way.iter().flat_map(|placing| &placing.blocks);
+        for block in self.deferred.base_of.values().chain(under_way) {
+            *holds.entry(*block).or_default() += 1;
+        }
+        for (block, info) in &self.table {
+            let counted = holds.remove(block).unwrap_or(0);
+            if counted != info.holds {
+                wrong.push(format!("block {block} is held {counted} times, not {}", info.holds));
+            }
+        }
+        wrong.extend(holds.keys().map(|block| format!("block {block} is held and not in the table")));
+        for (block, pending) in &self.pending {
+            let base = pending.content.base().map(|base| base.block);
+            if base != self.deferred.base_of.get(block).copied() {
+                wrong.push(format!("block {block} holds another block than it is a patch of"));
+            }
+            if base.is_some_and(|base| self.pending.contains_key(&base)) {
+                wrong.push(format!("block {block} is a patch of what is not on the device"));
+            }
+        }
+        wrong
+    }
+}
+
+const _: () = assert!(SLICE * BLOCK <= 8 << 20);

@@ -1,0 +1,60 @@
+//! Bringing what the log holds to its place on the device, in the background.
+
+use crate::BLOCK;
+use crate::batch::write_joined;
+use crate::content::Content;
+use crate::disk::{Disk, DiskError};
+use bytes::Bytes;
+use nacre_wire::crc32c;
+
+/// Blocks that are safe in the log, to be written where they belong. Plain data; one at a time, beside
+/// whatever batch is under way.
+#[derive(Debug)]
+pub struct Placing {
+    pub(crate) blocks: Vec<(u32, Content)>,
+}
+
+/// What `Store::placed` needs to know about blocks that are durable in their place.
+#[derive(Debug)]
+pub struct Placed {
+    /// Block and checksum.
+    pub(crate) crcs: Vec<(u32, u32)>,
+    /// Blocks that were changed in part although the rest of them was damaged. Reading them goes on
+    /// failing: what is damaged does not become valid because something beside it was written.
+    pub damaged: u32,
+}
+
+impl Placing {
+    /// Bytes that this will write, roughly: what a simulated disk charges time for.
+    pub fn cost(&self) -> usize {
+        self.blocks.len() * BLOCK
+    }
+
+    /// Carries it out. After an error the store has to be opened anew.
+    pub fn run(self, disk: &(impl Disk + ?Sized)) -> Result<Placed, DiskError> {
+        let mut placed = Placed { crcs: Vec::with_capacity(self.blocks.len()), damaged: 0 };
+        let mut whole: Vec<(u32, Bytes)> = Vec::with_capacity(self.blocks.len());
+        for (block, content) in self.blocks {
+            let (bytes, is_damaged) = match content {
+                Content::Whole(bytes) => (bytes, false),
+                Content::Patch { base, runs } => {
+                    let mut bytes = vec![0; BLOCK];
+                    // What cannot be read is as good as rotten; a device that is gone fails the writes.
+                    let read = disk.read_at(u64::from(base.block) * BLOCK as u64, &mut bytes);
+                    let is_damaged = read.is_err() || crc32c(u32::MAX, &bytes) != base.crc;
+                    runs.iter().for_each(|run| run.apply(&mut bytes));
+                    (bytes.into(), is_damaged)
+                }
+            };
+            let crc = crc32c(u32::MAX, &bytes);
+            // A checksum that cannot match keeps a damaged block damaged.
+            placed.crcs.push((block, if is_damaged { !crc } else { crc }));
+            placed.damaged += u32::from(is_damaged);
+            whole.push((block, bytes));
+        }
+        let mut writes: Vec<(u32, &[u8])> = whole.iter().map(|(block, bytes)| (*block, &bytes[..])).collect();
+        write_joined(disk, &mut writes)?;
+        disk.flush()?;
+        Ok(placed)
+    }
+}
