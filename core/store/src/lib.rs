@@ -19,7 +19,9 @@ mod checkpoint;
 mod content;
 mod deferred;
 mod disk;
+mod export;
 mod format;
+mod fsck;
 mod index;
 mod open;
 mod placing;
@@ -32,6 +34,8 @@ mod tests;
 
 pub use batch::{Batch, Done};
 pub use disk::{Disk, DiskError};
+pub use export::{Damage, EXPORT_HEADER, Import, ImportError, RECORD_HEADER, export};
+pub use fsck::Readable;
 pub use open::{FormatError, OpenError, Options, Report};
 pub use placing::{Placed, Placing};
 pub use read::ReadPlan;

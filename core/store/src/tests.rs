@@ -3,6 +3,7 @@
 mod counts;
 mod crashes;
 mod damage;
+mod export;
 mod model;
 
 use crate::testing::SimDisk;

@@ -2,7 +2,7 @@
 //!
 //! Start at `Command`. `cluster` is what a folder holds, `daemons` makes machines of it and runs them,
 //! `up` brings everything together, `processes` is about pid files and child processes. `format` makes
-//! OSDs of devices, `device` measures them.
+//! OSDs of devices, `device` measures them, `store` looks into what they hold.
 
 mod check;
 mod cluster;
@@ -12,6 +12,7 @@ mod format;
 mod log;
 mod processes;
 mod size;
+mod store;
 mod up;
 
 use anyhow::Result;
@@ -50,6 +51,9 @@ enum Command {
     /// Find out what a device can do.
     #[command(subcommand)]
     Device(device::Command),
+    /// Look into a store that no daemon uses: check it, list it, copy it.
+    #[command(subcommand)]
+    Store(store::Command),
     /// Run all daemons of a folder in the foreground, without checks and words.
     #[command(hide = true)]
     All(Folder),
@@ -144,6 +148,7 @@ fn run(command: Command) -> Result<()> {
             daemons::foreground(&data, &[cluster::DaemonName::osd(&id)?], &format!("osd.{id}"))
         }
         Command::Device(command) => device::run(command),
+        Command::Store(command) => store::run(command),
         Command::All(Folder { data }) => daemons::all(&data),
     }
 }

@@ -8,6 +8,7 @@ mod devices;
 mod docs;
 mod durability;
 mod objects;
+mod stores;
 mod transcripts;
 mod two_clients;
 mod watch;

@@ -1,0 +1,133 @@
+//! The tools that look into a store without its daemon.
+
+use nacre_interop::{Cluster, nacre_binary, succeed, text};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn store(words: &[&str]) -> Command {
+    let mut command = Command::new(nacre_binary());
+    command.arg("store").args(words);
+    command
+}
+fn run(words: &[&str]) -> Output {
+    store(words).output().unwrap()
+}
+fn json(words: &[&str]) -> Value {
+    serde_json::from_slice(&store(words).args(["--format", "json"]).output().unwrap().stdout).unwrap()
+}
+fn names(list: &str) -> Vec<String> {
+    let line = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        format!("{} {} {} {}", line["id"], line["size"], line["data_bytes"], line["omap_keys"])
+    };
+    list.lines().map(line).collect()
+}
+
+#[test]
+fn a_store_is_checked_listed_and_copied_without_its_daemon() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    c.wait_clean().unwrap();
+    c.run("rados -p p bench 1 write -b 65536 -t 4 --no-cleanup").unwrap();
+    c.run("rados -p p put release /etc/os-release").unwrap();
+    c.run("rados -p p setomapval release key value").unwrap();
+    let folder = c.folder().join("osd.0");
+    let dir = folder.to_str().unwrap();
+
+    // Not while it runs.
+    for words in [vec!["fsck", dir], vec!["stat", dir], vec!["ls", dir], vec!["export", dir, "/tmp/none"]] {
+        let refused = run(&words);
+        assert!(!refused.status.success());
+        assert!(text(&refused.stderr).contains("in use"), "{words:?}: {}", text(&refused.stderr));
+    }
+    c.run("ceph osd set noout").unwrap();
+    c.kill("osd.0").unwrap();
+
+    let before = checksum(&folder.join("store"));
+    let found = json(&["fsck", dir, "--deep"]);
+    assert_eq!((&found["sound"], &found["data"]["bytes_lost"]), (&true.into(), &0.into()), "{found:#}");
+    assert!(found["data"]["bytes_read"].as_u64().unwrap() > 65536);
+    assert!(succeed(&mut store(&["fsck", dir])).unwrap().ends_with("sound\n"));
+    let stat = json(&["stat", dir]);
+    assert!(stat["objects"].as_u64().unwrap() > 1 && stat["placement_groups"].as_u64().unwrap() >= 8);
+    let list = succeed(&mut store(&["ls", dir, "--format", "json"])).unwrap();
+    assert_eq!(list.lines().count() as u64, stat["objects"].as_u64().unwrap());
+    let release = list.lines().find(|line| line.contains("\"release\"")).unwrap();
+    let release: Value = serde_json::from_str(release).unwrap();
+    assert_eq!(release["size"].as_u64().unwrap(), fs::metadata("/etc/os-release").unwrap().len());
+    assert_eq!(release["omap_keys"], 1);
+    assert!(succeed(&mut store(&["ls", dir, "--all"])).unwrap().contains("meta "));
+    assert_eq!(succeed(&mut store(&["ls", dir, "--pool", "99999", "--format", "json"])).unwrap(), "");
+
+    // Into a new store: what is in it is the same, and a daemon goes on with it.
+    let dump = c.folder().join("dump");
+    let dump = dump.to_str().unwrap();
+    succeed(&mut store(&["export", dir, dump])).unwrap();
+    assert_eq!(checksum(&folder.join("store")), before, "looking changes nothing");
+    assert!(!run(&["import", dir, dump]).status.success(), "it holds something");
+    let other = c.folder().join("other");
+    succeed(
+        Command::new(nacre_binary())
+            .args(["osd", "format", "--no-check", "--size", "4G", "--dev"])
+            .arg(&other)
+            .arg("--data")
+            .arg(c.folder()),
+    )
+    .unwrap();
+    succeed(&mut store(&["import", other.to_str().unwrap(), dump])).unwrap();
+    let copied = succeed(&mut store(&["ls", other.to_str().unwrap(), "--all", "--format", "json"])).unwrap();
+    let original = succeed(&mut store(&["ls", dir, "--all", "--format", "json"])).unwrap();
+    assert_eq!(names(&copied), names(&original));
+    assert_eq!(json(&["fsck", other.to_str().unwrap(), "--deep"])["sound"], true);
+    fs::rename(&other, folder.join("store")).unwrap();
+    c.start("osd.0").unwrap();
+    c.wait_clean().unwrap();
+    c.run("ceph osd unset noout").unwrap();
+    c.run("rados -p p get release -").unwrap();
+}
+
+#[test]
+fn rot_is_found_named_and_not_taken_for_data() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    let marked = c.folder().join("marked");
+    fs::write(&marked, vec![0xd5; 64 << 10]).unwrap();
+    c.run(&format!("rados -p p put marked {}", marked.display())).unwrap();
+    succeed(&mut c.nacre("down")).unwrap();
+    let folder = c.folder().join("osd.1");
+    let dir = folder.to_str().unwrap();
+    let repaired = succeed(&mut store(&["fsck", dir, "--repair", "--deep"])).unwrap();
+    assert!(repaired.ends_with("sound\n"), "{repaired}");
+    rot(&folder.join("store"), 0xd5);
+    let found = run(&["fsck", dir, "--deep"]);
+    let said = text(&found.stdout);
+    assert!(
+        !found.status.success() && said.contains(":marked:head") && said.ends_with("not sound\n"),
+        "{said}"
+    );
+    assert!(run(&["fsck", dir]).status.success(), "without --deep no data is read");
+    let dump = c.folder().join("dump");
+    let exported = run(&["export", dir, dump.to_str().unwrap()]);
+    assert!(!exported.status.success() && text(&exported.stderr).contains("left out"));
+    assert!(dump.exists(), "the rest is there");
+    succeed(c.nacre("up").args(["--processes", "--detach"])).unwrap();
+}
+
+fn checksum(path: &Path) -> String {
+    succeed(Command::new("sha256sum").arg(path)).unwrap()
+}
+
+/// Changes one byte in the first block that is all `byte`.
+fn rot(path: &Path, byte: u8) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut block = vec![0; 4096];
+    let len = file.metadata().unwrap().len();
+    let at = (0..len / 4096).map(|n| n * 4096).find(|at| {
+        file.read_exact_at(&mut block, *at).unwrap();
+        block.iter().all(|b| *b == byte)
+    });
+    file.write_all_at(&[!byte], at.unwrap() + 100).unwrap();
+}

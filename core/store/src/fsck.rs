@@ -1,0 +1,75 @@
+//! Looking at a store that no daemon uses: what is in it, and whether all of it can be read.
+
+use crate::disk::Disk;
+use crate::store::Store;
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::transaction::StoredId;
+
+/// Read at a time.
+const PIECE: u64 = 1 << 20;
+/// Damaged blocks that are named one by one.
+const NAMED_MAX: usize = 1000;
+
+/// What reading everything found.
+#[derive(Debug, Default)]
+pub struct Readable {
+    /// Bytes of data that were read.
+    pub bytes: u64,
+    /// Bytes that could not be read, in blocks.
+    pub lost: u64,
+    /// Whose, and why; no more than some thousand.
+    pub errors: Vec<(StoredId, ReadError)>,
+}
+
+impl Store {
+    /// Everything that is stored, in order.
+    pub fn ids(&self) -> impl Iterator<Item = &StoredId> {
+        self.index.iter().map(|(id, _)| id)
+    }
+
+    /// Reads all data, so that each checksum is verified. `progress` hears how many bytes are done.
+    pub fn read_all(&self, disk: &(impl Disk + ?Sized), mut progress: impl FnMut(u64)) -> Readable {
+        let mut found = Readable::default();
+        for id in self.ids() {
+            let extents = match self.extents(id, 0, u64::MAX) {
+                Ok(extents) => extents,
+                Err(error) => {
+                    found.errors.push((id.clone(), error));
+                    continue;
+                }
+            };
+            for (offset, len) in extents {
+                for at in (offset..offset + len).step_by(PIECE as usize) {
+                    let part = (offset + len - at).min(PIECE);
+                    self.read_part(disk, id, at, part, &mut found);
+                    progress(found.bytes + found.lost);
+                }
+            }
+        }
+        found
+    }
+
+    fn read_part(&self, disk: &(impl Disk + ?Sized), id: &StoredId, at: u64, len: u64, found: &mut Readable) {
+        let read = |at, len| self.plan_read(id, &[(at, len)]).and_then(|plan| plan.run(disk));
+        if read(at, len).is_ok() {
+            found.bytes += len;
+            return;
+        }
+        // Which of its blocks, one by one.
+        let block_len = crate::BLOCK as u64;
+        let mut from = at;
+        while from < at + len {
+            let to = (from / block_len + 1).saturating_mul(block_len).min(at + len);
+            match read(from, to - from) {
+                Ok(_) => found.bytes += to - from,
+                Err(error) => {
+                    found.lost += to - from;
+                    if found.errors.len() < NAMED_MAX {
+                        found.errors.push((id.clone(), error));
+                    }
+                }
+            }
+            from = to;
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `nacre store fsck`.
+
+use super::{Progress, Where, settle};
+use crate::Format;
+use anyhow::{Context, Result, bail};
+use nacre_machine::StoreView;
+use nacre_store::{Readable, Report, Store};
+use serde_json::{Value, json};
+
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    store: Where,
+    /// Read all data, and verify every checksum
+    #[arg(long)]
+    deep: bool,
+    /// Renew a damaged superblock, free what nobody owns, and write a fresh checkpoint
+    #[arg(long)]
+    repair: bool,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// What was found.
+struct Found {
+    report: Report,
+    repaired: bool,
+    wrong: Vec<String>,
+    readable: Option<Readable>,
+    allocated: u64,
+}
+
+pub fn fsck(options: &Options) -> Result<()> {
+    let found = if options.repair { repair(options)? } else { look(options)? };
+    match options.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&found.json())?),
+        Format::Table => print!("{}", found.text()),
+    }
+    if !found.is_sound() {
+        bail!("{} is not sound", options.store.path().display());
+    }
+    Ok(())
+}
+
+fn look(options: &Options) -> Result<Found> {
+    let (store, disk, report) = options.store.open()?;
+    let readable = options.deep.then(|| read_all(&store, &disk));
+    Ok(Found::new(&store, report, false, readable))
+}
+
+fn repair(options: &Options) -> Result<Found> {
+    let disk = options.store.open_disk()?;
+    let unusable = || options.store.unusable();
+    // Opening renews superblocks, and counts owners anew: what nobody owns is free from then on.
+    let (mut store, report) = Store::open(&disk).with_context(unusable)?;
+    store.request_checkpoint();
+    settle(&mut store, &disk, &options.store.path())?;
+    drop(store);
+    let (store, _) = Store::open(&disk).with_context(unusable)?;
+    let readable = options.deep.then(|| read_all(&store, &disk));
+    Ok(Found::new(&store, report, true, readable))
+}
+
+fn read_all(store: &Store, disk: &impl nacre_store::Disk) -> Readable {
+    let mut progress = Progress::new("reading", store.statfs().stored);
+    store.read_all(disk, |done| progress.at(done))
+}
+
+impl Found {
+    fn new(store: &Store, report: Report, repaired: bool, readable: Option<Readable>) -> Found {
+        let allocated = store.statfs().allocated;
+        Found { report, repaired, wrong: store.check(), readable, allocated }
+    }
+
+    fn is_sound(&self) -> bool {
+        let readable = self.readable.as_ref().is_none_or(|readable| readable.errors.is_empty());
+        let superblocks = self.repaired || !self.report.superblock_damaged;
+        self.wrong.is_empty() && readable && superblocks
+    }
+
+    fn json(&self) -> Value {
+        let readable = self.readable.as_ref().map(|readable| {
+            let damaged: Vec<Value> = readable
+                .errors
+                .iter()
+                .map(|(id, error)| json!({ "id": id.to_string(), "error": error.to_string() }))
+                .collect();
+            json!({ "bytes_read": readable.bytes, "bytes_lost": readable.lost, "damaged": damaged })
+        });
+        json!({
+            "sound": self.is_sound(),
+            "repaired": self.repaired,
+            "objects": self.report.objects,
+            "allocated_bytes": self.allocated,
+            "last_transaction": self.report.last.0,
+            "checkpoint_transaction": self.report.checkpoint.0,
+            "torn_tail": self.report.torn_tail,
+            "superblock_damaged": self.report.superblock_damaged,
+            "wrong": self.wrong,
+            "data": readable,
+        })
+    }
+
+    fn text(&self) -> String {
+        let Report { objects, last, checkpoint, torn_tail, superblock_damaged, .. } = self.report;
+        let mut out = format!(
+            "{objects} things in {} blocks; {} transactions, {} of them in the log\n",
+            super::blocks(self.allocated),
+            last.0,
+            last.0 - checkpoint.0
+        );
+        if torn_tail {
+            out += "the last batch was being written when the store was last used; nobody was told that it was done\n";
+        }
+        if superblock_damaged {
+            let now =
+                if self.repaired { "was damaged and is renewed" } else { "is damaged: --repair renews it" };
+            out += &format!("one copy of the superblock {now}\n");
+        }
+        self.wrong.iter().for_each(|line| out += &format!("wrong: {line}\n"));
+        if let Some(readable) = &self.readable {
+            for (id, error) in &readable.errors {
+                out += &format!("damaged: {id}: {error}\n");
+            }
+            out += &format!("{} bytes of data read, {} damaged\n", readable.bytes, readable.lost);
+        }
+        out += if self.is_sound() { "sound\n" } else { "not sound\n" };
+        out
+    }
+}

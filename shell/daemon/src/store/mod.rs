@@ -1,0 +1,139 @@
+//! `nacre store`: looking into a daemon's store while the daemon does not run.
+//!
+//! Everything but `import` and `fsck --repair` leaves the device as it is.
+
+mod check;
+mod list;
+mod transfer;
+
+use anyhow::{Context, Result};
+use nacre_node::FileDisk;
+use nacre_store::{BLOCK, Disk, DiskError, Report, Store};
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Prove that each block has the owners it should have; with --deep, that all data can be read.
+    ///
+    /// Ends with 1 and names what is wrong.
+    Fsck(check::Options),
+    /// Show what the store holds, and what its device is used for.
+    Stat(list::StatOptions),
+    /// List what the store holds.
+    Ls(list::Options),
+    /// Write everything in the store to a file.
+    Export(transfer::Export),
+    /// Read an export into a store.
+    Import(transfer::Import),
+}
+
+pub fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Fsck(options) => check::fsck(&options),
+        Command::Stat(options) => list::stat(&options),
+        Command::Ls(options) => list::list(&options),
+        Command::Export(options) => transfer::export(&options),
+        Command::Import(options) => transfer::import(&options),
+    }
+}
+
+#[derive(clap::Args)]
+struct Where {
+    /// A daemon's folder, as in nacre-data/osd.0, or the file or device itself
+    dir: PathBuf,
+}
+
+impl Where {
+    fn path(&self) -> PathBuf {
+        if self.dir.is_dir() { self.dir.join("store") } else { self.dir.clone() }
+    }
+    fn open_disk(&self) -> Result<FileDisk> {
+        let path = self.path();
+        FileDisk::open(&path).map_err(|e| match e.kind() {
+            io::ErrorKind::ResourceBusy => {
+                anyhow::anyhow!(
+                    "{} is in use: stop its daemon first (`nacre stop`, `nacre down`)",
+                    path.display()
+                )
+            }
+            _ => anyhow::Error::new(e).context(format!("cannot open {}", path.display())),
+        })
+    }
+    fn open(&self) -> Result<(Store, Unchanged, Report)> {
+        let disk = Unchanged(self.open_disk()?);
+        let (store, report) = Store::open(&disk).with_context(|| self.unusable())?;
+        Ok((store, disk, report))
+    }
+    fn unusable(&self) -> String {
+        format!("cannot use {}", self.path().display())
+    }
+}
+
+/// A disk that stays as it is. Opening a store renews what is damaged of its superblocks, and does not
+/// read that again.
+struct Unchanged(FileDisk);
+
+impl Disk for Unchanged {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.0.read_at(offset, into)
+    }
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DiskError> {
+        Ok(())
+    }
+    fn flush(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+/// Makes everything durable that was submitted.
+fn settle(store: &mut Store, disk: &FileDisk, path: &Path) -> Result<()> {
+    while let Some(batch) = store.take_batch() {
+        let done = batch.commit(disk).with_context(|| format!("cannot write {}", path.display()))?;
+        store.finished(done);
+    }
+    Ok(())
+}
+
+/// How far long work has come, for whoever watches a terminal.
+struct Progress {
+    what: &'static str,
+    total: u64,
+    shown: Instant,
+    shows: bool,
+}
+
+impl Progress {
+    const EVERY: Duration = Duration::from_millis(200);
+
+    /// `total` is in bytes; zero if it is not known.
+    fn new(what: &'static str, total: u64) -> Progress {
+        Progress { what, total, shown: Instant::now(), shows: io::stderr().is_terminal() }
+    }
+    fn at(&mut self, done: u64) {
+        if !self.shows || self.shown.elapsed() < Progress::EVERY {
+            return;
+        }
+        self.shown = Instant::now();
+        match self.total {
+            0 => eprint!("\r{}: {} MiB", self.what, done >> 20),
+            total => eprint!("\r{}: {:3} % of {} MiB", self.what, done * 100 / total, total >> 20),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shows {
+            eprint!("\r{:60}\r", "");
+        }
+    }
+}
+
+fn blocks(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK as u64)
+}

@@ -1,0 +1,130 @@
+//! `nacre store export` and `import`.
+
+use super::{Progress, Where, settle};
+use anyhow::{Context, Result, bail, ensure};
+use nacre_machine::StoreView;
+use nacre_proto::transaction::StoredId;
+use nacre_store::{EXPORT_HEADER, RECORD_HEADER, Store};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+pub struct Export {
+    #[command(flatten)]
+    store: Where,
+    /// Where to: a file that is not there yet, or - for standard output
+    file: PathBuf,
+    /// Only the objects of the pool with this number
+    #[arg(long, value_name = "ID")]
+    pool: Option<i64>,
+}
+
+#[derive(clap::Args)]
+pub struct Import {
+    #[command(flatten)]
+    store: Where,
+    /// An export, or - for standard input
+    file: PathBuf,
+    /// Into a store that holds something: what is in both is replaced
+    #[arg(long)]
+    force: bool,
+}
+
+/// Submitted at a time, before it goes to the device.
+const BACKLOG_MAX: usize = 16 << 20;
+
+pub fn export(options: &Export) -> Result<()> {
+    let (store, disk, _) = options.store.open()?;
+    let wanted = |id: &StoredId| match (options.pool, id) {
+        (None, _) => true,
+        (Some(pool), StoredId::Object(object)) => object.pool.0 == pool,
+        (Some(_), _) => false,
+    };
+    let to_stdout = options.file == Path::new("-");
+    let new = options.file.with_extension("part");
+    let mut out: Box<dyn Write> = match to_stdout {
+        true => Box::new(io::stdout().lock()),
+        false => {
+            ensure!(!options.file.exists(), "{} exists", options.file.display());
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+            Box::new(file.with_context(|| format!("cannot make {}", new.display()))?)
+        }
+    };
+    let mut progress = Progress::new("exporting", store.statfs().stored);
+    let mut written = 0;
+    let result = nacre_store::export(&store, &disk, wanted, |bytes| {
+        written += bytes.len() as u64;
+        progress.at(written);
+        out.write_all(bytes)
+    });
+    let (things, damage) = result.context("cannot write the export")?;
+    out.flush().context("cannot write the export")?;
+    drop((out, progress));
+    if !to_stdout {
+        // The file has its name only when it is whole.
+        File::open(&new)?.sync_all()?;
+        fs::rename(&new, &options.file).with_context(|| format!("cannot make {}", options.file.display()))?;
+    }
+    eprintln!("exported {things} things, {written} bytes");
+    for (id, error) in &damage {
+        eprintln!("damaged, and so left out: {id}: {error}");
+    }
+    ensure!(damage.is_empty(), "{} things are damaged", damage.len());
+    Ok(())
+}
+
+pub fn import(options: &Import) -> Result<()> {
+    let disk = options.store.open_disk()?;
+    let path = options.store.path();
+    let (mut store, _) = Store::open(&disk).with_context(|| options.store.unusable())?;
+    if !options.force && store.ids().next().is_some() {
+        bail!("{} holds something already: --force adds to it", path.display());
+    }
+    let mut input: Box<dyn Read> = match options.file == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => {
+            let file = File::open(&options.file);
+            Box::new(file.with_context(|| format!("cannot open {}", options.file.display()))?)
+        }
+    };
+    let things = read_in(&mut store, &disk, &path, &mut BufReader::with_capacity(1 << 20, &mut input))?;
+    store.request_checkpoint();
+    settle(&mut store, &disk, &path)?;
+    eprintln!("imported {things} things");
+    Ok(())
+}
+
+fn read_in(
+    store: &mut Store,
+    disk: &nacre_node::FileDisk,
+    path: &Path,
+    input: &mut impl Read,
+) -> Result<u64> {
+    let mut header = [0; EXPORT_HEADER];
+    input.read_exact(&mut header).context("this is no export of a store")?;
+    nacre_store::Import::check_header(&header)?;
+    let mut import = nacre_store::Import::default();
+    let mut progress = Progress::new("importing", 0);
+    let (mut payload, mut done) = (Vec::new(), 0);
+    while !import.is_finished() {
+        let mut header = [0; RECORD_HEADER];
+        if input.read_exact(&mut header).is_err() {
+            break; // `finish` says what that means
+        }
+        let len = import.record_len(&header)?;
+        payload.clear();
+        // Grows as the bytes come, whatever the header says.
+        input.take(len.into()).read_to_end(&mut payload).context("cannot read the export")?;
+        let txn = import.record(&header, &payload)?;
+        store.submit(txn).context("the store has no room for that")?;
+        done += payload.len() as u64;
+        progress.at(done);
+        if store.backlog() > BACKLOG_MAX {
+            settle(store, disk, path)?;
+        }
+    }
+    settle(store, disk, path)?;
+    Ok(import.finish()?)
+}
