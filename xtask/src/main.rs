@@ -1,4 +1,4 @@
-//! The toolbox of the repository: `cargo xtask ci | sim | fuzz | bench | tidy`.
+//! The toolbox of the repository: `cargo xtask ci | sim | fuzz | bench | soak | tidy`.
 //!
 //! Each subcommand is a file. They run other programs and print what they run, so that a failing
 //! step can be repeated by hand.
@@ -9,6 +9,7 @@ mod fuzz;
 mod licences;
 mod run;
 mod sim;
+mod soak;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -31,6 +32,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Measures Nacre beside a real Ceph.
     Bench(bench::Options),
+    /// Tests against real processes that show more the longer they run.
+    Soak(soak::Options),
     /// Formats, lints and checks the licences of all dependencies.
     Tidy(tidy::Options),
 }
@@ -42,6 +45,7 @@ fn main() -> anyhow::Result<()> {
         Task::Sim(options) => sim::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Soak(options) => soak::run(&options),
         Task::Tidy(options) => tidy::run(&options),
     }
 }

@@ -7,6 +7,7 @@ mod counters;
 mod devices;
 mod docs;
 mod durability;
+mod model;
 mod objects;
 mod stores;
 mod transcripts;

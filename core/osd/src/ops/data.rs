@@ -98,8 +98,9 @@ pub fn write(draft: &mut Draft<'_>, extent: &Extent, data: &Bytes) -> OpResult {
         draft.info.truncate_seq = extent.truncate_seq;
         draft.info.truncate_size = extent.truncate_size;
     }
-    if extent.len == 0 && draft.exists && draft.size < extent.off {
+    if extent.len == 0 && draft.size < extent.off {
         // Nothing is written there, and yet the object reaches so far.
+        draft.touch();
         draft.truncate(extent.off);
     }
     draft.write(extent.off, data);

@@ -150,6 +150,9 @@ fn what_is_zeroed_up_to_the_end_is_cut_off_and_nothing_grows() {
     assert_eq!(o.content(), &b"01\0\0\x00567\0\0"[..], "writing nothing far away reaches that far");
     o.run([Op::Zero { off: 0, len: 100 }]);
     assert_eq!(o.content(), "");
+    let mut new = Object::new();
+    new.run([write(2, "")]);
+    assert_eq!(new.content(), &b"\0\0"[..]);
 }
 
 #[test]
