@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 #[derive(clap::Args)]
 pub struct Options {
     /// How many simulated clusters to run.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 500)]
     seeds: u64,
     /// Do not install Debian packages that are missing; fail instead.
     #[arg(long)]

@@ -14,20 +14,28 @@ pub struct Options {
     /// One seed only, decimal or 0x hexadecimal, with its trace printed.
     #[arg(long)]
     seed: Option<String>,
+    /// Leaves out of this seed's faults what its failure does not need, and prints the rest.
+    #[arg(long, conflicts_with_all = ["seed", "seeds"])]
+    shrink: Option<String>,
+    /// Runs the script in this file, with its trace printed.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "shrink"])]
+    script: Option<String>,
 }
 
 impl Options {
     pub fn seeds(seeds: u64) -> Options {
-        Options { seeds, from: 1, seed: None }
+        Options { seeds, from: 1, seed: None, shrink: None, script: None }
     }
 }
 
 pub fn run(options: &Options) -> Result<()> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--profile", "sim", "--package", "nacre-sim", "--"]);
-    match &options.seed {
-        Some(seed) => command.args(["--seed", seed]),
-        None => command.args(["--seeds", &options.seeds.to_string(), "--from", &options.from.to_string()]),
+    match (&options.seed, &options.shrink, &options.script) {
+        (Some(seed), ..) => command.args(["--seed", seed]),
+        (_, Some(seed), _) => command.args(["--shrink", seed]),
+        (.., Some(file)) => command.args(["--script", file]),
+        _ => command.args(["--seeds", &options.seeds.to_string(), "--from", &options.from.to_string()]),
     };
     step("simulator", &mut command)
 }

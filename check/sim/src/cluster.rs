@@ -8,6 +8,7 @@ use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, 
 use nacre_machine::StoreView;
 use nacre_mon::{Mon, MonConfig};
 use nacre_osd::{Osd, OsdConfig};
+use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, ObjectId};
 use nacre_store::testing::SimDisk;
@@ -15,6 +16,7 @@ use nacre_store::{Options, Store};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a run is drawn from.
@@ -26,6 +28,8 @@ pub struct Cluster {
     pub mons: Vec<NodeId>,
     pub osds: Vec<NodeId>,
     pub clients: Vec<NodeId>,
+    /// OSDs on each host.
+    pub per_host: usize,
     completions: BTreeMap<(NodeId, RequestId), Result<Output, Failure>>,
 }
 
@@ -39,8 +43,19 @@ fn addr(kind: u16, n: usize, nonce: u32) -> EntityAddr {
 }
 
 impl Cluster {
-    /// Daemons with empty disks, not started.
+    /// Daemons with empty disks, not started. Each OSD has a host of its own.
     pub fn new(seed: Seed, mons: usize, osds: usize, clients: usize, print: bool) -> Cluster {
+        Cluster::with_hosts(seed, mons, osds, clients, 1, print)
+    }
+
+    pub fn with_hosts(
+        seed: Seed,
+        mons: usize,
+        osds: usize,
+        clients: usize,
+        per_host: usize,
+        print: bool,
+    ) -> Cluster {
         let mut world = World::new(seed.0, print);
         let disk = |world: &mut World, len: u64, n: u8| {
             let disk = SimDisk::new(len, world.rng.next_u64());
@@ -55,6 +70,7 @@ impl Cluster {
             mons: Vec::new(),
             osds: Vec::new(),
             clients: Vec::new(),
+            per_host,
             completions: BTreeMap::new(),
             world: World::new(0, false),
         };
@@ -118,8 +134,8 @@ impl Cluster {
                     members: members.map(|(n, addr)| (mon_name(n), AddrVec::one(*addr))).collect(),
                     mgr_addrs: AddrVec::one(addr(3400, num as usize, 0)),
                     fsid: Some([42; 16]),
-                    options: options(self.osds.len()),
-                    host: "host".into(),
+                    options: options(self.osds.len(), self.per_host),
+                    host: format!("mon-host{num}"),
                     seed,
                 })))
             }
@@ -134,7 +150,7 @@ impl Cluster {
                     public: addrs.clone(),
                     cluster: addrs,
                     mons: mon_addrs,
-                    host: "host".into(),
+                    host: format!("host{}", num as usize / self.per_host),
                     device_class: "ssd".into(),
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
@@ -240,8 +256,7 @@ impl Cluster {
 
     /// Which OSD a client would ask for the object.
     pub fn primary(&self, pool: PoolId, name: &str) -> usize {
-        let Some(Role::Client(client)) = &self.world.node(self.clients[0]).role else { panic!("no client") };
-        let map = client.osd_map().expect("a client that wrote has a map");
+        let map = self.osd_map();
         let object = ObjectId::head(pool, Name::default(), Name::default(), name.into());
         let pg = map.hash_to_pg(pool, object.hash).expect("the pool exists");
         map.pg_to_up_acting(pg).acting_primary.expect("somebody serves it").index()
@@ -300,10 +315,31 @@ impl Cluster {
         objects.into_iter().map(content).collect()
     }
 
+    fn osd_map(&self) -> Arc<OsdMap> {
+        let Some(Role::Client(client)) = &self.world.node(self.clients[0]).role else { panic!("no client") };
+        client.osd_map().expect("a client that wrote has a map").clone()
+    }
+
+    /// No OSD has objects of a placement group that it is no member of.
+    pub fn check_leftovers(&self) -> Result<(), String> {
+        let map = self.osd_map();
+        for osd in 0..self.osds.len() {
+            for object in self.content(osd).keys() {
+                let pg = map.hash_to_pg(object.pool, object.hash);
+                let acting = pg.map(|pg| map.pg_to_up_acting(pg).acting).unwrap_or_default();
+                if !acting.contains(&OsdId(osd as i32)) {
+                    return Err(format!(
+                        "osd.{osd} still holds {object} of pg {pg:?}, which is on {acting:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Where all members of a placement group must hold the same.
     pub fn check_replicas(&self) -> Result<(), String> {
-        let Some(Role::Client(client)) = &self.world.node(self.clients[0]).role else { panic!("no client") };
-        let map = client.osd_map().expect("a client that wrote has a map").clone();
+        let map = self.osd_map();
         let all: Vec<_> = (0..self.osds.len()).map(|osd| self.content(osd)).collect();
         for pool in map.pool_ids() {
             let mut expected: BTreeMap<PgId, (usize, BTreeMap<&ObjectId, &Content>)> = BTreeMap::new();
@@ -347,10 +383,12 @@ fn mon_name(n: usize) -> String {
     char::from(b'a' + n as u8).to_string()
 }
 
-fn options(osds: usize) -> BTreeMap<String, String> {
+fn options(osds: usize, per_host: usize) -> BTreeMap<String, String> {
     let size = osds.min(3);
+    // Copies go to different hosts, if there are enough.
+    let failure_domain = u32::from(osds.div_ceil(per_host) >= size);
     [
-        ("osd_crush_chooseleaf_type", "0".to_string()),
+        ("osd_crush_chooseleaf_type", failure_domain.to_string()),
         ("mon_osd_reporter_subtree_level", "osd".to_string()),
         ("osd_pool_default_size", size.to_string()),
         ("osd_pool_default_min_size", (size - size / 2).to_string()),

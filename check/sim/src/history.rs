@@ -13,6 +13,7 @@ pub type Value = Option<Held>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Held {
     pub data: Vec<u8>,
+    pub attrs: BTreeMap<String, Bytes>,
     pub omap: BTreeMap<String, Bytes>,
 }
 
@@ -24,6 +25,12 @@ pub enum Action {
     Write(u64, Bytes),
     /// A key and the same bytes at the end, in one operation.
     AppendAndKey(String, Bytes),
+    /// An attribute and the same bytes at the end, in one operation.
+    AppendAndAttr(String, Bytes),
+    /// Grows the object too; not one that does not exist.
+    Truncate(u64),
+    /// From an offset, so many bytes; what reaches to the end is cut off.
+    Zero(u64, u64),
     /// Only if there is no object yet.
     Create(Bytes),
     Delete,
@@ -55,6 +62,7 @@ fn apply(value: &Value, entry: &Entry) -> Option<Value> {
         (Action::Delete, None) => (None, Answer::NotFound),
         (Action::Delete, Some(_)) => (None, Answer::Done),
         (Action::Create(_), Some(held)) => (Some(held.clone()), Answer::Exists),
+        (Action::Truncate(_) | Action::Zero(..), None) => (None, Answer::Done),
         (action, value) => {
             let mut held = value.clone().unwrap_or_default();
             match action {
@@ -63,6 +71,19 @@ fn apply(value: &Value, entry: &Entry) -> Option<Value> {
                 Action::AppendAndKey(key, data) => {
                     held.data.extend_from_slice(data);
                     held.omap.insert(key.clone(), data.clone());
+                }
+                Action::AppendAndAttr(name, data) => {
+                    held.data.extend_from_slice(data);
+                    held.attrs.insert(name.clone(), data.clone());
+                }
+                Action::Truncate(size) => held.data.resize(*size as usize, 0),
+                Action::Zero(offset, len) => {
+                    let end = (*offset + *len) as usize;
+                    if end >= held.data.len() {
+                        held.data.truncate(*offset as usize);
+                    } else {
+                        held.data[*offset as usize..end].fill(0);
+                    }
                 }
                 Action::Write(offset, data) => {
                     let end = *offset as usize + data.len();
@@ -124,7 +145,7 @@ mod tests {
         entry(asked, answered, Action::Append(Bytes::from_static(text.as_bytes())), Answer::Done)
     }
     fn read(asked: u64, answered: u64, text: &str) -> Entry {
-        let held = Held { data: text.as_bytes().to_vec(), omap: BTreeMap::new() };
+        let held = Held { data: text.as_bytes().to_vec(), ..Held::default() };
         entry(asked, answered, Action::Read, Answer::Value(held))
     }
 

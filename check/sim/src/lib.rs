@@ -2,18 +2,23 @@
 //! the production code of monitors, OSDs and clients in between.
 //!
 //! A seed decides everything, so that a run can be had again. `world` carries out what machines want,
-//! `network` and `node` are what it is made of; `cluster` is how scripts speak to it; `scenario` is
-//! the random run of one seed, with `workload` and `history` telling whether what clients saw can be.
+//! `network` and `node` are what it is made of; `cluster` is how scripts speak to it; `script` is
+//! what happens in a run, drawn from a seed, `scenario` runs it, with `workload` and `history` telling
+//! whether what clients saw can be; `shrink` makes a failing script short.
 
 mod cluster;
 mod history;
 mod network;
 mod node;
 mod scenario;
+mod script;
+mod shrink;
 mod trace;
 mod workload;
 mod world;
 
 pub use cluster::{Cluster, Seed};
-pub use scenario::{Outcome, run_seed};
+pub use scenario::{Outcome, run_script, run_seed};
+pub use script::{BadLine, Fault, Script, Shape, Who};
+pub use shrink::shrink;
 pub use world::NodeId;

@@ -1,7 +1,8 @@
 //! `cargo xtask sim`: many seeds, or one with its trace.
 
 use clap::Parser;
-use nacre_sim::{Outcome, Seed, run_seed};
+use nacre_sim::{Outcome, Script, Seed, run_script, run_seed, shrink};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,13 @@ struct Options {
     /// Go on with further seeds for so long.
     #[arg(long)]
     minutes: Option<u64>,
-    /// With --seed: do not print what happens.
+    /// Leaves out of this seed's faults what its failure does not need, and prints the rest.
+    #[arg(long, conflicts_with = "seed")]
+    shrink: Option<String>,
+    /// Runs the script in this file; prints what happens.
+    #[arg(long, conflicts_with_all = ["seed", "shrink"])]
+    script: Option<PathBuf>,
+    /// With --seed or --script: do not print what happens.
     #[arg(long)]
     quiet: bool,
 }
@@ -33,18 +40,22 @@ const TWICE_EVERY: u64 = 10;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if let Some(text) = &options.seed {
-        let parsed = match text.strip_prefix("0x") {
-            Some(hex) => u64::from_str_radix(hex, 16),
-            None => text.parse(),
-        };
-        let Ok(seed) = parsed else {
-            eprintln!("'{text}' is no seed: a number, decimal or 0x hexadecimal");
+    match one(&options) {
+        Err(why) => {
+            eprintln!("{why}");
             return ExitCode::FAILURE;
-        };
-        let outcome = run_seed(Seed(seed), !options.quiet);
-        println!("trace hash {:016x}, {} steps, {} answers", outcome.hash, outcome.steps, outcome.answered);
-        return report(seed, &outcome);
+        }
+        Ok(Some(script)) if options.shrink.is_some() => return shrunk(&script),
+        Ok(Some(script)) => {
+            let outcome = run_script(&script, !options.quiet);
+            println!("{script}");
+            println!(
+                "trace hash {:016x}, {} steps, {} answers",
+                outcome.hash, outcome.steps, outcome.answered
+            );
+            return report(script.seed, &outcome);
+        }
+        Ok(None) => {}
     }
 
     // A panic is a result here; its place is printed with the seed.
@@ -95,6 +106,33 @@ fn main() -> ExitCode {
     println!("{runs} clusters, {steps} events, {answers} answers checked, in {seconds} s");
     println!("{} passed, {failed} failed", runs - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The one script that was asked for, if it was one.
+fn one(options: &Options) -> Result<Option<Script>, String> {
+    if let Some(file) = &options.script {
+        let text = std::fs::read_to_string(file).map_err(|why| format!("{}: {why}", file.display()))?;
+        return text.parse().map(Some).map_err(|why| format!("{}: {why}", file.display()));
+    }
+    let Some(text) = options.seed.as_ref().or(options.shrink.as_ref()) else { return Ok(None) };
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    let seed = parsed.map_err(|_| format!("'{text}' is no seed: a number, decimal or 0x hexadecimal"))?;
+    Ok(Some(Script::draw(seed)))
+}
+
+fn shrunk(script: &Script) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    let Some(why) = run_script(script, false).failure else {
+        println!("seed {:#x} does not fail", script.seed);
+        return ExitCode::SUCCESS;
+    };
+    println!("{} faults: {why}", script.steps.len());
+    let small = shrink(script, |found, why| println!("{} faults: {why}", found.steps.len()));
+    println!("\n{small}\nkeep it in a file; again: cargo xtask sim --script FILE");
+    ExitCode::FAILURE
 }
 
 /// Prints a failure with its cure.

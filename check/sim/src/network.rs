@@ -44,7 +44,7 @@ pub struct Network {
     pub sessions: BTreeMap<SessionId, Session>,
     by_conn: BTreeMap<(NodeId, u64, ConnId), SessionId>,
     last_session: SessionId,
-    /// Pairs that hear nothing of each other.
+    /// What the first sends to the second is lost.
     cut: BTreeSet<(NodeId, NodeId)>,
     /// Of a thousand messages, how many take the time of a retransmission.
     pub loss: u64,
@@ -115,18 +115,22 @@ impl Network {
         self.sessions.iter().filter(|(_, session)| touches(session)).map(|(id, _)| *id).collect()
     }
 
-    pub fn is_cut(&self, a: NodeId, b: NodeId) -> bool {
-        self.cut.contains(&pair(a, b))
+    pub fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
+        self.cut.contains(&(from, to))
+    }
+    /// Whether a session between them makes no progress: for that, each has to hear the other.
+    pub fn is_stuck(&self, a: NodeId, b: NodeId) -> bool {
+        self.is_cut(a, b) || self.is_cut(b, a)
     }
     /// Gives the sessions that are held up from now on.
-    pub fn cut(&mut self, a: NodeId, b: NodeId) -> Vec<SessionId> {
-        self.cut.insert(pair(a, b));
-        self.between(a, b)
+    pub fn cut(&mut self, from: NodeId, to: NodeId) -> Vec<SessionId> {
+        self.cut.insert((from, to));
+        self.between(from, to)
     }
     /// Gives the sessions that go on.
-    pub fn heal(&mut self, a: NodeId, b: NodeId) -> Vec<SessionId> {
-        self.cut.remove(&pair(a, b));
-        self.between(a, b)
+    pub fn heal(&mut self, from: NodeId, to: NodeId) -> Vec<SessionId> {
+        self.cut.remove(&(from, to));
+        self.between(from, to)
     }
     pub fn cuts(&self) -> Vec<(NodeId, NodeId)> {
         self.cut.iter().copied().collect()

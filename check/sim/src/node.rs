@@ -10,6 +10,7 @@ use nacre_store::testing::SimDisk;
 use nacre_store::{Batch, Placing, Store, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::time::Duration;
 
 pub enum Role {
     Mon(Box<Mon>),
@@ -58,6 +59,8 @@ pub struct Node {
     pub dark: bool,
     /// The machine said that it has stopped cleanly.
     pub stopped: bool,
+    /// Its wall clock is not the others'.
+    pub wall_ahead: Duration,
 }
 
 impl Node {
@@ -83,6 +86,7 @@ impl Node {
             deferred: Vec::new(),
             dark: false,
             stopped: false,
+            wall_ahead: Duration::ZERO,
         }
     }
 

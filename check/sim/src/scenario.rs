@@ -1,9 +1,14 @@
-//! The run of one seed: work while things break, then peace, then the reckoning.
+//! The run of one script: work while things break, then peace, then the reckoning.
 
 use crate::cluster::{Cluster, Seed};
+use crate::script::{Fault, Script, Who};
 use crate::workload::Workload;
 use crate::world::NodeId;
-use nacre_base::Rng;
+use bytes::Bytes;
+use nacre_base::{PoolId, Rng};
+use nacre_client::{Output, Request, RequestId};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -16,20 +21,24 @@ pub struct Outcome {
     pub failure: Option<String>,
 }
 
-/// Virtual time of trouble.
-const TROUBLE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(45));
 /// After the last fault everything must have been answered within this.
 const ANSWERS: Duration = Duration::from_secs(120);
+/// Copies on OSDs that they moved away from must be gone within this.
+const LEFTOVERS: Duration = Duration::from_secs(60);
+/// Who asks for what administrators ask for.
+const ADMIN: usize = 0;
+const POOLS_MAX: usize = 3;
 
 pub fn run_seed(seed: Seed, print: bool) -> Outcome {
+    run_script(&Script::draw(seed.0), print)
+}
+
+pub fn run_script(script: &Script, print: bool) -> Outcome {
     let mut end = (0, 0, 0);
     let run = catch_unwind(AssertUnwindSafe(|| {
-        // Mostly one monitor: what OSDs do wrong is then easier to read from a trace.
-        let mons = if seed.0 % 4 == 3 { 3 } else { 1 };
-        let mut c = Cluster::new(seed, mons, 3, 2, print);
-        let mut workload = Workload::new(Rng::new(seed.0 ^ 0x0bad_cafe));
-        let result = run(&mut c, &mut workload);
-        end = (c.world.trace.hash(), c.world.trace.steps(), workload.answered);
+        let mut run = Run::new(script, print);
+        let result = run.all(script);
+        end = (run.c.world.trace.hash(), run.c.world.trace.steps(), run.workload.answered);
         result
     }));
     let (hash, steps, answered) = end;
@@ -44,160 +53,233 @@ pub fn run_seed(seed: Seed, print: bool) -> Outcome {
     Outcome { hash, steps, answered, failure }
 }
 
-fn run(c: &mut Cluster, workload: &mut Workload) -> Result<(), String> {
-    start(c)?;
-    let mut rng = c.world.rng.fork();
-    let mut pools = vec![c.pool("first", 4)];
-    // What kinds of trouble this seed has, so that each kind is also seen alone.
-    let kinds = Kinds::draw(&mut rng);
-    c.world.network.loss = if kinds.loss { rng.below(30) } else { 0 };
-    if kinds.slow_disk {
-        let slow = *rng.pick(&c.osds).expect("there are OSDs");
-        c.world.disk_latency[slow.0] = (Duration::from_millis(2), Duration::from_millis(30));
-    }
-    let end = c.world.now + rng.duration(TROUBLE.0, TROUBLE.1);
-    while c.world.now < end {
-        workload.go_on(c, &pools)?;
-        c.run_for(rng.duration(Duration::from_micros(500), Duration::from_millis(40)));
-        if rng.chance(20) {
-            trouble(c, &mut rng, &kinds, &mut pools);
+struct Run {
+    c: Cluster,
+    workload: Workload,
+    rng: Rng,
+    pools: Vec<PoolId>,
+    /// Commands without an answer yet, with the pool that one makes.
+    commands: Vec<(RequestId, Option<String>)>,
+    lookups: Vec<RequestId>,
+    /// Pools that were asked for.
+    named: usize,
+    /// OSDs that are to get no data.
+    out: BTreeSet<usize>,
+}
+
+impl Run {
+    fn new(script: &Script, print: bool) -> Run {
+        let shape = &script.shape;
+        let mut c = Cluster::with_hosts(Seed(script.seed), shape.mons, shape.osds, 2, shape.per_host, print);
+        let mut rng = c.world.rng.fork();
+        for node in &mut c.world.nodes {
+            node.wall_ahead = Duration::from_secs(rng.below(u64::from(shape.skew) + 1));
+        }
+        let workload = Workload::new(Rng::new(script.seed ^ 0x0bad_cafe));
+        Run {
+            c,
+            workload,
+            rng,
+            pools: Vec::new(),
+            commands: Vec::new(),
+            lookups: Vec::new(),
+            named: 1,
+            out: BTreeSet::new(),
         }
     }
-    peace(c);
-    let answered = |c: &mut Cluster, workload: &mut Workload| -> Result<(), String> {
-        let deadline = c.world.now + ANSWERS;
-        while !workload.is_idle() {
-            c.run_for(Duration::from_millis(50));
-            workload.take_answers(c)?;
-            if c.world.now > deadline {
-                let waits = workload.waits_for();
-                return Err(format!("not answered {} s after the last fault: {waits}", ANSWERS.as_secs()));
+
+    fn all(&mut self, script: &Script) -> Result<(), String> {
+        self.start(script)?;
+        let began = self.c.world.now;
+        for (at, fault) in &script.steps {
+            let due = began + *at;
+            while self.c.world.now < due {
+                self.workload.go_on(&mut self.c, &self.pools)?;
+                self.note_answers();
+                let pause = self.rng.duration(Duration::from_micros(500), Duration::from_millis(40));
+                self.c.run_for(pause.min(due.since(self.c.world.now)));
             }
+            self.c.world.comment(&format!("---- {fault}"));
+            self.apply(fault);
+        }
+        self.peace()?;
+        self.all_answered()?;
+        self.c.wait_clean()?;
+        self.workload.read_all(&mut self.c);
+        self.all_answered()?;
+        self.workload.check()?;
+        // Nothing is on its way to a disk any more.
+        self.c.run_for(Duration::from_secs(5));
+        self.c.check_replicas()?;
+        let deadline = self.c.world.now + LEFTOVERS;
+        while let Err(why) = self.c.check_leftovers() {
+            if self.c.world.now > deadline {
+                return Err(why);
+            }
+            self.c.run_for(Duration::from_secs(1));
         }
         Ok(())
-    };
-    answered(c, workload)?;
-    c.wait_clean()?;
-    workload.read_all(c);
-    answered(c, workload)?;
-    workload.check()?;
-    // Nothing is on its way to a disk any more.
-    c.run_for(Duration::from_secs(5));
-    c.check_replicas()
-}
+    }
 
-fn start(c: &mut Cluster) -> Result<(), String> {
-    let all: Vec<NodeId> = c.mons.iter().chain(&c.osds).chain(&c.clients).copied().collect();
-    all.into_iter().for_each(|id| c.start(id));
-    c.wait_clean()
-}
+    fn start(&mut self, script: &Script) -> Result<(), String> {
+        let c = &mut self.c;
+        let all: Vec<NodeId> = c.mons.iter().chain(&c.osds).chain(&c.clients).copied().collect();
+        all.into_iter().for_each(|id| c.start(id));
+        c.wait_clean()?;
+        let hosts = script.shape.osds.div_ceil(script.shape.per_host);
+        for host in (0..hosts).filter(|_| script.shape.per_rack > 0) {
+            let rack = format!("rack{}", host / script.shape.per_rack);
+            c.command(&json!({ "prefix": "osd crush add-bucket", "name": rack, "type": "rack" }));
+            c.command(&json!({ "prefix": "osd crush move", "name": rack, "args": ["root=default"] }));
+            let args = [format!("rack={rack}")];
+            c.command(&json!({ "prefix": "osd crush move", "name": format!("host{host}"), "args": args }));
+        }
+        self.pools.push(c.pool("pool0", 4));
+        c.world.network.loss = script.shape.loss;
+        if let Some(slow) = script.shape.slow {
+            c.world.disk_latency[c.osds[slow].0] = (Duration::from_millis(2), Duration::from_millis(30));
+        }
+        Ok(())
+    }
 
-struct Kinds {
-    kill: bool,
-    power: bool,
-    pause: bool,
-    cut: bool,
-    clean_stop: bool,
-    loss: bool,
-    slow_disk: bool,
-    growth: bool,
-    monitor: bool,
-}
-
-impl Kinds {
-    fn draw(rng: &mut Rng) -> Kinds {
-        let mut often = || rng.chance(550);
-        Kinds {
-            kill: often(),
-            power: often(),
-            pause: often(),
-            cut: often(),
-            clean_stop: often(),
-            loss: often(),
-            slow_disk: often(),
-            growth: often(),
-            monitor: often(),
+    fn node(&self, who: Who) -> NodeId {
+        match who {
+            Who::Mon(n) => self.c.mons[n],
+            Who::Osd(n) => self.c.osds[n],
+            Who::Client(n) => self.c.clients[n],
         }
     }
-}
 
-/// One fault, or the end of one.
-fn trouble(c: &mut Cluster, rng: &mut Rng, kinds: &Kinds, pools: &mut Vec<nacre_base::PoolId>) {
-    let mut daemons = c.osds.clone();
-    if kinds.monitor {
-        daemons.extend(&c.mons);
-    }
-    let victim = *rng.pick(&daemons).expect("there are daemons");
-    match rng.below(12) {
-        0 if kinds.kill => c.world.kill(victim, false),
-        1 if kinds.power => c.world.kill(victim, true),
-        2 if kinds.pause && c.is_running(victim) && !c.world.node(victim).paused => c.world.pause(victim),
-        3 if kinds.cut => {
-            let everyone: Vec<NodeId> = daemons.iter().chain(&c.clients).copied().collect();
-            let other = *rng.pick(&everyone).expect("there are nodes");
-            if other != victim {
-                c.world.cut(victim, other);
-            }
-        }
-        4 if kinds.clean_stop => c.world.stop(victim),
-        // Everything at once.
-        5 if (kinds.kill || kinds.power) && rng.chance(200) => {
-            daemons.iter().for_each(|id| c.world.kill(*id, kinds.power));
-        }
-        6 if kinds.growth && rng.chance(300) => {
-            let pg_num = 4 + rng.below(8);
-            let grow = serde_json::json!({
-                "prefix": "osd pool set", "pool": "first", "var": "pg_num", "val": pg_num.to_string(),
-            });
-            c.submit(0, nacre_client::Request::mon_command(grow.to_string(), bytes::Bytes::new()));
-        }
-        7 if kinds.growth
-            && rng.chance(150)
-            && pools.len() < 3
-            && !kinds.monitor
-            && c.world.network.cuts().is_empty() =>
-        {
-            pools.push(c.pool(&format!("pool{}", pools.len()), 2));
-        }
-        8 => {
-            for (a, b) in c.world.network.cuts() {
-                c.world.heal(a, b);
-            }
-        }
-        _ => {
-            for id in daemons {
-                if c.world.node(id).paused && rng.chance(600) {
-                    c.world.resume(id);
-                } else if c.world.node(id).stopped {
-                    c.world.kill(id, false);
-                } else if !c.is_running(id) && rng.chance(600) {
-                    c.start(id);
+    /// What cannot happen as things are, does not: scripts are drawn without knowing.
+    fn apply(&mut self, fault: &Fault) {
+        match fault {
+            Fault::Kill(who) => who.iter().for_each(|who| self.c.world.kill(self.node(*who), false)),
+            Fault::Power(who) => who.iter().for_each(|who| self.c.world.kill(self.node(*who), true)),
+            Fault::Stop(who) => self.c.world.stop(self.node(*who)),
+            Fault::Pause(who) => {
+                let node = self.node(*who);
+                if self.c.is_running(node) && !self.c.world.node(node).paused {
+                    self.c.world.pause(node);
                 }
             }
+            Fault::Mend(who) => {
+                let node = self.node(*who);
+                if self.c.world.node(node).paused {
+                    self.c.world.resume(node);
+                } else if self.c.world.node(node).stopped {
+                    self.c.world.kill(node, false);
+                } else if !self.c.is_running(node) {
+                    self.c.start(node);
+                }
+            }
+            Fault::Cut(a, b) => self.c.world.cut(self.node(*a), self.node(*b)),
+            Fault::HalfCut(a, b) => self.c.world.cut_one_way(self.node(*a), self.node(*b)),
+            Fault::Heal => self.c.world.heal_all(),
+            Fault::Out(osd) => {
+                self.out.insert(*osd);
+                self.command(json!({ "prefix": "osd out", "ids": [osd.to_string()] }), None);
+            }
+            Fault::In(osd) => {
+                self.out.remove(osd);
+                self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), None);
+            }
+            Fault::Grow(pg_num) => {
+                let val = pg_num.to_string();
+                let grow = json!({ "prefix": "osd pool set", "pool": "pool0", "var": "pg_num", "val": val });
+                self.command(grow, None);
+            }
+            Fault::Pool if self.named < POOLS_MAX => {
+                let name = format!("pool{}", self.named);
+                self.named += 1;
+                self.command(json!({ "prefix": "osd pool create", "pool": name, "pg_num": 2 }), Some(name));
+            }
+            Fault::Pool | Fault::End => {}
         }
     }
-}
 
-/// Everything works again.
-fn peace(c: &mut Cluster) {
-    for (a, b) in c.world.network.cuts() {
-        c.world.heal(a, b);
+    fn command(&mut self, command: Value, makes: Option<String>) {
+        let request = Request::mon_command(command.to_string(), Bytes::new());
+        self.commands.push((self.c.submit(ADMIN, request), makes));
     }
-    c.world.network.loss = 0;
-    let daemons: Vec<NodeId> = c.mons.iter().chain(&c.osds).copied().collect();
-    for id in &daemons {
-        if c.world.node(*id).paused {
-            c.world.resume(*id);
+
+    fn note_answers(&mut self) {
+        for (request, makes) in std::mem::take(&mut self.commands) {
+            match (self.c.take(ADMIN, request), makes) {
+                (None, makes) => self.commands.push((request, makes)),
+                // Made, or there already: the answer to the first try was lost.
+                (Some(_), Some(name)) => self.lookups.push(self.c.submit(ADMIN, Request::lookup_pool(name))),
+                (Some(_), None) => {}
+            }
+        }
+        for request in std::mem::take(&mut self.lookups) {
+            match self.c.take(ADMIN, request) {
+                None => self.lookups.push(request),
+                Some(Ok(Output::Pool(pool))) => self.pools.push(pool),
+                Some(other) => panic!("a pool that was made is not found: {other:?}"),
+            }
         }
     }
-    // Whoever is about to stop does so first.
-    c.run_for(Duration::from_secs(6));
-    for id in daemons {
-        if c.world.node(id).stopped {
-            c.world.kill(id, false);
+
+    /// Everything works again.
+    fn peace(&mut self) -> Result<(), String> {
+        let c = &mut self.c;
+        c.world.heal_all();
+        c.world.network.loss = 0;
+        let daemons: Vec<NodeId> = c.mons.iter().chain(&c.osds).copied().collect();
+        for id in &daemons {
+            if c.world.node(*id).paused {
+                c.world.resume(*id);
+            }
         }
-        if !c.is_running(id) {
-            c.start(id);
+        // Whoever is about to stop does so first.
+        c.run_for(Duration::from_secs(6));
+        for id in daemons {
+            if c.world.node(id).stopped {
+                c.world.kill(id, false);
+            }
+            if !c.is_running(id) {
+                c.start(id);
+            }
+        }
+        // A command that comes late must not undo the next.
+        self.answered(|run| run.commands.is_empty() && run.lookups.is_empty())?;
+        // Those that are out stay out if the others have places for all copies.
+        let per_host = self.c.per_host;
+        let hosts = |out: &BTreeSet<usize>, osds: usize| {
+            (0..osds)
+                .filter(|osd| !out.contains(osd))
+                .map(|osd| osd / per_host)
+                .collect::<BTreeSet<_>>()
+                .len()
+        };
+        while hosts(&self.out, self.c.osds.len()) < 3 {
+            let Some(osd) = self.out.pop_first() else { break };
+            self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), None);
+        }
+        Ok(())
+    }
+
+    fn all_answered(&mut self) -> Result<(), String> {
+        self.answered(|run| run.workload.is_idle() && run.commands.is_empty() && run.lookups.is_empty())
+    }
+
+    fn answered(&mut self, enough: impl Fn(&Run) -> bool) -> Result<(), String> {
+        let deadline = self.c.world.now + ANSWERS;
+        loop {
+            self.workload.take_answers(&mut self.c)?;
+            self.note_answers();
+            if enough(self) {
+                return Ok(());
+            }
+            if self.c.world.now > deadline {
+                let commands = self.commands.len() + self.lookups.len();
+                let waits = self.workload.waits_for();
+                let seconds = ANSWERS.as_secs();
+                return Err(format!(
+                    "no answer {seconds} s after the last fault: {commands} commands, {waits}"
+                ));
+            }
+            self.c.run_for(Duration::from_millis(50));
         }
     }
 }

@@ -71,7 +71,7 @@ impl Workload {
     fn draw(&mut self) -> Action {
         self.written += 1;
         let word = Bytes::from(format!("<{}>", self.written));
-        match self.rng.below(12) {
+        match self.rng.below(15) {
             0 => Action::WriteFull(word),
             1..=3 => Action::Append(word),
             4 => Action::Write(self.rng.below(20), word),
@@ -80,6 +80,9 @@ impl Workload {
             6 => Action::AppendAndKey(format!("key{}", self.rng.below(5)), word),
             7 => Action::Create(word),
             8 => Action::Delete,
+            9 => Action::AppendAndAttr(format!("attr{}", self.rng.below(3)), word),
+            10 => Action::Truncate(self.rng.below(3) * self.rng.below(5000)),
+            11 => Action::Zero(self.rng.below(3) * self.rng.below(4000), 1 + self.rng.below(5000)),
             _ => Action::Read,
         }
     }
@@ -93,9 +96,14 @@ impl Workload {
             Action::AppendAndKey(key, data) => {
                 request.append(data.clone()).omap_set([(key.as_str().into(), data.clone())])
             }
+            Action::AppendAndAttr(name, data) => {
+                request.append(data.clone()).set_xattr(name.as_str(), data.clone())
+            }
+            Action::Truncate(size) => request.truncate(*size),
+            Action::Zero(offset, len) => request.zero(*offset, *len),
             Action::Create(data) => request.create(true).write_full(data.clone()),
             Action::Delete => request.remove(),
-            Action::Read => request.read(0, 0).omap_get("", 100),
+            Action::Read => request.read(0, 0).omap_get("", 100).get_xattrs(),
         };
         let asked = self.tick();
         let request = c.submit(client, Request::from(request));
@@ -149,11 +157,12 @@ fn understand(action: &Action, result: Result<Output, Failure>) -> Result<Answer
 }
 
 fn held(reply: &ObjectReply) -> Result<Held, String> {
-    let [data, omap] = &reply.ops[..] else { return Err(format!("{} outputs", reply.ops.len())) };
+    let [data, omap, attrs] = &reply.ops[..] else { return Err(format!("{} outputs", reply.ops.len())) };
     let (pairs, more): (BTreeMap<String, Bytes>, bool) =
         from_slice(&omap.data).map_err(|e| format!("an omap that cannot be read: {e}"))?;
     if more {
         return Err("more keys than were ever set".into());
     }
-    Ok(Held { data: data.data.to_vec(), omap: pairs })
+    let attrs = from_slice(&attrs.data).map_err(|e| format!("attributes that cannot be read: {e}"))?;
+    Ok(Held { data: data.data.to_vec(), attrs, omap: pairs })
 }

@@ -72,8 +72,10 @@ impl World {
         }
     }
 
-    pub fn clock(&self) -> Now {
-        let (sec, nsec) = (self.now.nanos / 1_000_000_000, self.now.nanos % 1_000_000_000);
+    /// What a node's clocks show.
+    fn clock(&self, id: NodeId) -> Now {
+        let wall = self.now + self.node(id).wall_ahead;
+        let (sec, nsec) = (wall.nanos / 1_000_000_000, wall.nanos % 1_000_000_000);
         Now { mono: self.now, wall: Utime { sec: EPOCH + sec as u32, nsec: nsec as u32 } }
     }
 
@@ -225,7 +227,12 @@ impl World {
     }
 
     pub fn cut(&mut self, a: NodeId, b: NodeId) {
-        self.note(a, "is cut off from", b.0 as u64);
+        self.cut_one_way(a, b);
+        self.cut_one_way(b, a);
+    }
+    /// What `a` sends does not reach `b` any more.
+    pub fn cut_one_way(&mut self, a: NodeId, b: NodeId) {
+        self.note(a, "is not heard any more by", b.0 as u64);
         for session in self.network.cut(a, b) {
             let ends = self.network.sessions[&session].ends;
             for (side, end) in ends.into_iter().enumerate() {
@@ -236,8 +243,17 @@ impl World {
             }
         }
     }
+    pub fn heal_all(&mut self) {
+        for (a, b) in self.network.cuts() {
+            self.heal_one_way(a, b);
+        }
+    }
     pub fn heal(&mut self, a: NodeId, b: NodeId) {
-        self.note(a, "is joined again with", b.0 as u64);
+        self.heal_one_way(a, b);
+        self.heal_one_way(b, a);
+    }
+    fn heal_one_way(&mut self, a: NodeId, b: NodeId) {
+        self.note(a, "is heard again by", b.0 as u64);
         for session in self.network.heal(a, b) {
             let ends = self.network.sessions[&session].ends;
             for (side, end) in ends.into_iter().enumerate().filter(|(_, end)| end.open) {
@@ -260,6 +276,11 @@ impl World {
     }
 
     // ---- what happens ----
+
+    /// For the reader of a trace.
+    pub fn comment(&self, text: &str) {
+        self.trace.comment(self.now, "script", text);
+    }
 
     fn note(&mut self, id: NodeId, what: &str, detail: u64) {
         let name = &self.nodes[id.0].name;
@@ -326,13 +347,14 @@ impl World {
                 self.node_mut(id).events.push_back(Event::Message { conn: to.conn, tid, message: body });
             }
             What::Closed(session, side, why) => {
-                let Some(found) = self.network.sessions.get_mut(&session) else { return };
+                let Some(found) = self.network.sessions.get(&session) else { return };
                 let [a, b] = found.ends;
-                let cut = self.network.is_cut(a.node, b.node);
-                if why == Closed::TimedOut && !cut {
+                let stuck = self.network.is_stuck(a.node, b.node);
+                let other = found.ends[1 - side].node;
+                if why == Closed::TimedOut && !stuck {
                     return; // the partition was over in time
                 }
-                if why == Closed::Reset && cut {
+                if why == Closed::Reset && self.network.is_cut(other, id) {
                     // The news does not get through yet.
                     let when = self.now + Duration::from_millis(500);
                     return self.at(when, id, What::Closed(session, side, why));
@@ -345,7 +367,7 @@ impl World {
                 end.open = false;
                 let conn = end.conn;
                 self.node_mut(id).events.push_back(Event::Closed { conn, why: Closed::Reset });
-                if !cut {
+                if !stuck {
                     // The other side does not go on with a session that is over.
                     self.hung_up(session, side);
                 }
@@ -435,7 +457,7 @@ impl World {
                 break;
             };
             self.note_event(id, &event);
-            let now = self.clock();
+            let now = self.clock(id);
             let view: &dyn StoreView = match &self.nodes[id.0].store {
                 Some(store) => store,
                 None => &NoStore,
@@ -488,7 +510,7 @@ impl World {
                     let why = Closed::Refused;
                     return self.at(self.now, id, What::Event(Event::Closed { conn, why }));
                 };
-                let silent = self.network.is_cut(id, target);
+                let silent = self.network.is_stuck(id, target);
                 if silent {
                     let event = Event::Closed { conn, why: Closed::TimedOut };
                     return self.at(self.now + DIAL_TIMEOUT, id, What::Event(event));
@@ -601,7 +623,7 @@ impl World {
             panic!("{} is no running client", self.node(id).name);
         };
         let mut effects = Vec::new();
-        let result = call(&mut client, self.clock(), &mut effects);
+        let result = call(&mut client, self.clock(id), &mut effects);
         self.node_mut(id).role = Some(Role::Client(client));
         for effect in effects {
             self.carry_out(id, effect);

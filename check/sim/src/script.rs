@@ -1,0 +1,348 @@
+//! What happens to a cluster in one run: its shape, and faults at their times.
+//!
+//! A script is drawn from a seed before the run, so that faults can be left out of it: `shrink` finds
+//! those that a failure needs. As text it is kept with the tests (`tests/it/scripts`):
+//!
+//! ```text
+//! seed 0x1d
+//! mons 1
+//! osds 3
+//! 2.450 kill osd.1
+//! 3.100 cut osd.0 osd.2
+//! 9.000 end
+//! ```
+
+use nacre_base::Rng;
+use std::fmt::{self, Display};
+use std::str::FromStr;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    Mon(usize),
+    Osd(usize),
+    Client(usize),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Processes end at once.
+    Kill(Vec<Who>),
+    /// Hosts lose power: what was not flushed may be lost, and nobody refuses connections.
+    Power(Vec<Who>),
+    Stop(Who),
+    Pause(Who),
+    /// Goes on, or is started again.
+    Mend(Who),
+    Cut(Who, Who),
+    /// Only what the first sends is lost.
+    HalfCut(Who, Who),
+    /// All cuts end.
+    Heal,
+    Out(usize),
+    In(usize),
+    /// The first pool gets that many placement groups.
+    Grow(u64),
+    Pool,
+    End,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    pub mons: usize,
+    pub osds: usize,
+    /// OSDs on each host.
+    pub per_host: usize,
+    /// Hosts in each rack; none: no racks.
+    pub per_rack: usize,
+    /// Of a thousand messages, how many take the time of a retransmission.
+    pub loss: u64,
+    /// An OSD with a slow disk.
+    pub slow: Option<usize>,
+    /// Wall clocks differ by up to so many seconds.
+    pub skew: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    pub seed: u64,
+    pub shape: Shape,
+    /// By time since the work began.
+    pub steps: Vec<(Duration, Fault)>,
+}
+
+const CLIENTS: usize = 2;
+/// Virtual time of trouble.
+const TROUBLE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(45));
+const BETWEEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1800));
+
+/// What kinds of trouble a seed has, so that each kind is also seen alone.
+struct Kinds {
+    kill: bool,
+    power: bool,
+    host: bool,
+    pause: bool,
+    cut: bool,
+    half_cut: bool,
+    clean_stop: bool,
+    growth: bool,
+    monitor: bool,
+    out: bool,
+}
+
+impl Shape {
+    fn draw(rng: &mut Rng) -> Shape {
+        // Mostly small, and mostly one monitor: what goes wrong is then easier to read from a trace.
+        let mons = if rng.chance(250) { 3 } else { 1 };
+        let (osds, per_host, per_rack) = match rng.below(20) {
+            0..=9 => (3, 1, 0),
+            10..=13 => (4, 1, 0),
+            14..=15 => (5, 1, 0),
+            16..=17 => (6, 2, 0),
+            18 => (8, 2, 2),
+            _ => (12, 3, 2),
+        };
+        let mut often = || rng.chance(500);
+        let (loss, slow, skew) = (often(), often(), often());
+        Shape {
+            mons,
+            osds,
+            per_host,
+            per_rack,
+            loss: if loss { rng.below(30) } else { 0 },
+            slow: slow.then(|| rng.below(osds as u64) as usize),
+            skew: if skew { 1 + rng.below(3600) as u32 } else { 0 },
+        }
+    }
+}
+
+impl Script {
+    pub fn draw(seed: u64) -> Script {
+        let rng = &mut Rng::new(seed ^ 0x5c21_97b0_0000_0000);
+        let shape = Shape::draw(rng);
+        let mut often = || rng.chance(550);
+        let kinds = Kinds {
+            kill: often(),
+            power: often(),
+            host: often(),
+            pause: often(),
+            cut: often(),
+            half_cut: often(),
+            clean_stop: often(),
+            growth: often(),
+            monitor: often(),
+            out: often(),
+        };
+        let mut steps = Vec::new();
+        let end = rng.duration(TROUBLE.0, TROUBLE.1);
+        let mut at = rng.duration(BETWEEN.0, BETWEEN.1);
+        while at < end {
+            steps.extend(draw_faults(rng, &shape, &kinds).into_iter().map(|fault| (at, fault)));
+            at += rng.duration(BETWEEN.0, BETWEEN.1);
+        }
+        steps.push((end, Fault::End));
+        Script { seed, shape, steps }
+    }
+}
+
+/// A fault, or the end of some.
+fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
+    let osds: Vec<Who> = (0..shape.osds).map(Who::Osd).collect();
+    let mut daemons = osds.clone();
+    if kinds.monitor {
+        daemons.extend((0..shape.mons).map(Who::Mon));
+    }
+    let victim = *rng.pick(&daemons).expect("there are daemons");
+    let other = |rng: &mut Rng| {
+        let everyone: Vec<Who> = daemons
+            .iter()
+            .copied()
+            .chain((0..CLIENTS).map(Who::Client))
+            .filter(|who| *who != victim)
+            .collect();
+        *rng.pick(&everyone).expect("there are others")
+    };
+    let fault = match rng.below(16) {
+        0 if kinds.kill => Fault::Kill(vec![victim]),
+        1 if kinds.power => Fault::Power(vec![victim]),
+        2 if kinds.pause => Fault::Pause(victim),
+        3 if kinds.cut => Fault::Cut(victim, other(rng)),
+        4 if kinds.half_cut => match (victim, other(rng)) {
+            (a, b) if rng.chance(500) => Fault::HalfCut(b, a),
+            (a, b) => Fault::HalfCut(a, b),
+        },
+        5 if kinds.clean_stop => Fault::Stop(victim),
+        // Everything at once.
+        6 if (kinds.kill || kinds.power) && rng.chance(200) => match kinds.power {
+            true => Fault::Power(daemons),
+            false => Fault::Kill(daemons),
+        },
+        7 if kinds.host => {
+            let racks = shape.per_rack > 0 && rng.chance(500);
+            let size = shape.per_host * if racks { shape.per_rack } else { 1 };
+            let first = rng.below(shape.osds.div_ceil(size) as u64) as usize * size;
+            Fault::Power((first..shape.osds.min(first + size)).map(Who::Osd).collect())
+        }
+        8 if kinds.growth && rng.chance(300) => Fault::Grow(4 + rng.below(8)),
+        9 if kinds.growth && rng.chance(150) => Fault::Pool,
+        10 if kinds.out => Fault::Out(rng.below(shape.osds as u64) as usize),
+        11 if kinds.out => Fault::In(rng.below(shape.osds as u64) as usize),
+        12 | 13 => Fault::Heal,
+        _ => return daemons.into_iter().filter(|_| rng.chance(600)).map(Fault::Mend).collect(),
+    };
+    vec![fault]
+}
+
+impl Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::Mon(n) => write!(f, "mon.{n}"),
+            Who::Osd(n) => write!(f, "osd.{n}"),
+            Who::Client(n) => write!(f, "client.{n}"),
+        }
+    }
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all =
+            |f: &mut fmt::Formatter<'_>, who: &[Who]| who.iter().try_for_each(|who| write!(f, " {who}"));
+        match self {
+            Fault::Kill(who) => f.write_str("kill").and_then(|()| all(f, who)),
+            Fault::Power(who) => f.write_str("power").and_then(|()| all(f, who)),
+            Fault::Stop(who) => write!(f, "stop {who}"),
+            Fault::Pause(who) => write!(f, "pause {who}"),
+            Fault::Mend(who) => write!(f, "mend {who}"),
+            Fault::Cut(a, b) => write!(f, "cut {a} {b}"),
+            Fault::HalfCut(a, b) => write!(f, "half-cut {a} {b}"),
+            Fault::Heal => f.write_str("heal"),
+            Fault::Out(osd) => write!(f, "out osd.{osd}"),
+            Fault::In(osd) => write!(f, "in osd.{osd}"),
+            Fault::Grow(pg_num) => write!(f, "grow {pg_num}"),
+            Fault::Pool => f.write_str("pool"),
+            Fault::End => f.write_str("end"),
+        }
+    }
+}
+
+impl Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shape { mons, osds, per_host, per_rack, loss, slow, skew } = &self.shape;
+        writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
+        if *per_rack > 0 {
+            writeln!(f, "per-rack {per_rack}")?;
+        }
+        if *loss > 0 {
+            writeln!(f, "loss {loss}")?;
+        }
+        if let Some(slow) = slow {
+            writeln!(f, "slow {slow}")?;
+        }
+        if *skew > 0 {
+            writeln!(f, "skew {skew}")?;
+        }
+        for (at, fault) in &self.steps {
+            writeln!(f, "{:.6} {fault}", at.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
+/// A line that says nothing known.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no line of a script")]
+pub struct BadLine(String);
+
+impl FromStr for Who {
+    type Err = BadLine;
+    fn from_str(text: &str) -> Result<Who, BadLine> {
+        let bad = || BadLine(text.into());
+        let (kind, n) = text.split_once('.').ok_or_else(bad)?;
+        let n = n.parse().map_err(|_| bad())?;
+        match kind {
+            "mon" => Ok(Who::Mon(n)),
+            "osd" => Ok(Who::Osd(n)),
+            "client" => Ok(Who::Client(n)),
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl FromStr for Fault {
+    type Err = BadLine;
+    fn from_str(text: &str) -> Result<Fault, BadLine> {
+        let bad = || BadLine(text.into());
+        let mut words = text.split_whitespace();
+        let verb = words.next().ok_or_else(bad)?;
+        if verb == "grow" {
+            return Ok(Fault::Grow(words.next().and_then(|n| n.parse().ok()).ok_or_else(bad)?));
+        }
+        let who = words.map(str::parse).collect::<Result<Vec<Who>, BadLine>>()?;
+        Ok(match (verb, &who[..]) {
+            ("kill", [_, ..]) => Fault::Kill(who),
+            ("power", [_, ..]) => Fault::Power(who),
+            ("stop", [who]) => Fault::Stop(*who),
+            ("pause", [who]) => Fault::Pause(*who),
+            ("mend", [who]) => Fault::Mend(*who),
+            ("cut", [a, b]) => Fault::Cut(*a, *b),
+            ("half-cut", [a, b]) => Fault::HalfCut(*a, *b),
+            ("heal", []) => Fault::Heal,
+            ("out", [Who::Osd(osd)]) => Fault::Out(*osd),
+            ("in", [Who::Osd(osd)]) => Fault::In(*osd),
+            ("pool", []) => Fault::Pool,
+            ("end", []) => Fault::End,
+            _ => return Err(bad()),
+        })
+    }
+}
+
+impl FromStr for Script {
+    type Err = BadLine;
+    fn from_str(text: &str) -> Result<Script, BadLine> {
+        let shape = Shape { mons: 1, osds: 3, per_host: 1, ..Shape::default() };
+        let mut script = Script { seed: 1, shape, steps: Vec::new() };
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let bad = || BadLine(line.into());
+            let (first, rest) = line.split_once(' ').ok_or_else(bad)?;
+            if let Ok(at) = first.parse::<f64>() {
+                let at = Duration::try_from_secs_f64(at).map_err(|_| bad())?;
+                script.steps.push((at, rest.parse()?));
+                continue;
+            }
+            let hex = rest.strip_prefix("0x").map(|hex| u64::from_str_radix(hex, 16));
+            let number = hex.unwrap_or_else(|| rest.parse()).map_err(|_| bad())?;
+            let small = number as usize;
+            let shape = &mut script.shape;
+            match first {
+                "seed" => script.seed = number,
+                "mons" => shape.mons = small,
+                "osds" => shape.osds = small,
+                "per-host" => shape.per_host = small.max(1),
+                "per-rack" => shape.per_rack = small,
+                "loss" => shape.loss = number,
+                "slow" => shape.slow = Some(small),
+                "skew" => shape.skew = number as u32,
+                _ => return Err(bad()),
+            }
+        }
+        Ok(script)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_reads_as_it_is_written() {
+        for seed in 0..200 {
+            let script = Script::draw(seed);
+            let again: Script = script.to_string().parse().unwrap();
+            assert_eq!(again.to_string(), script.to_string());
+            assert_eq!(again.shape, script.shape);
+        }
+        assert!("2.0 kill".parse::<Script>().is_err());
+        assert!("2.0 explode osd.1".parse::<Script>().is_err());
+        assert!("colour 7".parse::<Script>().is_err());
+    }
+}
