@@ -117,13 +117,12 @@ fn change(rng: &mut Rng, count: u32, model: &Model) -> (Vec<Op>, Model) {
 
 /// Looks at some or all of an object.
 fn look(rng: &mut Rng) -> Vec<Op> {
-    let all = Op::OmapGetVals { after: Name::default(), max: 100, prefix: Name::default() };
     match rng.below(5) {
         0 => vec![Op::Read(Extent::new(rng.below(LEN_MAX), 1 + rng.below(20)))],
         1 => vec![Op::OmapGetValsByKeys([key(rng), key(rng)].into())],
         2 => vec![Op::OmapGetVals { after: key(rng), max: 2, prefix: Name::default() }],
         3 => vec![Op::Stat, Op::GetXattrs],
-        _ => vec![Op::Read(Extent::new(0, 0)), Op::GetXattrs, Op::OmapGetHeader, all],
+        _ => look_at_all(),
     }
 }
 
@@ -223,10 +222,8 @@ fn torture(seed: u64, rounds: u32) {
             w.run_until("a reply", |w| w.replies.contains_key(&tid));
             answered(&mut w, &mut outstanding, name, &mut models);
         }
-        let all = Op::OmapGetVals { after: Name::default(), max: 100, prefix: Name::default() };
-        let ops = vec![Op::Read(Extent::new(0, 0)), Op::GetXattrs, Op::OmapGetHeader, all];
-        let reply = w.run_ops(name, ops.clone());
-        check(&ops, &reply, &models[name], &format!("seed {seed}: {name} at the end"));
+        let reply = w.run_ops(name, look_at_all());
+        check(&look_at_all(), &reply, &models[name], &format!("seed {seed}: {name} at the end"));
     }
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
@@ -236,6 +233,72 @@ fn torture(seed: u64, rounds: u32) {
 fn every_part_of_every_object_is_right_whatever_breaks() {
     for seed in seeds(40) {
         torture(seed, 50);
+    }
+}
+
+/// All of an object.
+fn look_at_all() -> Vec<Op> {
+    let all = Op::OmapGetVals { after: Name::default(), max: 100, prefix: Name::default() };
+    vec![Op::Read(Extent::new(0, 0)), Op::GetXattrs, Op::OmapGetHeader, all]
+}
+
+/// Changes some objects; with replies, or else it is only asked for.
+fn change_some(
+    w: &mut World,
+    rng: &mut Rng,
+    models: &mut BTreeMap<&str, Model>,
+    count: &mut u32,
+) -> Vec<u64> {
+    let mut tids = Vec::new();
+    for _ in 0..8 {
+        let name = *rng.pick(&NAMES).unwrap();
+        *count += 1;
+        let (ops, after) = change(rng, *count, &models[name]);
+        if !ops.is_empty() {
+            models.insert(name, after);
+            tids.push(w.submit(name, ops));
+        }
+    }
+    tids
+}
+
+#[test]
+fn what_only_one_member_stored_is_undone_when_the_others_went_on_without_it() {
+    for seed in seeds(60) {
+        let mut w = World::new(seed, 3, 3, 2, 1);
+        let mut rng = Rng::new(seed ^ 0xd1f);
+        let mut models: BTreeMap<&str, Model> = NAMES.iter().map(|name| (*name, None)).collect();
+        let mut count = 0;
+        w.run_until("clean", World::all_clean);
+        for _ in 0..4 {
+            for tid in change_some(&mut w, &mut rng, &mut models, &mut count) {
+                assert_eq!(w.reply(tid).result, 0);
+            }
+        }
+        // The primary stores some more, of which nobody else hears, and dies with the client.
+        w.cut.extend([(0, 1), (0, 2)]);
+        let mut lost = models.clone();
+        let tids = change_some(&mut w, &mut rng, &mut lost, &mut count);
+        w.run_for(Duration::from_millis(30));
+        tids.into_iter().for_each(|tid| w.forget(tid));
+        w.kill(0);
+        w.cut.clear();
+        w.run_until("down", |w| !w.map.is_up(nacre_base::OsdId(0)));
+        w.run_ops("a", look_at_all()); // the others serve
+        if rng.chance(700) {
+            for tid in change_some(&mut w, &mut rng, &mut models, &mut count) {
+                assert_eq!(w.reply(tid).result, 0);
+            }
+        }
+        w.start(0);
+        w.run_until("back", |w| w.map.is_up(nacre_base::OsdId(0)));
+        w.run_until("clean", World::all_clean);
+        for name in NAMES {
+            let reply = w.run_ops(name, look_at_all());
+            check(&look_at_all(), &reply, &models[name], &format!("seed {seed}: {name}"));
+        }
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
     }
 }
 

@@ -747,6 +747,10 @@ impl World {
     pub fn last_tid(&self) -> u64 {
         self.last_tid
     }
+    /// The client gives a request up, as one that dies does.
+    pub fn forget(&mut self, tid: u64) {
+        self.requests.remove(&tid);
+    }
     pub fn reply(&mut self, tid: u64) -> OsdOpReply {
         self.run_until("a reply", |w| w.replies.contains_key(&tid));
         self.replies.remove(&tid).unwrap()
