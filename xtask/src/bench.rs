@@ -17,12 +17,21 @@ enum What {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// One OSD goes away while clients write, and comes back: on Ceph and on Nacre.
+    Failure {
+        /// Passed on: `-- --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
 }
 
 pub fn run(options: &Options) -> Result<()> {
-    let What::VsCeph { options } = &options.what;
+    let (what, options) = match &options.what {
+        What::VsCeph { options } => ("vs-ceph", options),
+        What::Failure { options } => ("failure", options),
+    };
     step("build", cargo().args(["build", "--release", "--package", "nacre"]))?;
     let mut command = cargo();
-    command.args(["run", "--quiet", "--release", "--package", "nacre-bench", "--", "vs-ceph"]).args(options);
+    command.args(["run", "--quiet", "--release", "--package", "nacre-bench", "--", what]).args(options);
     step("benchmark", &mut command)
 }

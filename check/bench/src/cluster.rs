@@ -10,12 +10,24 @@ pub struct Cluster {
     pub conf: PathBuf,
     /// Process ids of the OSDs.
     pub osds: Vec<u32>,
+    /// A shell command that starts one that has died; `{id}` stands for its number.
+    start: String,
     stop: Option<Box<dyn FnOnce()>>,
 }
 
 impl Cluster {
-    pub fn new(name: &'static str, conf: PathBuf, osds: Vec<u32>, stop: impl FnOnce() + 'static) -> Cluster {
-        Cluster { name, conf, osds, stop: Some(Box::new(stop)) }
+    pub fn new(
+        name: &'static str,
+        conf: PathBuf,
+        osds: Vec<u32>,
+        start: String,
+        stop: impl FnOnce() + 'static,
+    ) -> Cluster {
+        Cluster { name, conf, osds, start, stop: Some(Box::new(stop)) }
+    }
+
+    pub fn start_osd(&self, id: u32) -> String {
+        self.start.replace("{id}", &id.to_string())
     }
 
     pub fn client(&self, program: &str) -> Command {

@@ -3,6 +3,7 @@
 //! Absolute figures depend on the machine and on the day; the ratios are what to look at.
 
 mod cluster;
+mod failure;
 mod nacre;
 mod reference;
 mod report;
@@ -23,6 +24,8 @@ struct Cli {
 enum What {
     /// The same stock clients against Ceph from Debian's packages and against Nacre, alternately.
     VsCeph(Options),
+    /// One OSD goes away while clients write, and comes back.
+    Failure(failure::Options),
 }
 
 #[derive(clap::Args)]
@@ -56,7 +59,13 @@ struct Options {
 }
 
 fn main() -> Result<()> {
-    let What::VsCeph(options) = Cli::parse().what;
+    match Cli::parse().what {
+        What::VsCeph(options) => compare(&options),
+        What::Failure(options) => failure::measure(&options),
+    }
+}
+
+fn compare(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&options.folder)?;
     let folder = options.folder.canonicalize()?;
     let workloads: Vec<_> = workload::all()
@@ -73,7 +82,7 @@ fn main() -> Result<()> {
     let mut table = report::Table::new(clusters.iter().map(|cluster| cluster.name));
     let mut result = Ok(());
     for workload in &workloads {
-        result = measure(workload, &clusters, &options, &mut table);
+        result = measure(workload, &clusters, options, &mut table);
         if result.is_err() {
             break;
         }

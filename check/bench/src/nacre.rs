@@ -19,7 +19,8 @@ pub fn up(folder: &Path) -> Result<Cluster> {
     };
     let osds = (0..3).map(pid).collect::<Result<_>>()?;
     let mut down = nacre("down");
-    let cluster = Cluster::new("nacre", folder.join("ceph.conf"), osds, {
+    let start = format!("{} start --data {} osd.{{id}}", binary.display(), folder.display());
+    let cluster = Cluster::new("nacre", folder.join("ceph.conf"), osds, start, {
         let folder = folder.to_path_buf();
         move || {
             if let Err(error) = run(&mut down) {

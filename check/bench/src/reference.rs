@@ -61,10 +61,16 @@ pub fn up(folder: &Path, tcmalloc: bool, fill: bool) -> Result<Cluster> {
         osds.push(daemons.start(folder, &format!("osd.{id}"), start.arg("-f"))?);
     }
 
-    let cluster = Cluster::new("ceph", conf, osds, {
+    let pids = folder.join("started");
+    // Remembered, as it is no child of ours.
+    let start = format!("ceph-osd -c {} -i {{id}} -f & echo $! >> {}", conf.display(), pids.display());
+    let cluster = Cluster::new("ceph", conf, osds, start, {
         let folder = folder.to_path_buf();
         move || {
             drop(daemons);
+            for pid in std::fs::read_to_string(&pids).unwrap_or_default().lines() {
+                let _ = Command::new("kill").args(["-9", pid]).status();
+            }
             let _ = std::fs::remove_dir_all(&folder);
         }
     });
