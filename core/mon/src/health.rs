@@ -126,13 +126,20 @@ fn osds(map: &OsdMap, checks: &mut Checks) {
     if !flags.is_empty() {
         warn(checks, "OSDMAP_FLAGS", 1, format!("{flags} flag(s) set"), Vec::new());
     }
-    let flagged: Vec<String> = map
-        .osd_ids()
-        .filter_map(|osd| {
-            let bits = osd_state::NOUP | osd_state::NODOWN | osd_state::NOIN | osd_state::NOOUT;
-            let names: Vec<&str> = osd_state::names(map.osds[osd.index()].state & bits).collect();
-            (!names.is_empty()).then(|| format!("osd.{osd} has flags {}", names.join(",")))
-        })
+    let names = |bits: u32| osd_state::names(bits).collect::<Vec<_>>().join(",");
+    let bits = osd_state::NOUP | osd_state::NODOWN | osd_state::NOIN | osd_state::NOOUT;
+    let own = map.osd_ids().map(|osd| (format!("osd.{osd}"), map.osds[osd.index()].state & bits));
+    let name = |names: &BTreeMap<i32, String>, id: &i32| names.get(id).cloned().unwrap_or_default();
+    let nodes = map.crush_node_flags.iter();
+    let nodes = nodes.map(|(id, bits)| (format!("crush node {}", name(&map.crush.names, id)), *bits));
+    let classes = map.device_class_flags.iter();
+    let classes =
+        classes.map(|(id, bits)| (format!("device class {}", name(&map.crush.class_names, id)), *bits));
+    let flagged: Vec<String> = own
+        .chain(nodes)
+        .chain(classes)
+        .filter(|(_, bits)| *bits != 0)
+        .map(|(who, bits)| format!("{who} has flags {}", names(bits)))
         .collect();
     if !flagged.is_empty() {
         let summary = format!(
@@ -170,6 +177,20 @@ fn space(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
             let summary = format!("{} {what} osd(s)", lines.len());
             checks.insert(code, Check { severity, summary, count: lines.len() as i64, detail: lines });
         }
+    }
+    let order = [
+        ("nearfull_ratio", ratios.nearfull, "backfillfull_ratio", ratios.backfillfull),
+        ("backfillfull_ratio", ratios.backfillfull, "full_ratio", ratios.full),
+    ];
+    let disorder: Vec<String> = order
+        .iter()
+        .filter(|(_, low, _, high)| low > high)
+        .map(|(a, low, b, high)| format!("{b} ({high}) < {a} ({low}), increased"))
+        .collect();
+    if !disorder.is_empty() {
+        let (severity, count) = (Severity::Error, disorder.len() as i64);
+        let summary = "full ratio(s) out of order".to_string();
+        checks.insert("OSD_OUT_OF_ORDER_FULL", Check { severity, summary, count, detail: disorder });
     }
     let enough: usize = mon.option("osd_pool_default_size").parse().unwrap_or(3);
     let have = map.osd_ids().count();
@@ -328,14 +349,26 @@ fn pools(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
             warn(checks, "POOL_NO_REDUNDANCY", lines.len(), summary, lines);
         }
     }
-    let full: Vec<String> = map
-        .pools
-        .iter()
-        .filter(|(_, pool)| pool.has(pool_flags::FULL))
-        .map(|(id, _)| format!("pool '{}' is full", name(*id)))
-        .collect();
-    if !full.is_empty() {
-        warn(checks, "POOL_FULL", full.len(), format!("{} pool(s) full", full.len()), full);
+    for (code, bit, what) in [
+        ("POOL_FULL", pool_flags::FULL, "full"),
+        ("POOL_BACKFILLFULL", pool_flags::BACKFILLFULL, "backfillfull"),
+        ("POOL_NEARFULL", pool_flags::NEARFULL, "nearfull"),
+    ] {
+        let lines: Vec<String> = map
+            .pools
+            .iter()
+            .filter(|(_, pool)| pool.has(bit))
+            .map(|(id, pool)| {
+                let why = match bit == pool_flags::FULL && pool.has(pool_flags::FULL_QUOTA) {
+                    true => " (running out of quota)",
+                    false => "",
+                };
+                format!("pool '{}' is {what}{why}", name(*id))
+            })
+            .collect();
+        if !lines.is_empty() {
+            warn(checks, code, lines.len(), format!("{} pool(s) {what}", lines.len()), lines);
+        }
     }
 }
 

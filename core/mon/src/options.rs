@@ -21,6 +21,7 @@ pub struct ConfigOption {
 pub enum Kind {
     Bool,
     Uint,
+    Float,
     Secs,
     Text,
 }
@@ -30,6 +31,7 @@ impl Kind {
         match self {
             Kind::Bool => "bool",
             Kind::Uint => "uint",
+            Kind::Float => "float",
             Kind::Secs => "secs",
             Kind::Text => "str",
         }
@@ -58,6 +60,15 @@ pub const ALL: &[ConfigOption] = &[
         "placement groups that an OSD should have at most; 0 for no limit. More cost memory and time after failures",
     ),
     option(
+        "mon_osd_auto_mark_auto_out_in",
+        Kind::Bool,
+        "true",
+        None,
+        "whether an OSD that was marked out because it was down is in again when it is back",
+    ),
+    option("mon_osd_auto_mark_in", Kind::Bool, "false", None, "whether every OSD that starts is marked in"),
+    option("mon_osd_auto_mark_new_in", Kind::Bool, "true", None, "whether a new OSD is marked in"),
+    option(
         "mon_osd_blocklist_default_expire",
         Kind::Secs,
         "3600",
@@ -73,11 +84,26 @@ pub const ALL: &[ConfigOption] = &[
          and moves more data for a mere reboot",
     ),
     option(
+        "mon_osd_down_out_subtree_limit",
+        Kind::Text,
+        "rack",
+        None,
+        "OSDs are not marked out while everything in their bucket of this kind, or a greater one, is down: that is \
+         repaired sooner than copied",
+    ),
+    option(
         "mon_osd_min_down_reporters",
         Kind::Uint,
         "2",
         Some((1.0, 1000.0)),
         "how many OSDs must miss another's heartbeats until it is down",
+    ),
+    option(
+        "mon_osd_min_in_ratio",
+        Kind::Float,
+        "0.75",
+        Some((0.0, 1.0)),
+        "of all OSDs, which part stays in although more are down for long: the rest would fill up",
     ),
     option(
         "mon_pg_stuck_threshold",
@@ -177,6 +203,11 @@ pub fn normalize(name: &str, value: &str) -> Result<String, String> {
                 )),
             };
         }
+        Kind::Float => value
+            .parse::<f64>()
+            .ok()
+            .filter(|number| number.is_finite())
+            .ok_or_else(|| format!("error parsing value: '{value}' is not a number"))?,
         Kind::Uint | Kind::Secs => {
             let digits = value.strip_suffix('s').filter(|_| option.kind == Kind::Secs).unwrap_or(value);
             digits

@@ -8,12 +8,12 @@ use crate::mon::{Done, Job, Mon};
 use crate::stats::rule_weights;
 use nacre_base::{Now, OsdId, PgId, PoolId, Time};
 use nacre_machine::Peer;
-use nacre_proto::maps::{MAX_OSDS, Osd, OsdXinfo, map_flags, osd_state, pool_flags};
+use nacre_proto::maps::{MAX_OSDS, Osd, OsdMap, OsdXinfo, osd_state, pool_flags};
 use nacre_proto::messages::{
     DaemonMsg, FailureEvidence, LogEntry, LogLevel, OsdBoot, OsdFailure, OsdReport, PgRecord,
 };
 use nacre_proto::types::{AuthName, EntityName, EntityType};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// An OSD that has no session here and says nothing for this long is down.
@@ -131,7 +131,7 @@ impl Mon {
             return Done::Refuse(format!("osd.{osd} wants to boot as osd.{}", boot.osd));
         }
         let map = draft.map().clone();
-        if map.has(map_flags::NOUP) || map.osd(osd).is_some_and(|o| o.has(osd_state::NOUP)) {
+        if map.no_flags(osd) & osd_state::NOUP != 0 {
             return Done::Silent;
         }
         if let Some(have) = map.osd(osd) {
@@ -185,10 +185,16 @@ impl Mon {
             inc.new_uuid.insert(osd, boot.uuid);
         });
         let new_flag = map.osd(osd).is_some_and(|o| o.has(osd_state::NEW));
-        if is_new || new_flag {
-            draft.set_weight(osd, Osd::IN);
-        } else if auto_out && !map.has(map_flags::NOIN) {
-            draft.set_weight(osd, if old_weight == 0 { Osd::IN } else { old_weight });
+        let is = |name: &str| self.option(name) == "true";
+        let wanted = is("mon_osd_auto_mark_in")
+            || ((is_new || new_flag) && is("mon_osd_auto_mark_new_in"))
+            || (auto_out && is("mon_osd_auto_mark_auto_out_in"));
+        if wanted && map.is_out(osd) {
+            if map.no_flags(osd) & osd_state::NOIN == 0 {
+                draft.set_weight(osd, if old_weight == 0 { Osd::IN } else { old_weight });
+            } else if is_new {
+                draft.flip(osd, osd_state::NEW); // to be taken in when it may
+            }
         }
         if self.option("osd_crush_update_on_start") == "true" {
             let crush = &draft.map().crush;
@@ -258,7 +264,7 @@ impl Mon {
     fn down(&mut self, now: Now, verdict: Verdict, draft: &mut Draft) {
         let target = verdict.target;
         let map = draft.map().clone();
-        let nodown = map.has(map_flags::NODOWN) || map.osd(target).is_some_and(|o| o.has(osd_state::NODOWN));
+        let nodown = map.no_flags(target) & osd_state::NODOWN != 0;
         if nodown || !map.is_up(target) || draft.flips_up(target) {
             return;
         }
@@ -281,7 +287,7 @@ impl Mon {
         let mut silent = Vec::new();
         for osd in map.up_osds() {
             let heard = self.reports.heard.get(&osd).copied().unwrap_or_default().max(self.reports.since);
-            let may = !map.has(map_flags::NODOWN) && !map.osds[osd.index()].has(osd_state::NODOWN);
+            let may = map.no_flags(osd) & osd_state::NODOWN == 0;
             if may && now.mono.since(heard) > SILENCE && !self.has_session(osd) && !draft.flips_up(osd) {
                 silent.push(osd);
             }
@@ -292,7 +298,16 @@ impl Mon {
             self.log(now, draft, LogLevel::Info, text);
         }
 
+        self.mark_out(now, &map, draft);
+    }
+
+    /// Whoever is down for long is out, so that others take his data.
+    fn mark_out(&mut self, now: Now, map: &OsdMap, draft: &mut Draft) {
         let interval: u64 = self.option("mon_osd_down_out_interval").parse().unwrap_or(600);
+        let min_in: f64 = self.option("mon_osd_min_in_ratio").parse().unwrap_or(0.75);
+        let limit = map.crush.type_by_name(&self.option("mon_osd_down_out_subtree_limit"));
+        let all = map.osd_ids().count();
+        let mut inside = map.osd_ids().filter(|&osd| map.is_in(osd)).count();
         for osd in map.osd_ids().collect::<Vec<_>>() {
             let state = &map.osds[osd.index()];
             if state.has(osd_state::UP) || map.is_out(osd) || state.has(osd_state::NEW) {
@@ -300,14 +315,22 @@ impl Mon {
                 continue;
             }
             let since = *self.reports.down_since.entry(osd).or_insert(now.mono);
-            let may = !map.has(map_flags::NOOUT) && !state.has(osd_state::NOOUT);
-            if interval == 0 || !may || now.mono.since(since) < Duration::from_secs(interval) {
+            let noout = map.no_flags(osd) & osd_state::NOOUT != 0;
+            if interval == 0 || noout || now.mono.since(since) < Duration::from_secs(interval) {
                 continue;
             }
-            let weight = map.weight(osd);
+            // Few are left: those would be filled up by what the others held.
+            if (inside as f64) < min_in * all as f64 {
+                continue;
+            }
+            // Someone tripped over the cable of a rack: that is repaired sooner than copied elsewhere.
+            if limit.is_some_and(|kind| all_down_around(map, osd, kind)) {
+                continue;
+            }
+            inside -= 1;
             draft.set_weight(osd, 0);
             draft.flip(osd, osd_state::AUTOOUT);
-            let xinfo = OsdXinfo { old_weight: weight, ..state.xinfo };
+            let xinfo = OsdXinfo { old_weight: map.weight(osd), ..state.xinfo };
             draft.edit(|inc| inc.new_xinfo.insert(osd, xinfo));
             let text = format!("Marking osd.{osd} out (has been down for {interval} seconds)");
             self.log(now, draft, LogLevel::Info, text);
@@ -333,7 +356,8 @@ impl Mon {
     pub(crate) fn watch_space(&mut self, draft: &mut Draft) {
         let map = draft.map().clone();
         let ratios = map.ratios;
-        let mut full = BTreeSet::new();
+        // By OSD, the worst first.
+        let mut filled: BTreeMap<OsdId, u32> = BTreeMap::new();
         let mut flips = Vec::new();
         for (osd, stat) in self.stats.osds.iter().filter(|(osd, _)| map.exists(**osd)) {
             let space = &stat.report.space;
@@ -347,8 +371,8 @@ impl Mon {
                 used if used >= ratios.nearfull.into() => osd_state::NEARFULL,
                 _ => 0,
             };
-            if state == osd_state::FULL {
-                full.insert(*osd);
+            if state != 0 {
+                filled.insert(*osd, state);
             }
             let all = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
             let flip = (map.osds[osd.index()].state & all) ^ state;
@@ -359,20 +383,27 @@ impl Mon {
         flips.into_iter().for_each(|(osd, bits)| draft.flip(osd, bits));
         for (id, pool) in &map.pools {
             let by_quota = pool.quota_max_bytes > 0 || pool.quota_max_objects > 0;
-            if !by_quota && full.is_empty() && !pool.has(pool_flags::FULL) {
+            let space =
+                pool_flags::FULL | pool_flags::FULL_QUOTA | pool_flags::BACKFILLFULL | pool_flags::NEARFULL;
+            if !by_quota && filled.is_empty() && pool.flags & space == 0 {
                 continue;
             }
             let counts = self.stats.pool(&map, *id).counts;
             let over = |limit: u64, have: u64| limit > 0 && have >= limit;
             let quota =
                 over(pool.quota_max_bytes, counts.bytes) || over(pool.quota_max_objects, counts.objects);
-            let no_room = !full.is_empty() && rule_weights(&map, pool).keys().any(|osd| full.contains(osd));
-            let mut flags = pool.flags & !(pool_flags::FULL | pool_flags::FULL_QUOTA);
+            let on = rule_weights(&map, pool);
+            let any = |state: u32| filled.iter().any(|(osd, have)| *have == state && on.contains_key(osd));
+            let mut flags = pool.flags & !space;
             if quota {
                 flags |= pool_flags::FULL | pool_flags::FULL_QUOTA;
             }
-            if no_room {
+            if any(osd_state::FULL) {
                 flags |= pool_flags::FULL;
+            } else if any(osd_state::BACKFILLFULL) {
+                flags |= pool_flags::BACKFILLFULL;
+            } else if any(osd_state::NEARFULL) {
+                flags |= pool_flags::NEARFULL;
             }
             if flags != pool.flags {
                 draft.edit_pool(*id, |pool| pool.flags = flags);
@@ -389,6 +420,15 @@ impl Mon {
             draft.edit(|inc| inc.old_blocklist.extend(over));
         }
     }
+}
+
+/// Whether an OSD is in a bucket of that kind, or one above it, of which every OSD is down.
+fn all_down_around(map: &OsdMap, osd: OsdId, kind: i32) -> bool {
+    let buckets = map.crush.buckets.iter().flatten().filter(|bucket| i32::from(bucket.kind) >= kind);
+    buckets.filter(|bucket| !map.crush.is_shadow(bucket.id)).any(|bucket| {
+        let below = crush_edit::osds_below(&map.crush, bucket.id);
+        below.contains(&osd) && below.iter().all(|&osd| map.is_down(osd))
+    })
 }
 
 /// Commits what primaries say they reached, where it is newer than what is known.

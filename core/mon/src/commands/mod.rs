@@ -13,6 +13,7 @@ mod config;
 mod crush;
 mod monitors;
 mod osd;
+mod osd_flags;
 mod osd_show;
 mod osdmap_dump;
 mod pg;
@@ -124,12 +125,13 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 10] = [
+        let tables: [&[Row]; 11] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
             osd_show::COMMANDS,
             osd::COMMANDS,
+            osd_flags::COMMANDS,
             pool::COMMANDS,
             pool_set::COMMANDS,
             crush::COMMANDS,

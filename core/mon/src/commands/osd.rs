@@ -4,16 +4,12 @@ use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::present::{list, parse_uuid, plain_addr, short};
 use nacre_base::{OsdId, PgId, Utime, errno};
-use nacre_proto::maps::{MAX_OSDS, Osd, map_flags, osd_state, release};
+use nacre_proto::maps::{MAX_OSDS, Osd, osd_state, release};
 use nacre_proto::types::{AddrKind, EntityAddr};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 pub const COMMANDS: &[Row] = &[
-    ("osd set", "set a flag of the whole cluster", set_flag),
-    ("osd unset", "clear a flag of the whole cluster", unset_flag),
-    ("osd set-group", "set flags of some OSDs", set_group),
-    ("osd unset-group", "clear flags of some OSDs", unset_group),
     ("osd in", "let OSDs hold data", mark_in),
     ("osd out", "move data off OSDs", mark_out),
     ("osd down", "declare OSDs down; those that run come back", mark_down),
@@ -44,94 +40,6 @@ pub const COMMANDS: &[Row] = &[
     ("osd pg-upmap-items", "replace single OSDs in a group's placement", pg_upmap_items),
     ("osd rm-pg-upmap-items", "let CRUSH place a group again", rm_pg_upmap_items),
 ];
-
-/// The flags that operators may set, by the name that commands use.
-const FLAGS: [(&str, u32); 13] = [
-    ("pause", map_flags::PAUSERD | map_flags::PAUSEWR),
-    ("noup", map_flags::NOUP),
-    ("nodown", map_flags::NODOWN),
-    ("noout", map_flags::NOOUT),
-    ("noin", map_flags::NOIN),
-    ("nobackfill", map_flags::NOBACKFILL),
-    ("norebalance", map_flags::NOREBALANCE),
-    ("norecover", map_flags::NORECOVER),
-    ("noscrub", map_flags::NOSCRUB),
-    ("nodeep-scrub", map_flags::NODEEP_SCRUB),
-    ("notieragent", map_flags::NOTIERAGENT),
-    ("nosnaptrim", map_flags::NOSNAPTRIM),
-    ("pglog_hardlimit", map_flags::PGLOG_HARDLIMIT),
-];
-
-fn change_flag(call: &mut Call<'_>, on: bool) -> Outcome {
-    let key = call.args.text("key")?;
-    let flag = FLAGS.iter().find(|(name, _)| *name == key);
-    let Some((_, bits)) = flag else {
-        return Err(refuse(errno::EINVAL, format!("unrecognized flag '{key}'")));
-    };
-    if (call.draft.map().flags & bits == *bits) != on || (!on && call.draft.map().flags & bits != 0) {
-        call.draft.set_flag(*bits, on);
-    }
-    let names: Vec<&str> = map_flags::names(*bits).collect();
-    Answer::said(format!("{} is {}", names.join(","), if on { "set" } else { "unset" }))
-}
-fn set_flag(call: &mut Call<'_>) -> Outcome {
-    change_flag(call, true)
-}
-fn unset_flag(call: &mut Call<'_>) -> Outcome {
-    change_flag(call, false)
-}
-
-fn change_group(call: &mut Call<'_>, on: bool) -> Outcome {
-    let mut bits = 0;
-    for name in call.args.text("flags")?.split(',') {
-        bits |= match name {
-            "noup" => osd_state::NOUP,
-            "nodown" => osd_state::NODOWN,
-            "noin" => osd_state::NOIN,
-            "noout" => osd_state::NOOUT,
-            _ => {
-                return Err(refuse(
-                    errno::EINVAL,
-                    format!("unrecognized flag '{name}', must be one of {{noup,nodown,noin,noout}}"),
-                ));
-            }
-        };
-    }
-    let osds = each_osd(call, "who")?;
-    for osd in osds {
-        let have = call.draft.map().osds[osd.index()].state & bits;
-        let flip = if on { bits & !have } else { have };
-        if flip != 0 {
-            call.draft.flip(osd, flip);
-        }
-    }
-    Answer::said("")
-}
-fn set_group(call: &mut Call<'_>) -> Outcome {
-    change_group(call, true)
-}
-fn unset_group(call: &mut Call<'_>) -> Outcome {
-    change_group(call, false)
-}
-
-/// OSDs that exist, by number, by name, by bucket of the CRUSH map, or all.
-fn each_osd(call: &Call<'_>, field: &str) -> Result<Vec<OsdId>, Refusal> {
-    let map = call.draft.map();
-    let mut osds = BTreeSet::new();
-    for who in call.args.list(field) {
-        if matches!(&*who, "all" | "any" | "*") {
-            osds.extend(map.osd_ids());
-        } else if let Some(osd) = parse_osd(&who) {
-            osds.insert(osd);
-        } else if let Some(bucket) = map.crush.item_by_name(&who) {
-            osds.extend(crate::crush_edit::osds_below(&map.crush, bucket));
-        } else {
-            return Err(refuse(errno::EINVAL, format!("invalid osd id '{who}'")));
-        }
-    }
-    osds.retain(|&osd| map.exists(osd));
-    Ok(osds.into_iter().collect())
-}
 
 /// Does something to each OSD of `ids`, collecting what there is to say of each.
 fn for_each(call: &mut Call<'_>, each: impl Fn(&mut Call<'_>, OsdId) -> String) -> Outcome {

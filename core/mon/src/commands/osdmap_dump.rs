@@ -4,6 +4,7 @@ use crate::present::{addrvec, bracketed, float, legacy_addr, list, plain_addr, s
 use nacre_base::{OsdId, PoolId, Utime};
 use nacre_proto::maps::{Osd, OsdMap, Pool, PoolOption, map_flags, osd_state, pool_flags, release};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// Options of pools by number: those that `osd pool set` knows.
 pub const POOL_OPTIONS: [(u32, &str); 20] = [
@@ -335,8 +336,12 @@ pub fn dump(map: &OsdMap) -> Value {
         "removed_snaps_queue": [],
         "new_removed_snaps": [],
         "new_purged_snaps": [],
-        "crush_node_flags": {},
-        "device_class_flags": {},
+        "crush_node_flags": map.crush_node_flags.iter()
+            .map(|(id, bits)| (map.crush.names.get(id).cloned().unwrap_or_default(), flag_names(*bits)))
+            .collect::<BTreeMap<_, _>>(),
+        "device_class_flags": map.device_class_flags.iter()
+            .map(|(id, bits)| (map.crush.class_names.get(id).cloned().unwrap_or_default(), flag_names(*bits)))
+            .collect::<BTreeMap<_, _>>(),
         "stretch_mode": {
             "stretch_mode_enabled": false,
             "stretch_bucket_count": 0,
@@ -386,4 +391,8 @@ pub fn text(map: &OsdMap) -> String {
     }
     out.pop();
     out
+}
+
+fn flag_names(bits: u32) -> Vec<&'static str> {
+    osd_state::names(bits).collect()
 }

@@ -259,3 +259,108 @@ fn a_destroyed_number_goes_to_the_next_disk() {
     let osd = t.map().osds[1].clone();
     assert!(osd.has(osd_state::UP) && !osd.has(osd_state::DESTROYED) && osd.uuid == [99; 16]);
 }
+
+/// Six OSDs on three hosts in two racks: 0..4 in one, 4 and 5 in the other.
+fn racks() -> (TestMon, Vec<ConnId>) {
+    let (mut t, conns) = TestMon::with_osds(6);
+    for rack in ["r0", "r1"] {
+        t.run(json!({ "prefix": "osd crush add-bucket", "name": rack, "type": "rack" }));
+        t.run(json!({ "prefix": "osd crush move", "name": rack, "args": ["root=default"] }));
+    }
+    for osd in 0..6 {
+        let args = [format!("rack=r{}", osd / 4), format!("host=h{}", osd / 2)];
+        t.run(json!({ "prefix": "osd crush create-or-move", "id": osd, "weight": 1.0, "args": args }));
+    }
+    (t, conns)
+}
+
+fn out(t: &TestMon) -> Vec<i32> {
+    t.map().osd_ids().filter(|&osd| t.map().is_out(osd)).map(|osd| osd.0).collect()
+}
+
+#[test]
+fn neither_a_whole_rack_nor_too_many_osds_are_marked_out() {
+    let (mut t, _) = racks();
+    t.run(json!({ "prefix": "osd down", "ids": ["4", "5"] }));
+    t.pass(Duration::from_secs(700));
+    assert_eq!(out(&t), [0; 0], "all of rack r1");
+    t.run(json!({ "prefix": "osd down", "ids": ["0"] }));
+    t.run(json!({ "prefix": "osd set", "key": "noout" }));
+    t.pass(Duration::from_secs(700));
+    assert_eq!(out(&t), [0; 0]);
+    t.run(json!({ "prefix": "osd unset", "key": "noout" }));
+    t.pass(Duration::from_secs(2));
+    assert_eq!(out(&t), [0]);
+    t.run(json!({ "prefix": "osd down", "ids": ["1", "2"] }));
+    t.pass(Duration::from_secs(700));
+    assert_eq!(out(&t), [0, 1], "with four of six in, less than three quarters are left");
+}
+
+#[test]
+fn flags_of_a_bucket_and_of_a_class_hold_for_their_osds() {
+    let (mut t, conns) = racks();
+    t.run(json!({ "prefix": "osd set-group", "flags": "noout,noup", "who": ["r1"] }));
+    t.run(json!({ "prefix": "config set", "who": "mon", "name": "mon_osd_down_out_subtree_limit", "value": "" }));
+    t.run(json!({ "prefix": "osd down", "ids": ["0", "4"] }));
+    t.pass(Duration::from_secs(700));
+    assert_eq!(out(&t), [0]);
+    t.boot(4, 6904, 2);
+    assert!(t.map().is_down(OsdId(4)));
+    let health = t.json(json!({ "prefix": "health", "detail": "detail" }));
+    let text = &health["checks"]["OSD_FLAGS"]["detail"][0]["message"];
+    assert_eq!(text, "crush node r1 has flags noup,noout");
+    assert_eq!(
+        t.json(json!({ "prefix": "osd dump" }))["crush_node_flags"],
+        json!({ "r1": ["noup", "noout"] })
+    );
+    t.run(json!({ "prefix": "osd unset-group", "flags": "noup,noout", "who": ["r1"] }));
+    t.boot(4, 6904, 2);
+    assert!(t.map().is_up(OsdId(4)));
+
+    t.run(json!({ "prefix": "osd set-group", "flags": "nodown", "who": ["ssd"] }));
+    let report = failure(&t, 3, FailureEvidence::Refused);
+    t.send(conns[1], report);
+    assert!(t.map().is_up(OsdId(3)));
+    t.run(json!({ "prefix": "osd unset-group", "flags": "nodown", "who": ["ssd"] }));
+    t.run(json!({ "prefix": "osd add-nodown", "ids": ["3"] }));
+    let report = failure(&t, 3, FailureEvidence::Refused);
+    t.send(conns[1], report.clone());
+    assert!(t.map().is_up(OsdId(3)));
+    t.run(json!({ "prefix": "osd rm-nodown", "ids": ["all"] }));
+    t.send(conns[1], report);
+    assert!(t.map().is_down(OsdId(3)));
+}
+
+#[test]
+fn under_noin_a_new_osd_stays_out_until_somebody_takes_it_in() {
+    let (mut t, _) = TestMon::with_osds(2);
+    t.run(json!({ "prefix": "osd set", "key": "noin" }));
+    t.boot(2, 6902, 1);
+    assert!(t.map().is_up(OsdId(2)) && t.map().is_out(OsdId(2)));
+    t.run(json!({ "prefix": "osd unset", "key": "noin" }));
+    t.run(json!({ "prefix": "osd in", "ids": ["2"] }));
+    assert!(t.map().is_in(OsdId(2)) && !t.map().osds[2].has(osd_state::NEW));
+}
+
+#[test]
+fn ratios_in_the_wrong_order_and_pools_that_fill_up_are_told() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    t.activate(&conns, pool);
+    let mut fill = |available: u64| {
+        let space = OsdSpace { total: 100 << 30, available, ..OsdSpace::default() };
+        let report = OsdReport { osd: Some(OsdId(1)), epoch: t.map().epoch, space, ..OsdReport::default() };
+        t.send(conns[1], DaemonMsg::Report(report));
+        t.pass(Duration::from_secs(2));
+        let health = t.json(json!({ "prefix": "health" }));
+        let codes = health["checks"].as_object().unwrap().keys().filter(|code| code.contains("FULL"));
+        codes.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(fill(14 << 30), ["OSD_NEARFULL", "POOL_NEARFULL"]);
+    assert_eq!(fill(9 << 30), ["OSD_BACKFILLFULL", "POOL_BACKFILLFULL"]);
+    assert_eq!(fill(1 << 30), ["OSD_FULL", "POOL_FULL"]);
+    assert_eq!(fill(50 << 30), [""; 0]);
+    t.run(json!({ "prefix": "osd set-nearfull-ratio", "ratio": 0.99 }));
+    let health = t.json(json!({ "prefix": "health" }));
+    assert!(health["checks"].get("OSD_OUT_OF_ORDER_FULL").is_some(), "{health}");
+}

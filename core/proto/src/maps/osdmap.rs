@@ -224,6 +224,23 @@ impl OsdMap {
     pub fn up_osds(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.osd_ids().filter(|&osd| self.is_up(osd))
     }
+    /// The bits NOUP, NODOWN, NOIN and NOOUT (of `osd_state`) that hold for an OSD: its own, those of the
+    /// CRUSH buckets that it is in and of its device class, and those of the whole cluster.
+    pub fn no_flags(&self, osd: OsdId) -> u32 {
+        let all = osd_state::NOUP | osd_state::NODOWN | osd_state::NOIN | osd_state::NOOUT;
+        let own = self.osd(osd).map_or(0, |osd| osd.state);
+        let nodes = self.crush_node_flags.iter().filter(|(node, _)| self.crush.contains(**node, osd.0));
+        let class = self.crush.class_of.get(&osd.0).and_then(|class| self.device_class_flags.get(class));
+        let cluster = [
+            (map_flags::NOUP, osd_state::NOUP),
+            (map_flags::NODOWN, osd_state::NODOWN),
+            (map_flags::NOIN, osd_state::NOIN),
+            (map_flags::NOOUT, osd_state::NOOUT),
+        ];
+        let cluster = cluster.into_iter().filter(|(flag, _)| self.has(*flag)).map(|(_, bit)| bit);
+        let others = nodes.map(|(_, bits)| *bits).chain(class.copied()).chain(cluster);
+        all & others.fold(own, |sum, bits| sum | bits)
+    }
     /// Where clients reach `osd`; empty if it was never up.
     pub fn addrs(&self, osd: OsdId) -> Option<&AddrVec> {
         self.osd(osd).map(|o| &o.public_addrs)
