@@ -7,7 +7,6 @@
 //! What a patch is put over must not change before the patch is in its place and the log says so:
 //! replaying would find something else. So it is held, also when nobody owns it any more.
 
-use crate::BLOCK;
 use crate::disk::{Disk, DiskError};
 use crate::placing::{Placed, Placing};
 use crate::store::{Store, Ticket};
@@ -15,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Placing begins when so many blocks wait; half of them stay, since they may be overwritten soon.
 const WAITING_MAX: u64 = 2048;
-/// Blocks that are placed at a time.
-const SLICE: usize = 1024;
+/// Blocks that are placed at a time: few, so that a commit beside them does not wait long.
+const SLICE: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
@@ -157,5 +156,3 @@ impl Store {
         wrong
     }
 }
-
-const _: () = assert!(SLICE * BLOCK <= 8 << 20);

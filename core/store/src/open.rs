@@ -1,6 +1,7 @@
 //! Making a store on a blank device, and bringing one back: superblock, checkpoint, log, proof.
 
 use crate::BLOCK;
+use crate::aligned::Aligned;
 use crate::checkpoint::CHUNK_BLOCKS_MAX;
 use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
@@ -16,7 +17,7 @@ use nacre_wire::{Decode, DecodeError, Reader};
 use std::collections::BTreeMap;
 
 const LOG_LEN_MIN: u64 = 4 << 20;
-const LOG_LEN_MAX: u64 = 256 << 20;
+const LOG_LEN_MAX: u64 = 1 << 30;
 /// The smallest ring that makes sense, for tests.
 const LOG_BLOCKS_MIN: u64 = 8;
 const DATA_BLOCKS_MIN: u64 = 64;
@@ -29,7 +30,7 @@ pub struct Options {
     /// Tells this store's blocks from those of any earlier one on the same device: never use one
     /// twice.
     pub uuid: [u8; 16],
-    /// Bytes for the log; by default 1/32 of the device, within 4 to 256 MiB.
+    /// Bytes for the log; by default 1/32 of the device, within 4 MiB to 1 GiB.
     pub log_len: Option<u64>,
     /// Overwrite whatever is there.
     pub force: bool,
@@ -467,11 +468,11 @@ fn find_later_record(
     end: u64,
 ) -> Result<Option<u64>, OpenError> {
     let ring = u64::from(geometry.log_blocks);
-    let mut buffer = vec![0; SCAN.min(ring as usize * BLOCK)];
+    let mut buffer = Aligned::zeroed(SCAN.min(ring as usize * BLOCK));
     let mut pos = tail;
     while pos < end {
         let blocks = (end - pos).min(ring - pos % ring).min((SCAN / BLOCK) as u64);
-        let bytes = &mut buffer[..blocks as usize * BLOCK];
+        let bytes = &mut buffer.as_mut()[..blocks as usize * BLOCK];
         disk.read_at(geometry.log_offset(pos), bytes)?;
         for block in bytes.chunks_exact(BLOCK) {
             if pos != tail && read_record(disk, geometry, pos, end - pos, block)?.is_some() {

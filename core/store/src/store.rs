@@ -651,7 +651,7 @@ impl Store {
         let room = self.log_room();
         // The next one may be larger than the whole log: then only a checkpoint can hold it.
         let is_short =
-            room < self.log_blocks() / 2 || self.queue.front().is_some_and(|next| next.log_blocks() > room);
+            room < self.log_blocks() / 3 || self.queue.front().is_some_and(|next| next.log_blocks() > room);
         if self.checkpoint.is_none() && (self.checkpoint_wanted || is_short) {
             self.checkpoint_wanted = false;
             let mut checkpoint = Checkpoint::new(self.generation + 1, self.submitted, &self.index);

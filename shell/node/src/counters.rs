@@ -87,6 +87,9 @@ impl CountedDisk {
     pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         self.disk.read_cached(offset, into)
     }
+    pub(crate) fn fill_ahead(&self) {
+        self.disk.fill_ahead();
+    }
 }
 
 impl Disk for CountedDisk {

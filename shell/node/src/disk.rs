@@ -12,7 +12,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -25,6 +26,8 @@ const CACHED_READ_MAX: usize = 64 << 10;
 /// A sparse file gets its space in pieces of this many bytes, filled with zeros. Otherwise every small
 /// write would make the file system allocate, and every flush commit its journal.
 const PIECE: u64 = 1 << 20;
+/// So many pieces in front of the log are filled by the thread that places blocks.
+const AHEAD: usize = 16;
 /// A write of this many bytes bears the cost of its own allocation: zeros around it would only be more
 /// to write. A read of this many goes past the page cache.
 const LARGE: usize = 128 << 10;
@@ -42,8 +45,26 @@ pub struct FileDisk {
     /// The same file past the page cache; None where the file system has no such thing.
     direct: Option<Arc<File>>,
     len: u64,
-    /// For each `PIECE`, whether anything was ever written there. Locked while one is being filled.
-    filled: Arc<Mutex<Vec<bool>>>,
+    pieces: Arc<Pieces>,
+}
+
+/// What is known of each `PIECE`.
+#[derive(Debug)]
+struct Pieces {
+    states: Mutex<Vec<Piece>>,
+    /// One was filled.
+    filled: Condvar,
+    /// Where the last durable write was: the log goes on there.
+    log: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    /// Nothing was ever written there.
+    Hole,
+    /// Somebody fills it: others wait.
+    Filling,
+    Filled,
 }
 
 impl FileDisk {
@@ -66,7 +87,8 @@ impl FileDisk {
 
     fn new(path: &Path, file: File, len: u64) -> io::Result<FileDisk> {
         let len = len / BLOCK as u64 * BLOCK as u64;
-        let filled = Arc::new(Mutex::new(pieces_with_data(&file, len)?));
+        let states = Mutex::new(pieces_with_data(&file, len)?);
+        let pieces = Arc::new(Pieces { states, filled: Condvar::new(), log: AtomicU64::new(0) });
         let flags = OFlags::DIRECT.bits() as i32;
         let direct = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
             Ok(direct) => Some(Arc::new(direct)),
@@ -75,7 +97,7 @@ impl FileDisk {
         };
         // Reading ahead of small reads all over the device only costs.
         fadvise(&file, 0, None, Advice::Random)?;
-        Ok(FileDisk { file: Arc::new(file), direct, len, filled })
+        Ok(FileDisk { file: Arc::new(file), direct, len, pieces })
     }
 
     /// Like `read_at`, but only what is in memory already: an error if that is not all.
@@ -92,19 +114,43 @@ impl FileDisk {
 
     /// Writes zeros around a small write into pieces that hold nothing yet.
     fn fill(&self, offset: u64, len: u64) -> io::Result<()> {
-        let mut filled = self.filled.lock().expect("the writer does not panic");
-        let end = offset + len;
-        for piece in offset / PIECE..end.div_ceil(PIECE) {
-            if std::mem::replace(&mut filled[piece as usize], true) || len >= LARGE as u64 {
-                continue;
-            }
-            let (from, to) = (piece * PIECE, (piece * PIECE + PIECE).min(self.len));
-            let zeros = vec![0; PIECE as usize];
-            for (from, to) in [(from, offset.max(from)), (end.min(to), to)] {
-                self.write(from, &zeros[..to.saturating_sub(from) as usize], ReadWriteFlags::empty())?;
-            }
+        for piece in offset / PIECE..(offset + len).div_ceil(PIECE) {
+            self.fill_piece(piece, offset, len)?;
         }
         Ok(())
+    }
+
+    fn fill_piece(&self, piece: u64, offset: u64, len: u64) -> io::Result<()> {
+        let mut states = self.pieces.states.lock().expect("nobody panics with it");
+        while states[piece as usize] == Piece::Filling {
+            states = self.pieces.filled.wait(states).expect("nobody panics with it");
+        }
+        let is_hole = states[piece as usize] == Piece::Hole;
+        if !is_hole || len >= LARGE as u64 {
+            states[piece as usize] = Piece::Filled;
+            return Ok(());
+        }
+        states[piece as usize] = Piece::Filling;
+        drop(states);
+        let (from, to) = (piece * PIECE, (piece * PIECE + PIECE).min(self.len));
+        let zeros = [(from, offset.clamp(from, to)), ((offset + len).clamp(from, to), to)];
+        let mut written = Ok(());
+        for (from, to) in zeros {
+            let zeros = vec![0; (to - from) as usize];
+            written = written.and_then(|()| self.write(from, &zeros, ReadWriteFlags::empty()));
+        }
+        self.pieces.states.lock().expect("nobody panics with it")[piece as usize] = Piece::Filled;
+        self.pieces.filled.notify_all();
+        written
+    }
+
+    /// Fills the next pieces that the log will come to, so that no small write has to. A failure is met
+    /// again by whoever writes there.
+    pub(crate) fn fill_ahead(&self) {
+        let first = self.pieces.log.load(Ordering::Relaxed) / PIECE;
+        for piece in (first..self.len.div_ceil(PIECE)).take(AHEAD) {
+            let _ = self.fill_piece(piece, piece * PIECE, 0);
+        }
     }
 
     fn write(&self, mut offset: u64, bytes: &[u8], how: ReadWriteFlags) -> io::Result<()> {
@@ -153,8 +199,8 @@ fn write_all(file: &File, mut offset: u64, mut bytes: &[u8], how: ReadWriteFlags
     Ok(())
 }
 
-fn pieces_with_data(file: &File, len: u64) -> io::Result<Vec<bool>> {
-    let mut filled = vec![false; len.div_ceil(PIECE) as usize];
+fn pieces_with_data(file: &File, len: u64) -> io::Result<Vec<Piece>> {
+    let mut states = vec![Piece::Hole; len.div_ceil(PIECE) as usize];
     let mut at = 0;
     while at < len {
         let data = match seek(file, SeekFrom::Data(at)) {
@@ -165,10 +211,10 @@ fn pieces_with_data(file: &File, len: u64) -> io::Result<Vec<bool>> {
             Err(e) => return Err(e.into()),
         };
         let hole = seek(file, SeekFrom::Hole(data)).unwrap_or(len).min(len);
-        filled[(data / PIECE) as usize..hole.div_ceil(PIECE) as usize].fill(true);
+        states[(data / PIECE) as usize..hole.div_ceil(PIECE) as usize].fill(Piece::Filled);
         at = hole.max(at + 1);
     }
-    Ok(filled)
+    Ok(states)
 }
 
 fn failed(op: &'static str, offset: u64, len: usize) -> impl FnOnce(io::Error) -> DiskError {
@@ -190,6 +236,7 @@ impl Disk for FileDisk {
         written.map_err(failed("write", offset, bytes.len()))
     }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.pieces.log.store(offset, Ordering::Relaxed);
         let written = self.fill(offset, bytes.len() as u64);
         let written = written.and_then(|()| self.write(offset, bytes, ReadWriteFlags::DSYNC));
         written.map_err(failed("durable write", offset, bytes.len()))
@@ -222,12 +269,26 @@ pub(crate) struct DiskThreads {
 impl DiskThreads {
     pub(crate) fn start(name: &str, disk: CountedDisk, done: Sender) -> DiskThreads {
         let (to, writer) = (done.clone(), disk.clone());
-        let batches = worker(format!("{name} write"), move |batch: Batch| {
-            to.send(Done::Committed(batch.commit(&writer))).is_ok()
+        let (batches, work) = mpsc::channel::<Batch>();
+        spawn(format!("{name} write"), move || {
+            for batch in work {
+                // Nobody listens any more: the daemon is gone, and so is the need.
+                if to.send(Done::Committed(batch.commit(&writer))).is_err() {
+                    return;
+                }
+            }
         });
         let (to, writer) = (done.clone(), disk.clone());
-        let placings = worker(format!("{name} place"), move |placing: Placing| {
-            to.send(Done::Placed(placing.run(&writer))).is_ok()
+        let (placings, work) = mpsc::channel::<Placing>();
+        spawn(format!("{name} place"), move || {
+            // As often as the log moves on: what is placed was in it.
+            writer.fill_ahead();
+            for placing in work {
+                if to.send(Done::Placed(placing.run(&writer))).is_err() {
+                    return;
+                }
+                writer.fill_ahead();
+            }
         });
         let (reads, work) = mpsc::channel::<(Token, ReadPlan)>();
         let work = Arc::new(Mutex::new(work));
@@ -262,19 +323,6 @@ impl DiskThreads {
     }
 }
 
-/// A thread that does one thing after another, until nobody listens any more: the daemon is gone, and so
-/// is the need.
-fn worker<T: Send + 'static>(
-    name: String,
-    mut each: impl FnMut(T) -> bool + Send + 'static,
-) -> mpsc::Sender<T> {
-    let (to, work) = mpsc::channel::<T>();
-    spawn(name, move || {
-        let _ = work.into_iter().all(&mut each);
-    });
-    to
-}
-
 fn spawn(name: String, work: impl FnOnce() + Send + 'static) {
     thread::Builder::new().name(name).spawn(work).expect("the system gives a daemon its threads");
 }
@@ -304,6 +352,27 @@ mod tests {
             expected[at * 4096..][..4096].fill(byte);
         }
         assert!(whole == expected);
+    }
+
+    #[test]
+    fn what_is_filled_ahead_of_the_log_keeps_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let disk = FileDisk::create(&path, 4 * PIECE + 4096).unwrap();
+        disk.write_durable(PIECE + 8192, &[7; 4096]).unwrap();
+        disk.write_at(3 * PIECE, &[8; 4096]).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| disk.fill_ahead());
+            scope.spawn(|| disk.write_at(2 * PIECE + 4096, &[9; 4096]).unwrap());
+            scope.spawn(|| disk.fill_ahead());
+        });
+        let is_filled = |piece: usize| disk.pieces.states.lock().unwrap()[piece] == Piece::Filled;
+        assert!(!is_filled(0) && (1..5).all(is_filled));
+        let mut block = [0; 4096];
+        for (at, byte) in [(PIECE, 0), (PIECE + 8192, 7), (3 * PIECE, 8), (2 * PIECE + 4096, 9)] {
+            disk.read_at(at, &mut block).unwrap();
+            assert_eq!(block, [byte; 4096], "at {at}");
+        }
     }
 
     #[test]
