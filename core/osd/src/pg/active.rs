@@ -397,7 +397,10 @@ impl Pg {
                 running.op.steps.fetched = Some(ctx.now.mono);
                 self.run(ctx, running);
             }
-            Err(error) => self.fail(ctx, running.op, &error),
+            Err(error) => match self.give_up(ctx, &object, &error) {
+                Some(part) => self.wait_for_parts(ctx, running.op, &[(object.clone(), part)].into()),
+                None => self.fail(ctx, running.op, &error),
+            },
         }
         self.pump(ctx, &object);
     }

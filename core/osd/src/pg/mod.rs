@@ -14,6 +14,7 @@ mod active;
 mod catch_up;
 mod listing;
 mod log;
+mod mend;
 mod missing;
 mod patchy;
 mod peering;

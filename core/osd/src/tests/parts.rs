@@ -7,6 +7,7 @@ use super::{break_something, mend_everything, read, seeds, write};
 use bytes::Bytes;
 use nacre_base::{Name, Rng};
 use nacre_proto::messages::OsdOpReply;
+use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{Extent, Op};
 use nacre_wire::to_vec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -358,4 +359,55 @@ fn requests_do_not_wait_for_bytes_that_they_do_not_touch() {
         let text = w.run_ops("a", read()).ops[0].data.clone();
         assert_eq!(text, ["new ".repeat(250), "between ".into(), "new ".repeat(248)].concat());
     }
+}
+
+/// The store of one OSD gives back another byte than was written, and knows it.
+fn spoil(w: &mut World, osd: usize, name: &str, block: u64) {
+    let objects: Vec<_> = w.nodes[osd].view.objects().map(|(object, _)| object.clone()).collect();
+    let object = objects.into_iter().find(|object| object.name == name).unwrap();
+    let node = &mut w.nodes[osd];
+    for store in [&mut node.view, &mut node.disk] {
+        let id = StoredId::Object(object.clone());
+        let data = &mut store.things.get_mut(&id).unwrap().data;
+        data[block as usize * 4096] ^= 1;
+        store.bad.insert((id, block));
+    }
+}
+
+#[test]
+fn a_bad_block_is_served_from_another_copy_and_mended() {
+    let mut w = World::new(3, 3, 3, 2, 1);
+    let text = "0123456789".repeat(1000);
+    w.run_ops("a", write(&text));
+    w.run_until("clean", World::all_clean);
+    for block in [0, 2] {
+        spoil(&mut w, 0, "a", block);
+    }
+    let reply = w.run_ops("a", vec![Op::Read(Extent::new(10, 9990))]);
+    assert_eq!(reply.ops[0].data, text[10..]);
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+    assert!(w.nodes[0].disk.bad.is_empty());
+    // One that is found while it is copied to somebody else.
+    w.kill(2);
+    w.run_ops("a", vec![write_at(5, "new")]);
+    spoil(&mut w, 0, "a", 0);
+    w.start(2);
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+    let text = ["01234new89", &text[10..]].concat();
+    assert_eq!(w.run_ops("a", read()).ops[0].data, text);
+}
+
+#[test]
+fn a_bad_block_that_nobody_else_has_is_an_error_and_stays() {
+    let mut w = World::new(3, 1, 1, 1, 1);
+    w.allow_errors = true;
+    w.run_ops("a", write(&"0123456789".repeat(1000)));
+    spoil(&mut w, 0, "a", 1);
+    assert_eq!(w.run_ops("a", vec![Op::Read(Extent::new(0, 4096))]).result, 0);
+    assert_eq!(w.run_ops("a", read()).result, -5);
+    assert_eq!(w.nodes[0].view.bad.len(), 1);
 }

@@ -5,7 +5,7 @@ use nacre_base::Name;
 use nacre_machine::{ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Thing {
@@ -18,6 +18,8 @@ pub struct Thing {
 #[derive(Clone, Default)]
 pub struct MemStore {
     pub things: BTreeMap<StoredId, Thing>,
+    /// Blocks of 4096 bytes that cannot be read until they are written anew.
+    pub bad: BTreeSet<(StoredId, u64)>,
 }
 
 impl MemStore {
@@ -40,6 +42,8 @@ impl MemStore {
                     thing.data[start..end].copy_from_slice(data);
                 }
                 Change::Zero { offset, len } => {
+                    let whole = |block: u64| *offset <= block * 4096 && (block + 1) * 4096 <= offset + len;
+                    self.bad.retain(|(of, block)| of != id || !whole(*block));
                     let (start, end) = (*offset as usize, (*offset + *len) as usize);
                     thing.data.resize(thing.data.len().max(end), 0);
                     thing.data[start..end].fill(0);
@@ -62,6 +66,12 @@ impl MemStore {
 
     pub fn read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<Vec<Bytes>, ReadError> {
         let thing = self.things.get(id).ok_or_else(|| ReadError::NotFound(id.clone()))?;
+        for &(offset, len) in extents {
+            let blocks = offset / 4096..=(offset + len - 1) / 4096;
+            if let Some(block) = blocks.into_iter().find(|block| self.bad.contains(&(id.clone(), *block))) {
+                return Err(ReadError::Checksum { id: id.clone(), block, expected: 1, found: 2 });
+            }
+        }
         let part = |&(offset, len): &(u64, u64)| {
             let size = thing.data.len() as u64;
             let (start, end) = (offset.min(size) as usize, offset.saturating_add(len).min(size) as usize);
