@@ -926,6 +926,7 @@ impl Mon {
         self.finish_creating(draft);
         self.watch_space(draft);
         self.expire(now, draft);
+        self.purge_snaps(draft);
         self.watch_health(now, draft);
     }
 

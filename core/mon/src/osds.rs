@@ -411,6 +411,20 @@ impl Mon {
         }
     }
 
+    /// Forgets removed snapshots that every group of their pool has trimmed.
+    pub(crate) fn purge_snaps(&mut self, draft: &mut Draft) {
+        let map = draft.map().clone();
+        for id in map.removed_snaps_queue.keys() {
+            let purged = self.stats.purged(&map, *id);
+            if !purged.is_empty() {
+                draft.edit(|inc| {
+                    let all = inc.new_purged_snaps.entry(*id).or_default();
+                    purged.iter().for_each(|range| all.insert(range));
+                });
+            }
+        }
+    }
+
     /// Lifts fences and mutes whose time is over.
     pub(crate) fn expire(&mut self, now: Now, draft: &mut Draft) {
         let map = draft.map().clone();

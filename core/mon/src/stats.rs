@@ -1,7 +1,7 @@
 //! What the OSDs report, added up: who has how much, in which state. Never replicated: a new leader
 //! hears it all again within seconds.
 
-use nacre_base::{OsdId, PgId, PoolId, Time, Utime};
+use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::Op;
 use nacre_proto::maps::{Osd, OsdMap, Pool};
 use nacre_proto::messages::{OsdReport, PgCounts, PgReport, pg_state};
@@ -196,6 +196,16 @@ impl Stats {
         let Some(stat) = self.pgs.get(&pg) else { return 0 };
         if map.is_up(stat.from) { stat.report.state } else { stat.report.state | pg_state::STALE }
     }
+    /// Of the snapshots of a pool that are being removed, those for which no group keeps anything.
+    /// Clients take it that there is nothing in it that the map's queue does not have.
+    pub fn purged(&self, map: &OsdMap, id: PoolId) -> IntervalSet {
+        let queue = map.removed_snaps_queue.get(&id).cloned().unwrap_or_default();
+        let Some(pool) = map.pool(id) else { return queue };
+        (0..pool.pg_num).fold(queue, |left, seed| match self.pgs.get(&PgId { pool: id, seed }) {
+            Some(stat) => left.intersection(&stat.report.trimmed),
+            None => IntervalSet::new(),
+        })
+    }
     /// How many groups are in which state.
     pub fn states(&self, map: &OsdMap) -> BTreeMap<u64, u64> {
         let mut states = BTreeMap::new();
@@ -321,6 +331,7 @@ pub fn rule_weights(map: &OsdMap, pool: &Pool) -> BTreeMap<OsdId, f64> {
 
 fn add(sum: &mut PgCounts, one: &PgCounts) {
     sum.objects += one.objects;
+    sum.clones += one.clones;
     sum.bytes += one.bytes;
     sum.omap_keys += one.omap_keys;
     sum.omap_bytes += one.omap_bytes;

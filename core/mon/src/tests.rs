@@ -2,7 +2,7 @@
 
 use crate::{Mon, MonConfig};
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, Now, OsdId, PgId, PoolId, Time, Utime};
+use nacre_base::{Epoch, IntervalSet, Name, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::maps::{OsdMap, osd_state, pool_flags};
 use nacre_proto::messages::*;
@@ -276,11 +276,15 @@ impl TestMon {
         }
     }
     fn report(&mut self, osds: &[ConnId], pool: PoolId) {
+        self.report_trimmed(osds, pool, |_| IntervalSet::new());
+    }
+    /// The same, with the removed snapshots that each group has trimmed.
+    fn report_trimmed(&mut self, osds: &[ConnId], pool: PoolId, trimmed: impl Fn(PgId) -> IntervalSet) {
         let map = self.map();
         for (osd, &conn) in osds.iter().enumerate() {
             let osd = OsdId(osd as i32);
             let mine = map.pgs(pool).filter(|pg| map.pg_to_up_acting(*pg).acting_primary == Some(osd));
-            let pgs = mine.map(|pg| pg_report(&map, pg)).collect();
+            let pgs = mine.map(|pg| PgReport { trimmed: trimmed(pg), ..pg_report(&map, pg) }).collect();
             let space = OsdSpace { total: 10 << 30, available: 9 << 30, ..OsdSpace::default() };
             let report = OsdReport { osd: Some(osd), epoch: map.epoch, space, pgs, ..OsdReport::default() };
             self.send(conn, DaemonMsg::Report(report));
@@ -321,6 +325,8 @@ fn pg_report(map: &OsdMap, pg: PgId) -> PgReport {
         last_active: Utime { sec: 1_800_000_000, nsec: 0 },
         last_clean: Utime { sec: 1_800_000_000, nsec: 0 },
         counts: PgCounts { objects: 2, bytes: 8192, copies: 6, ..PgCounts::default() },
+        trimmed: IntervalSet::new(),
+        to_trim: 0,
     }
 }
 

@@ -21,6 +21,8 @@ mod peers;
 mod pg;
 mod requests;
 mod shard;
+mod snap_index;
+mod snap_set;
 #[cfg(test)]
 mod tests;
 
@@ -31,4 +33,5 @@ pub mod stored {
     pub use crate::maps::{MapError, Maps};
     pub use crate::object_info::{ObjectInfo, Watcher};
     pub use crate::pg::record::Record;
+    pub use crate::snap_set::{CloneInfo, SnapSet};
 }

@@ -1,7 +1,8 @@
 //! What an object knows about itself, beside its data: kept in the attribute `_`.
 
+use crate::snap_set::SnapSet;
 use bytes::Bytes;
-use nacre_base::{Name, Utime, Version};
+use nacre_base::{Name, SnapId, Utime, Version};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{EntityAddr, ObjectId};
@@ -28,6 +29,12 @@ pub struct ObjectInfo {
     pub alloc_hint_flags: u32,
     /// By client and cookie.
     pub watchers: BTreeMap<(u64, u64), Watcher>,
+    /// The head was deleted, and is kept for its clones' sake only. Nobody sees it.
+    pub whiteout: bool,
+    /// Of a head.
+    pub snap_set: SnapSet,
+    /// Of a clone: which snapshots it is for, newest first.
+    pub snaps: Vec<SnapId>,
 }
 
 /// Who wants to hear of notifies, see `pg::watch`.
@@ -54,7 +61,7 @@ impl ObjectInfo {
         (Name::new(ATTR), to_vec(self).into())
     }
 
-    /// None if the object does not exist.
+    /// None if nothing is stored under that name.
     pub fn load(store: &dyn StoreView, object: &ObjectId) -> Result<Option<ObjectInfo>, ReadError> {
         let id = StoredId::Object(object.clone());
         let Some(bytes) = store.attr(&id, ATTR)? else { return Ok(None) };
@@ -66,7 +73,7 @@ impl ObjectInfo {
 
 impl Encode for ObjectInfo {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 2, 1, |out| {
+        versioned(out, 3, 1, |out| {
             self.version.encode(out);
             self.user_version.encode(out);
             self.mtime.encode(out);
@@ -76,12 +83,15 @@ impl Encode for ObjectInfo {
             self.expected_write_size.encode(out);
             self.alloc_hint_flags.encode(out);
             self.watchers.encode(out);
+            self.whiteout.encode(out);
+            self.snap_set.encode(out);
+            self.snaps.encode(out);
         });
     }
 }
 impl Decode for ObjectInfo {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("object info", 2, |r, v| {
+        r.versioned("object info", 3, |r, v| {
             Ok(ObjectInfo {
                 version: Decode::decode(r)?,
                 user_version: Decode::decode(r)?,
@@ -92,6 +102,9 @@ impl Decode for ObjectInfo {
                 expected_write_size: Decode::decode(r)?,
                 alloc_hint_flags: Decode::decode(r)?,
                 watchers: if v >= 2 { Decode::decode(r)? } else { BTreeMap::new() },
+                whiteout: if v >= 3 { Decode::decode(r)? } else { false },
+                snap_set: if v >= 3 { Decode::decode(r)? } else { SnapSet::default() },
+                snaps: if v >= 3 { Decode::decode(r)? } else { Vec::new() },
             })
         })
     }

@@ -16,8 +16,9 @@ use crate::peers::{PING_EVERY, Peers};
 use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
 use crate::requests::{History, Steps};
 use crate::shard::{Scene, Shard, ShardEffect};
+use crate::snap_set::SnapContext;
 use nacre_base::errno::{EAGAIN, EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
-use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
+use nacre_base::{Epoch, Now, OsdId, PgId, Rng, SnapId, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
 use nacre_perf::Registry;
 use nacre_proto::maps::{OsdMap, Pool, UpActing, is_split, map_flags, pool_flags};
@@ -1035,8 +1036,9 @@ impl Osd {
             return refuse(EINVAL, out);
         }
         if writes {
-            // A snapshot that exists would have to be kept; nobody can do that yet.
-            if object.snap != nacre_base::SnapId::HEAD || !op.snaps.is_empty() {
+            // Snapshots do not change, and a write knows which there are.
+            let context = SnapContext { seq: op.snap_seq, snaps: op.snaps.clone() };
+            if object.snap != SnapId::HEAD || !context.is_valid() {
                 return refuse(EINVAL, out);
             }
             if op.ops.iter().map(|item| item.data.len()).sum::<usize>() > WRITE_SIZE_MAX {
@@ -1061,13 +1063,12 @@ impl Osd {
         self.last_op += 1;
         self.ops_served += 1;
         let reqid = op.request_id(EntityName::client(client as u64), tid);
-        // Reads of a snapshot find the head, as there are no snapshots.
-        let object = nacre_proto::types::ObjectId { snap: nacre_base::SnapId::HEAD, ..object };
+        let (object, snap) = (object.to_head(), object.snap);
         let seq = self.last_op;
         let request: Arc<OsdOp> = Arc::from(op);
         let sender = (EntityName::client(client as u64), sender_addr);
         let steps = Steps::new(now.mono);
-        let op = ClientOp { seq, conn, tid, sender, reqid, object, ops, request, steps, for_copy };
+        let op = ClientOp { seq, conn, tid, sender, reqid, object, snap, ops, request, steps, for_copy };
         self.tell_pg(now, store, id, PgEvent::Op(op), out);
     }
 

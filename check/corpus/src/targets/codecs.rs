@@ -3,11 +3,11 @@
 use super::{message_input, read_message};
 use crate::samples::{self, Sample};
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, Utime, Version};
+use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
 use nacre_proto::messages::part::{Act, Acts, Meta, Part, Stale};
-use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, Push, RepOp};
+use nacre_proto::messages::peer::{EntryKind, LogEntry, OtherChange, PgInfo, PgLog, PgMsg, Push, RepOp};
 use nacre_proto::messages::{
     Beat, DaemonMsg, Envelope, FailureEvidence, Message, OsdBoot, OsdFailure, PeerMsg, PgRecord, QuorumMsg,
     RawMessage,
@@ -85,11 +85,14 @@ pub fn message(input: &[u8]) {
 
 /// Of one write to `object`.
 pub(super) fn log_entry(version: Version) -> LogEntry {
+    let object = ObjectId::head(PoolId(2), "".into(), "".into(), "object".into());
+    let clone = ObjectId { snap: SnapId(3), ..object.clone() };
     LogEntry {
         version,
         prior: Version::default(),
         kind: EntryKind::Modify,
-        object: ObjectId::head(PoolId(2), "".into(), "".into(), "object".into()),
+        object,
+        others: vec![OtherChange { object: clone, kind: EntryKind::Modify, prior: Version::default() }],
         reqid: ReqId { tid: version.version, ..ReqId::default() },
         user_version: 3,
         mtime: Utime { sec: 1, nsec: 2 },
@@ -149,6 +152,7 @@ fn peer_messages() -> Vec<Message> {
         committed_to: version,
         trim_to: Version::default(),
         objects: 1,
+        clones: 0,
         bytes: 4,
         txn,
         metas: vec![(object.clone(), meta.clone())],

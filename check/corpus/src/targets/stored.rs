@@ -3,10 +3,10 @@
 use super::codecs::{log_entry, seal_incremental, seal_map, stable};
 use crate::samples;
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, Utime, Version};
+use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
 use nacre_machine::{NoStore, ReadError, Statfs, StoreStat, StoreView};
 use nacre_mon::{Batch, ConfigWho, Genesis, State};
-use nacre_osd::stored::{Maps, ObjectInfo, Record, Watcher};
+use nacre_osd::stored::{CloneInfo, Maps, ObjectInfo, Record, SnapSet, Watcher};
 use nacre_proto::maps::{Incremental, MonMap, OsdMap};
 use nacre_proto::messages::PgRecord;
 use nacre_proto::messages::part::Stale;
@@ -115,12 +115,25 @@ pub fn object_info_seeds() -> Vec<Vec<u8>> {
     let watcher = Watcher { addr: EntityAddr::msgr2(([127, 0, 0, 1], 6800).into(), 9), timeout_secs: 30 };
     let info = ObjectInfo { version: Version::new(Epoch(7), 4), user_version: 3, ..ObjectInfo::default() };
     let watched = ObjectInfo { watchers: BTreeMap::from([((4100, 1), watcher)]), ..info.clone() };
-    // The first version had no watchers, and the list of none is its length.
-    let mut first = to_vec(&info);
-    first.truncate(first.len() - 4);
-    first[0] = 1;
-    first[2] -= 4;
-    vec![to_vec(&info), to_vec(&watched), first]
+    let kept = CloneInfo {
+        snaps: vec![SnapId(5), SnapId(4)],
+        overlap: [0..10, 20..30].into_iter().collect(),
+        size: 30,
+    };
+    let snap_set = SnapSet { seq: SnapId(6), clones: BTreeMap::from([(SnapId(5), kept)]) };
+    let whiteout = ObjectInfo { whiteout: true, snap_set, ..info.clone() };
+    let clone = ObjectInfo { snaps: vec![SnapId(5), SnapId(4)], ..info.clone() };
+    // The second version knew nothing of snapshots, the first had no watchers either.
+    let of_snaps = 1 + to_vec(&SnapSet::default()).len() + to_vec(&clone.snaps).len() - 2 * 8;
+    let older = |version: u8, less: usize| {
+        let mut bytes = to_vec(&info);
+        bytes.truncate(bytes.len() - less);
+        bytes[0] = version;
+        bytes[2] -= less as u8;
+        bytes
+    };
+    let (second, first) = (older(2, of_snaps), older(1, of_snaps + 4));
+    vec![to_vec(&info), to_vec(&watched), to_vec(&whiteout), to_vec(&clone), second, first]
 }
 pub fn object_info(input: &[u8]) {
     stable::<ObjectInfo>(input);

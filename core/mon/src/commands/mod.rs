@@ -19,6 +19,7 @@ mod osdmap_dump;
 mod pg;
 mod pool;
 mod pool_set;
+mod snaps;
 mod tell;
 mod usage;
 
@@ -125,7 +126,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 11] = [
+        let tables: [&[Row]; 12] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -133,6 +134,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             osd::COMMANDS,
             osd_flags::COMMANDS,
             pool::COMMANDS,
+            snaps::COMMANDS,
             pool_set::COMMANDS,
             crush::COMMANDS,
             pg::COMMANDS,

@@ -1,7 +1,7 @@
 //! The OSD map for people and scripts: `osd dump`.
 
 use crate::present::{addrvec, bracketed, float, legacy_addr, list, plain_addr, short, uuid};
-use nacre_base::{OsdId, PoolId, Utime};
+use nacre_base::{IntervalSet, OsdId, PoolId, Utime};
 use nacre_proto::maps::{Osd, OsdMap, Pool, PoolOption, map_flags, osd_state, pool_flags, release};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -138,6 +138,13 @@ pub fn pool(map: &OsdMap, id: PoolId, id_field: &str) -> Value {
     Value::Object(out)
 }
 
+fn snaps(by_pool: &BTreeMap<PoolId, IntervalSet>) -> Value {
+    let ranges = |set: &IntervalSet| -> Value {
+        set.iter().map(|r| json!({ "begin": r.start, "length": r.end - r.start })).collect()
+    };
+    by_pool.iter().map(|(pool, set)| json!({ "pool": pool.0, "snaps": ranges(set) })).collect()
+}
+
 pub fn pool_line(map: &OsdMap, id: PoolId) -> String {
     let pool: &Pool = &map.pools[&id];
     let kind = if pool.is_erasure() {
@@ -201,6 +208,14 @@ pub fn pool_line(map: &OsdMap, id: PoolId) -> String {
     if !pool.applications.is_empty() {
         let names: Vec<&str> = pool.applications.keys().map(String::as_str).collect();
         line += &format!(" application {}", names.join(","));
+    }
+    for snap in pool.snaps.values() {
+        line += &format!("\n\tsnap {} '{}' {}", snap.id.0, snap.name, snap.stamp);
+    }
+    if let Some(queue) = map.removed_snaps_queue.get(&id) {
+        let ranges: Vec<String> =
+            queue.iter().map(|r| format!("{:x}~{:x}", r.start, r.end - r.start)).collect();
+        line += &format!("\n\tremoved_snaps_queue [{}]", ranges.join(","));
     }
     line
 }
@@ -333,9 +348,9 @@ pub fn dump(map: &OsdMap) -> Value {
         "blocklist": blocklist,
         "range_blocklist": {},
         "erasure_code_profiles": map.erasure_code_profiles,
-        "removed_snaps_queue": [],
-        "new_removed_snaps": [],
-        "new_purged_snaps": [],
+        "removed_snaps_queue": snaps(&map.removed_snaps_queue),
+        "new_removed_snaps": snaps(&map.new_removed_snaps),
+        "new_purged_snaps": snaps(&map.new_purged_snaps),
         "crush_node_flags": map.crush_node_flags.iter()
             .map(|(id, bits)| (map.crush.names.get(id).cloned().unwrap_or_default(), flag_names(*bits)))
             .collect::<BTreeMap<_, _>>(),

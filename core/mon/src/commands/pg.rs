@@ -6,7 +6,7 @@ use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::present::Align::{Left, Right};
 use crate::present::{Format, Table, bytes, list, to_json};
 use crate::stats::{PgStat, all_pgs};
-use nacre_base::{OsdId, PgId, PoolId, Utime, errno};
+use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Utime, errno};
 use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, pg_state};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -48,6 +48,8 @@ fn unreported(call: &Call<'_>, pg: PgId) -> PgReport {
         last_active: Utime::ZERO,
         last_clean: Utime::ZERO,
         counts: PgCounts::default(),
+        trimmed: IntervalSet::new(),
+        to_trim: 0,
     }
 }
 
@@ -133,6 +135,11 @@ fn pg_json(row: &Line) -> Value {
     let (fresh, zero) = (stamp(row.stamp), stamp(Utime::ZERO));
     let while_clean = if row.state & pg_state::CLEAN != 0 { fresh.clone() } else { stamp(r.last_clean) };
     let while_active = if row.state & pg_state::ACTIVE != 0 { fresh.clone() } else { stamp(r.last_active) };
+    let purged: Vec<Value> = r
+        .trimmed
+        .iter()
+        .map(|s| json!({ "start": format!("{:x}", s.start), "length": format!("{:x}", s.end - s.start) }))
+        .collect();
     json!({
         "pgid": r.pg.to_string(),
         "version": r.last_update.to_string(),
@@ -170,7 +177,7 @@ fn pg_json(row: &Line) -> Value {
         "hitset_bytes_stats_invalid": false,
         "pin_stats_invalid": false,
         "manifest_stats_invalid": false,
-        "snaptrimq_len": 0,
+        "snaptrimq_len": r.to_trim,
         "stat_sum": sum_json(&r.counts),
         "up": ids(&r.up),
         "acting": ids(&r.acting),
@@ -179,7 +186,7 @@ fn pg_json(row: &Line) -> Value {
         "blocked_by": [],
         "up_primary": r.up_primary.0,
         "acting_primary": r.acting_primary.0,
-        "purged_snaps": [],
+        "purged_snaps": purged,
     })
 }
 

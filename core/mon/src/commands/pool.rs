@@ -1,11 +1,12 @@
 //! Pools come, go and get names and applications.
 
-use super::{Answer, Call, Outcome, Refusal, Row, osdmap_dump, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, osdmap_dump, refuse, snaps};
 use crate::draft::Draft;
 use crate::mon::Mon;
 use nacre_base::{Epoch, Now, PoolId, errno};
 use nacre_proto::maps::{OsdMap, Pool, pool_flags};
 use nacre_proto::messages::{Message, PaxosVersion, PoolOp, PoolOpKind, PoolOpReply};
+use nacre_wire::to_vec;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -362,6 +363,7 @@ fn app_get(call: &mut Call<'_>) -> Outcome {
 
 pub fn pool_op(mon: &Mon, now: Now, op: &PoolOp, draft: &mut Draft) -> Message {
     let fsid = mon.state.as_ref().expect("the caller leads").fsid;
+    let mut data = None;
     let result = match op.op {
         PoolOpKind::Create => create_op(mon, now, op, draft),
         PoolOpKind::Delete => {
@@ -371,14 +373,16 @@ pub fn pool_op(mon: &Mon, now: Now, op: &PoolOp, draft: &mut Draft) -> Message {
                 Some(_) => delete(mon, draft, id).map_err(|refusal| refusal.code),
             }
         }
-        PoolOpKind::CreateSnap
-        | PoolOpKind::DeleteSnap
-        | PoolOpKind::CreateUnmanagedSnap
-        | PoolOpKind::DeleteUnmanagedSnap => Err(errno::EOPNOTSUPP),
+        PoolOpKind::CreateUnmanagedSnap => {
+            snaps::create_unmanaged(op, draft).map(|snap| data = Some(to_vec(&snap).into()))
+        }
+        PoolOpKind::DeleteUnmanagedSnap => snaps::delete_unmanaged(op, draft),
+        PoolOpKind::CreateSnap => snaps::create(op, draft, now.wall),
+        PoolOpKind::DeleteSnap => snaps::delete(op, draft),
         PoolOpKind::Other(_) => Err(errno::EINVAL),
     };
     let code = result.map_or_else(|code| -code, |()| 0);
-    PoolOpReply { version: PaxosVersion(0), fsid, code, epoch: Epoch(0), data: None }.into()
+    PoolOpReply { version: PaxosVersion(0), fsid, code, epoch: Epoch(0), data }.into()
 }
 
 fn create_op(mon: &Mon, now: Now, op: &PoolOp, draft: &mut Draft) -> Result<(), i32> {

@@ -70,6 +70,7 @@ pub fn stat_sum(counts: &nacre_proto::messages::PgCounts) -> ObjectStatSum {
     ObjectStatSum {
         num_bytes: counts.bytes as i64,
         num_objects: counts.objects as i64,
+        num_object_clones: counts.clones as i64,
         num_object_copies: counts.copies as i64,
         num_objects_missing_on_primary: counts.missing_on_primary as i64,
         num_objects_degraded: counts.degraded as i64,

@@ -159,10 +159,75 @@ fn pools_come_and_go_by_message_too() {
     let Message::PoolOpReply(snap) = t.ask(conn, op(PoolOpKind::CreateSnap, id, "s")) else {
         panic!("no reply")
     };
-    assert_eq!(snap.code, -95);
+    assert_eq!(snap.code, 0);
+    let pool = t.map().pools.values().next().unwrap().clone();
+    assert_eq!(pool.snaps.values().map(|snap| snap.name.to_text()).collect::<Vec<_>>(), ["s"]);
+    // A pool has snapshots of its own, or clients manage theirs.
+    let kinds = [PoolOpKind::CreateUnmanagedSnap, PoolOpKind::DeleteUnmanagedSnap, PoolOpKind::DeleteSnap];
+    let codes = kinds.map(|kind| match t.ask(conn, op(kind, id, "s")) {
+        Message::PoolOpReply(reply) => reply.code,
+        _ => panic!("no reply"),
+    });
+    assert_eq!(codes, [-22, -22, 0]);
+    assert!(t.map().pools.values().all(|pool| pool.snaps.is_empty() && pool.snap_seq.0 == 2));
+    assert!(t.map().removed_snaps_queue.values().all(|queue| queue.contains(1)));
     let Message::PoolOpReply(gone) = t.ask(conn, op(PoolOpKind::Delete, id, "")) else { panic!("no reply") };
     assert_eq!(gone.code, 0);
     assert!(t.map().pools.is_empty());
+}
+
+#[test]
+fn ids_of_snapshots_go_up_and_removed_ones_are_announced() {
+    let (mut t, _) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    let conn = t.client();
+    let mut ask = |op, snap| {
+        let request = PoolOp {
+            version: PaxosVersion(0),
+            fsid: [0; 16],
+            pool: pool.0 as u32,
+            op,
+            auid: 0,
+            snap: nacre_base::SnapId(snap),
+            name: String::new(),
+            crush_rule: -1,
+        };
+        let Message::PoolOpReply(reply) = t.ask(conn, request) else { panic!("no reply") };
+        (reply.code, reply.data.map(|data| data[..].to_vec()), t.map())
+    };
+    let id = |id: u64| Some(id.to_le_bytes().to_vec());
+    let (code, data, _) = ask(PoolOpKind::CreateUnmanagedSnap, 0);
+    assert_eq!((code, data), (0, id(2)));
+    let (code, data, _) = ask(PoolOpKind::CreateUnmanagedSnap, 0);
+    assert_eq!((code, data), (0, id(3)));
+    assert_eq!(ask(PoolOpKind::DeleteUnmanagedSnap, 9).0, -2);
+    let (code, _, map) = ask(PoolOpKind::DeleteUnmanagedSnap, 2);
+    assert_eq!(code, 0);
+    assert!(map.new_removed_snaps[&pool].contains(2));
+    assert!(map.removed_snaps_queue[&pool].contains(2), "until every group has trimmed it");
+    let (_, data, _) = ask(PoolOpKind::CreateUnmanagedSnap, 0);
+    assert_eq!(data, id(5)); // an id is never given twice
+}
+
+#[test]
+fn a_removed_snapshot_is_forgotten_once_every_group_has_trimmed_it() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    t.activate(&conns, pool);
+    for snap in ["one", "two"] {
+        t.run(json!({"prefix": "osd pool mksnap", "pool": "p", "snap": snap}));
+        t.run(json!({"prefix": "osd pool rmsnap", "pool": "p", "snap": snap}));
+    }
+    let queue = |t: &TestMon| t.map().removed_snaps_queue.get(&pool).cloned().unwrap_or_default();
+    let all = [1..2, 3..4].into_iter().collect();
+    assert_eq!(queue(&t), all);
+    let most = |pg: PgId| if pg.seed == 2 { std::iter::once(3..4).collect() } else { all.clone() };
+    t.report_trimmed(&conns, pool, most);
+    t.pass(Duration::from_secs(3));
+    assert_eq!(queue(&t), std::iter::once(1..2).collect());
+    t.report_trimmed(&conns, pool, |_| all.clone());
+    t.pass(Duration::from_secs(3));
+    assert!(queue(&t).is_empty());
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Object for DraftObject<'_, '_> {
         self.pass(result)
     }
     fn snap_seq(&self) -> Option<u64> {
-        self.draft.exists.then_some(0) // as long as there are no snapshots
+        self.draft.exists.then_some(self.draft.snap_set.seq.0)
     }
     fn watchers(&self) -> Vec<(EntityName, EntityAddr)> {
         let watchers = self.draft.info.watchers.iter();

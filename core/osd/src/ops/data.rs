@@ -54,16 +54,19 @@ pub fn sparse_read(draft: &mut Draft<'_>, extent: &Extent) -> OpResult {
     let (off, len) = clipped(draft, extent);
     let extents = extents(draft, off, len)?;
     let mut bytes = Vec::new();
-    let mut need = Vec::new();
+    let (mut from, mut need) = (None, Vec::new());
     for &(off, len) in &extents {
         match draft.read(off, len) {
             Ok(part) => bytes.extend_from_slice(&part),
-            Err(Stop::Need(more)) => need.extend(more),
+            Err(Stop::Need(source, more)) => {
+                from = Some(source);
+                need.extend(more);
+            }
             Err(stop) => return Err(stop),
         }
     }
-    if !need.is_empty() {
-        return Err(Stop::Need(need));
+    if let Some(source) = from {
+        return Err(Stop::Need(source, need));
     }
     let mut out = to_vec(&extents);
     bytes[..].encode(&mut out);

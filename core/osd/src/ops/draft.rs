@@ -3,19 +3,26 @@
 
 use super::{Copied, Fetched, Stop};
 use crate::object_info::ObjectInfo;
+use crate::snap_set::SnapSet;
 use bytes::Bytes;
-use nacre_base::{Name, Utime};
-use nacre_machine::StoreView;
+use nacre_base::{IntervalSet, Name, Utime};
+use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::{Change, StoredId};
-use nacre_proto::types::CopySource;
+use nacre_proto::types::{CopySource, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub struct Draft<'a> {
     store: &'a dyn StoreView,
+    pub head: ObjectId,
+    /// Whose stored content shows through: the object's own, or a clone's.
+    source: ObjectId,
     id: StoredId,
     fetched: &'a Fetched,
     pub exists: bool,
     pub info: ObjectInfo,
+    pub snap_set: SnapSet,
+    /// Where data is not what it was before the operations.
+    pub changed_data: IntervalSet,
     /// Before any operation.
     pub stored_user_version: u64,
     pub size: u64,
@@ -41,18 +48,24 @@ pub struct Draft<'a> {
 impl<'a> Draft<'a> {
     pub fn new(
         store: &'a dyn StoreView,
-        id: StoredId,
+        head: ObjectId,
+        source: ObjectId,
         info: Option<ObjectInfo>,
         size: u64,
+        snap_set: SnapSet,
         fetched: &'a Fetched,
     ) -> Draft<'a> {
-        let exists = info.is_some();
-        let info = info.unwrap_or_default();
+        let exists = info.as_ref().is_some_and(|info| !info.whiteout);
+        let info = ObjectInfo { whiteout: false, ..info.unwrap_or_default() };
         Draft {
             store,
-            id,
+            head,
+            id: source.clone().into(),
+            source,
             fetched,
             exists,
+            snap_set,
+            changed_data: IntervalSet::new(),
             stored_user_version: info.user_version,
             info,
             size,
@@ -114,7 +127,7 @@ impl<'a> Draft<'a> {
         }
         self.read_stored(at, end, &mut parts, &mut need);
         if !need.is_empty() {
-            return Err(Stop::Need(need));
+            return Err(Stop::Need(self.source.clone(), need));
         }
         Ok(match &mut parts[..] {
             [] => Bytes::new(),
@@ -126,9 +139,12 @@ impl<'a> Draft<'a> {
     fn read_stored(&self, from: u64, to: u64, parts: &mut Vec<Bytes>, need: &mut Vec<(u64, u64)>) {
         let shown = to.min(self.stored_below);
         if from < shown {
-            match self.fetched.extents.iter().find(|(start, len, _)| *start <= from && shown <= start + len) {
+            let holds = |(snap, start, len, _): &&(_, u64, u64, Bytes)| {
+                *snap == self.source.snap && *start <= from && shown <= start + len
+            };
+            match self.fetched.extents.iter().find(holds) {
                 None => need.push((from, shown - from)),
-                Some((start, _, bytes)) => {
+                Some((_, start, _, bytes)) => {
                     let have = bytes.len() as u64;
                     let (a, b) = ((from - start).min(have), (shown - start).min(have));
                     parts.push(bytes.slice(a as usize..b as usize));
@@ -173,6 +189,7 @@ impl<'a> Draft<'a> {
     pub fn truncate(&mut self, size: u64) {
         self.touch();
         if size < self.size {
+            self.changed_data.insert(size..self.size);
             self.cut(size, u64::MAX);
             self.stored_below = self.stored_below.min(size);
         }
@@ -186,6 +203,7 @@ impl<'a> Draft<'a> {
         self.exists = false;
         self.info = ObjectInfo::default();
         self.copied_from = None;
+        self.changed_data.insert(0..self.size);
         self.size = 0;
         self.stored_below = 0;
         self.pieces.clear();
@@ -195,7 +213,35 @@ impl<'a> Draft<'a> {
         self.changes.push(Change::Remove);
     }
 
+    /// Everything becomes what is stored of a clone, but for who watches the object.
+    pub fn become_clone(&mut self, clone: &ObjectId) -> Result<(), Stop> {
+        let id = StoredId::from(clone.clone());
+        let not_found = || Stop::Store(ReadError::NotFound(id.clone()));
+        let info = ObjectInfo::load(self.store, clone)?.ok_or_else(not_found)?;
+        let size = self.store.stat(&id)?.ok_or_else(not_found)?.size;
+        let differs = self.snap_set.differs_from(clone.snap, self.size);
+        differs.iter().for_each(|range| self.changed_data.insert(range));
+        let watchers = std::mem::take(&mut self.info.watchers);
+        self.info = ObjectInfo { watchers, snaps: Vec::new(), ..info };
+        self.modified = true;
+        self.user_modified = true;
+        self.exists = true;
+        self.copied_from = None;
+        self.size = size;
+        self.stored_below = size;
+        self.pieces.clear();
+        (self.stored_attrs_gone, self.stored_omap_gone) = (false, false);
+        self.attrs.clear();
+        self.omap.clear();
+        self.omap_header = None;
+        self.source = clone.clone();
+        self.id = id.clone();
+        self.changes.push(Change::CloneFrom(id));
+        Ok(())
+    }
+
     fn cover(&mut self, start: u64, end: u64, bytes: Option<Bytes>) {
+        self.changed_data.insert(start..end);
         self.cut(start, end);
         self.pieces.insert(start, (end - start, bytes));
     }

@@ -12,21 +12,24 @@ mod copy;
 mod data;
 mod draft;
 mod omap;
+mod snaps;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use crate::object_info::ObjectInfo;
+use crate::snap_set::{Found, SnapSet};
 use bytes::Bytes;
 pub use copy::{Copied, hash_of, source_object};
 use draft::Draft;
-use nacre_base::errno::{EINVAL, EIO, ENAMETOOLONG, ENOENT, EOPNOTSUPP, EOVERFLOW, ERANGE};
-use nacre_base::{Utime, Version};
+use nacre_base::errno::{EINVAL, EIO, ENAMETOOLONG, ENOENT, EOPNOTSUPP, EOVERFLOW, ERANGE, ERESTART};
+use nacre_base::{SnapId, Utime, Version};
 use nacre_cls::Caller;
 use nacre_machine::{ReadError, StoreView};
-use nacre_proto::messages::peer::EntryKind;
+use nacre_proto::messages::peer::{EntryKind, OtherChange};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{CopySource, ObjectId, Op, OpCode, WatchAction, op_flags};
+pub use snaps::{Snaps, clone_of, trim_clone};
 
 /// Ceph: `osd_max_object_name_len`.
 pub const NAME_LEN_MAX: usize = 2048;
@@ -88,16 +91,16 @@ pub struct Env {
 /// What operations needed and was fetched so far.
 #[derive(Clone, Debug, Default)]
 pub struct Fetched {
-    /// Of the object itself: (offset, length asked for, bytes up to the object's end).
-    pub extents: Vec<(u64, u64, Bytes)>,
+    /// Of the object itself or its clones: (which, offset, length asked for, bytes up to its end).
+    pub extents: Vec<(SnapId, u64, u64, Bytes)>,
     /// Other objects, or why they cannot be had.
     pub copies: Vec<(CopySource, Result<Copied, Errno>)>,
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
-    /// Fetch these (offset, length) extents and run again.
-    Need(Vec<(u64, u64)>),
+    /// Fetch these (offset, length) extents of the object or a clone of it, and run again.
+    Need(ObjectId, Vec<(u64, u64)>),
     /// The same, with another object.
     NeedCopy(CopySource),
     Done(Done),
@@ -118,9 +121,7 @@ pub struct Done {
 impl Done {
     /// Of operations that are about no object.
     pub fn answer(result: i32, outputs: Vec<(i32, Bytes)>) -> Done {
-        let txn = Transaction::new();
-        let change = ObjectChange { kind: EntryKind::Note, prior: Version::ZERO, txn, objects: 0, bytes: 0 };
-        Done { result, outputs, user_version: 0, change }
+        Done { result, outputs, user_version: 0, change: ObjectChange::nothing(Version::ZERO) }
     }
 }
 
@@ -128,15 +129,35 @@ impl Done {
 pub struct ObjectChange {
     pub kind: EntryKind,
     pub prior: Version,
+    /// Clones that were made.
+    pub others: Vec<OtherChange>,
     pub txn: Transaction,
+    /// The object is not there any more for clients.
+    pub vanishes: bool,
     pub objects: i64,
+    pub clones: i64,
     pub bytes: i64,
+}
+
+impl ObjectChange {
+    fn nothing(prior: Version) -> ObjectChange {
+        ObjectChange {
+            kind: EntryKind::Note,
+            prior,
+            others: Vec::new(),
+            txn: Transaction::new(),
+            vanishes: false,
+            objects: 0,
+            clones: 0,
+            bytes: 0,
+        }
+    }
 }
 
 /// Why an operation stopped.
 enum Stop {
     Failed(Errno),
-    Need(Vec<(u64, u64)>),
+    Need(ObjectId, Vec<(u64, u64)>),
     NeedCopy(CopySource),
     Store(ReadError),
 }
@@ -184,7 +205,9 @@ pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> 
             Op::Call { class, method, .. } => {
                 class::find(class, method)?;
             }
-            Op::Unknown(_) | Op::ListSnaps | Op::Rollback { .. } => return Err(-EOPNOTSUPP),
+            Op::Unknown(_) => return Err(-EOPNOTSUPP),
+            // They are about the set, and nothing else is.
+            op if (*op == Op::ListSnaps) != (object.snap == SnapId::DIR) => return Err(-EINVAL),
             Op::CopyFrom(source) if source.flags & !copy::FLAGS != 0 || source_object(source) == *object => {
                 return Err(-EINVAL);
             }
@@ -200,31 +223,50 @@ pub fn execute(
     object: &ObjectId,
     ops: &[FlaggedOp],
     env: &Env,
+    snaps: &Snaps<'_>,
     fetched: &Fetched,
 ) -> Result<Outcome, ReadError> {
     let id = StoredId::Object(object.clone());
-    let info = ObjectInfo::load(store, object)?;
-    let prior = info.as_ref().map_or(Version::ZERO, |info| info.version);
+    let stored = ObjectInfo::load(store, object)?;
+    let prior = stored.as_ref().map_or(Version::ZERO, |info| info.version);
+    let existed = stored.as_ref().is_some_and(|info| !info.whiteout);
+    let failed = |result| {
+        let change = ObjectChange::nothing(prior);
+        Ok(Outcome::Done(Done { result, outputs: Vec::new(), user_version: 0, change }))
+    };
+    let writes = ops.iter().any(|op| op.is_write);
+    // What the operations are about.
+    let (source, info) = match snaps.at {
+        _ if writes => (object.clone(), stored.clone()),
+        SnapId::DIR if stored.is_some() => (object.clone(), stored.clone()),
+        SnapId::HEAD if existed => (object.clone(), stored.clone()),
+        SnapId::HEAD | SnapId::DIR => return failed(-ENOENT),
+        snap => match stored.as_ref().map_or(Found::Nowhere, |info| snaps.find(&info.snap_set, snap)) {
+            Found::Head if existed => (object.clone(), stored.clone()),
+            Found::Clone(id) => {
+                let clone = clone_of(object, id);
+                match ObjectInfo::load(store, &clone)? {
+                    None => return Err(ReadError::NotFound(clone.into())),
+                    info => (clone, info),
+                }
+            }
+            Found::Head | Found::Nowhere => return failed(-ENOENT),
+        },
+    };
+    let seen = stored.as_ref().map_or(SnapId(0), |info| info.snap_set.seq);
+    if writes && snaps.ordered && snaps.context.seq < seen {
+        return failed(-ERESTART); // Ceph: `EOLDSNAPC`
+    }
     let before = match &info {
-        Some(_) => store.stat(&id)?.unwrap_or_default().size,
+        Some(_) => store.stat(&source.clone().into())?.unwrap_or_default().size,
         None => 0,
     };
-    let existed = info.is_some();
-    let nothing = |kind| ObjectChange { kind, prior, txn: Transaction::new(), objects: 0, bytes: 0 };
-    let writes = ops.iter().any(|op| op.is_write);
-    if !existed && !writes {
-        return Ok(Outcome::Done(Done {
-            result: -ENOENT,
-            outputs: Vec::new(),
-            user_version: 0,
-            change: nothing(EntryKind::Note),
-        }));
-    }
-    let mut draft = Draft::new(store, id.clone(), info, before, fetched);
+    let set = stored.as_ref().map_or_else(SnapSet::default, |info| info.snap_set.clone());
+    let mut draft = Draft::new(store, object.clone(), source, info, before, set, fetched);
     let mut outputs = Vec::with_capacity(ops.len());
     let mut result = 0;
     for FlaggedOp { op, flags, is_write } in ops {
-        let (code, out) = match one(&mut draft, env, op) {
+        let (code, out) = match one(&mut draft, env, snaps, op) {
             Ok((code, mut out)) => {
                 let mut code = code;
                 if writes && !env.return_vector {
@@ -237,7 +279,7 @@ pub fn execute(
                 (code, out)
             }
             Err(Stop::Failed(errno)) => (errno, Bytes::new()),
-            Err(Stop::Need(extents)) => return Ok(Outcome::Need(extents)),
+            Err(Stop::Need(source, extents)) => return Ok(Outcome::Need(source, extents)),
             Err(Stop::NeedCopy(source)) => return Ok(Outcome::NeedCopy(source)),
             // Bad bytes under one operation are that operation's error.
             Err(Stop::Store(error @ ReadError::NotFound(_))) => return Err(error),
@@ -253,18 +295,33 @@ pub fn execute(
         }
     }
     if result < 0 || !draft.modified {
-        let user_version = if existed { draft.stored_user_version } else { 0 };
-        return Ok(Outcome::Done(Done { result, outputs, user_version, change: nothing(EntryKind::Note) }));
+        let user_version = if existed || !writes { draft.stored_user_version } else { 0 };
+        return Ok(Outcome::Done(Done {
+            result,
+            outputs,
+            user_version,
+            change: ObjectChange::nothing(prior),
+        }));
     }
-    let kind = if draft.exists { EntryKind::Modify } else { EntryKind::Delete };
+    let bytes_before = before + stored.as_ref().map_or(0, |info| info.snap_set.bytes());
+    let kept = snaps::keep(&mut draft, env, snaps.context, stored.as_ref(), before);
+    let vanishes = existed && !draft.exists;
+    if !draft.exists && !draft.snap_set.clones.is_empty() {
+        // Who asks for a snapshot asks the head where it is.
+        draft.info = ObjectInfo { whiteout: true, ..ObjectInfo::default() };
+        draft.changes.push(Change::Touch);
+    }
+    let stays = draft.exists || draft.info.whiteout;
+    let kind = if stays { EntryKind::Modify } else { EntryKind::Delete };
     // A copy is as old as its source, and its version for clients not less than the source's.
     let (copied_version, mtime) = draft.copied_from.unwrap_or((0, env.mtime));
     let user_version = match draft.user_modified {
         true => env.user_version.max(copied_version),
         false => draft.stored_user_version,
     };
-    if draft.exists {
+    if stays {
         draft.info.version = env.version;
+        draft.info.snap_set = std::mem::take(&mut draft.snap_set);
         if draft.user_modified {
             draft.info.user_version = user_version;
             draft.info.mtime = mtime;
@@ -272,18 +329,24 @@ pub fn execute(
         let (name, value) = draft.info.to_attr();
         draft.changes.push(Change::SetAttrs([(name, value)].into()));
     }
-    let after = draft.size;
+    let bytes_after = draft.size + draft.info.snap_set.bytes();
+    let clones = kept.others.len() as i64;
+    let mut txn = kept.txn;
+    txn.changes.extend(draft.changes.into_iter().map(|change| (id.clone(), change)));
     let change = ObjectChange {
         kind,
         prior,
-        objects: i64::from(draft.exists) - i64::from(existed),
-        bytes: after as i64 - before as i64,
-        txn: Transaction { changes: draft.changes.into_iter().map(|change| (id.clone(), change)).collect() },
+        others: kept.others,
+        txn,
+        vanishes,
+        objects: clones + i64::from(stays) - i64::from(stored.is_some()),
+        clones,
+        bytes: bytes_after as i64 - bytes_before as i64,
     };
     Ok(Outcome::Done(Done { result, outputs, user_version, change }))
 }
 
-fn one(draft: &mut Draft<'_>, env: &Env, op: &Op) -> OpResult {
+fn one(draft: &mut Draft<'_>, env: &Env, snaps: &Snaps<'_>, op: &Op) -> OpResult {
     match op {
         Op::Read(extent) => data::read(draft, extent),
         Op::Stat => data::stat(draft),
@@ -335,8 +398,10 @@ fn one(draft: &mut Draft<'_>, env: &Env, op: &Op) -> OpResult {
         Op::SetXattr { name, value } => attrs::set(draft, name, value),
         Op::RmXattr { name } => attrs::remove(draft, name),
         Op::Call { class, method, input } => class::call(draft, env, class, method, input),
+        Op::ListSnaps => snaps::list(draft),
+        Op::Rollback { snap } => snaps::rollback(draft, snaps, *snap),
         // Sorted out by `check_request`, or listings, which are about no object.
-        Op::List { .. } | Op::Unknown(_) | Op::ListSnaps | Op::Rollback { .. } => fail(EOPNOTSUPP),
+        Op::List { .. } | Op::Unknown(_) => fail(EOPNOTSUPP),
     }
 }
 

@@ -1,22 +1,36 @@
 //! Operations on one object, over a store in memory.
 
 use super::*;
+use crate::snap_set::SnapContext;
 use crate::tests::MemStore;
 use nacre_base::errno::{ECANCELED, EEXIST, EFBIG, ENODATA};
-use nacre_base::{Epoch, Name, PoolId};
+use nacre_base::{Epoch, IntervalSet, Name, PoolId};
 use nacre_proto::types::Extent;
+use nacre_wire::{Decode, Reader};
 use std::collections::BTreeMap;
 
 struct Object {
     store: MemStore,
     id: ObjectId,
     writes: u64,
+    at: SnapId,
+    context: SnapContext,
+    ordered: bool,
+    removed: IntervalSet,
 }
 
 impl Object {
     fn new() -> Object {
         let id = ObjectId::head(PoolId(1), Name::default(), Name::default(), "o".into());
-        Object { store: MemStore::default(), id, writes: 0 }
+        Object {
+            store: MemStore::default(),
+            id,
+            writes: 0,
+            at: SnapId::HEAD,
+            context: SnapContext::default(),
+            ordered: false,
+            removed: IntervalSet::new(),
+        }
     }
     /// Runs a vector, fetching what it needs, and applies what it does.
     fn run(&mut self, ops: impl IntoIterator<Item = Op>) -> Done {
@@ -31,21 +45,26 @@ impl Object {
         let mtime = Utime::ZERO;
         let env =
             Env { version, user_version: self.writes + 1, mtime, return_vector: true, caller, notify_id: 0 };
+        let snaps =
+            Snaps { at: self.at, context: &self.context, ordered: self.ordered, removed: &self.removed };
         let mut fetched = Fetched::default();
         let done = loop {
-            match execute(&self.store, &self.id, &ops, &env, &fetched).unwrap() {
+            match execute(&self.store, &self.id, &ops, &env, &snaps, &fetched).unwrap() {
                 Outcome::Done(done) => break done,
                 Outcome::NeedCopy(source) => panic!("nothing copies {}", source.name),
-                Outcome::Need(extents) => {
-                    let parts = self.store.read(&self.id.clone().into(), &extents).unwrap();
+                Outcome::Need(object, extents) => {
+                    let parts = self.store.read(&object.clone().into(), &extents).unwrap();
                     let pairs = extents.into_iter().zip(parts);
-                    fetched.extents.extend(pairs.map(|((off, len), bytes)| (off, len, bytes)));
+                    fetched.extents.extend(pairs.map(|((off, len), bytes)| (object.snap, off, len, bytes)));
                 }
             }
         };
         self.store.apply(&done.change.txn);
         self.writes += 1;
         done
+    }
+    fn write_under(&mut self, seq: u64, snaps: &[u64]) {
+        self.context = SnapContext { seq: SnapId(seq), snaps: snaps.iter().copied().map(SnapId).collect() };
     }
     fn content(&mut self) -> Bytes {
         self.run([read(0, 0)]).outputs[0].1.clone()
@@ -277,4 +296,75 @@ fn any_vector_of_writes_does_what_it_would_do_one_by_one() {
             assert_eq!(o.content(), plain);
         }
     }
+}
+
+fn list_snaps(o: &mut Object) -> (Vec<Clone>, u64) {
+    o.at = SnapId::DIR;
+    let done = o.run([Op::ListSnaps]);
+    o.at = SnapId::HEAD;
+    let out = done.outputs[0].1.clone();
+    let r = &mut Reader::new(&out);
+    let one = |r: &mut Reader<'_>| {
+        r.versioned("clone_info", 1, |r, _| {
+            Ok((Decode::decode(r)?, Decode::decode(r)?, Decode::decode(r)?, Decode::decode(r)?))
+        })
+    };
+    r.versioned("snaps", 2, |r, _| Ok((r.list(one)?, Decode::decode(r)?))).unwrap()
+}
+/// Id, snapshots, overlap and size.
+type Clone = (u64, Vec<u64>, Vec<(u64, u64)>, u64);
+
+#[test]
+fn clones_know_what_they_share_with_what_came_after_them() {
+    let mut o = Object::new();
+    o.run([full("0123456789")]);
+    o.write_under(4, &[4, 3]);
+    o.run([write(2, "ab"), Op::Zero { off: 8, len: 1 }]);
+    o.write_under(6, &[6, 4, 3]);
+    o.run([Op::Truncate { size: 5, truncate_size: 0, truncate_seq: 0 }]);
+    let head = (SnapId::HEAD.0, vec![], vec![], 5);
+    let (clones, seq) = list_snaps(&mut o);
+    assert_eq!(seq, 6);
+    assert_eq!(
+        clones,
+        [(4, vec![3, 4], vec![(0, 2), (4, 4), (9, 1)], 10), (6, vec![6], vec![(0, 5)], 10), head]
+    );
+    // What is rolled back to is shared again as far as nothing between changed.
+    let done = o.run([Op::Rollback { snap: SnapId(3) }, read(0, 0)]);
+    assert_eq!(done.outputs[1].1, "0123456789");
+    assert_eq!(list_snaps(&mut o).0[1].2, [(0, 2), (4, 1)]);
+    // A deleted head is not listed, and nobody sees it.
+    assert_eq!(o.run([Op::Delete]).result, 0);
+    assert_eq!(list_snaps(&mut o).0.len(), 2);
+    assert_eq!(o.run([read(0, 0)]).result, -nacre_base::errno::ENOENT);
+    assert_eq!(o.run([Op::Create { exclusive: true }]).result, 0);
+    assert_eq!(list_snaps(&mut o).0[2].3, 0);
+}
+
+#[test]
+fn an_older_context_than_the_object_has_seen_is_refused_when_order_matters() {
+    let mut o = Object::new();
+    o.write_under(5, &[5]);
+    o.run([full("x")]);
+    o.write_under(4, &[4]);
+    o.ordered = true;
+    assert_eq!(o.run([full("y")]).result, -nacre_base::errno::ERESTART);
+    o.ordered = false;
+    assert_eq!(o.run([full("y")]).result, 0);
+    assert_eq!(list_snaps(&mut o), (vec![(SnapId::HEAD.0, vec![], vec![], 1)], 5));
+}
+
+#[test]
+fn bytes_that_clones_share_are_counted_once() {
+    let mut o = Object::new();
+    assert_eq!(o.run([full("0123456789")]).change.bytes, 10);
+    o.write_under(1, &[1]);
+    let change = o.run([write(0, "abc")]).change;
+    assert_eq!((change.objects, change.clones, change.bytes), (1, 1, 3));
+    assert_eq!(o.run([write(2, "cd")]).change.bytes, 1);
+    let change = o.run([Op::Delete]).change;
+    assert_eq!((change.objects, change.vanishes, change.bytes), (0, true, -4));
+    let removed = std::iter::once(1..2).collect();
+    let change = trim_clone(&o.store, &clone_of(&o.id, SnapId(1)), &removed, Version::ZERO).unwrap().unwrap();
+    assert_eq!((change.objects, change.clones, change.bytes), (-2, -1, -10));
 }

@@ -11,13 +11,17 @@ use super::patchy::Patchy;
 use super::push::{attrs_after, metas_after, set_meta};
 use super::record::RecordChanges;
 use super::recovery::{Recovery, Source};
+use super::trim::Trimming;
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::ops::{Copied, Done, Env, Fetched, Outcome, execute};
+use crate::object_info::ObjectInfo;
+use crate::ops::{Copied, Done, Env, Fetched, ObjectChange, Outcome, Snaps, execute};
+use crate::snap_set::SnapContext;
 use bytes::Bytes;
 use nacre_base::errno::EIO;
-use nacre_base::{Epoch, OsdId, Time, Version};
+use nacre_base::{Epoch, IntervalSet, OsdId, SnapId, Time, Version};
 use nacre_cls::Caller;
 use nacre_machine::{Level, ReadError};
+use nacre_proto::maps::{OsdMap, pool_flags};
 use nacre_proto::messages::OsdOpReply;
 use nacre_proto::messages::part::{Part, acts_of};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgMsg, RepOp};
@@ -40,11 +44,13 @@ struct InFlight {
     /// For those to whom it must be sent again.
     rep_op: Box<RepOp>,
     waiting_for: BTreeSet<OsdId>,
+    /// The object is not there any more for clients.
+    vanishes: bool,
     /// The request, and resends of it that came meanwhile.
     ops: Vec<ClientOp>,
 }
 
-/// The requests on one object.
+/// The requests on one object, in whichever snapshot.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<ClientOp>,
@@ -68,8 +74,12 @@ impl Queue {
 struct Recount {
     next: ObjectId,
     objects: u64,
+    clones: u64,
     bytes: u64,
 }
+
+/// A request that was not carried out, and why.
+type Unwritten = Box<(Option<ClientOp>, ReadError)>;
 
 /// Objects counted at a time.
 const RECOUNT_PART: usize = if cfg!(test) { 2 } else { 2000 };
@@ -77,7 +87,8 @@ const RECOUNT_PART: usize = if cfg!(test) { 2 } else { 2000 };
 /// A request that waits for data.
 struct Running {
     op: ClientOp,
-    asked: Vec<(u64, u64)>,
+    /// Of the object or which clone.
+    asked: (SnapId, Vec<(u64, u64)>),
     copying: Option<CopySource>,
     fetched: Fetched,
 }
@@ -97,6 +108,7 @@ pub struct Active {
     /// not have been everywhere, so nothing of these objects is shown before they are.
     doubtful: BTreeMap<ObjectId, Part>,
     pub recovery: Recovery,
+    pub trimming: Trimming,
     /// Counting objects again, after a split left estimates.
     recount: Option<Recount>,
 }
@@ -131,6 +143,7 @@ impl Active {
             unleased: Vec::new(),
             doubtful,
             recovery: Recovery::new(sources),
+            trimming: Trimming::default(),
             recount: None,
         }
     }
@@ -153,6 +166,12 @@ impl Active {
         in_flight.chain(waiting).chain(running).chain(unleased)
     }
 
+    /// Whether there are doubts about the object, and about clones of it.
+    fn doubts(&self, head: &ObjectId) -> (bool, bool) {
+        let first = ObjectId { snap: SnapId(0), ..head.clone() };
+        let clones = self.doubtful.range(first..head.clone()).next().is_some();
+        (self.doubtful.contains_key(head), clones)
+    }
     pub fn doubtful(&self) -> impl Iterator<Item = (&ObjectId, &Part)> {
         self.doubtful.iter()
     }
@@ -169,14 +188,23 @@ impl Active {
     fn queue(&mut self, object: &ObjectId) -> &mut Queue {
         self.queues.entry(object.clone()).or_default()
     }
+    /// Whether a write of our own would come in the way of requests on the object.
+    pub fn in_use(&self, object: &ObjectId) -> bool {
+        let busy = |queue: &Queue| queue.reads > 0 || queue.fetching || !queue.waiting.is_empty();
+        self.queues.get(object).is_some_and(busy)
+    }
+    /// Whether clients wait for something.
+    pub fn has_requests(&self) -> bool {
+        !self.queues.is_empty() && self.ops().next().is_some()
+    }
     fn drop_idle(&mut self, object: &ObjectId) {
         if self.queues.get(object).is_some_and(Queue::is_idle) {
             self.queues.remove(object);
         }
     }
     /// The object's queue is looked at again in the next turn.
-    pub fn note_runnable(&mut self, object: ObjectId) {
-        self.runnable.insert(object);
+    pub fn note_runnable(&mut self, object: &ObjectId) {
+        self.runnable.insert(object.to_head());
     }
 
     pub fn check(&self, info: &PgInfo) {
@@ -233,11 +261,11 @@ impl Pg {
             let lacks_meta = self.missing.lacks_meta(object);
             let stale_view = self.changed.1.contains(object);
             let Some(active) = self.active() else { return };
-            let doubtful = active.doubtful.contains_key(object);
+            let (own_doubtful, of_clones) = active.doubts(object);
             let Some(queue) = active.queues.get_mut(object) else { return };
             let Some(op) = queue.waiting.front() else { break };
             let is_write = op.is_write();
-            if doubtful || lacks_meta {
+            if own_doubtful || (of_clones && op.snaps().next().is_some()) || lacks_meta {
                 if lacks_meta {
                     active.recovery.hurry(object, &Part::meta());
                 }
@@ -261,7 +289,10 @@ impl Pg {
                 self.run_again(ctx, op, &entry);
                 continue;
             }
-            self.run(ctx, Running { op, asked: Vec::new(), copying: None, fetched: Fetched::default() });
+            self.run(
+                ctx,
+                Running { op, asked: Default::default(), copying: None, fetched: Fetched::default() },
+            );
         }
         if let Some(active) = self.active() {
             active.drop_idle(object);
@@ -271,6 +302,12 @@ impl Pg {
     fn run(&mut self, ctx: &mut Ctx<'_>, mut running: Running) {
         running.op.steps.start(ctx.now.mono);
         let op = &running.op;
+        let nothing = IntervalSet::new();
+        let map = ctx.map.clone();
+        let removed = map.removed_snaps_queue.get(&self.id.pool).unwrap_or(&nothing);
+        let context = snap_context(op, &map, removed);
+        let ordered = op.request.has_flag(op_flags::message::ORDERSNAP);
+        let snaps = Snaps { at: op.snap, context: &context, ordered, removed };
         let env = Env {
             version: Version::new(self.interval.start, self.info.last_update.version + 1),
             user_version: self.info.last_user_version + 1,
@@ -280,9 +317,9 @@ impl Pg {
             notify_id: u64::from(ctx.map.epoch.0) << 32 | (op.seq & 0xffff_ffff),
         };
         let view = Patchy::new(ctx.store, &self.missing);
-        let outcome = execute(&view, &op.object, &op.ops, &env, &running.fetched);
-        if let Ok(Outcome::Need(extents)) = &outcome {
-            view.need_data(&op.object.clone().into(), extents);
+        let outcome = execute(&view, &op.object, &op.ops, &env, &snaps, &running.fetched);
+        if let Ok(Outcome::Need(object, extents)) = &outcome {
+            view.need_data(&object.clone().into(), extents);
         }
         let lacking = view.into_looked_at();
         if !lacking.is_empty() {
@@ -290,10 +327,11 @@ impl Pg {
             return;
         }
         match outcome {
-            Ok(Outcome::Need(extents)) => {
-                let (read, object) = (self.next_read(), op.object.clone());
-                ctx.out.push(PgEffect::Read { read, object, extents: extents.clone() });
-                self.wait_for_data(read, Running { asked: extents, ..running });
+            Ok(Outcome::Need(object, extents)) => {
+                let read = self.next_read();
+                let asked = (object.snap, extents.clone());
+                ctx.out.push(PgEffect::Read { read, object, extents });
+                self.wait_for_data(read, Running { asked, ..running });
             }
             Ok(Outcome::NeedCopy(source)) => {
                 let read = self.next_read();
@@ -391,8 +429,8 @@ impl Pg {
         let object = running.op.object.clone();
         match result {
             Ok(parts) => {
-                let asked = std::mem::take(&mut running.asked);
-                let extents = asked.into_iter().zip(parts).map(|((off, len), bytes)| (off, len, bytes));
+                let (snap, asked) = std::mem::take(&mut running.asked);
+                let extents = asked.into_iter().zip(parts).map(|((off, len), bytes)| (snap, off, len, bytes));
                 running.fetched.extents.extend(extents);
                 running.op.steps.fetched = Some(ctx.now.mono);
                 self.run(ctx, running);
@@ -478,37 +516,55 @@ impl Pg {
     fn write(&mut self, ctx: &mut Ctx<'_>, mut op: ClientOp, env: Env, done: Done) {
         op.steps.sent = Some(ctx.now.mono);
         let Done { result, outputs, user_version, change } = done;
-        let acts = acts_of(&change.txn, &op.object);
-        let Some(active) = self.active() else { return };
-        let lacking = |object: &ObjectId| active.members.values().any(|m| m.missing.lacks_meta(object));
-        let metas = match metas_after(ctx.store, &change.txn, &lacking) {
-            Ok(metas) => metas,
-            Err(error) => return self.fail(ctx, op, &error),
-        };
-        for member in active.members.values_mut() {
-            member.missing.written(&op.object, &acts);
-            for (object, meta) in &metas {
-                member.missing.got(object, &Part::meta(), Some(meta.size));
-            }
-        }
         let entry = LogEntry {
             version: env.version,
             prior: change.prior,
             kind: change.kind,
             object: op.object.clone(),
+            others: change.others.clone(),
             reqid: op.reqid,
             user_version,
             mtime: env.mtime,
-            acts,
+            acts: acts_of(&change.txn, &op.object),
             result: if result > 0 && !env.return_vector { 0 } else { result },
             outputs: if env.return_vector || result < 0 { outputs } else { Vec::new() },
         };
-        let previous = self.info.last_update;
         self.counts.writes += 1;
         self.counts.write_bytes += op.request.ops.iter().map(|item| item.data.len() as u64).sum::<u64>();
+        if let Err(unwritten) = self.submit(ctx, entry, change, Some(op))
+            && let (Some(op), error) = *unwritten
+        {
+            self.fail(ctx, op, &error);
+        }
+    }
+
+    /// Appends a write to the log, and has all members carry it out.
+    /// Gives the request back if that cannot be.
+    pub fn submit(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        entry: LogEntry,
+        change: ObjectChange,
+        op: Option<ClientOp>,
+    ) -> Result<(), Unwritten> {
+        let (version, head) = (entry.version, entry.object.to_head());
+        let Some(active) = self.active() else { return Ok(()) };
+        let lacking = |object: &ObjectId| active.members.values().any(|m| m.missing.lacks_meta(object));
+        let metas = match metas_after(ctx.store, &change.txn, &lacking) {
+            Ok(metas) => metas,
+            Err(error) => return Err(Box::new((op, error))),
+        };
+        for member in active.members.values_mut() {
+            member.missing.written(&entry.object, &entry.acts);
+            for (object, meta) in &metas {
+                member.missing.got(object, &Part::meta(), Some(meta.size));
+            }
+        }
+        let previous = self.info.last_update;
         self.info.last_update = entry.version;
-        self.info.last_user_version = self.info.last_user_version.max(user_version);
+        self.info.last_user_version = self.info.last_user_version.max(entry.user_version);
         self.info.objects = self.info.objects.saturating_add_signed(change.objects);
+        self.info.clones = self.info.clones.saturating_add_signed(change.clones);
         self.info.bytes = self.info.bytes.saturating_add_signed(change.bytes);
         self.log.append(entry.clone());
         let trim_to = self.log.trim_point().map_or(self.info.log_tail, |v| v.min(self.info.committed_to));
@@ -518,29 +574,33 @@ impl Pg {
             committed_to: self.info.committed_to,
             trim_to: trim_to.max(self.info.log_tail),
             objects: self.info.objects,
+            clones: self.info.clones,
             bytes: self.info.bytes,
             txn: change.txn,
             metas,
         });
         let me = self.me;
-        let Some(active) = self.active() else { return };
-        if let Some(recount) = active.recount.as_mut().filter(|recount| op.object < recount.next) {
+        let Some(active) = self.active() else { return Ok(()) };
+        if let Some(recount) = active.recount.as_mut().filter(|recount| head < recount.next) {
             recount.objects = recount.objects.saturating_add_signed(change.objects);
+            recount.clones = recount.clones.saturating_add_signed(change.clones);
             recount.bytes = recount.bytes.saturating_add_signed(change.bytes);
         }
         for &osd in active.members.keys() {
             ctx.out.push(PgEffect::Ask(osd, PgMsg::RepOp(rep_op.clone())));
         }
-        active.queue(&op.object).uncommitted += 1;
+        active.queue(&head).uncommitted += 1;
         active.in_flight.push_back(InFlight {
-            version: env.version,
-            object: op.object.clone(),
+            version,
+            object: head,
             rep_op: rep_op.clone(),
             waiting_for: active.members.keys().copied().chain([me]).collect(),
-            ops: vec![op],
+            vanishes: change.vanishes,
+            ops: op.into_iter().collect(),
         });
         self.store_write(ctx, *rep_op).expect("our own metadata is here, or the request had waited");
-        self.once_durable(ctx, WhenStored::Write(env.version));
+        self.once_durable(ctx, WhenStored::Write(version));
+        Ok(())
     }
 
     /// The part of a write that is the same on every member.
@@ -565,7 +625,7 @@ impl Pg {
         changes.entry(&entry);
         changes.info(&self.info);
         changes.into_txn(&mut txn);
-        self.changed.1.insert(entry.object);
+        self.changed.1.extend(entry.touched().map(|(object, ..)| object.clone()));
         self.changed.1.extend(noted);
         self.store(ctx, txn);
         Ok(())
@@ -592,7 +652,7 @@ impl Pg {
         }
         let mut objects = BTreeSet::new();
         let mut committed = None;
-        let mut carried_out = Vec::new();
+        let (mut carried_out, mut trimmed) = (Vec::new(), 0);
         while active.in_flight.front().is_some_and(|write| write.waiting_for.is_empty()) {
             let write = active.in_flight.pop_front().expect("there is a front");
             active.queue(&write.object).uncommitted -= 1;
@@ -600,16 +660,18 @@ impl Pg {
             ctx.out.extend(write.ops.iter().map(|op| write_reply(op, entry, epoch)));
             committed = Some(write.version);
             objects.insert(write.object);
+            trimmed += usize::from(Active::is_trim(entry));
             if entry.result >= 0 {
-                carried_out.push((entry.kind, write.ops));
+                carried_out.push((write.vanishes, write.ops));
             }
         }
-        for (kind, ops) in carried_out {
+        for (vanishes, ops) in carried_out {
             ops.iter().for_each(|op| self.after_write(ctx, op));
-            if let (EntryKind::Delete, Some(op)) = (kind, ops.first()) {
+            if let (true, Some(op)) = (vanishes, ops.first()) {
                 self.after_delete(ctx, &op.object);
             }
         }
+        (0..trimmed).for_each(|_| self.on_trimmed(ctx));
         if let Some(version) = committed {
             self.note_committed(version);
             objects.iter().for_each(|object| self.pump(ctx, object));
@@ -638,6 +700,7 @@ impl Pg {
         }
         objects.iter().for_each(|object| self.pump(ctx, object));
         self.recover(ctx);
+        self.trim(ctx);
     }
 
     /// Some of an object came to be where it was missing: requests that wait for it may go on in the
@@ -647,7 +710,7 @@ impl Pg {
         if active.doubtful.contains_key(object) {
             active.settle(&self.missing);
         }
-        active.note_runnable(object.clone());
+        active.note_runnable(object);
         active.runnable.extend(active.waiters.remove(object).unwrap_or_default());
         ctx.out.push(PgEffect::Loop);
     }
@@ -656,6 +719,7 @@ impl Pg {
         self.recovery_tick(ctx);
         self.recount_some(ctx);
         self.watch_tick(ctx);
+        self.trim(ctx);
     }
 
     /// Goes on counting, once everything is here to be counted.
@@ -666,12 +730,20 @@ impl Pg {
         }
         let start = self.range.start();
         let Some(active) = self.active() else { return };
-        let mut recount = active.recount.take().unwrap_or(Recount { next: start, objects: 0, bytes: 0 });
+        let mut recount =
+            active.recount.take().unwrap_or(Recount { next: start, objects: 0, clones: 0, bytes: 0 });
         let Ok(here) = self.objects_from(ctx, &recount.next, RECOUNT_PART + 1) else { return };
         for object in here.iter().take(RECOUNT_PART) {
             let Ok(stat) = ctx.store.stat(&object.clone().into()) else { return };
             recount.objects += 1;
-            recount.bytes += stat.unwrap_or_default().size;
+            if object.snap != SnapId::HEAD {
+                recount.clones += 1;
+                continue;
+            }
+            // The head knows what its clones have for themselves.
+            let Ok(info) = ObjectInfo::load(ctx.store, object) else { return };
+            let of_clones = info.map_or(0, |info| info.snap_set.bytes());
+            recount.bytes += stat.unwrap_or_default().size + of_clones;
         }
         match here.get(RECOUNT_PART) {
             Some(next) => {
@@ -682,6 +754,7 @@ impl Pg {
             }
             None => {
                 self.info.objects = recount.objects;
+                self.info.clones = recount.clones;
                 self.info.bytes = recount.bytes;
                 self.info.estimated = false;
                 let mut txn = Transaction::new();
@@ -703,6 +776,19 @@ impl Pg {
         self.recovery_opened(ctx, osd);
         ctx.out.push(PgEffect::LeasesNow);
     }
+}
+
+/// What a write is done under: the pool's snapshots where it has some, else what the client says.
+fn snap_context(op: &ClientOp, map: &OsdMap, removed: &IntervalSet) -> SnapContext {
+    let pool = map.pool(op.object.pool).filter(|pool| pool.has(pool_flags::POOL_SNAPS));
+    let enforced = op.request.has_flag(op_flags::message::ENFORCE_SNAPC);
+    let (seq, mut snaps) = match pool.filter(|_| !enforced) {
+        Some(pool) => pool.snap_context(),
+        None => (op.request.snap_seq, op.request.snaps.clone()),
+    };
+    // The client may not know yet that one is gone, and nobody would remove what is kept for it.
+    snaps.retain(|snap| !removed.contains(snap.0));
+    SnapContext { seq, snaps }
 }
 
 /// Whether the request is about the group's names and not about an object.

@@ -6,7 +6,8 @@
 
 use super::missing::{Missing, part_of};
 use crate::object_info::ObjectInfo;
-use nacre_base::{KeyRanges, Version};
+use crate::snap_index;
+use nacre_base::{KeyRanges, SnapId, Version};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::part::{Act, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry};
@@ -46,6 +47,11 @@ impl<'a> CatchUp<'a> {
     }
     pub fn remove(&mut self, object: &ObjectId) -> Result<(), ReadError> {
         if self.is_here(object)? {
+            if object.snap != SnapId::HEAD
+                && let Some(info) = ObjectInfo::load(self.store, object)?
+            {
+                snap_index::remove(object, &info.snaps, &mut self.txn);
+            }
             self.txn.push(object.clone(), Change::Remove);
             self.here.insert(object.clone(), false);
         }
@@ -156,5 +162,9 @@ fn changes(entry: &LogEntry) -> Vec<(ObjectId, EntryKind, Version, Vec<Act>)> {
         let runs = entry.acts.iter().filter(|run| run.object.as_ref().unwrap_or(&entry.object) == object);
         runs.flat_map(|run| run.acts.iter().cloned()).collect()
     };
-    vec![(entry.object.clone(), entry.kind, entry.prior, acts(&entry.object))]
+    // A clone is made of the object as it was before: it comes first.
+    let mut all: Vec<_> =
+        entry.touched().map(|(object, kind, prior)| (object.clone(), kind, prior, acts(object))).collect();
+    all.reverse();
+    all
 }

@@ -136,6 +136,7 @@ mod tests {
             prior,
             kind,
             object: object(name),
+            others: Vec::new(),
             reqid: ReqId { tid: version.version, ..ReqId::default() },
             user_version: version.version,
             mtime: Utime::ZERO,

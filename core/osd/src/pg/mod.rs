@@ -24,6 +24,7 @@ pub mod record;
 mod recovery;
 mod replica;
 mod status;
+mod trim;
 mod watch;
 
 use crate::ops::{Copied, FlaggedOp};
@@ -31,13 +32,13 @@ use crate::requests::{Access, Request, Steps};
 use active::Active;
 use log::Log;
 use missing::Missing;
-use nacre_base::{Epoch, Now, OsdId, PgId, Time, Utime, Version};
+use nacre_base::{Epoch, Now, OsdId, PgId, SnapId, Time, Utime, Version};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
 use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgRecord, WatchNotify};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{CopySource, EntityAddr, EntityName, ObjectId, ReqId};
+use nacre_proto::types::{CopySource, EntityAddr, EntityName, ObjectId, Op, ReqId};
 use peering::Peering;
 use push::PushRead;
 use range::PgRange;
@@ -61,7 +62,10 @@ pub struct ClientOp {
     /// Who asks, and from where.
     pub sender: (EntityName, EntityAddr),
     pub reqid: ReqId,
+    /// Its head, whichever snapshot is read.
     pub object: ObjectId,
+    /// What is read; `HEAD` in writes.
+    pub snap: SnapId,
     pub ops: Vec<FlaggedOp>,
     pub request: Arc<OsdOp>,
     pub steps: Steps,
@@ -71,6 +75,14 @@ pub struct ClientOp {
 }
 
 impl ClientOp {
+    /// Of which snapshots something must be here: the clones that have them.
+    fn snaps(&self) -> impl Iterator<Item = SnapId> {
+        let rolled_back = self.ops.iter().filter_map(|op| match op.op {
+            Op::Rollback { snap } => Some(snap),
+            _ => None,
+        });
+        rolled_back.chain([self.snap]).filter(|snap| *snap < SnapId::HEAD)
+    }
     pub fn is_write(&self) -> bool {
         self.ops.iter().any(|op| op.is_write)
     }
@@ -466,6 +478,7 @@ impl Pg {
         if !children.is_empty() {
             // An even share until somebody counts.
             self.info.objects /= parts;
+            self.info.clones /= parts;
             self.info.bytes /= parts;
             self.info.estimated = true;
             self.last_primary_change = ctx.map.epoch;
@@ -626,7 +639,7 @@ impl Pg {
 fn is_sound(log: &PgLog, range: &PgRange) -> bool {
     let mut last = log.after;
     let ordered = log.entries.iter().all(|entry| {
-        let ok = last < entry.version && range.contains(&entry.object);
+        let ok = last < entry.version && entry.touched().all(|(object, ..)| range.contains(object));
         last = entry.version;
         ok
     });

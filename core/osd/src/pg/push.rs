@@ -6,13 +6,16 @@
 
 use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
+use crate::object_info::{ATTR, ObjectInfo};
+use crate::snap_index;
 use bytes::Bytes;
-use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, key_after};
+use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, SnapId, key_after};
 use nacre_machine::{Level, ReadError, StoreView};
 use nacre_proto::messages::part::{Meta, Part};
 use nacre_proto::messages::peer::{PgMsg, Push};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
+use nacre_wire::from_slice;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of data in one message. Tests need several for small objects.
@@ -204,6 +207,7 @@ impl Pg {
         if let Some(meta) = &meta {
             let have = ctx.store.attrs(&id)?.into_keys().collect();
             set_meta(&mut txn, &id, meta, have);
+            index_clone(ctx.store, &object, meta, &mut txn)?;
         }
         let size = match &meta {
             Some(meta) => meta.size,
@@ -307,6 +311,26 @@ pub fn set_meta(txn: &mut Transaction, id: &StoredId, meta: &Meta, have: BTreeSe
     txn.push(id.clone(), Change::SetAttrs(meta.attrs.clone()));
     txn.push(id.clone(), Change::OmapSetHeader(meta.omap_header.clone()));
     txn.push(id.clone(), Change::Truncate { size: meta.size });
+}
+
+/// Metadata of a clone came: the index says for which snapshots it is.
+pub fn index_clone(
+    store: &dyn StoreView,
+    object: &ObjectId,
+    meta: &Meta,
+    txn: &mut Transaction,
+) -> Result<(), ReadError> {
+    if object.snap == SnapId::HEAD {
+        return Ok(());
+    }
+    if let Some(old) = ObjectInfo::load(store, object)? {
+        snap_index::remove(object, &old.snaps, txn); // it may have been for more
+    }
+    let info = meta.attrs.get(ATTR).cloned().unwrap_or_default();
+    let info: ObjectInfo = from_slice(&info)
+        .map_err(|e| ReadError::Device(format!("{object}: its info does not decode: {e}")))?;
+    snap_index::add(object, &info.snaps, txn);
+    Ok(())
 }
 
 /// The names of all attributes that an object here may have once a transaction is done, before its

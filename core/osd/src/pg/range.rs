@@ -2,6 +2,7 @@
 
 use nacre_base::{Name, PgId, PoolId, SnapId};
 use nacre_proto::types::ObjectId;
+use std::ops::RangeInclusive;
 
 /// The hashes of a group, as bounds (both inclusive) on the hash with its bits reversed, by which
 /// objects are ordered.
@@ -29,6 +30,11 @@ impl PgRange {
     pub fn contains(&self, object: &ObjectId) -> bool {
         let at = object.hash.reverse_bits();
         !object.max && object.pool == self.pool && (self.first..=self.last).contains(&at)
+    }
+
+    /// The reversed hashes of its objects.
+    pub fn hashes(&self) -> RangeInclusive<u32> {
+        self.first..=self.last
     }
 
     /// Where a walk over the group's objects starts.

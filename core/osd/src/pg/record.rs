@@ -151,6 +151,7 @@ mod tests {
             prior: Version::ZERO,
             kind: EntryKind::Modify,
             object: ObjectId::min(),
+            others: Vec::new(),
             reqid: ReqId::default(),
             user_version: 1,
             mtime: Utime::ZERO,

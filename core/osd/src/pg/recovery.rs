@@ -156,7 +156,7 @@ impl Pg {
                     self.on_recovered(ctx, &object);
                 }
             } else if self.changed.1.contains(&object) {
-                active.note_runnable(object.clone());
+                active.note_runnable(&object);
                 ctx.out.push(PgEffect::Loop);
             } else if recovery.pulls.len() < URGENT_JOBS_MAX {
                 let lacking = self.missing.part(&object).intersection(&part);
@@ -182,7 +182,7 @@ impl Pg {
         for ((object, osd), part) in sends {
             if self.changed.1.contains(&object) {
                 if let Phase::Active(active) = &mut self.phase {
-                    active.note_runnable(object);
+                    active.note_runnable(&object);
                 }
                 ctx.out.push(PgEffect::Loop);
             } else {

@@ -6,10 +6,11 @@ use super::log::{Log, part_for};
 use super::record::{Record, RecordChanges};
 use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, groups, listed};
 use crate::object_info::ObjectInfo;
-use nacre_base::{Epoch, OsdId, Time, Version};
+use crate::snap_index;
+use nacre_base::{Epoch, OsdId, SnapId, Time, Version};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::maps::OsdMap;
-use nacre_proto::messages::peer::{EntryKind, PgInfo, PgLog, PgMsg, RepOp};
+use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, RepOp};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,7 +211,7 @@ impl Pg {
             gone.extend(here.iter().filter(|o| inside(o) && !names.contains(o)).cloned());
             match here.last() {
                 Some(last) if here.len() == INVENTORY_PART && inside(last) => {
-                    start = ObjectId { snap: nacre_base::SnapId(last.snap.0 + 1), ..last.clone() };
+                    start = ObjectId { snap: SnapId(last.snap.0 + 1), ..last.clone() };
                 }
                 _ => break,
             }
@@ -365,7 +366,6 @@ impl Pg {
             return;
         }
         let version = op.entry.version;
-        let object = StoredId::Object(op.entry.object.clone());
         if version <= self.info.last_update {
             // Sent again, as the answer was lost.
             self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));
@@ -375,15 +375,14 @@ impl Pg {
             // A gap: what was lost comes again when the session does, and this with it.
             return;
         }
-        let own = &op.entry.object;
-        let meta_known = op.entry.kind != EntryKind::Modify
-            || !self.missing.lacks_meta(own)
-            || op.metas.iter().any(|(of, _)| of == own);
-        let sound = op.txn.changes.iter().all(|(id, _)| *id == object)
-            && op.metas.iter().all(|(of, _)| of == own)
-            && self.range.contains(own)
+        let brings = |object| op.metas.iter().any(|(of, _)| of == object);
+        let sound = op.txn.changes.iter().all(|(id, change)| may_change(&op.entry, id, change))
+            && op.metas.iter().all(|(of, _)| op.entry.touched().any(|(object, ..)| object == of))
             && version.epoch == self.interval.start
-            && meta_known;
+            && op.entry.touched().all(|(object, kind, _)| {
+                self.range.contains(object)
+                    && (kind != EntryKind::Modify || !self.missing.lacks_meta(object) || brings(object))
+            });
         if !sound {
             let text = format!("pg {}: osd.{from} sent write {version}, which cannot be", self.id);
             ctx.log(Level::Error, text);
@@ -393,6 +392,7 @@ impl Pg {
         self.info.last_user_version = self.info.last_user_version.max(op.entry.user_version);
         self.info.committed_to = self.info.committed_to.max(op.committed_to);
         self.info.objects = op.objects;
+        self.info.clones = op.clones;
         self.info.bytes = op.bytes;
         self.log.append(op.entry.clone());
         self.store_write(ctx, op).unwrap_or_else(|error| panic!("pg {}: {UNREADABLE}: {error}", self.id));
@@ -452,6 +452,11 @@ impl Pg {
         let mut txn = Transaction::new();
         let done = objects.is_empty();
         for object in objects {
+            if object.snap != SnapId::HEAD
+                && let Ok(Some(info)) = ObjectInfo::load(ctx.store, &object)
+            {
+                snap_index::remove(&object, &info.snaps, &mut txn);
+            }
             txn.push(object, Change::Remove);
         }
         if done {
@@ -460,6 +465,17 @@ impl Pg {
         }
         self.store(ctx, txn);
         ctx.out.push(if done { PgEffect::Gone } else { PgEffect::Loop });
+    }
+}
+
+/// Whether a write may do that: to what it is about, and to the index of clones.
+fn may_change(entry: &LogEntry, id: &StoredId, change: &Change) -> bool {
+    match id {
+        StoredId::Object(object) => entry.touched().any(|(touched, ..)| touched == object),
+        id => {
+            *id == snap_index::id(entry.object.pool)
+                && matches!(change, Change::OmapSet(_) | Change::OmapRemove(_))
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Ctx, Pg, PgEffect, Phase};
 use nacre_base::{Now, OsdId, Utime};
+use nacre_proto::messages::peer::PgInfo;
 use nacre_proto::messages::{PgCounts, PgReport, pg_state};
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ impl Pg {
                     state |= if waits { pg_state::RECOVERY_WAIT } else { pg_state::RECOVERING };
                 }
                 if self.is_clean() {
-                    state |= pg_state::CLEAN;
+                    state |= pg_state::CLEAN | self.trim_state();
                 }
             }
             _ => return 0,
@@ -89,7 +90,9 @@ impl Pg {
             return None;
         }
         let interval = &self.interval;
-        let mut counts = PgCounts { objects: self.info.objects, bytes: self.info.bytes, ..self.counts };
+        let (trimmed, to_trim) = self.trimmed();
+        let PgInfo { objects, clones, bytes, .. } = self.info;
+        let mut counts = PgCounts { objects, clones, bytes, ..self.counts };
         counts.copies = counts.objects * interval.size as u64;
         counts.missing_on_primary = self.missing.len() as u64;
         counts.degraded = counts.missing_on_primary
@@ -116,6 +119,8 @@ impl Pg {
             last_active: if active { wall } else { self.last_active },
             last_clean: self.last_clean,
             counts,
+            trimmed,
+            to_trim,
         })
     }
 

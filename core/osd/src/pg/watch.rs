@@ -348,6 +348,7 @@ impl Pg {
             sender,
             reqid,
             object,
+            snap: SnapId::HEAD,
             ops: cookies.iter().map(unwatch).map(|op| FlaggedOp::new(op, 0, true)).collect(),
             request: Arc::new(request),
             steps: Steps::new(ctx.now.mono),

@@ -3,6 +3,7 @@
 mod copies;
 mod counters;
 mod parts;
+mod snaps;
 mod store;
 mod strays;
 mod watches;

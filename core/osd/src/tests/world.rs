@@ -4,6 +4,7 @@
 
 use super::store::MemStore;
 use crate::osd::{Osd, OsdConfig};
+use crate::snap_set::SnapContext;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, OsdId, PgId, PoolId, Rng, SnapId, Time, Utime};
 use nacre_crush::CrushMap;
@@ -60,6 +61,9 @@ pub struct Node {
 }
 
 pub struct World {
+    /// The snapshot that the client reads, and the context under which it writes.
+    pub at: Option<SnapId>,
+    pub context: SnapContext,
     pub now: Time,
     pub rng: Rng,
     queue: BTreeMap<(Time, u64), Happening>,
@@ -115,6 +119,8 @@ impl World {
         map.pools.insert(POOL, Arc::new(pool));
         map.pool_names.insert(POOL, "p".into());
         let mut world = World {
+            at: None,
+            context: SnapContext::default(),
             now: Time::from_nanos(1_000_000_000),
             rng: Rng::new(seed),
             queue: BTreeMap::new(),
@@ -615,6 +621,37 @@ impl World {
         })
     }
 
+    // ---- snapshots ----
+
+    /// Writes know of these from now on; newest first.
+    pub fn write_under(&mut self, seq: u64, snaps: &[u64]) {
+        self.context = SnapContext { seq: SnapId(seq), snaps: snaps.iter().copied().map(SnapId).collect() };
+    }
+    /// Reads a snapshot.
+    pub fn run_at(&mut self, snap: SnapId, name: &str, ops: Vec<Op>) -> OsdOpReply {
+        self.at = Some(snap);
+        let tid = self.submit(name, ops);
+        self.at = None;
+        self.reply(tid)
+    }
+    pub fn remove_snap(&mut self, snap: u64) {
+        self.change(|_, inc| inc.new_removed_snaps.entry(POOL).or_default().insert(snap..snap + 1));
+    }
+    /// What every group reported as trimmed.
+    pub fn is_trimmed(&self, snap: u64) -> bool {
+        self.map.pgs(POOL).all(|pg| self.reports.get(&pg).is_some_and(|report| report.trimmed.contains(snap)))
+    }
+    /// Clones on all disks.
+    pub fn clones(&self) -> usize {
+        let of = |node: &Node| node.view.objects().filter(|(object, _)| object.snap != SnapId::HEAD).count();
+        self.nodes.iter().map(of).sum()
+    }
+    /// Keys in the indexes of clones on all disks.
+    pub fn indexed(&self) -> usize {
+        let index = crate::snap_index::id(POOL);
+        self.nodes.iter().filter_map(|node| node.view.things.get(&index)).map(|thing| thing.omap.len()).sum()
+    }
+
     // ---- the client ----
 
     fn client_event(&mut self, event: Event) {
@@ -737,9 +774,9 @@ impl World {
             locator,
             name,
             ops: ops.into_iter().map(OsdOpItem::from).collect(),
-            snap: SnapId::HEAD,
-            snap_seq: SnapId(0),
-            snaps: Vec::new(),
+            snap: self.at.unwrap_or(SnapId::HEAD),
+            snap_seq: self.context.seq,
+            snaps: self.context.snaps.clone(),
             retry_attempt: 0,
             features: 0,
         };

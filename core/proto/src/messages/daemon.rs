@@ -6,7 +6,7 @@
 //! Each message is an envelope of its own, so that a rolling upgrade can add fields.
 
 use crate::types::AddrVec;
-use nacre_base::{Epoch, OsdId, PgId, Utime, Version};
+use nacre_base::{Epoch, IntervalSet, OsdId, PgId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
 
@@ -129,12 +129,17 @@ pub struct PgReport {
     pub last_active: Utime,
     pub last_clean: Utime,
     pub counts: PgCounts,
+    /// Removed snapshots for which it keeps nothing any more, of those that the map has.
+    pub trimmed: IntervalSet,
+    /// How many it has yet to trim.
+    pub to_trim: u64,
 }
 
 /// What is in a placement group and what was done with it. Counters of work grow for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PgCounts {
     pub objects: u64,
+    pub clones: u64,
     pub bytes: u64,
     pub omap_keys: u64,
     pub omap_bytes: u64,
@@ -175,11 +180,13 @@ pub mod pg_state {
     pub const UNDERSIZED: u64 = 1 << 23;
     pub const ACTIVATING: u64 = 1 << 24;
     pub const PEERED: u64 = 1 << 25;
+    pub const SNAPTRIM: u64 = 1 << 26;
+    pub const SNAPTRIM_WAIT: u64 = 1 << 27;
 
     /// As Ceph joins them: `active+undersized+degraded`; `unknown` when no bit is set.
     pub fn name(state: u64) -> String {
         // The order is the one in which Ceph prints them.
-        const NAMES: [(u64, &str); 20] = [
+        const NAMES: [(u64, &str); 22] = [
             (STALE, "stale"),
             (CREATING, "creating"),
             (ACTIVE, "active"),
@@ -200,6 +207,8 @@ pub mod pg_state {
             (BACKFILL_TOOFULL, "backfill_toofull"),
             (INCOMPLETE, "incomplete"),
             (PEERED, "peered"),
+            (SNAPTRIM, "snaptrim"),
+            (SNAPTRIM_WAIT, "snaptrim_wait"),
         ];
         let set: Vec<&str> =
             NAMES.iter().filter(|(bit, _)| state & bit != 0).map(|(_, name)| *name).collect();
@@ -243,11 +252,14 @@ versioned_fields!(
     last_active,
     last_clean,
     counts,
+    trimmed,
+    to_trim,
 );
 versioned_fields!(
     PgCounts,
     "pg counts",
     objects,
+    clones,
     bytes,
     omap_keys,
     omap_bytes,
@@ -394,6 +406,8 @@ mod tests {
             last_active: Utime::ZERO,
             last_clean: Utime::ZERO,
             counts: PgCounts { objects: 3, ..PgCounts::default() },
+            trimmed: std::iter::once(2..4).collect(),
+            to_trim: 1,
         };
         let messages = [
             DaemonMsg::Boot(OsdBoot {

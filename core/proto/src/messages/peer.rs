@@ -124,9 +124,12 @@ pub struct PgInfo {
     pub incomplete: bool,
     /// How many groups the pool had when this one was last split.
     pub pg_num: u32,
+    /// Stored objects: heads and clones.
     pub objects: u64,
+    pub clones: u64,
+    /// Of data; what a clone shares with the next newer one counts there.
     pub bytes: u64,
-    /// The two counters above are estimates since a split.
+    /// The counters above are estimates since a split.
     pub estimated: bool,
 }
 
@@ -157,6 +160,9 @@ pub struct LogEntry {
     pub prior: Version,
     pub kind: EntryKind,
     pub object: ObjectId,
+    /// What else changed in the same version: a clone that the write made of the object before, or
+    /// the head when one of its clones goes. All have the same hash.
+    pub others: Vec<OtherChange>,
     pub reqid: ReqId,
     pub user_version: u64,
     pub mtime: Utime,
@@ -166,6 +172,23 @@ pub struct LogEntry {
     pub result: i32,
     /// Of each operation, its code and output; empty unless the client wanted them.
     pub outputs: Vec<(i32, Bytes)>,
+}
+
+/// What became of a further object in a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherChange {
+    pub object: ObjectId,
+    pub kind: EntryKind,
+    /// Of that object before; zero if it did not exist.
+    pub prior: Version,
+}
+
+impl LogEntry {
+    /// Everything that the write is about, with what became of it and its version before.
+    pub fn touched(&self) -> impl Iterator<Item = (&ObjectId, EntryKind, Version)> {
+        let others = self.others.iter().map(|other| (&other.object, other.kind, other.prior));
+        std::iter::once((&self.object, self.kind, self.prior)).chain(others)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -179,6 +202,7 @@ pub struct RepOp {
     pub trim_to: Version,
     /// Of the group after this write.
     pub objects: u64,
+    pub clones: u64,
     pub bytes: u64,
     /// The object's changes, without anything that only concerns the primary.
     pub txn: Transaction,
@@ -311,6 +335,7 @@ impl PgMsg {
                 op.committed_to.encode(out);
                 op.trim_to.encode(out);
                 op.objects.encode(out);
+                op.clones.encode(out);
                 op.bytes.encode(out);
                 op.metas.encode(out);
                 op.txn.encode_split(out, data);
@@ -375,6 +400,7 @@ impl PgMsg {
                 committed_to: Decode::decode(r)?,
                 trim_to: Decode::decode(r)?,
                 objects: Decode::decode(r)?,
+                clones: Decode::decode(r)?,
                 bytes: Decode::decode(r)?,
                 metas: Decode::decode(r)?,
                 txn: Transaction::decode_split(r, data)?,
@@ -411,6 +437,7 @@ versioned_fields!(
     incomplete,
     pg_num,
     objects,
+    clones,
     bytes,
     estimated,
 );
@@ -422,6 +449,7 @@ versioned_fields!(
     prior,
     kind,
     object,
+    others,
     reqid,
     user_version,
     mtime,
@@ -429,6 +457,7 @@ versioned_fields!(
     result,
     outputs,
 );
+versioned_fields!(OtherChange, "other change", object, kind, prior);
 
 /// The pieces of `data` that belong at those (offset, length) places: exactly all of it.
 fn cut_out(places: &[(u64, u64)], data: &Bytes) -> Result<Vec<(u64, Bytes)>, DecodeError> {
@@ -479,6 +508,7 @@ mod tests {
             prior: Version::ZERO,
             kind: EntryKind::Note,
             object: object.clone(),
+            others: vec![OtherChange { object: object.clone(), kind: EntryKind::Delete, prior: version }],
             reqid: ReqId::default(),
             user_version: 7,
             mtime: Utime { sec: 1, nsec: 2 },
@@ -522,6 +552,7 @@ mod tests {
                 committed_to: version,
                 trim_to: Version::ZERO,
                 objects: 1,
+                clones: 0,
                 bytes: 2,
                 txn,
                 metas: vec![(object.clone(), meta.clone())],

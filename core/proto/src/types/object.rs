@@ -73,6 +73,10 @@ impl ObjectId {
         let hash = object_hash(&namespace, if key.is_empty() { &name } else { &key });
         ObjectId { pool, hash, namespace, key, name, snap: SnapId::HEAD, max: false }
     }
+    /// The object itself, of which this may be a clone.
+    pub fn to_head(&self) -> ObjectId {
+        ObjectId { snap: SnapId::HEAD, ..self.clone() }
+    }
     /// Before every object. Ceph: `hobject_t()`.
     pub fn min() -> ObjectId {
         ObjectId {

@@ -1,0 +1,126 @@
+//! Snapshots of pools: those that have names in the map, and ids for those that clients manage
+//! themselves. A pool has the one kind or the other.
+
+use super::{Answer, Call, Outcome, Row, refuse};
+use crate::draft::Draft;
+use nacre_base::{Name, PoolId, SnapId, Utime, errno};
+use nacre_proto::maps::{Pool, PoolSnap, pool_flags};
+use nacre_proto::messages::PoolOp;
+
+pub const COMMANDS: &[Row] = &[
+    ("osd pool mksnap", "make a snapshot of a pool", mksnap),
+    ("osd pool rmsnap", "remove a snapshot of a pool", rmsnap),
+];
+
+fn find(pool: &Pool, name: &Name) -> Option<SnapId> {
+    pool.snaps.values().find(|snap| snap.name == *name).map(|snap| snap.id)
+}
+
+/// The pool with which a command is about, none of whose snapshots clients manage.
+fn pool_of(call: &Call<'_>) -> Result<(PoolId, String, String), super::Refusal> {
+    let (pool, snap) = (call.args.text("pool")?, call.args.text("snap")?);
+    let id = call.args.pool("pool", call.draft.map())?;
+    if call.draft.map().pools[&id].has(pool_flags::SELFMANAGED_SNAPS) {
+        return Err(refuse(errno::EINVAL, format!("pool {pool} is in unmanaged snaps mode")));
+    }
+    Ok((id, pool, snap))
+}
+
+fn mksnap(call: &mut Call<'_>) -> Outcome {
+    let (id, pool, snap) = pool_of(call)?;
+    if find(&call.draft.map().pools[&id], &snap.as_str().into()).is_some() {
+        return Answer::said(format!("pool {pool} snap {snap} already exists"));
+    }
+    create_named(call.draft, id, snap.as_str().into(), call.now.wall);
+    Answer::said(format!("created pool {pool} snap {snap}"))
+}
+
+fn rmsnap(call: &mut Call<'_>) -> Outcome {
+    let (id, pool, snap) = pool_of(call)?;
+    match find(&call.draft.map().pools[&id], &snap.as_str().into()) {
+        None => Answer::said(format!("pool {pool} snap {snap} does not exist")),
+        Some(found) => {
+            remove_named(call.draft, id, found);
+            Answer::said(format!("removed pool {pool} snap {snap}"))
+        }
+    }
+}
+
+fn create_named(draft: &mut Draft, id: PoolId, name: Name, now: Utime) {
+    let epoch = draft.committed_map().epoch.next();
+    draft.edit_pool(id, |pool| {
+        let snap = SnapId(pool.snap_seq.0 + 1);
+        pool.flags |= pool_flags::POOL_SNAPS;
+        pool.snap_seq = snap;
+        pool.snap_epoch = epoch;
+        pool.snaps.insert(snap, PoolSnap { id: snap, stamp: now, name });
+    });
+}
+
+fn remove_named(draft: &mut Draft, id: PoolId, snap: SnapId) {
+    let epoch = draft.committed_map().epoch.next();
+    draft.edit_pool(id, |pool| {
+        pool.snaps.remove(&snap);
+        // OSDs see by it that the context of writes is another one.
+        pool.snap_seq = SnapId(pool.snap_seq.0 + 1);
+        pool.snap_epoch = epoch;
+    });
+    draft.edit(|inc| inc.new_removed_snaps.entry(id).or_default().insert(snap.0..snap.0 + 1));
+}
+
+// ---- what librados asks for by a message of its own; errors are errnos ----
+
+/// The pool, if it has no snapshots of the other kind.
+fn pool_without(op: &PoolOp, draft: &Draft, other: u64) -> Result<PoolId, i32> {
+    let id = PoolId(op.pool.into());
+    let pool = draft.map().pool(id).ok_or(errno::ENOENT)?;
+    if pool.has(other) { Err(errno::EINVAL) } else { Ok(id) }
+}
+
+pub fn create(op: &PoolOp, draft: &mut Draft, now: Utime) -> Result<(), i32> {
+    let id = pool_without(op, draft, pool_flags::SELFMANAGED_SNAPS)?;
+    let name = Name::new(op.name.clone().into_bytes());
+    if find(&draft.map().pools[&id], &name).is_none() {
+        create_named(draft, id, name, now);
+    }
+    Ok(())
+}
+
+pub fn delete(op: &PoolOp, draft: &mut Draft) -> Result<(), i32> {
+    let id = pool_without(op, draft, pool_flags::SELFMANAGED_SNAPS)?;
+    if let Some(snap) = find(&draft.map().pools[&id], &Name::new(op.name.clone().into_bytes())) {
+        remove_named(draft, id, snap);
+    }
+    Ok(())
+}
+
+/// The next id for a snapshot whose context clients keep themselves.
+pub fn create_unmanaged(op: &PoolOp, draft: &mut Draft) -> Result<SnapId, i32> {
+    let id = pool_without(op, draft, pool_flags::POOL_SNAPS)?;
+    let snap = SnapId(draft.map().pools[&id].snap_seq.0.max(1) + 1);
+    let epoch = draft.committed_map().epoch.next();
+    draft.edit_pool(id, |pool| {
+        pool.flags |= pool_flags::SELFMANAGED_SNAPS;
+        pool.snap_seq = snap;
+        pool.snap_epoch = epoch;
+    });
+    Ok(snap)
+}
+
+pub fn delete_unmanaged(op: &PoolOp, draft: &mut Draft) -> Result<(), i32> {
+    let id = pool_without(op, draft, pool_flags::POOL_SNAPS)?;
+    if draft.map().removed_snaps_queue.get(&id).is_some_and(|queue| queue.contains(op.snap.0)) {
+        return Ok(());
+    }
+    let seq = draft.map().pools[&id].snap_seq;
+    if op.snap > seq {
+        return Err(errno::ENOENT);
+    }
+    let epoch = draft.committed_map().epoch.next();
+    draft.edit_pool(id, |pool| {
+        pool.snap_seq = SnapId(seq.0 + 1);
+        pool.snap_epoch = epoch;
+    });
+    draft.edit(|inc| inc.new_removed_snaps.entry(id).or_default().insert(op.snap.0..op.snap.0 + 1));
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! The primary removes what was kept for snapshots that are removed: a few clones at a time, each
+//! in a write of its own that all members make, found by the index of clones.
+//!
+//! Nothing of it is remembered over a change of primary: the next one finds in its own index what
+//! is left. While clients are busy with the group a slice is done at each tick; otherwise the next
+//! one follows as soon as the last is durable.
+
+use super::active::Active;
+use super::{Ctx, Pg, PgEffect, Phase};
+use crate::ops::trim_clone;
+use crate::snap_index;
+use nacre_base::{IntervalSet, SnapId, Version};
+use nacre_machine::Level;
+use nacre_proto::maps::map_flags;
+use nacre_proto::messages::part::acts_of;
+use nacre_proto::messages::peer::{EntryKind, LogEntry};
+use nacre_proto::messages::pg_state;
+use nacre_proto::transaction::Transaction;
+use nacre_proto::types::{EntityName, ObjectId, ReqId};
+
+/// Clones in one slice. Ceph has it as `osd_pg_max_concurrent_snap_trims`.
+const SLICE: usize = 4;
+/// Clones looked at for one slice: those whose objects are in use wait.
+const LOOKED_AT_MAX: usize = 4 * SLICE;
+/// Snapshots looked for in one turn; looking for one of which nothing is left costs a seek.
+const SNAPS_MAX: usize = 64;
+
+#[derive(Default)]
+pub struct Trimming {
+    /// Removed snapshots for which nothing is kept here any more.
+    done: IntervalSet,
+    /// Removed snapshots that are not among these yet.
+    left: u64,
+    /// Nobody asked for it to stop.
+    allowed: bool,
+    /// Writes in flight.
+    in_flight: usize,
+}
+
+impl Pg {
+    /// `pg_state` bits.
+    pub fn trim_state(&self) -> u64 {
+        match &self.phase {
+            Phase::Active(active) if active.trimming.left == 0 || !self.is_clean() => 0,
+            Phase::Active(active) if active.trimming.allowed => pg_state::SNAPTRIM,
+            Phase::Active(_) => pg_state::SNAPTRIM_WAIT,
+            _ => 0,
+        }
+    }
+    /// What is trimmed, and how many snapshots are not.
+    pub fn trimmed(&self) -> (IntervalSet, u64) {
+        match &self.phase {
+            Phase::Active(active) => (active.trimming.done.clone(), active.trimming.left),
+            _ => Default::default(),
+        }
+    }
+
+    /// A slice, if there is something to trim and the last slice is durable.
+    pub fn trim(&mut self, ctx: &mut Ctx<'_>) {
+        let removed = ctx.map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default();
+        let Phase::Active(active) = &mut self.phase else { return };
+        let trimming = &mut active.trimming;
+        trimming.done = trimming.done.intersection(&removed);
+        let mut queue = removed.clone();
+        trimming.done.iter().for_each(|range| queue.remove(range));
+        trimming.left = queue.size();
+        trimming.allowed = !ctx.map.has(map_flags::NOSNAPTRIM);
+        // The index shows nothing that changed in this turn.
+        if queue.is_empty() || !trimming.allowed || trimming.in_flight > 0 || !self.changed.1.is_empty() {
+            return;
+        }
+        if !self.is_clean() {
+            return; // what is missing here is not in the index
+        }
+        let hashes = self.range.hashes();
+        for snap in queue.iter().flatten().map(SnapId).take(SNAPS_MAX) {
+            match snap_index::first(ctx.store, self.id.pool, snap, hashes.clone(), LOOKED_AT_MAX) {
+                Ok(clones) if clones.is_empty() => self.note_trimmed(ctx, snap),
+                Ok(clones) => {
+                    self.trim_slice(ctx, snap, &clones, &removed);
+                    return;
+                }
+                Err(error) => {
+                    ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+                    return;
+                }
+            }
+        }
+        ctx.out.push(PgEffect::Loop); // there may be more
+    }
+
+    fn note_trimmed(&mut self, ctx: &mut Ctx<'_>, snap: SnapId) {
+        let Phase::Active(active) = &mut self.phase else { return };
+        active.trimming.done.insert(snap.0..snap.0 + 1);
+        active.trimming.left -= 1;
+        ctx.out.push(PgEffect::Report);
+    }
+
+    fn trim_slice(&mut self, ctx: &mut Ctx<'_>, snap: SnapId, clones: &[ObjectId], removed: &IntervalSet) {
+        let mut left = SLICE;
+        for clone in clones {
+            let Phase::Active(active) = &self.phase else { return };
+            let head = clone.to_head();
+            if left == 0 {
+                return;
+            }
+            if self.changed.1.contains(&head) || active.in_use(&head) {
+                continue;
+            }
+            left -= 1;
+            let version = Version::new(self.interval.start, self.info.last_update.version + 1);
+            match trim_clone(ctx.store, clone, removed, version) {
+                Ok(Some(change)) => {
+                    let reqid = ReqId {
+                        client: EntityName::osd(self.me),
+                        tid: version.version,
+                        inc: self.interval.start.0 as i32,
+                    };
+                    let entry = LogEntry {
+                        version,
+                        prior: change.prior,
+                        kind: change.kind,
+                        object: clone.clone(),
+                        others: change.others.clone(),
+                        reqid,
+                        user_version: 0,
+                        mtime: ctx.now.wall,
+                        acts: acts_of(&change.txn, clone),
+                        result: 0,
+                        outputs: Vec::new(),
+                    };
+                    if let Err(unwritten) = self.submit(ctx, entry, change, None) {
+                        ctx.log(Level::Error, format!("pg {}: {clone}: {}", self.id, unwritten.1));
+                        return;
+                    }
+                    if let Phase::Active(active) = &mut self.phase {
+                        active.trimming.in_flight += 1;
+                    }
+                }
+                Ok(None) => {
+                    // It is not there, or not for this snapshot: only its key is left.
+                    let mut txn = Transaction::new();
+                    snap_index::remove(clone, &[snap], &mut txn);
+                    self.changed.1.insert(clone.clone());
+                    self.store(ctx, txn);
+                    ctx.out.push(PgEffect::Loop);
+                }
+                Err(error) => ctx.log(Level::Error, format!("pg {}: {clone}: {error}", self.id)),
+            }
+        }
+    }
+
+    /// A clone is gone everywhere, durably.
+    pub fn on_trimmed(&mut self, ctx: &mut Ctx<'_>) {
+        let Phase::Active(active) = &mut self.phase else { return };
+        active.trimming.in_flight -= 1;
+        if active.trimming.in_flight == 0 && !active.has_requests() {
+            ctx.out.push(PgEffect::Loop);
+        }
+    }
+}
+
+impl Active {
+    /// How an entry that trims reads: it is about a clone.
+    pub fn is_trim(entry: &LogEntry) -> bool {
+        entry.kind != EntryKind::Note && entry.object.snap != SnapId::HEAD
+    }
+}
