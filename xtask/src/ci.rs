@@ -16,7 +16,7 @@ pub struct Options {
 }
 
 /// The stock clients that the tests run, by a file that shows that the package is there.
-const PACKAGES: [(&str, &str); 7] = [
+pub const PACKAGES: [(&str, &str); 7] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
@@ -27,7 +27,7 @@ const PACKAGES: [(&str, &str); 7] = [
 ];
 
 pub fn run(options: &Options) -> Result<()> {
-    install_packages(options.no_install)?;
+    install_packages(&PACKAGES, options.no_install)?;
     tidy::run(&tidy::Options { fix: false })?;
     // The tests of real clients start this binary.
     step("build", cargo().args(["build", "--package", "nacre"]))?;
@@ -37,8 +37,9 @@ pub fn run(options: &Options) -> Result<()> {
     step("tests", cargo().args(["test", "--workspace", "--no-fail-fast"]))
 }
 
-fn install_packages(refuse: bool) -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
+/// Installs those of which the file is not there, or fails if that is refused.
+pub fn install_packages(packages: &[(&str, &str)], refuse: bool) -> Result<()> {
+    let missing: Vec<&str> = packages
         .iter()
         .filter(|(_, file)| !std::path::Path::new(file).exists())
         .map(|(package, _)| *package)

@@ -42,10 +42,15 @@ impl Cluster {
         command
     }
 
+    /// The configuration for stock clients.
+    pub fn conf(&self) -> PathBuf {
+        self.folder().join("ceph.conf")
+    }
+
     /// A stock program, told where the cluster is.
     pub fn client(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.env("CEPH_CONF", self.folder().join("ceph.conf")).env_remove("CEPH_ARGS");
+        command.env("CEPH_CONF", self.conf()).env_remove("CEPH_ARGS");
         command
     }
 

@@ -7,6 +7,7 @@ mod counters;
 mod devices;
 mod docs;
 mod durability;
+mod guest;
 mod model;
 mod objects;
 mod stores;

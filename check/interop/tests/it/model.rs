@@ -55,7 +55,7 @@ fn objects_are_what_a_model_says_whatever_happens_to_osds() {
     let mut turn = seed;
     while start.elapsed() < limit && !work.failed() {
         let osd = format!("osd.{}", turn % 3);
-        if turn / 3 % 3 == 0 {
+        if (turn / 3).is_multiple_of(3) {
             c.signal(&osd, "STOP").unwrap();
             std::thread::sleep(Duration::from_millis(4000));
             c.signal(&osd, "CONT").unwrap();
