@@ -312,6 +312,10 @@ impl DiskThreads {
         let read = |offset, into: &mut [u8]| self.disk.read_cached(offset, into);
         if plan.len() <= CACHED_READ_MAX { plan.run_with(read).ok() } else { None }
     }
+    /// On the calling thread, which waits for the device.
+    pub(crate) fn commit_here(&self, batch: Batch) -> Done {
+        Done::Committed(batch.commit(&self.disk))
+    }
     pub(crate) fn commit(&self, batch: Batch) {
         self.batches.send(batch).expect("the writer lives as long as this");
     }

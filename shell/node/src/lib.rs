@@ -11,6 +11,7 @@ mod counters;
 mod disk;
 mod ids;
 mod node;
+mod pace;
 mod process;
 mod running;
 mod session;

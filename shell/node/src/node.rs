@@ -9,6 +9,7 @@ use crate::clock;
 use crate::counters::{CountedDisk, MessengerCounters, StoreCounters};
 use crate::disk::{self, DiskThreads};
 use crate::ids::IdPool;
+use crate::pace::Pace;
 use crate::session::{self, End, Session};
 use crate::spec::{Limits, Listener, Spec};
 use crate::timers::Timers;
@@ -42,6 +43,8 @@ pub(crate) struct Node<M> {
     inner: RefCell<Inner<M>>,
     /// A timer was armed that is due before all others.
     pub(crate) timers_changed: Notify,
+    /// Something was submitted to the store.
+    submitted: Notify,
 }
 
 struct Inner<M> {
@@ -73,6 +76,7 @@ struct Storage {
     reading: BTreeMap<Token, Time>,
     /// When the batch that is with the disk was begun.
     began: Time,
+    pace: Pace,
     /// A batch is with the disk; what comes meanwhile goes into the next one.
     committing: bool,
     /// Something is being brought to its place.
@@ -97,6 +101,7 @@ impl<M: Machine + 'static> Node<M> {
                 waiting: VecDeque::new(),
                 reading: BTreeMap::new(),
                 began: Time::ZERO,
+                pace: Pace::default(),
                 committing: false,
                 placing: false,
             }
@@ -129,6 +134,7 @@ impl<M: Machine + 'static> Node<M> {
             ids: Arc::default(),
             inner: RefCell::new(inner),
             timers_changed: Notify::new(),
+            submitted: Notify::new(),
         };
         (Rc::new(node), spec.listeners)
     }
@@ -154,7 +160,12 @@ impl<M: Machine + 'static> Node<M> {
                 self.carry_out(inner, effect);
             }
         }
-        inner.commit();
+        if let Some(storage) = &mut inner.store {
+            storage.place();
+            if !storage.committing {
+                self.submitted.notify_one();
+            }
+        }
         if inner.timers.next().is_some_and(|next| first_timer.is_none_or(|first| next < first)) {
             self.timers_changed.notify_one();
         }
@@ -355,6 +366,9 @@ impl<M: Machine + 'static> Node<M> {
             raw.data = self.budget.charge(raw.data);
         }
         let Envelope { tid, body: message } = Envelope::from_raw(raw).map_err(End::Message)?;
+        if let Some(storage) = &mut inner.store {
+            storage.pace.arrived();
+        }
         inner.events.push_back(Event::Message { conn: session.id, tid, message });
         Ok(())
     }
@@ -424,7 +438,9 @@ impl<M: Machine + 'static> Node<M> {
                     storage.committing = false;
                     let (durable, now) = (storage.store.finished(done), clock::mono());
                     storage.counters.batch.inc();
-                    storage.counters.batch_lat.add(now.since(storage.began));
+                    let took = now.since(storage.began);
+                    storage.counters.batch_lat.add(took);
+                    storage.pace.committed(took);
                     while let Some(waited) = storage.waiting.pop_front_if(|w| w.ticket <= durable) {
                         // Submitted while the batch before was with the disk, mostly.
                         storage.counters.txn_queue_lat.add(storage.began.since(waited.submitted));
@@ -446,6 +462,19 @@ impl<M: Machine + 'static> Node<M> {
             }
         }
         self.turn();
+    }
+
+    /// Hands to the disk what was submitted, for as long as the daemon runs. It does so behind the
+    /// sessions that are to send or to read something: what goes out must not wait for our own disk, and
+    /// what comes in is still part of the batch.
+    pub(crate) async fn commit(self: Rc<Self>) {
+        loop {
+            self.submitted.notified().await;
+            let done = self.inner.borrow_mut().store.as_mut().and_then(Storage::commit);
+            if let Some(done) = done {
+                self.disk_done(done);
+            }
+        }
     }
 
     /// Looks after the sessions; called about once a second.
@@ -481,28 +510,36 @@ impl Storage {
         let ticket = self.store.submit(txn).unwrap_or_else(|e| panic!("the store refused: {e}"));
         self.waiting.push_back(Waiting { ticket, token, submitted: clock::mono() });
     }
+
+    /// Begins to bring to its place what is only in the log, unless that is under way.
+    fn place(&mut self) {
+        if !self.placing
+            && let Some(placing) = self.store.take_placing()
+        {
+            self.placing = true;
+            self.threads.place(placing);
+        }
+    }
+
+    /// Begins a batch, unless one is with the disk: then the next one is larger. What it gives is done
+    /// already.
+    fn commit(&mut self) -> Option<disk::Done> {
+        if self.committing {
+            return None;
+        }
+        let batch = self.store.take_batch()?;
+        self.began = clock::mono();
+        if self.reading.is_empty() && self.pace.may_block(batch.cost()) {
+            return Some(self.threads.commit_here(batch));
+        }
+        self.committing = true;
+        self.threads.commit(batch);
+        None
+    }
 }
 
 impl<M> Inner<M> {
     fn storage(&mut self) -> &mut Storage {
         self.store.as_mut().expect("a machine that stores is given a store")
-    }
-
-    /// Hands what was submitted to the disk, unless it is busy: then the next batch is larger.
-    fn commit(&mut self) {
-        let Some(storage) = &mut self.store else { return };
-        if !storage.placing
-            && let Some(placing) = storage.store.take_placing()
-        {
-            storage.placing = true;
-            storage.threads.place(placing);
-        }
-        if !storage.committing
-            && let Some(batch) = storage.store.take_batch()
-        {
-            storage.committing = true;
-            storage.began = clock::mono();
-            storage.threads.commit(batch);
-        }
     }
 }

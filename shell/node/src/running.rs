@@ -5,16 +5,17 @@ use crate::node::Node;
 use crate::spec::Spec;
 use nacre_base::Now;
 use nacre_machine::{Effect, Event, Machine};
-use std::rc::Rc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// For the last messages to leave after the machine has stopped.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often it is looked whether they have.
+const FAREWELL_LOOK: Duration = Duration::from_millis(5);
 
 type Call<M> = Box<dyn FnOnce(&mut M, Now, &mut Vec<Effect>) + Send>;
 
@@ -78,6 +79,7 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
     let (to, mut from_disk) = unbounded_channel();
     let (node, listeners) = Node::new(spec, machine, to);
     node.turn();
+    tokio::task::spawn_local(node.clone().commit());
     for listener in listeners {
         tokio::task::spawn_local(node.clone().accept(listener));
     }
@@ -111,18 +113,10 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
         }
     }
     let farewell = Instant::now() + FAREWELL_TIMEOUT;
-    while !node.is_quiet() {
-        match timeout_at(farewell, from_disk.recv()).await {
-            Ok(Some(done)) => node.disk_done(done),
-            _ => break,
+    while !node.is_quiet() && Instant::now() < farewell {
+        tokio::select! {
+            Some(done) = from_disk.recv() => node.disk_done(done),
+            () = sleep(FAREWELL_LOOK) => {}
         }
-    }
-    quiet(&node, farewell).await;
-}
-
-/// Waits until all is sent, or until the deadline.
-async fn quiet<M: Machine + 'static>(node: &Rc<Node<M>>, deadline: Instant) {
-    while !node.is_quiet() && Instant::now() < deadline {
-        sleep(Duration::from_millis(5)).await;
     }
 }

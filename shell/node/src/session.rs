@@ -13,12 +13,16 @@ use nacre_msgr::{Connection, FaultReason, PeerIdent};
 use nacre_proto::messages::MessageError;
 use nacre_proto::types::{EntityAddr, EntityType};
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::Interest;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::net::tcp::ReadHalf;
 use tokio::sync::Notify;
 
 /// One read takes at most this much, unless the rest of a large segment is due.
@@ -155,32 +159,37 @@ impl Session {
         Ok(false)
     }
 
-    /// Reads once. What came before an error is in `events`.
-    fn read(
+    /// Reads once, as soon as there is something. What came before an error is in `events`.
+    ///
+    /// A read that does not fill its buffer has emptied the socket, and the next one waits without
+    /// asking the system again.
+    fn poll_read(
         &self,
-        stream: &TcpStream,
+        context: &mut Context<'_>,
+        reader: &mut ReadHalf<'_>,
         buffer: &mut BytesMut,
         events: &mut Vec<nacre_msgr::Event>,
         counters: &MessengerCounters,
-    ) -> Result<(), End> {
+    ) -> Poll<Result<(), End>> {
         let mut conn = self.conn.borrow_mut();
+        // Nothing is lost with a future of this kind that is not ready: it is made anew each time.
         let (read, direct) = match conn.wanted() {
-            Some(mut rest) => (stream.try_read_buf(&mut rest), true),
+            Some(mut rest) => (pin!(reader.read_buf(&mut rest)).poll(context), true),
             None => {
                 if buffer.capacity() < READ_BYTES / 8 {
                     buffer.reserve(READ_BYTES);
                 }
-                (stream.try_read_buf(buffer), false)
+                (pin!(reader.read_buf(buffer)).poll(context), false)
             }
         };
-        match read {
-            Ok(0) => return Err(End::Fault(conn.peer_closed())),
+        match ready!(read) {
+            Ok(0) => return Poll::Ready(Err(End::Fault(conn.peer_closed()))),
             Ok(bytes) => {
                 counters.msgr_recv_calls.inc();
                 counters.msgr_recv_bytes.add(bytes as u64);
             }
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(()),
-            Err(e) => return Err(End::Socket(e)),
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Poll::Ready(Ok(())),
+            Err(e) => return Poll::Ready(Err(End::Socket(e))),
         }
         let now = clock::mono();
         self.last_received.set(now);
@@ -190,7 +199,7 @@ impl Session {
         } else {
             conn.receive(now, buffer.split().freeze(), events)
         };
-        result.map_err(End::Fault)
+        Poll::Ready(result.map_err(End::Fault))
     }
 }
 
@@ -219,12 +228,16 @@ async fn ended(session: &Session) {
 }
 
 /// Runs a connected session to its end.
-pub(crate) async fn run<M: Machine + 'static>(node: Rc<Node<M>>, session: Rc<Session>, stream: TcpStream) {
+pub(crate) async fn run<M: Machine + 'static>(
+    node: Rc<Node<M>>,
+    session: Rc<Session>,
+    mut stream: TcpStream,
+) {
     // Requests and replies are written whole: waiting for more only makes them late.
     if let Err(e) = stream.set_nodelay(true) {
         session.finish(End::Socket(e));
     }
-    if let Err(end) = converse(&node, &session, &stream).await {
+    if let Err(end) = converse(&node, &session, &mut stream).await {
         session.finish(end);
     }
     over(&node, &session);
@@ -247,8 +260,10 @@ fn over<M: Machine + 'static>(node: &Rc<Node<M>>, session: &Session) {
 async fn converse<M: Machine + 'static>(
     node: &Rc<Node<M>>,
     session: &Session,
-    stream: &TcpStream,
+    stream: &mut TcpStream,
 ) -> Result<(), End> {
+    let (mut reader, writer) = stream.split();
+    let writer: &TcpStream = writer.as_ref();
     let mut buffer = BytesMut::new();
     let mut events = Vec::new();
     loop {
@@ -261,35 +276,31 @@ async fn converse<M: Machine + 'static>(
         room.as_mut().enable();
         session.conn.borrow_mut().decide().map_err(End::Fault)?;
         let waits_for_id = session.conn.borrow().is_undecided();
-        let blocked = session.write(stream, &node.counters)?;
+        let blocked = session.write(writer, &node.counters)?;
         let reading = node.may_read(session);
         session.pausing.set(!reading);
-        let interest = match (reading, blocked) {
-            (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
-            (true, false) => Some(Interest::READABLE),
-            (false, true) => Some(Interest::WRITABLE),
-            (false, false) => None,
-        };
-        let ready = tokio::select! {
-            ready = stream.ready(interest.unwrap_or(Interest::WRITABLE)), if interest.is_some() => {
-                ready.map_err(End::Socket)?
+        let read = poll_fn(|context| {
+            session.poll_read(context, &mut reader, &mut buffer, &mut events, &node.counters)
+        });
+        let result = tokio::select! {
+            result = read, if reading => result,
+            writable = writer.writable(), if blocked => {
+                writable.map_err(End::Socket)?;
+                continue;
             }
             () = session.wake.notified() => continue,
             () = room, if !reading || waits_for_id => continue,
         };
-        if reading && (ready.is_readable() || ready.is_read_closed()) {
-            let result = session.read(stream, &mut buffer, &mut events, &node.counters);
-            // The machine hears of what came before the fault, and then of the fault.
-            for event in events.drain(..) {
-                match event {
-                    nacre_msgr::Event::Ready(ident) => node.opened(session, &ident),
-                    nacre_msgr::Event::Message(raw) => node.received(session, raw)?,
-                    nacre_msgr::Event::KeepaliveAck { .. } => {}
-                }
+        // The machine hears of what came before the fault, and then of the fault.
+        for event in events.drain(..) {
+            match event {
+                nacre_msgr::Event::Ready(ident) => node.opened(session, &ident),
+                nacre_msgr::Event::Message(raw) => node.received(session, raw)?,
+                nacre_msgr::Event::KeepaliveAck { .. } => {}
             }
-            node.turn();
-            result?;
         }
+        node.turn();
+        result?;
     }
 }
 

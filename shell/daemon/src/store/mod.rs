@@ -92,11 +92,7 @@ impl Disk for Unchanged {
 
 /// Makes everything durable that was submitted.
 fn settle(store: &mut Store, disk: &FileDisk, path: &Path) -> Result<()> {
-    while let Some(batch) = store.take_batch() {
-        let done = batch.commit(disk).with_context(|| format!("cannot write {}", path.display()))?;
-        store.finished(done);
-    }
-    Ok(())
+    store.settle(disk).with_context(|| format!("cannot write {}", path.display())).map(drop)
 }
 
 /// How far long work has come, for whoever watches a terminal.
