@@ -22,10 +22,17 @@ pub(crate) struct Deferred {
     /// Blocks that the log holds, each with the transaction that made it, in that order. Some are gone.
     pub order: VecDeque<(u64, u32)>,
     under_way: Option<UnderWay>,
-    /// Block and checksum of what was placed, and the log does not say so yet.
-    pub notes: BTreeMap<u32, u32>,
+    /// What was placed, and the log does not say so yet.
+    pub notes: BTreeMap<u32, Note>,
     /// What the patches in the log are put over, by the patched block.
     pub base_of: BTreeMap<u32, u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    pub crc: u32,
+    /// Of the transaction that made the block.
+    seq: u64,
 }
 
 #[derive(Debug)]
@@ -85,9 +92,9 @@ impl Store {
         let under_way = self.deferred.under_way.take().expect("blocks are being placed");
         assert!(placed.crcs.iter().map(|(block, _)| block).eq(&under_way.blocks), "others were placed");
         for (block, crc) in placed.crcs {
-            self.pending.remove(&block).expect("a block that is being placed is pending");
+            let pending = self.pending.remove(&block).expect("a block that is being placed is pending");
             self.table.get_mut(&block).expect("it is held").crc = crc;
-            self.deferred.notes.insert(block, crc);
+            self.deferred.notes.insert(block, Note { crc, seq: pending.seq });
             self.unhold(block);
         }
         self.reclaim();
@@ -108,6 +115,15 @@ impl Store {
             if let Some(batch) = batch {
                 self.finished(batch.commit(disk)?);
             }
+        }
+    }
+
+    /// A durable checkpoint says of all that it holds that it is in its place.
+    pub(crate) fn forget_notes_up_to(&mut self, seq: u64) {
+        let known = self.deferred.notes.iter().filter(|(_, note)| note.seq <= seq);
+        for block in known.map(|(block, _)| *block).collect::<Vec<_>>() {
+            self.deferred.notes.remove(&block);
+            self.release_base_of(block);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::BLOCK;
 use crate::space::Run;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Two copies of the superblock, so far apart that one damaged spot does not hit both.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 16];
 /// Where the log begins; what is before it belongs to the superblocks.
@@ -19,6 +19,9 @@ pub(crate) const RECORD_HEADER: usize = 64;
 /// In front of a chunk of a checkpoint.
 pub(crate) const CHUNK_HEADER: usize = 64;
 const SUPERBLOCK_CRC: usize = BLOCK - 4;
+/// A checkpoint has at most so many layers.
+pub(crate) const LAYERS_MAX: usize = 64;
+const _: () = assert!(8 + 4 + 16 + 8 + 3 * 8 + 4 + LAYERS_MAX * 28 <= SUPERBLOCK_CRC);
 const _: () = assert!(8 + 16 + 3 * 8 + 3 * 4 + 4 == RECORD_HEADER);
 const _: () = assert!(8 + 16 + 8 + 4 + 4 + 4 + 4 + 4 <= CHUNK_HEADER);
 
@@ -57,11 +60,36 @@ pub(crate) struct Superblock {
     pub seq: u64,
     /// The position in the log of the first record after it.
     pub log_pos: u64,
-    /// The last chunk of the checkpoint, from which the others are found; None if it is empty.
-    pub last_chunk: Option<Run>,
+    /// What the checkpoint is made of: everything, and then what changed, and changed again.
+    pub layers: Vec<Layer>,
+}
+
+/// A chain of chunks, never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layer {
+    /// Of the checkpoint that wrote it.
+    pub generation: u64,
+    /// From it the others are found.
+    pub last_chunk: Run,
     pub chunks: u32,
     /// Of all chunks' payloads together, in bytes.
     pub payload_len: u64,
+}
+
+impl Encode for Layer {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.generation.encode(out);
+        (self.last_chunk.start, self.last_chunk.len).encode(out);
+        self.chunks.encode(out);
+        self.payload_len.encode(out);
+    }
+}
+impl Decode for Layer {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let generation = u64::decode(r)?;
+        let last_chunk = Run { start: Decode::decode(r)?, len: Decode::decode(r)? };
+        Ok(Layer { generation, last_chunk, chunks: Decode::decode(r)?, payload_len: Decode::decode(r)? })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,10 +112,8 @@ impl Superblock {
         self.generation.encode(&mut out);
         self.seq.encode(&mut out);
         self.log_pos.encode(&mut out);
-        let last = self.last_chunk.unwrap_or(Run { start: 0, len: 0 });
-        (last.start, last.len).encode(&mut out);
-        self.chunks.encode(&mut out);
-        self.payload_len.encode(&mut out);
+        assert!(self.layers.len() <= LAYERS_MAX);
+        self.layers.encode(&mut out);
         out.resize(SUPERBLOCK_CRC, 0);
         crc32c(u32::MAX, &out).encode(&mut out);
         out
@@ -120,11 +146,15 @@ impl Superblock {
             return Err(DecodeError::BadValue { what: "blocks of log", value });
         }
         let (generation, seq, log_pos) = (u64::decode(r)?, u64::decode(r)?, u64::decode(r)?);
-        let last = Run { start: Decode::decode(r)?, len: Decode::decode(r)? };
-        let chunks = Decode::decode(r)?;
-        let last_chunk = (chunks > 0).then_some(last);
-        if last_chunk.is_some_and(|run| run.len == 0 || !geometry.holds_data(run)) {
-            return Err(DecodeError::BadValue { what: "checkpoint place", value: last.start.into() });
+        let layers: Vec<Layer> = Decode::decode(r)?;
+        if layers.len() > LAYERS_MAX {
+            return Err(DecodeError::BadValue { what: "layers", value: layers.len() as u64 });
+        }
+        for layer in &layers {
+            let last = layer.last_chunk;
+            if layer.chunks == 0 || last.len == 0 || !geometry.holds_data(last) {
+                return Err(DecodeError::BadValue { what: "checkpoint place", value: last.start.into() });
+            }
         }
         for value in [generation, seq, log_pos] {
             // They grow by one at a time from zero; so the arithmetic on them cannot overflow.
@@ -132,8 +162,7 @@ impl Superblock {
                 return Err(DecodeError::BadValue { what: "superblock counter", value });
             }
         }
-        let payload_len = Decode::decode(r)?;
-        Ok(Superblock { geometry, generation, seq, log_pos, last_chunk, chunks, payload_len })
+        Ok(Superblock { geometry, generation, seq, log_pos, layers })
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Object {
     pub header: Bytes,
     pub omap: BTreeMap<Name, Bytes>,
     lens: Lengths,
+    /// The interval between checkpoints in which it changed last; see `Changed`.
+    mark: u64,
 }
 
 /// Kept beside the maps so that accounting needs no walk.
@@ -308,11 +310,40 @@ pub(crate) struct Moves {
 pub(crate) struct Index {
     objects: BTreeMap<StoredId, Arc<Object>>,
     total: Weight,
+    changed: Changed,
+}
+
+/// What changed since the last checkpoint was begun.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Also of what was removed.
+    pub ids: BTreeSet<StoredId>,
+    /// No less than what these take in a checkpoint.
+    pub encoded: u64,
+    /// Objects with this mark are in `ids`. Those of a checkpoint have the mark 0, and others the last
+    /// one, so it begins with 1.
+    mark: u64,
+}
+
+/// What a removed object takes in a checkpoint.
+fn removed_cost(id: &StoredId) -> u64 {
+    OBJECT_COST + to_vec(id).len() as u64
 }
 
 impl Index {
     pub fn get(&self, id: &StoredId) -> Option<&Arc<Object>> {
         self.objects.get(id)
+    }
+    pub fn new() -> Index {
+        Index { changed: Changed { mark: 1, ..Changed::default() }, ..Index::default() }
+    }
+    pub fn changed(&self) -> &Changed {
+        &self.changed
+    }
+    /// Begins the next interval.
+    pub fn take_changed(&mut self) -> Changed {
+        let next = Changed { mark: self.changed.mark + 1, ..Changed::default() };
+        std::mem::replace(&mut self.changed, next)
     }
     pub fn total(&self) -> Weight {
         self.total
@@ -337,11 +368,24 @@ impl Index {
         }
     }
 
+    /// Takes out what a checkpoint says was removed.
+    pub fn forget(&mut self, id: &StoredId) {
+        if let Some(old) = self.objects.remove(id) {
+            self.total.sub(old.weight());
+        }
+    }
+
     pub fn apply(&mut self, id: &StoredId, op: Op, moves: &mut Moves) {
         match op {
             Op::Remove => {
                 if let Some(object) = self.objects.remove(id) {
                     self.total.sub(object.weight());
+                    if object.mark == self.changed.mark {
+                        self.changed.encoded -= object.weight().encoded;
+                    } else {
+                        self.changed.ids.insert(id.clone());
+                    }
+                    self.changed.encoded += removed_cost(id);
                     moves.dropped.extend(object.blocks.values());
                 }
             }
@@ -408,11 +452,25 @@ impl Index {
             self.objects.insert(id.clone(), Arc::new(object));
         }
         let object = Arc::make_mut(self.objects.get_mut(id).expect("it was just made"));
-        self.total.sub(object.weight());
+        let before = object.weight();
+        if object.mark == self.changed.mark {
+            self.changed.encoded -= before.encoded;
+        } else if !self.changed.ids.insert(id.clone()) {
+            self.changed.encoded -= removed_cost(id); // it comes back in the same interval
+        }
+        self.total.sub(before);
         change(object);
-        self.total.add(object.weight());
+        object.mark = self.changed.mark;
+        let after = object.weight();
+        self.total.add(after);
+        self.changed.encoded += after.encoded;
     }
 
+    /// What `Changed::encoded` should be, for `Store::check`.
+    pub fn recount_changed(&self) -> u64 {
+        let cost = |id| self.objects.get(id).map_or_else(|| removed_cost(id), |o| o.weight().encoded);
+        self.changed.ids.iter().map(cost).sum()
+    }
     /// The totals and weights counted anew, for `Store::check`.
     pub fn recount(&self) -> Weight {
         let mut total = Weight::default();

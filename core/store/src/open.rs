@@ -2,16 +2,16 @@
 
 use crate::BLOCK;
 use crate::aligned::Aligned;
-use crate::checkpoint::CHUNK_BLOCKS_MAX;
+use crate::checkpoint::{CHUNK_BLOCKS_MAX, OBJECT, REMOVED};
 use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
 use crate::format::{
-    ChunkHeader, Geometry, LOG_START, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock, SuperblockError,
-    VERSION,
+    ChunkHeader, Geometry, LOG_START, Layer, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock,
+    SuperblockError, VERSION,
 };
 use crate::index::{Index, Moves, Object, Op};
 use crate::space::{Run, Space};
-use crate::store::{BlockInfo, Found, Store, Ticket};
+use crate::store::{BlockInfo, Found, Store, StoredLayer, Ticket};
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Reader};
 use std::collections::BTreeMap;
@@ -118,9 +118,7 @@ impl Store {
             generation: 1,
             seq: 0,
             log_pos: 0,
-            last_chunk: None,
-            chunks: 0,
-            payload_len: 0,
+            layers: Vec::new(),
         };
         for copy in SUPERBLOCKS {
             disk.write_at(copy * BLOCK as u64, &superblock.encode())?;
@@ -137,10 +135,10 @@ impl Store {
         if disk.len() < expected {
             return Err(OpenError::Shrunk { len: disk.len(), expected });
         }
-        let mut recovery = Recovery::default();
-        let chunks = recovery.read_checkpoint(disk, &superblock)?;
+        let mut recovery = Recovery { index: Index::new(), ..Recovery::default() };
+        let layers = recovery.read_checkpoint(disk, &superblock)?;
         let log = recovery.replay(disk, &superblock)?;
-        let (table, space) = recovery.account(&superblock, &chunks)?;
+        let (table, space) = recovery.account(&superblock, &layers)?;
         recovery.inline.retain(|block, _| table.get(block).is_some_and(|info| info.owners > 0));
         // What was read may so far be only in the drive's cache, and others will now build on it.
         disk.flush()?;
@@ -163,7 +161,7 @@ impl Store {
         };
         let store = Store::new(Found {
             superblock,
-            chunks,
+            layers,
             index: recovery.index,
             table,
             space,
@@ -234,38 +232,50 @@ struct LogEnd {
 }
 
 impl Recovery {
-    /// Follows the chain from the last chunk to the first; gives their places, first to last.
+    /// One layer over the other, from the first on.
     fn read_checkpoint(
         &mut self,
         disk: &(impl Disk + ?Sized),
         superblock: &Superblock,
+    ) -> Result<Vec<StoredLayer>, OpenError> {
+        let read = |layer: &Layer| {
+            let chunks = self.read_layer(disk, &superblock.geometry, *layer)?;
+            Ok(StoredLayer { layer: *layer, chunks })
+        };
+        superblock.layers.iter().map(read).collect()
+    }
+
+    /// Follows the chain from the last chunk to the first; gives their places, first to last.
+    fn read_layer(
+        &mut self,
+        disk: &(impl Disk + ?Sized),
+        geometry: &Geometry,
+        layer: Layer,
     ) -> Result<Vec<Run>, OpenError> {
-        let generation = superblock.generation;
+        let generation = layer.generation;
         let (mut runs, mut payloads) = (Vec::new(), Vec::new());
-        let mut next = superblock.last_chunk;
+        let mut run = layer.last_chunk;
         let mut len = 0;
-        for number in (0..superblock.chunks).rev() {
-            let run = next.unwrap_or(Run { start: 0, len: 0 });
+        for number in (0..layer.chunks).rev() {
             let wrong = |what| OpenError::Checkpoint { generation, what, block: run.start };
-            if run.len == 0 || run.len > CHUNK_BLOCKS_MAX || !superblock.geometry.holds_data(run) {
+            if run.len == 0 || run.len > CHUNK_BLOCKS_MAX || !geometry.holds_data(run) {
                 return Err(wrong("impossible chunk"));
             }
-            let mut chunk = vec![0; run.len as usize * BLOCK];
-            disk.read_at(u64::from(run.start) * BLOCK as u64, &mut chunk)?;
-            let Some((header, payload)) = ChunkHeader::decode(&chunk) else {
+            let mut chunk = Aligned::zeroed(run.len as usize * BLOCK);
+            disk.read_at(u64::from(run.start) * BLOCK as u64, chunk.as_mut())?;
+            let Some((header, payload)) = ChunkHeader::decode(chunk.as_ref()) else {
                 return Err(wrong("damaged chunk"));
             };
-            let expected = (superblock.geometry.uuid, generation, number);
-            if (header.uuid, header.generation, header.number) != expected {
+            if (header.uuid, header.generation, header.number) != (geometry.uuid, generation, number) {
                 return Err(wrong("another checkpoint's chunk"));
             }
             len += payload.len() as u64;
-            if len > superblock.payload_len {
+            if len > layer.payload_len {
                 return Err(wrong("too long a chunk"));
             }
             payloads.push(payload.to_vec());
             runs.push(run);
-            next = Some(header.prev);
+            run = header.prev;
         }
         payloads.reverse();
         runs.reverse();
@@ -273,13 +283,23 @@ impl Recovery {
         drop(payloads);
         let mut r = Reader::new(&bytes);
         while !r.is_empty() {
-            let (id, object) = Object::decode(&mut r, |block, crc| {
-                self.crcs.insert(block, crc);
-            })
-            .map_err(|error| OpenError::CheckpointContent { generation, error })?;
-            self.index.restore(id, object);
+            self.read_entry(&mut r).map_err(|error| OpenError::CheckpointContent { generation, error })?;
         }
         Ok(runs)
+    }
+
+    fn read_entry(&mut self, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+        match u8::decode(r)? {
+            OBJECT => {
+                let (id, object) = Object::decode(r, |block, crc| {
+                    self.crcs.insert(block, crc);
+                })?;
+                self.index.restore(id, object);
+            }
+            REMOVED => self.index.forget(&StoredId::decode(r)?),
+            value => return Err(DecodeError::BadValue { what: "checkpoint entry", value: value.into() }),
+        }
+        Ok(())
     }
 
     /// Applies the log from the checkpoint on, up to the first record that is not whole.
@@ -365,12 +385,12 @@ impl Recovery {
     fn account(
         &self,
         superblock: &Superblock,
-        chunks: &[Run],
+        layers: &[StoredLayer],
     ) -> Result<(BTreeMap<u32, BlockInfo>, Space), OpenError> {
         let geometry = superblock.geometry;
         let mut space = Space::new(geometry.blocks);
         (geometry.data_start()..geometry.blocks).for_each(|block| space.release(block));
-        for block in chunks.iter().flat_map(|run| run.blocks()) {
+        for block in layers.iter().flat_map(|layer| &layer.chunks).flat_map(|run| run.blocks()) {
             if space.is_taken(block) {
                 let generation = superblock.generation;
                 return Err(OpenError::Checkpoint { generation, what: "chunk over another", block });

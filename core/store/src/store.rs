@@ -8,7 +8,7 @@ use crate::batch::{Batch, Done, Record, record_blocks};
 use crate::checkpoint::{Checkpoint, blocks_for};
 use crate::content::{Base, Content, PatchRun};
 use crate::deferred::Deferred;
-use crate::format::{Geometry, Superblock};
+use crate::format::{Geometry, LAYERS_MAX, Layer, Superblock};
 use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, placements};
 use crate::space::{Run, Space};
 use bytes::Bytes;
@@ -131,18 +131,31 @@ pub struct Store {
     generation: u64,
     pub(crate) checkpoint: Option<Checkpoint>,
     checkpoint_wanted: bool,
-    /// The durable checkpoint's blocks.
-    chunks: Vec<Run>,
+    /// The durable checkpoint.
+    layers: Vec<StoredLayer>,
     /// Blocks without owners, by the transaction that has to be durable before they can be reused.
     dying: VecDeque<(u64, Vec<u32>)>,
     /// Oldest first; the last one is open for new plans.
     generations: VecDeque<Generation>,
 }
 
+/// A layer of the durable checkpoint, and all of its blocks.
+#[derive(Debug)]
+pub(crate) struct StoredLayer {
+    pub layer: Layer,
+    pub chunks: Vec<Run>,
+}
+
+impl StoredLayer {
+    fn blocks(&self) -> u64 {
+        self.chunks.iter().map(|run| u64::from(run.len)).sum()
+    }
+}
+
 /// What was found on the device, for `Store::new`.
 pub(crate) struct Found {
     pub superblock: Superblock,
-    pub chunks: Vec<Run>,
+    pub layers: Vec<StoredLayer>,
     pub index: Index,
     pub table: BTreeMap<u32, BlockInfo>,
     pub space: Space,
@@ -194,7 +207,7 @@ impl Store {
             generation: found.superblock.generation,
             checkpoint: None,
             checkpoint_wanted: false,
-            chunks: found.chunks,
+            layers: found.layers,
             dying: VecDeque::new(),
             generations: VecDeque::from([Generation::default()]),
         };
@@ -223,6 +236,10 @@ impl Store {
     /// Checkpoints that were ever completed on this device.
     pub fn checkpoints_written(&self) -> u64 {
         self.generation - 1
+    }
+    /// How many layers the durable checkpoint has: everything, and then changes.
+    pub fn layers(&self) -> usize {
+        self.layers.len()
     }
     /// Makes the coming batches write a checkpoint, after which opening replays nothing.
     pub fn request_checkpoint(&mut self) {
@@ -285,8 +302,8 @@ impl Store {
             // They fill the last block, and may take one of their own.
             let most = self.deferred.notes.len().min(NOTES_MAX);
             let most = if blocks(most) <= self.log_room() { most } else { 0 };
-            let placed: Vec<(u32, u32)> =
-                std::iter::from_fn(|| self.deferred.notes.pop_first()).take(most).collect();
+            let notes = std::iter::from_fn(|| self.deferred.notes.pop_first()).take(most);
+            let placed: Vec<(u32, u32)> = notes.map(|(block, note)| (block, note.crc)).collect();
             noted.extend(placed.iter().map(|(block, _)| *block));
             let record = Record {
                 pos: self.log_tail,
@@ -331,9 +348,14 @@ impl Store {
             self.durable = self.durable.max(checkpoint.seq);
             self.log_head = checkpoint.log_pos.expect("a finished checkpoint knows its place");
             self.generation = checkpoint.generation;
-            for run in std::mem::replace(&mut self.chunks, checkpoint.chunks) {
-                run.blocks().for_each(|block| self.space.release(block));
+            self.forget_notes_up_to(checkpoint.seq);
+            let layer = checkpoint.layer();
+            if !checkpoint.is_layer {
+                for run in std::mem::take(&mut self.layers).into_iter().flat_map(|layer| layer.chunks) {
+                    run.blocks().for_each(|block| self.space.release(block));
+                }
             }
+            self.layers.extend(layer.map(|layer| StoredLayer { layer, chunks: checkpoint.chunks }));
         }
         while self.dying.front().is_some_and(|(seq, _)| *seq <= self.durable) {
             let (_, blocks) = self.dying.pop_front().expect("it has a front");
@@ -401,9 +423,13 @@ impl Store {
     /// for the next one beside the one that is durable.
     fn reserve(&self, growth: u64) -> u64 {
         let next = blocks_for(self.index.total().encoded + growth);
-        let current: u64 = self.chunks.iter().map(|run| u64::from(run.len)).sum();
+        let current: u64 = self.layers.iter().map(StoredLayer::blocks).sum();
         match &self.checkpoint {
             None => next + next.saturating_sub(current),
+            Some(checkpoint) if checkpoint.is_layer => {
+                let rest = checkpoint.estimate.saturating_sub(checkpoint.blocks());
+                rest + next + next.saturating_sub(current + checkpoint.estimate)
+            }
             Some(checkpoint) => {
                 let rest = checkpoint.estimate.saturating_sub(checkpoint.blocks());
                 rest + (next + next.saturating_sub(checkpoint.estimate)).saturating_sub(current)
@@ -654,11 +680,25 @@ impl Store {
             room < self.log_blocks() / 3 || self.queue.front().is_some_and(|next| next.log_blocks() > room);
         if self.checkpoint.is_none() && (self.checkpoint_wanted || is_short) {
             self.checkpoint_wanted = false;
-            let mut checkpoint = Checkpoint::new(self.generation + 1, self.submitted, &self.index);
+            let is_layer = self.fits_a_layer();
+            let mut checkpoint =
+                Checkpoint::new(self.generation + 1, self.submitted, &mut self.index, is_layer);
             // Otherwise it is known when the last of them is handed over.
             checkpoint.log_pos = self.queue.is_empty().then_some(self.log_tail);
             self.checkpoint = Some(checkpoint);
         }
+    }
+
+    /// Whether the next checkpoint should be a layer over the last one: if that is shorter, if the layers
+    /// together stay no longer than everything is, and if there is space for both that and everything.
+    fn fits_a_layer(&self) -> bool {
+        let all = blocks_for(self.index.total().encoded);
+        let changed = blocks_for(self.index.changed().encoded);
+        let layers: u64 = self.layers.iter().skip(1).map(StoredLayer::blocks).sum();
+        !self.layers.is_empty()
+            && self.layers.len() < LAYERS_MAX
+            && layers + changed <= all
+            && changed + 2 * all + self.slack() <= self.space.free().into()
     }
 
     /// The transactions of the next batch, and whether they go to the log.
@@ -719,14 +759,13 @@ impl Store {
         // checkpoint, frees it as well.
         let crc_of = |block: u32| table.get(&block).map_or(0, |info| info.crc);
         let chunks = checkpoint.slice(&self.geometry, &self.index, crc_of, &mut self.space, budget);
+        let kept = if checkpoint.is_layer { &self.layers[..] } else { &[] };
         let superblock = checkpoint.is_written().then(|| Superblock {
             geometry: self.geometry,
             generation: checkpoint.generation,
             seq: checkpoint.seq,
             log_pos: checkpoint.log_pos.expect("all up to it is written"),
-            last_chunk: checkpoint.chunks.last().copied(),
-            chunks: checkpoint.chunks.len() as u32,
-            payload_len: checkpoint.payload_len,
+            layers: kept.iter().map(|stored| stored.layer).chain(checkpoint.layer()).collect(),
         });
         (chunks, superblock)
     }
@@ -751,6 +790,10 @@ impl Store {
         if self.index.recount() != self.index.total() {
             let (counted, kept) = (self.index.recount(), self.index.total());
             wrong.push(format!("the index weighs {counted:?}, not {kept:?}"));
+        }
+        if self.index.recount_changed() != self.index.changed().encoded {
+            let (counted, kept) = (self.index.recount_changed(), self.index.changed().encoded);
+            wrong.push(format!("what changed weighs {counted}, not {kept}"));
         }
         let released = self.generations.iter().flat_map(|generation| &generation.freed);
         let mut ownerless: BTreeSet<u32> = BTreeSet::new();
@@ -777,7 +820,8 @@ impl Store {
 
         let checkpoint = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.chunks);
         let mut taken: BTreeSet<u32> = self.table.keys().copied().collect();
-        for block in self.chunks.iter().chain(checkpoint).flat_map(|run| run.blocks()) {
+        let layers = self.layers.iter().flat_map(|layer| &layer.chunks);
+        for block in layers.chain(checkpoint).flat_map(|run| run.blocks()) {
             if !taken.insert(block) {
                 wrong.push(format!("block {block} is in a checkpoint and elsewhere"));
             }
@@ -856,7 +900,7 @@ impl StoreView for Store {
     fn statfs(&self) -> Statfs {
         let block_len = BLOCK as u64;
         let checkpoint = self.checkpoint.as_ref().map_or(0, Checkpoint::blocks);
-        let chunks = self.chunks.iter().map(|run| u64::from(run.len)).sum::<u64>() + checkpoint;
+        let chunks = self.layers.iter().map(StoredLayer::blocks).sum::<u64>() + checkpoint;
         let total = self.index.total();
         let unusable = self.reserve(0) + self.slack();
         Statfs {

@@ -4,6 +4,7 @@ use crate::testing::SimDisk;
 use crate::{Disk, DiskError, Options, Store};
 use bytes::Bytes;
 use nacre_base::{Name, PoolId};
+use nacre_machine::StoreView;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use std::cell::Cell;
@@ -138,4 +139,41 @@ fn a_large_write_is_written_once() {
     assert_eq!([durable, flushes], [1, 1]);
     assert!(writes <= 4 && bytes <= (4 << 20) + 4 * 4096, "{writes} writes, {bytes} bytes");
     assert!(store.take_placing().is_none() && store.take_batch().is_none());
+}
+
+#[test]
+fn a_checkpoint_writes_what_changed_until_that_outgrows_the_whole() {
+    let (disk, mut store) = Counting::new(64 << 20, 4 << 20);
+    let checkpoint = |store: &mut Store| {
+        store.request_checkpoint();
+        store.settle(&disk).unwrap();
+        assert_eq!(store.check(), [""; 0]);
+        let [_, _, _, bytes] = disk.take();
+        (store.layers(), bytes)
+    };
+    for n in 0..2000 {
+        store.submit(write(n, 0, 1)).unwrap();
+    }
+    let (layers, all) = checkpoint(&mut store);
+    assert!(layers == 1 && all > 2000 * 300);
+    let mut most = 0;
+    for round in 0..100_u64 {
+        for n in 0..50 {
+            store.submit(write(round * 10 + n, 5, 1)).unwrap();
+        }
+        let mut txn = Transaction::new();
+        txn.push(write(1900 - round, 0, 1).changes.remove(0).0, Change::Remove);
+        store.submit(txn).unwrap();
+        let (layers, bytes) = checkpoint(&mut store);
+        assert!(layers == 1 || bytes < all, "{bytes} bytes for 51 changes");
+        most = most.max(layers);
+        if round % 10 == 0 {
+            let (again, _) = Store::open(&disk.disk).unwrap();
+            assert_eq!(again.check(), [""; 0]);
+            assert_eq!((again.statfs(), again.layers()), (store.statfs(), store.layers()));
+            let gone = write(1900 - round, 0, 1).changes.remove(0).0;
+            assert!(again.stat(&gone).unwrap().is_none() && store.stat(&gone).unwrap().is_none());
+        }
+    }
+    assert!((3..64).contains(&most), "{most} layers");
 }

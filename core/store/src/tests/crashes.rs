@@ -27,6 +27,8 @@ struct Run {
     reads: Vec<HeldRead>,
     refused: u64,
     crashes: u64,
+    /// Lives that began on a checkpoint of several layers.
+    layered: u64,
 }
 
 impl Run {
@@ -43,7 +45,19 @@ impl Run {
         let source = Source { rng, size_max };
         let history = vec![Model::default()];
         let (first, acked) = (0, Ticket(0));
-        Run { seed, disk, store, source, history, first, acked, reads: vec![], refused: 0, crashes: 0 }
+        Run {
+            seed,
+            disk,
+            store,
+            source,
+            history,
+            first,
+            acked,
+            reads: vec![],
+            refused: 0,
+            crashes: 0,
+            layered: 0,
+        }
     }
     fn model(&self) -> &Model {
         self.history.last().expect("never empty")
@@ -155,6 +169,7 @@ impl Run {
         assert_eq!(store.check(), [""; 0], "{what}");
         let survived = self.history[(report.last.0 - self.first) as usize].clone();
         survived.assert_shown_by(&store, &self.disk, &what);
+        self.layered += u64::from(store.layers() > 1);
         self.store = store;
         self.history = vec![survived];
         self.first = report.last.0;
@@ -164,7 +179,7 @@ impl Run {
 
 #[test]
 fn what_is_acknowledged_survives_a_power_cut_at_any_write() {
-    let (mut crashes, mut refused, mut checkpoints) = (0, 0, 0);
+    let (mut crashes, mut refused, mut checkpoints, mut layered) = (0, 0, 0, 0);
     let mut seed = 0x57_0e_00;
     while crashes < crashes_wanted() {
         let mut run = Run::new(seed);
@@ -174,11 +189,13 @@ fn what_is_acknowledged_survives_a_power_cut_at_any_write() {
         }
         crashes += run.crashes;
         refused += run.refused;
+        layered += run.layered;
         checkpoints += run.store.checkpoints_written();
         seed += 1;
     }
     assert!(refused > crashes_wanted() / 100, "only {refused} times was there no space");
     assert!(checkpoints > crashes_wanted() / 10, "only {checkpoints} checkpoints");
+    assert!(layered > crashes_wanted() / 50, "only {layered} times had a checkpoint layers");
 }
 
 /// The same few transactions, with the power cut at each call in turn.

@@ -140,7 +140,7 @@ fn a_rotten_checkpoint_is_an_error() {
     settle(&mut store, &disk);
     let mut superblock = [0; BLOCK];
     disk.read_at(0, &mut superblock).unwrap();
-    let chunk = Superblock::decode(&superblock).unwrap().last_chunk.unwrap();
+    let chunk = Superblock::decode(&superblock).unwrap().layers[0].last_chunk;
     disk.rot(u64::from(chunk.start) * BLOCK_LEN + 100);
     let error = Store::open(&disk).unwrap_err();
     assert_eq!(error, OpenError::Checkpoint { generation: 2, what: "damaged chunk", block: chunk.start });
@@ -160,10 +160,10 @@ fn what_is_not_a_store_is_told_apart_and_left_alone() {
     assert_eq!(Store::format(&disk, Options::default()), Err(FormatError::NotBlank));
 
     let mut superblock = read_block(&disk, 0);
-    superblock[8] = 1;
+    superblock[8] = 2;
     seal(&mut superblock);
     disk.write_at(0, &superblock).unwrap();
-    assert_eq!(Store::open(&disk).unwrap_err(), OpenError::Version { found: 1 });
+    assert_eq!(Store::open(&disk).unwrap_err(), OpenError::Version { found: 2 });
 
     let tiny = SimDisk::new(1 << 16, 1);
     assert!(matches!(Store::format(&tiny, Options::default()), Err(FormatError::TooSmall { .. })));
@@ -226,7 +226,7 @@ fn opening_survives_any_bytes_even_with_right_checksums() {
     let superblock = Superblock::decode(&image[0]).unwrap();
     let geometry: Geometry = superblock.geometry;
     let record = geometry.log_offset(superblock.log_pos) / BLOCK_LEN;
-    let chunk = superblock.last_chunk.unwrap();
+    let chunk = superblock.layers[0].last_chunk;
     assert_eq!(chunk.len, 1);
 
     let mut rng = Rng::new(11);
