@@ -1,6 +1,5 @@
 //! Tests of `check/interop` that show more the longer they run.
 
-use crate::ci::{PACKAGES, install_packages};
 use crate::run::{cargo, step};
 use anyhow::Result;
 
