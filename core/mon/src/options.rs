@@ -166,6 +166,28 @@ pub const ALL: &[ConfigOption] = &[
     option("osd_pool_default_size", Kind::Uint, "3", Some((0.0, 10.0)), "copies in a new pool"),
 ];
 
+/// Options of Ceph's for which Nacre has another way, and which.
+const SUPERSEDED: [(&str, &str); 13] = [
+    ("mon_osd_adjust_down_out_interval", "mon_osd_down_out_interval is what it says"),
+    ("mon_osd_adjust_heartbeat_grace", "each OSD learns how long its peers are silent when they are well"),
+    ("mon_osd_report_timeout", "an OSD without a session with the monitors is down after 15 s of silence"),
+    ("mon_osd_reporter_subtree_level", "witnesses come from the highest level that has enough of them"),
+    ("osd_beacon_report_interval", "OSDs report when something changed, and every 5 s"),
+    ("osd_fast_fail_on_connection_refused", "a refused connection is always proof enough"),
+    ("osd_heartbeat_grace", "1.2 s, or three times the longest silence of late, at most 3 s"),
+    ("osd_heartbeat_interval", "ten datagrams a second"),
+    ("osd_heartbeat_min_peers", "each OSD watches those it shares groups with, and three more"),
+    ("osd_markdown_log", "who returns for the third time within ten minutes waits, at most a minute"),
+    ("osd_max_markdown_count", "who returns for the third time within ten minutes waits, at most a minute"),
+    ("osd_max_markdown_period", "who returns for the third time within ten minutes waits, at most a minute"),
+    ("paxos_propose_interval", "a change of a map is proposed when its cause arrives"),
+];
+
+/// What does the work of an option that does nothing here.
+pub fn superseded(name: &str) -> Option<&'static str> {
+    SUPERSEDED.iter().find(|(have, _)| *have == name).map(|(_, how)| *how)
+}
+
 pub fn find(name: &str) -> Option<&'static ConfigOption> {
     ALL.iter().find(|option| option.name == name)
 }

@@ -338,3 +338,4 @@ mod commands;
 mod monitors;
 mod osds;
 mod sessions;
+mod tuning;

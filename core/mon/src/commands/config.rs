@@ -34,7 +34,7 @@ const KINDS: [&str; 5] = ["mon", "mgr", "osd", "mds", "client"];
 const VALUE_MAX: usize = 64 << 10;
 
 /// `osd/class:ssd`: whom an option is for.
-fn target(who: &str) -> Result<(String, String), Refusal> {
+pub(super) fn target(who: &str) -> Result<(String, String), Refusal> {
     let bad = || refuse(errno::EINVAL, format!("unrecognized config target '{who}'"));
     let (section, mask) = who.split_once('/').unwrap_or((who, ""));
     // A mask alone stands for everyone that it fits.
@@ -178,6 +178,10 @@ fn dump(call: &mut Call<'_>) -> Outcome {
 }
 
 fn show(call: &mut Call<'_>) -> Outcome {
+    show_rows(call, false)
+}
+
+pub(super) fn show_rows(call: &mut Call<'_>, defaults: bool) -> Outcome {
     let who = who(call)?;
     let mut rows: std::collections::BTreeMap<String, (String, &str)> =
         options::ALL.iter().map(|o| (o.name.to_string(), (o.default.to_string(), "default"))).collect();
@@ -194,7 +198,7 @@ fn show(call: &mut Call<'_>) -> Outcome {
             None => Err(refuse(errno::ENOENT, format!("no option '{name}'"))),
         };
     }
-    rows.retain(|_, (_, source)| *source != "default");
+    rows.retain(|_, (_, source)| defaults || *source != "default");
     let value: Vec<Value> = rows
         .iter()
         .map(|(name, (value, source))| json!({ "name": name, "value": value, "source": source }))
@@ -220,7 +224,10 @@ fn help(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::ENOENT, ""));
     }
     let Some(option) = options::find(&name) else {
-        let text = format!("{name} - an option of Ceph's; Nacre's daemons do not use it, clients may");
+        let text = match options::superseded(&name) {
+            Some(how) => format!("{name} - superseded in Nacre, setting it does nothing: {how}"),
+            None => format!("{name} - an option of Ceph's; Nacre's daemons do not use it, clients may"),
+        };
         return call.show(json!({ "name": name, "desc": text }), || text.clone());
     };
     let (min, max) = option.range.map_or((json!(""), json!("")), |(min, max)| (json!(min), json!(max)));

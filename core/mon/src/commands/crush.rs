@@ -382,7 +382,7 @@ fn class_rm(call: &mut Call<'_>) -> Outcome {
 
 // ---- changing ----
 
-fn edit_error(error: EditError) -> Refusal {
+pub(super) fn edit_error(error: EditError) -> Refusal {
     refuse(error.errno(), error.to_string())
 }
 
@@ -402,7 +402,7 @@ fn location_text(location: &Location) -> String {
     format!("{{{}}}", parts.join(","))
 }
 
-fn weight(call: &Call<'_>) -> Result<(f64, u32), Refusal> {
+pub(super) fn weight(call: &Call<'_>) -> Result<(f64, u32), Refusal> {
     let x = call.args.float("weight")?;
     if !(0.0..=65_535.0).contains(&x) {
         return Err(refuse(errno::EINVAL, "weight must be >= 0 and at most 65535"));
@@ -410,7 +410,7 @@ fn weight(call: &Call<'_>) -> Result<(f64, u32), Refusal> {
     Ok((x, (x * 65536.0) as u32))
 }
 
-fn item(call: &Call<'_>, crush: &CrushMap) -> Result<(i32, String), Refusal> {
+pub(super) fn item(call: &Call<'_>, crush: &CrushMap) -> Result<(i32, String), Refusal> {
     let name = call.args.text("name")?;
     let id = crush.item_by_name(&name);
     let id =

@@ -10,7 +10,9 @@
 mod args;
 mod cluster;
 mod config;
+mod config_file;
 mod crush;
+mod crush_tune;
 mod monitors;
 mod osd;
 mod osd_flags;
@@ -19,6 +21,7 @@ mod osdmap_dump;
 mod pg;
 mod pool;
 mod pool_set;
+mod reweight;
 mod snaps;
 mod tell;
 mod usage;
@@ -126,7 +129,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 12] = [
+        let tables: [&[Row]; 15] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -137,8 +140,11 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             snaps::COMMANDS,
             pool_set::COMMANDS,
             crush::COMMANDS,
+            crush_tune::COMMANDS,
+            reweight::COMMANDS,
             pg::COMMANDS,
             config::COMMANDS,
+            config_file::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })

@@ -18,6 +18,11 @@ pub const COMMANDS: &[Row] = &[
     ("mon versions", "show which versions monitors run", versions),
     ("mon metadata", "show what monitors say of themselves", metadata),
     ("mon feature ls", "show what the monitors can do", feature_ls),
+    ("mon ok-to-stop", "ask whether monitors may stop without stopping the cluster", ok_to_stop),
+    ("mon ok-to-rm", "ask whether a monitor may be removed without stopping the cluster", ok_to_rm),
+    ("mon ok-to-add-offline", "ask whether a monitor may be added that does not run yet", ok_to_add),
+    ("mon count-metadata", "count the values of what monitors say of themselves", count_mons),
+    ("osd count-metadata", "count the values of what OSDs say of themselves", count_osds),
     ("quorum_status", "show who takes part in decisions", quorum_status),
     ("mgr dump", "show the manager map", mgr_dump),
     ("mgr stat", "show the manager in short", mgr_stat),
@@ -159,10 +164,9 @@ fn versions(call: &mut Call<'_>) -> Outcome {
     call.show_json(versions_of(call.mon.quorum().len()))
 }
 
-fn metadata(call: &mut Call<'_>) -> Outcome {
+fn metadata_rows(call: &Call<'_>) -> Vec<Value> {
     let own = call.mon.config.name.clone();
-    let rows: Vec<Value> = call
-        .state
+    call.state
         .monmap
         .by_rank()
         .map(|mon| {
@@ -174,7 +178,11 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
             }
             row
         })
-        .collect();
+        .collect()
+}
+
+fn metadata(call: &mut Call<'_>) -> Outcome {
+    let rows = metadata_rows(call);
     match call.args.text_opt("id") {
         None => call.show_json(rows.into()),
         Some(id) => match rows.into_iter().find(|row| row["name"] == json!(id)) {
@@ -182,6 +190,68 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
             None => Err(refuse(errno::ENOENT, format!("mon.{id} is not in the monitor map"))),
         },
     }
+}
+
+/// Whether `left` of `total` monitors decide, in the words that operators' tools look for.
+fn still_decide(left: usize, total: usize, what: &str) -> Outcome {
+    match left > total / 2 {
+        true => Answer::said(format!("quorum should be preserved ({left} of {total}) after {what}")),
+        false => Err(refuse(
+            errno::EBUSY,
+            format!("not enough monitors would be available ({left} of {total}) after {what}"),
+        )),
+    }
+}
+
+fn here(call: &Call<'_>) -> Vec<String> {
+    let ranks = &call.state.monmap.ranks;
+    call.mon.quorum().iter().filter_map(|rank| ranks.get(*rank as usize).cloned()).collect()
+}
+
+fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
+    let ids = call.args.list("ids");
+    if ids.is_empty() {
+        return Err(refuse(errno::EINVAL, "must specify one or more mon ids"));
+    }
+    let left = here(call).iter().filter(|name| !ids.contains(name)).count();
+    still_decide(left, call.state.monmap.ranks.len(), &format!("stopping [{}]", ids.join(",")))
+}
+
+fn ok_to_rm(call: &mut Call<'_>) -> Outcome {
+    let id = call.args.text("id")?;
+    if !call.state.monmap.ranks.contains(&id) {
+        return Answer::said(format!("mon.{id} does not exist"));
+    }
+    let left = here(call).iter().filter(|name| **name != id).count();
+    still_decide(left, call.state.monmap.ranks.len() - 1, &format!("removing mon.{id}"))
+}
+
+fn ok_to_add(call: &mut Call<'_>) -> Outcome {
+    still_decide(here(call).len(), call.state.monmap.ranks.len() + 1, "adding a new one that is not started")
+}
+
+/// How often each value occurs.
+fn count(values: impl Iterator<Item = String>) -> Value {
+    let mut counts: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+    values.for_each(|value| *counts.entry(value).or_default() += 1);
+    json!(counts)
+}
+
+fn count_osds(call: &mut Call<'_>) -> Outcome {
+    let property = call.args.text("property")?;
+    let of = |metadata: &std::collections::BTreeMap<String, String>| {
+        metadata.get(&property).cloned().unwrap_or_else(|| "unknown".to_string())
+    };
+    let map = &call.state.osdmap;
+    let known = call.state.metadata.iter().filter(|(osd, _)| map.exists(**osd));
+    call.show_json(count(known.map(|(_, metadata)| of(metadata))))
+}
+
+fn count_mons(call: &mut Call<'_>) -> Outcome {
+    let property = call.args.text("property")?;
+    let rows = metadata_rows(call);
+    let text = |row: &Value| row[&property].as_str().unwrap_or("unknown").to_string();
+    call.show_json(count(rows.iter().map(text)))
 }
 
 fn feature_ls(call: &mut Call<'_>) -> Outcome {

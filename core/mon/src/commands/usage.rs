@@ -553,7 +553,19 @@ fn utilization(call: &mut Call<'_>) -> Outcome {
 }
 
 fn blocked_by(call: &mut Call<'_>) -> Outcome {
-    call.show(json!({ "pg_ready": true, "osd_blocked_by": { "osd_blocked_by_infos": [] } }), || {
-        Table::new(&[("osd", Left, Right), ("num_blocked", Left, Right)]).render()
+    let mut counts: BTreeMap<OsdId, u64> = BTreeMap::new();
+    for stat in call.mon.stats.pgs.values() {
+        let words = stat.report.waiting_for.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+        let osds: BTreeSet<OsdId> = words
+            .filter(|word| word.starts_with("osd."))
+            .filter_map(|word| super::args::parse_osd(word.trim_end_matches('.')))
+            .collect();
+        osds.into_iter().for_each(|osd| *counts.entry(osd).or_default() += 1);
+    }
+    let rows: Vec<Value> = counts.iter().map(|(osd, n)| json!({ "id": osd.0, "num_blocked": n })).collect();
+    call.show(json!({ "pg_ready": true, "osd_blocked_by": { "osd_blocked_by_infos": rows } }), || {
+        let mut table = Table::new(&[("osd", Left, Right), ("num_blocked", Left, Right)]);
+        counts.iter().for_each(|(osd, n)| table.row([osd.to_string(), n.to_string()]));
+        table.render()
     })
 }

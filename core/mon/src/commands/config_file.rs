@@ -1,0 +1,135 @@
+//! Between the cluster's configuration and configuration files, and back in its history.
+
+use super::config::show_rows;
+use super::{Answer, Call, Outcome, Row, refuse};
+use crate::options;
+use crate::present::{bracketed, uuid};
+use crate::state::ConfigKey;
+use nacre_base::errno;
+use std::collections::BTreeMap;
+
+pub const COMMANDS: &[Row] = &[
+    (
+        "config assimilate-conf",
+        "take over a configuration file; what must stay in a file comes back",
+        assimilate,
+    ),
+    ("config generate-minimal-conf", "make the configuration file that a client needs", minimal),
+    ("config show-with-defaults", "show what a daemon runs with, defaults too", |call| show_rows(call, true)),
+    ("config reset", "go back to an earlier version of the configuration", reset),
+];
+
+/// Whoever reads these has not reached the monitors yet.
+const FILE_ONLY: [&str; 21] = [
+    "admin_socket",
+    "chdir",
+    "cluster_addr",
+    "fsid",
+    "host",
+    "key",
+    "keyfile",
+    "keyring",
+    "log_file",
+    "mds_data",
+    "mgr_data",
+    "mon_data",
+    "mon_dns_srv_name",
+    "mon_host",
+    "mon_initial_members",
+    "monmap",
+    "osd_data",
+    "osd_journal",
+    "public_addr",
+    "public_bind_addr",
+    "run_dir",
+];
+
+/// Sections with their keys and values, in the order of the file.
+type File = Vec<(String, Vec<(String, String)>)>;
+
+fn parse(text: &str) -> Result<File, String> {
+    let mut file: File = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split(['#', ';']).next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(section) = line.strip_prefix('[') {
+            let name = section.strip_suffix(']').ok_or(format!("line {}: a ']' is missing", number + 1))?;
+            file.push((name.trim().to_string(), Vec::new()));
+            continue;
+        }
+        let (key, value) = line.split_once('=').ok_or(format!("line {}: a '=' is missing", number + 1))?;
+        let key = key.split_whitespace().collect::<Vec<_>>().join("_").replace('-', "_");
+        let value = value.trim().trim_matches('"').to_string();
+        match file.last_mut() {
+            Some((_, pairs)) => pairs.push((key, value)),
+            None => return Err(format!("line {}: comes before any [section]", number + 1)),
+        }
+    }
+    Ok(file)
+}
+
+fn assimilate(call: &mut Call<'_>) -> Outcome {
+    let text = std::str::from_utf8(call.input).map_err(|e| refuse(errno::EINVAL, e.to_string()))?;
+    let file = parse(text).map_err(|why| refuse(errno::EINVAL, why))?;
+    let mut left: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    for (section, pairs) in file {
+        for (name, value) in pairs {
+            let target = super::config::target(&section);
+            let normal = options::normalize(&name, &value);
+            match (target, normal) {
+                (Ok((section, mask)), Ok(value))
+                    if options::exists(&name) && !FILE_ONLY.contains(&&*name) =>
+                {
+                    let key = ConfigKey { section, mask, name };
+                    if call.state.config.get(&key) != Some(&value) {
+                        call.draft.batch.config.push((key, Some(value)));
+                    }
+                }
+                _ => left.entry(section.clone()).or_default().push((name, value)),
+            }
+        }
+    }
+    let mut out = String::new();
+    for (section, pairs) in left {
+        out += &format!("\n[{section}]\n");
+        pairs.iter().for_each(|(name, value)| out += &format!("\t{name} = {value}\n"));
+    }
+    Answer::text(out)
+}
+
+fn minimal(call: &mut Call<'_>) -> Outcome {
+    let fsid = uuid(&call.state.fsid);
+    let mons: Vec<String> = call.state.monmap.by_rank().map(|mon| bracketed(&mon.public_addrs)).collect();
+    Answer::text(format!(
+        "# minimal ceph.conf for {fsid}\n[global]\n\tfsid = {fsid}\n\tmon_host = {}\n",
+        mons.join(" ")
+    ))
+}
+
+fn reset(call: &mut Call<'_>) -> Outcome {
+    let to = call.args.int("num")?;
+    let log = &call.state.config_log;
+    let (first, last) = (log.front().map_or(1, |c| c.version), log.back().map_or(0, |c| c.version));
+    let Some(to) = u64::try_from(to).ok().filter(|to| *to <= last) else {
+        return Err(refuse(errno::EINVAL, format!("there is no version {to}: the last one is {last}")));
+    };
+    if to + 1 < first {
+        return Err(refuse(errno::ENOENT, format!("only changes from version {first} on are remembered")));
+    }
+    // The oldest change after that version knows what there was before.
+    let mut before = BTreeMap::new();
+    for change in log.iter().rev().take_while(|change| change.version > to) {
+        let (section, name) = change.what.rsplit_once('/').unwrap_or(("", &change.what));
+        let (section, mask) = section.split_once('/').unwrap_or((section, ""));
+        let key = ConfigKey { section: section.into(), mask: mask.into(), name: name.into() };
+        before.insert(key, change.old.clone());
+    }
+    for (key, value) in before {
+        if call.state.config.get(&key) != value.as_ref() {
+            call.draft.batch.config.push((key, value));
+        }
+    }
+    Answer::said("")
+}

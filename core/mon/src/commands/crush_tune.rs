@@ -1,0 +1,137 @@
+//! The rarer things about the CRUSH map: how it searches, whole subtrees, other ways to make rules.
+
+use super::crush::{edit_error, item, weight};
+use super::{Answer, Call, Outcome, Row, refuse};
+use crate::present::short;
+use nacre_base::errno;
+use nacre_crush::{Op, Tunables};
+use serde_json::json;
+
+pub const COMMANDS: &[Row] = &[
+    ("osd crush tunables", "set how the map searches, by the name of a release", tunables),
+    ("osd crush set-tunable", "set one number of how the map searches", set_tunable),
+    ("osd crush get-tunable", "show one number of how the map searches", get_tunable),
+    ("osd crush reweight-subtree", "change the weight of everything below a bucket", reweight_subtree),
+    ("osd crush reweight-all", "add up the weights of all buckets again", reweight_all),
+    ("osd crush rule create-simple", "create a rule for replicated pools", create_simple),
+    ("osd crush rule ls-by-class", "list the rules that take only devices of a class", ls_by_class),
+    ("osd crush weight-set ls", "list the alternative weights", |_| Answer::text("")),
+    ("osd crush weight-set dump", "show the alternative weights", |call| call.show_json(json!([]))),
+];
+
+/// What the named release searched like.
+fn profile(name: &str) -> Option<Tunables> {
+    let jewel = Tunables::default();
+    let hammer = Tunables { chooseleaf_stable: 0, ..jewel.clone() };
+    // Before Hammer, buckets of the straw2 kind were not to be made.
+    let firefly = Tunables { allowed_bucket_algs: 0x16, ..hammer.clone() };
+    let bobtail = Tunables { chooseleaf_vary_r: 0, straw_calc_version: 0, ..firefly.clone() };
+    Some(match name {
+        "legacy" | "argonaut" => Tunables::legacy(),
+        "bobtail" => bobtail,
+        "firefly" => Tunables { straw_calc_version: 0, ..firefly },
+        "hammer" => hammer,
+        "jewel" | "optimal" | "default" => jewel,
+        _ => return None,
+    })
+}
+
+fn tunables(call: &mut Call<'_>) -> Outcome {
+    let name = call.args.text("profile")?;
+    let Some(tunables) = profile(&name) else {
+        return Err(refuse(errno::EINVAL, format!("unrecognized profile '{name}'")));
+    };
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.tunables != tunables {
+        crush.tunables = tunables;
+        call.draft.edit_crush(crush);
+    }
+    Answer::said(format!("adjusted tunables profile to {name}"))
+}
+
+fn set_tunable(call: &mut Call<'_>) -> Outcome {
+    let value = call.args.int("value")?;
+    let Some(value) = u8::try_from(value).ok().filter(|value| *value <= 2) else {
+        return Err(refuse(errno::EINVAL, "value must be 0, 1 or 2; 0 is not recommended"));
+    };
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.tunables.straw_calc_version != value {
+        crush.tunables.straw_calc_version = value;
+        call.draft.edit_crush(crush);
+    }
+    Answer::said(format!("adjusted tunable straw_calc_version to {value}"))
+}
+
+fn get_tunable(call: &mut Call<'_>) -> Outcome {
+    let value = call.state.osdmap.crush.tunables.straw_calc_version;
+    call.show(json!({ "straw_calc_version": value }), || value.to_string())
+}
+
+fn reweight_subtree(call: &mut Call<'_>) -> Outcome {
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let (id, name) = item(call, &crush)?;
+    if id >= 0 {
+        return Err(refuse(errno::EINVAL, format!("'{name}' is no bucket")));
+    }
+    let (x, weight) = weight(call)?;
+    let devices: Vec<String> =
+        crush.devices_below(id).filter_map(|device| crush.names.get(&device).cloned()).collect();
+    for device in devices {
+        crush.reweight_item(&device, weight).map_err(edit_error)?;
+    }
+    call.draft.edit_crush(crush);
+    Answer::said(format!("reweighted subtree id {id} name '{name}' to {} in crush map", short(x)))
+}
+
+/// A map of ours always adds up; one that was set as a whole may not.
+fn reweight_all(call: &mut Call<'_>) -> Outcome {
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let devices: Vec<(String, u32)> = crush
+        .names
+        .iter()
+        .filter(|(id, _)| **id >= 0)
+        .filter_map(|(id, name)| Some((name.clone(), crush.item_weight(*id)?)))
+        .collect();
+    for (name, weight) in devices {
+        crush.reweight_item(&name, weight).map_err(edit_error)?;
+    }
+    if crush != *call.draft.map().crush {
+        call.draft.edit_crush(crush);
+    }
+    Answer::said("reweighted crush hierarchy")
+}
+
+fn create_simple(call: &mut Call<'_>) -> Outcome {
+    let (name, root, kind) = (call.args.text("name")?, call.args.text("root")?, call.args.text("type")?);
+    let indep = call.args.text_opt("mode").as_deref() == Some("indep");
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.rule_by_name(&name).is_some() {
+        return Answer::said(format!("rule {name} already exists"));
+    }
+    match indep {
+        false => crush.create_replicated_rule(&name, &root, &kind, None),
+        true => crush.create_erasure_rule(&name, &root, &kind, None),
+    }
+    .map_err(edit_error)?;
+    call.draft.edit_crush(crush);
+    Answer::said("")
+}
+
+fn ls_by_class(call: &mut Call<'_>) -> Outcome {
+    let class = call.args.text("class")?;
+    let crush = &call.state.osdmap.crush;
+    let Some(id) = crush.class_by_name(&class) else {
+        return Err(refuse(errno::ENOENT, format!("failed to get rules by class '{class}'")));
+    };
+    let shadows: Vec<i32> =
+        crush.shadows.values().filter_map(|by_class| by_class.get(&id).copied()).collect();
+    let takes = |id: i32| {
+        let rule = crush.rule(id as u32);
+        rule.is_some_and(|rule| {
+            rule.steps.iter().any(|s| Op::from_code(s.op) == Some(Op::Take) && shadows.contains(&s.arg1))
+        })
+    };
+    let names: Vec<&String> =
+        crush.rule_names.iter().filter(|(id, _)| takes(**id)).map(|(_, name)| name).collect();
+    call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
+}
