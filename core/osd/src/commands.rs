@@ -239,7 +239,7 @@ fn with_ctx<T>(
         return Err((nacre_base::errno::EAGAIN, "there is no map yet".to_string()));
     };
     let mut out = Vec::new();
-    run(&Ctx { now, turn: 0, store, map, out: &mut out })
+    run(&Ctx { now, turn: 0, store, map, budget: &osd.budget, out: &mut out })
 }
 
 /// In the form that the `ceph` command builds its parser from.

@@ -8,6 +8,7 @@
 //! scrub (`pg`), erasure coding (`pg::active::write`).
 
 mod bench;
+mod budget;
 mod commands;
 mod copier;
 mod counters;

@@ -1,6 +1,7 @@
 //! Options that an OSD itself uses: what the monitors' configuration says, unless
 //! `ceph tell osd.N config set` said otherwise for as long as this process lives.
 
+use crate::budget::Limits;
 use crate::requests::Keep;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +12,18 @@ struct Known {
     range: (u64, u64),
 }
 
-/// What is kept for `dump_historic_ops` and its like. Seconds or counts; in the order of names.
-const KNOWN: [Known; 4] = [
+/// What is kept for `dump_historic_ops` and its like, and how much is recovered at a time. Counts
+/// or seconds; in the order of names.
+const KNOWN: [Known; 5] = [
     Known { name: "osd_op_history_duration", default: 600, range: (0, 86_400) },
     Known { name: "osd_op_history_size", default: 20, range: (0, 1000) },
     Known { name: "osd_op_history_slow_op_size", default: 20, range: (0, 1000) },
     Known { name: "osd_op_history_slow_op_threshold", default: 10, range: (0, 86_400) },
+    Known { name: "osd_recovery_max_active", default: 0, range: (0, 1000) },
 ];
+
+/// In place of zero, for `osd_recovery_max_active`. Ceph has that for solid state drives.
+const RECOVERY_MAX_ACTIVE: u32 = 10;
 
 /// Why an option was not set, with the errno.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,13 +81,22 @@ impl Options {
     }
 
     pub fn keep(&self) -> Keep {
-        let [duration, size, slow_size, slow] = KNOWN.each_ref().map(|known| self.number(known));
+        let [duration, size, slow_size, slow, ..] = KNOWN.each_ref().map(|known| self.number(known));
         Keep {
             size: size as usize,
             duration: Duration::from_secs(duration),
             slow: Duration::from_secs(slow),
             slow_size: slow_size as usize,
         }
+    }
+
+    pub fn recovery(&self) -> Limits {
+        let [.., max] = KNOWN.each_ref().map(|known| self.number(known));
+        let max = if max == 0 { RECOVERY_MAX_ACTIVE } else { max as u32 };
+        // The one option with fractions of seconds, and only ever the monitors' to set.
+        let sleep = self.from_mon.get("osd_recovery_sleep").and_then(|text| text.parse::<f64>().ok());
+        let sleep = sleep.filter(|secs| (0.0..=60.0).contains(secs)).unwrap_or_default();
+        Limits { max, sleep: Duration::from_secs_f64(sleep) }
     }
 }
 
@@ -107,5 +122,14 @@ mod tests {
         assert_eq!(options.keep().size, 20);
         assert!(options.set(name, "-1").is_err() && options.set("nonsense", "1").is_err());
         assert_eq!(options.show().len(), KNOWN.len());
+        let sleep = |text: &str| {
+            let mut options = Options::default();
+            options.take([("osd_recovery_sleep".to_string(), text.to_string())].into());
+            options.recovery().sleep
+        };
+        assert_eq!(
+            (sleep("0.1"), sleep("-1"), sleep("NaN")),
+            (Duration::from_millis(100), Duration::ZERO, Duration::ZERO)
+        );
     }
 }

@@ -5,6 +5,7 @@
 //! the map that says so on, groups serve. A map that says otherwise starts that over.
 
 use crate::bench::Bench;
+use crate::budget::Budget;
 use crate::commands;
 use crate::copier::{Asker, Copier, Finished};
 use crate::counters::Counted;
@@ -59,6 +60,8 @@ pub struct OsdConfig {
 }
 
 const TICK: u64 = 0;
+/// Groups that may go on with recovery after an event.
+const RECOVERY_STARTS: usize = 2;
 const BEAT: u64 = 1;
 const TICK_EVERY: Duration = Duration::from_millis(250);
 /// How often a boot that no map answers is repeated.
@@ -134,6 +137,7 @@ pub struct Osd {
     return_at: Time,
     said_why_waiting: bool,
     copier: Copier,
+    pub(crate) budget: Budget,
     pub(crate) shards: Vec<Shard>,
     turn: u64,
     last_conn: u64,
@@ -182,6 +186,10 @@ impl Machine for Osd {
             Event::IdsLow => {}
             Event::Stop => self.on_stop(now, out),
         }
+        for _ in 0..RECOVERY_STARTS {
+            let Some(pg) = self.budget.next_waiting(now.mono) else { break };
+            self.tell_pg(now, store, pg, PgEvent::Loop, out);
+        }
         self.copy(now, store, out);
         self.flush(now, out);
         self.disk.note(now.mono, out);
@@ -215,6 +223,7 @@ impl Osd {
             return_at: Time::ZERO,
             said_why_waiting: false,
             copier: Copier::default(),
+            budget: Budget::new(Options::default().recovery()),
             shards,
             turn: 0,
             last_conn: 0,
@@ -271,7 +280,8 @@ impl Osd {
     ) {
         let Some(map) = self.maps.current.clone() else { return };
         let mut effects = Vec::new();
-        let mut scene = Scene { now, turn: self.turn, store, map: &map, out: &mut effects };
+        let budget = &self.budget;
+        let mut scene = Scene { now, turn: self.turn, store, map: &map, budget, out: &mut effects };
         if let Some(shard) = self.shards.get_mut(at) {
             run(shard, &mut scene);
         }
@@ -1093,6 +1103,9 @@ impl Osd {
         }
         self.last_tick = now.mono;
         self.look_at_disk(now, out);
+        let latency = &self.counted.osd.op_latency;
+        let waited = Duration::from_nanos(latency.sum());
+        self.budget.look(self.options.recovery(), latency.count(), waited);
         match self.mon {
             MonState::Away(until) if until <= now.mono => self.dial_mon(now, out),
             MonState::Dialling(conn, since) | MonState::Open(conn, since)

@@ -1,5 +1,6 @@
 //! Some of an OSD's placement groups. A shard knows nothing of the others; one thread can run it.
 
+use crate::budget::Budget;
 use crate::counters::Counted;
 use crate::pg::{Ctx, Interval, Pg, PgEffect, PgEvent};
 use crate::requests::Request;
@@ -41,6 +42,7 @@ pub struct Scene<'a> {
     pub turn: u64,
     pub store: &'a dyn StoreView,
     pub map: &'a Arc<OsdMap>,
+    pub budget: &'a Budget,
     pub out: &'a mut Vec<ShardEffect>,
 }
 
@@ -186,6 +188,7 @@ impl Shard {
             turn: scene.turn,
             store: scene.store,
             map: scene.map.clone(),
+            budget: scene.budget,
             out: &mut effects,
         };
         let result = run(&mut ctx);

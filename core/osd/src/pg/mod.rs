@@ -27,6 +27,7 @@ mod status;
 mod trim;
 mod watch;
 
+use crate::budget::Budget;
 use crate::ops::{Copied, FlaggedOp};
 use crate::requests::{Access, Request, Steps};
 use active::Active;
@@ -232,6 +233,7 @@ pub struct Ctx<'a> {
     pub turn: u64,
     pub store: &'a dyn StoreView,
     pub map: Arc<OsdMap>,
+    pub budget: &'a Budget,
     pub out: &'a mut Vec<PgEffect>,
 }
 

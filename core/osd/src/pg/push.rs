@@ -19,7 +19,7 @@ use nacre_wire::from_slice;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of data in one message. Tests need several for small objects.
-const PART_DATA: u64 = if cfg!(test) { 16 } else { 1 << 20 };
+const PART_DATA: u64 = if cfg!(test) { 16 } else { 512 << 10 };
 /// Bytes of omap in one message, and keys.
 const PART_OMAP: usize = 1 << 20;
 const PART_KEYS: usize = if cfg!(test) { 2 } else { 4096 };

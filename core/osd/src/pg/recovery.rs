@@ -9,18 +9,18 @@ use super::log::part_for;
 use super::missing::Missing;
 use super::push::Purpose;
 use super::{Ctx, Pg, PgEffect, Phase};
+use crate::budget::Slot;
 use nacre_base::{OsdId, Time};
 use nacre_machine::Level;
-use nacre_proto::messages::part::Part;
+use nacre_proto::maps::map_flags;
+use nacre_proto::messages::part::{Part, Stale};
 use nacre_proto::messages::peer::{PgInfo, PgMsg, Push};
 use nacre_proto::types::ObjectId;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Transfers of one group on their way at a time.
-const JOBS_MAX: usize = 4;
-/// Those that requests wait for may be more.
+/// Transfers of one group that requests wait for, at a time. The others share the OSD's budget.
 const URGENT_JOBS_MAX: usize = 16;
 /// Without an answer for so long a transfer is started anew.
 const STALLED: Duration = Duration::from_secs(3);
@@ -34,6 +34,8 @@ struct Pull {
     from: OsdId,
     tried: BTreeSet<OsdId>,
     since: Time,
+    /// None if a request waits for it.
+    slot: Option<Slot>,
 }
 
 /// To a member who lacks it.
@@ -42,6 +44,8 @@ struct Send {
     /// None while its data is being read.
     push: Option<Box<Push>>,
     since: Time,
+    /// None if requests wait for it. It ends with this.
+    _slot: Option<Slot>,
 }
 
 /// Someone who holds the group without being a member.
@@ -89,9 +93,6 @@ impl Recovery {
     pub fn unfound_len(&self) -> usize {
         self.unfound.len()
     }
-    fn jobs(&self) -> usize {
-        self.pulls.len() + self.sends.len()
-    }
     fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
@@ -108,31 +109,42 @@ impl Pg {
     /// Starts as many transfers as may run.
     pub fn recover(&mut self, ctx: &mut Ctx<'_>) {
         self.recover_wanted(ctx);
-        while let Phase::Active(active) = &self.phase
-            && active.recovery.jobs() < JOBS_MAX
-        {
+        if ctx.map.has(map_flags::NORECOVER) {
+            return;
+        }
+        let no_backfill = ctx.map.has(map_flags::NOBACKFILL);
+        loop {
+            let Phase::Active(active) = &self.phase else { return };
             // What changed in this turn cannot be read before the next.
             let changed = &self.changed.1;
             let recovery = &active.recovery;
-            let own = self.missing.iter().find_map(|(object, stale)| {
+            let allowed = |stale: &Stale| !no_backfill || !is_whole(&stale.part);
+            let own = self.missing.iter().filter(|(_, stale)| allowed(stale)).find_map(|(object, stale)| {
                 let part = stale.part.clone().without(&recovery.not_to_ask(object));
                 (!part.is_empty() && !changed.contains(object)).then(|| (object.clone(), part))
             });
-            if let Some((object, part)) = own {
-                self.start_pull(ctx, object, part, BTreeSet::new());
-                continue;
+            let theirs = || {
+                active.members.iter().find_map(|(&osd, member)| {
+                    let mut lacking = member.missing.iter().filter(|(_, stale)| allowed(stale));
+                    let next = lacking.find(|(object, _)| {
+                        !changed.contains(*object)
+                            && !recovery.sends.contains_key(&((*object).clone(), osd))
+                            && self.can_send(&member.missing, object)
+                    });
+                    next.map(|(object, _)| (object.clone(), osd))
+                })
+            };
+            let theirs = if own.is_none() { theirs() } else { None };
+            if own.is_none() && theirs.is_none() {
+                return;
             }
-            let theirs = active.members.iter().find_map(|(&osd, member)| {
-                let object = member.missing.iter().map(|(object, _)| object).find(|object| {
-                    !changed.contains(*object)
-                        && !recovery.sends.contains_key(&((*object).clone(), osd))
-                        && self.can_send(&member.missing, object)
-                });
-                object.map(|object| (object.clone(), osd))
-            });
-            match theirs {
-                Some((object, osd)) => self.start_send(ctx, object, osd, &Part::everything()),
-                None => return,
+            let whole = active.members.values().filter(|member| member.missing.is_empty()).count();
+            let scarce = whole + usize::from(self.missing.is_empty()) <= 1;
+            let Some(slot) = ctx.budget.take(ctx.now.mono, self.id, scarce) else { return };
+            if let Some((object, part)) = own {
+                self.start_pull(ctx, object, part, BTreeSet::new(), Some(slot));
+            } else if let Some((object, osd)) = theirs {
+                self.start_send(ctx, object, osd, &Part::everything(), Some(slot));
             }
         }
     }
@@ -162,7 +174,7 @@ impl Pg {
                 let lacking = self.missing.part(&object).intersection(&part);
                 let ask = lacking.without(&recovery.not_to_ask(&object));
                 if !ask.is_empty() {
-                    self.start_pull(ctx, object.clone(), ask, BTreeSet::new());
+                    self.start_pull(ctx, object.clone(), ask, BTreeSet::new(), None);
                 }
             }
         }
@@ -186,7 +198,7 @@ impl Pg {
                 }
                 ctx.out.push(PgEffect::Loop);
             } else {
-                self.start_send(ctx, object, osd, &part);
+                self.start_send(ctx, object, osd, &part, None);
             }
         }
     }
@@ -200,6 +212,7 @@ impl Pg {
         object: ObjectId,
         mut part: Part,
         mut tried: BTreeSet<OsdId>,
+        slot: Option<Slot>,
     ) {
         let now = ctx.now.mono;
         let lacks_meta = self.missing.lacks_meta(&object);
@@ -232,7 +245,7 @@ impl Pg {
         tried.insert(from);
         let id = recovery.next_id();
         ctx.out.push(PgEffect::Ask(from, PgMsg::Pull { id, object: object.clone(), part: part.clone() }));
-        recovery.pulls.insert(id, Pull { object, part, from, tried, since: now });
+        recovery.pulls.insert(id, Pull { object, part, from, tried, since: now, slot });
     }
 
     /// Those who hold the group and have not taken its log shall do so.
@@ -294,13 +307,20 @@ impl Pg {
         let Some(pull) = active.recovery.pulls.remove(&id) else { return };
         let part = self.missing.part(&pull.object).intersection(&pull.part);
         if !part.is_empty() {
-            self.start_pull(ctx, pull.object, part, pull.tried);
+            self.start_pull(ctx, pull.object, part, pull.tried, pull.slot);
         }
     }
 
     // ---- to others ----
 
-    fn start_send(&mut self, ctx: &mut Ctx<'_>, object: ObjectId, osd: OsdId, part: &Part) {
+    fn start_send(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        object: ObjectId,
+        osd: OsdId,
+        part: &Part,
+        slot: Option<Slot>,
+    ) {
         let now = ctx.now.mono;
         let Phase::Active(active) = &mut self.phase else { return };
         let Some(member) = active.members.get(&osd) else { return };
@@ -308,7 +328,7 @@ impl Pg {
         let mut part = lacking.intersection(part);
         part.meta = lacking.meta;
         let id = active.recovery.next_id();
-        active.recovery.sends.insert((object.clone(), osd), Send { id, push: None, since: now });
+        active.recovery.sends.insert((object.clone(), osd), Send { id, push: None, since: now, _slot: slot });
         self.make_push(ctx, id, object, part, Purpose::Pushed(osd));
     }
 
@@ -402,4 +422,9 @@ impl Pg {
             _ => {}
         }
     }
+}
+
+/// All bytes: an object that could not be brought up to date from the log.
+fn is_whole(part: &Part) -> bool {
+    part.data.iter().next().is_some_and(|range| range == (0..u64::MAX))
 }

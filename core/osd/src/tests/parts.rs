@@ -6,6 +6,7 @@ use super::world::{POOL, World};
 use super::{break_something, mend_everything, read, seeds, write};
 use bytes::Bytes;
 use nacre_base::{Name, Rng};
+use nacre_proto::maps::map_flags;
 use nacre_proto::messages::OsdOpReply;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{Extent, Op};
@@ -410,4 +411,27 @@ fn a_bad_block_that_nobody_else_has_is_an_error_and_stays() {
     assert_eq!(w.run_ops("a", vec![Op::Read(Extent::new(0, 4096))]).result, 0);
     assert_eq!(w.run_ops("a", read()).result, -5);
     assert_eq!(w.nodes[0].view.bad.len(), 1);
+}
+
+#[test]
+fn nothing_is_recovered_while_the_cluster_says_so_but_what_requests_wait_for() {
+    let mut w = World::new(5, 3, 3, 2, 1);
+    w.run_ops("a", write(&"old ".repeat(200)));
+    w.run_until("clean", World::all_clean);
+    w.change(|map, inc| inc.new_flags = Some(map.flags | map_flags::NORECOVER));
+    w.kill(0);
+    for off in [100, 300, 500] {
+        w.run_ops("a", vec![write_at(off, "new")]);
+    }
+    w.run_ops("b", write("b"));
+    w.start(0);
+    let back = |w: &World| w.map.is_up(nacre_base::OsdId(0));
+    w.run_until("back", back);
+    assert_eq!(w.run_ops("a", vec![Op::Read(Extent::new(299, 6))]).ops[0].data, " new o"[..6]);
+    w.run_for(Duration::from_secs(10));
+    assert!(!w.all_clean());
+    w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
 }

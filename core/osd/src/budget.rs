@@ -1,0 +1,175 @@
+//! How much an OSD recovers at a time, over all its placement groups: what clients leave.
+//!
+//! A closed loop. While clients wait no longer than they do without recovery, it may have more
+//! transfers on their way; when they do, half as many. Nobody there: as many as there may be. One
+//! always goes on, so that recovery ends.
+
+use nacre_base::{PgId, Time};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Clients may wait so much longer than without recovery, and that much on top: below it lies the
+/// noise of any machine.
+const PATIENCE: f64 = 1.25;
+const PATIENCE_AT_LEAST: f64 = 0.000_5;
+/// Fewer requests than this between two looks say nothing.
+const REQUESTS_MIN: u64 = 3;
+
+/// One transfer on its way. It ends when this is dropped, however that comes about.
+#[derive(Debug)]
+pub struct Slot(Arc<AtomicU32>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What is set for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Transfers at a time at most. Ceph: `osd_recovery_max_active`.
+    pub max: u32,
+    /// From the start of one transfer to that of the next at least. Ceph: `osd_recovery_sleep`.
+    pub sleep: Duration,
+}
+
+pub struct Budget {
+    limits: Limits,
+    /// How many transfers may be on their way.
+    window: u32,
+    under_way: Arc<AtomicU32>,
+    next_start: Cell<Time>,
+    /// Groups that got no slot.
+    waiting: RefCell<BTreeSet<PgId>>,
+    /// What clients wait when nothing is recovered, in seconds, smoothed; none before that was seen.
+    usual: Option<f64>,
+    /// Requests answered, and what they waited, when this was last looked at.
+    seen: (u64, Duration),
+}
+
+impl Budget {
+    pub fn new(limits: Limits) -> Budget {
+        Budget {
+            limits,
+            window: limits.max,
+            under_way: Arc::default(),
+            next_start: Cell::new(Time::ZERO),
+            waiting: RefCell::default(),
+            usual: None,
+            seen: (0, Duration::ZERO),
+        }
+    }
+
+    /// A group wants to start a transfer; without a slot it hears when there may be one. `scarce`:
+    /// there is no second copy of what it is about, so it may have all that there is.
+    pub fn take(&self, now: Time, pg: PgId, scarce: bool) -> Option<Slot> {
+        let window = if scarce { self.limits.max } else { self.window };
+        if self.under_way.load(Ordering::Relaxed) >= window || now < self.next_start.get() {
+            self.waiting.borrow_mut().insert(pg);
+            return None;
+        }
+        self.next_start.set(now + self.limits.sleep);
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        Some(Slot(self.under_way.clone()))
+    }
+
+    /// One that waits, if something may start now.
+    pub fn next_waiting(&self, now: Time) -> Option<PgId> {
+        let free = self.under_way.load(Ordering::Relaxed) < self.window && self.next_start.get() <= now;
+        if free { self.waiting.borrow_mut().pop_first() } else { None }
+    }
+
+    /// A few times a second: how many requests of clients were answered so far, and how long all of
+    /// them together waited.
+    pub fn look(&mut self, limits: Limits, answered: u64, waited: Duration) {
+        self.limits = limits;
+        let requests = answered.saturating_sub(self.seen.0);
+        let time = waited.saturating_sub(self.seen.1);
+        self.seen = (answered, waited);
+        let busy = self.under_way.load(Ordering::Relaxed) > 0;
+        if requests < REQUESTS_MIN {
+            self.window = self.window.saturating_mul(2);
+        } else {
+            let mean = time.as_secs_f64() / requests as f64;
+            let usual = *self.usual.get_or_insert(mean);
+            if mean > usual * PATIENCE + PATIENCE_AT_LEAST && busy {
+                self.window /= 2;
+            } else {
+                self.window += 1;
+            }
+            // Without recovery what they wait is usual by definition; during it, only less is.
+            let usual = if !busy { usual + (mean - usual) / 8.0 } else { usual.min(mean) };
+            self.usual = Some(usual);
+        }
+        self.window = self.window.clamp(1, limits.max.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::PoolId;
+
+    const LIMITS: Limits = Limits { max: 8, sleep: Duration::ZERO };
+
+    fn pg(seed: u32) -> PgId {
+        PgId { pool: PoolId(1), seed }
+    }
+    /// Takes all that it gets.
+    fn take_all(budget: &Budget) -> Vec<Slot> {
+        std::iter::from_fn(|| budget.take(Time::ZERO, pg(0), false)).collect()
+    }
+    /// A hundred requests more, each of which waited so many microseconds.
+    fn serve(budget: &mut Budget, served: &mut (u64, Duration), micros: u64) {
+        served.0 += 100;
+        served.1 += Duration::from_micros(100 * micros);
+        budget.look(LIMITS, served.0, served.1);
+    }
+
+    #[test]
+    fn recovery_shrinks_to_one_transfer_while_clients_wait_for_it_and_grows_when_they_do_not() {
+        let (mut budget, mut served) = (Budget::new(LIMITS), (0, Duration::ZERO));
+        (0..5).for_each(|_| serve(&mut budget, &mut served, 1000));
+        let slots = take_all(&budget);
+        assert_eq!(slots.len(), 8);
+        (0..5).for_each(|_| serve(&mut budget, &mut served, 5000));
+        drop(slots);
+        let one = take_all(&budget);
+        assert_eq!(one.len(), 1);
+        (0..3).for_each(|_| serve(&mut budget, &mut served, 1100));
+        drop(one);
+        assert_eq!(take_all(&budget).len(), 4);
+        // Nobody there.
+        (0..2).for_each(|_| budget.look(LIMITS, served.0, served.1));
+        assert_eq!(take_all(&budget).len(), 8);
+    }
+
+    #[test]
+    fn who_got_no_slot_hears_of_the_next_and_the_last_copy_does_not_wait() {
+        let (mut budget, mut served) = (Budget::new(LIMITS), (0, Duration::ZERO));
+        serve(&mut budget, &mut served, 1000);
+        let slots = take_all(&budget);
+        (0..9).for_each(|_| serve(&mut budget, &mut served, 9000));
+        drop(slots);
+        let slots = take_all(&budget);
+        assert!(budget.take(Time::ZERO, pg(3), false).is_none());
+        assert!(budget.take(Time::ZERO, pg(4), true).is_some());
+        assert_eq!(budget.next_waiting(Time::ZERO), None);
+        drop(slots);
+        assert_eq!(budget.next_waiting(Time::ZERO), Some(pg(0)));
+        assert_eq!(budget.next_waiting(Time::ZERO), Some(pg(3)));
+    }
+
+    #[test]
+    fn transfers_start_no_faster_than_the_sleep_between_them_allows() {
+        let budget = Budget::new(Limits { sleep: Duration::from_secs(1), ..LIMITS });
+        let at = |secs| Time::ZERO + Duration::from_secs(secs);
+        assert!(budget.take(at(1), pg(0), true).is_some());
+        assert!(budget.take(at(1), pg(0), true).is_none());
+        assert!(budget.take(at(2), pg(0), false).is_some());
+    }
+}
