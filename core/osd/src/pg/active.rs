@@ -435,8 +435,8 @@ impl Pg {
                 running.op.steps.fetched = Some(ctx.now.mono);
                 self.run(ctx, running);
             }
-            Err(error) => match self.give_up(ctx, &object, &error) {
-                Some(part) => self.wait_for_parts(ctx, running.op, &[(object.clone(), part)].into()),
+            Err(error) => match self.give_up(ctx, &error) {
+                Some(lacking) => self.wait_for_parts(ctx, running.op, &[lacking].into()),
                 None => self.fail(ctx, running.op, &error),
             },
         }

@@ -13,10 +13,10 @@ use nacre_proto::types::ObjectId;
 const BLOCK: u64 = 4096;
 
 impl Pg {
-    /// Gives up the block that cannot be read, if somebody else has its bytes. What has to be fetched
-    /// then; none if nobody has it, or the error is another.
-    pub fn give_up(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, error: &ReadError) -> Option<Part> {
-        let ReadError::Checksum { block, .. } = error else { return None };
+    /// Gives up the block that cannot be read, if somebody else has its bytes. What of which object
+    /// has to be fetched then; none if nobody has it, or the error is another.
+    pub fn give_up(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> Option<(ObjectId, Part)> {
+        let ReadError::Checksum { id: StoredId::Object(object), block, .. } = error else { return None };
         let Phase::Active(active) = &self.phase else { return None };
         let id = StoredId::Object(object.clone());
         let size = ctx.store.stat(&id).ok()??.size;
@@ -42,6 +42,6 @@ impl Pg {
         changes.into_txn(&mut txn);
         self.changed.1.insert(object.clone());
         self.store(ctx, txn);
-        Some(part)
+        Some((object.clone(), part))
     }
 }

@@ -107,7 +107,7 @@ impl Pg {
             // Removed meanwhile: nobody lacks any of it now.
             Err(ReadError::NotFound(_)) => self.push_failed(ctx, read.id, read.object, read.purpose),
             Err(error) => {
-                if self.give_up(ctx, &read.object, &error).is_none() {
+                if self.give_up(ctx, &error).is_none() {
                     ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, read.object));
                 }
                 self.push_failed(ctx, read.id, read.object, read.purpose);
