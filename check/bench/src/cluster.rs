@@ -54,6 +54,19 @@ impl Cluster {
         Ok(Duration::from_millis(total * 10))
     }
 
+    /// How often the OSDs' threads have given up a processor so far, to wait for something.
+    pub fn switches(&self) -> Result<u64> {
+        let mut total = 0;
+        for pid in &self.osds {
+            for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+                let status = std::fs::read_to_string(thread?.path().join("status"))?;
+                let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+                total += line.context("no count of switches")?.trim().parse::<u64>()?;
+            }
+        }
+        Ok(total)
+    }
+
     /// Mean resident memory of an OSD, in MiB.
     pub fn resident(&self) -> Result<f64> {
         let kib = |pid: &u32| -> Result<f64> {

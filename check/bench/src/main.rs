@@ -3,6 +3,7 @@
 //! Absolute figures depend on the machine and on the day; the ratios are what to look at.
 
 mod cluster;
+mod counts;
 mod failure;
 mod nacre;
 mod reference;
@@ -26,6 +27,8 @@ enum What {
     VsCeph(Options),
     /// One OSD goes away while clients write, and comes back.
     Failure(failure::Options),
+    /// Messages, system calls, disk writes and flushes that an operation costs Nacre.
+    Counts(counts::Options),
 }
 
 #[derive(clap::Args)]
@@ -62,6 +65,7 @@ fn main() -> Result<()> {
     match Cli::parse().what {
         What::VsCeph(options) => compare(&options),
         What::Failure(options) => failure::measure(&options),
+        What::Counts(options) => counts::count(&options),
     }
 }
 

@@ -32,6 +32,15 @@ fn an_osd_counts_what_clients_had_it_do() {
     let (flushes, batches) = (sum("store", "disk_flush"), sum("store", "batch"));
     assert!(batches > 0 && flushes <= 4 * batches, "{flushes} flushes, {batches} batches");
     assert!(sum("AsyncMessenger::Worker-0", "msgr_recv_bytes") > writes * 4096);
+    // A message takes a call at each end at most, apart from the few that are answered while others come.
+    let per_message = |calls: &str| {
+        sum("AsyncMessenger::Worker-0", calls) as f64
+            / sum("AsyncMessenger::Worker-0", "msgr_recv_messages") as f64
+    };
+    assert!(per_message("msgr_recv_calls") < 1.25, "{} reads", per_message("msgr_recv_calls"));
+    assert!(per_message("msgr_send_calls") < 1.25, "{} writes", per_message("msgr_send_calls"));
+    // A small write is one durable write of the log, shared with those that came with it.
+    assert!(sum("store", "disk_durable_write") <= sum("store", "txn"));
     for dump in &dumps {
         let mean = |set: &str, name: &str| dump[set][name]["avgtime"].as_f64().unwrap();
         // What is inside takes no longer than what is around it.
