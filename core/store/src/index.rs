@@ -4,6 +4,7 @@
 //! and again, on the same operations, when the log is replayed.
 
 use crate::BLOCK;
+use crate::attrs::Attrs;
 use crate::space::Run;
 use bytes::Bytes;
 use nacre_base::Name;
@@ -18,7 +19,7 @@ pub(crate) struct Object {
     /// Position in the object, in blocks -> block of the device. What is missing reads as zeros;
     /// bytes of the last block past `size` are zeros too.
     pub blocks: BTreeMap<u32, u32>,
-    pub attrs: BTreeMap<Name, Bytes>,
+    pub attrs: Attrs,
     pub header: Bytes,
     pub omap: BTreeMap<Name, Bytes>,
     lens: Lengths,
@@ -418,7 +419,7 @@ impl Index {
                 attrs.into_iter().for_each(|(name, value)| object.set_attr(name, value));
             }),
             Op::RemoveAttr(name) => self.edit(id, |object| {
-                if let Some(old) = object.attrs.remove(&name) {
+                if let Some(old) = object.attrs.remove(name.as_bytes()) {
                     object.lens.attrs -= pair_cost(&name, &old);
                 }
             }),

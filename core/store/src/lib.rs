@@ -14,6 +14,7 @@
 //!   - a block is written again only when nothing durable, and no running read, refers to it
 
 mod aligned;
+mod attrs;
 mod batch;
 mod checkpoint;
 mod content;

@@ -846,7 +846,7 @@ impl StoreView for Store {
         Ok(self.index.get(id).and_then(|object| object.attrs.get(name).cloned()))
     }
     fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
-        Ok(self.index.get(id).map(|object| object.attrs.clone()).unwrap_or_default())
+        Ok(self.index.get(id).map(|object| object.attrs.to_map()).unwrap_or_default())
     }
     fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
         Ok(self.index.get(id).map(|object| object.header.clone()).unwrap_or_default())
