@@ -3,7 +3,7 @@
 # Run with CEPH_CONF naming the configuration of one that may be written to and may delete pools.
 set -eu
 cd "$(dirname "$0")"
-for script in librados snaps; do
+for script in librados snaps rbd_snaps; do
     pool="record-$script"
     ceph osd pool create "$pool" 8
     /usr/bin/python3 "scripts/$script.py" "$pool" --reference > "testdata/$script.txt"

@@ -131,9 +131,6 @@ def self_managed(cluster):
                 snap = snaps.pop(rng.randrange(len(snaps)))
                 say(n, "remove", snap, attempt(lambda: io.remove_self_managed_snap(snap)))
                 io.set_self_managed_snap_write(snaps)
-                io.set_read(snap)
-                say(n, "gone", look(io, name))
-                io.set_read(HEAD)
             elif what == 2 and snaps:
                 snap = rng.choice(snaps)
                 say(n, "rollback", name, snap, attempt(lambda: io.rollback_self_managed_snap(name, snap)))

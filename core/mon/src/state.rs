@@ -5,7 +5,7 @@
 //! is what they add up to, and what a checkpoint holds.
 
 use bytes::Bytes;
-use nacre_base::{Epoch, OsdId, PgId, PoolId, Utime};
+use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
 use nacre_proto::maps::{Incremental, MgrMap, MonMap, OsdMap, Uuid, split_children};
 use nacre_proto::messages::{LogEntry, PgRecord};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned, versioned_fields};
@@ -46,6 +46,8 @@ pub struct State {
     pub mutes: BTreeMap<String, Mute>,
     /// No client was given this global id or a higher one yet.
     pub next_global_id: u64,
+    /// Snapshots of pools that were removed, and of which nothing is left.
+    pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
 }
 
 /// One option for some entities: `section` is `global`, a kind, or an entity; `mask` narrows it.
@@ -150,6 +152,7 @@ impl State {
             metadata: BTreeMap::new(),
             mutes: BTreeMap::new(),
             next_global_id: FIRST_GLOBAL_ID,
+            purged_snaps: BTreeMap::new(),
         })
     }
 
@@ -202,8 +205,17 @@ impl State {
         let map = &self.osdmap;
         self.full = to_vec(map.as_ref()).into();
         self.incrementals.insert(inc.epoch, bytes);
+        for (pool, snaps) in &inc.new_purged_snaps {
+            self.purged_snaps.entry(*pool).or_default().add(snaps);
+        }
+        for pool in inc.new_removed_snaps.keys() {
+            // A removal takes a number of its own, which was never a snapshot.
+            let seq = map.pool(*pool).map_or(0, |pool| pool.snap_seq.0);
+            self.purged_snaps.entry(*pool).or_default().insert(seq..seq + 1);
+        }
         for pool in &inc.old_pools {
             self.records.retain(|pg, _| pg.pool != *pool);
+            self.purged_snaps.remove(pool);
         }
         // A new group starts where the one that it was split from stands.
         for (&id, pool) in &inc.new_pools {
@@ -335,7 +347,7 @@ versioned_fields!(
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 1, 1, |out| {
+        versioned(out, 2, 1, |out| {
             self.monmap.encode(out);
             self.mgrmap.encode(out);
             self.full.encode(out);
@@ -350,12 +362,13 @@ impl Encode for State {
             self.metadata.encode(out);
             self.mutes.encode(out);
             self.next_global_id.encode(out);
+            self.purged_snaps.encode(out);
         });
     }
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 1, |r, _| {
+        r.versioned("monitor state", 2, |r, v| {
             let monmap = MonMap::decode(r)?;
             let mgrmap = MgrMap::decode(r)?;
             let full = Bytes::decode(r)?;
@@ -376,6 +389,7 @@ impl Decode for State {
                 metadata: Decode::decode(r)?,
                 mutes: Decode::decode(r)?,
                 next_global_id: Decode::decode(r)?,
+                purged_snaps: if v >= 2 { Decode::decode(r)? } else { BTreeMap::new() },
             })
         })
     }

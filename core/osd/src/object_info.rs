@@ -29,7 +29,7 @@ pub struct ObjectInfo {
     pub alloc_hint_flags: u32,
     /// By client and cookie.
     pub watchers: BTreeMap<(u64, u64), Watcher>,
-    /// The head was deleted, and is kept for its clones' sake only. Nobody sees it.
+    /// The head was deleted, and is kept for its clones' sake only. Only listings show it.
     pub whiteout: bool,
     /// Of a head.
     pub snap_set: SnapSet,

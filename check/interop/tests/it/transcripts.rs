@@ -29,8 +29,8 @@ fn difference(theirs: &str, ours: &str) -> String {
 
 fn compare(script: &str) {
     let c = Cluster::up().unwrap();
-    c.run("ceph osd pool create p 8").unwrap();
-    let ours = c.python(&format!("{script}.py"), &["p"]).unwrap();
+    c.run("ceph osd pool create transcript 8").unwrap();
+    let ours = c.python(&format!("{script}.py"), &["transcript"]).unwrap();
     let theirs = std::fs::read_to_string(recorded(script)).unwrap();
     assert!(ours == theirs, "{}", difference(&theirs, &ours));
 }
@@ -45,4 +45,10 @@ fn every_call_of_librados_gives_what_it_gives_on_ceph() {
 #[test]
 fn snapshots_are_what_they_are_on_ceph() {
     compare("snaps");
+}
+
+/// Clones of both kinds, differences, groups and migration too.
+#[test]
+fn snapshots_of_images_are_what_they_are_on_ceph() {
+    compare("rbd_snaps");
 }

@@ -362,7 +362,7 @@ fn app_get(call: &mut Call<'_>) -> Outcome {
 // ---- what librados asks for by a message of its own ----
 
 pub fn pool_op(mon: &Mon, now: Now, op: &PoolOp, draft: &mut Draft) -> Message {
-    let fsid = mon.state.as_ref().expect("the caller leads").fsid;
+    let state = mon.state.as_ref().expect("the caller leads");
     let mut data = None;
     let result = match op.op {
         PoolOpKind::Create => create_op(mon, now, op, draft),
@@ -376,13 +376,13 @@ pub fn pool_op(mon: &Mon, now: Now, op: &PoolOp, draft: &mut Draft) -> Message {
         PoolOpKind::CreateUnmanagedSnap => {
             snaps::create_unmanaged(op, draft).map(|snap| data = Some(to_vec(&snap).into()))
         }
-        PoolOpKind::DeleteUnmanagedSnap => snaps::delete_unmanaged(op, draft),
+        PoolOpKind::DeleteUnmanagedSnap => snaps::delete_unmanaged(op, state, draft),
         PoolOpKind::CreateSnap => snaps::create(op, draft, now.wall),
         PoolOpKind::DeleteSnap => snaps::delete(op, draft),
         PoolOpKind::Other(_) => Err(errno::EINVAL),
     };
     let code = result.map_or_else(|code| -code, |()| 0);
-    PoolOpReply { version: PaxosVersion(0), fsid, code, epoch: Epoch(0), data }.into()
+    PoolOpReply { version: PaxosVersion(0), fsid: state.fsid, code, epoch: Epoch(0), data }.into()
 }
 
 fn create_op(mon: &Mon, now: Now, op: &PoolOp, draft: &mut Draft) -> Result<(), i32> {

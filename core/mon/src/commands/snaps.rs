@@ -3,9 +3,11 @@
 
 use super::{Answer, Call, Outcome, Row, refuse};
 use crate::draft::Draft;
-use nacre_base::{Name, PoolId, SnapId, Utime, errno};
+use crate::state::State;
+use nacre_base::{IntervalSet, Name, PoolId, SnapId, Utime, errno};
 use nacre_proto::maps::{Pool, PoolSnap, pool_flags};
 use nacre_proto::messages::PoolOp;
+use std::collections::BTreeMap;
 
 pub const COMMANDS: &[Row] = &[
     ("osd pool mksnap", "make a snapshot of a pool", mksnap),
@@ -107,9 +109,11 @@ pub fn create_unmanaged(op: &PoolOp, draft: &mut Draft) -> Result<SnapId, i32> {
     Ok(snap)
 }
 
-pub fn delete_unmanaged(op: &PoolOp, draft: &mut Draft) -> Result<(), i32> {
+pub fn delete_unmanaged(op: &PoolOp, state: &State, draft: &mut Draft) -> Result<(), i32> {
     let id = pool_without(op, draft, pool_flags::POOL_SNAPS)?;
-    if draft.map().removed_snaps_queue.get(&id).is_some_and(|queue| queue.contains(op.snap.0)) {
+    // A repeated request finds its work done, or under way.
+    let has = |all: &BTreeMap<PoolId, IntervalSet>| all.get(&id).is_some_and(|set| set.contains(op.snap.0));
+    if has(&draft.map().removed_snaps_queue) || has(&state.purged_snaps) {
         return Ok(());
     }
     let seq = draft.map().pools[&id].snap_seq;

@@ -228,6 +228,9 @@ fn a_removed_snapshot_is_forgotten_once_every_group_has_trimmed_it() {
     t.report_trimmed(&conns, pool, |_| all.clone());
     t.pass(Duration::from_secs(3));
     assert!(queue(&t).is_empty());
+    // Not by the monitors, who may be asked again.
+    let state = t.mon.state.as_ref().unwrap();
+    assert_eq!(state.purged_snaps[&pool], std::iter::once(1..5).collect());
 }
 
 #[test]

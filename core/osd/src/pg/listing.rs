@@ -1,7 +1,6 @@
 //! Listing a group's objects, page by page. Ceph: PGNLS.
 
 use super::{ClientOp, Ctx, Pg};
-use crate::object_info::ObjectInfo;
 use crate::ops::FlaggedOp;
 use bytes::Bytes;
 use nacre_base::errno::{EINVAL, EIO};
@@ -74,16 +73,11 @@ impl Pg {
         );
         all.sort();
         all.dedup();
-        let visible = |object: &ObjectId| {
-            // What is missing here cannot be asked.
-            self.missing.lacks_meta(object)
-                || ObjectInfo::load(ctx.store, object)
-                    .is_ok_and(|info| info.is_some_and(|info| !info.whiteout))
-        };
+        // Also heads that were deleted and are kept for their clones: so does Ceph, and nothing of an
+        // object but its name has to be looked at.
         let wanted = |object: &&&ObjectId| {
             object.snap == SnapId::HEAD
                 && (namespace.as_bytes() == ALL_NAMESPACES || object.namespace == *namespace)
-                && visible(object)
         };
         let mut wanted = all.iter().filter(wanted);
         let page: Vec<ObjectId> = wanted.by_ref().take(max).map(|object| (*object).clone()).collect();
