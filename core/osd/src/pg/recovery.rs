@@ -12,7 +12,7 @@ use super::{Ctx, Pg, PgEffect, Phase};
 use crate::budget::Slot;
 use nacre_base::{OsdId, Time};
 use nacre_machine::Level;
-use nacre_proto::maps::map_flags;
+use nacre_proto::maps::{OsdMap, map_flags};
 use nacre_proto::messages::part::{Part, Stale};
 use nacre_proto::messages::peer::{PgInfo, PgMsg, Push};
 use nacre_proto::types::ObjectId;
@@ -370,6 +370,33 @@ impl Pg {
         }
         self.on_recovered(ctx, object);
         self.recover(ctx);
+    }
+
+    /// In words, how far recovery is and what holds it back; nothing when there is nothing to do.
+    pub fn recovery_words(&self, map: &OsdMap) -> String {
+        let Phase::Active(active) = &self.phase else { return String::new() };
+        let members = active.members.iter().map(|(osd, member)| (*osd, &member.missing));
+        let lacking = members.chain([(self.me, &self.missing)]).filter(|(_, missing)| !missing.is_empty());
+        let lacks: Vec<String> = lacking
+            .map(|(osd, missing)| {
+                let whole = missing.iter().filter(|(_, stale)| is_whole(&stale.part)).count();
+                format!("osd.{osd} lacks all of {whole} objects and parts of {}", missing.len() - whole)
+            })
+            .collect();
+        if lacks.is_empty() {
+            return String::new();
+        }
+        let recovery = &active.recovery;
+        let jobs = recovery.pulls.len() + recovery.sends.len();
+        let mut text = format!("{}; {jobs} transfers are under way", lacks.join(", "));
+        if recovery.unfound_len() > 0 {
+            text += &format!("; nobody who is up has some of {} objects", recovery.unfound_len());
+        }
+        let flags = [(map_flags::NORECOVER, "norecover"), (map_flags::NOBACKFILL, "nobackfill")];
+        for (_, name) in flags.iter().filter(|(flag, _)| map.has(*flag)) {
+            text += &format!("; the flag {name} holds it back");
+        }
+        text
     }
 
     // ---- time, and sessions ----

@@ -163,6 +163,7 @@ impl Pg {
             "snap_trimq": "[]",
             "state": name,
             "waiting_for": self.waits_for(),
+            "recovery": self.recovery_words(&ctx.map),
             "epoch": ctx.map.epoch.0,
             "interval": self.interval.start.0,
             "up": ids(&self.interval.up),

@@ -430,6 +430,12 @@ fn nothing_is_recovered_while_the_cluster_says_so_but_what_requests_wait_for() {
     assert_eq!(w.run_ops("a", vec![Op::Read(Extent::new(299, 6))]).ops[0].data, " new o"[..6]);
     w.run_for(Duration::from_secs(10));
     assert!(!w.all_clean());
+    let pg = w.map.pgs(POOL).next().unwrap();
+    let words = w.nodes[0].osd.as_ref().unwrap().pg(pg).unwrap().recovery_words(&w.map);
+    assert_eq!(
+        words,
+        "osd.0 lacks all of 0 objects and parts of 1; 0 transfers are under way; the flag norecover holds it back"
+    );
     w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
     w.run_until("clean", World::all_clean);
     w.run_for(Duration::from_secs(1));
