@@ -21,6 +21,7 @@ mod options;
 mod osds;
 mod persist;
 mod present;
+mod progress;
 mod sessions;
 mod state;
 mod stats;

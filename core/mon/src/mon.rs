@@ -296,7 +296,7 @@ impl Mon {
             TIMER_HOUSEKEEPING => {
                 out.push(Effect::Arm { timer: TIMER_HOUSEKEEPING, after: HOUSEKEEPING });
                 if let Some(state) = self.state.as_ref().filter(|_| self.leading.is_some()) {
-                    self.stats.sample(now.mono, &state.osdmap);
+                    self.stats.sample(now, &state.osdmap);
                 }
                 self.duties_due = true;
                 self.ask_for_ids(out);

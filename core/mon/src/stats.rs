@@ -1,7 +1,8 @@
 //! What the OSDs report, added up: who has how much, in which state. Never replicated: a new leader
 //! hears it all again within seconds.
 
-use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Time, Utime};
+use crate::progress::Progress;
+use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::Op;
 use nacre_proto::maps::{Osd, OsdMap, Pool};
 use nacre_proto::messages::{OsdReport, PgCounts, PgReport, pg_state};
@@ -22,6 +23,7 @@ pub struct Stats {
     samples: VecDeque<(Time, BTreeMap<PoolId, Work>)>,
     /// Since when a group is in a state that passes by itself, mostly.
     since: BTreeMap<(PgId, Passing), Time>,
+    pub progress: Progress,
 }
 
 /// States that are a warning only when they last.
@@ -125,7 +127,9 @@ impl Stats {
     }
 
     /// Notes the counters, for rates, and who is in a passing state. Call it once a second.
-    pub fn sample(&mut self, now: Time, map: &OsdMap) {
+    pub fn sample(&mut self, now: Now, map: &OsdMap) {
+        self.progress.observe(now, self.pgs.values().map(|stat| &stat.report));
+        let now = now.mono;
         let mut since = BTreeMap::new();
         for pg in all_pgs(map) {
             let state = self.pg_state(map, pg);

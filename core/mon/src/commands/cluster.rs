@@ -234,7 +234,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
             "services": {},
         },
         "servicemap": { "epoch": 1, "modified": state.monmap.created.to_string(), "services": {} },
-        "progress_events": {},
+        "progress_events": stats.progress.status_json(),
     });
     call.show(value, || status_text(call))
 }
@@ -326,6 +326,9 @@ fn status_text(call: &Call<'_>) -> String {
         out += &format!("         flags {flags}\n");
     }
     out += &data_text(call);
+    if let Some(text) = mon.stats.progress.text(6) {
+        out += &format!("  progress:\n    {text}\n \n");
+    }
     out
 }
 
@@ -530,11 +533,11 @@ fn time_sync(call: &mut Call<'_>) -> Outcome {
     call.show_json(json!({ "timechecks": { "epoch": epoch, "round": 0, "round_status": "finished" } }))
 }
 
-fn progress(_: &mut Call<'_>) -> Outcome {
-    Answer::said("")
+fn progress(call: &mut Call<'_>) -> Outcome {
+    Answer::text(call.mon.stats.progress.text(4).map_or(String::new(), |text| text + "\n"))
 }
 fn progress_json(call: &mut Call<'_>) -> Outcome {
-    call.show_json(json!({ "completed": [], "events": [] }))
+    call.show_json(call.mon.stats.progress.json())
 }
 
 /// What `rados_ping_monitor` gets.

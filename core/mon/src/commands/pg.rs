@@ -183,7 +183,7 @@ fn pg_json(row: &Line) -> Value {
         "acting": ids(&r.acting),
         "avail_no_missing": [],
         "object_location_counts": [],
-        "blocked_by": [],
+        "blocked_by": waited_for(r).iter().map(|osd| osd.0).collect::<Vec<_>>(),
         "up_primary": r.up_primary.0,
         "acting_primary": r.acting_primary.0,
         "purged_snaps": purged,
@@ -822,8 +822,21 @@ fn dump_stuck(call: &mut Call<'_>) -> Outcome {
     });
     let value = json!({ "pg_ready": true, "stuck_pg_stats": rows.iter().map(pg_json).collect::<Vec<_>>() });
     let mut answer = call.show(value, || if rows.is_empty() { String::new() } else { brief_text(&rows) })?;
-    answer.status = "ok".to_string();
+    // The table is what tools read; the words are for people.
+    let words = rows.iter().filter(|row| !row.report.waiting_for.is_empty());
+    let words: String =
+        words.map(|row| format!("pg {} waits for {}\n", row.report.pg, row.report.waiting_for)).collect();
+    answer.status = words + "ok";
     Ok(answer)
+}
+
+/// The OSDs that a group's primary names when it says what it waits for.
+pub fn waited_for(report: &PgReport) -> BTreeSet<OsdId> {
+    let words = report.waiting_for.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+    words
+        .filter(|word| word.starts_with("osd."))
+        .filter_map(|word| super::args::parse_osd(word.trim_end_matches('.')))
+        .collect()
 }
 
 fn debug(call: &mut Call<'_>) -> Outcome {

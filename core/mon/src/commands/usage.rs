@@ -555,11 +555,7 @@ fn utilization(call: &mut Call<'_>) -> Outcome {
 fn blocked_by(call: &mut Call<'_>) -> Outcome {
     let mut counts: BTreeMap<OsdId, u64> = BTreeMap::new();
     for stat in call.mon.stats.pgs.values() {
-        let words = stat.report.waiting_for.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
-        let osds: BTreeSet<OsdId> = words
-            .filter(|word| word.starts_with("osd."))
-            .filter_map(|word| super::args::parse_osd(word.trim_end_matches('.')))
-            .collect();
+        let osds = super::pg::waited_for(&stat.report);
         osds.into_iter().for_each(|osd| *counts.entry(osd).or_default() += 1);
     }
     let rows: Vec<Value> = counts.iter().map(|(osd, n)| json!({ "id": osd.0, "num_blocked": n })).collect();

@@ -140,3 +140,39 @@ fn osds_that_groups_wait_for_are_counted() {
     let expected = json!([{ "id": 1, "num_blocked": 2 }, { "id": 2, "num_blocked": 2 }]);
     assert_eq!(blocked["osd_blocked_by"]["osd_blocked_by_infos"], expected);
 }
+
+#[test]
+fn recovery_shows_how_far_it_is_and_how_long_it_will_take() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 1);
+    t.activate(&conns, pool);
+    let map = t.map();
+    let pg = map.pgs(pool).next().unwrap();
+    let primary = map.pg_to_up_acting(pg).acting_primary.unwrap();
+    let report = |t: &mut TestMon, state: u64, degraded: u64| {
+        let waiting_for = if degraded > 50 { "osd.2".to_string() } else { String::new() };
+        let counts = PgCounts { objects: 40, copies: 120, degraded, ..PgCounts::default() };
+        let pgs = vec![PgReport { state, counts, waiting_for, ..pg_report(&map, pg) }];
+        let report = OsdReport { osd: Some(primary), epoch: map.epoch, pgs, ..OsdReport::default() };
+        t.send(conns[primary.index()], DaemonMsg::Report(report));
+        t.pass(Duration::from_secs(10));
+    };
+    let recovering = pg_state::ACTIVE | pg_state::RECOVERING | pg_state::DEGRADED;
+    report(&mut t, recovering, 100);
+    let stuck = t.run(json!({ "prefix": "pg dump_stuck", "stuckops": ["degraded"], "threshold": 0 }));
+    assert!(stuck.starts_with(&format!("pg {pg} waits for osd.2\nok")), "{stuck}");
+    assert_eq!(t.json(json!({ "prefix": "pg ls" }))["pg_stats"][0]["blocked_by"], json!([2]));
+    report(&mut t, recovering, 25);
+    let said = t.run(json!({ "prefix": "progress" }));
+    // Three quarters took 19 seconds.
+    assert_eq!(said, "Global Recovery Event (19s)\n    [======================........] (remaining: 6s)\n");
+    let status = t.run(json!({ "prefix": "status" }));
+    assert!(status.contains("\n  progress:\n    Global Recovery Event (19s)\n      [==="), "{status}");
+    let status = t.json(json!({ "prefix": "status" }));
+    let events = status["progress_events"].as_object().unwrap();
+    assert_eq!(events.values().next().unwrap()["progress"], 0.75);
+    report(&mut t, pg_state::ACTIVE | pg_state::CLEAN, 0);
+    assert_eq!(t.run(json!({ "prefix": "progress" })), "");
+    let all = t.json(json!({ "prefix": "progress json" }));
+    assert_eq!((all["events"].as_array().unwrap().len(), all["completed"].as_array().unwrap().len()), (0, 1));
+}
