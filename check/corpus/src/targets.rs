@@ -8,6 +8,7 @@ mod codecs;
 mod disk;
 mod export;
 mod monitor;
+mod osd;
 mod quorum;
 mod stored;
 mod stream;
@@ -61,6 +62,7 @@ pub const ALL: &[Target] = &[
     Target { fixed: 16 << 20, ..target("batch", stored::batch_seeds, stored::batch) },
     Target { fixed: 1 << 20, ..target("raft-log", quorum::log_seeds, quorum::log) },
     Target { fixed: 4 << 20, ..target("raft", quorum::seeds, quorum::run) },
+    Target { fixed: 64 << 20, ..target("osd", osd::seeds, osd::run) },
     Target { fixed: 64 << 20, ..target("monitor", monitor::seeds, monitor::run) },
 ];
 

@@ -2,7 +2,7 @@
 
 mod detection;
 
-use nacre_sim::{Cluster, Seed, run_seed};
+use nacre_sim::{Cluster, Script, Seed, run_script, run_seed};
 use std::time::Duration;
 
 fn three_osds(seed: u64) -> Cluster {
@@ -81,4 +81,15 @@ fn a_session_that_only_one_side_lost_is_given_up() {
     let waited = c.world.now;
     c.wait(0, read).unwrap();
     assert!(c.world.now.since(waited) < Duration::from_secs(10));
+}
+
+/// Each file says what went wrong once.
+#[test]
+fn scripts_of_what_once_failed_pass() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/scripts");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let script: Script = std::fs::read_to_string(&path).unwrap().parse().unwrap();
+        assert_eq!(run_script(&script, false).failure, None, "{}", path.display());
+    }
 }
