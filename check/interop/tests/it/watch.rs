@@ -17,11 +17,10 @@ fn watches_get_through_trouble() {
     assert!(said.ends_with("all good\n"), "{said}");
 }
 
-/// Without snapshots, which are not built yet: a new pool is otherwise tried out with one.
 #[test]
 fn images_are_made_filled_resized_and_removed() {
     let c = Cluster::up().unwrap();
-    let rbd = |arguments: &str| c.run(&format!("rbd --rbd_validate_pool=false {arguments}")).unwrap();
+    let rbd = |arguments: &str| c.run(&format!("rbd {arguments}")).unwrap();
     c.run("ceph osd pool create rbd 8").unwrap();
     rbd("create --size 64M one");
     let info = rbd("info one");

@@ -4,7 +4,7 @@ use super::world::{POOL, World};
 use super::{append, read, write};
 use bytes::Bytes;
 use nacre_base::{IntervalSet, Rng, SnapId};
-use nacre_proto::types::{CopySource, ObjectLocator, Op};
+use nacre_proto::types::{CopySource, Extent, ObjectLocator, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -154,6 +154,27 @@ fn clones_come_with_recovery_to_those_who_were_away() {
     w.run_until("clean", World::all_clean);
     w.assert_replicas_equal();
     assert_eq!(at(&mut w, 1, "o1"), Ok("before snapshots, and longer than one part of a push".into()));
+}
+
+#[test]
+fn a_snapshot_that_a_member_missed_costs_it_no_copy() {
+    let mut w = World::new(8, 3, 3, 2, 1);
+    w.run_ops("a", write(&"x".repeat(5000)));
+    w.run_until("clean", World::all_clean);
+    w.kill(1);
+    w.write_under(1, &[1]);
+    w.run_ops("a", vec![Op::Write { extent: Extent::new(7, 3), data: "new".into() }]);
+    w.start(1);
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+    let bytes: u64 = w
+        .nodes
+        .iter()
+        .filter_map(|node| node.osd.as_ref())
+        .flat_map(|osd| osd.pgs())
+        .map(|pg| pg.counts().recovered_bytes)
+        .sum();
+    assert!(0 < bytes && bytes < 1000, "{bytes} bytes for three and two objects' metadata");
 }
 
 #[test]
