@@ -3,9 +3,13 @@
 # Run with CEPH_CONF naming the configuration of one that may be written to and may delete pools.
 set -eu
 cd "$(dirname "$0")"
-for script in librados snaps rbd_snaps; do
+for script in librados snaps rbd_snaps images; do
     pool="record-$script"
     ceph osd pool create "$pool" 8
+    ceph osd pool create "$pool-data" 8
+    [ "$script" != images ] || rbd pool init "$pool"
     /usr/bin/python3 "scripts/$script.py" "$pool" --reference > "testdata/$script.txt"
-    ceph osd pool rm "$pool" "$pool" --yes-i-really-really-mean-it
+    for each in "$pool" "$pool-data"; do
+        ceph osd pool rm "$each" "$each" --yes-i-really-really-mean-it
+    done
 done

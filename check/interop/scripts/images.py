@@ -20,11 +20,16 @@ QUIET = ("bench", "import", "export", "watch")  # their progress depends on time
 
 def normal(text):
     """Without what differs from one run to the next."""
-    text = text.replace(POOL, "POOL").replace(FOLDER + "/", "@@")
+    text = re.sub(rf"\b{POOL}\b(?!\.)", "POOL", text).replace(FOLDER + "/", "@@")
     text = re.sub(r"\r[^\n]*\r", "", text)  # progress
     text = re.sub(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]\d \d\d:\d\d:\d\d \d{4}", "TIME", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ][0-9:.]+(\+\d{4})?", "TIME", text)
     text = re.sub(r"client\.\d+", "client.ID", text)
+    text = re.sub(r"(rbd|journal)_data\.\d+\.", r"\1_data.POOLID.", text)
+    # How many snapshots there were before is a matter of races between librbd's own steps.
+    text = re.sub(r"(?m)^ +\d+ {2}(?=\S)", "       N  ", text)
+    text = re.sub(r'"id":\d+', '"id":N', text)
+    text = re.sub(r"\.group\.\w+", ".group.NAME", text)
     text = re.sub(r"watcher=\S+", "watcher=WHO", text)
     text = re.sub(r"127\.0\.0\.1:\d+/\d+", "ADDRESS", text)
     text = re.sub(r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b", "UUID", text)
@@ -55,7 +60,8 @@ def rbd(line, given=None):
 
 def rados(line):
     print("$ rados " + line)
-    print("  " + normal(run(["rados", "--pool", POOL, *line.split()]).stdout.decode()).replace("\n", "\n  "))
+    names = normal(run(["rados", "--pool", POOL, *line.split()]).stdout.decode()).splitlines()
+    print("\n".join("  " + name for name in sorted(names)))
 
 
 def same(one, other):
@@ -109,9 +115,9 @@ def everyday():
     rbd("config image set two rbd_nonsense false")
     rbd("config image get two rbd_cache")
     rbd("config image rm two rbd_cache")
-    rbd("config pool set POOL rbd_cache false".replace("POOL", POOL))
-    rbd("config pool get POOL rbd_cache".replace("POOL", POOL))
-    rbd("config pool rm POOL rbd_cache".replace("POOL", POOL))
+    rbd(f"config pool set {POOL} rbd_cache false")
+    rbd(f"config pool get {POOL} rbd_cache")
+    rbd(f"config pool rm {POOL} rbd_cache")
     rbd("pool stats " + POOL)
     rbd("rm two --no-progress")
     rbd("rm two --no-progress")

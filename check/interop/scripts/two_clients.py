@@ -17,7 +17,6 @@ SIZE = 64 << 20
 
 def connect():
     cluster = rados.Rados(conffile="")
-    cluster.conf_set("rbd_validate_pool", "false")
     cluster.connect()
     return cluster, cluster.open_ioctx(POOL)
 

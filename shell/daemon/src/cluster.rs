@@ -230,7 +230,9 @@ impl Cluster {
              mon host = {hosts}\n\
              auth cluster required = none\n\
              auth service required = none\n\
-             auth client required = none\n",
+             auth client required = none\n\
+             # The kernel's client speaks msgr2 only if it is told to.\n\
+             rbd default map options = ms_mode=prefer-crc\n",
             fsid = self.fsid,
             hosts = hosts.join(","),
         )

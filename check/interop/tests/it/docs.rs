@@ -14,7 +14,7 @@ fn every_example_in_the_documentation_runs() {
     let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut ran = 0;
-    for file in ["README.md", "docs/nacre.md", "docs/operating.md"] {
+    for file in ["README.md", "docs/nacre.md", "docs/operating.md", "docs/images.md"] {
         let text = std::fs::read_to_string(top.join(file)).unwrap();
         for block in text.split("```console\n").skip(1) {
             let block = block.split("```").next().unwrap();

@@ -8,6 +8,7 @@ mod devices;
 mod docs;
 mod durability;
 mod guest;
+mod images;
 mod model;
 mod objects;
 mod stores;

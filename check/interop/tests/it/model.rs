@@ -49,7 +49,7 @@ fn objects_are_what_a_model_says_whatever_happens_to_osds() {
     println!("again: NACRE_MODEL_SEED={seed}");
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create model 16").unwrap();
-    let mut work = Work::start(&c, &["model", &seed.to_string()]);
+    let mut work = Work::start(&c, &["model", &seed.to_string(), "snaps"]);
     let start = Instant::now();
     // Plain arithmetic on the seed: which OSD, and what becomes of it.
     let mut turn = seed;

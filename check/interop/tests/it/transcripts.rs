@@ -30,6 +30,10 @@ fn difference(theirs: &str, ours: &str) -> String {
 fn compare(script: &str) {
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create transcript 8").unwrap();
+    if script == "images" {
+        c.run("ceph osd pool create transcript-data 8").unwrap();
+        c.run("rbd pool init transcript").unwrap();
+    }
     let ours = c.python(&format!("{script}.py"), &["transcript"]).unwrap();
     let theirs = std::fs::read_to_string(recorded(script)).unwrap();
     assert!(ours == theirs, "{}", difference(&theirs, &ours));
@@ -51,4 +55,11 @@ fn snapshots_are_what_they_are_on_ceph() {
 #[test]
 fn snapshots_of_images_are_what_they_are_on_ceph() {
     compare("rbd_snaps");
+}
+
+/// 470 command lines: contents, layouts, features, locks, trash, groups, namespaces, migration,
+/// snapshots, clones and encryption.
+#[test]
+fn the_rbd_command_says_what_it_says_of_images_on_ceph() {
+    compare("images");
 }

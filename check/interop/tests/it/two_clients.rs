@@ -5,7 +5,7 @@ use nacre_interop::Cluster;
 fn cluster() -> Cluster {
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create images 8").unwrap();
-    c.run("ceph osd pool application enable images rbd").unwrap();
+    c.run("rbd pool init images").unwrap();
     c
 }
 
