@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import rados
 
@@ -62,10 +63,22 @@ def stopped(io):
     """A notify to one that hangs is over when its time is, and says who did not answer."""
     io.write_full("stopped", b"x")
     watcher = subprocess.Popen(["rados", "-p", POOL, "watch", "stopped"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        hangs_for_a_while(io, watcher)
+    finally:
+        watcher.kill()  # also one that is stopped: it would keep our caller waiting for its output
+    said = watcher.communicate()[0].decode()
+    assert said.count("NOTIFY") >= 3, said
+    until("the dead watcher to be given up", lambda: not listed("stopped"))
+
+
+def hangs_for_a_while(io, watcher):
     until("a watcher", lambda: len(listed("stopped")) == 1)
     told = subprocess.run(["rados", "-p", POOL, "notify", "stopped", "hello"], check=True, stdout=subprocess.PIPE)
     assert b"reply client." in told.stdout and b"timeout" not in told.stdout, told.stdout
     os.kill(watcher.pid, signal.SIGSTOP)
+    # Its threads go on until one of them had a turn to see the signal.
+    until("all of it to stop", lambda: all(state == "T" for state in states(watcher.pid)))
     try:
         io.notify("stopped", "hello?", 1500)
     except rados.Error as error:
@@ -74,10 +87,11 @@ def stopped(io):
         raise AssertionError("who hangs has answered")
     os.kill(watcher.pid, signal.SIGCONT)
     assert io.notify("stopped", "again", LONG * 1000)
-    watcher.kill()
-    said = watcher.communicate()[0].decode()
-    assert said.count("NOTIFY") >= 3, said
-    until("the dead watcher to be given up", lambda: not listed("stopped"))
+
+
+def states(pid):
+    """One letter for each thread of a process, as in /proc/PID/stat."""
+    return [Path(task, "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
 
 
 def blocklisted(cluster, io):
