@@ -94,7 +94,13 @@ impl Cluster {
     pub fn kill(&self, daemon: &str) -> Result<()> {
         let pid = self.pid(daemon)?;
         succeed(Command::new("kill").args(["-KILL", &pid]))?;
-        let gone = || !Path::new("/proc").join(&pid).join("exe").exists();
+        // A corpse that nobody buries holds no files once it is the last thread.
+        let gone = || {
+            let process = Path::new("/proc").join(&pid);
+            let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+            let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+            threads == 0 || threads == 1 && stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))
+        };
         wait_until("the killed process to be gone", Duration::from_secs(10), || Ok(gone()))
     }
 
@@ -123,12 +129,15 @@ impl Cluster {
     }
 
     /// Until every placement group is active+clean.
+    /// Groups may still trim snapshots: under a load that makes and removes them, some always do.
     pub fn wait_clean(&self) -> Result<()> {
         wait_until("all placement groups to be active+clean", Duration::from_secs(120), || {
             let status = self.json("ceph status")?;
             let pgs = &status["pgmap"];
             let clean: u64 = pgs["pgs_by_state"].as_array().map_or(0, |states| {
-                let clean = states.iter().filter(|s| s["state_name"] == "active+clean");
+                let clean = states.iter().filter(|s| {
+                    s["state_name"].as_str().is_some_and(|name| name.starts_with("active+clean"))
+                });
                 clean.filter_map(|s| s["count"].as_u64()).sum()
             });
             Ok(pgs["num_pgs"].as_u64() == Some(clean))

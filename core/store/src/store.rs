@@ -449,6 +449,9 @@ impl Store {
             map.iter().map(|(k, v)| k.len() as u64 + v.len() as u64 + PAIR_COST).sum::<u64>()
         };
         let mut needs = Needs::default();
+        // What each object gets in this transaction; of interest only where some of it is cloned.
+        let clones = txn.changes.iter().any(|(_, change)| matches!(change, Change::CloneFrom(_)));
+        let mut gained: BTreeMap<&StoredId, u64> = BTreeMap::new();
         for (id, change) in &txn.changes {
             let (mut blocks, mut encoded) = (0, 0);
             match change {
@@ -468,8 +471,9 @@ impl Store {
                 Change::SetAttrs(map) | Change::OmapSet(map) => encoded = pairs(map),
                 Change::OmapSetHeader(header) => encoded = header.len() as u64,
                 Change::CloneFrom(from) => {
-                    // What it has now, and what it may get before in this transaction.
-                    encoded = self.index.get(from).map_or(0, |o| o.weight().encoded) + needs.encoded;
+                    // What it has now, and what it got before in this transaction.
+                    encoded = self.index.get(from).map_or(0, |o| o.weight().encoded)
+                        + gained.get(from).copied().unwrap_or(0);
                 }
                 _ => {}
             }
@@ -480,6 +484,9 @@ impl Store {
             needs.grows |= !shrinks && (blocks > 0 || encoded > 0) && matches!(id, StoredId::Object(_));
             if !matches!(change, Change::Remove) && self.index.get(id).is_none() {
                 encoded += OBJECT_COST + to_vec(id).len() as u64;
+            }
+            if clones {
+                *gained.entry(id).or_default() += encoded;
             }
             needs.blocks += blocks;
             needs.encoded += encoded;

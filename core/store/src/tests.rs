@@ -56,6 +56,23 @@ fn what_was_written_is_there_after_reopening() {
 }
 
 #[test]
+fn many_clones_in_one_transaction_need_no_more_than_they_get() {
+    let disk = SimDisk::new(64 << 20, 1);
+    Store::format(&disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
+    let (mut store, _) = Store::open(&disk).unwrap();
+    let head = StoredId::meta("head");
+    let mut txn = Transaction::new();
+    for turn in 0..200 {
+        txn.push(head.clone(), Change::Write { offset: 0, data: Bytes::from(vec![turn; 100]) });
+        txn.push(StoredId::meta("clone"), Change::CloneFrom(head.clone()));
+    }
+    store.submit(txn).unwrap();
+    settle(&mut store, &disk);
+    let read = store.plan_read(&StoredId::meta("clone"), &[(0, 100)]).unwrap().run(&disk).unwrap();
+    assert_eq!(read, [&[199; 100][..]]);
+}
+
+#[test]
 fn a_transaction_larger_than_the_log_is_durable_with_a_checkpoint() {
     let disk = SimDisk::new(8 << 20, 1);
     let options = Options { uuid: [7; 16], log_len: Some(64 << 10), force: false };
