@@ -25,7 +25,7 @@ def normal(text):
     text = re.sub(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]\d \d\d:\d\d:\d\d \d{4}", "TIME", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ][0-9:.]+(\+\d{4})?", "TIME", text)
     text = re.sub(r"client\.\d+", "client.ID", text)
-    text = re.sub(r"(rbd|journal)_data\.\d+\.", r"\1_data.POOLID.", text)
+    text = re.sub(r"(rbd|journal)_data\.\d{1,4}\.", r"\1_data.POOLID.", text)
     # How many snapshots there were before is a matter of races between librbd's own steps.
     text = re.sub(r"(?m)^ +\d+ {2}(?=\S)", "       N  ", text)
     text = re.sub(r'"id":\d+', '"id":N', text)
@@ -33,7 +33,9 @@ def normal(text):
     text = re.sub(r"watcher=\S+", "watcher=WHO", text)
     text = re.sub(r"127\.0\.0\.1:\d+/\d+", "ADDRESS", text)
     text = re.sub(r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b", "UUID", text)
-    text = re.sub(r"\b(auto )?\d{12,}\b", "COOKIE", text)
+    # One word for the ids of images and the cookies of locks: an id may happen to be all decimal digits.
+    text = re.sub(r"\b(auto )?\d{12,}\b", "ID", text)
+    text = re.sub(r"((?<=\bid: )|(?<=_data\.)|(?<=\"id\":\"))[0-9a-f]{9,20}\b", "ID", text)
     return re.sub(r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{10,20}\b", "ID", text)
 
 
