@@ -441,7 +441,37 @@ versioned_fields!(
     bytes,
     estimated,
 );
-versioned_fields!(PgLog, "pg log", info, after, entries);
+
+impl Encode for PgLog {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| {
+            self.info.encode(out);
+            self.after.encode(out);
+            self.entries.encode(out);
+        });
+    }
+}
+
+impl Decode for PgLog {
+    /// Logs without order are refused here, as whoever merges one relies on it.
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("pg log", 1, |r, _| {
+            let log = PgLog { info: Decode::decode(r)?, after: Decode::decode(r)?, entries: Vec::decode(r)? };
+            let mut before = log.after;
+            for entry in &log.entries {
+                if entry.version <= before {
+                    return Err(DecodeError::BadValue {
+                        what: "pg log: version out of order",
+                        value: entry.version.version,
+                    });
+                }
+                before = entry.version;
+            }
+            Ok(log)
+        })
+    }
+}
+
 versioned_fields!(
     LogEntry,
     "log entry",
@@ -498,6 +528,35 @@ mod tests {
     use crate::messages::part::Act;
     use crate::transaction::Change;
     use nacre_base::PoolId;
+
+    #[test]
+    fn a_log_out_of_order_is_refused() {
+        let entry = |version| LogEntry {
+            version: Version::new(Epoch(3), version),
+            prior: Version::ZERO,
+            kind: EntryKind::Note,
+            object: ObjectId::head(PoolId(1), "".into(), Name::default(), "o".into()),
+            others: Vec::new(),
+            reqid: ReqId::default(),
+            user_version: 0,
+            mtime: Utime::default(),
+            acts: Vec::new(),
+            result: 0,
+            outputs: Vec::new(),
+        };
+        let read = |after, versions: &[u64]| {
+            let log = PgLog {
+                info: PgInfo::default(),
+                after: Version::new(Epoch(3), after),
+                entries: versions.iter().copied().map(entry).collect(),
+            };
+            nacre_wire::from_slice::<PgLog>(&nacre_wire::to_vec(&log)).is_ok()
+        };
+        assert!(read(4, &[5, 6, 8]));
+        assert!(!read(4, &[5, 5]));
+        assert!(!read(4, &[6, 5]));
+        assert!(!read(5, &[5, 6]));
+    }
 
     #[test]
     fn every_message_reads_back() {
