@@ -48,6 +48,17 @@ const fn option(
     ConfigOption { name, kind, default, range, desc, service: "mon" }
 }
 
+/// One that OSDs use.
+const fn osd_option(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    range: (f64, f64),
+    desc: &'static str,
+) -> ConfigOption {
+    ConfigOption { name, kind, default, range: Some(range), desc, service: "osd" }
+}
+
 /// In the order of their names.
 pub const ALL: &[ConfigOption] = &[
     option("mon_allow_pool_delete", Kind::Bool, "false", None, "whether pools may be removed at all"),
@@ -164,22 +175,56 @@ pub const ALL: &[ConfigOption] = &[
         "placement groups of a new pool",
     ),
     option("osd_pool_default_size", Kind::Uint, "3", Some((0.0, 10.0)), "copies in a new pool"),
+    osd_option(
+        "osd_recovery_max_active",
+        Kind::Uint,
+        "0",
+        (0.0, 1000.0),
+        "transfers of at most 512 KiB that an OSD has under way at most for recovery and backfill together; 0 for ten. \
+         It has fewer while clients wait longer for it",
+    ),
+    osd_option(
+        "osd_recovery_op_priority",
+        Kind::Uint,
+        "3",
+        (1.0, 63.0),
+        "how much longer clients may wait for the sake of recovery: a twelfth of what they wait without it for each \
+         point, and half a millisecond",
+    ),
+    osd_option(
+        "osd_recovery_sleep",
+        Kind::Float,
+        "0",
+        (0.0, 60.0),
+        "seconds between the starts of two transfers of an OSD's recovery at least",
+    ),
 ];
 
 /// Options of Ceph's for which Nacre has another way, and which.
-const SUPERSEDED: [(&str, &str); 13] = [
+const SUPERSEDED: [(&str, &str); 24] = [
     ("mon_osd_adjust_down_out_interval", "mon_osd_down_out_interval is what it says"),
     ("mon_osd_adjust_heartbeat_grace", "each OSD learns how long its peers are silent when they are well"),
     ("mon_osd_report_timeout", "an OSD without a session with the monitors is down after 15 s of silence"),
     ("mon_osd_reporter_subtree_level", "witnesses come from the highest level that has enough of them"),
+    ("osd_backfill_retry_interval", "a transfer starts as soon as another ends"),
     ("osd_beacon_report_interval", "OSDs report when something changed, and every 5 s"),
     ("osd_fast_fail_on_connection_refused", "a refused connection is always proof enough"),
     ("osd_heartbeat_grace", "1.2 s, or three times the longest silence of late, at most 3 s"),
     ("osd_heartbeat_interval", "ten datagrams a second"),
     ("osd_heartbeat_min_peers", "each OSD watches those it shares groups with, and three more"),
     ("osd_markdown_log", "who returns for the third time within ten minutes waits, at most a minute"),
+    ("osd_max_backfills", "an OSD copies for all its groups at once, within osd_recovery_max_active"),
     ("osd_max_markdown_count", "who returns for the third time within ten minutes waits, at most a minute"),
     ("osd_max_markdown_period", "who returns for the third time within ten minutes waits, at most a minute"),
+    ("osd_recovery_max_active_hdd", "osd_recovery_max_active counts on every device"),
+    ("osd_recovery_max_active_ssd", "osd_recovery_max_active counts on every device"),
+    ("osd_recovery_max_chunk", "a transfer has at most 512 KiB of data"),
+    ("osd_recovery_max_omap_entries_per_chunk", "a transfer has at most 4096 keys, or 1 MiB of them"),
+    ("osd_recovery_max_single_start", "osd_recovery_max_active counts over all groups of an OSD"),
+    ("osd_recovery_retry_interval", "a transfer starts as soon as another ends"),
+    ("osd_recovery_sleep_hdd", "osd_recovery_sleep counts on every device"),
+    ("osd_recovery_sleep_hybrid", "osd_recovery_sleep counts on every device"),
+    ("osd_recovery_sleep_ssd", "osd_recovery_sleep counts on every device"),
     ("paxos_propose_interval", "a change of a map is proposed when its cause arrives"),
 ];
 

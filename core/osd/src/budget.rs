@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Clients may wait so much longer than without recovery, and that much on top: below it lies the
-/// noise of any machine.
-const PATIENCE: f64 = 1.25;
+/// By what part of what they wait without recovery clients may wait longer, for each point of
+/// priority, and how long on top: below that lies the noise of any machine.
+const PATIENCE: f64 = 1.0 / 12.0;
 const PATIENCE_AT_LEAST: f64 = 0.000_5;
 /// Fewer requests than this between two looks say nothing.
 const REQUESTS_MIN: u64 = 3;
@@ -35,6 +35,8 @@ pub struct Limits {
     pub max: u32,
     /// From the start of one transfer to that of the next at least. Ceph: `osd_recovery_sleep`.
     pub sleep: Duration,
+    /// How much clients bear for its sake. Ceph: `osd_recovery_op_priority`.
+    pub priority: u32,
 }
 
 pub struct Budget {
@@ -96,7 +98,8 @@ impl Budget {
         } else {
             let mean = time.as_secs_f64() / requests as f64;
             let usual = *self.usual.get_or_insert(mean);
-            if mean > usual * PATIENCE + PATIENCE_AT_LEAST && busy {
+            let patience = 1.0 + PATIENCE * f64::from(limits.priority);
+            if mean > usual * patience + PATIENCE_AT_LEAST && busy {
                 self.window /= 2;
             } else {
                 self.window += 1;
@@ -114,7 +117,7 @@ mod tests {
     use super::*;
     use nacre_base::PoolId;
 
-    const LIMITS: Limits = Limits { max: 8, sleep: Duration::ZERO };
+    const LIMITS: Limits = Limits { max: 8, sleep: Duration::ZERO, priority: 3 };
 
     fn pg(seed: u32) -> PgId {
         PgId { pool: PoolId(1), seed }
@@ -162,6 +165,22 @@ mod tests {
         drop(slots);
         assert_eq!(budget.next_waiting(Time::ZERO), Some(pg(0)));
         assert_eq!(budget.next_waiting(Time::ZERO), Some(pg(3)));
+    }
+
+    #[test]
+    fn a_higher_priority_lets_clients_wait_longer() {
+        let limits = Limits { priority: 63, ..LIMITS };
+        let (mut budget, mut answered, mut waited) = (Budget::new(limits), 0, Duration::ZERO);
+        let mut serve = |budget: &mut Budget, micros: u64| {
+            answered += 100;
+            waited += Duration::from_micros(100 * micros);
+            budget.look(limits, answered, waited);
+        };
+        (0..5).for_each(|_| serve(&mut budget, 1000));
+        let slots = take_all(&budget);
+        (0..5).for_each(|_| serve(&mut budget, 5000));
+        drop(slots);
+        assert_eq!(take_all(&budget).len(), 8);
     }
 
     #[test]

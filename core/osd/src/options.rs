@@ -14,12 +14,13 @@ struct Known {
 
 /// What is kept for `dump_historic_ops` and its like, and how much is recovered at a time. Counts
 /// or seconds; in the order of names.
-const KNOWN: [Known; 5] = [
+const KNOWN: [Known; 6] = [
     Known { name: "osd_op_history_duration", default: 600, range: (0, 86_400) },
     Known { name: "osd_op_history_size", default: 20, range: (0, 1000) },
     Known { name: "osd_op_history_slow_op_size", default: 20, range: (0, 1000) },
     Known { name: "osd_op_history_slow_op_threshold", default: 10, range: (0, 86_400) },
     Known { name: "osd_recovery_max_active", default: 0, range: (0, 1000) },
+    Known { name: "osd_recovery_op_priority", default: 3, range: (1, 63) },
 ];
 
 /// In place of zero, for `osd_recovery_max_active`. Ceph has that for solid state drives.
@@ -91,12 +92,12 @@ impl Options {
     }
 
     pub fn recovery(&self) -> Limits {
-        let [.., max] = KNOWN.each_ref().map(|known| self.number(known));
+        let [.., max, priority] = KNOWN.each_ref().map(|known| self.number(known));
         let max = if max == 0 { RECOVERY_MAX_ACTIVE } else { max as u32 };
         // The one option with fractions of seconds, and only ever the monitors' to set.
         let sleep = self.from_mon.get("osd_recovery_sleep").and_then(|text| text.parse::<f64>().ok());
         let sleep = sleep.filter(|secs| (0.0..=60.0).contains(secs)).unwrap_or_default();
-        Limits { max, sleep: Duration::from_secs_f64(sleep) }
+        Limits { max, sleep: Duration::from_secs_f64(sleep), priority: priority as u32 }
     }
 }
 
