@@ -35,8 +35,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod liveness;
+mod together;
 
 use liveness::DiskWatch;
+use together::{Joined, Outbox};
 
 /// How the machine is told who it is.
 #[derive(Clone, Debug)]
@@ -144,8 +146,10 @@ pub struct Osd {
     last_op: u64,
     last_token: u64,
     stores: BTreeSet<Token>,
+    joined: Joined,
+    outbox: Outbox,
     waiting_ops: VecDeque<(ConnId, u64, Box<OsdOp>)>,
-    waiting_msgs: VecDeque<(OsdId, PeerMsg)>,
+    waiting_msgs: VecDeque<(OsdId, (PgId, Epoch, PgMsg))>,
     record_queries: BTreeSet<PgId>,
     activations: BTreeMap<PgId, PgRecord>,
     leases_now: bool,
@@ -192,6 +196,8 @@ impl Machine for Osd {
         }
         self.copy(now, store, out);
         self.flush(now, out);
+        // What belongs to no group is a benchmark's, or maps.
+        self.joined.join(|token| token % (SHARDS + 1) != SHARDS, out);
         self.disk.note(now.mono, out);
     }
 }
@@ -230,6 +236,8 @@ impl Osd {
             last_op: 0,
             last_token: 0,
             stores: BTreeSet::new(),
+            joined: Joined::default(),
+            outbox: Outbox::default(),
             waiting_ops: VecDeque::new(),
             waiting_msgs: VecDeque::new(),
             record_queries: BTreeSet::new(),
@@ -336,13 +344,13 @@ impl Osd {
     /// when there is.
     fn ask(&mut self, now: Now, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
         match self.peers.open(to) {
-            Some(conn) => out.push(Effect::Send { conn, tid: 0, message: msg.into() }),
+            Some(conn) => self.outbox.push(conn, msg, out),
             None => self.dial(now, to, out),
         }
     }
     fn answer(&mut self, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
         if let Some(&conn) = self.askers.get(&to) {
-            out.push(Effect::Send { conn, tid: 0, message: msg.into() });
+            self.outbox.push(conn, msg, out);
         }
     }
     fn next_conn(&mut self) -> ConnId {
@@ -849,7 +857,12 @@ impl Osd {
                     self.tell_pg(now, store, pg, PgEvent::Lease { from, interval, until }, out);
                 }
             }
-            PeerMsg::Pg { .. } => self.on_peer_msg(now, store, from, msg, out),
+            PeerMsg::Pg { pg, interval, msg } => {
+                self.on_peer_msg(now, store, from, (pg, interval, *msg), out);
+            }
+            PeerMsg::Pgs(msgs) => {
+                msgs.into_iter().for_each(|msg| self.on_peer_msg(now, store, from, msg, out));
+            }
         }
     }
 
@@ -858,20 +871,19 @@ impl Osd {
         now: Now,
         store: &dyn StoreView,
         from: OsdId,
-        msg: PeerMsg,
+        (pg, interval, msg): (PgId, Epoch, PgMsg),
         out: &mut Vec<Effect>,
     ) {
-        let PeerMsg::Pg { pg, interval, msg } = msg else { return };
         if interval > self.maps.epoch() {
             // Its sender knows a newer map. What finds no room here is asked again.
             if self.waiting_msgs.len() < WAITING_MAX {
-                self.waiting_msgs.push_back((from, PeerMsg::Pg { pg, interval, msg }));
+                self.waiting_msgs.push_back((from, (pg, interval, msg)));
             }
             return;
         }
         if self.pg(pg).is_some() {
-            self.tell_pg(now, store, pg, PgEvent::Peer { from, interval, msg: *msg }, out);
-        } else if *msg == PgMsg::InfoQuery {
+            self.tell_pg(now, store, pg, PgEvent::Peer { from, interval, msg }, out);
+        } else if msg == PgMsg::InfoQuery {
             // Nothing here; but who knows what we granted in our last life.
             let lease_ends = self.started + LEASE;
             let left = if lease_ends > now.mono { lease_ends.since(now.mono) } else { Duration::ZERO };
@@ -1085,11 +1097,13 @@ impl Osd {
     // ---- the disk and the clock ----
 
     fn on_stored(&mut self, now: Now, store: &dyn StoreView, token: Token, out: &mut Vec<Effect>) {
-        self.stores.remove(&token);
-        self.on_bench_stored(now, token, out);
         self.disk.stored(token);
-        let at = (token % (SHARDS + 1)) as usize;
-        self.in_shard(now, store, at, out, |shard, scene| shard.on_stored(scene, token));
+        for token in self.joined.stored(token) {
+            self.stores.remove(&token);
+            self.on_bench_stored(now, token, out);
+            let at = (token % (SHARDS + 1)) as usize;
+            self.in_shard(now, store, at, out, |shard, scene| shard.on_stored(scene, token));
+        }
         self.stop_if_done(now, out);
     }
 
@@ -1191,6 +1205,7 @@ impl Osd {
                 self.ask(now, osd, PeerMsg::LeaseRequest { sent: now.mono.nanos, pgs }, out);
             }
         }
+        self.outbox.flush(out);
         if !matches!(self.mon, MonState::Open(..)) {
             return;
         }

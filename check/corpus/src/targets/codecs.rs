@@ -172,8 +172,11 @@ fn peer_messages() -> Vec<Message> {
         PgMsg::Pull { id: 3, object, part: Part::meta() },
         PgMsg::Push(Box::new(push)),
     ];
+    let many = [PgMsg::InfoQuery, PgMsg::RepAck { version }, PgMsg::StrayRemove];
+    let many = PeerMsg::Pgs(many.map(|msg| (pg, interval, msg)).to_vec());
     let of_group = of_group.map(|msg| PeerMsg::Pg { pg, interval, msg: Box::new(msg) });
     let others = [
+        many,
         PeerMsg::Ping { stamp: 5 },
         PeerMsg::LeaseRequest { sent: 5, pgs: vec![(pg, interval)] },
         PeerMsg::LeaseGrant { sent: 5, pgs: vec![(pg, interval)] },

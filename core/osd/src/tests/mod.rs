@@ -3,6 +3,7 @@
 mod copies;
 mod counters;
 mod parts;
+mod peering;
 mod snaps;
 mod store;
 mod strays;
@@ -15,7 +16,7 @@ use nacre_proto::types::{CopySource, Extent, ObjectLocator, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
 pub use store::MemStore;
-use world::World;
+pub use world::World;
 
 fn write(text: &str) -> Vec<Op> {
     vec![Op::WriteFull { data: Bytes::copy_from_slice(text.as_bytes()) }]

@@ -11,8 +11,8 @@ use nacre_crush::CrushMap;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer};
 use nacre_proto::maps::{Incremental, Osd as OsdState, OsdMap, Pool, osd_state};
 use nacre_proto::messages::{
-    DaemonMsg, Envelope, Message, MonGetVersionReply, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PgRecord,
-    PgReport,
+    DaemonMsg, Envelope, Message, MonGetVersionReply, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PeerMsg,
+    PgRecord, PgReport,
 };
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{
@@ -87,6 +87,10 @@ pub struct World {
     pub replies: BTreeMap<u64, OsdOpReply>,
     last_tid: u64,
     pub trace: bool,
+    /// How many messages about groups each OSD sent to each other one.
+    pub sent: BTreeMap<(usize, usize), usize>,
+    /// How many transactions each OSD gave to its disk.
+    pub stored: BTreeMap<usize, usize>,
     /// OSDs may have reason to complain.
     pub allow_errors: bool,
     pub min_delay: Duration,
@@ -142,6 +146,8 @@ impl World {
             requests: BTreeMap::new(),
             replies: BTreeMap::new(),
             last_tid: 0,
+            sent: BTreeMap::new(),
+            stored: BTreeMap::new(),
             allow_errors: false,
             trace: std::env::var("TRACE").is_ok(),
             min_delay: Duration::from_micros(50),
@@ -445,6 +451,9 @@ impl World {
         if self.trace && node < MON && to < MON && !matches!(message, Message::Peer(_)) {
             eprintln!("{} {node} -> {to} {message:?}", self.now.nanos / 1_000_000);
         }
+        if let Message::Peer(PeerMsg::Pg { .. } | PeerMsg::Pgs(_)) = &message {
+            *self.sent.entry((node, to)).or_default() += 1;
+        }
         let life = self.life(to);
         let event = Event::Message { conn: there, tid, message };
         self.at(when, Happening::Event { node: to, life, event: Box::new(event) });
@@ -531,6 +540,7 @@ impl World {
                 }
             }
             Effect::Store { token, txn } => {
+                *self.stored.entry(node).or_default() += 1;
                 self.nodes[node].view.apply(&txn);
                 let busy = self.nodes[node].disk_busy.max(self.now);
                 let when = busy + self.rng.duration(Duration::from_micros(50), Duration::from_millis(2));

@@ -9,7 +9,7 @@
 use super::RawMessage;
 use super::body::Body;
 use super::osd::joined;
-use super::part::{Acts, Meta, Part, Stale};
+use super::part::{Act, Acts, Meta, Part, Stale};
 use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
 use bytes::Bytes;
@@ -43,6 +43,8 @@ pub enum PeerMsg {
         interval: Epoch,
         msg: Box<PgMsg>,
     },
+    /// The same of many groups, in order; none of them with bytes of objects.
+    Pgs(Vec<(PgId, Epoch, PgMsg)>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -184,6 +186,23 @@ pub struct OtherChange {
 }
 
 impl LogEntry {
+    /// Roughly, how many bytes it takes in messages and on disk.
+    pub fn cost(&self) -> usize {
+        let object = |object: &ObjectId| 64 + object.name.len() + object.namespace.len() + object.key.len();
+        let act = |act: &Act| match act {
+            Act::Keys(keys) => 8 + keys.iter().map(|key| 4 + key.len()).sum::<usize>(),
+            Act::KeyRange { begin, end } => 8 + begin.len() + end.len(),
+            Act::CloneFrom(from) => object(from),
+            _ => 17,
+        };
+        let acts =
+            |run: &Acts| 16 + run.object.as_ref().map_or(0, object) + run.acts.iter().map(act).sum::<usize>();
+        128 + object(&self.object)
+            + self.others.iter().map(|other| 16 + object(&other.object)).sum::<usize>()
+            + self.acts.iter().map(acts).sum::<usize>()
+            + self.outputs.iter().map(|(_, output)| 8 + output.len()).sum::<usize>()
+    }
+
     /// Everything that the write is about, with what became of it and its version before.
     pub fn touched(&self) -> impl Iterator<Item = (&ObjectId, EntryKind, Version)> {
         let others = self.others.iter().map(|other| (&other.object, other.kind, other.prior));
@@ -263,6 +282,16 @@ impl PeerMsg {
                 interval.encode(out);
                 msg.encode_split(out, &mut data);
             }
+            PeerMsg::Pgs(msgs) => {
+                out.push(5);
+                (msgs.len() as u32).encode(out);
+                for (pg, interval, msg) in msgs {
+                    pg.encode(out);
+                    interval.encode(out);
+                    msg.encode_split(out, &mut data);
+                }
+                assert!(data.is_empty(), "messages with bytes of objects go one by one");
+            }
         });
         (front, data)
     }
@@ -280,6 +309,9 @@ impl PeerMsg {
                     interval: Decode::decode(r)?,
                     msg: Box::new(PgMsg::decode_split(r, data)?),
                 },
+                5 => PeerMsg::Pgs(r.list(|r| {
+                    Ok((PgId::decode(r)?, Epoch::decode(r)?, PgMsg::decode_split(r, &Bytes::new())?))
+                })?),
                 value => return Err(DecodeError::BadValue { what: "peer message", value: value.into() }),
             })
         })
@@ -638,6 +670,10 @@ mod tests {
                 PeerMsg::Pong { stamp: 1 },
                 PeerMsg::LeaseRequest { sent: 4, pgs: vec![(pg, Epoch(4))] },
                 PeerMsg::LeaseGrant { sent: 4, pgs: vec![(pg, Epoch(4))] },
+                PeerMsg::Pgs(vec![
+                    (pg, Epoch(4), PgMsg::InfoQuery),
+                    (PgId { seed: 3, ..pg }, Epoch(5), PgMsg::RepAck { version }),
+                ]),
             ]);
         for message in messages {
             let (front, data) = message.encode_split();

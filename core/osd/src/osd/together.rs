@@ -1,0 +1,194 @@
+//! What many groups want in one turn, put together: when a map changes all of an OSD's groups at
+//! once, each other OSD gets a message and not a thousand, and the disk one transaction.
+
+use nacre_base::{Epoch, PgId};
+use nacre_machine::{ConnId, Effect, Token};
+use nacre_proto::messages::PeerMsg;
+use nacre_proto::messages::peer::PgMsg;
+use nacre_proto::transaction::Transaction;
+use std::collections::BTreeMap;
+
+/// A message or a transaction that holds so many bytes takes no more.
+const BYTES_MAX: usize = 256 << 10;
+/// Nor with so many groups, or changes, inside.
+const PARTS_MAX: usize = 1024;
+
+/// Messages about groups that were not sent yet, by session.
+#[derive(Default)]
+pub struct Outbox {
+    waiting: BTreeMap<ConnId, Batch>,
+}
+
+#[derive(Default)]
+struct Batch {
+    msgs: Vec<(PgId, Epoch, PgMsg)>,
+    bytes: usize,
+}
+
+impl Outbox {
+    /// Messages keep their order within a session.
+    pub fn push(&mut self, conn: ConnId, msg: PeerMsg, out: &mut Vec<Effect>) {
+        match msg {
+            PeerMsg::Pg { pg, interval, msg } if is_batched(&msg) => {
+                let batch = self.waiting.entry(conn).or_default();
+                batch.bytes += len(&msg);
+                batch.msgs.push((pg, interval, *msg));
+                if batch.bytes >= BYTES_MAX || batch.msgs.len() >= PARTS_MAX {
+                    self.send(conn, out);
+                }
+            }
+            msg => {
+                self.send(conn, out);
+                out.push(Effect::Send { conn, tid: 0, message: msg.into() });
+            }
+        }
+    }
+    fn send(&mut self, conn: ConnId, out: &mut Vec<Effect>) {
+        let Some(mut batch) = self.waiting.remove(&conn) else { return };
+        let message = if batch.msgs.len() == 1 {
+            let (pg, interval, msg) = batch.msgs.remove(0);
+            PeerMsg::Pg { pg, interval, msg: Box::new(msg) }
+        } else {
+            PeerMsg::Pgs(batch.msgs)
+        };
+        out.push(Effect::Send { conn, tid: 0, message: message.into() });
+    }
+    /// At the end of a turn nothing waits.
+    pub fn flush(&mut self, out: &mut Vec<Effect>) {
+        while let Some(conn) = self.waiting.first_key_value().map(|(conn, _)| *conn) {
+            self.send(conn, out);
+        }
+    }
+}
+
+/// What peering says. Writes and content go by themselves: their bytes travel beside the message.
+fn is_batched(msg: &PgMsg) -> bool {
+    !matches!(msg, PgMsg::RepOp(_) | PgMsg::Push(_))
+}
+
+/// Roughly.
+fn len(msg: &PgMsg) -> usize {
+    64 + match msg {
+        PgMsg::Log(log) | PgMsg::Merge(log) => log.entries.iter().map(|entry| entry.cost()).sum(),
+        PgMsg::Merged { missing } => {
+            missing.iter().map(|(_, stale)| 128 + 16 * stale.part.data.num_ranges()).sum()
+        }
+        PgMsg::Inventory { objects, .. } => 128 * objects.len(),
+        _ => 0,
+    }
+}
+
+/// Transactions that became one, which are all durable when its last one is.
+#[derive(Default)]
+pub struct Joined {
+    by_last: BTreeMap<Token, Vec<Token>>,
+}
+
+impl Joined {
+    /// Makes one transaction of those of groups that follow upon each other. They become visible at
+    /// the end of the turn in any case; only reads in between must find what they found.
+    pub fn join(&mut self, of_group: impl Fn(Token) -> bool, out: &mut Vec<Effect>) {
+        if out.iter().filter(|effect| matches!(effect, Effect::Store { .. })).count() < 2 {
+            return;
+        }
+        let mut open: Vec<(Token, Transaction)> = Vec::new();
+        let mut bytes = 0;
+        for effect in std::mem::take(out) {
+            match effect {
+                Effect::Store { token, txn } if of_group(token) => {
+                    bytes += txn.payload_len();
+                    open.push((token, txn));
+                    let changes: usize = open.iter().map(|(_, txn)| txn.changes.len()).sum();
+                    if bytes >= BYTES_MAX || changes >= PARTS_MAX {
+                        bytes = 0;
+                        self.close(&mut open, out);
+                    }
+                }
+                // What is said in between does not depend on the disk: that waits for `Stored`.
+                Effect::Send { .. } | Effect::Log { .. } | Effect::Dial { .. } => out.push(effect),
+                effect => {
+                    bytes = 0;
+                    self.close(&mut open, out);
+                    out.push(effect);
+                }
+            }
+        }
+        self.close(&mut open, out);
+    }
+    fn close(&mut self, open: &mut Vec<(Token, Transaction)>, out: &mut Vec<Effect>) {
+        let Some(&(last, _)) = open.last() else { return };
+        if open.len() > 1 {
+            self.by_last.insert(last, open.iter().map(|(token, _)| *token).collect());
+        }
+        let mut all = Transaction::new();
+        open.drain(..).for_each(|(_, txn)| all.append(txn));
+        out.push(Effect::Store { token: last, txn: all });
+    }
+    /// The transactions that are durable now that this one is.
+    pub fn stored(&mut self, token: Token) -> Vec<Token> {
+        self.by_last.remove(&token).unwrap_or_else(|| vec![token])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::PoolId;
+    use nacre_proto::messages::Message;
+    use nacre_proto::transaction::{Change, StoredId};
+
+    fn store(token: Token) -> Effect {
+        let mut txn = Transaction::new();
+        txn.push(StoredId::Pg(PgId { pool: PoolId(1), seed: token as u32 }), Change::Touch);
+        Effect::Store { token, txn }
+    }
+    fn read(token: Token) -> Effect {
+        Effect::Read { token, id: StoredId::meta("x"), extents: Vec::new() }
+    }
+
+    #[test]
+    fn transactions_of_one_turn_are_one_unless_something_is_read_in_between() {
+        let mut out = vec![store(1), store(2), read(3), store(4), store(5), store(6), store(7), store(8)];
+        let mut joined = Joined::default();
+        joined.join(|token| token != 7, &mut out);
+        let shown: Vec<(Token, usize)> = out
+            .iter()
+            .map(|effect| match effect {
+                Effect::Store { token, txn } => (*token, txn.changes.len()),
+                Effect::Read { token, .. } => (*token, 0),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(shown, [(2, 2), (3, 0), (6, 3), (7, 1), (8, 1)]);
+        assert_eq!(joined.stored(2), [1, 2]);
+        assert_eq!(joined.stored(6), [4, 5, 6]);
+        assert_eq!(joined.stored(7), [7]);
+    }
+
+    #[test]
+    fn messages_keep_their_order_within_a_session() {
+        let (conn, other) = (ConnId::Dialled(1), ConnId::Dialled(2));
+        let about = |seed, msg| PeerMsg::Pg {
+            pg: PgId { pool: PoolId(1), seed },
+            interval: Epoch(1),
+            msg: Box::new(msg),
+        };
+        let (mut outbox, mut out) = (Outbox::default(), Vec::new());
+        outbox.push(conn, about(1, PgMsg::InfoQuery), &mut out);
+        outbox.push(other, about(1, PgMsg::InfoQuery), &mut out);
+        outbox.push(conn, about(2, PgMsg::LogQuery), &mut out);
+        outbox.push(conn, PeerMsg::Ping { stamp: 1 }, &mut out);
+        outbox.push(conn, about(3, PgMsg::InfoQuery), &mut out);
+        outbox.flush(&mut out);
+        let shown: Vec<(ConnId, usize)> = out
+            .iter()
+            .map(|effect| match effect {
+                Effect::Send { conn, message: Message::Peer(PeerMsg::Pgs(msgs)), .. } => (*conn, msgs.len()),
+                Effect::Send { conn, message: Message::Peer(PeerMsg::Pg { .. }), .. } => (*conn, 1),
+                Effect::Send { conn, .. } => (*conn, 0),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(shown, [(conn, 2), (conn, 0), (conn, 1), (other, 1)]);
+    }
+}
