@@ -37,6 +37,18 @@ pub struct Statfs {
     pub internal: u64,
 }
 
+/// What was durable and is lost, as the store found out when it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// How often, since the store was made, transactions were lost that had been acknowledged: from some
+    /// point on all of them. What is shown is the state before that point, which others may take for newer
+    /// than it is.
+    pub times: u64,
+    /// Blocks of things whose bytes are gone, each with its position in the thing: reading them fails. All
+    /// else about these things is right.
+    pub blocks: Vec<(StoredId, u64)>,
+}
+
 /// Metadata of stored things, read at once. Data goes through `Effect::Read`.
 pub trait StoreView {
     /// None if it does not exist.
@@ -57,6 +69,9 @@ pub trait StoreView {
     /// The parts of `offset..offset + len` that hold data, as (offset, length); the rest are holes.
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError>;
     fn statfs(&self) -> Statfs;
+    fn lost(&self) -> Lost {
+        Lost::default()
+    }
 }
 
 /// The view of a machine that stores nothing, such as a client.

@@ -28,7 +28,7 @@ use nacre_proto::messages::{
     Command, Config, DaemonMsg, FailureEvidence, Message, MonGetVersion, MonSub, MonSubscribe, OsdBoot,
     OsdFailure, OsdMapMsg, OsdOp, OsdOpReply, OsdReport, OsdSpace, PgRecord,
 };
-use nacre_proto::transaction::Transaction;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, Op, op_flags};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -400,11 +400,39 @@ impl Osd {
                 self.shards[at].pgs.insert(id, pg);
             }
         }
+        self.face_losses(store, out);
         self.split_groups(now, store, map, out);
         let here: Vec<PgId> = self.pgs().map(|pg| pg.id).collect();
         for id in here {
             // Finds out whether its pool is still there.
             self.tell_pg(now, store, id, PgEvent::Map { interval: None, serving: false }, out);
+        }
+    }
+
+    /// The store may have lost what it had acknowledged. Before anything else the groups note it.
+    fn face_losses(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        let lost = store.lost();
+        let mut txn = Transaction::new();
+        let noted = store.omap_get(&losses(), b"times").unwrap_or_else(|e| panic!("osd.{}: {e}", self.me()));
+        let times = nacre_wire::to_vec(&lost.times);
+        if lost.times > 0 && noted.is_none_or(|noted| noted[..] != times) {
+            let me = self.me();
+            let text = format!(
+                "osd.{me}: the store lost acknowledged writes: all groups are compared with other copies"
+            );
+            out.push(Effect::Log { level: Level::Error, text });
+            self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(|pg| pg.doubt(&mut txn));
+            txn.push(losses(), Change::OmapSet([("times".into(), times.into())].into()));
+        }
+        for (id, block) in &lost.blocks {
+            let StoredId::Object(object) = id else { continue };
+            let text = format!("osd.{}: {object}: block {block} was lost with the store's log", self.me());
+            out.push(Effect::Log { level: Level::Error, text });
+            let mut pgs = self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut());
+            pgs.any(|pg| pg.note_lost(store, object, *block, &mut txn));
+        }
+        if !txn.is_empty() {
+            self.store(txn, out);
         }
     }
 
@@ -1219,6 +1247,11 @@ impl Osd {
             self.to_mon(DaemonMsg::Activate { epoch, records }, out);
         }
     }
+}
+
+/// How many losses of the store the groups know of: `times` in its omap.
+fn losses() -> StoredId {
+    StoredId::meta("losses")
 }
 
 fn up_or_down(up: bool) -> &'static str {

@@ -4,7 +4,7 @@
 use crate::BLOCK;
 use crate::aligned::Aligned;
 use crate::disk::{Disk, DiskError};
-use crate::format::{Geometry, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock};
+use crate::format::{ENTRY_LEN, Geometry, PLACED_LEN, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock};
 use crate::space::Run;
 use bytes::Bytes;
 use nacre_wire::{Encode, crc32c};
@@ -20,9 +20,16 @@ pub(crate) struct Record {
     pub body: Vec<u8>,
     /// Block and checksum of what was in the log and is in its place now.
     pub placed: Vec<(u32, u32)>,
-    /// Contents of blocks that will be placed later.
-    pub inline: Vec<u8>,
+    /// Blocks that will be placed later, and the length of each one's content.
+    pub listed: Vec<(u32, usize)>,
+    /// These contents, one after another.
+    pub contents: Vec<u8>,
+    /// The head of the record before, or nothing.
+    pub repeat: Vec<u8>,
 }
+
+/// A longer head is not repeated in the next record.
+pub(crate) const REPEAT_MAX: usize = 64 << 10;
 
 /// Work for the disk, in the order in which it must become durable. Plain data; one at a time.
 #[derive(Debug)]
@@ -43,13 +50,15 @@ pub struct Done {
     pub(crate) id: u64,
     /// Block and checksum of the fresh blocks.
     pub(crate) crcs: Vec<(u32, u32)>,
+    /// What the next record should repeat: the head of this one, if there is one.
+    pub(crate) head: Option<Vec<u8>>,
 }
 
 impl Batch {
     /// Bytes that this will write, roughly: what a simulated disk charges time for.
     pub fn cost(&self) -> usize {
         let chunks: usize = self.chunks.iter().map(|(_, bytes)| bytes.len()).sum();
-        let record = self.record.as_ref().map_or(0, |r| r.body.len() + r.inline.len() + BLOCK);
+        let record = self.record.as_ref().map_or(0, |r| r.body.len() + r.contents.len() + BLOCK);
         self.fresh.len() * BLOCK + chunks + record
     }
 
@@ -64,9 +73,7 @@ impl Batch {
             // The log must never name a block that a power cut could still take away.
             disk.flush()?;
         }
-        if let Some(record) = self.record {
-            append(disk, &self.geometry, record, &crcs)?;
-        }
+        let head = self.record.map(|record| append(disk, &self.geometry, record, &crcs)).transpose()?;
         if let Some(superblock) = self.superblock {
             let bytes = superblock.encode();
             // One after the other: a torn first copy must leave the second one whole. Only after
@@ -76,7 +83,7 @@ impl Batch {
                 disk.flush()?;
             }
         }
-        Ok(Done { id: self.id, crcs })
+        Ok(Done { id: self.id, crcs, head })
     }
 }
 
@@ -107,18 +114,26 @@ pub(crate) fn write_joined(
     Ok(())
 }
 
-/// Blocks of log that a record takes.
-pub(crate) fn record_blocks(body_len: usize, placed: usize, inline_len: usize) -> u64 {
-    (RECORD_HEADER + body_len + placed * 8 + inline_len).div_ceil(BLOCK) as u64
+/// Blocks of log that a record takes. `listed_len` is of contents together with their entries.
+pub(crate) fn record_blocks(body_len: usize, placed: usize, listed_len: usize, repeat_len: usize) -> u64 {
+    (RECORD_HEADER + body_len + placed * PLACED_LEN + listed_len + repeat_len).div_ceil(BLOCK) as u64
 }
 
-/// Durable when it returns.
+impl Record {
+    /// `fresh` blocks were placed for it.
+    pub fn blocks(&self, fresh: usize) -> u64 {
+        let listed_len = self.listed.len() * ENTRY_LEN + self.contents.len();
+        record_blocks(self.body.len(), self.placed.len() + fresh, listed_len, self.repeat.len())
+    }
+}
+
+/// Durable when it returns. Gives the head, to be repeated.
 fn append(
     disk: &(impl Disk + ?Sized),
     geometry: &Geometry,
     record: Record,
     crcs: &[(u32, u32)],
-) -> Result<(), DiskError> {
+) -> Result<Vec<u8>, DiskError> {
     let placed = record.placed.len() + crcs.len();
     let len = |len: usize| u32::try_from(len).expect("a record is smaller than the log");
     let header = RecordHeader {
@@ -128,17 +143,28 @@ fn append(
         count: record.count,
         body_len: len(record.body.len()),
         placed: len(placed),
-        inline_len: len(record.inline.len()),
+        contents: len(record.listed.len()),
+        contents_len: len(record.contents.len()),
+        repeat_len: len(record.repeat.len()),
     };
-    let blocks = record_blocks(record.body.len(), placed, record.inline.len());
-    let mut pairs = Vec::with_capacity(placed * 8);
-    record.placed.iter().chain(crcs).for_each(|pair| pair.encode(&mut pairs));
+    let blocks = record.blocks(crcs.len());
+    let mut lists = Vec::with_capacity(placed * PLACED_LEN + record.listed.len() * ENTRY_LEN);
+    record.placed.iter().chain(crcs).for_each(|pair| pair.encode(&mut lists));
+    let mut rest = &record.contents[..];
+    for (block, len) in &record.listed {
+        let content = rest.split_off(..*len).expect("as long as they were said to be");
+        block.encode(&mut lists);
+        (*len as u16).encode(&mut lists);
+        crc32c(u32::MAX, content).encode(&mut lists);
+    }
     let mut bytes = Aligned::with_capacity(blocks as usize * BLOCK);
     bytes.pad_to(RECORD_HEADER);
     bytes.extend_from_slice(&record.body);
-    bytes.extend_from_slice(&pairs);
-    bytes.extend_from_slice(&record.inline);
+    bytes.extend_from_slice(&lists);
+    let head_len = bytes.len();
     header.seal(bytes.as_mut());
+    bytes.extend_from_slice(&record.contents);
+    bytes.extend_from_slice(&record.repeat);
     bytes.pad_to(blocks as usize * BLOCK);
 
     let before_end = u64::from(geometry.log_blocks) - record.pos % u64::from(geometry.log_blocks);
@@ -147,5 +173,5 @@ fn append(
     if !second.is_empty() {
         disk.write_durable(geometry.log_offset(record.pos + before_end), second)?;
     }
-    Ok(())
+    Ok(if head_len <= REPEAT_MAX { bytes.as_ref()[..head_len].to_vec() } else { Vec::new() })
 }

@@ -1,6 +1,7 @@
 //! What a block will hold that is not on the device yet: in memory, and in the log.
 
 use crate::BLOCK;
+use crate::format::ENTRY_LEN;
 use bytes::Bytes;
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
 
@@ -36,8 +37,8 @@ impl PatchRun {
     }
 }
 
-/// What a block takes in the log in front of its bytes.
-const WHOLE_COST: usize = 4 + 4 + 2;
+/// What a block takes in the log besides its bytes.
+const WHOLE_COST: usize = ENTRY_LEN + 4;
 const PATCH_COST: usize = WHOLE_COST + 4;
 const RUN_COST: usize = 2 + 2;
 
@@ -85,7 +86,7 @@ impl Content {
         }
     }
 
-    /// Bytes that it takes in a record of the log.
+    /// Bytes that it takes in a record of the log, with its entry in the list.
     pub fn logged_len(&self) -> usize {
         match self {
             Content::Whole(bytes) => WHOLE_COST + without_zeros(bytes).len(),
@@ -94,19 +95,15 @@ impl Content {
             }
         }
     }
-    /// As it stands in a record: `logged_len` bytes.
-    pub fn log(&self, block: u32, out: &mut Vec<u8>) {
-        block.encode(out);
+    /// As it stands in a record.
+    pub fn log(&self, out: &mut Vec<u8>) {
         match self {
             Content::Whole(bytes) => {
                 0_u32.encode(out);
-                let bytes = without_zeros(bytes);
-                (bytes.len() as u16).encode(out);
-                out.extend_from_slice(bytes);
+                out.extend_from_slice(without_zeros(bytes));
             }
             Content::Patch { base, runs } => {
                 base.block.encode(out);
-                (runs.len() as u16).encode(out);
                 base.crc.encode(out);
                 for run in runs {
                     run.at.encode(out);
@@ -116,22 +113,23 @@ impl Content {
             }
         }
     }
-    /// The reverse: the block and its content, or what is to be put over `base`.
-    pub fn from_log(r: &mut Reader<'_>) -> Result<(u32, Content), DecodeError> {
-        let (block, base) = (u32::decode(r)?, u32::decode(r)?);
-        let count = u16::decode(r)?;
+    /// The reverse, of exactly these bytes.
+    pub fn from_log(bytes: &[u8]) -> Result<Content, DecodeError> {
+        let mut r = Reader::new(bytes);
+        let base = u32::decode(&mut r)?;
         if base == 0 {
-            if usize::from(count) > BLOCK {
-                return Err(DecodeError::BadValue { what: "bytes of a block", value: count.into() });
+            let bytes = r.take(r.remaining())?;
+            if bytes.len() > BLOCK {
+                return Err(DecodeError::BadValue { what: "bytes of a block", value: bytes.len() as u64 });
             }
-            let mut whole = r.take(count.into())?.to_vec();
+            let mut whole = bytes.to_vec();
             whole.resize(BLOCK, 0);
-            return Ok((block, Content::Whole(whole.into())));
+            return Ok(Content::Whole(whole.into()));
         }
-        let base = Base { block: base, crc: Decode::decode(r)? };
+        let base = Base { block: base, crc: Decode::decode(&mut r)? };
         let mut runs: Vec<PatchRun> = Vec::new();
-        for _ in 0..count {
-            let (at, len) = (u16::decode(r)?, u16::decode(r)?);
+        while !r.is_empty() {
+            let (at, len) = (u16::decode(&mut r)?, u16::decode(&mut r)?);
             let run = PatchRun { at, bytes: Bytes::copy_from_slice(r.take(len.into())?) };
             let in_order = runs.last().is_none_or(|last| last.end() < usize::from(at));
             if !in_order || len == 0 || run.end() > BLOCK {
@@ -139,7 +137,7 @@ impl Content {
             }
             runs.push(run);
         }
-        Ok((block, Content::Patch { base, runs }))
+        Ok(Content::Patch { base, runs })
     }
 }
 
@@ -168,9 +166,9 @@ mod tests {
                 plain[from..from + bytes.len()].copy_from_slice(&bytes);
                 content = content.patched(from, &bytes);
                 let mut logged = Vec::new();
-                content.log(7, &mut logged);
-                assert_eq!(logged.len(), content.logged_len());
-                assert_eq!(Content::from_log(&mut Reader::new(&logged)), Ok((7, content.clone())));
+                content.log(&mut logged);
+                assert_eq!(logged.len() + ENTRY_LEN, content.logged_len());
+                assert_eq!(Content::from_log(&logged), Ok(content.clone()));
             }
             let mut merged = vec![0xee; BLOCK];
             match &content {
@@ -188,7 +186,7 @@ mod tests {
         let content = Content::Whole(bytes.into());
         assert_eq!(content.logged_len(), WHOLE_COST + 11);
         let mut logged = Vec::new();
-        content.log(7, &mut logged);
-        assert_eq!(Content::from_log(&mut Reader::new(&logged)), Ok((7, content)));
+        content.log(&mut logged);
+        assert_eq!(Content::from_log(&logged), Ok(content));
     }
 }

@@ -4,7 +4,7 @@ use crate::BLOCK;
 use crate::space::Run;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// Two copies of the superblock, so far apart that one damaged spot does not hit both.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 16];
 /// Where the log begins; what is before it belongs to the superblocks.
@@ -15,14 +15,18 @@ const RECORD_MAGIC: [u8; 8] = *b"NacreLog";
 const CHUNK_MAGIC: [u8; 8] = *b"NacreCkp";
 
 /// In front of a record of the log.
-pub(crate) const RECORD_HEADER: usize = 64;
+pub(crate) const RECORD_HEADER: usize = 72;
+/// Of a placed block in a record: its number and checksum.
+pub(crate) const PLACED_LEN: usize = 8;
+/// Of a block whose content is in a record: its number, the content's length and checksum.
+pub(crate) const ENTRY_LEN: usize = 4 + 2 + 4;
 /// In front of a chunk of a checkpoint.
 pub(crate) const CHUNK_HEADER: usize = 64;
 const SUPERBLOCK_CRC: usize = BLOCK - 4;
 /// A checkpoint has at most so many layers.
 pub(crate) const LAYERS_MAX: usize = 64;
-const _: () = assert!(8 + 4 + 16 + 8 + 3 * 8 + 4 + LAYERS_MAX * 28 <= SUPERBLOCK_CRC);
-const _: () = assert!(8 + 16 + 3 * 8 + 3 * 4 + 4 == RECORD_HEADER);
+const _: () = assert!(8 + 4 + 16 + 8 + 4 * 8 + 4 + LAYERS_MAX * 28 <= SUPERBLOCK_CRC);
+const _: () = assert!(8 + 16 + 3 * 8 + 5 * 4 + 4 == RECORD_HEADER);
 const _: () = assert!(8 + 16 + 8 + 4 + 4 + 4 + 4 + 4 <= CHUNK_HEADER);
 
 /// What is where on the device, fixed when it was formatted.
@@ -60,6 +64,8 @@ pub(crate) struct Superblock {
     pub seq: u64,
     /// The position in the log of the first record after it.
     pub log_pos: u64,
+    /// How often transactions were lost that had been acknowledged.
+    pub losses: u64,
     /// What the checkpoint is made of: everything, and then what changed, and changed again.
     pub layers: Vec<Layer>,
 }
@@ -112,6 +118,7 @@ impl Superblock {
         self.generation.encode(&mut out);
         self.seq.encode(&mut out);
         self.log_pos.encode(&mut out);
+        self.losses.encode(&mut out);
         assert!(self.layers.len() <= LAYERS_MAX);
         self.layers.encode(&mut out);
         out.resize(SUPERBLOCK_CRC, 0);
@@ -146,6 +153,7 @@ impl Superblock {
             return Err(DecodeError::BadValue { what: "blocks of log", value });
         }
         let (generation, seq, log_pos) = (u64::decode(r)?, u64::decode(r)?, u64::decode(r)?);
+        let losses = u64::decode(r)?;
         let layers: Vec<Layer> = Decode::decode(r)?;
         if layers.len() > LAYERS_MAX {
             return Err(DecodeError::BadValue { what: "layers", value: layers.len() as u64 });
@@ -156,42 +164,54 @@ impl Superblock {
                 return Err(DecodeError::BadValue { what: "checkpoint place", value: last.start.into() });
             }
         }
-        for value in [generation, seq, log_pos] {
+        for value in [generation, seq, log_pos, losses] {
             // They grow by one at a time from zero; so the arithmetic on them cannot overflow.
             if value > u64::MAX / 2 {
                 return Err(DecodeError::BadValue { what: "superblock counter", value });
             }
         }
-        Ok(Superblock { geometry, generation, seq, log_pos, layers })
+        Ok(Superblock { geometry, generation, seq, log_pos, losses, layers })
     }
 }
 
 /// A batch of transactions in the log, from a block boundary on, around the ring's end if need be.
+///
+/// First comes what says all about it, its *head*: this header, the transactions, the placed blocks and
+/// the list of contents. Then the contents, and last the head of the record before once more, so that one
+/// damaged place in the log costs contents at most, and the list says whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub uuid: [u8; 16],
     pub pos: u64,
     pub first_seq: u64,
-    /// Transactions; they are numbered from `first_seq` on.
+    /// Transactions; they are numbered from `first_seq` on. There may be none.
     pub count: u64,
     /// Bytes of transactions after the header.
     pub body_len: u32,
     /// Pairs of block and checksum after the transactions.
     pub placed: u32,
-    /// Bytes of blocks' contents after the pairs.
-    pub inline_len: u32,
+    /// Blocks whose contents are in the record.
+    pub contents: u32,
+    /// Bytes of contents.
+    pub contents_len: u32,
+    /// Bytes of the head of the record before; zero if that is not repeated.
+    pub repeat_len: u32,
 }
 
 impl RecordHeader {
     /// Of the whole record, in bytes.
     pub fn record_len(&self) -> u64 {
+        self.head_len() + u64::from(self.contents_len) + u64::from(self.repeat_len)
+    }
+    /// With this header.
+    pub fn head_len(&self) -> u64 {
         RECORD_HEADER as u64
             + u64::from(self.body_len)
-            + u64::from(self.placed) * 8
-            + u64::from(self.inline_len)
+            + u64::from(self.placed) * PLACED_LEN as u64
+            + u64::from(self.contents) * ENTRY_LEN as u64
     }
-    /// Fills the first `RECORD_HEADER` bytes of `record`, which has everything else.
-    pub fn seal(&self, record: &mut [u8]) {
+    /// Fills the first `RECORD_HEADER` bytes of `head`, which has everything else and nothing more.
+    pub fn seal(&self, head: &mut [u8]) {
         let mut out = Vec::with_capacity(RECORD_HEADER);
         out.extend(RECORD_MAGIC);
         out.extend(self.uuid);
@@ -200,17 +220,19 @@ impl RecordHeader {
         self.count.encode(&mut out);
         self.body_len.encode(&mut out);
         self.placed.encode(&mut out);
-        self.inline_len.encode(&mut out);
-        let crc = crc32c(crc32c(u32::MAX, &out), &record[RECORD_HEADER..]);
+        self.contents.encode(&mut out);
+        self.contents_len.encode(&mut out);
+        self.repeat_len.encode(&mut out);
+        let crc = crc32c(crc32c(u32::MAX, &out), &head[RECORD_HEADER..]);
         crc.encode(&mut out);
-        record[..out.len()].copy_from_slice(&out);
+        head[..RECORD_HEADER].copy_from_slice(&out);
     }
-    /// The header and the checksum of the record; None if this is not a header.
-    pub fn decode(block: &[u8]) -> Option<(RecordHeader, u32)> {
-        if block[..8] != RECORD_MAGIC {
+    /// The header and the checksum of the head; None if this is not a header.
+    pub fn decode(bytes: &[u8]) -> Option<(RecordHeader, u32)> {
+        let mut r = Reader::new(bytes);
+        if r.array::<8>().ok()? != RECORD_MAGIC {
             return None;
         }
-        let mut r = Reader::new(&block[8..]);
         Self::decode_fields(&mut r).ok()
     }
     fn decode_fields(r: &mut Reader<'_>) -> Result<(RecordHeader, u32), DecodeError> {
@@ -221,13 +243,15 @@ impl RecordHeader {
             count: Decode::decode(r)?,
             body_len: Decode::decode(r)?,
             placed: Decode::decode(r)?,
-            inline_len: Decode::decode(r)?,
+            contents: Decode::decode(r)?,
+            contents_len: Decode::decode(r)?,
+            repeat_len: Decode::decode(r)?,
         };
         Ok((header, Decode::decode(r)?))
     }
-    /// `record` is exactly `record_len` bytes.
-    pub fn crc_of(record: &[u8]) -> u32 {
-        crc32c(crc32c(u32::MAX, &record[..RECORD_HEADER - 4]), &record[RECORD_HEADER..])
+    /// `head` is exactly `head_len` bytes.
+    pub fn crc_of(head: &[u8]) -> u32 {
+        crc32c(crc32c(u32::MAX, &head[..RECORD_HEADER - 4]), &head[RECORD_HEADER..])
     }
 }
 

@@ -24,6 +24,7 @@ mod export;
 mod format;
 mod fsck;
 mod index;
+mod log;
 mod open;
 mod placing;
 mod read;

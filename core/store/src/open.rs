@@ -2,27 +2,27 @@
 
 use crate::BLOCK;
 use crate::aligned::Aligned;
+use crate::batch::REPEAT_MAX;
 use crate::checkpoint::{CHUNK_BLOCKS_MAX, OBJECT, REMOVED};
 use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
 use crate::format::{
-    ChunkHeader, Geometry, LOG_START, Layer, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock,
-    SuperblockError, VERSION,
+    ChunkHeader, Geometry, LOG_START, Layer, SUPERBLOCKS, Superblock, SuperblockError, VERSION,
 };
 use crate::index::{Index, Moves, Object, Op};
+use crate::log::{LogReader, Next, Record};
 use crate::space::{Run, Space};
 use crate::store::{BlockInfo, Found, Store, StoredLayer, Ticket};
 use nacre_proto::transaction::StoredId;
-use nacre_wire::{Decode, DecodeError, Reader};
-use std::collections::BTreeMap;
+use nacre_wire::{Decode, DecodeError, Reader, crc32c};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const LOG_LEN_MIN: u64 = 4 << 20;
 const LOG_LEN_MAX: u64 = 1 << 30;
 /// The smallest ring that makes sense, for tests.
 const LOG_BLOCKS_MIN: u64 = 8;
 const DATA_BLOCKS_MIN: u64 = 64;
-/// The log is searched this many bytes at a time.
-const SCAN: usize = 1 << 20;
 
 /// How to format.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,8 +64,6 @@ pub enum OpenError {
     Checkpoint { generation: u64, what: &'static str, block: u32 },
     #[error("checkpoint {generation}: {error}")]
     CheckpointContent { generation: u64, error: DecodeError },
-    #[error("log is damaged at position {pos}: transaction {seq} is missing but later ones are there")]
-    LogGap { pos: u64, seq: u64 },
     #[error("log at position {pos}: {error}")]
     LogContent { pos: u64, error: DecodeError },
     #[error("{id}: {what} at block {block}")]
@@ -78,7 +76,7 @@ pub enum OpenError {
 }
 
 /// What opening found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The last transaction in the checkpoint.
     pub checkpoint: Ticket,
@@ -87,6 +85,15 @@ pub struct Report {
     /// A batch that was being written when the store died was thrown away: nobody had been told
     /// that it is durable.
     pub torn_tail: bool,
+    /// Records of the log that were damaged, and of which everything but contents of blocks is known.
+    pub repaired: u64,
+    /// Transactions that were acknowledged and that a damaged log has lost: the first and the last. The
+    /// store is as it was before them, and its first checkpoint forgets them.
+    pub lost: Option<(Ticket, Ticket)>,
+    /// How often that happened since the store was made, this time included.
+    pub losses: u64,
+    /// Blocks whose content was in a damaged record, by position in the thing they belong to.
+    pub lost_blocks: Vec<(StoredId, u64)>,
     /// One of the two superblocks was bad, and was renewed.
     pub superblock_damaged: bool,
     pub objects: usize,
@@ -118,6 +125,7 @@ impl Store {
             generation: 1,
             seq: 0,
             log_pos: 0,
+            losses: 0,
             layers: Vec::new(),
         };
         for copy in SUPERBLOCKS {
@@ -138,7 +146,12 @@ impl Store {
         let mut recovery = Recovery { index: Index::new(), ..Recovery::default() };
         let layers = recovery.read_checkpoint(disk, &superblock)?;
         let log = recovery.replay(disk, &superblock)?;
+        if log.repaired > 0 {
+            recovery.look_at_bases(disk, &geometry);
+        }
+        recovery.condemn_damaged(disk, &geometry);
         let (table, space) = recovery.account(&superblock, &layers)?;
+        let lost_blocks = recovery.lost_blocks();
         recovery.inline.retain(|block, _| table.get(block).is_some_and(|info| info.owners > 0));
         // What was read may so far be only in the drive's cache, and others will now build on it.
         disk.flush()?;
@@ -156,6 +169,10 @@ impl Store {
             checkpoint: Ticket(superblock.seq),
             last: Ticket(log.last_seq),
             torn_tail: log.torn,
+            repaired: log.repaired,
+            lost: log.lost.map(|(first, last)| (Ticket(first), Ticket(last))),
+            losses: superblock.losses + u64::from(log.lost.is_some()),
+            lost_blocks: lost_blocks.clone(),
             superblock_damaged,
             objects: recovery.index.len(),
         };
@@ -167,6 +184,10 @@ impl Store {
             space,
             last_seq: log.last_seq,
             log_tail: log.tail,
+            last_head: log.last_head,
+            is_unconfirmed: log.is_unconfirmed,
+            log_is_broken: log.lost.is_some(),
+            lost_blocks,
             inline: recovery.inline,
         });
         Ok((store, report))
@@ -223,12 +244,19 @@ struct Recovery {
     crcs: BTreeMap<u32, u32>,
     /// What the log holds of blocks that it does not say to be in their place.
     inline: BTreeMap<u32, Content>,
+    /// Blocks whose content the log has lost, unless they came to their place before.
+    damaged: BTreeSet<u32>,
 }
 
+#[derive(Default)]
 struct LogEnd {
     last_seq: u64,
     tail: u64,
     torn: bool,
+    repaired: u64,
+    lost: Option<(u64, u64)>,
+    last_head: Vec<u8>,
+    is_unconfirmed: bool,
 }
 
 impl Recovery {
@@ -302,51 +330,56 @@ impl Recovery {
         Ok(())
     }
 
-    /// Applies the log from the checkpoint on, up to the first record that is not whole.
+    /// Applies the log from the checkpoint on, as far as it can be told what it holds.
     fn replay(&mut self, disk: &(impl Disk + ?Sized), superblock: &Superblock) -> Result<LogEnd, OpenError> {
-        let geometry = &superblock.geometry;
-        let ring = u64::from(geometry.log_blocks);
-        let mut end = LogEnd { last_seq: superblock.seq, tail: superblock.log_pos, torn: false };
+        let log = LogReader::new(disk, superblock.geometry, superblock.log_pos);
+        let mut end = LogEnd { last_seq: superblock.seq, tail: superblock.log_pos, ..LogEnd::default() };
         loop {
-            let pos = end.tail;
-            let left = ring - (pos - superblock.log_pos);
-            let mut first = vec![0; BLOCK];
-            if left > 0 {
-                disk.read_at(geometry.log_offset(pos), &mut first)?;
+            match log.next(end.tail, end.last_seq + 1)? {
+                Next::Record(record) => {
+                    let pos = record.head.header.pos;
+                    self.replay_record(&record).map_err(|error| OpenError::LogContent { pos, error })?;
+                    let is_damaged = record.contents.iter().any(|(_, content)| content.is_none());
+                    end.repaired += u64::from(is_damaged || record.repaired);
+                    end.last_seq += record.head.header.count;
+                    end.tail = pos + record.head.blocks();
+                    end.is_unconfirmed = record.head.header.count > 0;
+                    end.last_head = record.head.into_bytes();
+                }
+                Next::Notes { end: pos } => {
+                    end.repaired += 1;
+                    end.tail = pos;
+                    end.last_head.clear();
+                }
+                Next::End { torn } => {
+                    end.torn = torn;
+                    if end.last_head.len() > REPEAT_MAX {
+                        end.last_head.clear();
+                    }
+                    return Ok(end);
+                }
+                Next::Gap { pos, last_seq } => {
+                    let last_seq = last_seq.max(end.last_seq);
+                    let lost = Some((end.last_seq + 1, last_seq));
+                    return Ok(LogEnd {
+                        last_seq,
+                        tail: pos,
+                        repaired: end.repaired,
+                        lost,
+                        ..LogEnd::default()
+                    });
+                }
             }
-            let Some(record) = read_record(disk, geometry, pos, left, &first)? else {
-                end.torn = is_header_at(&first, geometry, pos);
-                break;
-            };
-            if record.header.first_seq != end.last_seq + 1 {
-                return Err(OpenError::LogGap { pos, seq: end.last_seq + 1 });
-            }
-            self.replay_record(&record).map_err(|error| OpenError::LogContent { pos, error })?;
-            end.last_seq += record.header.count;
-            end.tail += record.blocks;
         }
-        if let Some(pos) = find_later_record(disk, geometry, end.tail, superblock.log_pos + ring)? {
-            // One batch is under way at a time, so a record that a crash tore is the last one. This
-            // one was durable and acknowledged, and is damaged.
-            return Err(OpenError::LogGap { pos, seq: end.last_seq + 1 });
-        }
-        Ok(end)
     }
 
-    fn replay_record(&mut self, record: &WholeRecord) -> Result<(), DecodeError> {
-        let (body, rest) = record.bytes[RECORD_HEADER..].split_at(record.header.body_len as usize);
-        let (placed, inline) = rest.split_at(record.header.placed as usize * 8);
-        let mut contents = BTreeMap::new();
-        let mut r = Reader::new(inline);
-        while !r.is_empty() {
-            let (block, content) = Content::from_log(&mut r)?;
-            contents.insert(block, content);
-        }
-        let known = u64::from(record.header.placed) + contents.len() as u64;
+    fn replay_record(&mut self, record: &Record) -> Result<(), DecodeError> {
+        let head = &record.head;
+        let known = u64::from(head.header.placed) + record.contents.len() as u64;
 
-        let mut r = Reader::new(body);
+        let mut r = Reader::new(head.transactions());
         let mut count = 0;
-        for _ in 0..record.header.count {
+        for _ in 0..head.header.count {
             for _ in 0..u32::decode(&mut r)? {
                 let id = StoredId::decode(&mut r)?;
                 let op = Op::decode(&mut r)?;
@@ -362,23 +395,71 @@ impl Recovery {
             }
         }
         r.finish()?;
-        let mut r = Reader::new(placed);
-        while !r.is_empty() {
-            let (block, crc) = Decode::decode(&mut r)?;
+        for (block, crc) in head.placed() {
             self.crcs.insert(block, crc);
             self.inline.remove(&block);
+            self.damaged.remove(&block);
         }
-        for (block, mut content) in contents {
-            if let Content::Patch { base, runs } = &content
-                && let Some(under) = self.inline.get(&base.block)
-            {
-                // It was in its place by then, but this log does not say so.
-                content = runs.iter().fold(under.clone(), |c, run| c.patched(run.at.into(), &run.bytes));
+        for (block, content) in &record.contents {
+            self.crcs.remove(block);
+            self.inline.remove(block);
+            self.damaged.remove(block);
+            let mut content = match content {
+                Some(content) => content.clone(),
+                None => {
+                    self.damaged.insert(*block);
+                    continue;
+                }
+            };
+            if let Content::Patch { base, runs } = &content {
+                // It was in its place by then, even if this log does not say so.
+                if self.damaged.remove(&base.block) {
+                    self.crcs.insert(base.block, base.crc);
+                } else if let Some(under) = self.inline.get(&base.block) {
+                    content = runs.iter().fold(under.clone(), |c, run| c.patched(run.at.into(), &run.bytes));
+                }
             }
-            self.crcs.remove(&block);
-            self.inline.insert(block, content);
+            self.inline.insert(*block, content);
         }
         Ok(())
+    }
+
+    /// A damaged record may have said that a patch is in its place, after which what it was put over could
+    /// be overwritten. What is there now would be patched instead.
+    fn look_at_bases(&mut self, disk: &(impl Disk + ?Sized), geometry: &Geometry) {
+        let mut bytes = vec![0; BLOCK];
+        let is_gone = |(block, content): (&u32, &Content)| {
+            let base =
+                content.base().filter(|base| geometry.holds_data(Run { start: base.block, len: 1 }))?;
+            let read = disk.read_at(u64::from(base.block) * BLOCK as u64, &mut bytes);
+            (read.is_err() || crc32c(u32::MAX, &bytes) != base.crc).then_some(*block)
+        };
+        let gone: Vec<u32> = self.inline.iter().filter_map(is_gone).collect();
+        gone.iter().for_each(|block| drop(self.inline.remove(block)));
+        self.damaged.extend(gone);
+    }
+    /// Gives what is lost a checksum that what is on the device does not have: it stays damaged until it is
+    /// written again.
+    fn condemn_damaged(&mut self, disk: &(impl Disk + ?Sized), geometry: &Geometry) {
+        for block in &self.damaged {
+            let mut bytes = vec![0; BLOCK];
+            if geometry.holds_data(Run { start: *block, len: 1 }) {
+                // What cannot be read is damaged whatever its checksum.
+                let _ = disk.read_at(u64::from(*block) * BLOCK as u64, &mut bytes);
+            }
+            self.crcs.insert(*block, !crc32c(u32::MAX, &bytes));
+        }
+    }
+    /// Whose blocks the log has lost.
+    fn lost_blocks(&self) -> Vec<(StoredId, u64)> {
+        if self.damaged.is_empty() {
+            return Vec::new();
+        }
+        let of = |(id, object): (&StoredId, &Arc<Object>)| -> Vec<(StoredId, u64)> {
+            let lost = object.blocks.iter().filter(|(_, block)| self.damaged.contains(block));
+            lost.map(|(at, _)| (id.clone(), u64::from(*at))).collect()
+        };
+        self.index.iter().flat_map(of).collect()
     }
 
     /// Finds out who owns which block.
@@ -439,67 +520,4 @@ impl Recovery {
         }
         Ok((table, space))
     }
-}
-
-struct WholeRecord {
-    header: RecordHeader,
-    /// Exactly the record, without the padding.
-    bytes: Vec<u8>,
-    blocks: u64,
-}
-
-fn is_header_at(block: &[u8], geometry: &Geometry, pos: u64) -> bool {
-    RecordHeader::decode(block).is_some_and(|(header, _)| header.uuid == geometry.uuid && header.pos == pos)
-}
-
-/// The record at `pos`, whose first block is `first`, if it is whole and at most `left` blocks.
-fn read_record(
-    disk: &(impl Disk + ?Sized),
-    geometry: &Geometry,
-    pos: u64,
-    left: u64,
-    first: &[u8],
-) -> Result<Option<WholeRecord>, OpenError> {
-    let Some((header, crc)) = RecordHeader::decode(first) else {
-        return Ok(None);
-    };
-    let len = header.record_len();
-    let blocks = len.div_ceil(BLOCK as u64);
-    if blocks > left || !is_header_at(first, geometry, pos) {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; blocks as usize * BLOCK];
-    let ring = u64::from(geometry.log_blocks);
-    let before_end = (ring - pos % ring).min(blocks);
-    let (front, back) = bytes.split_at_mut(before_end as usize * BLOCK);
-    disk.read_at(geometry.log_offset(pos), front)?;
-    if !back.is_empty() {
-        disk.read_at(geometry.log_offset(pos + before_end), back)?;
-    }
-    bytes.truncate(len as usize);
-    Ok((RecordHeader::crc_of(&bytes) == crc).then_some(WholeRecord { header, bytes, blocks }))
-}
-
-/// Looks for a whole record after `tail`, where the log of a healthy store has none.
-fn find_later_record(
-    disk: &(impl Disk + ?Sized),
-    geometry: &Geometry,
-    tail: u64,
-    end: u64,
-) -> Result<Option<u64>, OpenError> {
-    let ring = u64::from(geometry.log_blocks);
-    let mut buffer = Aligned::zeroed(SCAN.min(ring as usize * BLOCK));
-    let mut pos = tail;
-    while pos < end {
-        let blocks = (end - pos).min(ring - pos % ring).min((SCAN / BLOCK) as u64);
-        let bytes = &mut buffer.as_mut()[..blocks as usize * BLOCK];
-        disk.read_at(geometry.log_offset(pos), bytes)?;
-        for block in bytes.chunks_exact(BLOCK) {
-            if pos != tail && read_record(disk, geometry, pos, end - pos, block)?.is_some() {
-                return Ok(Some(pos));
-            }
-            pos += 1;
-        }
-    }
-    Ok(None)
 }

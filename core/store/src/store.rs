@@ -13,7 +13,7 @@ use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, placeme
 use crate::space::{Run, Space};
 use bytes::Bytes;
 use nacre_base::Name;
-use nacre_machine::{ReadError, Statfs, StoreStat, StoreView};
+use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_wire::{Encode, to_vec};
@@ -81,7 +81,7 @@ struct Queued {
 impl Queued {
     /// What it takes in the log, alone.
     fn log_blocks(&self) -> u64 {
-        record_blocks(self.body.len(), self.direct.len(), self.inline_len)
+        record_blocks(self.body.len(), self.direct.len(), self.inline_len, 0)
     }
     fn bytes(&self) -> usize {
         self.body.len() + self.inline_len + self.direct.len() * BLOCK
@@ -97,6 +97,8 @@ struct Outstanding {
     ends_checkpoint: bool,
     /// Blocks that are in the log, or covered, and wait to be placed when this is finished.
     inline: Vec<(u64, u32)>,
+    /// Its record, if it has one, holds transactions.
+    is_news: bool,
     /// Blocks of which the record says that they are in their place.
     noted: Vec<u32>,
 }
@@ -126,9 +128,16 @@ pub struct Store {
     durable: u64,
     log_head: u64,
     log_tail: u64,
+    /// The head of the last record of the log, for the next one to repeat. Empty if it is too long.
+    last_head: Vec<u8>,
+    /// The last record has transactions, and none behind it shows that it was whole once.
+    is_unconfirmed: bool,
+    confirm_wanted: bool,
     outstanding: Option<Outstanding>,
     next_batch: u64,
     generation: u64,
+    losses: u64,
+    lost_blocks: Vec<(StoredId, u64)>,
     pub(crate) checkpoint: Option<Checkpoint>,
     checkpoint_wanted: bool,
     /// The durable checkpoint.
@@ -161,6 +170,12 @@ pub(crate) struct Found {
     pub space: Space,
     pub last_seq: u64,
     pub log_tail: u64,
+    pub last_head: Vec<u8>,
+    pub is_unconfirmed: bool,
+    /// The log holds what must not be read again: a checkpoint has to replace it before it goes on.
+    pub log_is_broken: bool,
+    /// Blocks of things whose content the log has lost.
+    pub lost_blocks: Vec<(StoredId, u64)>,
     /// Contents that the log has and the device has not.
     pub inline: BTreeMap<u32, Content>,
 }
@@ -202,9 +217,14 @@ impl Store {
             durable: found.last_seq,
             log_head: found.superblock.log_pos,
             log_tail: found.log_tail,
+            last_head: found.last_head,
+            is_unconfirmed: found.is_unconfirmed,
+            confirm_wanted: false,
             outstanding: None,
             next_batch: 1,
             generation: found.superblock.generation,
+            losses: found.superblock.losses + u64::from(found.log_is_broken),
+            lost_blocks: found.lost_blocks,
             checkpoint: None,
             checkpoint_wanted: false,
             layers: found.layers,
@@ -214,6 +234,13 @@ impl Store {
         for (block, content) in found.inline {
             store.add_pending(block, Pending { seq: found.last_seq, content });
             store.deferred.order.push_back((found.last_seq, block));
+        }
+        if found.log_is_broken {
+            let (generation, seq) = (store.generation + 1, store.submitted);
+            let mut checkpoint = Checkpoint::new(generation, seq, &mut store.index, false);
+            checkpoint.log_pos = Some(store.log_tail);
+            checkpoint.covers = true;
+            store.checkpoint = Some(checkpoint);
         }
         store
     }
@@ -244,6 +271,12 @@ impl Store {
     /// Makes the coming batches write a checkpoint, after which opening replays nothing.
     pub fn request_checkpoint(&mut self) {
         self.checkpoint_wanted = true;
+    }
+
+    /// Makes the next batch show that the last record of the log is whole, if nothing else does: what rots
+    /// of it from then on is not taken for a write that a crash tore. For whoever has nothing else to do.
+    pub fn confirm(&mut self) {
+        self.confirm_wanted = self.is_unconfirmed;
     }
 
     /// Applies a transaction to what the view shows, and queues it for the disk. Refused ones leave
@@ -293,39 +326,52 @@ impl Store {
         });
         let fresh: Vec<(u32, Bytes)> = fresh.collect();
         let mut noted = Vec::new();
-        let record = (logged && !taken.is_empty()).then(|| {
-            let mut contents = Vec::with_capacity(taken.iter().map(|queued| queued.inline_len).sum());
-            inline.iter().for_each(|(_, block)| self.pending[block].content.log(*block, &mut contents));
-            let mut body = Vec::with_capacity(taken.iter().map(|queued| queued.body.len()).sum());
-            taken.iter().for_each(|queued| body.extend_from_slice(&queued.body));
-            let blocks = |notes| record_blocks(body.len(), fresh.len() + notes, contents.len());
-            // They fill the last block, and may take one of their own.
-            let most = self.deferred.notes.len().min(NOTES_MAX);
-            let most = if blocks(most) <= self.log_room() { most } else { 0 };
-            let notes = std::iter::from_fn(|| self.deferred.notes.pop_first()).take(most);
-            let placed: Vec<(u32, u32)> = notes.map(|(block, note)| (block, note.crc)).collect();
-            noted.extend(placed.iter().map(|(block, _)| *block));
-            let record = Record {
-                pos: self.log_tail,
-                first_seq: taken[0].seq,
-                count: taken.len() as u64,
-                body,
-                placed,
-                inline: contents,
-            };
-            self.log_tail +=
-                record_blocks(record.body.len(), fresh.len() + record.placed.len(), record.inline.len());
-            record
-        });
+        let confirms = std::mem::take(&mut self.confirm_wanted) && self.is_unconfirmed;
+        let is_news = logged && !taken.is_empty();
+        let record =
+            (is_news || (logged && confirms && self.queue.is_empty() && self.log_room() > 0)).then(|| {
+                let mut contents = Vec::with_capacity(taken.iter().map(|queued| queued.inline_len).sum());
+                let list = |(_, block): &(u64, u32)| {
+                    let from = contents.len();
+                    self.pending[block].content.log(&mut contents);
+                    (*block, contents.len() - from)
+                };
+                let listed = inline.iter().map(list).collect();
+                let mut body = Vec::with_capacity(taken.iter().map(|queued| queued.body.len()).sum());
+                taken.iter().for_each(|queued| body.extend_from_slice(&queued.body));
+                let mut record = Record {
+                    pos: self.log_tail,
+                    first_seq: self.written + 1,
+                    count: taken.len() as u64,
+                    body,
+                    placed: Vec::new(),
+                    listed,
+                    contents,
+                    repeat: std::mem::take(&mut self.last_head),
+                };
+                // Both fill the last block, and may take more where there is room.
+                let room = self.log_room();
+                if record.blocks(fresh.len()) > room {
+                    record.repeat.clear();
+                }
+                let most = self.deferred.notes.len().min(NOTES_MAX);
+                let most = if record.blocks(fresh.len() + most) <= room { most } else { 0 };
+                let notes = std::iter::from_fn(|| self.deferred.notes.pop_first()).take(most);
+                record.placed = notes.map(|(block, note)| (block, note.crc)).collect();
+                noted.extend(record.placed.iter().map(|(block, _)| *block));
+                self.log_tail += record.blocks(fresh.len());
+                record
+            });
         let (chunks, superblock) = self.advance_checkpoint(last_seq);
-        if taken.is_empty() && chunks.is_empty() && superblock.is_none() {
+        if taken.is_empty() && record.is_none() && chunks.is_empty() && superblock.is_none() {
             return None;
         }
 
         let id = self.next_batch;
         self.next_batch += 1;
         let ends_checkpoint = superblock.is_some();
-        self.outstanding = Some(Outstanding { id, last_seq, logged, ends_checkpoint, inline, noted });
+        self.outstanding =
+            Some(Outstanding { id, last_seq, logged, ends_checkpoint, inline, is_news, noted });
         Some(Batch { id, geometry: self.geometry, fresh, chunks, record, superblock })
     }
 
@@ -336,6 +382,10 @@ impl Store {
         for (block, crc) in done.crcs {
             self.pending.remove(&block).expect("a fresh block is pending");
             self.table.get_mut(&block).expect("a fresh block is in the table").crc = crc;
+        }
+        if let Some(head) = done.head {
+            self.last_head = head;
+            self.is_unconfirmed = outstanding.is_news;
         }
         self.deferred.order.extend(outstanding.inline);
         outstanding.noted.into_iter().for_each(|block| self.release_base_of(block));
@@ -348,6 +398,7 @@ impl Store {
             self.durable = self.durable.max(checkpoint.seq);
             self.log_head = checkpoint.log_pos.expect("a finished checkpoint knows its place");
             self.generation = checkpoint.generation;
+            self.is_unconfirmed &= self.log_head < self.log_tail;
             self.forget_notes_up_to(checkpoint.seq);
             let layer = checkpoint.layer();
             if !checkpoint.is_layer {
@@ -734,7 +785,7 @@ impl Store {
             body += next.body.len();
             direct += next.direct.len();
             inline += next.inline_len;
-            let blocks = record_blocks(body, direct, inline);
+            let blocks = record_blocks(body, direct, inline, 0);
             let full = blocks > self.log_blocks() / 4 || direct * BLOCK > BATCH_DATA_MAX;
             if (logged && blocks > room) || (full && !taken.is_empty()) {
                 break;
@@ -772,6 +823,7 @@ impl Store {
             generation: checkpoint.generation,
             seq: checkpoint.seq,
             log_pos: checkpoint.log_pos.expect("all up to it is written"),
+            losses: self.losses,
             layers: kept.iter().map(|stored| stored.layer).chain(checkpoint.layer()).collect(),
         });
         (chunks, superblock)
@@ -903,6 +955,9 @@ impl StoreView for Store {
             }
         }
         Ok(extents)
+    }
+    fn lost(&self) -> Lost {
+        Lost { times: self.losses, blocks: self.lost_blocks.clone() }
     }
     fn statfs(&self) -> Statfs {
         let block_len = BLOCK as u64;

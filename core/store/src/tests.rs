@@ -5,6 +5,7 @@ mod crashes;
 mod damage;
 mod export;
 mod model;
+mod rot;
 
 use crate::testing::SimDisk;
 use crate::{Options, Store};

@@ -5,7 +5,7 @@ use crate::device;
 use crate::log;
 use crate::processes::{ALL, LockFile};
 use crate::up::StopSignals;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use nacre_base::OsdId;
 use nacre_machine::Machine;
 use nacre_mon::{Mon, MonConfig};
@@ -119,7 +119,7 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
         addrs: addrs.clone(),
         listeners,
         datagrams,
-        store: Some(open_store(&layout.store(daemon))?),
+        store: Some(open_store(&layout.store(daemon), kind)?),
         perf: perf.clone(),
         limits: Limits::default(),
     };
@@ -173,12 +173,25 @@ fn metadata(layout: &Layout, daemon: &DaemonName) -> BTreeMap<String, String> {
     known
 }
 
-fn open_store(path: &Path) -> Result<(Store, FileDisk)> {
+fn open_store(path: &Path, kind: EntityType) -> Result<(Store, FileDisk)> {
     let disk = FileDisk::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let (store, report) = Store::open(&disk).with_context(|| format!("cannot use {}", path.display()))?;
     if report.torn_tail {
         tracing::info!("{}: dropped what was being written when it was last closed", path.display());
     }
+    if report.repaired > 0 {
+        let (records, blocks) = (report.repaired, report.lost_blocks.len());
+        tracing::error!("{}: {records} damaged records in the log, {blocks} blocks lost", path.display());
+    }
+    if let Some((first, last)) = report.lost {
+        tracing::error!("{}: the log has lost transactions {} to {}", path.display(), first.0, last.0);
+    }
+    // Others rely on what a monitor voted for, and nobody can tell it what that was.
+    ensure!(
+        kind != EntityType::Mon || report.losses == 0,
+        "{} has lost what the monitor promised to others: remove this monitor and add it anew",
+        path.display()
+    );
     Ok((store, disk))
 }
 

@@ -81,6 +81,8 @@ struct Storage {
     committing: bool,
     /// Something is being brought to its place.
     placing: bool,
+    /// No batch was begun since the last look.
+    idle: bool,
 }
 
 struct Waiting {
@@ -104,6 +106,7 @@ impl<M: Machine + 'static> Node<M> {
                 pace: Pace::default(),
                 committing: false,
                 placing: false,
+                idle: false,
             }
         });
         let inner = Inner {
@@ -484,9 +487,27 @@ impl<M: Machine + 'static> Node<M> {
         for session in inner.sessions.values() {
             session.sweep(&self.limits);
         }
+        if let Some(storage) = &mut inner.store
+            && std::mem::replace(&mut storage.idle, true)
+        {
+            storage.store.confirm();
+            self.submitted.notify_one();
+        }
         let turned_away = std::mem::take(&mut inner.turned_away);
         if turned_away > 0 {
             tracing::warn!("turned {turned_away} callers away: {} sessions are open", inner.sessions.len());
+        }
+    }
+
+    /// The last thing before a clean end: the store's log shows that it was whole.
+    pub(crate) fn confirm(&self) {
+        let inner = &mut *self.inner.borrow_mut();
+        let Some(storage) = inner.store.as_mut().filter(|storage| !storage.committing) else { return };
+        storage.store.confirm();
+        if let Some(batch) = storage.store.take_batch()
+            && let disk::Done::Committed(Err(e)) = storage.threads.commit_here(batch)
+        {
+            tracing::warn!("the end of the log is not confirmed: {e}");
         }
     }
 
@@ -528,6 +549,7 @@ impl Storage {
             return None;
         }
         let batch = self.store.take_batch()?;
+        self.idle = false;
         self.began = clock::mono();
         if self.reading.is_empty() && self.pace.may_block(batch.cost()) {
             return Some(self.threads.commit_here(batch));

@@ -119,4 +119,5 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
             () = sleep(FAREWELL_LOOK) => {}
         }
     }
+    node.confirm();
 }

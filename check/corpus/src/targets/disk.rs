@@ -143,30 +143,46 @@ fn seal(image: &mut [u8]) {
     for start in (0..image.len()).step_by(BLOCK) {
         let bytes = &mut image[start..];
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if bytes.starts_with(SUPERBLOCK) {
             // Generation, transaction and position only grow, and one above 2^63 is refused. No store
             // gets there; but one that begins just below would write what it refuses.
-            for high in [43, 51, 59] {
+            for high in [43, 51, 59, 67] {
                 if bytes[high] < 0x80 {
                     bytes[high] &= 0x3f;
                 }
             }
             let crc = crc32c(u32::MAX, &bytes[..BLOCK - 4]);
             bytes[BLOCK - 4..BLOCK].copy_from_slice(&crc.to_le_bytes());
-        } else if bytes.starts_with(RECORD) || bytes.starts_with(CHUNK) {
-            // A record's transactions and its list of checksums; a chunk's payload.
-            let len = match bytes.starts_with(RECORD) {
-                true => u64_at(48).saturating_add(u64::from(u32_at(56)) * 8),
-                false => u32_at(44).into(),
-            };
-            let Some(body) = usize::try_from(len).ok().and_then(|len| bytes[64..].get(..len)) else {
+        } else if bytes.starts_with(RECORD) {
+            // Its list of contents says where they are, and has their checksums.
+            let [body, placed, contents] = [48, 52, 56].map(|at| u32_at(at) as usize);
+            let list = 72 + body + placed.saturating_mul(8);
+            let head = list.saturating_add(contents.saturating_mul(10));
+            if head > bytes.len() {
                 continue;
-            };
-            let crc = crc32c(crc32c(u32::MAX, &bytes[..60]), body);
-            bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+            }
+            let mut from = head;
+            for entry in (list..head).step_by(10) {
+                let to = from + usize::from(u16::from_le_bytes([bytes[entry + 4], bytes[entry + 5]]));
+                let Some(content) = bytes.get(from..to) else { break };
+                let crc = crc32c(u32::MAX, content).to_le_bytes();
+                bytes[entry + 6..entry + 10].copy_from_slice(&crc);
+                from = to;
+            }
+            seal_piece(bytes, 68, head);
+        } else if bytes.starts_with(CHUNK) {
+            let len = 64 + u32_at(44) as usize;
+            if len <= bytes.len() {
+                seal_piece(bytes, 60, len);
+            }
         }
     }
     let (first, second) = image.split_at_mut(16 * BLOCK);
     second[..BLOCK].copy_from_slice(&first[..BLOCK]);
+}
+
+/// Of a head or a chunk: the checksum is of all of it but itself.
+fn seal_piece(bytes: &mut [u8], crc_at: usize, len: usize) {
+    let crc = crc32c(crc32c(u32::MAX, &bytes[..crc_at]), &bytes[crc_at + 4..len]);
+    bytes[crc_at..crc_at + 4].copy_from_slice(&crc.to_le_bytes());
 }

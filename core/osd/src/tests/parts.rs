@@ -402,6 +402,66 @@ fn a_bad_block_is_served_from_another_copy_and_mended() {
     assert_eq!(w.run_ops("a", read()).ops[0].data, text);
 }
 
+/// As after a start that found some of the log rotten.
+#[test]
+fn a_block_that_the_store_lost_is_missing_at_once_and_comes_back_unasked() {
+    for osd in 0..3 {
+        let mut w = World::new(3, 3, 3, 2, 1);
+        w.allow_errors = true;
+        let text = "0123456789".repeat(1000);
+        w.run_ops("a", write(&text));
+        w.run_until("clean", World::all_clean);
+        w.kill(osd);
+        w.run_ops("b", write("b"));
+        spoil(&mut w, osd, "a", 1);
+        let lost = w.nodes[osd].disk.bad.iter().cloned().collect();
+        w.nodes[osd].disk.lost.blocks = lost;
+        w.start(osd);
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+        assert!(w.nodes[osd].disk.bad.is_empty());
+        assert_eq!(w.run_ops("a", read()).ops[0].data, text);
+    }
+}
+
+#[test]
+fn an_osd_whose_store_went_back_in_time_takes_everything_from_others_and_is_believed_nothing() {
+    let mut w = World::new(4, 3, 3, 2, 4);
+    w.allow_errors = true;
+    let names = ["a", "b", "c", "d", "e", "f"];
+    names.iter().for_each(|name| assert_eq!(w.run_ops(name, write("old")).result, 0));
+    w.run_until("clean", World::all_clean);
+    let old = w.nodes[0].disk.clone();
+    names[..4].iter().for_each(|name| assert_eq!(w.run_ops(name, write("new")).result, 0));
+    w.run_ops("g", write("new"));
+    w.run_ops("f", vec![Op::Delete]);
+    w.run_until("clean", World::all_clean);
+    // The others are away, and only the one is there that forgot what it knew.
+    (0..3).for_each(|node| w.kill(node));
+    w.nodes[0].disk = old;
+    w.nodes[0].disk.lost.times = 1;
+    w.start(0);
+    let tid = w.submit("a", read());
+    w.run_for(Duration::from_secs(20));
+    assert!(!w.replies.contains_key(&tid), "it served what it had");
+    (1..3).for_each(|node| w.start(node));
+    assert_eq!(w.reply(tid).ops[0].data, "new");
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+    assert_eq!(w.run_ops("f", read()).result, -2);
+    // It says so once. From then on its word counts again.
+    w.kill(0);
+    w.start(0);
+    w.run_until("clean", World::all_clean);
+    (1..3).for_each(|node| w.kill(node));
+    w.run_until("alone", |w| !w.map.is_up(nacre_base::OsdId(1)) && !w.map.is_up(nacre_base::OsdId(2)));
+    (1..3).for_each(|node| w.start(node));
+    w.run_until("clean", World::all_clean);
+    assert_eq!(w.run_ops("e", read()).ops[0].data, "old");
+}
+
 #[test]
 fn a_bad_block_that_nobody_else_has_is_an_error_and_stays() {
     let mut w = World::new(3, 1, 1, 1, 1);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use nacre_base::Name;
-use nacre_machine::{ReadError, Statfs, StoreStat, StoreView};
+use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,7 @@ pub struct MemStore {
     pub things: BTreeMap<StoredId, Thing>,
     /// Blocks of 4096 bytes that cannot be read until they are written anew.
     pub bad: BTreeSet<(StoredId, u64)>,
+    pub lost: Lost,
 }
 
 impl MemStore {
@@ -127,6 +128,9 @@ impl StoreView for MemStore {
         let size = self.things.get(id).map_or(0, |thing| thing.data.len() as u64);
         let end = offset.saturating_add(len).min(size);
         Ok(if offset < end { vec![(offset, end - offset)] } else { Vec::new() })
+    }
+    fn lost(&self) -> Lost {
+        self.lost.clone()
     }
     fn statfs(&self) -> Statfs {
         Statfs { total: 1 << 40, available: 1 << 40, ..Statfs::default() }

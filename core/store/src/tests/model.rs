@@ -69,6 +69,29 @@ impl Model {
         self.things.get(id).map(|thing| &thing.data[..])
     }
 
+    /// Everything that the store shows is what this says, or an error for a block. Gives these blocks.
+    pub fn assert_shown_but_for_errors(
+        &self,
+        store: &Store,
+        disk: &SimDisk,
+        what: &str,
+    ) -> BTreeSet<(StoredId, u64)> {
+        let mut damaged = BTreeSet::new();
+        assert!(store.ids().eq(self.things.keys()), "things, {what}");
+        for (id, thing) in &self.things {
+            assert_eq!(store.stat(id).unwrap().map(|stat| stat.size), Some(self.size(id)), "{id}, {what}");
+            assert_eq!(store.attrs(id).unwrap(), thing.attrs, "attrs of {id}, {what}");
+            for (at, block) in (0..).zip(thing.data.chunks(4096)) {
+                match store.plan_read(id, &[(at * 4096, 4096)]).unwrap().run(disk) {
+                    Ok(read) => assert!(read == [block], "block {at} of {id}, {what}"),
+                    Err(ReadError::Checksum { .. }) => drop(damaged.insert((id.clone(), at))),
+                    Err(error) => panic!("{error}, {what}"),
+                }
+            }
+        }
+        damaged
+    }
+
     /// Everything that the store shows is what this says.
     pub fn assert_shown_by(&self, store: &Store, disk: &SimDisk, what: &str) {
         let mut objects = Vec::new();

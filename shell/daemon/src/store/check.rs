@@ -76,7 +76,8 @@ impl Found {
     fn is_sound(&self) -> bool {
         let readable = self.readable.as_ref().is_none_or(|readable| readable.errors.is_empty());
         let superblocks = self.repaired || !self.report.superblock_damaged;
-        self.wrong.is_empty() && readable && superblocks
+        let log = self.report.lost.is_none() && self.report.lost_blocks.is_empty();
+        self.wrong.is_empty() && readable && superblocks && log
     }
 
     fn json(&self) -> Value {
@@ -97,13 +98,17 @@ impl Found {
             "checkpoint_transaction": self.report.checkpoint.0,
             "torn_tail": self.report.torn_tail,
             "superblock_damaged": self.report.superblock_damaged,
+            "log_records_damaged": self.report.repaired,
+            "log_blocks_lost": self.report.lost_blocks.iter().map(|(id, block)| json!({ "id": id.to_string(), "block": block })).collect::<Vec<_>>(),
+            "transactions_lost": self.report.lost.map(|(first, last)| [first.0, last.0]),
+            "losses": self.report.losses,
             "wrong": self.wrong,
             "data": readable,
         })
     }
 
     fn text(&self) -> String {
-        let Report { objects, last, checkpoint, torn_tail, superblock_damaged, .. } = self.report;
+        let Report { objects, last, checkpoint, torn_tail, superblock_damaged, repaired, .. } = self.report;
         let mut out = format!(
             "{objects} things in {} blocks; {} transactions, {} of them in the log\n",
             super::blocks(self.allocated),
@@ -117,6 +122,18 @@ impl Found {
             let now =
                 if self.repaired { "was damaged and is renewed" } else { "is damaged: --repair renews it" };
             out += &format!("one copy of the superblock {now}\n");
+        }
+        if repaired > 0 {
+            out += &format!("{repaired} damaged records in the log\n");
+        }
+        for (id, block) in &self.report.lost_blocks {
+            out += &format!("lost with the log: {id}: block {block}\n");
+        }
+        if let Some((first, last)) = self.report.lost {
+            out += &format!(
+                "lost with the log: transactions {} to {}; the store is as it was before them\n",
+                first.0, last.0
+            );
         }
         self.wrong.iter().for_each(|line| out += &format!("wrong: {line}\n"));
         if let Some(readable) = &self.readable {

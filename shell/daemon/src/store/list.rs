@@ -51,6 +51,7 @@ pub fn stat(options: &StatOptions) -> Result<()> {
         ("transactions", json!(report.last.0)),
         ("transactions_in_log", json!(report.last.0 - report.checkpoint.0)),
         ("checkpoints_written", json!(store.checkpoints_written())),
+        ("times_lost_transactions", json!(report.losses)),
     ];
     match options.format {
         Format::Json => {
