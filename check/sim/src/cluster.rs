@@ -1,18 +1,19 @@
 //! A cluster as scripts see it: named daemons, pools, clients, and faults.
 
 use crate::node::{Node, Role};
-use crate::world::{NodeId, World};
+use crate::script::Shape;
+use crate::world::{DISK_LATENCY, NodeId, World};
 use bytes::Bytes;
 use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
-use nacre_machine::StoreView;
+use nacre_machine::{ReadError, StoreView};
 use nacre_mon::{Mon, MonConfig};
 use nacre_osd::{Osd, OsdConfig};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, ObjectId};
-use nacre_store::testing::SimDisk;
-use nacre_store::{Options, Store};
+use nacre_store::testing::{SimDisk, data_blocks};
+use nacre_store::{BLOCK, Options, Store};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,22 +46,16 @@ fn addr(kind: u16, n: usize, nonce: u32) -> EntityAddr {
 impl Cluster {
     /// Daemons with empty disks, not started. Each OSD has a host of its own.
     pub fn new(seed: Seed, mons: usize, osds: usize, clients: usize, print: bool) -> Cluster {
-        Cluster::with_hosts(seed, mons, osds, clients, 1, print)
+        Cluster::with_shape(seed, &Shape { mons, osds, per_host: 1, ..Shape::default() }, clients, print)
     }
 
-    pub fn with_hosts(
-        seed: Seed,
-        mons: usize,
-        osds: usize,
-        clients: usize,
-        per_host: usize,
-        print: bool,
-    ) -> Cluster {
+    pub fn with_shape(seed: Seed, shape: &Shape, clients: usize, print: bool) -> Cluster {
+        let &Shape { mons, osds, per_host, log, .. } = shape;
         let mut world = World::new(seed.0, print);
-        let disk = |world: &mut World, len: u64, n: u8| {
+        let disk = |world: &mut World, len: u64, log_len: Option<u64>, n: u8| {
             let disk = SimDisk::new(len, world.rng.next_u64());
-            let uuid = [n; 16];
-            Store::format(&disk, Options { uuid, ..Options::default() }).expect("an empty disk is formatted");
+            let options = Options { uuid: [n; 16], log_len, ..Options::default() };
+            Store::format(&disk, options).expect("an empty disk is formatted");
             Some(disk)
         };
         let add = |world: &mut World, kind, name: String, num: usize, addr, disk| {
@@ -75,12 +70,12 @@ impl Cluster {
             world: World::new(0, false),
         };
         for n in 0..mons {
-            let disk = disk(&mut world, MON_DISK, 100 + n as u8);
+            let disk = disk(&mut world, MON_DISK, None, 100 + n as u8);
             let name = format!("mon.{}", mon_name(n));
             cluster.mons.push(add(&mut world, EntityType::Mon, name, n, addr(3300, n, 0), disk));
         }
         for n in 0..osds {
-            let disk = disk(&mut world, OSD_DISK, n as u8 + 1);
+            let disk = disk(&mut world, OSD_DISK, (log > 0).then_some(log << 10), n as u8 + 1);
             cluster.osds.push(add(
                 &mut world,
                 EntityType::Osd,
@@ -167,6 +162,25 @@ impl Cluster {
         self.world.stop(id);
         self.run_until("a clean stop", |c| c.world.node(id).stopped || !c.is_running(id));
         self.world.kill(id, false);
+    }
+
+    /// Does something to the places on the disk where an OSD that runs has some of its objects' blocks.
+    pub fn damage(&mut self, osd: usize, count: u64, harm: impl Fn(&SimDisk, u64)) {
+        let World { nodes, rng, .. } = &mut self.world;
+        let Node { store: Some(store), disk: Some(disk), .. } = &nodes[self.osds[osd].0] else { return };
+        let blocks = data_blocks(store);
+        for _ in 0..count {
+            if let Some(offset) = rng.pick(&blocks) {
+                harm(disk, offset + rng.below(BLOCK as u64));
+            }
+        }
+    }
+
+    /// Everything that an OSD's disk does takes so long, give or take; 0: as long as usual.
+    pub fn slow_down(&mut self, osd: usize, millis: u64) {
+        let millis = Duration::from_millis(millis);
+        let latency = if millis.is_zero() { DISK_LATENCY } else { (millis / 4, millis * 2) };
+        self.world.disk_latency[self.osds[osd].0] = latency;
     }
 
     // ---- time ----
@@ -302,7 +316,7 @@ impl Cluster {
             let id = StoredId::Object(object.clone());
             let size = store.stat(&id).expect("readable").expect("it was listed").size;
             let plan = store.plan_read(&id, &[(0, size)]).expect("readable");
-            let data = plan.run(disk).expect("readable").concat();
+            let data = plan.run(disk).map(|parts| parts.concat());
             let attrs = store.attrs(&id).expect("readable");
             let mut omap = BTreeMap::new();
             let walk = store.omap_walk(&id, b"", &mut |key, value| {
@@ -337,10 +351,29 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where all members of a placement group must hold the same.
-    pub fn check_replicas(&self) -> Result<(), String> {
+    /// Where all members of a placement group must hold the same. Only of the `frail` OSD may there be
+    /// data that it cannot give.
+    pub fn check_replicas(&self, frail: Option<usize>) -> Result<(), String> {
         let map = self.osd_map();
-        let all: Vec<_> = (0..self.osds.len()).map(|osd| self.content(osd)).collect();
+        let mut all: Vec<_> = (0..self.osds.len()).map(|osd| self.content(osd)).collect();
+        for (osd, objects) in all.iter().enumerate().filter(|(osd, _)| Some(*osd) != frail) {
+            for (object, content) in objects {
+                if let Err(error) = &content.data {
+                    return Err(format!("osd.{osd} lost some of {object}: {error}"));
+                }
+            }
+        }
+        if let Some(frail) = frail {
+            // What a replica has not looked at yet is another's to compare.
+            let (before, rest) = all.split_at_mut(frail);
+            let (here, after) = rest.split_first_mut().expect("the frail one exists");
+            for (object, content) in here.iter_mut().filter(|(_, content)| content.data.is_err()) {
+                let mut others = before.iter().chain(&*after).filter_map(|osd| osd.get(object));
+                if let Some(other) = others.next() {
+                    content.data.clone_from(&other.data);
+                }
+            }
+        }
         for pool in map.pool_ids() {
             let mut expected: BTreeMap<PgId, (usize, BTreeMap<&ObjectId, &Content>)> = BTreeMap::new();
             for pg in map.pgs(pool) {
@@ -373,7 +406,7 @@ impl Cluster {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    pub data: Vec<u8>,
+    pub data: Result<Vec<u8>, ReadError>,
     pub attrs: BTreeMap<Name, Bytes>,
     pub omap: BTreeMap<Name, Bytes>,
     pub header: Bytes,

@@ -2,13 +2,13 @@
 
 use nacre_base::{Now, Time};
 use nacre_client::Client;
-use nacre_machine::{Effect, Event, Machine, StoreView, TimerId, Token};
+use nacre_machine::{ConnId, Effect, Event, Machine, StoreView, TimerId, Token};
 use nacre_mon::Mon;
 use nacre_osd::Osd;
 use nacre_proto::types::{EntityAddr, EntityType};
 use nacre_store::testing::SimDisk;
 use nacre_store::{Batch, Placing, Store, Ticket};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub struct Node {
     pub events: VecDeque<Event>,
     pub loops: VecDeque<u64>,
     pub accepted: u64,
+    /// What it dialled and hung up before anybody answered.
+    pub abandoned: BTreeSet<ConnId>,
     /// A monitor's: global ids that it may give away.
     pub ids: VecDeque<Range<u64>>,
     /// Stopped as by SIGSTOP: what comes meanwhile waits.
@@ -81,6 +83,7 @@ impl Node {
             events: VecDeque::new(),
             loops: VecDeque::new(),
             accepted: 0,
+            abandoned: BTreeSet::new(),
             ids: VecDeque::new(),
             paused: false,
             deferred: Vec::new(),
@@ -105,6 +108,7 @@ impl Node {
         self.events.clear();
         self.loops.clear();
         self.ids.clear();
+        self.abandoned.clear();
         self.paused = false;
         self.deferred.clear();
         self.stopped = false;

@@ -70,7 +70,7 @@ struct Run {
 impl Run {
     fn new(script: &Script, print: bool) -> Run {
         let shape = &script.shape;
-        let mut c = Cluster::with_hosts(Seed(script.seed), shape.mons, shape.osds, 2, shape.per_host, print);
+        let mut c = Cluster::with_shape(Seed(script.seed), shape, 2, print);
         let mut rng = c.world.rng.fork();
         for node in &mut c.world.nodes {
             node.wall_ahead = Duration::from_secs(rng.below(u64::from(shape.skew) + 1));
@@ -110,7 +110,7 @@ impl Run {
         self.workload.check()?;
         // Nothing is on its way to a disk any more.
         self.c.run_for(Duration::from_secs(5));
-        self.c.check_replicas()?;
+        self.c.check_replicas(script.shape.frail)?;
         let deadline = self.c.world.now + LEFTOVERS;
         while let Err(why) = self.c.check_leftovers() {
             if self.c.world.now > deadline {
@@ -175,6 +175,11 @@ impl Run {
             Fault::Cut(a, b) => self.c.world.cut(self.node(*a), self.node(*b)),
             Fault::HalfCut(a, b) => self.c.world.cut_one_way(self.node(*a), self.node(*b)),
             Fault::Heal => self.c.world.heal_all(),
+            Fault::Rot(osd, blocks) => self.c.damage(*osd, *blocks, |disk, offset| disk.rot(offset)),
+            Fault::BadSectors(osd, sectors) => {
+                self.c.damage(*osd, *sectors, |disk, offset| disk.break_sector(offset));
+            }
+            Fault::Slow(osd, millis) => self.c.slow_down(*osd, *millis),
             Fault::Out(osd) => {
                 self.out.insert(*osd);
                 self.command(json!({ "prefix": "osd out", "ids": [osd.to_string()] }), None);
@@ -225,6 +230,7 @@ impl Run {
         let c = &mut self.c;
         c.world.heal_all();
         c.world.network.loss = 0;
+        (0..c.osds.len()).for_each(|osd| c.slow_down(osd, 0));
         let daemons: Vec<NodeId> = c.mons.iter().chain(&c.osds).copied().collect();
         for id in &daemons {
             if c.world.node(*id).paused {

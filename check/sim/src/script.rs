@@ -39,6 +39,12 @@ pub enum Fault {
     HalfCut(Who, Who),
     /// All cuts end.
     Heal,
+    /// So many blocks of an OSD's objects change on its disk, unnoticed.
+    Rot(usize, u64),
+    /// So many sectors under an OSD's objects cannot be read any more.
+    BadSectors(usize, u64),
+    /// An OSD's disk takes about so many milliseconds for everything; 0: it is quick again.
+    Slow(usize, u64),
     Out(usize),
     In(usize),
     /// The first pool gets that many placement groups.
@@ -61,6 +67,10 @@ pub struct Shape {
     pub slow: Option<usize>,
     /// Wall clocks differ by up to so many seconds.
     pub skew: u32,
+    /// The one OSD whose disk may lose what was durable on it.
+    pub frail: Option<usize>,
+    /// KiB of log of each OSD's store. A small one makes checkpoints, and things be in their place.
+    pub log: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +98,7 @@ struct Kinds {
     growth: bool,
     monitor: bool,
     out: bool,
+    slow: bool,
 }
 
 impl Shape {
@@ -112,6 +123,8 @@ impl Shape {
             loss: if loss { rng.below(30) } else { 0 },
             slow: slow.then(|| rng.below(osds as u64) as usize),
             skew: if skew { 1 + rng.below(3600) as u32 } else { 0 },
+            frail: rng.chance(400).then(|| rng.below(osds as u64) as usize),
+            log: if rng.chance(700) { *rng.pick(&[128, 256, 1024]).expect("some") } else { 0 },
         }
     }
 }
@@ -132,6 +145,7 @@ impl Script {
             growth: often(),
             monitor: often(),
             out: often(),
+            slow: often(),
         };
         let mut steps = Vec::new();
         let end = rng.duration(TROUBLE.0, TROUBLE.1);
@@ -162,7 +176,8 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
             .collect();
         *rng.pick(&everyone).expect("there are others")
     };
-    let fault = match rng.below(16) {
+    let any_osd = |rng: &mut Rng| rng.below(shape.osds as u64) as usize;
+    let fault = match rng.below(19) {
         0 if kinds.kill => Fault::Kill(vec![victim]),
         1 if kinds.power => Fault::Power(vec![victim]),
         2 if kinds.pause => Fault::Pause(victim),
@@ -185,9 +200,14 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
         }
         8 if kinds.growth && rng.chance(300) => Fault::Grow(4 + rng.below(8)),
         9 if kinds.growth && rng.chance(150) => Fault::Pool,
-        10 if kinds.out => Fault::Out(rng.below(shape.osds as u64) as usize),
-        11 if kinds.out => Fault::In(rng.below(shape.osds as u64) as usize),
+        10 if kinds.out => Fault::Out(any_osd(rng)),
+        11 if kinds.out => Fault::In(any_osd(rng)),
         12 | 13 => Fault::Heal,
+        14 | 15 if let Some(frail) = shape.frail => match rng.chance(500) {
+            true => Fault::Rot(frail, 1 + rng.below(4)),
+            false => Fault::BadSectors(frail, 1 + rng.below(4)),
+        },
+        16 if kinds.slow => Fault::Slow(any_osd(rng), *rng.pick(&[0, 20, 200, 2000]).expect("some")),
         _ => return daemons.into_iter().filter(|_| rng.chance(600)).map(Fault::Mend).collect(),
     };
     vec![fault]
@@ -216,6 +236,9 @@ impl Display for Fault {
             Fault::Cut(a, b) => write!(f, "cut {a} {b}"),
             Fault::HalfCut(a, b) => write!(f, "half-cut {a} {b}"),
             Fault::Heal => f.write_str("heal"),
+            Fault::Rot(osd, blocks) => write!(f, "rot osd.{osd} {blocks}"),
+            Fault::BadSectors(osd, sectors) => write!(f, "bad-sectors osd.{osd} {sectors}"),
+            Fault::Slow(osd, millis) => write!(f, "slow osd.{osd} {millis}"),
             Fault::Out(osd) => write!(f, "out osd.{osd}"),
             Fault::In(osd) => write!(f, "in osd.{osd}"),
             Fault::Grow(pg_num) => write!(f, "grow {pg_num}"),
@@ -227,7 +250,7 @@ impl Display for Fault {
 
 impl Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { mons, osds, per_host, per_rack, loss, slow, skew } = &self.shape;
+        let Shape { mons, osds, per_host, per_rack, loss, slow, skew, frail, log } = &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -240,6 +263,12 @@ impl Display for Script {
         }
         if *skew > 0 {
             writeln!(f, "skew {skew}")?;
+        }
+        if let Some(frail) = frail {
+            writeln!(f, "frail {frail}")?;
+        }
+        if *log > 0 {
+            writeln!(f, "log {log}")?;
         }
         for (at, fault) in &self.steps {
             writeln!(f, "{:.6} {fault}", at.as_secs_f64())?;
@@ -274,10 +303,18 @@ impl FromStr for Fault {
         let bad = || BadLine(text.into());
         let mut words = text.split_whitespace();
         let verb = words.next().ok_or_else(bad)?;
-        if verb == "grow" {
-            return Ok(Fault::Grow(words.next().and_then(|n| n.parse().ok()).ok_or_else(bad)?));
+        let mut who = words.collect::<Vec<_>>();
+        let amount = who.pop_if(|last| last.parse::<u64>().is_ok()).and_then(|last| last.parse().ok());
+        let who = who.into_iter().map(str::parse).collect::<Result<Vec<Who>, BadLine>>()?;
+        if let Some(amount) = amount {
+            return Ok(match (verb, &who[..]) {
+                ("grow", []) => Fault::Grow(amount),
+                ("rot", [Who::Osd(osd)]) => Fault::Rot(*osd, amount),
+                ("bad-sectors", [Who::Osd(osd)]) => Fault::BadSectors(*osd, amount),
+                ("slow", [Who::Osd(osd)]) => Fault::Slow(*osd, amount),
+                _ => return Err(bad()),
+            });
         }
-        let who = words.map(str::parse).collect::<Result<Vec<Who>, BadLine>>()?;
         Ok(match (verb, &who[..]) {
             ("kill", [_, ..]) => Fault::Kill(who),
             ("power", [_, ..]) => Fault::Power(who),
@@ -322,6 +359,8 @@ impl FromStr for Script {
                 "loss" => shape.loss = number,
                 "slow" => shape.slow = Some(small),
                 "skew" => shape.skew = number as u32,
+                "frail" => shape.frail = Some(small),
+                "log" => shape.log = number,
                 _ => return Err(bad()),
             }
         }

@@ -75,8 +75,11 @@ impl Workload {
             0 => Action::WriteFull(word),
             1..=3 => Action::Append(word),
             4 => Action::Write(self.rng.below(20), word),
-            // Larger than a block, so that it goes another way to the disk and in recovery.
-            5 => Action::Write(self.rng.below(8) * 1000, Bytes::from(word.repeat(2000))),
+            // Larger than a block, or than what goes through the log.
+            5 => {
+                let times = *self.rng.pick(&[2000, 2000, 20_000]).expect("some");
+                Action::Write(self.rng.below(8) * 1000, Bytes::from(word.repeat(times)))
+            }
             6 => Action::AppendAndKey(format!("key{}", self.rng.below(5)), word),
             7 => Action::Create(word),
             8 => Action::Delete,

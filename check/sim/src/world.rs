@@ -40,6 +40,8 @@ pub enum What {
 
 /// Wall-clock time at the start of each run; any would do.
 const EPOCH: u32 = 1_800_000_000;
+/// Of a disk that is well.
+pub const DISK_LATENCY: (Duration, Duration) = (Duration::from_micros(80), Duration::from_micros(600));
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a session survives a partition.
 const HELD_MAX: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
@@ -81,7 +83,7 @@ impl World {
 
     pub fn add(&mut self, node: Node) -> NodeId {
         self.nodes.push(node);
-        self.disk_latency.push((Duration::from_micros(80), Duration::from_micros(600)));
+        self.disk_latency.push(DISK_LATENCY);
         NodeId(self.nodes.len() - 1)
     }
     pub fn node(&self, id: NodeId) -> &Node {
@@ -300,6 +302,7 @@ impl World {
 
     fn happen(&mut self, id: NodeId, what: What) {
         match what {
+            What::Event(Event::Opened { conn, .. }) if self.is_hung_up(id, conn) => {}
             What::Event(event) => self.node_mut(id).events.push_back(event),
             What::Timer(timer) => {
                 // Armed again meanwhile, or disarmed: not this one.
@@ -404,6 +407,9 @@ impl World {
         if self.node(from).life != life || !self.node(from).is_running() {
             return;
         }
+        if self.node_mut(from).abandoned.remove(&conn) {
+            return;
+        }
         // A monitor gives every client a number for life.
         if self.node(from).kind == EntityType::Client && self.node(from).num < 0 {
             if kind != EntityType::Mon {
@@ -444,6 +450,15 @@ impl World {
             observed: node.addr,
             features: 0x3f01_cfbd_fffd_ffff,
         }
+    }
+
+    /// Whether a session that is about to open was hung up by who dialled.
+    fn is_hung_up(&self, id: NodeId, conn: ConnId) -> bool {
+        let session = self.network.find(id, self.node(id).life, conn);
+        let Some(session) = session.and_then(|session| self.network.sessions.get(&session)) else {
+            return true;
+        };
+        session.side(id, conn).is_none_or(|side| !session.ends[side].open)
     }
 
     /// Runs a node's machine until it knows all that happened.
@@ -526,6 +541,11 @@ impl World {
                     return;
                 }
                 let to = found.ends[1 - side];
+                if self.trace.print {
+                    let mut line = format!("  to {conn} {} {tid} {message:?}", message.name());
+                    line.truncate(line.floor_char_boundary(400));
+                    self.trace.comment(self.now, &self.nodes[id.0].name, &line);
+                }
                 let raw = Envelope { tid, body: message }.to_raw();
                 self.note_sent(id, &raw);
                 let when = self.network.arrival(session, side, self.now);
@@ -534,7 +554,10 @@ impl World {
                 self.at_life(when, to.node, to.life, What::Arrive(session, side));
             }
             Effect::Hangup { conn } => {
-                let Some(session) = self.network.find(id, life, conn) else { return };
+                let Some(session) = self.network.find(id, life, conn) else {
+                    self.node_mut(id).abandoned.insert(conn);
+                    return;
+                };
                 let found = self.network.sessions.get_mut(&session).expect("it was found");
                 let side = found.side(id, conn).expect("the session was found by it");
                 if std::mem::replace(&mut found.ends[side].open, false) {

@@ -108,7 +108,7 @@ pub enum Effect {
         tid: u64,
         message: Message,
     },
-    /// Ends a session; no `Closed` follows.
+    /// Ends a session, or the attempt to open one; no `Closed` follows, and no `Opened`.
     Hangup {
         conn: ConnId,
     },

@@ -13,6 +13,8 @@ pub enum ReadError {
     NotFound(StoredId),
     #[error("{id}: checksum of block {block} is {found:08x}, not {expected:08x}")]
     Checksum { id: StoredId, block: u64, expected: u32, found: u32 },
+    #[error("{id}: block {block} cannot be read: {why}")]
+    Unreadable { id: StoredId, block: u64, why: String },
     #[error("device: {0}")]
     Device(String),
 }

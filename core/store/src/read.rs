@@ -104,14 +104,25 @@ impl ReadPlan {
         pieces: &[Piece],
         into: &mut [u8],
     ) -> Result<(), ReadError> {
-        read(u64::from(first) * BLOCK as u64, into).map_err(|error| ReadError::Device(error.to_string()))?;
+        if let Err(error) = read(u64::from(first) * BLOCK as u64, into) {
+            // One bad sector fails the whole read: which block it is in is found by halves.
+            let half = pieces.len() / 2;
+            if half == 0 {
+                let (id, why) = (self.id.clone(), error.to_string());
+                return Err(ReadError::Unreadable { id, block: pieces[0].position(), why });
+            }
+            let (left, right) = into.split_at_mut(half * BLOCK);
+            self.read_run(read, first, &pieces[..half], left)?;
+            return self.read_run(read, first + half as u32, &pieces[half..], right);
+        }
         for (piece, bytes) in pieces.iter().zip(into.chunks_exact_mut(BLOCK)) {
-            let Source::Disk { crc, at, patches, .. } = &piece.source else {
+            let Source::Disk { crc, patches, .. } = &piece.source else {
                 unreachable!("a run has only pieces on the device");
             };
             let found = crc32c(u32::MAX, bytes);
             if found != *crc {
-                return Err(ReadError::Checksum { id: self.id.clone(), block: *at, expected: *crc, found });
+                let (id, block) = (self.id.clone(), piece.position());
+                return Err(ReadError::Checksum { id, block, expected: *crc, found });
             }
             patches.iter().for_each(|run| run.apply(bytes));
         }
@@ -122,6 +133,13 @@ impl ReadPlan {
 impl Piece {
     fn is_on(&self, block: u32) -> bool {
         matches!(self.source, Source::Disk { block: this, .. } if this == block)
+    }
+    /// Which block of its object it is, if it is read from the device.
+    fn position(&self) -> u64 {
+        match self.source {
+            Source::Disk { at, .. } => at,
+            Source::Hole | Source::Memory(_) => unreachable!("only what is on the device is looked for"),
+        }
     }
 }
 

@@ -2,9 +2,19 @@
 
 use crate::BLOCK;
 use crate::disk::{Disk, DiskError};
+use crate::store::Store;
 use nacre_base::Rng;
-use std::collections::BTreeMap;
+use nacre_proto::transaction::StoredId;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
+
+/// Where on the device the blocks of objects' data are, in bytes: for whoever wants to damage some.
+pub fn data_blocks(store: &Store) -> Vec<u64> {
+    let objects = store.index.iter().filter(|(id, _)| matches!(id, StoredId::Object(_)));
+    objects
+        .flat_map(|(_, object)| object.blocks.values().map(|block| u64::from(*block) * BLOCK as u64))
+        .collect()
+}
 
 /// What a drive writes whole or not at all.
 const SECTOR: usize = 512;
@@ -24,6 +34,8 @@ struct State {
     /// For each sector written since the last flush: all that it may be after a crash, from what
     /// was durable to just before what it is now.
     unflushed: BTreeMap<u64, Vec<[u8; SECTOR]>>,
+    /// Sectors that cannot be read before they are written again.
+    broken: BTreeSet<u64>,
     rng: Rng,
     /// Calls that still succeed before the power goes.
     fuse: Option<u64>,
@@ -36,6 +48,7 @@ impl SimDisk {
         let state = State {
             now: BTreeMap::new(),
             unflushed: BTreeMap::new(),
+            broken: BTreeSet::new(),
             rng: Rng::new(seed),
             fuse: None,
             calls: 0,
@@ -74,6 +87,11 @@ impl SimDisk {
         let mut sector = state.get(offset / SECTOR as u64);
         sector[offset as usize % SECTOR] ^= 0x40;
         state.put(offset / SECTOR as u64, &sector);
+    }
+
+    /// The sector there cannot be read until something is written to it.
+    pub fn break_sector(&self, offset: u64) {
+        self.state().broken.insert(offset / SECTOR as u64);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -120,7 +138,13 @@ impl Disk for SimDisk {
         if state.fuse == Some(0) {
             return Err(no_power("read", offset, into.len()));
         }
-        for (sector, part) in (offset / SECTOR as u64..).zip(into.chunks_exact_mut(SECTOR)) {
+        let first = offset / SECTOR as u64;
+        let sectors = first..first + (into.len() / SECTOR) as u64;
+        if let Some(bad) = state.broken.range(sectors).next() {
+            let why = format!("sector {bad} is bad");
+            return Err(DiskError { op: "read", offset, len: into.len() as u64, why });
+        }
+        for (sector, part) in (first..).zip(into.chunks_exact_mut(SECTOR)) {
             part.copy_from_slice(&state.get(sector));
         }
         Ok(())
@@ -134,6 +158,7 @@ impl Disk for SimDisk {
             let old = state.get(sector);
             state.unflushed.entry(sector).or_default().push(old);
             state.put(sector, part.try_into().expect("a whole sector"));
+            state.broken.remove(&sector);
         }
         if powered { Ok(()) } else { Err(no_power("write", offset, bytes.len())) }
     }

@@ -41,7 +41,7 @@ fn everything_acknowledged_is_there_after_all_lose_power_at_once() {
     for n in 0..20 {
         assert_eq!(c.read(pool, &format!("o{n}")), Some(format!("value {n}")));
     }
-    c.check_replicas().unwrap();
+    c.check_replicas(None).unwrap();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A block of ours whose bytes are not what was written: it is given up, noted as missing, and comes
+//! A block of ours whose bytes are not what was written, or cannot be read: it is given up, noted as missing, and comes
 //! back from another member. Whoever asked for its bytes waits for that, and notices nothing else.
 
 use super::record::RecordChanges;
@@ -17,7 +17,11 @@ impl Pg {
     /// Gives up the block that cannot be read, if somebody else has its bytes. What of which object
     /// has to be fetched then; none if nobody has it, or the error is another.
     pub fn give_up(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> Option<(ObjectId, Part)> {
-        let ReadError::Checksum { id: StoredId::Object(object), block, .. } = error else { return None };
+        let (ReadError::Checksum { id: StoredId::Object(object), block, .. }
+        | ReadError::Unreadable { id: StoredId::Object(object), block, .. }) = error
+        else {
+            return None;
+        };
         let Phase::Active(active) = &self.phase else { return None };
         let Bad { part, .. } = Bad::find(ctx.store, object, *block)?;
         if self.changed.1.contains(object) {

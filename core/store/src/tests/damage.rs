@@ -80,6 +80,25 @@ fn rotten_data_is_an_error_and_stays_one_when_a_part_is_overwritten() {
 }
 
 #[test]
+fn a_sector_that_cannot_be_read_fails_its_block_only_until_it_is_written_again() {
+    let (disk, mut store) = fresh(8);
+    let id = StoredId::meta("a");
+    let data: Vec<u8> = (0..40 * BLOCK).map(|i| (i / BLOCK) as u8 + 1).collect();
+    write(&mut store, &disk, "a", 0, &data);
+    let bad = find(&disk, &[14; BLOCK]) * BLOCK_LEN;
+    disk.break_sector(bad + 600);
+    let read = |offset, len| store.plan_read(&id, &[(offset, len)]).unwrap().run(&disk);
+    for (offset, len) in [(0, u64::MAX), (13 * BLOCK_LEN + 1, 1), (11 * BLOCK_LEN, 3 * BLOCK_LEN)] {
+        let error = read(offset, len).unwrap_err();
+        assert!(matches!(error, ReadError::Unreadable { block: 13, .. }), "{error}");
+    }
+    assert_eq!(read(0, 13 * BLOCK_LEN).unwrap(), [&data[..13 * BLOCK]]);
+    assert_eq!(read(14 * BLOCK_LEN, u64::MAX).unwrap(), [&data[14 * BLOCK..]]);
+    disk.write_at(bad, &[14; BLOCK]).unwrap();
+    assert_eq!(read(0, u64::MAX).unwrap(), [&data[..]]);
+}
+
+#[test]
 fn no_byte_of_rot_makes_a_read_give_wrong_bytes() {
     let (disk, mut store) = fresh(2);
     let mut rng = Rng::new(3);
