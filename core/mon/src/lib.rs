@@ -16,6 +16,7 @@ mod crush_edit;
 mod draft;
 mod failures;
 mod health;
+mod image_tasks;
 mod mon;
 mod options;
 mod osds;
@@ -26,6 +27,7 @@ mod sessions;
 mod state;
 mod stats;
 
+pub use image_tasks::{ImageAnswer, ImageCommand};
 pub use mon::{Mon, MonConfig};
 pub use state::{Batch, ConfigWho, Genesis, Rejected, State};
 

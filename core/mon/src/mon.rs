@@ -1,6 +1,7 @@
 //! The machine: events in, effects out, Raft in the middle.
 
 use crate::draft::Draft;
+use crate::image_tasks::ImageDesk;
 use crate::osds::Reports;
 use crate::sessions::{Session, Sessions};
 use crate::state::{Batch, State};
@@ -92,6 +93,7 @@ pub struct Mon {
     /// Requests that came while there was no leader.
     held: VecDeque<(Origin, Peer, Message)>,
     pub(crate) leading: Option<Leading>,
+    pub(crate) images: ImageDesk,
     /// Whether the once-a-second duties are due with the next draft.
     duties_due: bool,
     /// Whether what OSDs say of each other is to be looked at with the next draft.
@@ -210,6 +212,7 @@ impl Mon {
             leader_changed: Time::ZERO,
             held: VecDeque::new(),
             leading: None,
+            images: ImageDesk::default(),
             duties_due: true,
             judging_due: false,
             ids_wanted: true,
@@ -409,6 +412,13 @@ impl Mon {
             }
         };
         let job = Job { origin, from, request };
+        let job = match job {
+            Job { origin, from, request: Request::Command(command) } => {
+                let Some(command) = self.images.take_in(origin, command) else { return };
+                Job { origin, from, request: Request::Command(command) }
+            }
+            job => job,
+        };
         let job = match job {
             // What changes nothing need not wait for its turn.
             Job { origin, from, request: Request::Command(command) } if commands::is_read_only(&command) => {

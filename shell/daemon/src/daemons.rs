@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, make_dir};
 use crate::device;
+use crate::image_tasks::{Manager, Worker};
 use crate::log;
 use crate::processes::{ALL, LockFile};
 use crate::up::StopSignals;
@@ -18,6 +19,7 @@ use nacre_store::{Options, Store};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -25,7 +27,8 @@ use uuid::Uuid;
 pub struct Fleet {
     lock: LockFile,
     osds: Vec<Running<Osd>>,
-    mons: Vec<Running<Mon>>,
+    mons: Vec<Running<Manager>>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 impl Fleet {
@@ -39,15 +42,22 @@ impl Fleet {
         // Everything that can fail comes before the first daemon starts.
         let prepared: Vec<_> =
             daemons.iter().map(|daemon| prepare(layout, cluster, daemon)).collect::<Result<_>>()?;
-        let (mut osds, mut mons) = (Vec::new(), Vec::new());
+        let (mut osds, mut mons, mut workers) = (Vec::new(), Vec::new(), Vec::new());
         for daemon in prepared {
             match daemon {
-                Prepared::Mon(spec, config) => mons.push(Running::start(spec, move || Mon::new(config))),
+                Prepared::Mon(spec, config) => {
+                    let (to_worker, orders) = Worker::orders();
+                    let own = to_worker.clone();
+                    let mon = Running::start(spec, move || Manager::new(Mon::new(config), to_worker));
+                    let (conf, addrs) = (layout.ceph_conf(), cluster.mon_addrs());
+                    workers.push(Worker::start(mon.caller(), (own, orders), conf, addrs));
+                    mons.push(mon);
+                }
                 Prepared::Osd(spec, config) => osds.push(Running::start(spec, move || Osd::new(config))),
             }
         }
         lock.write_pid()?;
-        Ok(Fleet { lock, osds, mons })
+        Ok(Fleet { lock, osds, mons, workers })
     }
 
     /// True when a daemon ended that nobody stopped.
@@ -68,6 +78,9 @@ impl Fleet {
         self.osds.into_iter().try_for_each(join)?;
         self.mons.iter().for_each(Running::stop);
         self.mons.into_iter().try_for_each(join)?;
+        for worker in self.workers {
+            worker.join().map_err(|_| anyhow!("the worker of image tasks broke"))?;
+        }
         self.lock.remove();
         Ok(())
     }

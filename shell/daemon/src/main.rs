@@ -2,13 +2,15 @@
 //!
 //! Start at `Command`. `cluster` is what a folder holds, `daemons` makes machines of it and runs them,
 //! `up` brings everything together, `processes` is about pid files and child processes. `format` makes
-//! OSDs of devices, `device` measures them, `store` looks into what they hold.
+//! OSDs of devices, `device` measures them, `store` looks into what they hold. `image_tasks` does
+//! what is asked of the manager in the background.
 
 mod check;
 mod cluster;
 mod daemons;
 mod device;
 mod format;
+mod image_tasks;
 mod log;
 mod processes;
 mod size;

@@ -22,5 +22,5 @@ pub use client::{BlockingClient, Pending};
 pub use clock::now;
 pub use disk::FileDisk;
 pub use process::{abort_on_panic, raise_open_files};
-pub use running::Running;
+pub use running::{Caller, Running};
 pub use spec::{BindError, Limits, Listener, Spec};

@@ -32,6 +32,16 @@ pub struct Running<M> {
     thread: JoinHandle<()>,
 }
 
+/// Runs things on a daemon's thread, from any other and for longer than the handle lives.
+pub struct Caller<M>(UnboundedSender<Control<M>>);
+
+impl<M> Caller<M> {
+    /// As `Running::call`.
+    pub fn call(&self, f: impl FnOnce(&mut M, Now, &mut Vec<Effect>) + Send + 'static) -> bool {
+        self.0.send(Control::Call(Box::new(f))).is_ok()
+    }
+}
+
 impl<M: Machine + 'static> Running<M> {
     /// Starts a daemon. The machine is made on its thread, where it stays.
     pub fn start(spec: Spec, machine: impl FnOnce() -> M + Send + 'static) -> Running<M> {
@@ -63,6 +73,10 @@ impl<M: Machine + 'static> Running<M> {
     /// Runs on the daemon's thread, between events. False if the daemon is gone.
     pub fn call(&self, f: impl FnOnce(&mut M, Now, &mut Vec<Effect>) + Send + 'static) -> bool {
         self.control.send(Control::Call(Box::new(f))).is_ok()
+    }
+
+    pub fn caller(&self) -> Caller<M> {
+        Caller(self.control.clone())
     }
 
     pub fn is_finished(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Images through librbd: what drivers of virtual machines do with them.
 
-use nacre_interop::{Cluster, succeed};
+use nacre_interop::{Cluster, succeed, wait_until};
+use std::time::Duration;
 
 #[test]
 fn drivers_of_virtual_machines_find_all_that_they_call() {
@@ -39,4 +40,33 @@ fn fio_and_qemu_read_from_an_image_what_they_wrote() {
     let back = std::fs::read(&back).unwrap();
     assert_eq!(back.len(), 8 << 20);
     assert!(back[1 << 20..content.len()] == content[1 << 20..], "what was not discarded is as written");
+}
+
+#[test]
+fn tasks_outlive_the_monitor_that_took_them_and_the_next_leader_does_them() {
+    let c = Cluster::up_with(&["--processes", "--mons", "3"]).unwrap();
+    c.run("ceph osd pool create images 8").unwrap();
+    c.run("rbd pool init images").unwrap();
+    c.run("rbd create --size 64M images/base").unwrap();
+    c.run("rbd bench --io-type write --io-size 1M --io-total 64M images/base").unwrap();
+    c.run("rbd snap create images/base@s").unwrap();
+    c.run("rbd clone --rbd-default-clone-format 2 images/base@s images/kid").unwrap();
+    // One that cannot be done before its time, and one that can.
+    c.run("rbd create --size 8M images/kept").unwrap();
+    let kept = c.json("rbd info images/kept").unwrap()["id"].as_str().unwrap().to_owned();
+    c.run("rbd trash mv --expires-at tomorrow images/kept").unwrap();
+    let task = c.json(&format!("ceph rbd task add trash remove images/{kept}")).unwrap();
+    c.run("ceph rbd task add flatten images/kid").unwrap();
+    let leader = c.json("ceph mgr dump").unwrap()["active_name"].as_str().unwrap().to_owned();
+    c.kill(&format!("mon.{leader}")).unwrap();
+
+    let flat = || Ok(c.json("rbd children images/base --all")?.as_array().is_some_and(Vec::is_empty));
+    wait_until("the next leader to have flattened it", Duration::from_secs(60), flat).unwrap();
+    c.start(&format!("mon.{leader}")).unwrap();
+    let id = task["id"].as_str().unwrap();
+    assert_eq!(c.json(&format!("ceph rbd task list {id}")).unwrap()["refs"], task["refs"]);
+    c.run(&format!("ceph rbd task cancel {id}")).unwrap();
+    assert_eq!(c.json("ceph rbd task list").unwrap(), serde_json::json!([]));
+    c.run(&format!("rbd trash rm --force --no-progress images/{kept}")).unwrap();
+    c.run("rbd info images/kid").unwrap();
 }

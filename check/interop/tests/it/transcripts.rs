@@ -32,6 +32,8 @@ fn compare(script: &str) {
     c.run("ceph osd pool create transcript 8").unwrap();
     if script == "images" {
         c.run("ceph osd pool create transcript-data 8").unwrap();
+    }
+    if matches!(script, "images" | "tasks") {
         c.run("rbd pool init transcript").unwrap();
     }
     let ours = c.python(&format!("{script}.py"), &["transcript"]).unwrap();
@@ -62,4 +64,9 @@ fn snapshots_of_images_are_what_they_are_on_ceph() {
 #[test]
 fn the_rbd_command_says_what_it_says_of_images_on_ceph() {
     compare("images");
+}
+
+#[test]
+fn what_the_manager_does_to_images_in_the_background_is_what_it_is_on_ceph() {
+    compare("tasks");
 }

@@ -33,6 +33,7 @@ pub use pool::pool_op;
 pub use usage::{pool_stats, statfs};
 
 use crate::draft::Draft;
+use crate::image_tasks::ImageDesk;
 use crate::mon::{CommandRequest, Job, Mon, Via};
 use crate::present::{Format, to_json};
 use crate::state::State;
@@ -177,7 +178,8 @@ fn signatures() -> &'static [Signature] {
 fn descriptions() -> String {
     let mut all = Map::new();
     for (at, s) in signatures().iter().enumerate() {
-        let help = built().get(&*s.prefix).map_or("not built yet in Nacre", |(help, _)| help);
+        let built = built().get(&*s.prefix).map(|(help, _)| *help).or_else(|| ImageDesk::help(&s.prefix));
+        let help = built.unwrap_or("not built yet in Nacre");
         let row = json!({
             "sig": s.sig, "help": help, "module": s.module, "perm": s.perm, "flags": s.flags,
         });
@@ -189,10 +191,23 @@ fn descriptions() -> String {
 fn parse(cmd: &[String]) -> Result<Map<String, Value>, Refusal> {
     // The tool sends one string; libraries may send the object in pieces.
     let text = cmd.concat();
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(args)) => Ok(args),
+    // What comes after the object does not count: `rbd perf image iostat` sends a stray quote.
+    match serde_json::Deserializer::from_str(&text).into_iter().next() {
+        Some(Ok(Value::Object(args))) => Ok(args),
         _ => Err(refuse(errno::EINVAL, format!("unparseable JSON {text}"))),
     }
+}
+
+/// What a command is called, and its arguments; none if it is no command.
+pub(crate) fn prefix_and_args(cmd: &[String]) -> Option<(String, Map<String, Value>)> {
+    let args = parse(cmd).ok()?;
+    let prefix = args.get("prefix")?.as_str()?.to_string();
+    Some((prefix, args))
+}
+
+/// Some drivers of images do themselves what a manager that says this does not do.
+pub(crate) fn no_handler(prefix: &str) -> String {
+    format!("not built yet in Nacre: No handler found for '{prefix}'")
 }
 
 /// Whether a command that was sent to this daemon alone means the whole cluster: clients of managers
@@ -254,11 +269,9 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
     }
     match built().get(prefix) {
         Some((_, handler)) => handler(call),
-        None if signatures().iter().any(|s| s.prefix == prefix) => Err(refuse(
-            errno::EOPNOTSUPP,
-            // Some drivers of images do themselves what a manager that says this does not do.
-            format!("not built yet in Nacre: No handler found for '{prefix}'"),
-        )),
+        None if signatures().iter().any(|s| s.prefix == prefix) => {
+            Err(refuse(errno::EOPNOTSUPP, no_handler(prefix)))
+        }
         None => Err(refuse(errno::EINVAL, "command not known")),
     }
 }

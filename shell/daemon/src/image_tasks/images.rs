@@ -1,0 +1,167 @@
+//! What there is to know of an image before work on it is promised, and where the promise is kept.
+//!
+//! All by our own client, with the methods of the `rbd` object class.
+
+use super::task::{Refs, Task};
+use super::{Trouble, trouble};
+use bytes::Bytes;
+use nacre_base::{Name, PoolId, SnapId, errno};
+use nacre_client::{Failure, ObjectRequest, Output, Request, RequestKind};
+use nacre_node::BlockingClient;
+use nacre_proto::types::{EntityAddr, Op};
+use nacre_wire::{Decode, Encode, Reader, to_vec};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const TASKS: &str = "rbd_task";
+const PAGE: u64 = 128;
+
+/// What an image is, as far as tasks care.
+pub struct Image {
+    pub id: String,
+    pub has_parent: bool,
+    pub has_snapshots: bool,
+}
+
+/// Where images are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub pool: PoolId,
+    pub namespace: String,
+}
+
+pub struct Images {
+    client: BlockingClient,
+}
+
+impl Images {
+    pub fn connect(mons: Vec<EntityAddr>, seed: u64) -> Images {
+        Images { client: BlockingClient::connect(mons, (seed >> 32) as u32, seed) }
+    }
+
+    fn ask(&self, request: impl Into<Request>) -> Result<Output, Failure> {
+        self.client.request(request.into().timeout(TIMEOUT))
+    }
+
+    /// One operation on one object: what it gave, or None if there is no such object (or entry).
+    fn run(&self, at: &Place, object: &str, op: Op) -> Result<Option<Bytes>, Failure> {
+        let request = ObjectRequest::new(at.pool, object).namespace(at.namespace.as_str()).op(op);
+        match self.ask(request) {
+            Ok(Output::Object(reply)) => Ok(reply.ops.into_iter().next().map(|op| op.data)),
+            Ok(_) => unreachable!("an object's request gives an object's reply"),
+            Err(failure) if failure.is_not_found() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// A method of the class `rbd`.
+    fn call<T: Decode>(
+        &self,
+        at: &Place,
+        object: &str,
+        method: &str,
+        input: &impl Encode,
+    ) -> Result<Option<T>, Failure> {
+        let (class, method, input) = (Name::from("rbd"), Name::from(method), to_vec(input).into());
+        let said = self.run(at, object, Op::Call { class, method, input })?;
+        said.map(|bytes| read(&bytes)).transpose()
+    }
+
+    pub fn place(&self, refs: &Refs) -> Result<Place, Trouble> {
+        let name = &refs.pool_name;
+        match self.ask(Request::lookup_pool(name.as_str())) {
+            Ok(Output::Pool(pool)) => Ok(Place { pool, namespace: refs.pool_namespace.clone() }),
+            Ok(_) => unreachable!("a pool's name gives its number"),
+            Err(failure) if failure.is_not_found() => {
+                let why = format!("[errno 2] RADOS object not found (error opening pool '{name}')");
+                Err(trouble(errno::ENOENT, why))
+            }
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    pub fn find(&self, at: &Place, name: &str) -> Result<Option<Image>, Trouble> {
+        let whole = Op::Read(nacre_proto::types::Extent::new(0, 0));
+        let Some(id) = self.run(at, &format!("rbd_id.{name}"), whole)? else { return Ok(None) };
+        let id: String = read(&id)?;
+        let header = format!("rbd_header.{id}");
+        let head = SnapId::HEAD.0;
+        let overlap = self.call::<Option<u64>>(at, &header, "parent_overlap_get", &head)?;
+        let snaps = self.call::<(u64, Vec<u64>)>(at, &header, "get_snapcontext", &Bytes::new())?;
+        let (Some(overlap), Some((_, snaps))) = (overlap, snaps) else { return Ok(None) };
+        Ok(Some(Image { id, has_parent: overlap.is_some(), has_snapshots: !snaps.is_empty() }))
+    }
+
+    pub fn is_in_trash(&self, at: &Place, id: &str) -> Result<bool, Trouble> {
+        let (class, method) = (Name::from("rbd"), Name::from("trash_get"));
+        let input = to_vec(&id.to_string()).into();
+        Ok(self.run(at, "rbd_trash", Op::Call { class, method, input })?.is_some())
+    }
+
+    // ---- the tasks themselves ----
+
+    pub fn keep(&self, at: &Place, task: &Task) -> Result<(), Trouble> {
+        let pair = (Name::from(task.key()), Bytes::from(task.to_json()));
+        self.run(at, TASKS, Op::OmapSetVals([pair].into()))?;
+        Ok(())
+    }
+
+    pub fn forget(&self, at: &Place, task: &Task) -> Result<(), Trouble> {
+        self.run(at, TASKS, Op::OmapRmKeys([Name::from(task.key())].into()))?;
+        Ok(())
+    }
+
+    /// All that is kept anywhere. What cannot be read is left where it is, and named in the log.
+    pub fn load(&self) -> Result<Vec<Task>, Trouble> {
+        let Output::Map(map) = self.ask(RequestKind::LatestMap)? else { unreachable!("a map was asked for") };
+        let mut tasks = Vec::new();
+        for (&pool, details) in &map.pools {
+            if !details.applications.contains_key("rbd") {
+                continue;
+            }
+            let default = Place { pool, namespace: String::new() };
+            for namespace in self.namespaces(&default)?.into_iter().chain([String::new()]) {
+                self.load_from(&Place { pool, namespace }, &mut tasks)?;
+            }
+        }
+        Ok(tasks)
+    }
+
+    fn namespaces(&self, at: &Place) -> Result<Vec<String>, Failure> {
+        let mut all: Vec<String> = Vec::new();
+        loop {
+            let after = all.last().cloned().unwrap_or_default();
+            let page = self.call::<Vec<String>>(at, "rbd_namespace", "namespace_list", &(after, PAGE))?;
+            let page = page.unwrap_or_default();
+            let more = page.len() as u64 == PAGE;
+            all.extend(page);
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn load_from(&self, at: &Place, tasks: &mut Vec<Task>) -> Result<(), Failure> {
+        let mut after = Name::default();
+        loop {
+            let op = Op::OmapGetVals { after: after.clone(), max: PAGE, prefix: Name::default() };
+            let Some(page) = self.run(at, TASKS, op)? else { return Ok(()) };
+            let (page, more): (BTreeMap<Name, Bytes>, bool) = read(&page)?;
+            for (key, value) in &page {
+                match serde_json::from_slice::<Task>(value) {
+                    Ok(task) => tasks.push(task),
+                    Err(e) => tracing::warn!("task {key} of pool {} cannot be read: {e}", at.pool),
+                }
+            }
+            match page.into_iter().next_back() {
+                Some((last, _)) if more => after = last,
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+fn read<T: Decode>(bytes: &[u8]) -> Result<T, Failure> {
+    T::decode(&mut Reader::new(bytes)).map_err(|e| Failure::new(errno::EIO, format!("cannot be read: {e}")))
+}
