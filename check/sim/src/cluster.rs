@@ -11,7 +11,7 @@ use nacre_mon::{Mon, MonConfig};
 use nacre_osd::{Osd, OsdConfig};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType, ObjectId};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network, ObjectId};
 use nacre_store::testing::{SimDisk, data_blocks};
 use nacre_store::{BLOCK, Options, Store};
 use serde_json::{Value, json};
@@ -93,6 +93,15 @@ impl Cluster {
         cluster
     }
 
+    /// OSDs get a network among themselves, beside the one on which clients and monitors are.
+    pub fn with_cluster_network(mut self) -> Cluster {
+        for (n, id) in self.osds.clone().into_iter().enumerate() {
+            let cluster = EntityAddr::msgr2(SocketAddr::from(([10, 0, 1, 1], 6800 + n as u16)), 1);
+            self.world.node_mut(id).cluster_addr = Some(cluster);
+        }
+        self
+    }
+
     /// Starts everything and waits until all OSDs are up.
     pub fn up(mut self) -> Cluster {
         let all: Vec<NodeId> = self.mons.iter().chain(&self.osds).chain(&self.clients).copied().collect();
@@ -137,13 +146,16 @@ impl Cluster {
             EntityType::Osd => {
                 // Another nonce for each life.
                 let nonce = self.world.node(id).life as u32 + 1;
-                self.world.node_mut(id).addr.nonce = nonce;
-                let addrs = AddrVec::one(self.world.node(id).addr);
+                let node = self.world.node_mut(id);
+                node.addr.nonce = nonce;
+                if let Some(addr) = &mut node.cluster_addr {
+                    addr.nonce = nonce;
+                }
                 Role::Osd(Box::new(Osd::new(OsdConfig {
                     id: OsdId(num as i32),
                     uuid: [num as u8 + 1; 16],
-                    public: addrs.clone(),
-                    cluster: addrs,
+                    public: AddrVec::one(node.addr_on(Network::Public)),
+                    cluster: AddrVec::one(node.addr_on(Network::Cluster)),
                     mons: mon_addrs,
                     host: format!("host{}", num as usize / self.per_host),
                     device_class: "ssd".into(),

@@ -4,6 +4,7 @@ use crate::world::NodeId;
 use nacre_base::{Rng, Time};
 use nacre_machine::ConnId;
 use nacre_proto::messages::RawMessage;
+use nacre_proto::types::Network as Net;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ pub struct End {
 pub struct Session {
     /// Who dialled comes first.
     pub ends: [End; 2],
+    pub on: Net,
     /// When the last message in each direction (from end 0, from end 1) arrives.
     last_arrival: [Time; 2],
     /// On their way, in order.
@@ -44,8 +46,8 @@ pub struct Network {
     pub sessions: BTreeMap<SessionId, Session>,
     by_conn: BTreeMap<(NodeId, u64, ConnId), SessionId>,
     last_session: SessionId,
-    /// What the first sends to the second is lost.
-    cut: BTreeSet<(NodeId, NodeId)>,
+    /// What the first sends to the second on that network is lost.
+    cut: BTreeSet<(NodeId, NodeId, Net)>,
     /// Of a thousand messages, how many take the time of a retransmission.
     pub loss: u64,
 }
@@ -88,13 +90,13 @@ impl Network {
         *last
     }
 
-    pub fn open(&mut self, ends: [End; 2]) -> SessionId {
+    pub fn open(&mut self, ends: [End; 2], on: Net) -> SessionId {
         self.last_session += 1;
         for end in &ends {
             self.by_conn.insert((end.node, end.life, end.conn), self.last_session);
         }
         let session =
-            Session { ends, last_arrival: [Time::ZERO; 2], flying: Default::default(), held: [0; 2] };
+            Session { ends, on, last_arrival: [Time::ZERO; 2], flying: Default::default(), held: [0; 2] };
         self.sessions.insert(self.last_session, session);
         self.last_session
     }
@@ -115,28 +117,30 @@ impl Network {
         self.sessions.iter().filter(|(_, session)| touches(session)).map(|(id, _)| *id).collect()
     }
 
-    pub fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
-        self.cut.contains(&(from, to))
+    pub fn is_cut(&self, from: NodeId, to: NodeId, on: Net) -> bool {
+        self.cut.contains(&(from, to, on))
     }
     /// Whether a session between them makes no progress: for that, each has to hear the other.
-    pub fn is_stuck(&self, a: NodeId, b: NodeId) -> bool {
-        self.is_cut(a, b) || self.is_cut(b, a)
+    pub fn is_stuck(&self, a: NodeId, b: NodeId, on: Net) -> bool {
+        self.is_cut(a, b, on) || self.is_cut(b, a, on)
     }
     /// Gives the sessions that are held up from now on.
-    pub fn cut(&mut self, from: NodeId, to: NodeId) -> Vec<SessionId> {
-        self.cut.insert((from, to));
-        self.between(from, to)
+    pub fn cut(&mut self, from: NodeId, to: NodeId, on: Net) -> Vec<SessionId> {
+        self.cut.insert((from, to, on));
+        self.between(from, to, on)
     }
     /// Gives the sessions that go on.
-    pub fn heal(&mut self, from: NodeId, to: NodeId) -> Vec<SessionId> {
-        self.cut.remove(&(from, to));
-        self.between(from, to)
+    pub fn heal(&mut self, from: NodeId, to: NodeId, on: Net) -> Vec<SessionId> {
+        self.cut.remove(&(from, to, on));
+        self.between(from, to, on)
     }
-    pub fn cuts(&self) -> Vec<(NodeId, NodeId)> {
+    pub fn cuts(&self) -> Vec<(NodeId, NodeId, Net)> {
         self.cut.iter().copied().collect()
     }
-    fn between(&self, a: NodeId, b: NodeId) -> Vec<SessionId> {
-        let joins = |session: &Session| pair(session.ends[0].node, session.ends[1].node) == pair(a, b);
+    fn between(&self, a: NodeId, b: NodeId, on: Net) -> Vec<SessionId> {
+        let joins = |session: &Session| {
+            session.on == on && pair(session.ends[0].node, session.ends[1].node) == pair(a, b)
+        };
         self.sessions.iter().filter(|(_, session)| joins(session)).map(|(id, _)| *id).collect()
     }
 }

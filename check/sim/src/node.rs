@@ -5,10 +5,11 @@ use nacre_client::Client;
 use nacre_machine::{ConnId, Effect, Event, Machine, StoreView, TimerId, Token};
 use nacre_mon::Mon;
 use nacre_osd::Osd;
-use nacre_proto::types::{EntityAddr, EntityType};
+use nacre_proto::types::{EntityAddr, EntityType, Network};
 use nacre_store::testing::SimDisk;
 use nacre_store::{Batch, Placing, Store, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub struct Node {
     pub num: i64,
     /// Where it listens (clients do not); the nonce is that of this life.
     pub addr: EntityAddr,
+    /// Where an OSD listens for others, if that is elsewhere; its nonce is the same.
+    pub cluster_addr: Option<EntityAddr>,
     /// Counts starts. What was scheduled for an earlier life is dropped.
     pub life: u64,
     /// None while it does not run.
@@ -72,6 +75,7 @@ impl Node {
             kind,
             num,
             addr,
+            cluster_addr: None,
             life: 0,
             role: None,
             disk,
@@ -91,6 +95,19 @@ impl Node {
             stopped: false,
             wall_ahead: Duration::ZERO,
         }
+    }
+
+    /// The network on which it listens there.
+    pub fn listens_on(&self, sock: Option<SocketAddr>) -> Option<Network> {
+        let is_it = |addr: &EntityAddr| addr.sock == sock && sock.is_some();
+        match self.cluster_addr.filter(is_it) {
+            Some(_) => Some(Network::Cluster),
+            None => is_it(&self.addr).then_some(Network::Public),
+        }
+    }
+    /// Where it is on that network.
+    pub fn addr_on(&self, network: Network) -> EntityAddr {
+        self.cluster_addr.filter(|_| network == Network::Cluster).unwrap_or(self.addr)
     }
 
     pub fn is_running(&self) -> bool {

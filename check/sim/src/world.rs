@@ -7,10 +7,11 @@ use crate::trace::Trace;
 use nacre_base::{Now, Rng, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, NoStore, Peer, StoreView, TimerId, Token};
 use nacre_proto::messages::{Envelope, RawMessage};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network as Net};
 use nacre_store::{ReadPlan, Store};
 use nacre_wire::crc32c;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A node of the cluster, by its place in `World::nodes`.
@@ -234,8 +235,19 @@ impl World {
     }
     /// What `a` sends does not reach `b` any more.
     pub fn cut_one_way(&mut self, a: NodeId, b: NodeId) {
-        self.note(a, "is not heard any more by", b.0 as u64);
-        for session in self.network.cut(a, b) {
+        self.cut_on(a, b, Net::Public);
+        self.cut_on(a, b, Net::Cluster);
+    }
+    /// Nothing passes between `a` and others on one network any more.
+    pub fn cut_off(&mut self, a: NodeId, others: &[NodeId], on: Net) {
+        for &b in others.iter().filter(|b| **b != a) {
+            self.cut_on(a, b, on);
+            self.cut_on(b, a, on);
+        }
+    }
+    fn cut_on(&mut self, a: NodeId, b: NodeId, on: Net) {
+        self.note(a, &format!("is not heard any more on the {on} by"), b.0 as u64);
+        for session in self.network.cut(a, b, on) {
             let ends = self.network.sessions[&session].ends;
             for (side, end) in ends.into_iter().enumerate() {
                 let when = self.now + self.rng.duration(HELD_MAX.0, HELD_MAX.1);
@@ -246,17 +258,19 @@ impl World {
         }
     }
     pub fn heal_all(&mut self) {
-        for (a, b) in self.network.cuts() {
-            self.heal_one_way(a, b);
+        for (a, b, on) in self.network.cuts() {
+            self.heal_one_way(a, b, on);
         }
     }
     pub fn heal(&mut self, a: NodeId, b: NodeId) {
-        self.heal_one_way(a, b);
-        self.heal_one_way(b, a);
+        for on in [Net::Public, Net::Cluster] {
+            self.heal_one_way(a, b, on);
+            self.heal_one_way(b, a, on);
+        }
     }
-    fn heal_one_way(&mut self, a: NodeId, b: NodeId) {
-        self.note(a, "is heard again by", b.0 as u64);
-        for session in self.network.heal(a, b) {
+    fn heal_one_way(&mut self, a: NodeId, b: NodeId, on: Net) {
+        self.note(a, &format!("is heard again on the {on} by"), b.0 as u64);
+        for session in self.network.heal(a, b, on) {
             let ends = self.network.sessions[&session].ends;
             for (side, end) in ends.into_iter().enumerate().filter(|(_, end)| end.open) {
                 if !ends[1 - side].open {
@@ -336,7 +350,7 @@ impl World {
             What::Arrive(session, side) => {
                 let Some(found) = self.network.sessions.get(&session) else { return };
                 let (from, to) = (found.ends[side], found.ends[1 - side]);
-                let cut = self.network.is_cut(from.node, to.node);
+                let cut = self.network.is_cut(from.node, to.node, found.on);
                 let found = self.network.sessions.get_mut(&session).expect("it was just there");
                 if cut {
                     found.held[side] += 1;
@@ -352,12 +366,13 @@ impl World {
             What::Closed(session, side, why) => {
                 let Some(found) = self.network.sessions.get(&session) else { return };
                 let [a, b] = found.ends;
-                let stuck = self.network.is_stuck(a.node, b.node);
+                let stuck = self.network.is_stuck(a.node, b.node, found.on);
+                let on = found.on;
                 let other = found.ends[1 - side].node;
                 if why == Closed::TimedOut && !stuck {
                     return; // the partition was over in time
                 }
-                if why == Closed::Reset && self.network.is_cut(other, id) {
+                if why == Closed::Reset && self.network.is_cut(other, id, on) {
                     // The news does not get through yet.
                     let when = self.now + Duration::from_millis(500);
                     return self.at(when, id, What::Closed(session, side, why));
@@ -431,7 +446,8 @@ impl World {
         node.accepted += 1;
         let accepted = End { node: id, life: node.life, conn: ConnId::Accepted(node.accepted), open: true };
         let dialling = End { node: from, life, conn, open: true };
-        self.network.open([dialling, accepted]);
+        let on = self.node(id).listens_on(to.sock).unwrap_or(Net::Public);
+        self.network.open([dialling, accepted], on);
         let (caller, callee) = (self.peer(from), self.peer(id));
         self.node_mut(id).events.push_back(Event::Opened { conn: accepted.conn, peer: caller });
         let opened = Event::Opened { conn, peer: callee };
@@ -520,12 +536,11 @@ impl World {
         let life = self.node(id).life;
         match effect {
             Effect::Dial { conn, to, kind } => {
-                let listening = self.nodes.iter().position(|node| node.addr.sock == to.sock);
-                let Some(target) = listening.map(NodeId) else {
+                let Some((target, on)) = self.listener(to.sock) else {
                     let why = Closed::Refused;
                     return self.at(self.now, id, What::Event(Event::Closed { conn, why }));
                 };
-                let silent = self.network.is_stuck(id, target);
+                let silent = self.network.is_stuck(id, target, on);
                 if silent {
                     let event = Event::Closed { conn, why: Closed::TimedOut };
                     return self.at(self.now + DIAL_TIMEOUT, id, What::Event(event));
@@ -565,14 +580,14 @@ impl World {
                 }
                 self.network.forget_closed(session);
             }
-            Effect::Datagram { to, bytes } => {
-                let target = self.nodes.iter().position(|node| node.addr.sock == Some(to)).map(NodeId);
-                let (Some(target), Some(from)) = (target, self.node(id).addr.sock) else { return };
-                if self.network.is_cut(id, target) || self.network.is_lost() {
+            Effect::Datagram { network, to, bytes } => {
+                let from = self.node(id).addr_on(network).sock;
+                let (Some((target, on)), Some(from)) = (self.listener(Some(to)), from) else { return };
+                if self.network.is_cut(id, target, on) || self.network.is_lost() {
                     return;
                 }
                 let when = self.now + self.network.latency();
-                self.at(when, target, What::Event(Event::Datagram { from, bytes }));
+                self.at(when, target, What::Event(Event::Datagram { network: on, from, bytes }));
             }
             Effect::Store { token, txn } => {
                 let node = self.node_mut(id);
@@ -605,6 +620,12 @@ impl World {
             Effect::Log { text, .. } => self.trace.comment(self.now, &self.nodes[id.0].name, &text),
             Effect::Stopped => self.node_mut(id).stopped = true,
         }
+    }
+
+    /// Who listens there, and on which network.
+    fn listener(&self, sock: Option<SocketAddr>) -> Option<(NodeId, Net)> {
+        let mut nodes = self.nodes.iter().enumerate();
+        nodes.find_map(|(n, node)| Some((NodeId(n), node.listens_on(sock)?)))
     }
 
     /// The bytes are part of the run: a difference in them is a difference between two runs.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use nacre_base::Now;
 use nacre_proto::messages::Message;
 use nacre_proto::transaction::{StoredId, Transaction};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -74,8 +74,9 @@ pub enum Event {
         tid: u64,
         message: Message,
     },
-    /// Came to the daemon's datagram socket; from anybody, perhaps.
+    /// Came to the daemon's datagram socket on that network; from anybody, perhaps.
     Datagram {
+        network: Network,
         from: SocketAddr,
         bytes: Bytes,
     },
@@ -112,8 +113,9 @@ pub enum Effect {
     Hangup {
         conn: ConnId,
     },
-    /// May get lost, and nobody says so.
+    /// May get lost, and nobody says so. Leaves from the daemon's address on that network.
     Datagram {
+        network: Network,
         to: SocketAddr,
         bytes: Bytes,
     },

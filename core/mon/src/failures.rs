@@ -9,6 +9,7 @@ use crate::health::{Check, Checks, Severity};
 use nacre_base::{OsdId, Time};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::OsdMap;
+use nacre_proto::types::Network;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -44,9 +45,14 @@ pub struct Verdict {
     pub why: String,
     pub witnesses: Vec<OsdId>,
     pub evidence: Evidence,
+    /// Where it was silent, if it was heard elsewhere.
+    pub network: Option<Network>,
 }
 
+#[derive(Clone, Copy)]
 struct Accusation {
+    /// The network on which the accused is silent, if it is heard on the other one.
+    network: Option<Network>,
     first: Time,
     last: Time,
     /// When the witness last heard the accused.
@@ -65,6 +71,7 @@ struct Conviction {
     at: Time,
     witnesses: Vec<OsdId>,
     evidence: Evidence,
+    network: Option<Network>,
 }
 
 #[derive(Default)]
@@ -89,11 +96,23 @@ impl Failures {
         !self.open.is_empty()
     }
 
-    /// `witness` has heard nothing of `target` for that long.
-    pub fn accuse(&mut self, now: Time, witness: OsdId, target: OsdId, silence: Duration) {
+    /// `witness` has heard nothing of `target` for that long; on one network, or at all.
+    pub fn accuse(
+        &mut self,
+        now: Time,
+        witness: OsdId,
+        target: OsdId,
+        network: Option<Network>,
+        silence: Duration,
+    ) {
         let heard = now - silence;
-        let fresh = Accusation { first: now, last: now, heard };
+        let fresh = Accusation { network, first: now, last: now, heard };
         let accusation = self.open.entry((witness, target)).or_insert(fresh);
+        if accusation.network != network {
+            // What the cluster network alone did is no beginning of what is worse.
+            let both_grave = ![accusation.network, network].contains(&Some(Network::Cluster));
+            *accusation = Accusation { first: if both_grave { accusation.first } else { now }, ..fresh };
+        }
         (accusation.last, accusation.heard) = (now, heard);
     }
 
@@ -115,9 +134,9 @@ impl Failures {
     /// The OSD is down now because of these. What was said about it is settled, and what it said
     /// counts no more.
     pub fn convict(&mut self, now: Time, verdict: Verdict) {
-        let Verdict { target, witnesses, evidence, .. } = verdict;
+        let Verdict { target, witnesses, evidence, network, .. } = verdict;
         self.open.retain(|(witness, accused), _| *witness != target && *accused != target);
-        self.convicted.insert(target, Conviction { at: now, witnesses, evidence });
+        self.convicted.insert(target, Conviction { at: now, witnesses, evidence, network });
     }
 
     /// An OSD wants to be up. One that had been taken for dead and was not, again and again, waits.
@@ -148,19 +167,19 @@ impl Failures {
     /// Who is dead, by what is known now. `enough`: how many must say so if there are that many.
     pub fn judge(&mut self, now: Time, map: &OsdMap, enough: usize) -> Vec<Verdict> {
         self.forget(now, map);
-        if self.open.is_empty() {
+        let open = self.grave(map);
+        if open.is_empty() {
             return Vec::new();
         }
-        let links = Links::new(map, self.open.keys().copied());
+        let links = Links::new(map, open.keys().copied());
         let domains = Domains::new(&map.crush);
-        let accused: BTreeSet<OsdId> = self.open.keys().map(|(_, target)| *target).collect();
+        let accused: BTreeSet<OsdId> = open.keys().map(|(_, target)| *target).collect();
         let mut verdicts = Vec::new();
         for &target in &accused {
-            let witnesses: Vec<(OsdId, &Accusation)> = self
-                .open
+            let witnesses: Vec<(OsdId, &Accusation)> = open
                 .iter()
                 .filter(|((witness, accused), accusation)| {
-                    let mutual = self.open.contains_key(&(*accused, *witness));
+                    let mutual = open.contains_key(&(*accused, *witness));
                     let doubtful = self.wrong.contains_key(&(*witness, *accused, Evidence::Silent))
                         && now.since(accusation.heard) < DOUBT;
                     *accused == target && !doubtful && !(mutual && links.is_worse(*witness, target))
@@ -181,27 +200,53 @@ impl Failures {
             if lasts >= SETTLE && (by_domain || by_number) {
                 let heard = witnesses.iter().map(|(_, accusation)| accusation.heard).max().unwrap_or(now);
                 let silence = now.since(heard).as_secs_f64();
-                let why = format!("{} reporters, silent for {silence:.1} s", who.len());
+                // Whoever hears it nowhere says more than who misses it on one network.
+                let networks: BTreeSet<Option<Network>> = witnesses.iter().map(|(_, a)| a.network).collect();
+                let network = networks.first().copied().flatten();
+                let place = network.map(|network| format!(" on the {network}")).unwrap_or_default();
+                let why = format!("{} reporters, silent{place} for {silence:.1} s", who.len());
                 let witnesses = who.into_iter().collect();
-                verdicts.push(Verdict { target, why, witnesses, evidence: Evidence::Silent });
+                verdicts.push(Verdict { target, why, witnesses, evidence: Evidence::Silent, network });
             }
         }
         if verdicts.is_empty() {
-            verdicts.extend(self.broken_link(now, &links));
+            verdicts.extend(broken_link(now, &open, &links));
         }
         verdicts
     }
 
-    /// One end of a link that stays broken while all else works.
-    fn broken_link(&self, now: Time, links: &Links) -> Option<Verdict> {
-        let lasting = self.open.iter().filter(|(_, accusation)| now.since(accusation.first) >= LINK_PATIENCE);
-        let (&(a, b), _) = lasting.into_iter().next()?;
-        let (target, witness) = if links.is_worse(a, b) { (a, b) } else { (b, a) };
-        let secs = LINK_PATIENCE.as_secs();
-        let why = format!("its link to osd.{witness} has been broken for {secs} s");
-        Some(Verdict { target, why, witnesses: vec![witness], evidence: Evidence::Silent })
+    /// The accusations that can cost an OSD its place. What is between OSDs comes about without the cluster
+    /// network; but who is not on the public one is lost for clients. A network that most have lost is
+    /// nobody's fault, and would not come back with their leaving.
+    fn grave(&self, map: &OsdMap) -> BTreeMap<(OsdId, OsdId), Accusation> {
+        let mut open = self.open.clone();
+        open.retain(|_, accusation| accusation.network != Some(Network::Cluster));
+        if self.is_lost_by_most(Network::Public, map) {
+            open.retain(|_, accusation| accusation.network.is_none());
+        }
+        open
     }
 
+    /// Who is not heard on that network, by whom, where that is not the witness's own fault.
+    fn missed_on(&self, network: Network, map: &OsdMap) -> BTreeMap<OsdId, Vec<(OsdId, &Accusation)>> {
+        let open: BTreeMap<(OsdId, OsdId), &Accusation> = self
+            .open
+            .iter()
+            .filter(|(_, accusation)| accusation.network == Some(network))
+            .map(|(link, accusation)| (*link, accusation))
+            .collect();
+        let links = Links::new(map, open.keys().copied());
+        let mut missed: BTreeMap<OsdId, Vec<(OsdId, &Accusation)>> = BTreeMap::new();
+        for (&(witness, target), accusation) in &open {
+            if !(open.contains_key(&(target, witness)) && links.is_worse(witness, target)) {
+                missed.entry(target).or_default().push((witness, accusation));
+            }
+        }
+        missed
+    }
+    fn is_lost_by_most(&self, network: Network, map: &OsdMap) -> bool {
+        2 * self.missed_on(network, map).len() > map.up_osds().count()
+    }
     fn forget(&mut self, now: Time, map: &OsdMap) {
         self.open.retain(|(witness, target), accusation| {
             map.is_up(*witness) && map.is_up(*target) && now.since(accusation.last) <= LIFE
@@ -230,7 +275,7 @@ impl Failures {
             lines.insert((a, b), text);
         }
         for (&(a, b), accusation) in &self.open {
-            if now.since(accusation.first) >= WORTH_A_WARNING {
+            if accusation.network.is_none() && now.since(accusation.first) >= WORTH_A_WARNING {
                 let secs = now.since(accusation.heard).as_secs();
                 let text = format!("{} has heard nothing of {} for {secs} s", place(a), place(b));
                 lines.insert(link(a, b), text);
@@ -240,6 +285,10 @@ impl Failures {
             let count = detail.len() as i64;
             checks.insert(code, Check { severity: Severity::Warn, summary, count, detail });
         };
+        let lost = self.lost_networks(now, map);
+        if !lost.is_empty() {
+            warn("OSD_NETWORK_LOST", format!("{} OSD(s) lost one of their networks", lost.len()), lost);
+        }
         if !lines.is_empty() {
             let summary = format!("{} link(s) between OSDs are unreliable", lines.len());
             warn("OSD_UNRELIABLE_LINK", summary, lines.into_values().collect());
@@ -257,6 +306,70 @@ impl Failures {
             warn("OSD_FLAPPING", format!("{} OSD(s) flapping", flapping.len()), flapping);
         }
     }
+}
+
+impl Failures {
+    /// Who is heard on one network and not on the other, in words.
+    fn lost_networks(&self, now: Time, map: &OsdMap) -> Vec<String> {
+        let place = |osd: OsdId, network: Network| {
+            let location = crate::crush_edit::location_text(&map.crush, osd);
+            let addrs = map.osd(osd).map(|info| match network {
+                Network::Public => &info.public_addrs,
+                Network::Cluster => &info.cluster_addrs,
+            });
+            let sock = addrs.and_then(|addrs| addrs.msgr2()?.sock);
+            let sock = sock.map_or("nowhere".to_string(), |sock| sock.to_string());
+            format!("osd.{osd} ({location}) at {sock}")
+        };
+        let names = |osds: &mut dyn Iterator<Item = OsdId>| {
+            osds.map(|osd| format!("osd.{osd}")).collect::<Vec<_>>().join(", ")
+        };
+        let mut lines = Vec::new();
+        for network in [Network::Public, Network::Cluster] {
+            let all = self.is_lost_by_most(network, map);
+            let meanwhile = match network {
+                Network::Cluster => "; they talk on the public network meanwhile",
+                Network::Public if all => {
+                    "; so many that it is the network, and nobody is marked down for it"
+                }
+                Network::Public => "",
+            };
+            for (target, witnesses) in self.missed_on(network, map) {
+                let first = witnesses.iter().map(|(_, a)| a.first).min().unwrap_or(now);
+                if now.since(first) < WORTH_A_WARNING {
+                    continue;
+                }
+                let heard = witnesses.iter().map(|(_, a)| a.heard).max().unwrap_or(now);
+                let secs = now.since(heard).as_secs();
+                let who = names(&mut witnesses.iter().map(|(witness, _)| *witness));
+                let whom = place(target, network);
+                lines.push(format!(
+                    "{whom} has not been heard on the {network} for {secs} s by {who}{meanwhile}"
+                ));
+            }
+        }
+        for (&osd, conviction) in self.convicted.iter().filter(|(osd, _)| map.is_down(**osd)) {
+            if let Some(network) = conviction.network {
+                let who = names(&mut conviction.witnesses.iter().copied());
+                let whom = place(osd, network);
+                lines.push(format!("{whom} is down because it was not heard on the {network} by {who}"));
+            }
+        }
+        lines
+    }
+}
+
+/// One end of a link that stays broken while all else works.
+fn broken_link(now: Time, open: &BTreeMap<(OsdId, OsdId), Accusation>, links: &Links) -> Option<Verdict> {
+    // One that is broken on one network only stalls nothing.
+    let lasting = |accusation: &Accusation| {
+        accusation.network.is_none() && now.since(accusation.first) >= LINK_PATIENCE
+    };
+    let (&(a, b), _) = open.iter().find(|(_, accusation)| lasting(accusation))?;
+    let (target, witness) = if links.is_worse(a, b) { (a, b) } else { (b, a) };
+    let secs = LINK_PATIENCE.as_secs();
+    let why = format!("its link to osd.{witness} has been broken for {secs} s");
+    Some(Verdict { target, why, witnesses: vec![witness], evidence: Evidence::Silent, network: None })
 }
 
 /// Which OSDs do not hear each other.

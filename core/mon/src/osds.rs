@@ -234,12 +234,17 @@ impl Mon {
         match failure.evidence {
             FailureEvidence::Recovered => failures.withdraw(now.mono, reporter, target),
             FailureEvidence::Silent { millis } => {
-                failures.accuse(now.mono, reporter, target, Duration::from_millis(millis.into()));
+                failures.accuse(now.mono, reporter, target, None, Duration::from_millis(millis.into()));
+            }
+            FailureEvidence::SilentOn { network, millis } => {
+                let silence = Duration::from_millis(millis.into());
+                failures.accuse(now.mono, reporter, target, Some(network), silence);
             }
             FailureEvidence::Refused if failures.may_trust(reporter, target) => {
                 let why = "connection refused".to_string();
                 let evidence = Evidence::Refused;
-                self.down(now, Verdict { target, why, witnesses: vec![reporter], evidence }, draft);
+                let witnesses = vec![reporter];
+                self.down(now, Verdict { target, why, witnesses, evidence, network: None }, draft);
                 // Nobody in between refused in its name: it is gone for us as well.
                 if draft.flips_up(target) && !self.has_session(target) {
                     draft.mark_dead(target);

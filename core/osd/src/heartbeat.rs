@@ -8,7 +8,7 @@ use nacre_base::{OsdId, Time};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::FailureEvidence;
-use nacre_proto::types::EntityAddr;
+use nacre_proto::types::{EntityAddr, Network};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -28,19 +28,105 @@ const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How many OSDs are watched that share no group with us, so that each one has enough who watch it.
 const STRANGERS: usize = 3;
 
+/// A network on which something came so lately works.
+const FRESH: Duration = Duration::from_millis(400);
+/// Over the other network goes what belongs on the cluster network until that has worked for so long.
+const CALM: Duration = Duration::from_secs(5);
+
+/// Where a life of another OSD is reached: on the cluster network as well if both of us are on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub public: EntityAddr,
+    pub cluster: Option<EntityAddr>,
+}
+
+impl Place {
+    pub fn on(&self, network: Network) -> Option<EntityAddr> {
+        match network {
+            Network::Public => Some(self.public),
+            Network::Cluster => self.cluster,
+        }
+    }
+    fn networks(&self) -> impl Iterator<Item = Network> + use<> {
+        [Some(Network::Public), self.cluster.map(|_| Network::Cluster)].into_iter().flatten()
+    }
+}
+
 /// What we know of another OSD's life.
 struct Watched {
-    /// Of the life that is watched.
-    addr: EntityAddr,
+    place: Place,
+    public: Link,
+    /// Means nothing if the place is not on the cluster network.
+    cluster: Link,
+    /// When, and what was said.
+    reported: Option<(Time, Missing)>,
+}
+
+/// Hearing the other one on one network.
+#[derive(Clone, Copy)]
+struct Link {
     last_heard: Time,
     /// The longest silence of late; older ones count less and less.
     usual: Duration,
-    reported: Option<Time>,
+    /// When it was last found to be silent for too long.
+    broken: Option<Time>,
+}
+
+/// On which network someone is not heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    Everywhere,
+    On(Network),
+}
+
+impl Link {
+    fn new(now: Time) -> Link {
+        Link { last_heard: now, usual: Duration::ZERO, broken: None }
+    }
+    fn grace(&self) -> Duration {
+        (self.usual * UNUSUAL).clamp(GRACE, GRACE_MAX)
+    }
+    fn is_silent(&self, now: Time) -> bool {
+        now.since(self.last_heard) > self.grace()
+    }
+    fn heard(&mut self, now: Time) {
+        let silence = now.since(self.last_heard);
+        let left = 1.0 - silence.as_secs_f64() / FORGET.as_secs_f64();
+        self.usual = self.usual.mul_f64(left.max(0.0)).max(silence).min(GRACE_MAX);
+        self.last_heard = now;
+    }
 }
 
 impl Watched {
-    fn grace(&self) -> Duration {
-        (self.usual * UNUSUAL).clamp(GRACE, GRACE_MAX)
+    fn link(&mut self, network: Network) -> &mut Link {
+        match network {
+            Network::Public => &mut self.public,
+            Network::Cluster => &mut self.cluster,
+        }
+    }
+    fn missing(&self, now: Time) -> Option<Missing> {
+        let public = self.public.is_silent(now);
+        if self.place.cluster.is_none() {
+            return public.then_some(Missing::Everywhere);
+        }
+        // Who dies falls silent on both, on one of them a moment earlier.
+        let fresh = |link: &Link| now.since(link.last_heard) <= FRESH;
+        match (public, self.cluster.is_silent(now)) {
+            (true, true) => Some(Missing::Everywhere),
+            (true, false) => fresh(&self.cluster).then_some(Missing::On(Network::Public)),
+            (false, true) => fresh(&self.public).then_some(Missing::On(Network::Cluster)),
+            (false, false) => None,
+        }
+    }
+    /// For how long nothing was heard, where it is missing.
+    fn silence(&self, now: Time, missing: Missing) -> Duration {
+        let of = |link: &Link| now.since(link.last_heard);
+        match missing {
+            Missing::On(Network::Public) => of(&self.public),
+            Missing::On(Network::Cluster) => of(&self.cluster),
+            Missing::Everywhere if self.place.cluster.is_none() => of(&self.public),
+            Missing::Everywhere => of(&self.public).min(of(&self.cluster)),
+        }
     }
 }
 
@@ -51,54 +137,89 @@ pub struct Heartbeats {
 
 impl Heartbeats {
     /// From now on these lives are watched, and nobody else.
-    pub fn watch(&mut self, osds: impl Iterator<Item = (OsdId, EntityAddr)>, now: Time) {
+    pub fn watch(&mut self, osds: impl Iterator<Item = (OsdId, Place)>, now: Time) {
         let mut old = std::mem::take(&mut self.watched);
         self.watched = osds
-            .map(|(osd, addr)| {
-                let fresh = Watched { addr, last_heard: now, usual: Duration::ZERO, reported: None };
-                (osd, old.remove(&osd).filter(|old| old.addr == addr).unwrap_or(fresh))
+            .map(|(osd, place)| {
+                let (public, cluster) = (Link::new(now), Link::new(now));
+                let fresh = Watched { place, public, cluster, reported: None };
+                (osd, old.remove(&osd).filter(|old| old.place == place).unwrap_or(fresh))
             })
             .collect();
     }
     /// Which of its lives is watched.
     pub fn life(&self, osd: OsdId) -> Option<u32> {
-        self.watched.get(&osd).map(|watched| watched.addr.nonce)
+        self.watched.get(&osd).map(|watched| watched.place.public.nonce)
     }
-    pub fn watched(&self) -> impl Iterator<Item = (OsdId, EntityAddr)> + '_ {
-        self.watched.iter().map(|(osd, watched)| (*osd, watched.addr))
+    pub fn watched(&self) -> impl Iterator<Item = OsdId> + '_ {
+        self.watched.keys().copied()
+    }
+    /// Where heartbeats go.
+    pub fn targets(&self) -> impl Iterator<Item = (OsdId, Network, EntityAddr)> + '_ {
+        self.watched.iter().flat_map(|(&osd, watched)| {
+            let place = watched.place;
+            place.networks().filter_map(move |network| Some((osd, network, place.on(network)?)))
+        })
     }
 
     /// A sign of life. What was reported is to be taken back.
-    pub fn heard(&mut self, osd: OsdId, now: Time) -> Option<FailureEvidence> {
+    pub fn heard(&mut self, osd: OsdId, network: Network, now: Time) -> Option<FailureEvidence> {
         let watched = self.watched.get_mut(&osd)?;
-        let silence = now.since(watched.last_heard);
-        let left = 1.0 - silence.as_secs_f64() / FORGET.as_secs_f64();
-        watched.usual = watched.usual.mul_f64(left.max(0.0)).max(silence).min(GRACE_MAX);
-        watched.last_heard = now;
+        watched.place.on(network)?;
+        watched.link(network).heard(now);
+        if watched.missing(now).is_some() {
+            return None; // on the other network, which is said with the next heartbeat
+        }
         watched.reported.take().map(|_| FailureEvidence::Recovered)
     }
     /// Those who were silent for too long, to be reported (again).
     pub fn silent(&mut self, now: Time) -> Vec<(OsdId, FailureEvidence)> {
         let mut found = Vec::new();
         for (&osd, watched) in &mut self.watched {
-            let silence = now.since(watched.last_heard);
-            let due = watched.reported.is_none_or(|at| now.since(at) >= REPORT_EVERY);
-            if silence > watched.grace() && due {
-                watched.reported = Some(now);
-                found.push((osd, FailureEvidence::Silent { millis: silence.as_millis() as u32 }));
+            let missing = watched.missing(now);
+            for network in [Network::Public, Network::Cluster] {
+                if missing == Some(Missing::Everywhere) || missing == Some(Missing::On(network)) {
+                    watched.link(network).broken = Some(now);
+                }
+            }
+            let Some(missing) = missing else { continue };
+            let said = watched.reported.filter(|(_, said)| *said == missing);
+            if said.is_none_or(|(at, _)| now.since(at) >= REPORT_EVERY) {
+                watched.reported = Some((now, missing));
+                let millis = watched.silence(now, missing).as_millis() as u32;
+                let evidence = match missing {
+                    Missing::Everywhere => FailureEvidence::Silent { millis },
+                    Missing::On(network) => FailureEvidence::SilentOn { network, millis },
+                };
+                found.push((osd, evidence));
             }
         }
         found
     }
-    /// Who is silent for too long, reported or not.
+    /// On which network we talk to it: what lies between two OSDs belongs on the cluster network, but
+    /// comes about on the public one as well.
+    pub fn network(&self, osd: OsdId, place: &Place, now: Time) -> Network {
+        if place.cluster.is_none() {
+            return Network::Public;
+        }
+        let Some(watched) = self.watched.get(&osd) else { return Network::Cluster };
+        let broken = watched.cluster.broken.is_some_and(|at| now.since(at) < CALM);
+        match broken && !watched.public.is_silent(now) {
+            true => Network::Public,
+            false => Network::Cluster,
+        }
+    }
+    /// Who would be missed by clients or by us, reported or not: nobody is for the cluster network alone.
     pub fn missed(&self, now: Time) -> Vec<OsdId> {
-        let missed = |watched: &Watched| now.since(watched.last_heard) > watched.grace();
+        let missed = |watched: &Watched| watched.public.is_silent(now);
         self.watched.iter().filter(|(_, watched)| missed(watched)).map(|(osd, _)| *osd).collect()
     }
     /// We did not look for a while: what was not heard in it proves nothing about others.
     pub fn forgive(&mut self, now: Time, late: Duration) {
         for watched in self.watched.values_mut() {
-            watched.last_heard = (watched.last_heard + late).min(now);
+            for link in [&mut watched.public, &mut watched.cluster] {
+                link.last_heard = (link.last_heard + late).min(now);
+            }
         }
     }
 }
@@ -141,40 +262,91 @@ mod tests {
     }
     fn watching(life: u32) -> Heartbeats {
         let mut beats = Heartbeats::default();
-        beats.watch([(OTHER, addr(life))].into_iter(), at(0));
+        beats.watch([(OTHER, place(life))].into_iter(), at(0));
         beats
     }
     fn addr(life: u32) -> EntityAddr {
         EntityAddr::msgr2(([127, 0, 0, 1], 6800).into(), life)
     }
+    fn place(life: u32) -> Place {
+        Place { public: addr(life), cluster: None }
+    }
+
+    /// What is reported when these networks are silent from 1 s on, for 3 s.
+    fn reported(silent: &[Network]) -> (Heartbeats, Vec<FailureEvidence>) {
+        let mut beats = Heartbeats::default();
+        let cluster = EntityAddr::msgr2(([127, 0, 1, 1], 6800).into(), 1);
+        let place = Place { public: addr(1), cluster: Some(cluster) };
+        beats.watch([(OTHER, place)].into_iter(), at(0));
+        let mut said = Vec::new();
+        for now in (0..=4_000).step_by(100) {
+            for network in [Network::Public, Network::Cluster] {
+                if now <= 1_000 || !silent.contains(&network) {
+                    assert_eq!(beats.heard(OTHER, network, at(now)), None);
+                }
+            }
+            said.extend(beats.silent(at(now)).into_iter().map(|(_, evidence)| evidence));
+        }
+        (beats, said)
+    }
+
+    #[test]
+    fn one_silent_network_is_named_and_two_are_an_osd_that_is_gone() {
+        use Network::{Cluster, Public};
+        let place = Place { public: addr(1), cluster: Some(addr(1)) };
+        let (beats, said) = reported(&[]);
+        assert_eq!((said.len(), beats.network(OTHER, &place, at(4_000))), (0, Cluster));
+
+        let (mut beats, said) = reported(&[Cluster]);
+        assert_eq!(said[0], FailureEvidence::SilentOn { network: Cluster, millis: 1300 });
+        assert_eq!((said.len(), beats.missed(at(4_000))), (4, vec![]));
+        assert_eq!(beats.network(OTHER, &place, at(4_000)), Public, "it goes the other way");
+        assert_eq!(beats.heard(OTHER, Cluster, at(4_100)), Some(FailureEvidence::Recovered));
+        beats.heard(OTHER, Public, at(8_900));
+        assert_eq!(beats.network(OTHER, &place, at(8_900)), Public, "and not back at once");
+        assert_eq!(beats.network(OTHER, &place, at(9_100)), Cluster);
+
+        let (beats, said) = reported(&[Public]);
+        assert_eq!(said[0], FailureEvidence::SilentOn { network: Public, millis: 1300 });
+        assert_eq!(beats.missed(at(4_000)), [OTHER]);
+        assert_eq!(beats.network(OTHER, &place, at(4_000)), Cluster);
+
+        let (mut beats, said) = reported(&[Public, Cluster]);
+        assert_eq!(said[0], FailureEvidence::Silent { millis: 1300 });
+        // Half of it is said at once, and only the whole is taken back.
+        assert_eq!(beats.heard(OTHER, Public, at(4_050)), None);
+        let half = FailureEvidence::SilentOn { network: Cluster, millis: 3100 };
+        assert_eq!(beats.silent(at(4_100)), [(OTHER, half)]);
+        assert_eq!(beats.heard(OTHER, Cluster, at(4_150)), Some(FailureEvidence::Recovered));
+    }
 
     #[test]
     fn an_unusual_silence_is_reported_again_and_again_and_taken_back_once() {
         let mut beats = watching(1);
-        (0..10).for_each(|n| assert_eq!(beats.heard(OTHER, at(100 * n)), None));
+        (0..10).for_each(|n| assert_eq!(beats.heard(OTHER, Network::Public, at(100 * n)), None));
         assert_eq!(beats.silent(at(2_000)), []);
         assert_eq!(beats.silent(at(2_200)), [(OTHER, FailureEvidence::Silent { millis: 1300 })]);
         assert_eq!(beats.silent(at(2_300)), []);
         assert_eq!(beats.silent(at(2_700)).len(), 1);
         assert_eq!(beats.missed(at(2_700)), [OTHER]);
-        assert_eq!(beats.heard(OTHER, at(2_800)), Some(FailureEvidence::Recovered));
-        assert_eq!(beats.heard(OTHER, at(2_900)), None);
+        assert_eq!(beats.heard(OTHER, Network::Public, at(2_800)), Some(FailureEvidence::Recovered));
+        assert_eq!(beats.heard(OTHER, Network::Public, at(2_900)), None);
     }
 
     #[test]
     fn a_peer_that_is_often_silent_gets_more_time_but_not_any_time() {
         let mut beats = watching(1);
         for n in 0..10 {
-            beats.heard(OTHER, at(700 * n));
+            beats.heard(OTHER, Network::Public, at(700 * n));
         }
         assert_eq!(beats.silent(at(6_300 + 1_900)), [], "three times 0.7 s");
         assert_eq!(beats.silent(at(6_300 + 2_200)).len(), 1);
         // Once it behaves again, that is forgotten.
         for n in 0..2_000 {
-            beats.heard(OTHER, at(10_000 + 100 * n));
+            beats.heard(OTHER, Network::Public, at(10_000 + 100 * n));
         }
         assert_eq!(beats.silent(at(209_900 + 1_300)).len(), 1);
-        beats.heard(OTHER, at(300_000));
+        beats.heard(OTHER, Network::Public, at(300_000));
         assert_eq!(beats.silent(at(302_900)), []);
         assert_eq!(beats.silent(at(303_100)).len(), 1);
     }
@@ -187,7 +359,7 @@ mod tests {
         for n in 0..100_000 {
             // Its own heartbeat, and its answer to ours.
             if !lost(&mut rng) || !(lost(&mut rng) || lost(&mut rng)) {
-                beats.heard(OTHER, at(100 * n));
+                beats.heard(OTHER, Network::Public, at(100 * n));
             }
             assert_eq!(beats.silent(at(100 * n)), []);
         }
@@ -199,7 +371,7 @@ mod tests {
         beats.forgive(at(5_000), Duration::from_millis(4_500));
         assert_eq!(beats.silent(at(5_000)), []);
         assert_eq!(beats.silent(at(5_800)).len(), 1);
-        beats.watch([(OTHER, addr(2))].into_iter(), at(6_000));
+        beats.watch([(OTHER, place(2))].into_iter(), at(6_000));
         assert_eq!(beats.silent(at(7_000)), []);
     }
 

@@ -9,11 +9,11 @@ use crate::budget::Budget;
 use crate::commands;
 use crate::copier::{Asker, Copier, Finished};
 use crate::counters::Counted;
-use crate::heartbeat::{BEAT_EVERY, Heartbeats};
+use crate::heartbeat::{BEAT_EVERY, Heartbeats, Place};
 use crate::maps::Maps;
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
 use crate::options::Options;
-use crate::peers::{PING_EVERY, Peers};
+use crate::peers::{Ended, PING_EVERY, Peers};
 use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
 use crate::requests::{History, Steps};
 use crate::shard::{Scene, Shard, ShardEffect};
@@ -29,7 +29,7 @@ use nacre_proto::messages::{
     OsdFailure, OsdMapMsg, OsdOp, OsdOpReply, OsdReport, OsdSpace, PgRecord,
 };
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, Op, op_flags};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, Network, Op, op_flags};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub struct OsdConfig {
     pub uuid: [u8; 16],
     /// Where clients reach it. The nonce is another one in each life.
     pub public: AddrVec,
-    /// Where other OSDs reach it.
+    /// Where other OSDs reach it: the same, or an address on a network of their own.
     pub cluster: AddrVec,
     pub mons: Vec<EntityAddr>,
     pub host: String,
@@ -176,7 +176,7 @@ impl Machine for Osd {
             Event::Closed { conn, why } => self.on_closed(now, store, conn, &why, out),
             Event::Message { conn, tid, message } => self.on_message(now, store, conn, tid, message, out),
             Event::Stored(token) => self.on_stored(now, store, token, out),
-            Event::Datagram { from, bytes } => self.on_datagram(now, from, &bytes, out),
+            Event::Datagram { network, from, bytes } => self.on_datagram(now, network, from, &bytes, out),
             Event::ReadDone { token, result } => {
                 self.disk.read_done(token);
                 let at = (token % (SHARDS + 1)) as usize;
@@ -358,12 +358,27 @@ impl Osd {
         ConnId::Dialled(self.last_conn)
     }
     fn dial(&mut self, now: Now, osd: OsdId, out: &mut Vec<Effect>) {
-        let Some(addr) = self.map().and_then(|map| cluster_addr(map, osd)) else { return };
+        let Some(place) = self.map().and_then(|map| self.place_of(map, osd)) else { return };
         if osd != self.me() && self.peers.may_dial(osd, now.mono) {
             let conn = self.next_conn();
-            self.peers.dialled(osd, conn, addr, now.mono);
+            let preferred = self.beats.network(osd, &place, now.mono);
+            let network = self.peers.network_to_dial(osd, preferred);
+            let (network, addr) = match place.on(network) {
+                Some(addr) => (network, addr),
+                None => (Network::Public, place.public),
+            };
+            self.peers.dialled(osd, conn, addr, network, now.mono);
             out.push(Effect::Dial { conn, to: addr, kind: EntityType::Osd });
         }
+    }
+
+    /// Where we reach `osd`, if it is up: on the cluster network if both of us have an address there.
+    fn place_of(&self, map: &OsdMap, osd: OsdId) -> Option<Place> {
+        let info = map.osd(osd).filter(|_| map.is_up(osd))?;
+        let public = info.public_addrs.msgr2()?;
+        let separate = info.cluster_addrs.msgr2().filter(|addr| addr.sock != public.sock);
+        let ours = self.config.cluster.msgr2() != self.config.public.msgr2();
+        Some(Place { public, cluster: separate.filter(|_| ours) })
     }
 
     // ---- start and stop ----
@@ -547,10 +562,21 @@ impl Osd {
         }
         if let Some(osd) = self.peers.by_conn(conn) {
             self.copier.on_session_lost(osd);
-            let addr = self.peers.closed(osd, now.mono);
-            if let (Closed::Refused, Some(addr)) = (why, addr) {
-                self.report_failure(osd, addr, FailureEvidence::Refused, out);
-            } else if self.serving {
+            let life = self.peers.life(osd);
+            let ended = match why {
+                Closed::Refused => {
+                    let place = self.map().and_then(|map| self.place_of(map, osd));
+                    let two = place.is_some_and(|place| place.cluster.is_some());
+                    self.peers.refused(osd, now.mono, two)
+                }
+                _ => {
+                    self.peers.closed(osd, now.mono, false);
+                    Ended::Unknown
+                }
+            };
+            if let (Ended::Gone, Some(life)) = (ended, life) {
+                self.report_failure(osd, life, FailureEvidence::Refused, out);
+            } else if self.serving || ended == Ended::AskElsewhere {
                 // If it is gone, nobody listens there any more: that is known in no time.
                 self.dial(now, osd, out);
             }
@@ -570,17 +596,12 @@ impl Osd {
         }
     }
 
-    /// Tells the monitors about the life of an OSD that has this address.
-    fn report_failure(
-        &mut self,
-        osd: OsdId,
-        addr: EntityAddr,
-        evidence: FailureEvidence,
-        out: &mut Vec<Effect>,
-    ) {
+    /// Tells the monitors about the life of an OSD whose addresses have this nonce.
+    fn report_failure(&mut self, osd: OsdId, life: u32, evidence: FailureEvidence, out: &mut Vec<Effect>) {
         let Some(map) = self.map() else { return };
-        let same_life = cluster_addr(map, osd) == Some(addr);
-        let Some(target) = map.osd(osd).filter(|_| same_life && map.is_up(osd)) else { return };
+        let is_it = |addrs: &AddrVec| addrs.msgr2().is_some_and(|addr| addr.nonce == life);
+        let target = map.osd(osd).filter(|target| map.is_up(osd) && is_it(&target.public_addrs));
+        let Some(target) = target else { return };
         let failure = OsdFailure {
             target: osd,
             target_addrs: target.cluster_addrs.clone(),
@@ -808,7 +829,10 @@ impl Osd {
     /// What waited for a map may go on, and others may need it.
     fn after_maps(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let Some(map) = self.maps.current.clone() else { return };
-        for conn in self.peers.outdated(|osd| cluster_addr(&map, osd)) {
+        let place = |osd| self.place_of(&map, osd);
+        let places: BTreeMap<OsdId, Place> =
+            self.peers.osds().filter_map(|osd| Some((osd, place(osd)?))).collect();
+        for conn in self.peers.outdated(|osd, network| places.get(&osd)?.on(network)) {
             out.push(Effect::Hangup { conn });
         }
         self.choose_watched(now, &map);
@@ -862,7 +886,11 @@ impl Osd {
             PeerMsg::Ping { stamp } => {
                 out.push(Effect::Send { conn, tid: 0, message: PeerMsg::Pong { stamp }.into() });
             }
-            PeerMsg::Pong { .. } => self.heard(now, from, out),
+            PeerMsg::Pong { .. } => {
+                if let Some(network) = self.peers.network(from) {
+                    self.heard(now, from, network, out);
+                }
+            }
             PeerMsg::LeaseRequest { sent, pgs } => {
                 let mut granted = Vec::new();
                 let map = self.maps.current.clone();
@@ -1179,8 +1207,7 @@ impl Osd {
         for conn in self.peers.dead_sessions(now.mono) {
             out.push(Effect::Hangup { conn });
         }
-        let watched = self.beats.watched().map(|(osd, _)| osd);
-        let all: BTreeSet<OsdId> = watched.chain(self.peers.osds()).collect();
+        let all: BTreeSet<OsdId> = self.beats.watched().chain(self.peers.osds()).collect();
         for osd in all {
             self.ask(now, osd, PeerMsg::Ping { stamp: now.mono.nanos }, out);
         }
@@ -1256,11 +1283,6 @@ fn losses() -> StoredId {
 
 fn up_or_down(up: bool) -> &'static str {
     if up { "up" } else { "down" }
-}
-
-/// Where we would dial `osd`, if it is up.
-fn cluster_addr(map: &OsdMap, osd: OsdId) -> Option<EntityAddr> {
-    map.osd(osd).filter(|_| map.is_up(osd))?.cluster_addrs.msgr2()
 }
 
 /// Why there is no room for writes to the pool.

@@ -6,7 +6,7 @@
 
 use nacre_base::{OsdId, Time};
 use nacre_machine::ConnId;
-use nacre_proto::types::EntityAddr;
+use nacre_proto::types::{EntityAddr, Network};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,11 +16,16 @@ pub const PING_EVERY: Duration = Duration::from_millis(500);
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a dialled OSD that did not answer is left alone.
 const REDIAL: Duration = Duration::from_millis(200);
+/// Refusals on two networks within this time are one answer.
+const SAME_ANSWER: Duration = Duration::from_secs(1);
+/// A network on which no session could be opened is not tried again before, while the other one works.
+const ELSEWHERE_FOR: Duration = Duration::from_secs(60);
 
 /// Our session with another OSD.
 pub struct PeerSession {
     pub conn: ConnId,
     pub addr: EntityAddr,
+    pub network: Network,
     pub open: bool,
     /// When something last came over it, or else when it was dialled.
     heard: Time,
@@ -30,6 +35,25 @@ pub struct PeerSession {
 pub struct Peers {
     sessions: BTreeMap<OsdId, PeerSession>,
     not_before: BTreeMap<OsdId, Time>,
+    failed: BTreeMap<OsdId, Failed>,
+}
+
+/// The last attempt to open a session that failed.
+struct Failed {
+    network: Network,
+    /// Nobody listened there.
+    refused: bool,
+    at: Time,
+}
+
+/// What the end of a session says of the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The process is gone, as far as can be told from here.
+    Gone,
+    /// Nobody listens on that network: whether somebody does on the other one tells more.
+    AskElsewhere,
+    Unknown,
 }
 
 impl Peers {
@@ -45,8 +69,36 @@ impl Peers {
     pub fn may_dial(&self, osd: OsdId, now: Time) -> bool {
         !self.sessions.contains_key(&osd) && self.not_before.get(&osd).is_none_or(|t| *t <= now)
     }
-    pub fn dialled(&mut self, osd: OsdId, conn: ConnId, addr: EntityAddr, now: Time) {
-        self.sessions.insert(osd, PeerSession { conn, addr, open: false, heard: now });
+    pub fn dialled(&mut self, osd: OsdId, conn: ConnId, addr: EntityAddr, network: Network, now: Time) {
+        self.sessions.insert(osd, PeerSession { conn, addr, network, open: false, heard: now });
+    }
+    /// The nonce of the address that we talk to, or try to.
+    pub fn life(&self, osd: OsdId) -> Option<u32> {
+        self.sessions.get(&osd).map(|session| session.addr.nonce)
+    }
+    /// The network on which we talk to it, or try to.
+    pub fn network(&self, osd: OsdId) -> Option<Network> {
+        self.sessions.get(&osd).map(|session| session.network)
+    }
+    /// Where to dial someone with a place on both networks: where it did not just fail.
+    pub fn network_to_dial(&self, osd: OsdId, preferred: Network) -> Network {
+        self.failed.get(&osd).map_or(preferred, |failed| failed.network.other())
+    }
+    /// The open sessions that should be on another network.
+    pub fn misplaced(&self, now: Time, preferred: impl Fn(OsdId) -> Option<Network>) -> Vec<(OsdId, ConnId)> {
+        let failed = |osd, network| {
+            let last: Option<&Failed> = self.failed.get(&osd);
+            last.is_some_and(|last| last.network == network && now.since(last.at) < ELSEWHERE_FOR)
+        };
+        let elsewhere = |osd: OsdId, session: &PeerSession| {
+            let preferred = preferred(osd).filter(|network| *network != session.network);
+            session.open && preferred.is_some_and(|network| !failed(osd, network))
+        };
+        self.sessions
+            .iter()
+            .filter(|(osd, session)| elsewhere(**osd, session))
+            .map(|(osd, session)| (*osd, session.conn))
+            .collect()
     }
     /// Something came over the session.
     pub fn heard_on(&mut self, osd: OsdId, now: Time) {
@@ -64,7 +116,7 @@ impl Peers {
             .map(|(osd, session)| (*osd, session.conn))
             .collect();
         for (osd, _) in &dead {
-            self.closed(*osd, now);
+            self.closed(*osd, now, false);
         }
         dead.into_iter().map(|(_, conn)| conn).collect()
     }
@@ -75,28 +127,46 @@ impl Peers {
         if let Some(session) = self.sessions.get_mut(&osd) {
             session.open = true;
             session.heard = now;
+            let network = session.network;
+            if self.failed.get(&osd).is_some_and(|failed| failed.network == network) {
+                self.failed.remove(&osd);
+            }
         }
     }
-    /// The session is over; gives the address that it was with.
-    pub fn closed(&mut self, osd: OsdId, now: Time) -> Option<EntityAddr> {
-        let session = self.sessions.remove(&osd)?;
+    /// The session is over. `refused`: nobody listens at that address.
+    pub fn closed(&mut self, osd: OsdId, now: Time, refused: bool) {
+        let Some(session) = self.sessions.remove(&osd) else { return };
         // Whoever ended a session that worked may be asked at once whether he is still there.
         if !session.open {
             self.not_before.insert(osd, now + REDIAL);
+            self.failed.insert(osd, Failed { network: session.network, refused, at: now });
         }
-        Some(session.addr)
+    }
+    /// The same, for someone who has a place on two networks (`two`) or on one.
+    pub fn refused(&mut self, osd: OsdId, now: Time, two: bool) -> Ended {
+        let Some(network) = self.network(osd) else { return Ended::Unknown };
+        let elsewhere = self.failed.get(&osd).is_some_and(|failed| {
+            failed.refused && failed.network != network && now.since(failed.at) < SAME_ANSWER
+        });
+        self.closed(osd, now, true);
+        if two && !elsewhere {
+            self.not_before.remove(&osd);
+            return Ended::AskElsewhere;
+        }
+        Ended::Gone
     }
     /// Sessions with lives that a map does not know any more, to be hung up.
-    pub fn outdated(&mut self, current: impl Fn(OsdId) -> Option<EntityAddr>) -> Vec<ConnId> {
+    pub fn outdated(&mut self, current: impl Fn(OsdId, Network) -> Option<EntityAddr>) -> Vec<ConnId> {
         let mut over = Vec::new();
         self.sessions.retain(|&osd, session| {
-            let keep = current(osd) == Some(session.addr);
+            let keep = current(osd, session.network) == Some(session.addr);
             if !keep {
                 over.push(session.conn);
             }
             keep
         });
         self.not_before.clear();
+        self.failed.clear();
         over
     }
     /// We stood still ourselves for a while: silence until now proves nothing about others.

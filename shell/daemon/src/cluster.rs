@@ -83,6 +83,9 @@ pub struct Cluster {
     pub port_base: u16,
     pub mons: Vec<String>,
     pub osds: Vec<OsdDisk>,
+    /// Where OSDs talk among themselves, if not where clients are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_network: Option<LoopbackNetwork>,
 }
 
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -93,6 +96,51 @@ pub struct OsdDisk {
     pub size: Size,
 }
 
+/// A part of 127.0.0.0/8 such as `127.2.0.0/24`. Each OSD has an address of its own in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct LoopbackNetwork {
+    first: Ipv4Addr,
+    prefix: u32,
+}
+
+impl LoopbackNetwork {
+    /// The first address is the network's, and the last one everybody's.
+    fn addr(self, id: u32) -> Option<Ipv4Addr> {
+        let hosts = (1_u32 << (32 - self.prefix)).saturating_sub(2);
+        (id < hosts).then(|| Ipv4Addr::from(self.first.to_bits() + 1 + id))
+    }
+}
+impl FromStr for LoopbackNetwork {
+    type Err = anyhow::Error;
+    fn from_str(text: &str) -> Result<LoopbackNetwork> {
+        let bad = || format!("`{text}` is no network such as 127.2.0.0/24");
+        let (first, prefix) = text.split_once('/').with_context(bad)?;
+        let (first, prefix): (Ipv4Addr, u32) =
+            (first.parse().with_context(bad)?, prefix.parse().with_context(bad)?);
+        ensure!((8..=30).contains(&prefix), bad());
+        ensure!(first.is_loopback(), "{text} is not on loopback, where all of this cluster is");
+        ensure!(first.to_bits() & (u32::MAX >> prefix) == 0, bad());
+        Ok(LoopbackNetwork { first, prefix })
+    }
+}
+impl TryFrom<String> for LoopbackNetwork {
+    type Error = anyhow::Error;
+    fn try_from(text: String) -> Result<LoopbackNetwork> {
+        text.parse()
+    }
+}
+impl From<LoopbackNetwork> for String {
+    fn from(network: LoopbackNetwork) -> String {
+        network.to_string()
+    }
+}
+impl fmt::Display for LoopbackNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.prefix)
+    }
+}
+
 /// What `nacre up` was asked for; None where nothing was said.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
@@ -101,6 +149,7 @@ pub struct Wishes {
     pub auth: Option<Auth>,
     pub port_base: Option<u16>,
     pub osd_size: Option<Size>,
+    pub cluster_network: Option<LoopbackNetwork>,
 }
 
 impl Cluster {
@@ -115,6 +164,7 @@ impl Cluster {
             port_base: wishes.port_base.unwrap_or(PORT_BASE_DEFAULT),
             mons: ('a'..).take(mons as usize).map(String::from).collect(),
             osds: Vec::new(),
+            cluster_network: wishes.cluster_network,
         };
         ensure!(cluster.auth == Auth::None, "--auth cephx is not built yet: use --auth none");
         cluster.add_osds(wishes.osds.unwrap_or(OSDS_DEFAULT), wishes.osd_size)?;
@@ -133,6 +183,10 @@ impl Cluster {
         if let Some(base) = wishes.port_base {
             let have = self.port_base;
             ensure!(base == have, "this cluster was made with --port-base {have}, its clients know that");
+        }
+        // Not that of OSDs: whoever dials them reads their addresses in the map.
+        if wishes.cluster_network.is_some() {
+            self.cluster_network = wishes.cluster_network;
         }
         let have = self.osds.len() as u32;
         match wishes.osds {
@@ -171,6 +225,9 @@ impl Cluster {
         let room = u32::from(u16::MAX - OSD_PORT_OFFSET).saturating_sub(self.port_base.into());
         ensure!(first + count > 0, "a cluster needs an OSD");
         ensure!(first + count <= room, "there are not enough ports above {} for that", self.port_base);
+        if let Some(network) = self.cluster_network {
+            ensure!(network.addr(first + count - 1).is_some(), "{network} has no addresses for so many OSDs");
+        }
         self.osds.extend((first..first + count).map(|id| OsdDisk { id, uuid: Uuid::new_v4(), size }));
         Ok(())
     }
@@ -197,6 +254,11 @@ impl Cluster {
     }
     pub fn osd_addr(&self, id: u32) -> SocketAddr {
         self.addr(OSD_PORT_OFFSET + id as u16)
+    }
+    /// Where it talks with other OSDs, if that is elsewhere.
+    pub fn osd_cluster_addr(&self, id: u32) -> Option<SocketAddr> {
+        let ip = self.cluster_network?.addr(id)?;
+        Some(SocketAddr::from((ip, self.osd_addr(id).port())))
     }
     /// As clients dial them. A monitor's address has no nonce: it is the same in every life.
     pub fn mon_addrs(&self) -> Vec<EntityAddr> {
@@ -231,8 +293,10 @@ impl Cluster {
              auth cluster required = none\n\
              auth service required = none\n\
              auth client required = none\n\
+             {networks}\
              # The kernel's client speaks msgr2 only if it is told to.\n\
              rbd default map options = ms_mode=prefer-crc\n",
+            networks = self.cluster_network.map(|n| format!("cluster network = {n}\n")).unwrap_or_default(),
             fsid = self.fsid,
             hosts = hosts.join(","),
         )
@@ -375,6 +439,23 @@ mod tests {
         let hosts = "mon host = [v2:127.0.0.1:20300/0],[v2:127.0.0.1:20302/0],[v2:127.0.0.1:20304/0]\n";
         assert!(cluster.ceph_conf().contains(hosts));
         assert!(Cluster::new(&Wishes { mons: Some(10), ..Wishes::default() }).is_err());
+    }
+
+    #[test]
+    fn osds_may_have_a_network_of_their_own_on_loopback() {
+        let network = |text: &str| text.parse::<LoopbackNetwork>();
+        for bad in ["127.2.0.0", "10.0.0.0/24", "127.2.0.1/24", "127.2.0.0/31", "127.2.0.0/x", "/24"] {
+            assert!(network(bad).is_err(), "{bad}");
+        }
+        let wishes = Wishes { cluster_network: Some(network("127.2.0.0/29").unwrap()), ..Wishes::default() };
+        let mut cluster = Cluster::new(&wishes).unwrap();
+        assert_eq!(cluster.osd_addr(2).to_string(), "127.0.0.1:20322");
+        assert_eq!(cluster.osd_cluster_addr(2).unwrap().to_string(), "127.2.0.3:20322");
+        assert!(cluster.ceph_conf().contains("\ncluster network = 127.2.0.0/29\n"));
+        let json = serde_json::to_string(&cluster).unwrap();
+        assert_eq!(serde_json::from_str::<Cluster>(&json).unwrap(), cluster);
+        assert!(cluster.adjust(&Wishes { osds: Some(7), ..Wishes::default() }).is_err());
+        cluster.adjust(&Wishes { osds: Some(6), ..Wishes::default() }).unwrap();
     }
 
     #[test]

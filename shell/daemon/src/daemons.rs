@@ -14,7 +14,7 @@ use nacre_msgr::AuthName;
 use nacre_node::{FileDisk, Limits, Listener, Running, Spec};
 use nacre_osd::{Osd, OsdConfig};
 use nacre_perf::Registry;
-use nacre_proto::types::{AddrVec, EntityType};
+use nacre_proto::types::{AddrVec, EntityType, Network};
 use nacre_store::{Options, Store};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -113,16 +113,21 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
         DaemonName::Osd(id) => {
             // Another nonce for each life, so that nobody takes this one for the last.
             let nonce = (random() >> 32) as u32 | 1;
-            let listener = Listener::bind(cluster.osd_addr(*id), nonce, EntityType::Osd, i64::from(*id))?;
-            (EntityType::Osd, i64::from(*id), id.to_string(), vec![listener])
+            let addrs = [Some(cluster.osd_addr(*id)), cluster.osd_cluster_addr(*id)];
+            let bind = |addr| Listener::bind(addr, nonce, EntityType::Osd, i64::from(*id));
+            let listeners = addrs.into_iter().flatten().map(bind).collect::<Result<_, _>>()?;
+            (EntityType::Osd, i64::from(*id), id.to_string(), listeners)
         }
     };
-    let datagrams = match kind {
-        EntityType::Osd => Some(listeners[0].bind_datagrams()?),
-        _ => None,
-    };
+    let mut datagrams = Vec::new();
+    if kind == EntityType::Osd {
+        for (network, listener) in [Network::Public, Network::Cluster].into_iter().zip(&listeners) {
+            datagrams.push((network, listener.bind_datagrams()?));
+        }
+    }
     let addrs = AddrVec::one(listeners[0].addr);
-    let mgr_addrs = listeners.get(1).map(|l| AddrVec::one(l.addr)).unwrap_or_default();
+    // A monitor's as the manager, an OSD's among OSDs.
+    let other_addrs = listeners.get(1).map(|listener| AddrVec::one(listener.addr));
     let perf = Registry::default();
     let spec = Spec {
         name: daemon.to_string(),
@@ -142,7 +147,7 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
             let config = MonConfig {
                 name: id,
                 members: members.collect(),
-                mgr_addrs,
+                mgr_addrs: other_addrs.unwrap_or_default(),
                 fsid: Some(cluster.fsid.into_bytes()),
                 options: cluster.options(),
                 host,
@@ -156,7 +161,7 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
                 id: OsdId(*id as i32),
                 uuid: osd.uuid.into_bytes(),
                 public: addrs.clone(),
-                cluster: addrs,
+                cluster: other_addrs.unwrap_or(addrs),
                 mons: cluster.mon_addrs(),
                 host,
                 device_class: "ssd".to_string(),

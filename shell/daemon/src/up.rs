@@ -1,6 +1,6 @@
 //! `nacre up` and what belongs to it.
 
-use crate::cluster::{Cluster, DaemonName, Layout, Wishes};
+use crate::cluster::{Cluster, DaemonName, Layout, LoopbackNetwork, Wishes};
 use crate::daemons::{self, Fleet};
 use crate::processes::{self, ALL, LockFile, State};
 use crate::size::Size;
@@ -33,6 +33,9 @@ pub struct Options {
     /// Size of each new OSD's file, which is sparse [default: 10G]
     #[arg(long, value_name = "SIZE")]
     osd_size: Option<Size>,
+    /// Let OSDs talk among themselves on a network of their own, such as 127.2.0.0/24
+    #[arg(long, value_name = "NET")]
+    cluster_network: Option<LoopbackNetwork>,
     /// Run each daemon as a process of its own, so that one can be stopped
     #[arg(long)]
     processes: bool,
@@ -55,6 +58,7 @@ pub fn up(options: &Options) -> Result<()> {
         auth: options.auth,
         port_base: options.port_base,
         osd_size: options.osd_size,
+        cluster_network: options.cluster_network,
     };
     let (cluster, is_new) = match layout.load()? {
         Some(mut cluster) => {

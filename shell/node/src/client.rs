@@ -39,7 +39,7 @@ impl BlockingClient {
             auth_name: AuthName::new(EntityType::Client, "admin"),
             addrs: AddrVec::one(EntityAddr { kind: AddrKind::Any, nonce, sock: None }),
             listeners: Vec::new(),
-            datagrams: None,
+            datagrams: Vec::new(),
             store: None,
             perf: Registry::default(),
             limits: Limits::default(),

@@ -18,7 +18,7 @@ use nacre_base::Time;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, StoreView, Token};
 use nacre_msgr::{AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent};
 use nacre_proto::messages::{Envelope, RawMessage};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use nacre_store::{Store, Ticket};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -58,7 +58,7 @@ struct Inner<M> {
     accepted: u64,
     turned_away: u64,
     store: Option<Storage>,
-    datagrams: Option<Rc<UdpSocket>>,
+    datagrams: BTreeMap<Network, Rc<UdpSocket>>,
     /// A client learns its number from the first monitor that it talks to, and shows it to all others.
     num: i64,
     global_id: u64,
@@ -118,9 +118,14 @@ impl<M: Machine + 'static> Node<M> {
             accepted: 0,
             turned_away: 0,
             store,
-            datagrams: spec.datagrams.map(|socket| {
-                Rc::new(UdpSocket::from_std(socket).expect("a bound socket in non-blocking mode"))
-            }),
+            datagrams: spec
+                .datagrams
+                .into_iter()
+                .map(|(network, socket)| {
+                    let socket = UdpSocket::from_std(socket).expect("a bound socket in non-blocking mode");
+                    (network, Rc::new(socket))
+                })
+                .collect(),
             num: spec.num,
             // Daemons go by their own number, and need none from a monitor.
             global_id: u64::from(spec.kind != EntityType::Client),
@@ -204,9 +209,9 @@ impl<M: Machine + 'static> Node<M> {
                     session.finish(End::HungUp);
                 }
             }
-            Effect::Datagram { to, bytes } => {
+            Effect::Datagram { network, to, bytes } => {
                 // One that finds no room is as lost as one that the network loses.
-                if let Some(socket) = &inner.datagrams {
+                if let Some(socket) = inner.datagrams.get(&network) {
                     let _ = socket.try_send_to(&bytes, to);
                 }
             }
@@ -278,14 +283,20 @@ impl<M: Machine + 'static> Node<M> {
         }
     }
 
+    /// On which networks datagrams come.
+    pub(crate) fn datagram_networks(&self) -> Vec<Network> {
+        self.inner.borrow().datagrams.keys().copied().collect()
+    }
+
     /// Takes datagrams for as long as the daemon runs.
-    pub(crate) async fn take_datagrams(self: Rc<Self>) {
-        let Some(socket) = self.inner.borrow().datagrams.clone() else { return };
+    pub(crate) async fn take_datagrams(self: Rc<Self>, network: Network) {
+        let Some(socket) = self.inner.borrow().datagrams.get(&network).cloned() else { return };
         let mut buffer = [0; DATAGRAM_MAX];
         loop {
             match socket.recv_from(&mut buffer).await {
                 Ok((len, from)) => {
-                    self.push(Event::Datagram { from, bytes: Bytes::copy_from_slice(&buffer[..len]) });
+                    let bytes = Bytes::copy_from_slice(&buffer[..len]);
+                    self.push(Event::Datagram { network, from, bytes });
                     self.turn();
                 }
                 Err(e) => {

@@ -97,7 +97,9 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
     for listener in listeners {
         tokio::task::spawn_local(node.clone().accept(listener));
     }
-    tokio::task::spawn_local(node.clone().take_datagrams());
+    for network in node.datagram_networks() {
+        tokio::task::spawn_local(node.clone().take_datagrams(network));
+    }
     let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut give_up = None;

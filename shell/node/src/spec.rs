@@ -3,7 +3,7 @@
 use crate::disk::FileDisk;
 use nacre_msgr::AuthName;
 use nacre_perf::Registry;
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use nacre_store::Store;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -20,8 +20,8 @@ pub struct Spec {
     /// What we say of ourselves when we dial.
     pub addrs: AddrVec,
     pub listeners: Vec<Listener>,
-    /// For datagrams, if the daemon has a use for them.
-    pub datagrams: Option<UdpSocket>,
+    /// For datagrams, on each network where the daemon has a use for them.
+    pub datagrams: Vec<(Network, UdpSocket)>,
     pub store: Option<(Store, FileDisk)>,
     /// Where the node shows what it counts.
     pub perf: Registry,

@@ -1,6 +1,7 @@
 //! Dead, hung and merely slandered OSDs. Virtual time: it passes the same on every machine.
 
 use nacre_base::PoolId;
+use nacre_proto::types::Network;
 use nacre_sim::{Cluster, Seed};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -109,4 +110,109 @@ fn an_osd_whose_disk_hangs_is_down_until_it_answers() {
     assert_eq!(up_since(&mut c)[primary], 0);
     c.world.disk_latency[c.osds[primary].0] = usual;
     c.wait_clean().unwrap();
+}
+
+fn cluster_on_two_networks(seed: u64) -> (Cluster, PoolId) {
+    let mut c = Cluster::new(Seed(seed), 1, 4, 1, false).with_cluster_network().up();
+    let pool = c.pool("p", 8);
+    c.write(pool, "a", "before");
+    c.run_for(Duration::from_secs(5));
+    (c, pool)
+}
+
+/// What the warning about a lost network says, if there is one.
+fn lost_networks(c: &mut Cluster) -> Vec<String> {
+    let health = json(c, "health");
+    let detail = health["checks"]["OSD_NETWORK_LOST"]["detail"].as_array().cloned().unwrap_or_default();
+    detail.iter().map(|line| line["message"].as_str().expect("text").to_string()).collect()
+}
+
+/// Writes for a while, and gives the longest stall.
+fn write_for(c: &mut Cluster, pool: PoolId, seconds: u64) -> Duration {
+    let until = c.world.now + Duration::from_secs(seconds);
+    let mut longest = Duration::ZERO;
+    while c.world.now < until {
+        let start = c.world.now;
+        for n in 0..8 {
+            c.write(pool, &format!("o{n}"), "x");
+        }
+        longest = longest.max(c.world.now.since(start));
+        c.run_for(Duration::from_millis(20));
+    }
+    longest
+}
+
+#[test]
+fn an_osd_that_loses_the_cluster_network_stays_up_and_is_named() {
+    for seed in 0..2 {
+        let (mut c, pool) = cluster_on_two_networks(700 + seed);
+        let before = up_since(&mut c);
+        let others = c.osds.clone();
+        c.world.cut_off(c.osds[2], &others, Network::Cluster);
+        let stall = write_for(&mut c, pool, 20);
+        assert!(stall < Duration::from_secs(2), "seed {seed}: {stall:?}");
+        assert_eq!(up_since(&mut c), before);
+        let lost = lost_networks(&mut c);
+        assert_eq!(lost.len(), 1, "{lost:?}");
+        assert!(lost[0].starts_with("osd.2 (") && lost[0].contains("10.0.1.1:6802"), "{lost:?}");
+        assert!(lost[0].contains("has not been heard on the cluster network"), "{lost:?}");
+        c.world.heal_all();
+        let stall = write_for(&mut c, pool, 15);
+        assert!(stall < Duration::from_millis(500), "seed {seed}: {stall:?}");
+        assert_eq!((up_since(&mut c), lost_networks(&mut c)), (before, vec![]));
+        c.wait_clean().unwrap();
+    }
+}
+
+#[test]
+fn without_any_cluster_network_everything_goes_over_the_public_one() {
+    let (mut c, pool) = cluster_on_two_networks(710);
+    let before = up_since(&mut c);
+    let others = c.osds.clone();
+    others.iter().for_each(|osd| c.world.cut_off(*osd, &others, Network::Cluster));
+    let longest = write_for(&mut c, pool, 20);
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    assert_eq!(up_since(&mut c), before);
+    assert_eq!(lost_networks(&mut c).len(), 3, "the lowest one is heard as little, but it takes two");
+    // Who dies now is found as fast as ever.
+    c.world.kill(c.osds[c.primary(pool, "a")], false);
+    let stall = stall(&mut c, pool);
+    assert!(stall < Duration::from_secs(2), "{stall:?}");
+    c.world.heal_all();
+}
+
+#[test]
+fn an_osd_that_loses_the_public_network_is_down_until_it_is_back_and_is_named() {
+    for seed in 0..2 {
+        let (mut c, pool) = cluster_on_two_networks(720 + seed);
+        let everyone: Vec<_> = c.mons.iter().chain(&c.osds).chain(&c.clients).copied().collect();
+        c.world.cut_off(c.osds[2], &everyone, Network::Public);
+        let stall = write_for(&mut c, pool, 10);
+        assert!(stall < Duration::from_secs(4), "seed {seed}: {stall:?}");
+        let up = up_since(&mut c);
+        assert_eq!(up.iter().position(|epoch| *epoch == 0), Some(2), "{up:?}");
+        let lost = lost_networks(&mut c);
+        assert!(
+            lost.len() == 1 && lost[0].contains("because it was not heard on the public network"),
+            "{lost:?}"
+        );
+        c.world.heal_all();
+        c.wait_clean().unwrap();
+        assert_eq!(lost_networks(&mut c), [""; 0]);
+    }
+}
+
+#[test]
+fn a_public_network_that_all_osds_lost_among_themselves_costs_nobody_his_place() {
+    let (mut c, pool) = cluster_on_two_networks(730);
+    let before = up_since(&mut c);
+    let others = c.osds.clone();
+    others.iter().for_each(|osd| c.world.cut_off(*osd, &others, Network::Public));
+    let stall = write_for(&mut c, pool, 20);
+    assert!(stall < Duration::from_millis(500), "{stall:?}");
+    assert_eq!(up_since(&mut c), before);
+    assert!(lost_networks(&mut c).iter().all(|line| line.contains("it is the network")));
+    c.world.heal_all();
+    c.run_for(Duration::from_secs(5));
+    assert_eq!(lost_networks(&mut c), [""; 0]);
 }

@@ -36,7 +36,7 @@ fn down_at(failures: &mut Failures, map: &OsdMap, accusations: &[(i32, i32)], en
             let (witness, target) = (OsdId(witness), OsdId(target));
             // Each speaks at his own time.
             if now % 500 == (n as u64 % 3) * 50 && map.is_up(witness) && map.is_up(target) {
-                failures.accuse(at(now), witness, target, Duration::from_millis(1200 + now));
+                failures.accuse(at(now), witness, target, None, Duration::from_millis(1200 + now));
             }
         }
         for verdict in failures.judge(at(now), &map, 2) {
@@ -115,8 +115,8 @@ fn a_link_that_comes_and_goes_marks_nobody_down_and_is_named() {
     for n in 0..20 {
         let begin = n * 6_000;
         for now in (begin..begin + 2_000).step_by(500) {
-            failures.accuse(at(now), OsdId(0), OsdId(1), Duration::from_millis(1_200));
-            failures.accuse(at(now), OsdId(1), OsdId(0), Duration::from_millis(1_200));
+            failures.accuse(at(now), OsdId(0), OsdId(1), None, Duration::from_millis(1_200));
+            failures.accuse(at(now), OsdId(1), OsdId(0), None, Duration::from_millis(1_200));
             assert_eq!(failures.judge(at(now + 200), &map, 2), []);
         }
         failures.withdraw(at(begin + 3_000), OsdId(0), OsdId(1));
@@ -150,7 +150,8 @@ fn whoever_was_wrong_is_believed_later_and_whoever_often_returns_waits() {
     assert!(failures.may_return(at(2_600), OsdId(2), true));
     let refused = |failures: &mut Failures, now| {
         let (target, witnesses) = (OsdId(2), vec![OsdId(0)]);
-        let verdict = Verdict { target, why: String::new(), witnesses, evidence: Evidence::Refused };
+        let verdict =
+            Verdict { target, why: String::new(), witnesses, evidence: Evidence::Refused, network: None };
         failures.convict(at(now), verdict);
     };
     refused(&mut failures, 3_000);
@@ -171,7 +172,8 @@ fn whoever_was_wrong_is_believed_later_and_whoever_often_returns_waits() {
 fn whoever_refuses_connections_and_protests_is_not_taken_for_dead_so_easily_again() {
     let mut failures = Failures::default();
     let (target, witnesses) = (OsdId(2), vec![OsdId(0)]);
-    let verdict = Verdict { target, why: String::new(), witnesses, evidence: Evidence::Refused };
+    let verdict =
+        Verdict { target, why: String::new(), witnesses, evidence: Evidence::Refused, network: None };
     failures.convict(at(0), verdict);
     assert!(failures.may_return(at(1_000), OsdId(2), true));
     assert!(!failures.may_trust(OsdId(0), OsdId(2)));

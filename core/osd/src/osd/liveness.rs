@@ -1,12 +1,12 @@
 //! Whether others live, whether we do, and when to return to the map after it said that we do not.
 
-use super::{BEAT, Life, Osd, cluster_addr};
-use crate::heartbeat::{BEAT_EVERY, strangers};
+use super::{BEAT, Life, Osd};
+use crate::heartbeat::{BEAT_EVERY, Place, strangers};
 use nacre_base::{Now, OsdId, Time};
 use nacre_machine::{Effect, Level, Token};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::{Beat, DaemonMsg};
-use nacre_proto::types::EntityAddr;
+use nacre_proto::types::Network;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,17 +39,31 @@ impl Osd {
         }
         // Whoever cannot store what he is told is not there for others.
         if !self.disk.is_hung() {
-            for (osd, addr) in self.beats.watched() {
+            for (osd, network, addr) in self.beats.targets() {
                 let beat = self.beat(osd, addr.nonce, now.mono.nanos, false);
-                out.extend(beat.zip(addr.sock).map(|(beat, to)| datagram(to, &beat)));
+                out.extend(beat.zip(addr.sock).map(|(beat, to)| datagram(network, to, &beat)));
             }
         }
-        if self.serving {
-            for (osd, evidence) in self.beats.silent(now.mono) {
-                if let Some(addr) = self.map().and_then(|map| cluster_addr(map, osd)) {
-                    self.report_failure(osd, addr, evidence, out);
-                }
+        for (osd, evidence) in self.beats.silent(now.mono) {
+            if let Some(life) = self.beats.life(osd).filter(|_| self.serving) {
+                self.report_failure(osd, life, evidence, out);
             }
+        }
+        self.change_networks(now, out);
+    }
+
+    /// What goes over a network that is silent goes over the other one, and back when it is well.
+    fn change_networks(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(map) = self.map() else { return };
+        let preferred = |osd| self.place_of(map, osd).map(|place| self.beats.network(osd, &place, now.mono));
+        for (osd, conn) in self.peers.misplaced(now.mono, preferred) {
+            let network = self.peers.network(osd).map_or(Network::Public, Network::other);
+            let text = format!("osd.{osd} is reached on the {network} from now on");
+            out.push(Effect::Log { level: Level::Info, text });
+            out.push(Effect::Hangup { conn });
+            self.peers.closed(osd, now.mono, false);
+            self.copier.on_session_lost(osd);
+            self.dial(now, osd, out);
         }
     }
 
@@ -58,7 +72,14 @@ impl Osd {
         Some(Beat { fsid: self.map()?.fsid, from: self.me(), from_life, to, to_life, is_answer, stamp })
     }
 
-    pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, bytes: &[u8], out: &mut Vec<Effect>) {
+    pub(super) fn on_datagram(
+        &mut self,
+        now: Now,
+        network: Network,
+        from: SocketAddr,
+        bytes: &[u8],
+        out: &mut Vec<Effect>,
+    ) {
         // Anything may come to an open port, and nobody waits for an answer.
         let Ok(beat) = Beat::from_datagram(bytes) else { return };
         let Some(fsid) = self.map().map(|map| map.fsid) else { return };
@@ -68,18 +89,18 @@ impl Osd {
         }
         if !beat.is_answer && !self.disk.is_hung() {
             let answer = self.beat(beat.from, beat.from_life, beat.stamp, true);
-            out.extend(answer.map(|answer| datagram(from, &answer)));
+            out.extend(answer.map(|answer| datagram(network, from, &answer)));
         }
         if self.beats.life(beat.from) == Some(beat.from_life) {
-            self.heard(now, beat.from, out);
+            self.heard(now, beat.from, network, out);
         }
     }
 
-    pub(super) fn heard(&mut self, now: Now, osd: OsdId, out: &mut Vec<Effect>) {
-        if let Some(evidence) = self.beats.heard(osd, now.mono)
-            && let Some(addr) = self.map().and_then(|map| cluster_addr(map, osd))
+    pub(super) fn heard(&mut self, now: Now, osd: OsdId, network: Network, out: &mut Vec<Effect>) {
+        if let Some(evidence) = self.beats.heard(osd, network, now.mono)
+            && let Some(life) = self.beats.life(osd)
         {
-            self.report_failure(osd, addr, evidence, out);
+            self.report_failure(osd, life, evidence, out);
         }
     }
 
@@ -93,11 +114,11 @@ impl Osd {
         osds.extend(strangers(map, me));
         if !self.serving {
             // Whether to return depends on whether they are heard again.
-            osds.extend(self.beats.watched().map(|(osd, _)| osd));
+            osds.extend(self.beats.watched());
         }
         osds.remove(&me);
-        let lives: Vec<(OsdId, EntityAddr)> =
-            osds.into_iter().filter_map(|osd| Some((osd, cluster_addr(map, osd)?))).collect();
+        let lives: Vec<(OsdId, Place)> =
+            osds.into_iter().filter_map(|osd| Some((osd, self.place_of(map, osd)?))).collect();
         self.beats.watch(lives.into_iter(), now.mono);
     }
 
@@ -160,8 +181,8 @@ impl Osd {
     }
 }
 
-fn datagram(to: SocketAddr, beat: &Beat) -> Effect {
-    Effect::Datagram { to, bytes: beat.to_datagram().into() }
+fn datagram(network: Network, to: SocketAddr, beat: &Beat) -> Effect {
+    Effect::Datagram { network, to, bytes: beat.to_datagram().into() }
 }
 
 /// What the disk was told to do and has not done, and since when.

@@ -308,6 +308,7 @@ impl World {
                     nacre_proto::messages::FailureEvidence::Recovered => {
                         self.silent.entry(failure.target).or_default().remove(&node);
                     }
+                    nacre_proto::messages::FailureEvidence::SilentOn { .. } => {}
                     nacre_proto::messages::FailureEvidence::Silent { .. } => {
                         let reporters = self.silent.entry(failure.target).or_default();
                         reporters.insert(node);
@@ -530,13 +531,13 @@ impl World {
                     self.push_event(to.0, Duration::from_millis(1), closed);
                 }
             }
-            Effect::Datagram { to, bytes } => {
+            Effect::Datagram { network, to, bytes } => {
                 let target = usize::from(to.port()) - 6800;
                 let cut = self.cut.contains(&(node, target)) || self.cut.contains(&(target, node));
                 if !cut && self.nodes[target].osd.is_some() {
                     let from = self.nodes[node].addr.sock.unwrap();
                     let delay = self.delay();
-                    self.push_event(target, delay, Event::Datagram { from, bytes });
+                    self.push_event(target, delay, Event::Datagram { network, from, bytes });
                 }
             }
             Effect::Store { token, txn } => {

@@ -5,7 +5,7 @@
 //!
 //! Each message is an envelope of its own, so that a rolling upgrade can add fields.
 
-use crate::types::AddrVec;
+use crate::types::{AddrVec, Network};
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
@@ -70,6 +70,9 @@ pub enum FailureEvidence {
     Refused,
     /// No heartbeat for this many milliseconds.
     Silent { millis: u32 },
+    /// No heartbeat for this many milliseconds on one of the networks that both are on, while there are
+    /// some on the other.
+    SilentOn { network: Network, millis: u32 },
     /// It answers again: forget what I said.
     Recovered,
 }
@@ -282,6 +285,8 @@ impl Encode for FailureEvidence {
             FailureEvidence::Refused => (0_u8, 0),
             FailureEvidence::Silent { millis } => (1, millis),
             FailureEvidence::Recovered => (2, 0),
+            FailureEvidence::SilentOn { network: Network::Public, millis } => (3, millis),
+            FailureEvidence::SilentOn { network: Network::Cluster, millis } => (4, millis),
         };
         kind.encode(out);
         millis.encode(out);
@@ -294,6 +299,8 @@ impl Decode for FailureEvidence {
             0 => Ok(FailureEvidence::Refused),
             1 => Ok(FailureEvidence::Silent { millis }),
             2 => Ok(FailureEvidence::Recovered),
+            3 => Ok(FailureEvidence::SilentOn { network: Network::Public, millis }),
+            4 => Ok(FailureEvidence::SilentOn { network: Network::Cluster, millis }),
             _ => Err(DecodeError::BadValue { what: "failure evidence", value: kind.into() }),
         }
     }
@@ -429,6 +436,12 @@ mod tests {
                 evidence: FailureEvidence::Silent { millis: 1200 },
             }),
             DaemonMsg::Report(OsdReport { osd: Some(OsdId(1)), pgs: vec![report], ..OsdReport::default() }),
+            DaemonMsg::Failure(OsdFailure {
+                target: OsdId(2),
+                target_addrs: AddrVec::default(),
+                epoch: Epoch(4),
+                evidence: FailureEvidence::SilentOn { network: Network::Cluster, millis: 1200 },
+            }),
             DaemonMsg::RecordQuery { epoch: Epoch(5), pgs: vec![pg] },
             DaemonMsg::Records { epoch: Epoch(5), records: vec![(pg, None), (pg, Some(record.clone()))] },
             DaemonMsg::Activate { epoch: Epoch(5), records: vec![(pg, record)] },

@@ -19,6 +19,32 @@ pub enum AddrKind {
     Cidr = 4,
 }
 
+/// One of the networks that a daemon is on. Clients and monitors are on the public one; OSDs that have a
+/// second one among themselves are on both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Network {
+    Public,
+    Cluster,
+}
+
+impl Network {
+    pub fn other(self) -> Network {
+        match self {
+            Network::Public => Network::Cluster,
+            Network::Cluster => Network::Public,
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Network::Public => "public network",
+            Network::Cluster => "cluster network",
+        })
+    }
+}
+
 /// An address with the nonce that tells one life of a daemon from the next. Ceph: `entity_addr_t`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntityAddr {

@@ -8,7 +8,7 @@ pub mod op_flags;
 mod request;
 mod stats;
 
-pub use addr::{AddrKind, AddrVec, EntityAddr};
+pub use addr::{AddrKind, AddrVec, EntityAddr, Network};
 pub use entity::{AuthName, EntityName, EntityType};
 pub use object::{ObjectId, ObjectLocator, object_hash};
 pub use op::{CopySource, Extent, NotifyAcks, Op, OpCode, RawOp, WatchAction};

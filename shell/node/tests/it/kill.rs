@@ -88,7 +88,7 @@ fn writer() {
         auth_name: AuthName::new(EntityType::Osd, "0"),
         addrs: AddrVec::default(),
         listeners: Vec::new(),
-        datagrams: None,
+        datagrams: Vec::new(),
         store: Some((store, disk)),
         perf: Default::default(),
         limits: Limits::default(),
