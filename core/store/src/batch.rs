@@ -68,7 +68,7 @@ impl Batch {
             self.fresh.iter().map(|(block, bytes)| (*block, crc32c(u32::MAX, bytes))).collect();
         let mut writes: Vec<(u32, &[u8])> = self.fresh.iter().map(|(b, bytes)| (*b, &bytes[..])).collect();
         writes.extend(self.chunks.iter().map(|(run, bytes)| (run.start, &bytes[..])));
-        write_joined(disk, &mut writes)?;
+        write_joined(&mut writes, |offset, bytes| disk.write_at(offset, bytes))?;
         if !writes.is_empty() {
             // The log must never name a block that a power cut could still take away.
             disk.flush()?;
@@ -89,8 +89,8 @@ impl Batch {
 
 /// Not durable when it returns.
 pub(crate) fn write_joined(
-    disk: &(impl Disk + ?Sized),
     writes: &mut [(u32, &[u8])],
+    write: impl Fn(u64, &[u8]) -> Result<(), DiskError>,
 ) -> Result<(), DiskError> {
     writes.sort_by_key(|(block, _)| *block);
     let all = writes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
@@ -100,7 +100,7 @@ pub(crate) fn write_joined(
     for (block, bytes) in writes {
         let offset = u64::from(*block) * BLOCK as u64;
         if !joined.is_empty() && (from + joined.len() as u64 != offset || joined.len() >= WRITE_MAX) {
-            disk.write_at(from, joined.as_ref())?;
+            write(from, joined.as_ref())?;
             joined.clear();
         }
         if joined.is_empty() {
@@ -109,7 +109,7 @@ pub(crate) fn write_joined(
         joined.extend_from_slice(bytes);
     }
     if !joined.is_empty() {
-        disk.write_at(from, joined.as_ref())?;
+        write(from, joined.as_ref())?;
     }
     Ok(())
 }

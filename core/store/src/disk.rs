@@ -19,6 +19,10 @@ pub trait Disk {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
     /// Durable only after the next `flush`; until then a crash may keep any part of it.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
+    /// The same, of what is likely to be read soon: a device with a cache may keep it there.
+    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.write_at(offset, bytes)
+    }
     /// Writes so that these bytes, not all that was written before, survive a power cut when it returns.
     /// A device may do that faster than a write and a flush.
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
@@ -41,6 +45,9 @@ impl<D: Disk + ?Sized> Disk for &D {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)
     }
+    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        (**self).write_kept(offset, bytes)
+    }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_durable(offset, bytes)
     }
@@ -57,6 +64,9 @@ impl<D: Disk + ?Sized> Disk for std::sync::Arc<D> {
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)
+    }
+    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        (**self).write_kept(offset, bytes)
     }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_durable(offset, bytes)

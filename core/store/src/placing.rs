@@ -53,7 +53,7 @@ impl Placing {
             whole.push((block, bytes));
         }
         let mut writes: Vec<(u32, &[u8])> = whole.iter().map(|(block, bytes)| (*block, &bytes[..])).collect();
-        write_joined(disk, &mut writes)?;
+        write_joined(&mut writes, |offset, bytes| disk.write_kept(offset, bytes))?;
         disk.flush()?;
         Ok(placed)
     }

@@ -90,6 +90,18 @@ impl CountedDisk {
     pub(crate) fn fill_ahead(&self) {
         self.disk.fill_ahead();
     }
+    fn count_write(
+        &self,
+        len: usize,
+        write: impl FnOnce() -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        let start = Instant::now();
+        write()?;
+        self.counters.disk_write.inc();
+        self.counters.disk_write_bytes.add(len as u64);
+        self.counters.disk_write_lat.add(start.elapsed());
+        Ok(())
+    }
 }
 
 impl Disk for CountedDisk {
@@ -102,12 +114,10 @@ impl Disk for CountedDisk {
         Ok(())
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        let start = Instant::now();
-        self.disk.write_at(offset, bytes)?;
-        self.counters.disk_write.inc();
-        self.counters.disk_write_bytes.add(bytes.len() as u64);
-        self.counters.disk_write_lat.add(start.elapsed());
-        Ok(())
+        self.count_write(bytes.len(), || self.disk.write_at(offset, bytes))
+    }
+    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.count_write(bytes.len(), || self.disk.write_kept(offset, bytes))
     }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let start = Instant::now();
