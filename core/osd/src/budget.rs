@@ -51,7 +51,12 @@ pub struct Budget {
     usual: Option<f64>,
     /// Requests answered, and what they waited, when this was last looked at.
     seen: (u64, Duration),
+    /// Of memory for the log of one group, in bytes.
+    log_memory: usize,
 }
+
+/// What the logs of all groups may take together, in bytes. Beyond it each group has its part.
+const LOGS_MAX: usize = 48 << 20;
 
 impl Budget {
     pub fn new(limits: Limits) -> Budget {
@@ -63,7 +68,18 @@ impl Budget {
             waiting: RefCell::default(),
             usual: None,
             seen: (0, Duration::ZERO),
+            log_memory: usize::MAX,
         }
+    }
+
+    /// What the log of a group may take.
+    pub fn log_memory(&self) -> usize {
+        self.log_memory
+    }
+    /// A few times a second: how many groups there are, and what their logs take together. As long
+    /// as that is little, busy groups use what idle ones leave.
+    pub fn look_at_logs(&mut self, groups: usize, memory: usize) {
+        self.log_memory = if memory > LOGS_MAX { LOGS_MAX / groups.max(1) } else { usize::MAX };
     }
 
     /// A group wants to start a transfer; without a slot it hears when there may be one. `scarce`:

@@ -1175,6 +1175,8 @@ impl Osd {
         self.look_at_disk(now, out);
         let latency = &self.counted.osd.op_latency;
         let waited = Duration::from_nanos(latency.sum());
+        let (groups, logs) = self.pgs().fold((0, 0), |(n, sum), pg| (n + 1, sum + pg.log_memory()));
+        self.budget.look_at_logs(groups, logs);
         self.budget.look(self.options.recovery(), latency.count(), waited);
         match self.mon {
             MonState::Away(until) if until <= now.mono => self.dial_mon(now, out),

@@ -285,7 +285,6 @@ impl Pg {
             if op.is_write()
                 && let Some(entry) = self.log.find(&op.reqid)
             {
-                let entry = entry.clone();
                 self.run_again(ctx, op, &entry);
                 continue;
             }
@@ -566,8 +565,11 @@ impl Pg {
         self.info.objects = self.info.objects.saturating_add_signed(change.objects);
         self.info.clones = self.info.clones.saturating_add_signed(change.clones);
         self.info.bytes = self.info.bytes.saturating_add_signed(change.bytes);
-        self.log.append(entry.clone());
-        let trim_to = self.log.trim_point().map_or(self.info.log_tail, |v| v.min(self.info.committed_to));
+        self.log.append(&entry);
+        let trim_to = self
+            .log
+            .trim_point(ctx.budget.log_memory())
+            .map_or(self.info.log_tail, |v| v.min(self.info.committed_to));
         let rep_op = Box::new(RepOp {
             entry,
             previous,

@@ -4,21 +4,53 @@
 use nacre_base::Version;
 use nacre_proto::messages::peer::{LogEntry, PgInfo, PgLog};
 use nacre_proto::types::{ObjectId, ReqId};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use nacre_wire::{from_slice, to_vec};
+use std::collections::{BTreeSet, VecDeque};
 
 /// How many entries are kept for those who were away. Ceph: `osd_min_pg_log_entries` and friends.
 /// Tests reach the end of the log sooner.
 pub const ENTRIES_KEPT: usize = if cfg!(test) { 10 } else { 3000 };
+/// And how many at least, however little memory there is.
+const ENTRIES_KEPT_AT_LEAST: usize = if cfg!(test) { 5 } else { 100 };
+/// At most so many go with one write, as it has to carry them out.
+const TRIMMED_AT_ONCE: usize = 64;
+/// What an entry takes besides its encoding: its place in the log and in the index, with their slack.
+const ENTRY_OVERHEAD: usize = 100;
 
+/// An entry with all its lists takes ten times as much memory as its encoding, and a busy OSD has a
+/// hundred thousand of them: they are kept encoded, and read when somebody asks.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    entries: BTreeMap<Version, LogEntry>,
-    by_request: BTreeMap<ReqId, Version>,
+    /// Oldest first.
+    entries: VecDeque<Kept>,
+    /// By `digest` of the request.
+    by_request: BTreeSet<(u64, Version)>,
+    /// Of all encoded entries together.
+    bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    version: Version,
+    /// Of the request.
+    digest: u64,
+    encoded: Box<[u8]>,
+}
+
+impl Kept {
+    fn read(&self) -> LogEntry {
+        from_slice(&self.encoded).expect("an entry that was encoded here")
+    }
+}
+
+/// Different requests may have the same one.
+fn digest(reqid: &ReqId) -> u64 {
+    let client = (reqid.client.num as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (client ^ reqid.inc as u64).rotate_left(32) ^ reqid.tid
 }
 
 impl Log {
-    pub fn from_entries(entries: impl IntoIterator<Item = LogEntry>) -> Log {
+    pub fn from_entries<'a>(entries: impl IntoIterator<Item = &'a LogEntry>) -> Log {
         let mut log = Log::default();
         entries.into_iter().for_each(|entry| log.append(entry));
         log
@@ -26,55 +58,95 @@ impl Log {
     pub fn len(&self) -> usize {
         self.entries.len()
     }
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {
-        self.entries.values()
+    /// Bytes of memory, roughly.
+    pub fn memory(&self) -> usize {
+        self.bytes + self.entries.len() * ENTRY_OVERHEAD
     }
-    pub fn after(&self, version: Version) -> impl DoubleEndedIterator<Item = &LogEntry> {
-        self.entries.range((Bound::Excluded(version), Bound::Unbounded)).map(|(_, entry)| entry)
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = LogEntry> {
+        self.entries.iter().map(Kept::read)
+    }
+    pub fn versions(&self) -> impl DoubleEndedIterator<Item = Version> {
+        self.entries.iter().map(|kept| kept.version)
+    }
+    /// The place of the first entry after that version.
+    fn place_after(&self, version: Version) -> usize {
+        self.entries.partition_point(|kept| kept.version <= version)
+    }
+    pub fn after(&self, version: Version) -> impl DoubleEndedIterator<Item = LogEntry> {
+        self.entries.range(self.place_after(version)..).map(Kept::read)
     }
     pub fn newest(&self) -> Option<Version> {
-        self.entries.last_key_value().map(|(&version, _)| version)
+        self.entries.back().map(|kept| kept.version)
     }
-    /// The entry of a request that was carried out before.
-    pub fn find(&self, reqid: &ReqId) -> Option<&LogEntry> {
-        self.by_request.get(reqid).and_then(|version| self.entries.get(version))
+    pub fn oldest(&self) -> Option<Version> {
+        self.entries.front().map(|kept| kept.version)
     }
-    /// The version of the oldest entry that must be kept, once there are enough.
-    pub fn trim_point(&self) -> Option<Version> {
-        let surplus = self.entries.len().checked_sub(ENTRIES_KEPT + 1)?;
-        self.entries.keys().nth(surplus).copied()
+    fn has(&self, version: Version) -> bool {
+        self.entries.binary_search_by_key(&version, |kept| kept.version).is_ok()
+    }
+    /// The entry of a request that was carried out before; the newest, if it was in several guises.
+    pub fn find(&self, reqid: &ReqId) -> Option<LogEntry> {
+        let digest = digest(reqid);
+        let newest = Version { epoch: nacre_base::Epoch(u32::MAX), version: u64::MAX };
+        let found = self.by_request.range((digest, Version::ZERO)..=(digest, newest)).rev();
+        found
+            .map(|(_, version)| self.entries[self.place_after(*version) - 1].read())
+            .find(|e| e.reqid == *reqid)
+    }
+    /// The version of the newest entry that should go: there are enough after it, or they take more
+    /// memory than there is for this log.
+    pub fn trim_point(&self, memory_max: usize) -> Option<Version> {
+        let most = self.entries.len().saturating_sub(ENTRIES_KEPT_AT_LEAST).min(TRIMMED_AT_ONCE);
+        let surplus = self.entries.len().saturating_sub(ENTRIES_KEPT);
+        let mut memory = self.memory();
+        let going = self.entries.iter().take(most).enumerate().take_while(|(n, kept)| {
+            let goes = *n < surplus || memory > memory_max;
+            memory -= kept.encoded.len() + ENTRY_OVERHEAD;
+            goes
+        });
+        going.last().map(|(_, kept)| kept.version)
     }
 
-    pub fn append(&mut self, entry: LogEntry) {
+    pub fn append(&mut self, entry: &LogEntry) {
         assert!(self.newest().is_none_or(|newest| newest < entry.version), "log entries come in order");
-        self.by_request.insert(entry.reqid, entry.version);
-        self.entries.insert(entry.version, entry);
+        self.push(Kept {
+            version: entry.version,
+            digest: digest(&entry.reqid),
+            encoded: to_vec(entry).into_boxed_slice(),
+        });
     }
-    fn take_out(&mut self, version: Version) -> Option<LogEntry> {
-        let entry = self.entries.remove(&version)?;
-        if self.by_request.get(&entry.reqid) == Some(&version) {
-            self.by_request.remove(&entry.reqid);
+    fn push(&mut self, kept: Kept) {
+        self.by_request.insert((kept.digest, kept.version));
+        self.bytes += kept.encoded.len();
+        self.entries.push_back(kept);
+    }
+    /// Those that were taken out of `entries`.
+    fn forget(&mut self, gone: &[Kept]) {
+        for kept in gone {
+            self.by_request.remove(&(kept.digest, kept.version));
+            self.bytes -= kept.encoded.len();
         }
-        Some(entry)
     }
     /// Takes out the entries up to and including `version`.
     pub fn trim(&mut self, to: Version) -> Vec<Version> {
-        let old: Vec<Version> = self.entries.range(..=to).map(|(&version, _)| version).collect();
-        old.iter().for_each(|&version| {
-            self.take_out(version);
-        });
-        old
+        let gone: Vec<Kept> = self.entries.drain(..self.place_after(to)).collect();
+        self.forget(&gone);
+        gone.iter().map(|kept| kept.version).collect()
     }
     /// Takes out the entries after `version`, oldest first.
     fn rewind(&mut self, to: Version) -> Vec<LogEntry> {
-        let newer: Vec<Version> = self.after(to).map(|entry| entry.version).collect();
-        newer.into_iter().filter_map(|version| self.take_out(version)).collect()
+        let gone: Vec<Kept> = self.entries.drain(self.place_after(to)..).collect();
+        self.forget(&gone);
+        gone.iter().map(Kept::read).collect()
     }
     /// What goes to the child of a split.
     pub fn split_off(&mut self, moves: impl Fn(&ObjectId) -> bool) -> Log {
-        let versions: Vec<Version> =
-            self.iter().filter(|entry| moves(&entry.object)).map(|entry| entry.version).collect();
-        Log::from_entries(versions.into_iter().filter_map(|version| self.take_out(version)))
+        let (go, stay): (Vec<Kept>, Vec<Kept>) =
+            std::mem::take(self).entries.into_iter().partition(|kept| moves(&kept.read().object));
+        stay.into_iter().for_each(|kept| self.push(kept));
+        let mut child = Log::default();
+        go.into_iter().for_each(|kept| child.push(kept));
+        child
     }
 
     /// Whether someone with `mine` can tell from the log with `theirs` what it misses.
@@ -85,7 +157,7 @@ impl Log {
     /// The newest entry that both logs have; or else the start of this one.
     fn common(&self, info: &PgInfo, other: &PgLog) -> Version {
         let theirs: BTreeSet<Version> = other.entries.iter().map(|entry| entry.version).collect();
-        let shared = self.entries.keys().rev().copied().find(|version| {
+        let shared = self.versions().rev().find(|version| {
             // What is not in a part of a log may lie before the part.
             *version <= other.after || theirs.contains(version)
         });
@@ -98,7 +170,7 @@ impl Log {
         let common = self.common(info, other);
         let gone = self.rewind(common);
         let new: Vec<LogEntry> = other.entries.iter().filter(|e| e.version > common).cloned().collect();
-        new.iter().cloned().for_each(|entry| self.append(entry));
+        new.iter().for_each(|entry| self.append(entry));
         LogMerge { gone, new }
     }
 }
@@ -112,16 +184,16 @@ pub struct LogMerge {
 
 /// The part of a log that someone with `theirs` needs in order to have the same.
 pub fn part_for(info: &PgInfo, log: &Log, theirs: Option<&PgInfo>) -> PgLog {
-    let known =
-        theirs.filter(|theirs| Log::overlaps(theirs, info) && log.entries.contains_key(&theirs.last_update));
+    let known = theirs.filter(|theirs| Log::overlaps(theirs, info) && log.has(theirs.last_update));
     let after = known.map_or(info.log_tail, |theirs| theirs.last_update);
-    PgLog { info: *info, after, entries: log.after(after).cloned().collect() }
+    PgLog { info: *info, after, entries: log.after(after).collect() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use nacre_base::{Epoch, Name, PoolId, Utime};
+    use nacre_proto::messages::part::{Act, Acts};
     use nacre_proto::messages::peer::EntryKind;
 
     fn object(name: &str) -> ObjectId {
@@ -146,7 +218,7 @@ mod tests {
         }
     }
     fn log(entries: &[LogEntry]) -> (PgInfo, Log) {
-        let log = Log::from_entries(entries.iter().cloned());
+        let log = Log::from_entries(entries);
         (PgInfo { last_update: log.newest().unwrap_or_default(), ..PgInfo::default() }, log)
     }
     use EntryKind::{Delete, Modify, Note};
@@ -193,6 +265,31 @@ mod tests {
         assert!(!Log::overlaps(&mine, &theirs));
         assert!(Log::overlaps(&theirs, &mine) || theirs.log_tail > mine.last_update);
         assert!(Log::overlaps(&mine, &PgInfo { log_tail: v(1, 3), ..theirs }));
+    }
+
+    #[test]
+    fn a_log_without_memory_trims_more_but_keeps_some() {
+        let all: Vec<_> = (1..=9).map(|n| entry(v(1, n), Modify, "a", v(1, n - 1))).collect();
+        let (_, log) = log(&all);
+        let each = log.memory() / 9;
+        assert_eq!(log.trim_point(usize::MAX), None);
+        assert_eq!(log.trim_point(log.memory()), None);
+        assert_eq!(log.trim_point(log.memory() - 1), Some(v(1, 1)));
+        assert_eq!(log.trim_point(log.memory() - each - 1), Some(v(1, 2)));
+        assert_eq!(log.trim_point(0), Some(v(1, 4)));
+    }
+
+    #[test]
+    fn an_entry_of_a_small_write_takes_a_few_hundred_bytes() {
+        let acts = vec![Act::Data { offset: 1 << 20, len: 4096 }];
+        let name = "rbd_data.1234567890ab.0000000000000001";
+        let write = |n| LogEntry {
+            acts: vec![Acts { object: None, acts: acts.clone() }],
+            ..entry(v(1, n), Modify, name, v(1, n - 1))
+        };
+        let all: Vec<_> = (1..=10).map(write).collect();
+        let (_, log) = log(&all);
+        assert!(log.memory() / log.len() <= 400, "{}", log.memory() / log.len());
     }
 
     #[test]

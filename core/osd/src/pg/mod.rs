@@ -367,6 +367,10 @@ impl Pg {
     pub fn interval(&self) -> &Interval {
         &self.interval
     }
+    /// Bytes of memory that its log takes, roughly.
+    pub fn log_memory(&self) -> usize {
+        self.log.memory()
+    }
     pub fn pg_num(&self) -> u32 {
         self.info.pg_num
     }
@@ -501,7 +505,7 @@ impl Pg {
                 log: self.log.split_off(moves),
                 missing: self.missing.split_off(moves),
             };
-            record.log.iter().for_each(|entry| changes.no_entry(entry.version));
+            record.log.versions().for_each(|version| changes.no_entry(version));
             record.missing.iter().for_each(|(object, _)| changes.missing(object, None));
             record.store(id, &mut txn);
             txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
@@ -632,7 +636,7 @@ impl Pg {
         if let Phase::Active(active) = &self.phase {
             active.check(&self.info);
         }
-        assert!(self.log.iter().next().is_none_or(|oldest| oldest.version > self.info.log_tail));
+        assert!(self.log.oldest().is_none_or(|oldest| oldest > self.info.log_tail));
         debug_assert!(self.missing.iter().all(|(object, _)| self.range.contains(object)));
     }
 }

@@ -119,7 +119,7 @@ impl Record {
         entries.sort_by_key(|entry: &LogEntry| entry.version);
         Ok(Some(Record {
             info: PgInfo::decode(&mut nacre_wire::Reader::new(&info)).map_err(broken)?,
-            log: Log::from_entries(entries),
+            log: Log::from_entries(&entries),
             missing: missing.into_iter().collect(),
         }))
     }
@@ -128,7 +128,7 @@ impl Record {
     pub fn store(&self, pg: PgId, txn: &mut Transaction) {
         let mut changes = RecordChanges::new(pg);
         changes.info(&self.info);
-        self.log.iter().for_each(|entry| changes.entry(entry));
+        self.log.iter().for_each(|entry| changes.entry(&entry));
         self.missing.iter().for_each(|(object, stale)| changes.missing(object, Some(stale)));
         changes.into_txn(txn);
     }

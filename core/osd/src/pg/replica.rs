@@ -146,9 +146,9 @@ impl Pg {
     /// The same when all names were collected: the log replaces ours, however they relate.
     fn adopt_log_after_inventory(&mut self, ctx: &mut Ctx<'_>, log: &PgLog) {
         let mut changes = RecordChanges::new(self.id);
-        self.log.iter().for_each(|entry| changes.no_entry(entry.version));
+        self.log.versions().for_each(|version| changes.no_entry(version));
         log.entries.iter().for_each(|entry| changes.entry(entry));
-        self.log = Log::from_entries(log.entries.iter().cloned());
+        self.log = Log::from_entries(&log.entries);
         self.info.log_tail = log.after;
         self.finish_adoption(ctx, log, Transaction::new(), changes);
     }
@@ -394,7 +394,7 @@ impl Pg {
         self.info.objects = op.objects;
         self.info.clones = op.clones;
         self.info.bytes = op.bytes;
-        self.log.append(op.entry.clone());
+        self.log.append(&op.entry);
         self.store_write(ctx, op).unwrap_or_else(|error| panic!("pg {}: {UNREADABLE}: {error}", self.id));
         self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));
     }
