@@ -1,4 +1,4 @@
-"""Small random overwrites while one OSD is away and comes back, through python3-rados.
+"""Small random overwrites while something is away and comes back, through python3-rados.
 
 Writes one CSV row per second to the file --csv, and says in one line of JSON how the phases compare."""
 import argparse
@@ -10,19 +10,23 @@ import time
 
 import rados
 
+from cluster_state import command, memory_mib, wait_clean
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--pool", required=True)
 parser.add_argument("--csv", required=True)
+parser.add_argument("--folder", required=True, help="the cluster's, to find its processes")
 parser.add_argument("--objects", type=int, default=512)
 parser.add_argument("--object-size", type=int, default=4 << 20)
 parser.add_argument("--size", type=int, default=4096)
 parser.add_argument("--rate", type=float, default=200, help="writes per second; 0: as fast as it goes")
 parser.add_argument("--depth", type=int, default=16)
 parser.add_argument("--healthy", type=float, default=20, help="seconds before the failure")
-parser.add_argument("--away", type=float, default=30)
+parser.add_argument("--away", type=float, default=30, help="0: nothing comes back, the failure is all")
+parser.add_argument("--away-writes", type=int, help="away for so many writes, however long they take")
 parser.add_argument("--after", type=float, default=10, help="seconds after all is clean again")
 parser.add_argument("--clean-within", type=float, default=180)
-parser.add_argument("--fail", required=True, help="shell command that takes the OSD away")
+parser.add_argument("--fail", required=True, help="shell command that takes something away")
 parser.add_argument("--back", required=True, help="shell command that brings it back")
 options = parser.parse_args()
 
@@ -31,30 +35,10 @@ cluster.connect()
 io = cluster.open_ioctx(options.pool)
 
 
-def command(words):
-    return json.loads(subprocess.run(["ceph", *words, "--format", "json"], check=True, capture_output=True).stdout)
-
-
 def recovered():
     stat = command(["pg", "dump", "sum"])
     stat = stat.get("pg_map", stat)["pg_stats_sum"]["stat_sum"]
     return stat["num_bytes_recovered"]
-
-
-def is_clean():
-    status = command(["status"])
-    states = status["pgmap"]["pgs_by_state"]
-    up = status["osdmap"]
-    return up["num_up_osds"] == up["num_osds"] and all(s["state_name"] == "active+clean" for s in states)
-
-
-def wait_clean(seconds):
-    end = time.monotonic() + seconds
-    while not is_clean():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.5)
-    return True
 
 
 full = random.randbytes(options.object_size)
@@ -72,6 +56,7 @@ slots = threading.Semaphore(options.depth)
 done = []  # (when asked, when answered), in seconds since the start
 asked = 0
 over = threading.Event()
+memory = []  # of each second, in MiB: the largest OSD, and the most that one alive ever had
 start = time.monotonic()
 
 
@@ -97,8 +82,15 @@ def write():
         io.aio_write(f"object-{rng.randrange(options.objects)}", data, rng.randrange(blocks) * options.size, answered)
 
 
-writer = threading.Thread(target=write)
-writer.start()
+def watch_memory():
+    while not over.is_set():
+        memory.append(memory_mib(options.folder))
+        time.sleep(max(0, start + len(memory) - time.monotonic()))
+
+
+threads = [threading.Thread(target=write), threading.Thread(target=watch_memory)]
+for thread in threads:
+    thread.start()
 events = {}
 
 
@@ -113,16 +105,23 @@ def shell(line):
 
 time.sleep(options.healthy)
 note("fail")
+asked_before = asked
 shell(options.fail)
-time.sleep(options.away)
+if options.away_writes:
+    while asked < asked_before + options.away_writes:
+        time.sleep(0.1)
+else:
+    time.sleep(options.away)
 note("back")
-shell(options.back)
-time.sleep(1)
+if options.back:
+    shell(options.back)
+time.sleep(2)
 became_clean = wait_clean(options.clean_within)
 note("clean")
 time.sleep(options.after)
 over.set()
-writer.join()
+for thread in threads:
+    thread.join()
 for _ in range(options.depth):
     slots.acquire()
 end = time.monotonic() - start
@@ -135,44 +134,72 @@ def percentile(values, p):
     return values[min(len(values) - 1, int(len(values) * p))] if values else 0
 
 
-def summary(of):
+def summary(of, seconds=None):
     latencies = sorted((b - a) * 1000 for a, b in of)
-    return {
+    row = {
         "writes": len(latencies),
         "mean_ms": round(sum(latencies) / max(1, len(latencies)), 2),
         "p99_ms": round(percentile(latencies, 0.99), 2),
         "p999_ms": round(percentile(latencies, 0.999), 2),
         "max_ms": round(latencies[-1], 1) if latencies else 0,
     }
+    if seconds:
+        row["per_second"] = round(len(latencies) / seconds, 1)
+    return row
 
 
 def stall(since, until):
-    """The longest time in which nothing was answered."""
+    """The longest time in which nothing was answered: when it began and ended."""
     times = [since] + sorted(b for _, b in done if since <= b <= until) + [until]
-    return round(max(b - a for a, b in zip(times, times[1:])), 3)
+    return max(zip(times, times[1:]), key=lambda gap: gap[1] - gap[0])
 
 
+def of_second(second):
+    return [(a, b) for a, b in done if second <= b < second + 1]
+
+
+by_second = {}
+for one in done:
+    by_second.setdefault(int(one[1]), []).append(one)
 with open(options.csv, "w") as csv:
-    csv.write("second,writes,mean_ms,p99_ms,max_ms,event\n")
+    csv.write("second,writes,mean_ms,p99_ms,max_ms,rss_mib,event\n")
     for second in range(int(end)):
-        row = summary([(a, b) for a, b in done if second <= b < second + 1])
+        row = summary(by_second.get(second, []))
         event = " ".join(name for name, at in events.items() if second <= at < second + 1)
-        csv.write(f"{second},{row['writes']},{row['mean_ms']},{row['p99_ms']},{row['max_ms']},{event}\n")
+        rss = round(memory[min(second, len(memory) - 1)][0])
+        csv.write(f"{second},{row['writes']},{row['mean_ms']},{row['p99_ms']},{row['max_ms']},{rss},{event}\n")
 
-during = [(a, b) for a, b in done if events["fail"] <= a < events["back"]]
-healthy = summary([(a, b) for a, b in done if 2 <= a < events["fail"] - 0.1])
-back = summary([(a, b) for a, b in done if events["back"] <= a < events["clean"]])
+fail, back, clean = events["fail"], events["back"], events["clean"]
+during = [(a, b) for a, b in done if fail <= a < back]
+healthy = [(a, b) for a, b in done if 2 <= a < fail - 0.1]
+returning = [(a, b) for a, b in done if back <= a < clean]
+at_failure = stall(fail, min(max(back, fail + 10), fail + 100))
+at_return = stall(back, clean)
+# Those that a stall caught are counted by the stall.
+free = [(a, b) for a, b in returning if b <= at_return[0] or a >= at_return[1]]
+healthy, away, back_free = summary(healthy, fail - 2.1), summary(during, back - fail), summary(free)
 written = len(during) * options.size
+
+
+def ratio(name):
+    return round(back_free[name] / max(0.001, healthy[name]), 2)
+
+
 print(json.dumps({
     "healthy": healthy,
-    "away": summary(during),
-    "back": back,
-    "stall_at_failure_s": stall(events["fail"], events["fail"] + min(options.away, 100)),
-    "stall_at_return_s": stall(events["back"], events["clean"]),
-    "seconds_to_clean": round(events["clean"] - events["back"], 1) if became_clean else None,
-    "mean_ratio": round(back["mean_ms"] / max(0.001, healthy["mean_ms"]), 2),
-    "p99_ratio": round(back["p99_ms"] / max(0.001, healthy["p99_ms"]), 2),
+    "away": away,
+    "back": summary(returning, clean - back),
+    "back_without_stall": back_free,
+    "after": summary([(a, b) for a, b in done if a >= clean], end - clean),
+    "stall_at_failure_s": round(at_failure[1] - at_failure[0], 3),
+    "stall_at_return_s": round(at_return[1] - at_return[0], 3),
+    "seconds_to_clean": round(clean - back, 1) if became_clean else None,
+    "mean_ratio": ratio("mean_ms"),
+    "p99_ratio": ratio("p99_ms"),
+    "p999_ratio": ratio("p999_ms"),
     "bytes_written_away": written,
     "bytes_recovered": bytes_recovered,
     "recovered_per_written": round(bytes_recovered / max(1, written), 2),
+    "rss_mib_most": round(max(most for _, most in memory)),
+    "rss_mib_healthy": round(max((now for now, _ in memory[:int(fail)]), default=0)),
 }))

@@ -1,17 +1,38 @@
 //! A running cluster: how clients find it, and what its daemons cost.
 
 use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// How large a cluster is, and where it listens.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub osds: u32,
+    /// The first of 300 ports.
+    pub port_base: u16,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape { osds: 3, port_base: 27_300 }
+    }
+}
+
+/// Shell commands that start daemons that have died. In the OSDs', `{id}` stands for the number.
+pub struct Starts {
+    pub osd: String,
+    pub mon: String,
+}
 
 pub struct Cluster {
     pub name: &'static str,
     pub conf: PathBuf,
     /// Process ids of the OSDs.
     pub osds: Vec<u32>,
-    /// A shell command that starts one that has died; `{id}` stands for its number.
-    start: String,
+    /// And of the monitors, and of the manager if there is one.
+    pub mons: Vec<u32>,
+    start: Starts,
     stop: Option<Box<dyn FnOnce()>>,
 }
 
@@ -19,15 +40,30 @@ impl Cluster {
     pub fn new(
         name: &'static str,
         conf: PathBuf,
-        osds: Vec<u32>,
-        start: String,
+        (mons, osds): (Vec<u32>, Vec<u32>),
+        start: Starts,
         stop: impl FnOnce() + 'static,
     ) -> Cluster {
-        Cluster { name, conf, osds, start, stop: Some(Box::new(stop)) }
+        Cluster { name, conf, osds, mons, start, stop: Some(Box::new(stop)) }
     }
 
-    pub fn start_osd(&self, id: u32) -> String {
-        self.start.replace("{id}", &id.to_string())
+    /// A shell line that starts these OSDs, all at once.
+    pub fn start_osds(&self, ids: impl IntoIterator<Item = u32>) -> String {
+        let one = |id: u32| format!("({}) & ", self.start.osd.replace("{id}", &id.to_string()));
+        ids.into_iter().map(one).collect::<String>() + "wait"
+    }
+    /// A shell line that starts the monitors.
+    pub fn start_mons(&self) -> &str {
+        &self.start.mon
+    }
+    /// A shell line that sends a signal to these OSDs, all at once.
+    pub fn signal_osds(&self, signal: &str, ids: impl IntoIterator<Item = u32>) -> String {
+        let pids = ids.into_iter().filter_map(|id| self.osds.get(id as usize));
+        format!("kill -{signal} {}", pids.map(u32::to_string).collect::<Vec<_>>().join(" "))
+    }
+    /// What stands in the command line of each of its daemons, and in nobody else's.
+    pub fn folder(&self) -> &Path {
+        self.conf.parent().unwrap_or(&self.conf)
     }
 
     pub fn client(&self, program: &str) -> Command {

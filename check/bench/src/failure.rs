@@ -1,84 +1,257 @@
-//! One OSD goes away while clients write, and comes back: what do clients notice, and how much is
-//! copied? The same script on Ceph, on Ceph with its monitors' timer tuned, and on Nacre, one after
-//! the other.
+//! Something fails while clients write, and comes back: what do clients notice, how much is copied,
+//! how much memory does it take? The same script on Ceph, on Ceph with its monitors' timer tuned, and
+//! on Nacre, one after the other.
 
-use crate::cluster::{Cluster, run};
+use crate::cluster::{Cluster, Shape, run};
+use crate::plot::{self, Curve};
 use crate::{nacre, reference};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct Options {
+    /// What happens.
+    #[arg(long, value_enum, default_value_t = Drill::Osd)]
+    drill: Drill,
     /// Where the clusters keep their data: a folder on the disk to measure.
     #[arg(long, default_value = "target/bench")]
     folder: PathBuf,
-    /// Where the per-second tables and summaries go.
+    /// Where the per-second tables, the plot and the summaries go.
     #[arg(long, default_value = "target/bench-failure")]
     results: PathBuf,
     /// Which clusters, of: ceph, ceph-tuned, nacre.
     #[arg(long, value_delimiter = ',', default_value = "ceph,ceph-tuned,nacre")]
     clusters: Vec<String>,
-    /// How the OSD goes, of: kill, stop (it hangs, and wakes up again).
+    /// How OSDs go, of: kill, stop (they hang, and wake up again).
     #[arg(long, value_delimiter = ',', default_value = "kill")]
     how: Vec<String>,
-    /// Seconds for which it is away.
+    /// Seconds for which they are away.
     #[arg(long, default_value_t = 30)]
     away: u32,
+    /// Seconds before and after.
+    #[arg(long, default_value_t = 20)]
+    healthy: u32,
     /// Writes per second; 0: as many as go.
-    #[arg(long, default_value_t = 200)]
-    rate: u32,
+    #[arg(long, value_delimiter = ',', default_value = "200")]
+    rate: Vec<u32>,
     /// Objects of 4 MiB each.
     #[arg(long, default_value_t = 512)]
     objects: u32,
+    /// As many objects as get about so many writes while something is away, instead of `--objects`.
+    /// Needs a rate.
+    #[arg(long, value_delimiter = ',')]
+    per_object: Vec<u32>,
+    /// For `memory`: so many writes while the OSD is away, however long they take.
+    #[arg(long, default_value_t = 100_000)]
+    writes: u64,
+    /// How many OSDs there are; each drill has its own default.
+    #[arg(long)]
+    osds: Option<u32>,
+    /// Placement groups of the pool.
+    #[arg(long, default_value_t = 32)]
+    pgs: u32,
+    /// How often everything is done, all clusters in each round.
+    #[arg(long, default_value_t = 1)]
+    rounds: u32,
+    /// The first of 300 ports.
+    #[arg(long, default_value_t = Shape::default().port_base)]
+    port_base: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Drill {
+    /// One of three OSDs goes and comes back.
+    Osd,
+    /// One of three hosts, with five OSDs each, goes and comes back.
+    Host,
+    /// An OSD is added to three; it is not filled by anything else.
+    Add,
+    /// One of three OSDs is away during many writes; then all are killed and start at once.
+    Memory,
+    /// Everything is killed and starts again; then one OSD.
+    Restart,
+}
+
+impl Drill {
+    fn osds(self) -> u32 {
+        match self {
+            Drill::Host => HOSTS * PER_HOST,
+            Drill::Add => 4,
+            _ => 3,
+        }
+    }
+    fn name(self) -> &'static str {
+        match self {
+            Drill::Osd => "osd",
+            Drill::Host => "host",
+            Drill::Add => "add",
+            Drill::Memory => "memory",
+            Drill::Restart => "restart",
+        }
+    }
 }
 
 const POOL: &str = "failure";
-/// Which OSD goes.
+/// Which OSD goes, or its host.
 const VICTIM: u32 = 1;
+const HOSTS: u32 = 3;
+const PER_HOST: u32 = 5;
+
+/// One run of the drill on one cluster.
+struct Case<'a> {
+    how: &'a str,
+    rate: u32,
+    objects: u32,
+    /// Names its files.
+    name: String,
+}
 
 pub fn measure(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&options.folder)?;
     std::fs::create_dir_all(&options.results)?;
-    let folder = options.folder.canonicalize()?;
-    for how in &options.how {
-        for name in &options.clusters {
-            let cluster = match name.as_str() {
-                "ceph" => reference::up(&folder.join("ceph"), false, false)?,
-                "ceph-tuned" => {
-                    let cluster = reference::up(&folder.join("ceph"), false, false)?;
-                    cluster.run("ceph config set mon paxos_propose_interval 0.02")?;
-                    cluster
+    for round in 0..options.rounds {
+        for case in &cases(options, round)? {
+            let mut curves = Vec::new();
+            for cluster in &options.clusters {
+                eprintln!("{cluster}, {}", case.name);
+                let summary = on_one(options, case, cluster)?;
+                println!("{cluster} {} {summary}", case.name);
+                let csv = options.results.join(format!("{cluster}-{}.csv", case.name));
+                if csv.exists() {
+                    curves.push(Curve::load(cluster, &csv)?);
                 }
-                "nacre" => nacre::up(&folder.join("nacre"))?,
-                other => anyhow::bail!("no cluster is called '{other}'"),
-            };
-            eprintln!("{name}, {how}");
-            let summary = one(options, &cluster, name, how)?;
-            println!("{name} {how} {summary}");
+            }
+            if !curves.is_empty() {
+                let picture =
+                    plot::picture(&format!("{} drill, {}", options.drill.name(), case.name), &curves);
+                std::fs::write(options.results.join(format!("{}.svg", case.name)), picture)?;
+            }
         }
     }
     Ok(())
 }
 
-fn one(options: &Options, cluster: &Cluster, name: &str, how: &str) -> Result<String> {
-    cluster.run(&format!("ceph osd pool create {POOL} 32 32"))?;
-    cluster.wait_healthy()?;
-    let pid = cluster.osds.get(VICTIM as usize).context("fewer OSDs than that")?;
-    let (fail, back) = match how {
-        "kill" => (format!("kill -9 {pid}"), cluster.start_osd(VICTIM)),
-        "stop" => (format!("kill -STOP {pid}"), format!("kill -CONT {pid}")),
-        other => anyhow::bail!("an OSD cannot go by '{other}'"),
+fn cases(options: &Options, round: u32) -> Result<Vec<Case<'_>>> {
+    let mut cases = Vec::new();
+    for how in &options.how {
+        for &rate in &options.rate {
+            let mut sizes = vec![(options.objects, String::new())];
+            if !options.per_object.is_empty() {
+                if rate == 0 {
+                    bail!("how many writes an object gets cannot be told without a rate");
+                }
+                let objects = |each: u32| (rate * options.away / each.max(1)).max(1);
+                sizes =
+                    options.per_object.iter().map(|&each| (objects(each), format!("-{each}each"))).collect();
+            }
+            for (objects, suffix) in sizes {
+                let again = if round > 0 { format!("-round{}", round + 1) } else { String::new() };
+                let name = format!("{}-{how}-{rate}{suffix}{again}", options.drill.name());
+                cases.push(Case { how, rate, objects, name });
+            }
+        }
+    }
+    Ok(cases)
+}
+
+fn on_one(options: &Options, case: &Case<'_>, name: &str) -> Result<String> {
+    let folder = options.folder.canonicalize()?;
+    let shape = Shape { osds: options.osds.unwrap_or(options.drill.osds()), port_base: options.port_base };
+    let cluster = match name {
+        "ceph" => reference::up_with(&folder.join("ceph"), shape, false, false)?,
+        "ceph-tuned" => {
+            let cluster = reference::up_with(&folder.join("ceph"), shape, false, false)?;
+            cluster.run("ceph config set mon paxos_propose_interval 0.02")?;
+            cluster
+        }
+        "nacre" => nacre::up_with(&folder.join("nacre"), shape)?,
+        other => bail!("no cluster is called '{other}'"),
     };
-    let file = |ending: &str| options.results.join(format!("{name}-{how}-{}.{ending}", options.rate));
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/failure.py");
-    let mut command = cluster.client("/usr/bin/python3");
-    command
-        .arg(script)
-        .args(["--pool", POOL, "--fail", &fail, "--back", &back])
-        .arg("--csv")
-        .arg(file("csv"));
-    command.args(["--away", &options.away.to_string(), "--rate", &options.rate.to_string()]);
-    let summary = run(command.args(["--objects", &options.objects.to_string()]))?;
+    if options.drill == Drill::Host {
+        make_hosts(&cluster)?;
+    }
+    if options.drill == Drill::Add {
+        cluster.run(&format!("ceph osd out {}", shape.osds - 1))?;
+    }
+    let rule = if options.drill == Drill::Host { " replicated by-host" } else { "" };
+    cluster.run(&format!("ceph osd pool create {POOL} {pgs} {pgs}{rule}", pgs = options.pgs))?;
+    cluster.wait_healthy()?;
+    let file = |ending: &str| options.results.join(format!("{name}-{}.{ending}", case.name));
+    let mut script = match options.drill {
+        Drill::Restart => restart(options, &cluster),
+        _ => failure(options, case, &cluster, &file("csv"))?,
+    };
+    script.args(["--pool", POOL, "--objects", &case.objects.to_string()]);
+    script.arg("--folder").arg(cluster.folder());
+    let summary = run(&mut script)?;
     std::fs::write(file("json"), &summary)?;
-    Ok(summary)
+    // One line.
+    Ok(serde_json::from_str::<Value>(&summary).context("the script said no JSON")?.to_string())
+}
+
+/// OSDs 0 to 4 on the first, and so on; and a rule that puts copies on different ones.
+fn make_hosts(cluster: &Cluster) -> Result<()> {
+    // Else they move to the host that they are really on when they start again.
+    cluster.run("ceph config set global osd_crush_update_on_start false")?;
+    for host in 0..HOSTS {
+        cluster.run(&format!("ceph osd crush add-bucket host-{host} host"))?;
+        cluster.run(&format!("ceph osd crush move host-{host} root=default"))?;
+        for osd in host * PER_HOST..(host + 1) * PER_HOST {
+            cluster.run(&format!("ceph osd crush move osd.{osd} host=host-{host}"))?;
+        }
+    }
+    cluster.run("ceph osd crush rule create-replicated by-host default host")?;
+    Ok(())
+}
+
+fn python(cluster: &Cluster, script: &str) -> std::process::Command {
+    let mut command = cluster.client("/usr/bin/python3");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script));
+    command
+}
+
+fn failure(
+    options: &Options,
+    case: &Case<'_>,
+    cluster: &Cluster,
+    csv: &Path,
+) -> Result<std::process::Command> {
+    let all = 0..cluster.osds.len() as u32;
+    let victims = match options.drill {
+        Drill::Host => VICTIM * PER_HOST..(VICTIM + 1) * PER_HOST,
+        _ => VICTIM..VICTIM + 1,
+    };
+    let (fail, back) = match (options.drill, case.how) {
+        (Drill::Add, _) => (format!("ceph osd in {}", all.end - 1), String::new()),
+        (Drill::Memory, _) => {
+            let others = all.clone().filter(|osd| !victims.contains(osd));
+            let back = format!("{}; {}", cluster.signal_osds("KILL", others), cluster.start_osds(all));
+            (cluster.signal_osds("KILL", victims), back)
+        }
+        (_, "kill") => (cluster.signal_osds("KILL", victims.clone()), cluster.start_osds(victims)),
+        (_, "stop") => (cluster.signal_osds("STOP", victims.clone()), cluster.signal_osds("CONT", victims)),
+        (_, other) => bail!("an OSD cannot go by '{other}'"),
+    };
+    let mut command = python(cluster, "failure.py");
+    command.args(["--fail", &fail, "--back", &back]).arg("--csv").arg(csv);
+    command.args(["--rate", &case.rate.to_string(), "--healthy", &options.healthy.to_string()]);
+    match options.drill {
+        Drill::Memory => command.args(["--away-writes", &options.writes.to_string()]),
+        // All that follows is the change.
+        Drill::Add => command.args(["--away", "0"]),
+        _ => command.args(["--away", &options.away.to_string()]),
+    };
+    Ok(command)
+}
+
+fn restart(options: &Options, cluster: &Cluster) -> std::process::Command {
+    let all = 0..cluster.osds.len() as u32;
+    let mons: Vec<String> = cluster.mons.iter().map(u32::to_string).collect();
+    let kill = format!("{} {}", cluster.signal_osds("KILL", all.clone()), mons.join(" "));
+    let start = format!("({}) & {}", cluster.start_mons(), cluster.start_osds(all));
+    let mut command = python(cluster, "restart.py");
+    command.args(["--kill", &kill, "--start", &start, "--start-one", &cluster.start_osds([VICTIM])]);
+    command.args(["--writes", &options.writes.to_string(), "--one", &VICTIM.to_string()]);
+    command
 }

@@ -6,6 +6,7 @@ mod cluster;
 mod counts;
 mod failure;
 mod nacre;
+mod plot;
 mod reference;
 mod report;
 mod workload;
@@ -25,7 +26,7 @@ struct Cli {
 enum What {
     /// The same stock clients against Ceph from Debian's packages and against Nacre, alternately.
     VsCeph(Options),
-    /// One OSD goes away while clients write, and comes back.
+    /// Something goes away while clients write, and comes back.
     Failure(failure::Options),
     /// Messages, system calls, disk writes and flushes that an operation costs Nacre.
     Counts(counts::Options),

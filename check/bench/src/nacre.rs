@@ -1,11 +1,19 @@
-//! Nacre, three OSDs, each daemon a process.
+//! Nacre, each daemon a process.
 
-use crate::cluster::{Cluster, run};
+use crate::cluster::{Cluster, Shape, Starts, run};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The first of its ports, counted from the shape's.
+const PORTS: u16 = 260;
+
+/// Three OSDs.
 pub fn up(folder: &Path) -> Result<Cluster> {
+    up_with(folder, Shape::default())
+}
+
+pub fn up_with(folder: &Path, shape: Shape) -> Result<Cluster> {
     let _ = std::fs::remove_dir_all(folder);
     let binary = binary()?;
     let nacre = |subcommand: &str| {
@@ -13,14 +21,18 @@ pub fn up(folder: &Path) -> Result<Cluster> {
         command.arg(subcommand).arg("--data").arg(folder);
         command
     };
-    run(nacre("up").args(["--processes", "--detach", "--port-base", "27600"]))?;
-    let pid = |osd: u32| -> Result<u32> {
-        Ok(std::fs::read_to_string(folder.join(format!("run/osd.{osd}.pid")))?.trim().parse()?)
+    let port = (shape.port_base + PORTS).to_string();
+    let osds = shape.osds.to_string();
+    run(nacre("up").args(["--processes", "--detach", "--port-base", &port, "--osds", &osds]))?;
+    let pid = |name: String| -> Result<u32> {
+        Ok(std::fs::read_to_string(folder.join(format!("run/{name}.pid")))?.trim().parse()?)
     };
-    let osds = (0..3).map(pid).collect::<Result<_>>()?;
+    let osds = (0..shape.osds).map(|osd| pid(format!("osd.{osd}"))).collect::<Result<_>>()?;
+    let pids = (vec![pid("mon.a".to_string())?], osds);
     let mut down = nacre("down");
-    let start = format!("{} start --data {} osd.{{id}}", binary.display(), folder.display());
-    let cluster = Cluster::new("nacre", folder.join("ceph.conf"), osds, start, {
+    let start = |daemon: &str| format!("{} start --data {} {daemon}", binary.display(), folder.display());
+    let starts = Starts { osd: start("osd.{id}"), mon: start("mon.a") };
+    let cluster = Cluster::new("nacre", folder.join("ceph.conf"), pids, starts, {
         let folder = folder.to_path_buf();
         move || {
             if let Err(error) = run(&mut down) {

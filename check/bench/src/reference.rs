@@ -1,19 +1,23 @@
-//! A real Ceph from Debian's packages: one monitor, one manager, three BlueStore OSDs, on loopback.
+//! A real Ceph from Debian's packages: one monitor, one manager, BlueStore OSDs, on loopback.
 //!
 //! Everything that is not said here is Ceph's default.
 
-use crate::cluster::{Cluster, run};
+use crate::cluster::{Cluster, Shape, Starts, run};
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-const PORT: u16 = 27_300;
-const OSDS: u32 = 3;
 const OSD_BYTES: u64 = 10 << 30;
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
 
+/// Three OSDs.
 pub fn up(folder: &Path, tcmalloc: bool, fill: bool) -> Result<Cluster> {
+    up_with(folder, Shape::default(), tcmalloc, fill)
+}
+
+pub fn up_with(folder: &Path, shape: Shape, tcmalloc: bool, fill: bool) -> Result<Cluster> {
+    let port = shape.port_base;
     let programs = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool"];
     if let Some(missing) = programs.iter().find(|program| !Path::new("/usr/bin").join(program).exists()) {
         bail!("{missing} is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common");
@@ -25,11 +29,11 @@ pub fn up(folder: &Path, tcmalloc: bool, fill: bool) -> Result<Cluster> {
     std::fs::create_dir_all(folder)?;
     let conf = folder.join("ceph.conf");
     let fsid = uuid::Uuid::new_v4().to_string();
-    std::fs::write(&conf, configuration(folder, &fsid))?;
+    std::fs::write(&conf, configuration(folder, &fsid, port))?;
 
     let mut daemons = Daemons(Vec::new());
     let monmap = folder.join("monmap");
-    let addresses = format!("[v2:127.0.0.1:{PORT},v1:127.0.0.1:{}]", PORT + 1);
+    let addresses = format!("[v2:127.0.0.1:{port},v1:127.0.0.1:{}]", port + 1);
     let mut make = Command::new("monmaptool");
     make.args(["--create", "--clobber", "--fsid", &fsid, "--set-min-mon-release", "pacific"]);
     run(make.args(["--addv", "a", &addresses]).arg(&monmap))?;
@@ -39,13 +43,13 @@ pub fn up(folder: &Path, tcmalloc: bool, fill: bool) -> Result<Cluster> {
         command
     };
     run(program("ceph-mon", "a").arg("--mkfs").arg("--monmap").arg(&monmap))?;
-    daemons.start(folder, "mon.a", program("ceph-mon", "a").arg("-f"))?;
+    let mon = daemons.start(folder, "mon.a", program("ceph-mon", "a").arg("-f"))?;
     std::fs::create_dir_all(folder.join("mgr.x"))?;
-    daemons.start(folder, "mgr.x", program("ceph-mgr", "x").arg("-f"))?;
+    let mgr = daemons.start(folder, "mgr.x", program("ceph-mgr", "x").arg("-f"))?;
 
     let ceph = |words: &[&str]| run(Command::new("ceph").env("CEPH_CONF", &conf).args(words));
     let mut osds = Vec::new();
-    for id in (0..OSDS).map(|id| id.to_string()) {
+    for id in (0..shape.osds).map(|id| id.to_string()) {
         let data = folder.join(format!("osd.{id}"));
         std::fs::create_dir_all(&data)?;
         if fill {
@@ -63,8 +67,11 @@ pub fn up(folder: &Path, tcmalloc: bool, fill: bool) -> Result<Cluster> {
 
     let pids = folder.join("started");
     // Remembered, as it is no child of ours.
-    let start = format!("ceph-osd -c {} -i {{id}} -f & echo $! >> {}", conf.display(), pids.display());
-    let cluster = Cluster::new("ceph", conf, osds, start, {
+    let start = |daemon: &str, id: &str| {
+        format!("ceph-{daemon} -c {} -i {id} -f & echo $! >> {}", conf.display(), pids.display())
+    };
+    let starts = Starts { osd: start("osd", "{id}"), mon: start("mon", "a") + "; " + &start("mgr", "x") };
+    let cluster = Cluster::new("ceph", conf.clone(), (vec![mon, mgr], osds), starts, {
         let folder = folder.to_path_buf();
         move || {
             drop(daemons);
@@ -78,12 +85,12 @@ pub fn up(folder: &Path, tcmalloc: bool, fill: bool) -> Result<Cluster> {
     Ok(cluster)
 }
 
-fn configuration(folder: &Path, fsid: &str) -> String {
+fn configuration(folder: &Path, fsid: &str, port: u16) -> String {
     let folder = folder.display();
     format!(
         "[global]
 fsid = {fsid}
-mon_host = [v2:127.0.0.1:{PORT},v1:127.0.0.1:{v1}]
+mon_host = [v2:127.0.0.1:{port},v1:127.0.0.1:{v1}]
 auth_cluster_required = none
 auth_service_required = none
 auth_client_required = none
@@ -119,9 +126,9 @@ bluestore_debug_enforce_settings = ssd
 osd_op_num_shards = 8
 osd_op_num_threads_per_shard = 2
 ",
-        v1 = PORT + 1,
-        ports = PORT + 20,
-        ports_end = PORT + 250,
+        v1 = port + 1,
+        ports = port + 20,
+        ports_end = port + 250,
     )
 }
 

@@ -1,0 +1,53 @@
+"""What the drills' scripts ask of a cluster."""
+import json
+import os
+import subprocess
+import time
+
+
+def command(words, timeout=60):
+    line = ["ceph", *words, "--format", "json"]
+    return json.loads(subprocess.run(line, check=True, capture_output=True, timeout=timeout).stdout)
+
+
+def is_clean():
+    status = command(["status"])
+    states = status["pgmap"]["pgs_by_state"]
+    up = status["osdmap"]
+    return up["num_up_osds"] == up["num_osds"] and all(s["state_name"] == "active+clean" for s in states)
+
+
+def wait_clean(seconds):
+    end = time.monotonic() + seconds
+    while not is_clean():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def osd_processes(folder):
+    """Process ids of the OSDs whose command line names that folder."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = open(f"/proc/{pid}/cmdline", "rb").read().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        is_osd = words[0].endswith("ceph-osd") or (words[0].endswith("nacre") and words[1:2] == ["osd"])
+        if is_osd and any(word.startswith(folder) for word in words):
+            found.append(int(pid))
+    return found
+
+
+def memory_mib(folder):
+    """The largest OSD's resident memory: now, and the most that one of those alive ever had."""
+    now = most = 0
+    for pid in osd_processes(folder):
+        try:
+            lines = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+            now = max(now, int(lines["VmRSS"].split()[0]))
+            most = max(most, int(lines["VmHWM"].split()[0]))
+        except (OSError, KeyError):
+            continue  # gone meanwhile
+    return now / 1024, most / 1024
