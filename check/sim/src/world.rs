@@ -8,7 +8,7 @@ use nacre_base::{Now, Rng, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, NoStore, Peer, StoreView, TimerId, Token};
 use nacre_proto::messages::{Envelope, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network as Net};
-use nacre_store::{ReadPlan, Store};
+use nacre_store::{Disk, ReadPlan, Store};
 use nacre_wire::crc32c;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -43,6 +43,8 @@ pub enum What {
 const EPOCH: u32 = 1_800_000_000;
 /// Of a disk that is well.
 pub const DISK_LATENCY: (Duration, Duration) = (Duration::from_micros(80), Duration::from_micros(600));
+/// So little that caches are full all the time.
+const STORE_MEMORY: usize = 256 << 10;
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a session survives a partition.
 const HELD_MAX: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
@@ -137,7 +139,8 @@ impl World {
         let node = self.node_mut(id);
         assert!(!node.is_running(), "{} runs already", node.name);
         if let Some(disk) = &node.disk {
-            let (store, _) = Store::open(disk).unwrap_or_else(|e| panic!("{}: {e}", node.name));
+            let (mut store, _) = Store::open(disk).unwrap_or_else(|e| panic!("{}: {e}", node.name));
+            store.limit_memory(STORE_MEMORY);
             node.store = Some(store);
         }
         node.life += 1;
@@ -343,7 +346,13 @@ impl World {
             }
             What::ReadDone(token, plan) => {
                 let node = self.node_mut(id);
-                let result = plan.run(node.disk.as_ref().expect("it has a disk"));
+                let disk = node.disk.as_ref().expect("it has a disk");
+                let read = plan.run_fetching(|offset, into| disk.read_at(offset, into));
+                let store = node.store.as_mut().expect("it has a disk");
+                let result = read.map(|(extents, fetched)| {
+                    store.keep(fetched);
+                    extents
+                });
                 node.events.push_back(Event::ReadDone { token, result });
             }
             What::Dialled { from, life, conn, to, kind } => self.dialled(id, from, life, conn, to, kind),

@@ -7,6 +7,7 @@
 //! What a patch is put over must not change before the patch is in its place and the log says so:
 //! replaying would find something else. So it is held, also when nobody owns it any more.
 
+use crate::content::Content;
 use crate::disk::{Disk, DiskError};
 use crate::placing::{Placed, Placing};
 use crate::store::{Store, Ticket};
@@ -62,7 +63,7 @@ impl Store {
         let is_due = self.deferred.order.len() > limit;
         let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
         let mut under_way = UnderWay { oldest: 0, blocks: Vec::new() };
-        let mut blocks = Vec::new();
+        let (mut blocks, mut bases) = (Vec::new(), BTreeMap::new());
         while let Some(&(seq, block)) = self.deferred.order.front() {
             let is_wanted = seq <= checkpoint || (is_due && self.deferred.order.len() > limit / 2);
             if !is_wanted || blocks.len() == SLICE {
@@ -73,6 +74,11 @@ impl Store {
             let Some(pending) = pending.filter(|_| !self.table[&block].dead) else {
                 continue; // overwritten meanwhile
             };
+            if let Some(base) = pending.content.base()
+                && let Some(bytes) = self.cache.get_mut().get(base.block)
+            {
+                bases.insert(base.block, bytes.to_vec());
+            }
             blocks.push((block, pending.content.clone()));
             if under_way.blocks.is_empty() {
                 under_way.oldest = seq;
@@ -84,7 +90,7 @@ impl Store {
             return None;
         }
         self.deferred.under_way = Some(under_way);
-        Some(Placing { blocks })
+        Some(Placing { blocks, bases })
     }
 
     /// Takes note of blocks that are in their place.
@@ -94,9 +100,13 @@ impl Store {
         for (block, crc) in placed.crcs {
             let pending = self.pending.remove(&block).expect("a block that is being placed is pending");
             self.table.get_mut(&block).expect("it is held").crc = crc;
+            if let Content::Whole(bytes) = &pending.content {
+                self.cache.get_mut().insert(block, bytes);
+            }
             self.deferred.notes.insert(block, Note { crc, seq: pending.seq });
             self.unhold(block);
         }
+        placed.merged.iter().for_each(|(block, bytes)| self.cache.get_mut().insert(*block, bytes));
         self.reclaim();
     }
 

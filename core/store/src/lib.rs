@@ -5,7 +5,8 @@
 //! runs `Batch::commit` against the `Disk`, and `Store::finished` learns what became durable. Small
 //! writes are in the log then; `Store::take_placing`, `Placing::run` and `Store::placed` bring them to
 //! their place meanwhile, on another thread.
-//! Reads are plans too: `Store::plan_read`, then `ReadPlan::run` on any thread.
+//! Reads are plans too: `Store::plan_read`, then `ReadPlan::run` on any thread; what they bring from the
+//! device may stay in memory (`Store::keep`).
 //! The layout on the device is drawn in `docs/formats/store.md`; start reading at `store.rs`.
 //!
 //! Invariants, proven by `Store::check`:
@@ -16,6 +17,7 @@
 mod aligned;
 mod attrs;
 mod batch;
+mod cache;
 mod checkpoint;
 mod content;
 mod deferred;
@@ -25,6 +27,7 @@ mod format;
 mod fsck;
 mod index;
 mod log;
+mod memory;
 mod open;
 mod placing;
 mod read;
@@ -38,9 +41,10 @@ pub use batch::{Batch, Done};
 pub use disk::{Disk, DiskError};
 pub use export::{Damage, EXPORT_HEADER, Import, ImportError, RECORD_HEADER, export};
 pub use fsck::Readable;
+pub use memory::Memory;
 pub use open::{FormatError, OpenError, Options, Report};
 pub use placing::{Placed, Placing};
-pub use read::ReadPlan;
+pub use read::{Fetched, ReadPlan};
 pub use store::{Store, SubmitError, Ticket};
 
 /// The unit of allocation and of checksums, in bytes.

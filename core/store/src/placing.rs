@@ -2,16 +2,19 @@
 
 use crate::BLOCK;
 use crate::batch::write_joined;
-use crate::content::Content;
+use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
 use bytes::Bytes;
 use nacre_wire::crc32c;
+use std::collections::BTreeMap;
 
 /// Blocks that are safe in the log, to be written where they belong. Plain data; one at a time, beside
 /// whatever batch is under way.
 #[derive(Debug)]
 pub struct Placing {
     pub(crate) blocks: Vec<(u32, Content)>,
+    /// What some of them are patches of, known without looking at the device.
+    pub(crate) bases: BTreeMap<u32, Vec<u8>>,
 }
 
 /// What `Store::placed` needs to know about blocks that are durable in their place.
@@ -19,6 +22,8 @@ pub struct Placing {
 pub struct Placed {
     /// Block and checksum.
     pub(crate) crcs: Vec<(u32, u32)>,
+    /// What those hold that were not whole before and are not damaged.
+    pub(crate) merged: Vec<(u32, Bytes)>,
     /// Blocks that were changed in part although the rest of them was damaged. Reading them goes on
     /// failing: what is damaged does not become valid because something beside it was written.
     pub damaged: u32,
@@ -32,16 +37,18 @@ impl Placing {
 
     /// Carries it out. After an error the store has to be opened anew.
     pub fn run(self, disk: &(impl Disk + ?Sized)) -> Result<Placed, DiskError> {
-        let mut placed = Placed { crcs: Vec::with_capacity(self.blocks.len()), damaged: 0 };
+        let mut placed =
+            Placed { crcs: Vec::with_capacity(self.blocks.len()), merged: Vec::new(), damaged: 0 };
         let mut whole: Vec<(u32, Bytes)> = Vec::with_capacity(self.blocks.len());
         for (block, content) in self.blocks {
+            let is_patch = content.base().is_some();
             let (bytes, is_damaged) = match content {
                 Content::Whole(bytes) => (bytes, false),
                 Content::Patch { base, runs } => {
-                    let mut bytes = vec![0; BLOCK];
-                    // What cannot be read is as good as rotten; a device that is gone fails the writes.
-                    let read = disk.read_at(u64::from(base.block) * BLOCK as u64, &mut bytes);
-                    let is_damaged = read.is_err() || crc32c(u32::MAX, &bytes) != base.crc;
+                    let (mut bytes, is_damaged) = match self.bases.get(&base.block) {
+                        Some(bytes) => (bytes.clone(), false),
+                        None => read_base(disk, base),
+                    };
                     runs.iter().for_each(|run| run.apply(&mut bytes));
                     (bytes.into(), is_damaged)
                 }
@@ -50,6 +57,9 @@ impl Placing {
             // A checksum that cannot match keeps a damaged block damaged.
             placed.crcs.push((block, if is_damaged { !crc } else { crc }));
             placed.damaged += u32::from(is_damaged);
+            if is_patch && !is_damaged {
+                placed.merged.push((block, bytes.clone()));
+            }
             whole.push((block, bytes));
         }
         let mut writes: Vec<(u32, &[u8])> = whole.iter().map(|(block, bytes)| (*block, &bytes[..])).collect();
@@ -57,4 +67,13 @@ impl Placing {
         disk.flush()?;
         Ok(placed)
     }
+}
+
+/// What a block of the device holds, and whether it is damaged: what cannot be read is as good as rotten;
+/// a device that is gone fails the writes.
+fn read_base(disk: &(impl Disk + ?Sized), base: Base) -> (Vec<u8>, bool) {
+    let mut bytes = vec![0; BLOCK];
+    let read = disk.read_at(u64::from(base.block) * BLOCK as u64, &mut bytes);
+    let is_damaged = read.is_err() || crc32c(u32::MAX, &bytes) != base.crc;
+    (bytes, is_damaged)
 }

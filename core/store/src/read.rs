@@ -18,8 +18,20 @@ pub struct ReadPlan {
     id: StoredId,
     extents: Vec<Vec<Piece>>,
     /// Keeps the blocks from being reused.
+    pin: Arc<()>,
+}
+
+/// Blocks that a read brought from the device, verified, for `Store::keep`.
+#[derive(Debug)]
+pub struct Fetched {
+    blocks: Vec<(u32, Bytes)>,
+    /// They hold the same as long as this lives.
     _pin: Arc<()>,
 }
+
+/// A read of more bytes neither looks into the cache nor leaves anything there: many little reads where one
+/// large one does would be slower, and a stream would push out what others come back to.
+const CACHED_READ_MAX: usize = 64 << 10;
 
 /// A part of one block.
 #[derive(Debug)]
@@ -54,7 +66,25 @@ impl ReadPlan {
         &self,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
     ) -> Result<Vec<Bytes>, ReadError> {
-        self.extents.iter().map(|pieces| self.run_extent(&mut read, pieces)).collect()
+        self.run_extents(&mut read, None)
+    }
+    /// The same, and what of it is worth keeping in memory.
+    pub fn run_fetching(
+        &self,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
+    ) -> Result<(Vec<Bytes>, Fetched), ReadError> {
+        let mut fetched = Fetched { blocks: Vec::new(), _pin: self.pin.clone() };
+        let keeps = if self.len() <= CACHED_READ_MAX { Some(&mut fetched.blocks) } else { None };
+        let extents = self.run_extents(&mut read, keeps)?;
+        Ok((extents, fetched))
+    }
+    fn run_extents(
+        &self,
+        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
+        mut fetched: Option<&mut Vec<(u32, Bytes)>>,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        let one = |pieces: &Vec<Piece>| self.run_extent(read, pieces, fetched.as_deref_mut());
+        self.extents.iter().map(one).collect()
     }
     /// Bytes that `run` gives.
     pub fn len(&self) -> usize {
@@ -63,12 +93,17 @@ impl ReadPlan {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// False if all of it is in memory.
+    pub fn needs_device(&self) -> bool {
+        self.extents.iter().flatten().any(|piece| matches!(piece.source, Source::Disk { .. }))
+    }
 
     /// Gathers whole blocks, and gives of the first and the last what was asked for.
     fn run_extent(
         &self,
         read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
         pieces: &[Piece],
+        fetched: Option<&mut Vec<(u32, Bytes)>>,
     ) -> Result<Bytes, ReadError> {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
             return Ok(Bytes::new());
@@ -93,7 +128,17 @@ impl ReadPlan {
             at += count;
         }
         let end = (pieces.len() - 1) * BLOCK + last.to;
-        Ok(Bytes::from_owner(out).slice(first.from..end))
+        let out = Bytes::from_owner(out);
+        if let Some(fetched) = fetched {
+            let as_on_device = |(at, piece): (usize, &Piece)| match &piece.source {
+                Source::Disk { block, patches, .. } if patches.is_empty() => {
+                    Some((*block, out.slice(at * BLOCK..(at + 1) * BLOCK)))
+                }
+                _ => None,
+            };
+            fetched.extend(pieces.iter().enumerate().filter_map(as_on_device));
+        }
+        Ok(out.slice(first.from..end))
     }
 
     /// Pieces of neighbouring blocks, in one read.
@@ -149,6 +194,8 @@ impl Store {
     pub fn plan_read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<ReadPlan, ReadError> {
         let object = self.index.get(id).ok_or_else(|| ReadError::NotFound(id.clone()))?;
         let block_len = BLOCK as u64;
+        let wanted = |&(offset, len): &(u64, u64)| object.size.saturating_sub(offset).min(len);
+        let is_small = extents.iter().map(wanted).fold(0, u64::saturating_add) <= CACHED_READ_MAX as u64;
         let plan = |&(offset, len): &(u64, u64)| {
             let end = offset.saturating_add(len).min(object.size);
             let mut pieces = Vec::new();
@@ -158,7 +205,7 @@ impl Store {
                 let to = end.min((at + 1) * block_len);
                 let source = match object.blocks.get(&(at as u32)) {
                     None => Source::Hole,
-                    Some(&block) => self.source(block, at),
+                    Some(&block) => self.source(block, at, is_small),
                 };
                 let start = at * block_len;
                 pieces.push(Piece { from: (from - start) as usize, to: (to - start) as usize, source });
@@ -166,16 +213,26 @@ impl Store {
             }
             pieces
         };
-        Ok(ReadPlan { id: id.clone(), extents: extents.iter().map(plan).collect(), _pin: self.pin() })
+        Ok(ReadPlan { id: id.clone(), extents: extents.iter().map(plan).collect(), pin: self.pin() })
     }
 
-    fn source(&self, block: u32, at: u64) -> Source {
-        match self.pending.get(&block).map(|pending| &pending.content) {
-            Some(Content::Whole(bytes)) => Source::Memory(bytes.clone()),
-            Some(Content::Patch { base, runs }) => {
-                Source::Disk { block: base.block, crc: base.crc, at, patches: runs.clone() }
-            }
-            None => Source::Disk { block, crc: self.table[&block].crc, at, patches: Vec::new() },
+    fn source(&self, block: u32, at: u64, is_small: bool) -> Source {
+        let (block, crc, patches) = match self.pending.get(&block).map(|pending| &pending.content) {
+            Some(Content::Whole(bytes)) => return Source::Memory(bytes.clone()),
+            Some(Content::Patch { base, runs }) => (base.block, base.crc, runs.clone()),
+            None => (block, self.table[&block].crc, Vec::new()),
+        };
+        if is_small && let Some(bytes) = self.cache.borrow_mut().get(block) {
+            let mut bytes = bytes.to_vec();
+            patches.iter().for_each(|run| run.apply(&mut bytes));
+            return Source::Memory(bytes.into());
         }
+        Source::Disk { block, crc, at, patches }
+    }
+
+    /// Keeps in memory what a read brought from the device, if it is worth it.
+    pub fn keep(&mut self, fetched: Fetched) {
+        let cache = self.cache.get_mut();
+        fetched.blocks.iter().for_each(|(block, bytes)| cache.insert(*block, bytes));
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::BLOCK;
 use crate::batch::{Batch, Done, Record, record_blocks};
+use crate::cache::Cache;
 use crate::checkpoint::{Checkpoint, blocks_for};
 use crate::content::{Base, Content, PatchRun};
 use crate::deferred::Deferred;
@@ -17,6 +18,7 @@ use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_wire::{Encode, to_vec};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -120,6 +122,10 @@ pub struct Store {
     /// What is not in its place on the device yet.
     pub(crate) pending: BTreeMap<u32, Pending>,
     pub(crate) deferred: Deferred,
+    /// Behind a cell since looking into it changes what stays there.
+    pub(crate) cache: RefCell<Cache>,
+    /// Bytes that index, cache and what is pending should take together.
+    pub(crate) memory_limit: usize,
     queue: VecDeque<Queued>,
     queued_bytes: usize,
     submitted: u64,
@@ -210,6 +216,8 @@ impl Store {
             space: found.space,
             pending: BTreeMap::new(),
             deferred: Deferred::default(),
+            cache: RefCell::default(),
+            memory_limit: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
             submitted: found.last_seq,
@@ -419,6 +427,7 @@ impl Store {
             }
         }
         self.reclaim();
+        self.share_memory();
         self.durable()
     }
 
@@ -453,6 +462,7 @@ impl Store {
                 self.deferred.notes.remove(&block);
                 // What this was a patch of may be free now as well: hence the loop.
                 self.release_base_of(block);
+                self.cache.get_mut().forget(block);
                 self.space.release(block);
             }
         }
@@ -874,6 +884,7 @@ impl Store {
         wrong.extend(owners.keys().map(|block| format!("block {block} has owners but is not in the table")));
         wrong.extend(ownerless.iter().map(|block| format!("block {block} is to be freed but is free")));
         wrong.extend(self.check_deferred());
+        wrong.extend(self.cache.borrow().check(|block| !self.table.contains_key(&block)));
         let unknown = self.pending.keys().filter(|block| !self.table.contains_key(block));
         wrong.extend(unknown.map(|block| format!("block {block} is pending but not in the table")));
 

@@ -1,5 +1,6 @@
 //! The store against a plain model, with crashes at every write.
 
+mod caching;
 mod counts;
 mod crashes;
 mod damage;

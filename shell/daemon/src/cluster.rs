@@ -86,6 +86,9 @@ pub struct Cluster {
     /// Where OSDs talk among themselves, if not where clients are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_network: Option<LoopbackNetwork>,
+    /// Bytes of memory for each OSD, if not what is usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Size>,
 }
 
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -150,6 +153,7 @@ pub struct Wishes {
     pub port_base: Option<u16>,
     pub osd_size: Option<Size>,
     pub cluster_network: Option<LoopbackNetwork>,
+    pub memory: Option<Size>,
 }
 
 impl Cluster {
@@ -165,6 +169,7 @@ impl Cluster {
             mons: ('a'..).take(mons as usize).map(String::from).collect(),
             osds: Vec::new(),
             cluster_network: wishes.cluster_network,
+            memory: wishes.memory,
         };
         ensure!(cluster.auth == Auth::None, "--auth cephx is not built yet: use --auth none");
         cluster.add_osds(wishes.osds.unwrap_or(OSDS_DEFAULT), wishes.osd_size)?;
@@ -188,6 +193,7 @@ impl Cluster {
         if wishes.cluster_network.is_some() {
             self.cluster_network = wishes.cluster_network;
         }
+        self.memory = wishes.memory.or(self.memory);
         let have = self.osds.len() as u32;
         match wishes.osds {
             Some(osds) if osds > have => self.add_osds(osds - have, wishes.osd_size)?,

@@ -5,6 +5,7 @@ use crate::device;
 use crate::image_tasks::{Manager, Worker};
 use crate::log;
 use crate::processes::{ALL, LockFile};
+use crate::size::Size;
 use crate::up::StopSignals;
 use anyhow::{Context, Result, anyhow, ensure};
 use nacre_base::OsdId;
@@ -36,6 +37,7 @@ impl Fleet {
     pub fn start(layout: &Layout, cluster: &Cluster, daemons: &[DaemonName], process: &str) -> Result<Fleet> {
         nacre_node::abort_on_panic();
         nacre_node::raise_open_files();
+        nacre_node::tune_allocator();
         let mut lock =
             LockFile::take(layout.pid(process))?.with_context(|| format!("{process} runs already"))?;
         lock.clear()?;
@@ -129,6 +131,12 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
     // A monitor's as the manager, an OSD's among OSDs.
     let other_addrs = listeners.get(1).map(|listener| AddrVec::one(listener.addr));
     let perf = Registry::default();
+    let limits = match (kind, cluster.memory) {
+        (EntityType::Osd, Some(memory)) => {
+            Limits::of_memory(usize::try_from(memory.0).context("so much memory cannot be addressed")?)
+        }
+        _ => Limits::default(),
+    };
     let spec = Spec {
         name: daemon.to_string(),
         kind,
@@ -139,7 +147,7 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
         datagrams,
         store: Some(open_store(&layout.store(daemon), kind)?),
         perf: perf.clone(),
-        limits: Limits::default(),
+        limits,
     };
     Ok(match daemon {
         DaemonName::Mon(_) => {
@@ -239,10 +247,11 @@ pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Runs daemons until a signal comes.
-pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str) -> Result<()> {
+/// Runs daemons until a signal comes. `memory` is for OSDs, if it is not what the cluster says.
+pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, memory: Option<Size>) -> Result<()> {
     log::to_stderr();
-    let (layout, cluster) = Layout::open(data)?;
+    let (layout, mut cluster) = Layout::open(data)?;
+    cluster.memory = memory.or(cluster.memory);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
@@ -257,7 +266,7 @@ pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str) -> Result<
 
 pub fn all(data: &Path) -> Result<()> {
     let (_, cluster) = Layout::open(data)?;
-    foreground(data, &cluster.daemons(), ALL)
+    foreground(data, &cluster.daemons(), ALL, None)
 }
 
 fn random() -> u64 {

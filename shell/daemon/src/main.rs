@@ -21,6 +21,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 const DATA_DEFAULT: &str = "./nacre-data";
 
@@ -90,6 +91,9 @@ struct Foreground {
 struct OsdArgs {
     #[command(flatten)]
     run: Option<Foreground>,
+    /// Memory that it may take, at least 128M [default: what `nacre up` was told, or 512M]
+    #[arg(long, value_name = "SIZE", value_parser = size::Memory::from_str)]
+    memory: Option<size::Memory>,
     #[command(subcommand)]
     command: Option<OsdCommand>,
 }
@@ -142,12 +146,13 @@ fn run(command: Command) -> Result<()> {
         Command::Start(OneDaemon { daemon, folder }) => up::start(&folder.data, &daemon),
         Command::Stop(OneDaemon { daemon, folder }) => up::stop(&folder.data, &daemon),
         Command::Mon(Foreground { data, id }) => {
-            daemons::foreground(&data, &[cluster::DaemonName::mon(&id)?], &format!("mon.{id}"))
+            daemons::foreground(&data, &[cluster::DaemonName::mon(&id)?], &format!("mon.{id}"), None)
         }
         Command::Osd(OsdArgs { command: Some(OsdCommand::Format(options)), .. }) => format::format(&options),
-        Command::Osd(OsdArgs { run, .. }) => {
+        Command::Osd(OsdArgs { run, memory, .. }) => {
             let Foreground { data, id } = run.expect("clap asks for it where there is no subcommand");
-            daemons::foreground(&data, &[cluster::DaemonName::osd(&id)?], &format!("osd.{id}"))
+            let memory = memory.map(|memory| memory.0);
+            daemons::foreground(&data, &[cluster::DaemonName::osd(&id)?], &format!("osd.{id}"), memory)
         }
         Command::Device(command) => device::run(command),
         Command::Store(command) => store::run(command),

@@ -35,6 +35,24 @@ impl fmt::Display for Size {
     }
 }
 
+/// A size of memory that a daemon can work with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory(pub Size);
+
+/// Less than that is in use before the first request comes.
+const MEMORY_MIN: Size = Size(128 << 20);
+
+impl FromStr for Memory {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Memory, String> {
+        let size: Size = text.parse()?;
+        match size.0 >= MEMORY_MIN.0 {
+            true => Ok(Memory(size)),
+            false => Err(format!("{size} is not enough memory, {MEMORY_MIN} is the least")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +68,7 @@ mod tests {
             let size: Size = text.parse().unwrap();
             assert_eq!((size, size.to_string()), (Size(bytes), printed.to_string()));
         }
+        assert!("100M".parse::<Memory>().is_err() && "256M".parse::<Memory>().is_ok());
         assert!("10X".parse::<Size>().is_err() && "99999999T".parse::<Size>().is_err());
     }
 }

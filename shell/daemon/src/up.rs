@@ -3,13 +3,14 @@
 use crate::cluster::{Cluster, DaemonName, Layout, LoopbackNetwork, Wishes};
 use crate::daemons::{self, Fleet};
 use crate::processes::{self, ALL, LockFile, State};
-use crate::size::Size;
+use crate::size::{Memory, Size};
 use crate::{Auth, DATA_DEFAULT, check, log};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::str::FromStr;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -36,6 +37,9 @@ pub struct Options {
     /// Let OSDs talk among themselves on a network of their own, such as 127.2.0.0/24
     #[arg(long, value_name = "NET")]
     cluster_network: Option<LoopbackNetwork>,
+    /// Memory for each OSD, at least 128M [default: 512M]
+    #[arg(long, value_name = "SIZE", value_parser = Memory::from_str)]
+    memory: Option<Memory>,
     /// Run each daemon as a process of its own, so that one can be stopped
     #[arg(long)]
     processes: bool,
@@ -59,6 +63,7 @@ pub fn up(options: &Options) -> Result<()> {
         port_base: options.port_base,
         osd_size: options.osd_size,
         cluster_network: options.cluster_network,
+        memory: options.memory.map(|memory| memory.0),
     };
     let (cluster, is_new) = match layout.load()? {
         Some(mut cluster) => {

@@ -21,6 +21,10 @@ impl Budget {
     pub(crate) fn is_full(&self) -> bool {
         self.used.load(Ordering::Relaxed) >= self.limit
     }
+    /// Bytes that are held now.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
     /// The same bytes, counted until they are dropped.
     pub(crate) fn charge(self: &Arc<Budget>, bytes: Bytes) -> Bytes {
         if bytes.is_empty() {

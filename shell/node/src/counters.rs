@@ -43,7 +43,9 @@ counters! {
         batch: Count,
         /// From a batch's beginning to its being durable
         batch_lat: Latency,
-        /// Small reads that were answered from memory at once
+        /// Small reads that were answered from the store's memory at once
+        read_memory: Count,
+        /// Small reads that were answered at once from the kernel's page cache, in part at least
         read_cached: Count,
         /// Other reads
         read: Count,
@@ -69,6 +71,22 @@ counters! {
         disk_read_bytes: Bytes,
         /// How long a read took
         disk_read_lat: Latency,
+    }
+}
+
+counters! {
+    /// What a daemon's memory is used for, besides what is fixed or small. Looked at once a second.
+    pub struct MemoryCounters, "memory" {
+        /// What is known of the objects in the store: where their data is, attributes, omaps
+        index: GaugeBytes,
+        /// Data that was read or written and is kept for whoever reads it next
+        cache: GaugeBytes,
+        /// Data that is safe in the log and not in its place yet
+        pending: GaugeBytes,
+        /// Data of clients' requests that are being worked on
+        received: GaugeBytes,
+        /// What is to be sent and was not taken by its receiver yet
+        unsent: GaugeBytes,
     }
 }
 

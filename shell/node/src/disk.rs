@@ -4,7 +4,7 @@
 use crate::counters::CountedDisk;
 use bytes::Bytes;
 use nacre_machine::{ReadError, Token};
-use nacre_store::{BLOCK, Batch, Disk, DiskError, Placed, Placing, ReadPlan};
+use nacre_store::{BLOCK, Batch, Disk, DiskError, Fetched, Placed, Placing, ReadPlan};
 use rustix::fs::{Advice, OFlags, SeekFrom, fadvise, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::cell::RefCell;
@@ -259,7 +259,7 @@ impl Disk for FileDisk {
 pub(crate) enum Done {
     Committed(Result<nacre_store::Done, DiskError>),
     Placed(Result<Placed, DiskError>),
-    Read { token: Token, result: Result<Vec<Bytes>, ReadError> },
+    Read { token: Token, result: Result<(Vec<Bytes>, Fetched), ReadError> },
 }
 
 pub(crate) type Sender = UnboundedSender<Done>;
@@ -304,7 +304,13 @@ impl DiskThreads {
                 loop {
                     let next = work.lock().expect("readers do not panic").recv();
                     let Ok((token, plan)) = next else { return };
-                    if to.send(Done::Read { token, result: plan.run(&disk) }).is_err() {
+                    if to
+                        .send(Done::Read {
+                            token,
+                            result: plan.run_fetching(|offset, into| disk.read_at(offset, into)),
+                        })
+                        .is_err()
+                    {
                         return;
                     }
                 }
@@ -314,9 +320,9 @@ impl DiskThreads {
     }
 
     /// Reads a little at once if all of it is in memory: cheaper than waking another thread.
-    pub(crate) fn read_cached(&self, plan: &ReadPlan) -> Option<Vec<Bytes>> {
+    pub(crate) fn read_cached(&self, plan: &ReadPlan) -> Option<(Vec<Bytes>, Fetched)> {
         let read = |offset, into: &mut [u8]| self.disk.read_cached(offset, into);
-        if plan.len() <= CACHED_READ_MAX { plan.run_with(read).ok() } else { None }
+        if plan.len() <= CACHED_READ_MAX { plan.run_fetching(read).ok() } else { None }
     }
     /// On the calling thread, which waits for the device.
     pub(crate) fn commit_here(&self, batch: Batch) -> Done {

@@ -6,10 +6,11 @@
 
 use crate::budget::Budget;
 use crate::clock;
-use crate::counters::{CountedDisk, MessengerCounters, StoreCounters};
+use crate::counters::{CountedDisk, MemoryCounters, MessengerCounters, StoreCounters};
 use crate::disk::{self, DiskThreads};
 use crate::ids::IdPool;
 use crate::pace::Pace;
+use crate::process;
 use crate::session::{self, End, Session};
 use crate::spec::{Limits, Listener, Spec};
 use crate::timers::Timers;
@@ -19,8 +20,8 @@ use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, Stor
 use nacre_msgr::{AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent};
 use nacre_proto::messages::{Envelope, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
-use nacre_store::{Store, Ticket};
-use std::cell::RefCell;
+use nacre_store::{Memory, Store, Ticket};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -32,12 +33,18 @@ use tokio::sync::futures::Notified;
 /// Longer ones are cut, and so refused by whoever reads them.
 const DATAGRAM_MAX: usize = 2048;
 
+/// So many bytes must have been freed before it is worth giving them back.
+const FREED_MIN: usize = 64 << 20;
+
 pub(crate) struct Node<M> {
     kind: EntityType,
     auth_name: AuthName,
     addrs: AddrVec,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<MessengerCounters>,
+    memory: Arc<MemoryCounters>,
+    /// The most bytes in use since freed memory was given back.
+    most_used: Cell<usize>,
     budget: Arc<Budget>,
     ids: Arc<Mutex<IdPool>>,
     inner: RefCell<Inner<M>>,
@@ -93,7 +100,9 @@ struct Waiting {
 
 impl<M: Machine + 'static> Node<M> {
     pub(crate) fn new(spec: Spec, machine: M, disk_done: disk::Sender) -> (Rc<Node<M>>, Vec<Listener>) {
-        let store = spec.store.map(|(store, disk)| {
+        let memory: Arc<MemoryCounters> = spec.perf.add();
+        let store = spec.store.map(|(mut store, disk)| {
+            store.limit_memory(spec.limits.store_memory);
             let counters: Arc<StoreCounters> = spec.perf.add();
             let disk = CountedDisk::new(disk, counters.clone());
             Storage {
@@ -139,6 +148,8 @@ impl<M: Machine + 'static> Node<M> {
             budget: Budget::new(spec.limits.received_max),
             limits: spec.limits,
             counters: spec.perf.add(),
+            memory,
+            most_used: Cell::new(0),
             ids: Arc::default(),
             inner: RefCell::new(inner),
             timers_changed: Notify::new(),
@@ -220,8 +231,14 @@ impl<M: Machine + 'static> Node<M> {
                 let storage = inner.storage();
                 match storage.store.plan_read(&id, &extents) {
                     Ok(plan) => match storage.threads.read_cached(&plan) {
-                        Some(read) => {
-                            storage.counters.read_cached.inc();
+                        Some((read, fetched)) => {
+                            let how = match plan.needs_device() {
+                                true => &storage.counters.read_cached,
+                                false => &storage.counters.read_memory,
+                            };
+                            how.inc();
+                            drop(plan);
+                            storage.store.keep(fetched);
                             inner.events.push_back(Event::ReadDone { token, result: Ok(read) });
                         }
                         None => {
@@ -439,12 +456,15 @@ impl<M: Machine + 'static> Node<M> {
             let inner = &mut *self.inner.borrow_mut();
             match done {
                 disk::Done::Read { token, result } => {
-                    if let Some(storage) = &mut inner.store
-                        && let Some(since) = storage.reading.remove(&token)
-                    {
+                    let storage = inner.store.as_mut().expect("only a store reads");
+                    if let Some(since) = storage.reading.remove(&token) {
                         storage.counters.read.inc();
                         storage.counters.read_lat.add(clock::mono().since(since));
                     }
+                    let result = result.map(|(extents, fetched)| {
+                        storage.store.keep(fetched);
+                        extents
+                    });
                     inner.events.push_back(Event::ReadDone { token, result });
                 }
                 disk::Done::Committed(Ok(done)) => {
@@ -495,6 +515,22 @@ impl<M: Machine + 'static> Node<M> {
     pub(crate) fn sweep(&self) {
         let inner = &mut *self.inner.borrow_mut();
         self.counters.msgr_active_connections.set(inner.sessions.len() as u64);
+        self.memory.received.set(self.budget.used() as u64);
+        let unsent: usize = inner.sessions.values().map(|session| session.unsent()).sum();
+        self.memory.unsent.set(unsent as u64);
+        let mut used = self.budget.used() + unsent;
+        if let Some(storage) = &inner.store {
+            let Memory { index, cache, pending } = storage.store.memory();
+            self.memory.index.set(index as u64);
+            self.memory.cache.set(cache as u64);
+            self.memory.pending.set(pending as u64);
+            used += index + cache + pending;
+        }
+        if used + FREED_MIN <= self.most_used.get() {
+            self.most_used.set(used);
+            process::give_back_memory();
+        }
+        self.most_used.set(self.most_used.get().max(used));
         for session in inner.sessions.values() {
             session.sweep(&self.limits);
         }

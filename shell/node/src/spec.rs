@@ -73,6 +73,8 @@ impl Listener {
 pub struct Limits {
     /// Sessions at a time; further callers are turned away.
     pub sessions_max: usize,
+    /// The store's: its index, what waits to be placed, and its cache, which takes what these leave.
+    pub store_memory: usize,
     /// Data of clients' requests, until it is on the disk: above it, clients are not read from.
     pub received_max: usize,
     /// Per session, unsent: above it, no more requests are read from this client.
@@ -91,12 +93,29 @@ pub struct Limits {
     pub stop_timeout: Duration,
 }
 
+/// What a daemon gets that nobody says more about.
+pub const MEMORY_DEFAULT: usize = 512 << 20;
+
+impl Limits {
+    /// For a daemon that may take so many bytes of memory: half of them for its store, a quarter for what
+    /// clients send; the rest is for answers, for the daemon's own records, and for what an allocator wastes.
+    pub fn of_memory(bytes: usize) -> Limits {
+        Limits {
+            store_memory: bytes / 2,
+            received_max: bytes / 4,
+            unsent_pause: bytes / 16,
+            ..Limits::default()
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
             sessions_max: 20_000,
-            received_max: 256 << 20,
-            unsent_pause: 64 << 20,
+            store_memory: MEMORY_DEFAULT / 2,
+            received_max: MEMORY_DEFAULT / 4,
+            unsent_pause: MEMORY_DEFAULT / 16,
             unsent_max: 1 << 30,
             handshake_timeout: Duration::from_secs(10),
             stalled_timeout: Duration::from_secs(60),

@@ -151,7 +151,8 @@ impl Run {
                 let keep = self.source.rng.below(6) as usize;
                 while self.reads.len() > keep {
                     let at = self.source.rng.below(self.reads.len() as u64) as usize;
-                    self.reads.swap_remove(at).run(&self.disk);
+                    let fetched = self.reads.swap_remove(at).run(&self.disk);
+                    self.store.keep(fetched);
                 }
             }
             self.acked = self.store.finished(done);
@@ -162,7 +163,9 @@ impl Run {
         self.disk.crash();
         self.crashes += 1;
         let what = self.what();
-        let (store, report) = Store::open(&self.disk).unwrap_or_else(|error| panic!("{error}, {what}"));
+        let (mut store, report) = Store::open(&self.disk).unwrap_or_else(|error| panic!("{error}, {what}"));
+        // Caches of a few blocks, and now and then one for everything.
+        store.limit_memory([0, 100 << 10, 400 << 10, 16 << 20][self.source.rng.below(4) as usize]);
         let submitted = self.store.submitted();
         assert!(self.acked <= report.last, "{:?} was acknowledged, {report:?}, {what}", self.acked);
         assert!(report.last <= submitted, "{submitted:?} was the last, {report:?}, {what}");

@@ -1,7 +1,7 @@
 //! What a store should be, as plain maps, and random transactions for both.
 
 use crate::testing::SimDisk;
-use crate::{ReadPlan, Store};
+use crate::{Disk, Fetched, ReadPlan, Store};
 use bytes::Bytes;
 use nacre_base::{Name, PgId, PoolId, Rng};
 use nacre_machine::{ReadError, StoreView};
@@ -168,8 +168,10 @@ pub(super) struct HeldRead {
 }
 
 impl HeldRead {
-    pub fn run(&self, disk: &SimDisk) {
-        assert!(self.plan.run(disk).unwrap() == [&self.expected[..]], "a read that waited gave wrong bytes");
+    pub fn run(&self, disk: &SimDisk) -> Fetched {
+        let (read, fetched) = self.plan.run_fetching(|offset, into| disk.read_at(offset, into)).unwrap();
+        assert!(read == [&self.expected[..]], "a read that waited gave wrong bytes");
+        fetched
     }
 }
 

@@ -1,0 +1,107 @@
+//! What is read from memory, and that it is never something else than what is stored.
+
+use super::settle;
+use crate::testing::SimDisk;
+use crate::{BLOCK, Disk, Options, Store};
+use bytes::Bytes;
+use nacre_machine::ReadError;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+
+fn fresh(memory: usize) -> (SimDisk, Store) {
+    let disk = SimDisk::new(64 << 20, 1);
+    Store::format(&disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
+    let (mut store, _) = Store::open(&disk).unwrap();
+    store.limit_memory(memory);
+    (disk, store)
+}
+
+fn write(store: &mut Store, offset: u64, data: &[u8]) {
+    let mut txn = Transaction::new();
+    txn.push(StoredId::meta("a"), Change::Write { offset, data: Bytes::copy_from_slice(data) });
+    store.submit(txn).unwrap();
+}
+
+/// Whether it came from memory, and the bytes.
+fn read(store: &mut Store, disk: &SimDisk, offset: u64, len: u64) -> Result<(bool, Bytes), ReadError> {
+    let plan = store.plan_read(&StoredId::meta("a"), &[(offset, len)]).unwrap();
+    let (mut read, fetched) = plan.run_fetching(|offset, into| disk.read_at(offset, into))?;
+    let is_from_memory = !plan.needs_device();
+    drop(plan);
+    store.keep(fetched);
+    Ok((is_from_memory, read.remove(0)))
+}
+
+/// Brings everything to its place.
+fn place(store: &mut Store, disk: &SimDisk) {
+    store.request_checkpoint();
+    settle(store, disk);
+}
+
+#[test]
+fn a_small_write_is_read_from_memory_before_and_after_it_is_in_its_place() {
+    let (disk, mut store) = fresh(4 << 20);
+    write(&mut store, 0, &[1; 8000]);
+    assert_eq!(read(&mut store, &disk, 100, 5000), Ok((true, vec![1; 5000].into())));
+    place(&mut store, &disk);
+    assert_eq!(read(&mut store, &disk, 100, 5000), Ok((true, vec![1; 5000].into())));
+    // A part of a block, whose rest is in memory as well.
+    write(&mut store, 10, b"new");
+    let expected = |from: usize| {
+        let mut bytes = vec![1; 4096];
+        bytes[10..13].copy_from_slice(b"new");
+        Bytes::from(bytes).slice(from..)
+    };
+    assert_eq!(read(&mut store, &disk, 0, 4096), Ok((true, expected(0))));
+    place(&mut store, &disk);
+    assert_eq!(read(&mut store, &disk, 9, 4087), Ok((true, expected(9))));
+}
+
+#[test]
+fn a_small_read_is_kept_and_a_large_one_passes_by() {
+    let (disk, mut store) = fresh(4 << 20);
+    write(&mut store, 0, &[1; 1 << 20]);
+    place(&mut store, &disk);
+    let mut is_kept = |len| {
+        let before = read(&mut store, &disk, 0, len).unwrap().0;
+        (before, read(&mut store, &disk, 0, len).unwrap().0)
+    };
+    assert_eq!(is_kept(1 << 20), (false, false));
+    assert_eq!(is_kept(4096), (false, true));
+    assert_eq!(is_kept(1 << 20), (false, false));
+}
+
+#[test]
+fn what_is_in_memory_survives_rot_on_the_device_and_mends_a_block_that_is_changed_in_part() {
+    for memory in [0, 4 << 20] {
+        let (disk, mut store) = fresh(memory);
+        write(&mut store, 0, &[1; BLOCK]);
+        place(&mut store, &disk);
+        for block in store.geometry.data_start()..store.geometry.data_start() + 4 {
+            disk.rot(u64::from(block) * BLOCK as u64 + 5);
+        }
+        assert_eq!(read(&mut store, &disk, 0, 4096).is_ok(), memory > 0);
+        write(&mut store, 0, &[2]);
+        place(&mut store, &disk);
+        assert_eq!(read(&mut store, &disk, 1, 1).is_ok(), memory > 0);
+    }
+}
+
+#[test]
+fn a_block_that_is_used_again_is_not_taken_for_what_it_was() {
+    let (disk, mut store) = fresh(4 << 20);
+    for turn in 1..200_u8 {
+        // Fills the device over and over, so that every block is used again.
+        write(&mut store, 0, &vec![turn; 2 << 20]);
+        for at in 0..5 {
+            write(&mut store, at * 10_000, &[!turn; 5000]);
+        }
+        if turn % 3 == 0 {
+            place(&mut store, &disk);
+        }
+        settle(&mut store, &disk);
+        for at in 0..5 {
+            let (_, bytes) = read(&mut store, &disk, at * 10_000, 10_000).unwrap();
+            assert!(bytes[..5000] == [!turn; 5000] && bytes[5000..] == [turn; 5000]);
+        }
+    }
+}
