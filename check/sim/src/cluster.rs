@@ -15,7 +15,7 @@ use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network, ObjectId};
 use nacre_store::testing::{SimDisk, data_blocks};
 use nacre_store::{BLOCK, Options, Store};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -311,6 +311,43 @@ impl Cluster {
             self.run_for(Duration::from_millis(500));
         }
         Ok(())
+    }
+
+    /// Has every group's copies read and compared; `how` is the command. The groups where they differ.
+    pub fn scrub(&mut self, how: &str) -> Result<BTreeSet<String>, String> {
+        let before = self.scrubbed();
+        let deadline = self.world.now + PATIENCE;
+        for turn in 0_u32.. {
+            if turn % 60 == 0 {
+                // An OSD that has no session with a monitor at this moment does not hear of it.
+                self.command(&json!({ "prefix": how, "who": "all" }));
+            }
+            self.run_for(Duration::from_millis(500));
+            let now = self.scrubbed();
+            let done = |(pg, (stamp, state)): (&String, &(String, String))| {
+                before.get(pg).is_none_or(|(old, _)| old != stamp) && !state.contains("scrubbing")
+            };
+            if now.iter().all(done) {
+                let differ = now.into_iter().filter(|(_, (_, state))| state.contains("inconsistent"));
+                return Ok(differ.map(|(pg, _)| pg).collect());
+            }
+            if self.world.now > deadline {
+                return Err(format!(
+                    "not all groups were looked through after {} s: {now:?}",
+                    PATIENCE.as_secs()
+                ));
+            }
+        }
+        unreachable!("the loop has no end")
+    }
+    /// Of each group, when its copies were last compared, and its state.
+    fn scrubbed(&mut self) -> BTreeMap<String, (String, String)> {
+        let list = self.command(&json!({ "prefix": "pg ls", "format": "json" }));
+        let list: Value = serde_json::from_str(&list).expect("the list is JSON");
+        let text = |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_string();
+        let rows = list["pg_stats"].as_array().cloned().unwrap_or_default();
+        let row = |row: &Value| (text(row, "pgid"), (text(row, "last_deep_scrub_stamp"), text(row, "state")));
+        rows.iter().map(row).collect()
     }
 
     /// Everything that an OSD stores of clients' objects, for comparing.

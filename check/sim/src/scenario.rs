@@ -111,6 +111,8 @@ impl Run {
         // Nothing is on its way to a disk any more.
         self.c.run_for(Duration::from_secs(5));
         self.c.check_replicas(script.shape.frail)?;
+        self.scrub(script.shape.frail.is_some())?;
+        self.c.check_replicas(None)?;
         let deadline = self.c.world.now + LEFTOVERS;
         while let Err(why) = self.c.check_leftovers() {
             if self.c.world.now > deadline {
@@ -223,6 +225,17 @@ impl Run {
                 Some(other) => panic!("a pool that was made is not found: {other:?}"),
             }
         }
+    }
+
+    /// All copies are read and compared. Those on a frail disk may be wrong, and are put right.
+    fn scrub(&mut self, frail: bool) -> Result<(), String> {
+        let mut differ = self.c.scrub("osd deep-scrub")?;
+        if frail && !differ.is_empty() {
+            self.c.scrub("osd repair")?;
+            self.c.wait_clean()?;
+            differ = self.c.scrub("osd deep-scrub")?;
+        }
+        if differ.is_empty() { Ok(()) } else { Err(format!("scrub finds copies that differ in {differ:?}")) }
     }
 
     /// Everything works again.

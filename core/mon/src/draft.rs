@@ -6,6 +6,7 @@ use crate::state::{Batch, State};
 use nacre_base::{OsdId, PoolId, Utime};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, OsdMap, OsdXinfo, Pool, osd_state};
+use nacre_proto::messages::DaemonMsg;
 use nacre_wire::to_vec;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ pub struct Draft {
     /// Whether `inc` says anything.
     edited: bool,
     pub batch: Batch,
+    /// What OSDs are to be told besides: once, by whoever has sessions with them.
+    pub orders: Vec<(OsdId, DaemonMsg)>,
 }
 
 impl Draft {
@@ -27,6 +30,7 @@ impl Draft {
             inc: Incremental::after(&state.osdmap, now),
             edited: false,
             batch: Batch { stamp: now, ..Batch::default() },
+            orders: Vec::new(),
         }
     }
 

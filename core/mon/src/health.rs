@@ -6,7 +6,7 @@ use crate::mon::Mon;
 use crate::state::Mute;
 use crate::stats::{Passing, all_pgs};
 use nacre_base::{Now, OsdId, PgId, Utime};
-use nacre_proto::maps::{OsdMap, osd_state, pool_flags};
+use nacre_proto::maps::{OsdMap, PoolOption, osd_state, pool_flags};
 use nacre_proto::messages::{LogLevel, pg_state};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -64,6 +64,7 @@ pub fn checks(mon: &Mon, now: Now, map: &OsdMap) -> Checks {
     mon.reports.failures.checks(now.mono, map, &mut checks);
     space(mon, map, &mut checks);
     groups(mon, now, map, &mut checks);
+    scrubs(mon, now, map, &mut checks);
     pools(mon, map, &mut checks);
     checks
 }
@@ -275,6 +276,55 @@ fn groups(mon: &Mon, now: Now, map: &OsdMap, checks: &mut Checks) {
         let percent = 100.0 * sum.unfound as f64 / sum.objects.max(1) as f64;
         let summary = format!("{}/{} objects unfound ({percent:.3}%)", sum.unfound, sum.objects);
         warn(checks, "OBJECT_UNFOUND", sum.unfound as usize, summary, Vec::new());
+    }
+}
+
+/// Wrong copies, and groups that nobody looked through for too long.
+fn scrubs(mon: &Mon, now: Now, map: &OsdMap, checks: &mut Checks) {
+    let sum = mon.stats.sum();
+    let errors = sum.shallow_errors + sum.deep_errors;
+    if errors > 0 {
+        let (severity, summary) = (Severity::Error, format!("{errors} scrub errors"));
+        checks.insert(
+            "OSD_SCRUB_ERRORS",
+            Check { severity, summary, count: errors as i64, detail: Vec::new() },
+        );
+    }
+    let number = |name: &str, default: f64| mon.option(name).parse::<f64>().unwrap_or(default);
+    let week = 7.0 * 86_400.0;
+    let light = (1, "osd_scrub_max_interval", "mon_warn_pg_not_scrubbed_ratio", 0.5);
+    let deep = (2, "osd_deep_scrub_interval", "mon_warn_pg_not_deep_scrubbed_ratio", 0.75);
+    for (code, what, (of_pool, interval, ratio, usual_ratio)) in
+        [("PG_NOT_SCRUBBED", "scrubbed", light), ("PG_NOT_DEEP_SCRUBBED", "deep-scrubbed", deep)]
+    {
+        let ratio = number(ratio, usual_ratio);
+        let interval = number(interval, week);
+        if ratio <= 0.0 {
+            continue;
+        }
+        let mut lines = Vec::new();
+        for pg in all_pgs(map) {
+            let Some(stat) = mon.stats.pgs.get(&pg) else { continue };
+            let scrub = &stat.report.scrub;
+            let last = if code == "PG_NOT_SCRUBBED" { scrub.last_stamp } else { scrub.last_deep_stamp };
+            let own = map.pool(pg.pool).and_then(|pool| pool.options.get(&of_pool));
+            let interval = match own {
+                Some(PoolOption::Float(secs)) if *secs > 0.0 => *secs,
+                _ => interval,
+            };
+            let age = f64::from(now.wall.sec.saturating_sub(last.sec));
+            if last != Utime::ZERO && age > interval * (1.0 + ratio) {
+                lines.push(format!("pg {pg} not {what} since {last}"));
+            }
+        }
+        if !lines.is_empty() {
+            let count = lines.len();
+            if count > DETAILS_MAX {
+                lines.truncate(DETAILS_MAX);
+                lines.push(format!("{} more pgs... ", count - DETAILS_MAX));
+            }
+            warn(checks, code, count, format!("{count} pgs not {what} in time"), lines);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::sessions::{Session, Sessions};
 use crate::state::{Batch, State};
 use crate::stats::Stats;
 use crate::{bootstrap, commands, options, persist};
-use nacre_base::{Epoch, Now, PgId, Rng, Time};
+use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
 use nacre_proto::maps::Uuid;
 use nacre_proto::messages::{
@@ -560,6 +560,7 @@ impl Mon {
                     out.push(Effect::Hangup { conn });
                 }
             }
+            QuorumMsg::Order { osd, message } => self.tell_osd(osd, &message, out),
             QuorumMsg::IdsWanted => {
                 if self.leading.is_some() {
                     self.ids_wanted_by.insert(mon);
@@ -886,6 +887,9 @@ impl Mon {
         }
         self.queue = later;
         self.judging_due = false;
+        for (osd, message) in std::mem::take(&mut draft.orders) {
+            self.order(osd, &message, out);
+        }
         self.judge(now, &mut draft);
         if self.reports.failures.is_open() {
             out.push(Effect::Arm { timer: TIMER_JUDGE, after: JUDGE_EVERY });
@@ -899,6 +903,22 @@ impl Mon {
         }
         self.submit(draft.finish(), in_flight);
         true
+    }
+
+    /// Tells an OSD something, through whichever monitor it talks to.
+    fn order(&mut self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
+        self.tell_osd(osd, message, out);
+        let others: Vec<u64> = self.peers.keys().copied().collect();
+        for mon in others {
+            self.send_quorum(mon, QuorumMsg::Order { osd, message: Box::new(message.clone()) }, out);
+        }
+    }
+    /// If it talks to us.
+    fn tell_osd(&self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
+        let is_it = |peer: &Peer| peer.kind == EntityType::Osd && peer.num == i64::from(osd.0);
+        for (conn, _) in self.sessions.iter().filter(|(_, session)| is_it(&session.peer)) {
+            out.push(Effect::Send { conn, tid: 0, message: message.clone().into() });
+        }
     }
 
     fn submit(&mut self, mut batch: Batch, mut in_flight: InFlight) {

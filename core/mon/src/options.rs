@@ -146,6 +146,20 @@ pub const ALL: &[ConfigOption] = &[
         None,
         "whether OSDs are placed below their host when they start",
     ),
+    osd_option(
+        "osd_deep_scrub_interval",
+        Kind::Float,
+        "604800",
+        (0.0, 366.0 * 86_400.0),
+        "seconds after which the content of a group's copies is read and compared again",
+    ),
+    osd_option(
+        "osd_max_scrubs",
+        Kind::Uint,
+        "1",
+        (0.0, 100.0),
+        "groups whose copies a primary compares at a time",
+    ),
     option(
         "osd_pool_default_crush_rule",
         Kind::Text,
@@ -198,16 +212,76 @@ pub const ALL: &[ConfigOption] = &[
         (0.0, 60.0),
         "seconds between the starts of two transfers of an OSD's recovery at least",
     ),
+    ConfigOption {
+        range: None,
+        ..osd_option(
+            "osd_scrub_auto_repair",
+            Kind::Bool,
+            "false",
+            (0.0, 0.0),
+            "whether a deep scrub that finds few wrong copies replaces them",
+        )
+    },
+    osd_option(
+        "osd_scrub_auto_repair_num_errors",
+        Kind::Uint,
+        "5",
+        (0.0, 1000.0),
+        "how many wrong copies are few for osd_scrub_auto_repair",
+    ),
+    osd_option(
+        "osd_scrub_begin_hour",
+        Kind::Uint,
+        "0",
+        (0.0, 23.0),
+        "from which hour of the day (UTC) on scrubs may begin; the same as the end: always",
+    ),
+    osd_option(
+        "osd_scrub_chunk_max",
+        Kind::Uint,
+        "25",
+        (1.0, 100.0),
+        "objects whose metadata is compared in one step",
+    ),
+    osd_option(
+        "osd_scrub_end_hour",
+        Kind::Uint,
+        "0",
+        (0.0, 23.0),
+        "up to which hour of the day (UTC) scrubs may begin",
+    ),
+    osd_option(
+        "osd_scrub_max_interval",
+        Kind::Float,
+        "604800",
+        (0.0, 366.0 * 86_400.0),
+        "seconds after which the metadata of a group's copies is compared again whatever clients do",
+    ),
+    osd_option(
+        "osd_scrub_min_interval",
+        Kind::Float,
+        "86400",
+        (0.0, 366.0 * 86_400.0),
+        "seconds after which it is compared again once nobody asked for anything for a second",
+    ),
+    osd_option(
+        "osd_scrub_sleep",
+        Kind::Float,
+        "0",
+        (0.0, 60.0),
+        "seconds between two steps of comparing copies at least",
+    ),
 ];
 
 /// Options of Ceph's for which Nacre has another way, and which.
-const SUPERSEDED: [(&str, &str); 24] = [
+const SUPERSEDED: [(&str, &str); 28] = [
     ("mon_osd_adjust_down_out_interval", "mon_osd_down_out_interval is what it says"),
     ("mon_osd_adjust_heartbeat_grace", "each OSD learns how long its peers are silent when they are well"),
     ("mon_osd_report_timeout", "an OSD without a session with the monitors is down after 15 s of silence"),
     ("mon_osd_reporter_subtree_level", "witnesses come from the highest level that has enough of them"),
     ("osd_backfill_retry_interval", "a transfer starts as soon as another ends"),
     ("osd_beacon_report_interval", "OSDs report when something changed, and every 5 s"),
+    ("osd_deep_scrub_stride", "copies are compared in pieces of 512 KiB"),
     ("osd_fast_fail_on_connection_refused", "a refused connection is always proof enough"),
     ("osd_heartbeat_grace", "1.2 s, or three times the longest silence of late, at most 3 s"),
     ("osd_heartbeat_interval", "ten datagrams a second"),
@@ -225,6 +299,12 @@ const SUPERSEDED: [(&str, &str); 24] = [
     ("osd_recovery_sleep_hdd", "osd_recovery_sleep counts on every device"),
     ("osd_recovery_sleep_hybrid", "osd_recovery_sleep counts on every device"),
     ("osd_recovery_sleep_ssd", "osd_recovery_sleep counts on every device"),
+    ("osd_scrub_chunk_min", "osd_scrub_chunk_max counts, more only to look at an object with its clones"),
+    ("osd_scrub_during_recovery", "a group that lacks something waits until it does not"),
+    (
+        "osd_scrub_load_threshold",
+        "after each step a pause follows while clients are there, in proportion to it",
+    ),
     ("paxos_propose_interval", "a change of a map is proposed when its cause arrives"),
 ];
 

@@ -106,7 +106,8 @@ impl Mon {
             DaemonMsg::Report(_)
             | DaemonMsg::RecordQuery { .. }
             | DaemonMsg::Records { .. }
-            | DaemonMsg::Activated { .. } => Done::Silent,
+            | DaemonMsg::Activated { .. }
+            | DaemonMsg::Scrub { .. } => Done::Silent,
         }
     }
 

@@ -338,6 +338,9 @@ fn add(sum: &mut PgCounts, one: &PgCounts) {
     sum.clones += one.clones;
     sum.bytes += one.bytes;
     sum.omap_keys += one.omap_keys;
+    sum.shallow_errors += one.shallow_errors;
+    sum.deep_errors += one.deep_errors;
+    sum.repaired += one.repaired;
     sum.omap_bytes += one.omap_bytes;
     sum.copies += one.copies;
     sum.degraded += one.degraded;

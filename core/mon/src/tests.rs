@@ -5,6 +5,7 @@ use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, Name, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::maps::{OsdMap, osd_state, pool_flags};
+use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::*;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, ObjectId};
@@ -308,6 +309,7 @@ fn boot(osd: i32, port: u16, nonce: u32) -> DaemonMsg {
 
 fn pg_report(map: &OsdMap, pg: PgId) -> PgReport {
     let placed = map.pg_to_up_acting(pg);
+    let wall = Utime { sec: 1_800_000_000, nsec: 0 };
     PgReport {
         pg,
         state: pg_state::ACTIVE | pg_state::CLEAN,
@@ -327,6 +329,7 @@ fn pg_report(map: &OsdMap, pg: PgId) -> PgReport {
         counts: PgCounts { objects: 2, bytes: 8192, copies: 6, ..PgCounts::default() },
         trimmed: IntervalSet::new(),
         to_trim: 0,
+        scrub: ScrubState { last_stamp: wall, last_deep_stamp: wall, ..ScrubState::default() },
     }
 }
 
@@ -337,5 +340,6 @@ fn subscribe(what: &str, start: u64, flags: u8) -> MonSubscribe {
 mod commands;
 mod monitors;
 mod osds;
+mod scrub;
 mod sessions;
 mod tuning;

@@ -4,6 +4,7 @@
 //! transfers on their way; when they do, half as many. Nobody there: as many as there may be. One
 //! always goes on, so that recovery ends.
 
+use crate::scrub_pace::ScrubPace;
 use nacre_base::{PgId, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -53,13 +54,15 @@ pub struct Budget {
     seen: (u64, Duration),
     /// Of memory for the log of one group, in bytes.
     log_memory: usize,
+    /// Not counted with the transfers: it has a measure of its own.
+    pub scrub: ScrubPace,
 }
 
 /// What the logs of all groups may take together, in bytes. Beyond it each group has its part.
 const LOGS_MAX: usize = 48 << 20;
 
 impl Budget {
-    pub fn new(limits: Limits) -> Budget {
+    pub fn new(limits: Limits, scrub: ScrubPace) -> Budget {
         Budget {
             limits,
             window: limits.max,
@@ -69,6 +72,7 @@ impl Budget {
             usual: None,
             seen: (0, Duration::ZERO),
             log_memory: usize::MAX,
+            scrub,
         }
     }
 
@@ -131,10 +135,14 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Options;
     use nacre_base::PoolId;
 
     const LIMITS: Limits = Limits { max: 8, sleep: Duration::ZERO, priority: 3 };
 
+    fn budget(limits: Limits) -> Budget {
+        Budget::new(limits, ScrubPace::new(Options::default().scrub()))
+    }
     fn pg(seed: u32) -> PgId {
         PgId { pool: PoolId(1), seed }
     }
@@ -151,7 +159,7 @@ mod tests {
 
     #[test]
     fn recovery_shrinks_to_one_transfer_while_clients_wait_for_it_and_grows_when_they_do_not() {
-        let (mut budget, mut served) = (Budget::new(LIMITS), (0, Duration::ZERO));
+        let (mut budget, mut served) = (budget(LIMITS), (0, Duration::ZERO));
         (0..5).for_each(|_| serve(&mut budget, &mut served, 1000));
         let slots = take_all(&budget);
         assert_eq!(slots.len(), 8);
@@ -169,7 +177,7 @@ mod tests {
 
     #[test]
     fn who_got_no_slot_hears_of_the_next_and_the_last_copy_does_not_wait() {
-        let (mut budget, mut served) = (Budget::new(LIMITS), (0, Duration::ZERO));
+        let (mut budget, mut served) = (budget(LIMITS), (0, Duration::ZERO));
         serve(&mut budget, &mut served, 1000);
         let slots = take_all(&budget);
         (0..9).for_each(|_| serve(&mut budget, &mut served, 9000));
@@ -186,7 +194,7 @@ mod tests {
     #[test]
     fn a_higher_priority_lets_clients_wait_longer() {
         let limits = Limits { priority: 63, ..LIMITS };
-        let (mut budget, mut answered, mut waited) = (Budget::new(limits), 0, Duration::ZERO);
+        let (mut budget, mut answered, mut waited) = (budget(limits), 0, Duration::ZERO);
         let mut serve = |budget: &mut Budget, micros: u64| {
             answered += 100;
             waited += Duration::from_micros(100 * micros);
@@ -201,7 +209,7 @@ mod tests {
 
     #[test]
     fn transfers_start_no_faster_than_the_sleep_between_them_allows() {
-        let budget = Budget::new(Limits { sleep: Duration::from_secs(1), ..LIMITS });
+        let budget = budget(Limits { sleep: Duration::from_secs(1), ..LIMITS });
         let at = |secs| Time::ZERO + Duration::from_secs(secs);
         assert!(budget.take(at(1), pg(0), true).is_some());
         assert!(budget.take(at(1), pg(0), true).is_none());

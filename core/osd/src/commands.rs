@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Name, arguments in Ceph's notation, help.
-const COMMANDS: [(&str, &str, &str); 24] = [
+const COMMANDS: [(&str, &str, &str); 26] = [
     ("get_command_descriptions", "", "list available commands"),
     ("version", "", "report version of the daemon"),
     (
@@ -47,9 +47,20 @@ const COMMANDS: [(&str, &str, &str); 24] = [
     ("query", "", "show details of a placement group"),
     ("list_unfound", "", "list objects of a placement group that nobody has"),
     (
+        "mark_unfound_lost",
+        "name=pgid,type=CephPgid,req=false name=mulcmd,type=CephChoices,strings=revert|delete",
+        "declare lost what nobody has of a placement group's objects",
+    ),
+    (
         "pg",
         "name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=query|list_unfound",
         "show details of a placement group",
+    ),
+    (
+        "pg",
+        "name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=mark_unfound_lost \
+         name=mulcmd,type=CephChoices,strings=revert|delete",
+        "declare lost what nobody has of a placement group's objects",
     ),
 ];
 const PERF_FILTER: &str = "name=logger,type=CephString,req=false name=counter,type=CephString,req=false";
@@ -106,6 +117,37 @@ pub fn run(
         return start_bench(osd, now, store, from, &words).err().map(|refusal| reply(Err(refusal)));
     }
     Some(reply(answer(osd, now, store, &words)))
+}
+
+/// If the command declares something lost: the answer, and the group to tell and whether to delete.
+pub fn mark_lost(osd: &Osd, command: &Command) -> Option<(CommandReply, Option<(PgId, bool)>)> {
+    let words = command.cmd.first().and_then(|text| serde_json::from_str::<Value>(text).ok())?;
+    let asked = words["prefix"] == "mark_unfound_lost"
+        || (words["prefix"] == "pg" && words["cmd"] == "mark_unfound_lost");
+    if !asked {
+        return None;
+    }
+    let said = |retval, status: String| CommandReply { retval, status, output: Default::default() };
+    let refused = |errno: i32, why: String| Some((said(-errno, why), None));
+    let Some(id) = words["pgid"].as_str().and_then(|text| text.parse::<PgId>().ok()) else {
+        return refused(EINVAL, "no pgid specified".to_string());
+    };
+    let delete = match words["mulcmd"].as_str() {
+        Some("delete") => true,
+        Some("revert") => false,
+        _ => return refused(EINVAL, "mode must be 'revert' or 'delete'".to_string()),
+    };
+    let (Some(pg), Some(map)) = (osd.pg(id), osd.map()) else {
+        return refused(ENOENT, format!("i don't have pgid {id}"));
+    };
+    match pg.lost_objects(map) {
+        Err(error) => refused(EINVAL, error.to_string()),
+        Ok(0) => Some((said(0, "pg has no unfound objects".to_string()), None)),
+        Ok(count) => {
+            let status = format!("pg has {count} objects unfound and apparently lost marking");
+            Some((said(0, status), Some((id, delete))))
+        }
+    }
 }
 
 fn start_bench(
@@ -189,7 +231,7 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
                 .map_err(|()| (EINVAL, format!("'{}' is not a placement group", word("pgid"))))?;
             with_ctx(osd, now, store, |ctx| {
                 let pg = osd.pg(id).ok_or_else(|| (ENOENT, format!("i don't have pgid {id}")))?;
-                Ok(if prefix == "query" { pg.query(ctx) } else { pg.list_unfound() })
+                Ok(if prefix == "query" { pg.query(ctx) } else { pg.list_unfound(&ctx.map) })
             })
         }
         "" => Err((EINVAL, "no command given".to_string())),

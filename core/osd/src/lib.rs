@@ -4,8 +4,7 @@
 //! is one of them: ordering, replication, peering, recovery; `ops` is what operations do to one
 //! object, a pure function.
 //!
-//! Not here yet, each with a place to go: snapshots (`ops`, where a request's snapshot is resolved),
-//! scrub (`pg`), erasure coding (`pg::active::write`).
+//! Not here yet, with a place to go: erasure coding (`pg::active::write`).
 
 mod bench;
 mod budget;
@@ -21,6 +20,7 @@ mod osd;
 mod peers;
 mod pg;
 mod requests;
+mod scrub_pace;
 mod shard;
 mod snap_index;
 mod snap_set;
@@ -34,5 +34,6 @@ pub mod stored {
     pub use crate::maps::{MapError, Maps};
     pub use crate::object_info::{ObjectInfo, Watcher};
     pub use crate::pg::record::Record;
+    pub use crate::pg::scrub::note::{load_state as scrub_state, walk_findings};
     pub use crate::snap_set::{CloneInfo, SnapSet};
 }

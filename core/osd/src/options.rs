@@ -3,6 +3,7 @@
 
 use crate::budget::Limits;
 use crate::requests::Keep;
+use crate::scrub_pace::ScrubRules;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,6 +23,24 @@ const KNOWN: [Known; 6] = [
     Known { name: "osd_recovery_max_active", default: 0, range: (0, 1000) },
     Known { name: "osd_recovery_op_priority", default: 3, range: (1, 63) },
 ];
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+const YEAR: u64 = 366 * DAY;
+
+/// When and how fast copies are compared. Counts, hours, seconds, or one for yes; in the order of names.
+const SCRUB: [Known; 9] = [
+    Known { name: "osd_deep_scrub_interval", default: 7 * DAY, range: (0, YEAR) },
+    Known { name: "osd_max_scrubs", default: 1, range: (0, 100) },
+    Known { name: "osd_scrub_auto_repair", default: 0, range: YES_OR_NO },
+    Known { name: "osd_scrub_auto_repair_num_errors", default: 5, range: (0, 1000) },
+    Known { name: "osd_scrub_begin_hour", default: 0, range: (0, 23) },
+    Known { name: "osd_scrub_chunk_max", default: 25, range: (1, 100) },
+    Known { name: "osd_scrub_end_hour", default: 0, range: (0, 23) },
+    Known { name: "osd_scrub_max_interval", default: 7 * DAY, range: (0, YEAR) },
+    Known { name: "osd_scrub_min_interval", default: DAY, range: (0, YEAR) },
+];
+const YES_OR_NO: (u64, u64) = (0, 1);
 
 /// In place of zero, for `osd_recovery_max_active`. Ceph has that for solid state drives.
 const RECOVERY_MAX_ACTIVE: u32 = 10;
@@ -51,7 +70,7 @@ impl Options {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         let known = find(name)?;
         let (from, to) = known.range;
-        let number = value.parse().ok().filter(|number| (from..=to).contains(number));
+        let number = number_in(value).filter(|number| (from..=to).contains(number));
         let wrong = OptionError::Value { name: known.name, from, to, value: value.to_string() };
         self.here.insert(known.name, number.ok_or(wrong)?);
         Ok(())
@@ -64,21 +83,44 @@ impl Options {
     /// None if it neither means something here nor was set anywhere.
     pub fn get(&self, name: &str) -> Option<String> {
         match find(name) {
-            Ok(known) => Some(self.number(known).to_string()),
+            Ok(known) => Some(self.text(known)),
             Err(_) => self.from_mon.get(name).cloned(),
         }
     }
     /// Everything that has a value.
     pub fn show(&self) -> BTreeMap<String, String> {
-        let known = KNOWN.iter().map(|known| (known.name.to_string(), self.number(known).to_string()));
+        let known = KNOWN.iter().chain(&SCRUB).map(|known| (known.name.to_string(), self.text(known)));
         self.from_mon.clone().into_iter().chain(known).collect()
     }
 
     /// What is out of range or no number counts as not set: the monitors take any text for it.
     fn number(&self, known: &Known) -> u64 {
         let (from, to) = known.range;
-        let from_mon = || self.from_mon.get(known.name)?.parse().ok().filter(|n| (from..=to).contains(n));
+        let from_mon = || number_in(self.from_mon.get(known.name)?).filter(|n| (from..=to).contains(n));
         self.here.get(known.name).copied().or_else(from_mon).unwrap_or(known.default)
+    }
+
+    fn text(&self, known: &Known) -> String {
+        match (known.range, self.number(known)) {
+            (YES_OR_NO, 0) => "false".to_string(),
+            (YES_OR_NO, _) => "true".to_string(),
+            (_, number) => number.to_string(),
+        }
+    }
+
+    pub fn scrub(&self) -> ScrubRules {
+        let [deep_interval, max, repair, repair_max, begin, chunk, end, max_interval, min_interval] =
+            SCRUB.each_ref().map(|known| self.number(known));
+        ScrubRules {
+            max: max as u32,
+            min_interval,
+            max_interval,
+            deep_interval,
+            hours: (begin, end),
+            chunk,
+            auto_repair: (repair > 0).then_some(repair_max),
+            sleep: self.pause("osd_scrub_sleep"),
+        }
     }
 
     pub fn keep(&self) -> Keep {
@@ -94,15 +136,34 @@ impl Options {
     pub fn recovery(&self) -> Limits {
         let [.., max, priority] = KNOWN.each_ref().map(|known| self.number(known));
         let max = if max == 0 { RECOVERY_MAX_ACTIVE } else { max as u32 };
-        // The one option with fractions of seconds, and only ever the monitors' to set.
-        let sleep = self.from_mon.get("osd_recovery_sleep").and_then(|text| text.parse::<f64>().ok());
-        let sleep = sleep.filter(|secs| (0.0..=60.0).contains(secs)).unwrap_or_default();
-        Limits { max, sleep: Duration::from_secs_f64(sleep), priority: priority as u32 }
+        Limits { max, sleep: self.pause("osd_recovery_sleep"), priority: priority as u32 }
+    }
+
+    /// Options with fractions of seconds are only ever the monitors' to set.
+    fn pause(&self, name: &str) -> Duration {
+        let secs = self.from_mon.get(name).and_then(|text| text.parse::<f64>().ok());
+        Duration::from_secs_f64(secs.filter(|secs| (0.0..=60.0).contains(secs)).unwrap_or_default())
+    }
+}
+
+/// A whole number; also from what Ceph writes for times and switches.
+fn number_in(text: &str) -> Option<u64> {
+    match text {
+        "true" => Some(1),
+        "false" => Some(0),
+        text => {
+            let rounded = || text.parse::<f64>().ok().filter(|x| *x >= 0.0 && *x < 1e15).map(|x| x as u64);
+            text.parse().ok().or_else(rounded)
+        }
     }
 }
 
 fn find(name: &str) -> Result<&'static Known, OptionError> {
-    KNOWN.iter().find(|known| known.name == name).ok_or_else(|| OptionError::Unknown(name.to_string()))
+    KNOWN
+        .iter()
+        .chain(&SCRUB)
+        .find(|known| known.name == name)
+        .ok_or_else(|| OptionError::Unknown(name.to_string()))
 }
 
 #[cfg(test)]
@@ -122,7 +183,11 @@ mod tests {
         options.take([(name.to_string(), "many".to_string())].into());
         assert_eq!(options.keep().size, 20);
         assert!(options.set(name, "-1").is_err() && options.set("nonsense", "1").is_err());
-        assert_eq!(options.show().len(), KNOWN.len());
+        assert_eq!(options.show().len(), KNOWN.len() + SCRUB.len());
+        assert_eq!(options.get("osd_scrub_auto_repair"), Some("false".into()));
+        options.take([("osd_scrub_auto_repair".to_string(), "true".to_string())].into());
+        options.set("osd_scrub_min_interval", "60.5").unwrap();
+        assert_eq!((options.scrub().auto_repair, options.scrub().min_interval), (Some(5), 60));
         let sleep = |text: &str| {
             let mut options = Options::default();
             options.take([("osd_recovery_sleep".to_string(), text.to_string())].into());

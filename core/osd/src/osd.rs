@@ -16,6 +16,7 @@ use crate::options::Options;
 use crate::peers::{Ended, PING_EVERY, Peers};
 use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
 use crate::requests::{History, Steps};
+use crate::scrub_pace::ScrubPace;
 use crate::shard::{Scene, Shard, ShardEffect};
 use crate::snap_set::SnapContext;
 use nacre_base::errno::{EAGAIN, EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod liveness;
+mod scrubs;
 mod together;
 
 use liveness::DiskWatch;
@@ -65,6 +67,7 @@ const TICK: u64 = 0;
 /// Groups that may go on with recovery after an event.
 const RECOVERY_STARTS: usize = 2;
 const BEAT: u64 = 1;
+const SCRUB: u64 = 2;
 const TICK_EVERY: Duration = Duration::from_millis(250);
 /// How often a boot that no map answers is repeated.
 const BOOT_RETRY: Duration = Duration::from_secs(1);
@@ -165,6 +168,10 @@ pub struct Osd {
     pub(crate) counted: Counted,
     pub(crate) history: History,
     pub(crate) bench: Option<Bench>,
+    /// When the next step of comparing copies is to be made.
+    scrub_wakes: Option<Time>,
+    /// How many requests were served when it was last seen that there were some, and when.
+    last_served: (u64, Time),
 }
 
 impl Machine for Osd {
@@ -183,6 +190,7 @@ impl Machine for Osd {
                 self.in_shard(now, store, at, out, |shard, scene| shard.on_read(scene, token, result));
             }
             Event::Timer(BEAT) => self.on_beat(now, out),
+            Event::Timer(SCRUB) => self.go_on_with_scrubs(now, store, out),
             Event::Timer(_) => self.on_tick(now, store, out),
             Event::Loop(at) => {
                 self.in_shard(now, store, at as usize, out, |shard, scene| shard.on_loop(scene))
@@ -194,6 +202,7 @@ impl Machine for Osd {
             let Some(pg) = self.budget.next_waiting(now.mono) else { break };
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
+        self.wake_for_scrubs(now, out);
         self.copy(now, store, out);
         self.flush(now, out);
         // What belongs to no group is a benchmark's, or maps.
@@ -229,7 +238,7 @@ impl Osd {
             return_at: Time::ZERO,
             said_why_waiting: false,
             copier: Copier::default(),
-            budget: Budget::new(Options::default().recovery()),
+            budget: Budget::new(Options::default().recovery(), ScrubPace::new(Options::default().scrub())),
             shards,
             turn: 0,
             last_conn: 0,
@@ -253,6 +262,8 @@ impl Osd {
             counted,
             history: History::default(),
             bench: None,
+            scrub_wakes: None,
+            last_served: (0, Time::ZERO),
         }
     }
 
@@ -318,6 +329,9 @@ impl Osd {
                     self.activations.insert(pg, record);
                 }
                 ShardEffect::LeasesNow => self.leases_now = true,
+                ShardEffect::ClusterLog(level, text) => {
+                    self.to_mon(DaemonMsg::ClusterLog { level, stamp: now.wall, text }, out);
+                }
                 ShardEffect::Report => {
                     self.report_at = self.report_at.min(now.mono + REPORT_AFTER_CHANGE);
                 }
@@ -668,6 +682,9 @@ impl Osd {
                     self.tell_pg(now, store, pg, PgEvent::Activated { interval, accepted }, out);
                 }
             }
+            DaemonMsg::Scrub { pgs, deep, repair } => {
+                self.on_scrub_wanted(now, store, pgs, (deep, repair), out);
+            }
             _ => {}
         }
     }
@@ -681,6 +698,12 @@ impl Osd {
         command: &Command,
         out: &mut Vec<Effect>,
     ) {
+        if let Some((reply, marked)) = commands::mark_lost(self, command) {
+            if let Some((pg, delete)) = marked {
+                self.tell_pg(now, store, pg, PgEvent::MarkLost { delete }, out);
+            }
+            return out.push(Effect::Send { conn, tid, message: reply.into() });
+        }
         let Some(reply) = commands::run(self, now, store, (conn, tid), command) else {
             return self.go_on_with_bench(out);
         };
@@ -1106,7 +1129,7 @@ impl Osd {
         let Ok(ops) = ops else { return refuse(EINVAL, out) };
         let object = op.object();
         let writes = ops.iter().any(|op| op.is_write);
-        let lists = ops.iter().any(|op| matches!(op.op, Op::List { .. }));
+        let lists = ops.iter().any(|op| op.op.is_about_group());
         if let Err(error) = check_request(&object, &ops) {
             return refuse(-error, out);
         }
@@ -1194,7 +1217,9 @@ impl Osd {
         }
         self.boot_if_needed(now, store, out);
         if self.serving {
+            self.look_at_scrubs(now);
             self.tell_all(now, store, out, || PgEvent::Tick);
+            self.start_scrub(now, store, out);
             self.leases_now = true;
             if now.mono.since(self.last_ping) >= PING_EVERY {
                 self.last_ping = now.mono;

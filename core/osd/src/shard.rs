@@ -34,6 +34,7 @@ pub enum ShardEffect {
     Activate(PgId, PgRecord),
     LeasesNow,
     Report,
+    ClusterLog(u8, String),
 }
 
 /// What the shard's groups handle an event with.
@@ -238,6 +239,7 @@ impl Shard {
                 }
                 plain(Effect::Loop(self.offset))
             }
+            PgEffect::ClusterLog(level, text) => ShardEffect::ClusterLog(level, text),
             PgEffect::Log(level, text) => plain(Effect::Log { level, text }),
             PgEffect::Gone => return,
         };

@@ -8,6 +8,9 @@ use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
 use nacre_proto::messages::part::{Act, Acts, Meta, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, OtherChange, PgInfo, PgLog, PgMsg, Push, RepOp};
+use nacre_proto::messages::scrub::{
+    BadObject, BadSnaps, Finding, ScrubAnswer, ScrubEntry, ScrubMsg, ScrubNote, ScrubQuery, ScrubSum, Shard,
+};
 use nacre_proto::messages::{
     Beat, DaemonMsg, Envelope, FailureEvidence, Message, OsdBoot, OsdFailure, PeerMsg, PgRecord, QuorumMsg,
     RawMessage,
@@ -121,6 +124,31 @@ pub fn beat(input: &[u8]) {
     }
 }
 
+fn scrub_messages(object: ObjectId, version: Version) -> impl Iterator<Item = PgMsg> {
+    let attrs = [("_".into(), (7, Some(Bytes::from_static(b"info"))))].into();
+    let entry = ScrubEntry { size: 4, version, attrs, ..ScrubEntry::new(object.clone()) };
+    let shard = Shard { errors: 8, data_digest: Some(7), ..Shard::default() };
+    let bad = Finding::Object(BadObject { errors: 16, user_version: 3, shards: [(OsdId(1), shard)].into() });
+    let clones = Finding::Snaps(BadSnaps { errors: 4, missing: vec![SnapId(3)], ..BadSnaps::default() });
+    let findings = vec![(object.clone(), false, Some(bad)), (object.clone(), true, Some(clones))];
+    let queries = [
+        ScrubQuery::Names { from: object.clone(), to: None, values: true },
+        ScrubQuery::Data { object: object.clone(), offset: 0, len: 4096, chain: 7 },
+        ScrubQuery::Omap { object: object.clone(), from: "k".into(), to: Some("l".into()), chain: 7 },
+    ];
+    let answers = [
+        ScrubAnswer::Names { entries: vec![entry], end: None },
+        ScrubAnswer::Sum(ScrubSum::Of { sum: 1, chain: 2 }),
+    ];
+    let queries = queries.map(|query| ScrubMsg::Query { id: 1, at: version, query });
+    let answers = answers.map(|answer| ScrubMsg::Answer { id: 1, answer: Some(answer) });
+    let others = [
+        ScrubMsg::Mend { object, stale: Stale::everything(version) },
+        ScrubMsg::Note(ScrubNote { findings, forget: true, ..ScrubNote::default() }),
+    ];
+    queries.into_iter().chain(answers).chain(others).map(|msg| PgMsg::Scrub(Box::new(msg)))
+}
+
 /// What OSDs tell each other, and monitors.
 fn peer_messages() -> Vec<Message> {
     let (pg, interval) = (PgId { pool: PoolId(2), seed: 5 }, Epoch(7));
@@ -169,9 +197,10 @@ fn peer_messages() -> Vec<Message> {
         PgMsg::Merge(log),
         PgMsg::Merged { missing: vec![(object.clone(), Stale::everything(version))] },
         PgMsg::RepOp(Box::new(rep_op)),
-        PgMsg::Pull { id: 3, object, part: Part::meta() },
+        PgMsg::Pull { id: 3, object: object.clone(), part: Part::meta() },
         PgMsg::Push(Box::new(push)),
     ];
+    let of_group = of_group.into_iter().chain(scrub_messages(object, version));
     let many = [PgMsg::InfoQuery, PgMsg::RepAck { version }, PgMsg::StrayRemove];
     let many = PeerMsg::Pgs(many.map(|msg| (pg, interval, msg)).to_vec());
     let of_group = of_group.map(|msg| PeerMsg::Pg { pg, interval, msg: Box::new(msg) });
@@ -193,6 +222,10 @@ fn peer_messages() -> Vec<Message> {
             message: message.clone(),
         },
         QuorumMsg::Answer { key: 1, message },
+        QuorumMsg::Order {
+            osd: OsdId(1),
+            message: Box::new(DaemonMsg::Scrub { pgs: vec![pg], deep: true, repair: false }),
+        },
     ];
     let peers = of_group.into_iter().chain(others).map(Message::from);
     peers.chain(quorum.map(Message::from)).collect()

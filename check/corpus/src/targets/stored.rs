@@ -6,11 +6,12 @@ use bytes::Bytes;
 use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
 use nacre_machine::{NoStore, ReadError, Statfs, StoreStat, StoreView};
 use nacre_mon::{Batch, ConfigWho, Genesis, State};
-use nacre_osd::stored::{CloneInfo, Maps, ObjectInfo, Record, SnapSet, Watcher};
+use nacre_osd::stored::{CloneInfo, Maps, ObjectInfo, Record, SnapSet, Watcher, scrub_state, walk_findings};
 use nacre_proto::maps::{Incremental, MonMap, OsdMap};
 use nacre_proto::messages::PgRecord;
 use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::PgInfo;
+use nacre_proto::messages::scrub::{BadObject, Finding, ScrubState};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{EntityAddr, ObjectId};
 use nacre_wire::{Encode, Reader, from_slice, to_vec};
@@ -98,11 +99,24 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
         all.push((key, to_vec(&log_entry(version(n)))));
     }
     all.push(([&b"m"[..], &to_vec(&object)].concat(), to_vec(&Stale::everything(version(3)))));
-    (1..=all.len()).map(|n| pairs(&all[..n])).collect()
+    let state = ScrubState { last: version(4), deep_errors: 1, ..ScrubState::default() };
+    all.push((b"scrub".to_vec(), to_vec(&state)));
+    let bad = Finding::Object(BadObject { errors: 16, ..BadObject::default() });
+    all.insert(0, (b"f\0object\0".to_vec(), to_vec(&(object, bad))));
+    (2..=all.len()).map(|n| pairs(&all[..n])).collect()
 }
 
 pub fn record(input: &[u8]) {
-    let Ok(Some(record)) = Record::load(&Omap::read(input), PG) else { return };
+    let omap = Omap::read(input);
+    if let Ok(Some(state)) = scrub_state(&omap, PG) {
+        assert_eq!(from_slice::<ScrubState>(&to_vec(&state)), Ok(state));
+    }
+    walk_findings(&omap, PG, &mut |_, finding| {
+        assert_eq!(from_slice::<Finding>(&to_vec(&finding)), Ok(finding));
+        true
+    })
+    .expect("the store is in memory");
+    let Ok(Some(record)) = Record::load(&omap, PG) else { return };
     let mut txn = Transaction::new();
     record.store(PG, &mut txn);
     let back = Record::load(&Omap::written(&txn), PG).expect("it was just written").expect("it was written");

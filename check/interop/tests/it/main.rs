@@ -11,6 +11,7 @@ mod guest;
 mod images;
 mod model;
 mod objects;
+mod scrub;
 mod stores;
 mod transcripts;
 mod two_clients;

@@ -22,6 +22,7 @@ mod pg;
 mod pool;
 mod pool_set;
 mod reweight;
+mod scrub;
 mod snaps;
 mod tell;
 mod usage;
@@ -130,7 +131,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 15] = [
+        let tables: [&[Row]; 16] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -144,6 +145,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             crush_tune::COMMANDS,
             reweight::COMMANDS,
             pg::COMMANDS,
+            scrub::COMMANDS,
             config::COMMANDS,
             config_file::COMMANDS,
         ];

@@ -7,6 +7,7 @@ use crate::present::Align::{Left, Right};
 use crate::present::{Format, Table, bytes, list, to_json};
 use crate::stats::{PgStat, all_pgs};
 use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Utime, errno};
+use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, pg_state};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -50,6 +51,7 @@ fn unreported(call: &Call<'_>, pg: PgId) -> PgReport {
         counts: PgCounts::default(),
         trimmed: IntervalSet::new(),
         to_trim: 0,
+        scrub: ScrubState::default(),
     }
 }
 
@@ -132,7 +134,7 @@ fn ids(osds: &[OsdId]) -> Vec<i32> {
 
 fn pg_json(row: &Line) -> Value {
     let r = &row.report;
-    let (fresh, zero) = (stamp(row.stamp), stamp(Utime::ZERO));
+    let fresh = stamp(row.stamp);
     let while_clean = if row.state & pg_state::CLEAN != 0 { fresh.clone() } else { stamp(r.last_clean) };
     let while_active = if row.state & pg_state::ACTIVE != 0 { fresh.clone() } else { stamp(r.last_active) };
     let purged: Vec<Value> = r
@@ -163,11 +165,11 @@ fn pg_json(row: &Line) -> Value {
         "last_epoch_clean": r.interval.0,
         "parent": "0.0",
         "parent_split_bits": 0,
-        "last_scrub": "0'0",
-        "last_scrub_stamp": zero,
-        "last_deep_scrub": "0'0",
-        "last_deep_scrub_stamp": zero,
-        "last_clean_scrub_stamp": zero,
+        "last_scrub": r.scrub.last.to_string(),
+        "last_scrub_stamp": stamp(r.scrub.last_stamp),
+        "last_deep_scrub": r.scrub.last_deep.to_string(),
+        "last_deep_scrub_stamp": stamp(r.scrub.last_deep_stamp),
+        "last_clean_scrub_stamp": stamp(r.scrub.last_clean_stamp),
         "log_size": r.log_entries,
         "ondisk_log_size": r.log_entries,
         "stats_invalid": false,
@@ -492,11 +494,11 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
                 r.up_primary.to_string(),
                 list(&r.acting),
                 r.acting_primary.to_string(),
-                "0'0".to_string(),
-                stamp(Utime::ZERO),
-                "0'0".to_string(),
-                stamp(Utime::ZERO),
-                "0".to_string(),
+                r.scrub.last.to_string(),
+                stamp(r.scrub.last_stamp),
+                r.scrub.last_deep.to_string(),
+                stamp(r.scrub.last_deep_stamp),
+                r.to_trim.to_string(),
             ]);
         }
         out += &table.render();
@@ -756,8 +758,8 @@ fn list_where(call: &Call<'_>, pool: Option<PoolId>, mut wanted: impl FnMut(&Lin
                 format!("{}:{}", row.epoch, row.seq),
                 format!("{}p{}", list(&r.up), r.up_primary),
                 format!("{}p{}", list(&r.acting), r.acting_primary),
-                stamp(Utime::ZERO),
-                stamp(Utime::ZERO),
+                stamp(r.scrub.last_stamp),
+                stamp(r.scrub.last_deep_stamp),
             ]);
         }
         table.render() + NOTE

@@ -84,6 +84,10 @@ pub fn stat_sum(counts: &nacre_proto::messages::PgCounts) -> ObjectStatSum {
         num_bytes_recovered: counts.recovered_bytes as i64,
         num_omap_bytes: counts.omap_bytes as i64,
         num_omap_keys: counts.omap_keys as i64,
+        num_scrub_errors: (counts.shallow_errors + counts.deep_errors) as i64,
+        num_shallow_scrub_errors: counts.shallow_errors as i64,
+        num_deep_scrub_errors: counts.deep_errors as i64,
+        num_objects_repaired: counts.repaired as i64,
         ..ObjectStatSum::default()
     }
 }

@@ -188,7 +188,7 @@ pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> 
     {
         return Err(-ENAMETOOLONG);
     }
-    let lists = ops.iter().any(|op| matches!(op.op, Op::List { .. }));
+    let lists = ops.iter().any(|op| op.op.is_about_group());
     if object.name.is_empty() && !lists {
         return Err(-EINVAL);
     }
@@ -401,7 +401,7 @@ fn one(draft: &mut Draft<'_>, env: &Env, snaps: &Snaps<'_>, op: &Op) -> OpResult
         Op::ListSnaps => snaps::list(draft),
         Op::Rollback { snap } => snaps::rollback(draft, snaps, *snap),
         // Sorted out by `check_request`, or listings, which are about no object.
-        Op::List { .. } | Op::Unknown(_) => fail(EOPNOTSUPP),
+        Op::List { .. } | Op::ScrubLs(_) | Op::Unknown(_) => fail(EOPNOTSUPP),
     }
 }
 

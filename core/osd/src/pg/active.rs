@@ -11,6 +11,7 @@ use super::patchy::Patchy;
 use super::push::{attrs_after, metas_after, set_meta};
 use super::record::RecordChanges;
 use super::recovery::{Recovery, Source};
+use super::scrub::Scrub;
 use super::trim::Trimming;
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::object_info::ObjectInfo;
@@ -109,6 +110,7 @@ pub struct Active {
     doubtful: BTreeMap<ObjectId, Part>,
     pub recovery: Recovery,
     pub trimming: Trimming,
+    pub scrub: Scrub,
     /// Counting objects again, after a split left estimates.
     recount: Option<Recount>,
 }
@@ -144,6 +146,7 @@ impl Active {
             doubtful,
             recovery: Recovery::new(sources),
             trimming: Trimming::default(),
+            scrub: Scrub::default(),
             recount: None,
         }
     }
@@ -193,6 +196,10 @@ impl Active {
         let busy = |queue: &Queue| queue.reads > 0 || queue.fetching || !queue.waiting.is_empty();
         self.queues.get(object).is_some_and(busy)
     }
+    /// Whether something is read of the object, or for a write to it, at this moment.
+    pub fn is_being_read(&self, object: &ObjectId) -> bool {
+        self.queues.get(object).is_some_and(|queue| queue.reads > 0 || queue.fetching)
+    }
     /// Whether clients wait for something.
     pub fn has_requests(&self) -> bool {
         !self.queues.is_empty() && self.ops().next().is_some()
@@ -234,13 +241,14 @@ impl Pg {
     }
 
     pub fn on_active_op(&mut self, ctx: &mut Ctx<'_>, op: ClientOp) {
-        if !self.range.contains(&op.object) && !is_list(&op) {
+        if !self.range.contains(&op.object) && !is_about_group(&op) {
             // The client's map has another number of groups; it sends again once it has ours.
             return;
         }
         let Some(active) = self.active() else { return };
-        if is_list(&op) {
-            let (result, outputs) = self.list(ctx, &op);
+        if is_about_group(&op) {
+            let findings = op.ops.iter().any(|op| matches!(op.op, Op::ScrubLs(_)));
+            let (result, outputs) = if findings { self.list_findings(ctx, &op) } else { self.list(ctx, &op) };
             let reply = self.read_reply(ctx, &op, Done::answer(result, outputs));
             self.finish_read(ctx, op, reply);
             return;
@@ -422,6 +430,10 @@ impl Pg {
     pub fn on_read(&mut self, ctx: &mut Ctx<'_>, read: u64, result: Result<Vec<Bytes>, ReadError>) {
         if self.push_reads.contains_key(&read) {
             self.on_push_read(ctx, read, result);
+            return;
+        }
+        if self.scrub_reads.contains_key(&read) {
+            self.on_sum_read(ctx, read, result);
             return;
         }
         let Some(mut running) = self.take_running(read) else { return };
@@ -703,6 +715,7 @@ impl Pg {
         objects.iter().for_each(|object| self.pump(ctx, object));
         self.recover(ctx);
         self.trim(ctx);
+        self.scrub_on(ctx);
     }
 
     /// Some of an object came to be where it was missing: requests that wait for it may go on in the
@@ -722,6 +735,7 @@ impl Pg {
         self.recount_some(ctx);
         self.watch_tick(ctx);
         self.trim(ctx);
+        self.scrub_tick(ctx);
     }
 
     /// Goes on counting, once everything is here to be counted.
@@ -775,6 +789,7 @@ impl Pg {
                 ctx.out.push(PgEffect::Ask(osd, PgMsg::RepOp(write.rep_op.clone())));
             }
         }
+        self.scrub_opened(ctx, osd);
         self.recovery_opened(ctx, osd);
         ctx.out.push(PgEffect::LeasesNow);
     }
@@ -793,9 +808,9 @@ fn snap_context(op: &ClientOp, map: &OsdMap, removed: &IntervalSet) -> SnapConte
     SnapContext { seq, snaps }
 }
 
-/// Whether the request is about the group's names and not about an object.
-fn is_list(op: &ClientOp) -> bool {
-    op.ops.iter().any(|op| matches!(op.op, Op::List { .. }))
+/// Whether the request is about the group and not about an object.
+fn is_about_group(op: &ClientOp) -> bool {
+    op.ops.iter().any(|op| op.op.is_about_group())
 }
 
 /// The answer to a write, made from its log entry alone, so that a resend gets the same.

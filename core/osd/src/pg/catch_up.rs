@@ -76,6 +76,16 @@ impl<'a> CatchUp<'a> {
         Ok(())
     }
 
+    /// That of what is here turned out to be wrong.
+    pub fn give_up(&mut self, object: &ObjectId, stale: &Stale) -> Result<(), ReadError> {
+        if stale.part.meta || !self.is_here(object)? {
+            self.remove(object)?;
+            self.lose_all(object, stale.need)
+        } else {
+            self.lose(object, stale.need, &stale.part)
+        }
+    }
+
     /// The object exists in that version: then what is here of it is right, or else nothing of it.
     pub fn should_be(&mut self, object: &ObjectId, version: Version) -> Result<(), ReadError> {
         if self.version(object)? == Some(version) { Ok(()) } else { self.lose_all(object, version) }

@@ -11,7 +11,7 @@ use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 
 /// What a store has one checksum for.
-const BLOCK: u64 = 4096;
+pub const BLOCK: u64 = 4096;
 
 impl Pg {
     /// Gives up the block that cannot be read, if somebody else has its bytes. What of which object

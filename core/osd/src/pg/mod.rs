@@ -14,6 +14,7 @@ mod active;
 mod catch_up;
 mod listing;
 mod log;
+pub mod lost;
 mod mend;
 mod missing;
 mod patchy;
@@ -23,6 +24,7 @@ mod range;
 pub mod record;
 mod recovery;
 mod replica;
+pub mod scrub;
 mod status;
 mod trim;
 mod watch;
@@ -37,6 +39,7 @@ use nacre_base::{Epoch, Now, OsdId, PgId, SnapId, Time, Utime, Version};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
+use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgRecord, WatchNotify};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{CopySource, EntityAddr, EntityName, ObjectId, Op, ReqId};
@@ -45,6 +48,8 @@ use push::PushRead;
 use range::PgRange;
 use record::{Record, RecordChanges};
 use replica::{Deleting, Replica, Stray};
+pub use scrub::Wanted as ScrubWanted;
+use scrub::{SumRead, load_state};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,6 +183,14 @@ pub enum PgEvent {
         interval: Epoch,
         until: Time,
     },
+    /// An operator declares lost what nobody has.
+    MarkLost {
+        delete: bool,
+    },
+    /// Somebody wants the copies compared.
+    ScrubWanted(ScrubWanted),
+    /// It is this group's turn for it.
+    Scrub,
     /// A few times a second.
     Tick,
     /// `PgEffect::Loop` came back: earlier changes show in the view.
@@ -224,6 +237,8 @@ pub enum PgEffect {
     /// The group is no more here.
     Gone,
     Log(Level, String),
+    /// For the cluster's log: how bad (debug 0, info 1, warning 3, error 4), and what.
+    ClusterLog(u8, String),
 }
 
 /// What an event is handled with.
@@ -296,6 +311,11 @@ pub struct Pg {
     last_clean: Utime,
     reported_state: u64,
     watches: Watches,
+    /// Pieces of objects that are being read to be compared.
+    scrub_reads: BTreeMap<u64, SumRead>,
+    scrub_state: ScrubState,
+    scrub_unsaved: bool,
+    scrub_wanted: Option<ScrubWanted>,
 }
 
 /// The list of groups on this OSD is the keys of an omap.
@@ -315,6 +335,7 @@ impl Pg {
         record.store(id, &mut txn);
         txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
         let mut pg = Pg::new(id, me, record, interval);
+        pg.begin_scrub_state(ctx.now.wall);
         pg.store(ctx, txn);
         pg
     }
@@ -331,6 +352,7 @@ impl Pg {
         let Some(record) = Record::load(store, id)? else { return Ok(None) };
         let mut pg = Pg::new(id, me, record, interval);
         pg.granted_until = now.mono + LEASE;
+        pg.scrub_state = load_state(store, id)?.unwrap_or_default();
         Ok(Some(pg))
     }
 
@@ -361,6 +383,10 @@ impl Pg {
             last_clean: Utime::ZERO,
             reported_state: 0,
             watches: Watches::default(),
+            scrub_reads: BTreeMap::new(),
+            scrub_state: ScrubState::default(),
+            scrub_unsaved: false,
+            scrub_wanted: None,
         }
     }
 
@@ -415,6 +441,9 @@ impl Pg {
                     self.on_lease(ctx, from, until);
                 }
             }
+            PgEvent::MarkLost { delete } => self.mark_lost(ctx, delete),
+            PgEvent::ScrubWanted(wanted) => self.on_scrub_wanted(wanted),
+            PgEvent::Scrub => self.start_scrub(ctx),
             PgEvent::Tick => self.on_tick(ctx),
             PgEvent::Loop => self.on_loop(ctx),
         }
@@ -463,6 +492,7 @@ impl Pg {
         }
         self.when_stored.clear();
         self.push_reads.clear();
+        self.scrub_reads.clear();
         self.phase = if is_primary {
             Phase::Peering(Box::new(Peering::new()))
         } else if serving && self.interval.is_member(self.me) {
@@ -512,6 +542,7 @@ impl Pg {
             let mut pg = Pg::new(id, self.me, record, self.interval.clone());
             pg.granted_until = self.granted_until;
             pg.granted_to = self.granted_to;
+            pg.inherit_scrub_state(&self.scrub_state, &mut txn);
             pgs.push(pg);
         }
         changes.into_txn(&mut txn);
@@ -626,6 +657,7 @@ impl Pg {
             PgMsg::Pushed { id, object } => self.on_pushed(ctx, from, &object, id),
             PgMsg::StrayNotify { info } => self.on_stray_notify(ctx, from, info),
             PgMsg::StrayRemove => self.on_stray_remove(ctx, from),
+            PgMsg::Scrub(msg) => self.on_scrub(ctx, from, *msg),
         }
     }
 

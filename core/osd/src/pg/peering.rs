@@ -18,6 +18,7 @@
 
 use super::active::{Active, Member};
 use super::log::{Log, part_for};
+use super::lost::is_declared_lost;
 use super::missing::Missing;
 use super::recovery::Source;
 use super::replica::Inventory;
@@ -223,13 +224,20 @@ impl Pg {
             return;
         }
         let complete = |peer: &PeerState| peer.info.filter(|info| !info.incomplete);
+        // An operator gave up what the last members had: then others may go on without it.
+        let given_up = record.as_ref().is_some_and(|record| {
+            record.acting.iter().filter(|osd| osd.is_some()).all(|osd| is_declared_lost(&ctx.map, *osd))
+        });
         let survivors: BTreeMap<OsdId, PgInfo> = peering
             .peers
             .iter()
             .filter_map(|(&osd, peer)| Some((osd, complete(peer)?)))
             .filter(|(osd, info)| {
                 // Without a record the group never served, and whatever there is can be taken.
-                record.as_ref().is_none_or(|r| r.acting.contains(osd) && info.interval_started >= r.interval)
+                given_up
+                    || record
+                        .as_ref()
+                        .is_none_or(|r| r.acting.contains(osd) && info.interval_started >= r.interval)
             })
             .collect();
         // The longest history wins; among equals ours, which saves a round trip.

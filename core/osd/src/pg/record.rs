@@ -4,6 +4,8 @@
 //!   `info`                            `PgInfo`
 //!   `l` counter:u64 epoch:u32         `LogEntry`, numbers big-endian so that keys sort by counter
 //!   `m` object id                     what of that object is `Stale` here
+//!   `scrub`                           `ScrubState`
+//!   `f` about:u8 name 0 object id     object id, `Finding`: of its copies (0), of its clones (1)
 
 use super::log::Log;
 use super::missing::Missing;
@@ -11,12 +13,14 @@ use nacre_base::{Name, PgId, Version};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::{LogEntry, PgInfo};
+use nacre_proto::messages::scrub::{Finding, ScrubState};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_wire::{Decode, DecodeError, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 
 const INFO: &[u8] = b"info";
+pub const SCRUB_STATE: &[u8] = b"scrub";
 
 fn log_key(version: Version) -> Name {
     let mut key = vec![b'l'];
@@ -30,6 +34,17 @@ fn missing_key(object: &ObjectId) -> Name {
     key.extend(to_vec(object));
     Name::new(key)
 }
+
+fn finding_key(object: &ObjectId, about_clones: bool) -> Name {
+    // In the order of names, as Ceph lists them.
+    let mut key = vec![b'f', about_clones.into()];
+    key.extend(object.name.as_bytes());
+    key.push(0);
+    key.extend(to_vec(object));
+    Name::new(key)
+}
+/// Where findings start, and what their keys start with.
+pub const FINDINGS: &[u8] = b"f";
 
 /// Changes to the record of one group, collected for one transaction.
 #[derive(Debug)]
@@ -64,6 +79,15 @@ impl RecordChanges {
         match stale {
             Some(stale) => self.put(missing_key(object), to_vec(stale)),
             None => self.take(missing_key(object)),
+        }
+    }
+    pub fn scrub_state(&mut self, state: &ScrubState) {
+        self.put(Name::new(SCRUB_STATE), to_vec(state));
+    }
+    pub fn finding(&mut self, object: &ObjectId, about_clones: bool, finding: Option<&Finding>) {
+        match finding {
+            Some(finding) => self.put(finding_key(object, about_clones), to_vec(&(object, finding))),
+            None => self.take(finding_key(object, about_clones)),
         }
     }
     pub fn into_txn(self, txn: &mut Transaction) {

@@ -90,6 +90,9 @@ impl Recovery {
     pub fn unfound(&self) -> impl Iterator<Item = &ObjectId> {
         self.unfound.keys()
     }
+    pub fn take_unfound(&mut self) -> BTreeMap<ObjectId, Part> {
+        std::mem::take(&mut self.unfound).into_iter().map(|(object, (part, _))| (object, part)).collect()
+    }
     pub fn unfound_len(&self) -> usize {
         self.unfound.len()
     }

@@ -1,9 +1,13 @@
 //! What a group's primary tells others about it.
 
+use super::lost::is_declared_lost;
 use super::{Ctx, Pg, PgEffect, Phase};
-use nacre_base::{Now, OsdId, Utime};
+use nacre_base::{Now, OsdId, SnapId, Utime};
+use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PgInfo;
+use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{PgCounts, PgReport, pg_state};
+use nacre_proto::types::ObjectId;
 use serde_json::{Value, json};
 
 impl Pg {
@@ -43,6 +47,7 @@ impl Pg {
                 if self.is_clean() {
                     state |= pg_state::CLEAN | self.trim_state();
                 }
+                state |= active.scrub.state();
             }
             _ => return 0,
         }
@@ -54,6 +59,9 @@ impl Pg {
         }
         if self.interval.acting != self.interval.up {
             state |= pg_state::REMAPPED;
+        }
+        if self.scrub_state.errors() > 0 {
+            state |= pg_state::INCONSISTENT;
         }
         state
     }
@@ -92,7 +100,11 @@ impl Pg {
         let interval = &self.interval;
         let (trimmed, to_trim) = self.trimmed();
         let PgInfo { objects, clones, bytes, .. } = self.info;
-        let mut counts = PgCounts { objects, clones, bytes, ..self.counts };
+        let ScrubState { omap_keys, omap_bytes, shallow_errors, deep_errors, repaired, .. } =
+            self.scrub_state;
+        let looked_at =
+            PgCounts { omap_keys, omap_bytes, shallow_errors, deep_errors, repaired, ..self.counts };
+        let mut counts = PgCounts { objects, clones, bytes, ..looked_at };
         counts.copies = counts.objects * interval.size as u64;
         counts.missing_on_primary = self.missing.len() as u64;
         counts.degraded = counts.missing_on_primary
@@ -121,6 +133,7 @@ impl Pg {
             counts,
             trimmed,
             to_trim,
+            scrub: self.scrub_state,
         })
     }
 
@@ -175,6 +188,13 @@ impl Pg {
                 "log_tail": self.info.log_tail.to_string(),
                 "last_user_version": self.info.last_user_version,
                 "last_interval_started": self.info.interval_started.0,
+                "history": {
+                    "last_scrub": self.scrub_state.last.to_string(),
+                    "last_scrub_stamp": self.scrub_state.last_stamp.to_string(),
+                    "last_deep_scrub": self.scrub_state.last_deep.to_string(),
+                    "last_deep_scrub_stamp": self.scrub_state.last_deep_stamp.to_string(),
+                    "last_clean_scrub_stamp": self.scrub_state.last_clean_stamp.to_string(),
+                },
                 "log_entries": self.log.len(),
                 "missing": self.missing.len(),
                 "stats": {"stat_sum": {"num_objects": self.info.objects, "num_bytes": self.info.bytes}},
@@ -185,19 +205,43 @@ impl Pg {
     }
 
     /// `ceph tell PG list_unfound`.
-    pub fn list_unfound(&self) -> Value {
-        let unfound: Vec<&nacre_proto::types::ObjectId> = match &self.phase {
+    pub fn list_unfound(&self, map: &OsdMap) -> Value {
+        let unfound: Vec<&ObjectId> = match &self.phase {
             Phase::Active(active) => active.recovery.unfound().collect(),
             _ => Vec::new(),
         };
-        let need = |object| self.missing.get(object).map(|stale| stale.need).unwrap_or_default().to_string();
+        let need = |object: &ObjectId| {
+            self.missing.get(object).map(|stale| stale.need).unwrap_or_default().to_string()
+        };
+        let row = |object: &&ObjectId| {
+            let snap = if object.snap == SnapId::HEAD { -2 } else { object.snap.0 as i64 };
+            json!({
+                "oid": {
+                    "oid": object.name.to_text(),
+                    "key": object.key.to_text(),
+                    "snapid": snap,
+                    "hash": object.hash,
+                    "max": 0,
+                    "pool": object.pool.0,
+                    "namespace": object.namespace.to_text(),
+                },
+                "need": need(object),
+                "have": "0'0",
+                "flags": "none",
+                "locations": [],
+            })
+        };
+        let away = map.osd_ids().filter(|osd| map.is_down(*osd));
+        let status = |osd| if is_declared_lost(map, osd) { "osd is lost" } else { "osd is down" };
+        let away: Vec<Value> =
+            away.map(|osd| json!({ "osd": osd.to_string(), "status": status(osd) })).collect();
         json!({
             "num_missing": self.missing.len(),
             "num_unfound": unfound.len(),
-            "objects": unfound
-                .iter()
-                .map(|object| json!({"oid": {"oid": object.name.to_text(), "namespace": object.namespace.to_text()}, "need": need(object)}))
-                .collect::<Vec<_>>(),
+            "objects": unfound.iter().map(row).collect::<Vec<_>>(),
+            "state": "Active",
+            "available_might_have_unfound": true,
+            "might_have_unfound": if unfound.is_empty() { Vec::new() } else { away },
             "more": false,
         })
     }

@@ -2,8 +2,10 @@
 
 mod copies;
 mod counters;
+mod lost;
 mod parts;
 mod peering;
+mod scrub;
 mod snaps;
 mod store;
 mod strays;

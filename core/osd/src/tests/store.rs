@@ -28,6 +28,7 @@ impl MemStore {
         for (id, change) in &txn.changes {
             if let Change::Remove = change {
                 self.things.remove(id);
+                self.bad.retain(|(of, _)| of != id);
                 continue;
             }
             if let Change::CloneFrom(from) = change {

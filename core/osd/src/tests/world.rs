@@ -357,6 +357,17 @@ impl World {
         }
     }
 
+    /// Tells every OSD something, as its monitor.
+    pub fn tell_osds(&mut self, message: impl Fn() -> Message) {
+        let conns: Vec<ConnId> = self.mon_conns.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.send(MON, conn, 0, message()));
+    }
+    /// Changes what a disk holds behind its OSD's back.
+    pub fn rot(&mut self, node: usize, damage: impl Fn(&mut MemStore)) {
+        damage(&mut self.nodes[node].view);
+        damage(&mut self.nodes[node].disk);
+    }
+
     // ---- processes ----
 
     pub fn start(&mut self, node: usize) {

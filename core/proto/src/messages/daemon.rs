@@ -5,6 +5,7 @@
 //!
 //! Each message is an envelope of its own, so that a rolling upgrade can add fields.
 
+use super::scrub::ScrubState;
 use crate::types::{AddrVec, Network};
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
@@ -31,6 +32,9 @@ pub enum DaemonMsg {
     /// The answer, per group: whether the record was committed. It is refused when the monitor
     /// knows a newer interval.
     Activated { epoch: Epoch, results: Vec<(PgId, Epoch, bool)> },
+    /// Monitor to OSD: look through those of these groups that you are the primary of. `repair`: and
+    /// make wrong copies right.
+    Scrub { pgs: Vec<PgId>, deep: bool, repair: bool },
     /// OSD to monitor: a line for the cluster log.
     ClusterLog { level: u8, stamp: Utime, text: String },
 }
@@ -136,6 +140,8 @@ pub struct PgReport {
     pub trimmed: IntervalSet,
     /// How many it has yet to trim.
     pub to_trim: u64,
+    /// When its copies were last compared, and what came of it.
+    pub scrub: ScrubState,
 }
 
 /// What is in a placement group and what was done with it. Counters of work grow for ever.
@@ -159,6 +165,10 @@ pub struct PgCounts {
     pub write_bytes: u64,
     pub recovered_objects: u64,
     pub recovered_bytes: u64,
+    /// Wrong copies that the last look found, by metadata and by content, and those made right again.
+    pub shallow_errors: u64,
+    pub deep_errors: u64,
+    pub repaired: u64,
 }
 
 /// State bits of a placement group, Ceph's `PG_STATE_*`.
@@ -171,6 +181,7 @@ pub mod pg_state {
     pub const DEGRADED: u64 = 1 << 10;
     pub const INCONSISTENT: u64 = 1 << 11;
     pub const PEERING: u64 = 1 << 12;
+    pub const REPAIR: u64 = 1 << 13;
     pub const RECOVERING: u64 = 1 << 14;
     pub const BACKFILL_WAIT: u64 = 1 << 15;
     pub const INCOMPLETE: u64 = 1 << 16;
@@ -189,7 +200,7 @@ pub mod pg_state {
     /// As Ceph joins them: `active+undersized+degraded`; `unknown` when no bit is set.
     pub fn name(state: u64) -> String {
         // The order is the one in which Ceph prints them.
-        const NAMES: [(u64, &str); 22] = [
+        const NAMES: [(u64, &str); 23] = [
             (STALE, "stale"),
             (CREATING, "creating"),
             (ACTIVE, "active"),
@@ -205,6 +216,7 @@ pub mod pg_state {
             (DEEP_SCRUB, "deep"),
             (INCONSISTENT, "inconsistent"),
             (PEERING, "peering"),
+            (REPAIR, "repair"),
             (BACKFILL_WAIT, "backfill_wait"),
             (BACKFILLING, "backfilling"),
             (BACKFILL_TOOFULL, "backfill_toofull"),
@@ -257,6 +269,7 @@ versioned_fields!(
     counts,
     trimmed,
     to_trim,
+    scrub,
 );
 versioned_fields!(
     PgCounts,
@@ -277,6 +290,9 @@ versioned_fields!(
     write_bytes,
     recovered_objects,
     recovered_bytes,
+    shallow_errors,
+    deep_errors,
+    repaired,
 );
 
 impl Encode for FailureEvidence {
@@ -351,6 +367,12 @@ impl Encode for DaemonMsg {
                     accepted.encode(out);
                 }
             }
+            DaemonMsg::Scrub { pgs, deep, repair } => {
+                out.push(9);
+                pgs.encode(out);
+                deep.encode(out);
+                repair.encode(out);
+            }
             DaemonMsg::ClusterLog { level, stamp, text } => {
                 out.push(8);
                 level.encode(out);
@@ -379,6 +401,11 @@ impl Decode for DaemonMsg {
                     level: Decode::decode(r)?,
                     stamp: Decode::decode(r)?,
                     text: Decode::decode(r)?,
+                },
+                9 => DaemonMsg::Scrub {
+                    pgs: Decode::decode(r)?,
+                    deep: Decode::decode(r)?,
+                    repair: Decode::decode(r)?,
                 },
                 value => return Err(DecodeError::BadValue { what: "daemon message", value: value.into() }),
             })
@@ -415,6 +442,7 @@ mod tests {
             counts: PgCounts { objects: 3, ..PgCounts::default() },
             trimmed: std::iter::once(2..4).collect(),
             to_trim: 1,
+            scrub: ScrubState { shallow_errors: 2, ..ScrubState::default() },
         };
         let messages = [
             DaemonMsg::Boot(OsdBoot {
@@ -446,6 +474,7 @@ mod tests {
             DaemonMsg::Records { epoch: Epoch(5), records: vec![(pg, None), (pg, Some(record.clone()))] },
             DaemonMsg::Activate { epoch: Epoch(5), records: vec![(pg, record)] },
             DaemonMsg::Activated { epoch: Epoch(5), results: vec![(pg, Epoch(5), true)] },
+            DaemonMsg::Scrub { pgs: vec![pg], deep: true, repair: false },
             DaemonMsg::ClusterLog { level: 1, stamp: Utime::ZERO, text: "x".into() },
         ];
         for message in messages {

@@ -14,6 +14,7 @@ pub mod part;
 pub mod peer;
 mod quorum;
 mod raw;
+pub mod scrub;
 
 pub use beat::Beat;
 pub use daemon::*;

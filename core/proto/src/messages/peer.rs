@@ -10,6 +10,7 @@ use super::RawMessage;
 use super::body::Body;
 use super::osd::joined;
 use super::part::{Act, Acts, Meta, Part, Stale};
+use super::scrub::ScrubMsg;
 use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
 use bytes::Bytes;
@@ -107,6 +108,8 @@ pub enum PgMsg {
     },
     /// The answer once every member has everything: delete yours.
     StrayRemove,
+    /// Whether all copies are the same.
+    Scrub(Box<ScrubMsg>),
 }
 
 /// What one OSD has of a placement group. On its disk, and in messages.
@@ -409,6 +412,10 @@ impl PgMsg {
                 info.encode(out);
             }
             PgMsg::StrayRemove => out.push(15),
+            PgMsg::Scrub(msg) => {
+                out.push(16);
+                msg.encode(out);
+            }
         }
     }
 
@@ -453,6 +460,7 @@ impl PgMsg {
             13 => PgMsg::Pushed { id: Decode::decode(r)?, object: Decode::decode(r)? },
             14 => PgMsg::StrayNotify { info: Decode::decode(r)? },
             15 => PgMsg::StrayRemove,
+            16 => PgMsg::Scrub(Box::new(Decode::decode(r)?)),
             value => return Err(DecodeError::BadValue { what: "group message", value: value.into() }),
         })
     }
@@ -662,6 +670,7 @@ mod tests {
             PgMsg::Pushed { id: 7, object },
             PgMsg::StrayNotify { info },
             PgMsg::StrayRemove,
+            PgMsg::Scrub(Box::new(ScrubMsg::Answer { id: 7, answer: None })),
         ];
         let pg = PgId { pool: PoolId(1), seed: 2 };
         let messages =

@@ -1,8 +1,9 @@
 //! What monitors tell each other. Ours alone: no Ceph client ever sees these.
 
-use super::RawMessage;
+use super::{DaemonMsg, RawMessage};
 use crate::types::AddrVec;
 use bytes::Bytes;
+use nacre_base::OsdId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub enum QuorumMsg {
     IdsWanted,
     /// The leader's answer: these, from the first up to but not including the second.
     Ids { start: u64, end: u64 },
+    /// The leader's, to all: whoever has a session with that OSD, tell it this.
+    Order { osd: OsdId, message: Box<DaemonMsg> },
 }
 
 impl Encode for RawMessage {
@@ -80,6 +83,11 @@ impl Encode for QuorumMsg {
                 out.push(5);
                 key.encode(out);
             }
+            QuorumMsg::Order { osd, message } => {
+                out.push(6);
+                osd.encode(out);
+                message.encode(out);
+            }
             QuorumMsg::IdsWanted => out.push(3),
             QuorumMsg::Ids { start, end } => {
                 out.push(4);
@@ -105,6 +113,7 @@ impl Decode for QuorumMsg {
                 3 => QuorumMsg::IdsWanted,
                 5 => QuorumMsg::NotLeader { key: Decode::decode(r)? },
                 4 => QuorumMsg::Ids { start: Decode::decode(r)?, end: Decode::decode(r)? },
+                6 => QuorumMsg::Order { osd: Decode::decode(r)?, message: Box::new(Decode::decode(r)?) },
                 value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
             })
         })

@@ -1,7 +1,7 @@
 use super::*;
 use crate::types::{
     AddrVec, AuthName, CopySource, EntityName, Extent, NotifyAcks, ObjectId, ObjectLocator, Op, OpCode,
-    PoolStat, RawOp, ReqId, SpgId, WatchAction, op_flags,
+    PoolStat, RawOp, ReqId, ScrubLs, SpgId, WatchAction, op_flags,
 };
 use bytes::Bytes;
 use nacre_base::{Epoch, Name, PgId, PoolId, Rng, SnapId, Utime, Version};
@@ -367,6 +367,11 @@ fn all_ops() -> Vec<Op> {
         Op::CmpXattr { name: "x".into(), value: data.clone(), op: 1, mode: 2 },
         Op::Call { class: "rbd".into(), method: "get_id".into(), input: data.clone() },
         Op::List { max: 10, start_epoch: Epoch(3), cursor: ObjectId::min() },
+        Op::ScrubLs(ScrubLs {
+            snapsets: true,
+            after: ("n".into(), "s".into(), SnapId(1)),
+            ..ScrubLs::default()
+        }),
         Op::Write { extent, data: data.clone() },
         Op::WriteFull { data: data.clone() },
         Op::Truncate { size: 1, truncate_size: 2, truncate_seq: 3 },

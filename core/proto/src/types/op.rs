@@ -7,7 +7,7 @@
 use super::{ObjectId, ObjectLocator};
 use bytes::Bytes;
 use nacre_base::{Epoch, Name, SnapId};
-use nacre_wire::{Decode, DecodeError, Encode, Reader, to_vec};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, to_vec, versioned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -119,6 +119,44 @@ impl fmt::Display for OpCode {
 impl fmt::Debug for OpCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// Which findings of a scrub to list. Ceph: `scrub_ls_arg_t` v1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubLs {
+    /// In which interval the listing began; zero: it begins.
+    pub interval: Epoch,
+    /// Clones that do not fit their heads instead of copies that differ.
+    pub snapsets: bool,
+    /// Those behind this name, namespace and snapshot; from the start if the name is empty.
+    pub after: (Name, Name, SnapId),
+    pub max: u64,
+}
+
+impl Encode for ScrubLs {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| {
+            self.interval.encode(out);
+            u32::from(self.snapsets).encode(out);
+            let (name, namespace, snap) = &self.after;
+            name.encode(out);
+            namespace.encode(out);
+            snap.encode(out);
+            self.max.encode(out);
+        });
+    }
+}
+impl Decode for ScrubLs {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("scrub_ls_arg_t", 1, |r, _| {
+            Ok(ScrubLs {
+                interval: Decode::decode(r)?,
+                snapsets: u32::decode(r)? != 0,
+                after: (Decode::decode(r)?, Decode::decode(r)?, Decode::decode(r)?),
+                max: Decode::decode(r)?,
+            })
+        })
     }
 }
 
@@ -289,6 +327,8 @@ pub enum Op {
         start_epoch: Epoch,
         cursor: ObjectId,
     },
+    /// What the last scrub of a placement group found.
+    ScrubLs(ScrubLs),
 
     /// `extent.len` is the length of `data`.
     Write {
@@ -356,6 +396,11 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it is about a placement group and not about an object.
+    pub fn is_about_group(&self) -> bool {
+        matches!(self, Op::List { .. } | Op::ScrubLs(_))
+    }
+
     /// Understands an operation and its input. Values stay slices of `data`; names are copied, as
     /// they outlive the request. An error means that the client sent nonsense (EINVAL).
     pub fn parse(raw: &RawOp, data: &Bytes) -> Result<Op, DecodeError> {
@@ -426,6 +471,7 @@ impl Op {
                 start_epoch: Epoch::decode(args)?,
                 cursor: ObjectId::decode(input)?,
             },
+            OpCode::SCRUBLS => Op::ScrubLs(ScrubLs::decode(input)?),
             OpCode::WRITE => Op::Write { extent: sized_extent(args, data)?, data: data.clone() },
             OpCode::WRITEFULL => {
                 sized_extent(args, data)?;
@@ -588,6 +634,7 @@ impl Op {
                 start_epoch.encode(args);
                 (OpCode::PGNLS, to_vec(cursor).into())
             }
+            Op::ScrubLs(ask) => (OpCode::SCRUBLS, to_vec(ask).into()),
             Op::Write { extent, data } => {
                 extent.encode(args);
                 (OpCode::WRITE, data.clone())

@@ -1,0 +1,103 @@
+//! Having the copies of objects compared, and wrong ones replaced. The commands only pass it on: what
+//! comes of it is in the state of groups and in health.
+
+use super::args::parse_osd;
+use super::{Answer, Call, Outcome, Row, refuse};
+use crate::stats::all_pgs;
+use nacre_base::{OsdId, PgId, errno};
+use nacre_proto::messages::DaemonMsg;
+use std::collections::BTreeMap;
+
+pub const COMMANDS: &[Row] = &[
+    ("pg scrub", "compare the metadata of a group's copies", |call| one(call, LIGHT)),
+    ("pg deep-scrub", "read and compare all copies of a group", |call| one(call, DEEP)),
+    ("pg repair", "read and compare all copies of a group, and replace wrong ones", |call| one(call, REPAIR)),
+    ("osd scrub", "compare metadata in the groups that an OSD leads", |call| osds(call, LIGHT)),
+    ("osd deep-scrub", "read and compare all copies in the groups that an OSD leads", |call| {
+        osds(call, DEEP)
+    }),
+    ("osd repair", "replace wrong copies in the groups that an OSD leads", |call| osds(call, REPAIR)),
+    ("osd pool scrub", "compare metadata in the groups of pools", |call| pools(call, LIGHT)),
+    ("osd pool deep-scrub", "read and compare all copies in the groups of pools", |call| pools(call, DEEP)),
+    ("osd pool repair", "replace wrong copies in the groups of pools", |call| pools(call, REPAIR)),
+];
+
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    deep: bool,
+    repair: bool,
+}
+const LIGHT: Kind = Kind { name: "scrub", deep: false, repair: false };
+const DEEP: Kind = Kind { name: "deep-scrub", deep: true, repair: false };
+const REPAIR: Kind = Kind { name: "repair", deep: true, repair: true };
+
+impl Kind {
+    fn of(self, pgs: Vec<PgId>) -> DaemonMsg {
+        DaemonMsg::Scrub { pgs, deep: self.deep, repair: self.repair }
+    }
+}
+
+fn one(call: &mut Call<'_>, kind: Kind) -> Outcome {
+    let pg = call.args.pg("pgid")?;
+    let map = call.state.osdmap.clone();
+    if !map.pg_exists(pg) {
+        return Err(refuse(errno::ENOENT, format!("pg {pg} does not exist")));
+    }
+    let Some(osd) = map.pg_to_up_acting(pg).acting_primary else {
+        return Err(refuse(errno::EAGAIN, format!("pg {pg} has no primary osd")));
+    };
+    call.draft.orders.push((osd, kind.of(vec![pg])));
+    Answer::said(format!("instructing pg {pg} on osd.{osd} to {}", kind.name))
+}
+
+fn osds(call: &mut Call<'_>, kind: Kind) -> Outcome {
+    let who = call.args.text("who")?;
+    let map = call.state.osdmap.clone();
+    let osds: Vec<OsdId> = match &*who {
+        "*" | "all" | "any" => map.up_osds().collect(),
+        one => {
+            let Some(osd) = parse_osd(one) else {
+                let text = format!("Expected option value to be integer, got '{one}'invalid osd '{one}'");
+                return Err(refuse(errno::EINVAL, text));
+            };
+            if !map.is_up(osd) {
+                return Err(refuse(errno::EAGAIN, format!("osd.{osd} is not up")));
+            }
+            vec![osd]
+        }
+    };
+    let mut led = led_by(call, |_| true);
+    for osd in &osds {
+        if let Some(pgs) = led.remove(osd) {
+            call.draft.orders.push((*osd, kind.of(pgs)));
+        }
+    }
+    let ids: Vec<String> = osds.iter().map(ToString::to_string).collect();
+    Answer::said(format!("instructed osd(s) {} to {}", ids.join(","), kind.name))
+}
+
+fn pools(call: &mut Call<'_>, kind: Kind) -> Outcome {
+    let map = call.state.osdmap.clone();
+    let mut pools = Vec::new();
+    for name in call.args.list("who") {
+        let pool = map.pool_by_name(&name);
+        pools.push(pool.ok_or_else(|| refuse(errno::ENOENT, format!("unrecognized pool '{name}'")))?);
+    }
+    for (osd, pgs) in led_by(call, |pg| pools.contains(&pg.pool)) {
+        call.draft.orders.push((osd, kind.of(pgs)));
+    }
+    Answer::said("")
+}
+
+/// Groups, by who is their primary.
+fn led_by(call: &Call<'_>, wanted: impl Fn(PgId) -> bool) -> BTreeMap<OsdId, Vec<PgId>> {
+    let map = &call.state.osdmap;
+    let mut led: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
+    for pg in all_pgs(map).filter(|pg| wanted(*pg)) {
+        if let Some(osd) = map.pg_to_up_acting(pg).acting_primary {
+            led.entry(osd).or_default().push(pg);
+        }
+    }
+    led
+}

@@ -1,0 +1,58 @@
+//! Whose turn it is to have its copies compared, and when to go on with it.
+
+use super::{Osd, SCRUB};
+use crate::pg::{PgEvent, ScrubWanted};
+use nacre_base::{Now, PgId};
+use nacre_machine::{Effect, StoreView};
+use std::time::Duration;
+
+/// Without a request for so long nobody is there.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+
+impl Osd {
+    /// Somebody asked the monitors for it.
+    pub(super) fn on_scrub_wanted(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        pgs: Vec<PgId>,
+        (deep, repair): (bool, bool),
+        out: &mut Vec<Effect>,
+    ) {
+        for pg in pgs {
+            self.tell_pg(now, store, pg, PgEvent::ScrubWanted(ScrubWanted { deep, repair }), out);
+        }
+    }
+
+    /// Before groups say whether it is time for theirs.
+    pub(super) fn look_at_scrubs(&mut self, now: Now) {
+        let (served, at) = self.last_served;
+        let news = served != self.ops_served;
+        if news {
+            self.last_served = (self.ops_served, now.mono);
+        }
+        self.budget.scrub.busy = news || (at.nanos > 0 && now.mono.since(at) < IDLE_AFTER);
+        self.budget.scrub.rules = self.options.scrub();
+    }
+    /// After they have.
+    pub(super) fn start_scrub(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        if let Some(pg) = self.budget.scrub.choose() {
+            self.tell_pg(now, store, pg, PgEvent::Scrub, out);
+        }
+    }
+
+    pub(super) fn go_on_with_scrubs(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        self.scrub_wakes = None;
+        for pg in self.budget.scrub.ready(now.mono) {
+            self.tell_pg(now, store, pg, PgEvent::Loop, out);
+        }
+    }
+    /// After every event. A step never follows upon another at once: others have their turns between.
+    pub(super) fn wake_for_scrubs(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(wakes) = self.budget.scrub.wakes_at() else { return };
+        if self.scrub_wakes != Some(wakes) {
+            self.scrub_wakes = Some(wakes);
+            out.push(Effect::Arm { timer: SCRUB, after: wakes.since(now.mono) });
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What a member says of its own copies: names and metadata, and checksums of pieces of content.
+//! The primary asks itself the same questions.
+
+use super::super::{Ctx, Pg, PgEffect, Phase};
+use super::SLICE;
+use crate::object_info::ObjectInfo;
+use bytes::Bytes;
+use nacre_base::{Name, OsdId, SnapId, Version};
+use nacre_machine::{Level, ReadError};
+use nacre_proto::messages::peer::PgMsg;
+use nacre_proto::messages::scrub::{
+    BadSnaps, ScrubAnswer, ScrubEntry, ScrubMsg, ScrubQuery, ScrubSum, scrub_error as is,
+};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::ObjectId;
+use nacre_wire::{crc32c, crc32c_zeros};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names in one answer; the primary asks for fewer of its own.
+pub const NAMES_MAX: usize = 1024;
+/// Bytes of attributes' values in one answer.
+const VALUES_MAX: usize = 256 << 10;
+/// Pairs of omap in one piece; a member that has many more there does not count them all.
+pub const PIECE_KEYS: usize = if cfg!(test) { 2 } else { 1024 };
+/// Bytes of them.
+pub const PIECE_OMAP: usize = 1 << 20;
+
+/// A piece of data that is being read.
+pub struct SumRead {
+    /// None: the primary asks itself.
+    asker: Option<OsdId>,
+    id: u64,
+    offset: u64,
+    len: u64,
+    /// Of it that are in the object.
+    here: u64,
+    chain: u32,
+    extents: Vec<(u64, u64)>,
+}
+
+impl Pg {
+    pub fn on_scrub_query(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        from: OsdId,
+        id: u64,
+        at: Version,
+        query: ScrubQuery,
+    ) {
+        if self.interval.primary != Some(from) || !self.is_merged_replica() {
+            return;
+        }
+        if self.info.last_update != at || !self.changed.1.is_empty() {
+            self.say(ctx, Some(from), id, None);
+            return;
+        }
+        self.look(ctx, Some(from), id, query);
+    }
+
+    /// Answers from what is here at this moment.
+    pub fn look(&mut self, ctx: &mut Ctx<'_>, asker: Option<OsdId>, id: u64, query: ScrubQuery) {
+        let answer = match query {
+            ScrubQuery::Names { from, to, values } => self.look_at_names(ctx, &from, to.as_ref(), values),
+            ScrubQuery::Data { object, offset, len, chain } => {
+                match self.start_sum(ctx, asker, id, object, (offset, len.min(SLICE)), chain) {
+                    Ok(None) => return,
+                    Ok(Some(sum)) => Ok(ScrubAnswer::Sum(sum)),
+                    Err(error) => Err(error),
+                }
+            }
+            ScrubQuery::Omap { object, from, to, chain } => {
+                self.sum_omap(ctx, &object, &from, to.as_ref(), chain)
+            }
+        };
+        let answer = answer.unwrap_or_else(|error| {
+            ctx.log(Level::Warn, format!("pg {}: {error}", self.id));
+            ScrubAnswer::Sum(ScrubSum::Unreadable)
+        });
+        self.say(ctx, asker, id, Some(answer));
+    }
+
+    fn say(&mut self, ctx: &mut Ctx<'_>, asker: Option<OsdId>, id: u64, answer: Option<ScrubAnswer>) {
+        match asker {
+            Some(osd) => {
+                let msg = Box::new(ScrubMsg::Answer { id, answer });
+                ctx.out.push(PgEffect::Answer(osd, PgMsg::Scrub(msg)));
+            }
+            None => self.on_scrub_answer(ctx, self.me, id, answer),
+        }
+    }
+
+    fn look_at_names(
+        &self,
+        ctx: &Ctx<'_>,
+        from: &ObjectId,
+        to: Option<&ObjectId>,
+        values: bool,
+    ) -> Result<ScrubAnswer, ReadError> {
+        let mut objects = self.objects_from(ctx, from, NAMES_MAX)?;
+        let full = objects.len() == NAMES_MAX;
+        objects.retain(|object| to.is_none_or(|to| object < to));
+        let end = if full && objects.len() == NAMES_MAX { objects.pop() } else { None };
+        let mut room = if values { VALUES_MAX } else { 0 };
+        let entries = objects.into_iter().map(|object| entry_of(ctx, object, &mut room)).collect();
+        Ok(ScrubAnswer::Names { entries, end })
+    }
+
+    /// None if the answer comes later.
+    fn start_sum(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        asker: Option<OsdId>,
+        id: u64,
+        object: ObjectId,
+        (offset, len): (u64, u64),
+        chain: u32,
+    ) -> Result<Option<ScrubSum>, ReadError> {
+        let stored = StoredId::Object(object.clone());
+        let Some(stat) = ctx.store.stat(&stored)? else { return Ok(Some(ScrubSum::Absent)) };
+        let here = stat.size.saturating_sub(offset).min(len);
+        let extents = ctx.store.extents(&stored, offset, here)?;
+        let read = SumRead { asker, id, offset, len, here, chain, extents };
+        if read.extents.is_empty() {
+            return Ok(Some(read.sum(&[])));
+        }
+        let number = self.next_read();
+        let extents = read.extents.clone();
+        self.scrub_reads.insert(number, read);
+        ctx.out.push(PgEffect::Read { read: number, object, extents });
+        Ok(None)
+    }
+
+    pub fn on_sum_read(&mut self, ctx: &mut Ctx<'_>, number: u64, result: Result<Vec<Bytes>, ReadError>) {
+        let Some(read) = self.scrub_reads.remove(&number) else { return };
+        let sum = match &result {
+            Ok(data) => read.sum(data),
+            Err(ReadError::NotFound(_)) => ScrubSum::Absent,
+            Err(error) => {
+                ctx.log(Level::Warn, format!("pg {}: {error}", self.id));
+                ScrubSum::Unreadable
+            }
+        };
+        self.say(ctx, read.asker, read.id, Some(ScrubAnswer::Sum(sum)));
+    }
+
+    fn sum_omap(
+        &self,
+        ctx: &Ctx<'_>,
+        object: &ObjectId,
+        from: &Name,
+        to: Option<&Name>,
+        mut chain: u32,
+    ) -> Result<ScrubAnswer, ReadError> {
+        let id = StoredId::Object(object.clone());
+        if ctx.store.stat(&id)?.is_none() {
+            return Ok(ScrubAnswer::Sum(ScrubSum::Absent));
+        }
+        let (mut sum, mut pairs) = (u32::MAX, 0);
+        ctx.store.omap_walk(&id, from.as_bytes(), &mut |key, value| {
+            if to.is_some_and(|to| key >= to) || pairs > 2 * PIECE_KEYS {
+                return false;
+            }
+            pairs += 1;
+            sum = sum_pair(sum, key, value);
+            chain = sum_pair(chain, key, value);
+            true
+        })?;
+        Ok(ScrubAnswer::Sum(ScrubSum::Of { sum, chain }))
+    }
+
+    /// Where a piece of omap that starts at `from` ends, and how many keys and bytes it has here.
+    pub fn omap_piece(&self, ctx: &Ctx<'_>, object: &ObjectId, from: &Name) -> (Option<Name>, u64, u64) {
+        let (mut end, mut keys, mut bytes) = (None, 0, 0);
+        let walked = ctx.store.omap_walk(&object.clone().into(), from.as_bytes(), &mut |key, value| {
+            if keys >= PIECE_KEYS || bytes >= PIECE_OMAP {
+                end = Some(key.clone());
+                return false;
+            }
+            keys += 1;
+            bytes += key.len() + value.len();
+            true
+        });
+        // What cannot be walked over says so again when it is summed up.
+        if walked.is_ok() { (end, keys as u64, bytes as u64) } else { (None, 0, 0) }
+    }
+
+    /// Whether the clones here are those that their heads know of, from one object on to another.
+    pub fn look_at_clones(&self, ctx: &Ctx<'_>, objects: &[ObjectId]) -> Vec<(ObjectId, BadSnaps)> {
+        let mut heads: BTreeMap<ObjectId, (bool, BTreeSet<SnapId>)> = BTreeMap::new();
+        for object in objects {
+            let (has_head, clones) = heads.entry(object.to_head()).or_default();
+            if object.snap == SnapId::HEAD {
+                *has_head = true;
+            } else {
+                clones.insert(object.snap);
+            }
+        }
+        let mut found = Vec::new();
+        for (head, (has_head, clones)) in heads {
+            let mut bad = BadSnaps::default();
+            if !has_head {
+                bad.errors |= is::snaps::HEADLESS_CLONE;
+                bad.extra.extend(&clones);
+            } else if let Ok(Some(info)) = ObjectInfo::load(ctx.store, &head) {
+                let known = &info.snap_set.clones;
+                bad.missing.extend(known.keys().filter(|snap| !clones.contains(snap)));
+                bad.extra.extend(clones.iter().filter(|snap| !known.contains_key(snap)));
+                for (snap, clone) in known {
+                    let id = StoredId::Object(ObjectId { snap: *snap, ..head.clone() });
+                    let size = ctx.store.stat(&id).ok().flatten().map(|stat| stat.size);
+                    if size.is_some_and(|size| size != clone.size) {
+                        bad.errors |= is::snaps::SIZE;
+                    }
+                }
+                if !bad.missing.is_empty() {
+                    bad.errors |= is::snaps::CLONE_MISSING;
+                }
+                if !bad.extra.is_empty() {
+                    bad.errors |= is::snaps::EXTRA_CLONES;
+                }
+            }
+            if bad.errors != 0 {
+                found.push((head, bad));
+            }
+        }
+        found
+    }
+
+    /// Whether all members have all that they should have.
+    pub fn lacks_nothing(&self) -> bool {
+        let Phase::Active(active) = &self.phase else { return false };
+        self.missing.is_empty() && active.members.values().all(|member| member.missing.is_empty())
+    }
+}
+
+fn sum_pair(sum: u32, key: &Name, value: &Bytes) -> u32 {
+    let sum = crc32c(sum, &(key.len() as u64).to_le_bytes());
+    let sum = crc32c(sum, key.as_bytes());
+    let sum = crc32c(sum, &(value.len() as u64).to_le_bytes());
+    crc32c(sum, value)
+}
+
+fn entry_of(ctx: &Ctx<'_>, object: ObjectId, room: &mut usize) -> ScrubEntry {
+    let id = StoredId::Object(object.clone());
+    let mut entry = ScrubEntry::new(object);
+    match ctx.store.stat(&id) {
+        Ok(stat) => entry.size = stat.unwrap_or_default().size,
+        Err(_) => entry.errors |= is::shard::STAT,
+    }
+    match ctx.store.omap_header(&id) {
+        Ok(header) => entry.omap_header = crc32c(u32::MAX, &header),
+        Err(_) => entry.errors |= is::shard::STAT,
+    }
+    match ctx.store.attrs(&id) {
+        Ok(attrs) => {
+            for (name, value) in attrs {
+                let sum = crc32c(u32::MAX, &value);
+                let fits = *room > value.len();
+                *room -= if fits { value.len() } else { 0 };
+                entry.attrs.insert(name, (sum, fits.then_some(value)));
+            }
+        }
+        Err(_) => entry.errors |= is::shard::STAT,
+    }
+    match ObjectInfo::load(ctx.store, &entry.object) {
+        Ok(Some(info)) => {
+            entry.version = info.version;
+            entry.user_version = info.user_version;
+            entry.mtime = info.mtime;
+        }
+        Ok(None) => entry.errors |= is::shard::INFO_MISSING,
+        Err(_) => entry.errors |= is::shard::INFO_CORRUPTED,
+    }
+    entry
+}
+
+impl SumRead {
+    fn sum(&self, data: &[Bytes]) -> ScrubSum {
+        let (mut sum, mut chain, mut at) = (u32::MAX, self.chain, self.offset);
+        for ((offset, len), bytes) in self.extents.iter().zip(data) {
+            for seed in [&mut sum, &mut chain] {
+                *seed = crc32c(crc32c_zeros(*seed, offset - at), bytes);
+            }
+            // Less came than there was: the rest is zeros, as it would be for a client.
+            at = offset + (bytes.len() as u64).min(*len);
+        }
+        chain = crc32c_zeros(chain, (self.offset + self.here).saturating_sub(at));
+        sum = crc32c_zeros(sum, self.offset + self.len - at);
+        ScrubSum::Of { sum, chain }
+    }
+}

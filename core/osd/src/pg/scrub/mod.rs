@@ -1,0 +1,599 @@
+//! Comparing the copies of a group's objects: the primary looks through its group in small steps and
+//! asks all members the same questions, of metadata (light) and of content too (deep).
+//!
+//! Nothing is locked. A question travels to a member in the stream of writes, so the member answers it
+//! at exactly the version at which the primary answered it to itself; whatever clients write meanwhile
+//! comes before or behind it everywhere. Each piece of an object is compared at a version of its own.
+//!
+//! Read `Running`, then `Pg::scrub_on`. `look` is the members' side, `compare` decides what is wrong,
+//! `mend` makes it right, `note` keeps what was found, `ls` shows it to clients.
+
+mod compare;
+mod look;
+mod ls;
+mod mend;
+pub mod note;
+
+pub use look::SumRead;
+pub use note::load_state;
+
+use super::{Ctx, Pg, PgEffect, Phase};
+use crate::scrub_pace::ScrubSlot;
+use compare::{Content, Copies, Remedy, Sums, is_alike, is_same, judge};
+use nacre_base::{Name, OsdId, SnapId, Time, Utime};
+use nacre_machine::Level;
+use nacre_proto::maps::{PoolOption, map_flags, pool_flags};
+use nacre_proto::messages::peer::PgMsg;
+use nacre_proto::messages::pg_state;
+use nacre_proto::messages::scrub::{
+    BadSnaps, Finding, ScrubAnswer, ScrubMsg, ScrubNote, ScrubQuery, ScrubState, ScrubSum,
+};
+use nacre_proto::types::ObjectId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Bytes of data compared at a time. Tests need several pieces for small objects.
+const SLICE: u64 = if cfg!(test) { 4096 } else { 512 << 10 };
+/// Without an answer for so long the question is asked anew.
+const STALLED: Duration = Duration::from_secs(3);
+/// In the cluster's log.
+const ERROR: u8 = 4;
+/// Findings that are kept of one group; more are only counted.
+const FINDINGS_MAX: u64 = 1000;
+
+/// What somebody asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub deep: bool,
+    pub repair: bool,
+}
+
+/// Of the primary while it serves.
+#[derive(Default)]
+pub struct Scrub {
+    running: Option<Box<Running>>,
+    last_id: u64,
+    /// Copies that are being replaced, and whether all of them is.
+    mending: BTreeMap<(OsdId, ObjectId), bool>,
+    /// The other members know how many errors earlier looks found.
+    told: bool,
+    /// Findings that were kept since they were forgotten.
+    kept: u64,
+}
+
+struct Running {
+    wanted: Wanted,
+    _slot: ScrubSlot,
+    began: Utime,
+    /// Where the next names come from; None: there are no more.
+    next: Option<ObjectId>,
+    /// The object of which some clones came before that.
+    cut: Option<ObjectId>,
+    /// Of the names at hand, those to look at one by one, and whether their metadata is suspect.
+    todo: VecDeque<(ObjectId, u64, bool)>,
+    exam: Option<Box<Exam>>,
+    asking: Option<Asking>,
+    state: ScrubState,
+    found: u64,
+    fixed: u64,
+    /// What could be put right in the end.
+    remedies: Vec<(ObjectId, Remedy)>,
+}
+
+/// A question to all members.
+struct Asking {
+    id: u64,
+    since: Time,
+    waits_for: BTreeSet<OsdId>,
+    answers: BTreeMap<OsdId, ScrubAnswer>,
+    what: Asked,
+}
+
+enum Asked {
+    /// With what is wrong with clones, as far as the primary sees.
+    Names {
+        to: Option<ObjectId>,
+        clones: Vec<(ObjectId, BadSnaps)>,
+    },
+    Data {
+        offset: u64,
+        len: u64,
+    },
+    Omap {
+        from: Name,
+        to: Option<Name>,
+    },
+    Copies,
+}
+
+/// One object, read by all.
+struct Exam {
+    object: ObjectId,
+    size: u64,
+    suspect: bool,
+    stage: Stage,
+    content: Content,
+    /// Checksums of everything so far.
+    chains: BTreeMap<OsdId, (Option<u32>, Option<u32>)>,
+}
+
+enum Stage {
+    Data(u64),
+    Omap(Name),
+    Copies,
+}
+
+impl Scrub {
+    /// `pg_state` bits.
+    pub fn state(&self) -> u64 {
+        let Some(running) = &self.running else { return 0 };
+        let mut state = pg_state::SCRUBBING;
+        if running.wanted.deep {
+            state |= pg_state::DEEP_SCRUB;
+        }
+        if running.wanted.repair {
+            state |= pg_state::REPAIR;
+        }
+        state
+    }
+}
+
+impl Pg {
+    fn scrub(&mut self) -> Option<&mut Scrub> {
+        match &mut self.phase {
+            Phase::Active(active) => Some(&mut active.scrub),
+            _ => None,
+        }
+    }
+    fn running(&mut self) -> Option<&mut Running> {
+        self.scrub()?.running.as_deref_mut()
+    }
+
+    // ---- when ----
+
+    /// Somebody asks for it, on whichever OSD is the primary.
+    pub fn on_scrub_wanted(&mut self, wanted: Wanted) {
+        if self.interval.primary == Some(self.me) {
+            let before = self.scrub_wanted.unwrap_or_default();
+            let deep = wanted.deep || wanted.repair || before.deep;
+            self.scrub_wanted = Some(Wanted { deep, repair: wanted.repair || before.repair });
+        }
+    }
+
+    pub fn scrub_tick(&mut self, ctx: &mut Ctx<'_>) {
+        let now = ctx.now.mono;
+        let clean = self.is_clean();
+        let Some(scrub) = self.scrub() else { return };
+        if let Some(running) = &mut scrub.running {
+            if running.asking.as_ref().is_some_and(|asking| now.since(asking.since) > STALLED) {
+                running.asking = None;
+            }
+            if running.asking.is_none() {
+                self.scrub_on(ctx);
+            }
+            return;
+        }
+        if !clean {
+            return;
+        }
+        let told = std::mem::replace(&mut scrub.told, true);
+        self.save_scrub_state(ctx);
+        if !told && self.scrub_state.errors() > 0 {
+            self.tell_of_scrubs(ctx, ScrubNote::default());
+        }
+        if let Some((_, urgency)) = self.due(ctx) {
+            ctx.budget.scrub.propose(self.id, urgency);
+        }
+    }
+
+    /// What kind of look it is time for, and how urgent that is.
+    fn due(&self, ctx: &Ctx<'_>) -> Option<(Wanted, u64)> {
+        if let Some(wanted) = self.scrub_wanted {
+            return Some((wanted, u64::MAX));
+        }
+        let pace = &ctx.budget.scrub;
+        let pool = ctx.map.pool(self.id.pool)?;
+        let of_pool = |option: u32, general: u64| match pool.options.get(&option) {
+            Some(PoolOption::Float(secs)) if *secs > 0.0 => *secs as u64,
+            _ => general,
+        };
+        let min = of_pool(pool_option::SCRUB_MIN_INTERVAL, pace.rules.min_interval);
+        let max = of_pool(pool_option::SCRUB_MAX_INTERVAL, pace.rules.max_interval);
+        let deep = of_pool(pool_option::DEEP_SCRUB_INTERVAL, pace.rules.deep_interval);
+        let wall = ctx.now.wall;
+        let age = |stamp: Utime| u64::from(wall.sec.saturating_sub(stamp.sec));
+        let (age, deep_age) = (age(self.scrub_state.last_stamp), age(self.scrub_state.last_deep_stamp));
+        let may = |flag, of_pool| !ctx.map.has(flag) && !pool.has(of_pool);
+        let may_light = may(map_flags::NOSCRUB, pool_flags::NOSCRUB);
+        let may_deep = may(map_flags::NODEEP_SCRUB, pool_flags::NODEEP_SCRUB);
+        // Groups that were made together are not looked at together.
+        let min = min + min / 2 * (u64::from(self.id.seed.wrapping_mul(0x9e37_79b9)) >> 16) / 0x1_0000;
+        let calm = !pace.busy && pace.rules.may_begin(u64::from(wall.sec) / 3600 % 24);
+        let light = may_light && (age > max || (age > min && calm));
+        let deep = may_deep && (deep_age > deep + deep / 2 || (deep_age > deep && (calm || light)));
+        (light || deep).then_some((Wanted { deep, repair: false }, age.max(deep_age)))
+    }
+
+    /// Our turn has come.
+    pub fn start_scrub(&mut self, ctx: &mut Ctx<'_>) {
+        let Some((wanted, _)) = self.due(ctx) else { return };
+        let (start, old) = (self.range.start(), self.scrub_state);
+        if !self.is_clean() {
+            return;
+        }
+        let Some(scrub) = self.scrub() else { return };
+        if scrub.running.is_some() {
+            return;
+        }
+        let Some(slot) = ctx.budget.scrub.begin() else { return };
+        let mut state = ScrubState { shallow_errors: 0, ..old };
+        if wanted.deep {
+            state = ScrubState { deep_errors: 0, omap_keys: 0, omap_bytes: 0, ..state };
+        }
+        scrub.running = Some(Box::new(Running {
+            wanted,
+            _slot: slot,
+            began: ctx.now.wall,
+            next: Some(start),
+            cut: None,
+            todo: VecDeque::new(),
+            exam: None,
+            asking: None,
+            state,
+            found: 0,
+            fixed: 0,
+            remedies: Vec::new(),
+        }));
+        ctx.log(Level::Debug, format!("{} {} starts", self.id, wanted.name()));
+        self.tell_of_scrubs(
+            ctx,
+            ScrubNote { forget: true, forget_deep: wanted.deep, ..ScrubNote::default() },
+        );
+        self.scrub_on(ctx);
+    }
+
+    // ---- steps ----
+
+    /// The next question, if the last one is answered and there is nothing to recover.
+    pub fn scrub_on(&mut self, ctx: &mut Ctx<'_>) {
+        let whole = self.lacks_nothing();
+        let now = ctx.now.mono;
+        let (id, settled) = (self.id, self.changed.1.is_empty());
+        let Some(running) = self.running() else { return };
+        if running.asking.as_ref().is_some_and(|asking| asking.waits_for.is_empty()) {
+            self.take_answers(ctx);
+            return;
+        }
+        if running.asking.is_some() || !whole {
+            return; // the answer, or the next tick, goes on
+        }
+        if !settled {
+            // The view does not show yet what this turn's writes do.
+            ctx.budget.scrub.pause(id, now, Duration::ZERO);
+            return;
+        }
+        if running.exam.is_none()
+            && let Some((object, size, suspect)) = running.todo.pop_front()
+        {
+            let stage = if running.wanted.deep { Stage::Data(0) } else { Stage::Copies };
+            let (content, chains) = Default::default();
+            running.exam = Some(Box::new(Exam { object, size, suspect, stage, content, chains }));
+        }
+        match (&running.exam, running.next.clone()) {
+            (Some(_), _) => self.examine(ctx),
+            (None, Some(next)) => self.ask_for_names(ctx, next),
+            (None, None) => self.finish_scrub(ctx),
+        }
+    }
+
+    fn ask_for_names(&mut self, ctx: &mut Ctx<'_>, from: ObjectId) {
+        let chunk = ctx.budget.scrub.rules.chunk as usize;
+        let objects = match self.objects_from(ctx, &from, look::NAMES_MAX) {
+            Ok(objects) => objects,
+            Err(error) => {
+                ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+                return; // again with the next tick
+            }
+        };
+        // An object and its clones are looked at together, unless there are very many of them.
+        let is_first = |at: &usize| objects[*at].to_head() != objects[*at - 1].to_head();
+        let cut = (chunk..objects.len()).find(is_first);
+        let cut = cut.or_else(|| (objects.len() == look::NAMES_MAX).then_some(objects.len() - 1));
+        let to = cut.map(|at| objects[at].clone());
+        let ours = &objects[..cut.unwrap_or(objects.len())];
+        let clones = self.look_at_clones(ctx, ours);
+        let query = ScrubQuery::Names { from, to: to.clone(), values: false };
+        self.ask_all(ctx, Asked::Names { to, clones }, |_| query.clone());
+    }
+
+    fn examine(&mut self, ctx: &mut Ctx<'_>) {
+        let Some(exam) = self.running().and_then(|running| running.exam.as_ref()) else { return };
+        let object = exam.object.clone();
+        let chains = exam.chains.clone();
+        match &exam.stage {
+            Stage::Data(offset) => {
+                let (offset, len) = (*offset, SLICE);
+                let chain = |osd| chains.get(&osd).map_or(u32::MAX, |(data, _)| data.unwrap_or_default());
+                self.ask_all(ctx, Asked::Data { offset, len }, |osd| ScrubQuery::Data {
+                    object: object.clone(),
+                    offset,
+                    len,
+                    chain: chain(osd),
+                });
+            }
+            Stage::Omap(from) => {
+                let from = from.clone();
+                let (to, keys, bytes) = self.omap_piece(ctx, &object, &from);
+                if let Some(running) = self.running() {
+                    running.state.omap_keys += keys;
+                    running.state.omap_bytes += bytes;
+                }
+                let chain = |osd| chains.get(&osd).map_or(u32::MAX, |(_, omap)| omap.unwrap_or_default());
+                self.ask_all(ctx, Asked::Omap { from: from.clone(), to: to.clone() }, |osd| {
+                    ScrubQuery::Omap {
+                        object: object.clone(),
+                        from: from.clone(),
+                        to: to.clone(),
+                        chain: chain(osd),
+                    }
+                });
+            }
+            Stage::Copies => {
+                let to = ObjectId { snap: SnapId(object.snap.0 + 1), ..object.clone() };
+                let query = ScrubQuery::Names { from: object, to: Some(to), values: true };
+                self.ask_all(ctx, Asked::Copies, |_| query.clone());
+            }
+        }
+    }
+
+    /// Asks all members, and ourselves, in this one moment.
+    fn ask_all(&mut self, ctx: &mut Ctx<'_>, what: Asked, query: impl Fn(OsdId) -> ScrubQuery) {
+        let (me, at, since) = (self.me, self.info.last_update, ctx.now.mono);
+        let Phase::Active(active) = &mut self.phase else { return };
+        active.scrub.last_id += 1;
+        let id = active.scrub.last_id;
+        let Some(running) = &mut active.scrub.running else { return };
+        let others: Vec<OsdId> = active.members.keys().copied().collect();
+        let waits_for = others.iter().copied().chain([me]).collect();
+        running.asking = Some(Asking { id, since, waits_for, answers: BTreeMap::new(), what });
+        for osd in others {
+            let msg = Box::new(ScrubMsg::Query { id, at, query: query(osd) });
+            ctx.out.push(PgEffect::Ask(osd, PgMsg::Scrub(msg)));
+        }
+        self.look(ctx, None, id, query(me));
+    }
+
+    pub fn on_scrub_answer(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64, answer: Option<ScrubAnswer>) {
+        let Some(running) = self.running() else { return };
+        let Some(asking) = running.asking.as_mut().filter(|asking| asking.id == id) else { return };
+        let Some(answer) = answer else {
+            running.asking = None; // a session ended on the way; the next tick asks again
+            return;
+        };
+        if asking.waits_for.remove(&from) {
+            asking.answers.insert(from, answer);
+        }
+        if asking.waits_for.is_empty() {
+            self.take_answers(ctx);
+        }
+    }
+
+    /// Everybody answered.
+    fn take_answers(&mut self, ctx: &mut Ctx<'_>) {
+        let (pg, now) = (self.id, ctx.now.mono);
+        if !self.changed.1.is_empty() {
+            // What is to be put right may be among what this turn's writes change.
+            ctx.out.push(PgEffect::Loop);
+            return;
+        }
+        let Some(running) = self.running() else { return };
+        let Some(Asking { answers, what, since, .. }) = running.asking.take() else { return };
+        match what {
+            Asked::Names { to, clones } => self.take_names(ctx, answers, to, clones),
+            Asked::Copies => self.take_copies(ctx, answers),
+            Asked::Data { offset, len } => self.take_data(answers, offset, len),
+            Asked::Omap { from, to } => self.take_omap(answers, from, to),
+        }
+        ctx.budget.scrub.pause(pg, now, now.since(since));
+    }
+
+    fn take_names(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        answers: BTreeMap<OsdId, ScrubAnswer>,
+        mut to: Option<ObjectId>,
+        clones: Vec<(ObjectId, BadSnaps)>,
+    ) {
+        let mut objects: BTreeMap<ObjectId, Copies> = BTreeMap::new();
+        let mut silent = BTreeSet::new();
+        let members: Vec<OsdId> = answers.keys().copied().collect();
+        for (osd, answer) in answers {
+            let ScrubAnswer::Names { entries, end } = answer else {
+                silent.insert(osd);
+                continue;
+            };
+            to = match (to, end) {
+                (Some(to), Some(end)) => Some(to.min(end)),
+                (to, end) => to.or(end),
+            };
+            for entry in entries {
+                objects.entry(entry.object.clone()).or_default().insert(osd, Some(entry));
+            }
+        }
+        objects.retain(|object, _| self.range.contains(object) && to.as_ref().is_none_or(|to| object < to));
+        for osd in &silent {
+            ctx.log(Level::Error, format!("pg {}: osd.{osd} cannot tell which objects it has", self.id));
+        }
+        let mut suspects = BTreeSet::new();
+        let last = objects.last_key_value().map(|(last, _)| last.to_head());
+        let Some(running) = self.running() else { return };
+        for (object, mut copies) in objects {
+            for osd in members.iter().filter(|osd| !silent.contains(osd)) {
+                copies.entry(*osd).or_insert(None);
+            }
+            let suspect = !is_alike(&copies);
+            if suspect {
+                suspects.insert(object.to_head());
+            }
+            if suspect || running.wanted.deep {
+                let size = copies.values().flatten().map(|copy| copy.size).max().unwrap_or_default();
+                running.todo.push_back((object, size, suspect));
+            }
+        }
+        let seen_before = running.cut.take();
+        running.cut = to.as_ref().map(ObjectId::to_head).filter(|head| last.as_ref() == Some(head));
+        running.next = to.clone();
+        for (head, bad) in clones {
+            let complete = to.as_ref().is_none_or(|to| head < *to) && seen_before.as_ref() != Some(&head);
+            // Where copies differ, that is why.
+            if complete && !suspects.contains(&head) {
+                if let Some(running) = self.running() {
+                    running.state.shallow_errors += 1;
+                    running.found += 1;
+                }
+                self.tell_cluster(ctx, format!("{} {head}: its clones are not those it knows of", self.id));
+                self.keep_finding(ctx, &head, Finding::Snaps(bad));
+            }
+        }
+    }
+
+    fn take_data(&mut self, answers: BTreeMap<OsdId, ScrubAnswer>, offset: u64, len: u64) {
+        let Some(exam) = self.running().and_then(|running| running.exam.as_mut()) else { return };
+        let sums = sums_of(answers);
+        for (osd, sum) in &sums {
+            let digests = exam.chains.entry(*osd).or_insert((Some(u32::MAX), Some(u32::MAX)));
+            digests.0 = digests.0.and(chain_of(sum));
+        }
+        if !is_gone(&sums) && !is_same(&sums) {
+            exam.content.data.push((offset..offset + len, sums));
+        }
+        let next = offset + len;
+        exam.stage = if next < exam.size { Stage::Data(next) } else { Stage::Omap(Name::default()) };
+    }
+
+    fn take_omap(&mut self, answers: BTreeMap<OsdId, ScrubAnswer>, from: Name, to: Option<Name>) {
+        let Some(running) = self.running() else { return };
+        let Some(exam) = running.exam.as_mut() else { return };
+        let sums = sums_of(answers);
+        for (osd, sum) in &sums {
+            let digests = exam.chains.entry(*osd).or_insert((Some(u32::MAX), Some(u32::MAX)));
+            digests.1 = digests.1.and(chain_of(sum));
+        }
+        if !is_gone(&sums) && !is_same(&sums) {
+            exam.content.omap.push(((from, to.clone()), sums));
+        }
+        match to {
+            Some(to) => exam.stage = Stage::Omap(to),
+            None if exam.suspect || !exam.content.is_alike() => {
+                exam.content.digests = std::mem::take(&mut exam.chains);
+                exam.stage = Stage::Copies;
+            }
+            None => running.exam = None,
+        }
+    }
+
+    /// Everything is known of an object that is suspect.
+    fn take_copies(&mut self, ctx: &mut Ctx<'_>, answers: BTreeMap<OsdId, ScrubAnswer>) {
+        let me = self.me;
+        let Some(exam) = self.running().and_then(|running| running.exam.take()) else { return };
+        let copies = answers.into_iter().filter_map(|(osd, answer)| match answer {
+            ScrubAnswer::Names { entries, .. } => {
+                Some((osd, entries.into_iter().find(|entry| entry.object == exam.object)))
+            }
+            ScrubAnswer::Sum(_) => None,
+        });
+        let Some((bad, remedy)) = judge(&copies.collect(), &exam.content, me) else { return };
+        self.on_bad_object(ctx, &exam.object, bad, remedy);
+    }
+
+    fn finish_scrub(&mut self, ctx: &mut Ctx<'_>) {
+        if self.put_rest_right(ctx) {
+            return; // and on when that is done
+        }
+        let (wall, at) = (ctx.now.wall, self.info.last_update);
+        let Some(running) = self.scrub().and_then(|scrub| scrub.running.take()) else { return };
+        let Running { wanted, mut state, began, found, fixed, .. } = *running;
+        (state.last, state.last_stamp) = (at, wall);
+        if wanted.deep {
+            (state.last_deep, state.last_deep_stamp) = (at, wall);
+        }
+        if state.errors() == 0 {
+            state.last_clean_stamp = wall;
+        }
+        self.scrub_state = state;
+        self.scrub_wanted =
+            self.scrub_wanted.filter(|more| (more.deep && !wanted.deep) || (more.repair && !wanted.repair));
+        if !wanted.deep && found > 0 && ctx.budget.scrub.rules.auto_repair.is_some() {
+            self.on_scrub_wanted(Wanted { deep: true, repair: false });
+        }
+        self.tell_of_scrubs(ctx, ScrubNote::default());
+        let seconds = wall.sec.saturating_sub(began.sec);
+        let name = format!("{} {}", self.id, wanted.name());
+        ctx.log(Level::Debug, format!("{name} took {seconds} s"));
+        match (found, fixed) {
+            (0, _) => ctx.log(Level::Debug, format!("{name} ok")),
+            (found, 0) => self.tell_cluster(ctx, format!("{name} {found} errors")),
+            (found, fixed) => self.tell_cluster(ctx, format!("{name} {found} errors, {fixed} fixed")),
+        }
+        ctx.out.push(PgEffect::Report);
+    }
+
+    /// Messages to that OSD may have been lost.
+    pub fn scrub_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
+        self.mend_again(ctx, osd);
+        let Some(scrub) = self.scrub() else { return };
+        scrub.told = false;
+        if let Some(running) = &mut scrub.running {
+            running.asking = None; // the next tick asks again
+        }
+    }
+
+    pub fn on_scrub(&mut self, ctx: &mut Ctx<'_>, from: OsdId, msg: ScrubMsg) {
+        match msg {
+            ScrubMsg::Query { id, at, query } => self.on_scrub_query(ctx, from, id, at, query),
+            ScrubMsg::Answer { id, answer } => self.on_scrub_answer(ctx, from, id, answer),
+            ScrubMsg::Mend { object, stale } => self.on_mend(ctx, from, object, stale),
+            ScrubMsg::Note(note) => self.on_scrub_note(ctx, from, &note),
+        }
+    }
+
+    /// What is wrong goes to the cluster's log.
+    fn tell_cluster(&self, ctx: &mut Ctx<'_>, text: String) {
+        ctx.out.push(PgEffect::ClusterLog(ERROR, text));
+    }
+}
+
+impl Wanted {
+    fn name(self) -> &'static str {
+        match self {
+            Wanted { repair: true, .. } => "repair",
+            Wanted { deep: true, .. } => "deep-scrub",
+            _ => "scrub",
+        }
+    }
+}
+
+/// Numbers of `pool_opts_t`.
+mod pool_option {
+    pub const SCRUB_MIN_INTERVAL: u32 = 0;
+    pub const SCRUB_MAX_INTERVAL: u32 = 1;
+    pub const DEEP_SCRUB_INTERVAL: u32 = 2;
+}
+
+fn sums_of(answers: BTreeMap<OsdId, ScrubAnswer>) -> Sums {
+    let sum = |answer| match answer {
+        ScrubAnswer::Sum(sum) => sum,
+        ScrubAnswer::Names { .. } => ScrubSum::Unreadable,
+    };
+    answers.into_iter().map(|(osd, answer)| (osd, sum(answer))).collect()
+}
+fn chain_of(sum: &ScrubSum) -> Option<u32> {
+    match sum {
+        ScrubSum::Of { chain, .. } => Some(*chain),
+        _ => None,
+    }
+}
+/// A client deleted it meanwhile.
+fn is_gone(sums: &Sums) -> bool {
+    sums.values().all(|sum| *sum == ScrubSum::Absent)
+}

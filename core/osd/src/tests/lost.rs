@@ -1,0 +1,101 @@
+//! What nobody has any more waits for an operator, who may declare it lost.
+
+use super::world::{POOL, World};
+use super::{read, write};
+use nacre_base::{OsdId, PgId};
+use nacre_proto::maps::map_flags;
+use nacre_proto::messages::{Command, PgReport};
+use nacre_proto::types::{Extent, Op};
+use std::time::Duration;
+
+const PG: PgId = PgId { pool: POOL, seed: 0 };
+
+/// osd.1 alone, which lacks all of "new" and a piece of "changed"; osd.0, who had them, is dead.
+fn world(seed: u64) -> World {
+    let mut w = World::new(seed, 2, 2, 1, 1);
+    w.run_ops("changed", write("old content"));
+    w.run_until("clean", World::all_clean);
+    w.kill(1);
+    w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
+    w.run_ops("new", write("new"));
+    w.run_ops("changed", vec![Op::Write { extent: Extent::new(4, 3), data: "CON".into() }]);
+    w.change(|map, inc| inc.new_flags = Some(map.flags | map_flags::NORECOVER));
+    w.start(1);
+    w.run_until("both serve", |w| w.records.get(&PG).is_some_and(|record| record.acting.len() == 2));
+    w.run_for(Duration::from_secs(1));
+    w.kill(0);
+    w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
+    w.run_until("unfound objects", |w| report(w).acting_primary == OsdId(1) && report(w).counts.unfound == 2);
+    w
+}
+fn report(w: &World) -> &PgReport {
+    &w.reports[&PG]
+}
+fn mark(w: &mut World, what: &str) {
+    let text = format!(r#"{{"prefix": "mark_unfound_lost", "pgid": "1.0", "mulcmd": "{what}"}}"#);
+    w.tell_osds(|| Command { fsid: [1; 16], cmd: vec![text.clone()], input: Default::default() }.into());
+    w.run_for(Duration::from_secs(1));
+}
+fn declare_lost(w: &mut World) {
+    w.change(|map, inc| {
+        inc.new_lost.insert(OsdId(0), map.osd(OsdId(0)).unwrap().info.down_at);
+    });
+    w.run_for(Duration::from_secs(1));
+}
+
+#[test]
+fn nothing_is_marked_lost_while_a_dead_osd_may_have_it() {
+    let mut w = world(1);
+    let waits = w.submit("new", read());
+    mark(&mut w, "delete");
+    let pg = w.nodes[1].osd.as_ref().unwrap().pg(PG).unwrap();
+    let refused = pg.lost_objects(&w.map).unwrap_err().to_string();
+    assert!(refused.ends_with("not marking lost: osd.0 is down and not declared lost"), "{refused}");
+    w.start(0);
+    assert_eq!(w.reply(waits).ops[0].data, "new");
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+}
+
+#[test]
+fn what_is_declared_lost_is_deleted_and_requests_that_waited_go_on() {
+    let mut w = world(2);
+    let waits = w.submit("new", read());
+    declare_lost(&mut w);
+    mark(&mut w, "delete");
+    assert_eq!(w.reply(waits).result, -2);
+    assert_eq!(w.run_ops("changed", read()).result, -2);
+    assert_eq!(report(&w).counts.unfound, 0);
+    w.start(0); // with what was lost, too late
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+    assert_eq!(w.run_ops("new", read()).result, -2);
+}
+
+#[test]
+fn what_is_reverted_keeps_its_older_content() {
+    let mut w = world(3);
+    let waits = w.submit("changed", read());
+    declare_lost(&mut w);
+    mark(&mut w, "revert");
+    let answer = w.reply(waits);
+    assert!(["old content", ""].contains(&&*String::from_utf8_lossy(&answer.ops[0].data)), "{answer:?}");
+    w.start(0);
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+}
+
+#[test]
+fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_have() {
+    let mut w = World::new(4, 3, 1, 1, 1);
+    w.run_ops("a", write("on osd.0 alone"));
+    w.run_until("clean", World::all_clean);
+    w.kill(0);
+    w.run_until("down", |w| !w.map.is_up(OsdId(0)));
+    w.place(vec![(0, vec![OsdId(1)])]);
+    w.run_for(Duration::from_secs(3));
+    assert!(report(&w).waiting_for.contains("osd.0"), "{:?}", report(&w));
+    declare_lost(&mut w);
+    assert_eq!(w.run_ops("a", read()).result, -2);
+    assert_eq!(w.run_ops("a", write("new")).result, 0);
+}
