@@ -604,9 +604,10 @@ impl World {
                 let ticket = store.submit(txn).unwrap_or_else(|e| panic!("{}: {e}", node.name));
                 node.waiting.push_back((ticket, token));
             }
-            Effect::Read { token, id: object, extents } => {
+            Effect::Read { token, id: object, extents, device } => {
                 let store = self.node(id).store.as_ref().expect("a machine that reads is given a store");
-                match store.plan_read(&object, &extents) {
+                let plan = if device { Store::plan_device_read } else { Store::plan_read };
+                match plan(store, &object, &extents) {
                     Ok(plan) => {
                         let (low, high) = self.disk_latency[id.0];
                         let when = self.now + self.rng.duration(low, high);

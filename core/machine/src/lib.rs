@@ -131,6 +131,8 @@ pub enum Effect {
         token: Token,
         id: StoredId,
         extents: Vec<(u64, u64)>,
+        /// What the device itself holds is wanted, not what a cache has of it.
+        device: bool,
     },
     /// Fires once after this long; arming again replaces.
     Arm {

@@ -221,10 +221,10 @@ impl Shard {
                 self.stores.insert(token, Stored { pg, number, since, is_subop });
                 plain(Effect::Store { token, txn })
             }
-            PgEffect::Read { read, object, extents } => {
+            PgEffect::Read { read, object, extents, device } => {
                 let token = self.token();
                 self.reads.insert(token, (pg, read));
-                plain(Effect::Read { token, id: StoredId::Object(object), extents })
+                plain(Effect::Read { token, id: StoredId::Object(object), extents, device })
             }
             PgEffect::Copy { read, source } => ShardEffect::Copy(pg, read, source),
             PgEffect::QueryRecord => ShardEffect::QueryRecord(pg),

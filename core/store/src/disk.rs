@@ -17,6 +17,10 @@ pub struct DiskError {
 pub trait Disk {
     /// Fills `into`. A sparse file's holes read as zeros.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
+    /// The same past every cache, to find out what the device itself holds.
+    fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.read_at(offset, into)
+    }
     /// Durable only after the next `flush`; until then a crash may keep any part of it.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
     /// The same, of what is likely to be read soon: a device with a cache may keep it there.
@@ -42,6 +46,9 @@ impl<D: Disk + ?Sized> Disk for &D {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         (**self).read_at(offset, into)
     }
+    fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        (**self).read_device_at(offset, into)
+    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)
     }
@@ -61,6 +68,9 @@ impl<D: Disk + ?Sized> Disk for &D {
 impl<D: Disk + ?Sized> Disk for std::sync::Arc<D> {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         (**self).read_at(offset, into)
+    }
+    fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        (**self).read_device_at(offset, into)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)

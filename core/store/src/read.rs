@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub struct ReadPlan {
     id: StoredId,
     extents: Vec<Vec<Piece>>,
+    /// What the device itself holds is wanted.
+    device: bool,
     /// Keeps the blocks from being reused.
     pin: Arc<()>,
 }
@@ -58,7 +60,16 @@ enum Source {
 impl ReadPlan {
     /// One result per extent, short or empty where the data ends. Every block is verified whole.
     pub fn run(&self, disk: &(impl Disk + ?Sized)) -> Result<Vec<Bytes>, ReadError> {
-        self.run_with(|offset, into| disk.read_at(offset, into))
+        self.run_with(|offset, into| self.read_from(disk, offset, into))
+    }
+    /// Reads one of the plan's blocks, or several.
+    pub fn read_from(
+        &self,
+        disk: &(impl Disk + ?Sized),
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), DiskError> {
+        if self.device { disk.read_device_at(offset, into) } else { disk.read_at(offset, into) }
     }
     /// The same, with a way to read blocks that may be another than the device's own: one that gives
     /// what is in a cache and otherwise an error, for instance.
@@ -74,7 +85,8 @@ impl ReadPlan {
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
     ) -> Result<(Vec<Bytes>, Fetched), ReadError> {
         let mut fetched = Fetched { blocks: Vec::new(), _pin: self.pin.clone() };
-        let keeps = if self.len() <= CACHED_READ_MAX { Some(&mut fetched.blocks) } else { None };
+        let keeps =
+            if self.len() <= CACHED_READ_MAX && !self.device { Some(&mut fetched.blocks) } else { None };
         let extents = self.run_extents(&mut read, keeps)?;
         Ok((extents, fetched))
     }
@@ -192,10 +204,23 @@ impl Store {
     /// Plans to read (offset, length) extents of one thing's data as it is now, durable or not.
     /// Errors: only `NotFound`.
     pub fn plan_read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<ReadPlan, ReadError> {
+        self.plan_extents(id, extents, false)
+    }
+    /// The same, past all that is kept in memory of what the device holds.
+    pub fn plan_device_read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<ReadPlan, ReadError> {
+        self.plan_extents(id, extents, true)
+    }
+    fn plan_extents(
+        &self,
+        id: &StoredId,
+        extents: &[(u64, u64)],
+        device: bool,
+    ) -> Result<ReadPlan, ReadError> {
         let object = self.index.get(id).ok_or_else(|| ReadError::NotFound(id.clone()))?;
         let block_len = BLOCK as u64;
         let wanted = |&(offset, len): &(u64, u64)| object.size.saturating_sub(offset).min(len);
-        let is_small = extents.iter().map(wanted).fold(0, u64::saturating_add) <= CACHED_READ_MAX as u64;
+        let is_small =
+            !device && extents.iter().map(wanted).fold(0, u64::saturating_add) <= CACHED_READ_MAX as u64;
         let plan = |&(offset, len): &(u64, u64)| {
             let end = offset.saturating_add(len).min(object.size);
             let mut pieces = Vec::new();
@@ -213,7 +238,7 @@ impl Store {
             }
             pieces
         };
-        Ok(ReadPlan { id: id.clone(), extents: extents.iter().map(plan).collect(), pin: self.pin() })
+        Ok(ReadPlan { id: id.clone(), extents: extents.iter().map(plan).collect(), device, pin: self.pin() })
     }
 
     fn source(&self, block: u32, at: u64, is_small: bool) -> Source {

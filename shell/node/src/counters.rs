@@ -108,6 +108,14 @@ impl CountedDisk {
     pub(crate) fn fill_ahead(&self) {
         self.disk.fill_ahead();
     }
+    fn count_read(&self, len: usize, read: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
+        let start = Instant::now();
+        read()?;
+        self.counters.disk_read.inc();
+        self.counters.disk_read_bytes.add(len as u64);
+        self.counters.disk_read_lat.add(start.elapsed());
+        Ok(())
+    }
     fn count_write(
         &self,
         len: usize,
@@ -124,12 +132,10 @@ impl CountedDisk {
 
 impl Disk for CountedDisk {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        let start = Instant::now();
-        self.disk.read_at(offset, into)?;
-        self.counters.disk_read.inc();
-        self.counters.disk_read_bytes.add(into.len() as u64);
-        self.counters.disk_read_lat.add(start.elapsed());
-        Ok(())
+        self.count_read(into.len(), || self.disk.read_at(offset, into))
+    }
+    fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.count_read(into.len(), || self.disk.read_device_at(offset, into))
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.count_write(bytes.len(), || self.disk.write_at(offset, bytes))

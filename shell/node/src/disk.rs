@@ -230,6 +230,12 @@ impl Disk for FileDisk {
         };
         file.read_exact_at(into, offset).map_err(failed("read", offset, len))
     }
+    fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let len = into.len();
+        // What the page cache has not written yet, the kernel writes before it reads.
+        let file = self.direct.as_ref().filter(|_| is_aligned(into)).unwrap_or(&self.file);
+        file.read_exact_at(into, offset).map_err(failed("read", offset, len))
+    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let written = self.fill(offset, bytes.len() as u64);
         let written = written.and_then(|()| self.write(offset, bytes, ReadWriteFlags::empty()));
@@ -307,7 +313,7 @@ impl DiskThreads {
                     if to
                         .send(Done::Read {
                             token,
-                            result: plan.run_fetching(|offset, into| disk.read_at(offset, into)),
+                            result: plan.run_fetching(|offset, into| plan.read_from(&disk, offset, into)),
                         })
                         .is_err()
                     {

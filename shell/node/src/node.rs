@@ -227,7 +227,17 @@ impl<M: Machine + 'static> Node<M> {
                 }
             }
             Effect::Store { token, txn } => inner.storage().submit(token, txn),
-            Effect::Read { token, id, extents } => {
+            Effect::Read { token, id, extents, device: true } => {
+                let storage = inner.storage();
+                match storage.store.plan_device_read(&id, &extents) {
+                    Ok(plan) => {
+                        storage.reading.insert(token, clock::mono());
+                        storage.threads.read(token, plan);
+                    }
+                    Err(e) => inner.events.push_back(Event::ReadDone { token, result: Err(e) }),
+                }
+            }
+            Effect::Read { token, id, extents, device: false } => {
                 let storage = inner.storage();
                 match storage.store.plan_read(&id, &extents) {
                     Ok(plan) => match storage.threads.read_cached(&plan) {

@@ -195,7 +195,7 @@ impl Cluster {
                 settle(&mut daemon.store, &daemon.disk);
                 self.events.push_back((at, Event::Stored(token)));
             }
-            Effect::Read { token, id, extents } => {
+            Effect::Read { token, id, extents, .. } => {
                 let result = match daemon.store.plan_read(&id, &extents) {
                     Ok(plan) => plan.run(&daemon.disk),
                     Err(why) => Err(why),

@@ -143,7 +143,7 @@ mod tests {
         Effect::Store { token, txn }
     }
     fn read(token: Token) -> Effect {
-        Effect::Read { token, id: StoredId::meta("x"), extents: Vec::new() }
+        Effect::Read { token, id: StoredId::meta("x"), extents: Vec::new(), device: false }
     }
 
     #[test]

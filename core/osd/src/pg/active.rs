@@ -337,7 +337,7 @@ impl Pg {
             Ok(Outcome::Need(object, extents)) => {
                 let read = self.next_read();
                 let asked = (object.snap, extents.clone());
-                ctx.out.push(PgEffect::Read { read, object, extents });
+                ctx.out.push(PgEffect::Read { read, object, extents, device: false });
                 self.wait_for_data(read, Running { asked, ..running });
             }
             Ok(Outcome::NeedCopy(source)) => {

@@ -221,6 +221,8 @@ pub enum PgEffect {
         read: u64,
         object: ObjectId,
         extents: Vec<(u64, u64)>,
+        /// From the device itself, past every cache.
+        device: bool,
     },
     /// Another object, of whatever group.
     Copy {

@@ -559,7 +559,7 @@ impl World {
                 self.nodes[node].disk_busy = when;
                 self.at(when, Happening::Synced { node, life, token, txn });
             }
-            Effect::Read { token, id, extents } => {
+            Effect::Read { token, id, extents, .. } => {
                 let result = self.nodes[node].view.read(&id, &extents);
                 let after = self.rng.duration(Duration::from_micros(50), Duration::from_millis(1));
                 self.push_event(node, after, Event::ReadDone { token, result });

@@ -1,11 +1,13 @@
 //! What is read from memory, and that it is never something else than what is stored.
 
 use super::settle;
-use crate::testing::SimDisk;
+use crate::testing::{SimDisk, data_blocks};
 use crate::{BLOCK, Disk, Options, Store};
 use bytes::Bytes;
+use nacre_base::PoolId;
 use nacre_machine::ReadError;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
 
 fn fresh(memory: usize) -> (SimDisk, Store) {
     let disk = SimDisk::new(64 << 20, 1);
@@ -54,6 +56,24 @@ fn a_small_write_is_read_from_memory_before_and_after_it_is_in_its_place() {
     assert_eq!(read(&mut store, &disk, 0, 4096), Ok((true, expected(0))));
     place(&mut store, &disk);
     assert_eq!(read(&mut store, &disk, 9, 4087), Ok((true, expected(9))));
+}
+
+/// Whoever looks for rot does not want to hear what the block was before.
+#[test]
+fn a_read_of_the_device_itself_sees_what_memory_hides() {
+    let (disk, mut store) = fresh(4 << 20);
+    let object = ObjectId::head(PoolId(1), "".into(), "".into(), "a".into());
+    let id = StoredId::from(object);
+    let mut txn = Transaction::new();
+    txn.push(id.clone(), Change::Write { offset: 0, data: Bytes::from_static(&[1; 8192]) });
+    store.submit(txn).unwrap();
+    place(&mut store, &disk);
+    let blocks = data_blocks(&store);
+    assert_eq!(blocks.len(), 2);
+    blocks.iter().for_each(|at| disk.rot(*at));
+    assert!(!store.plan_read(&id, &[(0, 8192)]).unwrap().needs_device());
+    let plan = store.plan_device_read(&id, &[(0, 8192)]).unwrap();
+    assert!(matches!(plan.run(&disk), Err(ReadError::Checksum { .. })));
 }
 
 #[test]
