@@ -1,57 +1,87 @@
-//! An object's attributes. Most have two or three, and there are as many of these as objects: a map with
-//! room for eleven in each would be the larger part of the index.
+//! An object's attributes. Most have two or three, and there are as many of these as objects: a map, or a list
+//! of names and values that each have their own place in memory, would be the larger part of the index.
 
 use bytes::Bytes;
 use nacre_base::Name;
-use nacre_wire::{Encode, encode_map};
+use nacre_wire::Encode;
 use std::collections::BTreeMap;
 
-/// A map as a sorted list without spare room.
+/// A map in one piece: for each attribute, in order, the length of its name, the name, the length of its value,
+/// the value. That is also how it is encoded, after the number of attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attrs(Box<[(Name, Bytes)]>);
+pub(crate) struct Attrs(Box<[u8]>);
+
+/// Of a name or of a value.
+const LEN: usize = 4;
+
+struct Entry<'a> {
+    /// Where it begins and ends in the whole.
+    start: usize,
+    end: usize,
+    name: &'a [u8],
+    value: &'a [u8],
+}
 
 impl Attrs {
-    pub fn get(&self, name: &[u8]) -> Option<&Bytes> {
-        self.place(name).ok().map(|at| &self.0[at].1)
+    pub fn get(&self, name: &[u8]) -> Option<Bytes> {
+        self.find(name).map(|entry| Bytes::copy_from_slice(entry.value))
     }
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Name, &Bytes)> {
-        self.0.iter().map(|(name, value)| (name, value))
-    }
-    /// Gives what it replaces.
-    pub fn insert(&mut self, name: Name, value: Bytes) -> Option<Bytes> {
-        match self.place(name.as_bytes()) {
-            Ok(at) => Some(std::mem::replace(&mut self.0[at].1, value)),
-            Err(at) => {
-                self.change(|list| list.insert(at, (name, value)));
-                None
+    pub fn set(&mut self, name: &[u8], value: &[u8]) {
+        let (start, end) = match self.find(name) {
+            Some(entry) => (entry.start, entry.end),
+            None => {
+                let next = self.entries().find(|entry| entry.name > name);
+                let at = next.map_or(self.0.len(), |entry| entry.start);
+                (at, at)
             }
+        };
+        let len = self.0.len() - (end - start) + 2 * LEN + name.len() + value.len();
+        let mut whole = Vec::with_capacity(len);
+        whole.extend_from_slice(&self.0[..start]);
+        for part in [name, value] {
+            u32::try_from(part.len()).expect("attributes are short").encode(&mut whole);
+            whole.extend_from_slice(part);
         }
+        whole.extend_from_slice(&self.0[end..]);
+        self.0 = whole.into_boxed_slice();
     }
-    pub fn remove(&mut self, name: &[u8]) -> Option<Bytes> {
-        let at = self.place(name).ok()?;
-        let mut removed = None;
-        self.change(|list| removed = Some(list.remove(at).1));
-        removed
+    pub fn remove(&mut self, name: &[u8]) {
+        let Some(Entry { start, end, .. }) = self.find(name) else { return };
+        self.0 = [&self.0[..start], &self.0[end..]].concat().into_boxed_slice();
     }
     pub fn to_map(&self) -> BTreeMap<Name, Bytes> {
-        self.0.iter().cloned().collect()
+        let pair = |entry: Entry| (Name::copy_from(entry.name), Bytes::copy_from_slice(entry.value));
+        self.entries().map(pair).collect()
+    }
+    /// Bytes of names, values and their lengths.
+    pub fn cost(&self) -> u64 {
+        self.0.len() as u64
     }
 
-    fn place(&self, name: &[u8]) -> Result<usize, usize> {
-        self.0.binary_search_by(|(at, _)| at.as_bytes().cmp(name))
+    fn find(&self, name: &[u8]) -> Option<Entry<'_>> {
+        self.entries().find(|entry| entry.name == name)
     }
-    fn change(&mut self, change: impl FnOnce(&mut Vec<(Name, Bytes)>)) {
-        let mut list = std::mem::take(&mut self.0).into_vec();
-        list.reserve_exact(1);
-        change(&mut list);
-        self.0 = list.into_boxed_slice();
+    fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let start = at;
+            let mut part = || {
+                let (len, rest) = self.0[at..].split_first_chunk::<LEN>()?;
+                let len = u32::from_le_bytes(*len) as usize;
+                at += LEN + len;
+                Some(&rest[..len])
+            };
+            let (name, value) = (part()?, part()?);
+            Some(Entry { start, end: at, name, value })
+        })
     }
 }
 
 /// As a map.
 impl Encode for Attrs {
     fn encode(&self, out: &mut Vec<u8>) {
-        encode_map(out, self.iter());
+        (self.entries().count() as u32).encode(out);
+        out.extend_from_slice(&self.0);
     }
 }
 
@@ -66,16 +96,19 @@ mod tests {
         let (mut attrs, mut map) = (Attrs::default(), BTreeMap::new());
         let mut rng = Rng::new(1);
         for _ in 0..500 {
-            let name = Name::from(format!("{}", rng.below(8)));
+            let name = Name::from(format!("{}", rng.below(12)));
             if rng.chance(600) {
-                let value = Bytes::from(vec![rng.below(256) as u8]);
-                assert_eq!(attrs.insert(name.clone(), value.clone()), map.insert(name, value));
+                let value = Bytes::from(vec![rng.below(256) as u8; rng.below(5) as usize]);
+                attrs.set(name.as_bytes(), &value);
+                map.insert(name, value);
             } else {
-                assert_eq!(attrs.remove(name.as_bytes()), map.remove(&name));
+                attrs.remove(name.as_bytes());
+                map.remove(&name);
             }
             assert_eq!(attrs.to_map(), map);
             assert_eq!(to_vec(&attrs), to_vec(&map));
-            assert!(map.iter().all(|(name, value)| attrs.get(name.as_bytes()) == Some(value)));
+            assert_eq!(attrs.cost() + 4, to_vec(&map).len() as u64);
+            assert!(map.iter().all(|(name, value)| attrs.get(name.as_bytes()).as_ref() == Some(value)));
         }
     }
 }

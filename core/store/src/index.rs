@@ -5,6 +5,7 @@
 
 use crate::BLOCK;
 use crate::attrs::Attrs;
+use crate::extents::Extents;
 use crate::space::Run;
 use bytes::Bytes;
 use nacre_base::Name;
@@ -16,23 +17,45 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Object {
     pub size: u64,
-    /// Position in the object, in blocks -> block of the device. What is missing reads as zeros;
-    /// bytes of the last block past `size` are zeros too.
-    pub blocks: BTreeMap<u32, u32>,
+    /// What is missing reads as zeros; bytes of the last block past `size` are zeros too.
+    pub blocks: Extents,
     pub attrs: Attrs,
-    pub header: Bytes,
-    pub omap: BTreeMap<Name, Bytes>,
-    lens: Lengths,
+    /// Few objects have one.
+    omap: Option<Arc<Omap>>,
+    /// Bytes of its id.
+    id_len: u32,
     /// The interval between checkpoints in which it changed last; see `Changed`.
     mark: u64,
 }
 
-/// Kept beside the maps so that accounting needs no walk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Lengths {
-    id: u64,
-    attrs: u64,
-    omap: u64,
+/// Shared by an object and its copies until one of them changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Omap {
+    pub header: Bytes,
+    pub pairs: BTreeMap<Name, Bytes>,
+    /// What the pairs cost. Kept beside them so that accounting needs no walk.
+    cost: u64,
+}
+
+static NO_OMAP: Omap = Omap { header: Bytes::new(), pairs: BTreeMap::new(), cost: 0 };
+
+impl Omap {
+    /// What it takes in a checkpoint.
+    fn weight(&self) -> u64 {
+        self.cost + self.header.len() as u64
+    }
+    fn set(&mut self, key: Name, value: Bytes) {
+        self.cost += pair_cost(&key, &value);
+        let key_len = key.len() as u64;
+        if let Some(old) = self.pairs.insert(key, value) {
+            self.cost -= key_len + old.len() as u64 + PAIR_COST;
+        }
+    }
+    fn remove(&mut self, key: &Name) {
+        if let Some(old) = self.pairs.remove(key) {
+            self.cost -= pair_cost(key, &old);
+        }
+    }
 }
 
 /// What one object, or all of them, take.
@@ -77,45 +100,34 @@ fn pair_cost(key: &Name, value: &Bytes) -> u64 {
 
 impl Object {
     pub fn new(id: &StoredId) -> Object {
-        Object { lens: Lengths { id: to_vec(id).len() as u64, ..Default::default() }, ..Object::default() }
+        Object { id_len: to_vec(id).len() as u32, ..Object::default() }
     }
     pub fn weight(&self) -> Weight {
         let whole = self.blocks.len() as u64 * BLOCK as u64;
         let last = (self.size / BLOCK as u64) as u32;
         let past_end = match self.size % BLOCK as u64 {
-            tail if tail != 0 && self.blocks.contains_key(&last) => BLOCK as u64 - tail,
+            tail if tail != 0 && self.blocks.get(last).is_some() => BLOCK as u64 - tail,
             _ => 0,
         };
         Weight {
             stored: whole - past_end,
-            omap: self.lens.omap + self.header.len() as u64,
+            omap: self.omap().weight(),
             encoded: OBJECT_COST
-                + self.lens.id
-                + self.lens.attrs
-                + self.lens.omap
-                + self.header.len() as u64
+                + u64::from(self.id_len)
+                + self.attrs.cost()
+                + self.omap().weight()
                 + self.blocks.len() as u64 * BLOCK_COST,
             blocks: self.blocks.len() as u64,
         }
     }
     fn set_attr(&mut self, name: Name, value: Bytes) {
-        self.lens.attrs += pair_cost(&name, &value);
-        let name_len = name.len() as u64;
-        if let Some(old) = self.attrs.insert(name, value) {
-            self.lens.attrs -= name_len + old.len() as u64 + PAIR_COST;
-        }
+        self.attrs.set(name.as_bytes(), &value);
     }
-    fn set_omap(&mut self, key: Name, value: Bytes) {
-        self.lens.omap += pair_cost(&key, &value);
-        let key_len = key.len() as u64;
-        if let Some(old) = self.omap.insert(key, value) {
-            self.lens.omap -= key_len + old.len() as u64 + PAIR_COST;
-        }
+    pub fn omap(&self) -> &Omap {
+        self.omap.as_deref().unwrap_or(&NO_OMAP)
     }
-    fn remove_omap(&mut self, key: &Name) {
-        if let Some(old) = self.omap.remove(key) {
-            self.lens.omap -= pair_cost(key, &old);
-        }
+    fn omap_mut(&mut self) -> &mut Omap {
+        Arc::make_mut(self.omap.get_or_insert_default())
     }
 
     /// As it stands in a checkpoint: every block with its checksum.
@@ -123,10 +135,10 @@ impl Object {
         id.encode(out);
         self.size.encode(out);
         self.attrs.encode(out);
-        self.header.encode(out);
-        self.omap.encode(out);
-        encode_list(out, placements(self.blocks.iter().map(|(&at, &block)| (at, block))));
-        self.blocks.values().for_each(|&block| crc_of(block).encode(out));
+        self.omap().header.encode(out);
+        self.omap().pairs.encode(out);
+        encode_list(out, self.blocks.runs());
+        self.blocks.blocks().for_each(|block| crc_of(block).encode(out));
     }
     /// The reverse; `crc` is told the checksum of each block.
     pub fn decode(
@@ -139,9 +151,12 @@ impl Object {
         for (name, value) in BTreeMap::decode(r)? {
             object.set_attr(name, value);
         }
-        object.header = Decode::decode(r)?;
+        let header = Bytes::decode(r)?;
+        if !header.is_empty() {
+            object.omap_mut().header = header;
+        }
         for (key, value) in BTreeMap::decode(r)? {
-            object.set_omap(key, value);
+            object.omap_mut().set(key, value);
         }
         let runs: Vec<Placement> = Decode::decode(r)?;
         // Each block has a checksum in the bytes that follow: a lying length ends here.
@@ -149,8 +164,8 @@ impl Object {
         if count > r.remaining() as u64 / 4 {
             return Err(DecodeError::Short { needed: count.saturating_mul(4) as usize, left: r.remaining() });
         }
-        object.blocks.extend(runs.into_iter().flat_map(Placement::pairs));
-        for &block in object.blocks.values() {
+        object.blocks = runs.into_iter().collect();
+        for block in object.blocks.blocks() {
             crc(block, Decode::decode(r)?);
         }
         Ok((id, object))
@@ -387,60 +402,54 @@ impl Index {
                         self.changed.ids.insert(id.clone());
                     }
                     self.changed.encoded += removed_cost(id);
-                    moves.dropped.extend(object.blocks.values());
+                    moves.dropped.extend(object.blocks.blocks());
                 }
             }
             Op::CloneFrom(from) if from == *id => self.edit(id, |_| ()),
             Op::CloneFrom(from) => {
-                let id_weight = to_vec(id).len() as u64;
+                let id_len = to_vec(id).len() as u32;
                 let mut copy = self.objects.get(&from).map_or_else(|| Object::new(id), |o| Object::clone(o));
-                copy.lens.id = id_weight;
-                moves.gained.extend(copy.blocks.values());
+                copy.id_len = id_len;
+                moves.gained.extend(copy.blocks.blocks());
                 self.edit(id, |object| {
-                    moves.dropped.extend(object.blocks.values());
+                    moves.dropped.extend(object.blocks.blocks());
                     *object = copy;
                 });
             }
             Op::Touch => self.edit(id, |_| ()),
             Op::Place(runs) => self.edit(id, |object| {
-                for (at, block) in runs.into_iter().flat_map(Placement::pairs) {
-                    moves.gained.push(block);
-                    moves.dropped.extend(object.blocks.insert(at, block));
+                for run in runs {
+                    moves.gained.extend(run.blocks.blocks());
+                    moves.dropped.extend(object.blocks.insert(run));
                 }
             }),
             Op::Punch { from, to } => self.edit(id, |object| {
-                if from < to {
-                    let cut: Vec<u32> = object.blocks.range(from..to).map(|(&at, _)| at).collect();
-                    moves.dropped.extend(cut.iter().filter_map(|at| object.blocks.remove(at)));
-                }
+                moves.dropped.extend(object.blocks.remove(from, to));
             }),
             Op::Size(size) => self.edit(id, |object| object.size = size),
             Op::SetAttrs(attrs) => self.edit(id, |object| {
                 attrs.into_iter().for_each(|(name, value)| object.set_attr(name, value));
             }),
             Op::RemoveAttr(name) => self.edit(id, |object| {
-                if let Some(old) = object.attrs.remove(name.as_bytes()) {
-                    object.lens.attrs -= pair_cost(&name, &old);
-                }
+                object.attrs.remove(name.as_bytes());
             }),
             Op::OmapSet(pairs) => self.edit(id, |object| {
-                pairs.into_iter().for_each(|(key, value)| object.set_omap(key, value));
+                pairs.into_iter().for_each(|(key, value)| object.omap_mut().set(key, value));
             }),
             Op::OmapRemove(keys) => self.edit(id, |object| {
-                keys.iter().for_each(|key| object.remove_omap(key));
+                if object.omap.is_some() {
+                    keys.iter().for_each(|key| object.omap_mut().remove(key));
+                }
             }),
             Op::OmapRemoveRange { begin, end } => self.edit(id, |object| {
                 if begin < end {
-                    let keys: Vec<Name> = object.omap.range(begin..end).map(|(key, _)| key.clone()).collect();
-                    keys.iter().for_each(|key| object.remove_omap(key));
+                    let pairs = object.omap().pairs.range(begin..end);
+                    let keys: Vec<Name> = pairs.map(|(key, _)| key.clone()).collect();
+                    keys.iter().for_each(|key| object.omap_mut().remove(key));
                 }
             }),
-            Op::OmapClear => self.edit(id, |object| {
-                object.omap.clear();
-                object.header = Bytes::new();
-                object.lens.omap = 0;
-            }),
-            Op::OmapSetHeader(header) => self.edit(id, |object| object.header = header),
+            Op::OmapClear => self.edit(id, |object| object.omap = None),
+            Op::OmapSetHeader(header) => self.edit(id, |object| object.omap_mut().header = header),
         }
     }
 
@@ -477,10 +486,13 @@ impl Index {
         let mut total = Weight::default();
         for (id, object) in &self.objects {
             let mut plain = Object::new(id);
-            object.attrs.iter().for_each(|(k, v)| plain.set_attr(k.clone(), v.clone()));
-            object.omap.iter().for_each(|(k, v)| plain.set_omap(k.clone(), v.clone()));
+            object.attrs.to_map().into_iter().for_each(|(k, v)| plain.set_attr(k, v));
+            let pairs = object.omap().pairs.iter();
+            pairs.for_each(|(k, v)| plain.omap_mut().set(k.clone(), v.clone()));
             plain.size = object.size;
-            plain.header = object.header.clone();
+            if !object.omap().header.is_empty() {
+                plain.omap_mut().header = object.omap().header.clone();
+            }
             plain.blocks = object.blocks.clone();
             total.add(plain.weight());
         }

@@ -23,6 +23,7 @@ mod content;
 mod deferred;
 mod disk;
 mod export;
+mod extents;
 mod format;
 mod fsck;
 mod index;
@@ -33,6 +34,7 @@ mod placing;
 mod read;
 mod space;
 mod store;
+mod table;
 pub mod testing;
 #[cfg(test)]
 mod tests;

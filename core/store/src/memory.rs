@@ -1,6 +1,7 @@
 //! What the store keeps in memory, and how much of that is data.
 
 use crate::BLOCK;
+use crate::index::BLOCK_COST;
 use crate::store::Store;
 
 /// Bytes in use.
@@ -14,11 +15,11 @@ pub struct Memory {
     pub pending: usize,
 }
 
-/// An object's part of the index besides what `Weight` says of it: nodes, spare room, and what a few short
-/// names and values cost beside their bytes. Measured; see `docs/decisions/0014-memory.md`.
-const OBJECT: usize = 700;
-/// The same for a block with an owner.
-const OWNED_BLOCK: usize = 40;
+/// An object's part of the index besides its name, attributes and omap: nodes, spare room, what an allocator
+/// adds. Measured by `tests/it`; see `docs/decisions/0014-memory.md`.
+const OBJECT: usize = 260;
+/// What an object notes of a block, if every second one has a place of its own.
+const BLOCK_OF_OBJECT: usize = 6;
 /// What is pending costs more than its bytes.
 const PENDING: usize = BLOCK + 200;
 /// However large everything else is, this part of the whole is for data.
@@ -33,8 +34,10 @@ impl Store {
     }
 
     pub fn memory(&self) -> Memory {
-        let encoded = self.index.total().encoded as usize;
-        let index = self.index.len() * OBJECT + self.table.len() * OWNED_BLOCK + encoded;
+        let total = self.index.total();
+        let texts = (total.encoded - total.blocks * BLOCK_COST) as usize;
+        let blocks = total.blocks as usize * BLOCK_OF_OBJECT + self.table.bytes();
+        let index = self.index.len() * OBJECT + texts + blocks;
         Memory { index, cache: self.cache.borrow().bytes(), pending: self.pending.len() * PENDING }
     }
 

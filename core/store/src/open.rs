@@ -12,7 +12,8 @@ use crate::format::{
 use crate::index::{Index, Moves, Object, Op};
 use crate::log::{LogReader, Next, Record};
 use crate::space::{Run, Space};
-use crate::store::{BlockInfo, Found, Store, StoredLayer, Ticket};
+use crate::store::{Found, Store, StoredLayer, Ticket};
+use crate::table::{BlockInfo, Table};
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Reader, crc32c};
 use std::collections::{BTreeMap, BTreeSet};
@@ -150,9 +151,9 @@ impl Store {
             recovery.look_at_bases(disk, &geometry);
         }
         recovery.condemn_damaged(disk, &geometry);
-        let (table, space) = recovery.account(&superblock, &layers)?;
+        let (table, dead, space) = recovery.account(&superblock, &layers)?;
         let lost_blocks = recovery.lost_blocks();
-        recovery.inline.retain(|block, _| table.get(block).is_some_and(|info| info.owners > 0));
+        recovery.inline.retain(|block, _| table.get(*block).is_some_and(|info| info.owners > 0));
         // What was read may so far be only in the drive's cache, and others will now build on it.
         disk.flush()?;
         // Both copies must say the same before anything is overwritten that one of them needs: a
@@ -181,6 +182,7 @@ impl Store {
             layers,
             index: recovery.index,
             table,
+            dead,
             space,
             last_seq: log.last_seq,
             log_tail: log.tail,
@@ -457,7 +459,7 @@ impl Recovery {
         }
         let of = |(id, object): (&StoredId, &Arc<Object>)| -> Vec<(StoredId, u64)> {
             let lost = object.blocks.iter().filter(|(_, block)| self.damaged.contains(block));
-            lost.map(|(at, _)| (id.clone(), u64::from(*at))).collect()
+            lost.map(|(at, _)| (id.clone(), u64::from(at))).collect()
         };
         self.index.iter().flat_map(of).collect()
     }
@@ -467,7 +469,7 @@ impl Recovery {
         &self,
         superblock: &Superblock,
         layers: &[StoredLayer],
-    ) -> Result<(BTreeMap<u32, BlockInfo>, Space), OpenError> {
+    ) -> Result<(Table, BTreeSet<u32>, Space), OpenError> {
         let geometry = superblock.geometry;
         let mut space = Space::new(geometry.blocks);
         (geometry.data_start()..geometry.blocks).for_each(|block| space.release(block));
@@ -478,9 +480,9 @@ impl Recovery {
             }
             space.take(block);
         }
-        let mut table: BTreeMap<u32, BlockInfo> = BTreeMap::new();
+        let (mut table, mut dead) = (Table::default(), BTreeSet::new());
         for (id, object) in self.index.iter() {
-            for (&at, &block) in &object.blocks {
+            for (at, block) in object.blocks.iter() {
                 let wrong = |what| OpenError::Object { id: id.clone(), what, block };
                 if !geometry.holds_data(Run { start: block, len: 1 }) {
                     return Err(wrong("data outside of the data area"));
@@ -488,7 +490,7 @@ impl Recovery {
                 if u64::from(at) * BLOCK as u64 >= object.size {
                     return Err(wrong("data past its end"));
                 }
-                if let Some(info) = table.get_mut(&block) {
+                if let Some(info) = table.get_mut(block) {
                     info.owners += 1;
                     continue;
                 }
@@ -499,25 +501,26 @@ impl Recovery {
                 let known = known.or_else(|| self.inline.contains_key(&block).then_some(0));
                 let crc = known.ok_or_else(|| wrong("data without a checksum"))?;
                 space.take(block);
-                table.insert(block, BlockInfo { owners: 1, crc, ..BlockInfo::default() });
+                table.insert(block, BlockInfo { owners: 1, crc });
             }
         }
-        let owned = self.inline.iter().filter(|(block, _)| table.contains_key(block));
+        let owned = self.inline.iter().filter(|(block, _)| table.contains(**block));
         let bases: Vec<Base> = owned.filter_map(|(_, content)| content.base()).collect();
         for Base { block: base, crc } in bases {
             let wrong = |what| OpenError::Base { what, block: base };
             if !geometry.holds_data(Run { start: base, len: 1 }) {
                 return Err(wrong("outside of the data area"));
             }
-            if table.contains_key(&base) {
+            if table.contains(base) {
                 continue;
             }
             if space.is_taken(base) {
                 return Err(wrong("in a checkpoint's place"));
             }
             space.take(base);
-            table.insert(base, BlockInfo { crc, dead: true, ..BlockInfo::default() });
+            table.insert(base, BlockInfo { owners: 0, crc });
+            dead.insert(base);
         }
-        Ok((table, space))
+        Ok((table, dead, space))
     }
 }

@@ -228,9 +228,9 @@ impl Store {
             while from < end {
                 let at = from / block_len;
                 let to = end.min((at + 1) * block_len);
-                let source = match object.blocks.get(&(at as u32)) {
+                let source = match object.blocks.get(at as u32) {
                     None => Source::Hole,
-                    Some(&block) => self.source(block, at, is_small),
+                    Some(block) => self.source(block, at, is_small),
                 };
                 let start = at * block_len;
                 pieces.push(Piece { from: (from - start) as usize, to: (to - start) as usize, source });
@@ -245,7 +245,7 @@ impl Store {
         let (block, crc, patches) = match self.pending.get(&block).map(|pending| &pending.content) {
             Some(Content::Whole(bytes)) => return Source::Memory(bytes.clone()),
             Some(Content::Patch { base, runs }) => (base.block, base.crc, runs.clone()),
-            None => (block, self.table[&block].crc, Vec::new()),
+            None => (block, self.table[block].crc, Vec::new()),
         };
         if is_small && let Some(bytes) = self.cache.borrow_mut().get(block) {
             let mut bytes = bytes.to_vec();

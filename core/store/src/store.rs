@@ -12,6 +12,7 @@ use crate::deferred::Deferred;
 use crate::format::{Geometry, LAYERS_MAX, Layer, Superblock};
 use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, placements};
 use crate::space::{Run, Space};
+use crate::table::{BlockInfo, Table};
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
@@ -49,18 +50,6 @@ const SLICE_MAX: u64 = 1 << 20;
 const HURRY: u64 = 8;
 /// A record says of at most so many blocks that they are in their place, so that it stays short.
 const NOTES_MAX: usize = 256;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BlockInfo {
-    /// Zero while nothing refers to it but something durable still may.
-    pub owners: u32,
-    /// Of the whole block; unknown, and zero, while it is pending.
-    pub crc: u32,
-    /// Patches over it that are only in the log, and whoever writes it right now.
-    pub holds: u32,
-    /// Durably without owners: it is free once nobody holds it.
-    pub dead: bool,
-}
 
 /// A block's content that is not on the device.
 #[derive(Debug)]
@@ -117,7 +106,9 @@ pub struct Store {
     pub(crate) geometry: Geometry,
     pub(crate) index: Index,
     /// Every block of data that is not free for reuse.
-    pub(crate) table: BTreeMap<u32, BlockInfo>,
+    pub(crate) table: Table,
+    /// Blocks that are durably without owners: each is free once nobody holds it.
+    pub(crate) dead: BTreeSet<u32>,
     pub(crate) space: Space,
     /// What is not in its place on the device yet.
     pub(crate) pending: BTreeMap<u32, Pending>,
@@ -172,7 +163,8 @@ pub(crate) struct Found {
     pub superblock: Superblock,
     pub layers: Vec<StoredLayer>,
     pub index: Index,
-    pub table: BTreeMap<u32, BlockInfo>,
+    pub table: Table,
+    pub dead: BTreeSet<u32>,
     pub space: Space,
     pub last_seq: u64,
     pub log_tail: u64,
@@ -213,6 +205,7 @@ impl Store {
             geometry: found.superblock.geometry,
             index: found.index,
             table: found.table,
+            dead: found.dead,
             space: found.space,
             pending: BTreeMap::new(),
             deferred: Deferred::default(),
@@ -389,7 +382,7 @@ impl Store {
         assert_eq!(outstanding.id, done.id, "a batch finished that is not under way");
         for (block, crc) in done.crcs {
             self.pending.remove(&block).expect("a fresh block is pending");
-            self.table.get_mut(&block).expect("a fresh block is in the table").crc = crc;
+            self.table.get_mut(block).expect("a fresh block is in the table").crc = crc;
         }
         if let Some(head) = done.head {
             self.last_head = head;
@@ -419,9 +412,8 @@ impl Store {
         while self.dying.front().is_some_and(|(seq, _)| *seq <= self.durable) {
             let (_, blocks) = self.dying.pop_front().expect("it has a front");
             for block in blocks {
-                let info = self.table.get_mut(&block).expect("a dying block is in the table");
-                info.dead = true;
-                if info.holds == 0 {
+                self.dead.insert(block);
+                if !self.deferred.holds.contains_key(&block) {
                     self.generations.back_mut().expect("one is open").freed.push(block);
                 }
             }
@@ -436,13 +428,17 @@ impl Store {
     }
 
     pub(crate) fn hold(&mut self, block: u32) {
-        self.table.get_mut(&block).expect("a held block is in the table").holds += 1;
+        *self.deferred.holds.entry(block).or_default() += 1;
     }
     /// The end of one hold.
     pub(crate) fn unhold(&mut self, block: u32) {
-        let info = self.table.get_mut(&block).expect("a held block is in the table");
-        info.holds -= 1;
-        if info.dead && info.holds == 0 {
+        let holds = self.deferred.holds.get_mut(&block).expect("the block is held");
+        *holds -= 1;
+        if *holds > 0 {
+            return;
+        }
+        self.deferred.holds.remove(&block);
+        if self.dead.contains(&block) {
             self.generations.back_mut().expect("one is open").freed.push(block);
         }
     }
@@ -457,7 +453,8 @@ impl Store {
                 return;
             }
             for block in self.generations.pop_front().expect("there are two").freed {
-                self.table.remove(&block).expect("a freed block is in the table");
+                self.table.remove(block).expect("a freed block is in the table");
+                self.dead.remove(&block);
                 self.pending.remove(&block);
                 self.deferred.notes.remove(&block);
                 // What this was a patch of may be free now as well: hence the loop.
@@ -607,10 +604,10 @@ impl Store {
         let mut moves = Moves::default();
         self.index.apply(id, op, &mut moves);
         for block in moves.gained {
-            self.table.get_mut(&block).expect("an owned block is in the table").owners += 1;
+            self.table.get_mut(block).expect("an owned block is in the table").owners += 1;
         }
         for block in moves.dropped {
-            let info = self.table.get_mut(&block).expect("an owned block is in the table");
+            let info = self.table.get_mut(block).expect("an owned block is in the table");
             info.owners -= 1;
             if info.owners == 0 {
                 planning.ownerless.push(block);
@@ -630,7 +627,7 @@ impl Store {
             let start = at * block_len;
             let (from, to) = (offset.max(start), end.min(start + block_len));
             let bytes = data.slice((from - offset) as usize..(to - offset) as usize);
-            let old = object.as_ref().and_then(|object| object.blocks.get(&(at as u32))).copied();
+            let old = object.as_ref().and_then(|object| object.blocks.get(at as u32));
             contents.push((at as u32, self.content(old, (from - start) as usize, bytes)));
         }
         drop(object); // or the index would have to copy it
@@ -657,7 +654,7 @@ impl Store {
         }
         let contents = edges.into_iter().filter(|(from, to)| from < to).filter_map(|(from, to)| {
             let at = (from / block_len) as u32;
-            let old = *self.index.get(id)?.blocks.get(&at)?;
+            let old = self.index.get(id)?.blocks.get(at)?;
             let zeros = Bytes::from(vec![0; (to - from) as usize]);
             Some((at, self.content(Some(old), (from % block_len) as usize, zeros)))
         });
@@ -683,7 +680,7 @@ impl Store {
                 // What stays in memory must not hold on to the frame that it came in.
                 None => {
                     let run = PatchRun { at: from as u16, bytes: Bytes::copy_from_slice(&bytes) };
-                    let base = Base { block: base, crc: self.table[&base].crc };
+                    let base = Base { block: base, crc: self.table[base].crc };
                     Content::Patch { base, runs: vec![run] }
                 }
             },
@@ -825,7 +822,7 @@ impl Store {
         let table = &self.table;
         // A block that was freed meanwhile is not in the table; the log, which is replayed over the
         // checkpoint, frees it as well.
-        let crc_of = |block: u32| table.get(&block).map_or(0, |info| info.crc);
+        let crc_of = |block: u32| table.get(block).map_or(0, |info| info.crc);
         let chunks = checkpoint.slice(&self.geometry, &self.index, crc_of, &mut self.space, budget);
         let kept = if checkpoint.is_layer { &self.layers[..] } else { &[] };
         let superblock = checkpoint.is_written().then(|| Superblock {
@@ -846,7 +843,7 @@ impl Store {
         let mut wrong = Vec::new();
         let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
         for (id, object) in self.index.iter() {
-            for (&at, &block) in &object.blocks {
+            for (at, block) in object.blocks.iter() {
                 *owners.entry(block).or_default() += 1;
                 if u64::from(at) * BLOCK as u64 >= object.size {
                     wrong.push(format!("{id}: block {at} is past its size {}", object.size));
@@ -871,25 +868,25 @@ impl Store {
                 wrong.push(format!("block {block} was given back twice"));
             }
         }
-        for (block, info) in &self.table {
-            let counted = owners.remove(block).unwrap_or(0);
+        for (block, info) in self.table.iter() {
+            let counted = owners.remove(&block).unwrap_or(0);
             if counted != info.owners {
                 wrong.push(format!("block {block} has {counted} owners, not {}", info.owners));
             }
-            let is_held = info.dead && info.holds > 0;
-            if (counted == 0) != (ownerless.remove(block) || is_held) {
+            let is_held = self.dead.contains(&block) && self.deferred.holds.contains_key(&block);
+            if (counted == 0) != (ownerless.remove(&block) || is_held) {
                 wrong.push(format!("block {block} has {counted} owners, and its end is not known"));
             }
         }
         wrong.extend(owners.keys().map(|block| format!("block {block} has owners but is not in the table")));
         wrong.extend(ownerless.iter().map(|block| format!("block {block} is to be freed but is free")));
         wrong.extend(self.check_deferred());
-        wrong.extend(self.cache.borrow().check(|block| !self.table.contains_key(&block)));
-        let unknown = self.pending.keys().filter(|block| !self.table.contains_key(block));
+        wrong.extend(self.cache.borrow().check(|block| !self.table.contains(block)));
+        let unknown = self.pending.keys().filter(|block| !self.table.contains(**block));
         wrong.extend(unknown.map(|block| format!("block {block} is pending but not in the table")));
 
         let checkpoint = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.chunks);
-        let mut taken: BTreeSet<u32> = self.table.keys().copied().collect();
+        let mut taken: BTreeSet<u32> = self.table.iter().map(|(block, _)| block).collect();
         let layers = self.layers.iter().flat_map(|layer| &layer.chunks);
         for block in layers.chain(checkpoint).flat_map(|run| run.blocks()) {
             if !taken.insert(block) {
@@ -913,16 +910,16 @@ impl StoreView for Store {
         Ok(self.index.get(id).map(|object| StoreStat { size: object.size }))
     }
     fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.index.get(id).and_then(|object| object.attrs.get(name).cloned()))
+        Ok(self.index.get(id).and_then(|object| object.attrs.get(name)))
     }
     fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
         Ok(self.index.get(id).map(|object| object.attrs.to_map()).unwrap_or_default())
     }
     fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
-        Ok(self.index.get(id).map(|object| object.header.clone()).unwrap_or_default())
+        Ok(self.index.get(id).map(|object| object.omap().header.clone()).unwrap_or_default())
     }
     fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.index.get(id).and_then(|object| object.omap.get(key).cloned()))
+        Ok(self.index.get(id).and_then(|object| object.omap().pairs.get(key).cloned()))
     }
     fn omap_walk(
         &self,
@@ -931,7 +928,7 @@ impl StoreView for Store {
         each: &mut dyn FnMut(&Name, &Bytes) -> bool,
     ) -> Result<(), ReadError> {
         if let Some(object) = self.index.get(id) {
-            let mut pairs = object.omap.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+            let mut pairs = object.omap().pairs.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
             while pairs.next().is_some_and(|(key, value)| each(key, value)) {}
         }
         Ok(())
@@ -955,11 +952,10 @@ impl StoreView for Store {
             return Ok(Vec::new());
         }
         let mut extents: Vec<(u64, u64)> = Vec::new();
-        for &at in
-            object.blocks.range((offset / block_len) as u32..end.div_ceil(block_len) as u32).map(|(at, _)| at)
-        {
-            let start = u64::from(at) * block_len;
-            let (from, to) = (start.max(offset), (start + block_len).min(end));
+        for run in object.blocks.range((offset / block_len) as u32, end.div_ceil(block_len) as u32) {
+            let start = u64::from(run.at) * block_len;
+            let run_end = start + u64::from(run.blocks.len) * block_len;
+            let (from, to) = (start.max(offset), run_end.min(end));
             match extents.last_mut() {
                 Some((last, len)) if *last + *len == from => *len += to - from,
                 _ => extents.push((from, to - from)),

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 pub fn data_blocks(store: &Store) -> Vec<u64> {
     let objects = store.index.iter().filter(|(id, _)| matches!(id, StoredId::Object(_)));
     objects
-        .flat_map(|(_, object)| object.blocks.values().map(|block| u64::from(*block) * BLOCK as u64))
+        .flat_map(|(_, object)| object.blocks.blocks().map(|block| u64::from(block) * BLOCK as u64))
         .collect()
 }
 

@@ -1,0 +1,97 @@
+//! What an object takes in memory, counted in bytes: these figures do not depend on the machine or the day.
+
+#![allow(unsafe_code)] // an allocator is unsafe by its signature
+
+use bytes::Bytes;
+use nacre_base::{Name, PoolId, Rng};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use nacre_store::testing::SimDisk;
+use nacre_store::{Options, Store};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// Counts what the calling thread has allocated and not freed.
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    // A thread that is ending frees what nobody counts any more.
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+}
+
+// SAFETY: all work is the system allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn object(n: u64) -> StoredId {
+    let name = Name::from(format!("benchmark_data_host_12345_object{n}"));
+    StoredId::Object(ObjectId::head(PoolId(1), Name::default(), Name::default(), name))
+}
+
+/// As an OSD writes them: data, and what it notes about the object and its snapshots.
+fn write(n: u64, offset: u64, len: usize) -> Transaction {
+    let mut txn = Transaction::new();
+    txn.push(object(n), Change::Write { offset, data: Bytes::from(vec![n as u8 | 1; len]) });
+    let attrs = [("_", 250), ("snapset", 31)].map(|(k, len)| (Name::from(k), Bytes::from(vec![2; len])));
+    txn.push(object(n), Change::SetAttrs(attrs.into()));
+    txn
+}
+
+/// Bytes of memory for each of `objects`, after the store was opened with them.
+fn bytes_each(objects: u64, txns: impl Iterator<Item = Transaction>) -> isize {
+    let disk = SimDisk::new(1 << 30, 1);
+    Store::format(&disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
+    let (mut store, _) = Store::open(&disk).unwrap();
+    for (n, txn) in txns.enumerate() {
+        store.submit(txn).unwrap();
+        if n % 64 == 0 {
+            store.settle(&disk).unwrap();
+        }
+    }
+    store.request_checkpoint();
+    store.settle(&disk).unwrap();
+    drop(store);
+    let before = LIVE.get();
+    let (store, _) = Store::open(&disk).unwrap();
+    let used = LIVE.get() - before;
+    let said = store.memory().index as isize;
+    let (used, said) = (used / objects as isize, said / objects as isize);
+    println!("{objects} objects: {used} bytes each, {said} estimated");
+    // An allocator adds to what it is asked for, so the estimate is higher.
+    assert!(said >= used * 9 / 10 && said <= used * 3 / 2, "{said} bytes estimated, {used} used");
+    used
+}
+
+#[test]
+fn a_small_object_takes_a_few_hundred_bytes_besides_its_attributes() {
+    let of_4_kib = bytes_each(8000, (0..8000).map(|n| write(n, 0, 4096)));
+    let of_64_kib = bytes_each(1000, (0..1000).map(|n| write(n, 0, 64 << 10)));
+    assert!(of_4_kib < 720, "{of_4_kib} bytes for an object of 4 KiB");
+    assert!(of_64_kib < 950, "{of_64_kib} bytes for an object of 64 KiB");
+}
+
+#[test]
+fn four_mebibytes_take_a_few_bytes_for_each_block_also_when_overwritten_at_random() {
+    let whole = || (0..20).map(|n| write(n, 0, 4 << 20));
+    let fresh = bytes_each(20, whole());
+    let mut rng = Rng::new(1);
+    let parts = (0..6000).map(|_| write(rng.below(20), rng.below(1024) * 4096, 4096));
+    let scattered = bytes_each(20, whole().chain(parts));
+    assert!(fresh < 12_000, "{fresh} bytes for 1024 blocks");
+    assert!(scattered < 24_000, "{scattered} bytes for 1024 blocks, overwritten at random");
+}
