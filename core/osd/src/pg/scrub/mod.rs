@@ -298,7 +298,7 @@ impl Pg {
         // An object and its clones are looked at together, unless there are very many of them.
         let is_first = |at: &usize| objects[*at].to_head() != objects[*at - 1].to_head();
         let cut = (chunk..objects.len()).find(is_first);
-        let cut = cut.or_else(|| (objects.len() == look::NAMES_MAX).then_some(objects.len() - 1));
+        let cut = cut.or_else(|| (objects.len() == look::NAMES_MAX).then(|| objects.len() - 1));
         let to = cut.map(|at| objects[at].clone());
         let ours = &objects[..cut.unwrap_or(objects.len())];
         let clones = self.look_at_clones(ctx, ours);
