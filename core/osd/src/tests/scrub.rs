@@ -84,6 +84,15 @@ fn equal_copies_are_found_equal_and_the_stamps_say_when() {
     assert_eq!(listed(&mut w, false), 0);
 }
 
+/// The examples in the documentation found it: a group without objects ended the process.
+#[test]
+fn a_group_without_objects_is_looked_through_as_well() {
+    let mut w = World::new(12, 3, 3, 2, 1);
+    w.run_until("clean", World::all_clean);
+    w.run_until("a report", |w| w.reports.contains_key(&PG));
+    assert_eq!(scrub(&mut w, true, false).scrub.errors(), 0);
+}
+
 #[test]
 fn wrong_content_is_found_by_reading_it_and_replaced() {
     for (node, seed) in [(0, 2), (1, 3), (2, 4)] {
