@@ -74,6 +74,14 @@ impl IntervalSet {
     pub fn subtract(&mut self, other: &IntervalSet) {
         other.iter().for_each(|range| self.remove(range));
     }
+    /// Closes the smallest gaps until there are at most `max` ranges.
+    pub fn coarsen(&mut self, max: usize) {
+        let Some(surplus) = self.ranges.len().checked_sub(max.max(1)).filter(|n| *n > 0) else { return };
+        let ranges: Vec<Range<u64>> = self.iter().collect();
+        let mut gaps: Vec<Range<u64>> = ranges.windows(2).map(|w| w[0].end..w[1].start).collect();
+        gaps.sort_by_key(|gap| gap.end - gap.start);
+        gaps.into_iter().take(surplus).for_each(|gap| self.insert(gap));
+    }
     pub fn intersection(&self, with: &IntervalSet) -> IntervalSet {
         let mut both = IntervalSet::new();
         for r in self.iter() {
@@ -102,6 +110,17 @@ impl FromIterator<Range<u64>> for IntervalSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn too_many_ranges_are_joined_where_little_lies_between() {
+        let mut set: IntervalSet = [0..10, 12..20, 100..110, 111..120, 500..501].into_iter().collect();
+        set.coarsen(5);
+        assert_eq!(set.num_ranges(), 5);
+        set.coarsen(3);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0..20, 100..120, 500..501]);
+        set.coarsen(0);
+        assert_eq!(set, IntervalSet::from(0..501));
+    }
 
     #[test]
     fn agrees_with_a_plain_set_under_random_edits() {

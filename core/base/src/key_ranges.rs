@@ -91,6 +91,17 @@ impl KeyRanges {
             }
         }
     }
+    /// One range from the first name to the last if there are more than `max`.
+    pub fn coarsen(&mut self, max: usize) {
+        if self.ranges.len() <= max {
+            return;
+        }
+        if let Some((start, _)) = self.ranges.first_key_value()
+            && let Some((_, end)) = self.ranges.last_key_value()
+        {
+            self.insert(start.clone(), end.clone());
+        }
+    }
     pub fn add(&mut self, other: &KeyRanges) {
         other.iter().for_each(|(start, end)| self.insert(start.clone(), end.cloned()));
     }

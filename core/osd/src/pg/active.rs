@@ -633,8 +633,7 @@ impl Pg {
         }
         noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));
         if trim_to > self.info.log_tail {
-            self.log.trim(trim_to).into_iter().for_each(|version| changes.no_entry(version));
-            self.info.log_tail = trim_to;
+            self.trim_log(ctx, trim_to, &mut changes);
         }
         changes.entry(&entry);
         changes.info(&self.info);

@@ -9,7 +9,7 @@ use crate::object_info::ObjectInfo;
 use crate::snap_index;
 use nacre_base::{KeyRanges, SnapId, Version};
 use nacre_machine::{ReadError, StoreView};
-use nacre_proto::messages::part::{Act, Part, Stale};
+use nacre_proto::messages::part::{Act, Dirty, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -91,11 +91,29 @@ impl<'a> CatchUp<'a> {
         if self.version(object)? == Some(version) { Ok(()) } else { self.lose_all(object, version) }
     }
 
+    /// What happened to the object after `base`, which is the end of our history.
+    pub fn follow(&mut self, object: &ObjectId, dirty: &Dirty, base: Version) -> Result<(), ReadError> {
+        if dirty.last <= base {
+            return Ok(());
+        }
+        if dirty.gone || dirty.born > base {
+            // Nothing of what we have under that name is of use.
+            self.remove(object)?;
+        }
+        if dirty.gone {
+            Ok(())
+        } else if dirty.born > base || self.version(object)?.is_none() {
+            self.lose_all(object, dirty.last)
+        } else {
+            self.lose(object, dirty.last, &dirty.part)
+        }
+    }
+
     /// Entries that are in our log alone, oldest first.
     pub fn undo(&mut self, gone: &[LogEntry]) -> Result<(), ReadError> {
         let mut objects: BTreeMap<ObjectId, (Version, Option<Version>, Part)> = BTreeMap::new();
         for entry in gone {
-            for (object, kind, prior, acts) in changes(entry) {
+            for (object, kind, prior, acts) in changes_of(entry) {
                 let undone = objects.entry(object.clone()).or_insert((prior, None, Part::default()));
                 undone.1 = (kind == EntryKind::Modify).then_some(entry.version);
                 undone.2.add(&if kind == EntryKind::Delete { Part::everything() } else { part_of(&acts) });
@@ -119,7 +137,7 @@ impl<'a> CatchUp<'a> {
     /// An entry of the group's log that we had no part in; they come in order.
     pub fn miss(&mut self, entry: &LogEntry) -> Result<(), ReadError> {
         let version = entry.version;
-        let objects = changes(entry);
+        let objects = changes_of(entry);
         for (object, _, prior, _) in &objects {
             if *prior == Version::ZERO {
                 if self.is_here(object)? || self.missing.get(object).is_some() {
@@ -164,7 +182,7 @@ impl<'a> CatchUp<'a> {
 }
 
 /// What an entry does to each object.
-fn changes(entry: &LogEntry) -> Vec<(ObjectId, EntryKind, Version, Vec<Act>)> {
+pub fn changes_of(entry: &LogEntry) -> Vec<(ObjectId, EntryKind, Version, Vec<Act>)> {
     if entry.kind == EntryKind::Note {
         return Vec::new();
     }

@@ -12,6 +12,8 @@
 
 mod active;
 mod catch_up;
+mod dirty;
+mod follow;
 mod listing;
 mod log;
 pub mod lost;
@@ -33,6 +35,8 @@ use crate::budget::Budget;
 use crate::ops::{Copied, FlaggedOp};
 use crate::requests::{Access, Request, Steps};
 use active::Active;
+use dirty::Folded;
+use follow::Page;
 use log::Log;
 use missing::Missing;
 use nacre_base::{Epoch, Now, OsdId, PgId, SnapId, Time, Utime, Version};
@@ -307,6 +311,8 @@ pub struct Pg {
     last_read: u64,
     /// Objects changed in this turn: the view shows them as they were before it.
     changed: (u64, BTreeSet<ObjectId>),
+    /// What this turn made of the map of what changed before the log.
+    folded: Folded,
     counts: PgCounts,
     last_change: Utime,
     last_active: Utime,
@@ -379,6 +385,7 @@ impl Pg {
             push_reads: BTreeMap::new(),
             last_read: 0,
             changed: (0, BTreeSet::new()),
+            folded: Folded::default(),
             counts: PgCounts::default(),
             last_change: Utime::ZERO,
             last_active: Utime::ZERO,
@@ -410,6 +417,7 @@ impl Pg {
     pub fn handle(&mut self, ctx: &mut Ctx<'_>, event: PgEvent) {
         if self.changed.0 != ctx.turn {
             self.changed = (ctx.turn, BTreeSet::new());
+            self.folded = Folded::default();
         }
         match event {
             PgEvent::Map { interval, serving } => self.on_map(ctx, interval, serving),
@@ -527,6 +535,7 @@ impl Pg {
         }
         let mut txn = Transaction::new();
         let mut changes = RecordChanges::new(self.id);
+        self.forget_dirty(&mut changes);
         changes.info(&self.info);
         let mut pgs = Vec::new();
         for id in children {
@@ -644,11 +653,15 @@ impl Pg {
             PgMsg::InfoQuery => self.answer_info(ctx, from),
             PgMsg::LogQuery => self.answer_log(ctx, from),
             PgMsg::InventoryQuery { from: start } => self.answer_inventory(ctx, from, &start),
+            PgMsg::DirtyQuery { since, from: start } => self.answer_dirty(ctx, from, since, start),
             PgMsg::Pull { id, object, part } => self.on_pull(ctx, from, id, object, part),
             PgMsg::Info { info, lease_left_ms } => self.on_info(ctx, from, info, lease_left_ms),
             PgMsg::Log(log) => self.on_log(ctx, from, log),
             PgMsg::Inventory { from: start, objects, next } => {
-                self.on_inventory(ctx, from, &start, objects, next);
+                self.on_page(ctx, from, Page::Names { from: start, objects, next });
+            }
+            PgMsg::Dirty { from: start, reaches, objects, next } => {
+                self.on_page(ctx, from, Page::Dirty { from: start, reaches, objects, next });
             }
             PgMsg::Merge(log) => self.on_merge(ctx, from, log),
             PgMsg::Merged { missing } => self.on_merged(ctx, from, missing),
@@ -666,6 +679,7 @@ impl Pg {
     fn check(&self) {
         assert!(self.log.newest().is_none_or(|newest| newest <= self.info.last_update));
         assert!(self.info.log_tail <= self.info.last_update);
+        assert!(self.info.dirty_from <= self.info.log_tail);
         assert!(self.durable <= self.issued);
         if let Phase::Active(active) = &self.phase {
             active.check(&self.info);

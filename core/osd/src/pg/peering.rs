@@ -4,7 +4,7 @@
 //!   Gathering       the activation record from the monitors, and from every OSD that may matter
 //!                   what it has
 //!   FetchingLog     from the survivor of the recorded acting set whose log is the authority
-//!   FetchingNames   all names and versions, if our log does not overlap with that one
+//!   Following       what changed, if our log does not overlap with that one
 //!   Merging         every member makes its log the same, durably, and says what it misses
 //!   Committing      the monitors commit {interval, acting}: the next primary needs a survivor of us
 //!   WaitingOut      until no older primary can hold a lease from all of its replicas
@@ -17,13 +17,13 @@
 //! ours: no later record can turn up.
 
 use super::active::{Active, Member};
+use super::follow::{Following, Page};
 use super::log::{Log, part_for};
 use super::lost::is_declared_lost;
 use super::missing::Missing;
 use super::recovery::Source;
-use super::replica::Inventory;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
-use nacre_base::{Epoch, OsdId, Time, Version};
+use nacre_base::{Epoch, OsdId, Time};
 use nacre_machine::Level;
 use nacre_proto::messages::PgRecord;
 use nacre_proto::messages::part::Stale;
@@ -46,7 +46,7 @@ struct PeerState {
 enum Step {
     Gathering,
     FetchingLog { from: OsdId },
-    FetchingNames(Box<Inventory>),
+    Following(Box<Following>),
     Merging { waiting: BTreeSet<OsdId> },
     Committing,
     WaitingOut,
@@ -121,9 +121,7 @@ impl Peering {
                 }
             }
             Step::FetchingLog { from } => format!("the log of osd.{from}"),
-            Step::FetchingNames(inventory) => {
-                format!("the names of all objects from osd.{}", inventory.source)
-            }
+            Step::Following(following) => following.waits_for(),
             Step::Merging { waiting } => {
                 format!("the log to be durable on {}", list(waiting.iter().copied().collect()))
             }
@@ -264,7 +262,7 @@ impl Pg {
         }
         .unwrap_or(Time::ZERO);
         if best == me {
-            let log = PgLog { info: *best_info, after: best_info.last_update, entries: Vec::new() };
+            let log = PgLog { info: *best_info, after: best_info.last_update, ..PgLog::default() };
             self.adopt_log(ctx, &log);
             self.merge_everywhere(ctx);
         } else {
@@ -282,37 +280,41 @@ impl Pg {
             self.adopt_log(ctx, &log);
             self.merge_everywhere(ctx);
         } else {
-            let inventory = self.start_inventory(ctx, from, log);
+            let following = self.start_following(ctx, from, log);
             if let Some(peering) = self.peering() {
-                peering.step = Step::FetchingNames(Box::new(inventory));
+                peering.step = Step::Following(Box::new(following));
             }
         }
     }
 
-    pub fn on_inventory(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        from_osd: OsdId,
-        from: &ObjectId,
-        objects: Vec<(ObjectId, Version)>,
-        next: Option<ObjectId>,
-    ) {
-        let Some(peering) = self.peering() else {
-            if self.interval.primary == Some(from_osd) {
-                self.on_replica_inventory(ctx, from, objects, next);
+    /// A part of what we asked for, in order to follow somebody's history.
+    pub fn on_page(&mut self, ctx: &mut Ctx<'_>, from: OsdId, page: Page) {
+        let taken = match &mut self.phase {
+            Phase::Peering(peering) => match &mut peering.step {
+                Step::Following(following) if following.source == from => {
+                    // Until it is put back, nobody looks at the step.
+                    match std::mem::replace(&mut peering.step, Step::Gathering) {
+                        Step::Following(following) => Some(following),
+                        _ => None,
+                    }
+                }
+                _ => None,
+            },
+            Phase::Replica(replica) if self.interval.primary == Some(from) => replica.following.take(),
+            _ => None,
+        };
+        let Some(mut following) = taken else { return };
+        if self.take_page(ctx, &mut following, page) {
+            match self.phase {
+                Phase::Replica(_) => self.replica_merged(ctx),
+                _ => self.merge_everywhere(ctx),
             }
             return;
-        };
-        let Step::FetchingNames(inventory) = &mut peering.step else { return };
-        if inventory.source != from_osd {
-            return;
         }
-        let step = std::mem::replace(&mut peering.step, Step::Gathering);
-        let Step::FetchingNames(mut inventory) = step else { return };
-        if self.take_inventory(ctx, &mut inventory, from, objects, next) {
-            self.merge_everywhere(ctx);
-        } else if let Some(peering) = self.peering() {
-            peering.step = Step::FetchingNames(inventory);
+        match &mut self.phase {
+            Phase::Peering(peering) => peering.step = Step::Following(following),
+            Phase::Replica(replica) => replica.following = Some(following),
+            _ => {}
         }
     }
 
@@ -435,8 +437,8 @@ impl Pg {
             Step::FetchingLog { from } if concerns(*from) => {
                 ctx.out.push(PgEffect::Ask(*from, PgMsg::LogQuery));
             }
-            Step::FetchingNames(inventory) if concerns(inventory.source) => {
-                inventory.ask_again(ctx, Duration::ZERO);
+            Step::Following(following) if concerns(following.source) => {
+                following.ask_again(ctx, Duration::ZERO);
             }
             Step::Merging { waiting } => {
                 merge.extend(waiting.iter().copied().filter(|osd| *osd != me && concerns(*osd)));

@@ -6,12 +6,13 @@
 //!   `m` object id                     what of that object is `Stale` here
 //!   `scrub`                           `ScrubState`
 //!   `f` about:u8 name 0 object id     object id, `Finding`: of its copies (0), of its clones (1)
+//!   `d` object id                     what entries that the log has no more did to it (`Dirty`)
 
 use super::log::Log;
 use super::missing::Missing;
 use nacre_base::{Name, PgId, Version};
 use nacre_machine::{ReadError, StoreView};
-use nacre_proto::messages::part::Stale;
+use nacre_proto::messages::part::{Dirty, Stale};
 use nacre_proto::messages::peer::{LogEntry, PgInfo};
 use nacre_proto::messages::scrub::{Finding, ScrubState};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -46,17 +47,28 @@ fn finding_key(object: &ObjectId, about_clones: bool) -> Name {
 /// Where findings start, and what their keys start with.
 pub const FINDINGS: &[u8] = b"f";
 
+/// Where a walk over all that is dirty starts, and what is after it.
+pub const DIRTY: (&[u8], &[u8]) = (b"d", b"e");
+
+pub fn dirty_key(object: &ObjectId) -> Name {
+    let mut key = DIRTY.0.to_vec();
+    key.extend(to_vec(object));
+    Name::new(key)
+}
+
 /// Changes to the record of one group, collected for one transaction.
 #[derive(Debug)]
 pub struct RecordChanges {
     pg: PgId,
     set: BTreeMap<Name, bytes::Bytes>,
     remove: BTreeSet<Name>,
+    /// All that is dirty goes, before anything is set.
+    no_dirty: bool,
 }
 
 impl RecordChanges {
     pub fn new(pg: PgId) -> RecordChanges {
-        RecordChanges { pg, set: BTreeMap::new(), remove: BTreeSet::new() }
+        RecordChanges { pg, set: BTreeMap::new(), remove: BTreeSet::new(), no_dirty: false }
     }
     fn put(&mut self, key: Name, value: Vec<u8>) {
         self.remove.remove(&key);
@@ -90,8 +102,19 @@ impl RecordChanges {
             None => self.take(finding_key(object, about_clones)),
         }
     }
+    pub fn dirty(&mut self, object: &ObjectId, dirty: &Dirty) {
+        self.put(dirty_key(object), to_vec(dirty));
+    }
+    pub fn no_dirty(&mut self) {
+        self.set.retain(|key, _| !key.as_bytes().starts_with(DIRTY.0));
+        self.no_dirty = true;
+    }
     pub fn into_txn(self, txn: &mut Transaction) {
         let id = || StoredId::Pg(self.pg);
+        if self.no_dirty {
+            let (begin, end) = (Name::new(DIRTY.0), Name::new(DIRTY.1));
+            txn.push(id(), Change::OmapRemoveRange { begin, end });
+        }
         if !self.remove.is_empty() {
             txn.push(id(), Change::OmapRemove(self.remove));
         }

@@ -2,33 +2,28 @@
 //! needed any more. All of them answer questions about what they have.
 
 use super::catch_up::CatchUp;
+use super::follow::Following;
 use super::log::{Log, part_for};
 use super::record::{Record, RecordChanges};
 use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, groups, listed};
 use crate::object_info::ObjectInfo;
 use crate::snap_index;
-use nacre_base::{Epoch, OsdId, SnapId, Time, Version};
+use nacre_base::{Epoch, OsdId, SnapId, Time};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, RepOp};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often a stray tells the primary that it is there.
 const STRAY_NOTIFY: Duration = Duration::from_secs(2);
 /// How often an unanswered question for names is asked again.
-const INVENTORY_RETRY: Duration = Duration::from_secs(2);
-/// Names in one message.
-const INVENTORY_PART: usize = if cfg!(test) { 2 } else { 2000 };
+const FOLLOW_RETRY: Duration = Duration::from_secs(2);
 /// Objects deleted at a time.
 const DELETE_PART: usize = if cfg!(test) { 1 } else { 64 };
 
-const UNREADABLE: &str = "what the store holds cannot be told";
-
-/// Names with their versions, and where the next part starts.
-type NamesPart = (Vec<(ObjectId, Version)>, Option<ObjectId>);
+pub const UNREADABLE: &str = "what the store holds cannot be told";
 
 #[derive(Default)]
 pub struct Stray {
@@ -40,17 +35,9 @@ pub struct Stray {
 #[derive(Default)]
 pub struct Replica {
     /// Our log is the group's: writes and leases of this interval concern us.
-    merged: bool,
-    /// Collecting the names of all objects, as our log does not reach back far enough.
-    inventory: Option<Box<Inventory>>,
-}
-
-/// What is still to be asked of an inventory, and the log to take when it is complete.
-pub struct Inventory {
-    pub log: PgLog,
-    pub source: OsdId,
-    pub next: ObjectId,
-    pub asked: Time,
+    pub merged: bool,
+    /// Learning what changed, as our log does not reach the group's.
+    pub following: Option<Box<Following>>,
 }
 
 #[derive(Default)]
@@ -70,35 +57,6 @@ impl Pg {
     pub fn answer_log(&mut self, ctx: &mut Ctx<'_>, to: OsdId) {
         let log = part_for(&self.info, &self.log, None);
         self.once_durable(ctx, WhenStored::Answer(to, Box::new(PgMsg::Log(log))));
-    }
-
-    pub fn answer_inventory(&mut self, ctx: &mut Ctx<'_>, to: OsdId, from: &ObjectId) {
-        match self.inventory_part(ctx, from) {
-            Ok((objects, next)) => {
-                let answer = PgMsg::Inventory { from: from.clone(), objects, next };
-                self.once_durable(ctx, WhenStored::Answer(to, Box::new(answer)));
-            }
-            Err(error) => ctx.log(Level::Error, format!("pg {}: {error}", self.id)),
-        }
-    }
-
-    /// Names and versions of what exists, as far as the log and the missing set tell, which is
-    /// more than what is here.
-    fn inventory_part(&self, ctx: &Ctx<'_>, from: &ObjectId) -> Result<NamesPart, ReadError> {
-        let here = self.objects_from(ctx, from, INVENTORY_PART + 1)?;
-        // With more to come, only what lies before the next part's start belongs to this one.
-        let next = here.get(INVENTORY_PART).cloned();
-        let before_next = |object: &&ObjectId| next.as_ref().is_none_or(|next| *object < next);
-        let mut objects = BTreeMap::new();
-        for object in here.iter().filter(before_next) {
-            if let Some(info) = ObjectInfo::load(ctx.store, object)? {
-                objects.insert(object.clone(), info.version);
-            }
-        }
-        let missing = self.missing.from(from).take_while(|(object, _)| before_next(object));
-        let missing = missing.filter(|(_, stale)| stale.part.meta);
-        objects.extend(missing.map(|(object, stale)| (object.clone(), stale.need)));
-        Ok((objects.into_iter().collect(), next))
     }
 
     /// The group's objects that are here, from one on.
@@ -135,25 +93,12 @@ impl Pg {
             .undo(&merge.gone)
             .and_then(|()| merge.new.iter().try_for_each(|entry| catch_up.miss(entry)));
         caught_up.unwrap_or_else(|error| panic!("pg {}: {UNREADABLE}: {error}", self.id));
-        let txn = catch_up.txn;
-        for object in catch_up.noted {
-            changes.missing(&object, self.missing.get(&object));
-            self.changed.1.insert(object);
-        }
+        let (txn, noted) = (catch_up.txn, catch_up.noted);
+        self.note_caught_up(noted, &mut changes);
         self.finish_adoption(ctx, log, txn, changes);
     }
 
-    /// The same when all names were collected: the log replaces ours, however they relate.
-    fn adopt_log_after_inventory(&mut self, ctx: &mut Ctx<'_>, log: &PgLog) {
-        let mut changes = RecordChanges::new(self.id);
-        self.log.versions().for_each(|version| changes.no_entry(version));
-        log.entries.iter().for_each(|entry| changes.entry(entry));
-        self.log = Log::from_entries(&log.entries);
-        self.info.log_tail = log.after;
-        self.finish_adoption(ctx, log, Transaction::new(), changes);
-    }
-
-    fn finish_adoption(
+    pub fn finish_adoption(
         &mut self,
         ctx: &mut Ctx<'_>,
         log: &PgLog,
@@ -165,85 +110,13 @@ impl Pg {
             interval_started: self.interval.start,
             incomplete: false,
             pg_num: self.info.pg_num,
+            dirty_from: self.info.dirty_from.min(log.info.last_update),
+            dirty_objects: self.info.dirty_objects,
             ..log.info
         };
         changes.info(&self.info);
         changes.into_txn(&mut txn);
         self.store(ctx, txn);
-    }
-
-    /// Begins to collect all names from `source`. What is here proves nothing until it is done.
-    pub fn start_inventory(&mut self, ctx: &mut Ctx<'_>, source: OsdId, log: PgLog) -> Inventory {
-        self.info.incomplete = true;
-        let mut txn = Transaction::new();
-        self.record_info(&mut txn);
-        self.store(ctx, txn);
-        let next = self.range.start();
-        ctx.out.push(PgEffect::Ask(source, PgMsg::InventoryQuery { from: next.clone() }));
-        Inventory { log, source, next, asked: ctx.now.mono }
-    }
-
-    /// One part of the names: notes what is missing, removes what should not be here. Says whether
-    /// it was the last.
-    pub fn take_inventory(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        inventory: &mut Inventory,
-        from: &ObjectId,
-        objects: Vec<(ObjectId, Version)>,
-        next: Option<ObjectId>,
-    ) -> bool {
-        let sound = objects.iter().all(|(object, _)| self.range.contains(object) && from <= object);
-        if *from != inventory.next || !sound || next.as_ref().is_some_and(|next| next <= from) {
-            return false;
-        }
-        let mut changes = RecordChanges::new(self.id);
-        let names: BTreeSet<&ObjectId> = objects.iter().map(|(object, _)| object).collect();
-        let inside = |object: &ObjectId| next.as_ref().is_none_or(|next| object < next);
-        let unreadable = |error: ReadError| -> ! { panic!("pg {}: {UNREADABLE}: {error}", self.id) };
-        // Ours in the same stretch: none of them may stay that the source does not have.
-        let missing = self.missing.from(from).map(|(object, _)| object).take_while(|object| inside(object));
-        let mut gone: Vec<ObjectId> = missing.filter(|object| !names.contains(object)).cloned().collect();
-        let mut start = from.clone();
-        loop {
-            let here =
-                self.objects_from(ctx, &start, INVENTORY_PART).unwrap_or_else(|error| unreadable(error));
-            gone.extend(here.iter().filter(|o| inside(o) && !names.contains(o)).cloned());
-            match here.last() {
-                Some(last) if here.len() == INVENTORY_PART && inside(last) => {
-                    start = ObjectId { snap: SnapId(last.snap.0 + 1), ..last.clone() };
-                }
-                _ => break,
-            }
-        }
-        let id = self.id;
-        let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
-        let taken = gone.iter().try_for_each(|object| catch_up.remove(object)).and_then(|()| {
-            objects.iter().try_for_each(|(object, version)| catch_up.should_be(object, *version))
-        });
-        taken.unwrap_or_else(|error| panic!("pg {id}: {UNREADABLE}: {error}"));
-        let mut txn = catch_up.txn;
-        for object in catch_up.noted {
-            changes.missing(&object, self.missing.get(&object));
-            self.changed.1.insert(object);
-        }
-        changes.into_txn(&mut txn);
-        if !txn.is_empty() {
-            self.store(ctx, txn);
-        }
-        inventory.asked = ctx.now.mono;
-        match next {
-            Some(next) => {
-                ctx.out.push(PgEffect::Ask(inventory.source, PgMsg::InventoryQuery { from: next.clone() }));
-                inventory.next = next;
-                false
-            }
-            None => {
-                let log = std::mem::take(&mut inventory.log);
-                self.adopt_log_after_inventory(ctx, &log);
-                true
-            }
-        }
     }
 
     // ---- replica ----
@@ -285,16 +158,16 @@ impl Pg {
             self.once_durable(ctx, WhenStored::Merged);
             return;
         }
-        if replica.inventory.is_some() {
+        if replica.following.is_some() {
             return;
         }
         if Log::overlaps(&self.info, &log.info) && log.after <= self.info.last_update {
             self.adopt_log(ctx, &log);
             self.replica_merged(ctx);
         } else {
-            let inventory = self.start_inventory(ctx, from, log);
+            let following = self.start_following(ctx, from, log);
             if let Phase::Replica(replica) = &mut self.phase {
-                replica.inventory = Some(Box::new(inventory));
+                replica.following = Some(Box::new(following));
             }
         }
     }
@@ -316,10 +189,10 @@ impl Pg {
         self.once_durable(ctx, WhenStored::Merged);
     }
 
-    fn replica_merged(&mut self, ctx: &mut Ctx<'_>) {
+    pub fn replica_merged(&mut self, ctx: &mut Ctx<'_>) {
         if let Phase::Replica(replica) = &mut self.phase {
             replica.merged = true;
-            replica.inventory = None;
+            replica.following = None;
         }
         self.once_durable(ctx, WhenStored::Merged);
     }
@@ -331,33 +204,17 @@ impl Pg {
         ctx.out.push(PgEffect::Answer(primary, PgMsg::Merged { missing }));
     }
 
-    pub fn on_replica_inventory(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        from: &ObjectId,
-        objects: Vec<(ObjectId, Version)>,
-        next: Option<ObjectId>,
-    ) {
-        let Phase::Replica(replica) = &mut self.phase else { return };
-        let Some(mut inventory) = replica.inventory.take() else { return };
-        if self.take_inventory(ctx, &mut inventory, from, objects, next) {
-            self.replica_merged(ctx);
-        } else if let Phase::Replica(replica) = &mut self.phase {
-            replica.inventory = Some(inventory);
-        }
-    }
-
     pub fn replica_tick(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Replica(replica) = &mut self.phase else { return };
-        if let Some(inventory) = &mut replica.inventory {
-            inventory.ask_again(ctx, INVENTORY_RETRY);
+        if let Some(following) = &mut replica.following {
+            following.ask_again(ctx, FOLLOW_RETRY);
         }
     }
 
     pub fn replica_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
         let Phase::Replica(replica) = &mut self.phase else { return };
-        if let Some(inventory) = replica.inventory.as_mut().filter(|inventory| inventory.source == osd) {
-            inventory.ask_again(ctx, Duration::ZERO);
+        if let Some(following) = replica.following.as_mut().filter(|following| following.source == osd) {
+            following.ask_again(ctx, Duration::ZERO);
         }
     }
 
@@ -475,15 +332,6 @@ fn may_change(entry: &LogEntry, id: &StoredId, change: &Change) -> bool {
         id => {
             *id == snap_index::id(entry.object.pool)
                 && matches!(change, Change::OmapSet(_) | Change::OmapRemove(_))
-        }
-    }
-}
-
-impl Inventory {
-    pub fn ask_again(&mut self, ctx: &mut Ctx<'_>, after: Duration) {
-        if ctx.now.mono.since(self.asked) >= after {
-            self.asked = ctx.now.mono;
-            ctx.out.push(PgEffect::Ask(self.source, PgMsg::InventoryQuery { from: self.next.clone() }));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod copies;
 mod counters;
+mod dirty;
 mod lost;
 mod parts;
 mod peering;

@@ -65,6 +65,21 @@ impl Stale {
     }
 }
 
+/// What a stretch of a group's history did to one object, for those whose own history ends within
+/// that stretch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dirty {
+    /// The last entry that was about it.
+    pub last: Version,
+    /// It is not there any more.
+    pub gone: bool,
+    /// The last entry that made, removed or replaced it: what was there before has nothing to do
+    /// with what is there now. Zero: none in this stretch.
+    pub born: Version,
+    /// What was changed since.
+    pub part: Part,
+}
+
 /// A change of a transaction without what it writes. That an object's metadata changes goes without
 /// saying.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +152,7 @@ pub struct Meta {
 
 versioned_fields!(Part, "part of an object", meta, data, omap);
 versioned_fields!(Stale, "stale part", need, part);
+versioned_fields!(Dirty, "dirty object", last, gone, born, part);
 versioned_fields!(Meta, "object metadata", size, attrs, omap_header);
 versioned_fields!(Acts, "acts", object, acts);
 

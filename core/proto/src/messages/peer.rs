@@ -9,7 +9,7 @@
 use super::RawMessage;
 use super::body::Body;
 use super::osd::joined;
-use super::part::{Act, Acts, Meta, Part, Stale};
+use super::part::{Act, Acts, Dirty, Meta, Part, Stale};
 use super::scrub::ScrubMsg;
 use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
@@ -70,6 +70,19 @@ pub enum PgMsg {
         from: ObjectId,
         objects: Vec<(ObjectId, Version)>,
         next: Option<ObjectId>,
+    },
+    /// Whose log does not reach back far enough, and whose history up to `since` is the group's,
+    /// asks what changed after that and is not in the log; from a key of the answer before on.
+    DirtyQuery {
+        since: Version,
+        from: Name,
+    },
+    /// What changed. `reaches`: the answerer knows all since then, else it is to be asked for names.
+    Dirty {
+        from: Name,
+        reaches: bool,
+        objects: Vec<(ObjectId, Dirty)>,
+        next: Option<Name>,
     },
     /// Primary to replica: this is the group's log now, make yours the same and note what you miss.
     Merge(PgLog),
@@ -136,6 +149,10 @@ pub struct PgInfo {
     pub bytes: u64,
     /// The counters above are estimates since a split.
     pub estimated: bool,
+    /// What entries after this one, up to the log's tail, did is kept by object (`Dirty`).
+    pub dirty_from: Version,
+    /// How many objects that is.
+    pub dirty_objects: u32,
 }
 
 /// A log, or the newest part of one.
@@ -416,6 +433,18 @@ impl PgMsg {
                 out.push(16);
                 msg.encode(out);
             }
+            PgMsg::DirtyQuery { since, from } => {
+                out.push(17);
+                since.encode(out);
+                from.encode(out);
+            }
+            PgMsg::Dirty { from, reaches, objects, next } => {
+                out.push(18);
+                from.encode(out);
+                reaches.encode(out);
+                objects.encode(out);
+                next.encode(out);
+            }
         }
     }
 
@@ -461,26 +490,60 @@ impl PgMsg {
             14 => PgMsg::StrayNotify { info: Decode::decode(r)? },
             15 => PgMsg::StrayRemove,
             16 => PgMsg::Scrub(Box::new(Decode::decode(r)?)),
+            17 => PgMsg::DirtyQuery { since: Decode::decode(r)?, from: Decode::decode(r)? },
+            18 => PgMsg::Dirty {
+                from: Decode::decode(r)?,
+                reaches: Decode::decode(r)?,
+                objects: Decode::decode(r)?,
+                next: Decode::decode(r)?,
+            },
             value => return Err(DecodeError::BadValue { what: "group message", value: value.into() }),
         })
     }
 }
 
-versioned_fields!(
-    PgInfo,
-    "pg info",
-    last_update,
-    log_tail,
-    interval_started,
-    last_user_version,
-    committed_to,
-    incomplete,
-    pg_num,
-    objects,
-    clones,
-    bytes,
-    estimated,
-);
+impl Encode for PgInfo {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 2, 1, |out| {
+            self.last_update.encode(out);
+            self.log_tail.encode(out);
+            self.interval_started.encode(out);
+            self.last_user_version.encode(out);
+            self.committed_to.encode(out);
+            self.incomplete.encode(out);
+            self.pg_num.encode(out);
+            self.objects.encode(out);
+            self.clones.encode(out);
+            self.bytes.encode(out);
+            self.estimated.encode(out);
+            self.dirty_from.encode(out);
+            self.dirty_objects.encode(out);
+        });
+    }
+}
+impl Decode for PgInfo {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("pg info", 2, |r, v| {
+            let mut info = PgInfo {
+                last_update: Decode::decode(r)?,
+                log_tail: Decode::decode(r)?,
+                interval_started: Decode::decode(r)?,
+                last_user_version: Decode::decode(r)?,
+                committed_to: Decode::decode(r)?,
+                incomplete: Decode::decode(r)?,
+                pg_num: Decode::decode(r)?,
+                objects: Decode::decode(r)?,
+                clones: Decode::decode(r)?,
+                bytes: Decode::decode(r)?,
+                estimated: Decode::decode(r)?,
+                ..PgInfo::default()
+            };
+            info.dirty_from = if v >= 2 { Decode::decode(r)? } else { info.log_tail };
+            info.dirty_objects = if v >= 2 { Decode::decode(r)? } else { 0 };
+            Ok(info)
+        })
+    }
+}
 
 impl Encode for PgLog {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -671,6 +734,16 @@ mod tests {
             PgMsg::StrayNotify { info },
             PgMsg::StrayRemove,
             PgMsg::Scrub(Box::new(ScrubMsg::Answer { id: 7, answer: None })),
+            PgMsg::DirtyQuery { since: version, from: "k".into() },
+            PgMsg::Dirty {
+                from: "k".into(),
+                reaches: true,
+                objects: vec![(
+                    ObjectId::max(),
+                    Dirty { last: version, gone: true, born: version, part: Part::meta() },
+                )],
+                next: Some("l".into()),
+            },
         ];
         let pg = PgId { pool: PoolId(1), seed: 2 };
         let messages =

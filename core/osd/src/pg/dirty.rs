@@ -1,0 +1,165 @@
+//! What a member that is away misses beyond the reach of the log.
+//!
+//! Entries that leave the log while somebody is away are not forgotten: what they did is folded into
+//! one record per object, on disk only (`Dirty`; keys `d` of the group's record). It covers all of
+//! history from `info.dirty_from` to the log's tail. Whoever comes back, and knows all before that,
+//! gets what changed since, as ranges, and then the log.
+//!
+//! While nobody is away the map is empty and begins at the log's tail; so it does again when it has
+//! become so large that comparing all names costs less.
+
+use super::catch_up::changes_of;
+use super::record::{DIRTY, RecordChanges, dirty_key};
+use super::{Ctx, Pg, PgEffect, WhenStored};
+use bytes::Bytes;
+use nacre_base::{Name, OsdId, Version};
+use nacre_machine::{Level, ReadError};
+use nacre_proto::messages::part::{Act, Dirty};
+use nacre_proto::messages::peer::{EntryKind, LogEntry, PgMsg};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::ObjectId;
+use nacre_wire::from_slice;
+use std::collections::BTreeMap;
+
+/// Objects in the map at most.
+const OBJECTS_MAX: u32 = if cfg!(test) { 20 } else { 32_768 };
+/// Ranges of bytes, and of keys, for each object; beyond, what lies between counts as changed too.
+const RANGES_MAX: usize = if cfg!(test) { 4 } else { 128 };
+/// Objects, and bytes, in one message.
+const PAGE_OBJECTS: usize = if cfg!(test) { 2 } else { 2000 };
+const PAGE_BYTES: usize = 1 << 20;
+
+/// What the turn at hand changed, which the store's view does not show yet.
+#[derive(Debug, Default)]
+pub struct Folded {
+    /// Whatever the view shows is gone.
+    cleared: bool,
+    objects: BTreeMap<ObjectId, Dirty>,
+}
+
+impl Pg {
+    /// Whether there is somebody for whose sake history is kept: a member too few, or one to come.
+    fn somebody_is_away(&self) -> bool {
+        let members = self.interval.acting.iter().filter(|osd| osd.is_some()).count();
+        members < self.interval.size || self.interval.acting != self.interval.up
+    }
+
+    /// Entries up to `to` leave the log.
+    pub fn trim_log(&mut self, ctx: &mut Ctx<'_>, to: Version, changes: &mut RecordChanges) {
+        let old = self.log.trim(to);
+        old.iter().for_each(|entry| changes.no_entry(entry.version));
+        self.info.log_tail = to;
+        if !self.somebody_is_away() {
+            self.forget_dirty(changes);
+            return;
+        }
+        let folded = old.iter().try_for_each(|entry| self.fold(ctx, entry, changes));
+        if let Err(error) = folded {
+            ctx.log(Level::Error, format!("pg {}: what changed before its log: {error}", self.id));
+            self.forget_dirty(changes);
+        } else if self.info.dirty_objects > OBJECTS_MAX {
+            self.forget_dirty(changes);
+        }
+    }
+
+    /// The map begins anew, empty, at the log's tail.
+    pub fn forget_dirty(&mut self, changes: &mut RecordChanges) {
+        if self.info.dirty_objects > 0 {
+            changes.no_dirty();
+            self.folded = Folded { cleared: true, objects: BTreeMap::new() };
+        }
+        self.info.dirty_from = self.info.log_tail;
+        self.info.dirty_objects = 0;
+    }
+
+    fn fold(
+        &mut self,
+        ctx: &Ctx<'_>,
+        entry: &LogEntry,
+        changes: &mut RecordChanges,
+    ) -> Result<(), ReadError> {
+        for (object, kind, prior, acts) in changes_of(entry) {
+            let known = self.dirty(ctx, &object)?;
+            self.info.dirty_objects += u32::from(known.is_none());
+            let mut dirty = known.unwrap_or_default();
+            dirty.last = entry.version;
+            dirty.gone = kind == EntryKind::Delete;
+            let anew = |act: &Act| matches!(act, Act::Remove | Act::CloneFrom(_));
+            if dirty.gone || prior == Version::ZERO || acts.iter().any(anew) {
+                dirty =
+                    Dirty { last: entry.version, gone: dirty.gone, born: entry.version, ..Dirty::default() };
+            } else {
+                dirty.part.add(&super::missing::part_of(&acts));
+                dirty.part.data.coarsen(RANGES_MAX);
+                dirty.part.omap.coarsen(RANGES_MAX);
+            }
+            changes.dirty(&object, &dirty);
+            self.folded.objects.insert(object, dirty);
+        }
+        Ok(())
+    }
+
+    fn dirty(&self, ctx: &Ctx<'_>, object: &ObjectId) -> Result<Option<Dirty>, ReadError> {
+        if let Some(dirty) = self.folded.objects.get(object) {
+            return Ok(Some(dirty.clone()));
+        }
+        if self.folded.cleared || self.info.dirty_objects == 0 {
+            return Ok(None);
+        }
+        let id = StoredId::Pg(self.id);
+        let value = ctx.store.omap_get(&id, dirty_key(object).as_bytes())?;
+        value.map(|value| self.read_dirty(&value)).transpose()
+    }
+    fn read_dirty(&self, value: &Bytes) -> Result<Dirty, ReadError> {
+        from_slice(value)
+            .map_err(|e| ReadError::Device(format!("{}: what is dirty does not decode: {e}", self.id)))
+    }
+
+    /// Tells what changed after `since`, as far as the log does not.
+    pub fn answer_dirty(&mut self, ctx: &mut Ctx<'_>, to: OsdId, since: Version, from: Name) {
+        if self.folded.cleared || !self.folded.objects.is_empty() {
+            return; // the view does not show it; they ask again
+        }
+        let reaches = self.info.dirty_from <= since && !self.info.incomplete;
+        let page = if reaches { self.dirty_page(ctx, since, &from) } else { Ok((Vec::new(), None)) };
+        match page {
+            Ok((objects, next)) => {
+                let answer = PgMsg::Dirty { from, reaches, objects, next };
+                self.once_durable(ctx, WhenStored::Answer(to, Box::new(answer)));
+            }
+            Err(error) => {
+                ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+                let (objects, next) = (Vec::new(), None);
+                ctx.out.push(PgEffect::Answer(to, PgMsg::Dirty { from, reaches: false, objects, next }));
+            }
+        }
+    }
+
+    fn dirty_page(&self, ctx: &Ctx<'_>, since: Version, from: &Name) -> Result<DirtyPage, ReadError> {
+        let (mut objects, mut next, mut bytes, mut looked_at) = (Vec::new(), None, 0, 0);
+        let mut bad = None;
+        let start = from.as_bytes().max(DIRTY.0);
+        ctx.store.omap_walk(&StoredId::Pg(self.id), start, &mut |key, value| {
+            let Some(object) = key.as_bytes().strip_prefix(DIRTY.0) else { return false };
+            if objects.len() >= PAGE_OBJECTS || bytes >= PAGE_BYTES || looked_at >= 4 * PAGE_OBJECTS {
+                next = Some(key.clone());
+                return false;
+            }
+            looked_at += 1;
+            let object = from_slice::<ObjectId>(object).map_err(|e| ReadError::Device(e.to_string()));
+            match object.and_then(|object| Ok((object, self.read_dirty(value)?))) {
+                Ok((object, dirty)) if dirty.last > since => {
+                    bytes += key.len() + value.len();
+                    objects.push((object, dirty));
+                }
+                Ok(_) => {}
+                Err(error) => bad = Some(error),
+            }
+            bad.is_none()
+        })?;
+        bad.map_or(Ok((objects, next)), Err)
+    }
+}
+
+/// Objects with what was done to them, and the key that the next page starts with.
+type DirtyPage = (Vec<(ObjectId, Dirty)>, Option<Name>);

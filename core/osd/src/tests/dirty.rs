@@ -1,0 +1,91 @@
+//! Members that were away for longer than the log reaches back.
+
+use super::world::{POOL, World};
+use super::{append, mend_everything, read, write};
+use bytes::Bytes;
+use nacre_proto::types::{Extent, Op};
+use std::time::Duration;
+
+fn write_at(off: u64, data: &'static str) -> Vec<Op> {
+    vec![Op::Write { extent: Extent::new(off, data.len() as u64), data: Bytes::from_static(data.as_bytes()) }]
+}
+
+/// Over all OSDs that run.
+fn recovered(w: &World) -> u64 {
+    let pg = w.map.pgs(POOL).next().unwrap();
+    let running = w.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
+    running.map(|pg| pg.counts().recovered_bytes).sum()
+}
+
+fn forget_counts(w: &mut World) {
+    let nodes = w.nodes.len();
+    (0..nodes).for_each(|node| w.kill(node));
+    (0..nodes).for_each(|node| w.start(node));
+    w.run_until("clean", World::all_clean);
+    assert_eq!(recovered(w), 0);
+}
+
+#[test]
+fn who_was_away_for_longer_than_the_log_gets_what_changed_and_no_more() {
+    for victim in 0..3 {
+        let mut w = World::new(7, 3, 3, 2, 1);
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            w.run_ops(name, write(&name.repeat(1000)));
+        }
+        forget_counts(&mut w);
+        w.kill(victim);
+        for round in 0..15 {
+            w.run_ops("a", write_at(100 * (round % 3), "xyz"));
+            w.run_ops("b", write_at(7 * round, "1234567"));
+        }
+        w.run_ops("c", vec![Op::Delete]);
+        w.run_ops("d", vec![Op::Delete]);
+        w.run_ops("d", write("new"));
+        w.run_ops("e", append(" and more"));
+        w.run_ops("g", write("made meanwhile"));
+        // All that is out of the log before long.
+        (0..20).for_each(|n| drop(w.run_ops("a", write_at(n % 3, "q"))));
+        w.start(victim);
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+        // 9 + 105 + 3 + 18 + 14 + 5 bytes of data, and the attributes of five objects.
+        assert!(recovered(&w) < 2500, "osd.{victim}: {}", recovered(&w));
+        assert_eq!(w.run_ops("c", read()).result, -2);
+        assert_eq!(w.run_ops("d", read()).ops[0].data, "new");
+    }
+}
+
+#[test]
+fn who_dies_again_while_it_learns_what_changed_still_gets_no_more() {
+    let mut w = World::new(8, 3, 3, 2, 1);
+    let names: Vec<String> = (0..15).map(|n| format!("o{n}")).collect();
+    names.iter().for_each(|name| drop(w.run_ops(name, write(&name.repeat(500)))));
+    forget_counts(&mut w);
+    w.kill(2);
+    for pause in 1..12 {
+        names.iter().for_each(|name| drop(w.run_ops(name, write_at(10 * pause, "change"))));
+        w.start(2);
+        w.run_for(Duration::from_millis(3 * pause));
+        w.kill(2);
+    }
+    mend_everything(&mut w);
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+    // 11 changes of 6 bytes to each of 15 objects, whose attributes came up to 12 times.
+    assert!(recovered(&w) < 15 * (66 + 12 * 150), "{}", recovered(&w));
+}
+
+#[test]
+fn a_map_that_grows_too_large_is_given_up_and_names_are_compared_instead() {
+    let mut w = World::new(9, 3, 3, 2, 1);
+    let names: Vec<String> = (0..40).map(|n| format!("o{n}")).collect();
+    names.iter().for_each(|name| drop(w.run_ops(name, write(name))));
+    forget_counts(&mut w);
+    w.kill(1);
+    names.iter().for_each(|name| drop(w.run_ops(name, write_at(1, "changed"))));
+    w.start(1);
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+}
