@@ -222,6 +222,14 @@ fn encode_change(change: &Change, out: &mut Vec<u8>, written: &mut Vec<Bytes>) {
     }
 }
 
+/// Whoever carries a change out adds the two.
+fn ends(offset: u64, len: u64) -> Result<(), DecodeError> {
+    match offset.checked_add(len) {
+        Some(_) => Ok(()),
+        None => Err(DecodeError::BadValue { what: "end of a change", value: offset }),
+    }
+}
+
 fn decode_change(r: &mut Reader<'_>, written: &Bytes, at: &mut usize) -> Result<Change, DecodeError> {
     Ok(match u8::decode(r)? {
         0 => Change::Touch,
@@ -234,9 +242,14 @@ fn decode_change(r: &mut Reader<'_>, written: &Bytes, at: &mut usize) -> Result<
             }
             let data = written.slice(*at..*at + len as usize);
             *at += len as usize;
+            ends(offset, len)?;
             Change::Write { offset, data }
         }
-        2 => Change::Zero { offset: u64::decode(r)?, len: u64::decode(r)? },
+        2 => {
+            let (offset, len) = <(u64, u64)>::decode(r)?;
+            ends(offset, len)?;
+            Change::Zero { offset, len }
+        }
         3 => Change::Truncate { size: u64::decode(r)? },
         4 => Change::Remove,
         5 => Change::SetAttrs(Decode::decode(r)?),

@@ -7,6 +7,7 @@
 use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::{ATTR, ObjectInfo};
+use crate::ops::OBJECT_SIZE_MAX;
 use crate::snap_index;
 use bytes::Bytes;
 use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, SnapId, key_after};
@@ -272,8 +273,11 @@ impl Pg {
 
     /// A part arrives: one that we pulled, or one that the primary pushes.
     pub fn on_push(&mut self, ctx: &mut Ctx<'_>, from: OsdId, push: Push) {
-        if !self.range.contains(&push.object) {
-            ctx.log(Level::Error, format!("pg {}: osd.{from} pushed {}", self.id, push.object));
+        let ends = push.writes.iter().map(|(offset, data)| offset.saturating_add(data.len() as u64));
+        let end = ends.chain(push.meta.as_ref().map(|meta| meta.size)).max().unwrap_or_default();
+        if !self.range.contains(&push.object) || end > OBJECT_SIZE_MAX {
+            let text = format!("pg {}: osd.{from} pushed {} up to byte {end}", self.id, push.object);
+            ctx.log(Level::Error, text);
             return;
         }
         if self.interval.primary == Some(self.me) {

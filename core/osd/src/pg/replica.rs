@@ -7,6 +7,7 @@ use super::log::{Log, part_for};
 use super::record::{Record, RecordChanges};
 use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, groups, listed};
 use crate::object_info::ObjectInfo;
+use crate::ops::OBJECT_SIZE_MAX;
 use crate::snap_index;
 use nacre_base::{Epoch, OsdId, SnapId, Time};
 use nacre_machine::{Level, ReadError};
@@ -236,6 +237,9 @@ impl Pg {
         let sound = op.txn.changes.iter().all(|(id, change)| may_change(&op.entry, id, change))
             && op.metas.iter().all(|(of, _)| op.entry.touched().any(|(object, ..)| object == of))
             && version.epoch == self.interval.start
+            && op.committed_to <= op.previous
+            && op.trim_to <= op.previous
+            && sizes_are_possible(&op)
             && op.entry.touched().all(|(object, kind, _)| {
                 self.range.contains(object)
                     && (kind != EntryKind::Modify || !self.missing.lacks_meta(object) || brings(object))
@@ -325,6 +329,18 @@ impl Pg {
     }
 }
 
+/// Whether objects are no larger afterwards than any primary lets them be.
+fn sizes_are_possible(op: &RepOp) -> bool {
+    let end = |change: &Change| match change {
+        Change::Write { offset, data } => offset.saturating_add(data.len() as u64),
+        Change::Zero { offset, len } => offset.saturating_add(*len),
+        Change::Truncate { size } => *size,
+        _ => 0,
+    };
+    op.txn.changes.iter().all(|(_, change)| end(change) <= OBJECT_SIZE_MAX)
+        && op.metas.iter().all(|(_, meta)| meta.size <= OBJECT_SIZE_MAX)
+}
+
 /// Whether a write may do that: to what it is about, and to the index of clones.
 fn may_change(entry: &LogEntry, id: &StoredId, change: &Change) -> bool {
     match id {
@@ -333,5 +349,56 @@ fn may_change(entry: &LogEntry, id: &StoredId, change: &Change) -> bool {
             *id == snap_index::id(entry.object.pool)
                 && matches!(change, Change::OmapSet(_) | Change::OmapRemove(_))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use nacre_base::{PoolId, Utime, Version};
+    use nacre_proto::messages::part::Meta;
+    use nacre_proto::types::{ObjectId, ReqId};
+
+    /// Found by fuzzing: such an offset went as far as the store, which refused it.
+    #[test]
+    fn a_write_beyond_what_an_object_can_hold_cannot_be() {
+        let object = ObjectId::head(PoolId(1), "".into(), "".into(), "o".into());
+        let entry = LogEntry {
+            version: Version::new(Epoch(1), 1),
+            prior: Version::ZERO,
+            kind: EntryKind::Modify,
+            object: object.clone(),
+            others: Vec::new(),
+            reqid: ReqId::default(),
+            user_version: 1,
+            mtime: Utime::ZERO,
+            acts: Vec::new(),
+            result: 0,
+            outputs: Vec::new(),
+        };
+        let possible = |change: Change, size: u64| {
+            let mut txn = Transaction::new();
+            txn.push(object.clone(), change);
+            let metas = vec![(object.clone(), Meta { size, ..Meta::default() })];
+            sizes_are_possible(&RepOp {
+                entry: entry.clone(),
+                previous: Version::ZERO,
+                committed_to: Version::ZERO,
+                trim_to: Version::ZERO,
+                objects: 1,
+                clones: 0,
+                bytes: 1,
+                txn,
+                metas,
+            })
+        };
+        let write = |offset| Change::Write { offset, data: Bytes::from_static(b"x") };
+        assert!(possible(write(OBJECT_SIZE_MAX - 1), OBJECT_SIZE_MAX));
+        assert!(!possible(write(OBJECT_SIZE_MAX), 0));
+        assert!(!possible(write(u64::MAX), 0));
+        assert!(!possible(Change::Zero { offset: 1, len: u64::MAX }, 0));
+        assert!(!possible(Change::Truncate { size: u64::MAX }, 0));
+        assert!(!possible(Change::Touch, u64::MAX));
     }
 }
