@@ -12,7 +12,7 @@ use super::record::RecordChanges;
 use super::replica::UNREADABLE;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::ObjectInfo;
-use nacre_base::{Name, OsdId, SnapId, Time, Version};
+use nacre_base::{Epoch, Name, OsdId, SnapId, Time, Version};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::part::Dirty;
 use nacre_proto::messages::peer::{LogEntry, PgLog, PgMsg};
@@ -86,7 +86,9 @@ impl Pg {
         let mut txn = Transaction::new();
         let mut changes = RecordChanges::new(self.id);
         self.info.incomplete = true;
-        let next = if known && ours {
+        // Where history was given up with an OSD, what was committed may be so no more.
+        let sure = ctx.map.osds.iter().all(|osd| osd.info.lost_at == Epoch(0));
+        let next = if known && ours && sure {
             let gone = self.log.rewind(base);
             gone.iter().for_each(|entry| changes.no_entry(entry.version));
             self.info.last_update = base;

@@ -66,6 +66,8 @@ impl Pg {
     /// with somebody else's.
     pub fn doubt(&mut self, txn: &mut Transaction) {
         self.info.incomplete = true;
+        // Nor is there a version up to which all is here: names are to be compared.
+        self.info.committed_to = Version::ZERO;
         self.record_info(txn);
     }
 
