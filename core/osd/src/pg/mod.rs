@@ -360,7 +360,10 @@ impl Pg {
         let Some(record) = Record::load(store, id)? else { return Ok(None) };
         let mut pg = Pg::new(id, me, record, interval);
         pg.granted_until = now.mono + LEASE;
-        pg.scrub_state = load_state(store, id)?.unwrap_or_default();
+        match load_state(store, id)? {
+            Some(state) => pg.scrub_state = state,
+            None => pg.begin_scrub_state(now.wall),
+        }
         Ok(Some(pg))
     }
 

@@ -52,7 +52,8 @@ fn is_deep(finding: &Finding) -> bool {
 }
 
 impl Pg {
-    /// A group that is new counts as looked through when it was made.
+    /// A group that is new counts as looked through when it was made, or first seen by who knows of such
+    /// looks.
     pub fn begin_scrub_state(&mut self, wall: Utime) {
         let stamps = ScrubState { last_stamp: wall, last_deep_stamp: wall, ..ScrubState::default() };
         self.scrub_state = ScrubState { last_clean_stamp: wall, ..stamps };
