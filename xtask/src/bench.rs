@@ -23,12 +23,26 @@ enum What {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// fio on an image of a virtual machine: on Ceph and on Nacre, alternately.
+    Rbd {
+        /// Passed on: `-- --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
+    /// A snapshot of many objects is removed while clients write: on Ceph and on Nacre.
+    Trim {
+        /// Passed on: `-- --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
 }
 
 pub fn run(options: &Options) -> Result<()> {
     let (what, options) = match &options.what {
         What::VsCeph { options } => ("vs-ceph", options),
         What::Failure { options } => ("failure", options),
+        What::Rbd { options } => ("rbd", options),
+        What::Trim { options } => ("trim", options),
     };
     step("build", cargo().args(["build", "--release", "--package", "nacre"]))?;
     let mut command = cargo();

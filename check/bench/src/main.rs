@@ -7,8 +7,10 @@ mod counts;
 mod failure;
 mod nacre;
 mod plot;
+mod rbd;
 mod reference;
 mod report;
+mod trim;
 mod workload;
 
 use anyhow::Result;
@@ -28,6 +30,10 @@ enum What {
     VsCeph(Options),
     /// Something goes away while clients write, and comes back.
     Failure(failure::Options),
+    /// fio on an image: Ceph and Nacre, alternately.
+    Rbd(rbd::Options),
+    /// A snapshot of many objects is removed while clients write.
+    Trim(trim::Options),
     /// Messages, system calls, disk writes and flushes that an operation costs Nacre.
     Counts(counts::Options),
 }
@@ -66,6 +72,8 @@ fn main() -> Result<()> {
     match Cli::parse().what {
         What::VsCeph(options) => compare(&options),
         What::Failure(options) => failure::measure(&options),
+        What::Rbd(options) => rbd::measure(&options),
+        What::Trim(options) => trim::measure(&options),
         What::Counts(options) => counts::count(&options),
     }
 }

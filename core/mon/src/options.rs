@@ -271,10 +271,40 @@ pub const ALL: &[ConfigOption] = &[
         (0.0, 60.0),
         "seconds between two steps of comparing copies at least",
     ),
+    osd_option(
+        "osd_max_trimming_pgs",
+        Kind::Uint,
+        "2",
+        (1.0, 1000.0),
+        "times osd_pg_max_concurrent_snap_trims, the clones that an OSD removes at a time at most, over all its groups. \
+         It removes fewer, and rests in between, while clients wait longer for it",
+    ),
+    osd_option(
+        "osd_pg_max_concurrent_snap_trims",
+        Kind::Uint,
+        "2",
+        (1.0, 1000.0),
+        "times osd_max_trimming_pgs, the clones that an OSD removes at a time at most, over all its groups",
+    ),
+    osd_option(
+        "osd_snap_trim_priority",
+        Kind::Uint,
+        "1",
+        (1.0, 63.0),
+        "how much longer clients may wait while clones of removed snapshots go: a twelfth of what they wait otherwise \
+         for each point, and half a millisecond",
+    ),
+    osd_option(
+        "osd_snap_trim_sleep",
+        Kind::Float,
+        "0",
+        (0.0, 60.0),
+        "seconds between one clone that an OSD removes and the next at least",
+    ),
 ];
 
 /// Options of Ceph's for which Nacre has another way, and which.
-const SUPERSEDED: [(&str, &str); 28] = [
+const SUPERSEDED: [(&str, &str); 32] = [
     ("mon_osd_adjust_down_out_interval", "mon_osd_down_out_interval is what it says"),
     ("mon_osd_adjust_heartbeat_grace", "each OSD learns how long its peers are silent when they are well"),
     ("mon_osd_report_timeout", "an OSD without a session with the monitors is down after 15 s of silence"),
@@ -305,6 +335,10 @@ const SUPERSEDED: [(&str, &str); 28] = [
         "osd_scrub_load_threshold",
         "after each step a pause follows while clients are there, in proportion to it",
     ),
+    ("osd_snap_trim_cost", "osd_snap_trim_priority and how long clients wait decide"),
+    ("osd_snap_trim_sleep_hdd", "osd_snap_trim_sleep counts on every device"),
+    ("osd_snap_trim_sleep_hybrid", "osd_snap_trim_sleep counts on every device"),
+    ("osd_snap_trim_sleep_ssd", "osd_snap_trim_sleep counts on every device"),
     ("paxos_propose_interval", "a change of a map is proposed when its cause arrives"),
 ];
 

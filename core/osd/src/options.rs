@@ -14,12 +14,15 @@ struct Known {
 }
 
 /// What is kept for `dump_historic_ops` and its like, and how much is recovered at a time. Counts
-/// or seconds; in the order of names.
-const KNOWN: [Known; 6] = [
+/// or seconds; in the order in which they are used below.
+const KNOWN: [Known; 9] = [
     Known { name: "osd_op_history_duration", default: 600, range: (0, 86_400) },
     Known { name: "osd_op_history_size", default: 20, range: (0, 1000) },
     Known { name: "osd_op_history_slow_op_size", default: 20, range: (0, 1000) },
     Known { name: "osd_op_history_slow_op_threshold", default: 10, range: (0, 86_400) },
+    Known { name: "osd_max_trimming_pgs", default: 2, range: (1, 1000) },
+    Known { name: "osd_pg_max_concurrent_snap_trims", default: 2, range: (1, 1000) },
+    Known { name: "osd_snap_trim_priority", default: 1, range: (1, 63) },
     Known { name: "osd_recovery_max_active", default: 0, range: (0, 1000) },
     Known { name: "osd_recovery_op_priority", default: 3, range: (1, 63) },
 ];
@@ -44,6 +47,10 @@ const YES_OR_NO: (u64, u64) = (0, 1);
 
 /// In place of zero, for `osd_recovery_max_active`. Ceph has that for solid state drives.
 const RECOVERY_MAX_ACTIVE: u32 = 10;
+
+/// Between one trimmed clone and the next, for the sake of clients. A million clones take half a day at
+/// most.
+const TRIM_REST_MAX: Duration = Duration::from_millis(40);
 
 /// Why an option was not set, with the errno.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,7 +143,19 @@ impl Options {
     pub fn recovery(&self) -> Limits {
         let [.., max, priority] = KNOWN.each_ref().map(|known| self.number(known));
         let max = if max == 0 { RECOVERY_MAX_ACTIVE } else { max as u32 };
-        Limits { max, sleep: self.pause("osd_recovery_sleep"), priority: priority as u32 }
+        Limits {
+            max,
+            sleep: self.pause("osd_recovery_sleep"),
+            priority: priority as u32,
+            rest_max: Duration::ZERO,
+        }
+    }
+
+    /// Ceph's limits are for one group and for the groups at a time; what counts is their product.
+    pub fn trimming(&self) -> Limits {
+        let [_, _, _, _, groups, each, priority, ..] = KNOWN.each_ref().map(|known| self.number(known));
+        let sleep = self.pause("osd_snap_trim_sleep");
+        Limits { max: (groups * each) as u32, sleep, priority: priority as u32, rest_max: TRIM_REST_MAX }
     }
 
     /// Options with fractions of seconds are only ever the monitors' to set.

@@ -16,7 +16,6 @@ use crate::options::Options;
 use crate::peers::{Ended, PING_EVERY, Peers};
 use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
 use crate::requests::{History, Steps};
-use crate::scrub_pace::ScrubPace;
 use crate::shard::{Scene, Shard, ShardEffect};
 use crate::snap_set::SnapContext;
 use nacre_base::errno::{EAGAIN, EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
@@ -238,7 +237,7 @@ impl Osd {
             return_at: Time::ZERO,
             said_why_waiting: false,
             copier: Copier::default(),
-            budget: Budget::new(Options::default().recovery(), ScrubPace::new(Options::default().scrub())),
+            budget: Budget::new(&Options::default()),
             shards,
             turn: 0,
             last_conn: 0,
@@ -1200,7 +1199,8 @@ impl Osd {
         let waited = Duration::from_nanos(latency.sum());
         let (groups, logs) = self.pgs().fold((0, 0), |(n, sum), pg| (n + 1, sum + pg.log_memory()));
         self.budget.look_at_logs(groups, logs);
-        self.budget.look(self.options.recovery(), latency.count(), waited);
+        self.budget.recovery.look(self.options.recovery(), latency.count(), waited);
+        self.budget.trim.look(self.options.trimming(), latency.count(), waited);
         match self.mon {
             MonState::Away(until) if until <= now.mono => self.dial_mon(now, out),
             MonState::Dialling(conn, since) | MonState::Open(conn, since)

@@ -200,10 +200,6 @@ impl Active {
     pub fn is_being_read(&self, object: &ObjectId) -> bool {
         self.queues.get(object).is_some_and(|queue| queue.reads > 0 || queue.fetching)
     }
-    /// Whether clients wait for something.
-    pub fn has_requests(&self) -> bool {
-        !self.queues.is_empty() && self.ops().next().is_some()
-    }
     fn drop_idle(&mut self, object: &ObjectId) {
         if self.queues.get(object).is_some_and(Queue::is_idle) {
             self.queues.remove(object);

@@ -143,7 +143,7 @@ impl Pg {
             }
             let whole = active.members.values().filter(|member| member.missing.is_empty()).count();
             let scarce = whole + usize::from(self.missing.is_empty()) <= 1;
-            let Some(slot) = ctx.budget.take(ctx.now.mono, self.id, scarce) else { return };
+            let Some(slot) = ctx.budget.recovery.take(ctx.now.mono, self.id, scarce) else { return };
             if let Some((object, part)) = own {
                 self.start_pull(ctx, object, part, BTreeSet::new(), Some(slot));
             } else if let Some((object, osd)) = theirs {

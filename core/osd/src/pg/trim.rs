@@ -2,11 +2,12 @@
 //! in a write of its own that all members make, found by the index of clones.
 //!
 //! Nothing of it is remembered over a change of primary: the next one finds in its own index what
-//! is left. While clients are busy with the group a slice is done at each tick; otherwise the next
-//! one follows as soon as the last is durable.
+//! is left. How many clones all groups of an OSD trim at a time, and with what pauses, is its budget's
+//! to say, which looks at how long clients wait. A slice follows when the last is durable.
 
 use super::active::Active;
 use super::{Ctx, Pg, PgEffect, Phase};
+use crate::budget::Slot;
 use crate::ops::trim_clone;
 use crate::snap_index;
 use nacre_base::{IntervalSet, SnapId, Version};
@@ -18,7 +19,7 @@ use nacre_proto::messages::pg_state;
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{EntityName, ObjectId, ReqId};
 
-/// Clones in one slice. Ceph has it as `osd_pg_max_concurrent_snap_trims`.
+/// Clones in one slice at most.
 const SLICE: usize = 4;
 /// Clones looked at for one slice: those whose objects are in use wait.
 const LOOKED_AT_MAX: usize = 4 * SLICE;
@@ -33,8 +34,8 @@ pub struct Trimming {
     left: u64,
     /// Nobody asked for it to stop.
     allowed: bool,
-    /// Writes in flight.
-    in_flight: usize,
+    /// One for each write in flight.
+    in_flight: Vec<Slot>,
 }
 
 impl Pg {
@@ -66,7 +67,11 @@ impl Pg {
         trimming.left = queue.size();
         trimming.allowed = !ctx.map.has(map_flags::NOSNAPTRIM);
         // The index shows nothing that changed in this turn.
-        if queue.is_empty() || !trimming.allowed || trimming.in_flight > 0 || !self.changed.1.is_empty() {
+        if queue.is_empty()
+            || !trimming.allowed
+            || !trimming.in_flight.is_empty()
+            || !self.changed.1.is_empty()
+        {
             return;
         }
         if !self.is_clean() {
@@ -107,6 +112,7 @@ impl Pg {
             if self.changed.1.contains(&head) || active.in_use(&head) {
                 continue;
             }
+            let Some(slot) = ctx.budget.trim.take(ctx.now.mono, self.id, false) else { return };
             left -= 1;
             let version = Version::new(self.interval.start, self.info.last_update.version + 1);
             match trim_clone(ctx.store, clone, removed, version) {
@@ -134,7 +140,7 @@ impl Pg {
                         return;
                     }
                     if let Phase::Active(active) = &mut self.phase {
-                        active.trimming.in_flight += 1;
+                        active.trimming.in_flight.push(slot);
                     }
                 }
                 Ok(None) => {
@@ -153,8 +159,8 @@ impl Pg {
     /// A clone is gone everywhere, durably.
     pub fn on_trimmed(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Active(active) = &mut self.phase else { return };
-        active.trimming.in_flight -= 1;
-        if active.trimming.in_flight == 0 && !active.has_requests() {
+        active.trimming.in_flight.pop();
+        if active.trimming.in_flight.is_empty() {
             ctx.out.push(PgEffect::Loop);
         }
     }
