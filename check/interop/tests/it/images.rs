@@ -70,3 +70,40 @@ fn tasks_outlive_the_monitor_that_took_them_and_the_next_leader_does_them() {
     c.run(&format!("rbd trash rm --force --no-progress images/{kept}")).unwrap();
     c.run("rbd info images/kid").unwrap();
 }
+
+#[test]
+fn an_encrypted_image_is_read_with_its_phrase_and_holds_nothing_that_can_be_read_without() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create images 8").unwrap();
+    c.run("rbd pool init images").unwrap();
+    let phrase = c.folder().join("phrase");
+    std::fs::write(&phrase, "open sesame").unwrap();
+    // qemu has the encryption loaded by librbd.
+    for (format, name_in_qemu) in [("luks1", "luks"), ("luks2", "luks2")] {
+        c.run(&format!("rbd create --size 64M images/{format}")).unwrap();
+        c.run(&format!("rbd encryption format images/{format} {format} {}", phrase.display())).unwrap();
+        let io = |secret: String, lines: &[&str]| {
+            let mut io = c.client("qemu-io");
+            io.args(["--object", &format!("secret,id=key,{secret}")]);
+            for line in lines {
+                io.args(["-c", line]);
+            }
+            let conf = c.conf();
+            let image = format!("driver=rbd,pool=images,image={format},conf={}", conf.display());
+            let key = format!("encrypt.format={name_in_qemu},encrypt.key-secret=key");
+            succeed(io.args(["--image-opts", &format!("{image},{key}")]))
+        };
+        let key = || format!("file={}", phrase.display());
+        // The second one lies in two objects.
+        io(key(), &["write -P 0x41 1M 64k", "write -P 0x42 4093k 8k", "flush"]).unwrap();
+        let said = io(key(), &["read -P 0x41 1M 64k", "read -P 0x42 4093k 8k"]).unwrap();
+        assert!(!said.contains("failed"), "{said}");
+        let refused = io("data=wrong".to_owned(), &["read 1M 64k"]).unwrap_err();
+        assert!(refused.to_string().contains("encryption load fail"), "{refused}");
+        let raw = c.folder().join(format);
+        c.run(&format!("rbd export --no-progress images/{format} {}", raw.display())).unwrap();
+        let raw = std::fs::read(raw).unwrap();
+        assert!(raw.starts_with(b"LUKS"), "there is a header");
+        assert!(!raw.windows(32).any(|bytes| bytes == [0x41; 32] || bytes == [0x42; 32]));
+    }
+}
