@@ -3,9 +3,10 @@
 //! An OSD that misses another says so twice a second until it hears it again. One witness may be the one
 //! whose cable is loose, so it takes several, from different failure domains. Two that miss each other
 //! prove a broken link and no more: the one with more broken links is believed less. Kept by the leader
-//! alone; a new one hears it all again within a second. Read `Failures::judge`.
+//! alone; a new one hears it all again within a second, and reads in the `Memory` what was. Read `Failures::judge`.
 
 use crate::health::{Check, Checks, Severity};
+use crate::memory::{Memory, PastVerdict};
 use nacre_base::{OsdId, Time};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::OsdMap;
@@ -92,6 +93,38 @@ fn link(a: OsdId, b: OsdId) -> (OsdId, OsdId) {
 }
 
 impl Failures {
+    /// What a new leader should know of it.
+    pub fn remember(&self, now: Time, memory: &mut Memory) {
+        let ages = |times: &VecDeque<Time>| times.iter().map(|at| now.since(*at).as_secs() as u32).collect();
+        memory.returned = self.returned.iter().map(|(osd, times)| (*osd, ages(times))).collect();
+        memory.mended = self.mended.iter().map(|(link, times)| (*link, ages(times))).collect();
+        let past = |conviction: &Conviction| PastVerdict {
+            age: now.since(conviction.at).as_secs() as u32,
+            witnesses: conviction.witnesses.clone(),
+            refused: conviction.evidence == Evidence::Refused,
+            network: conviction.network,
+        };
+        memory.convicted = self.convicted.iter().map(|(osd, c)| (*osd, past(c))).collect();
+    }
+    pub fn recall(&mut self, now: Time, memory: &Memory) {
+        let ago = |age: u32| now - Duration::from_secs(age.into());
+        let times = |ages: &Vec<u32>| ages.iter().map(|age| ago(*age)).collect();
+        self.returned = memory.returned.iter().map(|(osd, ages)| (*osd, times(ages))).collect();
+        self.mended = memory.mended.iter().map(|(link, ages)| (*link, times(ages))).collect();
+        let conviction = |past: &PastVerdict| Conviction {
+            at: ago(past.age),
+            witnesses: past.witnesses.clone(),
+            evidence: if past.refused { Evidence::Refused } else { Evidence::Silent },
+            network: past.network,
+        };
+        self.convicted = memory.convicted.iter().map(|(osd, past)| (*osd, conviction(past))).collect();
+    }
+
+    /// A life that others missed is over: another one began. Gives when it was missed.
+    pub fn bury(&mut self, osd: OsdId) -> Option<Time> {
+        self.convicted.remove(&osd).map(|conviction| conviction.at)
+    }
+
     pub fn is_open(&self) -> bool {
         !self.open.is_empty()
     }
@@ -247,7 +280,8 @@ impl Failures {
     fn is_lost_by_most(&self, network: Network, map: &OsdMap) -> bool {
         2 * self.missed_on(network, map).len() > map.up_osds().count()
     }
-    fn forget(&mut self, now: Time, map: &OsdMap) {
+    /// Drops what is long ago.
+    pub fn forget(&mut self, now: Time, map: &OsdMap) {
         self.open.retain(|(witness, target), accusation| {
             map.is_up(*witness) && map.is_up(*target) && now.since(accusation.last) <= LIFE
         });

@@ -62,6 +62,7 @@ pub fn checks(mon: &Mon, now: Now, map: &OsdMap) -> Checks {
     monitors(mon, &mut checks);
     osds(map, &mut checks);
     mon.reports.failures.checks(now.mono, map, &mut checks);
+    mon.reports.restarts.checks(now.mono, map, &mut checks);
     space(mon, map, &mut checks);
     groups(mon, now, map, &mut checks);
     scrubs(mon, now, map, &mut checks);

@@ -17,17 +17,20 @@ mod draft;
 mod failures;
 mod health;
 mod image_tasks;
+mod memory;
 mod mon;
 mod options;
 mod osds;
 mod persist;
 mod present;
 mod progress;
+mod restarts;
 mod sessions;
 mod state;
 mod stats;
 
 pub use image_tasks::{ImageAnswer, ImageCommand};
+pub use memory::Memory;
 pub use mon::{Mon, MonConfig};
 pub use state::{Batch, ConfigWho, Genesis, Rejected, State};
 

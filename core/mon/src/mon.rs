@@ -747,7 +747,7 @@ impl Mon {
         match (leads, &self.leading) {
             (true, None) => {
                 self.leading = Some(Leading { since: now.mono, announced: false });
-                self.reports.restart(now.mono);
+                self.recall(now);
                 self.duties_due = true;
             }
             (false, Some(_)) => {
@@ -957,6 +957,7 @@ impl Mon {
         self.watch_space(draft);
         self.expire(now, draft);
         self.purge_snaps(draft);
+        self.remember(now, draft);
         self.watch_health(now, draft);
     }
 

@@ -4,7 +4,9 @@ use crate::crush_edit;
 use crate::draft::Draft;
 use crate::failures::{Evidence, Failures, Verdict};
 use crate::health::{self, Checks};
+use crate::memory::Memory;
 use crate::mon::{Done, Job, Mon};
+use crate::restarts::Restarts;
 use crate::stats::rule_weights;
 use nacre_base::{Now, OsdId, PgId, PoolId, Time};
 use nacre_machine::Peer;
@@ -18,6 +20,8 @@ use std::time::Duration;
 
 /// An OSD that has no session here and says nothing for this long is down.
 const SILENCE: Duration = Duration::from_secs(15);
+/// How often the ages in the memory are brought up to date.
+const REMEMBER_EVERY: Duration = Duration::from_secs(30);
 
 /// What OSDs said lately; known to the leader only.
 #[derive(Default)]
@@ -25,6 +29,9 @@ pub struct Reports {
     /// When each OSD was last heard of.
     heard: BTreeMap<OsdId, Time>,
     pub(crate) failures: Failures,
+    pub(crate) restarts: Restarts,
+    /// When the memory was written last.
+    remembered: Time,
     /// Since when each OSD is down, on this leader's clock.
     down_since: BTreeMap<OsdId, Time>,
     /// Where silence starts to count.
@@ -36,7 +43,27 @@ pub struct Reports {
 impl Reports {
     /// A new leader heard nobody yet, which is nobody's fault.
     pub fn restart(&mut self, now: Time) {
-        *self = Reports { since: now, ..Reports::default() };
+        *self = Reports { since: now, remembered: now, ..Reports::default() };
+    }
+
+    /// Goes on where the last leader was.
+    pub fn recall(&mut self, now: Time, memory: &Memory) {
+        let ago = |age: &u32| now - Duration::from_secs((*age).into());
+        self.down_since = memory.down.iter().map(|(osd, age)| (*osd, ago(age))).collect();
+        let died = memory.died.iter().map(|(osd, ages)| (*osd, ages.iter().map(ago).collect()));
+        self.restarts.died = died.collect();
+        self.failures.recall(now, memory);
+    }
+    fn remember(&self, now: Time) -> Memory {
+        let age = |at: &Time| now.since(*at).as_secs() as u32;
+        let died = self.restarts.died.iter().map(|(osd, times)| (*osd, times.iter().map(age).collect()));
+        let mut memory = Memory {
+            down: self.down_since.iter().map(|(osd, at)| (*osd, age(at))).collect(),
+            died: died.collect(),
+            ..Memory::default()
+        };
+        self.failures.remember(now, &mut memory);
+        memory
     }
 
     /// What the cluster log should hear about health.
@@ -151,6 +178,7 @@ impl Mon {
                 if !draft.flips_up(osd) {
                     draft.mark_down(osd);
                     draft.mark_dead(osd);
+                    self.short_life(now, now.mono, osd, draft);
                 }
                 return Done::NextTime;
             }
@@ -159,8 +187,19 @@ impl Mon {
             return Done::NextTime;
         }
         let same_life = map.osd(osd).is_some_and(|have| have.public_addrs == boot.public);
+        if !same_life {
+            if let Some(missed) = self.reports.failures.bury(osd) {
+                self.short_life(now, missed, osd, draft);
+            }
+            if self.reports.restarts.is_held(now.mono, osd, &map) {
+                return Done::Silent;
+            }
+        }
         if !self.reports.failures.may_return(now.mono, osd, same_life) {
             return Done::Silent;
+        }
+        if !same_life {
+            self.reports.restarts.booted(now.mono, osd);
         }
         let is_new = !map.exists(osd);
         let auto_out = map.osd(osd).is_some_and(|o| o.has(osd_state::AUTOOUT));
@@ -213,6 +252,36 @@ impl Mon {
         draft.batch.metadata.push((osd, metadata));
         self.log(now, draft, LogLevel::Info, format!("osd.{osd} {} boot", boot.public));
         Done::Silent
+    }
+
+    /// An OSD's process ended then, without a goodbye.
+    fn short_life(&mut self, now: Now, then: Time, osd: OsdId, draft: &mut Draft) {
+        if let Some(delay) = self.reports.restarts.died(then, osd) {
+            let secs = delay.as_secs();
+            let text = format!("osd.{osd} dies soon after each start: it is held back for {secs} s");
+            self.log(now, draft, LogLevel::Warn, text);
+        }
+    }
+
+    /// Notes for the next leader what only this one knows.
+    pub(crate) fn remember(&mut self, now: Now, draft: &mut Draft) {
+        let state = self.state.as_ref().expect("the caller leads");
+        self.reports.failures.forget(now.mono, &state.osdmap);
+        self.reports.restarts.forget(now.mono, &state.osdmap);
+        let mut memory = self.reports.remember(now.mono);
+        memory.recovery = self.stats.progress.remember(now.mono);
+        let due = now.mono.since(self.reports.remembered) >= REMEMBER_EVERY && !memory.is_empty();
+        if due || memory.differs(&state.memory) {
+            self.reports.remembered = now.mono;
+            draft.batch.memory = Some(memory);
+        }
+    }
+    pub(crate) fn recall(&mut self, now: Now) {
+        self.reports.restart(now.mono);
+        if let Some(state) = &self.state {
+            self.reports.recall(now.mono, &state.memory);
+            self.stats.progress.recall(now.mono, state.memory.recovery.as_ref());
+        }
     }
 
     fn osd_features(&self, osd: OsdId) -> u64 {

@@ -1,5 +1,6 @@
 //! How far recovery is, and how long it will take. Known to the leader alone, as what it rests on.
 
+use crate::memory::PastRecovery;
 use crate::present::uuid;
 use nacre_base::{Now, Time, Utime};
 use nacre_proto::messages::{PgReport, pg_state};
@@ -10,6 +11,8 @@ use std::time::Duration;
 /// Ended ones that are remembered.
 const COMPLETED_MAX: usize = 20;
 const BAR: usize = 30;
+/// A new leader has heard of every group after this time.
+const HEARD_OF_ALL: Duration = Duration::from_secs(10);
 const TITLE: &str = "Global Recovery Event";
 
 /// From the first group that recovers until none does.
@@ -27,6 +30,8 @@ pub struct Progress {
     current: Option<Episode>,
     /// With when they ended.
     completed: VecDeque<(Episode, Utime)>,
+    /// Until then, that no group recovers says nothing.
+    patient_until: Time,
 }
 
 impl Episode {
@@ -88,6 +93,23 @@ fn pretty(time: Duration) -> String {
 }
 
 impl Progress {
+    /// What a new leader should know of it.
+    pub fn remember(&self, now: Time) -> Option<PastRecovery> {
+        let episode = self.current.as_ref()?;
+        let age = now.since(episode.started).as_secs() as u32;
+        Some(PastRecovery { age, started_at: episode.started_at, most: episode.most })
+    }
+    pub fn recall(&mut self, now: Time, past: Option<&PastRecovery>) {
+        self.patient_until = now + HEARD_OF_ALL;
+        self.current = past.map(|past| Episode {
+            started: now - Duration::from_secs(past.age.into()),
+            started_at: past.started_at,
+            most: past.most,
+            left: past.most,
+            now,
+        });
+    }
+
     /// What primaries say now; once a second.
     pub fn observe<'a>(&mut self, now: Now, reports: impl Iterator<Item = &'a PgReport>) {
         let work =
@@ -97,6 +119,7 @@ impl Progress {
             *left.get_or_insert(0) += report.counts.degraded + report.counts.misplaced;
         }
         match (left, &mut self.current) {
+            (None, Some(_)) if now.mono < self.patient_until => {}
             (None, current) => {
                 self.completed.extend(current.take().map(|episode| (episode, now.wall)));
                 while self.completed.len() > COMPLETED_MAX {

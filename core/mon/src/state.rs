@@ -4,6 +4,7 @@
 //! else: no clock, no configuration file, no session. `Batch` is one entry of the Raft log; `State`
 //! is what they add up to, and what a checkpoint holds.
 
+use crate::memory::Memory;
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
 use nacre_proto::maps::{Incremental, MgrMap, MonMap, OsdMap, Uuid, split_children};
@@ -48,6 +49,8 @@ pub struct State {
     pub next_global_id: u64,
     /// Snapshots of pools that were removed, and of which nothing is left.
     pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
+    /// What the last leader would tell the next one.
+    pub memory: Memory,
 }
 
 /// One option for some entities: `section` is `global`, a kind, or an entity; `mask` narrows it.
@@ -102,6 +105,7 @@ pub struct Batch {
     pub mutes: Vec<(String, Option<Mute>)>,
     /// This many global ids are given away.
     pub global_ids: u64,
+    pub memory: Option<Memory>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -153,6 +157,7 @@ impl State {
             mutes: BTreeMap::new(),
             next_global_id: FIRST_GLOBAL_ID,
             purged_snaps: BTreeMap::new(),
+            memory: Memory::default(),
         })
     }
 
@@ -197,6 +202,9 @@ impl State {
             }
         }
         self.next_global_id += batch.global_ids;
+        if let Some(memory) = &batch.memory {
+            self.memory = memory.clone();
+        }
         Ok(())
     }
 
@@ -339,15 +347,54 @@ versioned_fields!(ConfigKey, "config key", section, mask, name);
 versioned_fields!(ConfigChange, "config change", stamp, version, what, old, new);
 versioned_fields!(Mute, "mute", until, sticky, summary, count);
 versioned_fields!(Genesis, "genesis", monmap, osdmap);
-versioned_fields!(
-    Batch, "batch", origin, stamp, genesis, monmap, mgrmap, osdmap, records, config, kv, log, metadata,
-    mutes, global_ids,
-);
+
+impl Encode for Batch {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 2, 1, |out| {
+            self.origin.encode(out);
+            self.stamp.encode(out);
+            self.genesis.encode(out);
+            self.monmap.encode(out);
+            self.mgrmap.encode(out);
+            self.osdmap.encode(out);
+            self.records.encode(out);
+            self.config.encode(out);
+            self.kv.encode(out);
+            self.log.encode(out);
+            self.metadata.encode(out);
+            self.mutes.encode(out);
+            self.global_ids.encode(out);
+            self.memory.encode(out);
+        });
+    }
+}
+impl Decode for Batch {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("batch", 2, |r, v| {
+            Ok(Batch {
+                origin: Decode::decode(r)?,
+                stamp: Decode::decode(r)?,
+                genesis: Decode::decode(r)?,
+                monmap: Decode::decode(r)?,
+                mgrmap: Decode::decode(r)?,
+                osdmap: Decode::decode(r)?,
+                records: Decode::decode(r)?,
+                config: Decode::decode(r)?,
+                kv: Decode::decode(r)?,
+                log: Decode::decode(r)?,
+                metadata: Decode::decode(r)?,
+                mutes: Decode::decode(r)?,
+                global_ids: Decode::decode(r)?,
+                memory: if v >= 2 { Decode::decode(r)? } else { None },
+            })
+        })
+    }
+}
 
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 2, 1, |out| {
+        versioned(out, 3, 1, |out| {
             self.monmap.encode(out);
             self.mgrmap.encode(out);
             self.full.encode(out);
@@ -363,12 +410,13 @@ impl Encode for State {
             self.mutes.encode(out);
             self.next_global_id.encode(out);
             self.purged_snaps.encode(out);
+            self.memory.encode(out);
         });
     }
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 2, |r, v| {
+        r.versioned("monitor state", 3, |r, v| {
             let monmap = MonMap::decode(r)?;
             let mgrmap = MgrMap::decode(r)?;
             let full = Bytes::decode(r)?;
@@ -390,6 +438,7 @@ impl Decode for State {
                 mutes: Decode::decode(r)?,
                 next_global_id: Decode::decode(r)?,
                 purged_snaps: if v >= 2 { Decode::decode(r)? } else { BTreeMap::new() },
+                memory: if v >= 3 { Decode::decode(r)? } else { Memory::default() },
             })
         })
     }

@@ -367,8 +367,11 @@ impl Layout {
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")
     }
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run")
+    }
     pub fn pid(&self, name: &str) -> PathBuf {
-        self.root.join("run").join(format!("{name}.pid"))
+        self.run().join(format!("{name}.pid"))
     }
     pub fn log(&self, name: &str) -> PathBuf {
         self.root.join("log").join(format!("{name}.log"))

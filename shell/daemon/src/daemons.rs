@@ -1,5 +1,6 @@
 //! From a folder to running daemons.
 
+use crate::admission;
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, make_dir};
 use crate::device;
 use crate::image_tasks::{Manager, Worker};
@@ -33,13 +34,16 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// `process` names the pid file.
-    pub fn start(layout: &Layout, cluster: &Cluster, daemons: &[DaemonName], process: &str) -> Result<Fleet> {
+    /// `lock` is that of this process.
+    pub fn start(
+        layout: &Layout,
+        cluster: &Cluster,
+        daemons: &[DaemonName],
+        mut lock: LockFile,
+    ) -> Result<Fleet> {
         nacre_node::abort_on_panic();
         nacre_node::raise_open_files();
         nacre_node::tune_allocator();
-        let mut lock =
-            LockFile::take(layout.pid(process))?.with_context(|| format!("{process} runs already"))?;
         lock.clear()?;
         // Everything that can fail comes before the first daemon starts.
         let prepared: Vec<_> =
@@ -86,6 +90,11 @@ impl Fleet {
         self.lock.remove();
         Ok(())
     }
+}
+
+/// Says that this process is the one of that name.
+pub fn lock(layout: &Layout, process: &str) -> Result<LockFile> {
+    LockFile::take(layout.pid(process))?.with_context(|| format!("{process} runs already"))
 }
 
 fn join<M: Machine + 'static>(daemon: Running<M>) -> Result<()> {
@@ -255,7 +264,19 @@ pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, memory: Op
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
-        let fleet = Fleet::start(&layout, &cluster, daemons, process)?;
+        let mut lock = lock(&layout, process)?;
+        lock.clear()?;
+        lock.write_waits()?;
+        let osds = daemons.iter().filter(|daemon| matches!(daemon, DaemonName::Osd(_))).count();
+        let admitted = tokio::select! {
+            () = stop.wait() => {
+                lock.remove();
+                return Ok(());
+            }
+            admitted = admission::wait(layout.run(), osds) => admitted?,
+        };
+        let fleet = Fleet::start(&layout, &cluster, daemons, lock)?;
+        drop(admitted);
         tokio::select! {
             () = stop.wait() => tracing::info!("stopping"),
             () = fleet.ended() => {}

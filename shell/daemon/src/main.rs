@@ -5,6 +5,7 @@
 //! OSDs of devices, `device` measures them, `store` looks into what they hold. `image_tasks` does
 //! what is asked of the manager in the background.
 
+mod admission;
 mod check;
 mod cluster;
 mod daemons;

@@ -7,7 +7,7 @@ use crate::cluster::{DaemonName, Layout};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,9 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 const DYING_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCK_ATTEMPTS: u32 = 5;
 const POLL: Duration = Duration::from_millis(20);
+const WAITS: &str = "waits ";
+/// A daemon that waits for memory for so long may wait for long.
+const WAITS_PATIENCE: Duration = Duration::from_secs(3);
 /// How much of a log is shown when its daemon did not start.
 const LOG_TAIL_LINES: usize = 10;
 
@@ -53,12 +56,19 @@ impl LockFile {
 
     /// Empties what an earlier life left.
     pub fn clear(&self) -> Result<()> {
-        self.file.set_len(0).with_context(|| format!("cannot write {}", self.path.display()))
+        let cleared = self.file.set_len(0).and_then(|()| (&self.file).rewind());
+        cleared.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     /// Tells others that we run, and under which number.
     pub fn write_pid(&mut self) -> Result<()> {
         let written = writeln!(self.file, "{}", std::process::id());
+        written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// The same, but that we do not serve yet: we wait for memory.
+    pub fn write_waits(&mut self) -> Result<()> {
+        let written = writeln!(self.file, "{WAITS}{}", std::process::id());
         written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
@@ -74,6 +84,8 @@ pub enum State {
     Gone,
     /// Someone has the lock, and has not got ready yet.
     Starting,
+    /// For memory, see `admission`.
+    Waits(i32),
     Runs(i32),
 }
 
@@ -91,7 +103,11 @@ pub fn state(path: &Path) -> Result<State> {
     }
     let mut text = String::new();
     file.read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text.trim().parse().map_or(State::Starting, State::Runs))
+    let text = text.trim();
+    Ok(match text.strip_prefix(WAITS) {
+        Some(pid) => pid.parse().map_or(State::Starting, State::Waits),
+        None => text.parse().map_or(State::Starting, State::Runs),
+    })
 }
 
 /// The same, but waits for a process that has been killed: it holds its lock until its last write
@@ -134,15 +150,20 @@ pub fn spawn(layout: &Layout, name: &str, args: &[&str]) -> Result<Child> {
         .process_group(0) // a Ctrl-C on the terminal is ours alone
         .spawn()
         .with_context(|| format!("cannot start {}", program.display()))?;
-    let deadline = Instant::now() + START_TIMEOUT;
+    let began = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             bail!("{name} did not start ({status}); the end of {}:\n{}", path.display(), tail(&path));
         }
-        if state(&layout.pid(name))? == State::Runs(child.id() as i32) {
-            return Ok(child);
+        match state(&layout.pid(name))? {
+            State::Runs(pid) if pid == child.id() as i32 => return Ok(child),
+            State::Waits(pid) if pid == child.id() as i32 && began.elapsed() > WAITS_PATIENCE => {
+                eprintln!("{name} waits for memory before it starts (see {})", path.display());
+                return Ok(child);
+            }
+            _ => {}
         }
-        if Instant::now() > deadline {
+        if began.elapsed() > START_TIMEOUT {
             bail!("{name} (pid {}) is not ready after {} s", child.id(), START_TIMEOUT.as_secs());
         }
         std::thread::sleep(POLL);
@@ -166,15 +187,19 @@ pub fn signal(layout: &Layout, name: &str, pid: i32) -> Result<()> {
     let path = layout.pid(name);
     let number = Pid::from_raw(pid).with_context(|| format!("{} holds no pid", path.display()))?;
     // Looked at again right before: only a process that holds the lock is signalled.
-    if state(&path)? == State::Runs(pid) {
+    if is_process(state(&path)?, pid) {
         kill_process(number, Signal::TERM).with_context(|| format!("cannot stop {name} (pid {pid})"))?;
     }
     Ok(())
 }
 
+fn is_process(state: State, pid: i32) -> bool {
+    matches!(state, State::Runs(has) | State::Waits(has) if has == pid)
+}
+
 pub fn wait_gone(layout: &Layout, name: &str, pid: i32) -> Result<()> {
     let deadline = Instant::now() + STOP_TIMEOUT;
-    while state(&layout.pid(name))? == State::Runs(pid) {
+    while is_process(state(&layout.pid(name))?, pid) {
         if Instant::now() > deadline {
             bail!("{name} (pid {pid}) still runs after {} s", STOP_TIMEOUT.as_secs());
         }
@@ -197,6 +222,9 @@ mod tests {
         let mut lock = LockFile::take(path.clone()).unwrap().unwrap();
         lock.clear().unwrap();
         assert_eq!(state(&path).unwrap(), State::Starting);
+        lock.write_waits().unwrap();
+        assert_eq!(state(&path).unwrap(), State::Waits(std::process::id() as i32));
+        lock.clear().unwrap();
         lock.write_pid().unwrap();
         assert_eq!(state(&path).unwrap(), State::Runs(std::process::id() as i32));
         assert!(LockFile::take(path.clone()).unwrap().is_none());

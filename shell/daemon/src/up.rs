@@ -138,7 +138,8 @@ fn start_all(layout: &Layout, cluster: &Cluster, options: &Options) -> Result<St
     } else if options.detach {
         Ok(Started::Children(vec![(ALL.to_string(), processes::spawn(layout, ALL, &["all"])?)]))
     } else {
-        Ok(Started::Here(Fleet::start(layout, cluster, &cluster.daemons(), ALL)?))
+        let lock = daemons::lock(layout, ALL)?;
+        Ok(Started::Here(Fleet::start(layout, cluster, &cluster.daemons(), lock)?))
     }
 }
 
@@ -199,6 +200,7 @@ fn ensure_stopped(layout: &Layout, cluster: &Cluster) -> Result<()> {
 fn describe(running: &[(String, State)]) -> String {
     let one = |(name, state): &(String, State)| match state {
         State::Runs(pid) => format!("{name} is pid {pid}"),
+        State::Waits(pid) => format!("{name} waits for memory as pid {pid}"),
         _ => format!("{name} is starting"),
     };
     running.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -218,7 +220,7 @@ pub fn down(data: &Path) -> Result<()> {
     let mut pids = Vec::new();
     for (name, state) in processes::running(&layout, &cluster.daemons())? {
         match state {
-            State::Runs(pid) => pids.push((name, pid)),
+            State::Runs(pid) | State::Waits(pid) => pids.push((name, pid)),
             _ => bail!("{name} is only just starting: try again"),
         }
     }
@@ -235,7 +237,7 @@ pub fn start(data: &Path, daemon: &DaemonName) -> Result<()> {
     let (layout, cluster) = Layout::open(data)?;
     cluster.ensure_has(daemon)?;
     ensure_own_process(&layout, daemon)?;
-    if let State::Runs(pid) = processes::settled(&layout.pid(&daemon.to_string()))? {
+    if let State::Runs(pid) | State::Waits(pid) = processes::settled(&layout.pid(&daemon.to_string()))? {
         bail!("{daemon} runs already, as pid {pid}");
     }
     let child = spawn_daemon(&layout, daemon)?;
@@ -249,7 +251,7 @@ pub fn stop(data: &Path, daemon: &DaemonName) -> Result<()> {
     ensure_own_process(&layout, daemon)?;
     let name = daemon.to_string();
     match processes::state(&layout.pid(&name))? {
-        State::Runs(pid) => processes::stop(&layout, &name, pid)?,
+        State::Runs(pid) | State::Waits(pid) => processes::stop(&layout, &name, pid)?,
         State::Starting => bail!("{daemon} is only just starting: try again"),
         State::Gone => bail!("{daemon} does not run"),
     }

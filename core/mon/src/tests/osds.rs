@@ -364,3 +364,109 @@ fn ratios_in_the_wrong_order_and_pools_that_fill_up_are_told() {
     let health = t.json(json!({ "prefix": "health" }));
     assert!(health["checks"].get("OSD_OUT_OF_ORDER_FULL").is_some(), "{health}");
 }
+
+fn health_codes(t: &mut TestMon) -> Vec<String> {
+    let health = t.json(json!({ "prefix": "health" }));
+    health["checks"].as_object().unwrap().keys().cloned().collect()
+}
+
+#[test]
+fn how_long_an_osd_is_down_and_how_often_it_came_back_outlives_the_leader() {
+    let (mut t, conns) = TestMon::with_osds(4);
+    t.run(
+        json!({ "prefix": "config set", "who": "mon", "name": "mon_osd_down_out_interval", "value": "100" }),
+    );
+    // osd.2 is slandered three times.
+    for _ in 0..3 {
+        let report = failure(&t, 2, FailureEvidence::Refused);
+        t.send(conns[0], report.clone());
+        if t.map().is_up(OsdId(2)) {
+            // Not believed a second time so easily: it takes another witness.
+            t.send(conns[1], report.clone());
+            if t.map().is_up(OsdId(2)) {
+                t.send(conns[3], report);
+            }
+        }
+        assert!(t.map().is_down(OsdId(2)));
+        t.pass(Duration::from_secs(6));
+        t.boot(2, 6902, 1);
+        assert!(t.map().is_up(OsdId(2)));
+    }
+    let epoch = t.map().epoch;
+    t.send(conns[3], DaemonMsg::MarkMeDown { osd: OsdId(3), epoch });
+    t.pass(Duration::from_secs(70));
+    let report = failure(&t, 2, FailureEvidence::Refused);
+    t.send(conns[0], report);
+    t.pass(Duration::from_secs(2));
+    assert!(t.map().is_down(OsdId(2)));
+
+    let mut t = t.restart();
+    assert!(health_codes(&mut t).contains(&"OSD_FLAPPING".to_string()));
+    for osd in 0..2 {
+        t.boot(osd, 6900 + osd as u16, 1);
+    }
+    t.boot(2, 6902, 1);
+    assert!(t.map().is_down(OsdId(2)), "its fourth return has to wait");
+    t.pass(Duration::from_secs(10));
+    t.boot(2, 6902, 1);
+    assert!(t.map().is_up(OsdId(2)));
+    assert!(t.map().is_in(OsdId(3)));
+    // It was down for 70 s before the leader was another one.
+    t.pass(Duration::from_secs(50));
+    assert!(t.map().is_out(OsdId(3)));
+}
+
+#[test]
+fn an_osd_that_dies_soon_after_each_start_is_held_back_and_named() {
+    let (mut t, conns) = TestMon::with_osds(4);
+    for life in 2..=4 {
+        let report = failure(&t, 3, FailureEvidence::Refused);
+        t.send(conns[0], report);
+        assert!(t.map().is_down(OsdId(3)));
+        t.boot(3, 6903, life);
+        assert!(t.map().is_up(OsdId(3)), "life {life}");
+        t.pass(Duration::from_secs(3));
+    }
+    assert!(!health_codes(&mut t).contains(&"OSD_CRASH_LOOP".to_string()));
+    // A process that is started again before anybody missed it is no better.
+    t.boot(3, 6903, 5);
+    assert!(t.map().is_down(OsdId(3)));
+    let health = t.json(json!({ "prefix": "health", "detail": "detail" }));
+    let line = health["checks"]["OSD_CRASH_LOOP"]["detail"][0]["message"].as_str().unwrap();
+    assert!(line.starts_with("osd.3 (") && line.contains("held back for 10 s"), "{line}");
+    t.pass(Duration::from_secs(11));
+    t.boot(3, 6903, 6);
+    assert!(t.map().is_up(OsdId(3)));
+    // Who lives for a while and then dies is not in a loop, and long ago is forgotten.
+    t.pass(Duration::from_secs(70));
+    t.boot(3, 6903, 7);
+    assert!(t.map().is_up(OsdId(3)));
+    t.pass(Duration::from_secs(700));
+    assert!(!health_codes(&mut t).contains(&"OSD_CRASH_LOOP".to_string()));
+}
+
+#[test]
+fn when_most_are_gone_nobody_is_held_back() {
+    let (mut t, _) = TestMon::with_osds(2);
+    for life in 2..=8 {
+        t.boot(0, 6900, life);
+        t.boot(1, 6901, life);
+        assert_eq!(t.map().up_osds().count(), 2, "life {life}");
+    }
+}
+
+#[test]
+fn under_noup_nobody_comes_up() {
+    let (mut t, _) = TestMon::with_osds(3);
+    t.run(json!({ "prefix": "osd set", "key": "noup" }));
+    t.boot(1, 6950, 2);
+    assert!(t.map().is_up(OsdId(1)) && t.map().osds[1].public_addrs == addr(6901, 1));
+    let epoch = t.map().epoch;
+    let conn = t.open(EntityType::Osd, 1, addr(6901, 1));
+    t.send(conn, DaemonMsg::MarkMeDown { osd: OsdId(1), epoch });
+    t.boot(1, 6950, 2);
+    assert!(t.map().is_down(OsdId(1)));
+    t.run(json!({ "prefix": "osd unset", "key": "noup" }));
+    t.boot(1, 6950, 2);
+    assert!(t.map().is_up(OsdId(1)));
+}

@@ -1,0 +1,138 @@
+//! A host starts as many OSDs as its memory bears, and the others when there is room.
+//!
+//! After a power cut all OSDs of a host start at once, each peers, and each may need its whole budget for
+//! that. One that is killed for want of memory starts again and takes the next one along. So an OSD starts
+//! only if what is available covers its budget, beside what those that run may yet take of theirs.
+
+use crate::processes::{self, LockFile, State};
+use anyhow::Result;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What an OSD keeps to, however much it has to do.
+pub const BUDGET: u64 = 256 << 20;
+/// How often it is looked whether there is room.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Waits until the host has room for so many OSDs in this process. What is given back is held until this
+/// process counts as one that runs; `run` is the folder of pid files.
+pub async fn wait(run: PathBuf, osds: usize) -> Result<Option<LockFile>> {
+    if osds == 0 {
+        return Ok(None);
+    }
+    let run = &run;
+    let mut said = false;
+    loop {
+        let lock = LockFile::take(run.join("admission"))?;
+        let available = available();
+        let reserved = reserved(run);
+        // One that is alone starts in any case: nobody else will make room.
+        if lock.is_some() && (admits(available, reserved.bytes, osds) || reserved.osds == 0) {
+            return Ok(lock);
+        }
+        if lock.is_some() && !std::mem::replace(&mut said, true) {
+            tracing::warn!(
+                "waits for memory: {} MiB are available, those that run may take {} more, and this needs {}",
+                available.unwrap_or(0) >> 20,
+                reserved.bytes >> 20,
+                (osds as u64 * BUDGET) >> 20
+            );
+        }
+        drop(lock);
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Unknown memory admits everyone.
+fn admits(available: Option<u64>, reserved: u64, osds: usize) -> bool {
+    available.is_none_or(|available| available.saturating_sub(reserved) >= osds as u64 * BUDGET)
+}
+
+/// OSDs that run, each as a process of its own, and how much they may yet take.
+struct Reserved {
+    osds: usize,
+    bytes: u64,
+}
+
+fn reserved(run: &Path) -> Reserved {
+    let mut reserved = Reserved { osds: 0, bytes: 0 };
+    for entry in fs::read_dir(run).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !(name.starts_with("osd.") && name.ends_with(".pid")) {
+            continue;
+        }
+        if let Ok(State::Runs(pid)) = processes::state(&entry.path())
+            && let Some(resident) = resident(pid)
+        {
+            reserved.osds += 1;
+            reserved.bytes += BUDGET.saturating_sub(resident);
+        }
+    }
+    reserved
+}
+
+/// In bytes, of the host or of the control group that we are in, whichever is less.
+fn available() -> Option<u64> {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let host = read("/proc/meminfo").and_then(|text| kib(&text, "MemAvailable:"));
+    let group = read("/proc/self/cgroup").and_then(|text| {
+        let path = text.lines().find_map(|line| line.strip_prefix("0::"))?.to_string();
+        let number = |file: &str| read(&format!("/sys/fs/cgroup{path}/{file}"))?.trim().parse::<u64>().ok();
+        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    });
+    host.into_iter().chain(group).min()
+}
+
+fn resident(pid: i32) -> Option<u64> {
+    kib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
+}
+
+/// The number of a line such as `VmRSS:   1234 kB`, in bytes.
+fn kib(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_may_yet_take_its_budget() {
+        let budgets = |n: u64| Some(n * BUDGET);
+        assert!(admits(budgets(1), 0, 1));
+        assert!(!admits(budgets(1), 1, 1));
+        assert!(!admits(budgets(3), 0, 4));
+        assert!(admits(budgets(5), BUDGET, 4));
+        assert!(!admits(Some(0), BUDGET, 1));
+        assert!(admits(None, 100 * BUDGET, 100));
+    }
+
+    #[test]
+    fn the_system_tells_what_there_is() {
+        assert_eq!(kib("MemTotal: 9 kB\nMemAvailable:   12 kB\n", "MemAvailable:"), Some(12 << 10));
+        assert_eq!(kib("MemTotal: 9 kB\n", "MemAvailable:"), None);
+        assert!(available().is_some_and(|bytes| bytes > 0));
+        assert!(resident(std::process::id() as i32).is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[tokio::test]
+    async fn those_that_run_are_counted_and_the_first_one_never_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("osd.0.pid"), "1\n").unwrap(); // left by one that was killed
+        assert_eq!(reserved(dir.path()).osds, 0);
+        let run = dir.path().to_path_buf();
+        assert!(wait(run.clone(), 1_000_000).await.unwrap().is_some());
+        let mut lock = LockFile::take(dir.path().join("osd.1.pid")).unwrap().unwrap();
+        lock.clear().unwrap();
+        lock.write_pid().unwrap();
+        let found = reserved(dir.path());
+        assert_eq!(found.osds, 1);
+        assert!(found.bytes > 0 && found.bytes <= BUDGET);
+        // The second one does, if there is no room.
+        let waits = tokio::time::timeout(Duration::from_millis(50), wait(run.clone(), 1_000_000));
+        assert!(waits.await.is_err());
+        assert!(wait(run, 1).await.unwrap().is_some());
+    }
+}
