@@ -10,14 +10,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What an OSD keeps to, however much it has to do.
-pub const BUDGET: u64 = 256 << 20;
 /// How often it is looked whether there is room.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Waits until the host has room for so many OSDs in this process. What is given back is held until this
+/// Waits until the host has room for so many OSDs in this process, of which each keeps to `budget`. What is given back is held until this
 /// process counts as one that runs; `run` is the folder of pid files.
-pub async fn wait(run: PathBuf, osds: usize) -> Result<Option<LockFile>> {
+pub async fn wait(run: PathBuf, osds: usize, budget: u64) -> Result<Option<LockFile>> {
     if osds == 0 {
         return Ok(None);
     }
@@ -26,17 +24,18 @@ pub async fn wait(run: PathBuf, osds: usize) -> Result<Option<LockFile>> {
     loop {
         let lock = LockFile::take(run.join("admission"))?;
         let available = available();
-        let reserved = reserved(run);
+        let reserved = reserved(run, budget);
         // One that is alone starts in any case: nobody else will make room.
-        if lock.is_some() && (admits(available, reserved.bytes, osds) || reserved.osds == 0) {
+        if lock.is_some() && (admits(available, reserved.bytes, osds as u64 * budget) || reserved.osds == 0) {
             return Ok(lock);
         }
         if lock.is_some() && !std::mem::replace(&mut said, true) {
             tracing::warn!(
-                "waits for memory: {} MiB are available, those that run may take {} more, and this needs {}",
+                "waits for memory: {} MiB are available, those that run may take {} more, and this needs {} \
+                 (--memory says how much)",
                 available.unwrap_or(0) >> 20,
                 reserved.bytes >> 20,
-                (osds as u64 * BUDGET) >> 20
+                (osds as u64 * budget) >> 20
             );
         }
         drop(lock);
@@ -45,8 +44,8 @@ pub async fn wait(run: PathBuf, osds: usize) -> Result<Option<LockFile>> {
 }
 
 /// Unknown memory admits everyone.
-fn admits(available: Option<u64>, reserved: u64, osds: usize) -> bool {
-    available.is_none_or(|available| available.saturating_sub(reserved) >= osds as u64 * BUDGET)
+fn admits(available: Option<u64>, reserved: u64, needed: u64) -> bool {
+    available.is_none_or(|available| available.saturating_sub(reserved) >= needed)
 }
 
 /// OSDs that run, each as a process of its own, and how much they may yet take.
@@ -55,7 +54,7 @@ struct Reserved {
     bytes: u64,
 }
 
-fn reserved(run: &Path) -> Reserved {
+fn reserved(run: &Path, budget: u64) -> Reserved {
     let mut reserved = Reserved { osds: 0, bytes: 0 };
     for entry in fs::read_dir(run).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -66,7 +65,7 @@ fn reserved(run: &Path) -> Reserved {
             && let Some(resident) = resident(pid)
         {
             reserved.osds += 1;
-            reserved.bytes += BUDGET.saturating_sub(resident);
+            reserved.bytes += budget.saturating_sub(resident);
         }
     }
     reserved
@@ -98,15 +97,15 @@ fn kib(text: &str, key: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    const BUDGET: u64 = 64 << 20;
+
     #[test]
     fn what_runs_may_yet_take_its_budget() {
-        let budgets = |n: u64| Some(n * BUDGET);
-        assert!(admits(budgets(1), 0, 1));
-        assert!(!admits(budgets(1), 1, 1));
-        assert!(!admits(budgets(3), 0, 4));
-        assert!(admits(budgets(5), BUDGET, 4));
-        assert!(!admits(Some(0), BUDGET, 1));
-        assert!(admits(None, 100 * BUDGET, 100));
+        assert!(admits(Some(512), 0, 512));
+        assert!(!admits(Some(512), 1, 512));
+        assert!(admits(Some(1024), 512, 512));
+        assert!(!admits(Some(0), 512, 512));
+        assert!(admits(None, u64::MAX, u64::MAX));
     }
 
     #[test]
@@ -121,18 +120,18 @@ mod tests {
     async fn those_that_run_are_counted_and_the_first_one_never_waits() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("osd.0.pid"), "1\n").unwrap(); // left by one that was killed
-        assert_eq!(reserved(dir.path()).osds, 0);
+        assert_eq!(reserved(dir.path(), BUDGET).osds, 0);
         let run = dir.path().to_path_buf();
-        assert!(wait(run.clone(), 1_000_000).await.unwrap().is_some());
+        assert!(wait(run.clone(), 1_000_000, BUDGET).await.unwrap().is_some());
         let mut lock = LockFile::take(dir.path().join("osd.1.pid")).unwrap().unwrap();
         lock.clear().unwrap();
         lock.write_pid().unwrap();
-        let found = reserved(dir.path());
+        let found = reserved(dir.path(), BUDGET);
         assert_eq!(found.osds, 1);
         assert!(found.bytes > 0 && found.bytes <= BUDGET);
         // The second one does, if there is no room.
-        let waits = tokio::time::timeout(Duration::from_millis(50), wait(run.clone(), 1_000_000));
+        let waits = tokio::time::timeout(Duration::from_millis(50), wait(run.clone(), 1_000_000, BUDGET));
         assert!(waits.await.is_err());
-        assert!(wait(run, 1).await.unwrap().is_some());
+        assert!(wait(run, 1, BUDGET).await.unwrap().is_some());
     }
 }

@@ -13,7 +13,7 @@ use nacre_base::OsdId;
 use nacre_machine::Machine;
 use nacre_mon::{Mon, MonConfig};
 use nacre_msgr::AuthName;
-use nacre_node::{FileDisk, Limits, Listener, Running, Spec};
+use nacre_node::{FileDisk, Limits, Listener, MEMORY_DEFAULT, Running, Spec};
 use nacre_osd::{Osd, OsdConfig};
 use nacre_perf::Registry;
 use nacre_proto::types::{AddrVec, EntityType, Network};
@@ -268,12 +268,13 @@ pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, memory: Op
         lock.clear()?;
         lock.write_waits()?;
         let osds = daemons.iter().filter(|daemon| matches!(daemon, DaemonName::Osd(_))).count();
+        let budget = cluster.memory.map_or(MEMORY_DEFAULT as u64, |memory| memory.0);
         let admitted = tokio::select! {
             () = stop.wait() => {
                 lock.remove();
                 return Ok(());
             }
-            admitted = admission::wait(layout.run(), osds) => admitted?,
+            admitted = admission::wait(layout.run(), osds, budget) => admitted?,
         };
         let fleet = Fleet::start(&layout, &cluster, daemons, lock)?;
         drop(admitted);
