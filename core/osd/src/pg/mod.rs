@@ -14,11 +14,12 @@ mod active;
 mod catch_up;
 mod dirty;
 mod follow;
+mod granted;
 mod listing;
 mod log;
 pub mod lost;
 mod mend;
-mod missing;
+pub(crate) mod missing;
 mod patchy;
 mod peering;
 mod push;
@@ -37,6 +38,7 @@ use crate::requests::{Access, Request, Steps};
 use active::Active;
 use dirty::Folded;
 use follow::Page;
+use granted::Granted;
 use log::Log;
 use missing::Missing;
 use nacre_base::{Epoch, Now, OsdId, PgId, SnapId, Time, Utime, Version};
@@ -302,10 +304,8 @@ pub struct Pg {
     issued: u64,
     durable: u64,
     when_stored: VecDeque<(u64, WhenStored)>,
-    /// Until then an older primary may rely on us.
-    granted_until: Time,
-    /// To which life of whom: since when it was up. None: to whom is not known any more.
-    granted_to: Option<(OsdId, Epoch)>,
+    /// What older primaries may rely on.
+    granted: Granted,
     /// Parts of objects that are being read for someone.
     push_reads: BTreeMap<u64, PushRead>,
     last_read: u64,
@@ -359,7 +359,7 @@ impl Pg {
     ) -> Result<Option<Pg>, ReadError> {
         let Some(record) = Record::load(store, id)? else { return Ok(None) };
         let mut pg = Pg::new(id, me, record, interval);
-        pg.granted_until = now.mono + LEASE;
+        pg.granted.grant(now.mono, None, now.mono + LEASE);
         match load_state(store, id)? {
             Some(state) => pg.scrub_state = state,
             None => pg.begin_scrub_state(now.wall),
@@ -383,8 +383,7 @@ impl Pg {
             issued: 0,
             durable: 0,
             when_stored: VecDeque::new(),
-            granted_until: Time::ZERO,
-            granted_to: None,
+            granted: Granted::default(),
             push_reads: BTreeMap::new(),
             last_read: 0,
             changed: (0, BTreeSet::new()),
@@ -554,8 +553,7 @@ impl Pg {
             record.store(id, &mut txn);
             txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
             let mut pg = Pg::new(id, self.me, record, self.interval.clone());
-            pg.granted_until = self.granted_until;
-            pg.granted_to = self.granted_to;
+            pg.granted = self.granted.clone();
             pg.inherit_scrub_state(&self.scrub_state, &mut txn);
             pgs.push(pg);
         }

@@ -134,15 +134,15 @@ impl Pg {
     pub fn grant_lease(&mut self, now: Time, map: &OsdMap, from: OsdId) -> bool {
         let granted = self.interval.primary == Some(from) && self.is_merged_replica();
         if granted {
-            self.granted_until = now + LEASE;
-            self.granted_to = map.osd(from).map(|osd| (from, osd.info.up_from));
+            let holder = map.osd(from).map(|osd| (from, osd.info.up_from));
+            self.granted.grant(now, holder, now + LEASE);
         }
         granted
     }
-    /// Until when our promise binds: whose process has ended relies on nothing any more.
+    /// Until when our promises bind.
     pub fn lease_end(&self, map: &OsdMap) -> Time {
         let ended = |(osd, life): (OsdId, Epoch)| map.osd(osd).is_some_and(|osd| osd.xinfo.dead_epoch > life);
-        if self.granted_to.is_some_and(ended) { Time::ZERO } else { self.granted_until }
+        self.granted.end(ended)
     }
 
     pub fn on_merge(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {

@@ -4,6 +4,7 @@ mod copies;
 mod counters;
 mod dirty;
 mod lost;
+mod memory;
 mod parts;
 mod peering;
 mod scrub;
