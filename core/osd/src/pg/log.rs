@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 /// Tests reach the end of the log sooner.
 pub const ENTRIES_KEPT: usize = if cfg!(test) { 10 } else { 3000 };
 /// And how many at least, however little memory there is.
-const ENTRIES_KEPT_AT_LEAST: usize = if cfg!(test) { 5 } else { 100 };
+const ENTRIES_KEPT_AT_LEAST: usize = if cfg!(test) { 5 } else { 250 };
 /// At most so many go with one write, as it has to carry them out.
 const TRIMMED_AT_ONCE: usize = 64;
 /// What an entry takes besides its encoding: its place in the log and in the index, with their slack.
