@@ -113,8 +113,13 @@ while osd_processes(options.folder):
     time.sleep(0.01)
 # Asked while nobody is there; answered when every group serves.
 everywhere = Writes(names)
+
+# What the monitors say of groups before those serve is what they knew before.
 said["all"] = start_until(
-    options.start, every_object_written_s=everywhere.all_answered, all_active_s=all_active, all_clean_s=all_clean
+    options.start,
+    every_object_written_s=everywhere.all_answered,
+    all_active_s=lambda: everywhere.all_answered() and all_active(),
+    all_clean_s=lambda: everywhere.all_answered() and all_clean(),
 )
 said["all"]["rss_mib_most"] = round(memory_mib(options.folder)[1])
 
@@ -149,7 +154,12 @@ def serves_its_groups():
     return bool(serving) and serving[0].all_answered()
 
 
-said["one"] = start_until(options.start_one, up_s=is_up, serves_its_groups_s=serves_its_groups, clean_s=all_clean)
+said["one"] = start_until(
+    options.start_one,
+    up_s=is_up,
+    serves_its_groups_s=serves_its_groups,
+    clean_s=lambda: serves_its_groups() and all_clean(),
+)
 io.close()
 cluster.shutdown()
 print(json.dumps(said))

@@ -793,7 +793,7 @@ impl Store {
             direct += next.direct.len();
             inline += next.inline_len;
             let blocks = record_blocks(body, direct, inline, 0);
-            let full = blocks > self.log_blocks() / 4 || direct * BLOCK > BATCH_DATA_MAX;
+            let full = blocks > self.log_blocks() / 4 || direct * BLOCK + inline > BATCH_DATA_MAX;
             if (logged && blocks > room) || (full && !taken.is_empty()) {
                 break;
             }

@@ -106,6 +106,24 @@ fn a_transaction_larger_than_the_log_is_durable_with_a_checkpoint() {
     }
 }
 
+/// What members sent who was away, in small pieces, went into one batch of a hundred megabytes, which
+/// takes as much memory again.
+#[test]
+fn small_writes_that_queue_up_are_committed_in_several_batches() {
+    let disk = SimDisk::new(512 << 20, 1);
+    let options = Options { uuid: [7; 16], log_len: Some(256 << 20), force: false };
+    Store::format(&disk, options).unwrap();
+    let (mut store, _) = Store::open(&disk).unwrap();
+    for n in 0..3000 {
+        let mut txn = Transaction::new();
+        txn.push(StoredId::meta("a"), Change::Write { offset: n << 13, data: Bytes::from(vec![7; 4096]) });
+        store.submit(txn).unwrap();
+    }
+    let done = store.take_batch().unwrap().commit(&disk).unwrap();
+    let durable = store.finished(done);
+    assert!(durable.0 > 1000 && durable < store.submitted(), "{durable:?}");
+}
+
 #[test]
 fn a_large_object_and_a_hole_as_large() {
     let disk = SimDisk::new(80 << 20, 1);
