@@ -11,11 +11,13 @@ pub struct Shape {
     pub osds: u32,
     /// The first of 300 ports.
     pub port_base: u16,
+    /// What each OSD may take, if not what is usual. Nacre's only.
+    pub memory_mib: Option<u32>,
 }
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape { osds: 3, port_base: 27_300 }
+        Shape { osds: 3, port_base: 27_300, memory_mib: None }
     }
 }
 

@@ -48,6 +48,9 @@ pub struct Options {
     /// How many OSDs there are; each drill has its own default.
     #[arg(long)]
     osds: Option<u32>,
+    /// MiB of memory that each of Nacre's OSDs may take.
+    #[arg(long, default_value_t = 256)]
+    memory: u32,
     /// Placement groups of the pool.
     #[arg(long, default_value_t = 32)]
     pgs: u32,
@@ -157,7 +160,11 @@ fn cases(options: &Options, round: u32) -> Result<Vec<Case<'_>>> {
 
 fn on_one(options: &Options, case: &Case<'_>, name: &str) -> Result<String> {
     let folder = options.folder.canonicalize()?;
-    let shape = Shape { osds: options.osds.unwrap_or(options.drill.osds()), port_base: options.port_base };
+    let shape = Shape {
+        osds: options.osds.unwrap_or(options.drill.osds()),
+        port_base: options.port_base,
+        memory_mib: Some(options.memory),
+    };
     let cluster = match name {
         "ceph" => reference::up_with(&folder.join("ceph"), shape, false, false)?,
         "ceph-tuned" => {

@@ -23,7 +23,12 @@ pub fn up_with(folder: &Path, shape: Shape) -> Result<Cluster> {
     };
     let port = (shape.port_base + PORTS).to_string();
     let osds = shape.osds.to_string();
-    run(nacre("up").args(["--processes", "--detach", "--port-base", &port, "--osds", &osds]))?;
+    let mut up = nacre("up");
+    up.args(["--processes", "--detach", "--port-base", &port, "--osds", &osds]);
+    if let Some(memory) = shape.memory_mib {
+        up.args(["--memory", &format!("{memory}M")]);
+    }
+    run(&mut up)?;
     let pid = |name: String| -> Result<u32> {
         Ok(std::fs::read_to_string(folder.join(format!("run/{name}.pid")))?.trim().parse()?)
     };
