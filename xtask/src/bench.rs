@@ -17,6 +17,18 @@ enum What {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Messages, system calls, disk writes and flushes that an operation costs Nacre.
+    Counts {
+        /// Passed on: `-- --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
+    /// The store alone, without network and OSD, beside the bare device.
+    Store {
+        /// Passed on: `-- --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// One OSD goes away while clients write, and comes back: on Ceph and on Nacre.
     Failure {
         /// Passed on: `-- --help` lists them.
@@ -40,6 +52,8 @@ enum What {
 pub fn run(options: &Options) -> Result<()> {
     let (what, options) = match &options.what {
         What::VsCeph { options } => ("vs-ceph", options),
+        What::Counts { options } => ("counts", options),
+        What::Store { options } => ("store", options),
         What::Failure { options } => ("failure", options),
         What::Rbd { options } => ("rbd", options),
         What::Trim { options } => ("trim", options),

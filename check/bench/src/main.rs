@@ -10,6 +10,7 @@ mod plot;
 mod rbd;
 mod reference;
 mod report;
+mod store;
 mod trim;
 mod workload;
 
@@ -36,6 +37,8 @@ enum What {
     Trim(trim::Options),
     /// Messages, system calls, disk writes and flushes that an operation costs Nacre.
     Counts(counts::Options),
+    /// The store alone, without network and OSD, beside the bare device.
+    Store(store::Options),
 }
 
 #[derive(clap::Args)]
@@ -75,6 +78,7 @@ fn main() -> Result<()> {
         What::Rbd(options) => rbd::measure(&options),
         What::Trim(options) => trim::measure(&options),
         What::Counts(options) => counts::count(&options),
+        What::Store(options) => store::measure(&options),
     }
 }
 

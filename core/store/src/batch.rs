@@ -137,7 +137,7 @@ fn append(
     let placed = record.placed.len() + crcs.len();
     let len = |len: usize| u32::try_from(len).expect("a record is smaller than the log");
     let header = RecordHeader {
-        uuid: geometry.uuid,
+        log_id: geometry.log_id,
         pos: record.pos,
         first_seq: record.first_seq,
         count: record.count,
@@ -169,9 +169,13 @@ fn append(
 
     let before_end = u64::from(geometry.log_blocks) - record.pos % u64::from(geometry.log_blocks);
     let (first, second) = bytes.as_ref().split_at((before_end.min(blocks) as usize) * BLOCK);
-    disk.write_durable(geometry.log_offset(record.pos), first)?;
+    let write = |pos, bytes| match disk.log() {
+        Some(log) => log.write_durable(geometry.log_offset(pos), bytes),
+        None => disk.write_durable(geometry.log_offset(pos), bytes),
+    };
+    write(record.pos, first)?;
     if !second.is_empty() {
-        disk.write_durable(geometry.log_offset(record.pos + before_end), second)?;
+        write(record.pos + before_end, second)?;
     }
     Ok(if head_len <= REPEAT_MAX { bytes.as_ref()[..head_len].to_vec() } else { Vec::new() })
 }

@@ -40,6 +40,38 @@ pub trait Disk {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// The device that the log is on, if it is not this one. Each is flushed by itself.
+    fn log(&self) -> Option<&dyn Disk> {
+        None
+    }
+}
+
+/// A device for everything but the log, and one for the log.
+#[derive(Clone, Copy, Debug)]
+pub struct WithLog<D, L>(pub D, pub L);
+
+impl<D: Disk, L: Disk> Disk for WithLog<D, L> {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.0.read_at(offset, into)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.0.write_at(offset, bytes)
+    }
+    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.0.write_kept(offset, bytes)
+    }
+    fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.0.write_durable(offset, bytes)
+    }
+    fn flush(&self) -> Result<(), DiskError> {
+        self.0.flush()
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn log(&self) -> Option<&dyn Disk> {
+        Some(&self.1)
+    }
 }
 
 impl<D: Disk + ?Sized> Disk for &D {
@@ -64,6 +96,9 @@ impl<D: Disk + ?Sized> Disk for &D {
     fn len(&self) -> u64 {
         (**self).len()
     }
+    fn log(&self) -> Option<&dyn Disk> {
+        (**self).log()
+    }
 }
 impl<D: Disk + ?Sized> Disk for std::sync::Arc<D> {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
@@ -86,5 +121,8 @@ impl<D: Disk + ?Sized> Disk for std::sync::Arc<D> {
     }
     fn len(&self) -> u64 {
         (**self).len()
+    }
+    fn log(&self) -> Option<&dyn Disk> {
+        (**self).log()
     }
 }

@@ -4,13 +4,14 @@ use crate::BLOCK;
 use crate::space::Run;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// Two copies of the superblock, so far apart that one damaged spot does not hit both.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 16];
 /// Where the log begins; what is before it belongs to the superblocks.
 pub(crate) const LOG_START: u64 = 32;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"NacreSto";
+const LABEL_MAGIC: [u8; 8] = *b"NacreWal";
 const RECORD_MAGIC: [u8; 8] = *b"NacreLog";
 const CHUNK_MAGIC: [u8; 8] = *b"NacreCkp";
 
@@ -25,31 +26,33 @@ pub(crate) const CHUNK_HEADER: usize = 64;
 const SUPERBLOCK_CRC: usize = BLOCK - 4;
 /// A checkpoint has at most so many layers.
 pub(crate) const LAYERS_MAX: usize = 64;
-const _: () = assert!(8 + 4 + 16 + 8 + 4 * 8 + 4 + LAYERS_MAX * 28 <= SUPERBLOCK_CRC);
+const _: () = assert!(8 + 4 + 16 + 3 * 4 + 1 + 16 + 4 * 8 + 4 + LAYERS_MAX * 28 <= SUPERBLOCK_CRC);
 const _: () = assert!(8 + 16 + 3 * 8 + 5 * 4 + 4 == RECORD_HEADER);
 const _: () = assert!(8 + 16 + 8 + 4 + 4 + 4 + 4 + 4 <= CHUNK_HEADER);
 
-/// What is where on the device, fixed when it was formatted.
+/// What is where, fixed when the store was formatted; only the log can move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub uuid: [u8; 16],
     /// Of the device, in blocks.
     pub blocks: u32,
-    /// The log is the ring of this many blocks from `LOG_START` on; after it come the data.
+    /// Where the data begin. What is between the superblocks and them is for the log.
+    pub data_start: u32,
+    /// The log is the ring of this many blocks from `LOG_START` on, of this device or of its own.
     pub log_blocks: u32,
+    pub log_is_apart: bool,
+    /// In each record of the log. Nobody outside knows it, so that no client's bytes look like a record.
+    pub log_id: [u8; 16],
 }
 
 impl Geometry {
-    pub fn data_start(&self) -> u32 {
-        LOG_START as u32 + self.log_blocks
-    }
     pub fn data_blocks(&self) -> u32 {
-        self.blocks - self.data_start()
+        self.blocks - self.data_start
     }
     pub fn holds_data(&self, run: Run) -> bool {
-        run.start >= self.data_start() && run.start.checked_add(run.len).is_some_and(|end| end <= self.blocks)
+        run.start >= self.data_start && run.start.checked_add(run.len).is_some_and(|end| end <= self.blocks)
     }
-    /// The device's byte where position `pos` of the log is; positions only grow, the ring turns.
+    /// The byte of the log's device where position `pos` of the log is; positions only grow, the ring turns.
     pub fn log_offset(&self, pos: u64) -> u64 {
         (LOG_START + pos % u64::from(self.log_blocks)) * BLOCK as u64
     }
@@ -114,7 +117,10 @@ impl Superblock {
         VERSION.encode(&mut out);
         out.extend(self.geometry.uuid);
         self.geometry.blocks.encode(&mut out);
+        self.geometry.data_start.encode(&mut out);
         self.geometry.log_blocks.encode(&mut out);
+        self.geometry.log_is_apart.encode(&mut out);
+        out.extend(self.geometry.log_id);
         self.generation.encode(&mut out);
         self.seq.encode(&mut out);
         self.log_pos.encode(&mut out);
@@ -144,13 +150,23 @@ impl Superblock {
         Superblock::decode_fields(&mut r).map_err(SuperblockError::Decode)
     }
     fn decode_fields(r: &mut Reader<'_>) -> Result<Superblock, DecodeError> {
-        let geometry =
-            Geometry { uuid: r.array()?, blocks: Decode::decode(r)?, log_blocks: Decode::decode(r)? };
+        let geometry = Geometry {
+            uuid: r.array()?,
+            blocks: Decode::decode(r)?,
+            data_start: Decode::decode(r)?,
+            log_blocks: Decode::decode(r)?,
+            log_is_apart: Decode::decode(r)?,
+            log_id: r.array()?,
+        };
         // Checked here once, so that the arithmetic of `Geometry` holds everywhere else.
-        let log_end = LOG_START + u64::from(geometry.log_blocks);
-        if geometry.log_blocks == 0 || log_end >= u64::from(geometry.blocks) {
+        let log_end = LOG_START + if geometry.log_is_apart { 0 } else { geometry.log_blocks.into() };
+        if geometry.log_blocks == 0 || log_end > u64::from(geometry.data_start) {
             let value = geometry.log_blocks.into();
             return Err(DecodeError::BadValue { what: "blocks of log", value });
+        }
+        if geometry.data_start >= geometry.blocks {
+            let value = geometry.data_start.into();
+            return Err(DecodeError::BadValue { what: "begin of the data", value });
         }
         let (generation, seq, log_pos) = (u64::decode(r)?, u64::decode(r)?, u64::decode(r)?);
         let losses = u64::decode(r)?;
@@ -174,6 +190,39 @@ impl Superblock {
     }
 }
 
+/// What a device begins with that holds nothing but a store's log: twice, where superblocks are elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// Of the store.
+    pub uuid: [u8; 16],
+    pub log_id: [u8; 16],
+    pub log_blocks: u32,
+}
+
+impl Label {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(BLOCK);
+        out.extend(LABEL_MAGIC);
+        VERSION.encode(&mut out);
+        out.extend(self.uuid);
+        out.extend(self.log_id);
+        self.log_blocks.encode(&mut out);
+        out.resize(SUPERBLOCK_CRC, 0);
+        crc32c(u32::MAX, &out).encode(&mut out);
+        out
+    }
+    /// None if the block is no label, or damaged. Labels change with the version of records only.
+    pub fn decode(block: &[u8]) -> Option<Label> {
+        let (body, crc) = block.split_at_checked(SUPERBLOCK_CRC)?;
+        let mut r = Reader::new(body.strip_prefix(&LABEL_MAGIC)?);
+        if crc32c(u32::MAX, body).to_le_bytes() != crc || u32::decode(&mut r).ok()? != VERSION {
+            return None;
+        }
+        let (uuid, log_id) = (r.array().ok()?, r.array().ok()?);
+        Some(Label { uuid, log_id, log_blocks: Decode::decode(&mut r).ok()? })
+    }
+}
+
 /// A batch of transactions in the log, from a block boundary on, around the ring's end if need be.
 ///
 /// First comes what says all about it, its *head*: this header, the transactions, the placed blocks and
@@ -181,7 +230,8 @@ impl Superblock {
 /// damaged place in the log costs contents at most, and the list says whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
-    pub uuid: [u8; 16],
+    /// Of the log, see `Geometry::log_id`.
+    pub log_id: [u8; 16],
     pub pos: u64,
     pub first_seq: u64,
     /// Transactions; they are numbered from `first_seq` on. There may be none.
@@ -214,7 +264,7 @@ impl RecordHeader {
     pub fn seal(&self, head: &mut [u8]) {
         let mut out = Vec::with_capacity(RECORD_HEADER);
         out.extend(RECORD_MAGIC);
-        out.extend(self.uuid);
+        out.extend(self.log_id);
         self.pos.encode(&mut out);
         self.first_seq.encode(&mut out);
         self.count.encode(&mut out);
@@ -237,7 +287,7 @@ impl RecordHeader {
     }
     fn decode_fields(r: &mut Reader<'_>) -> Result<(RecordHeader, u32), DecodeError> {
         let header = RecordHeader {
-            uuid: r.array()?,
+            log_id: r.array()?,
             pos: Decode::decode(r)?,
             first_seq: Decode::decode(r)?,
             count: Decode::decode(r)?,

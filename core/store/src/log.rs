@@ -172,11 +172,15 @@ impl<'a, D: Disk + ?Sized> LogReader<'a, D> {
         bytes
     }
     fn read(&self, pos: u64, into: &mut [u8]) {
-        if into.is_empty() || self.disk.read_at(self.geometry.log_offset(pos), into).is_ok() {
+        let read = |pos, into: &mut [u8]| match self.disk.log() {
+            Some(log) => log.read_at(self.geometry.log_offset(pos), into),
+            None => self.disk.read_at(self.geometry.log_offset(pos), into),
+        };
+        if into.is_empty() || read(pos, into).is_ok() {
             return;
         }
         for (at, block) in (pos..).zip(into.chunks_exact_mut(BLOCK)) {
-            if let Err(error) = self.disk.read_at(self.geometry.log_offset(at), block) {
+            if let Err(error) = read(at, block) {
                 block.fill(0);
                 let mut unreadable = self.unreadable.borrow_mut();
                 if unreadable.as_ref().is_none_or(|(known, _)| *known < at) {
@@ -197,7 +201,7 @@ impl<'a, D: Disk + ?Sized> LogReader<'a, D> {
         let is_sane = header.first_seq >= 1
             && header.first_seq <= u64::MAX / 2
             && header.count <= u64::from(header.body_len);
-        ((header.uuid, header.pos) == (self.geometry.uuid, pos) && fits && is_sane).then_some(header)
+        ((header.log_id, header.pos) == (self.geometry.log_id, pos) && fits && is_sane).then_some(header)
     }
     fn head_at(&self, pos: u64) -> Option<Head> {
         let header = self.header_at(pos)?;

@@ -11,6 +11,7 @@ use crate::format::{
 };
 use crate::index::{Index, Moves, Object, Op};
 use crate::log::{LogReader, Next, Record};
+use crate::log_device::{LogDevice, LogDeviceError};
 use crate::space::{Run, Space};
 use crate::store::{Found, Store, StoredLayer, Ticket};
 use crate::table::{BlockInfo, Table};
@@ -20,9 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const LOG_LEN_MIN: u64 = 4 << 20;
-const LOG_LEN_MAX: u64 = 1 << 30;
+pub(crate) const LOG_LEN_MAX: u64 = 1 << 30;
 /// The smallest ring that makes sense, for tests.
-const LOG_BLOCKS_MIN: u64 = 8;
+pub(crate) const LOG_BLOCKS_MIN: u64 = 8;
 const DATA_BLOCKS_MIN: u64 = 64;
 
 /// How to format.
@@ -31,8 +32,12 @@ pub struct Options {
     /// Tells this store's blocks from those of any earlier one on the same device: never use one
     /// twice.
     pub uuid: [u8; 16],
-    /// Bytes for the log; by default 1/32 of the device, within 4 MiB to 1 GiB.
+    /// Bytes for the log; by default 1/32 of the device, within 4 MiB to 1 GiB, or all of the log's own
+    /// device, up to 1 GiB.
     pub log_len: Option<u64>,
+    /// Tells this log's records from everything else that may be in a log, so whoever can write to the store
+    /// must not guess it. The uuid, if all zeros.
+    pub log_id: [u8; 16],
     /// Overwrite whatever is there.
     pub force: bool,
 }
@@ -43,6 +48,10 @@ pub enum FormatError {
     TooSmall { len: u64, min: u64 },
     #[error("device is not blank: its first 68 KiB hold something")]
     NotBlank,
+    #[error("the log's device has {len} bytes, a log needs {min}")]
+    LogTooSmall { len: u64, min: u64 },
+    #[error("the log's device is not blank: its first 68 KiB hold something")]
+    LogNotBlank,
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
@@ -61,6 +70,12 @@ pub enum OpenError {
     Shrunk { len: u64, expected: u64 },
     #[error("both copies of the superblock are damaged")]
     Superblock,
+    #[error("the store's log is on a device of its own, which was not given")]
+    LogAbsent,
+    #[error("the store's log is on the same device, but another one was given for it")]
+    LogGiven,
+    #[error("the device given for the log {0}")]
+    LogDevice(LogDeviceError),
     #[error("checkpoint {generation}: {what} at block {block}")]
     Checkpoint { generation: u64, what: &'static str, block: u32 },
     #[error("checkpoint {generation}: {error}")]
@@ -95,22 +110,31 @@ pub struct Report {
     pub losses: u64,
     /// Blocks whose content was in a damaged record, by position in the thing they belong to.
     pub lost_blocks: Vec<(StoredId, u64)>,
-    /// One of the two superblocks was bad, and was renewed.
+    /// One of the two superblocks was bad, or a label of the log's device, and was renewed.
     pub superblock_damaged: bool,
     pub objects: usize,
 }
 
 impl Store {
-    /// Makes an empty store of the whole device.
+    /// Makes an empty store of the whole device. If the disk has a device for the log, the log is there.
     pub fn format(disk: &(impl Disk + ?Sized), options: Options) -> Result<(), FormatError> {
         let blocks = (disk.len() / BLOCK as u64).min(u32::MAX.into());
         let min = LOG_START + LOG_BLOCKS_MIN + DATA_BLOCKS_MIN;
         if blocks < min {
             return Err(FormatError::TooSmall { len: disk.len(), min: min * BLOCK as u64 });
         }
-        let log_len = options.log_len.unwrap_or((disk.len() / 32).clamp(LOG_LEN_MIN, LOG_LEN_MAX));
-        let log_max = ((blocks - LOG_START - DATA_BLOCKS_MIN) / 2).max(LOG_BLOCKS_MIN);
-        let log_blocks = log_len.div_ceil(BLOCK as u64).clamp(LOG_BLOCKS_MIN, log_max);
+        let log_id = if options.log_id == [0; 16] { options.uuid } else { options.log_id };
+        let (data_start, log_blocks) = match disk.log() {
+            Some(log) => {
+                (LOG_START as u32, LogDevice { uuid: options.uuid, log_id }.ring(log, options.log_len)?)
+            }
+            None => {
+                let log_len = options.log_len.unwrap_or((disk.len() / 32).clamp(LOG_LEN_MIN, LOG_LEN_MAX));
+                let log_max = ((blocks - LOG_START - DATA_BLOCKS_MIN) / 2).max(LOG_BLOCKS_MIN);
+                let log_blocks = log_len.div_ceil(BLOCK as u64).clamp(LOG_BLOCKS_MIN, log_max) as u32;
+                (LOG_START as u32 + log_blocks, log_blocks)
+            }
+        };
 
         let mut front = vec![0; (SUPERBLOCKS[1] as usize + 1) * BLOCK];
         disk.read_at(0, &mut front)?;
@@ -121,8 +145,18 @@ impl Store {
         front.fill(0);
         disk.write_at(0, &front)?;
         disk.flush()?;
+        if let Some(log) = disk.log() {
+            LogDevice { uuid: options.uuid, log_id }.format(log, log_blocks, options.force)?;
+        }
         let superblock = Superblock {
-            geometry: Geometry { uuid: options.uuid, blocks: blocks as u32, log_blocks: log_blocks as u32 },
+            geometry: Geometry {
+                uuid: options.uuid,
+                blocks: blocks as u32,
+                data_start,
+                log_blocks,
+                log_is_apart: disk.log().is_some(),
+                log_id,
+            },
             generation: 1,
             seq: 0,
             log_pos: 0,
@@ -144,6 +178,12 @@ impl Store {
         if disk.len() < expected {
             return Err(OpenError::Shrunk { len: disk.len(), expected });
         }
+        let label_damaged = match (disk.log(), geometry.log_is_apart) {
+            (Some(log), true) => LogDevice::of(&geometry).check(log, &geometry)?,
+            (None, false) => false,
+            (Some(_), false) => return Err(OpenError::LogGiven),
+            (None, true) => return Err(OpenError::LogAbsent),
+        };
         let mut recovery = Recovery { index: Index::new(), ..Recovery::default() };
         let layers = recovery.read_checkpoint(disk, &superblock)?;
         let log = recovery.replay(disk, &superblock)?;
@@ -156,6 +196,12 @@ impl Store {
         recovery.inline.retain(|block, _| table.get(*block).is_some_and(|info| info.owners > 0));
         // What was read may so far be only in the drive's cache, and others will now build on it.
         disk.flush()?;
+        if let Some(log) = disk.log() {
+            log.flush()?;
+            if label_damaged {
+                LogDevice::of(&geometry).write_labels(log, geometry.log_blocks)?;
+            }
+        }
         // Both copies must say the same before anything is overwritten that one of them needs: a
         // stale one would be what is left if the next checkpoint tore the other.
         for (copy, state) in SUPERBLOCKS.into_iter().zip([first, second]) {
@@ -164,7 +210,7 @@ impl Store {
                 disk.flush()?;
             }
         }
-        let superblock_damaged = first == CopyState::Bad || second == CopyState::Bad;
+        let superblock_damaged = first == CopyState::Bad || second == CopyState::Bad || label_damaged;
 
         let report = Report {
             checkpoint: Ticket(superblock.seq),
@@ -472,7 +518,7 @@ impl Recovery {
     ) -> Result<(Table, BTreeSet<u32>, Space), OpenError> {
         let geometry = superblock.geometry;
         let mut space = Space::new(geometry.blocks);
-        (geometry.data_start()..geometry.blocks).for_each(|block| space.release(block));
+        (geometry.data_start..geometry.blocks).for_each(|block| space.release(block));
         for block in layers.iter().flat_map(|layer| &layer.chunks).flat_map(|run| run.blocks()) {
             if space.is_taken(block) {
                 let generation = superblock.generation;

@@ -9,6 +9,7 @@ use crate::cache::Cache;
 use crate::checkpoint::{Checkpoint, blocks_for};
 use crate::content::{Base, Content, PatchRun};
 use crate::deferred::Deferred;
+use crate::disk::{Disk, DiskError};
 use crate::format::{Geometry, LAYERS_MAX, Layer, Superblock};
 use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, placements};
 use crate::space::{Run, Space};
@@ -836,6 +837,27 @@ impl Store {
         (chunks, superblock)
     }
 
+    /// Brings everything into one checkpoint, after which the log is empty. Gives the superblock that is
+    /// on the device then.
+    pub(crate) fn checkpoint_all(&mut self, disk: &(impl Disk + ?Sized)) -> Result<Superblock, DiskError> {
+        loop {
+            self.request_checkpoint();
+            self.settle(disk)?;
+            // One that was under way already does not hold what came after its beginning.
+            if self.log_head == self.log_tail {
+                break;
+            }
+        }
+        Ok(Superblock {
+            geometry: self.geometry,
+            generation: self.generation,
+            seq: self.durable,
+            log_pos: self.log_tail,
+            losses: self.losses,
+            layers: self.layers.iter().map(|stored| stored.layer).collect(),
+        })
+    }
+
     // ---- proof ----
 
     /// Proves the invariants; gives what is wrong, one line each. Walks everything.
@@ -893,7 +915,7 @@ impl Store {
                 wrong.push(format!("block {block} is in a checkpoint and elsewhere"));
             }
         }
-        for block in self.geometry.data_start()..self.geometry.blocks {
+        for block in self.geometry.data_start..self.geometry.blocks {
             if self.space.is_taken(block) != taken.contains(&block) {
                 wrong.push(format!("block {block}: the bitmap and its owners disagree"));
             }
@@ -978,7 +1000,7 @@ impl StoreView for Store {
             allocated: self.table.len() as u64 * block_len,
             stored: total.stored,
             omap: total.omap,
-            internal: (u64::from(self.geometry.data_start()) + chunks) * block_len,
+            internal: (u64::from(self.geometry.data_start) + chunks) * block_len,
         }
     }
 }

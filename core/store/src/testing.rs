@@ -6,7 +6,7 @@ use crate::store::Store;
 use nacre_base::Rng;
 use nacre_proto::transaction::StoredId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Where on the device the blocks of objects' data are, in bytes: for whoever wants to damage some.
 pub fn data_blocks(store: &Store) -> Vec<u64> {
@@ -25,6 +25,17 @@ const SECTOR: usize = 512;
 pub struct SimDisk {
     len: u64,
     state: Mutex<State>,
+    power: Arc<Mutex<Power>>,
+    /// One that is for a store's log. What a crash keeps of it has nothing to do with what it keeps of this.
+    log: Option<Box<SimDisk>>,
+}
+
+/// Of a disk, and of the one for its log.
+#[derive(Debug, Default)]
+struct Power {
+    /// Calls that still succeed before the power goes.
+    fuse: Option<u64>,
+    calls: u64,
 }
 
 #[derive(Debug)]
@@ -37,9 +48,6 @@ struct State {
     /// Sectors that cannot be read before they are written again.
     broken: BTreeSet<u64>,
     rng: Rng,
-    /// Calls that still succeed before the power goes.
-    fuse: Option<u64>,
-    calls: u64,
 }
 
 impl SimDisk {
@@ -50,16 +58,23 @@ impl SimDisk {
             unflushed: BTreeMap::new(),
             broken: BTreeSet::new(),
             rng: Rng::new(seed),
-            fuse: None,
-            calls: 0,
         };
-        SimDisk { len: len / BLOCK as u64 * BLOCK as u64, state: Mutex::new(state) }
+        let len = len / BLOCK as u64 * BLOCK as u64;
+        SimDisk { len, state: Mutex::new(state), power: Arc::default(), log: None }
+    }
+    /// With another one for a log.
+    pub fn with_log(self, len: u64, seed: u64) -> SimDisk {
+        let log = SimDisk { power: self.power.clone(), ..SimDisk::new(len, seed) };
+        SimDisk { log: Some(Box::new(log)), ..self }
     }
     /// The power goes and comes back: each sector written since the last flush is what it was, what
     /// it became, or anything that was written to it in between.
     pub fn crash(&self) {
+        self.power().fuse = None;
+        if let Some(log) = &self.log {
+            log.crash();
+        }
         let state = &mut *self.state();
-        state.fuse = None;
         // Not always half of them: also (nearly) nothing and (nearly) everything survives.
         let kept = [0, 30, 500, 970, 1000][state.rng.below(5) as usize];
         for (sector, versions) in std::mem::take(&mut state.unflushed) {
@@ -72,14 +87,14 @@ impl SimDisk {
     /// The power goes after this many more writes and flushes; the one in which it goes may be
     /// carried out in part. Every call fails from then on, until `crash`.
     pub fn lose_power_after(&self, calls: u64) {
-        self.state().fuse = Some(calls);
+        self.power().fuse = Some(calls);
     }
     pub fn is_powered(&self) -> bool {
-        self.state().fuse != Some(0)
+        self.power().fuse != Some(0)
     }
     /// Writes and flushes so far.
     pub fn calls(&self) -> u64 {
-        self.state().calls
+        self.power().calls
     }
     /// Changes one byte, durably and unnoticed.
     pub fn rot(&self, offset: u64) {
@@ -97,6 +112,9 @@ impl SimDisk {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no one panics with the lock held")
     }
+    fn power(&self) -> MutexGuard<'_, Power> {
+        self.power.lock().expect("no one panics with the lock held")
+    }
     fn check_range(&self, op: &'static str, offset: u64, len: usize) -> Result<(), DiskError> {
         assert!(offset.is_multiple_of(BLOCK as u64) && len.is_multiple_of(BLOCK), "{op} is not aligned");
         if offset + len as u64 > self.len {
@@ -113,6 +131,9 @@ impl State {
     fn put(&mut self, sector: u64, bytes: &[u8; SECTOR]) {
         self.now.insert(sector, Box::new(*bytes));
     }
+}
+
+impl Power {
     /// False if the power is gone.
     fn burn(&mut self) -> bool {
         self.calls += 1;
@@ -134,10 +155,10 @@ fn no_power(op: &'static str, offset: u64, len: usize) -> DiskError {
 impl Disk for SimDisk {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         self.check_range("read", offset, into.len())?;
-        let state = self.state();
-        if state.fuse == Some(0) {
+        if !self.is_powered() {
             return Err(no_power("read", offset, into.len()));
         }
+        let state = self.state();
         let first = offset / SECTOR as u64;
         let sectors = first..first + (into.len() / SECTOR) as u64;
         if let Some(bad) = state.broken.range(sectors).next() {
@@ -151,9 +172,9 @@ impl Disk for SimDisk {
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.check_range("write", offset, bytes.len())?;
-        let state = &mut *self.state();
         // The write in which the power goes still reaches the cache, and a part of it the medium.
-        let powered = state.burn();
+        let powered = self.power().burn();
+        let state = &mut *self.state();
         for (sector, part) in (offset / SECTOR as u64..).zip(bytes.chunks_exact(SECTOR)) {
             let old = state.get(sector);
             state.unflushed.entry(sector).or_default().push(old);
@@ -163,14 +184,16 @@ impl Disk for SimDisk {
         if powered { Ok(()) } else { Err(no_power("write", offset, bytes.len())) }
     }
     fn flush(&self) -> Result<(), DiskError> {
-        let state = &mut *self.state();
-        if !state.burn() {
+        if !self.power().burn() {
             return Err(no_power("flush", 0, 0));
         }
-        state.unflushed.clear();
+        self.state().unflushed.clear();
         Ok(())
     }
     fn len(&self) -> u64 {
         self.len
+    }
+    fn log(&self) -> Option<&dyn Disk> {
+        self.log.as_deref().map(|log| log as &dyn Disk)
     }
 }

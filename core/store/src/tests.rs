@@ -5,6 +5,7 @@ mod counts;
 mod crashes;
 mod damage;
 mod export;
+mod log_device;
 mod model;
 mod rot;
 
@@ -77,7 +78,7 @@ fn many_clones_in_one_transaction_need_no_more_than_they_get() {
 #[test]
 fn a_transaction_larger_than_the_log_is_durable_with_a_checkpoint() {
     let disk = SimDisk::new(8 << 20, 1);
-    let options = Options { uuid: [7; 16], log_len: Some(64 << 10), force: false };
+    let options = Options { uuid: [7; 16], log_len: Some(64 << 10), ..Options::default() };
     Store::format(&disk, options).unwrap();
     let (mut store, _) = Store::open(&disk).unwrap();
     let write = |key: &'static str, len: usize| {

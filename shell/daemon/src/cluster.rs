@@ -379,9 +379,18 @@ impl Layout {
     pub fn store(&self, daemon: &DaemonName) -> PathBuf {
         self.root.join(daemon.to_string()).join("store")
     }
+    /// Leads to the device that the store's log is on, if that is another.
+    pub fn wal(&self, daemon: &DaemonName) -> PathBuf {
+        wal_of(&self.store(daemon))
+    }
     pub fn device_report(&self, daemon: &DaemonName) -> PathBuf {
         self.root.join(daemon.to_string()).join("device.json")
     }
+}
+
+/// Beside the store.
+pub fn wal_of(store: &Path) -> PathBuf {
+    store.with_extension("wal")
 }
 
 pub fn make_dir(path: &Path) -> Result<()> {

@@ -7,6 +7,7 @@ use crate::image_tasks::{Manager, Worker};
 use crate::log;
 use crate::processes::{ALL, LockFile};
 use crate::size::Size;
+use crate::store;
 use crate::up::StopSignals;
 use anyhow::{Context, Result, anyhow, ensure};
 use nacre_base::OsdId;
@@ -205,11 +206,14 @@ fn metadata(layout: &Layout, daemon: &DaemonName) -> BTreeMap<String, String> {
         known.extend(turns.map(|turns| ("rotational".to_string(), turns)));
     }
     known.insert("osd_store_path".to_string(), target.display().to_string());
+    if let Ok(wal) = fs::read_link(layout.wal(daemon)) {
+        known.insert("osd_wal_path".to_string(), wal.display().to_string());
+    }
     known
 }
 
 fn open_store(path: &Path, kind: EntityType) -> Result<(Store, FileDisk)> {
-    let disk = FileDisk::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let disk = store::open_disk(path, None)?;
     let (store, report) = Store::open(&disk).with_context(|| format!("cannot use {}", path.display()))?;
     if report.torn_tail {
         tracing::info!("{}: dropped what was being written when it was last closed", path.display());
@@ -248,7 +252,14 @@ pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
                 fs::remove_file(&new)?;
             }
             let disk = FileDisk::create(&new, size.0)?;
-            Store::format(&disk, Options { uuid: uuid.into_bytes(), ..Options::default() })?;
+            Store::format(
+                &disk,
+                Options {
+                    uuid: uuid.into_bytes(),
+                    log_id: Uuid::new_v4().into_bytes(),
+                    ..Options::default()
+                },
+            )?;
             Ok(fs::rename(&new, &path)?)
         };
         format().with_context(|| format!("cannot make {}", path.display()))?;

@@ -1,16 +1,19 @@
-//! `nacre osd format`: an OSD of a cluster on a device or file of its own.
+//! `nacre osd format`: an OSD of a cluster on a device or file of its own; `nacre osd move-wal`: its log on
+//! another.
 
 use crate::cluster::{Cluster, DaemonName, Layout, make_dir};
 use crate::device::{Report, Target, say};
 use crate::processes::LockFile;
 use crate::size::Size;
+use crate::store::{open_alone, open_disk};
 use anyhow::{Context, Result, bail, ensure};
 use nacre_node::FileDisk;
-use nacre_store::{Options as StoreOptions, Store};
+use nacre_store::{Disk, MoveTo, Options as StoreOptions, Store};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use uuid::Uuid;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -23,9 +26,37 @@ pub struct Options {
     /// Size of a file that is made
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
+    /// Another, faster device or file for the log, which small writes wait for. A file is made if it is not
+    /// there and --wal-size is given
+    #[arg(long, value_name = "PATH")]
+    wal: Option<PathBuf>,
+    /// How much of it the log takes [default: all, up to 1 GiB]
+    #[arg(long, value_name = "SIZE", requires = "wal")]
+    wal_size: Option<Size>,
     /// Do not measure the device first
     #[arg(long)]
     no_check: bool,
+    /// Overwrite what the device holds
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(clap::Args)]
+pub struct MoveWal {
+    /// Whose, as in `osd.3`. It must not run
+    daemon: DaemonName,
+    /// The folder that holds the cluster.
+    #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
+    data: PathBuf,
+    /// To this device, or file, which is made if it is not there and --wal-size is given
+    #[arg(long, value_name = "PATH", required_unless_present = "back", conflicts_with = "back")]
+    wal: Option<PathBuf>,
+    /// How much of it the log takes [default: all, up to 1 GiB]
+    #[arg(long, value_name = "SIZE", requires = "wal")]
+    wal_size: Option<Size>,
+    /// Back to the device that has the data, if the OSD was formatted with its log there
+    #[arg(long)]
+    back: bool,
     /// Overwrite what the device holds
     #[arg(long)]
     force: bool,
@@ -36,10 +67,17 @@ pub fn format(options: &Options) -> Result<()> {
     let _lock = LockFile::take(layout.lock())?
         .with_context(|| format!("`nacre up` works on {}", options.data.display()))?;
     let dev = std::path::absolute(&options.dev)?;
-    let is_new = make_file(&dev, options)?;
-    let made = add(&layout, &mut cluster, &dev, options);
-    if made.is_err() && is_new {
-        fs::remove_file(&dev).with_context(|| format!("cannot remove {}", dev.display()))?;
+    let wal = options.wal.as_deref().map(std::path::absolute).transpose()?;
+    ensure!(wal.as_ref() != Some(&dev), "the log is on the device anyway: --wal is for another");
+    let mut new = NewFiles::default();
+    new.make(&dev, options.size)?;
+    if let Some(wal) = &wal {
+        // What is there may be larger than what the log shall take of it.
+        new.make(wal, options.wal_size.filter(|_| !wal.exists()).map(with_labels))?;
+    }
+    let made = add(&layout, &mut cluster, &dev, wal.as_deref(), options);
+    if made.is_ok() {
+        new.keep();
     }
     let (daemon, report) = made?;
     if let Some(report) = report {
@@ -52,17 +90,111 @@ pub fn format(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// True if there was none.
-fn make_file(dev: &Path, options: &Options) -> Result<bool> {
-    match (fs::metadata(dev), options.size) {
-        (Ok(_), None) => Ok(false),
-        (Ok(_), Some(_)) => bail!("{} exists: it has the size that it has", dev.display()),
-        (Err(_), None) => bail!("there is no {}: --size makes a file of that size", dev.display()),
-        (Err(_), Some(size)) => {
-            FileDisk::create(dev, size.0).with_context(|| format!("cannot make {}", dev.display()))?;
-            Ok(true)
+/// Files that were made for this, and go again if it fails.
+#[derive(Default)]
+struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// `size`: of a file that is not there.
+    fn make(&mut self, path: &Path, size: Option<Size>) -> Result<()> {
+        match (fs::metadata(path), size) {
+            (Ok(_), None) => Ok(()),
+            (Ok(_), Some(_)) => bail!("{} exists: it has the size that it has", path.display()),
+            (Err(_), None) => bail!("there is no {}: a size makes a file of that size", path.display()),
+            (Err(_), Some(size)) => {
+                FileDisk::create(path, size.0).with_context(|| format!("cannot make {}", path.display()))?;
+                self.0.push(path.to_path_buf());
+                Ok(())
+            }
         }
     }
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            if let Err(e) = fs::remove_file(path) {
+                say(format_args!("cannot remove {}: {e}", path.display()));
+            }
+        }
+    }
+}
+
+/// What a log of that size takes with what stands before it.
+fn with_labels(log: Size) -> Size {
+    Size(log.0 + LABELS)
+}
+const LABELS: u64 = 128 << 10;
+
+/// Puts a link where the daemon looks for its store, or its log.
+fn link_to(target: &Path, link: &Path) -> Result<()> {
+    make_dir(link.parent().expect("a store is in a folder"))?;
+    match fs::symlink_metadata(link) {
+        // Of an attempt that did not come to its end.
+        Ok(old) if old.is_symlink() => {
+            fs::remove_file(link).with_context(|| format!("cannot remove {}", link.display()))?;
+        }
+        Ok(_) => bail!("{} is in the way: no OSD of this cluster owns it", link.display()),
+        Err(_) => {}
+    }
+    symlink(target, link).with_context(|| format!("cannot make {}", link.display()))
+}
+
+fn open_wal(wal: &Path) -> Result<FileDisk> {
+    ensure!(!wal.is_dir(), "{} is a folder", wal.display());
+    FileDisk::open(wal).with_context(|| format!("cannot open the log's device {}", wal.display()))
+}
+
+pub fn move_wal(options: &MoveWal) -> Result<()> {
+    let (layout, cluster) = Layout::open(&options.data)?;
+    let daemon = &options.daemon;
+    cluster.ensure_has(daemon)?;
+    let path = layout.store(daemon);
+    let data = open_alone(&path)?;
+    let mut new = NewFiles::default();
+    let wal = options.wal.as_deref().map(std::path::absolute).transpose()?;
+    let device = match &wal {
+        Some(wal) => {
+            new.make(wal, options.wal_size.filter(|_| !wal.exists()).map(with_labels))?;
+            Some(open_wal(wal)?)
+        }
+        None => None,
+    };
+    let there = match &device {
+        Some(device) => data.clone().with_log(device.clone()),
+        None => data.clone(),
+    };
+    // An attempt that stopped between moving the log and saying so.
+    if Store::open(&there).is_err() {
+        drop((data, there));
+        let disk = open_disk(&path, None)?;
+        let (store, _) = Store::open(&disk).with_context(|| format!("cannot use {}", path.display()))?;
+        let to = MoveTo {
+            device: device.as_ref().map(|device| device as &dyn Disk),
+            log_len: options.wal_size.map(|size| size.0),
+            log_id: Uuid::new_v4().into_bytes(),
+            force: options.force,
+        };
+        store.move_log(&disk, to).with_context(|| format!("cannot move the log of {daemon}"))?;
+    }
+    new.keep();
+    let link = layout.wal(daemon);
+    match &wal {
+        Some(wal) => {
+            link_to(wal, &link)?;
+            say(format_args!("the log of {daemon} is on {}.", wal.display()));
+        }
+        None => {
+            if fs::symlink_metadata(&link).is_ok() {
+                fs::remove_file(&link).with_context(|| format!("cannot remove {}", link.display()))?;
+            }
+            say(format_args!("the log of {daemon} is where its data are."));
+        }
+    }
+    Ok(())
 }
 
 /// Nothing of it counts before the last step, which writes the OSD into the cluster's list.
@@ -70,6 +202,7 @@ fn add(
     layout: &Layout,
     cluster: &mut Cluster,
     dev: &Path,
+    wal: Option<&Path>,
     options: &Options,
 ) -> Result<(DaemonName, Option<Report>)> {
     let daemon = DaemonName::Osd(cluster.next_osd());
@@ -87,22 +220,27 @@ fn add(
         }
     };
     drop(target);
-    let disk = FileDisk::open(dev).with_context(|| format!("cannot open {}", dev.display()))?;
-    Store::format(&disk, StoreOptions { uuid: uuid.into_bytes(), force: true, ..StoreOptions::default() })
+    let mut disk = FileDisk::open(dev).with_context(|| format!("cannot open {}", dev.display()))?;
+    if let Some(wal) = wal {
+        if !options.force {
+            drop(Target::open_blank(wal)?);
+        }
+        disk = disk.with_log(open_wal(wal)?);
+    }
+    let store_options = StoreOptions {
+        uuid: uuid.into_bytes(),
+        log_len: options.wal_size.map(|size| size.0),
+        log_id: Uuid::new_v4().into_bytes(),
+        force: true,
+    };
+    Store::format(&disk, store_options)
         .with_context(|| format!("cannot make a store on {}", dev.display()))?;
     drop(disk);
 
-    let link = layout.store(&daemon);
-    make_dir(link.parent().expect("a store is in a folder"))?;
-    match fs::symlink_metadata(&link) {
-        // Of an attempt that did not come to its end.
-        Ok(old) if old.is_symlink() => {
-            fs::remove_file(&link).with_context(|| format!("cannot remove {}", link.display()))?;
-        }
-        Ok(_) => bail!("{} is in the way: no OSD of this cluster owns it", link.display()),
-        Err(_) => {}
+    if let Some(wal) = wal {
+        link_to(wal, &layout.wal(&daemon))?;
     }
-    symlink(dev, &link).with_context(|| format!("cannot make {}", link.display()))?;
+    link_to(dev, &layout.store(&daemon))?;
     if let Some(report) = &report {
         report.save(&layout.device_report(&daemon))?;
     }

@@ -103,6 +103,8 @@ struct OsdArgs {
 enum OsdCommand {
     /// Add an OSD to a cluster, on a device or file of its own.
     Format(format::Options),
+    /// Move the log of an OSD that does not run to another device, or back.
+    MoveWal(format::MoveWal),
 }
 
 /// How results are printed.
@@ -150,6 +152,9 @@ fn run(command: Command) -> Result<()> {
             daemons::foreground(&data, &[cluster::DaemonName::mon(&id)?], &format!("mon.{id}"), None)
         }
         Command::Osd(OsdArgs { command: Some(OsdCommand::Format(options)), .. }) => format::format(&options),
+        Command::Osd(OsdArgs { command: Some(OsdCommand::MoveWal(options)), .. }) => {
+            format::move_wal(&options)
+        }
         Command::Osd(OsdArgs { run, memory, .. }) => {
             let Foreground { data, id } = run.expect("clap asks for it where there is no subcommand");
             let memory = memory.map(|memory| memory.0);

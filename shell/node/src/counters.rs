@@ -95,11 +95,14 @@ counters! {
 pub(crate) struct CountedDisk {
     disk: FileDisk,
     counters: Arc<StoreCounters>,
+    /// The log's. It counts together with this.
+    log: Option<Arc<CountedDisk>>,
 }
 
 impl CountedDisk {
     pub(crate) fn new(disk: FileDisk, counters: Arc<StoreCounters>) -> CountedDisk {
-        CountedDisk { disk, counters }
+        let log = disk.log_file().map(|log| Arc::new(CountedDisk::new(log.clone(), counters.clone())));
+        CountedDisk { disk, counters, log }
     }
     /// See `FileDisk::read_cached`. The device has nothing to do with it.
     pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
@@ -160,5 +163,8 @@ impl Disk for CountedDisk {
     }
     fn len(&self) -> u64 {
         self.disk.len()
+    }
+    fn log(&self) -> Option<&dyn Disk> {
+        self.log.as_deref().map(|log| log as &dyn Disk)
     }
 }

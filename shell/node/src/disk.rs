@@ -46,6 +46,8 @@ pub struct FileDisk {
     direct: Option<Arc<File>>,
     len: u64,
     pieces: Arc<Pieces>,
+    /// What the log is on, if not on this.
+    log: Option<Arc<FileDisk>>,
 }
 
 /// What is known of each `PIECE`.
@@ -97,7 +99,17 @@ impl FileDisk {
         };
         // Reading ahead of small reads all over the device only costs.
         fadvise(&file, 0, None, Advice::Random)?;
-        Ok(FileDisk { file: Arc::new(file), direct, len, pieces })
+        Ok(FileDisk { file: Arc::new(file), direct, len, pieces, log: None })
+    }
+
+    /// With another one for the store's log.
+    pub fn with_log(self, log: FileDisk) -> FileDisk {
+        FileDisk { log: Some(Arc::new(log)), ..self }
+    }
+
+    /// What the log is on, if not on this.
+    pub fn log_file(&self) -> Option<&FileDisk> {
+        self.log.as_deref()
     }
 
     /// Like `read_at`, but only what is in memory already: an error if that is not all.
@@ -147,6 +159,9 @@ impl FileDisk {
     /// Fills the next pieces that the log will come to, so that no small write has to. A failure is met
     /// again by whoever writes there.
     pub(crate) fn fill_ahead(&self) {
+        if let Some(log) = &self.log {
+            return log.fill_ahead();
+        }
         let first = self.pieces.log.load(Ordering::Relaxed) / PIECE;
         for piece in (first..self.len.div_ceil(PIECE)).take(AHEAD) {
             let _ = self.fill_piece(piece, piece * PIECE, 0);
@@ -258,6 +273,9 @@ impl Disk for FileDisk {
     }
     fn len(&self) -> u64 {
         self.len
+    }
+    fn log(&self) -> Option<&dyn Disk> {
+        self.log.as_deref().map(|log| log as &dyn Disk)
     }
 }
 

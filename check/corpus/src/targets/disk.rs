@@ -55,7 +55,7 @@ pub(super) fn settle(store: &mut Store, disk: &Image) {
 
 pub fn seeds() -> Vec<Vec<u8>> {
     let disk = Image::blank(BLOCKS * BLOCK);
-    Store::format(&disk, Options { uuid: [7; 16], log_len: Some(16 * BLOCK as u64), force: false })
+    Store::format(&disk, Options { uuid: [7; 16], log_len: Some(16 * BLOCK as u64), ..Options::default() })
         .expect("the device is large enough");
     let mut seeds = vec![pieces(&disk)];
     let (mut store, _) = Store::open(&disk).expect("it was just formatted");
@@ -84,7 +84,7 @@ fn pieces(disk: &Image) -> Vec<u8> {
     for (at, block) in disk.0.borrow().chunks(BLOCK).enumerate() {
         let used = block.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         // The second superblock is made of the first, and checksums are put right anyway.
-        let used = if block.starts_with(SUPERBLOCK) { used.min(96) } else { used };
+        let used = if block.starts_with(SUPERBLOCK) { used.min(128) } else { used };
         if used > 0 && at != 16 {
             (at as u16, used as u16).encode(&mut out);
             out.extend_from_slice(&block[..used]);
@@ -146,7 +146,7 @@ fn seal(image: &mut [u8]) {
         if bytes.starts_with(SUPERBLOCK) {
             // Generation, transaction and position only grow, and one above 2^63 is refused. No store
             // gets there; but one that begins just below would write what it refuses.
-            for high in [43, 51, 59, 67] {
+            for high in [64, 72, 80, 88] {
                 if bytes[high] < 0x80 {
                     bytes[high] &= 0x3f;
                 }

@@ -9,7 +9,7 @@ const BLOCKS: usize = 160;
 
 pub fn seeds() -> Vec<Vec<u8>> {
     let disk = Image::blank(BLOCKS * BLOCK);
-    Store::format(&disk, Options { uuid: [7; 16], log_len: Some(16 * BLOCK as u64), force: false })
+    Store::format(&disk, Options { uuid: [7; 16], log_len: Some(16 * BLOCK as u64), ..Options::default() })
         .expect("the device is large enough");
     let (mut store, _) = Store::open(&disk).expect("it was just formatted");
     let mut txn = Transaction::new();

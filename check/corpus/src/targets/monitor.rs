@@ -38,7 +38,7 @@ impl Cluster {
     /// With one OSD and one pool, "p".
     fn new() -> Cluster {
         let disk = Image::blank(4 << 20);
-        Store::format(&disk, Options { uuid: [7; 16], log_len: Some(1 << 20), force: false })
+        Store::format(&disk, Options { uuid: [7; 16], log_len: Some(1 << 20), ..Options::default() })
             .expect("the device is large enough");
         let (store, _) = Store::open(&disk).expect("it was just formatted");
         let options = [("osd_crush_chooseleaf_type", "0"), ("mon_allow_pool_delete", "true")];

@@ -94,7 +94,7 @@ impl Cluster {
         let daemons = (0..osds)
             .map(|n| {
                 let disk = Image::blank(4 << 20);
-                Store::format(&disk, Options { uuid: [7; 16], log_len: Some(1 << 20), force: false })
+                Store::format(&disk, Options { uuid: [7; 16], log_len: Some(1 << 20), ..Options::default() })
                     .expect("the device is large enough");
                 let (store, _) = Store::open(&disk).expect("it was just formatted");
                 let osd = Osd::new(OsdConfig {

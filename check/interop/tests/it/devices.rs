@@ -78,3 +78,50 @@ fn a_devices_check_is_printed_for_people_and_for_programs() {
         assert!(table.contains(part), "no '{part}' in\n{table}");
     }
 }
+
+#[test]
+fn a_log_on_a_device_of_its_own_moves_and_its_loss_is_said() {
+    let c = Cluster::up().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (dev, wal, other) = (path("disk"), path("wal"), path("other"));
+    let data = c.folder().to_str().unwrap().to_string();
+    let format = ["osd", "format", "--no-check", "--data", &data, "--dev", &dev, "--size", "2G"];
+    assert!(!nacre(&format).args(["--wal", &wal]).status().unwrap().success());
+    assert!(!std::fs::exists(&dev).unwrap(), "what was made for it is gone");
+    succeed(nacre(&format).args(["--wal", &wal, "--wal-size", "64M"])).unwrap();
+    c.start("osd.3").unwrap();
+    let is_up = |up: u64| c.json("ceph status").map(|status| status["osdmap"]["num_up_osds"] == up);
+    wait_until("osd.3 to be up", Duration::from_secs(30), || is_up(4)).unwrap();
+    assert_eq!(c.json("ceph osd metadata 3").unwrap()["osd_wal_path"], *wal);
+    c.run("ceph osd pool create p 8").unwrap();
+    c.wait_clean().unwrap();
+    c.run("rados -p p bench 1 write -b 4096 -t 8 --no-cleanup").unwrap();
+
+    let folder = c.folder().join("osd.3").to_str().unwrap().to_string();
+    let fsck = |more: &[&str]| nacre(&["store", "fsck", &folder, "--deep"]).args(more).output().unwrap();
+    let move_wal = |more: &[&str]| {
+        let mut command = nacre(&["osd", "move-wal", "osd.3", "--data", &data]);
+        command.args(more).output().unwrap()
+    };
+    let busy = move_wal(&["--wal", &other, "--wal-size", "32M"]);
+    assert!(!busy.status.success() && text(&busy.stderr).contains("in use"), "{}", text(&busy.stderr));
+    succeed(c.nacre("stop").arg("osd.3")).unwrap();
+    assert!(text(&fsck(&[]).stdout).ends_with("sound\n"));
+    let back = move_wal(&["--back"]);
+    assert!(text(&back.stderr).contains("no room"), "{}", text(&back.stderr));
+    for _ in 0..2 {
+        let moved = move_wal(&["--wal", &other, "--wal-size", "32M"]);
+        assert!(moved.status.success(), "{}", text(&moved.stderr));
+    }
+    assert!(text(&fsck(&[]).stdout).ends_with("sound\n"));
+    assert!(text(&fsck(&["--wal", &wal]).stderr).contains("no log of a store"));
+    c.start("osd.3").unwrap();
+    wait_until("osd.3 to be back", Duration::from_secs(30), || is_up(4)).unwrap();
+    c.run("rados -p p bench 1 write -b 4096 -t 8").unwrap();
+    c.wait_clean().unwrap();
+    succeed(c.nacre("stop").arg("osd.3")).unwrap();
+    std::fs::rename(&other, &wal).unwrap();
+    let lost = fsck(&[]);
+    assert!(text(&lost.stderr).contains("the device of the store's log"), "{}", text(&lost.stderr));
+}

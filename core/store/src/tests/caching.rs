@@ -96,7 +96,7 @@ fn what_is_in_memory_survives_rot_on_the_device_and_mends_a_block_that_is_change
         let (disk, mut store) = fresh(memory);
         write(&mut store, 0, &[1; BLOCK]);
         place(&mut store, &disk);
-        for block in store.geometry.data_start()..store.geometry.data_start() + 4 {
+        for block in store.geometry.data_start..store.geometry.data_start + 4 {
             disk.rot(u64::from(block) * BLOCK as u64 + 5);
         }
         assert_eq!(read(&mut store, &disk, 0, 4096).is_ok(), memory > 0);

@@ -50,7 +50,8 @@ impl Counting {
         let zero = Cell::default;
         let disk = SimDisk::new(len, 1);
         let disk = Counting { disk, durable: zero(), writes: zero(), flushes: zero(), bytes: zero() };
-        Store::format(&disk, Options { uuid: [7; 16], log_len: Some(log_len), force: false }).unwrap();
+        Store::format(&disk, Options { uuid: [7; 16], log_len: Some(log_len), ..Options::default() })
+            .unwrap();
         let (store, _) = Store::open(&disk).unwrap();
         disk.take();
         (disk, store)

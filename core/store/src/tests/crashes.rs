@@ -36,8 +36,11 @@ impl Run {
         let mut rng = Rng::new(seed);
         // Small, so that the log turns, checkpoints come often, and space runs out.
         let blocks = 32 + 16 + rng.between(64, 300);
-        let disk = SimDisk::new(blocks * 4096, rng.next_u64());
+        let mut disk = SimDisk::new(blocks * 4096, rng.next_u64());
         let log_len = 4096 * rng.between(12, 40);
+        if rng.chance(300) {
+            disk = disk.with_log(32 * 4096 + log_len, rng.next_u64());
+        }
         let uuid = [rng.next_u64() as u8; 16];
         Store::format(&disk, Options { uuid, log_len: Some(log_len), ..Options::default() }).unwrap();
         let (store, _) = Store::open(&disk).unwrap();

@@ -15,7 +15,8 @@ const UUID: [u8; 16] = [9; 16];
 
 fn fresh(seed: u64) -> (SimDisk, Store) {
     let disk = SimDisk::new(2 << 20, seed);
-    Store::format(&disk, Options { uuid: UUID, log_len: Some(64 * BLOCK_LEN), force: false }).unwrap();
+    Store::format(&disk, Options { uuid: UUID, log_len: Some(64 * BLOCK_LEN), ..Options::default() })
+        .unwrap();
     let (store, _) = Store::open(&disk).unwrap();
     (disk, store)
 }
@@ -237,7 +238,7 @@ fn opening_survives_any_bytes_even_with_right_checksums() {
     for round in 0..rounds {
         let target = [0, record, record + 1, u64::from(chunk.start)][rng.below(4) as usize];
         let mut bytes = image[target as usize].clone();
-        let used = if target == 0 { 90 } else { 1000 };
+        let used = if target == 0 { 128 } else { 1000 };
         for _ in 0..1 + rng.below(3) {
             let at = rng.below(used) as usize;
             let value = match rng.below(4) {

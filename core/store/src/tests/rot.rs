@@ -15,7 +15,8 @@ const BLOCK_LEN: u64 = BLOCK as u64;
 
 fn fresh(seed: u64) -> (SimDisk, Store) {
     let disk = SimDisk::new(2 << 20, seed);
-    Store::format(&disk, Options { uuid: [9; 16], log_len: Some(64 * BLOCK_LEN), force: false }).unwrap();
+    Store::format(&disk, Options { uuid: [9; 16], log_len: Some(64 * BLOCK_LEN), ..Options::default() })
+        .unwrap();
     let (store, _) = Store::open(&disk).unwrap();
     (disk, store)
 }
@@ -211,7 +212,8 @@ impl Run {
         let mut rng = Rng::new(seed);
         let disk = SimDisk::new((32 + 64 + rng.between(100, 300)) * BLOCK_LEN, rng.next_u64());
         let log_len = BLOCK_LEN * rng.between(20, 64);
-        Store::format(&disk, Options { uuid: [5; 16], log_len: Some(log_len), force: false }).unwrap();
+        Store::format(&disk, Options { uuid: [5; 16], log_len: Some(log_len), ..Options::default() })
+            .unwrap();
         let (store, _) = Store::open(&disk).unwrap();
         let size_max = rng.between(3000, 20_000);
         Run { disk, source: Source { rng, size_max }, history: vec![Model::default()], store }

@@ -39,6 +39,13 @@ impl Target {
         Ok(target)
     }
 
+    /// Whatever its size.
+    pub fn open_blank(path: &Path) -> Result<Target> {
+        let target = Target::exclusive(path)?;
+        ensure_blank(&target.file, path)?;
+        Ok(target)
+    }
+
     /// A file without a name: it is gone when the process is, however that ends.
     fn in_folder(path: &Path) -> Result<Target> {
         let space = statvfs(path).with_context(|| format!("cannot look at {}", path.display()))?;

@@ -6,9 +6,11 @@ mod check;
 mod list;
 mod transfer;
 
+use crate::cluster::wal_of;
 use anyhow::{Context, Result};
 use nacre_node::FileDisk;
 use nacre_store::{BLOCK, Disk, DiskError, Report, Store};
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -43,6 +45,9 @@ pub fn run(command: Command) -> Result<()> {
 struct Where {
     /// A daemon's folder, as in nacre-data/osd.0, or the file or device itself
     dir: PathBuf,
+    /// The device that the log is on, if it has one; a daemon's folder knows
+    #[arg(long, value_name = "PATH")]
+    wal: Option<PathBuf>,
 }
 
 impl Where {
@@ -50,19 +55,10 @@ impl Where {
         if self.dir.is_dir() { self.dir.join("store") } else { self.dir.clone() }
     }
     fn open_disk(&self) -> Result<FileDisk> {
-        let path = self.path();
-        FileDisk::open(&path).map_err(|e| match e.kind() {
-            io::ErrorKind::ResourceBusy => {
-                anyhow::anyhow!(
-                    "{} is in use: stop its daemon first (`nacre stop`, `nacre down`)",
-                    path.display()
-                )
-            }
-            _ => anyhow::Error::new(e).context(format!("cannot open {}", path.display())),
-        })
+        open_disk(&self.path(), self.wal.as_deref())
     }
     fn open(&self) -> Result<(Store, Unchanged, Report)> {
-        let disk = Unchanged(self.open_disk()?);
+        let disk = Unchanged::new(self.open_disk()?);
         let (store, report) = Store::open(&disk).with_context(|| self.unusable())?;
         Ok((store, disk, report))
     }
@@ -71,9 +67,44 @@ impl Where {
     }
 }
 
+/// A file or device for this process alone.
+pub fn open_alone(path: &Path) -> Result<FileDisk> {
+    FileDisk::open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::ResourceBusy => {
+            anyhow::anyhow!(
+                "{} is in use: stop its daemon first (`nacre stop`, `nacre down`)",
+                path.display()
+            )
+        }
+        _ => anyhow::Error::new(e).context(format!("cannot open {}", path.display())),
+    })
+}
+
+/// A store's file or device, with that of its log if it has one: `wal`, or what the link beside it says.
+pub fn open_disk(path: &Path, wal: Option<&Path>) -> Result<FileDisk> {
+    let disk = open_alone(path)?;
+    let beside = wal_of(path);
+    let wal = match wal {
+        Some(wal) => Some(wal.to_path_buf()),
+        // Also if it leads nowhere: then that is what is wrong.
+        None => fs::symlink_metadata(&beside).is_ok().then(|| fs::read_link(&beside).unwrap_or(beside)),
+    };
+    Ok(match wal {
+        Some(wal) => disk.with_log(open_alone(&wal).context("the device of the store's log")?),
+        None => disk,
+    })
+}
+
 /// A disk that stays as it is. Opening a store renews what is damaged of its superblocks, and does not
 /// read that again.
-struct Unchanged(FileDisk);
+struct Unchanged(FileDisk, Option<Box<Unchanged>>);
+
+impl Unchanged {
+    fn new(disk: FileDisk) -> Unchanged {
+        let log = disk.log_file().cloned().map(|log| Box::new(Unchanged::new(log)));
+        Unchanged(disk, log)
+    }
+}
 
 impl Disk for Unchanged {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
@@ -87,6 +118,9 @@ impl Disk for Unchanged {
     }
     fn len(&self) -> u64 {
         self.0.len()
+    }
+    fn log(&self) -> Option<&dyn Disk> {
+        self.1.as_deref().map(|log| log as &dyn Disk)
     }
 }
 
