@@ -35,6 +35,12 @@ pub trait Disk {
     }
     /// When this returns, everything written before it survives a power cut.
     fn flush(&self) -> Result<(), DiskError>;
+    /// Nobody needs what is there: it may read as anything from now on. A device that has no use for that
+    /// keeps it.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        let _ = (offset, len);
+        Ok(())
+    }
     /// In bytes.
     fn len(&self) -> u64;
     fn is_empty(&self) -> bool {
@@ -54,6 +60,9 @@ impl<D: Disk, L: Disk> Disk for WithLog<D, L> {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         self.0.read_at(offset, into)
     }
+    fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.0.read_device_at(offset, into)
+    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.0.write_at(offset, bytes)
     }
@@ -65,6 +74,9 @@ impl<D: Disk, L: Disk> Disk for WithLog<D, L> {
     }
     fn flush(&self) -> Result<(), DiskError> {
         self.0.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.0.discard(offset, len)
     }
     fn len(&self) -> u64 {
         self.0.len()
@@ -93,6 +105,9 @@ impl<D: Disk + ?Sized> Disk for &D {
     fn flush(&self) -> Result<(), DiskError> {
         (**self).flush()
     }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        (**self).discard(offset, len)
+    }
     fn len(&self) -> u64 {
         (**self).len()
     }
@@ -118,6 +133,9 @@ impl<D: Disk + ?Sized> Disk for std::sync::Arc<D> {
     }
     fn flush(&self) -> Result<(), DiskError> {
         (**self).flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        (**self).discard(offset, len)
     }
     fn len(&self) -> u64 {
         (**self).len()

@@ -21,6 +21,7 @@ mod cache;
 mod checkpoint;
 mod content;
 mod deferred;
+mod discard;
 mod disk;
 mod export;
 mod extents;
@@ -41,6 +42,7 @@ pub mod testing;
 mod tests;
 
 pub use batch::{Batch, Done};
+pub use discard::{Discard, Discarded};
 pub use disk::{Disk, DiskError, WithLog};
 pub use export::{Damage, EXPORT_HEADER, Import, ImportError, RECORD_HEADER, export};
 pub use fsck::Readable;

@@ -9,6 +9,7 @@ use crate::cache::Cache;
 use crate::checkpoint::{Checkpoint, blocks_for};
 use crate::content::{Base, Content, PatchRun};
 use crate::deferred::Deferred;
+use crate::discard::Discards;
 use crate::disk::{Disk, DiskError};
 use crate::format::{Geometry, LAYERS_MAX, Layer, Superblock};
 use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, placements};
@@ -114,6 +115,7 @@ pub struct Store {
     /// What is not in its place on the device yet.
     pub(crate) pending: BTreeMap<u32, Pending>,
     pub(crate) deferred: Deferred,
+    pub(crate) discards: Discards,
     /// Behind a cell since looking into it changes what stays there.
     pub(crate) cache: RefCell<Cache>,
     /// Bytes that index, cache and what is pending should take together.
@@ -210,6 +212,7 @@ impl Store {
             space: found.space,
             pending: BTreeMap::new(),
             deferred: Deferred::default(),
+            discards: Discards::default(),
             cache: RefCell::default(),
             memory_limit: 0,
             queue: VecDeque::new(),
@@ -405,7 +408,7 @@ impl Store {
             let layer = checkpoint.layer();
             if !checkpoint.is_layer {
                 for run in std::mem::take(&mut self.layers).into_iter().flat_map(|layer| layer.chunks) {
-                    run.blocks().for_each(|block| self.space.release(block));
+                    run.blocks().for_each(|block| self.free_block(block));
                 }
             }
             self.layers.extend(layer.map(|layer| StoredLayer { layer, chunks: checkpoint.chunks }));
@@ -461,7 +464,7 @@ impl Store {
                 // What this was a patch of may be free now as well: hence the loop.
                 self.release_base_of(block);
                 self.cache.get_mut().forget(block);
-                self.space.release(block);
+                self.free_block(block);
             }
         }
     }
@@ -910,9 +913,9 @@ impl Store {
         let checkpoint = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.chunks);
         let mut taken: BTreeSet<u32> = self.table.iter().map(|(block, _)| block).collect();
         let layers = self.layers.iter().flat_map(|layer| &layer.chunks);
-        for block in layers.chain(checkpoint).flat_map(|run| run.blocks()) {
+        for block in layers.chain(checkpoint).chain(&self.discards.under_way).flat_map(|run| run.blocks()) {
             if !taken.insert(block) {
-                wrong.push(format!("block {block} is in a checkpoint and elsewhere"));
+                wrong.push(format!("block {block} is in a checkpoint, or given back, and elsewhere"));
             }
         }
         for block in self.geometry.data_start..self.geometry.blocks {
@@ -996,7 +999,9 @@ impl StoreView for Store {
         let unusable = self.reserve(0) + self.slack();
         Statfs {
             total: u64::from(self.geometry.blocks) * block_len,
-            available: u64::from(self.space.free()).saturating_sub(unusable) * block_len,
+            available: (u64::from(self.space.free()) + self.discards.under_way_blocks())
+                .saturating_sub(unusable)
+                * block_len,
             allocated: self.table.len() as u64 * block_len,
             stored: total.stored,
             omap: total.omap,

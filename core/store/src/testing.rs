@@ -190,6 +190,19 @@ impl Disk for SimDisk {
         self.state().unflushed.clear();
         Ok(())
     }
+    /// At once, durably, and so that whoever still needs it notices.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.check_range("discard", offset, len as usize)?;
+        if !self.power().burn() {
+            return Err(no_power("discard", offset, len as usize));
+        }
+        let state = &mut *self.state();
+        for sector in offset / SECTOR as u64..(offset + len) / SECTOR as u64 {
+            state.unflushed.remove(&sector);
+            state.put(sector, &[0xdd; SECTOR]);
+        }
+        Ok(())
+    }
     fn len(&self) -> u64 {
         self.len
     }

@@ -65,6 +65,8 @@ counters! {
         disk_flush: Count,
         /// How long a flush took
         disk_flush_lat: Latency,
+        /// Space that the device was given back
+        disk_discard_bytes: Bytes,
         /// Reads that the device was given
         disk_read: Count,
         /// Bytes of such reads
@@ -159,6 +161,11 @@ impl Disk for CountedDisk {
         self.disk.flush()?;
         self.counters.disk_flush.inc();
         self.counters.disk_flush_lat.add(start.elapsed());
+        Ok(())
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.disk.discard(offset, len)?;
+        self.counters.disk_discard_bytes.add(len);
         Ok(())
     }
     fn len(&self) -> u64 {

@@ -4,8 +4,8 @@
 use crate::counters::CountedDisk;
 use bytes::Bytes;
 use nacre_machine::{ReadError, Token};
-use nacre_store::{BLOCK, Batch, Disk, DiskError, Fetched, Placed, Placing, ReadPlan};
-use rustix::fs::{Advice, OFlags, SeekFrom, fadvise, seek};
+use nacre_store::{BLOCK, Batch, Discard, Discarded, Disk, DiskError, Fetched, Placed, Placing, ReadPlan};
+use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -271,6 +271,18 @@ impl Disk for FileDisk {
     fn flush(&self) -> Result<(), DiskError> {
         self.file.sync_data().map_err(failed("flush", 0, 0))
     }
+    /// A file gets holes. A block device is told to forget it, if it can.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, how, offset, len) {
+            Ok(()) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+            Err(e) => return Err(failed("discard", offset, len as usize)(e.into())),
+        }
+        let mut states = self.pieces.states.lock().expect("nobody panics with it");
+        states[offset.div_ceil(PIECE) as usize..((offset + len) / PIECE) as usize].fill(Piece::Hole);
+        Ok(())
+    }
     fn len(&self) -> u64 {
         self.len
     }
@@ -283,16 +295,23 @@ impl Disk for FileDisk {
 pub(crate) enum Done {
     Committed(Result<nacre_store::Done, DiskError>),
     Placed(Result<Placed, DiskError>),
+    Discarded(Discarded),
     Read { token: Token, result: Result<(Vec<Bytes>, Fetched), ReadError> },
 }
 
 pub(crate) type Sender = UnboundedSender<Done>;
 
+/// What one thread does, one after the other.
+enum Background {
+    Place(Placing),
+    Discard(Discard),
+}
+
 /// They end when this is dropped and what they were given is done.
 pub(crate) struct DiskThreads {
     disk: CountedDisk,
     batches: mpsc::Sender<Batch>,
-    placings: mpsc::Sender<Placing>,
+    background: mpsc::Sender<Background>,
     reads: mpsc::Sender<(Token, ReadPlan)>,
 }
 
@@ -309,12 +328,16 @@ impl DiskThreads {
             }
         });
         let (to, writer) = (done.clone(), disk.clone());
-        let (placings, work) = mpsc::channel::<Placing>();
+        let (background, work) = mpsc::channel::<Background>();
         spawn(format!("{name} place"), move || {
             // As often as the log moves on: what is placed was in it.
             writer.fill_ahead();
-            for placing in work {
-                if to.send(Done::Placed(placing.run(&writer))).is_err() {
+            for next in work {
+                let done = match next {
+                    Background::Place(placing) => Done::Placed(placing.run(&writer)),
+                    Background::Discard(discard) => Done::Discarded(discard.run(&writer)),
+                };
+                if to.send(done).is_err() {
                     return;
                 }
                 writer.fill_ahead();
@@ -340,7 +363,7 @@ impl DiskThreads {
                 }
             });
         }
-        DiskThreads { disk, batches, placings, reads }
+        DiskThreads { disk, batches, background, reads }
     }
 
     /// Reads a little at once if all of it is in memory: cheaper than waking another thread.
@@ -356,7 +379,10 @@ impl DiskThreads {
         self.batches.send(batch).expect("the writer lives as long as this");
     }
     pub(crate) fn place(&self, placing: Placing) {
-        self.placings.send(placing).expect("the placing thread lives as long as this");
+        self.background.send(Background::Place(placing)).expect("the placing thread lives as long as this");
+    }
+    pub(crate) fn discard(&self, discard: Discard) {
+        self.background.send(Background::Discard(discard)).expect("the placing thread lives as long as this");
     }
     pub(crate) fn read(&self, token: Token, plan: ReadPlan) {
         self.reads.send((token, plan)).expect("the readers live as long as this");
@@ -413,6 +439,45 @@ mod tests {
             disk.read_at(at, &mut block).unwrap();
             assert_eq!(block, [byte; 4096], "at {at}");
         }
+    }
+
+    #[test]
+    fn what_is_removed_from_a_store_is_given_back_to_the_file_system() {
+        use nacre_proto::transaction::{Change, StoredId, Transaction};
+        use nacre_store::{Options, Store};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let allocated = || std::os::unix::fs::MetadataExt::blocks(&path.metadata().unwrap()) * 512;
+        let disk = FileDisk::create(&path, 1 << 30).unwrap();
+        Store::format(&disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
+        let (mut store, _) = Store::open(&disk).unwrap();
+        let mut change = |change: fn() -> Change| {
+            for name in ["a", "b", "c", "d"] {
+                let mut txn = Transaction::new();
+                txn.push(StoredId::meta(name), change());
+                store.submit(txn).unwrap();
+            }
+            // Nothing is given back before it is durable that it is free.
+            assert!(store.take_discard().is_none());
+            store.settle(&disk).unwrap();
+            let mut given_back = 0;
+            while let Some(discard) = store.take_discard() {
+                assert_eq!(store.check(), [""; 0]);
+                let done = discard.run(&disk);
+                assert!(!done.refused);
+                given_back += done.given_back;
+                store.discarded(done);
+            }
+            assert_eq!(store.check(), [""; 0]);
+            (given_back, allocated())
+        };
+        let write = || Change::Write { offset: 0, data: vec![7; 8 << 20].into() };
+        let (given_back, full) = change(write);
+        assert!(given_back == 0 && full >= 32 << 20);
+        let (given_back, empty) = change(|| Change::Remove);
+        assert!(given_back >= 30 << 20 && empty <= full - (30 << 20), "{given_back} {full} {empty}");
+        let (_, again) = change(write);
+        assert!(again >= 32 << 20);
     }
 
     #[test]

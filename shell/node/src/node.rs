@@ -20,7 +20,7 @@ use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, Stor
 use nacre_msgr::{AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent};
 use nacre_proto::messages::{Envelope, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
-use nacre_store::{Memory, Store, Ticket};
+use nacre_store::{Memory, Store, SubmitError, Ticket};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -71,6 +71,8 @@ struct Inner<M> {
     global_id: u64,
     global_seq: u64,
     stopped: bool,
+    /// The machine thinks that something is stored that is not: it must neither hear nor say anything more.
+    gave_up: bool,
 }
 
 struct Storage {
@@ -140,6 +142,7 @@ impl<M: Machine + 'static> Node<M> {
             global_id: u64::from(spec.kind != EntityType::Client),
             global_seq: 0,
             stopped: false,
+            gave_up: false,
         };
         let node = Node {
             kind: spec.kind,
@@ -168,7 +171,8 @@ impl<M: Machine + 'static> Node<M> {
         let inner = &mut *self.inner.borrow_mut();
         let first_timer = inner.timers.next();
         let mut effects = Vec::new();
-        while let Some(event) = inner.loops.pop_front().map(Event::Loop).or_else(|| inner.events.pop_front())
+        while !inner.gave_up
+            && let Some(event) = inner.loops.pop_front().map(Event::Loop).or_else(|| inner.events.pop_front())
         {
             let view: &dyn StoreView = match &inner.store {
                 Some(storage) => &storage.store,
@@ -179,7 +183,7 @@ impl<M: Machine + 'static> Node<M> {
                 self.carry_out(inner, effect);
             }
         }
-        if let Some(storage) = &mut inner.store {
+        if let Some(storage) = inner.store.as_mut().filter(|_| !inner.gave_up) {
             storage.place();
             if !storage.committing {
                 self.submitted.notify_one();
@@ -201,6 +205,9 @@ impl<M: Machine + 'static> Node<M> {
     }
 
     fn carry_out(self: &Rc<Self>, inner: &mut Inner<M>, effect: Effect) {
+        if inner.gave_up {
+            return;
+        }
         match effect {
             Effect::Dial { conn, to, kind } => self.dial(inner, conn, to, kind),
             Effect::Send { conn, tid, message } => {
@@ -226,7 +233,11 @@ impl<M: Machine + 'static> Node<M> {
                     let _ = socket.try_send_to(&bytes, to);
                 }
             }
-            Effect::Store { token, txn } => inner.storage().submit(token, txn),
+            Effect::Store { token, txn } => {
+                if let Err(e) = inner.storage().submit(token, txn) {
+                    self.give_up(inner, &format!("the store refused what it must not: {e}"));
+                }
+            }
             Effect::Read { token, id, extents, device: true } => {
                 let storage = inner.storage();
                 match storage.store.plan_device_read(&id, &extents) {
@@ -273,6 +284,19 @@ impl<M: Machine + 'static> Node<M> {
                 Level::Debug => tracing::debug!("{text}"),
             },
             Effect::Stopped => inner.stopped = true,
+        }
+    }
+
+    /// Ends the daemon, with its reason. What was acknowledged is durable, and nothing is acknowledged any more.
+    fn give_up(&self, inner: &mut Inner<M>, why: &str) {
+        if !inner.gave_up {
+            tracing::error!("stops: {why}");
+        }
+        (inner.gave_up, inner.stopped) = (true, true);
+        // Unsent messages go as well: sessions end with what they have.
+        std::mem::take(&mut inner.sessions).values().for_each(|session| session.finish(End::HungUp));
+        if let Some(storage) = &mut inner.store {
+            storage.waiting.clear();
         }
     }
 
@@ -493,7 +517,15 @@ impl<M: Machine + 'static> Node<M> {
                     }
                 }
                 // What is on the device is unknown from here on; a restart reads it.
-                disk::Done::Committed(Err(e)) | disk::Done::Placed(Err(e)) => panic!("the disk failed: {e}"),
+                disk::Done::Committed(Err(e)) | disk::Done::Placed(Err(e)) => {
+                    self.give_up(inner, &format!("the disk failed: {e}"));
+                }
+                disk::Done::Discarded(done) => {
+                    if done.refused {
+                        tracing::debug!("the device did not take back all of the space");
+                    }
+                    inner.store.as_mut().expect("only a store gives space back").store.discarded(done);
+                }
                 disk::Done::Placed(Ok(placed)) => {
                     if placed.damaged > 0 {
                         let damaged = placed.damaged;
@@ -514,7 +546,10 @@ impl<M: Machine + 'static> Node<M> {
     pub(crate) async fn commit(self: Rc<Self>) {
         loop {
             self.submitted.notified().await;
-            let done = self.inner.borrow_mut().store.as_mut().and_then(Storage::commit);
+            let done = {
+                let inner = &mut *self.inner.borrow_mut();
+                inner.store.as_mut().filter(|_| !inner.gave_up).and_then(Storage::commit)
+            };
             if let Some(done) = done {
                 self.disk_done(done);
             }
@@ -550,6 +585,11 @@ impl<M: Machine + 'static> Node<M> {
             storage.store.confirm();
             self.submitted.notify_one();
         }
+        if let Some(storage) = &mut inner.store
+            && let Some(discard) = storage.store.take_discard()
+        {
+            storage.threads.discard(discard);
+        }
         let turned_away = std::mem::take(&mut inner.turned_away);
         if turned_away > 0 {
             tracing::warn!("turned {turned_away} callers away: {} sessions are open", inner.sessions.len());
@@ -559,7 +599,9 @@ impl<M: Machine + 'static> Node<M> {
     /// The last thing before a clean end: the store's log shows that it was whole.
     pub(crate) fn confirm(&self) {
         let inner = &mut *self.inner.borrow_mut();
-        let Some(storage) = inner.store.as_mut().filter(|storage| !storage.committing) else { return };
+        let gave_up = inner.gave_up;
+        let idle = |storage: &&mut Storage| !storage.committing && !gave_up;
+        let Some(storage) = inner.store.as_mut().filter(idle) else { return };
         storage.store.confirm();
         if let Some(batch) = storage.store.take_batch()
             && let disk::Done::Committed(Err(e)) = storage.threads.commit_here(batch)
@@ -581,12 +623,17 @@ impl<M: Machine + 'static> Node<M> {
 }
 
 impl Storage {
-    fn submit(&mut self, token: Token, txn: nacre_proto::transaction::Transaction) {
+    fn submit(
+        &mut self,
+        token: Token,
+        txn: nacre_proto::transaction::Transaction,
+    ) -> Result<(), Box<SubmitError>> {
         // A machine looks at the space that is left before it accepts what needs more.
         self.counters.txn.inc();
         self.counters.txn_bytes.add(txn.data_len() as u64);
-        let ticket = self.store.submit(txn).unwrap_or_else(|e| panic!("the store refused: {e}"));
+        let ticket = self.store.submit(txn)?;
         self.waiting.push_back(Waiting { ticket, token, submitted: clock::mono() });
+        Ok(())
     }
 
     /// Begins to bring to its place what is only in the log, unless that is under way.

@@ -34,7 +34,7 @@ pub struct Options {
 }
 
 const BLOCK: usize = 4096;
-const FILE_LEN: u64 = 2 << 30;
+const FILE_LEN: u64 = 1 << 30;
 /// What is overwritten: so many objects of 4 MiB.
 const OBJECTS: u64 = 64;
 const OBJECT_LEN: u64 = 4 << 20;

@@ -29,6 +29,8 @@ struct Run {
     crashes: u64,
     /// Lives that began on a checkpoint of several layers.
     layered: u64,
+    /// Bytes that the device was told to forget.
+    given_back: u64,
 }
 
 impl Run {
@@ -60,6 +62,7 @@ impl Run {
             refused: 0,
             crashes: 0,
             layered: 0,
+            given_back: 0,
         }
     }
     fn model(&self) -> &Model {
@@ -120,6 +123,7 @@ impl Run {
                 self.store.request_checkpoint();
             }
             placing = placing.or_else(|| self.store.take_placing());
+            let mut discard = if self.source.rng.chance(300) { self.store.take_discard() } else { None };
             let batch = self.store.take_batch();
             // While the disk is busy, life goes on.
             for _ in 0..self.source.rng.below(3) {
@@ -136,6 +140,11 @@ impl Run {
                 let Ok(placed) = placing.run(&self.disk) else { return };
                 assert_eq!(placed.damaged, 0);
                 self.store.placed(placed);
+            }
+            if let Some(discard) = discard.take() {
+                let done = discard.run(&self.disk);
+                self.given_back += done.given_back;
+                self.store.discarded(done);
             }
             let Some(batch) = batch else { continue };
             let model = self.history.last().expect("never empty");
@@ -185,7 +194,7 @@ impl Run {
 
 #[test]
 fn what_is_acknowledged_survives_a_power_cut_at_any_write() {
-    let (mut crashes, mut refused, mut checkpoints, mut layered) = (0, 0, 0, 0);
+    let (mut crashes, mut refused, mut checkpoints, mut layered, mut given_back) = (0, 0, 0, 0, 0);
     let mut seed = 0x57_0e_00;
     while crashes < crashes_wanted() {
         let mut run = Run::new(seed);
@@ -196,11 +205,13 @@ fn what_is_acknowledged_survives_a_power_cut_at_any_write() {
         crashes += run.crashes;
         refused += run.refused;
         layered += run.layered;
+        given_back += run.given_back;
         checkpoints += run.store.checkpoints_written();
         seed += 1;
     }
     assert!(refused > crashes_wanted() / 100, "only {refused} times was there no space");
     assert!(checkpoints > crashes_wanted() / 10, "only {checkpoints} checkpoints");
+    assert!(given_back >> 16 > crashes_wanted() / 100, "only {given_back} bytes were given back");
     assert!(layered > crashes_wanted() / 50, "only {layered} times had a checkpoint layers");
 }
 

@@ -1,18 +1,20 @@
 //! What was acknowledged is there after the process was killed, again and again.
 
+use crate::toys::PATIENCE;
 use bytes::Bytes;
-use nacre_base::{Name, Now, Rng};
+use nacre_base::{Name, Now, PoolId, Rng};
 use nacre_machine::{Effect, Event, Machine, StoreView};
 use nacre_msgr::AuthName;
 use nacre_node::{FileDisk, Limits, Running, Spec};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{AddrVec, EntityType};
+use nacre_proto::types::{AddrVec, EntityType, ObjectId};
 use nacre_store::{Options, Store};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 const STORE: &str = "NACRE_TEST_KILL_STORE";
 const SLOTS: u64 = 50;
@@ -132,4 +134,67 @@ fn what_was_acknowledged_survives_being_killed_at_any_moment() {
         }
     }
     assert!(last(&open(&path).0) > 0, "nothing was ever written");
+}
+
+/// Writes more than fits, one thing after the other, without a look at the space that is left.
+struct Careless {
+    written: u64,
+    durable: Sender<u64>,
+}
+
+impl Machine for Careless {
+    fn handle(&mut self, _: Now, event: Event, _: &dyn StoreView, out: &mut Vec<Effect>) {
+        if let Event::Stored(n) = event {
+            self.durable.send(n).unwrap();
+        }
+        self.written += 1;
+        let mut txn = Transaction::new();
+        txn.push(object(self.written), Change::Write { offset: 0, data: vec![7; 1 << 20].into() });
+        out.push(Effect::Store { token: self.written, txn });
+    }
+}
+
+fn object(n: u64) -> ObjectId {
+    ObjectId::head(PoolId(1), Name::default(), Name::default(), Name::from(format!("object{n}")))
+}
+
+#[test]
+fn a_daemon_whose_store_is_full_ends_with_its_word_kept_and_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let disk = FileDisk::create(&path, 32 << 20).unwrap();
+    Store::format(&disk, Options { uuid: [1; 16], ..Options::default() }).unwrap();
+    drop(disk);
+    let (durable, acknowledged) = channel();
+    let spec = Spec {
+        name: "careless".to_string(),
+        kind: EntityType::Osd,
+        num: 0,
+        auth_name: AuthName::new(EntityType::Osd, "0"),
+        addrs: AddrVec::default(),
+        listeners: Vec::new(),
+        datagrams: Vec::new(),
+        store: Some(open(&path)),
+        perf: Default::default(),
+        limits: Limits::default(),
+    };
+    // Nobody stopped it; its thread comes to its end, and this process goes on.
+    Running::start(spec, move || Careless { written: 0, durable }).join().unwrap();
+    let acknowledged: Vec<u64> = acknowledged.into_iter().collect();
+    assert!(acknowledged.len() > 10, "{} fit", acknowledged.len());
+    // Its disk's threads let go of the file a little later.
+    let until = Instant::now() + PATIENCE;
+    while FileDisk::open(&path).is_err() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (store, _) = open(&path);
+    assert_eq!(store.check(), [""; 0]);
+    for n in acknowledged {
+        assert_eq!(store.stat(&object(n).into()).unwrap().map(|stat| stat.size), Some(1 << 20));
+    }
+    // What is full takes removals.
+    let mut store = store;
+    let mut txn = Transaction::new();
+    txn.push(object(1), Change::Remove);
+    store.submit(txn).unwrap();
 }
