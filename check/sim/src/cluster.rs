@@ -296,9 +296,8 @@ impl Cluster {
         let pgmap = &status["pgmap"];
         let states = pgmap["pgs_by_state"].as_array().cloned().unwrap_or_default();
         // A look at a rotten disk may have found that, and waits for a repair.
-        let is_clean = |s: &&Value| {
-            s["state_name"] == "active+clean" || s["state_name"] == "active+clean+inconsistent"
-        };
+        let is_clean =
+            |s: &&Value| s["state_name"] == "active+clean" || s["state_name"] == "active+clean+inconsistent";
         let clean = states.iter().filter(is_clean);
         let clean: u64 = clean.filter_map(|s| s["count"].as_u64()).sum();
         pgmap["num_pgs"].as_u64() == Some(clean)
