@@ -112,7 +112,7 @@ fn a_transaction_larger_than_the_log_is_durable_with_a_checkpoint() {
 #[test]
 fn small_writes_that_queue_up_are_committed_in_several_batches() {
     let disk = SimDisk::new(512 << 20, 1);
-    let options = Options { uuid: [7; 16], log_len: Some(256 << 20), force: false };
+    let options = Options { uuid: [7; 16], log_len: Some(256 << 20), ..Options::default() };
     Store::format(&disk, options).unwrap();
     let (mut store, _) = Store::open(&disk).unwrap();
     for n in 0..3000 {

@@ -214,7 +214,7 @@ fn nearly_full(folder: &Path, churns: u64) -> Result<()> {
     println!("filling it {:.0} MB/s; then, each quarter of its size:", rates[0]);
     rates[1..].iter().for_each(|rate| print!("{rate:>7.0}"));
     println!(" MB/s");
-    println!("last to first of these {:.2}; refused without need: 0", rates[last] / rates[1]);
+    println!("last to first of these {:.2}", rates[last] / rates[1]);
     let wrong = store.check();
     ensure!(wrong.is_empty(), "the store is not sound: {wrong:?}");
     Ok(())
