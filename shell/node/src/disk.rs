@@ -280,7 +280,9 @@ impl Disk for FileDisk {
             Err(e) => return Err(failed("discard", offset, len as usize)(e.into())),
         }
         let mut states = self.pieces.states.lock().expect("nobody panics with it");
-        states[offset.div_ceil(PIECE) as usize..((offset + len) / PIECE) as usize].fill(Piece::Hole);
+        // Less than a piece, or parts of two, leaves none that is all hole.
+        let whole = offset.div_ceil(PIECE)..(offset + len) / PIECE;
+        whole.for_each(|piece| states[piece as usize] = Piece::Hole);
         Ok(())
     }
     fn len(&self) -> u64 {
@@ -417,6 +419,29 @@ mod tests {
         for (at, byte) in [(0, 8), (1, 6), (255, 7), (256, 7), (2048, 9)] {
             expected[at * 4096..][..4096].fill(byte);
         }
+        assert!(whole == expected);
+    }
+
+    /// Free space does not begin where pieces do: giving back parts of two ended the thread that did it.
+    #[test]
+    fn parts_of_pieces_are_given_back_and_their_neighbours_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&dir.path().join("disk"), 4 * PIECE).unwrap();
+        disk.write_at(0, &vec![7; 4 * PIECE as usize]).unwrap();
+        disk.discard(PIECE - 8192, 16384).unwrap(); // of two
+        disk.discard(PIECE + 16384, 4096).unwrap(); // of one
+        disk.discard(2 * PIECE - 4096, PIECE + 8192).unwrap(); // one whole, and parts of both beside it
+        let is_hole = |piece: usize| disk.pieces.states.lock().unwrap()[piece] == Piece::Hole;
+        assert!((0..4).map(is_hole).eq([false, false, true, false]));
+        disk.write_at(2 * PIECE, &[8; 4096]).unwrap();
+        let mut whole = vec![1; disk.len() as usize];
+        disk.read_at(0, &mut whole).unwrap();
+        let mut expected = vec![7; disk.len() as usize];
+        let holes = [(PIECE - 8192, 16384), (PIECE + 16384, 4096), (2 * PIECE - 4096, PIECE + 8192)];
+        for (offset, len) in holes {
+            expected[offset as usize..(offset + len) as usize].fill(0);
+        }
+        expected[2 * PIECE as usize..][..4096].fill(8);
         assert!(whole == expected);
     }
 
