@@ -12,7 +12,7 @@ use nacre_osd::{Osd, OsdConfig};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network, ObjectId};
-use nacre_store::testing::{SimDisk, data_blocks};
+use nacre_store::testing::{DataBlock, SimDisk, data_blocks};
 use nacre_store::{BLOCK, Options, Store};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ impl Cluster {
     }
 
     pub fn with_shape(seed: Seed, shape: &Shape, clients: usize, print: bool) -> Cluster {
-        let &Shape { mons, osds, per_host, log, .. } = shape;
+        let &Shape { mons, osds, per_host, log, disk: mib, .. } = shape;
         let mut world = World::new(seed.0, print);
         let disk = |world: &mut World, len: u64, log_len: Option<u64>, n: u8| {
             let disk = SimDisk::new(len, world.rng.next_u64());
@@ -75,7 +75,12 @@ impl Cluster {
             cluster.mons.push(add(&mut world, EntityType::Mon, name, n, addr(3300, n, 0), disk));
         }
         for n in 0..osds {
-            let disk = disk(&mut world, OSD_DISK, (log > 0).then_some(log << 10), n as u8 + 1);
+            let disk = disk(
+                &mut world,
+                if mib > 0 { mib << 20 } else { OSD_DISK },
+                (log > 0).then_some(log << 10),
+                n as u8 + 1,
+            );
             cluster.osds.push(add(
                 &mut world,
                 EntityType::Osd,
@@ -176,14 +181,28 @@ impl Cluster {
         self.world.kill(id, false);
     }
 
-    /// Does something to the places on the disk where an OSD that runs has some of its objects' blocks.
+    /// Does something to places on the disk where an OSD that runs has blocks of its objects, of which
+    /// two others durably have the same: what only this one has may be lost with it.
     pub fn damage(&mut self, osd: usize, count: u64, harm: impl Fn(&SimDisk, u64)) {
         let World { nodes, rng, .. } = &mut self.world;
         let Node { store: Some(store), disk: Some(disk), .. } = &nodes[self.osds[osd].0] else { return };
+        let read = |store: &Store, disk: &SimDisk, block: &DataBlock| {
+            let extent = (block.at * BLOCK as u64, BLOCK as u64);
+            store.plan_read(&block.id, &[extent]).ok()?.run(disk).ok()
+        };
         let blocks = data_blocks(store);
         for _ in 0..count {
-            if let Some(offset) = rng.pick(&blocks) {
-                harm(disk, offset + rng.below(BLOCK as u64));
+            let Some(block) = rng.pick(&blocks) else { return };
+            let Some(ours) = read(store, disk, block) else { continue };
+            let others = self.osds.iter().filter(|id| **id != self.osds[osd]).map(|id| &nodes[id.0]);
+            let safe = others.filter(|node| match (&node.store, &node.disk) {
+                (Some(store), Some(disk)) if store.durable() == store.submitted() => {
+                    read(store, disk, block).as_ref() == Some(&ours)
+                }
+                _ => false,
+            });
+            if safe.count() >= 2 {
+                harm(disk, block.offset + rng.below(BLOCK as u64));
             }
         }
     }
@@ -401,6 +420,15 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// Nothing is kept any more for snapshots that were removed.
+    pub fn check_trimmed(&self) -> Result<(), String> {
+        let queue = &self.osd_map().removed_snaps_queue;
+        match queue.iter().find(|(_, snaps)| !snaps.is_empty()) {
+            Some((pool, snaps)) => Err(format!("pool {pool} still has snapshots to remove: {snaps:?}")),
+            None => Ok(()),
+        }
     }
 
     /// Where all members of a placement group must hold the same. Only of the `frail` OSD may there be

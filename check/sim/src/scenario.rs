@@ -114,7 +114,7 @@ impl Run {
         self.scrub(script.shape.frail.is_some())?;
         self.c.check_replicas(None)?;
         let deadline = self.c.world.now + LEFTOVERS;
-        while let Err(why) = self.c.check_leftovers() {
+        while let Err(why) = self.c.check_leftovers().and_then(|()| self.c.check_trimmed()) {
             if self.c.world.now > deadline {
                 return Err(why);
             }
@@ -200,6 +200,16 @@ impl Run {
                 self.named += 1;
                 self.command(json!({ "prefix": "osd pool create", "pool": name, "pg_num": 2 }), Some(name));
             }
+            Fault::Fill(objects) => self.workload.fill(*objects),
+            Fault::Empty => self.workload.empty(&mut self.c, self.pools[0]),
+            Fault::Snap => {
+                let pool = *self.rng.pick(&self.pools).expect("there is a pool");
+                self.workload.take_snap(&mut self.c, pool);
+            }
+            Fault::RemoveSnap => {
+                let pool = *self.rng.pick(&self.pools).expect("there is a pool");
+                self.workload.remove_snap(&mut self.c, pool);
+            }
             Fault::Pool | Fault::End => {}
         }
     }
@@ -260,6 +270,8 @@ impl Run {
                 c.start(id);
             }
         }
+        // What waits for room gets it.
+        self.workload.empty(&mut self.c, self.pools[0]);
         // A command that comes late must not undo the next.
         self.answered(|run| run.commands.is_empty() && run.lookups.is_empty())?;
         // Those that are out stay out if the others have places for all copies.

@@ -50,6 +50,14 @@ pub enum Fault {
     /// The first pool gets that many placement groups.
     Grow(u64),
     Pool,
+    /// A snapshot of some pool.
+    Snap,
+    /// The end of a snapshot.
+    RemoveSnap,
+    /// So many objects of 64 KiB more, as far as there is room.
+    Fill(u64),
+    /// All of those are removed.
+    Empty,
     End,
 }
 
@@ -71,6 +79,8 @@ pub struct Shape {
     pub frail: Option<usize>,
     /// KiB of log of each OSD's store. A small one makes checkpoints, and things be in their place.
     pub log: u64,
+    /// MiB of each OSD's disk, if it is small enough to be filled.
+    pub disk: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +109,7 @@ struct Kinds {
     monitor: bool,
     out: bool,
     slow: bool,
+    snaps: bool,
 }
 
 impl Shape {
@@ -124,6 +135,7 @@ impl Shape {
             slow: slow.then(|| rng.below(osds as u64) as usize),
             skew: if skew { 1 + rng.below(3600) as u32 } else { 0 },
             frail: rng.chance(400).then(|| rng.below(osds as u64) as usize),
+            disk: if osds < 5 && rng.chance(80) { 40 } else { 0 },
             log: if rng.chance(700) { *rng.pick(&[128, 256, 1024]).expect("some") } else { 0 },
         }
     }
@@ -146,6 +158,7 @@ impl Script {
             monitor: often(),
             out: often(),
             slow: often(),
+            snaps: often(),
         };
         let mut steps = Vec::new();
         let end = rng.duration(TROUBLE.0, TROUBLE.1);
@@ -177,7 +190,7 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
         *rng.pick(&everyone).expect("there are others")
     };
     let any_osd = |rng: &mut Rng| rng.below(shape.osds as u64) as usize;
-    let fault = match rng.below(19) {
+    let fault = match rng.below(24) {
         0 if kinds.kill => Fault::Kill(vec![victim]),
         1 if kinds.power => Fault::Power(vec![victim]),
         2 if kinds.pause => Fault::Pause(victim),
@@ -207,6 +220,10 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
             true => Fault::Rot(frail, 1 + rng.below(4)),
             false => Fault::BadSectors(frail, 1 + rng.below(4)),
         },
+        17 | 18 if kinds.snaps => Fault::Snap,
+        20 if shape.disk > 0 && rng.chance(250) => Fault::Empty,
+        20 if shape.disk > 0 => Fault::Fill(100 + rng.below(800)),
+        19 if kinds.snaps => Fault::RemoveSnap,
         16 if kinds.slow => Fault::Slow(any_osd(rng), *rng.pick(&[0, 20, 200, 2000]).expect("some")),
         _ => return daemons.into_iter().filter(|_| rng.chance(600)).map(Fault::Mend).collect(),
     };
@@ -243,6 +260,10 @@ impl Display for Fault {
             Fault::In(osd) => write!(f, "in osd.{osd}"),
             Fault::Grow(pg_num) => write!(f, "grow {pg_num}"),
             Fault::Pool => f.write_str("pool"),
+            Fault::Fill(objects) => write!(f, "fill {objects}"),
+            Fault::Empty => f.write_str("empty"),
+            Fault::Snap => f.write_str("snap"),
+            Fault::RemoveSnap => f.write_str("remove-snap"),
             Fault::End => f.write_str("end"),
         }
     }
@@ -250,7 +271,7 @@ impl Display for Fault {
 
 impl Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { mons, osds, per_host, per_rack, loss, slow, skew, frail, log } = &self.shape;
+        let Shape { mons, osds, per_host, per_rack, loss, slow, skew, frail, log, disk } = &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -269,6 +290,9 @@ impl Display for Script {
         }
         if *log > 0 {
             writeln!(f, "log {log}")?;
+        }
+        if *disk > 0 {
+            writeln!(f, "disk {disk}")?;
         }
         for (at, fault) in &self.steps {
             writeln!(f, "{:.6} {fault}", at.as_secs_f64())?;
@@ -309,6 +333,7 @@ impl FromStr for Fault {
         if let Some(amount) = amount {
             return Ok(match (verb, &who[..]) {
                 ("grow", []) => Fault::Grow(amount),
+                ("fill", []) => Fault::Fill(amount),
                 ("rot", [Who::Osd(osd)]) => Fault::Rot(*osd, amount),
                 ("bad-sectors", [Who::Osd(osd)]) => Fault::BadSectors(*osd, amount),
                 ("slow", [Who::Osd(osd)]) => Fault::Slow(*osd, amount),
@@ -327,6 +352,9 @@ impl FromStr for Fault {
             ("out", [Who::Osd(osd)]) => Fault::Out(*osd),
             ("in", [Who::Osd(osd)]) => Fault::In(*osd),
             ("pool", []) => Fault::Pool,
+            ("empty", []) => Fault::Empty,
+            ("snap", []) => Fault::Snap,
+            ("remove-snap", []) => Fault::RemoveSnap,
             ("end", []) => Fault::End,
             _ => return Err(bad()),
         })
@@ -361,6 +389,7 @@ impl FromStr for Script {
                 "skew" => shape.skew = number as u32,
                 "frail" => shape.frail = Some(small),
                 "log" => shape.log = number,
+                "disk" => shape.disk = number,
                 _ => return Err(bad()),
             }
         }

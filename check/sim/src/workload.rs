@@ -1,15 +1,19 @@
 //! What clients do while everything breaks, and what they are told.
 
 use crate::cluster::Cluster;
-use crate::history::{Action, Answer, Entry, Held, linearizable};
+use crate::history::{Action, Answer, Context, Entry, Held, linearizable};
 use bytes::Bytes;
-use nacre_base::{PoolId, Rng, errno};
-use nacre_client::{Failure, ObjectReply, ObjectRequest, Output, Request, RequestId};
+use nacre_base::{Name, PoolId, Rng, SnapId, errno};
+use nacre_client::{Failure, ObjectReply, ObjectRequest, Output, Request, RequestId, RequestKind};
+use nacre_proto::types::{Op, op_flags};
 use nacre_wire::from_slice;
 use std::collections::BTreeMap;
 
 /// Each client keeps so many requests in flight.
 const DEPTH: usize = 2;
+/// Bytes of the objects that fill a disk, and how many are written at a time.
+const FILLER: usize = 64 << 10;
+const FILLING_MAX: usize = 2;
 
 struct InFlight {
     client: usize,
@@ -17,6 +21,14 @@ struct InFlight {
     object: (PoolId, String),
     asked: u64,
     action: Action,
+    context: Context,
+}
+
+/// A change of a pool's snapshots that is not answered yet: a new one, or the end of one.
+struct SnapRequest {
+    request: RequestId,
+    pool: PoolId,
+    removes: Option<u64>,
 }
 
 pub struct Workload {
@@ -24,13 +36,33 @@ pub struct Workload {
     clock: u64,
     in_flight: Vec<InFlight>,
     histories: BTreeMap<(PoolId, String), Vec<Entry>>,
+    /// The snapshots of each pool, as clients know them.
+    contexts: BTreeMap<PoolId, Context>,
+    /// Snapshots that may be trimmed, and since when.
+    removed: BTreeMap<PoolId, BTreeMap<u64, u64>>,
+    snap_requests: Vec<SnapRequest>,
+    /// Objects that are there to take room, and up to which number there shall be some.
+    fillers: u64,
+    fillers_wanted: u64,
     written: u64,
     pub answered: u64,
 }
 
 impl Workload {
     pub fn new(rng: Rng) -> Workload {
-        Workload { rng, clock: 0, in_flight: Vec::new(), histories: BTreeMap::new(), written: 0, answered: 0 }
+        Workload {
+            rng,
+            clock: 0,
+            in_flight: Vec::new(),
+            histories: BTreeMap::new(),
+            contexts: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            snap_requests: Vec::new(),
+            fillers: 0,
+            fillers_wanted: 0,
+            written: 0,
+            answered: 0,
+        }
     }
 
     fn tick(&mut self) -> u64 {
@@ -41,19 +73,85 @@ impl Workload {
     /// Notes what was answered, and asks for more.
     pub fn go_on(&mut self, c: &mut Cluster, pools: &[PoolId]) -> Result<(), String> {
         self.take_answers(c)?;
+        self.fill_on(c, pools[0]);
         for client in 0..c.clients.len() {
-            while self.in_flight.iter().filter(|op| op.client == client).count() < DEPTH {
+            let working = |op: &&InFlight| op.client == client && op.object.1.starts_with("object");
+            while self.in_flight.iter().filter(working).count() < DEPTH {
                 let pool = *self.rng.pick(pools).expect("there is a pool");
                 let name = format!("object.{}", self.rng.below(6));
-                let action = self.draw();
+                let action = self.draw(pool);
                 self.ask(c, client, pool, name, action);
             }
         }
         Ok(())
     }
 
+    /// Fills the disks with so many objects more, little by little.
+    pub fn fill(&mut self, objects: u64) {
+        self.fillers_wanted = self.fillers + objects;
+    }
+    /// Looks at what fills the disks once more, and removes it.
+    pub fn empty(&mut self, c: &mut Cluster, pool: PoolId) {
+        self.fillers_wanted = self.fillers;
+        for filler in 0..self.fillers {
+            let name = format!("filler.{filler}");
+            if self.histories.get(&(pool, name.clone())).is_none_or(|entries| is_there(entries)) {
+                self.ask(c, 0, pool, name.clone(), Action::Read);
+                self.ask(c, 0, pool, name, Action::Delete);
+            }
+        }
+    }
+    fn fill_on(&mut self, c: &mut Cluster, pool: PoolId) {
+        let filling = self.in_flight.iter().filter(|op| op.object.1.starts_with("filler")).count();
+        if self.fillers < self.fillers_wanted && filling < FILLING_MAX {
+            let name = format!("filler.{}", self.fillers);
+            let data = Bytes::from(name.repeat(FILLER / name.len()));
+            self.fillers += 1;
+            self.ask(c, 0, pool, name, Action::WriteFull(data));
+        }
+    }
+
     pub fn is_idle(&self) -> bool {
-        self.in_flight.is_empty()
+        self.in_flight.is_empty() && self.snap_requests.is_empty()
+    }
+
+    /// Asks for one more snapshot of a pool.
+    pub fn take_snap(&mut self, c: &mut Cluster, pool: PoolId) {
+        let request = c.submit(0, RequestKind::CreateSnap { pool });
+        self.snap_requests.push(SnapRequest { request, pool, removes: None });
+    }
+
+    /// Gives up one of a pool's snapshots, unless a request is about it.
+    pub fn remove_snap(&mut self, c: &mut Cluster, pool: PoolId) {
+        let Some(snaps) = self.contexts.get(&pool).map(|context| context.snaps.clone()) else { return };
+        let Some(snap) = self.rng.pick(&snaps).copied() else { return };
+        let is_about = |op: &InFlight| [Action::ReadAt(snap), Action::Rollback(snap)].contains(&op.action);
+        if self.in_flight.iter().any(|op| op.object.0 == pool && is_about(op)) {
+            return;
+        }
+        self.contexts.get_mut(&pool).expect("it was just there").snaps.retain(|other| *other != snap);
+        let since = self.tick();
+        self.removed.entry(pool).or_default().insert(snap, since);
+        let request = c.submit(0, RequestKind::RemoveSnap { pool, snap: SnapId(snap) });
+        self.snap_requests.push(SnapRequest { request, pool, removes: Some(snap) });
+    }
+
+    fn note_snaps(&mut self, c: &mut Cluster) -> Result<(), String> {
+        for asked in std::mem::take(&mut self.snap_requests) {
+            match (c.take(0, asked.request), asked.removes) {
+                (None, _) => self.snap_requests.push(asked),
+                (Some(Ok(Output::Snap(snap))), None) => {
+                    let context = self.contexts.entry(asked.pool).or_default();
+                    if snap.0 > context.seq {
+                        context.seq = snap.0;
+                        context.snaps.insert(0, snap.0);
+                    }
+                }
+                (Some(Ok(Output::Removed)), Some(_)) => {}
+                (Some(other), _) => return Err(format!("a snapshot: {other:?}")),
+            }
+        }
+        Ok(())
     }
 
     /// In words, for a run that does not end.
@@ -68,10 +166,11 @@ impl Workload {
         ops.join(", ")
     }
 
-    fn draw(&mut self) -> Action {
+    fn draw(&mut self, pool: PoolId) -> Action {
         self.written += 1;
         let word = Bytes::from(format!("<{}>", self.written));
-        match self.rng.below(15) {
+        let snaps = self.contexts.get(&pool).map_or(&[][..], |context| &context.snaps);
+        match self.rng.below(20) {
             0 => Action::WriteFull(word),
             1..=3 => Action::Append(word),
             4 => Action::Write(self.rng.below(20), word),
@@ -86,34 +185,59 @@ impl Workload {
             9 => Action::AppendAndAttr(format!("attr{}", self.rng.below(3)), word),
             10 => Action::Truncate(self.rng.below(3) * self.rng.below(5000)),
             11 => Action::Zero(self.rng.below(3) * self.rng.below(4000), 1 + self.rng.below(5000)),
+            12 if self.rng.chance(200) => Action::ClearOmap,
+            12 => {
+                let (key, name) = (self.rng.below(5), self.rng.below(3));
+                Action::RemoveKeyAndAttr(format!("key{key}"), format!("attr{name}"))
+            }
+            13 if let Some(snap) = self.rng.pick(snaps) => Action::Rollback(*snap),
+            14 | 15 if let Some(snap) = self.rng.pick(snaps) => Action::ReadAt(*snap),
             _ => Action::Read,
         }
     }
 
     fn ask(&mut self, c: &mut Cluster, client: usize, pool: PoolId, name: String, action: Action) {
-        let request = ObjectRequest::new(pool, name.as_str());
+        let context = self.contexts.get(&pool).cloned().unwrap_or_default();
+        let mut request = ObjectRequest::new(pool, name.as_str());
+        request.snap_seq = SnapId(context.seq);
+        request.snaps = context.snaps.iter().copied().map(SnapId).collect();
+        // Otherwise it would wait for room.
+        if name.starts_with("filler") {
+            request.flags |= op_flags::message::FULL_TRY;
+        }
+        let key = |key: &String| Name::from(key.as_str());
         let request = match &action {
             Action::WriteFull(data) => request.write_full(data.clone()),
             Action::Append(data) => request.append(data.clone()),
             Action::Write(offset, data) => request.write(*offset, data.clone()),
-            Action::AppendAndKey(key, data) => {
-                request.append(data.clone()).omap_set([(key.as_str().into(), data.clone())])
+            Action::AppendAndKey(name, data) => {
+                request.append(data.clone()).omap_set([(key(name), data.clone())])
             }
             Action::AppendAndAttr(name, data) => {
                 request.append(data.clone()).set_xattr(name.as_str(), data.clone())
             }
+            Action::RemoveKeyAndAttr(name, attr) => {
+                request.create(false).omap_remove([key(name)]).remove_xattr(attr.as_str())
+            }
+            Action::ClearOmap => request.create(false).omap_clear(),
             Action::Truncate(size) => request.truncate(*size),
             Action::Zero(offset, len) => request.zero(*offset, *len),
             Action::Create(data) => request.create(true).write_full(data.clone()),
             Action::Delete => request.remove(),
+            Action::Rollback(snap) => request.op(Op::Rollback { snap: SnapId(*snap) }),
             Action::Read => request.read(0, 0).omap_get("", 100).get_xattrs(),
+            Action::ReadAt(snap) => {
+                let request = ObjectRequest { snap: SnapId(*snap), ..request };
+                request.read(0, 0).omap_get("", 100).get_xattrs()
+            }
         };
         let asked = self.tick();
         let request = c.submit(client, Request::from(request));
-        self.in_flight.push(InFlight { client, request, object: (pool, name), asked, action });
+        self.in_flight.push(InFlight { client, request, object: (pool, name), asked, action, context });
     }
 
     pub fn take_answers(&mut self, c: &mut Cluster) -> Result<(), String> {
+        self.note_snaps(c)?;
         let mut waiting = Vec::new();
         for op in std::mem::take(&mut self.in_flight) {
             let Some(result) = c.take(op.client, op.request) else {
@@ -124,37 +248,48 @@ impl Workload {
                 .map_err(|why| format!("{:?} of {}: {why}", op.action, op.object.1))?;
             self.answered += 1;
             let answered = self.tick();
-            let entry = Entry { asked: op.asked, answered, action: op.action, answer };
+            let InFlight { asked, action, context, .. } = op;
+            let entry = Entry { asked, answered, action, context, answer };
             self.histories.entry(op.object).or_default().push(entry);
         }
         self.in_flight = waiting;
         Ok(())
     }
 
-    /// Reads every object that was ever written, once more.
+    /// Reads every object that was ever written once more, as it is and in all snapshots.
     pub fn read_all(&mut self, c: &mut Cluster) {
         let objects: Vec<_> = self.histories.keys().cloned().collect();
         for (pool, name) in objects {
-            self.ask(c, 0, pool, name, Action::Read);
+            let snaps = self.contexts.get(&pool).map_or(Vec::new(), |context| context.snaps.clone());
+            let looks = snaps.into_iter().map(Action::ReadAt).chain([Action::Read]);
+            looks.for_each(|look| self.ask(c, 0, pool, name.clone(), look));
         }
     }
 
     pub fn check(&self) -> Result<(), String> {
+        let nothing = BTreeMap::new();
         for ((pool, name), entries) in &self.histories {
-            linearizable(entries).map_err(|why| format!("{name} in pool {pool}: {why}"))?;
+            let removed = self.removed.get(pool).unwrap_or(&nothing);
+            linearizable(entries, removed).map_err(|why| format!("{name} in pool {pool}: {why}"))?;
         }
         Ok(())
     }
 }
 
+/// Whether the last that was heard of an object is that it was written.
+fn is_there(entries: &[Entry]) -> bool {
+    entries.last().is_none_or(|entry| entry.action != Action::Delete && entry.answer != Answer::Refused)
+}
+
 fn understand(action: &Action, result: Result<Output, Failure>) -> Result<Answer, String> {
     match (action, result) {
-        (Action::Read, Ok(Output::Object(reply))) => Ok(Answer::Value(held(&reply)?)),
-        (Action::Read, Err(e)) if e.errno == errno::ENOENT => Ok(Answer::NotFound),
+        (Action::Read | Action::ReadAt(_), Ok(Output::Object(reply))) => Ok(Answer::Value(held(&reply)?)),
+        (Action::Read | Action::ReadAt(_), Err(e)) if e.errno == errno::ENOENT => Ok(Answer::NotFound),
         (Action::Delete, Err(e)) if e.errno == errno::ENOENT => Ok(Answer::NotFound),
         (Action::Create(_), Err(e)) if e.errno == errno::EEXIST => Ok(Answer::Exists),
-        (Action::Read, other) => Err(format!("answered with {other:?}")),
+        (Action::Read | Action::ReadAt(_), other) => Err(format!("answered with {other:?}")),
         (_, Ok(Output::Object(_))) => Ok(Answer::Done),
+        (_, Err(e)) if e.errno == errno::ENOSPC => Ok(Answer::Refused),
         (_, other) => Err(format!("answered with {other:?}")),
     }
 }

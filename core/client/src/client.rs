@@ -8,14 +8,15 @@ use crate::request::{
 };
 use crate::wire_out::{Numbers, Out};
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, Now, PoolId, Rng, Time, errno};
+use nacre_base::{Epoch, Name, Now, PoolId, Rng, SnapId, Time, errno};
 use nacre_machine::{Effect, Event, Level, Machine, StoreView, TimerId};
 use nacre_proto::maps::{MonMap, OsdMap, Uuid};
 use nacre_proto::messages::{
-    Command, GetPoolStats, Message, MonCommand, MonGetVersion, OsdMapMsg, PaxosVersion, Statfs,
+    Command, GetPoolStats, Message, MonCommand, MonGetVersion, OsdMapMsg, PaxosVersion, PoolOp, PoolOpKind,
+    PoolOpReply, Statfs,
 };
 use nacre_proto::types::{EntityAddr, ObjectId, Op};
-use nacre_wire::{Decode, DecodeError, Reader};
+use nacre_wire::{Decode, DecodeError, Reader, from_slice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -156,6 +157,14 @@ impl Client {
             }
             RequestKind::PoolStats { pools } => self.ask(id, State::AtMonitor, AskPoolStats(pools), out),
             RequestKind::Statfs { pool } => self.ask(id, State::AtMonitor, AskStatfs(pool), out),
+            RequestKind::CreateSnap { pool } => {
+                let op = PoolOpKind::CreateUnmanagedSnap;
+                self.ask(id, State::AtMonitor, AskPoolOp { pool, op, snap: SnapId(0) }, out);
+            }
+            RequestKind::RemoveSnap { pool, snap } => {
+                let op = PoolOpKind::DeleteUnmanagedSnap;
+                self.ask(id, State::AtMonitor, AskPoolOp { pool, op, snap }, out);
+            }
             RequestKind::LatestMap => self.await_map(id, OnceMap::Give, out),
             RequestKind::LookupPool { name } => {
                 match self.osd_map().and_then(|map| map.pool_by_name(&name)) {
@@ -292,6 +301,13 @@ impl Client {
             }
             Message::GetPoolStatsReply(reply) => Ok(Output::PoolStats(reply.stats)),
             Message::StatfsReply(reply) => Ok(Output::Statfs(reply)),
+            Message::PoolOpReply(reply) if reply.code < 0 => {
+                Err(Failure::new(-reply.code, "the monitor refused"))
+            }
+            Message::PoolOpReply(PoolOpReply { data: None, .. }) => Ok(Output::Removed),
+            Message::PoolOpReply(PoolOpReply { data: Some(snap), .. }) => from_slice(&snap)
+                .map(Output::Snap)
+                .map_err(|e| Failure::new(errno::EIO, format!("the id of a snapshot: {e}"))),
             other => Err(Failure::new(errno::EIO, format!("the monitor answered with {}", other.name()))),
         };
         self.complete(id, result);
@@ -470,5 +486,28 @@ struct AskStatfs(Option<PoolId>);
 impl MakeMessage for AskStatfs {
     fn make(&self, _: u64, fsid: Uuid) -> Message {
         Statfs { version: PaxosVersion(0), fsid, data_pool: self.0 }.into()
+    }
+}
+
+#[derive(Debug)]
+struct AskPoolOp {
+    pool: PoolId,
+    op: PoolOpKind,
+    snap: SnapId,
+}
+impl MakeMessage for AskPoolOp {
+    fn make(&self, _: u64, fsid: Uuid) -> Message {
+        let AskPoolOp { pool, op, snap } = *self;
+        PoolOp {
+            version: PaxosVersion(0),
+            fsid,
+            pool: pool.0 as u32,
+            op,
+            auid: 0,
+            snap,
+            name: String::new(),
+            crush_rule: 0,
+        }
+        .into()
     }
 }

@@ -248,7 +248,10 @@ impl MonSession {
                 }
                 reply.handle
             }
-            Message::MonCommandAck(_) | Message::StatfsReply(_) | Message::GetPoolStatsReply(_) => tid,
+            Message::MonCommandAck(_)
+            | Message::StatfsReply(_)
+            | Message::GetPoolStatsReply(_)
+            | Message::PoolOpReply(_) => tid,
             other => return FromMon::Pass(other),
         };
         match self.requests.remove(&tid) {

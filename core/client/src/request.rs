@@ -45,6 +45,11 @@ pub enum RequestKind {
     Statfs { pool: Option<PoolId> },
     /// Waits for a map as new as any that anybody has seen; completes with `Output::Map`.
     LatestMap,
+    /// A new snapshot of a pool whose clients keep their snapshot contexts themselves; completes with
+    /// `Output::Snap`. Sent twice because an answer was lost, it makes two, of which one is never used.
+    CreateSnap { pool: PoolId },
+    /// Nobody reads that snapshot any more: what is kept for it goes. Completes with `Output::Removed`.
+    RemoveSnap { pool: PoolId, snap: SnapId },
     /// Completes with `Output::Pool`, or ENOENT if the newest map has no such pool.
     LookupPool { name: String },
 }
@@ -229,6 +234,8 @@ pub enum Output {
     Statfs(StatfsReply),
     Map(Arc<OsdMap>),
     Pool(PoolId),
+    Snap(SnapId),
+    Removed,
 }
 
 /// What a request about an object came to.

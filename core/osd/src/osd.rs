@@ -85,6 +85,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 const GOODBYE: Duration = Duration::from_secs(3);
 /// Of how many parts of the device one must stay free. Ceph has it as `osd_failsafe_full_ratio`.
 const FAILSAFE_PARTS: u64 = 33;
+/// The monitors hear at once when one of so many parts of the device was filled, or became free.
+const SPACE_NEWS_PARTS: u64 = 200;
 /// The session on which we ask ourselves.
 const OURSELVES: ConnId = ConnId::Dialled(0);
 /// Requests and messages that wait for a map.
@@ -160,6 +162,8 @@ pub struct Osd {
     report_at: Time,
     /// How many requests were served at the last report, and when that was.
     reported: (u64, Time),
+    /// What was free then.
+    reported_available: u64,
     /// How many commits there were until then, and how many nanoseconds they took together.
     commits_reported: (u64, u64),
     pub(crate) ops_served: u64,
@@ -255,6 +259,7 @@ impl Osd {
             last_ping: Time::ZERO,
             report_at: Time::ZERO,
             reported: (0, Time::ZERO),
+            reported_available: 0,
             commits_reported: (0, 0),
             ops_served: 0,
             options: Options::default(),
@@ -1145,9 +1150,8 @@ impl Osd {
                 return refuse(EMSGSIZE, out);
             }
             let deletes = ops.iter().filter(|op| op.is_write).all(|op| op.op == Op::Delete);
-            let statfs = store.statfs();
             // What the map says of the cluster comes late; our own disk is full now.
-            if !deletes && statfs.available < statfs.total / FAILSAFE_PARTS {
+            if !deletes && !has_room(store) {
                 return refuse(ENOSPC, out);
             }
             if let Some(errno) = full(&map, pool)
@@ -1225,6 +1229,11 @@ impl Osd {
                 self.last_ping = now.mono;
                 self.ping(now, out);
             }
+            // Clients are held back before a disk is full only if the monitors know in time.
+            let space = store.statfs();
+            if space.available.abs_diff(self.reported_available) > space.total / SPACE_NEWS_PARTS {
+                self.report_at = now.mono;
+            }
             self.report_if_due(now, store, out);
         }
         self.stop_if_done(now, out);
@@ -1249,6 +1258,7 @@ impl Osd {
         self.report_at = now.mono + REPORT_EVERY;
         self.reported = (self.ops_served, now.mono);
         let statfs = store.statfs();
+        self.reported_available = statfs.available;
         let commit_latency_us = self.commit_latency_us();
         let report = OsdReport {
             osd: Some(self.me()),
@@ -1310,6 +1320,12 @@ fn losses() -> StoredId {
 
 fn up_or_down(up: bool) -> &'static str {
     if up { "up" } else { "down" }
+}
+
+/// Whether the device takes more than what must stay free.
+pub(crate) fn has_room(store: &dyn StoreView) -> bool {
+    let space = store.statfs();
+    space.available >= space.total / FAILSAFE_PARTS
 }
 
 /// Why there is no room for writes to the pool.

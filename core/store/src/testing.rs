@@ -8,11 +8,27 @@ use nacre_proto::transaction::StoredId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Where on the device the blocks of objects' data are, in bytes: for whoever wants to damage some.
-pub fn data_blocks(store: &Store) -> Vec<u64> {
+/// A block of an object's data.
+#[derive(Debug)]
+pub struct DataBlock {
+    pub id: StoredId,
+    /// In the object, in blocks.
+    pub at: u64,
+    /// On the device, in bytes.
+    pub offset: u64,
+}
+
+/// Where objects' data is: for whoever wants to damage some.
+pub fn data_blocks(store: &Store) -> Vec<DataBlock> {
     let objects = store.index.iter().filter(|(id, _)| matches!(id, StoredId::Object(_)));
-    objects
-        .flat_map(|(_, object)| object.blocks.blocks().map(|block| u64::from(block) * BLOCK as u64))
+    let blocks =
+        objects.flat_map(|(id, object)| object.blocks.iter().map(move |(at, block)| (id, at, block)));
+    blocks
+        .map(|(id, at, block)| DataBlock {
+            id: id.clone(),
+            at: at.into(),
+            offset: u64::from(block) * BLOCK as u64,
+        })
         .collect()
 }
 

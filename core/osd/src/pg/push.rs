@@ -8,6 +8,7 @@ use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::OBJECT_SIZE_MAX;
+use crate::osd::has_room;
 use crate::snap_index;
 use bytes::Bytes;
 use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, SnapId, key_after};
@@ -285,6 +286,10 @@ impl Pg {
             return;
         }
         if self.interval.primary != Some(from) || !self.is_merged_replica() {
+            return;
+        }
+        // It is sent again after a while; until then somebody may have made room.
+        if !has_room(ctx.store) {
             return;
         }
         let (id, object) = (push.id, push.object.clone());

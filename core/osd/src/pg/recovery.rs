@@ -10,6 +10,7 @@ use super::missing::Missing;
 use super::push::Purpose;
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::budget::Slot;
+use crate::osd::has_room;
 use nacre_base::{OsdId, Time};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, map_flags};
@@ -122,10 +123,14 @@ impl Pg {
             let changed = &self.changed.1;
             let recovery = &active.recovery;
             let allowed = |stale: &Stale| !no_backfill || !is_whole(&stale.part);
-            let own = self.missing.iter().filter(|(_, stale)| allowed(stale)).find_map(|(object, stale)| {
-                let part = stale.part.clone().without(&recovery.not_to_ask(object));
-                (!part.is_empty() && !changed.contains(object)).then(|| (object.clone(), part))
-            });
+            // A full disk takes nothing more that nobody waits for, or its store would refuse a write.
+            let room = has_room(ctx.store);
+            let own = self.missing.iter().filter(|_| room).filter(|(_, stale)| allowed(stale)).find_map(
+                |(object, stale)| {
+                    let part = stale.part.clone().without(&recovery.not_to_ask(object));
+                    (!part.is_empty() && !changed.contains(object)).then(|| (object.clone(), part))
+                },
+            );
             let theirs = || {
                 active.members.iter().find_map(|(&osd, member)| {
                     let mut lacking = member.missing.iter().filter(|(_, stale)| allowed(stale));
