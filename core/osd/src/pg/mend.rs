@@ -28,7 +28,9 @@ impl Pg {
             return None;
         }
         let up = active.members.iter().filter(|(osd, _)| ctx.map.is_up(**osd));
-        if !up.into_iter().any(|(_, member)| !member.missing.lacks(object, &part)) {
+        // While the group moves, only those whom it leaves may have it.
+        let left = active.recovery.may_be_elsewhere(&ctx.map, object, &part);
+        if !left && !up.into_iter().any(|(_, member)| !member.missing.lacks(object, &part)) {
             return None;
         }
         ctx.log(Level::Warn, format!("pg {}: {object}: {error}; mended from another copy", self.id));

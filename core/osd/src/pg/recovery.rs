@@ -97,6 +97,12 @@ impl Recovery {
     pub fn unfound_len(&self) -> usize {
         self.unfound.len()
     }
+    /// Whether somebody who holds the group without being a member may have that.
+    pub fn may_be_elsewhere(&self, map: &OsdMap, object: &ObjectId, part: &Part) -> bool {
+        self.sources.iter().any(|(osd, source)| {
+            map.is_up(*osd) && source.missing.as_ref().is_none_or(|missing| !missing.lacks(object, part))
+        })
+    }
     fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id

@@ -70,7 +70,7 @@ fn a_read_of_the_device_itself_sees_what_memory_hides() {
     place(&mut store, &disk);
     let blocks = data_blocks(&store);
     assert_eq!(blocks.len(), 2);
-    blocks.iter().for_each(|at| disk.rot(*at));
+    blocks.iter().for_each(|at| disk.rot(at.offset));
     assert!(!store.plan_read(&id, &[(0, 8192)]).unwrap().needs_device());
     let plan = store.plan_device_read(&id, &[(0, 8192)]).unwrap();
     assert!(matches!(plan.run(&disk), Err(ReadError::Checksum { .. })));
