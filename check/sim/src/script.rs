@@ -79,7 +79,7 @@ pub struct Shape {
     pub frail: Option<usize>,
     /// KiB of log of each OSD's store. A small one makes checkpoints, and things be in their place.
     pub log: u64,
-    /// MiB of each OSD's disk, if it is small enough to be filled.
+    /// MiB of each OSD's disk, if it is small enough to be filled. Only in scripts: see `docs/simulation.md`.
     pub disk: u64,
 }
 
@@ -135,7 +135,7 @@ impl Shape {
             slow: slow.then(|| rng.below(osds as u64) as usize),
             skew: if skew { 1 + rng.below(3600) as u32 } else { 0 },
             frail: rng.chance(400).then(|| rng.below(osds as u64) as usize),
-            disk: if osds < 5 && rng.chance(80) { 40 } else { 0 },
+            disk: 0,
             log: if rng.chance(700) { *rng.pick(&[128, 256, 1024]).expect("some") } else { 0 },
         }
     }
@@ -221,8 +221,6 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
             false => Fault::BadSectors(frail, 1 + rng.below(4)),
         },
         17 | 18 if kinds.snaps => Fault::Snap,
-        20 if shape.disk > 0 && rng.chance(250) => Fault::Empty,
-        20 if shape.disk > 0 => Fault::Fill(100 + rng.below(800)),
         19 if kinds.snaps => Fault::RemoveSnap,
         16 if kinds.slow => Fault::Slow(any_osd(rng), *rng.pick(&[0, 20, 200, 2000]).expect("some")),
         _ => return daemons.into_iter().filter(|_| rng.chance(600)).map(Fault::Mend).collect(),
