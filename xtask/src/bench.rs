@@ -23,6 +23,12 @@ enum What {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Instructions that the core takes for an operation, by callgrind (package valgrind).
+    Instructions {
+        /// Passed on: `-- --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// The store alone, without network and OSD, beside the bare device.
     Store {
         /// Passed on: `-- --help` lists them.
@@ -53,6 +59,7 @@ pub fn run(options: &Options) -> Result<()> {
     let (what, options) = match &options.what {
         What::VsCeph { options } => ("vs-ceph", options),
         What::Counts { options } => ("counts", options),
+        What::Instructions { options } => ("instructions", options),
         What::Store { options } => ("store", options),
         What::Failure { options } => ("failure", options),
         What::Rbd { options } => ("rbd", options),

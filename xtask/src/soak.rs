@@ -20,6 +20,11 @@ enum What {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Very many watchers of one object, all of whom hear of every notify once.
+    Watchers {
+        #[arg(long, default_value_t = 1000)]
+        count: u32,
+    },
     /// A guest under qemu that boots from an image and writes, while the cluster and then its host
     /// are killed.
     Guest,
@@ -45,6 +50,10 @@ pub fn run(options: &Options) -> Result<()> {
                 test.env("NACRE_MODEL_SEED", seed.to_string());
             }
             step("model", test.args(["model", "--", "--nocapture"]))
+        }
+        What::Watchers { count } => {
+            test.env("NACRE_WATCHERS", count.to_string());
+            step("watchers", test.args(["watches_get_through_trouble", "--", "--nocapture"]))
         }
         What::Guest => {
             install_packages(&GUEST_PACKAGES, false)?;

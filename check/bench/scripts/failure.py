@@ -1,10 +1,14 @@
-"""Small random overwrites while something is away and comes back, through python3-rados.
+"""Small random overwrites while something is away and comes back, through python3-rados or of an image by fio.
 
 Writes one CSV row per second to the file --csv, and says in one line of JSON how the phases compare."""
 import argparse
+import glob
 import json
+import os
 import random
+import signal
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -26,6 +30,7 @@ parser.add_argument("--away", type=float, default=30, help="0: nothing comes bac
 parser.add_argument("--away-writes", type=int, help="away for so many writes, however long they take")
 parser.add_argument("--after", type=float, default=10, help="seconds after all is clean again")
 parser.add_argument("--clean-within", type=float, default=180)
+parser.add_argument("--through", choices=("rados", "rbd"), default="rados", help="objects, or an image that fio writes")
 parser.add_argument("--fail", required=True, help="shell command that takes something away")
 parser.add_argument("--back", required=True, help="shell command that brings it back")
 options = parser.parse_args()
@@ -41,13 +46,40 @@ def recovered():
     return stat["num_bytes_recovered"]
 
 
-full = random.randbytes(options.object_size)
-filling = [io.aio_write_full(f"object-{n}", full) for n in range(min(8, options.objects))]
-for n in range(8, options.objects):
-    filling[n % 8].wait_for_complete()
-    filling[n % 8] = io.aio_write_full(f"object-{n}", full)
-for one in filling:
-    one.wait_for_complete()
+IMAGE = "image"
+
+
+def fill_objects():
+    full = random.randbytes(options.object_size)
+    filling = [io.aio_write_full(f"object-{n}", full) for n in range(min(8, options.objects))]
+    for n in range(8, options.objects):
+        filling[n % 8].wait_for_complete()
+        filling[n % 8] = io.aio_write_full(f"object-{n}", full)
+    for one in filling:
+        one.wait_for_complete()
+
+
+def fio(*how):
+    size = options.objects * options.object_size
+    return ["fio", "--name=failure", "--ioengine=rbd", "--clientname=admin", f"--pool={options.pool}", f"--rbdname={IMAGE}",
+            f"--size={size}", *how]
+
+
+def fill_image():
+    subprocess.run(["rbd", "pool", "init", options.pool], check=True)
+    sizes = ["--size", f"{options.objects * options.object_size}B", "--object-size", f"{options.object_size}B"]
+    subprocess.run(["rbd", "create", *sizes, f"{options.pool}/{IMAGE}"], check=True)
+    how = fio("--rw=write", f"--bs={options.object_size}", "--iodepth=8", "--refill_buffers")
+    subprocess.run(how, check=True, cwd=scratch.name, stdout=subprocess.DEVNULL)
+
+
+scratch = tempfile.TemporaryDirectory(prefix="nacre-failure-")  # fio leaves files where it runs
+if options.through == "rbd":
+    # librbd's own cache would answer before the cluster does.
+    os.environ["CEPH_ARGS"] = "--rbd-cache=false"
+    fill_image()
+else:
+    fill_objects()
 assert wait_clean(120)
 bytes_before = recovered()
 
@@ -82,13 +114,30 @@ def write():
         io.aio_write(f"object-{rng.randrange(options.objects)}", data, rng.randrange(blocks) * options.size, answered)
 
 
+def write_image():
+    """fio, which notes when each write was answered and how long it took; how many there were is known at the end."""
+    rate = [f"--rate_iops={options.rate:g}"] if options.rate else []
+    how = fio("--rw=randwrite", f"--bs={options.size}", f"--iodepth={options.depth}", "--randrepeat=0", "--refill_buffers",
+              "--time_based", "--runtime=1d", "--write_lat_log=each", "--log_unix_epoch=1", *rate)
+    with subprocess.Popen(how, cwd=scratch.name, stdout=subprocess.DEVNULL) as running:
+        over.wait()
+        running.send_signal(signal.SIGINT)
+    began = time.time() - (time.monotonic() - start)
+    (log,) = glob.glob(f"{scratch.name}/each_lat.*.log")
+    with open(log, encoding="ascii") as lines:
+        for line in lines:
+            at, took = (int(field) for field in line.split(",")[:2])
+            answered = at / 1000 - began
+            done.append((answered - took / 1e9, answered))
+
+
 def watch_memory():
     while not over.is_set():
         memory.append(memory_mib(options.folder))
         time.sleep(max(0, start + len(memory) - time.monotonic()))
 
 
-threads = [threading.Thread(target=write), threading.Thread(target=watch_memory)]
+threads = [threading.Thread(target=write_image if options.through == "rbd" else write), threading.Thread(target=watch_memory)]
 for thread in threads:
     thread.start()
 events = {}
@@ -123,7 +172,7 @@ over.set()
 for thread in threads:
     thread.join()
 for _ in range(options.depth):
-    slots.acquire()
+    slots.acquire()  # all are answered
 end = time.monotonic() - start
 bytes_recovered = recovered() - bytes_before
 io.close()

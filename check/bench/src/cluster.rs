@@ -81,15 +81,7 @@ impl Cluster {
 
     /// CPU time that the OSDs have used so far.
     pub fn cpu(&self) -> Result<Duration> {
-        // Fields 14 and 15, counted after the name in parentheses, in clock ticks of 10 ms.
-        let ticks = |pid: &u32| -> Result<u64> {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-            let rest = stat.rsplit_once(')').context("no name in /proc/PID/stat")?.1;
-            let fields: Vec<&str> = rest.split_whitespace().collect();
-            Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
-        };
-        let total: u64 = self.osds.iter().map(ticks).sum::<Result<u64>>()?;
-        Ok(Duration::from_millis(total * 10))
+        cpu_of(&self.osds)
     }
 
     /// How often the OSDs' threads have given up a processor so far, to wait for something.
@@ -143,6 +135,19 @@ impl Drop for Cluster {
             stop();
         }
     }
+}
+
+/// CPU time that these processes have used so far.
+pub fn cpu_of(pids: &[u32]) -> Result<Duration> {
+    // Fields 14 and 15, counted after the name in parentheses, in clock ticks of 10 ms.
+    let ticks = |pid: &u32| -> Result<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let rest = stat.rsplit_once(')').context("no name in /proc/PID/stat")?.1;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
+    };
+    let total: u64 = pids.iter().map(ticks).sum::<Result<u64>>()?;
+    Ok(Duration::from_millis(total * 10))
 }
 
 pub fn run(command: &mut Command) -> Result<String> {

@@ -45,6 +45,9 @@ pub struct Options {
     /// For `memory`: so many writes while the OSD is away, however long they take.
     #[arg(long, default_value_t = 100_000)]
     writes: u64,
+    /// What is written: objects through librados, or an image of the same size by fio's rbd engine.
+    #[arg(long, value_enum, default_value_t = Through::Rados)]
+    through: Through,
     /// How many OSDs there are; each drill has its own default.
     #[arg(long)]
     osds: Option<u32>,
@@ -74,6 +77,21 @@ enum Drill {
     Memory,
     /// Everything is killed and starts again; then one OSD.
     Restart,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Through {
+    Rados,
+    Rbd,
+}
+
+impl Through {
+    fn name(self) -> &'static str {
+        match self {
+            Through::Rados => "rados",
+            Through::Rbd => "rbd",
+        }
+    }
 }
 
 impl Drill {
@@ -111,6 +129,9 @@ struct Case<'a> {
 }
 
 pub fn measure(options: &Options) -> Result<()> {
+    if options.through == Through::Rbd && matches!(options.drill, Drill::Memory | Drill::Restart) {
+        bail!("how many writes fio has done is not known while it runs, so it cannot do this drill");
+    }
     std::fs::create_dir_all(&options.folder)?;
     std::fs::create_dir_all(&options.results)?;
     for round in 0..options.rounds {
@@ -150,7 +171,8 @@ fn cases(options: &Options, round: u32) -> Result<Vec<Case<'_>>> {
             }
             for (objects, suffix) in sizes {
                 let again = if round > 0 { format!("-round{}", round + 1) } else { String::new() };
-                let name = format!("{}-{how}-{rate}{suffix}{again}", options.drill.name());
+                let through = if options.through == Through::Rbd { "-rbd" } else { "" };
+                let name = format!("{}-{how}-{rate}{suffix}{through}{again}", options.drill.name());
                 cases.push(Case { how, rate, objects, name });
             }
         }
@@ -242,6 +264,7 @@ fn failure(
     };
     let mut command = python(cluster, "failure.py");
     command.args(["--fail", &fail, "--back", &back]).arg("--csv").arg(csv);
+    command.args(["--through", options.through.name()]);
     command.args(["--rate", &case.rate.to_string(), "--healthy", &options.healthy.to_string()]);
     match options.drill {
         Drill::Memory => command.args(["--away-writes", &options.writes.to_string()]),

@@ -11,6 +11,13 @@ pub struct Table {
     runs: BTreeMap<(&'static str, &'static str), Vec<Measured>>,
 }
 
+/// Of at least one value.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 type Column = (&'static str, fn(&Measured) -> f64);
 
 /// What each column shows: its head with the unit, and where it is in a measurement.
@@ -34,9 +41,7 @@ impl Table {
     }
 
     fn median(&self, workload: &'static str, cluster: &'static str, of: fn(&Measured) -> f64) -> f64 {
-        let mut values: Vec<f64> = self.runs[&(workload, cluster)].iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+        median(self.runs[&(workload, cluster)].iter().map(of))
     }
 
     pub fn text(&self) -> String {

@@ -15,7 +15,7 @@ FOLDER = tempfile.mkdtemp(prefix="nacre-images-")
 # Without what librbd logs: it comes between the lines, now here and now there.
 ENVIRONMENT = dict(os.environ, CEPH_ARGS=os.environ.get("CEPH_ARGS", "")
                    + f" --rbd-default-pool={POOL} --log-to-stderr=false --err-to-stderr=false")
-QUIET = ("bench", "import", "export", "watch")  # their progress depends on time
+QUIET = ("bench", "import", "export", "watch", "journal export", "journal import")  # their progress depends on time
 
 
 def normal(text):
@@ -337,8 +337,77 @@ def encryption():
         rbd("rm --no-progress secret")
 
 
+def settings():
+    rbd("pool init " + POOL)
+    rbd("config global set client rbd_cache_size 1048576")
+    rbd("config global get client rbd_cache_size")
+    rbd("config global get client rbd_nonsense")
+    rbd("create --size 8M c")
+    rbd("config image set c rbd_cache_size 1048576")
+    rbd(f"config pool set {POOL} rbd_cache false")
+    # Of a hundred lines, those that are not the defaults.
+    for line in ("config image ls c", f"config pool ls {POOL}", "config global ls client"):
+        listed = run(["rbd", *line.split()]).stdout.decode().splitlines()
+        print(f"$ rbd {line}".replace(POOL, "POOL"))
+        print("\n".join("  " + " ".join(row.split()) for row in listed if row.split()[-1:] in (["image"], ["pool"], ["client"])))
+    rbd("config global rm client rbd_cache_size")
+    rbd("config global rm client rbd_cache_size")
+    rbd("config global get client rbd_cache_size")
+    rbd("config image rm c rbd_cache_size")
+    rbd(f"config pool rm {POOL} rbd_cache")
+    rbd("image-meta set c key value")
+    rbd("image-meta remove c key")
+    rbd("persistent-cache flush c")
+    rbd("persistent-cache invalidate c")
+    rbd("trash move c")
+    rbd("trash list")
+    rbd("trash purge --no-progress")
+    for line in ("device ls", "device map none", "device unmap none", "watch none"):
+        rbd(line)
+
+
+def journals():
+    make_file("j", 3_000_000)
+    rbd("import --no-progress --image-feature exclusive-lock,journaling @@j jo")
+    rbd("bench --io-type write --io-size 4K --io-total 64K --io-threads 1 jo")
+    rbd("journal export --image jo --path @@journal")  # without entries: all of them are in the image
+    rbd("create --size 3000000B --image-feature exclusive-lock,journaling jp")
+    rbd("journal import --path @@journal --dest jp")
+    rbd("journal client disconnect --image jo")
+    rbd("journal client disconnect --image jo --client-id none")
+    rbd("rm --no-progress jo")
+    rbd("rm --no-progress jp")
+
+
+def mirroring():
+    """As far as one cluster goes: nobody is there to mirror to."""
+    rbd(f"mirror pool enable {POOL} image --site-name here")
+    rbd(f"mirror pool info {POOL} --format json")
+    rbd("create --size 8M m")
+    rbd("create --size 8M --image-feature exclusive-lock,journaling mj")
+    for line in (
+        "mirror image enable m snapshot", "info m", "mirror image snapshot m", "snap ls m --all", "mirror image enable mj journal",
+        "info mj", f"mirror pool status {POOL}", "mirror image demote m", "info m", "mirror image promote m", "mirror image promote m",
+        "mirror image demote mj", "mirror image promote --force mj", "mirror image resync mj", "mirror image disable m",
+        "mirror image disable m", f"mirror pool peer add {POOL} client.x@there", f"mirror pool peer add {POOL} client.x@there",
+        f"mirror pool peer remove {POOL} nonsense", f"mirror pool demote {POOL}",
+        f"mirror pool promote {POOL}", "mirror image disable mj",
+    ):
+        rbd(line)
+    import_id = re.search(rb'"uuid":"([^"]+)"', run(["rbd", "mirror", "pool", "info", POOL, "--format", "json"]).stdout)
+    if import_id:
+        rbd(f"mirror pool peer set {POOL} {import_id[1].decode()} client client.y")
+        rbd(f"mirror pool info {POOL}")
+        rbd(f"mirror pool peer remove {POOL} {import_id[1].decode()}")
+    rbd(f"mirror pool peer bootstrap import {POOL} @@none")
+    rbd("rm --no-progress m")
+    rbd("rm --no-progress mj")
+    rbd(f"mirror pool disable {POOL}")
+
+
 def main():
-    parts = [everyday, contents, layouts, features, trash_and_groups, deep, snapshots, encryption]
+    parts = [everyday, contents, layouts, features, trash_and_groups, deep, snapshots, encryption, settings, journals,
+             mirroring]
     wanted = [part for part in sys.argv[2:] if not part.startswith("--")]
     for part in parts:
         if not wanted or part.__name__ in wanted:

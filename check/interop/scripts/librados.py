@@ -729,14 +729,15 @@ def pools():
         say(least.__name__, least(cluster, *args))
 
 
-def main():
+def main(*parts):
     must(L.rados_create(c.byref(cluster), None))
     must(L.rados_conf_read_file(cluster, None))
     must(L.rados_connect(cluster))
     must(L.rados_ioctx_create(cluster, text(sys.argv[1]), c.byref(io)))
-    for part in (bytes_of_objects, limits, attributes, omaps, vectors, classes, listings, pools):
+    for part in parts:
         print(f"--- {part.__name__}")
         part()
 
 
-main()
+if __name__ == "__main__":
+    main(bytes_of_objects, limits, attributes, omaps, vectors, classes, listings, pools)

@@ -10,6 +10,8 @@ import time
 import rados
 import rbd
 
+from dead_host import lose_power, wait_until_lost
+
 POOL = sys.argv[1]
 IMAGE = "shared"
 SIZE = 64 << 20
@@ -102,6 +104,33 @@ def a_dead_owner():
     print(f"took over after {took:.1f} s")
 
 
+def short_lived_host():
+    """Another process that writes and is heard of no more."""
+    _, io = connect()
+    image = rbd.Image(io, IMAGE)
+    image.write(b"last", 8192)
+    image.flush()
+    lose_power()
+
+
+def a_dead_host():
+    """Nothing was closed, and yet the image changes hands by itself."""
+    other = subprocess.Popen([sys.executable, __file__, POOL, "short_lived_host"])
+    try:
+        wait_until_lost(other)
+        _, io = connect()
+        start = time.monotonic()
+        image = rbd.Image(io, IMAGE)
+        image.write(b"mine", 4096)
+        image.flush()
+        took = time.monotonic() - start
+        assert image.read(8192, 4) == b"last"
+        image.close()
+    finally:
+        other.kill()
+    print(f"took over from a dead host after {took:.1f} s")
+
+
 def a_broken_lock():
     """Who has the image is cut off at once and for good: none of its writes comes later."""
     other = start_owner()
@@ -122,8 +151,5 @@ def a_broken_lock():
     image.close()
 
 
-def main():
-    {what.__name__: what for what in (owner, hand_over, a_dead_owner, a_broken_lock)}[sys.argv[2]]()
-
-
-main()
+TASKS = (owner, short_lived_host, hand_over, a_dead_owner, a_dead_host, a_broken_lock)
+{what.__name__: what for what in TASKS}[sys.argv[2]]()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import rados
 
+from dead_host import lose_power, wait_until_lost
+
 POOL = sys.argv[1]
 LONG = 60
 
@@ -94,6 +96,26 @@ def states(pid):
     return [Path(task, "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
 
 
+def short_lived_host():
+    """Another process that watches, for ten minutes if it is to, and is heard of no more."""
+    _, io = connect()
+    watch = io.watch("dead", lambda *_: None, timeout=600)
+    assert watch.get_id()
+    lose_power()
+
+
+def host_died(io):
+    """Who watched there is given up long before the watch's own time is over."""
+    io.write_full("dead", b"x")
+    other = subprocess.Popen([sys.executable, __file__, POOL, "short_lived_host"])
+    try:
+        wait_until_lost(other)
+        assert len(listed("dead")) == 1
+        until("the watcher on the dead host to be given up", lambda: not listed("dead"))
+    finally:
+        other.kill()
+
+
 def blocklisted(cluster, io):
     """A client that is fenced off watches no longer."""
     io.write_full("fenced", b"x")
@@ -137,10 +159,14 @@ def main():
     cluster, io = connect()
     many(io, int(sys.argv[2]))
     stopped(io)
+    host_died(io)
     blocklisted(cluster, io)
     moved(cluster, io)
     print("all good", flush=True)
     os._exit(0)  # what is left of the fenced client would complain
 
 
-main()
+if sys.argv[2] == "short_lived_host":
+    short_lived_host()
+else:
+    main()

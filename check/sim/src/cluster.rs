@@ -335,6 +335,24 @@ impl Cluster {
         Ok(())
     }
 
+    /// Until pools that shrink have as few groups as they are to have, all of them clean.
+    pub fn wait_merged(&mut self) -> Result<(), String> {
+        let deadline = self.world.now + PATIENCE;
+        loop {
+            let pools = json!({ "prefix": "osd pool ls", "detail": "detail", "format": "json" });
+            let pools: Value = serde_json::from_str(&self.command(&pools)).expect("pools are JSON");
+            let shrinking = |pool: &&Value| pool["pg_num"].as_u64() > pool["pg_num_target"].as_u64();
+            let Some(pool) = pools.as_array().into_iter().flatten().find(shrinking) else {
+                return self.wait_clean();
+            };
+            if self.world.now > deadline {
+                let pgs = self.command(&json!({ "prefix": "pg ls" }));
+                return Err(format!("a pool has more groups than it should: {pool}\n{pgs}"));
+            }
+            self.run_for(Duration::from_millis(500));
+        }
+    }
+
     /// Has every group's copies read and compared; `how` is the command. The groups where they differ.
     pub fn scrub(&mut self, how: &str) -> Result<BTreeSet<String>, String> {
         let before = self.scrubbed();

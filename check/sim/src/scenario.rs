@@ -65,6 +65,7 @@ struct Run {
     named: usize,
     /// OSDs that are to get no data.
     out: BTreeSet<usize>,
+    reweighted: BTreeSet<usize>,
 }
 
 impl Run {
@@ -85,6 +86,7 @@ impl Run {
             lookups: Vec::new(),
             named: 1,
             out: BTreeSet::new(),
+            reweighted: BTreeSet::new(),
         }
     }
 
@@ -105,6 +107,7 @@ impl Run {
         self.peace()?;
         self.all_answered()?;
         self.c.wait_clean()?;
+        self.c.wait_merged()?;
         self.workload.read_all(&mut self.c);
         self.all_answered()?;
         self.workload.check()?;
@@ -135,6 +138,12 @@ impl Run {
             c.command(&json!({ "prefix": "osd crush move", "name": rack, "args": ["root=default"] }));
             let args = [format!("rack={rack}")];
             c.command(&json!({ "prefix": "osd crush move", "name": format!("host{host}"), "args": args }));
+        }
+        if script.shape.entries > 0 {
+            for name in ["osd_max_pg_log_entries", "osd_min_pg_log_entries"] {
+                let value = script.shape.entries.to_string();
+                c.command(&json!({ "prefix": "config set", "who": "osd", "name": name, "value": value }));
+            }
         }
         self.pools.push(c.pool("pool0", 4));
         c.world.network.loss = script.shape.loss;
@@ -184,16 +193,23 @@ impl Run {
             Fault::Slow(osd, millis) => self.c.slow_down(*osd, *millis),
             Fault::Out(osd) => {
                 self.out.insert(*osd);
+                self.reweighted.remove(osd);
                 self.command(json!({ "prefix": "osd out", "ids": [osd.to_string()] }), None);
             }
             Fault::In(osd) => {
                 self.out.remove(osd);
                 self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), None);
             }
-            Fault::Grow(pg_num) => {
+            Fault::Reweight(osd, percent) => {
+                self.out.remove(osd);
+                self.reweighted.insert(*osd);
+                let weight = *percent as f64 / 100.0;
+                self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": weight }), None);
+            }
+            Fault::Groups(pg_num) => {
                 let val = pg_num.to_string();
-                let grow = json!({ "prefix": "osd pool set", "pool": "pool0", "var": "pg_num", "val": val });
-                self.command(grow, None);
+                let set = json!({ "prefix": "osd pool set", "pool": "pool0", "var": "pg_num", "val": val });
+                self.command(set, None);
             }
             Fault::Pool if self.named < POOLS_MAX => {
                 let name = format!("pool{}", self.named);
@@ -286,6 +302,10 @@ impl Run {
         while hosts(&self.out, self.c.osds.len()) < 3 {
             let Some(osd) = self.out.pop_first() else { break };
             self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), None);
+        }
+        // With less, CRUSH does not always find as many as there should be.
+        for osd in std::mem::take(&mut self.reweighted) {
+            self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": 1.0 }), None);
         }
         Ok(())
     }

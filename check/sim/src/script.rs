@@ -47,8 +47,10 @@ pub enum Fault {
     Slow(usize, u64),
     Out(usize),
     In(usize),
-    /// The first pool gets that many placement groups.
-    Grow(u64),
+    /// An OSD counts so many percent of what it would.
+    Reweight(usize, u64),
+    /// The first pool gets that many placement groups, more or fewer.
+    Groups(u64),
     Pool,
     /// A snapshot of some pool.
     Snap,
@@ -79,6 +81,8 @@ pub struct Shape {
     pub frail: Option<usize>,
     /// KiB of log of each OSD's store. A small one makes checkpoints, and things be in their place.
     pub log: u64,
+    /// Entries that the log of a group keeps; none: as many as usual.
+    pub entries: u64,
     /// MiB of each OSD's disk, if it is small enough to be filled. Only in scripts: see `docs/simulation.md`.
     pub disk: u64,
 }
@@ -105,7 +109,7 @@ struct Kinds {
     cut: bool,
     half_cut: bool,
     clean_stop: bool,
-    growth: bool,
+    sizes: bool,
     monitor: bool,
     out: bool,
     slow: bool,
@@ -137,6 +141,7 @@ impl Shape {
             frail: rng.chance(400).then(|| rng.below(osds as u64) as usize),
             disk: 0,
             log: if rng.chance(700) { *rng.pick(&[128, 256, 1024]).expect("some") } else { 0 },
+            entries: if rng.chance(600) { 3 + rng.below(30) } else { 0 },
         }
     }
 }
@@ -154,7 +159,7 @@ impl Script {
             cut: often(),
             half_cut: often(),
             clean_stop: often(),
-            growth: often(),
+            sizes: often(),
             monitor: often(),
             out: often(),
             slow: often(),
@@ -211,8 +216,9 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
             let first = rng.below(shape.osds.div_ceil(size) as u64) as usize * size;
             Fault::Power((first..shape.osds.min(first + size)).map(Who::Osd).collect())
         }
-        8 if kinds.growth && rng.chance(300) => Fault::Grow(4 + rng.below(8)),
-        9 if kinds.growth && rng.chance(150) => Fault::Pool,
+        8 if kinds.sizes && rng.chance(500) => Fault::Groups(1 + rng.below(11)),
+        9 if kinds.sizes && rng.chance(150) => Fault::Pool,
+        10 if kinds.out && rng.chance(400) => Fault::Reweight(any_osd(rng), 10 + rng.below(91)),
         10 if kinds.out => Fault::Out(any_osd(rng)),
         11 if kinds.out => Fault::In(any_osd(rng)),
         12 | 13 => Fault::Heal,
@@ -256,7 +262,8 @@ impl Display for Fault {
             Fault::Slow(osd, millis) => write!(f, "slow osd.{osd} {millis}"),
             Fault::Out(osd) => write!(f, "out osd.{osd}"),
             Fault::In(osd) => write!(f, "in osd.{osd}"),
-            Fault::Grow(pg_num) => write!(f, "grow {pg_num}"),
+            Fault::Reweight(osd, percent) => write!(f, "reweight osd.{osd} {percent}"),
+            Fault::Groups(pg_num) => write!(f, "groups {pg_num}"),
             Fault::Pool => f.write_str("pool"),
             Fault::Fill(objects) => write!(f, "fill {objects}"),
             Fault::Empty => f.write_str("empty"),
@@ -269,7 +276,8 @@ impl Display for Fault {
 
 impl Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { mons, osds, per_host, per_rack, loss, slow, skew, frail, log, disk } = &self.shape;
+        let Shape { mons, osds, per_host, per_rack, loss, slow, skew, frail, log, entries, disk } =
+            &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -288,6 +296,9 @@ impl Display for Script {
         }
         if *log > 0 {
             writeln!(f, "log {log}")?;
+        }
+        if *entries > 0 {
+            writeln!(f, "entries {entries}")?;
         }
         if *disk > 0 {
             writeln!(f, "disk {disk}")?;
@@ -330,11 +341,12 @@ impl FromStr for Fault {
         let who = who.into_iter().map(str::parse).collect::<Result<Vec<Who>, BadLine>>()?;
         if let Some(amount) = amount {
             return Ok(match (verb, &who[..]) {
-                ("grow", []) => Fault::Grow(amount),
+                ("groups", []) => Fault::Groups(amount),
                 ("fill", []) => Fault::Fill(amount),
                 ("rot", [Who::Osd(osd)]) => Fault::Rot(*osd, amount),
                 ("bad-sectors", [Who::Osd(osd)]) => Fault::BadSectors(*osd, amount),
                 ("slow", [Who::Osd(osd)]) => Fault::Slow(*osd, amount),
+                ("reweight", [Who::Osd(osd)]) => Fault::Reweight(*osd, amount),
                 _ => return Err(bad()),
             });
         }
@@ -387,6 +399,7 @@ impl FromStr for Script {
                 "skew" => shape.skew = number as u32,
                 "frail" => shape.frail = Some(small),
                 "log" => shape.log = number,
+                "entries" => shape.entries = number,
                 "disk" => shape.disk = number,
                 _ => return Err(bad()),
             }

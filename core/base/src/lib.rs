@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows an encoding (see `wire`) or a message (see `proto`).
 
+pub mod buffer;
 mod ids;
 mod intervals;
 mod key_ranges;
@@ -9,6 +10,7 @@ mod names;
 mod rng;
 mod time;
 
+pub use buffer::Buffer;
 pub use ids::{Epoch, OsdId, PgId, PoolId, SnapId, Version};
 pub use intervals::IntervalSet;
 pub use key_ranges::{KeyRanges, key_after};

@@ -130,6 +130,50 @@ impl CrushMap {
         })
     }
 
+    /// Puts an item that is somewhere already into one more place. Ceph: `link_bucket`.
+    pub fn link_item(&mut self, name: &str, location: &Location) -> Result<(), EditError> {
+        let item = self.existing(name)?;
+        self.edit(|map| {
+            let weight = map.item_weight(item).or(map.bucket(item).map(|bucket| bucket.weight)).unwrap_or(0);
+            map.insert(item, weight, name, location)
+        })
+    }
+
+    /// Takes an item out of all buckets below `ancestor`, or out of all; it stays what it is. False if it was
+    /// in none. Ceph: `remove_item` with `unlink_only`.
+    pub fn unlink_item(&mut self, name: &str, ancestor: Option<&str>) -> Result<bool, EditError> {
+        let item = self.existing(name)?;
+        let ancestor = ancestor.map(|name| self.existing(name)).transpose()?;
+        let inside = |parent: &i32| ancestor.is_none_or(|top| top == *parent || self.contains(top, *parent));
+        let parents: Vec<i32> = self.parents(item).into_iter().filter(inside).collect();
+        self.edit(|map| parents.iter().try_for_each(|parent| map.unlink_from(item, *parent)))?;
+        Ok(!parents.is_empty())
+    }
+
+    /// Exchanges what is in two buckets, neither of which is in the other. Ceph: `swap_bucket`.
+    pub fn swap_buckets(&mut self, one: &str, other: &str) -> Result<(), EditError> {
+        let (a, b) = (self.existing(one)?, self.existing(other)?);
+        let content = |id: i32| self.bucket(id).map(Bucket::content);
+        let (Some(of_a), Some(of_b)) = (content(a), content(b)) else {
+            let device = if a >= 0 { one } else { other };
+            return Err(EditError::NoItem(device.into()));
+        };
+        if a == b || self.contains(a, b) || self.contains(b, a) {
+            return Err(EditError::Loop(one.into()));
+        }
+        self.edit(|map| {
+            map.set_content(a, &of_b, None)?;
+            map.set_content(b, &of_a, None)?;
+            map.bubble_weight(a)?;
+            map.bubble_weight(b)?;
+            // A name goes with its content, as if the buckets had changed places.
+            let names = (map.names.remove(&a), map.names.remove(&b));
+            map.names.extend(names.1.map(|name| (a, name)));
+            map.names.extend(names.0.map(|name| (b, name)));
+            Ok(())
+        })
+    }
+
     /// Removes a device, or an empty bucket that no rule takes.
     pub fn remove_item(&mut self, name: &str) -> Result<(), EditError> {
         let item = self.existing(name)?;
@@ -329,15 +373,15 @@ impl CrushMap {
 
     /// Takes an item out of all buckets, keeping what it is and what is below it.
     fn unlink(&mut self, item: i32) -> Result<(), EditError> {
-        for parent in self.parents(item) {
-            let Some(bucket) = self.bucket(parent) else { continue };
-            let mut content = bucket.content();
-            let index = content.iter().position(|(have, _)| *have == item);
-            index.map(|index| content.remove(index));
-            self.set_content(parent, &content, index)?;
-            self.bubble_weight(parent)?;
-        }
-        Ok(())
+        self.parents(item).into_iter().try_for_each(|parent| self.unlink_from(item, parent))
+    }
+    fn unlink_from(&mut self, item: i32, parent: i32) -> Result<(), EditError> {
+        let Some(bucket) = self.bucket(parent) else { return Ok(()) };
+        let mut content = bucket.content();
+        let index = content.iter().position(|(have, _)| *have == item);
+        index.map(|index| content.remove(index));
+        self.set_content(parent, &content, index)?;
+        self.bubble_weight(parent)
     }
 
     pub(crate) fn parents(&self, item: i32) -> Vec<i32> {

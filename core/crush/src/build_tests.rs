@@ -111,6 +111,43 @@ fn rules_choose_below_their_root_and_class_only() {
 }
 
 #[test]
+fn a_host_may_be_in_two_places_and_leave_one() {
+    let mut map = six();
+    map.add_bucket("other", "root").unwrap();
+    map.link_item("h0", &at(&[("root", "other")])).unwrap();
+    let weight = |map: &CrushMap, name: &str| map.bucket(map.item_by_name(name).unwrap()).unwrap().weight;
+    assert_eq!((weight(&map, "default"), weight(&map, "other")), (6 << 16, 2 << 16));
+    map.validate().unwrap();
+    assert_eq!(map.unlink_item("h0", Some("other")), Ok(true));
+    assert_eq!((weight(&map, "default"), weight(&map, "other")), (6 << 16, 0));
+    assert_eq!(map.unlink_item("h0", Some("other")), Ok(false));
+    assert_eq!(map.unlink_item("h0", None), Ok(true));
+    assert_eq!(weight(&map, "default"), 4 << 16);
+    // It is still there, with its OSDs.
+    assert_eq!(weight(&map, "h0"), 2 << 16);
+    assert!(map.unlink_item("nobody", None).is_err());
+    map.validate().unwrap();
+}
+
+#[test]
+fn a_new_host_takes_the_place_of_an_old_one() {
+    let mut map = six();
+    let old = map.item_by_name("h0").unwrap();
+    let place = at(&[("host", "new")]);
+    map.add_bucket("new", "host").unwrap();
+    map.insert_item(7, 0x2_0000, "osd.7", &place).unwrap();
+    map.swap_buckets("new", "h0").unwrap();
+    map.validate().unwrap();
+    assert_eq!(map.item_by_name("new"), Some(old));
+    assert_eq!(map.bucket(old).unwrap().items[..], [7]);
+    let out = map.item_by_name("h0").unwrap();
+    assert_eq!(map.bucket(out).unwrap().items[..], [0, 1]);
+    assert_eq!(map.item_weight(old), Some(2 << 16));
+    let within = Err(EditError::Loop("default".into()));
+    assert_eq!(map.swap_buckets("default", "h1"), within);
+}
+
+#[test]
 fn a_refused_edit_changes_nothing() {
     let mut map = six();
     let before = map.clone();

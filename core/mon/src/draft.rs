@@ -51,6 +51,21 @@ impl Draft {
             || self.inc.new_state.get(&osd).is_some_and(|bits| bits & osd_state::UP != 0)
     }
 
+    /// Whether the change decides anew where groups are.
+    pub fn may_move_groups(&self) -> bool {
+        let Incremental { crush, new_weight, new_state, new_up_client, new_pools, .. } = &self.inc;
+        let Incremental { new_primary_affinity, new_pg_upmap, old_pg_upmap, .. } = &self.inc;
+        let Incremental { new_pg_upmap_items, old_pg_upmap_items, old_pools, .. } = &self.inc;
+        let shape = |pool: &Pool| (pool.size, pool.pg_num, pool.pgp_num, pool.crush_rule, pool.flags);
+        crush.is_some()
+            || new_state.values().any(|bits| bits & (osd_state::UP | osd_state::EXISTS) != 0)
+            || new_pools.iter().any(|(id, pool)| self.base.pool(*id).map(shape) != Some(shape(pool)))
+            || !(new_weight.is_empty() && new_up_client.is_empty())
+            || !(old_pools.is_empty() && new_primary_affinity.is_empty())
+            || !(new_pg_upmap.is_empty() && old_pg_upmap.is_empty())
+            || !(new_pg_upmap_items.is_empty() && old_pg_upmap_items.is_empty())
+    }
+
     /// Changes the OSD map.
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut Incremental) -> T) -> T {
         let result = change(&mut self.inc);

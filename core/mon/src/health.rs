@@ -1,6 +1,6 @@
 //! What is wrong, in one sentence each. Nothing is stored: a warning is there as long as its cause is.
 
-use crate::commands::flags_text;
+use crate::commands::{crash, flags_text};
 use crate::draft::Draft;
 use crate::mon::Mon;
 use crate::state::Mute;
@@ -67,11 +67,21 @@ pub fn checks(mon: &Mon, now: Now, map: &OsdMap) -> Checks {
     groups(mon, now, map, &mut checks);
     scrubs(mon, now, map, &mut checks);
     pools(mon, map, &mut checks);
+    crashes(mon, now, &mut checks);
     checks
 }
 
 fn warn(checks: &mut Checks, code: &'static str, count: usize, summary: String, detail: Vec<String>) {
     checks.insert(code, Check { severity: Severity::Warn, summary, count: count as i64, detail });
+}
+
+fn crashes(mon: &Mon, now: Now, checks: &mut Checks) {
+    let Some(state) = &mon.state else { return };
+    let news = crash::recent(state, now.wall);
+    if !news.is_empty() {
+        let summary = format!("{} daemons have recently crashed", news.len());
+        warn(checks, "RECENT_CRASH", news.len(), summary, news);
+    }
 }
 
 fn monitors(mon: &Mon, checks: &mut Checks) {

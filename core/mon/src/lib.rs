@@ -18,6 +18,7 @@ mod failures;
 mod health;
 mod image_tasks;
 mod memory;
+mod merges;
 mod mon;
 mod options;
 mod osds;
@@ -28,6 +29,7 @@ mod restarts;
 mod sessions;
 mod state;
 mod stats;
+mod temp;
 
 pub use image_tasks::{ImageAnswer, ImageCommand};
 pub use memory::Memory;

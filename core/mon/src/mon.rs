@@ -95,7 +95,7 @@ pub struct Mon {
     pub(crate) leading: Option<Leading>,
     pub(crate) images: ImageDesk,
     /// Whether the once-a-second duties are due with the next draft.
-    duties_due: bool,
+    pub(crate) duties_due: bool,
     /// Whether what OSDs say of each other is to be looked at with the next draft.
     judging_due: bool,
     /// Whether the driver runs short of global ids.
@@ -894,6 +894,7 @@ impl Mon {
         if self.reports.failures.is_open() {
             out.push(Effect::Arm { timer: TIMER_JUDGE, after: JUDGE_EVERY });
         }
+        self.keep_serving(&mut draft);
         if draft.is_empty() {
             for (origin, reply) in in_flight.replies {
                 let reply = self.stamp_reply(now, reply);
@@ -957,6 +958,7 @@ impl Mon {
         self.watch_space(draft);
         self.expire(now, draft);
         self.purge_snaps(draft);
+        self.shrink_pools(draft);
         self.remember(now, draft);
         self.watch_health(now, draft);
     }

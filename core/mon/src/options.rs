@@ -110,6 +110,13 @@ pub const ALL: &[ConfigOption] = &[
         "how many OSDs must miss another's heartbeats until it is down",
     ),
     option(
+        "target_max_misplaced_ratio",
+        Kind::Float,
+        "0.05",
+        Some((0.0, 1.0)),
+        "of a pool's groups, which part may move at a time while pgp_num is lowered",
+    ),
+    option(
         "mon_osd_min_in_ratio",
         Kind::Float,
         "0.75",
@@ -152,6 +159,14 @@ pub const ALL: &[ConfigOption] = &[
         "604800",
         (0.0, 366.0 * 86_400.0),
         "seconds after which the content of a group's copies is read and compared again",
+    ),
+    osd_option(
+        "osd_max_pg_log_entries",
+        Kind::Uint,
+        "3000",
+        (1.0, 100_000.0),
+        "writes that the log of a group holds for members that were away, as long as all logs of an OSD take less than \
+         48 MiB",
     ),
     osd_option(
         "osd_max_scrubs",
@@ -280,6 +295,21 @@ pub const ALL: &[ConfigOption] = &[
          It removes fewer, and rests in between, while clients wait longer for it",
     ),
     osd_option(
+        "osd_min_pg_log_entries",
+        Kind::Uint,
+        "250",
+        (1.0, 100_000.0),
+        "and that it holds however much the logs take",
+    ),
+    osd_option(
+        "osd_pg_log_dups_tracked",
+        Kind::Uint,
+        "3000",
+        (0.0, 100_000.0),
+        "how many writes of its group back a client that sends one again gets the answer that it got; 1000 when the \
+         logs of an OSD take more than 48 MiB",
+    ),
+    osd_option(
         "osd_pg_max_concurrent_snap_trims",
         Kind::Uint,
         "2",
@@ -304,7 +334,7 @@ pub const ALL: &[ConfigOption] = &[
 ];
 
 /// Options of Ceph's for which Nacre has another way, and which.
-const SUPERSEDED: [(&str, &str); 32] = [
+const SUPERSEDED: [(&str, &str); 31] = [
     ("mon_osd_adjust_down_out_interval", "mon_osd_down_out_interval is what it says"),
     ("mon_osd_adjust_heartbeat_grace", "each OSD learns how long its peers are silent when they are well"),
     ("mon_osd_report_timeout", "an OSD without a session with the monitors is down after 15 s of silence"),
@@ -317,7 +347,6 @@ const SUPERSEDED: [(&str, &str); 32] = [
     ("osd_heartbeat_interval", "ten datagrams a second"),
     ("osd_heartbeat_min_peers", "each OSD watches those it shares groups with, and three more"),
     ("osd_markdown_log", "who returns for the third time within ten minutes waits, at most a minute"),
-    ("osd_max_backfills", "an OSD copies for all its groups at once, within osd_recovery_max_active"),
     ("osd_max_markdown_count", "who returns for the third time within ten minutes waits, at most a minute"),
     ("osd_max_markdown_period", "who returns for the third time within ten minutes waits, at most a minute"),
     ("osd_recovery_max_active_hdd", "osd_recovery_max_active counts on every device"),

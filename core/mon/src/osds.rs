@@ -5,6 +5,7 @@ use crate::draft::Draft;
 use crate::failures::{Evidence, Failures, Verdict};
 use crate::health::{self, Checks};
 use crate::memory::Memory;
+use crate::merges::{is_merged, is_merging};
 use crate::mon::{Done, Job, Mon};
 use crate::restarts::Restarts;
 use crate::stats::rule_weights;
@@ -86,6 +87,7 @@ impl Mon {
         if state.osdmap.is_up(osd) {
             self.stats.report(now.wall, osd, report, &state.osdmap);
         }
+        self.duties_due |= self.is_shrinking();
     }
 
     pub(crate) fn run_daemon(&mut self, now: Now, job: &Job, message: &DaemonMsg, draft: &mut Draft) -> Done {
@@ -110,6 +112,7 @@ impl Mon {
             DaemonMsg::Activate { records, .. } => {
                 Done::Reply(Box::new(activate(self, records, draft).into()))
             }
+            DaemonMsg::Rearrange(wishes) => self.rearrange(osd, wishes, draft),
             DaemonMsg::ClusterLog { level, stamp, text } => {
                 let level = match level {
                     0 => LogLevel::Debug,
@@ -128,6 +131,10 @@ impl Mon {
                     text: text.clone(),
                     channel: "cluster".to_string(),
                 });
+                Done::Silent
+            }
+            DaemonMsg::MergeReady(ready) => {
+                self.merge(now, ready, draft);
                 Done::Silent
             }
             DaemonMsg::Report(_)
@@ -532,10 +539,15 @@ fn activate(mon: &Mon, records: &[(PgId, PgRecord)], draft: &mut Draft) -> Daemo
         let placed = state.osdmap.pg_to_up_acting(*pg);
         let acting: Vec<OsdId> = placed.acting.into_iter().filter(|osd| osd.is_some()).collect();
         let claimed: Vec<OsdId> = record.acting.iter().copied().filter(|osd| osd.is_some()).collect();
-        let newer = known.is_none_or(|known| record.interval > known.interval || record == known);
+        // What a merge left is of its own epoch, in which the group is still to serve, by whomever it is.
+        let merged = is_merged(&state.osdmap, *pg);
+        let newer = known.is_none_or(|known| {
+            record.interval > known.interval || record == known || merged && record.interval == known.interval
+        });
         // A member that came up since then began a new interval with the same members.
         let current = acting.iter().all(|osd| state.osdmap.osds[osd.index()].info.up_from <= record.interval);
-        let accepted = newer && current && acting == claimed && state.osdmap.pg_exists(*pg);
+        let exists = state.osdmap.pg_exists(*pg) && !is_merging(draft, *pg);
+        let accepted = newer && current && acting == claimed && exists;
         if accepted && known != Some(record) {
             draft.batch.records.push((*pg, record.clone()));
         }

@@ -7,7 +7,7 @@
 use crate::memory::Memory;
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
-use nacre_proto::maps::{Incremental, MgrMap, MonMap, OsdMap, Uuid, split_children};
+use nacre_proto::maps::{Incremental, MgrMap, MonMap, OsdMap, Uuid, ancestor, split_children};
 use nacre_proto::messages::{LogEntry, PgRecord};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned, versioned_fields};
 use std::collections::{BTreeMap, VecDeque};
@@ -232,6 +232,18 @@ impl State {
                 let Some(record) = self.records.get(&pg).cloned() else { continue };
                 for child in split_children(pg, before.pg_num, pool.pg_num) {
                     self.records.insert(child, record.clone());
+                }
+            }
+        }
+        // One that took another in begins there, with those who had both.
+        for (&id, pool) in &inc.new_pools {
+            let Some(before) = old.pool(id).filter(|before| before.pg_num > pool.pg_num) else { continue };
+            for seed in pool.pg_num..before.pg_num {
+                let source = PgId { pool: id, seed };
+                let record = self.records.remove(&source);
+                let target = self.records.get_mut(&ancestor(source, pool.pg_num));
+                if let (Some(_), Some(target)) = (record, target) {
+                    target.interval = inc.epoch;
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! What the OSDs report, added up: who has how much, in which state. Never replicated: a new leader
 //! hears it all again within seconds.
 
+use crate::merges::is_merged;
 use crate::progress::Progress;
 use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::Op;
@@ -104,13 +105,20 @@ pub struct PoolUsage {
     pub pgs: u64,
 }
 
+/// What was said of a group before it took another one in: of neither is it true now.
+fn is_about_a_half(map: &OsdMap, report: &PgReport) -> bool {
+    is_merged(map, report.pg)
+        && map.pool(report.pg.pool).is_some_and(|pool| report.interval <= pool.last_merge.ready_epoch)
+}
+
 impl Stats {
     /// Takes an OSD's report. The groups in it count if their primary is who the reporter says.
     pub fn report(&mut self, wall: Utime, osd: OsdId, mut report: OsdReport, map: &OsdMap) {
         self.version += 1;
         self.stamp = wall;
         for pg in std::mem::take(&mut report.pgs) {
-            if !map.pg_exists(pg.pg) || map.pg_to_up_acting(pg.pg).acting_primary != Some(osd) {
+            let from_primary = map.pg_to_up_acting(pg.pg).acting_primary == Some(osd);
+            if !map.pg_exists(pg.pg) || !from_primary || is_about_a_half(map, &pg) {
                 continue;
             }
             let seq = self.pgs.get(&pg.pg).map_or(0, |old| old.seq) + 1;
@@ -122,7 +130,7 @@ impl Stats {
 
     /// Forgets what the map no longer has.
     pub fn prune(&mut self, map: &OsdMap) {
-        self.pgs.retain(|pg, _| map.pg_exists(*pg));
+        self.pgs.retain(|pg, stat| map.pg_exists(*pg) && !is_about_a_half(map, &stat.report));
         self.osds.retain(|osd, _| map.exists(*osd));
     }
 

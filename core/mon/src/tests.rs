@@ -338,8 +338,11 @@ fn subscribe(what: &str, start: u64, flags: u8) -> MonSubscribe {
 }
 
 mod commands;
+mod crashes;
+mod merges;
 mod monitors;
 mod osds;
 mod scrub;
 mod sessions;
+mod temp;
 mod tuning;

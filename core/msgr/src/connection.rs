@@ -15,12 +15,12 @@ use crate::handshake::{
     ClientIdent, FLAG_LOSSY, Hello, Ident, MESSENGER_FEATURES, ServerIdent, banner,
 };
 use crate::outbox::Outbox;
+use crate::sums::Sums;
 use crate::{
     FEATURES_REQUIRED_BY_CLIENTS, FEATURES_REQUIRED_BY_SERVICES, FEATURES_REQUIRED_BY_STORAGE,
     FEATURES_SUPPORTED,
 };
-use bytes::buf::Limit;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use nacre_base::{Now, Time, Utime, errno};
 use nacre_proto::messages::RawMessage;
 use nacre_proto::types::{AddrKind, AddrVec, EntityAddr, EntityName, EntityType};
@@ -66,6 +66,8 @@ pub struct Config {
     pub features_supported: u64,
     pub features_required: u64,
     pub limits: Limits,
+    /// Connections that send on what others of them received share these.
+    pub sums: Sums,
     /// From the first byte to the first message.
     pub handshake_timeout: Duration,
 }
@@ -85,6 +87,7 @@ impl Config {
             features_supported: FEATURES_SUPPORTED,
             features_required,
             limits: Limits::default(),
+            sums: Sums::default(),
             handshake_timeout: Duration::from_secs(10),
         }
     }
@@ -229,15 +232,16 @@ impl Connection {
 
     /// The rest of a large segment that is being received: a socket may read straight into it, and whoever
     /// does so calls `filled` next. None: read into a buffer of your own and `receive` it.
-    pub fn wanted(&mut self) -> Option<Limit<&mut BytesMut>> {
+    pub fn wanted(&mut self) -> Option<&mut [u8]> {
         match self.phase {
             Phase::Banner(_) | Phase::Failed(_) => None,
             _ => self.reader.wanted(),
         }
     }
 
-    /// Handles what was read into `wanted`.
-    pub fn filled(&mut self, now: Time, out: &mut Vec<Event>) -> Result<(), FaultReason> {
+    /// Handles the `len` bytes that were read into `wanted`.
+    pub fn filled(&mut self, now: Time, len: usize, out: &mut Vec<Event>) -> Result<(), FaultReason> {
+        self.reader.filled(len);
         self.receive(now, Bytes::new(), out)
     }
 
@@ -615,7 +619,7 @@ impl Connection {
         self.out_seq += 1;
         let header =
             MessageHeader { seq: self.out_seq, tid, kind, priority, version, ack_seq: self.in_seq, compat };
-        put_message(&mut self.outbox, &header, [front, middle, data]);
+        put_message(&mut self.outbox, &header, [front, middle, data], &self.config.sums);
     }
 
     fn on_message(&mut self, frame: Frame, out: &mut Vec<Event>) -> Result<(), FaultReason> {
@@ -631,6 +635,7 @@ impl Connection {
         // A message that its sender gave up half-way used its number, too (Linux does this).
         self.in_seq = seq;
         if frame.complete {
+            self.config.sums.note(&data, frame.data_crc);
             out.push(Event::Message(RawMessage {
                 kind,
                 version,

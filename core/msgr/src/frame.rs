@@ -5,8 +5,9 @@
 
 use crate::fault::FaultReason;
 use crate::outbox::Outbox;
-use bytes::buf::Limit;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::sums::Sums;
+use bytes::{Buf, Bytes, BytesMut};
+use nacre_base::Buffer;
 use nacre_wire::{Encode, Reader, crc32c};
 use std::fmt;
 
@@ -148,6 +149,8 @@ pub(crate) struct Frame {
     pub(crate) segments: [Bytes; SEGMENTS_MAX],
     /// False if the sender gave up half-way: only segment 0 means something then.
     pub(crate) complete: bool,
+    /// Of the last segment that there may be, if it is there.
+    pub(crate) data_crc: u32,
 }
 
 /// Which part of a frame comes next.
@@ -164,17 +167,20 @@ enum Part {
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     part: Part,
+    /// What has come of a part that is not whole yet, unless that is large.
     gather: BytesMut,
+    /// A large part, and how much of it has come: where a device can take it without a copy.
+    large: Option<(Buffer, usize)>,
 }
 
 impl FrameReader {
     pub(crate) fn new() -> FrameReader {
-        FrameReader { part: Part::Preamble, gather: BytesMut::new() }
+        FrameReader { part: Part::Preamble, gather: BytesMut::new(), large: None }
     }
 
     /// True between two frames.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.part, Part::Preamble) && self.gather.is_empty()
+        matches!(self.part, Part::Preamble) && self.gather.is_empty() && self.large.is_none()
     }
 
     fn needed(&self) -> usize {
@@ -189,17 +195,36 @@ impl FrameReader {
     }
 
     /// The rest of a large segment that is being received, if one is.
-    pub(crate) fn wanted(&mut self) -> Option<Limit<&mut BytesMut>> {
-        let missing = self.needed() - self.gather.len();
-        if missing < READ_INTO_MIN {
+    pub(crate) fn wanted(&mut self) -> Option<&mut [u8]> {
+        let needed = self.needed();
+        let here = self.large.as_ref().map_or(self.gather.len(), |(_, filled)| *filled);
+        if needed - here < READ_INTO_MIN {
             return None;
         }
-        self.gather.reserve(missing);
-        Some((&mut self.gather).limit(missing))
+        let (buffer, filled) = self.large.get_or_insert_with(|| {
+            let gathered = std::mem::take(&mut self.gather);
+            let mut buffer = Buffer::new(needed);
+            buffer.as_mut()[..here].copy_from_slice(&gathered);
+            (buffer, here)
+        });
+        Some(&mut buffer.as_mut()[*filled..])
+    }
+    /// So many bytes were put into `wanted`.
+    pub(crate) fn filled(&mut self, len: usize) {
+        let (buffer, filled) = self.large.as_mut().expect("nothing was wanted");
+        *filled += len;
+        assert!(*filled <= buffer.as_ref().len(), "more was put there than there is room");
     }
 
     /// The next `len` bytes, once they are here.
     fn take(&mut self, len: usize, input: &mut Bytes) -> Option<Bytes> {
+        if let Some((buffer, filled)) = &mut self.large {
+            let n = (len - *filled).min(input.len());
+            buffer.as_mut()[*filled..*filled + n].copy_from_slice(&input.split_to(n));
+            *filled += n;
+            let whole = self.large.take_if(|(_, filled)| *filled == len);
+            return whole.map(|(buffer, _)| Bytes::from_owner(buffer));
+        }
         if self.gather.is_empty() && input.len() >= len {
             return Some(input.split_to(len));
         }
@@ -237,8 +262,8 @@ impl FrameReader {
                     after_segment(p, index, segments)
                 }
                 Part::Epilogue(p, segments) => {
-                    let complete = check_epilogue(&p, &segments, &bytes)?;
-                    (Part::Preamble, Some(Frame { tag: p.tag, segments, complete }))
+                    let (complete, data_crc) = check_epilogue(&p, &segments, &bytes)?;
+                    (Part::Preamble, Some(Frame { tag: p.tag, segments, complete, data_crc }))
                 }
             };
             self.part = part;
@@ -252,7 +277,7 @@ impl FrameReader {
 /// Where to go when segment `index` is there: the next one that is not empty, or the end.
 fn after_segment(p: Preamble, index: usize, segments: [Bytes; SEGMENTS_MAX]) -> (Part, Option<Frame>) {
     if p.count == 1 {
-        return (Part::Preamble, Some(Frame { tag: p.tag, segments, complete: true }));
+        return (Part::Preamble, Some(Frame { tag: p.tag, segments, complete: true, data_crc: u32::MAX }));
     }
     match (index + 1..p.count.into()).find(|&i| p.lens[i] > 0) {
         Some(next) => (Part::Body(p, next, segments), None),
@@ -276,15 +301,17 @@ fn checked_head(p: &Preamble, mut bytes: Bytes) -> Result<Bytes, FaultReason> {
     Ok(bytes)
 }
 
-/// True if the sender meant the frame, false if it gave it up.
-fn check_epilogue(p: &Preamble, segments: &[Bytes], mut epilogue: &[u8]) -> Result<bool, FaultReason> {
+/// True if the sender meant the frame, false if it gave it up; and the checksum of the last segment.
+fn check_epilogue(p: &Preamble, segments: &[Bytes], mut epilogue: &[u8]) -> Result<(bool, u32), FaultReason> {
     let status = epilogue.get_u8();
-    for (index, segment) in segments.iter().enumerate().take(p.count.into()).skip(1) {
-        check_crc(p.tag, index, epilogue.get_u32_le(), segment)?;
+    let mut last = u32::MAX;
+    for (index, segment) in segments.iter().enumerate().skip(1) {
+        last = if index < p.count.into() { epilogue.get_u32_le() } else { u32::MAX };
+        check_crc(p.tag, index, last, segment)?;
     }
     match status & STATUS_MASK {
-        STATUS_COMPLETE => Ok(true),
-        STATUS_ABORTED => Ok(false),
+        STATUS_COMPLETE => Ok((true, last)),
+        STATUS_ABORTED => Ok((false, last)),
         _ => Err(FaultReason::LateStatus { tag: p.tag, status }),
     }
 }
@@ -300,7 +327,7 @@ pub(crate) fn put_control(out: &mut Outbox, tag: Tag, payload: &[u8]) {
 }
 
 /// Queues a message. Its three parts are shared, not copied.
-pub(crate) fn put_message(out: &mut Outbox, header: &MessageHeader, parts: [Bytes; 3]) {
+pub(crate) fn put_message(out: &mut Outbox, header: &MessageHeader, parts: [Bytes; 3], sums: &Sums) {
     let [front, middle, data] = &parts;
     let preamble = Preamble::of(Tag::Message, [MessageHeader::LEN, front.len(), middle.len(), data.len()]);
     let head_len = PREAMBLE_LEN + MessageHeader::LEN + CRC_LEN;
@@ -313,7 +340,7 @@ pub(crate) fn put_message(out: &mut Outbox, header: &MessageHeader, parts: [Byte
         bytes.push(STATUS_COMPLETE);
         for (index, part) in parts.iter().enumerate() {
             let sent = index + 1 < preamble.count.into();
-            if sent { crc32c(u32::MAX, part) } else { 0 }.encode(&mut bytes);
+            if sent { sums.of(part) } else { 0 }.encode(&mut bytes);
         }
     }
     let mut head = Bytes::from(bytes);

@@ -11,6 +11,7 @@ mod fault;
 mod frame;
 mod handshake;
 mod outbox;
+mod sums;
 
 pub use auth::{
     AuthName, CONNECTION_MODE_CRC, GlobalIds, METHOD_NONE, NoneProver, NoneVerifier, Offer, Prover, Verdict,
@@ -20,6 +21,7 @@ pub use connection::{Config, Connection, Event, Limits, PeerIdent};
 pub use fault::FaultReason;
 pub use frame::Tag;
 pub use outbox::Outbox;
+pub use sums::Sums;
 
 /// Every feature that a Nautilus to Squid peer means by its mask; we encode as if all were agreed on.
 pub const FEATURES_SUPPORTED: u64 = 0x3f01_cfbd_fffd_ffff;

@@ -2,6 +2,7 @@
 //! `ceph tell osd.N config set` said otherwise for as long as this process lives.
 
 use crate::budget::Limits;
+use crate::pg::log::{self, LogLimits};
 use crate::requests::Keep;
 use crate::scrub_pace::ScrubRules;
 use std::collections::BTreeMap;
@@ -15,16 +16,24 @@ struct Known {
 
 /// What is kept for `dump_historic_ops` and its like, and how much is recovered at a time. Counts
 /// or seconds; in the order in which they are used below.
-const KNOWN: [Known; 9] = [
+const KNOWN: [Known; 10] = [
     Known { name: "osd_op_history_duration", default: 600, range: (0, 86_400) },
     Known { name: "osd_op_history_size", default: 20, range: (0, 1000) },
     Known { name: "osd_op_history_slow_op_size", default: 20, range: (0, 1000) },
     Known { name: "osd_op_history_slow_op_threshold", default: 10, range: (0, 86_400) },
+    Known { name: "osd_max_backfills", default: 1, range: (1, 1000) },
     Known { name: "osd_max_trimming_pgs", default: 2, range: (1, 1000) },
     Known { name: "osd_pg_max_concurrent_snap_trims", default: 2, range: (1, 1000) },
     Known { name: "osd_snap_trim_priority", default: 1, range: (1, 63) },
     Known { name: "osd_recovery_max_active", default: 0, range: (0, 1000) },
     Known { name: "osd_recovery_op_priority", default: 3, range: (1, 63) },
+];
+
+/// How much is remembered of each group, in writes; in the order of names.
+const LOGS: [Known; 3] = [
+    Known { name: "osd_max_pg_log_entries", default: log::ENTRIES.0, range: (1, 100_000) },
+    Known { name: "osd_min_pg_log_entries", default: log::ENTRIES.1, range: (1, 100_000) },
+    Known { name: "osd_pg_log_dups_tracked", default: 3000, range: (0, 100_000) },
 ];
 
 const HOUR: u64 = 3600;
@@ -47,6 +56,9 @@ const YES_OR_NO: (u64, u64) = (0, 1);
 
 /// In place of zero, for `osd_recovery_max_active`. Ceph has that for solid state drives.
 const RECOVERY_MAX_ACTIVE: u32 = 10;
+
+/// Between two transfers of at most 512 KiB, for the sake of clients: no less than 4 MiB a second.
+const RECOVERY_REST_MAX: Duration = Duration::from_millis(128);
 
 /// Between one trimmed clone and the next, for the sake of clients. A million clones take half a day at
 /// most.
@@ -96,7 +108,8 @@ impl Options {
     }
     /// Everything that has a value.
     pub fn show(&self) -> BTreeMap<String, String> {
-        let known = KNOWN.iter().chain(&SCRUB).map(|known| (known.name.to_string(), self.text(known)));
+        let known =
+            KNOWN.iter().chain(&SCRUB).chain(&LOGS).map(|known| (known.name.to_string(), self.text(known)));
         self.from_mon.clone().into_iter().chain(known).collect()
     }
 
@@ -130,6 +143,17 @@ impl Options {
         }
     }
 
+    /// As long as there is memory.
+    pub fn logs(&self) -> LogLimits {
+        let [entries, at_least, answers] = LOGS.each_ref().map(|known| self.number(known));
+        LogLimits {
+            entries: entries as usize,
+            entries_at_least: at_least.min(entries) as usize,
+            answers,
+            memory: usize::MAX,
+        }
+    }
+
     pub fn keep(&self) -> Keep {
         let [duration, size, slow_size, slow, ..] = KNOWN.each_ref().map(|known| self.number(known));
         Keep {
@@ -147,13 +171,19 @@ impl Options {
             max,
             sleep: self.pause("osd_recovery_sleep"),
             priority: priority as u32,
-            rest_max: Duration::ZERO,
+            rest_max: RECOVERY_REST_MAX,
         }
+    }
+
+    /// Groups at a time that have members more than they should, to be moved.
+    pub fn moves(&self) -> u32 {
+        let [_, _, _, _, moves, ..] = KNOWN.each_ref().map(|known| self.number(known));
+        moves as u32
     }
 
     /// Ceph's limits are for one group and for the groups at a time; what counts is their product.
     pub fn trimming(&self) -> Limits {
-        let [_, _, _, _, groups, each, priority, ..] = KNOWN.each_ref().map(|known| self.number(known));
+        let [_, _, _, _, _, groups, each, priority, ..] = KNOWN.each_ref().map(|known| self.number(known));
         let sleep = self.pause("osd_snap_trim_sleep");
         Limits { max: (groups * each) as u32, sleep, priority: priority as u32, rest_max: TRIM_REST_MAX }
     }
@@ -181,6 +211,7 @@ fn find(name: &str) -> Result<&'static Known, OptionError> {
     KNOWN
         .iter()
         .chain(&SCRUB)
+        .chain(&LOGS)
         .find(|known| known.name == name)
         .ok_or_else(|| OptionError::Unknown(name.to_string()))
 }
@@ -202,7 +233,7 @@ mod tests {
         options.take([(name.to_string(), "many".to_string())].into());
         assert_eq!(options.keep().size, 20);
         assert!(options.set(name, "-1").is_err() && options.set("nonsense", "1").is_err());
-        assert_eq!(options.show().len(), KNOWN.len() + SCRUB.len());
+        assert_eq!(options.show().len(), KNOWN.len() + SCRUB.len() + LOGS.len());
         assert_eq!(options.get("osd_scrub_auto_repair"), Some("false".into()));
         options.take([("osd_scrub_auto_repair".to_string(), "true".to_string())].into());
         options.set("osd_scrub_min_interval", "60.5").unwrap();

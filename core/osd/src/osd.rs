@@ -7,34 +7,36 @@
 use crate::bench::Bench;
 use crate::budget::Budget;
 use crate::commands;
-use crate::copier::{Asker, Copier, Finished};
+use crate::copier::{Asker, Copier};
 use crate::counters::Counted;
-use crate::heartbeat::{BEAT_EVERY, Heartbeats, Place};
+use crate::heartbeat::{Heartbeats, Place};
 use crate::maps::Maps;
-use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
 use crate::options::Options;
 use crate::peers::{Ended, PING_EVERY, Peers};
-use crate::pg::{ClientOp, Interval, LEASE, Pg, PgEvent, groups};
-use crate::requests::{History, Steps};
+use crate::pg::{LEASE, Pg, PgEvent};
+use crate::requests::History;
 use crate::shard::{Scene, Shard, ShardEffect};
-use crate::snap_set::SnapContext;
-use nacre_base::errno::{EAGAIN, EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
-use nacre_base::{Epoch, Now, OsdId, PgId, Rng, SnapId, Time};
-use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
+use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
+use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_perf::Registry;
-use nacre_proto::maps::{OsdMap, Pool, UpActing, is_split, map_flags, pool_flags};
+use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::{PeerMsg, PgMsg};
 use nacre_proto::messages::{
     Command, Config, DaemonMsg, FailureEvidence, Message, MonGetVersion, MonSub, MonSubscribe, OsdBoot,
-    OsdFailure, OsdMapMsg, OsdOp, OsdOpReply, OsdReport, OsdSpace, PgRecord,
+    OsdFailure, OsdOp, OsdReport, OsdSpace, PgRecord, PgWish,
 };
-use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, Network, Op, op_flags};
+use nacre_proto::transaction::Transaction;
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod clients;
+mod copies;
+mod epochs;
+mod life;
 mod liveness;
+mod merges;
 mod scrubs;
 mod together;
 
@@ -156,7 +158,10 @@ pub struct Osd {
     waiting_msgs: VecDeque<(OsdId, (PgId, Epoch, PgMsg))>,
     record_queries: BTreeSet<PgId>,
     activations: BTreeMap<PgId, PgRecord>,
+    wishes: BTreeMap<PgId, PgWish>,
     leases_now: bool,
+    /// Something changed that groups which become one may have waited for.
+    merges_due: bool,
     last_tick: Time,
     last_ping: Time,
     report_at: Time,
@@ -204,6 +209,9 @@ impl Machine for Osd {
         for _ in 0..RECOVERY_STARTS {
             let Some(pg) = self.budget.next_waiting(now.mono) else { break };
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
+        }
+        while std::mem::take(&mut self.merges_due) {
+            self.prepare_merges(now, store, out);
         }
         self.wake_for_scrubs(now, out);
         self.copy(now, store, out);
@@ -254,7 +262,9 @@ impl Osd {
             waiting_msgs: VecDeque::new(),
             record_queries: BTreeSet::new(),
             activations: BTreeMap::new(),
+            wishes: BTreeMap::new(),
             leases_now: false,
+            merges_due: false,
             last_tick: Time::ZERO,
             last_ping: Time::ZERO,
             report_at: Time::ZERO,
@@ -332,11 +342,13 @@ impl Osd {
                 ShardEffect::Activate(pg, record) => {
                     self.activations.insert(pg, record);
                 }
+                ShardEffect::Rearrange(wish) => drop(self.wishes.insert(wish.pg, wish)),
                 ShardEffect::LeasesNow => self.leases_now = true,
                 ShardEffect::ClusterLog(level, text) => {
                     self.to_mon(DaemonMsg::ClusterLog { level, stamp: now.wall, text }, out);
                 }
                 ShardEffect::Report => {
+                    self.merges_due = true;
                     self.report_at = self.report_at.min(now.mono + REPORT_AFTER_CHANGE);
                 }
             }
@@ -400,95 +412,6 @@ impl Osd {
     }
 
     // ---- start and stop ----
-
-    fn on_start(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        self.started = now.mono;
-        self.last_tick = now.mono;
-        self.last_beat = now.mono;
-        self.maps = Maps::load(store).unwrap_or_else(|e| panic!("osd.{} cannot start: {e}", self.me()));
-        if let Some(map) = self.maps.current.clone() {
-            self.load_groups(now, store, &map, out);
-        }
-        self.next_mon = self.rng.below(self.config.mons.len() as u64) as usize;
-        self.dial_mon(now, out);
-        out.push(Effect::Arm { timer: TICK, after: TICK_EVERY });
-        out.push(Effect::Arm { timer: BEAT, after: BEAT_EVERY });
-    }
-
-    fn load_groups(&mut self, now: Now, store: &dyn StoreView, map: &Arc<OsdMap>, out: &mut Vec<Effect>) {
-        let mut ids: Vec<PgId> = Vec::new();
-        let fail = |e| panic!("the store cannot tell which groups it has: {e}");
-        store
-            .omap_walk(&groups(), b"", &mut |key, _| {
-                ids.extend(key.to_text().parse::<PgId>());
-                true
-            })
-            .unwrap_or_else(fail);
-        for id in ids {
-            let interval = Interval::new(map.epoch, false, map.pg_to_up_acting(id), map, id);
-            let at = self.shard_of(id);
-            if let Some(pg) = Pg::load(id, self.config.id, interval, now, store)
-                .unwrap_or_else(|e| panic!("pg {id} cannot be loaded: {e}"))
-            {
-                self.shards[at].pgs.insert(id, pg);
-            }
-        }
-        self.face_losses(store, out);
-        self.split_groups(now, store, map, out);
-        let here: Vec<PgId> = self.pgs().map(|pg| pg.id).collect();
-        for id in here {
-            // Finds out whether its pool is still there.
-            self.tell_pg(now, store, id, PgEvent::Map { interval: None, serving: false }, out);
-        }
-    }
-
-    /// The store may have lost what it had acknowledged. Before anything else the groups note it.
-    fn face_losses(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let lost = store.lost();
-        let mut txn = Transaction::new();
-        let noted = store.omap_get(&losses(), b"times").unwrap_or_else(|e| panic!("osd.{}: {e}", self.me()));
-        let times = nacre_wire::to_vec(&lost.times);
-        if lost.times > 0 && noted.is_none_or(|noted| noted[..] != times) {
-            let me = self.me();
-            let text = format!(
-                "osd.{me}: the store lost acknowledged writes: all groups are compared with other copies"
-            );
-            out.push(Effect::Log { level: Level::Error, text });
-            self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(|pg| pg.doubt(&mut txn));
-            txn.push(losses(), Change::OmapSet([("times".into(), times.into())].into()));
-        }
-        for (id, block) in &lost.blocks {
-            let StoredId::Object(object) = id else { continue };
-            let text = format!("osd.{}: {object}: block {block} was lost with the store's log", self.me());
-            out.push(Effect::Log { level: Level::Error, text });
-            let mut pgs = self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut());
-            pgs.any(|pg| pg.note_lost(store, object, *block, &mut txn));
-        }
-        if !txn.is_empty() {
-            self.store(txn, out);
-        }
-    }
-
-    fn on_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
-        self.life = Life::Stopping(now.mono + GOODBYE);
-        match (&self.mon, self.serving) {
-            (MonState::Open(conn, _), true) => {
-                let message = DaemonMsg::MarkMeDown { osd: self.me(), epoch: self.maps.epoch() }.into();
-                out.push(Effect::Send { conn: *conn, tid: 0, message });
-            }
-            _ => self.life = Life::Stopping(now.mono),
-        }
-        self.stop_if_done(now, out);
-    }
-    /// The map says that we are down (or nobody says anything), and all is durable.
-    fn stop_if_done(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Life::Stopping(deadline) = self.life else { return };
-        let quiet = self.stores.is_empty() && !self.shards.iter().any(Shard::is_storing);
-        if (!self.serving && quiet) || now.mono >= deadline {
-            self.life = Life::Stopped;
-            out.push(Effect::Stopped);
-        }
-    }
 
     // ---- the monitor ----
 
@@ -744,152 +667,6 @@ impl Osd {
         token
     }
 
-    // ---- maps ----
-
-    fn on_maps(&mut self, now: Now, store: &dyn StoreView, msg: &OsdMapMsg, out: &mut Vec<Effect>) {
-        let mut txn = Transaction::new();
-        let before = self.maps.current.clone();
-        let taken = match self.maps.take(msg, &mut txn) {
-            Ok(taken) => taken,
-            Err(error) => {
-                out.push(Effect::Log { level: Level::Error, text: format!("a map of the monitor: {error}") });
-                self.subscribe(out);
-                return;
-            }
-        };
-        if !txn.is_empty() {
-            self.store(txn, out);
-        }
-        let newest = self.maps.current.clone();
-        let mut old = before;
-        let any = !taken.is_empty();
-        for (map, follows) in taken {
-            self.maps.current = Some(map.clone());
-            self.on_map(now, store, old.as_deref(), &map, follows, out);
-            old = Some(map);
-        }
-        self.maps.current = newest;
-        if any {
-            self.forget_copies();
-            self.after_maps(now, store, out);
-        }
-        self.boot_if_needed(now, store, out);
-    }
-
-    /// One epoch. `follows`: nothing between it and the one before was skipped.
-    fn on_map(
-        &mut self,
-        now: Now,
-        store: &dyn StoreView,
-        old: Option<&OsdMap>,
-        map: &Arc<OsdMap>,
-        follows: bool,
-        out: &mut Vec<Effect>,
-    ) {
-        self.copier.on_map(map, follows);
-        let was_serving = self.serving;
-        let us = map.osd(self.me());
-        self.serving = map.is_up(self.me()) && us.is_some_and(|osd| osd.public_addrs == self.config.public);
-        if was_serving != self.serving {
-            let text = format!("osd.{} is {} in map {}", self.me(), up_or_down(self.serving), map.epoch);
-            out.push(Effect::Log { level: Level::Info, text });
-            self.report_at = now.mono;
-            self.note_fall(now, was_serving);
-        }
-        self.split_groups(now, store, map, out);
-        let serving = self.serving;
-        let mut placed: BTreeMap<PgId, UpActing> = BTreeMap::new();
-        for (&pool, info) in &map.pools {
-            for seed in 0..info.pg_num {
-                let pg = PgId { pool, seed };
-                let here = map.pg_to_up_acting(pg);
-                let member = here.up.contains(&self.me()) || here.acting.contains(&self.me());
-                if self.pg(pg).is_some() || (member && serving) {
-                    placed.insert(pg, here);
-                }
-            }
-        }
-        let gone: Vec<PgId> = self.pgs().map(|pg| pg.id).filter(|pg| !placed.contains_key(pg)).collect();
-        placed.extend(gone.into_iter().map(|pg| (pg, UpActing::default())));
-        for (id, placement) in placed {
-            let next = Interval::new(map.epoch, follows, placement, map, id);
-            match self.pg(id).map(Pg::interval) {
-                None => {
-                    let pg_num = map.pool(id.pool).map_or(0, |pool| pool.pg_num);
-                    let at = self.shard_of(id);
-                    let interval = next.clone();
-                    self.in_shard(now, store, at, out, |s, scene| s.create(scene, id, interval, pg_num));
-                    self.tell_pg(now, store, id, PgEvent::Map { interval: Some(next), serving }, out);
-                }
-                Some(current) => {
-                    let interval = if is_new(old, map, current, &next, id) {
-                        Some(next)
-                    } else if was_serving != serving {
-                        // Our own part in it begins or ends; the interval itself does not.
-                        Some(Interval { start: current.start, exact: current.exact, ..next })
-                    } else {
-                        None
-                    };
-                    self.tell_pg(now, store, id, PgEvent::Map { interval, serving }, out);
-                }
-            }
-        }
-    }
-
-    /// Groups whose pool has more groups than when they were last looked at.
-    fn split_groups(&mut self, now: Now, store: &dyn StoreView, map: &Arc<OsdMap>, out: &mut Vec<Effect>) {
-        let growing: Vec<(PgId, u32)> = self
-            .pgs()
-            .filter_map(|pg| Some((pg.id, map.pool(pg.id.pool)?.pg_num)).filter(|(_, n)| *n > pg.pg_num()))
-            .collect();
-        for (id, pg_num) in growing {
-            let mut children = Vec::new();
-            let at = self.shard_of(id);
-            self.in_shard(now, store, at, out, |shard, scene| children = shard.split(scene, id, pg_num));
-            for child in children {
-                let at = self.shard_of(child.id);
-                self.in_shard(now, store, at, out, |shard, scene| shard.adopt(scene, child));
-            }
-        }
-    }
-
-    /// What waited for a map may go on, and others may need it.
-    fn after_maps(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let Some(map) = self.maps.current.clone() else { return };
-        let place = |osd| self.place_of(&map, osd);
-        let places: BTreeMap<OsdId, Place> =
-            self.peers.osds().filter_map(|osd| Some((osd, place(osd)?))).collect();
-        for conn in self.peers.outdated(|osd, network| places.get(&osd)?.on(network)) {
-            out.push(Effect::Hangup { conn });
-        }
-        self.choose_watched(now, &map);
-        for (from, msg) in std::mem::take(&mut self.waiting_msgs) {
-            self.on_peer_msg(now, store, from, msg, out);
-        }
-        for (conn, tid, op) in std::mem::take(&mut self.waiting_ops) {
-            self.on_op(now, store, conn, tid, op, out);
-        }
-        // A client that waits for an answer from an OSD that is gone learns of it here first.
-        let clients: Vec<ConnId> = self
-            .sessions
-            .iter()
-            .filter(|(_, s)| s.peer.kind == EntityType::Client && s.epoch > Epoch(0) && s.epoch < map.epoch)
-            .map(|(conn, _)| *conn)
-            .collect();
-        clients.into_iter().for_each(|conn| self.share_map(conn, None, out));
-        self.stop_if_done(now, out);
-    }
-
-    /// Brings a client's map up to ours; `has` is what it said it has.
-    fn share_map(&mut self, conn: ConnId, has: Option<Epoch>, out: &mut Vec<Effect>) {
-        let Some(session) = self.sessions.get_mut(&conn) else { return };
-        session.epoch = session.epoch.max(has.unwrap_or_default());
-        for message in self.maps.since(session.epoch) {
-            out.push(Effect::Send { conn, tid: 0, message: message.into() });
-        }
-        session.epoch = session.epoch.max(self.maps.epoch());
-    }
-
     // ---- other OSDs ----
 
     fn on_peer(
@@ -975,209 +752,6 @@ impl Osd {
         }
     }
 
-    // ---- copies ----
-
-    /// Asks for what groups of ours want to copy. What we ask ourselves happens here and now.
-    fn copy(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        loop {
-            let mut idle = true;
-            for id in self.copier.due(now.mono) {
-                idle &= !self.fetch_part(now, store, id, out);
-            }
-            let ours = |effect: &Effect| matches!(effect, Effect::Send { conn, .. } if *conn == OURSELVES);
-            let Some(at) = out.iter().position(ours) else {
-                if idle {
-                    return;
-                }
-                continue;
-            };
-            match out.remove(at) {
-                Effect::Send { tid, message: Message::OsdOp(op), .. } => {
-                    self.on_op(now, store, OURSELVES, tid, op, out);
-                }
-                Effect::Send { tid, message: Message::OsdOpReply(reply), .. } => {
-                    self.on_copy_reply(now, store, tid, &reply, out);
-                }
-                _ => {} // a map, which we have
-            }
-        }
-    }
-
-    /// Whether it could be asked for, or is known not to be there.
-    fn fetch_part(&mut self, now: Now, store: &dyn StoreView, id: u64, out: &mut Vec<Effect>) -> bool {
-        let Some(map) = self.maps.current.clone() else { return false };
-        let target = match self.copier.target(id, &map) {
-            Ok(Some(target)) => target,
-            Ok(None) => return false,
-            Err(()) => {
-                let ended = self.copier.end(id, -ENOENT);
-                self.copy_ended(now, store, ended, out);
-                return true;
-            }
-        };
-        let me = self.me();
-        let conn = if target.osd == me { Some(OURSELVES) } else { self.peers.open(target.osd) };
-        let Some(conn) = conn else {
-            self.dial(now, target.osd, out);
-            return false;
-        };
-        let Some((tid, op)) = self.copier.next_part(id, target, now.mono, me, &map) else { return false };
-        out.push(Effect::Send { conn, tid, message: Box::new(op).into() });
-        true
-    }
-
-    fn on_copy_reply(
-        &mut self,
-        now: Now,
-        store: &dyn StoreView,
-        tid: u64,
-        reply: &OsdOpReply,
-        out: &mut Vec<Effect>,
-    ) {
-        let ended = self.copier.on_reply(now.mono, tid, reply);
-        self.copy_ended(now, store, ended, out);
-    }
-    fn copy_ended(
-        &mut self,
-        now: Now,
-        store: &dyn StoreView,
-        ended: Option<Finished>,
-        out: &mut Vec<Effect>,
-    ) {
-        if let Some((Asker { pg, read, .. }, result)) = ended {
-            let event = PgEvent::Copied { read, result };
-            self.tell_pg(now, store, pg, event, out);
-        }
-    }
-    fn forget_copies(&mut self) {
-        let mut copier = std::mem::take(&mut self.copier);
-        copier.retain(|asker| self.pg(asker.pg).is_some_and(|pg| pg.interval().start == asker.interval));
-        self.copier = copier;
-    }
-
-    // ---- clients ----
-
-    fn on_op(
-        &mut self,
-        now: Now,
-        store: &dyn StoreView,
-        conn: ConnId,
-        tid: u64,
-        op: Box<OsdOp>,
-        out: &mut Vec<Effect>,
-    ) {
-        // Copies are read for OSDs, of which one may be ourselves.
-        let (client, sender_addr, blocked_addrs, for_copy) = match self.sessions.get(&conn) {
-            Some(session) => {
-                let peer = &session.peer;
-                let addr = peer.addrs.0.first().copied().unwrap_or(peer.observed);
-                (peer.num, addr, peer.addrs.clone(), peer.kind == EntityType::Osd)
-            }
-            None if conn == OURSELVES => {
-                (self.me().0.into(), EntityAddr::default(), AddrVec::default(), true)
-            }
-            None => return,
-        };
-        let epoch = self.maps.epoch();
-        if op.epoch > epoch || self.map().is_none() {
-            self.counted.osd.messages_delayed_for_map.inc();
-            if self.waiting_ops.len() < WAITING_MAX {
-                self.waiting_ops.push_back((conn, tid, op));
-            }
-            return;
-        }
-        let Some(map) = self.maps.current.clone() else { return };
-        if !for_copy {
-            self.share_map(conn, Some(op.epoch), out);
-        }
-        let refuse = |errno: i32, out: &mut Vec<Effect>| {
-            let reply = Box::new(OsdOpReply::to(&op, -errno, epoch));
-            out.push(Effect::Send { conn, tid, message: reply.into() });
-        };
-        if map.is_blocklisted(&blocked_addrs) {
-            return refuse(ESHUTDOWN, out);
-        }
-        let Some(pool) = map.pool(op.spg.pg.pool) else {
-            return refuse(ENOENT, out);
-        };
-        let id = op.spg.pg;
-        let primary = self.serving && self.pg(id).is_some_and(|pg| pg.interval().primary == Some(self.me()));
-        if !primary {
-            // Whoever may read from replicas is sent to the primary: nobody else has a lease.
-            let anywhere = op_flags::message::BALANCE_READS | op_flags::message::LOCALIZE_READS;
-            if op.has_flag(anywhere) && op.epoch >= epoch {
-                return refuse(EAGAIN, out);
-            }
-            // A client with our map should have known better; one with an older map learns.
-            if op.epoch >= epoch && map.pg_exists(id) && self.serving {
-                refuse(ENXIO, out);
-            }
-            return;
-        }
-        let since = self.pg(id).map_or(Epoch(0), Pg::last_primary_change);
-        if op.epoch < since || op.epoch < pool.last_force_op_resend {
-            return; // the client sends it again when it has that map
-        }
-        let ops: Result<Vec<FlaggedOp>, _> = op
-            .ops
-            .iter()
-            .map(|item| {
-                let parsed = item.parse()?;
-                Ok::<_, nacre_wire::DecodeError>(FlaggedOp::new(
-                    parsed,
-                    item.op.flags,
-                    item.op.code.is_write(),
-                ))
-            })
-            .collect();
-        let Ok(ops) = ops else { return refuse(EINVAL, out) };
-        let object = op.object();
-        let writes = ops.iter().any(|op| op.is_write);
-        let lists = ops.iter().any(|op| op.op.is_about_group());
-        if let Err(error) = check_request(&object, &ops) {
-            return refuse(-error, out);
-        }
-        if !lists && op.hash != hash_of(&op.locator, &op.name) {
-            return refuse(EINVAL, out);
-        }
-        if writes {
-            // Snapshots do not change, and a write knows which there are.
-            let context = SnapContext { seq: op.snap_seq, snaps: op.snaps.clone() };
-            if object.snap != SnapId::HEAD || !context.is_valid() {
-                return refuse(EINVAL, out);
-            }
-            if op.ops.iter().map(|item| item.data.len()).sum::<usize>() > WRITE_SIZE_MAX {
-                return refuse(EMSGSIZE, out);
-            }
-            let deletes = ops.iter().filter(|op| op.is_write).all(|op| op.op == Op::Delete);
-            // What the map says of the cluster comes late; our own disk is full now.
-            if !deletes && !has_room(store) {
-                return refuse(ENOSPC, out);
-            }
-            if let Some(errno) = full(&map, pool)
-                && !op.has_flag(op_flags::message::FULL_FORCE)
-                && !(deletes && op.has_flag(op_flags::message::FULL_TRY))
-            {
-                if op.has_flag(op_flags::message::FULL_TRY) {
-                    refuse(errno, out);
-                }
-                return; // the client waits until there is room, and sends it then
-            }
-        }
-        self.last_op += 1;
-        self.ops_served += 1;
-        let reqid = op.request_id(EntityName::client(client as u64), tid);
-        let (object, snap) = (object.to_head(), object.snap);
-        let seq = self.last_op;
-        let request: Arc<OsdOp> = Arc::from(op);
-        let sender = (EntityName::client(client as u64), sender_addr);
-        let steps = Steps::new(now.mono);
-        let op = ClientOp { seq, conn, tid, sender, reqid, object, snap, ops, request, steps, for_copy };
-        self.tell_pg(now, store, id, PgEvent::Op(op), out);
-    }
-
-    // ---- the disk and the clock ----
-
     fn on_stored(&mut self, now: Now, store: &dyn StoreView, token: Token, out: &mut Vec<Effect>) {
         self.disk.stored(token);
         for token in self.joined.stored(token) {
@@ -1202,8 +776,9 @@ impl Osd {
         let latency = &self.counted.osd.op_latency;
         let waited = Duration::from_nanos(latency.sum());
         let (groups, logs) = self.pgs().fold((0, 0), |(n, sum), pg| (n + 1, sum + pg.log_memory()));
-        self.budget.look_at_logs(groups, logs);
+        self.budget.look_at_logs(&self.options, groups, logs);
         self.budget.recovery.look(self.options.recovery(), latency.count(), waited);
+        self.budget.moves.set_max(self.options.moves());
         self.budget.trim.look(self.options.trimming(), latency.count(), waited);
         match self.mon {
             MonState::Away(until) if until <= now.mono => self.dial_mon(now, out),
@@ -1225,6 +800,7 @@ impl Osd {
             self.tell_all(now, store, out, || PgEvent::Tick);
             self.start_scrub(now, store, out);
             self.leases_now = true;
+            self.merges_due = true;
             if now.mono.since(self.last_ping) >= PING_EVERY {
                 self.last_ping = now.mono;
                 self.ping(now, out);
@@ -1310,51 +886,15 @@ impl Osd {
         if !records.is_empty() {
             self.to_mon(DaemonMsg::Activate { epoch, records }, out);
         }
+        let wishes: Vec<PgWish> = std::mem::take(&mut self.wishes).into_values().collect();
+        if !wishes.is_empty() {
+            self.to_mon(DaemonMsg::Rearrange(wishes), out);
+        }
     }
-}
-
-/// How many losses of the store the groups know of: `times` in its omap.
-fn losses() -> StoredId {
-    StoredId::meta("losses")
-}
-
-fn up_or_down(up: bool) -> &'static str {
-    if up { "up" } else { "down" }
 }
 
 /// Whether the device takes more than what must stay free.
 pub(crate) fn has_room(store: &dyn StoreView) -> bool {
     let space = store.statfs();
     space.available >= space.total / FAILSAFE_PARTS
-}
-
-/// Why there is no room for writes to the pool.
-fn full(map: &OsdMap, pool: &Pool) -> Option<i32> {
-    if pool.flags & pool_flags::FULL_QUOTA != 0 {
-        Some(EDQUOT)
-    } else if map.has(map_flags::FULL) || pool.flags & pool_flags::FULL != 0 {
-        Some(ENOSPC)
-    } else {
-        None
-    }
-}
-
-/// Whether the group must peer anew. Every OSD gets the same answer from the same maps.
-fn is_new(old: Option<&OsdMap>, map: &OsdMap, now: &Interval, next: &Interval, pg: PgId) -> bool {
-    let Some(old) = old else { return true };
-    let same_place = now.up == next.up
-        && now.up_primary == next.up_primary
-        && now.acting == next.acting
-        && now.primary == next.primary
-        && (now.size, now.min_size) == (next.size, next.min_size);
-    let groups = |map: &OsdMap| map.pool(pg.pool).map_or(0, |pool| pool.pg_num);
-    let was_born = |osd: &&OsdId| osd.is_some();
-    // A member that was down in between, or has a new life, starts with nothing in its memory.
-    let up_from = |map: &OsdMap, osd: OsdId| map.osd(osd).map(|o| o.info.up_from);
-    let same_lives =
-        next.up.iter().chain(&next.acting).filter(was_born).all(|o| up_from(old, *o) == up_from(map, *o));
-    !same_place
-        || !same_lives
-        || is_split(pg, groups(old), groups(map))
-        || pg.seed >= groups(old) && pg.seed < groups(map)
 }

@@ -9,7 +9,7 @@ use nacre_base::{Epoch, Now, OsdId, PgId, Time};
 use nacre_machine::{ConnId, Effect, ReadError, StoreView, Token};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PgMsg;
-use nacre_proto::messages::{OsdOpReply, PeerMsg, PgRecord};
+use nacre_proto::messages::{OsdOpReply, PeerMsg, PgRecord, PgWish};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::CopySource;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,7 @@ pub enum ShardEffect {
     Copy(PgId, u64, CopySource),
     QueryRecord(PgId),
     Activate(PgId, PgRecord),
+    Rearrange(PgWish),
     LeasesNow,
     Report,
     ClusterLog(u8, String),
@@ -123,6 +124,20 @@ impl Shard {
         self.carry(scene, id, interval, effects);
     }
 
+    /// A group that is about to be part of another.
+    pub fn take(&mut self, id: PgId) -> Option<Pg> {
+        let pg = self.pgs.remove(&id)?;
+        self.forget(id);
+        Some(pg)
+    }
+    /// What these groups had is this one's.
+    pub fn merge(&mut self, scene: &mut Scene<'_>, id: PgId, sources: Vec<Pg>, pg_num: u32) {
+        let Some(pg) = self.pgs.get_mut(&id) else { return };
+        let ((), effects) = Self::run(scene, |ctx| pg.merge(ctx, sources, pg_num));
+        let interval = pg.interval().start;
+        self.carry(scene, id, interval, effects);
+    }
+
     pub fn handle(&mut self, scene: &mut Scene<'_>, id: PgId, event: PgEvent) {
         let Some(pg) = self.pgs.get_mut(&id) else { return };
         if let PgEvent::Peer { msg: PgMsg::RepOp(op), .. } = &event {
@@ -137,11 +152,16 @@ impl Shard {
         self.is_subop = false;
         if gone {
             self.pgs.remove(&id);
-            self.issued.remove(&id);
-            self.loops.remove(&id);
-            // A group of this name that is made anew counts from one.
-            self.stores.values_mut().filter(|stored| stored.pg == id).for_each(|stored| stored.number = 0);
+            self.forget(id);
         }
+    }
+    /// What the group waits for ends with it.
+    fn forget(&mut self, id: PgId) {
+        self.issued.remove(&id);
+        self.loops.remove(&id);
+        self.reads.retain(|_, (pg, _)| *pg != id);
+        // A group of this name that is made anew counts from one.
+        self.stores.values_mut().filter(|stored| stored.pg == id).for_each(|stored| stored.number = 0);
     }
 
     /// Every group, in order.
@@ -229,6 +249,7 @@ impl Shard {
             PgEffect::Copy { read, source } => ShardEffect::Copy(pg, read, source),
             PgEffect::QueryRecord => ShardEffect::QueryRecord(pg),
             PgEffect::Activate(record) => ShardEffect::Activate(pg, record),
+            PgEffect::Rearrange(record, acting) => ShardEffect::Rearrange(PgWish { pg, record, acting }),
             PgEffect::LeasesNow => ShardEffect::LeasesNow,
             PgEffect::Report => ShardEffect::Report,
             PgEffect::Loop => {

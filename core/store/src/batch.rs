@@ -11,6 +11,8 @@ use nacre_wire::{Encode, crc32c};
 
 /// Writes are joined up to this many bytes where blocks are neighbours.
 const WRITE_MAX: usize = 1 << 20;
+/// What is this long is written from where it is: to copy it would cost more than a write of its own.
+const JOINED_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -36,7 +38,7 @@ pub(crate) const REPEAT_MAX: usize = 64 << 10;
 pub struct Batch {
     pub(crate) id: u64,
     pub(crate) geometry: Geometry,
-    /// Blocks too many for the log, whole.
+    /// What is too much for the log: first block, and bytes of one block or several.
     pub(crate) fresh: Vec<(u32, Bytes)>,
     pub(crate) chunks: Vec<(Run, Vec<u8>)>,
     pub(crate) record: Option<Record>,
@@ -59,13 +61,17 @@ impl Batch {
     pub fn cost(&self) -> usize {
         let chunks: usize = self.chunks.iter().map(|(_, bytes)| bytes.len()).sum();
         let record = self.record.as_ref().map_or(0, |r| r.body.len() + r.contents.len() + BLOCK);
-        self.fresh.len() * BLOCK + chunks + record
+        blocks_in(&self.fresh) * BLOCK + chunks + record
     }
 
     /// Carries it out. After an error nothing more may be committed: the store has to be opened anew.
     pub fn commit(self, disk: &(impl Disk + ?Sized)) -> Result<Done, DiskError> {
-        let crcs: Vec<_> =
-            self.fresh.iter().map(|(block, bytes)| (*block, crc32c(u32::MAX, bytes))).collect();
+        let crcs = |(first, bytes): &(u32, Bytes)| {
+            let first = *first;
+            let crcs = bytes.chunks_exact(BLOCK).map(|block| crc32c(u32::MAX, block));
+            (first..).zip(crcs.collect::<Vec<_>>())
+        };
+        let crcs: Vec<(u32, u32)> = self.fresh.iter().flat_map(crcs).collect();
         let mut writes: Vec<(u32, &[u8])> = self.fresh.iter().map(|(b, bytes)| (*b, &bytes[..])).collect();
         writes.extend(self.chunks.iter().map(|(run, bytes)| (run.start, &bytes[..])));
         write_joined(&mut writes, |offset, bytes| disk.write_at(offset, bytes))?;
@@ -87,21 +93,31 @@ impl Batch {
     }
 }
 
+/// How many blocks these are.
+pub(crate) fn blocks_in(fresh: &[(u32, Bytes)]) -> usize {
+    fresh.iter().map(|(_, bytes)| bytes.len() / BLOCK).sum()
+}
+
 /// Not durable when it returns.
 pub(crate) fn write_joined(
     writes: &mut [(u32, &[u8])],
     write: impl Fn(u64, &[u8]) -> Result<(), DiskError>,
 ) -> Result<(), DiskError> {
     writes.sort_by_key(|(block, _)| *block);
-    let all = writes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
-    let longest = writes.iter().map(|(_, bytes)| bytes.len()).max().unwrap_or(0);
-    let mut joined = Aligned::with_capacity(all.min(WRITE_MAX + longest));
+    let all = writes.iter().map(|(_, bytes)| bytes.len()).filter(|len| *len < JOINED_MAX).sum::<usize>();
+    let mut joined = Aligned::with_capacity(all.min(WRITE_MAX + JOINED_MAX));
     let mut from = 0;
     for (block, bytes) in writes {
         let offset = u64::from(*block) * BLOCK as u64;
-        if !joined.is_empty() && (from + joined.len() as u64 != offset || joined.len() >= WRITE_MAX) {
+        let is_long = bytes.len() >= JOINED_MAX;
+        let goes_on = from + joined.len() as u64 == offset && joined.len() < WRITE_MAX && !is_long;
+        if !joined.is_empty() && !goes_on {
             write(from, joined.as_ref())?;
             joined.clear();
+        }
+        if is_long {
+            write(offset, bytes)?;
+            continue;
         }
         if joined.is_empty() {
             from = offset;

@@ -1,4 +1,5 @@
-//! Blocks of data in memory: those just written in small pieces, and those read in small pieces.
+//! Blocks of data in memory: those that were read in small pieces. What was written in small pieces the
+//! device itself may still have in memory (`Disk::write_kept`); here it would be a second time.
 //!
 //! S3-FIFO: a block comes into a short queue and leaves it soon, unless it is read meanwhile; then, or if
 //! it comes again soon after it left, it goes into the long queue, where it stays as long as it is read now

@@ -7,7 +7,6 @@
 //! What a patch is put over must not change before the patch is in its place and the log says so:
 //! replaying would find something else. So it is held, also when nobody owns it any more.
 
-use crate::content::Content;
 use crate::disk::{Disk, DiskError};
 use crate::placing::{Placed, Placing};
 use crate::store::{Store, Ticket};
@@ -102,13 +101,9 @@ impl Store {
         for (block, crc) in placed.crcs {
             let pending = self.pending.remove(&block).expect("a block that is being placed is pending");
             self.table.get_mut(block).expect("it is held").crc = crc;
-            if let Content::Whole(bytes) = &pending.content {
-                self.cache.get_mut().insert(block, bytes);
-            }
             self.deferred.notes.insert(block, Note { crc, seq: pending.seq });
             self.unhold(block);
         }
-        placed.merged.iter().for_each(|(block, bytes)| self.cache.get_mut().insert(*block, bytes));
         self.reclaim();
     }
 

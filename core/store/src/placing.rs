@@ -22,8 +22,6 @@ pub struct Placing {
 pub struct Placed {
     /// Block and checksum.
     pub(crate) crcs: Vec<(u32, u32)>,
-    /// What those hold that were not whole before and are not damaged.
-    pub(crate) merged: Vec<(u32, Bytes)>,
     /// Blocks that were changed in part although the rest of them was damaged. Reading them goes on
     /// failing: what is damaged does not become valid because something beside it was written.
     pub damaged: u32,
@@ -37,11 +35,9 @@ impl Placing {
 
     /// Carries it out. After an error the store has to be opened anew.
     pub fn run(self, disk: &(impl Disk + ?Sized)) -> Result<Placed, DiskError> {
-        let mut placed =
-            Placed { crcs: Vec::with_capacity(self.blocks.len()), merged: Vec::new(), damaged: 0 };
+        let mut placed = Placed { crcs: Vec::with_capacity(self.blocks.len()), damaged: 0 };
         let mut whole: Vec<(u32, Bytes)> = Vec::with_capacity(self.blocks.len());
         for (block, content) in self.blocks {
-            let is_patch = content.base().is_some();
             let (bytes, is_damaged) = match content {
                 Content::Whole(bytes) => (bytes, false),
                 Content::Patch { base, runs } => {
@@ -57,9 +53,6 @@ impl Placing {
             // A checksum that cannot match keeps a damaged block damaged.
             placed.crcs.push((block, if is_damaged { !crc } else { crc }));
             placed.damaged += u32::from(is_damaged);
-            if is_patch && !is_damaged {
-                placed.merged.push((block, bytes.clone()));
-            }
             whole.push((block, bytes));
         }
         let mut writes: Vec<(u32, &[u8])> = whole.iter().map(|(block, bytes)| (*block, &bytes[..])).collect();

@@ -8,7 +8,7 @@ use crate::store::Store;
 use bytes::Bytes;
 use nacre_machine::ReadError;
 use nacre_proto::transaction::StoredId;
-use nacre_wire::crc32c;
+use nacre_wire::{crc32c, crc32c_of_blocks};
 use std::sync::Arc;
 
 /// Which blocks make up the extents that were asked for. What it refers to is not overwritten as
@@ -27,6 +27,8 @@ pub struct ReadPlan {
 #[derive(Debug)]
 pub struct Fetched {
     blocks: Vec<(u32, Bytes)>,
+    /// Of each extent the checksum from `u32::MAX`, where that of its blocks says what it is.
+    pub sums: Vec<Option<u32>>,
     /// They hold the same as long as this lives.
     _pin: Arc<()>,
 }
@@ -84,7 +86,8 @@ impl ReadPlan {
         &self,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
     ) -> Result<(Vec<Bytes>, Fetched), ReadError> {
-        let mut fetched = Fetched { blocks: Vec::new(), _pin: self.pin.clone() };
+        let sums = self.extents.iter().map(|pieces| sum(pieces)).collect();
+        let mut fetched = Fetched { blocks: Vec::new(), sums, _pin: self.pin.clone() };
         let keeps =
             if self.len() <= CACHED_READ_MAX && !self.device { Some(&mut fetched.blocks) } else { None };
         let extents = self.run_extents(&mut read, keeps)?;
@@ -123,13 +126,13 @@ impl ReadPlan {
         if let ([_], Source::Memory(bytes)) = (pieces, &first.source) {
             return Ok(bytes.slice(first.from..first.to));
         }
-        let mut out = Aligned::zeroed(pieces.len() * BLOCK);
+        let mut out = Aligned::unwritten(pieces.len() * BLOCK);
         let mut at = 0;
         while let Some(piece) = pieces.get(at) {
             let mut count = 1;
             let rest = &mut out.as_mut()[at * BLOCK..];
             match &piece.source {
-                Source::Hole => {}
+                Source::Hole => rest[..BLOCK].fill(0),
                 Source::Memory(bytes) => rest[..BLOCK].copy_from_slice(bytes),
                 Source::Disk { block, .. } => {
                     let neighbours = pieces[at..].iter().zip(*block..);
@@ -185,6 +188,17 @@ impl ReadPlan {
         }
         Ok(())
     }
+}
+
+/// The checksum of all that these pieces hold, if they are whole blocks as they are on the device.
+fn sum(pieces: &[Piece]) -> Option<u32> {
+    let crc = |piece: &Piece| match &piece.source {
+        Source::Disk { crc, patches, .. } if patches.is_empty() && piece.to - piece.from == BLOCK => {
+            Some(*crc)
+        }
+        _ => None,
+    };
+    Some(crc32c_of_blocks(pieces.iter().map(crc).collect::<Option<Vec<u32>>>()?))
 }
 
 impl Piece {

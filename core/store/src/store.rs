@@ -4,7 +4,7 @@
 //! `open.rs` how the store comes back to life.
 
 use crate::BLOCK;
-use crate::batch::{Batch, Done, Record, record_blocks};
+use crate::batch::{Batch, Done, Record, blocks_in, record_blocks};
 use crate::cache::Cache;
 use crate::checkpoint::{Checkpoint, blocks_for};
 use crate::content::{Base, Content, PatchRun};
@@ -12,7 +12,7 @@ use crate::deferred::Deferred;
 use crate::discard::Discards;
 use crate::disk::{Disk, DiskError};
 use crate::format::{Geometry, LAYERS_MAX, Layer, Superblock};
-use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, placements};
+use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, Placement, placements};
 use crate::space::{Run, Space};
 use crate::table::{BlockInfo, Table};
 use bytes::Bytes;
@@ -65,8 +65,9 @@ pub(crate) struct Pending {
 struct Queued {
     seq: u64,
     body: Vec<u8>,
-    /// Blocks that are written before the record, and those whose content is in it.
-    direct: Vec<u32>,
+    /// What is written before the record: first block, and the bytes of one block or several.
+    direct: Vec<(u32, Bytes)>,
+    /// Blocks whose content is in the record.
     inline: Vec<u32>,
     inline_len: usize,
 }
@@ -74,10 +75,10 @@ struct Queued {
 impl Queued {
     /// What it takes in the log, alone.
     fn log_blocks(&self) -> u64 {
-        record_blocks(self.body.len(), self.direct.len(), self.inline_len, 0)
+        record_blocks(self.body.len(), blocks_in(&self.direct), self.inline_len, 0)
     }
     fn bytes(&self) -> usize {
-        self.body.len() + self.inline_len + self.direct.len() * BLOCK
+        self.body.len() + self.inline_len + blocks_in(&self.direct) * BLOCK
     }
 }
 
@@ -186,7 +187,7 @@ pub(crate) struct Found {
 struct Planning {
     steps: u32,
     body: Vec<u8>,
-    direct: Vec<u32>,
+    direct: Vec<(u32, Bytes)>,
     inline: Vec<u32>,
     inline_len: usize,
     ownerless: Vec<u32>,
@@ -297,6 +298,7 @@ impl Store {
 
         let seq = self.submitted + 1;
         let mut planning = Planning::default();
+        planning.body.reserve(1024);
         planning.body.extend([0; 4]);
         for (id, change) in txn.changes {
             self.plan(&mut planning, &id, change);
@@ -319,17 +321,13 @@ impl Store {
             return None;
         }
         self.begin_checkpoint();
-        let (taken, logged) = self.take_queued();
+        let (mut taken, logged) = self.take_queued();
         let last_seq = taken.last().map_or(self.written, |queued| queued.seq);
-        let blocks = |pick: fn(&Queued) -> &Vec<u32>| -> Vec<(u64, u32)> {
-            taken.iter().flat_map(|queued| pick(queued).iter().map(|block| (queued.seq, *block))).collect()
-        };
-        let (direct, inline) = (blocks(|queued| &queued.direct), blocks(|queued| &queued.inline));
-        let fresh = direct.into_iter().map(|(_, block)| match &self.pending[&block].content {
-            Content::Whole(bytes) => (block, bytes.clone()),
-            Content::Patch { .. } => unreachable!("patches go to the log first"),
-        });
-        let fresh: Vec<(u32, Bytes)> = fresh.collect();
+        let fresh: Vec<(u32, Bytes)> =
+            taken.iter_mut().flat_map(|queued| std::mem::take(&mut queued.direct)).collect();
+        let fresh_blocks = blocks_in(&fresh);
+        let inline = taken.iter().flat_map(|queued| queued.inline.iter().map(|block| (queued.seq, *block)));
+        let inline: Vec<(u64, u32)> = inline.collect();
         let mut noted = Vec::new();
         let confirms = std::mem::take(&mut self.confirm_wanted) && self.is_unconfirmed;
         let is_news = logged && !taken.is_empty();
@@ -356,15 +354,15 @@ impl Store {
                 };
                 // Both fill the last block, and may take more where there is room.
                 let room = self.log_room();
-                if record.blocks(fresh.len()) > room {
+                if record.blocks(fresh_blocks) > room {
                     record.repeat.clear();
                 }
                 let most = self.deferred.notes.len().min(NOTES_MAX);
-                let most = if record.blocks(fresh.len() + most) <= room { most } else { 0 };
+                let most = if record.blocks(fresh_blocks + most) <= room { most } else { 0 };
                 let notes = std::iter::from_fn(|| self.deferred.notes.pop_first()).take(most);
                 record.placed = notes.map(|(block, note)| (block, note.crc)).collect();
                 noted.extend(record.placed.iter().map(|(block, _)| *block));
-                self.log_tail += record.blocks(fresh.len());
+                self.log_tail += record.blocks(fresh_blocks);
                 record
             });
         let (chunks, superblock) = self.advance_checkpoint(last_seq);
@@ -625,19 +623,29 @@ impl Store {
         }
         let block_len = BLOCK as u64;
         let end = offset + data.len() as u64;
-        let object = self.index.get(id).cloned();
-        let mut contents = Vec::new();
-        for at in offset / block_len..end.div_ceil(block_len) {
-            let start = at * block_len;
-            let (from, to) = (offset.max(start), end.min(start + block_len));
-            let bytes = data.slice((from - offset) as usize..(to - offset) as usize);
-            let old = object.as_ref().and_then(|object| object.blocks.get(at as u32));
-            contents.push((at as u32, self.content(old, (from - start) as usize, bytes)));
-        }
-        drop(object); // or the index would have to copy it
+        let part = |from: u64, to: u64| data.slice((from - offset) as usize..(to - offset) as usize);
         let is_large = data.len() >= DIRECT_MIN
             || planning.inline_len + data.len() > self.geometry.log_blocks as usize * BLOCK / 8;
-        self.place(planning, id, contents, is_large);
+        // What is large and fills its blocks goes to the device as it is.
+        let (whole, end_whole) = (offset.div_ceil(block_len), end / block_len);
+        let whole = if is_large && whole < end_whole { whole..end_whole } else { 0..0 };
+        let object = self.index.get(id).cloned();
+        let mut contents = Vec::new();
+        let others = |at: &u64| !whole.contains(at);
+        for at in (offset / block_len..end.div_ceil(block_len)).filter(others) {
+            let start = at * block_len;
+            let (from, to) = (offset.max(start), end.min(start + block_len));
+            let old = object.as_ref().and_then(|object| object.blocks.get(at as u32));
+            contents.push((at as u32, self.content(old, (from - start) as usize, part(from, to))));
+        }
+        drop(object); // or the index would have to copy it
+        if !contents.is_empty() {
+            self.place(planning, id, contents, is_large);
+        }
+        if !whole.is_empty() {
+            let bytes = part(whole.start * block_len, whole.end * block_len);
+            self.place_whole(planning, id, whole.start as u32, bytes);
+        }
         if end > self.size_of(id) {
             self.step(planning, id, Op::Size(end));
         }
@@ -712,7 +720,7 @@ impl Store {
                 self.table.insert(block, BlockInfo::default());
                 let content = match content {
                     Content::Whole(bytes) if is_large => {
-                        planning.direct.push(block);
+                        planning.direct.push((block, bytes.clone()));
                         Content::Whole(bytes)
                     }
                     content => {
@@ -729,6 +737,26 @@ impl Store {
             }
         }
         self.step(planning, id, Op::Place(placements(pairs.into_iter())));
+    }
+
+    /// Gives fresh blocks to all of `bytes`, which are whole blocks from the object's block `at` on.
+    fn place_whole(&mut self, planning: &mut Planning, id: &StoredId, mut at: u32, mut bytes: Bytes) {
+        let seq = self.submitted + 1;
+        let mut placements = Vec::new();
+        while !bytes.is_empty() {
+            let left = (bytes.len() / BLOCK) as u32;
+            let blocks = self.space.take_run(left).expect("there was enough space");
+            let these = bytes.split_to(blocks.len as usize * BLOCK);
+            for (block, from) in blocks.blocks().zip((0..).step_by(BLOCK)) {
+                self.table.insert(block, BlockInfo::default());
+                let content = Content::Whole(these.slice(from..from + BLOCK));
+                self.add_pending(block, Pending { seq, content });
+            }
+            planning.direct.push((blocks.start, these));
+            placements.push(Placement { at, blocks });
+            at += blocks.len;
+        }
+        self.step(planning, id, Op::Place(placements));
     }
 
     fn add_pending(&mut self, block: u32, pending: Pending) {
@@ -794,7 +822,7 @@ impl Store {
         let (mut body, mut direct, mut inline) = (0, 0, 0);
         while let Some(next) = self.queue.front().filter(|next| next.seq <= limit) {
             body += next.body.len();
-            direct += next.direct.len();
+            direct += blocks_in(&next.direct);
             inline += next.inline_len;
             let blocks = record_blocks(body, direct, inline, 0);
             let full = blocks > self.log_blocks() / 4 || direct * BLOCK + inline > BATCH_DATA_MAX;

@@ -1,6 +1,7 @@
 //! CRC-32C as Ceph uses it: any seed, and no final inversion.
 
 use crc_fast::{CrcAlgorithm, Digest};
+use std::sync::LazyLock;
 
 /// Continues `seed` over `bytes`. Ceph starts from 0 or from `u32::MAX`, and never inverts the end.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
@@ -19,6 +20,32 @@ pub fn crc32c_zeros(mut seed: u32, mut len: u64) -> u32 {
         len -= n;
     }
     seed
+}
+
+/// `crc32c_of_blocks` is about blocks of so many bytes.
+pub const CRC_BLOCK: usize = 4096;
+
+/// What follows a block's length of zeros upon a register that has one byte set.
+static BEHIND_BLOCK: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
+    let zeros = |byte: usize, value: usize| crc32c_zeros((value as u32) << (8 * byte), CRC_BLOCK as u64);
+    std::array::from_fn(|byte| {
+        // The checksum is linear: those of single bits make up all others.
+        let bits: [u32; 8] = std::array::from_fn(|bit| zeros(byte, 1 << bit));
+        std::array::from_fn(|value| {
+            (0..8).filter(|bit| value >> bit & 1 == 1).fold(0, |sum, bit| sum ^ bits[bit])
+        })
+    })
+});
+
+fn behind_block(crc: u32) -> u32 {
+    let bytes = crc.to_le_bytes();
+    bytes.iter().zip(&*BEHIND_BLOCK).fold(0, |sum, (byte, table)| sum ^ table[usize::from(*byte)])
+}
+
+/// The checksum from `u32::MAX` of blocks one after another, without looking at them again: `crcs` are those of
+/// the single blocks, each from `u32::MAX`.
+pub fn crc32c_of_blocks(crcs: impl IntoIterator<Item = u32>) -> u32 {
+    crcs.into_iter().fold(u32::MAX, |sum, crc| crc ^ behind_block(sum ^ u32::MAX))
 }
 
 #[cfg(test)]
@@ -45,6 +72,15 @@ mod tests {
             let halves = crc32c(crc32c(seed, &bytes[..100]), &bytes[100..]);
             assert_eq!(halves, crc32c(seed, &bytes));
             assert_eq!(crc32c_zeros(seed, 5000), crc32c(seed, &[0; 5000]));
+        }
+    }
+    #[test]
+    fn that_of_many_blocks_follows_from_their_own() {
+        let bytes: Vec<u8> = (0..5 * CRC_BLOCK).map(|i| (i * 31 + i / 97) as u8).collect();
+        for blocks in 0..=5 {
+            let bytes = &bytes[..blocks * CRC_BLOCK];
+            let crcs = bytes.chunks(CRC_BLOCK).map(|block| crc32c(u32::MAX, block));
+            assert_eq!(crc32c_of_blocks(crcs), crc32c(u32::MAX, bytes), "{blocks} blocks");
         }
     }
 }

@@ -9,7 +9,7 @@ mod decode;
 mod encode;
 mod impls;
 
-pub use crc::{crc32c, crc32c_zeros};
+pub use crc::{CRC_BLOCK, crc32c, crc32c_of_blocks, crc32c_zeros};
 pub use decode::{Decode, DecodeError, Reader};
 pub use encode::{Encode, encode_list, encode_map, versioned};
 
@@ -22,7 +22,8 @@ pub fn from_slice<T: Decode>(bytes: &[u8]) -> Result<T, DecodeError> {
 }
 
 pub fn to_vec<T: Encode + ?Sized>(value: &T) -> Vec<u8> {
-    let mut out = Vec::new();
+    // Most values are short: growing from nothing would cost more than encoding them.
+    let mut out = Vec::with_capacity(256);
     value.encode(&mut out);
     out
 }

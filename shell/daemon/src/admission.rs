@@ -3,42 +3,66 @@
 //! After a power cut all OSDs of a host start at once, each peers, and each may need its whole budget for
 //! that. One that is killed for want of memory starts again and takes the next one along. So an OSD starts
 //! only if what is available covers its budget, beside what those that run may yet take of theirs.
+//!
+//! A host may be too small for all of them, and nobody will ever make room. Then they start one by one, with
+//! time for each to peer: rather a host that is short of memory, and says so, than one that waits for ever.
 
 use crate::processes::{self, LockFile, State};
 use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often it is looked whether there is room.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After so long in which no OSD of the host started, one starts without room for its budget.
+const ANYWAY_AFTER: Duration = Duration::from_secs(15);
 
-/// Waits until the host has room for so many OSDs in this process, of which each keeps to `budget`. What is given back is held until this
-/// process counts as one that runs; `run` is the folder of pid files.
+/// Waits until the host has room for so many OSDs in this process, of which each keeps to `budget`. What is
+/// given back is held until this process counts as one that runs; `run` is the folder of pid files.
 pub async fn wait(run: PathBuf, osds: usize, budget: u64) -> Result<Option<LockFile>> {
+    wait_at_most(run, osds, budget, ANYWAY_AFTER).await
+}
+
+async fn wait_at_most(
+    run: PathBuf,
+    osds: usize,
+    budget: u64,
+    anyway_after: Duration,
+) -> Result<Option<LockFile>> {
     if osds == 0 {
         return Ok(None);
     }
     let run = &run;
+    let began = Instant::now();
     let mut said = false;
     loop {
         let lock = LockFile::take(run.join("admission"))?;
         let available = available();
         let reserved = reserved(run, budget);
-        // One that is alone starts in any case: nobody else will make room.
-        if lock.is_some() && (admits(available, reserved.bytes, osds as u64 * budget) || reserved.osds == 0) {
-            return Ok(lock);
+        if let Some(lock) = lock {
+            let needed = osds as u64 * budget;
+            // One that is alone starts in any case: nobody else will make room.
+            let has_room = admits(available, reserved.bytes, needed) || reserved.osds == 0;
+            let anyway = began.elapsed().min(lock.age()) >= anyway_after;
+            if anyway && !has_room {
+                tracing::warn!("starts with less memory than it may take: no other OSD made room");
+            }
+            if has_room || anyway {
+                lock.touch();
+                return Ok(Some(lock));
+            }
+            if !std::mem::replace(&mut said, true) {
+                tracing::warn!(
+                    "waits for memory: {} MiB are available, those that run may take {} more, and this needs \
+                     {} (--memory says how much); starts in any case when no OSD started for {} s",
+                    available.unwrap_or(0) >> 20,
+                    reserved.bytes >> 20,
+                    needed >> 20,
+                    anyway_after.as_secs()
+                );
+            }
         }
-        if lock.is_some() && !std::mem::replace(&mut said, true) {
-            tracing::warn!(
-                "waits for memory: {} MiB are available, those that run may take {} more, and this needs {} \
-                 (--memory says how much)",
-                available.unwrap_or(0) >> 20,
-                reserved.bytes >> 20,
-                (osds as u64 * budget) >> 20
-            );
-        }
-        drop(lock);
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
@@ -132,6 +156,9 @@ mod tests {
         // The second one does, if there is no room.
         let waits = tokio::time::timeout(Duration::from_millis(50), wait(run.clone(), 1_000_000, BUDGET));
         assert!(waits.await.is_err());
-        assert!(wait(run, 1, BUDGET).await.unwrap().is_some());
+        assert!(wait(run.clone(), 1, BUDGET).await.unwrap().is_some());
+        // And there may never be any: it starts all the same.
+        let anyway = Duration::from_millis(1);
+        assert!(wait_at_most(run, 1_000_000, BUDGET, anyway).await.unwrap().is_some());
     }
 }

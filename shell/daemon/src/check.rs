@@ -1,6 +1,7 @@
 //! Whether a cluster serves: stores a real file and reads it back, as any client would.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Layout};
+use crate::processes::{self, State};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use nacre_base::PoolId;
@@ -25,10 +26,10 @@ const OBJECT_LEN: usize = 4 << 20;
 const FILE_MAX: u64 = 32 << 20;
 
 /// Gives a sentence about what was proven.
-pub fn prove(cluster: &Cluster) -> Result<String> {
+pub fn prove(layout: &Layout, cluster: &Cluster) -> Result<String> {
     let (nonce, seed) = Uuid::new_v4().as_u64_pair();
     let client = BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed);
-    let waited = wait_healthy(&client, cluster)?;
+    let waited = wait_healthy(&client, layout, cluster)?;
     let file = own_program()?;
     let start = Instant::now();
     let created = json!({"prefix": "osd pool create", "pool": POOL, "pg_num": POOL_PGS});
@@ -66,9 +67,30 @@ fn command(client: &BlockingClient, command: &Value) -> Result<Bytes> {
     }
 }
 
-fn wait_healthy(client: &BlockingClient, cluster: &Cluster) -> Result<String> {
-    let start = Instant::now();
+/// Names of daemons that wait for memory: each starts within a while, see `admission`.
+fn waiting(layout: &Layout, cluster: &Cluster) -> Result<String> {
+    let running = processes::running(layout, &cluster.daemons())?;
+    let names = running.into_iter().filter(|(_, state)| matches!(state, State::Waits(_)));
+    Ok(names.map(|(name, _)| name).collect::<Vec<_>>().join(", "))
+}
+
+fn wait_healthy(client: &BlockingClient, layout: &Layout, cluster: &Cluster) -> Result<String> {
+    let mut start = Instant::now();
+    let mut said = String::new();
     loop {
+        let waits = waiting(layout, cluster)?;
+        if !waits.is_empty() {
+            start = Instant::now();
+        }
+        if said != waits {
+            let text = if waits.is_empty() {
+                "Nobody waits for memory any more".into()
+            } else {
+                format!("Waits for memory: {waits}")
+            };
+            eprintln!("{text}");
+            said = waits;
+        }
         let status = command(client, &json!({"prefix": "status", "format": "json"}));
         let status: Value = match status {
             Ok(json) => serde_json::from_slice(&json).context("the status is no JSON")?,

@@ -7,6 +7,7 @@
 //! DIR/NAME/device.json  what that device can do, if it was measured
 //! DIR/run/NAME.pid    locked while NAME runs (or `nacre`, when all share one process)
 //! DIR/log/NAME.log
+//! DIR/crash/           see `crashes`
 //! DIR/lock            locked while `nacre up` works on the folder
 //! ```
 
@@ -109,7 +110,7 @@ pub struct LoopbackNetwork {
 
 impl LoopbackNetwork {
     /// The first address is the network's, and the last one everybody's.
-    fn addr(self, id: u32) -> Option<Ipv4Addr> {
+    pub fn addr(self, id: u32) -> Option<Ipv4Addr> {
         let hosts = (1_u32 << (32 - self.prefix)).saturating_sub(2);
         (id < hosts).then(|| Ipv4Addr::from(self.first.to_bits() + 1 + id))
     }
@@ -363,6 +364,10 @@ impl Layout {
     }
     pub fn ceph_conf(&self) -> PathBuf {
         self.root.join("ceph.conf")
+    }
+    /// What daemons left behind that ended in a panic.
+    pub fn crashes(&self) -> PathBuf {
+        self.root.join("crash")
     }
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")

@@ -2,9 +2,11 @@
 
 use crate::admission;
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, make_dir};
+use crate::crashes;
 use crate::device;
 use crate::image_tasks::{Manager, Worker};
 use crate::log;
+use crate::networks::{Listen, OsdAddrs};
 use crate::processes::{ALL, LockFile};
 use crate::size::Size;
 use crate::store;
@@ -26,6 +28,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// What the command line says otherwise than the folder.
+#[derive(Default)]
+pub struct Said {
+    /// For each OSD.
+    pub memory: Option<Size>,
+    pub listen: Listen,
+}
+
 /// Daemons that run in this process, and the lock that says so.
 pub struct Fleet {
     lock: LockFile,
@@ -35,20 +45,22 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// `lock` is that of this process.
+    /// `lock` is that of this process. `listen`: it is an OSD's own, which may be told where to listen.
     pub fn start(
         layout: &Layout,
         cluster: &Cluster,
         daemons: &[DaemonName],
         mut lock: LockFile,
+        listen: Option<&Listen>,
     ) -> Result<Fleet> {
         nacre_node::abort_on_panic();
+        crashes::note_panics(layout);
         nacre_node::raise_open_files();
         nacre_node::tune_allocator();
         lock.clear()?;
         // Everything that can fail comes before the first daemon starts.
         let prepared: Vec<_> =
-            daemons.iter().map(|daemon| prepare(layout, cluster, daemon)).collect::<Result<_>>()?;
+            daemons.iter().map(|daemon| prepare(layout, cluster, daemon, listen)).collect::<Result<_>>()?;
         let (mut osds, mut mons, mut workers) = (Vec::new(), Vec::new(), Vec::new());
         for daemon in prepared {
             match daemon {
@@ -64,6 +76,7 @@ impl Fleet {
             }
         }
         lock.write_pid()?;
+        crashes::post(layout, cluster);
         Ok(Fleet { lock, osds, mons, workers })
     }
 
@@ -108,7 +121,12 @@ enum Prepared {
     Osd(Spec, OsdConfig),
 }
 
-fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Prepared> {
+fn prepare(
+    layout: &Layout,
+    cluster: &Cluster,
+    daemon: &DaemonName,
+    listen: Option<&Listen>,
+) -> Result<Prepared> {
     cluster.ensure_has(daemon)?;
     let host = hostname();
     let seed = random();
@@ -125,7 +143,11 @@ fn prepare(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Pr
         DaemonName::Osd(id) => {
             // Another nonce for each life, so that nobody takes this one for the last.
             let nonce = (random() >> 32) as u32 | 1;
-            let addrs = [Some(cluster.osd_addr(*id)), cluster.osd_cluster_addr(*id)];
+            let addrs = match listen {
+                Some(listen) => OsdAddrs::find(cluster, *id, listen)?,
+                None => OsdAddrs::of_folder(cluster, *id),
+            };
+            let addrs = [Some(addrs.public), addrs.cluster];
             let bind = |addr| Listener::bind(addr, nonce, EntityType::Osd, i64::from(*id));
             let listeners = addrs.into_iter().flatten().map(bind).collect::<Result<_, _>>()?;
             (EntityType::Osd, i64::from(*id), id.to_string(), listeners)
@@ -267,11 +289,11 @@ pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Runs daemons until a signal comes. `memory` is for OSDs, if it is not what the cluster says.
-pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, memory: Option<Size>) -> Result<()> {
+/// Runs daemons until a signal comes.
+pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, said: &Said) -> Result<()> {
     log::to_stderr();
     let (layout, mut cluster) = Layout::open(data)?;
-    cluster.memory = memory.or(cluster.memory);
+    cluster.memory = said.memory.or(cluster.memory);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
@@ -287,7 +309,8 @@ pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, memory: Op
             }
             admitted = admission::wait(layout.run(), osds, budget) => admitted?,
         };
-        let fleet = Fleet::start(&layout, &cluster, daemons, lock)?;
+        let alone = matches!(daemons, [DaemonName::Osd(_)]);
+        let fleet = Fleet::start(&layout, &cluster, daemons, lock, alone.then_some(&said.listen))?;
         drop(admitted);
         tokio::select! {
             () = stop.wait() => tracing::info!("stopping"),
@@ -299,7 +322,7 @@ pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, memory: Op
 
 pub fn all(data: &Path) -> Result<()> {
     let (_, cluster) = Layout::open(data)?;
-    foreground(data, &cluster.daemons(), ALL, None)
+    foreground(data, &cluster.daemons(), ALL, &Said::default())
 }
 
 fn random() -> u64 {

@@ -2,17 +2,20 @@
 //!
 //! Start at `Command`. `cluster` is what a folder holds, `daemons` makes machines of it and runs them,
 //! `up` brings everything together, `processes` is about pid files and child processes. `format` makes
-//! OSDs of devices, `device` measures them, `store` looks into what they hold. `image_tasks` does
-//! what is asked of the manager in the background.
+//! OSDs of devices, `device` measures them, `store` looks into what they hold. `crashes` is
+//! what is left of daemons that panicked, `networks` is
+//! where OSDs listen, `image_tasks` does what is asked of the manager in the background.
 
 mod admission;
 mod check;
 mod cluster;
+mod crashes;
 mod daemons;
 mod device;
 mod format;
 mod image_tasks;
 mod log;
+mod networks;
 mod processes;
 mod size;
 mod store;
@@ -20,6 +23,7 @@ mod up;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
+use daemons::Said;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -95,6 +99,8 @@ struct OsdArgs {
     /// Memory that it may take, at least 128M [default: what `nacre up` was told, or 512M]
     #[arg(long, value_name = "SIZE", value_parser = size::Memory::from_str)]
     memory: Option<size::Memory>,
+    #[command(flatten)]
+    listen: networks::Listen,
     #[command(subcommand)]
     command: Option<OsdCommand>,
 }
@@ -148,17 +154,20 @@ fn run(command: Command) -> Result<()> {
         Command::Down(Folder { data }) => up::down(&data),
         Command::Start(OneDaemon { daemon, folder }) => up::start(&folder.data, &daemon),
         Command::Stop(OneDaemon { daemon, folder }) => up::stop(&folder.data, &daemon),
-        Command::Mon(Foreground { data, id }) => {
-            daemons::foreground(&data, &[cluster::DaemonName::mon(&id)?], &format!("mon.{id}"), None)
-        }
+        Command::Mon(Foreground { data, id }) => daemons::foreground(
+            &data,
+            &[cluster::DaemonName::mon(&id)?],
+            &format!("mon.{id}"),
+            &Said::default(),
+        ),
         Command::Osd(OsdArgs { command: Some(OsdCommand::Format(options)), .. }) => format::format(&options),
         Command::Osd(OsdArgs { command: Some(OsdCommand::MoveWal(options)), .. }) => {
             format::move_wal(&options)
         }
-        Command::Osd(OsdArgs { run, memory, .. }) => {
+        Command::Osd(OsdArgs { run, memory, listen, .. }) => {
             let Foreground { data, id } = run.expect("clap asks for it where there is no subcommand");
-            let memory = memory.map(|memory| memory.0);
-            daemons::foreground(&data, &[cluster::DaemonName::osd(&id)?], &format!("osd.{id}"), memory)
+            let said = Said { memory: memory.map(|memory| memory.0), listen };
+            daemons::foreground(&data, &[cluster::DaemonName::osd(&id)?], &format!("osd.{id}"), &said)
         }
         Command::Device(command) => device::run(command),
         Command::Store(command) => store::run(command),

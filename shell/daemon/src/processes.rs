@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The name of the process that runs all daemons of a folder.
 pub const ALL: &str = "nacre";
@@ -37,14 +37,21 @@ pub struct LockFile {
 
 impl LockFile {
     /// None if someone else holds it.
-    pub fn take(path: PathBuf) -> Result<Option<LockFile>> {
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+    pub fn take(mut path: PathBuf) -> Result<Option<LockFile>> {
         // Whoever looks at the state holds the lock for a moment.
         for _ in 0..LOCK_ATTEMPTS {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            let file = options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
             match file.try_lock() {
-                Ok(()) => return Ok(Some(LockFile { path, file })),
+                Ok(()) => {
+                    let lock = LockFile { path, file };
+                    if lock.is_in_place() {
+                        return Ok(Some(lock));
+                    }
+                    // Its last holder removed it between our two steps: it locks nobody out.
+                    path = lock.path;
+                }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(POLL / 2),
                 Err(TryLockError::Error(e)) => {
                     return Err(e).with_context(|| format!("cannot lock {}", path.display()));
@@ -72,9 +79,29 @@ impl LockFile {
         written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
+    /// Whether the path still leads to the file that we hold, so that others find it locked.
+    fn is_in_place(&self) -> bool {
+        let file = |found: fs::Metadata| (found.dev(), found.ino());
+        let (ours, there) = (self.file.metadata().map(file), fs::metadata(&self.path).map(file));
+        matches!((ours, there), (Ok(ours), Ok(there)) if ours == there)
+    }
+
     pub fn remove(self) {
-        // Nothing depends on it: a file without a lock says that nobody runs.
-        let _ = fs::remove_file(&self.path);
+        // Nothing depends on it: a file without a lock says that nobody runs. One that somebody else
+        // put there is not ours to remove.
+        if self.is_in_place() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    /// Since when it is as it is: how long ago somebody last `touch`ed it, or made it.
+    pub fn age(&self) -> Duration {
+        let changed = self.file.metadata().and_then(|found| found.modified());
+        changed.ok().and_then(|changed| changed.elapsed().ok()).unwrap_or_default()
+    }
+    pub fn touch(&self) {
+        // At worst the next one waits longer, or less.
+        let _ = self.file.set_modified(SystemTime::now());
     }
 }
 
@@ -211,6 +238,40 @@ pub fn wait_gone(layout: &Layout, name: &str, pid: i32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn who_dies_late_leaves_the_file_of_its_successor() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("osd.0.pid");
+        let late = LockFile::take(path.clone()).unwrap().unwrap();
+        fs::remove_file(&path).unwrap(); // by whoever took it for dead
+        let mut next = LockFile::take(path.clone()).unwrap().unwrap();
+        next.write_pid().unwrap();
+        late.remove();
+        assert_eq!(state(&path).unwrap(), State::Runs(std::process::id() as i32));
+    }
+
+    /// Without a second look at the path somebody may hold a file that is not there any more, beside
+    /// somebody who made a new one.
+    #[test]
+    fn there_are_never_two_holders() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, holders) = (dir.path().join("lock"), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let Some(lock) = LockFile::take(path.clone()).unwrap() else { continue };
+                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                        std::thread::yield_now();
+                        assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1);
+                        lock.remove();
+                    }
+                });
+            }
+        });
+    }
 
     #[test]
     fn a_pid_is_believed_only_while_its_lock_is_held() {

@@ -89,7 +89,7 @@ pub fn up(options: &Options) -> Result<()> {
         let mut stop = StopSignals::new()?;
         let mut started = start_all(&layout, &cluster, options)?;
         let checked = tokio::select! {
-            checked = check_all(&cluster) => checked,
+            checked = check_all(&layout, &cluster) => checked,
             () = stop.wait() => Err(anyhow::anyhow!("interrupted")),
         };
         if let Err(e) = checked {
@@ -114,10 +114,11 @@ pub fn up(options: &Options) -> Result<()> {
 }
 
 /// Waits, off this thread, until the cluster is healthy and has stored a file and given it back.
-async fn check_all(cluster: &Cluster) -> Result<()> {
-    let cluster = cluster.clone();
-    let proof =
-        tokio::task::spawn_blocking(move || check::prove(&cluster)).await.context("the check broke")??;
+async fn check_all(layout: &Layout, cluster: &Cluster) -> Result<()> {
+    let (layout, cluster) = (layout.clone(), cluster.clone());
+    let proof = tokio::task::spawn_blocking(move || check::prove(&layout, &cluster))
+        .await
+        .context("the check broke")??;
     say(format_args!("{proof}"));
     Ok(())
 }
@@ -139,7 +140,7 @@ fn start_all(layout: &Layout, cluster: &Cluster, options: &Options) -> Result<St
         Ok(Started::Children(vec![(ALL.to_string(), processes::spawn(layout, ALL, &["all"])?)]))
     } else {
         let lock = daemons::lock(layout, ALL)?;
-        Ok(Started::Here(Fleet::start(layout, cluster, &cluster.daemons(), lock)?))
+        Ok(Started::Here(Fleet::start(layout, cluster, &cluster.daemons(), lock, None)?))
     }
 }
 

@@ -89,6 +89,8 @@ counters! {
         received: GaugeBytes,
         /// What is to be sent and was not taken by its receiver yet
         unsent: GaugeBytes,
+        /// Of the whole process: memory of large data that waits to be used again
+        buffers: GaugeBytes,
     }
 }
 

@@ -17,7 +17,9 @@ use crate::timers::Timers;
 use bytes::Bytes;
 use nacre_base::Time;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, StoreView, Token};
-use nacre_msgr::{AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent};
+use nacre_msgr::{
+    AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent, Sums,
+};
 use nacre_proto::messages::{Envelope, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use nacre_store::{Memory, Store, SubmitError, Ticket};
@@ -46,6 +48,8 @@ pub(crate) struct Node<M> {
     /// The most bytes in use since freed memory was given back.
     most_used: Cell<usize>,
     budget: Arc<Budget>,
+    /// Of what came in and was not dealt with yet, for when it is sent on.
+    sums: Sums,
     ids: Arc<Mutex<IdPool>>,
     inner: RefCell<Inner<M>>,
     /// A timer was armed that is due before all others.
@@ -105,6 +109,8 @@ impl<M: Machine + 'static> Node<M> {
         let memory: Arc<MemoryCounters> = spec.perf.add();
         let store = spec.store.map(|(mut store, disk)| {
             store.limit_memory(spec.limits.store_memory);
+            // Opening took large ones, which nobody needs again.
+            nacre_base::buffer::give_back();
             let counters: Arc<StoreCounters> = spec.perf.add();
             let disk = CountedDisk::new(disk, counters.clone());
             Storage {
@@ -149,6 +155,7 @@ impl<M: Machine + 'static> Node<M> {
             auth_name: spec.auth_name,
             addrs: spec.addrs,
             budget: Budget::new(spec.limits.received_max),
+            sums: Sums::default(),
             limits: spec.limits,
             counters: spec.perf.add(),
             memory,
@@ -183,6 +190,7 @@ impl<M: Machine + 'static> Node<M> {
                 self.carry_out(inner, effect);
             }
         }
+        self.sums.forget();
         if let Some(storage) = inner.store.as_mut().filter(|_| !inner.gave_up) {
             storage.place();
             if !storage.committing {
@@ -308,6 +316,7 @@ impl<M: Machine + 'static> Node<M> {
         inner.global_seq += 1;
         let mut config = Config::new(self.kind, inner.num, self.addrs.clone());
         config.global_seq = inner.global_seq;
+        config.sums = self.sums.clone();
         config.handshake_timeout = self.limits.handshake_timeout;
         let prover = Box::new(NoneProver { name: self.auth_name.clone(), global_id: inner.global_id });
         let conn = Connection::client(clock::mono(), config, to, kind, prover);
@@ -374,6 +383,7 @@ impl<M: Machine + 'static> Node<M> {
         inner.accepted += 1;
         let id = ConnId::Accepted(inner.accepted);
         let mut config = Config::new(kind, num, AddrVec::one(here));
+        config.sums = self.sums.clone();
         config.handshake_timeout = self.limits.handshake_timeout;
         let global_ids = match kind {
             EntityType::Mon => {
@@ -496,6 +506,9 @@ impl<M: Machine + 'static> Node<M> {
                         storage.counters.read_lat.add(clock::mono().since(since));
                     }
                     let result = result.map(|(extents, fetched)| {
+                        for (bytes, crc) in extents.iter().zip(&fetched.sums) {
+                            crc.iter().for_each(|crc| self.sums.note(bytes, *crc));
+                        }
                         storage.store.keep(fetched);
                         extents
                     });
@@ -563,6 +576,7 @@ impl<M: Machine + 'static> Node<M> {
         self.memory.received.set(self.budget.used() as u64);
         let unsent: usize = inner.sessions.values().map(|session| session.unsent()).sum();
         self.memory.unsent.set(unsent as u64);
+        self.memory.buffers.set(nacre_base::buffer::kept() as u64);
         let mut used = self.budget.used() + unsent;
         if let Some(storage) = &inner.store {
             let Memory { index, cache, pending } = storage.store.memory();
@@ -584,6 +598,9 @@ impl<M: Machine + 'static> Node<M> {
         {
             storage.store.confirm();
             self.submitted.notify_one();
+            if storage.reading.is_empty() {
+                nacre_base::buffer::give_back();
+            }
         }
         if let Some(storage) = &mut inner.store
             && let Some(discard) = storage.store.take_discard()

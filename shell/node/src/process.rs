@@ -24,6 +24,7 @@ pub fn tune_allocator() {
 /// second for each gigabyte; one that the system does not give is no loss.
 pub(crate) fn give_back_memory() {
     let trim = || {
+        nacre_base::buffer::give_back();
         #[cfg(target_env = "gnu")]
         #[allow(unsafe_code)] // a call into the C library that touches no memory in use
         unsafe {

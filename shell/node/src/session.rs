@@ -12,6 +12,7 @@ use nacre_machine::{ConnId, Machine, Peer};
 use nacre_msgr::{Connection, FaultReason, PeerIdent};
 use nacre_proto::messages::MessageError;
 use nacre_proto::types::{EntityAddr, EntityType};
+use rustix::net::sockopt;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, IoSlice};
@@ -31,6 +32,11 @@ const READ_BYTES: usize = 64 << 10;
 const WRITE_PIECES: usize = 64;
 /// What a session that was hung up may take to write its last words.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
+/// When a client's host is asked whether it is there, and again.
+const HOST_IDLE: Duration = Duration::from_secs(2);
+const HOST_ASKED_AGAIN: Duration = Duration::from_secs(1);
+/// For how long it may answer nothing, asked or sent something.
+const HOST_SILENT_MS: u32 = 5000;
 
 pub(crate) struct Session {
     pub(crate) id: ConnId,
@@ -174,7 +180,7 @@ impl Session {
         let mut conn = self.conn.borrow_mut();
         // Nothing is lost with a future of this kind that is not ready: it is made anew each time.
         let (read, direct) = match conn.wanted() {
-            Some(mut rest) => (pin!(reader.read_buf(&mut rest)).poll(context), true),
+            Some(rest) => (pin!(reader.read(rest)).poll(context), true),
             None => {
                 if buffer.capacity() < READ_BYTES / 8 {
                     buffer.reserve(READ_BYTES);
@@ -182,20 +188,21 @@ impl Session {
                 (pin!(reader.read_buf(buffer)).poll(context), false)
             }
         };
-        match ready!(read) {
+        let len = match ready!(read) {
             Ok(0) => return Poll::Ready(Err(End::Fault(conn.peer_closed()))),
-            Ok(bytes) => {
+            Ok(len) => {
                 counters.msgr_recv_calls.inc();
-                counters.msgr_recv_bytes.add(bytes as u64);
+                counters.msgr_recv_bytes.add(len as u64);
+                len
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => return Poll::Ready(Ok(())),
             Err(e) => return Poll::Ready(Err(End::Socket(e))),
-        }
+        };
         let now = clock::mono();
         self.last_received.set(now);
         self.probed.set(false);
         let result = if direct {
-            conn.filled(now, events)
+            conn.filled(now, len, events)
         } else {
             conn.receive(now, buffer.split().freeze(), events)
         };
@@ -294,7 +301,12 @@ async fn converse<M: Machine + 'static>(
         // The machine hears of what came before the fault, and then of the fault.
         for event in events.drain(..) {
             match event {
-                nacre_msgr::Event::Ready(ident) => node.opened(session, &ident),
+                nacre_msgr::Event::Ready(ident) => {
+                    node.opened(session, &ident);
+                    if session.peer_kind.get() == Some(EntityType::Client) {
+                        watch_host(writer).map_err(|e| End::Socket(e.into()))?;
+                    }
+                }
                 nacre_msgr::Event::Message(raw) => node.received(session, raw)?,
                 nacre_msgr::Event::KeepaliveAck { .. } => {}
             }
@@ -302,6 +314,16 @@ async fn converse<M: Machine + 'static>(
         node.turn();
         result?;
     }
+}
+
+/// A host that lost its power closes no connection, and others wait for what its clients held. Its
+/// kernel is asked, which answers for a client that hangs as well. (What a client is to answer
+/// itself, `idle_probe`, may take as long as clients hang.)
+fn watch_host(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, HOST_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, HOST_ASKED_AGAIN)?;
+    sockopt::set_tcp_user_timeout(stream, HOST_SILENT_MS)?;
+    sockopt::set_socket_keepalive(stream, true)
 }
 
 pub(crate) fn peer(ident: &PeerIdent) -> Option<Peer> {

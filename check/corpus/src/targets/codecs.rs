@@ -6,14 +6,15 @@ use bytes::Bytes;
 use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
+use nacre_proto::messages::answer::{Answer, Answers};
 use nacre_proto::messages::part::{Act, Acts, Meta, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, OtherChange, PgInfo, PgLog, PgMsg, Push, RepOp};
 use nacre_proto::messages::scrub::{
     BadObject, BadSnaps, Finding, ScrubAnswer, ScrubEntry, ScrubMsg, ScrubNote, ScrubQuery, ScrubSum, Shard,
 };
 use nacre_proto::messages::{
-    Beat, DaemonMsg, Envelope, FailureEvidence, Message, OsdBoot, OsdFailure, PeerMsg, PgRecord, QuorumMsg,
-    RawMessage,
+    Beat, DaemonMsg, Envelope, FailureEvidence, MergeReady, Message, OsdBoot, OsdFailure, PeerMsg, PgRecord,
+    PgWish, QuorumMsg, RawMessage,
 };
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{AddrVec, EntityAddr, ObjectId, Op, OpCode, RawOp, ReqId};
@@ -74,9 +75,18 @@ pub(super) fn daemon_messages() -> Vec<DaemonMsg> {
         }),
         DaemonMsg::RecordQuery { epoch, pgs: vec![pg, pg] },
         DaemonMsg::Records { epoch, records: vec![(pg, Some(record.clone())), (pg, None)] },
-        DaemonMsg::Activate { epoch, records: vec![(pg, record)] },
+        DaemonMsg::Activate { epoch, records: vec![(pg, record.clone())] },
+        DaemonMsg::Rearrange(vec![PgWish { pg, record, acting: vec![osd] }]),
         DaemonMsg::Activated { epoch, results: vec![(pg, epoch, true)] },
         DaemonMsg::ClusterLog { level: 2, stamp: Utime { sec: 1, nsec: 2 }, text: "line".into() },
+        DaemonMsg::MergeReady(MergeReady {
+            epoch,
+            source: pg,
+            source_interval: epoch,
+            source_version: Version::new(epoch, 9),
+            target_interval: epoch,
+            target_version: Version::ZERO,
+        }),
     ]
 }
 
@@ -87,6 +97,11 @@ pub fn message(input: &[u8]) {
 }
 
 /// Of one write to `object`.
+pub(super) fn answer(version: Version) -> Answer {
+    let reqid = ReqId { tid: version.version, ..ReqId::default() };
+    Answer { reqid, version, user_version: 3, ..Answer::default() }
+}
+
 pub(super) fn log_entry(version: Version) -> LogEntry {
     let object = ObjectId::head(PoolId(2), "".into(), "".into(), "object".into());
     let clone = ObjectId { snap: SnapId(3), ..object.clone() };
@@ -173,6 +188,7 @@ fn peer_messages() -> Vec<Message> {
         info,
         after: Version::default(),
         entries: vec![entry.clone(), log_entry(Version::new(interval, 13))],
+        answers: Answers(vec![answer(version), Answer { result: -17, ..answer(version) }]),
     };
     let rep_op = RepOp {
         entry,
@@ -196,7 +212,7 @@ fn peer_messages() -> Vec<Message> {
         },
         PgMsg::Merge(log),
         PgMsg::Merged { missing: vec![(object.clone(), Stale::everything(version))] },
-        PgMsg::RepOp(Box::new(rep_op)),
+        PgMsg::RepOp(std::sync::Arc::new(rep_op)),
         PgMsg::Pull { id: 3, object: object.clone(), part: Part::meta() },
         PgMsg::Push(Box::new(push)),
     ];

@@ -1,6 +1,6 @@
 //! What daemons find on their disks when they start, and what monitors agree on.
 
-use super::codecs::{log_entry, seal_incremental, seal_map, stable};
+use super::codecs::{answer, log_entry, seal_incremental, seal_map, stable};
 use crate::samples;
 use bytes::Bytes;
 use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
@@ -9,6 +9,7 @@ use nacre_mon::{Batch, ConfigWho, Genesis, State};
 use nacre_osd::stored::{CloneInfo, Maps, ObjectInfo, Record, SnapSet, Watcher, scrub_state, walk_findings};
 use nacre_proto::maps::{Incremental, MonMap, OsdMap};
 use nacre_proto::messages::PgRecord;
+use nacre_proto::messages::answer::{Answer, Answers};
 use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::PgInfo;
 use nacre_proto::messages::scrub::{BadObject, Finding, ScrubState};
@@ -98,6 +99,8 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
         let key = [&b"l"[..], &u64::to_be_bytes(n), &u32::to_be_bytes(7)].concat();
         all.push((key, to_vec(&log_entry(version(n)))));
     }
+    let answers = Answers(vec![answer(version(1)), Answer { result: -2, ..answer(version(1)) }]);
+    all.push(([&b"r"[..], &u64::to_be_bytes(1)].concat(), to_vec(&answers)));
     all.push(([&b"m"[..], &to_vec(&object)].concat(), to_vec(&Stale::everything(version(3)))));
     let state = ScrubState { last: version(4), deep_errors: 1, ..ScrubState::default() };
     all.push((b"scrub".to_vec(), to_vec(&state)));

@@ -72,11 +72,10 @@ fn feed(mut connection: Connection, stream: &[u8]) {
     while !left.is_empty() {
         let chunk = left.split_to((1 + rng.below(most) as usize).min(left.len()));
         received += chunk.len();
-        if let Some(mut wanted) = connection.wanted().filter(|_| rng.chance(500)) {
-            use bytes::BufMut;
-            let direct = chunk.len().min(wanted.remaining_mut());
-            wanted.put_slice(&chunk[..direct]);
-            let filled = connection.filled(NOW, &mut events);
+        if let Some(wanted) = connection.wanted().filter(|_| rng.chance(500)) {
+            let direct = chunk.len().min(wanted.len());
+            wanted[..direct].copy_from_slice(&chunk[..direct]);
+            let filled = connection.filled(NOW, direct, &mut events);
             if filled.and_then(|()| connection.receive(NOW, chunk.slice(direct..), &mut events)).is_err() {
                 break;
             }

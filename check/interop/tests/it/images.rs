@@ -12,6 +12,15 @@ fn drivers_of_virtual_machines_find_all_that_they_call() {
 }
 
 #[test]
+fn no_writer_to_a_clone_loses_what_another_wrote_beside_it() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create images 8").unwrap();
+    c.run("rbd pool init images").unwrap();
+    let seed = std::process::id().to_string();
+    c.python("clones.py", &["images", &seed]).unwrap();
+}
+
+#[test]
 fn fio_and_qemu_read_from_an_image_what_they_wrote() {
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create images 8").unwrap();

@@ -12,6 +12,7 @@ mod images;
 mod model;
 mod objects;
 mod scrub;
+mod shrinking;
 mod stores;
 mod transcripts;
 mod two_clients;

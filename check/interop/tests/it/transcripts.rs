@@ -46,6 +46,12 @@ fn every_call_of_librados_gives_what_it_gives_on_ceph() {
     compare("librados");
 }
 
+/// What is asynchronous, watches, older kinds of listings, commands, full pools, the blocklist.
+#[test]
+fn the_rest_of_librados_gives_what_it_gives_on_ceph() {
+    compare("librados_rest");
+}
+
 /// Random changes of a few objects under random snapshots, 220 of them, with all that there is to
 /// see after each.
 #[test]
@@ -59,8 +65,8 @@ fn snapshots_of_images_are_what_they_are_on_ceph() {
     compare("rbd_snaps");
 }
 
-/// 470 command lines: contents, layouts, features, locks, trash, groups, namespaces, migration,
-/// snapshots, clones and encryption.
+/// 414 command lines: contents, layouts, features, locks, trash, groups, namespaces, migration,
+/// snapshots, clones, encryption, settings, journals and mirroring.
 #[test]
 fn the_rbd_command_says_what_it_says_of_images_on_ceph() {
     compare("images");

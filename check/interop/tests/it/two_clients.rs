@@ -12,7 +12,7 @@ fn cluster() -> Cluster {
 #[test]
 fn an_image_changes_hands_and_no_death_keeps_it() {
     let c = cluster();
-    for what in ["hand_over", "a_dead_owner", "a_broken_lock"] {
-        c.python("two_clients.py", &["images", what]).unwrap();
+    for what in ["hand_over", "a_dead_owner", "a_dead_host", "a_broken_lock"] {
+        print!("{}", c.python("two_clients.py", &["images", what]).unwrap());
     }
 }

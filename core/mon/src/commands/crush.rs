@@ -33,6 +33,9 @@ pub const COMMANDS: &[Row] = &[
     ("osd crush set", "put an OSD somewhere with a weight, or take a whole map", set),
     ("osd crush create-or-move", "put an OSD somewhere, keeping its weight if it has one", create_or_move),
     ("osd crush move", "move an item", move_item),
+    ("osd crush link", "put a bucket into one more place", link),
+    ("osd crush unlink", "take an item out of a bucket, or out of all", unlink),
+    ("osd crush swap-bucket", "exchange the content of two buckets", swap_bucket),
     ("osd crush add-bucket", "create a bucket", add_bucket),
     ("osd crush rename-bucket", "give a bucket another name", rename_bucket),
     ("osd crush rm", "remove an item", rm),
@@ -503,6 +506,75 @@ fn move_item(call: &mut Call<'_>) -> Outcome {
     crush.move_item(&name, &place).map_err(edit_error)?;
     call.draft.edit_crush(crush);
     Answer::said(format!("moved item id {id} name '{name}' to location {text} in crush map"))
+}
+
+fn link(call: &mut Call<'_>) -> Outcome {
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let (id, name) = item(call, &crush)?;
+    let place = location(call)?;
+    let text = location_text(&place);
+    let lowest = crush.types.iter().filter(|(kind, _)| **kind != 0).find_map(|(_, kind)| place.get(kind));
+    let parent = lowest.and_then(|name| crush.item_by_name(name)).and_then(|id| crush.bucket(id));
+    if parent.is_some_and(|bucket| bucket.items.contains(&id)) {
+        return Answer::said(format!(
+            "no need to move item id {id} name '{name}' to location {text} in crush map"
+        ));
+    }
+    crush.link_item(&name, &place).map_err(edit_error)?;
+    call.draft.edit_crush(crush);
+    Answer::said(format!("linked item id {id} name '{name}' to location {text} in crush map"))
+}
+
+fn unlink(call: &mut Call<'_>) -> Outcome {
+    let name = call.args.text("name")?;
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let Some(id) = crush.item_by_name(&name) else {
+        return Answer::said(format!("device '{name}' does not appear in the crush map"));
+    };
+    let ancestor = call.args.text_opt("ancestor");
+    if let Some(ancestor) = &ancestor
+        && crush.item_by_name(ancestor).is_none()
+    {
+        let text = format!("ancestor item '{ancestor}' does not appear in the crush map");
+        return Err(refuse(errno::ENOENT, text));
+    }
+    if crush.unlink_item(&name, ancestor.as_deref()).map_err(edit_error)? {
+        call.draft.edit_crush(crush);
+    }
+    Answer::said(format!("removed item id {id} name '{name}' from crush map"))
+}
+
+fn swap_bucket(call: &mut Call<'_>) -> Outcome {
+    let (source, dest) = (call.args.text("source")?, call.args.text("dest")?);
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    for (what, name) in [("source", &source), ("dest", &dest)] {
+        if crush.item_by_name(name).is_none() {
+            return Err(refuse(errno::ENOENT, format!("{what} item {name} does not exist")));
+        }
+    }
+    let (a, b) = (crush.item_by_name(&source).unwrap_or(0), crush.item_by_name(&dest).unwrap_or(0));
+    let parents =
+        |id: i32| crush.buckets.iter().flatten().filter(move |bucket| bucket.items.contains(&id)).count();
+    let sure = call.args.flag("yes_i_really_mean_it");
+    if parents(a) > 0 && !sure {
+        let text = format!("{source} is not an orphan bucket; pass --yes-i-really-mean-it to proceed anyway");
+        return Err(refuse(errno::EPERM, text));
+    }
+    let weight = |id: i32| crush.bucket(id).map_or(0, |bucket| bucket.weight);
+    if weight(a) != weight(b) && !sure {
+        let text = format!(
+            "{source} weight {} != {dest} weight {}; pass --yes-i-really-mean-it to proceed anyway",
+            f64::from(weight(a)) / 65_536.0,
+            f64::from(weight(b)) / 65_536.0
+        );
+        return Err(refuse(errno::EPERM, text));
+    }
+    crush.swap_buckets(&source, &dest).map_err(|error| match error {
+        EditError::Loop(_) => refuse(errno::EINVAL, "dest and source must not be within each other"),
+        error => edit_error(error),
+    })?;
+    call.draft.edit_crush(crush);
+    Answer::said(format!("swapped bucket of {source} to {dest}"))
 }
 
 fn add_bucket(call: &mut Call<'_>) -> Outcome {

@@ -11,8 +11,10 @@ mod args;
 mod cluster;
 mod config;
 mod config_file;
+pub(crate) mod crash;
 mod crush;
 mod crush_tune;
+mod modules;
 mod monitors;
 mod osd;
 mod osd_flags;
@@ -131,7 +133,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 16] = [
+        let tables: [&[Row]; 18] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -148,6 +150,8 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             scrub::COMMANDS,
             config::COMMANDS,
             config_file::COMMANDS,
+            crash::COMMANDS,
+            modules::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })

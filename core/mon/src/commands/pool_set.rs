@@ -160,35 +160,47 @@ fn set_size(call: &mut Call<'_>, id: PoolId, pool: &Pool, val: &str) -> Result<(
 }
 
 fn set_pg_num(call: &mut Call<'_>, id: PoolId, pool: &Pool, n: u64) -> Result<(), Refusal> {
-    if n == u64::from(pool.pg_num) {
+    if n == u64::from(pool.pg_num_target) {
         return Ok(());
     }
     if pool.has(pool_flags::NOPGCHANGE) {
         let text = "pool pg_num change is disabled; you must unset nopgchange flag for the pool first";
         return Err(refuse(errno::EPERM, text));
     }
-    if n < u64::from(pool.pg_num) {
-        let text = format!("not built yet: uniting placement groups (pg_num {} to {n})", pool.pg_num);
-        return Err(refuse(errno::EOPNOTSUPP, text));
+    if n == 0 || n > 65_536 {
+        return Err(refuse(errno::ERANGE, "'pg_num' must be greater than 0 and less than or equal to 65536"));
     }
-    if n > 65_536 {
-        return Err(refuse(errno::ERANGE, "'pg_num' must be less than or equal to 65536"));
+    let limit = |option: u32| match pool.options.get(&option) {
+        Some(PoolOption::Int(limit)) => *limit,
+        _ => 0,
+    };
+    let (min, max) = (limit(PoolOption::PG_NUM_MIN), limit(PoolOption::PG_NUM_MAX));
+    if min > 0 && (n as i64) < min {
+        return Err(invalid(format!("specified pg_num {n} < pg_num_min {min}")));
+    }
+    if max > 0 && n as i64 > max {
+        return Err(invalid(format!("specified pg_num {n} > pg_num_max {max}")));
     }
     if pool.has(pool_flags::CREATING) {
         return Err(refuse(errno::EBUSY, "pool is still being created"));
     }
+    if n < u64::from(pool.pg_num) {
+        // One group at a time goes, see `merges.rs`.
+        change(call, id, |pool, _| {
+            pool.pg_num_target = n as u32;
+            pool.pgp_num_target = pool.pgp_num_target.min(n as u32);
+        });
+        return Ok(());
+    }
     check_pgs_per_osd(call.mon, call.draft.map(), Some(id), n * u64::from(pool.size))?;
-    let follow = pool.pgp_num == pool.pg_num;
+    let follow = pool.pgp_num_target == pool.pg_num_target;
     change(call, id, |pool, epoch| {
         let n = n as u32;
         (pool.pg_num, pool.pg_num_target, pool.pg_num_pending) = (n, n, n);
         if follow {
             (pool.pgp_num, pool.pgp_num_target) = (n, n);
         }
-        // Operations on their way may now belong to another group.
-        pool.last_force_op_resend = epoch;
-        pool.last_force_op_resend_prenautilus = epoch;
-        pool.last_force_op_resend_preluminous = epoch;
+        pool.resend_all(epoch);
     });
     Ok(())
 }

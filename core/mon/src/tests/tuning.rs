@@ -82,7 +82,7 @@ fn an_option_that_nacre_replaced_says_by_what() {
     let (mut t, _) = TestMon::with_osds(1);
     let said = t.run(json!({ "prefix": "config help", "key": "osd_heartbeat_grace" }));
     assert!(said.contains("superseded") && said.contains("1.2 s"), "{said}");
-    let said = t.run(json!({ "prefix": "config help", "key": "osd_max_backfills" }));
+    let said = t.run(json!({ "prefix": "config help", "key": "osd_recovery_max_single_start" }));
     assert!(said.contains("superseded") && said.contains("osd_recovery_max_active"), "{said}");
     let said = t.run(json!({ "prefix": "config help", "key": "osd_recovery_max_active" }));
     assert!(said.contains("Services: [osd]"), "{said}");

@@ -5,6 +5,7 @@
 //! log order, those to reads only while every replica's lease holds: without it another primary
 //! could have taken over and written already.
 
+use super::answered::answer_of;
 use super::log::Log;
 use super::missing::{Missing, part_of};
 use super::patchy::Patchy;
@@ -24,11 +25,13 @@ use nacre_cls::Caller;
 use nacre_machine::{Level, ReadError};
 use nacre_proto::maps::{OsdMap, pool_flags};
 use nacre_proto::messages::OsdOpReply;
+use nacre_proto::messages::answer::Answer;
 use nacre_proto::messages::part::{Part, acts_of};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgMsg, RepOp};
 use nacre_proto::transaction::Transaction;
-use nacre_proto::types::{CopySource, ObjectId, Op, op_flags};
+use nacre_proto::types::{CopySource, EntityName, ObjectId, Op, ReqId, op_flags};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// What the primary knows of another member.
 #[derive(Debug, Default)]
@@ -43,7 +46,7 @@ struct InFlight {
     version: Version,
     object: ObjectId,
     /// For those to whom it must be sent again.
-    rep_op: Box<RepOp>,
+    rep_op: Arc<RepOp>,
     waiting_for: BTreeSet<OsdId>,
     /// The object is not there any more for clients.
     vanishes: bool,
@@ -113,6 +116,8 @@ pub struct Active {
     pub scrub: Scrub,
     /// Counting objects again, after a split left estimates.
     recount: Option<Recount>,
+    /// No write begins: the group is to become one with another, and this is its last version.
+    pub holds_writes: bool,
 }
 
 impl Active {
@@ -148,6 +153,7 @@ impl Active {
             trimming: Trimming::default(),
             scrub: Scrub::default(),
             recount: None,
+            holds_writes: false,
         }
     }
 
@@ -174,6 +180,16 @@ impl Active {
         let first = ObjectId { snap: SnapId(0), ..head.clone() };
         let clones = self.doubtful.range(first..head.clone()).next().is_some();
         (self.doubtful.contains_key(head), clones)
+    }
+    pub fn has_no_doubts(&self) -> bool {
+        self.doubtful.is_empty()
+    }
+    /// Every write is everywhere, and none is about to begin.
+    pub fn is_drained(&self) -> bool {
+        self.in_flight.is_empty() && !self.queues.values().any(|queue| queue.fetching)
+    }
+    pub fn note_all_runnable(&mut self) {
+        self.runnable.extend(self.queues.keys().cloned());
     }
     pub fn doubtful(&self) -> impl Iterator<Item = (&ObjectId, &Part)> {
         self.doubtful.iter()
@@ -233,6 +249,7 @@ impl Pg {
         for op in std::mem::take(&mut self.held) {
             self.on_active_op(ctx, op);
         }
+        self.rearrange(ctx);
         self.recover(ctx);
     }
 
@@ -265,6 +282,7 @@ impl Pg {
             let lacks_meta = self.missing.lacks_meta(object);
             let stale_view = self.changed.1.contains(object);
             let Some(active) = self.active() else { return };
+            let held = active.holds_writes;
             let (own_doubtful, of_clones) = active.doubts(object);
             let Some(queue) = active.queues.get_mut(object) else { return };
             let Some(op) = queue.waiting.front() else { break };
@@ -277,7 +295,7 @@ impl Pg {
                 return;
             }
             let blocked = if is_write { queue.reads > 0 } else { queue.uncommitted > 0 };
-            if queue.lacking || (queue.fetching && !op.for_copy) || blocked {
+            if is_write && held || queue.lacking || (queue.fetching && !op.for_copy) || blocked {
                 return;
             }
             if stale_view {
@@ -287,9 +305,9 @@ impl Pg {
             }
             let op = queue.waiting.pop_front().expect("there is a front");
             if op.is_write()
-                && let Some(entry) = self.log.find(&op.reqid)
+                && let Some(answer) = self.answer_to(&op.reqid)
             {
-                self.run_again(ctx, op, &entry);
+                self.run_again(ctx, op, &answer);
                 continue;
             }
             self.run(
@@ -312,7 +330,7 @@ impl Pg {
         let ordered = op.request.has_flag(op_flags::message::ORDERSNAP);
         let snaps = Snaps { at: op.snap, context: &context, ordered, removed };
         let env = Env {
-            version: Version::new(self.interval.start, self.info.last_update.version + 1),
+            version: self.next_version(),
             user_version: self.info.last_user_version + 1,
             mtime: op.request.mtime,
             return_vector: op.request.has_flag(op_flags::message::RETURNVEC),
@@ -370,15 +388,20 @@ impl Pg {
         self.recover(ctx);
     }
 
+    /// What was, or will be, said to a request that was carried out before.
+    fn answer_to(&self, reqid: &ReqId) -> Option<Answer> {
+        self.log.find(reqid).map(answer_of).or_else(|| self.answered.find(reqid))
+    }
+
     /// A request that was carried out before gets the answer that it got, or will get, then.
-    fn run_again(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, entry: &LogEntry) {
+    fn run_again(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, answer: &Answer) {
         let epoch = ctx.map.epoch;
         let Some(active) = self.active() else { return };
-        match active.in_flight.iter_mut().find(|write| write.version == entry.version) {
+        match active.in_flight.iter_mut().find(|write| write.version == answer.version) {
             Some(write) => write.ops.push(op),
             None => {
-                ctx.out.push(write_reply(&op, entry, epoch));
-                if entry.result >= 0 {
+                ctx.out.push(write_reply(&op, answer, epoch));
+                if answer.result >= 0 {
                     self.after_write(ctx, &op);
                 }
             }
@@ -545,6 +568,39 @@ impl Pg {
         }
     }
 
+    /// The version of what the group writes next.
+    pub fn next_version(&self) -> Version {
+        Version::new(self.interval.start, self.info.last_update.version + 1)
+    }
+
+    /// How the log notes a write of the primary's own, which no client asked for.
+    pub fn own_entry(
+        &self,
+        ctx: &Ctx<'_>,
+        version: Version,
+        object: &ObjectId,
+        user_version: u64,
+        change: &ObjectChange,
+    ) -> LogEntry {
+        LogEntry {
+            version,
+            prior: change.prior,
+            kind: change.kind,
+            object: object.clone(),
+            others: change.others.clone(),
+            reqid: ReqId {
+                client: EntityName::osd(self.me),
+                tid: version.version,
+                inc: self.interval.start.0 as i32,
+            },
+            user_version,
+            mtime: ctx.now.wall,
+            acts: acts_of(&change.txn, object),
+            result: 0,
+            outputs: Vec::new(),
+        }
+    }
+
     /// Appends a write to the log, and has all members carry it out.
     /// Gives the request back if that cannot be.
     pub fn submit(
@@ -576,9 +632,9 @@ impl Pg {
         self.log.append(&entry);
         let trim_to = self
             .log
-            .trim_point(ctx.budget.log_memory())
+            .trim_point(ctx.budget.log_limits(), self.answered.memory())
             .map_or(self.info.log_tail, |v| v.min(self.info.committed_to));
-        let rep_op = Box::new(RepOp {
+        let rep_op = Arc::new(RepOp {
             entry,
             previous,
             committed_to: self.info.committed_to,
@@ -608,14 +664,14 @@ impl Pg {
             vanishes: change.vanishes,
             ops: op.into_iter().collect(),
         });
-        self.store_write(ctx, *rep_op).expect("our own metadata is here, or the request had waited");
+        self.store_write(ctx, rep_op).expect("our own metadata is here, or the request had waited");
         self.once_durable(ctx, WhenStored::Write(version));
         Ok(())
     }
 
     /// The part of a write that is the same on every member.
-    pub fn store_write(&mut self, ctx: &mut Ctx<'_>, op: RepOp) -> Result<(), ReadError> {
-        let RepOp { entry, trim_to, mut txn, metas, .. } = op;
+    pub fn store_write(&mut self, ctx: &mut Ctx<'_>, op: Arc<RepOp>) -> Result<(), ReadError> {
+        let RepOp { entry, trim_to, mut txn, metas, .. } = Arc::unwrap_or_clone(op);
         let mut changes = RecordChanges::new(self.id);
         // What it overwrites was missing no longer than until now, and no metadata that comes along.
         let mut noted = self.missing.written(&entry.object, &entry.acts);
@@ -666,7 +722,8 @@ impl Pg {
             let write = active.in_flight.pop_front().expect("there is a front");
             active.queue(&write.object).uncommitted -= 1;
             let entry = &write.rep_op.entry;
-            ctx.out.extend(write.ops.iter().map(|op| write_reply(op, entry, epoch)));
+            let answer = answer_of(entry.clone());
+            ctx.out.extend(write.ops.iter().map(|op| write_reply(op, &answer, epoch)));
             committed = Some(write.version);
             objects.insert(write.object);
             trimmed += usize::from(Active::is_trim(entry));
@@ -681,6 +738,9 @@ impl Pg {
             }
         }
         (0..trimmed).for_each(|_| self.on_trimmed(ctx));
+        if self.ready_to_merge().is_some() {
+            ctx.out.push(PgEffect::Report);
+        }
         if let Some(version) = committed {
             self.note_committed(version);
             objects.iter().for_each(|object| self.pump(ctx, object));
@@ -708,6 +768,7 @@ impl Pg {
             }
         }
         objects.iter().for_each(|object| self.pump(ctx, object));
+        self.rearrange(ctx);
         self.recover(ctx);
         self.trim(ctx);
         self.scrub_on(ctx);
@@ -726,6 +787,7 @@ impl Pg {
     }
 
     pub fn active_tick(&mut self, ctx: &mut Ctx<'_>) {
+        self.rearrange(ctx);
         self.recovery_tick(ctx);
         self.recount_some(ctx);
         self.watch_tick(ctx);
@@ -808,14 +870,14 @@ fn is_about_group(op: &ClientOp) -> bool {
     op.ops.iter().any(|op| op.op.is_about_group())
 }
 
-/// The answer to a write, made from its log entry alone, so that a resend gets the same.
-fn write_reply(op: &ClientOp, entry: &LogEntry, epoch: Epoch) -> PgEffect {
-    let mut reply = OsdOpReply::to(&op.request, entry.result, epoch);
+/// The answer to a write, made from what is remembered of it alone, so that a resend gets the same.
+fn write_reply(op: &ClientOp, answer: &Answer, epoch: Epoch) -> PgEffect {
+    let mut reply = OsdOpReply::to(&op.request, answer.result, epoch);
     reply.flags |= op_flags::message::ACK | op_flags::message::ONDISK;
-    reply.replay_version = entry.version;
-    reply.bad_replay_version = entry.version;
-    reply.user_version = entry.user_version;
-    for (result, (rval, data)) in reply.ops.iter_mut().zip(&entry.outputs) {
+    reply.replay_version = answer.version;
+    reply.bad_replay_version = answer.version;
+    reply.user_version = answer.user_version;
+    for (result, (rval, data)) in reply.ops.iter_mut().zip(&answer.outputs) {
         result.rval = *rval;
         result.data = data.clone();
     }

@@ -8,6 +8,7 @@
 //! While nobody is away the map is empty and begins at the log's tail; so it does again when it has
 //! become so large that comparing all names costs less.
 
+use super::answered::answer_of;
 use super::catch_up::changes_of;
 use super::record::{DIRTY, RecordChanges, dirty_key};
 use super::{Ctx, Pg, PgEffect, WhenStored};
@@ -17,7 +18,7 @@ use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::part::{Act, Dirty};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgMsg};
 use nacre_proto::transaction::StoredId;
-use nacre_proto::types::ObjectId;
+use nacre_proto::types::{EntityType, ObjectId};
 use nacre_wire::from_slice;
 use std::collections::BTreeMap;
 
@@ -49,6 +50,7 @@ impl Pg {
         let old = self.log.trim(to);
         old.iter().for_each(|entry| changes.no_entry(entry.version));
         self.info.log_tail = to;
+        self.remember(ctx, &old, changes);
         if !self.somebody_is_away() {
             self.forget_dirty(changes);
             return;
@@ -60,6 +62,18 @@ impl Pg {
         } else if self.info.dirty_objects > OBJECTS_MAX {
             self.forget_dirty(changes);
         }
+    }
+
+    /// What clients were told of entries that the log has no more.
+    fn remember(&mut self, ctx: &Ctx<'_>, old: &[LogEntry], changes: &mut RecordChanges) {
+        let (last, limits) = (self.info.last_update, ctx.budget.log_limits());
+        let by_client = old.iter().filter(|entry| entry.reqid.client.kind != EntityType::Osd as u8);
+        let in_reach = by_client.filter(|entry| entry.version.version + limits.answers > last.version);
+        if let Some(page) = self.answered.add(in_reach.cloned().map(answer_of).collect()) {
+            changes.answers(page);
+        }
+        let gone = self.answered.trim(last, limits, self.log.memory());
+        gone.into_iter().for_each(|page| changes.no_answers(page));
     }
 
     /// The map begins anew, empty, at the log's tail.

@@ -6,6 +6,7 @@
 //! version is missing whole. Nothing is copied here; what was missing in part before stays so, and
 //! what arrived in the meantime is not given up, however often this begins anew.
 
+use super::answered::Answered;
 use super::catch_up::CatchUp;
 use super::log::Log;
 use super::record::RecordChanges;
@@ -230,6 +231,9 @@ impl Pg {
         self.log.versions().for_each(|version| changes.no_entry(version));
         log.entries.iter().for_each(|entry| changes.entry(entry));
         self.log = Log::from_entries(&log.entries);
+        self.answered.pages().for_each(|page| changes.no_answers(page.number));
+        self.answered = Answered::from_answers(&log.answers);
+        self.answered.pages().for_each(|page| changes.answers(page));
         self.info.log_tail = log.after;
         self.forget_dirty(&mut changes);
         self.finish_adoption(ctx, &log, txn, changes);

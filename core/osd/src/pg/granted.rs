@@ -18,6 +18,10 @@ impl Granted {
         self.leases.retain(|(holder, end)| *end > now && *holder != to);
         self.leases.push((to, until));
     }
+    /// Takes over what was promised for another group.
+    pub fn join(&mut self, other: &Granted) {
+        self.leases.extend(&other.leases);
+    }
     /// Until when some promise binds: whose process has `ended` relies on nothing any more.
     pub fn end(&self, ended: impl Fn((OsdId, Epoch)) -> bool) -> Time {
         let bind = self.leases.iter().filter(|(holder, _)| !holder.is_some_and(&ended));

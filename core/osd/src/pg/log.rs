@@ -1,21 +1,35 @@
 //! The newest writes of a placement group, in order. From it, peers see what they miss, and
 //! resent requests get the answer that they already got.
 
+use super::answered::Answered;
 use nacre_base::Version;
+use nacre_proto::messages::answer::Answers;
 use nacre_proto::messages::peer::{LogEntry, PgInfo, PgLog};
 use nacre_proto::types::{ObjectId, ReqId};
 use nacre_wire::{from_slice, to_vec};
 use std::collections::{BTreeSet, VecDeque};
 
-/// How many entries are kept for those who were away. Ceph: `osd_min_pg_log_entries` and friends.
-/// Tests reach the end of the log sooner.
-pub const ENTRIES_KEPT: usize = if cfg!(test) { 10 } else { 3000 };
-/// And how many at least, however little memory there is.
-const ENTRIES_KEPT_AT_LEAST: usize = if cfg!(test) { 5 } else { 250 };
-/// At most so many go with one write, as it has to carry them out.
+/// At most so many entries go with one write, as it has to carry them out; and where logs are long,
+/// no fewer, as what is remembered of them then takes less.
 const TRIMMED_AT_ONCE: usize = 64;
 /// What an entry takes besides its encoding: its place in the log and in the index, with their slack.
 const ENTRY_OVERHEAD: usize = 100;
+
+/// How long the log of a group is.
+#[derive(Clone, Copy, Debug)]
+pub struct LogLimits {
+    /// Entries kept for those who were away. Ceph: `osd_max_pg_log_entries`.
+    pub entries: usize,
+    /// And how many at least, however little memory there is. Ceph: `osd_min_pg_log_entries`.
+    pub entries_at_least: usize,
+    /// How many writes back a client gets the answer again that it got. Ceph: `osd_pg_log_dups_tracked`.
+    pub answers: u64,
+    /// Bytes of memory, for the answers too.
+    pub memory: usize,
+}
+
+/// Entries unless somebody says otherwise, and at least. Tests reach the end of the log sooner.
+pub const ENTRIES: (u64, u64) = if cfg!(test) { (10, 5) } else { (3000, 250) };
 
 /// An entry with all its lists takes ten times as much memory as its encoding, and a busy OSD has a
 /// hundred thousand of them: they are kept encoded, and read when somebody asks.
@@ -44,7 +58,7 @@ impl Kept {
 }
 
 /// Different requests may have the same one.
-fn digest(reqid: &ReqId) -> u64 {
+pub fn digest(reqid: &ReqId) -> u64 {
     let client = (reqid.client.num as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (client ^ reqid.inc as u64).rotate_left(32) ^ reqid.tid
 }
@@ -94,17 +108,21 @@ impl Log {
             .find(|e| e.reqid == *reqid)
     }
     /// The version of the newest entry that should go: there are enough after it, or they take more
-    /// memory than there is for this log.
-    pub fn trim_point(&self, memory_max: usize) -> Option<Version> {
-        let most = self.entries.len().saturating_sub(ENTRIES_KEPT_AT_LEAST).min(TRIMMED_AT_ONCE);
-        let surplus = self.entries.len().saturating_sub(ENTRIES_KEPT);
-        let mut memory = self.memory();
-        let going = self.entries.iter().take(most).enumerate().take_while(|(n, kept)| {
-            let goes = *n < surplus || memory > memory_max;
+    /// memory than there is for this log beside what else is remembered.
+    pub fn trim_point(&self, limits: &LogLimits, memory_of_answers: usize) -> Option<Version> {
+        let at_once = (limits.entries / 16).clamp(1, TRIMMED_AT_ONCE);
+        let most = self.entries.len().saturating_sub(limits.entries_at_least).min(at_once);
+        let surplus = self.entries.len().saturating_sub(limits.entries);
+        let mut memory = self.memory() + memory_of_answers;
+        let mut going = 0;
+        for kept in self.entries.iter().take(most) {
+            if going >= surplus && memory <= limits.memory {
+                break;
+            }
             memory -= kept.encoded.len() + ENTRY_OVERHEAD;
-            goes
-        });
-        going.last().map(|(_, kept)| kept.version)
+            going += 1;
+        }
+        (going >= at_once).then(|| self.entries[going - 1].version)
     }
 
     pub fn append(&mut self, entry: &LogEntry) {
@@ -112,7 +130,8 @@ impl Log {
         self.push(Kept {
             version: entry.version,
             digest: digest(&entry.reqid),
-            encoded: to_vec(entry).into_boxed_slice(),
+            // Of its own size: a vector has room to spare.
+            encoded: to_vec(entry)[..].into(),
         });
     }
     fn push(&mut self, kept: Kept) {
@@ -182,16 +201,19 @@ pub struct LogMerge {
     pub new: Vec<LogEntry>,
 }
 
-/// The part of a log that someone with `theirs` needs in order to have the same.
-pub fn part_for(info: &PgInfo, log: &Log, theirs: Option<&PgInfo>) -> PgLog {
+/// The part of a log that someone with `theirs` needs in order to have the same. Whoever has all
+/// before it remembers also what clients were told before that.
+pub fn part_for(info: &PgInfo, log: &Log, answered: &Answered, theirs: Option<&PgInfo>) -> PgLog {
     let known = theirs.filter(|theirs| Log::overlaps(theirs, info) && log.has(theirs.last_update));
     let after = known.map_or(info.log_tail, |theirs| theirs.last_update);
-    PgLog { info: *info, after, entries: log.after(after).collect() }
+    let answers = if known.is_some() { Answers::default() } else { answered.all() };
+    PgLog { info: *info, after, entries: log.after(after).collect(), answers }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Options;
     use nacre_base::{Epoch, Name, PoolId, Utime};
     use nacre_proto::messages::part::{Act, Acts};
     use nacre_proto::messages::peer::EntryKind;
@@ -238,7 +260,7 @@ mod tests {
             entry(v(2, 3), Delete, "c", v(2, 2)),
             entry(v(2, 4), Modify, "d", Version::ZERO),
         ]);
-        let merge = mine.merge(&info, &part_for(&their_info, &theirs, Some(&info)));
+        let merge = mine.merge(&info, &part_for(&their_info, &theirs, &Answered::default(), Some(&info)));
         let versions = |entries: &[LogEntry]| entries.iter().map(|entry| entry.version).collect::<Vec<_>>();
         assert_eq!(versions(&merge.gone), [v(1, 2), v(1, 3), v(1, 4)]);
         assert_eq!(versions(&merge.new), [v(2, 2), v(2, 3), v(2, 4)]);
@@ -251,7 +273,7 @@ mod tests {
         let all: Vec<_> = (1..=5).map(|n| entry(v(1, n), Modify, "a", v(1, n - 1))).collect();
         let (info, full) = log(&all);
         let (behind, mut short) = log(&all[..3]);
-        let part = part_for(&info, &full, Some(&behind));
+        let part = part_for(&info, &full, &Answered::default(), Some(&behind));
         assert_eq!(part.entries.len(), 2);
         let merge = short.merge(&behind, &part);
         assert_eq!((merge.gone.len(), merge.new.len()), (0, 2));
@@ -271,12 +293,10 @@ mod tests {
     fn a_log_without_memory_trims_more_but_keeps_some() {
         let all: Vec<_> = (1..=9).map(|n| entry(v(1, n), Modify, "a", v(1, n - 1))).collect();
         let (_, log) = log(&all);
-        let each = log.memory() / 9;
-        assert_eq!(log.trim_point(usize::MAX), None);
-        assert_eq!(log.trim_point(log.memory()), None);
-        assert_eq!(log.trim_point(log.memory() - 1), Some(v(1, 1)));
-        assert_eq!(log.trim_point(log.memory() - each - 1), Some(v(1, 2)));
-        assert_eq!(log.trim_point(0), Some(v(1, 4)));
+        let trim_point = |memory| log.trim_point(&LogLimits { memory, ..Options::default().logs() }, 5);
+        assert_eq!(trim_point(usize::MAX), None);
+        assert_eq!(trim_point(log.memory() + 5), None);
+        assert_eq!(trim_point(log.memory() + 4), Some(v(1, 1)));
     }
 
     #[test]

@@ -9,10 +9,10 @@ use nacre_base::{IntervalSet, OsdId, SnapId, Version};
 use nacre_cls::Caller;
 use nacre_machine::{Level, ReadError};
 use nacre_proto::maps::OsdMap;
-use nacre_proto::messages::part::{Part, acts_of};
-use nacre_proto::messages::peer::{EntryKind, LogEntry};
+use nacre_proto::messages::part::Part;
+use nacre_proto::messages::peer::EntryKind;
 use nacre_proto::transaction::{Change, Transaction};
-use nacre_proto::types::{EntityAddr, EntityName, ObjectId, Op, ReqId};
+use nacre_proto::types::{EntityAddr, EntityName, ObjectId, Op};
 
 /// Why nothing can be declared lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +57,9 @@ impl Pg {
     /// an older content. Objects whose metadata is lost are deleted in any case.
     pub fn mark_lost(&mut self, ctx: &mut Ctx<'_>, delete: bool) {
         let Phase::Active(active) = &mut self.phase else { return };
+        if active.holds_writes {
+            return;
+        }
         for (object, part) in active.recovery.take_unfound() {
             let Phase::Active(active) = &self.phase else { return };
             if self.changed.1.contains(&object) || active.is_being_read(&object.to_head()) {
@@ -100,26 +103,9 @@ impl Pg {
 
     /// A write like any other: members that come back later learn of it from the log.
     fn delete_lost(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) -> Result<(), ReadError> {
-        let version = Version::new(self.interval.start, self.info.last_update.version + 1);
+        let version = self.next_version();
         let change = self.deletion(ctx, object, version)?;
-        let reqid = ReqId {
-            client: EntityName::osd(self.me),
-            tid: version.version,
-            inc: self.interval.start.0 as i32,
-        };
-        let entry = LogEntry {
-            version,
-            prior: change.prior,
-            kind: change.kind,
-            object: object.clone(),
-            others: change.others.clone(),
-            reqid,
-            user_version: self.info.last_user_version + 1,
-            mtime: ctx.now.wall,
-            acts: acts_of(&change.txn, object),
-            result: 0,
-            outputs: Vec::new(),
-        };
+        let entry = self.own_entry(ctx, version, object, self.info.last_user_version + 1, &change);
         self.submit(ctx, entry, change, None).map_err(|unwritten| unwritten.1)
     }
 

@@ -48,7 +48,7 @@ impl Missing {
         stale.need = stale.need.max(need);
         stale.part.add(part);
     }
-    pub fn iter(&self) -> impl Iterator<Item = (&ObjectId, &Stale)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&ObjectId, &Stale)> {
         self.stale.iter()
     }
     /// From the first `>= from` on.

@@ -11,15 +11,18 @@
 //!   - nothing is said that depends on the disk before the disk has it (`when_stored`)
 
 mod active;
+mod answered;
 mod catch_up;
 mod dirty;
 mod follow;
 mod granted;
 mod listing;
-mod log;
+pub(crate) mod log;
 pub mod lost;
 mod mend;
+mod merge;
 pub(crate) mod missing;
+mod moving;
 mod patchy;
 mod peering;
 mod push;
@@ -36,11 +39,13 @@ use crate::budget::Budget;
 use crate::ops::{Copied, FlaggedOp};
 use crate::requests::{Access, Request, Steps};
 use active::Active;
+use answered::Answered;
 use dirty::Folded;
 use follow::Page;
 use granted::Granted;
 use log::Log;
 use missing::Missing;
+use moving::Moving;
 use nacre_base::{Epoch, Now, OsdId, PgId, SnapId, Time, Utime, Version};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
@@ -110,7 +115,8 @@ impl ClientOp {
     }
 }
 
-/// Who has the group, and since when. Everybody computes the same from the maps.
+/// Who has the group, and since when. Everybody computes the same from the maps. Only `up` and
+/// `up_primary` may change within one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interval {
     pub start: Epoch,
@@ -152,6 +158,11 @@ pub enum PgEvent {
     Map {
         interval: Option<Interval>,
         serving: bool,
+    },
+    /// Whom CRUSH wants as of the newest map; the interval is the same.
+    Up {
+        up: Vec<OsdId>,
+        up_primary: Option<OsdId>,
     },
     Op(ClientOp),
     Peer {
@@ -197,6 +208,8 @@ pub enum PgEvent {
     ScrubWanted(ScrubWanted),
     /// It is this group's turn for it.
     Scrub,
+    /// Writes wait, as the group is to become one with another; or they go on.
+    HoldWrites(bool),
     /// A few times a second.
     Tick,
     /// `PgEffect::Loop` came back: earlier changes show in the view.
@@ -237,6 +250,8 @@ pub enum PgEffect {
     },
     QueryRecord,
     Activate(PgRecord),
+    /// The monitors should let these serve the group that was activated so.
+    Rearrange(PgRecord, Vec<OsdId>),
     /// Do not wait for the next round to ask for leases.
     LeasesNow,
     /// The monitors should hear of the group soon.
@@ -294,6 +309,8 @@ pub struct Pg {
     range: PgRange,
     info: PgInfo,
     log: Log,
+    /// Requests whose entries the log has no more.
+    answered: Answered,
     missing: Missing,
     interval: Interval,
     /// Operations that clients sent by older maps are sent again by them.
@@ -306,6 +323,8 @@ pub struct Pg {
     when_stored: VecDeque<(u64, WhenStored)>,
     /// What older primaries may rely on.
     granted: Granted,
+    /// How it becomes CRUSH's members that have the group.
+    moving: Moving,
     /// Parts of objects that are being read for someone.
     push_reads: BTreeMap<u64, PushRead>,
     last_read: u64,
@@ -338,7 +357,7 @@ impl Pg {
     /// A group that is new here; writes its empty record.
     pub fn create(id: PgId, me: OsdId, interval: Interval, pg_num: u32, ctx: &mut Ctx<'_>) -> Pg {
         let info = PgInfo { pg_num, ..PgInfo::default() };
-        let record = Record { info, log: Log::default(), missing: Missing::default() };
+        let record = Record::new(info);
         let mut txn = Transaction::new();
         record.store(id, &mut txn);
         txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
@@ -368,13 +387,14 @@ impl Pg {
     }
 
     fn new(id: PgId, me: OsdId, record: Record, interval: Interval) -> Pg {
-        let Record { info, log, missing } = record;
+        let Record { info, log, answered, missing } = record;
         Pg {
             id,
             me,
             range: PgRange::new(id, info.pg_num),
             info,
             log,
+            answered,
             missing,
             last_primary_change: interval.start,
             interval,
@@ -384,6 +404,7 @@ impl Pg {
             durable: 0,
             when_stored: VecDeque::new(),
             granted: Granted::default(),
+            moving: Moving::default(),
             push_reads: BTreeMap::new(),
             last_read: 0,
             changed: (0, BTreeSet::new()),
@@ -404,9 +425,9 @@ impl Pg {
     pub fn interval(&self) -> &Interval {
         &self.interval
     }
-    /// Bytes of memory that its log takes, roughly.
+    /// Bytes of memory that its log takes with all answers, roughly.
     pub fn log_memory(&self) -> usize {
-        self.log.memory()
+        self.log.memory() + self.answered.memory()
     }
     pub fn pg_num(&self) -> u32 {
         self.info.pg_num
@@ -423,6 +444,9 @@ impl Pg {
         }
         match event {
             PgEvent::Map { interval, serving } => self.on_map(ctx, interval, serving),
+            PgEvent::Up { up, up_primary } => {
+                (self.interval.up, self.interval.up_primary) = (up, up_primary);
+            }
             PgEvent::Op(op) => self.on_op(ctx, op),
             PgEvent::Peer { from, interval, msg } => {
                 let stray = matches!(self.phase, Phase::Stray(_));
@@ -456,6 +480,7 @@ impl Pg {
             PgEvent::MarkLost { delete } => self.mark_lost(ctx, delete),
             PgEvent::ScrubWanted(wanted) => self.on_scrub_wanted(wanted),
             PgEvent::Scrub => self.start_scrub(ctx),
+            PgEvent::HoldWrites(hold) => self.hold_writes(ctx, hold),
             PgEvent::Tick => self.on_tick(ctx),
             PgEvent::Loop => self.on_loop(ctx),
         }
@@ -469,6 +494,7 @@ impl Pg {
         if let Some(interval) = interval {
             self.start_interval(ctx, interval, serving);
         }
+        self.release_writes(ctx);
         if ctx.map.pool(self.id.pool).is_none() && !matches!(self.phase, Phase::Deleting(_)) {
             self.start_deleting(ctx);
         }
@@ -476,6 +502,7 @@ impl Pg {
             self.ask_around(ctx);
             self.advance_peering(ctx);
         }
+        self.rearrange(ctx);
     }
 
     /// Whatever was going on in the last interval is over.
@@ -512,6 +539,7 @@ impl Pg {
         } else {
             Phase::Stray(Stray::default())
         };
+        self.moving.restart(is_primary);
         if is_primary {
             self.start_peering(ctx);
         }
@@ -546,6 +574,8 @@ impl Pg {
             let record = Record {
                 info: self.info,
                 log: self.log.split_off(moves),
+                // Whose objects they were about is not known, so all children have them.
+                answered: self.answered.clone(),
                 missing: self.missing.split_off(moves),
             };
             record.log.versions().for_each(|version| changes.no_entry(version));
@@ -666,7 +696,7 @@ impl Pg {
             }
             PgMsg::Merge(log) => self.on_merge(ctx, from, log),
             PgMsg::Merged { missing } => self.on_merged(ctx, from, missing),
-            PgMsg::RepOp(op) => self.on_rep_op(ctx, from, *op),
+            PgMsg::RepOp(op) => self.on_rep_op(ctx, from, op),
             PgMsg::RepAck { version } => self.on_rep_ack(ctx, from, version),
             PgMsg::PullRefused { id, .. } => self.on_pull_refused(ctx, from, id),
             PgMsg::Push(push) => self.on_push(ctx, from, *push),
@@ -686,6 +716,7 @@ impl Pg {
             active.check(&self.info);
         }
         assert!(self.log.oldest().is_none_or(|oldest| oldest > self.info.log_tail));
+        assert!(self.answered.newest().is_none_or(|newest| newest <= self.info.log_tail));
         debug_assert!(self.missing.iter().all(|(object, _)| self.range.contains(object)));
     }
 }
@@ -698,5 +729,6 @@ fn is_sound(log: &PgLog, range: &PgRange) -> bool {
         last = entry.version;
         ok
     });
-    ordered && last <= log.info.last_update && log.info.log_tail <= log.after
+    let answers_fit = log.answers.0.last().is_none_or(|newest| newest.version <= log.info.log_tail);
+    ordered && answers_fit && last <= log.info.last_update && log.info.log_tail <= log.after
 }

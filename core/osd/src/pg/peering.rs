@@ -162,7 +162,7 @@ impl Pg {
 
     /// Asks those who may matter, are up, and were not asked yet.
     pub fn ask_around(&mut self, ctx: &mut Ctx<'_>) {
-        let members: Vec<OsdId> = self.interval.up.iter().chain(&self.interval.acting).copied().collect();
+        let members = self.interval.acting.clone();
         let Some(peering) = self.peering() else { return };
         let recorded = peering.record.iter().flatten().flat_map(|record| &record.acting);
         let all: BTreeSet<OsdId> = members
@@ -333,7 +333,7 @@ impl Pg {
     fn send_merge(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
         let Phase::Peering(peering) = &self.phase else { return };
         let theirs = peering.peers.get(&osd).and_then(|peer| peer.info.as_ref());
-        let log = part_for(&self.info, &self.log, theirs);
+        let log = part_for(&self.info, &self.log, &self.answered, theirs);
         ctx.out.push(PgEffect::Ask(osd, PgMsg::Merge(log)));
     }
 

@@ -89,14 +89,25 @@ impl Pg {
                 data.insert(range); // zeros, to all that comes
                 continue;
             }
-            if left == 0 {
+            // Only what was ever written counts; the rest is zeros.
+            let mut reached = range.end;
+            for (offset, len) in ctx.store.extents(&id, range.start, end - range.start)? {
+                let some = len.min(left);
+                if some > 0 {
+                    extents.push((offset, some));
+                    left -= some;
+                }
+                if some < len {
+                    reached = offset + some;
+                    break;
+                }
+            }
+            if range.start < reached {
+                data.insert(range.start..reached);
+            }
+            if reached < range.end {
                 break;
             }
-            let len = (end - range.start).min(left);
-            extents.extend(ctx.store.extents(&id, range.start, len)?);
-            left -= len;
-            let all = range.start + len == end;
-            data.insert(range.start..if all { range.end } else { range.start + len });
         }
         part.data = data;
         Ok(Some((part, extents)))

@@ -3,15 +3,18 @@
 //!
 //!   `info`                            `PgInfo`
 //!   `l` counter:u64 epoch:u32         `LogEntry`, numbers big-endian so that keys sort by counter
+//!   `r` number:u64                    a page of `Answers`, to requests that the log has no more
 //!   `m` object id                     what of that object is `Stale` here
 //!   `scrub`                           `ScrubState`
 //!   `f` about:u8 name 0 object id     object id, `Finding`: of its copies (0), of its clones (1)
 //!   `d` object id                     what entries that the log has no more did to it (`Dirty`)
 
+use super::answered::{Answered, Page};
 use super::log::Log;
 use super::missing::Missing;
 use nacre_base::{Name, PgId, Version};
 use nacre_machine::{ReadError, StoreView};
+use nacre_proto::messages::answer::Answers;
 use nacre_proto::messages::part::{Dirty, Stale};
 use nacre_proto::messages::peer::{LogEntry, PgInfo};
 use nacre_proto::messages::scrub::{Finding, ScrubState};
@@ -27,6 +30,12 @@ fn log_key(version: Version) -> Name {
     let mut key = vec![b'l'];
     key.extend(version.version.to_be_bytes());
     key.extend(version.epoch.0.to_be_bytes());
+    Name::new(key)
+}
+
+fn answers_key(number: u64) -> Name {
+    let mut key = vec![b'r'];
+    key.extend(number.to_be_bytes());
     Name::new(key)
 }
 
@@ -70,7 +79,7 @@ impl RecordChanges {
     pub fn new(pg: PgId) -> RecordChanges {
         RecordChanges { pg, set: BTreeMap::new(), remove: BTreeSet::new(), no_dirty: false }
     }
-    fn put(&mut self, key: Name, value: Vec<u8>) {
+    fn put(&mut self, key: Name, value: impl Into<bytes::Bytes>) {
         self.remove.remove(&key);
         self.set.insert(key, value.into());
     }
@@ -86,6 +95,12 @@ impl RecordChanges {
     }
     pub fn no_entry(&mut self, version: Version) {
         self.take(log_key(version));
+    }
+    pub fn answers(&mut self, page: &Page) {
+        self.put(answers_key(page.number), page.encoded.clone());
+    }
+    pub fn no_answers(&mut self, page: u64) {
+        self.take(answers_key(page));
     }
     pub fn missing(&mut self, object: &ObjectId, stale: Option<&Stale>) {
         match stale {
@@ -128,15 +143,21 @@ impl RecordChanges {
 pub struct Record {
     pub info: PgInfo,
     pub log: Log,
+    pub answered: Answered,
     pub missing: Missing,
 }
 
 impl Record {
+    pub fn new(info: PgInfo) -> Record {
+        Record { info, log: Log::default(), answered: Answered::default(), missing: Missing::default() }
+    }
+
     /// None if there is no such group here.
     pub fn load(store: &dyn StoreView, pg: PgId) -> Result<Option<Record>, ReadError> {
         let id = StoredId::Pg(pg);
         let Some(info) = store.omap_get(&id, INFO)? else { return Ok(None) };
         let mut entries = Vec::new();
+        let mut pages = Vec::new();
         let mut missing = Vec::new();
         let mut bad = None;
         store.omap_walk(&id, b"l", &mut |key, value| {
@@ -148,6 +169,12 @@ impl Record {
                         return Err(DecodeError::BadValue { what: "version under another's key", value });
                     }
                     entries.push(entry);
+                    Ok(())
+                }),
+                [b'r', number @ ..] => from_slice::<Answers>(value).and_then(|answers| {
+                    let number: [u8; 8] =
+                        number.try_into().map_err(|_| DecodeError::Leftover { left: number.len() })?;
+                    pages.push((u64::from_be_bytes(number), answers));
                     Ok(())
                 }),
                 [b'm', object @ ..] => from_slice::<ObjectId>(object).and_then(|object| {
@@ -167,6 +194,7 @@ impl Record {
         Ok(Some(Record {
             info: PgInfo::decode(&mut nacre_wire::Reader::new(&info)).map_err(broken)?,
             log: Log::from_entries(&entries),
+            answered: Answered::from_pages(pages),
             missing: missing.into_iter().collect(),
         }))
     }
@@ -176,6 +204,7 @@ impl Record {
         let mut changes = RecordChanges::new(pg);
         changes.info(&self.info);
         self.log.iter().for_each(|entry| changes.entry(&entry));
+        self.answered.pages().for_each(|page| changes.answers(page));
         self.missing.iter().for_each(|(object, stale)| changes.missing(object, Some(stale)));
         changes.into_txn(txn);
     }

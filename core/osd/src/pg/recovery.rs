@@ -7,6 +7,7 @@
 
 use super::log::part_for;
 use super::missing::Missing;
+use super::moving::is_too_full;
 use super::push::Purpose;
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::budget::Slot;
@@ -122,15 +123,18 @@ impl Pg {
         if ctx.map.has(map_flags::NORECOVER) {
             return;
         }
+        if ctx.map.has(map_flags::NOREBALANCE) && self.is_only_misplaced() {
+            return;
+        }
         let no_backfill = ctx.map.has(map_flags::NOBACKFILL);
+        // A full disk takes nothing more that nobody waits for, or its store would refuse a write.
+        let room = !self.missing.is_empty() && has_room(ctx.store);
         loop {
             let Phase::Active(active) = &self.phase else { return };
             // What changed in this turn cannot be read before the next.
             let changed = &self.changed.1;
             let recovery = &active.recovery;
             let allowed = |stale: &Stale| !no_backfill || !is_whole(&stale.part);
-            // A full disk takes nothing more that nobody waits for, or its store would refuse a write.
-            let room = has_room(ctx.store);
             let own = self.missing.iter().filter(|_| room).filter(|(_, stale)| allowed(stale)).find_map(
                 |(object, stale)| {
                     let part = stale.part.clone().without(&recovery.not_to_ask(object));
@@ -139,7 +143,9 @@ impl Pg {
             );
             let theirs = || {
                 active.members.iter().find_map(|(&osd, member)| {
-                    let mut lacking = member.missing.iter().filter(|(_, stale)| allowed(stale));
+                    let too_full = is_too_full(&ctx.map, osd);
+                    let may = |stale: &Stale| allowed(stale) && !(too_full && is_whole(&stale.part));
+                    let mut lacking = member.missing.iter().filter(|(_, stale)| may(stale));
                     let next = lacking.find(|(object, _)| {
                         !changed.contains(*object)
                             && !recovery.sends.contains_key(&((*object).clone(), osd))
@@ -270,7 +276,7 @@ impl Pg {
             let asked = source.asked.is_some_and(|asked| now.since(asked) < UNFOUND_RETRY);
             if source.missing.is_none() && !asked && ctx.map.is_up(osd) {
                 source.asked = Some(now);
-                let log = part_for(&self.info, &self.log, source.info.as_ref());
+                let log = part_for(&self.info, &self.log, &self.answered, source.info.as_ref());
                 ctx.out.push(PgEffect::Ask(osd, PgMsg::Merge(log)));
             }
         }
@@ -305,6 +311,7 @@ impl Pg {
             Err(error) => ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, pull.object)),
         }
         self.on_recovered(ctx, &pull.object);
+        self.rearrange(ctx);
         self.recover(ctx);
     }
 
@@ -383,6 +390,7 @@ impl Pg {
             }
         }
         self.on_recovered(ctx, object);
+        self.rearrange(ctx);
         self.recover(ctx);
     }
 
@@ -466,6 +474,6 @@ impl Pg {
 }
 
 /// All bytes: an object that could not be brought up to date from the log.
-fn is_whole(part: &Part) -> bool {
+pub fn is_whole(part: &Part) -> bool {
     part.data.iter().next().is_some_and(|range| range == (0..u64::MAX))
 }

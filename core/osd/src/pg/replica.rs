@@ -15,6 +15,7 @@ use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, RepOp};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a stray tells the primary that it is there.
@@ -56,7 +57,7 @@ impl Pg {
     }
 
     pub fn answer_log(&mut self, ctx: &mut Ctx<'_>, to: OsdId) {
-        let log = part_for(&self.info, &self.log, None);
+        let log = part_for(&self.info, &self.log, &self.answered, None);
         self.once_durable(ctx, WhenStored::Answer(to, Box::new(PgMsg::Log(log))));
     }
 
@@ -219,7 +220,7 @@ impl Pg {
         }
     }
 
-    pub fn on_rep_op(&mut self, ctx: &mut Ctx<'_>, from: OsdId, op: RepOp) {
+    pub fn on_rep_op(&mut self, ctx: &mut Ctx<'_>, from: OsdId, op: Arc<RepOp>) {
         if self.interval.primary != Some(from) || !self.is_merged_replica() {
             return;
         }
@@ -287,16 +288,13 @@ impl Pg {
         self.phase = Phase::Deleting(Deleting::default());
         self.held.clear();
         self.when_stored.clear();
-        let record = Record {
-            info: PgInfo { incomplete: true, pg_num: self.info.pg_num, ..PgInfo::default() },
-            log: Log::default(),
-            missing: Default::default(),
-        };
+        let record = Record::new(PgInfo { incomplete: true, pg_num: self.info.pg_num, ..PgInfo::default() });
         let mut txn = Transaction::new();
         txn.push(StoredId::Pg(self.id), Change::Remove);
         record.store(self.id, &mut txn);
         self.info = record.info;
         self.log = record.log;
+        self.answered = record.answered;
         self.missing = record.missing;
         self.store(ctx, txn);
         ctx.out.push(PgEffect::Loop);

@@ -1,7 +1,8 @@
 //! What a group's primary tells others about it.
 
 use super::lost::is_declared_lost;
-use super::{Ctx, Pg, PgEffect, Phase};
+use super::moving::{Hold, is_too_full};
+use super::{Ctx, Interval, Pg, PgEffect, Phase};
 use nacre_base::{Now, OsdId, SnapId, Utime};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PgInfo;
@@ -27,8 +28,27 @@ impl Pg {
         self.counts
     }
 
+    /// Copies that are missing, and those that are only not where they should be.
+    fn away(&self) -> (u64, u64) {
+        let Interval { up, acting, size, .. } = &self.interval;
+        if self.whole_members() >= acting.len().max(*size) && acting == up {
+            return (0, 0);
+        }
+        let mut missing = vec![self.missing.len() as u64];
+        if let Phase::Active(active) = &self.phase {
+            missing.extend(active.members.values().map(|member| member.missing.len() as u64));
+        }
+        missing.sort_unstable();
+        // Members beyond those that there should be, who lack most, are on top of a whole set.
+        let beyond = missing.split_off(missing.len().min(*size));
+        let absent = self.info.objects * size.saturating_sub(acting.len()) as u64;
+        let newcomers = self.info.objects * self.newcomers().count() as u64;
+        let degraded = missing.iter().sum::<u64>() + absent;
+        (degraded, beyond.iter().sum::<u64>() + newcomers.saturating_sub(absent))
+    }
+
     /// `pg_state` bits; zero when this OSD is not the primary.
-    fn state(&self) -> u64 {
+    fn state(&self, map: &OsdMap) -> u64 {
         let mut state = 0;
         match &self.phase {
             Phase::Peering(peering) if peering.is_down() => state |= pg_state::DOWN | pg_state::PEERING,
@@ -37,17 +57,37 @@ impl Pg {
             Phase::Peering(_) => state |= pg_state::PEERING,
             Phase::Active(active) => {
                 state |= pg_state::ACTIVE;
+                let (degraded, misplaced) = self.away();
+                if degraded > 0 {
+                    state |= pg_state::DEGRADED;
+                }
                 let missing =
                     !self.missing.is_empty() || active.members.values().any(|m| !m.missing.is_empty());
+                let waits = !active.recovery.is_busy();
                 if missing {
-                    state |= pg_state::DEGRADED;
-                    let waits = !active.recovery.is_busy();
-                    state |= if waits { pg_state::RECOVERY_WAIT } else { pg_state::RECOVERING };
+                    state |= match (self.is_filling() || misplaced > 0, waits) {
+                        (true, true) => pg_state::BACKFILL_WAIT,
+                        (true, false) => pg_state::BACKFILLING,
+                        (false, true) => pg_state::RECOVERY_WAIT,
+                        (false, false) => pg_state::RECOVERING,
+                    };
+                }
+                let full = |osd: OsdId| is_too_full(map, osd);
+                if self.moving.hold == Some(Hold::TooFull)
+                    || missing && waits && active.members.keys().any(|osd| full(*osd))
+                {
+                    state |= pg_state::BACKFILL_TOOFULL;
+                    state &= !pg_state::BACKFILL_WAIT;
+                } else if self.moving.hold.is_some() && !missing {
+                    state |= pg_state::BACKFILL_WAIT;
                 }
                 if self.is_clean() {
                     state |= pg_state::CLEAN | self.trim_state();
                 }
                 state |= active.scrub.state();
+                if active.holds_writes {
+                    state |= pg_state::PREMERGE;
+                }
             }
             _ => return 0,
         }
@@ -68,7 +108,7 @@ impl Pg {
 
     /// Lets the monitors know when something changed.
     pub fn note_state(&mut self, ctx: &mut Ctx<'_>) {
-        let state = self.state();
+        let state = self.state(&ctx.map);
         if state & pg_state::CLEAN != 0 {
             self.last_clean = ctx.now.wall;
         }
@@ -93,7 +133,7 @@ impl Pg {
 
     /// None if another OSD is the primary.
     pub fn report(&self, wall: Utime) -> Option<PgReport> {
-        let state = self.state();
+        let state = self.reported_state;
         if state == 0 {
             return None;
         }
@@ -107,10 +147,8 @@ impl Pg {
         let mut counts = PgCounts { objects, clones, bytes, ..looked_at };
         counts.copies = counts.objects * interval.size as u64;
         counts.missing_on_primary = self.missing.len() as u64;
-        counts.degraded = counts.missing_on_primary
-            + counts.objects * interval.size.saturating_sub(interval.acting.len()) as u64;
+        (counts.degraded, counts.misplaced) = self.away();
         if let Phase::Active(active) = &self.phase {
-            counts.degraded += active.members.values().map(|m| m.missing.len() as u64).sum::<u64>();
             counts.unfound = active.recovery.unfound_len() as u64;
         }
         let active = state & pg_state::ACTIVE != 0;
@@ -144,7 +182,7 @@ impl Pg {
             Phase::Stray(_) => "stray".to_string(),
             Phase::Replica(_) => format!("replica, merged {}", self.is_merged_replica()),
             Phase::Deleting(_) => "deleting".to_string(),
-            _ => pg_state::name(self.state()),
+            _ => pg_state::name(self.reported_state),
         };
         let missing = self.missing.len();
         let waits = self.waits_for();
@@ -157,7 +195,7 @@ impl Pg {
     /// `ceph tell PG query`.
     pub fn query(&self, ctx: &Ctx<'_>) -> Value {
         let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
-        let state = self.state();
+        let state = self.state(&ctx.map);
         let name = match &self.phase {
             Phase::Stray(_) => "stray".to_string(),
             Phase::Replica(_) => "replica".to_string(),

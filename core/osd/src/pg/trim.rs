@@ -10,14 +10,13 @@ use super::{Ctx, Pg, PgEffect, Phase};
 use crate::budget::Slot;
 use crate::ops::trim_clone;
 use crate::snap_index;
-use nacre_base::{IntervalSet, SnapId, Version};
+use nacre_base::{IntervalSet, SnapId};
 use nacre_machine::Level;
 use nacre_proto::maps::map_flags;
-use nacre_proto::messages::part::acts_of;
 use nacre_proto::messages::peer::{EntryKind, LogEntry};
 use nacre_proto::messages::pg_state;
 use nacre_proto::transaction::Transaction;
-use nacre_proto::types::{EntityName, ObjectId, ReqId};
+use nacre_proto::types::ObjectId;
 
 /// Clones in one slice at most.
 const SLICE: usize = 4;
@@ -69,6 +68,7 @@ impl Pg {
         // The index shows nothing that changed in this turn.
         if queue.is_empty()
             || !trimming.allowed
+            || active.holds_writes
             || !trimming.in_flight.is_empty()
             || !self.changed.1.is_empty()
         {
@@ -114,27 +114,10 @@ impl Pg {
             }
             let Some(slot) = ctx.budget.trim.take(ctx.now.mono, self.id, false) else { return };
             left -= 1;
-            let version = Version::new(self.interval.start, self.info.last_update.version + 1);
+            let version = self.next_version();
             match trim_clone(ctx.store, clone, removed, version) {
                 Ok(Some(change)) => {
-                    let reqid = ReqId {
-                        client: EntityName::osd(self.me),
-                        tid: version.version,
-                        inc: self.interval.start.0 as i32,
-                    };
-                    let entry = LogEntry {
-                        version,
-                        prior: change.prior,
-                        kind: change.kind,
-                        object: clone.clone(),
-                        others: change.others.clone(),
-                        reqid,
-                        user_version: 0,
-                        mtime: ctx.now.wall,
-                        acts: acts_of(&change.txn, clone),
-                        result: 0,
-                        outputs: Vec::new(),
-                    };
+                    let entry = self.own_entry(ctx, version, clone, 0, &change);
                     if let Err(unwritten) = self.submit(ctx, entry, change, None) {
                         ctx.log(Level::Error, format!("pg {}: {clone}: {}", self.id, unwritten.1));
                         return;

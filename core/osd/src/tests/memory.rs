@@ -1,11 +1,13 @@
 //! What an OSD's long-lived structures take of memory, in bytes that are counted as they are asked
-//! for. Only the slope counts: what each further piece takes.
+//! for: only the slope counts, what each further piece takes. And how often a write asks for some.
 #![allow(unsafe_code)] // an allocator is unsafe by its signature
 
+use super::world::World;
 use crate::pg::missing::{Missing, part_of};
+use bytes::Bytes;
 use nacre_base::{Epoch, Name, PoolId, Rng, Version};
 use nacre_proto::messages::part::Act;
-use nacre_proto::types::ObjectId;
+use nacre_proto::types::{ObjectId, Op};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -13,11 +15,18 @@ struct Counting;
 
 thread_local! {
     static IN_USE: Cell<isize> = const { Cell::new(0) };
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How often this thread has allocated so far.
+pub fn allocations() -> usize {
+    CALLS.get()
 }
 
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.set(IN_USE.get() + layout.size() as isize);
+        CALLS.set(CALLS.get() + 1);
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
@@ -51,4 +60,21 @@ fn each_further_scattered_write_that_a_member_missed_takes_at_most_64_bytes() {
     let (many, bytes_of_many) = after_writes(20_000);
     let slope = (bytes_of_many - bytes_of_few) / 10_000;
     assert!(slope <= 64, "{slope} bytes each, {} and {} objects", few.len(), many.len());
+}
+
+/// Of all three OSDs together, from the request to the answer, without what messages and stores take.
+#[test]
+fn a_small_write_allocates_so_often_and_no_more() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    let data = Bytes::from(vec![7; 4096]);
+    let write = |w: &mut World, n: u64| {
+        let ops = vec![Op::WriteFull { data: data.clone() }];
+        assert_eq!(w.run_ops(&format!("object{}", n % 20), ops).result, 0);
+    };
+    (0..100).for_each(|n| write(&mut w, n));
+    let before = w.allocations;
+    (0..200).for_each(|n| write(&mut w, n));
+    let each = (w.allocations - before) / 200;
+    assert!(each <= 150, "{each} allocations for a write");
 }

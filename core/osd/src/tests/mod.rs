@@ -1,10 +1,13 @@
 //! OSDs among each other: what single groups cannot show.
 
+mod answers;
 mod copies;
 mod counters;
 mod dirty;
 mod lost;
 mod memory;
+mod merges;
+mod moves;
 mod parts;
 mod peering;
 mod scrub;
@@ -95,10 +98,13 @@ fn break_something(w: &mut World, rng: &mut Rng) {
             }
         }
         11 if rng.chance(200) => (0..osds).for_each(|n| w.kill(n)),
-        12 if rng.chance(100) => {
+        12 if rng.chance(200) => {
             let pg_num = w.map.pool(world::POOL).unwrap().pg_num;
-            if pg_num < 16 {
-                w.split(pg_num + 1 + rng.below(3) as u32);
+            match rng.below(4) {
+                0 if pg_num < 16 => w.split(pg_num + 1 + rng.below(3) as u32),
+                1 => w.announce_merge(false),
+                _ if pg_num > 1 => w.announce_merge(true),
+                _ => {}
             }
         }
         _ => {}

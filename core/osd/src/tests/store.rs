@@ -126,9 +126,23 @@ impl StoreView for MemStore {
         Ok(())
     }
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
-        let size = self.things.get(id).map_or(0, |thing| thing.data.len() as u64);
-        let end = offset.saturating_add(len).min(size);
-        Ok(if offset < end { vec![(offset, end - offset)] } else { Vec::new() })
+        // Blocks of nothing but zeros count as holes.
+        const BLOCK: usize = 8;
+        let data = self.things.get(id).map_or(&[][..], |thing| &thing.data[..]);
+        let end = offset.saturating_add(len).min(data.len() as u64) as usize;
+        let mut extents: Vec<(u64, u64)> = Vec::new();
+        let mut at = offset as usize;
+        while at < end {
+            let next = ((at / BLOCK + 1) * BLOCK).min(end);
+            if data[at..next].iter().any(|byte| *byte != 0) {
+                match extents.last_mut() {
+                    Some((last, len)) if *last + *len == at as u64 => *len += (next - at) as u64,
+                    _ => extents.push((at as u64, (next - at) as u64)),
+                }
+            }
+            at = next;
+        }
+        Ok(extents)
     }
     fn lost(&self) -> Lost {
         self.lost.clone()

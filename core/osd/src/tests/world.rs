@@ -2,6 +2,7 @@
 //! a clock of its own. The whole-cluster simulator is `check/sim`; this one is small, knows what is
 //! inside an OSD, and finds most mistakes within a second.
 
+use super::memory;
 use super::store::MemStore;
 use crate::osd::{Osd, OsdConfig};
 use crate::snap_set::SnapContext;
@@ -9,10 +10,13 @@ use bytes::Bytes;
 use nacre_base::{Epoch, Now, OsdId, PgId, PoolId, Rng, SnapId, Time, Utime};
 use nacre_crush::CrushMap;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer};
-use nacre_proto::maps::{Incremental, Osd as OsdState, OsdMap, Pool, osd_state};
+use nacre_proto::maps::{
+    Incremental, Osd as OsdState, OsdMap, Pool, PoolMerge, is_merge_source, is_merge_target, is_split,
+    osd_state,
+};
 use nacre_proto::messages::{
-    DaemonMsg, Envelope, Message, MonGetVersionReply, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PeerMsg,
-    PgRecord, PgReport,
+    DaemonMsg, Envelope, MergeReady, Message, MonGetVersionReply, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply,
+    PeerMsg, PgRecord, PgReport, PgWish,
 };
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{
@@ -91,6 +95,8 @@ pub struct World {
     pub sent: BTreeMap<(usize, usize), usize>,
     /// How many transactions each OSD gave to its disk.
     pub stored: BTreeMap<usize, usize>,
+    /// How often OSDs allocated when messages came or something was stored.
+    pub allocations: usize,
     /// OSDs may have reason to complain.
     pub allow_errors: bool,
     pub min_delay: Duration,
@@ -148,6 +154,7 @@ impl World {
             last_tid: 0,
             sent: BTreeMap::new(),
             stored: BTreeMap::new(),
+            allocations: 0,
             allow_errors: false,
             trace: std::env::var("TRACE").is_ok(),
             min_delay: Duration::from_micros(50),
@@ -210,14 +217,61 @@ impl World {
         }
         self.change(|map, inc| {
             let mut pool = map.pool(POOL).unwrap().clone();
-            pool.pg_num = pg_num;
-            pool.pgp_num = pg_num;
+            (pool.pg_num, pool.pg_num_pending, pool.pgp_num) = (pg_num, pg_num, pg_num);
             inc.new_pools.insert(POOL, Arc::new(pool));
             for seed in before..pg_num {
                 let parent = PgId { pool: POOL, seed: nacre_proto::maps::stable_mod(seed, before) };
                 let osds = map.pg_upmap.get(&parent).cloned().unwrap_or_default();
                 inc.new_pg_upmap.insert(PgId { pool: POOL, seed }, osds);
             }
+        });
+    }
+    /// Announces that the last group is to become part of another; both are placed alike from then on.
+    /// Else calls that off.
+    pub fn announce_merge(&mut self, wanted: bool) {
+        self.change(|map, inc| {
+            let mut pool = map.pool(POOL).unwrap().clone();
+            pool.pg_num_pending = pool.pg_num - u32::from(wanted);
+            if let Some((source, target)) = pool.merging(POOL) {
+                let osds = map.pg_upmap.get(&target).cloned().unwrap_or_default();
+                inc.new_pg_upmap.insert(source, osds);
+            }
+            inc.new_pools.insert(POOL, Arc::new(pool));
+        });
+    }
+    /// As the monitors do, see there.
+    fn merge(&mut self, ready: MergeReady) {
+        let pool = self.map.pool(POOL).unwrap().clone();
+        let Some((source, target)) = pool.merging(POOL) else { return };
+        let (one, other) = (self.records[&source].clone(), self.records[&target].clone());
+        let mut sets = [one.acting.clone(), other.acting.clone()];
+        sets.iter_mut().for_each(|set| set.sort_unstable());
+        let holds = source == ready.source
+            && ready.epoch >= pool.last_change
+            && (one.interval, other.interval) == (ready.source_interval, ready.target_interval)
+            && sets[0] == sets[1];
+        if !holds {
+            return;
+        }
+        let epoch = self.map.epoch.next();
+        let mut united = pool;
+        united.merge(
+            PoolMerge {
+                source,
+                ready_epoch: ready.epoch,
+                last_epoch_started: one.interval,
+                last_epoch_clean: one.interval,
+                source_version: ready.source_version,
+                target_version: ready.target_version,
+            },
+            epoch,
+        );
+        self.records.remove(&source);
+        self.records.get_mut(&target).unwrap().interval = epoch;
+        self.reports.remove(&source);
+        self.change(|_, inc| {
+            inc.new_pools.insert(POOL, Arc::new(united));
+            inc.old_pg_upmap.insert(source);
         });
     }
     /// A second pool, of one group.
@@ -334,7 +388,15 @@ impl World {
                         .acting
                         .iter()
                         .all(|o| self.map.osds[o.index()].info.up_from <= record.interval);
-                    let ok = known.is_none_or(|k| record.interval > k.interval || record == *k)
+                    let last = &self.map.pool(pg.pool).unwrap().last_merge;
+                    let merged = last.ready_epoch > Epoch(0);
+                    let newer = |k: &PgRecord| {
+                        record.interval > k.interval
+                            || record == *k
+                            || merged && record.interval == k.interval
+                    };
+                    let ok = known.is_none_or(newer)
+                        && self.map.pg_exists(pg)
                         && lives
                         && placed.acting == record.acting;
                     if ok {
@@ -345,8 +407,17 @@ impl World {
                 let answer = DaemonMsg::Activated { epoch: self.map.epoch, results };
                 self.send(MON, conn, 0, answer.into());
             }
+            DaemonMsg::Rearrange(wishes) => {
+                for PgWish { pg, record, acting } in wishes {
+                    if self.records.get(&pg) == Some(&record) {
+                        self.change(|_, inc| drop(inc.new_pg_temp.insert(pg, acting)));
+                    }
+                }
+            }
+            DaemonMsg::MergeReady(ready) => self.merge(ready),
             DaemonMsg::Report(report) => {
-                for pg in report.pgs {
+                let exists = |pg: &PgId| self.map.pg_exists(*pg);
+                for pg in report.pgs.into_iter().filter(|report| exists(&report.pg)) {
                     let newer = self.reports.get(&pg.pg).is_none_or(|old| old.interval <= pg.interval);
                     if newer {
                         self.reports.insert(pg.pg, pg);
@@ -523,7 +594,10 @@ impl World {
             let mut out = Vec::new();
             let n = &mut self.nodes[node];
             let Some(osd) = &mut n.osd else { return };
+            let is_work = matches!(event, Event::Message { .. } | Event::Stored(_));
+            let before = memory::allocations();
             osd.handle(now, event, &n.view, &mut out);
+            self.allocations += if is_work { memory::allocations() - before } else { 0 };
             for effect in out {
                 self.carry_out(node, effect, &mut loops);
             }
@@ -732,7 +806,10 @@ impl World {
                 continue;
             };
             let pg_num = map.pool(pool).unwrap().pg_num;
-            let split = nacre_proto::maps::is_split(request.op.spg.pg, request.pg_num, pg_num);
+            let (was, old) = (request.op.spg.pg, request.pg_num);
+            let split = is_split(was, old, pg_num)
+                || is_merge_source(was, old, pg_num)
+                || is_merge_target(was, old, pg_num);
             let lives = map.osd(primary).unwrap().info.up_from;
             let moved = request.sent_to.is_none_or(|(osd, _)| osd != primary) || lives > request.op.epoch;
             if !split && !moved {
@@ -769,6 +846,13 @@ impl World {
         }
     }
 
+    /// Asks once more what was asked and answered.
+    pub fn send_again(&mut self, tid: u64, name: &str, ops: Vec<Op>) -> OsdOpReply {
+        let last = std::mem::replace(&mut self.last_tid, tid - 1);
+        self.submit(name, ops);
+        self.last_tid = last;
+        self.reply(tid)
+    }
     pub fn submit(&mut self, name: &str, ops: Vec<Op>) -> u64 {
         let name = nacre_base::Name::from(name);
         let hash = object_hash(&nacre_base::Name::default(), &name);
@@ -805,6 +889,13 @@ impl World {
         self.requests.insert(self.last_tid, Request { op, sent_to: None, attempt: -1, pg_num: 0 });
         self.retarget();
         self.last_tid
+    }
+    /// Sends a request once more whose answer a client did not hear, or did.
+    pub fn run_again(&mut self, tid: u64, name: &str, ops: Vec<Op>) -> OsdOpReply {
+        let last = std::mem::replace(&mut self.last_tid, tid - 1);
+        let again = self.submit(name, ops);
+        self.last_tid = last;
+        self.reply(again)
     }
     pub fn last_tid(&self) -> u64 {
         self.last_tid

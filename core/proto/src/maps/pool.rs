@@ -1,6 +1,6 @@
 //! A pool: how many copies or chunks of what, in how many placement groups, by which rule.
 
-use super::{pg_mask, pool_flags, stable_mod};
+use super::{ancestor, pg_mask, pool_flags, stable_mod};
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, Name, PgId, PoolId, SnapId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
@@ -120,6 +120,14 @@ pub struct PoolMerge {
     pub target_version: Version,
 }
 
+impl PoolMerge {
+    /// Where the log of the group begins that came out of it: after all that either half ever wrote.
+    pub fn version(&self) -> Version {
+        let newest = self.source_version.version.max(self.target_version.version);
+        Version::new(self.ready_epoch, newest + 1)
+    }
+}
+
 impl Pool {
     /// A pool of full copies, as a fresh cluster makes it.
     pub fn replicated(size: u8, min_size: u8, pg_num: u32, crush_rule: u8, now: Utime) -> Pool {
@@ -219,6 +227,28 @@ impl Pool {
     /// The placement group's seed for an object's hash. Ceph: `raw_pg_to_pg`.
     pub fn raw_pg_to_pg(&self, hash: u32) -> u32 {
         stable_mod(hash, self.pg_num)
+    }
+    /// The two groups that are to become one: that which ceases to be, and that which takes it in.
+    pub fn merging(&self, id: PoolId) -> Option<(PgId, PgId)> {
+        if self.pg_num_pending >= self.pg_num || self.pg_num < 2 {
+            return None;
+        }
+        let source = PgId { pool: id, seed: self.pg_num - 1 };
+        Some((source, ancestor(source, self.pg_num - 1)))
+    }
+    /// Makes these two one, in the map of `epoch`.
+    pub fn merge(&mut self, how: PoolMerge, epoch: Epoch) {
+        self.pg_num = how.source.seed;
+        self.pgp_num = self.pgp_num.min(self.pg_num);
+        self.pg_num_pending = self.pg_num;
+        self.last_merge = how;
+        self.resend_all(epoch);
+    }
+    /// Operations on their way may now belong to another group: clients of any age send them again.
+    pub fn resend_all(&mut self, epoch: Epoch) {
+        self.last_force_op_resend = epoch;
+        self.last_force_op_resend_prenautilus = epoch;
+        self.last_force_op_resend_preluminous = epoch;
     }
     /// The snapshot context that writes without one of their own get: newest first.
     pub fn snap_context(&self) -> (SnapId, Vec<SnapId>) {

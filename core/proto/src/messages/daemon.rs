@@ -35,8 +35,27 @@ pub enum DaemonMsg {
     /// Monitor to OSD: look through those of these groups that you are the primary of. `repair`: and
     /// make wrong copies right.
     Scrub { pgs: Vec<PgId>, deep: bool, repair: bool },
+    /// Primary to monitor: who should serve these, while their data moves. Answered by a map, if at all.
+    Rearrange(Vec<PgWish>),
     /// OSD to monitor: a line for the cluster log.
     ClusterLog { level: u8, stamp: Utime, text: String },
+    /// OSD to monitor: two groups are ready to become one. Ceph: `MOSDPGReadyToMerge`.
+    MergeReady(MergeReady),
+}
+
+/// What the primary of both halves of a merge says once neither takes writes any more. It holds as long
+/// as the map of `epoch` and the activation records of these intervals do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergeReady {
+    /// The map that the primary has.
+    pub epoch: Epoch,
+    /// The group that will cease to be. Its other half follows from the map.
+    pub source: PgId,
+    pub source_interval: Epoch,
+    /// The newest entry of its log, which all members have.
+    pub source_version: Version,
+    pub target_interval: Epoch,
+    pub target_version: Version,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +106,16 @@ pub enum FailureEvidence {
 pub struct PgRecord {
     /// The epoch in which the interval began.
     pub interval: Epoch,
+    pub acting: Vec<OsdId>,
+}
+
+/// Who should serve a placement group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PgWish {
+    pub pg: PgId,
+    /// What its primary activated: it counts for nothing after that.
+    pub record: PgRecord,
+    /// The primary first. Empty: those whom CRUSH wants.
     pub acting: Vec<OsdId>,
 }
 
@@ -177,6 +206,7 @@ pub mod pg_state {
     pub const ACTIVE: u64 = 1 << 1;
     pub const CLEAN: u64 = 1 << 2;
     pub const DOWN: u64 = 1 << 4;
+    pub const PREMERGE: u64 = 1 << 7;
     pub const SCRUBBING: u64 = 1 << 8;
     pub const DEGRADED: u64 = 1 << 10;
     pub const INCONSISTENT: u64 = 1 << 11;
@@ -200,7 +230,7 @@ pub mod pg_state {
     /// As Ceph joins them: `active+undersized+degraded`; `unknown` when no bit is set.
     pub fn name(state: u64) -> String {
         // The order is the one in which Ceph prints them.
-        const NAMES: [(u64, &str); 23] = [
+        const NAMES: [(u64, &str); 24] = [
             (STALE, "stale"),
             (CREATING, "creating"),
             (ACTIVE, "active"),
@@ -212,6 +242,7 @@ pub mod pg_state {
             (UNDERSIZED, "undersized"),
             (DEGRADED, "degraded"),
             (REMAPPED, "remapped"),
+            (PREMERGE, "premerge"),
             (SCRUBBING, "scrubbing"),
             (DEEP_SCRUB, "deep"),
             (INCONSISTENT, "inconsistent"),
@@ -246,6 +277,17 @@ versioned_fields!(
 );
 versioned_fields!(OsdFailure, "osd failure", target, target_addrs, epoch, evidence);
 versioned_fields!(PgRecord, "pg record", interval, acting);
+versioned_fields!(PgWish, "pg wish", pg, record, acting);
+versioned_fields!(
+    MergeReady,
+    "merge ready",
+    epoch,
+    source,
+    source_interval,
+    source_version,
+    target_interval,
+    target_version
+);
 versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
 versioned_fields!(
@@ -373,11 +415,19 @@ impl Encode for DaemonMsg {
                 deep.encode(out);
                 repair.encode(out);
             }
+            DaemonMsg::Rearrange(wishes) => {
+                out.push(10);
+                wishes.encode(out);
+            }
             DaemonMsg::ClusterLog { level, stamp, text } => {
                 out.push(8);
                 level.encode(out);
                 stamp.encode(out);
                 text.encode(out);
+            }
+            DaemonMsg::MergeReady(ready) => {
+                out.push(11);
+                ready.encode(out);
             }
         });
     }
@@ -407,6 +457,8 @@ impl Decode for DaemonMsg {
                     deep: Decode::decode(r)?,
                     repair: Decode::decode(r)?,
                 },
+                10 => DaemonMsg::Rearrange(Decode::decode(r)?),
+                11 => DaemonMsg::MergeReady(Decode::decode(r)?),
                 value => return Err(DecodeError::BadValue { what: "daemon message", value: value.into() }),
             })
         })
@@ -457,6 +509,14 @@ mod tests {
                 metadata: BTreeMap::from([("a".into(), "b".into())]),
             }),
             DaemonMsg::MarkMeDown { osd: OsdId(1), epoch: Epoch(2) },
+            DaemonMsg::MergeReady(MergeReady {
+                epoch: Epoch(9),
+                source: pg,
+                source_interval: Epoch(7),
+                source_version: Version::new(Epoch(7), 9),
+                target_interval: Epoch(8),
+                target_version: Version::ZERO,
+            }),
             DaemonMsg::Failure(OsdFailure {
                 target: OsdId(2),
                 target_addrs: AddrVec::default(),

@@ -3,6 +3,7 @@
 //! `Message` is the list of all; `Envelope` goes to and from the `RawMessage` that the messenger
 //! carries. A new message is a struct with a `Body` and one row in `envelope.rs`.
 
+pub mod answer;
 mod beat;
 mod body;
 mod daemon;

@@ -7,6 +7,7 @@
 //! any other (`PeerMsg::Pg`). The bytes of written objects travel beside the message, uncopied.
 
 use super::RawMessage;
+use super::answer::Answers;
 use super::body::Body;
 use super::osd::joined;
 use super::part::{Act, Acts, Dirty, Meta, Part, Stale};
@@ -17,6 +18,7 @@ use bytes::Bytes;
 use nacre_base::{Epoch, Name, PgId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum PeerMsg {
@@ -91,7 +93,7 @@ pub enum PgMsg {
         missing: Vec<(ObjectId, Stale)>,
     },
     /// Primary to replica: one write.
-    RepOp(Box<RepOp>),
+    RepOp(Arc<RepOp>),
     /// The replica stored the write of this version, and all before it.
     RepAck {
         version: Version,
@@ -163,6 +165,8 @@ pub struct PgLog {
     /// The entries follow upon this version.
     pub after: Version,
     pub entries: Vec<LogEntry>,
+    /// Of requests before the log's tail, for those who take the whole log.
+    pub answers: Answers,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,7 +280,8 @@ impl Push {
 impl PeerMsg {
     /// The front and data segments of a message.
     pub fn encode_split(&self) -> (Vec<u8>, Vec<Bytes>) {
-        let (mut front, mut data) = (Vec::new(), Vec::new());
+        // Room for the most frequent one, a write.
+        let (mut front, mut data) = (Vec::with_capacity(1024), Vec::new());
         versioned(&mut front, 1, 1, |out| match self {
             PeerMsg::Ping { stamp } => {
                 out.push(0);
@@ -462,7 +467,7 @@ impl PgMsg {
             },
             6 => PgMsg::Merge(Decode::decode(r)?),
             7 => PgMsg::Merged { missing: Decode::decode(r)? },
-            8 => PgMsg::RepOp(Box::new(RepOp {
+            8 => PgMsg::RepOp(Arc::new(RepOp {
                 entry: Decode::decode(r)?,
                 previous: Decode::decode(r)?,
                 committed_to: Decode::decode(r)?,
@@ -547,10 +552,11 @@ impl Decode for PgInfo {
 
 impl Encode for PgLog {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 1, 1, |out| {
+        versioned(out, 2, 1, |out| {
             self.info.encode(out);
             self.after.encode(out);
             self.entries.encode(out);
+            self.answers.encode(out);
         });
     }
 }
@@ -558,8 +564,13 @@ impl Encode for PgLog {
 impl Decode for PgLog {
     /// Logs without order are refused here, as whoever merges one relies on it.
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("pg log", 1, |r, _| {
-            let log = PgLog { info: Decode::decode(r)?, after: Decode::decode(r)?, entries: Vec::decode(r)? };
+        r.versioned("pg log", 2, |r, v| {
+            let log = PgLog {
+                info: Decode::decode(r)?,
+                after: Decode::decode(r)?,
+                entries: Vec::decode(r)?,
+                answers: if v >= 2 { Decode::decode(r)? } else { Answers::default() },
+            };
             let mut before = log.after;
             for entry in &log.entries {
                 if entry.version <= before {
@@ -628,6 +639,7 @@ impl Decode for EntryKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::answer::Answer;
     use crate::messages::part::Act;
     use crate::transaction::Change;
     use nacre_base::PoolId;
@@ -652,6 +664,7 @@ mod tests {
                 info: PgInfo::default(),
                 after: Version::new(Epoch(3), after),
                 entries: versions.iter().copied().map(entry).collect(),
+                answers: Answers::default(),
             };
             nacre_wire::from_slice::<PgLog>(&nacre_wire::to_vec(&log)).is_ok()
         };
@@ -690,7 +703,13 @@ mod tests {
             outputs: vec![(1, Bytes::from_static(b"out"))],
         };
         let info = PgInfo { last_update: version, objects: 3, ..PgInfo::default() };
-        let log = PgLog { info, after: Version::ZERO, entries: vec![entry.clone()] };
+        let answer = Answer { version, result: -2, ..Answer::default() };
+        let log = PgLog {
+            info,
+            after: Version::ZERO,
+            entries: vec![entry.clone()],
+            answers: Answers(vec![answer]),
+        };
         let pairs = BTreeMap::from([("k".into(), Bytes::from_static(b"v"))]);
         let meta = Meta { size: 9, attrs: pairs.clone(), omap_header: Bytes::from_static(b"h") };
         let mut txn = Transaction::new();
@@ -708,7 +727,7 @@ mod tests {
             },
             PgMsg::Merge(log),
             PgMsg::Merged { missing: vec![(object.clone(), Stale::everything(version))] },
-            PgMsg::RepOp(Box::new(RepOp {
+            PgMsg::RepOp(Arc::new(RepOp {
                 entry,
                 previous: Version::ZERO,
                 committed_to: version,

@@ -2,25 +2,34 @@
 
 #![allow(unsafe_code)] // an allocator is unsafe by its signature
 
+mod allocations;
+
 use bytes::Bytes;
-use nacre_base::{Name, PoolId, Rng};
+use nacre_base::{Name, PoolId, Rng, buffer};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_store::testing::SimDisk;
 use nacre_store::{Options, Store};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Counts what the calling thread has allocated and not freed.
+/// Counts what the calling thread has allocated and not freed, how often it has allocated, and how much.
 struct Counting;
 
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+    static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
 fn count(bytes: isize) {
     // A thread that is ending frees what nobody counts any more.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+    if bytes > 0 {
+        let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+        let _ = ASKED.try_with(|asked| asked.set(asked.get() + bytes as usize));
+    }
 }
 
 // SAFETY: all work is the system allocator's.
@@ -52,8 +61,17 @@ fn write(n: u64, offset: u64, len: usize) -> Transaction {
     txn
 }
 
+/// One test at a time: buffers that wait to be used again belong to all threads. None does at the beginning.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    buffer::give_back();
+    guard
+}
+
 /// Bytes of memory for each of `objects`, after the store was opened with them.
 fn bytes_each(objects: u64, txns: impl Iterator<Item = Transaction>) -> isize {
+    let _alone = alone();
     let disk = SimDisk::new(1 << 30, 1);
     Store::format(&disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
     let (mut store, _) = Store::open(&disk).unwrap();
@@ -66,8 +84,10 @@ fn bytes_each(objects: u64, txns: impl Iterator<Item = Transaction>) -> isize {
     store.request_checkpoint();
     store.settle(&disk).unwrap();
     drop(store);
+    buffer::give_back();
     let before = LIVE.get();
     let (store, _) = Store::open(&disk).unwrap();
+    buffer::give_back();
     let used = LIVE.get() - before;
     let said = store.memory().index as isize;
     let (used, said) = (used / objects as isize, said / objects as isize);

@@ -10,7 +10,7 @@ use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{AddrVec, EntityType, ObjectId};
 use nacre_store::{Options, Store};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -72,6 +72,28 @@ fn open(path: &Path) -> (Store, FileDisk) {
     (store, disk)
 }
 
+/// An empty store of so many bytes.
+fn format(path: &Path, size: u64) {
+    let disk = FileDisk::create(path, size).unwrap();
+    Store::format(&disk, Options { uuid: [1; 16], ..Options::default() }).unwrap();
+}
+
+/// A daemon with a store and without a network.
+fn spec(name: &str, store: (Store, FileDisk)) -> Spec {
+    Spec {
+        name: name.to_string(),
+        kind: EntityType::Osd,
+        num: 0,
+        auth_name: AuthName::new(EntityType::Osd, "0"),
+        addrs: AddrVec::default(),
+        listeners: Vec::new(),
+        datagrams: Vec::new(),
+        store: Some(store),
+        perf: Default::default(),
+        limits: Limits::default(),
+    }
+}
+
 fn last(store: &Store) -> u64 {
     (0..SLOTS).map(|n| written(store, n)).max().unwrap()
 }
@@ -83,34 +105,21 @@ fn writer() {
     let Some(path) = std::env::var_os(STORE) else { return };
     let (store, disk) = open(Path::new(&path));
     let first = last(&store);
-    let spec = Spec {
-        name: "writer".to_string(),
-        kind: EntityType::Osd,
-        num: 0,
-        auth_name: AuthName::new(EntityType::Osd, "0"),
-        addrs: AddrVec::default(),
-        listeners: Vec::new(),
-        datagrams: Vec::new(),
-        store: Some((store, disk)),
-        perf: Default::default(),
-        limits: Limits::default(),
-    };
-    Running::start(spec, move || Writer(first)).join().unwrap();
+    Running::start(spec("writer", (store, disk)), move || Writer(first)).join().unwrap();
 }
 
 #[test]
 fn what_was_acknowledged_survives_being_killed_at_any_moment() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    let disk = FileDisk::create(&path, 64 << 20).unwrap();
-    Store::format(&disk, Options { uuid: [1; 16], ..Options::default() }).unwrap();
-    drop(disk);
+    format(&path, 64 << 20);
     let mut rng = Rng::new(std::process::id().into());
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["kill::writer", "--exact", "--ignored", "--nocapture"])
             .env(STORE, &path)
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -118,10 +127,19 @@ fn what_was_acknowledged_survives_being_killed_at_any_moment() {
             let numbers = lines.map_while(Result::ok);
             numbers.filter_map(|line| line.strip_prefix("durable ")?.parse::<u64>().ok()).last()
         });
+        let mut stderr = child.stderr.take().unwrap();
+        let complaints = std::thread::spawn(move || {
+            let mut said = Vec::new();
+            stderr.read_to_end(&mut said).unwrap();
+            String::from_utf8_lossy(&said).into_owned()
+        });
         std::thread::sleep(rng.duration(Duration::from_millis(150), Duration::from_millis(500)));
         child.kill().unwrap();
         child.wait().unwrap();
         let acknowledged = reader.join().unwrap().unwrap_or(0);
+        // One that ended by itself was not killed at any moment.
+        let complaints = complaints.join().unwrap();
+        assert!(!complaints.contains("panicked at"), "round {round}: {complaints}");
 
         let (store, disk) = open(&path);
         assert_eq!(store.check(), [""; 0]);
@@ -162,22 +180,9 @@ fn object(n: u64) -> ObjectId {
 fn a_daemon_whose_store_is_full_ends_with_its_word_kept_and_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    let disk = FileDisk::create(&path, 32 << 20).unwrap();
-    Store::format(&disk, Options { uuid: [1; 16], ..Options::default() }).unwrap();
-    drop(disk);
+    format(&path, 32 << 20);
     let (durable, acknowledged) = channel();
-    let spec = Spec {
-        name: "careless".to_string(),
-        kind: EntityType::Osd,
-        num: 0,
-        auth_name: AuthName::new(EntityType::Osd, "0"),
-        addrs: AddrVec::default(),
-        listeners: Vec::new(),
-        datagrams: Vec::new(),
-        store: Some(open(&path)),
-        perf: Default::default(),
-        limits: Limits::default(),
-    };
+    let spec = spec("careless", open(&path));
     // Nobody stopped it; its thread comes to its end, and this process goes on.
     Running::start(spec, move || Careless { written: 0, durable }).join().unwrap();
     let acknowledged: Vec<u64> = acknowledged.into_iter().collect();

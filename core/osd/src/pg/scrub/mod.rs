@@ -15,7 +15,7 @@ mod mend;
 pub mod note;
 
 pub use look::SumRead;
-pub use note::load_state;
+pub use note::{load_state, walk_findings};
 
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::scrub_pace::ScrubSlot;

@@ -1,0 +1,54 @@
+//! Objects through the stock `rados` and python3-rados: Ceph and Nacre, alternately.
+
+use crate::beside::Beside;
+use crate::{cluster, report, workload};
+use anyhow::Result;
+
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    beside: Beside,
+    /// The table as JSON lines as well.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn measure(options: &Options) -> Result<()> {
+    let workloads: Vec<_> =
+        workload::all().into_iter().filter(|workload| options.beside.wants(workload.name)).collect();
+
+    let clusters = options.beside.clusters()?;
+
+    let mut table = report::Table::new(clusters.iter().map(|cluster| cluster.name));
+    let mut result = Ok(());
+    for workload in &workloads {
+        result = measure_one(workload, &clusters, &options.beside, &mut table);
+        if result.is_err() {
+            break;
+        }
+    }
+    // Also after a failure: what was measured until then is true.
+    print!("{}", if options.json { table.json() } else { table.text() });
+    result
+}
+
+fn measure_one(
+    workload: &workload::Workload,
+    clusters: &[cluster::Cluster],
+    options: &Beside,
+    table: &mut report::Table,
+) -> Result<()> {
+    for cluster in clusters {
+        workload.prepare(cluster)?;
+    }
+    let mut runs = Vec::new();
+    for round in 0..options.rounds {
+        for cluster in clusters {
+            eprintln!("{} on {}, round {}/{}", workload.name, cluster.name, round + 1, options.rounds);
+            runs.push((cluster, workload.measure(cluster, options.seconds)?));
+        }
+    }
+    // A workload is in the table with all its runs or not at all.
+    runs.into_iter().for_each(|(cluster, measured)| table.add(workload, cluster, measured));
+    clusters.iter().try_for_each(|cluster| workload.clean_up(cluster))
+}

@@ -1,0 +1,127 @@
+//! Memory for large data, which is used again rather than given back.
+//!
+//! A piece of memory that the system has just given is filled with zeros by it, page by page, as it is touched:
+//! for 4 MiB that costs more than to copy them. So those that are free wait here for the next who needs one;
+//! `give_back` lets go of them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Where a buffer begins is a multiple of this: what direct I/O asks for.
+const ALIGN: usize = 4096;
+/// Buffers are kept by their room: this, twice this, and so on.
+const ROOM_MIN: usize = 4 << 10;
+const ROOMS: usize = 11;
+/// Longer ones are the allocator's business.
+const ROOM_MAX: usize = ROOM_MIN << (ROOMS - 1);
+/// So many bytes wait at most,
+const KEPT_MAX: usize = 24 << 20;
+/// and of one room so many buffers.
+const KEPT_OF_ROOM_MAX: usize = 32;
+
+static FREE: Mutex<Free> = Mutex::new(Free::NONE);
+
+struct Free {
+    /// By room, those that were used last at the end.
+    rooms: [Vec<Vec<u8>>; ROOMS],
+    /// Of all of them together.
+    bytes: usize,
+}
+
+impl Free {
+    const NONE: Free = Free { rooms: [const { Vec::new() }; ROOMS], bytes: 0 };
+
+    fn take(&mut self, at: usize) -> Option<Vec<u8>> {
+        let raw = self.rooms[at].pop()?;
+        self.bytes -= raw.len();
+        Some(raw)
+    }
+    fn put(&mut self, at: usize, raw: Vec<u8>) {
+        if self.rooms[at].len() < KEPT_OF_ROOM_MAX && self.bytes + raw.len() <= KEPT_MAX {
+            self.bytes += raw.len();
+            self.rooms[at].push(raw);
+        }
+    }
+}
+
+fn free() -> MutexGuard<'static, Free> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that begin at a multiple of 4096 in memory. They hold anything until they are written.
+#[derive(Debug)]
+pub struct Buffer {
+    raw: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    /// `len` bytes that may be anything.
+    pub fn new(len: usize) -> Buffer {
+        let room = if len <= ROOM_MAX { len.next_power_of_two().max(ROOM_MIN) } else { len };
+        let kept = place_of(room).and_then(|at| free().take(at));
+        let raw = kept.unwrap_or_else(|| vec![0; room + ALIGN]);
+        let start = raw.as_ptr().align_offset(ALIGN);
+        Buffer { raw, start, len }
+    }
+}
+
+/// Where buffers of that room wait.
+fn place_of(room: usize) -> Option<usize> {
+    let is_kept = room.is_power_of_two() && (ROOM_MIN..=ROOM_MAX).contains(&room);
+    is_kept.then(|| (room / ROOM_MIN).trailing_zeros() as usize)
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.raw[self.start..self.start + self.len]
+    }
+}
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.raw[self.start..self.start + self.len]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let raw = std::mem::take(&mut self.raw);
+        let Some(at) = place_of(raw.len() - ALIGN) else { return };
+        free().put(at, raw);
+    }
+}
+
+/// Bytes that wait.
+pub fn kept() -> usize {
+    free().bytes
+}
+
+/// Lets go of all that wait. Gives how many bytes they were.
+pub fn give_back() -> usize {
+    // The memory itself goes when nobody waits for the lock.
+    let all = std::mem::replace(&mut *free(), Free::NONE);
+    all.bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_aligned_and_used_again() {
+        for len in [0, 1, 4096, 100_000, 4 << 20, (4 << 20) + 1] {
+            let mut buffer = Buffer::new(len);
+            assert_eq!((buffer.as_ref().len(), buffer.as_ref().as_ptr().align_offset(ALIGN)), (len, 0));
+            buffer.as_mut().fill(7);
+        }
+        let many: Vec<Buffer> = (0..20).map(|_| Buffer::new(4 << 20)).collect();
+        let few: Vec<Buffer> = (0..100).map(|_| Buffer::new(5000)).collect();
+        drop((many, few));
+        let waited = kept();
+        let kept = give_back();
+        assert_eq!(kept, waited);
+        assert!(kept > KEPT_MAX / 2 && kept <= KEPT_MAX, "{kept} bytes waited");
+        let first = Buffer::new(1 << 20).as_ref().as_ptr();
+        assert_eq!(Buffer::new((1 << 20) - 1).as_ref().as_ptr(), first);
+    }
+}

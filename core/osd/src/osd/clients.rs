@@ -1,0 +1,148 @@
+//! A client's request on its way to its group: what is refused, what waits for a map, what is a resend.
+
+use super::{OURSELVES, Osd, WAITING_MAX, has_room};
+use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
+use crate::pg::{ClientOp, Pg, PgEvent};
+use crate::requests::Steps;
+use crate::snap_set::SnapContext;
+use nacre_base::errno::{EAGAIN, EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
+use nacre_base::{Epoch, Now, SnapId};
+use nacre_machine::{ConnId, Effect, StoreView};
+use nacre_proto::maps::{OsdMap, Pool, map_flags, pool_flags};
+use nacre_proto::messages::{OsdOp, OsdOpReply};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, Op, op_flags};
+use std::sync::Arc;
+
+impl Osd {
+    pub(super) fn on_op(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        tid: u64,
+        op: Box<OsdOp>,
+        out: &mut Vec<Effect>,
+    ) {
+        // Copies are read for OSDs, of which one may be ourselves.
+        let (client, sender_addr, blocked_addrs, for_copy) = match self.sessions.get(&conn) {
+            Some(session) => {
+                let peer = &session.peer;
+                let addr = peer.addrs.0.first().copied().unwrap_or(peer.observed);
+                (peer.num, addr, peer.addrs.clone(), peer.kind == EntityType::Osd)
+            }
+            None if conn == OURSELVES => {
+                (self.me().0.into(), EntityAddr::default(), AddrVec::default(), true)
+            }
+            None => return,
+        };
+        let epoch = self.maps.epoch();
+        if op.epoch > epoch || self.map().is_none() {
+            self.counted.osd.messages_delayed_for_map.inc();
+            if self.waiting_ops.len() < WAITING_MAX {
+                self.waiting_ops.push_back((conn, tid, op));
+            }
+            return;
+        }
+        let Some(map) = self.maps.current.clone() else { return };
+        if !for_copy {
+            self.share_map(conn, Some(op.epoch), out);
+        }
+        let refuse = |errno: i32, out: &mut Vec<Effect>| {
+            let reply = Box::new(OsdOpReply::to(&op, -errno, epoch));
+            out.push(Effect::Send { conn, tid, message: reply.into() });
+        };
+        if map.is_blocklisted(&blocked_addrs) {
+            return refuse(ESHUTDOWN, out);
+        }
+        let Some(pool) = map.pool(op.spg.pg.pool) else {
+            return refuse(ENOENT, out);
+        };
+        let id = op.spg.pg;
+        let primary = self.serving && self.pg(id).is_some_and(|pg| pg.interval().primary == Some(self.me()));
+        if !primary {
+            // Whoever may read from replicas is sent to the primary: nobody else has a lease.
+            let anywhere = op_flags::message::BALANCE_READS | op_flags::message::LOCALIZE_READS;
+            if op.has_flag(anywhere) && op.epoch >= epoch {
+                return refuse(EAGAIN, out);
+            }
+            // A client with our map should have known better; one with an older map learns.
+            if op.epoch >= epoch && map.pg_exists(id) && self.serving {
+                refuse(ENXIO, out);
+            }
+            return;
+        }
+        let since = self.pg(id).map_or(Epoch(0), Pg::last_primary_change);
+        if op.epoch < since || op.epoch < pool.last_force_op_resend {
+            return; // the client sends it again when it has that map
+        }
+        let ops: Result<Vec<FlaggedOp>, _> = op
+            .ops
+            .iter()
+            .map(|item| {
+                let parsed = item.parse()?;
+                Ok::<_, nacre_wire::DecodeError>(FlaggedOp::new(
+                    parsed,
+                    item.op.flags,
+                    item.op.code.is_write(),
+                ))
+            })
+            .collect();
+        let Ok(ops) = ops else { return refuse(EINVAL, out) };
+        let object = op.object();
+        let writes = ops.iter().any(|op| op.is_write);
+        let lists = ops.iter().any(|op| op.op.is_about_group());
+        if let Err(error) = check_request(&object, &ops) {
+            return refuse(-error, out);
+        }
+        if !lists && op.hash != hash_of(&op.locator, &op.name) {
+            return refuse(EINVAL, out);
+        }
+        if writes {
+            // Snapshots do not change, and a write knows which there are.
+            let context = SnapContext { seq: op.snap_seq, snaps: op.snaps.clone() };
+            if object.snap != SnapId::HEAD || !context.is_valid() {
+                return refuse(EINVAL, out);
+            }
+            if op.ops.iter().map(|item| item.data.len()).sum::<usize>() > WRITE_SIZE_MAX {
+                return refuse(EMSGSIZE, out);
+            }
+            let deletes = ops.iter().filter(|op| op.is_write).all(|op| op.op == Op::Delete);
+            // What the map says of the cluster comes late; our own disk is full now.
+            if !deletes && !has_room(store) {
+                return refuse(ENOSPC, out);
+            }
+            if let Some(errno) = full(&map, pool)
+                && !op.has_flag(op_flags::message::FULL_FORCE)
+                && !(deletes && op.has_flag(op_flags::message::FULL_TRY))
+            {
+                if op.has_flag(op_flags::message::FULL_TRY) {
+                    refuse(errno, out);
+                }
+                return; // the client waits until there is room, and sends it then
+            }
+        }
+        self.last_op += 1;
+        self.ops_served += 1;
+        let reqid = op.request_id(EntityName::client(client as u64), tid);
+        let (object, snap) = (object.to_head(), object.snap);
+        let seq = self.last_op;
+        let request: Arc<OsdOp> = Arc::from(op);
+        let sender = (EntityName::client(client as u64), sender_addr);
+        let steps = Steps::new(now.mono);
+        let op = ClientOp { seq, conn, tid, sender, reqid, object, snap, ops, request, steps, for_copy };
+        self.tell_pg(now, store, id, PgEvent::Op(op), out);
+    }
+
+    // ---- the disk and the clock ----
+}
+
+/// Why there is no room for writes to the pool.
+fn full(map: &OsdMap, pool: &Pool) -> Option<i32> {
+    if pool.flags & pool_flags::FULL_QUOTA != 0 {
+        Some(EDQUOT)
+    } else if map.has(map_flags::FULL) || pool.flags & pool_flags::FULL != 0 {
+        Some(ENOSPC)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,185 @@
+//! What clients were told about writes that have left the log: a client that sends one of them
+//! again, as it never heard, gets the same answer, and the write is not carried out twice.
+//!
+//! The log is for those who were away, and as long as memory allows; this is for clients, takes a
+//! twentieth of that for each write, and reaches further back. Answers lie encoded in pages, one for
+//! each time that the log is trimmed, in memory and on disk (keys `r` of the group's record). A page
+//! goes as a whole.
+
+use super::log::{LogLimits, digest};
+use bytes::Bytes;
+use nacre_base::Version;
+use nacre_proto::messages::answer::{Answer, Answers};
+use nacre_proto::messages::peer::LogEntry;
+use nacre_proto::types::ReqId;
+use nacre_wire::{from_slice, to_vec};
+use std::collections::VecDeque;
+
+/// How far back answers reach at least, in writes of the group, however little memory there is.
+const KEPT_AT_LEAST: u64 = 1000;
+/// Answers in a page that holds what came from elsewhere.
+const PAGE: usize = 64;
+/// What a page takes besides its answers.
+const PAGE_OVERHEAD: usize = 120;
+
+#[derive(Clone, Debug, Default)]
+pub struct Answered {
+    /// Oldest first.
+    pages: VecDeque<Page>,
+    last_number: u64,
+    memory: usize,
+}
+
+/// Never empty.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub number: u64,
+    newest: Version,
+    /// Of the requests, half of it, in the order in which they are encoded.
+    digests: Box<[u32]>,
+    pub encoded: Bytes,
+}
+
+impl Page {
+    fn new(number: u64, answers: &Answers) -> Option<Page> {
+        let newest = answers.0.last()?.version;
+        let digests = answers.0.iter().map(|answer| digest(&answer.reqid) as u32).collect();
+        Some(Page { number, newest, digests, encoded: to_vec(answers).into() })
+    }
+    fn memory(&self) -> usize {
+        PAGE_OVERHEAD + self.encoded.len() + 4 * self.digests.len()
+    }
+    fn read(&self) -> Vec<Answer> {
+        from_slice::<Answers>(&self.encoded).expect("a page that was encoded here").0
+    }
+}
+
+/// What the client was told, or will be.
+pub fn answer_of(entry: LogEntry) -> Answer {
+    let LogEntry { reqid, version, user_version, result, outputs, .. } = entry;
+    Answer { reqid, version, user_version, result, outputs }
+}
+
+impl Answered {
+    /// As they were stored, in whichever order.
+    pub fn from_pages(mut pages: Vec<(u64, Answers)>) -> Answered {
+        pages.sort_by_key(|(number, _)| *number);
+        let mut all = Answered::default();
+        pages
+            .iter()
+            .filter_map(|(number, answers)| Page::new(*number, answers))
+            .for_each(|page| all.push(page));
+        all
+    }
+    pub fn from_answers(answers: &Answers) -> Answered {
+        let mut all = Answered::default();
+        for part in answers.0.chunks(PAGE) {
+            all.add(part.to_vec());
+        }
+        all
+    }
+    /// These in place of the old ones, under numbers that were not used yet.
+    pub fn after(old: &Answered, answers: &Answers) -> Answered {
+        let mut all = Answered { last_number: old.last_number, ..Answered::default() };
+        for part in answers.0.chunks(PAGE) {
+            all.add(part.to_vec());
+        }
+        all
+    }
+    /// Bytes of memory, roughly.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+    pub fn newest(&self) -> Option<Version> {
+        self.pages.back().map(|page| page.newest)
+    }
+    pub fn pages(&self) -> impl Iterator<Item = &Page> {
+        self.pages.iter()
+    }
+    pub fn all(&self) -> Answers {
+        Answers(self.pages.iter().flat_map(Page::read).collect())
+    }
+    pub fn find(&self, reqid: &ReqId) -> Option<Answer> {
+        let digest = digest(reqid) as u32;
+        let pages = self.pages.iter().rev().filter(|page| page.digests.contains(&digest));
+        pages.flat_map(|page| page.read().into_iter().rev()).find(|answer| answer.reqid == *reqid)
+    }
+
+    fn push(&mut self, page: Page) {
+        self.last_number = page.number;
+        self.memory += page.memory();
+        self.pages.push_back(page);
+    }
+    /// Those that are newer than all that are here. Gives the page that they make.
+    pub fn add(&mut self, answers: Vec<Answer>) -> Option<&Page> {
+        let page = Page::new(self.last_number + 1, &Answers(answers))?;
+        self.push(page);
+        self.pages.back()
+    }
+    /// Takes out what is too old for a group whose newest write is `last`, or takes more memory than
+    /// there is beside the log. Gives the pages' numbers.
+    pub fn trim(&mut self, last: Version, limits: &LogLimits, memory_of_log: usize) -> Vec<u64> {
+        let mut gone = Vec::new();
+        while let Some(page) = self.pages.front() {
+            let age = last.version.saturating_sub(page.newest.version);
+            let too_much = self.memory + memory_of_log > limits.memory && age >= KEPT_AT_LEAST;
+            if age < limits.answers && !too_much {
+                break;
+            }
+            let page = self.pages.pop_front().expect("there is a front");
+            self.memory -= page.memory();
+            gone.push(page.number);
+        }
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use nacre_base::Epoch;
+    use nacre_proto::types::EntityName;
+
+    fn answer(n: u64) -> Answer {
+        let reqid = ReqId { client: EntityName { kind: 8, num: 4100 }, tid: n, inc: 0 };
+        Answer { reqid, version: v(n), user_version: n, ..Answer::default() }
+    }
+    fn v(n: u64) -> Version {
+        Version::new(Epoch(1), n)
+    }
+    fn limits(answers: u64, memory: usize) -> LogLimits {
+        LogLimits { answers, memory, ..Options::default().logs() }
+    }
+    fn all(count: u64) -> Answered {
+        Answered::from_answers(&Answers((1..=count).map(answer).collect()))
+    }
+
+    #[test]
+    fn answers_are_found_as_long_as_they_are_kept() {
+        let mut answered = all(3000);
+        let find = |answered: &Answered, n| answered.find(&answer(n).reqid);
+        assert!((1..=3000).all(|n| find(&answered, n) == Some(answer(n))));
+        assert_eq!(find(&answered, 3001), None);
+        assert_eq!(answered.trim(v(3000), &limits(1000, usize::MAX), 0).len(), 2000 / PAGE);
+        assert_eq!((find(&answered, 1), find(&answered, 2001)), (None, Some(answer(2001))));
+        let stored = answered.pages().map(|page| (page.number, from_slice(&page.encoded).unwrap()));
+        let mut back = Answered::from_pages(stored.collect());
+        assert_eq!((back.all(), back.memory()), (answered.all(), answered.memory()));
+        back.add(vec![answer(3001)]);
+        assert_eq!(find(&back, 3001), Some(answer(3001)));
+    }
+
+    #[test]
+    fn without_memory_fewer_answers_are_kept_but_some() {
+        let mut answered = all(3000);
+        assert!(answered.trim(v(3000), &limits(3000, answered.memory() + 5), 5).is_empty());
+        assert_eq!(answered.trim(v(3000), &limits(3000, answered.memory() + 5), 6).len(), 1);
+        assert_eq!(answered.trim(v(3000), &limits(3000, 0), 0).len(), 2000 / PAGE - 1);
+    }
+
+    #[test]
+    fn an_answer_takes_a_twentieth_of_what_an_entry_takes() {
+        assert!(all(3000).memory() / 3000 <= 18, "{}", all(3000).memory() / 3000);
+    }
+}

@@ -1,0 +1,131 @@
+//! How a group gets from those who have it to those whom CRUSH wants.
+//!
+//! While the two differ the monitors let those serve who have everything (`pg_temp`; see
+//! `core/mon/src/temp.rs`). Their primary brings the others in, a few groups at a time: first as
+//! further members, who take every write from then on and are filled by recovery, as any member is that
+//! lacks something. Once CRUSH's members lack nothing the entry goes, and they serve alone. So clients
+//! talk to a primary that has everything all the time, and nothing is given up before it is elsewhere.
+
+use super::recovery::is_whole;
+use super::{Ctx, Pg, PgEffect, Phase};
+use crate::budget::Slot;
+use nacre_base::{OsdId, Time};
+use nacre_proto::maps::{OsdMap, map_flags, osd_state};
+use nacre_proto::messages::PgRecord;
+use std::time::Duration;
+
+/// How long the monitors have to answer, before they are asked again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Why further members are not brought in now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Other groups go first, or an operator wants nothing moved.
+    Wait,
+    TooFull,
+}
+
+#[derive(Default)]
+pub struct Moving {
+    /// One of the OSD's groups that are being moved at a time.
+    slot: Option<Slot>,
+    pub hold: Option<Hold>,
+    asked: Option<(Vec<OsdId>, Time)>,
+}
+
+impl Moving {
+    /// Another interval began.
+    pub fn restart(&mut self, is_primary: bool) {
+        self.asked = None;
+        self.hold = None;
+        if !is_primary {
+            self.slot = None;
+        }
+    }
+}
+
+/// Whether nothing should go there that does not have to.
+pub fn is_too_full(map: &OsdMap, osd: OsdId) -> bool {
+    map.osd(osd).is_some_and(|osd| osd.has(osd_state::BACKFILLFULL) || osd.has(osd_state::FULL))
+}
+
+impl Pg {
+    /// Those whom CRUSH wants and who have no part in it yet.
+    pub fn newcomers(&self) -> impl Iterator<Item = OsdId> {
+        let acting = &self.interval.acting;
+        self.interval.up.iter().copied().filter(|osd| osd.is_some() && !acting.contains(osd))
+    }
+    fn is_complete(&self, osd: OsdId) -> bool {
+        let Phase::Active(active) = &self.phase else { return false };
+        match osd == self.me {
+            true => self.missing.is_empty(),
+            false => active.members.get(&osd).is_some_and(|member| member.missing.is_empty()),
+        }
+    }
+    /// Members that lack nothing.
+    pub fn whole_members(&self) -> usize {
+        self.interval.acting.iter().filter(|osd| self.is_complete(**osd)).count()
+    }
+    /// There are as many whole copies as there should be, and they are not where CRUSH wants them.
+    pub fn is_only_misplaced(&self) -> bool {
+        self.interval.acting != self.interval.up && self.whole_members() >= self.interval.size
+    }
+    /// Some member has yet to get objects that it has nothing of.
+    pub fn is_filling(&self) -> bool {
+        let Phase::Active(active) = &self.phase else { return false };
+        let members = active.members.values().map(|member| &member.missing);
+        let mut last = members.chain([&self.missing]).filter_map(|missing| missing.iter().next_back());
+        last.any(|(_, stale)| is_whole(&stale.part))
+    }
+
+    /// Asks for the members that the group should have next.
+    pub fn rearrange(&mut self, ctx: &mut Ctx<'_>) {
+        if !matches!(self.phase, Phase::Active(_)) {
+            return;
+        }
+        self.moving.hold = None;
+        if self.interval.acting == self.interval.up {
+            self.moving.slot = None;
+            return;
+        }
+        let newcomers: Vec<OsdId> = self.newcomers().collect();
+        let up = &self.interval.up;
+        let acting = if newcomers.is_empty() {
+            if !up.iter().filter(|osd| osd.is_some()).all(|osd| self.is_complete(*osd)) {
+                return;
+            }
+            Vec::new()
+        } else {
+            let stays = |osd: &OsdId| up.contains(osd) || self.is_complete(*osd) || *osd == self.me;
+            let staying = self.interval.acting.iter().copied().filter(|osd| osd.is_some()).filter(stays);
+            let acting = staying.chain(newcomers.iter().copied()).collect();
+            self.moving.hold = self.why_hold(ctx, &newcomers);
+            if self.moving.hold.is_some() {
+                return;
+            }
+            acting
+        };
+        let now = ctx.now.mono;
+        if self.moving.asked.as_ref().is_some_and(|(asked, at)| *asked == acting && now.since(*at) < RETRY) {
+            return;
+        }
+        self.moving.asked = Some((acting.clone(), now));
+        let record = PgRecord { interval: self.interval.start, acting: self.interval.acting.clone() };
+        ctx.out.push(PgEffect::Rearrange(record, acting));
+    }
+
+    fn why_hold(&mut self, ctx: &Ctx<'_>, newcomers: &[OsdId]) -> Option<Hold> {
+        if newcomers.iter().any(|osd| is_too_full(&ctx.map, *osd)) {
+            return Some(Hold::TooFull);
+        }
+        let misplaced = self.is_only_misplaced();
+        if ctx.map.has(map_flags::NOBACKFILL) || misplaced && ctx.map.has(map_flags::NOREBALANCE) {
+            return Some(Hold::Wait);
+        }
+        if misplaced && self.moving.slot.is_none() {
+            self.moving.slot = ctx.budget.moves.take(self.id);
+            return self.moving.slot.is_none().then_some(Hold::Wait);
+        }
+        None
+    }
+}
