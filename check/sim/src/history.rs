@@ -219,7 +219,7 @@ pub fn linearizable(entries: &[Entry], removed: &BTreeMap<u64, u64>) -> Result<(
     let (progress, state, left) = best;
     let next: Vec<String> = left.iter().take(4).map(|n| format!("{:?}", entries[*n])).collect();
     let mut text = format!(
-        "no order explains it: after {progress} of {} operations the object is {state:?}, then came {}",
+        "no order explains it: after {progress} of {} operations came {}, and the object is {state:?}",
         entries.len(),
         next.join(" and ")
     );

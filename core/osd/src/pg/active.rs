@@ -26,7 +26,7 @@ use nacre_machine::{Level, ReadError};
 use nacre_proto::maps::{OsdMap, pool_flags};
 use nacre_proto::messages::OsdOpReply;
 use nacre_proto::messages::answer::Answer;
-use nacre_proto::messages::part::{Part, acts_of};
+use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgMsg, RepOp};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{CopySource, EntityName, ObjectId, Op, ReqId, op_flags};
@@ -390,7 +390,7 @@ impl Pg {
 
     /// What was, or will be, said to a request that was carried out before.
     fn answer_to(&self, reqid: &ReqId) -> Option<Answer> {
-        self.log.find(reqid).map(answer_of).or_else(|| self.answered.find(reqid))
+        self.log.find(reqid).map(|entry| answer_of(&entry)).or_else(|| self.answered.find(reqid))
     }
 
     /// A request that was carried out before gets the answer that it got, or will get, then.
@@ -617,6 +617,12 @@ impl Pg {
             Ok(metas) => metas,
             Err(error) => return Err(Box::new((op, error))),
         };
+        for Acts { object, acts } in &entry.acts {
+            let target = object.as_ref().unwrap_or(&entry.object);
+            if acts.iter().any(|act| matches!(act, Act::CloneFrom(_))) && active.recovery.void(target) {
+                ctx.out.push(PgEffect::Loop);
+            }
+        }
         for member in active.members.values_mut() {
             member.missing.written(&entry.object, &entry.acts);
             for (object, meta) in &metas {
@@ -722,7 +728,7 @@ impl Pg {
             let write = active.in_flight.pop_front().expect("there is a front");
             active.queue(&write.object).uncommitted -= 1;
             let entry = &write.rep_op.entry;
-            let answer = answer_of(entry.clone());
+            let answer = answer_of(entry);
             ctx.out.extend(write.ops.iter().map(|op| write_reply(op, &answer, epoch)));
             committed = Some(write.version);
             objects.insert(write.object);

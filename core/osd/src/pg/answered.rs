@@ -55,9 +55,14 @@ impl Page {
 }
 
 /// What the client was told, or will be.
-pub fn answer_of(entry: LogEntry) -> Answer {
-    let LogEntry { reqid, version, user_version, result, outputs, .. } = entry;
-    Answer { reqid, version, user_version, result, outputs }
+pub fn answer_of(entry: &LogEntry) -> Answer {
+    Answer {
+        reqid: entry.reqid,
+        version: entry.version,
+        user_version: entry.user_version,
+        result: entry.result,
+        outputs: entry.outputs.clone(),
+    }
 }
 
 impl Answered {

@@ -69,7 +69,7 @@ impl Pg {
         let (last, limits) = (self.info.last_update, ctx.budget.log_limits());
         let by_client = old.iter().filter(|entry| entry.reqid.client.kind != EntityType::Osd as u8);
         let in_reach = by_client.filter(|entry| entry.version.version + limits.answers > last.version);
-        if let Some(page) = self.answered.add(in_reach.cloned().map(answer_of).collect()) {
+        if let Some(page) = self.answered.add(in_reach.map(answer_of).collect()) {
             changes.answers(page);
         }
         let gone = self.answered.trim(last, limits, self.log.memory());

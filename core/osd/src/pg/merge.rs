@@ -144,7 +144,12 @@ impl Pg {
 
     /// What clients were told, the newest first.
     fn told(&self) -> Vec<Answer> {
-        let by_log = self.log.iter().rev().filter(|entry| entry.reqid != ReqId::default()).map(answer_of);
+        let by_log = self
+            .log
+            .iter()
+            .rev()
+            .filter(|entry| entry.reqid != ReqId::default())
+            .map(|entry| answer_of(&entry));
         by_log.chain(self.answered.all().0.into_iter().rev()).take(ANSWERS_MAX).collect()
     }
 

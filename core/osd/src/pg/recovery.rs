@@ -104,6 +104,14 @@ impl Recovery {
             map.is_up(*osd) && source.missing.as_ref().is_none_or(|missing| !missing.lacks(object, part))
         })
     }
+    /// An object becomes what another was, and whoever lacked that lacks this now: what was on its way
+    /// is of the object as it had been. Whether anything was.
+    pub fn void(&mut self, object: &ObjectId) -> bool {
+        let before = self.pulls.len() + self.sends.len();
+        self.pulls.retain(|_, pull| pull.object != *object);
+        self.sends.retain(|(sent, _), _| sent != object);
+        before != self.pulls.len() + self.sends.len()
+    }
     fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
