@@ -36,7 +36,9 @@ def normal(text):
     # One word for the ids of images and the cookies of locks: an id may happen to be all decimal digits.
     text = re.sub(r"\b(auto )?\d{12,}\b", "ID", text)
     text = re.sub(r"((?<=\bid: )|(?<=_data\.)|(?<=\"id\":\"))[0-9a-f]{9,20}\b", "ID", text)
-    return re.sub(r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{10,20}\b", "ID", text)
+    text = re.sub(r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{10,20}\b", "ID", text)
+    # How wide a column is depends on the longest id in it, and ids are of several lengths.
+    return re.sub(r"(?<=\S) {2,}", "  ", text)
 
 
 def run(words, given=None, limit=60):
@@ -292,7 +294,7 @@ def snapshots():
         "snap rollback s@a --no-progress", "export --no-progress s @@rolled",
         "snap protect s@a", "snap protect s@a", "snap rm s@a --no-progress", "clone s@a kid", "info kid",
         "children s@a", "children s", "snap unprotect s@a", "export --no-progress kid @@kid",
-        "bench --io-type write --io-size 4K --io-total 64K --io-threads 1 --io-pattern rand kid", "du kid",
+        "bench --io-type write --io-size 4K --io-total 1M --io-threads 1 --io-pattern rand kid", "du kid",
         "flatten kid --no-progress", "info kid", "children s@a", "snap unprotect s@a", "snap rm s@a --no-progress",
         "clone s@c kid2", "clone s@c kid2 --rbd-default-clone-format 2", "info kid2", "children s", "snap rm s@c",
         "snap ls s --all", "flatten kid2 --no-progress", "snap ls s --all",

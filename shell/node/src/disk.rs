@@ -18,7 +18,7 @@ use std::thread;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Reads that may be under way at once.
-const READERS: usize = 2;
+const READERS: usize = 8;
 
 /// Reads of so many bytes may be done by the daemon's own thread, from memory.
 const CACHED_READ_MAX: usize = 64 << 10;
