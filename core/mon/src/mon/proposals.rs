@@ -1,0 +1,258 @@
+//! What changes the state: requests and duties become a draft, a draft a batch, and a batch that is
+//! committed is applied.
+
+use super::requests::{CommandRequest, Origin};
+use super::{Mon, TIMER_JUDGE};
+use crate::draft::Draft;
+use crate::state::Batch;
+use crate::{bootstrap, commands};
+use nacre_base::{Epoch, Now, OsdId};
+use nacre_machine::{Effect, Level, Peer};
+use nacre_proto::messages::{DaemonMsg, LogAck, LogEntry, Message, PaxosVersion, PoolOp, QuorumMsg};
+use nacre_proto::types::EntityType;
+use nacre_wire::to_vec;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How often open accusations are looked at.
+const JUDGE_EVERY: Duration = Duration::from_millis(50);
+/// Global ids that are handed to the driver at once.
+const GLOBAL_IDS: u64 = 1000;
+
+/// Something that changes the state, waiting for its turn.
+pub(crate) struct Job {
+    pub origin: Origin,
+    pub from: Peer,
+    pub request: Request,
+}
+
+pub(crate) enum Request {
+    Daemon(DaemonMsg),
+    Command(CommandRequest),
+    PoolOp(PoolOp),
+    Log(Vec<LogEntry>),
+}
+
+#[derive(Default)]
+pub(super) struct InFlight {
+    pub number: u64,
+    pub replies: Vec<(Origin, Message)>,
+    /// To try again if another leader's entry comes in between.
+    pub jobs: Vec<Job>,
+    /// Who gets `GLOBAL_IDS` each.
+    pub ids_for: Vec<u64>,
+}
+
+impl Mon {
+    pub(super) fn apply(&mut self, now: Now, batch: Batch, out: &mut Vec<Effect>) {
+        let mine = self.in_flight.as_ref().is_some_and(|f| batch.origin == (self.id(), f.number));
+        let before = self.state.as_ref().map(|state| state.osdmap.clone());
+        let applied = match (&mut self.state, &batch.genesis) {
+            (Some(state), _) => state.apply(&batch),
+            (None, Some(genesis)) => {
+                crate::state::State::begin(genesis).map(|state| self.state = Some(state))
+            }
+            (None, None) => Err(crate::state::Rejected::NoCluster),
+        };
+        if let Err(error) = &applied {
+            let text = format!("batch {:?} was made for another state: {error}", batch.origin);
+            out.push(Effect::Log { level: Level::Warn, text });
+        }
+        let Some(state) = &self.state else { return };
+        if before.as_ref().is_none_or(|map| map.epoch != state.osdmap.epoch) {
+            self.stats.prune(&state.osdmap);
+            self.duties_due = true;
+        }
+        self.duties_due |= !batch.records.is_empty();
+        for line in &batch.log {
+            let text = format!("cluster log: {}", line.text);
+            out.push(Effect::Log { level: Level::Info, text });
+        }
+        self.publish(before.map_or(Epoch(0), |map| map.epoch), out);
+        if !mine {
+            return;
+        }
+        let in_flight = self.in_flight.take().expect("just seen");
+        if applied.is_err() {
+            in_flight.jobs.into_iter().rev().for_each(|job| self.queue.push_front(job));
+            return;
+        }
+        let end = self.state.as_ref().expect("applied").next_global_id;
+        let mut start = end - GLOBAL_IDS * in_flight.ids_for.len() as u64;
+        for member in in_flight.ids_for {
+            let ids = start..start + GLOBAL_IDS;
+            start = ids.end;
+            if member == self.id() {
+                out.push(Effect::GrantIds(ids));
+            } else {
+                self.send_quorum(member, QuorumMsg::Ids { start: ids.start, end: ids.end }, out);
+            }
+        }
+        for (origin, reply) in in_flight.replies {
+            let reply = self.stamp_reply(now, reply);
+            self.answer(origin, reply, out);
+        }
+    }
+
+    /// Puts into a reply what is only known after the commit.
+    pub(super) fn stamp_reply(&self, _now: Now, mut reply: Message) -> Message {
+        let epoch = self.state.as_ref().expect("committed").osdmap.epoch;
+        match &mut reply {
+            Message::PoolOpReply(reply) => {
+                reply.epoch = epoch;
+                reply.version = PaxosVersion(epoch.0.into());
+            }
+            Message::MonCommandAck(ack) => ack.version = PaxosVersion(epoch.0.into()),
+            Message::Daemon(DaemonMsg::Activated { epoch: at, .. }) => *at = epoch,
+            _ => {}
+        }
+        reply
+    }
+
+    /// Makes a batch of what waits and proposes it, if the last one is done. False if there is
+    /// nothing more to do now.
+    pub(super) fn propose(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
+        if self.in_flight.is_some() || self.leading.is_none() {
+            return false;
+        }
+        if self.state.is_none() {
+            let genesis = bootstrap::genesis(&self.config, &mut self.rng, now.wall);
+            let batch = Batch { stamp: now.wall, genesis: Some(genesis), ..Batch::default() };
+            self.submit(batch, InFlight::default());
+            return true;
+        }
+        if std::mem::take(&mut self.ids_wanted) {
+            let own = self.id();
+            self.ids_wanted_by.insert(own);
+        }
+        let state = self.state.as_ref().expect("just seen");
+        if self.queue.is_empty() && !self.duties_due && !self.judging_due && self.ids_wanted_by.is_empty() {
+            return false;
+        }
+        let mut draft = Draft::new(state, now.wall);
+        let mut in_flight = InFlight::default();
+        if std::mem::take(&mut self.duties_due) {
+            self.duties(now, &mut draft);
+        }
+        in_flight.ids_for = std::mem::take(&mut self.ids_wanted_by).into_iter().collect();
+        draft.batch.global_ids = GLOBAL_IDS * in_flight.ids_for.len() as u64;
+        let mut later = VecDeque::new();
+        for job in std::mem::take(&mut self.queue) {
+            match self.run(now, &job, &mut draft) {
+                Done::Reply(reply) => in_flight.replies.push((job.origin, *reply)),
+                Done::Silent => {}
+                Done::Refuse(why) => {
+                    out.push(Effect::Log { level: Level::Warn, text: why });
+                    if let Origin::Here { conn, .. } = job.origin {
+                        self.sessions.remove(conn);
+                        out.push(Effect::Hangup { conn });
+                    }
+                }
+                Done::NextTime => {
+                    later.push_back(job);
+                    continue;
+                }
+            }
+            in_flight.jobs.push(job);
+        }
+        self.queue = later;
+        self.judging_due = false;
+        for (osd, message) in std::mem::take(&mut draft.orders) {
+            self.order(osd, &message, out);
+        }
+        self.judge(now, &mut draft);
+        if self.reports.failures.is_open() {
+            out.push(Effect::Arm { timer: TIMER_JUDGE, after: JUDGE_EVERY });
+        }
+        self.keep_serving(&mut draft);
+        if draft.is_empty() {
+            for (origin, reply) in in_flight.replies {
+                let reply = self.stamp_reply(now, reply);
+                self.answer(origin, reply, out);
+            }
+            return false;
+        }
+        self.submit(draft.finish(), in_flight);
+        true
+    }
+
+    /// Tells an OSD something, through whichever monitor it talks to.
+    pub(super) fn order(&mut self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
+        self.tell_osd(osd, message, out);
+        let others: Vec<u64> = self.peers.keys().copied().collect();
+        for mon in others {
+            self.send_quorum(mon, QuorumMsg::Order { osd, message: Box::new(message.clone()) }, out);
+        }
+    }
+    /// If it talks to us.
+    pub(super) fn tell_osd(&self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
+        let is_it = |peer: &Peer| peer.kind == EntityType::Osd && peer.num == i64::from(osd.0);
+        for (conn, _) in self.sessions.iter().filter(|(_, session)| is_it(&session.peer)) {
+            out.push(Effect::Send { conn, tid: 0, message: message.clone().into() });
+        }
+    }
+
+    pub(super) fn submit(&mut self, mut batch: Batch, mut in_flight: InFlight) {
+        self.batches += 1;
+        // The term makes the numbers of one life of this process differ from those of the last.
+        in_flight.number = (self.term() << 32) | self.batches;
+        batch.origin = (self.id(), in_flight.number);
+        let proposed = self.raft.as_mut().expect("started").propose(to_vec(&batch));
+        if proposed.is_ok() {
+            self.in_flight = Some(in_flight);
+        }
+    }
+
+    pub(super) fn run(&mut self, now: Now, job: &Job, draft: &mut Draft) -> Done {
+        match &job.request {
+            Request::Daemon(message) => self.run_daemon(now, job, message, draft),
+            Request::Command(command) => Done::Reply(commands::run(self, now, job, command, draft).into()),
+            Request::PoolOp(op) => Done::Reply(commands::pool_op(self, now, op, draft).into()),
+            Request::Log(entries) => {
+                let fsid = self.state.as_ref().expect("ready").fsid;
+                let ack =
+                    entries.last().map(|last| LogAck { fsid, last: last.seq, channel: last.channel.clone() });
+                draft.batch.log.extend(entries.iter().take(100).cloned());
+                ack.map_or(Done::Silent, |ack| Done::Reply(Box::new(ack.into())))
+            }
+        }
+    }
+
+    /// Every second, and when something changed that they look at.
+    pub(super) fn duties(&mut self, now: Now, draft: &mut Draft) {
+        if self.leading.as_ref().is_some_and(|leading| !leading.announced) {
+            self.announce_manager(now, draft);
+        }
+        self.watch_osds(now, draft);
+        self.finish_creating(draft);
+        self.watch_space(draft);
+        self.expire(now, draft);
+        self.purge_snaps(draft);
+        self.shrink_pools(draft);
+        self.remember(now, draft);
+        self.watch_health(now, draft);
+    }
+
+    pub(super) fn announce_manager(&mut self, now: Now, draft: &mut Draft) {
+        let state = self.state.as_ref().expect("leading in earnest");
+        let old = &state.mgrmap;
+        let gid = 0x7000_0000 + self.id();
+        let map = bootstrap::manager_map(&self.config, old.epoch.next(), gid, now.wall);
+        if (&old.active_addrs, &old.active_name, old.available) != (&map.active_addrs, &map.active_name, true)
+        {
+            draft.batch.mgrmap = Some(map);
+        }
+        self.leading.as_mut().expect("caller checked").announced = true;
+    }
+}
+
+/// What became of a job in a draft.
+pub(crate) enum Done {
+    /// Send this once the draft is committed.
+    Reply(Box<Message>),
+    Silent,
+    /// Log this and hang up.
+    Refuse(String),
+    /// It does not fit into this draft.
+    NextTime,
+}

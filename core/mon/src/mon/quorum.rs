@@ -1,0 +1,184 @@
+//! The other monitors: sessions to them, what is passed on to the leader, what waits until there is one.
+
+use super::requests::{Origin, is_answered};
+use super::{Mon, QUEUE_MAX};
+use crate::state::{Batch, State};
+use nacre_base::Now;
+use nacre_machine::{ConnId, Effect, Level, Peer};
+use nacre_proto::messages::{Envelope, Message, QuorumMsg};
+use nacre_proto::types::EntityType;
+use nacre_raft::{PeerMessage, Raft, StepError};
+use nacre_wire::{DecodeError, from_slice};
+use std::time::Duration;
+
+/// How long requests wait for a leader to be elected.
+const LEADERLESS_MAX: Duration = Duration::from_secs(5);
+
+pub(super) struct PeerLink {
+    pub conn: Option<ConnId>,
+    pub open: bool,
+}
+
+/// Why a message of another monitor was dropped.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RaftMessageError {
+    #[error(transparent)]
+    Raft(#[from] StepError),
+    #[error("its payload: {0}")]
+    Payload(#[from] DecodeError),
+}
+
+impl Mon {
+    pub(super) fn redial(&mut self, out: &mut Vec<Effect>) {
+        for (id, link) in self.peers.iter_mut().filter(|(_, link)| link.conn.is_none()) {
+            let addrs = &self.config.members[*id as usize - 1].1;
+            let Some(to) = addrs.msgr2() else { continue };
+            let conn = ConnId::Dialled(self.next_dial);
+            self.next_dial += 1;
+            link.conn = Some(conn);
+            out.push(Effect::Dial { conn, to, kind: EntityType::Mon });
+        }
+    }
+
+    pub(super) fn send_quorum(&mut self, mon: u64, message: QuorumMsg, out: &mut Vec<Effect>) {
+        let Some(PeerLink { conn: Some(conn), open: true }) = self.peers.get(&mon) else { return };
+        out.push(Effect::Send { conn: *conn, tid: 0, message: message.into() });
+    }
+
+    /// The leader, if it is another and there is a session to it.
+    pub(super) fn leader_to_ask(&self) -> Option<u64> {
+        let leader = self.known_leader.filter(|&id| id != self.id())?;
+        self.peers.get(&leader).filter(|link| link.open).map(|_| leader)
+    }
+
+    pub(super) fn forward(
+        &mut self,
+        conn: ConnId,
+        tid: u64,
+        from: Peer,
+        message: Message,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(leader) = self.leader_to_ask() else {
+            return self.hold(Origin::Here { conn, tid }, from, message);
+        };
+        let key = self.next_forward;
+        self.next_forward += 1;
+        if is_answered(&message) {
+            self.forwarded.insert(key, (conn, tid));
+        }
+        let message = QuorumMsg::Forward {
+            key,
+            kind: from.kind as u8,
+            num: from.num,
+            addrs: from.addrs.clone(),
+            message: Envelope { tid: 0, body: message }.to_raw(),
+        };
+        self.send_quorum(leader, message, out);
+    }
+
+    /// Nobody leads yet: the request waits.
+    pub(super) fn hold(&mut self, origin: Origin, from: Peer, message: Message) {
+        if self.held.len() < QUEUE_MAX {
+            self.held.push_back((origin, from, message));
+        }
+    }
+
+    /// What waited for a leader goes where it belongs once there is one.
+    pub(super) fn release_held(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.held.is_empty() {
+            return;
+        }
+        if self.is_ready_leader() {
+            for (origin, from, message) in std::mem::take(&mut self.held) {
+                self.serve(now, origin, from, message, out);
+            }
+        } else if self.leader_to_ask().is_some() {
+            for (origin, from, message) in std::mem::take(&mut self.held) {
+                match origin {
+                    Origin::Here { conn, tid } if self.sessions.get(conn).is_some() => {
+                        self.forward(conn, tid, from, message, out);
+                    }
+                    Origin::Here { .. } => {}
+                    Origin::There { mon, key } => self.send_quorum(mon, QuorumMsg::NotLeader { key }, out),
+                }
+            }
+        }
+    }
+
+    /// Without a leader for long, somebody else may have one: clients go and look.
+    pub(super) fn give_up_held(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let patient = now.mono.since(self.leader_changed) < LEADERLESS_MAX;
+        if patient || self.peers.is_empty() {
+            return;
+        }
+        for (origin, ..) in std::mem::take(&mut self.held) {
+            if let Origin::Here { conn, .. } = origin
+                && self.sessions.get(conn).is_some()
+            {
+                self.sessions.remove(conn);
+                out.push(Effect::Hangup { conn });
+            }
+        }
+    }
+
+    pub(super) fn on_quorum(&mut self, now: Now, conn: ConnId, message: QuorumMsg, out: &mut Vec<Effect>) {
+        let Some(session) = self.sessions.get(conn).filter(|s| s.peer.kind == EntityType::Mon) else {
+            return;
+        };
+        let mon = (session.peer.num as u64).wrapping_add(1);
+        match message {
+            QuorumMsg::Raft(bytes) => {
+                if let Err(error) = self.on_raft(&bytes) {
+                    let text = format!("a message of monitor {mon} was dropped: {error}");
+                    out.push(Effect::Log { level: Level::Warn, text });
+                }
+            }
+            QuorumMsg::Forward { key, kind, num, addrs, message } => {
+                let kind = EntityType::from_byte(kind).unwrap_or(EntityType::Client);
+                let observed = addrs.msgr2().unwrap_or_default();
+                let peer = Peer { kind, num, addrs, observed, features: session.peer.features };
+                let Ok(envelope) = Envelope::from_raw(message) else { return };
+                let origin = Origin::There { mon, key };
+                if self.is_ready_leader() {
+                    self.serve(now, origin, peer, envelope.body, out);
+                } else if self.raft.as_ref().is_some_and(Raft::is_leader) {
+                    self.hold(origin, peer, envelope.body);
+                } else {
+                    self.send_quorum(mon, QuorumMsg::NotLeader { key }, out);
+                }
+            }
+            QuorumMsg::NotLeader { key } => {
+                if let Some((conn, _)) = self.forwarded.remove(&key) {
+                    self.sessions.remove(conn);
+                    out.push(Effect::Hangup { conn });
+                }
+            }
+            QuorumMsg::Order { osd, message } => self.tell_osd(osd, &message, out),
+            QuorumMsg::IdsWanted => {
+                if self.leading.is_some() {
+                    self.ids_wanted_by.insert(mon);
+                }
+            }
+            QuorumMsg::Ids { start, end } => {
+                self.ids_wanted = false;
+                out.push(Effect::GrantIds(start..end));
+            }
+            QuorumMsg::Answer { key, message } => {
+                if let (Some((conn, tid)), Ok(envelope)) =
+                    (self.forwarded.remove(&key), Envelope::from_raw(message))
+                {
+                    out.push(Effect::Send { conn, tid, message: envelope.body });
+                }
+            }
+        }
+    }
+
+    /// What gets into the log must be of use to every member, also after a restart.
+    pub(super) fn on_raft(&mut self, bytes: &[u8]) -> Result<(), RaftMessageError> {
+        let message = PeerMessage::decode(bytes)?;
+        message.proposals().try_for_each(|entry| from_slice::<Batch>(entry).map(drop))?;
+        message.checkpoint().map(from_slice::<State>).transpose()?;
+        Ok(self.raft.as_mut().expect("started").step(message)?)
+    }
+}

@@ -1,0 +1,294 @@
+//! What clients and daemons ask: what needs no leader is answered here, the rest by the leader, or
+//! once there is one.
+
+use super::proposals::{Job, Request};
+use super::{Mon, QUEUE_MAX};
+use crate::commands;
+use crate::draft::Draft;
+use nacre_base::{Epoch, Now, PgId};
+use nacre_machine::{ConnId, Effect, Level, Peer};
+use nacre_proto::messages::{
+    CommandReply, Config as ConfigMsg, DaemonMsg, Envelope, Message, MgrClose, MgrCommandReply, MgrConfigure,
+    MonCommandAck, MonGetVersionReply, MonMapMsg, PaxosVersion, Ping, QuorumMsg,
+};
+use nacre_proto::types::EntityType;
+use nacre_raft::Raft;
+use nacre_wire::to_vec;
+
+/// Who wants an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Here {
+        conn: ConnId,
+        tid: u64,
+    },
+    /// Another monitor passed it on and will pass the answer back.
+    There {
+        mon: u64,
+        key: u64,
+    },
+}
+
+/// A command line, from whichever message it came in.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandRequest {
+    pub cmd: Vec<String>,
+    pub input: bytes::Bytes,
+    pub via: Via,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    Mon,
+    Mgr,
+    Tell,
+}
+
+/// What must see everything committed before it was asked.
+pub(super) enum Read {
+    Version { handle: u64, what: String },
+    Records { epoch: Epoch, pgs: Vec<PgId> },
+}
+
+impl Mon {
+    pub(super) fn on_message(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        tid: u64,
+        message: Message,
+        out: &mut Vec<Effect>,
+    ) {
+        if let Message::Quorum(message) = message {
+            return self.on_quorum(now, conn, message, out);
+        }
+        let Some(session) = self.sessions.get_mut(conn) else { return };
+        if !session.admit() {
+            let text = format!("{} {} sends faster than it is answered; hung up", conn, session.peer.kind);
+            out.push(Effect::Log { level: Level::Warn, text });
+            out.push(Effect::Hangup { conn });
+            self.sessions.remove(conn);
+            return;
+        }
+        let from = session.peer.clone();
+        let origin = Origin::Here { conn, tid };
+        match message {
+            Message::MonGetMap(_) => self.send_monmap(conn, tid, out),
+            Message::MonSubscribe(subscribe) => self.on_subscribe(conn, subscribe, out),
+            Message::GetConfig(ask) => {
+                let values = self.effective_config_of(&ask);
+                out.push(Effect::Send { conn, tid, message: ConfigMsg { values }.into() });
+            }
+            Message::Ping(_) if from.kind == EntityType::Client => {
+                let text = Some(commands::ping_text(self, now));
+                out.push(Effect::Send { conn, tid, message: Ping { text }.into() });
+            }
+            Message::MgrOpen(_) => {
+                let message = MgrConfigure { stats_period_secs: 5, stats_threshold: 5 }.into();
+                out.push(Effect::Send { conn, tid, message });
+            }
+            Message::MgrClose(close) => {
+                let MgrClose { daemon_name, service_name } = close;
+                out.push(Effect::Send { conn, tid, message: MgrClose { daemon_name, service_name }.into() });
+            }
+            Message::MgrReport(_) => {}
+            // What is asked of this very daemon.
+            Message::Command(m) if self.state.is_some() && !commands::is_for_cluster(&m.cmd) => {
+                let command = CommandRequest { cmd: m.cmd, input: m.input, via: Via::Tell };
+                let reply = self.run_read_only(now, origin, from, command);
+                self.answer(origin, reply, out);
+            }
+            // What needs the leader.
+            message if self.is_ready_leader() => self.serve(now, origin, from, message, out),
+            message => self.forward(conn, tid, from, message, out),
+        }
+    }
+
+    pub(super) fn is_ready_leader(&self) -> bool {
+        self.raft.as_ref().is_some_and(Raft::leads_in_earnest) && self.state.is_some()
+    }
+
+    /// On the leader: a request, wherever it arrived.
+    pub(super) fn serve(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        from: Peer,
+        message: Message,
+        out: &mut Vec<Effect>,
+    ) {
+        let request = match message {
+            Message::Daemon(DaemonMsg::Report(report)) => return self.on_report(now, &from, report),
+            Message::Daemon(DaemonMsg::RecordQuery { epoch, pgs }) => {
+                return self.linearize(origin, Read::Records { epoch, pgs });
+            }
+            Message::Daemon(message) => Request::Daemon(message),
+            Message::MonGetVersion(ask) => {
+                return self.linearize(origin, Read::Version { handle: ask.handle, what: ask.what });
+            }
+            Message::Statfs(ask) => {
+                let reply = commands::statfs(self, &ask);
+                return self.answer(origin, reply, out);
+            }
+            Message::GetPoolStats(ask) => {
+                let reply = commands::pool_stats(self, &ask);
+                return self.answer(origin, reply, out);
+            }
+            Message::MonCommand(m) => {
+                Request::Command(CommandRequest { cmd: m.cmd, input: m.input, via: Via::Mon })
+            }
+            Message::MgrCommand(m) => {
+                Request::Command(CommandRequest { cmd: m.cmd, input: m.input, via: Via::Mgr })
+            }
+            Message::Command(m) => {
+                Request::Command(CommandRequest { cmd: m.cmd, input: m.input, via: Via::Tell })
+            }
+            Message::PoolOp(op) => Request::PoolOp(op),
+            Message::Log(log) => Request::Log(log.entries),
+            message => {
+                let text =
+                    format!("{} has no use for a {} from {}", self.config.name, message.name(), from.kind);
+                return out.push(Effect::Log { level: Level::Debug, text });
+            }
+        };
+        let job = Job { origin, from, request };
+        let job = match job {
+            Job { origin, from, request: Request::Command(command) } => {
+                let Some(command) = self.images.take_in(origin, command) else { return };
+                Job { origin, from, request: Request::Command(command) }
+            }
+            job => job,
+        };
+        let job = match job {
+            // What changes nothing need not wait for its turn.
+            Job { origin, from, request: Request::Command(command) } if commands::is_read_only(&command) => {
+                let reply = self.run_read_only(now, origin, from, command);
+                return self.answer(origin, reply, out);
+            }
+            job => job,
+        };
+        if self.queue.len() < QUEUE_MAX {
+            self.queue.push_back(job);
+        }
+    }
+
+    pub(super) fn run_read_only(
+        &self,
+        now: Now,
+        origin: Origin,
+        from: Peer,
+        command: CommandRequest,
+    ) -> Message {
+        let mut draft = Draft::new(self.state.as_ref().expect("the caller checked"), now.wall);
+        let job = Job { origin, from, request: Request::Command(command) };
+        let Request::Command(command) = &job.request else { unreachable!("just made") };
+        let reply = commands::run(self, now, &job, command, &mut draft);
+        assert!(draft.is_empty(), "{:?} is marked as read-only and is not", command.cmd);
+        reply
+    }
+
+    pub(crate) fn answer(&mut self, origin: Origin, message: Message, out: &mut Vec<Effect>) {
+        match origin {
+            Origin::Here { conn, tid } => out.push(Effect::Send { conn, tid, message }),
+            Origin::There { mon, key } => {
+                let raw = Envelope { tid: 0, body: message }.to_raw();
+                self.send_quorum(mon, QuorumMsg::Answer { key, message: raw }, out);
+            }
+        }
+    }
+
+    pub(super) fn send_monmap(&self, conn: ConnId, tid: u64, out: &mut Vec<Effect>) {
+        let map = match &self.state {
+            Some(state) => to_vec(&state.monmap).into(),
+            None => return,
+        };
+        out.push(Effect::Send { conn, tid, message: MonMapMsg { map }.into() });
+    }
+
+    pub(super) fn linearize(&mut self, origin: Origin, read: Read) {
+        let id = self.next_read;
+        self.next_read += 1;
+        self.reads.insert(id, (None, origin, read));
+        self.raft.as_mut().expect("started").read(id);
+    }
+
+    pub(super) fn answer_reads(&mut self, out: &mut Vec<Effect>) {
+        let applied = self.applied;
+        let ready: Vec<u64> = self
+            .reads
+            .iter()
+            .filter(|(_, (at, ..))| at.is_some_and(|at| at <= applied))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ready {
+            let (_, origin, read) = self.reads.remove(&id).expect("just seen");
+            match read {
+                Read::Version { handle, what } => {
+                    let (version, oldest) = self.version_of(&what);
+                    self.answer(origin, MonGetVersionReply { handle, version, oldest }.into(), out);
+                }
+                Read::Records { epoch, pgs } => self.early_queries.push((origin, epoch, pgs)),
+            }
+        }
+        let Some(state) = &self.state else { return };
+        let now_epoch = state.osdmap.epoch;
+        let (due, early) = std::mem::take(&mut self.early_queries)
+            .into_iter()
+            .partition(|(_, epoch, _)| *epoch <= now_epoch);
+        self.early_queries = early;
+        let due: Vec<(Origin, Epoch, Vec<PgId>)> = due;
+        for (origin, _, pgs) in due {
+            let state = self.state.as_ref().expect("seen above");
+            let records = pgs.into_iter().map(|pg| (pg, state.records.get(&pg).cloned())).collect();
+            self.answer(origin, DaemonMsg::Records { epoch: now_epoch, records }.into(), out);
+        }
+    }
+
+    pub(super) fn version_of(&self, what: &str) -> (u64, u64) {
+        let Some(state) = &self.state else { return (0, 0) };
+        match what {
+            "osdmap" => (state.osdmap.epoch.0.into(), state.oldest_osdmap().0.into()),
+            "monmap" => (state.monmap.epoch.0.into(), 1),
+            "mgrmap" => (state.mgrmap.epoch.0.into(), 1),
+            "mdsmap" | "fsmap" => (1, 1),
+            _ => (0, 0),
+        }
+    }
+}
+
+/// Whether somebody waits for an answer to this.
+pub(super) fn is_answered(message: &Message) -> bool {
+    match message {
+        Message::Daemon(message) => {
+            matches!(message, DaemonMsg::RecordQuery { .. } | DaemonMsg::Activate { .. })
+        }
+        message => matches!(
+            message,
+            Message::MonCommand(_)
+                | Message::MgrCommand(_)
+                | Message::Command(_)
+                | Message::PoolOp(_)
+                | Message::MonGetVersion(_)
+                | Message::Statfs(_)
+                | Message::GetPoolStats(_)
+                | Message::Log(_)
+        ),
+    }
+}
+
+impl CommandRequest {
+    pub(crate) fn reply(&self, code: i32, status: String, output: bytes::Bytes) -> Message {
+        match self.via {
+            Via::Mon => MonCommandAck {
+                version: PaxosVersion(0),
+                retval: code,
+                status,
+                cmd: self.cmd.clone(),
+                output,
+            }
+            .into(),
+            Via::Mgr => MgrCommandReply { retval: code, status, output }.into(),
+            Via::Tell => CommandReply { retval: code, status, output }.into(),
+        }
+    }
+}
