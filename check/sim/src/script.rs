@@ -83,7 +83,7 @@ pub struct Shape {
     pub log: u64,
     /// Entries that the log of a group keeps; none: as many as usual.
     pub entries: u64,
-    /// MiB of each OSD's disk, if it is small enough to be filled. Only in scripts: see `docs/simulation.md`.
+    /// MiB of each OSD's disk, if it is small enough to be filled.
     pub disk: u64,
 }
 
@@ -139,7 +139,7 @@ impl Shape {
             slow: slow.then(|| rng.below(osds as u64) as usize),
             skew: if skew { 1 + rng.below(3600) as u32 } else { 0 },
             frail: rng.chance(400).then(|| rng.below(osds as u64) as usize),
-            disk: 0,
+            disk: if osds < 5 && rng.chance(120) { 40 } else { 0 },
             log: if rng.chance(700) { *rng.pick(&[128, 256, 1024]).expect("some") } else { 0 },
             entries: if rng.chance(600) { 3 + rng.below(30) } else { 0 },
         }
@@ -228,6 +228,8 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
         },
         17 | 18 if kinds.snaps => Fault::Snap,
         19 if kinds.snaps => Fault::RemoveSnap,
+        20 | 21 if shape.disk > 0 && rng.chance(250) => Fault::Empty,
+        20 | 21 if shape.disk > 0 => Fault::Fill(100 + rng.below(800)),
         16 if kinds.slow => Fault::Slow(any_osd(rng), *rng.pick(&[0, 20, 200, 2000]).expect("some")),
         _ => return daemons.into_iter().filter(|_| rng.chance(600)).map(Fault::Mend).collect(),
     };

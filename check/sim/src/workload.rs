@@ -102,7 +102,7 @@ impl Workload {
         }
     }
     fn fill_on(&mut self, c: &mut Cluster, pool: PoolId) {
-        let filling = self.in_flight.iter().filter(|op| op.object.1.starts_with("filler")).count();
+        let filling = self.in_flight.iter().filter(|op| is_filler(&op.object.1)).count();
         if self.fillers < self.fillers_wanted && filling < FILLING_MAX {
             let name = format!("filler.{}", self.fillers);
             let data = Bytes::from(name.repeat(FILLER / name.len()));
@@ -197,12 +197,13 @@ impl Workload {
     }
 
     fn ask(&mut self, c: &mut Cluster, client: usize, pool: PoolId, name: String, action: Action) {
-        let context = self.contexts.get(&pool).cloned().unwrap_or_default();
+        // No snapshot keeps what fills a disk, or nothing would be free when it is removed.
+        let context = self.contexts.get(&pool).filter(|_| !is_filler(&name)).cloned().unwrap_or_default();
         let mut request = ObjectRequest::new(pool, name.as_str());
         request.snap_seq = SnapId(context.seq);
         request.snaps = context.snaps.iter().copied().map(SnapId).collect();
-        // Otherwise it would wait for room.
-        if name.starts_with("filler") {
+        // Otherwise it waits for room.
+        if is_filler(&name) || self.rng.chance(200) {
             request.flags |= op_flags::message::FULL_TRY;
         }
         let key = |key: &String| Name::from(key.as_str());
@@ -260,7 +261,8 @@ impl Workload {
     pub fn read_all(&mut self, c: &mut Cluster) {
         let objects: Vec<_> = self.histories.keys().cloned().collect();
         for (pool, name) in objects {
-            let snaps = self.contexts.get(&pool).map_or(Vec::new(), |context| context.snaps.clone());
+            let context = self.contexts.get(&pool).filter(|_| !is_filler(&name));
+            let snaps = context.map_or(Vec::new(), |context| context.snaps.clone());
             let looks = snaps.into_iter().map(Action::ReadAt).chain([Action::Read]);
             looks.for_each(|look| self.ask(c, 0, pool, name.clone(), look));
         }
@@ -274,6 +276,11 @@ impl Workload {
         }
         Ok(())
     }
+}
+
+/// Whether an object is there only to take room.
+fn is_filler(name: &str) -> bool {
+    name.starts_with("filler")
 }
 
 /// Whether the last that was heard of an object is that it was written.

@@ -9,6 +9,7 @@
 
 use crate::options::Options;
 use crate::pg::log::LogLimits;
+use crate::room::Rooms;
 use crate::scrub_pace::ScrubPace;
 use nacre_base::{PgId, Time};
 use std::cell::{Cell, RefCell};
@@ -70,6 +71,8 @@ pub struct Budget {
     log_limits: LogLimits,
     /// Not counted with the transfers: it has a measure of its own.
     pub scrub: ScrubPace,
+    /// Not in the background: what clients' writes find on the disks that they go to.
+    pub rooms: Rooms,
 }
 
 /// What the logs of all groups may take together, in bytes. Beyond it each group has its part.
@@ -83,6 +86,7 @@ impl Budget {
             trim: Share::new(options.trimming()),
             log_limits: options.logs(),
             scrub: ScrubPace::new(options.scrub()),
+            rooms: Rooms::default(),
         }
     }
 

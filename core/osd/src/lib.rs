@@ -20,6 +20,7 @@ mod osd;
 mod peers;
 mod pg;
 mod requests;
+mod room;
 mod scrub_pace;
 mod shard;
 mod snap_index;

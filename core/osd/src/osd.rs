@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::peers::{Ended, PING_EVERY, Peers};
 use crate::pg::{LEASE, Pg, PgEvent};
 use crate::requests::History;
+use crate::room::OwnRoom;
 use crate::shard::{Scene, Shard, ShardEffect};
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, StoreView, Token};
@@ -85,8 +86,6 @@ const REPORT_AFTER_OPS: Duration = Duration::from_secs(1);
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// How long a stopping OSD waits for the map that says so.
 const GOODBYE: Duration = Duration::from_secs(3);
-/// Of how many parts of the device one must stay free. Ceph has it as `osd_failsafe_full_ratio`.
-const FAILSAFE_PARTS: u64 = 33;
 /// The monitors hear at once when one of so many parts of the device was filled, or became free.
 const SPACE_NEWS_PARTS: u64 = 200;
 /// The session on which we ask ourselves.
@@ -146,6 +145,7 @@ pub struct Osd {
     said_why_waiting: bool,
     copier: Copier,
     pub(crate) budget: Budget,
+    own_room: OwnRoom,
     pub(crate) shards: Vec<Shard>,
     turn: u64,
     last_conn: u64,
@@ -250,6 +250,7 @@ impl Osd {
             said_why_waiting: false,
             copier: Copier::default(),
             budget: Budget::new(&Options::default()),
+            own_room: OwnRoom::default(),
             shards,
             turn: 0,
             last_conn: 0,
@@ -485,6 +486,9 @@ impl Osd {
         }
         if peer.kind == EntityType::Osd {
             self.askers.insert(OsdId(peer.num as i32), conn);
+            // Before any answer that makes it send us writes.
+            self.look_at_room(store, out);
+            self.outbox.push(conn, PeerMsg::Room(self.own_room.said()), out);
         }
         self.sessions.insert(conn, Session { peer, epoch: Epoch(0) });
     }
@@ -717,6 +721,7 @@ impl Osd {
                     self.tell_pg(now, store, pg, PgEvent::Lease { from, interval, until }, out);
                 }
             }
+            PeerMsg::Room(room) => self.budget.rooms.told(from, room),
             PeerMsg::Pg { pg, interval, msg } => {
                 self.on_peer_msg(now, store, from, (pg, interval, *msg), out);
             }
@@ -752,8 +757,19 @@ impl Osd {
         }
     }
 
+    /// Whoever sends us writes hears what there is room for, before the answers that let him send more.
+    fn look_at_room(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        let writers = self.askers.len() as u64 + 1;
+        let Some(room) = self.own_room.look(&store.statfs(), writers) else { return };
+        self.budget.rooms.told(self.me(), room);
+        for &conn in self.askers.values() {
+            self.outbox.push(conn, PeerMsg::Room(room), out);
+        }
+    }
+
     fn on_stored(&mut self, now: Now, store: &dyn StoreView, token: Token, out: &mut Vec<Effect>) {
         self.disk.stored(token);
+        self.look_at_room(store, out);
         for token in self.joined.stored(token) {
             self.stores.remove(&token);
             self.on_bench_stored(now, token, out);
@@ -773,6 +789,7 @@ impl Osd {
         }
         self.last_tick = now.mono;
         self.look_at_disk(now, out);
+        self.look_at_room(store, out);
         let latency = &self.counted.osd.op_latency;
         let waited = Duration::from_nanos(latency.sum());
         let (groups, logs) = self.pgs().fold((0, 0), |(n, sum), pg| (n + 1, sum + pg.log_memory()));
@@ -891,10 +908,4 @@ impl Osd {
             self.to_mon(DaemonMsg::Rearrange(wishes), out);
         }
     }
-}
-
-/// Whether the device takes more than what must stay free.
-pub(crate) fn has_room(store: &dyn StoreView) -> bool {
-    let space = store.statfs();
-    space.available >= space.total / FAILSAFE_PARTS
 }

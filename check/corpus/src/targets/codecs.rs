@@ -8,7 +8,9 @@ use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
 use nacre_proto::messages::answer::{Answer, Answers};
 use nacre_proto::messages::part::{Act, Acts, Meta, Part, Stale};
-use nacre_proto::messages::peer::{EntryKind, LogEntry, OtherChange, PgInfo, PgLog, PgMsg, Push, RepOp};
+use nacre_proto::messages::peer::{
+    EntryKind, LogEntry, OtherChange, PgInfo, PgLog, PgMsg, Push, RepOp, Room,
+};
 use nacre_proto::messages::scrub::{
     BadObject, BadSnaps, Finding, ScrubAnswer, ScrubEntry, ScrubMsg, ScrubNote, ScrubQuery, ScrubSum, Shard,
 };
@@ -225,6 +227,7 @@ fn peer_messages() -> Vec<Message> {
         PeerMsg::Ping { stamp: 5 },
         PeerMsg::LeaseRequest { sent: 5, pgs: vec![(pg, interval)] },
         PeerMsg::LeaseGrant { sent: 5, pgs: vec![(pg, interval)] },
+        PeerMsg::Room(Room { full: true, window: 4096 }),
     ];
     let message =
         RawMessage { kind: 50, version: 1, front: Bytes::from_static(b"front"), ..Default::default() };

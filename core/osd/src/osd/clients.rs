@@ -1,16 +1,16 @@
 //! A client's request on its way to its group: what is refused, what waits for a map, what is a resend.
 
-use super::{OURSELVES, Osd, WAITING_MAX, has_room};
+use super::{OURSELVES, Osd, WAITING_MAX};
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
+use crate::pg::room::full;
 use crate::pg::{ClientOp, Pg, PgEvent};
 use crate::requests::Steps;
 use crate::snap_set::SnapContext;
-use nacre_base::errno::{EAGAIN, EDQUOT, EINVAL, EMSGSIZE, ENOENT, ENOSPC, ENXIO, ESHUTDOWN};
+use nacre_base::errno::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, ENXIO, ESHUTDOWN};
 use nacre_base::{Epoch, Now, SnapId};
 use nacre_machine::{ConnId, Effect, StoreView};
-use nacre_proto::maps::{OsdMap, Pool, map_flags, pool_flags};
 use nacre_proto::messages::{OsdOp, OsdOpReply};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, Op, op_flags};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, op_flags};
 use std::sync::Arc;
 
 impl Osd {
@@ -106,19 +106,10 @@ impl Osd {
             if op.ops.iter().map(|item| item.data.len()).sum::<usize>() > WRITE_SIZE_MAX {
                 return refuse(EMSGSIZE, out);
             }
-            let deletes = ops.iter().filter(|op| op.is_write).all(|op| op.op == Op::Delete);
-            // What the map says of the cluster comes late; our own disk is full now.
-            if !deletes && !has_room(store) {
-                return refuse(ENOSPC, out);
-            }
-            if let Some(errno) = full(&map, pool)
-                && !op.has_flag(op_flags::message::FULL_FORCE)
-                && !(deletes && op.has_flag(op_flags::message::FULL_TRY))
-            {
-                if op.has_flag(op_flags::message::FULL_TRY) {
-                    refuse(errno, out);
-                }
-                return; // the client waits until there is room, and sends it then
+            // The client waits until there is room, and sends it then.
+            let insists = op_flags::message::FULL_TRY | op_flags::message::FULL_FORCE;
+            if full(&map, pool).is_some() && !op.has_flag(insists) {
+                return;
             }
         }
         self.last_op += 1;
@@ -131,18 +122,5 @@ impl Osd {
         let steps = Steps::new(now.mono);
         let op = ClientOp { seq, conn, tid, sender, reqid, object, snap, ops, request, steps, for_copy };
         self.tell_pg(now, store, id, PgEvent::Op(op), out);
-    }
-
-    // ---- the disk and the clock ----
-}
-
-/// Why there is no room for writes to the pool.
-fn full(map: &OsdMap, pool: &Pool) -> Option<i32> {
-    if pool.flags & pool_flags::FULL_QUOTA != 0 {
-        Some(EDQUOT)
-    } else if map.has(map_flags::FULL) || pool.flags & pool_flags::FULL != 0 {
-        Some(ENOSPC)
-    } else {
-        None
     }
 }

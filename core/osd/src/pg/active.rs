@@ -12,11 +12,13 @@ use super::patchy::Patchy;
 use super::push::{attrs_after, metas_after, set_meta};
 use super::record::RecordChanges;
 use super::recovery::{Recovery, Source};
+use super::room::Unplaced;
 use super::scrub::Scrub;
 use super::trim::Trimming;
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::object_info::ObjectInfo;
 use crate::ops::{Copied, Done, Env, Fetched, ObjectChange, Outcome, Snaps, execute};
+use crate::room::{OnItsWay, bytes_for};
 use crate::snap_set::SnapContext;
 use bytes::Bytes;
 use nacre_base::errno::EIO;
@@ -48,6 +50,7 @@ struct InFlight {
     /// For those to whom it must be sent again.
     rep_op: Arc<RepOp>,
     waiting_for: BTreeSet<OsdId>,
+    _on_its_way: OnItsWay,
     /// The object is not there any more for clients.
     vanishes: bool,
     /// The request, and resends of it that came meanwhile.
@@ -108,6 +111,7 @@ pub struct Active {
     running: BTreeMap<u64, Running>,
     /// Reads that were carried out while a lease was missing.
     unleased: Vec<(ClientOp, Box<OsdOpReply>)>,
+    pub unplaced: Unplaced,
     /// What the newest writes before the interval changed, as far as somebody lacks it. They may
     /// not have been everywhere, so nothing of these objects is shown before they are.
     doubtful: BTreeMap<ObjectId, Part>,
@@ -148,6 +152,7 @@ impl Active {
             waiters: BTreeMap::new(),
             running: BTreeMap::new(),
             unleased: Vec::new(),
+            unplaced: Unplaced::default(),
             doubtful,
             recovery: Recovery::new(sources),
             trimming: Trimming::default(),
@@ -163,7 +168,8 @@ impl Active {
         let waiting = self.queues.into_values().flat_map(|queue| queue.waiting);
         let running = self.running.into_values().map(|running| running.op);
         let unleased = self.unleased.into_iter().map(|(op, _)| op);
-        in_flight.chain(waiting).chain(running).chain(unleased).collect()
+        let unplaced = self.unplaced.into_ops();
+        in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced).collect()
     }
     pub fn ops(&self) -> impl Iterator<Item = (&ClientOp, &'static str)> {
         let in_flight =
@@ -172,7 +178,8 @@ impl Active {
             self.queues.values().flat_map(|queue| &queue.waiting).map(|op| (op, "waiting for object"));
         let running = self.running.values().map(|running| (&running.op, "reading"));
         let unleased = self.unleased.iter().map(|(op, _)| (op, "waiting for lease"));
-        in_flight.chain(waiting).chain(running).chain(unleased)
+        let unplaced = self.unplaced.ops().map(|op| (op, "waiting for room on all disks"));
+        in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced)
     }
 
     /// Whether there are doubts about the object, and about clones of it.
@@ -220,6 +227,11 @@ impl Active {
         if self.queues.get(object).is_some_and(Queue::is_idle) {
             self.queues.remove(object);
         }
+    }
+    /// Requests that were taken from its queue go on before all others.
+    pub fn put_first(&mut self, object: &ObjectId, ops: VecDeque<ClientOp>) {
+        let waiting = &mut self.queue(object).waiting;
+        ops.into_iter().rev().for_each(|op| waiting.push_front(op));
     }
     /// The object's queue is looked at again in the next turn.
     pub fn note_runnable(&mut self, object: &ObjectId) {
@@ -304,6 +316,10 @@ impl Pg {
                 return;
             }
             let op = queue.waiting.pop_front().expect("there is a front");
+            if active.unplaced.is_before(&op) {
+                active.unplaced.push(op);
+                continue;
+            }
             if op.is_write()
                 && let Some(answer) = self.answer_to(&op.reqid)
             {
@@ -359,7 +375,11 @@ impl Pg {
                 ctx.out.push(PgEffect::Copy { read, source: source.clone() });
                 self.wait_for_data(read, Running { copying: Some(source), ..running });
             }
-            Ok(Outcome::Done(done)) if op.is_write() => self.write(ctx, running.op, env, done),
+            Ok(Outcome::Done(done)) if op.is_write() => {
+                if let Some(op) = self.place(ctx, running.op, &done.change) {
+                    self.write(ctx, op, env, done);
+                }
+            }
             Ok(Outcome::Done(done)) => {
                 let carried_out = done.result >= 0;
                 let reply = self.read_reply(ctx, op, done);
@@ -652,6 +672,7 @@ impl Pg {
             metas,
         });
         let me = self.me;
+        let on_its_way = ctx.budget.rooms.send(bytes_for(&rep_op.txn));
         let Some(active) = self.active() else { return Ok(()) };
         if let Some(recount) = active.recount.as_mut().filter(|recount| head < recount.next) {
             recount.objects = recount.objects.saturating_add_signed(change.objects);
@@ -667,6 +688,7 @@ impl Pg {
             object: head,
             rep_op: rep_op.clone(),
             waiting_for: active.members.keys().copied().chain([me]).collect(),
+            _on_its_way: on_its_way,
             vanishes: change.vanishes,
             ops: op.into_iter().collect(),
         });
@@ -750,6 +772,7 @@ impl Pg {
         if let Some(version) = committed {
             self.note_committed(version);
             objects.iter().for_each(|object| self.pump(ctx, object));
+            self.place_again(ctx);
         }
     }
 
@@ -793,6 +816,7 @@ impl Pg {
     }
 
     pub fn active_tick(&mut self, ctx: &mut Ctx<'_>) {
+        self.place_again(ctx);
         self.rearrange(ctx);
         self.recovery_tick(ctx);
         self.recount_some(ctx);
@@ -890,6 +914,6 @@ fn write_reply(op: &ClientOp, answer: &Answer, epoch: Epoch) -> PgEffect {
     reply_to(op, Box::new(reply))
 }
 
-fn reply_to(op: &ClientOp, reply: Box<OsdOpReply>) -> PgEffect {
+pub fn reply_to(op: &ClientOp, reply: Box<OsdOpReply>) -> PgEffect {
     PgEffect::Reply { conn: op.conn, tid: op.tid, reply, request: Box::new(op.request()) }
 }

@@ -30,6 +30,7 @@ mod range;
 pub mod record;
 mod recovery;
 mod replica;
+pub mod room;
 pub mod scrub;
 mod status;
 mod trim;

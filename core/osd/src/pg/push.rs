@@ -8,7 +8,7 @@ use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::OBJECT_SIZE_MAX;
-use crate::osd::has_room;
+use crate::room::has_room;
 use crate::snap_index;
 use bytes::Bytes;
 use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, SnapId, key_after};
@@ -300,7 +300,7 @@ impl Pg {
             return;
         }
         // It is sent again after a while; until then somebody may have made room.
-        if !has_room(ctx.store) {
+        if !has_room(ctx.store, push.payload_len()) {
             return;
         }
         let (id, object) = (push.id, push.object.clone());

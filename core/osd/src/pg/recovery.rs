@@ -11,7 +11,7 @@ use super::moving::is_too_full;
 use super::push::Purpose;
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::budget::Slot;
-use crate::osd::has_room;
+use crate::room::{fits, has_room};
 use nacre_base::{OsdId, Time};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, map_flags};
@@ -136,7 +136,7 @@ impl Pg {
         }
         let no_backfill = ctx.map.has(map_flags::NOBACKFILL);
         // A full disk takes nothing more that nobody waits for, or its store would refuse a write.
-        let room = !self.missing.is_empty() && has_room(ctx.store);
+        let room = !self.missing.is_empty() && has_room(ctx.store, 0);
         loop {
             let Phase::Active(active) = &self.phase else { return };
             // What changed in this turn cannot be read before the next.
@@ -304,6 +304,10 @@ impl Pg {
         let Phase::Active(active) = &mut self.phase else { return };
         let Some(pull) = active.recovery.pulls.get(&push.id) else { return };
         if pull.from != from || pull.object != push.object {
+            return;
+        }
+        // Some time later it is asked for again, perhaps elsewhere.
+        if !fits(ctx.store, push.payload_len()) {
             return;
         }
         let pull = active.recovery.pulls.remove(&push.id).expect("just found");

@@ -10,6 +10,7 @@ mod merges;
 mod moves;
 mod parts;
 mod peering;
+mod room;
 mod scrub;
 mod snaps;
 mod store;

@@ -21,6 +21,8 @@ pub struct MemStore {
     /// Blocks of 4096 bytes that cannot be read until they are written anew.
     pub bad: BTreeSet<(StoredId, u64)>,
     pub lost: Lost,
+    /// Bytes that are free of a GiB; none: there is no end.
+    pub free: Option<u64>,
 }
 
 impl MemStore {
@@ -148,6 +150,7 @@ impl StoreView for MemStore {
         self.lost.clone()
     }
     fn statfs(&self) -> Statfs {
-        Statfs { total: 1 << 40, available: 1 << 40, ..Statfs::default() }
+        let (total, available) = self.free.map_or((1 << 40, 1 << 40), |free| (1 << 30, free));
+        Statfs { total, available, ..Statfs::default() }
     }
 }

@@ -48,6 +48,21 @@ pub enum PeerMsg {
     },
     /// The same of many groups, in order; none of them with bytes of objects.
     Pgs(Vec<(PgId, Epoch, PgMsg)>),
+    /// How much the one who says so can store, from now on.
+    Room(Room),
+}
+
+/// What a primary may ask a member to store, so that its disk never refuses what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Only what makes nothing larger.
+    pub full: bool,
+    /// So many bytes may be on their way from one primary at a time.
+    pub window: u64,
+}
+
+impl Room {
+    pub const PLENTY: Room = Room { full: false, window: u64::MAX };
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -317,6 +332,11 @@ impl PeerMsg {
                 }
                 assert!(data.is_empty(), "messages with bytes of objects go one by one");
             }
+            PeerMsg::Room(room) => {
+                out.push(6);
+                room.full.encode(out);
+                room.window.encode(out);
+            }
         });
         (front, data)
     }
@@ -337,6 +357,7 @@ impl PeerMsg {
                 5 => PeerMsg::Pgs(r.list(|r| {
                     Ok((PgId::decode(r)?, Epoch::decode(r)?, PgMsg::decode_split(r, &Bytes::new())?))
                 })?),
+                6 => PeerMsg::Room(Room { full: Decode::decode(r)?, window: Decode::decode(r)? }),
                 value => return Err(DecodeError::BadValue { what: "peer message", value: value.into() }),
             })
         })
@@ -771,6 +792,7 @@ mod tests {
                 PeerMsg::Pong { stamp: 1 },
                 PeerMsg::LeaseRequest { sent: 4, pgs: vec![(pg, Epoch(4))] },
                 PeerMsg::LeaseGrant { sent: 4, pgs: vec![(pg, Epoch(4))] },
+                PeerMsg::Room(Room { full: true, window: 4096 }),
                 PeerMsg::Pgs(vec![
                     (pg, Epoch(4), PgMsg::InfoQuery),
                     (PgId { seed: 3, ..pg }, Epoch(5), PgMsg::RepAck { version }),

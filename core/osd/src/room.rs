@@ -1,0 +1,244 @@
+//! Whether there is room for a write on all disks that it goes to, known before anybody is asked to store it.
+//!
+//! A store that is full refuses a transaction, and an OSD whose store refuses what its primary took can only stop.
+//! So each OSD tells those who send it writes how much may be on its way from one of them at a time (`OwnRoom`),
+//! and a primary keeps to what all members of a group said (`Rooms`). Why this is enough:
+//! `docs/decisions/0027-room-on-every-disk.md`.
+
+use nacre_base::{Name, OsdId};
+use nacre_machine::{Statfs, StoreView};
+use nacre_proto::messages::peer::Room;
+use nacre_proto::transaction::{Change, Transaction};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of how many parts of the device one must stay free. Ceph has it as `osd_failsafe_full_ratio`.
+const FULL_PARTS: u64 = 33;
+/// A full one has room again when one of so many parts is free.
+const ROOM_PARTS: u64 = 28;
+/// Nobody needs to count as long as one of so many parts is free,
+const SCARCE_PARTS: u64 = 8;
+/// and again from one of so many on.
+const PLENTY_PARTS: u64 = 7;
+/// Of how many parts one is for what nobody waits for room with: notes of watches, ends of snapshots.
+const KEPT_PARTS: u64 = 100;
+/// A window that changes by less is no news, nor one that neither doubles nor halves.
+const WINDOW_STEP: u64 = 64 << 10;
+/// What a store gives data in.
+const BLOCK: u64 = 4096;
+/// What a write takes beside data, attributes and keys: its entry in the log, and places in the index.
+const ENTRY: u64 = 1024;
+/// What a clone takes: its places are its own, its blocks are not.
+const CLONE: u64 = 32 << 10;
+
+/// What we say of our own disk.
+pub struct OwnRoom(Room);
+
+impl Default for OwnRoom {
+    fn default() -> OwnRoom {
+        OwnRoom(Room::PLENTY)
+    }
+}
+
+impl OwnRoom {
+    /// What everybody was told last.
+    pub fn said(&self) -> Room {
+        self.0
+    }
+    /// What they are to be told, if it is news. `writers`: how many send us writes, we among them.
+    pub fn look(&mut self, space: &Statfs, writers: u64) -> Option<Room> {
+        let Statfs { total, available, .. } = *space;
+        let said = self.0;
+        let plenty = total / if said == Room::PLENTY { SCARCE_PARTS } else { PLENTY_PARTS };
+        let enough = total / if said.full { ROOM_PARTS } else { FULL_PARTS };
+        let room = if available >= plenty {
+            Room::PLENTY
+        } else {
+            // What was said may be twice what is so by now.
+            let free = available.saturating_sub(total / KEPT_PARTS);
+            Room { full: available < enough, window: free / (2 * writers) }
+        };
+        let halved = room.window < said.window / 2;
+        let doubled = room.window / 2 > said.window;
+        let news = room.full != said.full
+            || (halved || doubled) && room.window.abs_diff(said.window) >= WINDOW_STEP
+            || halved && room.window < WINDOW_STEP / 4 && said.window >= WINDOW_STEP / 4;
+        if news {
+            self.0 = room;
+        }
+        news.then_some(room)
+    }
+}
+
+/// Whether there is room for a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Yes,
+    /// Once others that are on their way have arrived.
+    Soon,
+    /// Once something was removed.
+    No,
+}
+
+/// What all OSDs that are short of room said, and what is on its way from us.
+#[derive(Default)]
+pub struct Rooms {
+    short: BTreeMap<OsdId, Room>,
+    on_its_way: Arc<AtomicU64>,
+    changes: u64,
+}
+
+/// A write on its way to disks. It has arrived, or will not, when this is dropped.
+#[derive(Debug)]
+pub struct OnItsWay {
+    bytes: u64,
+    all: Arc<AtomicU64>,
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Rooms {
+    /// It stays so until the same OSD says something else.
+    pub fn told(&mut self, osd: OsdId, room: Room) {
+        self.changes += 1;
+        if room == Room::PLENTY {
+            self.short.remove(&osd);
+        } else {
+            self.short.insert(osd, room);
+        }
+    }
+    /// Becomes another number when a verdict may be another one.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+    pub fn send(&self, bytes: u64) -> OnItsWay {
+        self.on_its_way.fetch_add(bytes, Ordering::Relaxed);
+        OnItsWay { bytes, all: self.on_its_way.clone() }
+    }
+    /// For a write that takes so many bytes on all of these. `grows`: they are not given back by what it replaces.
+    pub fn verdict(&self, members: impl Iterator<Item = OsdId>, bytes: u64, grows: bool) -> Verdict {
+        if self.short.is_empty() {
+            return Verdict::Yes;
+        }
+        let on_its_way = self.on_its_way.load(Ordering::Relaxed);
+        let mut verdict = Verdict::Yes;
+        for room in members.filter_map(|osd| self.short.get(&osd)) {
+            if room.full && grows || bytes > room.window {
+                return Verdict::No;
+            }
+            if on_its_way + bytes > room.window {
+                verdict = Verdict::Soon;
+            }
+        }
+        verdict
+    }
+}
+
+/// The most that a store needs for a transaction, of a write or of a part of an object.
+pub fn bytes_for(txn: &Transaction) -> u64 {
+    // An index is written anew beside the old one.
+    let pairs = |pairs: &BTreeMap<Name, bytes::Bytes>| {
+        2 * pairs.iter().map(|(key, value)| (key.len() + value.len()) as u64 + 64).sum::<u64>()
+    };
+    let of = |change: &Change| match change {
+        Change::Write { offset, data } => {
+            let blocks = (offset + data.len() as u64).div_ceil(BLOCK) - offset / BLOCK;
+            blocks * (BLOCK + 64)
+        }
+        Change::Zero { .. } => 2 * BLOCK,
+        Change::Truncate { .. } => BLOCK,
+        Change::SetAttrs(attrs) => pairs(attrs),
+        Change::OmapSet(keys) => pairs(keys),
+        Change::OmapSetHeader(header) => 2 * header.len() as u64,
+        Change::CloneFrom(_) => CLONE,
+        _ => 0,
+    };
+    ENTRY + txn.changes.iter().map(|(_, change)| of(change)).sum::<u64>()
+}
+
+/// Whether the device takes so many bytes more beside what must stay free.
+pub fn has_room(store: &dyn StoreView, bytes: u64) -> bool {
+    let space = store.statfs();
+    space.available >= space.total / FULL_PARTS + bytes
+}
+
+/// Whether it takes them at all.
+pub fn fits(store: &dyn StoreView, bytes: u64) -> bool {
+    store.statfs().available >= 2 * bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn space(available: u64) -> Statfs {
+        Statfs { total: 1000 * MIB, available, ..Statfs::default() }
+    }
+
+    #[test]
+    fn a_disk_that_fills_and_empties_is_told_of_in_few_words() {
+        let mut own = OwnRoom::default();
+        let mut said = Vec::new();
+        let down = (0..=1000).rev();
+        for available in down.chain(0..=1000) {
+            said.extend(own.look(&space(available * MIB), 3));
+        }
+        let full: Vec<bool> = said.iter().map(|room| room.full).collect();
+        let first = full.iter().position(|full| *full).unwrap();
+        assert_eq!(said[first].window, 20 * MIB / 6);
+        assert!(said.len() < 24, "{said:?}");
+        assert_eq!(said.last(), Some(&Room::PLENTY));
+        // To and fro around a limit is no news.
+        own.look(&space(30 * MIB), 3).unwrap();
+        own.look(&space(29 * MIB), 3);
+        assert!((0..100).all(|n| own.look(&space((29 + n % 5) * MIB), 3).is_none()));
+    }
+
+    #[test]
+    fn what_is_on_its_way_together_never_exceeds_what_was_free() {
+        // Three primaries send what they may to a disk which tells them of each change before it answers.
+        let mut own = OwnRoom::default();
+        let (mut available, mut rooms) = (200 * MIB, [const { Room::PLENTY }; 3]);
+        let mut stored = 0;
+        loop {
+            if let Some(room) = own.look(&space(available), 3) {
+                rooms = [room; 3];
+            }
+            let sent: u64 = rooms.iter().filter(|room| !room.full).map(|room| room.window.min(4 * MIB)).sum();
+            if sent == 0 {
+                break;
+            }
+            assert!(sent <= available, "{sent} of {available}");
+            available -= sent;
+            stored += sent;
+        }
+        assert!(stored > 160 * MIB && available > 10 * MIB, "{stored}, {available}");
+    }
+
+    #[test]
+    fn a_write_waits_for_others_or_for_room() {
+        let mut rooms = Rooms::default();
+        let group = || [OsdId(0), OsdId(1)].into_iter();
+        let first = rooms.send(60);
+        assert_eq!(rooms.verdict(group(), 1 << 40, true), Verdict::Yes);
+        rooms.told(OsdId(1), Room { full: false, window: 100 });
+        assert_eq!(rooms.verdict(group(), 40, true), Verdict::Yes);
+        assert_eq!(rooms.verdict(group(), 41, true), Verdict::Soon);
+        assert_eq!(rooms.verdict(group(), 101, true), Verdict::No);
+        assert_eq!(rooms.verdict([OsdId(2)].into_iter(), 101, true), Verdict::Yes);
+        drop(first);
+        assert_eq!(rooms.verdict(group(), 100, true), Verdict::Yes);
+        rooms.told(OsdId(1), Room { full: true, window: 100 });
+        assert_eq!(rooms.verdict(group(), 1, true), Verdict::No);
+        assert_eq!(rooms.verdict(group(), 100, false), Verdict::Yes);
+        rooms.told(OsdId(1), Room::PLENTY);
+        assert_eq!(rooms.verdict(group(), 1, true), Verdict::Yes);
+    }
+}

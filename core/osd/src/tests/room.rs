@@ -1,0 +1,90 @@
+//! Writes for which some disk has no room.
+
+use super::world::{POOL, World};
+use super::{read, write};
+use bytes::Bytes;
+use nacre_base::Name;
+use nacre_base::errno::ENOSPC;
+use nacre_proto::maps::map_flags;
+use nacre_proto::types::{ObjectLocator, Op, object_hash, op_flags};
+use std::time::Duration;
+
+const REPLICA: usize = 2;
+const MIB: u64 = 1 << 20;
+
+/// Asks so that it hears when there is no room.
+fn try_ops(w: &mut World, name: &str, ops: Vec<Op>) -> i32 {
+    let hash = object_hash(&Name::default(), &name.into());
+    let flags = op_flags::message::FULL_TRY;
+    let tid = w.submit_with(ObjectLocator::new(POOL), name.into(), hash, flags, ops);
+    w.reply(tid).result
+}
+
+fn three_objects() -> World {
+    let mut w = World::new(3, 3, 3, 2, 1);
+    for name in ["a", "b", "c"] {
+        assert_eq!(w.run_ops(name, write("12345678")).result, 0);
+    }
+    w
+}
+
+fn append() -> Vec<Op> {
+    vec![Op::Append { data: Bytes::from_static(b"9") }]
+}
+
+#[test]
+fn what_grows_waits_in_order_while_a_replica_is_full() {
+    let mut w = three_objects();
+    w.nodes[REPLICA].view.free = Some(20 * MIB);
+    w.run_for(Duration::from_secs(1));
+    let first = w.submit("a", append());
+    let second = w.submit("a", write("new"));
+    w.run_for(Duration::from_secs(3));
+    assert!(!w.replies.contains_key(&first) && !w.replies.contains_key(&second));
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "12345678");
+    // Who wants to hear of it does; what grows nothing is done.
+    assert_eq!(try_ops(&mut w, "b", append()), -ENOSPC);
+    assert_eq!(try_ops(&mut w, "d", write("x")), -ENOSPC);
+    assert_eq!(try_ops(&mut w, "b", write("87654321")), 0);
+    assert_eq!(w.run_ops("b", write("876")).result, 0);
+    assert_eq!(w.run_ops("c", vec![Op::Delete]).result, 0);
+    w.nodes[REPLICA].view.free = Some(500 * MIB);
+    assert_eq!((w.reply(first).result, w.reply(second).result), (0, 0));
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "new");
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+}
+
+#[test]
+fn a_full_disk_is_known_to_whoever_becomes_primary() {
+    let mut w = three_objects();
+    w.nodes[REPLICA].view.free = Some(20 * MIB);
+    w.run_for(Duration::from_secs(1));
+    w.kill(0);
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "12345678");
+    assert_eq!(try_ops(&mut w, "a", append()), -ENOSPC);
+    // What waits goes with it to the next one.
+    let waits = w.submit("a", append());
+    w.start(0);
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    assert!(!w.replies.contains_key(&waits));
+    w.nodes[REPLICA].view.free = None;
+    assert_eq!(w.reply(waits).result, 0);
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "123456789");
+}
+
+#[test]
+fn the_monitors_flag_refuses_only_what_takes_more_room() {
+    let mut w = three_objects();
+    w.change(|map, inc| inc.new_flags = Some(map.flags | map_flags::FULL));
+    w.run_for(Duration::from_secs(1));
+    assert_eq!(try_ops(&mut w, "a", append()), -ENOSPC);
+    assert_eq!(try_ops(&mut w, "d", write("x")), -ENOSPC);
+    assert_eq!(try_ops(&mut w, "a", write("87654321")), 0);
+    assert_eq!(try_ops(&mut w, "a", vec![Op::Truncate { size: 3, truncate_size: 0, truncate_seq: 0 }]), 0);
+    assert_eq!(try_ops(&mut w, "b", vec![Op::Delete]), 0);
+    let waits = w.submit("c", append());
+    w.run_for(Duration::from_secs(2));
+    assert!(!w.replies.contains_key(&waits));
+}
