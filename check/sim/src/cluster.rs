@@ -56,7 +56,7 @@ impl Cluster {
             let disk = SimDisk::new(len, world.rng.next_u64());
             let options = Options { uuid: [n; 16], log_len, ..Options::default() };
             Store::format(&disk, options).expect("an empty disk is formatted");
-            Some(disk)
+            Some(Arc::new(disk))
         };
         let add = |world: &mut World, kind, name: String, num: usize, addr, disk| {
             world.add(Node::new(name, kind, num as i64, addr, disk))

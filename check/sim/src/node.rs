@@ -11,6 +11,7 @@ use nacre_store::{Batch, Placing, Store, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub enum Role {
@@ -42,7 +43,7 @@ pub struct Node {
     pub life: u64,
     /// None while it does not run.
     pub role: Option<Role>,
-    pub disk: Option<SimDisk>,
+    pub disk: Option<Arc<SimDisk>>,
     pub store: Option<Store>,
     pub waiting: VecDeque<(Ticket, Token)>,
     /// The batch that the disk works on.
@@ -69,7 +70,13 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(name: String, kind: EntityType, num: i64, addr: EntityAddr, disk: Option<SimDisk>) -> Node {
+    pub fn new(
+        name: String,
+        kind: EntityType,
+        num: i64,
+        addr: EntityAddr,
+        disk: Option<Arc<SimDisk>>,
+    ) -> Node {
         Node {
             name,
             kind,

@@ -43,8 +43,8 @@ pub enum What {
 const EPOCH: u32 = 1_800_000_000;
 /// Of a disk that is well.
 pub const DISK_LATENCY: (Duration, Duration) = (Duration::from_micros(80), Duration::from_micros(600));
-/// So little that caches are full all the time.
-const STORE_MEMORY: usize = 256 << 10;
+/// So little that caches are full all the time, and in some lives nothing stays in memory that did not change.
+const STORE_MEMORY: [usize; 3] = [256 << 10, 8 << 10, 64 << 10];
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a session survives a partition.
 const HELD_MAX: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
@@ -139,8 +139,9 @@ impl World {
         let node = self.node_mut(id);
         assert!(!node.is_running(), "{} runs already", node.name);
         if let Some(disk) = &node.disk {
-            let (mut store, _) = Store::open(disk).unwrap_or_else(|e| panic!("{}: {e}", node.name));
-            store.limit_memory(STORE_MEMORY);
+            let opened = Store::open_paged(disk.clone());
+            let (mut store, _) = opened.unwrap_or_else(|e| panic!("{}: {e}", node.name));
+            store.limit_memory(STORE_MEMORY[(id.0 + node.life as usize) % STORE_MEMORY.len()]);
             node.store = Some(store);
         }
         node.life += 1;

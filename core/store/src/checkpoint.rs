@@ -1,27 +1,31 @@
-//! Writing the index down, in slices, while transactions go on: all of it, or what changed since the last time.
+//! Writing down what changed since the last time, in slices, while transactions go on.
 //!
 //! A checkpoint is of the index as it was at one transaction. Nothing is copied for it at once:
-//! the walk goes over the live index, and whoever changes an object that the walk has not reached
-//! yet first keeps the old one in `before`. What changed is a layer over the layers before; when they
-//! are as large as the index itself, all of it is written again and they are given up.
+//! the walk goes over the live index, and whoever changes a thing that the walk has not reached
+//! yet first keeps the old one in `before`.
+//!
+//! What changed becomes a layer over the others. Where there is no space for that beside a merge of all layers,
+//! it is gathered in memory instead, and merged with them.
 
 use crate::BLOCK;
-use crate::format::{CHUNK_HEADER, ChunkHeader, Geometry, Layer};
-use crate::index::{Index, Object};
+use crate::blocks::Blocks;
+use crate::format::{CHUNK_HEADER, Geometry};
+use crate::index::{Index, OWNERS_COST, Object, Slot, Totals};
+use crate::layers::page::{Kind, id_bytes};
+use crate::layers::writer::{Chunks, LayerWriter};
 use crate::space::{Run, Space};
+use bytes::Bytes;
 use nacre_proto::transaction::StoredId;
-use nacre_wire::Encode;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// The longest chunk, in blocks.
 pub(crate) const CHUNK_BLOCKS_MAX: u32 = 256;
-const PAYLOAD_PER_BLOCK: u64 = (BLOCK - CHUNK_HEADER) as u64;
+/// Without the header of a chunk, and a run for each block.
+const PAYLOAD_PER_BLOCK: u64 = (BLOCK - CHUNK_HEADER - 8) as u64;
 
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    pub generation: u64,
     /// It holds every transaction up to this one.
     pub seq: u64,
     /// Where the log goes on after `seq`; known once all up to `seq` were handed to the disk.
@@ -29,161 +33,152 @@ pub(crate) struct Checkpoint {
     /// Some transactions up to `seq` did not fit into the log: they become durable with the
     /// checkpoint, and nothing may be logged before that.
     pub covers: bool,
-    pub chunks: Vec<Run>,
-    pub payload_len: u64,
     /// No less than the blocks it will take.
     pub estimate: u64,
-    /// It is only what changed since the checkpoint before.
-    pub is_layer: bool,
-    walk: Walk,
-    before: BTreeMap<StoredId, Option<Arc<Object>>>,
-    buffer: Vec<u8>,
+    pub writer: LayerWriter,
+    /// What is written so far, if it becomes a part of a merge.
+    pub gathered: Option<Vec<Gathered>>,
+    /// What is in it has no higher mark than this.
+    pub mark: u64,
+    /// What is still to be written, and what was.
+    ids: BTreeSet<StoredId>,
+    pub walked: Vec<StoredId>,
+    before: BTreeMap<StoredId, Kept>,
+    /// As they were at `seq`, until they are written.
+    end: Option<(Totals, Vec<(Run, u32)>)>,
 }
 
-/// What is still to be written.
+/// An entry that is in no layer yet.
+pub(crate) type Gathered = (StoredId, Kind, Bytes);
+/// All that a checkpoint gathered, what all things were then, and the owners of blocks that changed.
+pub(crate) type GatheredAll = (Vec<Gathered>, Totals, Vec<(Run, u32)>);
+
+/// What a thing was.
 #[derive(Debug)]
-enum Walk {
-    /// Everything behind this one.
-    All(Bound<StoredId>),
-    Changed(BTreeSet<StoredId>),
-    Done,
+enum Kept {
+    /// With the checksums that were known.
+    Object(Arc<Object>, Vec<u32>),
+    Damaged,
+    Gone,
 }
 
-/// In front of an object in a checkpoint, and of the id of one that was removed.
-pub(crate) const OBJECT: u8 = 1;
-pub(crate) const REMOVED: u8 = 0;
-
-/// No less than the blocks that a checkpoint of an index of this weight takes, however scattered.
+/// No less than the blocks that layers of this weight take, however scattered: each page ends with less than
+/// a block of nothing, and has four at least.
 pub(crate) fn blocks_for(encoded: u64) -> u64 {
-    encoded / PAYLOAD_PER_BLOCK + 2
+    (encoded + encoded / 4) / PAYLOAD_PER_BLOCK + 4
+}
+
+/// The same, of a checkpoint that begins now.
+pub(crate) fn blocks_for_changes(index: &Index, blocks: &Blocks) -> u64 {
+    blocks_for(index.changed().encoded + blocks.changed.len() as u64 * OWNERS_COST)
 }
 
 impl Checkpoint {
-    /// `changes_only`: a layer over the checkpoint before.
-    pub fn new(generation: u64, seq: u64, index: &mut Index, changes_only: bool) -> Checkpoint {
+    /// `gathers`: for a merge of all layers.
+    pub fn new(
+        gathers: bool,
+        geometry: &Geometry,
+        generation: u64,
+        seq: u64,
+        index: &mut Index,
+        blocks: &mut Blocks,
+    ) -> Checkpoint {
+        let estimate =
+            if gathers { blocks_for(index.total.weight.encoded) } else { blocks_for_changes(index, blocks) };
         let changed = index.take_changed();
-        let (walk, encoded) = match changes_only {
-            true => (Walk::Changed(changed.ids), changed.encoded),
-            false => (Walk::All(Bound::Unbounded), index.total().encoded),
-        };
         Checkpoint {
-            generation,
             seq,
             log_pos: None,
             covers: false,
-            chunks: Vec::new(),
-            payload_len: 0,
-            estimate: blocks_for(encoded),
-            is_layer: changes_only,
-            walk,
+            estimate,
+            writer: LayerWriter::new(geometry.uuid, generation, changed.ids.len() as u64),
+            gathered: gathers.then(Vec::new),
+            mark: changed.mark,
+            ids: changed.ids,
+            walked: Vec::new(),
             before: BTreeMap::new(),
-            buffer: Vec::new(),
+            end: Some((index.total, blocks.take_changed())),
         }
     }
-    /// What is in the superblock about it; None if it is empty.
-    pub fn layer(&self) -> Option<Layer> {
-        let last_chunk = *self.chunks.last()?;
-        let chunks = self.chunks.len() as u32;
-        Some(Layer { generation: self.generation, last_chunk, chunks, payload_len: self.payload_len })
-    }
-    pub fn blocks(&self) -> u64 {
-        self.chunks.iter().map(|run| u64::from(run.len)).sum()
-    }
-    /// To be called before `id` changes, with what it is now.
-    pub fn preserve(&mut self, id: &StoredId, now: Option<&Arc<Object>>) {
-        let ahead = match &self.walk {
-            Walk::All(Bound::Excluded(walked)) => id > walked,
-            Walk::All(_) => true,
-            Walk::Changed(ids) => ids.contains(id),
-            Walk::Done => false,
+    /// To be called before `id` changes.
+    pub fn preserve(&mut self, id: &StoredId, index: &Index, blocks: &Blocks) {
+        if !self.ids.contains(id) || self.before.contains_key(id) {
+            return;
+        }
+        let kept = match index.slot(id) {
+            Some(Slot::Object(object)) => {
+                // Now, since its blocks may be others' by the time it is written.
+                let crcs = object.blocks.blocks().map(|block| blocks.table[block].crc).collect();
+                Kept::Object(object.clone(), crcs)
+            }
+            Some(Slot::Damaged(_)) => Kept::Damaged,
+            Some(Slot::Gone(_)) | None => Kept::Gone,
         };
-        if ahead && !self.before.contains_key(id) {
-            self.before.insert(id.clone(), now.cloned());
-        }
+        self.before.insert(id.clone(), kept);
     }
-    /// Walks on until there are `budget` bytes or the end, and gives the finished chunks.
-    pub fn slice(
-        &mut self,
-        geometry: &Geometry,
-        index: &Index,
-        crc_of: impl Fn(u32) -> u32,
-        space: &mut Space,
-        budget: usize,
-    ) -> Vec<(Run, Vec<u8>)> {
-        while self.buffer.len() < budget && !matches!(self.walk, Walk::Done) {
-            self.walk_one(index, &crc_of);
-        }
-        let mut chunks = Vec::new();
-        while let Some(chunk) = self.cut(geometry, space) {
-            chunks.push(chunk);
-        }
-        chunks
-    }
-    pub fn is_written(&self) -> bool {
-        matches!(self.walk, Walk::Done) && self.buffer.is_empty()
-    }
-
-    fn walk_one(&mut self, index: &Index, crc_of: &impl Fn(u32) -> u32) {
-        let (id, object) = match &mut self.walk {
-            Walk::Done => return,
-            Walk::Changed(ids) => {
-                let Some(id) = ids.pop_first() else {
-                    self.walk = Walk::Done;
-                    return;
-                };
-                let object = self.before.remove(&id).unwrap_or_else(|| index.get(&id).cloned());
-                if object.is_none() {
-                    REMOVED.encode(&mut self.buffer);
-                    id.encode(&mut self.buffer);
+    /// Walks on until there are `budget` bytes or the end, and gives what is to be written.
+    pub fn slice(&mut self, index: &Index, blocks: &Blocks, space: &mut Space, budget: usize) -> Chunks {
+        let mut gathered = 0;
+        while self.writer.waiting() + gathered < budget {
+            let Some(id) = self.ids.pop_first() else {
+                if self.gathered.is_none()
+                    && let Some((totals, owners)) = self.end.take()
+                {
+                    self.writer.finish(totals, owners);
                 }
-                (id, object)
+                break;
+            };
+            let (kind, body) = self.entry(&id, index, blocks);
+            gathered += body.len() + 100;
+            match &mut self.gathered {
+                Some(gathered) => gathered.push((id.clone(), kind, body.into())),
+                None => self.writer.push(kind, &id_bytes(&id), &body),
             }
-            Walk::All(walked_to) => {
-                let live = index.range((walked_to.as_ref(), Bound::Unbounded)).next();
-                // All of `before` is ahead of the walk, which takes them out as it meets them.
-                let kept = self.before.first_key_value().map(|(id, _)| id);
-                let (id, object) = match (live, kept) {
-                    (None, None) => {
-                        self.walk = Walk::Done;
-                        return;
-                    }
-                    (Some((id, object)), kept) if kept.is_none_or(|kept| id < kept) => {
-                        (id.clone(), Some(object.clone()))
-                    }
-                    _ => self.before.pop_first().expect("one of both has something"),
-                };
-                *walked_to = Bound::Excluded(id.clone());
-                (id, object)
-            }
-        };
-        if let Some(object) = object {
-            OBJECT.encode(&mut self.buffer);
-            object.encode(&id, crc_of, &mut self.buffer);
+            self.walked.push(id);
         }
+        self.writer.cut(|most| Some(space.take_run(most).expect("space for checkpoints is reserved")))
     }
-
-    /// Only the last chunk of all is cut in the middle of a block.
-    fn cut(&mut self, geometry: &Geometry, space: &mut Space) -> Option<(Run, Vec<u8>)> {
-        let bytes = self.buffer.len() + CHUNK_HEADER;
-        let is_last = matches!(self.walk, Walk::Done);
-        let wanted = if is_last { bytes.div_ceil(BLOCK) } else { bytes / BLOCK };
-        if self.buffer.is_empty() || wanted == 0 {
+    /// All that was gathered, once that is all.
+    pub fn take_gathered(&mut self) -> Option<GatheredAll> {
+        if self.gathered.is_none() || !self.ids.is_empty() {
             return None;
         }
-        let wanted = wanted.min(CHUNK_BLOCKS_MAX as usize) as u32;
-        let run = space.take_run(wanted).expect("space for checkpoints is reserved");
-        let room = run.len as usize * BLOCK - CHUNK_HEADER;
-        let rest = self.buffer.split_off(room.min(self.buffer.len()));
-        let payload = std::mem::replace(&mut self.buffer, rest);
-        let header = ChunkHeader {
-            uuid: geometry.uuid,
-            generation: self.generation,
-            number: self.chunks.len() as u32,
-            prev: self.chunks.last().copied().unwrap_or(Run { start: 0, len: 0 }),
-            payload_len: payload.len() as u32,
+        let (totals, owners) = self.end.take()?;
+        Some((std::mem::take(self.gathered.as_mut()?), totals, owners))
+    }
+    /// The merge failed: this becomes a layer after all.
+    pub fn write_gathered(&mut self, (gathered, totals, owners): GatheredAll) {
+        self.gathered = None;
+        for (id, kind, body) in gathered {
+            self.writer.push(kind, &id_bytes(&id), &body);
+        }
+        self.writer.finish(totals, owners);
+    }
+    pub fn is_written(&self) -> bool {
+        self.writer.is_written()
+    }
+
+    /// What is to be written of a thing.
+    fn entry(&mut self, id: &StoredId, index: &Index, blocks: &Blocks) -> (Kind, Vec<u8>) {
+        // A block that was freed meanwhile is not in the table; the log, which is replayed over the
+        // checkpoint, frees it as well.
+        let crc_of = |block: u32| blocks.table.get(block).map_or(0, |info| info.crc);
+        let mut out = Vec::with_capacity(512);
+        let kind = match (self.before.remove(id), index.slot(id)) {
+            (Some(Kept::Object(object, crcs)), _) => {
+                // Those that were on their way then may be known now.
+                let pairs = object.blocks.blocks().zip(crcs);
+                let crcs = pairs.map(|(block, crc)| if crc == 0 { crc_of(block) } else { crc });
+                object.encode(crcs, &mut out);
+                Kind::Object
+            }
+            (None, Some(Slot::Object(object))) => {
+                object.encode(object.blocks.blocks().map(crc_of), &mut out);
+                Kind::Object
+            }
+            (Some(Kept::Damaged), _) | (None, Some(Slot::Damaged(_))) => Kind::Damaged,
+            (Some(Kept::Gone), _) | (None, Some(Slot::Gone(_)) | None) => Kind::Removed,
         };
-        self.chunks.push(run);
-        self.payload_len += payload.len() as u64;
-        Some((run, header.encode(&payload, run)))
+        (kind, out)
     }
 }

@@ -55,7 +55,7 @@ impl Store {
     /// What should be brought to its place next, besides whatever batch is under way; None while that
     /// is being done, or if it can wait.
     pub fn take_placing(&mut self) -> Option<Placing> {
-        if self.deferred.under_way.is_some() {
+        if self.deferred.under_way.is_some() || self.merging.is_under_way() {
             return None;
         }
         // It may wait for what is to be placed.
@@ -87,20 +87,24 @@ impl Store {
             under_way.blocks.push(block);
             self.hold(block);
         }
-        if blocks.is_empty() {
-            return None;
+        if !blocks.is_empty() {
+            self.deferred.under_way = Some(under_way);
         }
-        self.deferred.under_way = Some(under_way);
-        Some(Placing { blocks, bases })
+        // After that: what is only now brought to its place has no checksum that could be merged.
+        let merge = self.take_merge();
+        (!blocks.is_empty() || merge.is_some()).then_some(Placing { blocks, bases, merge })
     }
 
     /// Takes note of blocks that are in their place.
     pub fn placed(&mut self, placed: Placed) {
-        let under_way = self.deferred.under_way.take().expect("blocks are being placed");
-        assert!(placed.crcs.iter().map(|(block, _)| block).eq(&under_way.blocks), "others were placed");
+        let under_way = self.deferred.under_way.take().map_or_else(Vec::new, |under_way| under_way.blocks);
+        assert!(placed.crcs.iter().map(|(block, _)| block).eq(&under_way), "others were placed");
+        if let Some(merge) = placed.merge {
+            self.merged(merge);
+        }
         for (block, crc) in placed.crcs {
             let pending = self.pending.remove(&block).expect("a block that is being placed is pending");
-            self.table.get_mut(block).expect("it is held").crc = crc;
+            self.blocks.table.get_mut(block).expect("it is held").crc = crc;
             self.deferred.notes.insert(block, Note { crc, seq: pending.seq });
             self.unhold(block);
         }
@@ -163,8 +167,8 @@ impl Store {
         if holds != self.deferred.holds {
             wrong.push(format!("held are {holds:?}, not {:?}", self.deferred.holds));
         }
-        let unknown = holds.keys().filter(|block| !self.table.contains(**block));
-        wrong.extend(unknown.map(|block| format!("block {block} is held and not in the table")));
+        let free = holds.keys().filter(|block| !self.space.is_taken(**block));
+        wrong.extend(free.map(|block| format!("block {block} is held and free")));
         for (block, pending) in &self.pending {
             let base = pending.content.base().map(|base| base.block);
             if base != self.deferred.base_of.get(block).copied() {

@@ -137,7 +137,15 @@ pub fn export<E>(
     VERSION.encode(&mut out);
     out.extend(store.uuid());
     let (mut things, mut damage) = (0, Damage::new());
-    for id in store.ids().filter(|id| wanted(id)) {
+    for id in store.ids() {
+        let id = match &id {
+            Ok(id) if wanted(id) => id,
+            Ok(_) => continue,
+            Err(error) => {
+                damage.push((StoredId::meta("everything behind it"), error.clone()));
+                break;
+            }
+        };
         let mut put = |record: Record| {
             record.frame(&mut out);
             if out.len() >= PIECE {

@@ -4,7 +4,11 @@ use crate::BLOCK;
 use crate::space::Run;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
+/// The one before, whose checkpoints can be read as well; the next checkpoint makes it the newest.
+pub(crate) const VERSION_OLD: u32 = 5;
+/// Of labels, and so of a log's records: the version in which they changed last.
+const LOG_VERSION: u32 = 5;
 /// Two copies of the superblock, so far apart that one damaged spot does not hit both.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, 16];
 /// Where the log begins; what is before it belongs to the superblocks.
@@ -60,6 +64,8 @@ impl Geometry {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
+    /// Of the store: what its layers look like.
+    pub version: u32,
     pub geometry: Geometry,
     /// Grows with every checkpoint; the higher of the two copies counts.
     pub generation: u64,
@@ -73,7 +79,7 @@ pub(crate) struct Superblock {
     pub layers: Vec<Layer>,
 }
 
-/// A chain of chunks, never empty.
+/// A chain of chunks, never empty: a layer's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layer {
     /// Of the checkpoint that wrote it.
@@ -114,7 +120,7 @@ impl Superblock {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BLOCK);
         out.extend(SUPERBLOCK_MAGIC);
-        VERSION.encode(&mut out);
+        self.version.encode(&mut out);
         out.extend(self.geometry.uuid);
         self.geometry.blocks.encode(&mut out);
         self.geometry.data_start.encode(&mut out);
@@ -144,12 +150,12 @@ impl Superblock {
         }
         let mut r = Reader::new(&body[8..]);
         let version = u32::decode(&mut r).map_err(SuperblockError::Decode)?;
-        if version != VERSION {
+        if ![VERSION, VERSION_OLD].contains(&version) {
             return Err(SuperblockError::Version(version));
         }
-        Superblock::decode_fields(&mut r).map_err(SuperblockError::Decode)
+        Superblock::decode_fields(&mut r, version).map_err(SuperblockError::Decode)
     }
-    fn decode_fields(r: &mut Reader<'_>) -> Result<Superblock, DecodeError> {
+    fn decode_fields(r: &mut Reader<'_>, version: u32) -> Result<Superblock, DecodeError> {
         let geometry = Geometry {
             uuid: r.array()?,
             blocks: Decode::decode(r)?,
@@ -186,7 +192,7 @@ impl Superblock {
                 return Err(DecodeError::BadValue { what: "superblock counter", value });
             }
         }
-        Ok(Superblock { geometry, generation, seq, log_pos, losses, layers })
+        Ok(Superblock { version, geometry, generation, seq, log_pos, losses, layers })
     }
 }
 
@@ -203,7 +209,7 @@ impl Label {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BLOCK);
         out.extend(LABEL_MAGIC);
-        VERSION.encode(&mut out);
+        LOG_VERSION.encode(&mut out);
         out.extend(self.uuid);
         out.extend(self.log_id);
         self.log_blocks.encode(&mut out);
@@ -215,7 +221,7 @@ impl Label {
     pub fn decode(block: &[u8]) -> Option<Label> {
         let (body, crc) = block.split_at_checked(SUPERBLOCK_CRC)?;
         let mut r = Reader::new(body.strip_prefix(&LABEL_MAGIC)?);
-        if crc32c(u32::MAX, body).to_le_bytes() != crc || u32::decode(&mut r).ok()? != VERSION {
+        if crc32c(u32::MAX, body).to_le_bytes() != crc || u32::decode(&mut r).ok()? != LOG_VERSION {
             return None;
         }
         let (uuid, log_id) = (r.array().ok()?, r.array().ok()?);

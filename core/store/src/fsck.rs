@@ -4,6 +4,7 @@ use crate::disk::Disk;
 use crate::store::Store;
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::StoredId;
+use std::ops::Bound;
 
 /// Read at a time.
 const PIECE: u64 = 1 << 20;
@@ -23,14 +24,29 @@ pub struct Readable {
 
 impl Store {
     /// Everything that is stored, in order.
-    pub fn ids(&self) -> impl Iterator<Item = &StoredId> {
-        self.index.iter().map(|(id, _)| id)
+    pub fn ids(&self) -> impl Iterator<Item = Result<StoredId, ReadError>> {
+        let walk = self.walk(Bound::Unbounded);
+        let (walk, error) = match walk {
+            Ok(walk) => (Some(walk), None),
+            Err(error) => (None, Some(error)),
+        };
+        let ids = walk.into_iter().flatten().chain(error.map(Err));
+        ids.map(|id| {
+            id.map_err(|error| ReadError::Device(format!("what is stored cannot be listed: {error}")))
+        })
     }
 
     /// Reads all data, so that each checksum is verified. `progress` hears how many bytes are done.
     pub fn read_all(&self, disk: &(impl Disk + ?Sized), mut progress: impl FnMut(u64)) -> Readable {
         let mut found = Readable::default();
         for id in self.ids() {
+            let id = match &id {
+                Ok(id) => id,
+                Err(error) => {
+                    found.errors.push((StoredId::meta("everything behind it"), error.clone()));
+                    break;
+                }
+            };
             let extents = match self.extents(id, 0, u64::MAX) {
                 Ok(extents) => extents,
                 Err(error) => {

@@ -17,7 +17,9 @@
 mod aligned;
 mod attrs;
 mod batch;
+mod blocks;
 mod cache;
+mod check;
 mod checkpoint;
 mod content;
 mod deferred;
@@ -28,18 +30,26 @@ mod extents;
 mod format;
 mod fsck;
 mod index;
+mod layering;
+mod layers;
 mod log;
 mod log_device;
+mod lookup;
 mod memory;
 mod open;
 mod placing;
 mod read;
+mod recent;
+mod reserve;
+mod runs;
 mod space;
 mod store;
 mod table;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod upgrade;
+mod view;
 
 pub use batch::{Batch, Done};
 pub use discard::{Discard, Discarded};

@@ -2,6 +2,7 @@
 
 use crate::BLOCK;
 use crate::index::BLOCK_COST;
+use crate::lookup::Pager;
 use crate::store::Store;
 
 /// Bytes in use.
@@ -19,30 +20,48 @@ pub struct Memory {
 /// adds. Measured by `tests/it`; see `docs/decisions/0014-memory.md`.
 const OBJECT: usize = 260;
 /// What an object notes of a block, if every second one has a place of its own.
-const BLOCK_OF_OBJECT: usize = 6;
+const BLOCK_OF_OBJECT: usize = 5;
 /// What is pending costs more than its bytes.
 const PENDING: usize = BLOCK + 200;
 /// However large everything else is, this part of the whole is for data.
 const CACHE_PART_MIN: usize = 8;
+
+/// Parts of the whole that pages of layers may take, and things that did not change.
+const PAGES_PART: usize = 16;
+const THINGS_PART: usize = 4;
+/// What changed may take such a part; then a checkpoint lets it go.
+const CHANGED_PART: usize = 4;
+/// Before that, so many blocks of log have to be written, and such a part of what the checkpoint will write.
+const LOGGED_MIN: u64 = 256;
+const LOGGED_PART: u64 = 4;
 
 impl Store {
     /// Index, cache and what is pending should not take more than so many bytes together: the cache takes
     /// what the others leave, and no less than an eighth. Nothing is cached until this was called.
     pub fn limit_memory(&mut self, bytes: usize) {
         self.memory_limit = bytes;
+        if let Some(pager) = &self.pager {
+            pager.limit(bytes / PAGES_PART, bytes / THINGS_PART);
+        }
         self.share_memory();
     }
 
     pub fn memory(&self) -> Memory {
-        let total = self.index.total();
-        let texts = (total.encoded - total.blocks * BLOCK_COST) as usize;
-        let blocks = total.blocks as usize * BLOCK_OF_OBJECT + self.table.bytes();
-        let index = self.index.len() * OBJECT + texts + blocks;
+        let here = self.index.here();
+        let texts = here.encoded.saturating_sub(here.blocks * BLOCK_COST) as usize;
+        let blocks = here.blocks as usize * BLOCK_OF_OBJECT + self.blocks.bytes();
+        let layers: usize = self.layers.iter().map(|layer| layer.bytes()).sum();
+        let paged = self.pager.as_ref().map_or(0, Pager::bytes);
+        let index = self.index.len() * OBJECT + texts + blocks + layers + paged + self.space.bytes();
         Memory { index, cache: self.cache.borrow().bytes(), pending: self.pending.len() * PENDING }
     }
 
     /// Gives the cache what is left.
     pub(crate) fn share_memory(&mut self) {
+        let here = self.index.here().encoded as usize + self.index.len() * OBJECT;
+        if self.pager.is_some() && here > self.memory_limit / CHANGED_PART && self.is_worth_a_checkpoint() {
+            self.checkpoint_wanted |= self.checkpoint.is_none();
+        }
         let Memory { index, pending, .. } = self.memory();
         let least = self.memory_limit / CACHE_PART_MIN;
         let left = self.memory_limit.saturating_sub(index + pending).max(least);
@@ -51,5 +70,13 @@ impl Store {
         if left < now || left > now + now / 8 + (1 << 20) || now == 0 {
             self.cache.get_mut().limit(left);
         }
+    }
+
+    /// Whether enough was logged since the last one: what changes all the time cannot leave memory, and would be
+    /// written again and again.
+    fn is_worth_a_checkpoint(&self) -> bool {
+        let logged = self.log_tail - self.log_head;
+        logged >= LOGGED_MIN.min(self.log_blocks() / 8)
+            && logged * BLOCK as u64 * LOGGED_PART >= self.index.changed().encoded
     }
 }

@@ -1,23 +1,25 @@
 //! Making a store on a blank device, and bringing one back: superblock, checkpoint, log, proof.
 
 use crate::BLOCK;
-use crate::aligned::Aligned;
 use crate::batch::REPEAT_MAX;
-use crate::checkpoint::{CHUNK_BLOCKS_MAX, OBJECT, REMOVED};
+use crate::blocks::Blocks;
 use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
-use crate::format::{
-    ChunkHeader, Geometry, LOG_START, Layer, SUPERBLOCKS, Superblock, SuperblockError, VERSION,
-};
-use crate::index::{Index, Moves, Object, Op};
+use crate::format::{Geometry, LOG_START, SUPERBLOCKS, Superblock, SuperblockError, VERSION, VERSION_OLD};
+use crate::index::{Moves, Op, Slot, Totals};
+use crate::layers;
+use crate::layers::page::{self, Kind, Loaded};
 use crate::log::{LogReader, Next, Record};
 use crate::log_device::{LogDevice, LogDeviceError};
+use crate::lookup::Pager;
+use crate::runs::overlaid;
 use crate::space::{Run, Space};
-use crate::store::{Found, Store, StoredLayer, Ticket};
-use crate::table::{BlockInfo, Table};
+use crate::store::{Found, LogEnd, Store, Ticket};
+use crate::table::BlockInfo;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Reader, crc32c};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 const LOG_LEN_MIN: u64 = 4 << 20;
@@ -64,7 +66,7 @@ pub enum OpenError {
     Blank,
     #[error("device holds something, but no store")]
     NotAStore,
-    #[error("store has format version {found}, this program knows {VERSION}")]
+    #[error("store has format version {found}, this program knows {VERSION_OLD} and {VERSION}")]
     Version { found: u32 },
     #[error("device has {len} bytes, its store was made for {expected}")]
     Shrunk { len: u64, expected: u64 },
@@ -149,6 +151,7 @@ impl Store {
             LogDevice { uuid: options.uuid, log_id }.format(log, log_blocks, options.force)?;
         }
         let superblock = Superblock {
+            version: VERSION,
             geometry: Geometry {
                 uuid: options.uuid,
                 blocks: blocks as u32,
@@ -170,8 +173,17 @@ impl Store {
         Ok(())
     }
 
-    /// Brings back everything that was acknowledged, and possibly more: what it gives is durable.
+    /// Brings back everything that was acknowledged, and possibly more: what it gives is durable. All that is
+    /// known of things is in memory then, and was verified: for tools and tests.
     pub fn open(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
+        Store::open_with(disk, None)
+    }
+    /// The same, for a daemon: what is known of things is read when it is needed, also later.
+    pub fn open_paged(disk: Arc<dyn Disk + Send + Sync>) -> Result<(Store, Report), OpenError> {
+        Store::open_with(&*disk, Some(Pager::new(disk.clone())))
+    }
+
+    fn open_with(disk: &(impl Disk + ?Sized), pager: Option<Pager>) -> Result<(Store, Report), OpenError> {
         let (superblock, [first, second]) = read_superblocks(disk)?;
         let geometry = superblock.geometry;
         let expected = u64::from(geometry.blocks) * BLOCK as u64;
@@ -184,16 +196,14 @@ impl Store {
             (Some(_), false) => return Err(OpenError::LogGiven),
             (None, true) => return Err(OpenError::LogAbsent),
         };
-        let mut recovery = Recovery { index: Index::new(), ..Recovery::default() };
-        let layers = recovery.read_checkpoint(disk, &superblock)?;
+        let mut recovery = Recovery::new(disk, &superblock, pager)?;
         let log = recovery.replay(disk, &superblock)?;
         if log.repaired > 0 {
             recovery.look_at_bases(disk, &geometry);
         }
         recovery.condemn_damaged(disk, &geometry);
-        let (table, dead, space) = recovery.account(&superblock, &layers)?;
+        recovery.account()?;
         let lost_blocks = recovery.lost_blocks();
-        recovery.inline.retain(|block, _| table.get(*block).is_some_and(|info| info.owners > 0));
         // What was read may so far be only in the drive's cache, and others will now build on it.
         disk.flush()?;
         if let Some(log) = disk.log() {
@@ -212,6 +222,7 @@ impl Store {
         }
         let superblock_damaged = first == CopyState::Bad || second == CopyState::Bad || label_damaged;
 
+        let Recovery { mut store, inline, .. } = recovery;
         let report = Report {
             checkpoint: Ticket(superblock.seq),
             last: Ticket(log.last_seq),
@@ -221,22 +232,16 @@ impl Store {
             losses: superblock.losses + u64::from(log.lost.is_some()),
             lost_blocks: lost_blocks.clone(),
             superblock_damaged,
-            objects: recovery.index.len(),
+            objects: store.index.total.things as usize,
         };
-        let store = Store::new(Found {
-            superblock,
-            layers,
-            index: recovery.index,
-            table,
-            dead,
-            space,
+        store.goes_on(LogEnd {
             last_seq: log.last_seq,
-            log_tail: log.tail,
+            tail: log.tail,
             last_head: log.last_head,
             is_unconfirmed: log.is_unconfirmed,
-            log_is_broken: log.lost.is_some(),
+            is_broken: log.lost.is_some(),
             lost_blocks,
-            inline: recovery.inline,
+            inline,
         });
         Ok((store, report))
     }
@@ -285,11 +290,9 @@ fn read_superblocks(disk: &(impl Disk + ?Sized)) -> Result<(Superblock, [CopySta
     Ok((newest.clone(), states))
 }
 
-#[derive(Default)]
 struct Recovery {
-    index: Index,
-    /// Block -> checksum, of every block that was ever named; the latest wins.
-    crcs: BTreeMap<u32, u32>,
+    /// As far as the log was replayed. Which blocks are taken is as in the checkpoint until `account`.
+    store: Store,
     /// What the log holds of blocks that it does not say to be in their place.
     inline: BTreeMap<u32, Content>,
     /// Blocks whose content the log has lost, unless they came to their place before.
@@ -297,7 +300,7 @@ struct Recovery {
 }
 
 #[derive(Default)]
-struct LogEnd {
+struct Replayed {
     last_seq: u64,
     tail: u64,
     torn: bool,
@@ -308,80 +311,53 @@ struct LogEnd {
 }
 
 impl Recovery {
-    /// One layer over the other, from the first on.
-    fn read_checkpoint(
-        &mut self,
+    /// What the checkpoint says.
+    fn new(
         disk: &(impl Disk + ?Sized),
         superblock: &Superblock,
-    ) -> Result<Vec<StoredLayer>, OpenError> {
-        let read = |layer: &Layer| {
-            let chunks = self.read_layer(disk, &superblock.geometry, *layer)?;
-            Ok(StoredLayer { layer: *layer, chunks })
-        };
-        superblock.layers.iter().map(read).collect()
-    }
-
-    /// Follows the chain from the last chunk to the first; gives their places, first to last.
-    fn read_layer(
-        &mut self,
-        disk: &(impl Disk + ?Sized),
-        geometry: &Geometry,
-        layer: Layer,
-    ) -> Result<Vec<Run>, OpenError> {
-        let generation = layer.generation;
-        let (mut runs, mut payloads) = (Vec::new(), Vec::new());
-        let mut run = layer.last_chunk;
-        let mut len = 0;
-        for number in (0..layer.chunks).rev() {
-            let wrong = |what| OpenError::Checkpoint { generation, what, block: run.start };
-            if run.len == 0 || run.len > CHUNK_BLOCKS_MAX || !geometry.holds_data(run) {
-                return Err(wrong("impossible chunk"));
-            }
-            let mut chunk = Aligned::zeroed(run.len as usize * BLOCK);
-            disk.read_at(u64::from(run.start) * BLOCK as u64, chunk.as_mut())?;
-            let Some((header, payload)) = ChunkHeader::decode(chunk.as_ref()) else {
-                return Err(wrong("damaged chunk"));
-            };
-            if (header.uuid, header.generation, header.number) != (geometry.uuid, generation, number) {
-                return Err(wrong("another checkpoint's chunk"));
-            }
-            len += payload.len() as u64;
-            if len > layer.payload_len {
-                return Err(wrong("too long a chunk"));
-            }
-            payloads.push(payload.to_vec());
-            runs.push(run);
-            run = header.prev;
+        pager: Option<Pager>,
+    ) -> Result<Recovery, OpenError> {
+        let geometry = superblock.geometry;
+        let is_old = superblock.version != VERSION;
+        let (mut layers, mut owners, mut totals) = (Vec::new(), Vec::new(), Totals::default());
+        for named in superblock.layers.iter().filter(|_| !is_old) {
+            let (layer, newer) = layers::open(disk, &geometry, *named)?;
+            owners = overlaid(&owners, &newer);
+            totals = layer.totals;
+            layers.push(layer);
         }
-        payloads.reverse();
-        runs.reverse();
-        let bytes = payloads.concat();
-        drop(payloads);
-        let mut r = Reader::new(&bytes);
-        while !r.is_empty() {
-            self.read_entry(&mut r).map_err(|error| OpenError::CheckpointContent { generation, error })?;
-        }
-        Ok(runs)
-    }
-
-    fn read_entry(&mut self, r: &mut Reader<'_>) -> Result<(), DecodeError> {
-        match u8::decode(r)? {
-            OBJECT => {
-                let (id, object) = Object::decode(r, |block, crc| {
-                    self.crcs.insert(block, crc);
-                })?;
-                self.index.restore(id, object);
+        let mut space = Space::all_free(geometry.data_start, geometry.blocks);
+        let mut blocks = Blocks::default();
+        for (run, owners) in owners.into_iter().filter(|(_, owners)| *owners > 0) {
+            space.take_all(run);
+            blocks.allocated += u64::from(run.len);
+            if owners > 1 {
+                blocks.shared.set(run, Some(owners));
             }
-            REMOVED => self.index.forget(&StoredId::decode(r)?),
-            value => return Err(DecodeError::BadValue { what: "checkpoint entry", value: value.into() }),
         }
-        Ok(())
+        let is_paged = pager.is_some();
+        let superblock = superblock.clone();
+        let old = if is_old { superblock.layers.clone() } else { Vec::new() };
+        let mut store = Store::new(Found { superblock, layers: Vec::new(), totals, blocks, space, pager });
+        store.layers =
+            layers.into_iter().map(|layer| Arc::new(layer.with_serial(store.merging.serial()))).collect();
+        if is_old {
+            store.adopt_old(disk, &old)?;
+        }
+        if !is_paged {
+            store.bring_all(disk)?;
+        }
+        Ok(Recovery { store, inline: BTreeMap::new(), damaged: BTreeSet::new() })
     }
 
     /// Applies the log from the checkpoint on, as far as it can be told what it holds.
-    fn replay(&mut self, disk: &(impl Disk + ?Sized), superblock: &Superblock) -> Result<LogEnd, OpenError> {
+    fn replay(
+        &mut self,
+        disk: &(impl Disk + ?Sized),
+        superblock: &Superblock,
+    ) -> Result<Replayed, OpenError> {
         let log = LogReader::new(disk, superblock.geometry, superblock.log_pos);
-        let mut end = LogEnd { last_seq: superblock.seq, tail: superblock.log_pos, ..LogEnd::default() };
+        let mut end = Replayed { last_seq: superblock.seq, tail: superblock.log_pos, ..Replayed::default() };
         loop {
             match log.next(end.tail, end.last_seq + 1)? {
                 Next::Record(record) => {
@@ -409,12 +385,12 @@ impl Recovery {
                 Next::Gap { pos, last_seq } => {
                     let last_seq = last_seq.max(end.last_seq);
                     let lost = Some((end.last_seq + 1, last_seq));
-                    return Ok(LogEnd {
+                    return Ok(Replayed {
                         last_seq,
                         tail: pos,
                         repaired: end.repaired,
                         lost,
-                        ..LogEnd::default()
+                        ..Replayed::default()
                     });
                 }
             }
@@ -423,33 +399,23 @@ impl Recovery {
 
     fn replay_record(&mut self, record: &Record) -> Result<(), DecodeError> {
         let head = &record.head;
-        let known = u64::from(head.header.placed) + record.contents.len() as u64;
-
+        let mut known: BTreeSet<u32> = head.placed().map(|(block, _)| block).collect();
+        known.extend(record.contents.iter().map(|(block, _)| block));
         let mut r = Reader::new(head.transactions());
-        let mut count = 0;
         for _ in 0..head.header.count {
             for _ in 0..u32::decode(&mut r)? {
                 let id = StoredId::decode(&mut r)?;
                 let op = Op::decode(&mut r)?;
-                if let Op::Place(runs) = &op {
-                    count += runs.iter().map(|run| u64::from(run.blocks.len)).sum::<u64>();
-                }
-                // Each has a checksum or its content in this record: a lying length ends here.
-                if count > known {
-                    return Err(DecodeError::BadValue { what: "blocks placed", value: count });
-                }
-                // Owners are counted once, at the end.
-                self.index.apply(&id, op, &mut Moves::default());
+                self.apply(&id, op, &mut known)?;
             }
         }
         r.finish()?;
         for (block, crc) in head.placed() {
-            self.crcs.insert(block, crc);
+            self.set_crc(block, crc);
             self.inline.remove(&block);
             self.damaged.remove(&block);
         }
         for (block, content) in &record.contents {
-            self.crcs.remove(block);
             self.inline.remove(block);
             self.damaged.remove(block);
             let mut content = match content {
@@ -462,7 +428,7 @@ impl Recovery {
             if let Content::Patch { base, runs } = &content {
                 // It was in its place by then, even if this log does not say so.
                 if self.damaged.remove(&base.block) {
-                    self.crcs.insert(base.block, base.crc);
+                    self.set_crc(base.block, base.crc);
                 } else if let Some(under) = self.inline.get(&base.block) {
                     content = runs.iter().fold(under.clone(), |c, run| c.patched(run.at.into(), &run.bytes));
                 }
@@ -470,6 +436,45 @@ impl Recovery {
             self.inline.insert(*block, content);
         }
         Ok(())
+    }
+
+    /// As `Store` did it, but that what nobody owns any more is gone at once.
+    fn apply(&mut self, id: &StoredId, op: Op, known: &mut BTreeSet<u32>) -> Result<(), DecodeError> {
+        let store = &mut self.store;
+        store.bring(id);
+        match &op {
+            Op::CloneFrom(from) => store.bring(from),
+            Op::Place(runs) => {
+                // Each has a checksum or its content in this record, once.
+                for block in runs.iter().flat_map(|run| run.blocks.blocks()) {
+                    let is_free = match store.blocks.changed.get(block) {
+                        Some(owners) => owners == 0,
+                        None => {
+                            store.geometry.holds_data(Run { start: block, len: 1 })
+                                && !store.space.is_taken(block)
+                        }
+                    };
+                    if !known.remove(&block) || !is_free {
+                        return Err(DecodeError::BadValue { what: "block placed", value: block.into() });
+                    }
+                    store.blocks.fresh(block);
+                }
+            }
+            _ => {}
+        }
+        let mut moves = Moves::default();
+        store.index.apply(id, op, &mut moves);
+        for block in store.blocks.apply(moves) {
+            store.blocks.free(block);
+            self.damaged.remove(&block);
+        }
+        Ok(())
+    }
+    /// Of a block that something in memory has; others have it with their owner.
+    fn set_crc(&mut self, block: u32, crc: u32) {
+        if let Some(info) = self.store.blocks.table.get_mut(block) {
+            info.crc = crc;
+        }
     }
 
     /// A damaged record may have said that a patch is in its place, after which what it was put over could
@@ -495,7 +500,9 @@ impl Recovery {
                 // What cannot be read is damaged whatever its checksum.
                 let _ = disk.read_at(u64::from(*block) * BLOCK as u64, &mut bytes);
             }
-            self.crcs.insert(*block, !crc32c(u32::MAX, &bytes));
+            if let Some(info) = self.store.blocks.table.get_mut(*block) {
+                info.crc = !crc32c(u32::MAX, &bytes);
+            }
         }
     }
     /// Whose blocks the log has lost.
@@ -503,70 +510,117 @@ impl Recovery {
         if self.damaged.is_empty() {
             return Vec::new();
         }
-        let of = |(id, object): (&StoredId, &Arc<Object>)| -> Vec<(StoredId, u64)> {
+        // Who has them changed since the checkpoint, so it is in memory.
+        let of = |(id, slot): (&StoredId, &Slot)| -> Vec<(StoredId, u64)> {
+            let Slot::Object(object) = slot else { return Vec::new() };
             let lost = object.blocks.iter().filter(|(_, block)| self.damaged.contains(block));
             lost.map(|(at, _)| (id.clone(), u64::from(at))).collect()
         };
-        self.index.iter().flat_map(of).collect()
+        self.store.index.things_from(Bound::Unbounded).flat_map(of).collect()
     }
 
-    /// Finds out who owns which block.
-    fn account(
-        &self,
-        superblock: &Superblock,
-        layers: &[StoredLayer],
-    ) -> Result<(Table, BTreeSet<u32>, Space), OpenError> {
-        let geometry = superblock.geometry;
-        let mut space = Space::new(geometry.blocks);
-        (geometry.data_start..geometry.blocks).for_each(|block| space.release(block));
-        for block in layers.iter().flat_map(|layer| &layer.chunks).flat_map(|run| run.blocks()) {
-            if space.is_taken(block) {
-                let generation = superblock.generation;
-                return Err(OpenError::Checkpoint { generation, what: "chunk over another", block });
-            }
-            space.take(block);
-        }
-        let (mut table, mut dead) = (Table::default(), BTreeSet::new());
-        for (id, object) in self.index.iter() {
-            for (at, block) in object.blocks.iter() {
-                let wrong = |what| OpenError::Object { id: id.clone(), what, block };
-                if !geometry.holds_data(Run { start: block, len: 1 }) {
-                    return Err(wrong("data outside of the data area"));
+    /// Finds out which blocks are taken in the end.
+    fn account(&mut self) -> Result<(), OpenError> {
+        let store = &mut self.store;
+        for (run, owners) in store.blocks.changed.iter() {
+            for block in run.blocks() {
+                match (store.space.is_taken(block), owners > 0) {
+                    (true, false) => store.space.release(block),
+                    (false, true) => store.space.take(block),
+                    _ => {}
                 }
-                if u64::from(at) * BLOCK as u64 >= object.size {
-                    return Err(wrong("data past its end"));
-                }
-                if let Some(info) = table.get_mut(block) {
-                    info.owners += 1;
-                    continue;
-                }
-                if space.is_taken(block) {
-                    return Err(wrong("data in a checkpoint's place"));
-                }
-                let known = self.crcs.get(&block).copied();
-                let known = known.or_else(|| self.inline.contains_key(&block).then_some(0));
-                let crc = known.ok_or_else(|| wrong("data without a checksum"))?;
-                space.take(block);
-                table.insert(block, BlockInfo { owners: 1, crc });
             }
         }
-        let owned = self.inline.iter().filter(|(block, _)| table.contains(**block));
-        let bases: Vec<Base> = owned.filter_map(|(_, content)| content.base()).collect();
-        for Base { block: base, crc } in bases {
+        for (id, slot) in store.index.things_from(Bound::Unbounded) {
+            if let Slot::Object(object) = slot
+                && !store.is_sound(object)
+            {
+                let block = object.blocks.blocks().next().unwrap_or(0);
+                return Err(OpenError::Object { id: id.clone(), what: "data that cannot be its own", block });
+            }
+        }
+        let layers = store.layers.iter().flat_map(|layer| layer.all_runs());
+        for run in layers.chain(store.old_chunks.iter().copied()).collect::<Vec<_>>() {
+            for block in run.blocks() {
+                if store.space.is_taken(block) {
+                    let generation = store.generation;
+                    return Err(OpenError::Checkpoint { generation, what: "chunk over another", block });
+                }
+                store.space.take(block);
+            }
+        }
+        self.inline.retain(|block, _| store.blocks.table.contains(*block));
+        for Base { block: base, crc } in self.inline.values().filter_map(Content::base) {
             let wrong = |what| OpenError::Base { what, block: base };
-            if !geometry.holds_data(Run { start: base, len: 1 }) {
+            if !store.geometry.holds_data(Run { start: base, len: 1 }) {
                 return Err(wrong("outside of the data area"));
             }
-            if table.contains(base) {
+            // Something may own it, in memory or not.
+            if store.space.is_taken(base) {
                 continue;
             }
-            if space.is_taken(base) {
-                return Err(wrong("in a checkpoint's place"));
-            }
-            space.take(base);
-            table.insert(base, BlockInfo { owners: 0, crc });
-            dead.insert(base);
+            store.space.take(base);
+            store.blocks.fresh(base);
+            store.blocks.table.get_mut(base).expect("it was just put there").crc = crc;
+            store.dead.insert(base);
         }
-        Ok((table, dead, space))
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Brings all that the layers have into memory, and proves it.
+    fn bring_all(&mut self, disk: &(impl Disk + ?Sized)) -> Result<(), OpenError> {
+        let mut things: BTreeMap<StoredId, Option<Loaded>> = BTreeMap::new();
+        let mut gone = BTreeSet::new();
+        for layer in self.layers.iter().rev() {
+            let generation = layer.named.generation;
+            let what = "damaged page";
+            let wrong = |_| OpenError::Checkpoint { generation, what, block: layer.named.last_chunk.start };
+            for page in 0..layer.fences.len() {
+                let bytes = layer.read_page(page, disk).map_err(wrong)?;
+                for entry in page::entries(&bytes) {
+                    let content = |error| OpenError::CheckpointContent { generation, error };
+                    let entry = entry.map_err(content)?;
+                    if gone.contains(&entry.id) || things.contains_key(&entry.id) {
+                        continue;
+                    }
+                    match entry.kind {
+                        Kind::Removed => drop(gone.insert(entry.id)),
+                        Kind::Damaged => drop(things.insert(entry.id, None)),
+                        Kind::Object => {
+                            let thing = entry.load().map_err(content)?;
+                            things.insert(entry.id, Some(thing));
+                        }
+                    }
+                }
+            }
+        }
+        let mut totals = Totals::default();
+        for (id, thing) in things {
+            totals.things += 1;
+            let Some(thing) = thing else {
+                self.index.bring(id, Slot::Damaged(0));
+                continue;
+            };
+            let block = thing.object.blocks.blocks().next().unwrap_or(0);
+            if !self.is_sound(&thing.object) || !self.bring_blocks(&thing) {
+                return Err(OpenError::Object { id, what: "data that cannot be its own", block });
+            }
+            totals.weight.add(thing.object.weight());
+            self.index.bring(id, Slot::Object(Arc::new(thing.object)));
+        }
+        let is_right = |(block, info): (u32, &BlockInfo)| info.refs == self.blocks.owners(block);
+        let all_owned = self.blocks.table.len() as u64 == self.blocks.allocated;
+        let has_damaged = totals.things > 0 && totals != self.index.total;
+        if !self.blocks.table.iter().all(is_right) || !all_owned || has_damaged {
+            let generation = self.generation;
+            return Err(OpenError::Checkpoint {
+                generation,
+                what: "a wrong count of what there is",
+                block: 0,
+            });
+        }
+        Ok(())
     }
 }

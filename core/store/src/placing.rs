@@ -4,6 +4,7 @@ use crate::BLOCK;
 use crate::batch::write_joined;
 use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
+use crate::layers::merge::{self, Merge};
 use bytes::Bytes;
 use nacre_wire::crc32c;
 use std::collections::BTreeMap;
@@ -15,6 +16,8 @@ pub struct Placing {
     pub(crate) blocks: Vec<(u32, Content)>,
     /// What some of them are patches of, known without looking at the device.
     pub(crate) bases: BTreeMap<u32, Vec<u8>>,
+    /// A slice of making one layer of several.
+    pub(crate) merge: Option<Box<Merge>>,
 }
 
 /// What `Store::placed` needs to know about blocks that are durable in their place.
@@ -25,17 +28,22 @@ pub struct Placed {
     /// Blocks that were changed in part although the rest of them was damaged. Reading them goes on
     /// failing: what is damaged does not become valid because something beside it was written.
     pub damaged: u32,
+    pub(crate) merge: Option<Box<Merge>>,
 }
 
 impl Placing {
     /// Bytes that this will write, roughly: what a simulated disk charges time for.
     pub fn cost(&self) -> usize {
-        self.blocks.len() * BLOCK
+        self.blocks.len() * BLOCK + self.merge.as_ref().map_or(0, |_| merge::SLICE)
     }
 
     /// Carries it out. After an error the store has to be opened anew.
     pub fn run(self, disk: &(impl Disk + ?Sized)) -> Result<Placed, DiskError> {
-        let mut placed = Placed { crcs: Vec::with_capacity(self.blocks.len()), damaged: 0 };
+        let mut placed =
+            Placed { crcs: Vec::with_capacity(self.blocks.len()), damaged: 0, merge: self.merge };
+        if let Some(merge) = &mut placed.merge {
+            merge.run(disk)?;
+        }
         let mut whole: Vec<(u32, Bytes)> = Vec::with_capacity(self.blocks.len());
         for (block, content) in self.blocks {
             let (bytes, is_damaged) = match content {

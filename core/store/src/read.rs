@@ -4,6 +4,7 @@ use crate::BLOCK;
 use crate::aligned::Aligned;
 use crate::content::{Content, PatchRun};
 use crate::disk::{Disk, DiskError};
+use crate::lookup::Found;
 use crate::store::Store;
 use bytes::Bytes;
 use nacre_machine::ReadError;
@@ -216,7 +217,7 @@ impl Piece {
 
 impl Store {
     /// Plans to read (offset, length) extents of one thing's data as it is now, durable or not.
-    /// Errors: only `NotFound`.
+    /// Errors: `NotFound`, or what is known of it cannot be read.
     pub fn plan_read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<ReadPlan, ReadError> {
         self.plan_extents(id, extents, false)
     }
@@ -230,7 +231,8 @@ impl Store {
         extents: &[(u64, u64)],
         device: bool,
     ) -> Result<ReadPlan, ReadError> {
-        let object = self.index.get(id).ok_or_else(|| ReadError::NotFound(id.clone()))?;
+        let found = self.find(id)?.ok_or_else(|| ReadError::NotFound(id.clone()))?;
+        let object = found.object();
         let block_len = BLOCK as u64;
         let wanted = |&(offset, len): &(u64, u64)| object.size.saturating_sub(offset).min(len);
         let is_small =
@@ -244,7 +246,7 @@ impl Store {
                 let to = end.min((at + 1) * block_len);
                 let source = match object.blocks.get(at as u32) {
                     None => Source::Hole,
-                    Some(block) => self.source(block, at, is_small),
+                    Some(block) => self.source(&found, block, at, is_small),
                 };
                 let start = at * block_len;
                 pieces.push(Piece { from: (from - start) as usize, to: (to - start) as usize, source });
@@ -255,11 +257,14 @@ impl Store {
         Ok(ReadPlan { id: id.clone(), extents: extents.iter().map(plan).collect(), device, pin: self.pin() })
     }
 
-    fn source(&self, block: u32, at: u64, is_small: bool) -> Source {
+    fn source(&self, found: &Found, block: u32, at: u64, is_small: bool) -> Source {
         let (block, crc, patches) = match self.pending.get(&block).map(|pending| &pending.content) {
             Some(Content::Whole(bytes)) => return Source::Memory(bytes.clone()),
             Some(Content::Patch { base, runs }) => (base.block, base.crc, runs.clone()),
-            None => (block, self.table[block].crc, Vec::new()),
+            None => match found {
+                Found::Here(_) => (block, self.blocks.table[block].crc, Vec::new()),
+                Found::Stored(thing) => (block, thing.crc(at as u32), Vec::new()),
+            },
         };
         if is_small && let Some(bytes) = self.cache.borrow_mut().get(block) {
             let mut bytes = bytes.to_vec();

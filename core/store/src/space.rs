@@ -26,6 +26,18 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// All from `start` on free.
+    pub fn all_free(start: u32, blocks: u32) -> Space {
+        let mut space = Space::new(blocks);
+        let (first, end) = (start.div_ceil(64).min(blocks / 64), blocks / 64);
+        space.taken[first as usize..end as usize].fill(0);
+        (first..end).for_each(|word| space.full[word as usize / 64] &= !(1 << (word % 64)));
+        space.free = (end - first) * 64;
+        (start..(first * 64).max(start))
+            .chain((end * 64).max(start)..blocks)
+            .for_each(|block| space.release(block));
+        space
+    }
     /// All of `0..blocks` taken.
     pub fn new(blocks: u32) -> Space {
         let words = blocks.div_ceil(64) as usize;
@@ -58,6 +70,13 @@ impl Space {
             self.full[word / 64] |= 1 << (word % 64);
         }
         self.free -= 1;
+    }
+    pub fn take_all(&mut self, run: Run) {
+        run.blocks().for_each(|block| self.take(block));
+    }
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.taken.len() * 8 + self.full.len() * 8
     }
     /// Takes up to `max` neighbouring blocks; None if none is free.
     pub fn take_run(&mut self, max: u32) -> Option<Run> {

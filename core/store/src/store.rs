@@ -5,25 +5,25 @@
 
 use crate::BLOCK;
 use crate::batch::{Batch, Done, Record, blocks_in, record_blocks};
+use crate::blocks::Blocks;
 use crate::cache::Cache;
-use crate::checkpoint::{Checkpoint, blocks_for};
+use crate::checkpoint::Checkpoint;
 use crate::content::{Base, Content, PatchRun};
 use crate::deferred::Deferred;
 use crate::discard::Discards;
 use crate::disk::{Disk, DiskError};
-use crate::format::{Geometry, LAYERS_MAX, Layer, Superblock};
-use crate::index::{BLOCK_COST, Index, Moves, OBJECT_COST, Op, PAIR_COST, Placement, placements};
+use crate::format::{Geometry, Superblock};
+use crate::index::{Index, Moves, Op, Placement, Totals, placements};
+use crate::layering::Merging;
+use crate::layers::Layer;
+use crate::lookup::Pager;
 use crate::space::{Run, Space};
-use crate::table::{BlockInfo, Table};
 use bytes::Bytes;
 use nacre_base::Name;
-use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::ObjectId;
-use nacre_wire::{Encode, to_vec};
+use nacre_wire::Encode;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// The number of a transaction: they become durable in this order.
@@ -40,16 +40,16 @@ pub enum SubmitError {
 }
 
 /// The largest object, holes included.
-const SIZE_MAX: u64 = (u32::MAX as u64) * BLOCK as u64;
+pub(crate) const SIZE_MAX: u64 = (u32::MAX as u64) * BLOCK as u64;
 /// A batch takes no more data than this, unless one transaction has more.
 const BATCH_DATA_MAX: usize = 8 << 20;
 /// A write of this many bytes goes to its place at once. A smaller one is in the log first: one flush,
 /// shared with all that commits then.
 const DIRECT_MIN: usize = 64 << 10;
 /// What a checkpoint adds to a batch at most, so that commits behind it do not wait long.
-const SLICE_MAX: u64 = 1 << 20;
+pub(crate) const SLICE_MAX: u64 = 1 << 20;
 /// So many times more when transactions wait for the checkpoint anyway.
-const HURRY: u64 = 8;
+pub(crate) const HURRY: u64 = 8;
 /// A record says of at most so many blocks that they are in their place, so that it stays short.
 const NOTES_MAX: usize = 256;
 
@@ -62,8 +62,8 @@ pub(crate) struct Pending {
 }
 
 #[derive(Debug)]
-struct Queued {
-    seq: u64,
+pub(crate) struct Queued {
+    pub seq: u64,
     body: Vec<u8>,
     /// What is written before the record: first block, and the bytes of one block or several.
     direct: Vec<(u32, Bytes)>,
@@ -74,7 +74,7 @@ struct Queued {
 
 impl Queued {
     /// What it takes in the log, alone.
-    fn log_blocks(&self) -> u64 {
+    pub fn log_blocks(&self) -> u64 {
         record_blocks(self.body.len(), blocks_in(&self.direct), self.inline_len, 0)
     }
     fn bytes(&self) -> usize {
@@ -88,7 +88,9 @@ struct Outstanding {
     /// The last transaction in it or before it.
     last_seq: u64,
     logged: bool,
+    is_superblock: bool,
     ends_checkpoint: bool,
+    names_merge: bool,
     /// Blocks that are in the log, or covered, and wait to be placed when this is finished.
     inline: Vec<(u64, u32)>,
     /// Its record, if it has one, holds transactions.
@@ -99,17 +101,16 @@ struct Outstanding {
 
 /// Blocks that nothing durable refers to, held back for plans made before they became so.
 #[derive(Debug, Default)]
-struct Generation {
+pub(crate) struct Generation {
     plans: Arc<()>,
-    freed: Vec<u32>,
+    pub freed: Vec<u32>,
 }
 
 #[derive(Debug)]
 pub struct Store {
     pub(crate) geometry: Geometry,
     pub(crate) index: Index,
-    /// Every block of data that is not free for reuse.
-    pub(crate) table: Table,
+    pub(crate) blocks: Blocks,
     /// Blocks that are durably without owners: each is free once nobody holds it.
     pub(crate) dead: BTreeSet<u32>,
     pub(crate) space: Space,
@@ -121,61 +122,64 @@ pub struct Store {
     pub(crate) cache: RefCell<Cache>,
     /// Bytes that index, cache and what is pending should take together.
     pub(crate) memory_limit: usize,
-    queue: VecDeque<Queued>,
+    pub(crate) queue: VecDeque<Queued>,
     queued_bytes: usize,
-    submitted: u64,
+    pub(crate) submitted: u64,
     /// On the device, though perhaps durable only with the checkpoint that is under way.
-    written: u64,
-    durable: u64,
-    log_head: u64,
-    log_tail: u64,
+    pub(crate) written: u64,
+    pub(crate) durable: u64,
+    pub(crate) log_head: u64,
+    pub(crate) log_tail: u64,
     /// The head of the last record of the log, for the next one to repeat. Empty if it is too long.
     last_head: Vec<u8>,
     /// The last record has transactions, and none behind it shows that it was whole once.
-    is_unconfirmed: bool,
+    pub(crate) is_unconfirmed: bool,
     confirm_wanted: bool,
     outstanding: Option<Outstanding>,
     next_batch: u64,
-    generation: u64,
-    losses: u64,
-    lost_blocks: Vec<(StoredId, u64)>,
+    pub(crate) generation: u64,
+    pub(crate) losses: u64,
+    pub(crate) lost_blocks: Vec<(StoredId, u64)>,
     pub(crate) checkpoint: Option<Checkpoint>,
-    checkpoint_wanted: bool,
-    /// The durable checkpoint.
-    layers: Vec<StoredLayer>,
+    pub(crate) checkpoint_wanted: bool,
+    /// The durable checkpoint, and the last transaction in it. The newest layer is the last one.
+    pub(crate) layers: Vec<Arc<Layer>>,
+    pub(crate) checkpointed: u64,
+    /// Of an older format: free when the next checkpoint is durable.
+    pub(crate) old_chunks: Vec<Run>,
+    pub(crate) merging: Merging,
+    /// Without one everything is in memory.
+    pub(crate) pager: Option<Pager>,
+    /// What is in the durable checkpoint has no higher mark than this.
+    pub(crate) stored_mark: u64,
+    /// What may be able to leave memory.
+    pub(crate) leaving: VecDeque<StoredId>,
     /// Blocks without owners, by the transaction that has to be durable before they can be reused.
-    dying: VecDeque<(u64, Vec<u32>)>,
+    pub(crate) dying: VecDeque<(u64, Vec<u32>)>,
     /// Oldest first; the last one is open for new plans.
-    generations: VecDeque<Generation>,
+    pub(crate) generations: VecDeque<Generation>,
 }
 
-/// A layer of the durable checkpoint, and all of its blocks.
-#[derive(Debug)]
-pub(crate) struct StoredLayer {
-    pub layer: Layer,
-    pub chunks: Vec<Run>,
-}
-
-impl StoredLayer {
-    fn blocks(&self) -> u64 {
-        self.chunks.iter().map(|run| u64::from(run.len)).sum()
-    }
-}
-
-/// What was found on the device, for `Store::new`.
+/// What the checkpoint says, for `Store::new`.
 pub(crate) struct Found {
     pub superblock: Superblock,
-    pub layers: Vec<StoredLayer>,
-    pub index: Index,
-    pub table: Table,
-    pub dead: BTreeSet<u32>,
+    pub layers: Vec<Arc<Layer>>,
+    pub totals: Totals,
+    pub blocks: Blocks,
+    /// As far as data are in it.
     pub space: Space,
+    pub pager: Option<Pager>,
+}
+
+/// What the log says beyond that; see `Store::goes_on`.
+#[derive(Debug, Default)]
+pub(crate) struct LogEnd {
     pub last_seq: u64,
-    pub log_tail: u64,
+    pub tail: u64,
     pub last_head: Vec<u8>,
     pub is_unconfirmed: bool,
     /// The log holds what must not be read again: a checkpoint has to replace it before it goes on.
-    pub log_is_broken: bool,
+    pub is_broken: bool,
     /// Blocks of things whose content the log has lost.
     pub lost_blocks: Vec<(StoredId, u64)>,
     /// Contents that the log has and the device has not.
@@ -193,23 +197,15 @@ struct Planning {
     ownerless: Vec<u32>,
 }
 
-/// No less than what a transaction will need.
-#[derive(Default)]
-struct Needs {
-    blocks: u64,
-    /// Of growth of the index.
-    encoded: u64,
-    /// Makes objects bigger, so it has to leave room for removals.
-    grows: bool,
-}
-
 impl Store {
+    /// As the checkpoint has it, for the log to be replayed over it.
     pub(crate) fn new(found: Found) -> Store {
-        let mut store = Store {
-            geometry: found.superblock.geometry,
-            index: found.index,
-            table: found.table,
-            dead: found.dead,
+        let superblock = found.superblock;
+        Store {
+            geometry: superblock.geometry,
+            index: Index::new(found.totals),
+            blocks: found.blocks,
+            dead: BTreeSet::new(),
             space: found.space,
             pending: BTreeMap::new(),
             deferred: Deferred::default(),
@@ -218,37 +214,53 @@ impl Store {
             memory_limit: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
-            submitted: found.last_seq,
-            written: found.last_seq,
-            durable: found.last_seq,
-            log_head: found.superblock.log_pos,
-            log_tail: found.log_tail,
-            last_head: found.last_head,
-            is_unconfirmed: found.is_unconfirmed,
+            submitted: superblock.seq,
+            written: superblock.seq,
+            durable: superblock.seq,
+            log_head: superblock.log_pos,
+            log_tail: superblock.log_pos,
+            last_head: Vec::new(),
+            is_unconfirmed: false,
             confirm_wanted: false,
             outstanding: None,
             next_batch: 1,
-            generation: found.superblock.generation,
-            losses: found.superblock.losses + u64::from(found.log_is_broken),
-            lost_blocks: found.lost_blocks,
+            generation: superblock.generation,
+            losses: superblock.losses,
+            lost_blocks: Vec::new(),
             checkpoint: None,
             checkpoint_wanted: false,
             layers: found.layers,
+            checkpointed: superblock.seq,
+            old_chunks: Vec::new(),
+            merging: Merging::default(),
+            pager: found.pager,
+            stored_mark: 0,
+            leaving: VecDeque::new(),
             dying: VecDeque::new(),
             generations: VecDeque::from([Generation::default()]),
-        };
-        for (block, content) in found.inline {
-            store.add_pending(block, Pending { seq: found.last_seq, content });
-            store.deferred.order.push_back((found.last_seq, block));
         }
-        if found.log_is_broken {
-            let (generation, seq) = (store.generation + 1, store.submitted);
-            let mut checkpoint = Checkpoint::new(generation, seq, &mut store.index, false);
-            checkpoint.log_pos = Some(store.log_tail);
+    }
+
+    /// What the log says was applied: here it goes on.
+    pub(crate) fn goes_on(&mut self, log: LogEnd) {
+        self.submitted = log.last_seq;
+        self.written = log.last_seq;
+        self.durable = log.last_seq;
+        self.log_tail = log.tail;
+        self.last_head = log.last_head;
+        self.is_unconfirmed = log.is_unconfirmed;
+        self.lost_blocks = log.lost_blocks;
+        for (block, content) in log.inline {
+            self.add_pending(block, Pending { seq: log.last_seq, content });
+            self.deferred.order.push_back((log.last_seq, block));
+        }
+        if log.is_broken {
+            self.losses += 1;
+            let mut checkpoint = self.new_checkpoint();
+            checkpoint.log_pos = Some(self.log_tail);
             checkpoint.covers = true;
-            store.checkpoint = Some(checkpoint);
+            self.checkpoint = Some(checkpoint);
         }
-        store
     }
 
     pub fn uuid(&self) -> [u8; 16] {
@@ -288,6 +300,12 @@ impl Store {
     /// Applies a transaction to what the view shows, and queues it for the disk. Refused ones leave
     /// no trace.
     pub fn submit(&mut self, txn: Transaction) -> Result<Ticket, SubmitError> {
+        for (id, change) in &txn.changes {
+            self.bring(id);
+            if let Change::CloneFrom(from) = change {
+                self.bring(from);
+            }
+        }
         let needs = self.needs(&txn)?;
         self.reclaim();
         let reserve = self.reserve(needs.encoded) + if needs.grows { self.slack() } else { 0 };
@@ -366,15 +384,27 @@ impl Store {
                 record
             });
         let (chunks, superblock) = self.advance_checkpoint(last_seq);
+        let ends_checkpoint = superblock.is_some();
+        let superblock = superblock.or_else(|| self.superblock_of_merge());
         if taken.is_empty() && record.is_none() && chunks.is_empty() && superblock.is_none() {
             return None;
         }
 
         let id = self.next_batch;
         self.next_batch += 1;
-        let ends_checkpoint = superblock.is_some();
-        self.outstanding =
-            Some(Outstanding { id, last_seq, logged, ends_checkpoint, inline, is_news, noted });
+        let names_merge = superblock.is_some() && self.merging.is_written();
+        let is_superblock = superblock.is_some();
+        self.outstanding = Some(Outstanding {
+            id,
+            last_seq,
+            logged,
+            is_superblock,
+            ends_checkpoint,
+            names_merge,
+            inline,
+            is_news,
+            noted,
+        });
         Some(Batch { id, geometry: self.geometry, fresh, chunks, record, superblock })
     }
 
@@ -384,7 +414,7 @@ impl Store {
         assert_eq!(outstanding.id, done.id, "a batch finished that is not under way");
         for (block, crc) in done.crcs {
             self.pending.remove(&block).expect("a fresh block is pending");
-            self.table.get_mut(block).expect("a fresh block is in the table").crc = crc;
+            self.blocks.table.get_mut(block).expect("a fresh block is in the table").crc = crc;
         }
         if let Some(head) = done.head {
             self.last_head = head;
@@ -396,20 +426,12 @@ impl Store {
         if outstanding.logged {
             self.durable = outstanding.last_seq;
         }
+        self.generation += u64::from(outstanding.is_superblock);
+        if outstanding.names_merge {
+            self.merge_named();
+        }
         if outstanding.ends_checkpoint {
-            let checkpoint = self.checkpoint.take().expect("the batch ended a checkpoint");
-            self.durable = self.durable.max(checkpoint.seq);
-            self.log_head = checkpoint.log_pos.expect("a finished checkpoint knows its place");
-            self.generation = checkpoint.generation;
-            self.is_unconfirmed &= self.log_head < self.log_tail;
-            self.forget_notes_up_to(checkpoint.seq);
-            let layer = checkpoint.layer();
-            if !checkpoint.is_layer {
-                for run in std::mem::take(&mut self.layers).into_iter().flat_map(|layer| layer.chunks) {
-                    run.blocks().for_each(|block| self.free_block(block));
-                }
-            }
-            self.layers.extend(layer.map(|layer| StoredLayer { layer, chunks: checkpoint.chunks }));
+            self.checkpoint_ended();
         }
         while self.dying.front().is_some_and(|(seq, _)| *seq <= self.durable) {
             let (_, blocks) = self.dying.pop_front().expect("it has a front");
@@ -421,6 +443,7 @@ impl Store {
             }
         }
         self.reclaim();
+        self.put_away();
         self.share_memory();
         self.durable()
     }
@@ -455,7 +478,7 @@ impl Store {
                 return;
             }
             for block in self.generations.pop_front().expect("there are two").freed {
-                self.table.remove(block).expect("a freed block is in the table");
+                self.blocks.free(block);
                 self.dead.remove(&block);
                 self.pending.remove(&block);
                 self.deferred.notes.remove(&block);
@@ -469,91 +492,12 @@ impl Store {
 
     // ---- space ----
 
-    fn log_blocks(&self) -> u64 {
+    pub(crate) fn log_blocks(&self) -> u64 {
         self.geometry.log_blocks.into()
     }
-    fn log_room(&self) -> u64 {
+    pub(crate) fn log_room(&self) -> u64 {
         self.log_blocks() - (self.log_tail - self.log_head)
     }
-    /// Blocks that only removals and the daemon's own records may take.
-    fn slack(&self) -> u64 {
-        (u64::from(self.geometry.data_blocks()) / 64).max(8)
-    }
-    /// Blocks that checkpoints will need if the index grows by `growth` bytes: there must be room
-    /// for the next one beside the one that is durable.
-    fn reserve(&self, growth: u64) -> u64 {
-        let next = blocks_for(self.index.total().encoded + growth);
-        let current: u64 = self.layers.iter().map(StoredLayer::blocks).sum();
-        match &self.checkpoint {
-            None => next + next.saturating_sub(current),
-            Some(checkpoint) if checkpoint.is_layer => {
-                let rest = checkpoint.estimate.saturating_sub(checkpoint.blocks());
-                rest + next + next.saturating_sub(current + checkpoint.estimate)
-            }
-            Some(checkpoint) => {
-                let rest = checkpoint.estimate.saturating_sub(checkpoint.blocks());
-                rest + (next + next.saturating_sub(checkpoint.estimate)).saturating_sub(current)
-            }
-        }
-    }
-
-    fn needs(&self, txn: &Transaction) -> Result<Needs, SubmitError> {
-        let block_len = BLOCK as u64;
-        let too_big = |id: &StoredId, end: u64| {
-            if end > SIZE_MAX {
-                return Err(SubmitError::TooBig { id: id.clone(), end, limit: SIZE_MAX });
-            }
-            Ok(())
-        };
-        let pairs = |map: &BTreeMap<Name, Bytes>| {
-            map.iter().map(|(k, v)| k.len() as u64 + v.len() as u64 + PAIR_COST).sum::<u64>()
-        };
-        let mut needs = Needs::default();
-        // What each object gets in this transaction; of interest only where some of it is cloned.
-        let clones = txn.changes.iter().any(|(_, change)| matches!(change, Change::CloneFrom(_)));
-        let mut gained: BTreeMap<&StoredId, u64> = BTreeMap::new();
-        for (id, change) in &txn.changes {
-            let (mut blocks, mut encoded) = (0, 0);
-            match change {
-                Change::Write { offset, data } => {
-                    let end = offset.saturating_add(data.len() as u64);
-                    too_big(id, end)?;
-                    blocks = end.div_ceil(block_len) - offset / block_len;
-                }
-                Change::Zero { offset, len } => {
-                    too_big(id, offset.saturating_add(*len))?;
-                    blocks = 2;
-                }
-                Change::Truncate { size } => {
-                    too_big(id, *size)?;
-                    blocks = u64::from(size % block_len != 0);
-                }
-                Change::SetAttrs(map) | Change::OmapSet(map) => encoded = pairs(map),
-                Change::OmapSetHeader(header) => encoded = header.len() as u64,
-                Change::CloneFrom(from) => {
-                    // What it has now, and what it got before in this transaction.
-                    encoded = self.index.get(from).map_or(0, |o| o.weight().encoded)
-                        + gained.get(from).copied().unwrap_or(0);
-                }
-                _ => {}
-            }
-            let shrinks = matches!(change, Change::Zero { .. } | Change::Truncate { .. });
-            if !shrinks {
-                encoded += blocks * BLOCK_COST;
-            }
-            needs.grows |= !shrinks && (blocks > 0 || encoded > 0) && matches!(id, StoredId::Object(_));
-            if !matches!(change, Change::Remove) && self.index.get(id).is_none() {
-                encoded += OBJECT_COST + to_vec(id).len() as u64;
-            }
-            if clones {
-                *gained.entry(id).or_default() += encoded;
-            }
-            needs.blocks += blocks;
-            needs.encoded += encoded;
-        }
-        Ok(needs)
-    }
-
     // ---- planning ----
 
     fn plan(&mut self, planning: &mut Planning, id: &StoredId, change: Change) {
@@ -601,20 +545,11 @@ impl Store {
         id.encode(&mut planning.body);
         op.encode(&mut planning.body);
         if let Some(checkpoint) = &mut self.checkpoint {
-            checkpoint.preserve(id, self.index.get(id));
+            checkpoint.preserve(id, &self.index, &self.blocks);
         }
         let mut moves = Moves::default();
         self.index.apply(id, op, &mut moves);
-        for block in moves.gained {
-            self.table.get_mut(block).expect("an owned block is in the table").owners += 1;
-        }
-        for block in moves.dropped {
-            let info = self.table.get_mut(block).expect("an owned block is in the table");
-            info.owners -= 1;
-            if info.owners == 0 {
-                planning.ownerless.push(block);
-            }
-        }
+        planning.ownerless.extend(self.blocks.apply(moves));
     }
 
     fn plan_write(&mut self, planning: &mut Planning, id: &StoredId, offset: u64, data: &Bytes) {
@@ -692,7 +627,7 @@ impl Store {
                 // What stays in memory must not hold on to the frame that it came in.
                 None => {
                     let run = PatchRun { at: from as u16, bytes: Bytes::copy_from_slice(&bytes) };
-                    let base = Base { block: base, crc: self.table[base].crc };
+                    let base = Base { block: base, crc: self.blocks.table[base].crc };
                     Content::Patch { base, runs: vec![run] }
                 }
             },
@@ -717,7 +652,7 @@ impl Store {
             for block in run.blocks() {
                 let (at, content) = contents.next().expect("as many contents as blocks");
                 pairs.push((at, block));
-                self.table.insert(block, BlockInfo::default());
+                self.blocks.fresh(block);
                 let content = match content {
                     Content::Whole(bytes) if is_large => {
                         planning.direct.push((block, bytes.clone()));
@@ -748,7 +683,7 @@ impl Store {
             let blocks = self.space.take_run(left).expect("there was enough space");
             let these = bytes.split_to(blocks.len as usize * BLOCK);
             for (block, from) in blocks.blocks().zip((0..).step_by(BLOCK)) {
-                self.table.insert(block, BlockInfo::default());
+                self.blocks.fresh(block);
                 let content = Content::Whole(these.slice(from..from + BLOCK));
                 self.add_pending(block, Pending { seq, content });
             }
@@ -768,35 +703,6 @@ impl Store {
     }
 
     // ---- batches ----
-
-    /// If one was asked for, or the log needs it.
-    pub(crate) fn begin_checkpoint(&mut self) {
-        let room = self.log_room();
-        // The next one may be larger than the whole log: then only a checkpoint can hold it.
-        let is_short =
-            room < self.log_blocks() / 3 || self.queue.front().is_some_and(|next| next.log_blocks() > room);
-        if self.checkpoint.is_none() && (self.checkpoint_wanted || is_short) {
-            self.checkpoint_wanted = false;
-            let is_layer = self.fits_a_layer();
-            let mut checkpoint =
-                Checkpoint::new(self.generation + 1, self.submitted, &mut self.index, is_layer);
-            // Otherwise it is known when the last of them is handed over.
-            checkpoint.log_pos = self.queue.is_empty().then_some(self.log_tail);
-            self.checkpoint = Some(checkpoint);
-        }
-    }
-
-    /// Whether the next checkpoint should be a layer over the last one: if that is shorter, if the layers
-    /// together stay no longer than everything is, and if there is space for both that and everything.
-    fn fits_a_layer(&self) -> bool {
-        let all = blocks_for(self.index.total().encoded);
-        let changed = blocks_for(self.index.changed().encoded);
-        let layers: u64 = self.layers.iter().skip(1).map(StoredLayer::blocks).sum();
-        !self.layers.is_empty()
-            && self.layers.len() < LAYERS_MAX
-            && layers + changed <= all
-            && changed + 2 * all + self.slack() <= self.space.free().into()
-    }
 
     /// The transactions of the next batch, and whether they go to the log.
     fn take_queued(&mut self) -> (Vec<Queued>, bool) {
@@ -835,39 +741,6 @@ impl Store {
         (taken, logged)
     }
 
-    /// The next chunks of the checkpoint, and the superblock if they are the last.
-    fn advance_checkpoint(&mut self, last_seq: u64) -> (Vec<(Run, Vec<u8>)>, Option<Superblock>) {
-        let Some(checkpoint) = &mut self.checkpoint else {
-            return (Vec::new(), None);
-        };
-        if checkpoint.log_pos.is_none() && last_seq == checkpoint.seq {
-            checkpoint.log_pos = Some(self.log_tail);
-        }
-        // Before that, the checksums of blocks under way are not known; and what a checkpoint holds is
-        // in its place, for the log before it is given up.
-        if self.written < checkpoint.seq || self.deferred.oldest().is_some_and(|seq| seq <= checkpoint.seq) {
-            return (Vec::new(), None);
-        }
-        // In proportion to the log, which has to last until the checkpoint ends.
-        let slice = (u64::from(self.geometry.log_blocks) * BLOCK as u64 / 16).min(SLICE_MAX);
-        let budget = if self.queue.is_empty() { slice } else { slice * HURRY } as usize;
-        let table = &self.table;
-        // A block that was freed meanwhile is not in the table; the log, which is replayed over the
-        // checkpoint, frees it as well.
-        let crc_of = |block: u32| table.get(block).map_or(0, |info| info.crc);
-        let chunks = checkpoint.slice(&self.geometry, &self.index, crc_of, &mut self.space, budget);
-        let kept = if checkpoint.is_layer { &self.layers[..] } else { &[] };
-        let superblock = checkpoint.is_written().then(|| Superblock {
-            geometry: self.geometry,
-            generation: checkpoint.generation,
-            seq: checkpoint.seq,
-            log_pos: checkpoint.log_pos.expect("all up to it is written"),
-            losses: self.losses,
-            layers: kept.iter().map(|stored| stored.layer).chain(checkpoint.layer()).collect(),
-        });
-        (chunks, superblock)
-    }
-
     /// Brings everything into one checkpoint, after which the log is empty. Gives the superblock that is
     /// on the device then.
     pub(crate) fn checkpoint_all(&mut self, disk: &(impl Disk + ?Sized)) -> Result<Superblock, DiskError> {
@@ -885,155 +758,8 @@ impl Store {
             seq: self.durable,
             log_pos: self.log_tail,
             losses: self.losses,
-            layers: self.layers.iter().map(|stored| stored.layer).collect(),
+            version: crate::format::VERSION,
+            layers: self.layers.iter().map(|layer| layer.named).collect(),
         })
-    }
-
-    // ---- proof ----
-
-    /// Proves the invariants; gives what is wrong, one line each. Walks everything.
-    pub fn check(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
-        let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
-        for (id, object) in self.index.iter() {
-            for (at, block) in object.blocks.iter() {
-                *owners.entry(block).or_default() += 1;
-                if u64::from(at) * BLOCK as u64 >= object.size {
-                    wrong.push(format!("{id}: block {at} is past its size {}", object.size));
-                }
-                if !self.geometry.holds_data(Run { start: block, len: 1 }) {
-                    wrong.push(format!("{id}: block {at} is at {block}, outside of the data area"));
-                }
-            }
-        }
-        if self.index.recount() != self.index.total() {
-            let (counted, kept) = (self.index.recount(), self.index.total());
-            wrong.push(format!("the index weighs {counted:?}, not {kept:?}"));
-        }
-        if self.index.recount_changed() != self.index.changed().encoded {
-            let (counted, kept) = (self.index.recount_changed(), self.index.changed().encoded);
-            wrong.push(format!("what changed weighs {counted}, not {kept}"));
-        }
-        let released = self.generations.iter().flat_map(|generation| &generation.freed);
-        let mut ownerless: BTreeSet<u32> = BTreeSet::new();
-        for &block in self.dying.iter().flat_map(|(_, blocks)| blocks).chain(released) {
-            if !ownerless.insert(block) {
-                wrong.push(format!("block {block} was given back twice"));
-            }
-        }
-        for (block, info) in self.table.iter() {
-            let counted = owners.remove(&block).unwrap_or(0);
-            if counted != info.owners {
-                wrong.push(format!("block {block} has {counted} owners, not {}", info.owners));
-            }
-            let is_held = self.dead.contains(&block) && self.deferred.holds.contains_key(&block);
-            if (counted == 0) != (ownerless.remove(&block) || is_held) {
-                wrong.push(format!("block {block} has {counted} owners, and its end is not known"));
-            }
-        }
-        wrong.extend(owners.keys().map(|block| format!("block {block} has owners but is not in the table")));
-        wrong.extend(ownerless.iter().map(|block| format!("block {block} is to be freed but is free")));
-        wrong.extend(self.check_deferred());
-        wrong.extend(self.cache.borrow().check(|block| !self.table.contains(block)));
-        let unknown = self.pending.keys().filter(|block| !self.table.contains(**block));
-        wrong.extend(unknown.map(|block| format!("block {block} is pending but not in the table")));
-
-        let checkpoint = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.chunks);
-        let mut taken: BTreeSet<u32> = self.table.iter().map(|(block, _)| block).collect();
-        let layers = self.layers.iter().flat_map(|layer| &layer.chunks);
-        for block in layers.chain(checkpoint).chain(&self.discards.under_way).flat_map(|run| run.blocks()) {
-            if !taken.insert(block) {
-                wrong.push(format!("block {block} is in a checkpoint, or given back, and elsewhere"));
-            }
-        }
-        for block in self.geometry.data_start..self.geometry.blocks {
-            if self.space.is_taken(block) != taken.contains(&block) {
-                wrong.push(format!("block {block}: the bitmap and its owners disagree"));
-            }
-        }
-        if self.log_tail - self.log_head > self.log_blocks() {
-            wrong.push(format!("the log goes from {} to {}", self.log_head, self.log_tail));
-        }
-        wrong
-    }
-}
-
-impl StoreView for Store {
-    fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError> {
-        Ok(self.index.get(id).map(|object| StoreStat { size: object.size }))
-    }
-    fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.index.get(id).and_then(|object| object.attrs.get(name)))
-    }
-    fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
-        Ok(self.index.get(id).map(|object| object.attrs.to_map()).unwrap_or_default())
-    }
-    fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
-        Ok(self.index.get(id).map(|object| object.omap().header.clone()).unwrap_or_default())
-    }
-    fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.index.get(id).and_then(|object| object.omap().pairs.get(key).cloned()))
-    }
-    fn omap_walk(
-        &self,
-        id: &StoredId,
-        from: &[u8],
-        each: &mut dyn FnMut(&Name, &Bytes) -> bool,
-    ) -> Result<(), ReadError> {
-        if let Some(object) = self.index.get(id) {
-            let mut pairs = object.omap().pairs.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
-            while pairs.next().is_some_and(|(key, value)| each(key, value)) {}
-        }
-        Ok(())
-    }
-    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
-        for (id, _) in self.index.range(StoredId::Object(from.clone())..) {
-            match id {
-                StoredId::Object(object) if each(object) => {}
-                _ => break,
-            }
-        }
-        Ok(())
-    }
-    fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
-        let Some(object) = self.index.get(id) else {
-            return Ok(Vec::new());
-        };
-        let block_len = BLOCK as u64;
-        let end = offset.saturating_add(len).min(object.size);
-        if offset >= end {
-            return Ok(Vec::new());
-        }
-        let mut extents: Vec<(u64, u64)> = Vec::new();
-        for run in object.blocks.range((offset / block_len) as u32, end.div_ceil(block_len) as u32) {
-            let start = u64::from(run.at) * block_len;
-            let run_end = start + u64::from(run.blocks.len) * block_len;
-            let (from, to) = (start.max(offset), run_end.min(end));
-            match extents.last_mut() {
-                Some((last, len)) if *last + *len == from => *len += to - from,
-                _ => extents.push((from, to - from)),
-            }
-        }
-        Ok(extents)
-    }
-    fn lost(&self) -> Lost {
-        Lost { times: self.losses, blocks: self.lost_blocks.clone() }
-    }
-    fn statfs(&self) -> Statfs {
-        let block_len = BLOCK as u64;
-        let checkpoint = self.checkpoint.as_ref().map_or(0, Checkpoint::blocks);
-        let chunks = self.layers.iter().map(StoredLayer::blocks).sum::<u64>() + checkpoint;
-        let total = self.index.total();
-        let unusable = self.reserve(0) + self.slack();
-        Statfs {
-            total: u64::from(self.geometry.blocks) * block_len,
-            available: (u64::from(self.space.free()) + self.discards.under_way_blocks())
-                .saturating_sub(unusable)
-                * block_len,
-            allocated: self.table.len() as u64 * block_len,
-            stored: total.stored,
-            omap: total.omap,
-            internal: (u64::from(self.geometry.data_start) + chunks) * block_len,
-        }
     }
 }

@@ -1,15 +1,15 @@
-//! Every block of data that is not free for reuse: who owns it, and its checksum.
+//! The blocks of all things that are in memory, and those that wait to become free: how many such things have
+//! a block, and its checksum.
 //!
-//! There are as many of these as the device has blocks, and neighbours come and go together: so they lie in
-//! pages, of which those exist that have a block in them.
+//! Neighbours come and go together: so they lie in pages, of which those exist that have a block in them.
 
 use std::collections::BTreeMap;
 use std::ops::Index;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockInfo {
-    /// Zero while nothing refers to it but something durable still may.
-    pub owners: u32,
+    /// Things in memory that have it. Zero while nothing owns it but something durable still may.
+    pub refs: u32,
     /// Of the whole block; unknown, and zero, while it is pending.
     pub crc: u32,
 }
@@ -100,7 +100,7 @@ mod tests {
         let mut rng = Rng::new(1);
         for _ in 0..5000 {
             let block = rng.below(300) as u32;
-            let info = BlockInfo { owners: rng.below(3) as u32, crc: rng.next_u64() as u32 };
+            let info = BlockInfo { refs: rng.below(3) as u32, crc: rng.next_u64() as u32 };
             if rng.chance(500) {
                 table.insert(block, info);
                 map.insert(block, info);

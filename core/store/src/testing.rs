@@ -20,16 +20,16 @@ pub struct DataBlock {
 
 /// Where objects' data is: for whoever wants to damage some.
 pub fn data_blocks(store: &Store) -> Vec<DataBlock> {
-    let objects = store.index.iter().filter(|(id, _)| matches!(id, StoredId::Object(_)));
-    let blocks =
-        objects.flat_map(|(id, object)| object.blocks.iter().map(move |(at, block)| (id, at, block)));
-    blocks
-        .map(|(id, at, block)| DataBlock {
+    let mut all = Vec::new();
+    for id in store.ids().filter_map(Result::ok) {
+        let (StoredId::Object(_), Ok(Some(found))) = (&id, store.find(&id)) else { continue };
+        all.extend(found.object().blocks.iter().map(|(at, block)| DataBlock {
             id: id.clone(),
             at: at.into(),
             offset: u64::from(block) * BLOCK as u64,
-        })
-        .collect()
+        }));
+    }
+    all
 }
 
 /// What a drive writes whole or not at all.

@@ -7,6 +7,7 @@ mod damage;
 mod export;
 mod log_device;
 mod model;
+mod paging;
 mod rot;
 
 use crate::testing::SimDisk;

@@ -24,6 +24,7 @@ use nacre_store::{Options, Store};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use uuid::Uuid;
@@ -236,7 +237,8 @@ fn metadata(layout: &Layout, daemon: &DaemonName) -> BTreeMap<String, String> {
 
 fn open_store(path: &Path, kind: EntityType) -> Result<(Store, FileDisk)> {
     let disk = store::open_disk(path, None)?;
-    let (store, report) = Store::open(&disk).with_context(|| format!("cannot use {}", path.display()))?;
+    let opened = Store::open_paged(Arc::new(disk.clone()));
+    let (store, report) = opened.with_context(|| format!("cannot use {}", path.display()))?;
     if report.torn_tail {
         tracing::info!("{}: dropped what was being written when it was last closed", path.display());
     }

@@ -1,6 +1,7 @@
 //! The store alone, on a file of the disk that is measured: what it makes of the device.
 
 mod disks;
+mod objects;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -28,6 +29,9 @@ pub struct Options {
     /// How often the store is overwritten when it is nearly full, in its own sizes.
     #[arg(long, default_value_t = 3)]
     churns: u64,
+    /// Only this: so many small objects, on a sparse device of 3 TB.
+    #[arg(long)]
+    objects: Option<u64>,
     /// A folder on the disk to measure.
     #[arg(long, default_value = "target/bench")]
     folder: PathBuf,
@@ -46,6 +50,9 @@ pub fn measure(options: &Options) -> Result<()> {
     let _ = std::fs::remove_dir_all(&folder.0);
     std::fs::create_dir_all(&folder.0)?;
     let time = Duration::from_secs(options.seconds);
+    if let Some(objects) = options.objects {
+        return objects::measure(&folder, objects, time);
+    }
     beside_device(&folder.0, time, options.rounds)?;
     on_slow_disk(&folder.0, time)?;
     nearly_full(&folder.0, options.churns)

@@ -2,12 +2,13 @@
 
 use super::model::{HeldRead, Model, Source};
 use crate::testing::SimDisk;
-use crate::{Options, Store, SubmitError, Ticket};
+use crate::{OpenError, Options, Report, Store, SubmitError, Ticket};
 use bytes::Bytes;
 use nacre_base::{Name, PgId, PoolId, Rng};
 use nacre_machine::StoreView;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
+use std::sync::Arc;
 
 /// Crashes in the normal test run; NACRE_STORE_CRASHES sets another number.
 fn crashes_wanted() -> u64 {
@@ -17,7 +18,9 @@ fn crashes_wanted() -> u64 {
 /// One store, its device, and what it should hold after each transaction.
 struct Run {
     seed: u64,
-    disk: SimDisk,
+    disk: Arc<SimDisk>,
+    /// Whether things leave memory.
+    paged: bool,
     store: Store,
     source: Source,
     /// The state after each transaction from `first` on.
@@ -33,6 +36,11 @@ struct Run {
     given_back: u64,
 }
 
+/// With everything in memory, or nothing that is not needed.
+fn open(disk: &Arc<SimDisk>, paged: bool) -> Result<(Store, Report), OpenError> {
+    if paged { Store::open_paged(disk.clone()) } else { Store::open(&**disk) }
+}
+
 impl Run {
     fn new(seed: u64) -> Run {
         let mut rng = Rng::new(seed);
@@ -45,7 +53,8 @@ impl Run {
         }
         let uuid = [rng.next_u64() as u8; 16];
         Store::format(&disk, Options { uuid, log_len: Some(log_len), ..Options::default() }).unwrap();
-        let (store, _) = Store::open(&disk).unwrap();
+        let (disk, paged) = (Arc::new(disk), rng.chance(700));
+        let store = open(&disk, paged).unwrap().0;
         let size_max = rng.between(3000, 30_000);
         let source = Source { rng, size_max };
         let history = vec![Model::default()];
@@ -53,6 +62,7 @@ impl Run {
         Run {
             seed,
             disk,
+            paged,
             store,
             source,
             history,
@@ -137,23 +147,25 @@ impl Run {
             if (batch.is_none() || self.source.rng.chance(300))
                 && let Some(placing) = placing.take()
             {
-                let Ok(placed) = placing.run(&self.disk) else { return };
+                let Ok(placed) = placing.run(&*self.disk) else { return };
                 assert_eq!(placed.damaged, 0);
                 self.store.placed(placed);
             }
             if let Some(discard) = discard.take() {
-                let done = discard.run(&self.disk);
+                let done = discard.run(&*self.disk);
                 self.given_back += done.given_back;
                 self.store.discarded(done);
             }
             let Some(batch) = batch else { continue };
             let model = self.history.last().expect("never empty");
-            self.reads.extend(self.source.held_read(&self.store, model));
-            if self.source.rng.chance(30) {
+            if self.disk.is_powered() {
+                self.reads.extend(self.source.held_read(&self.store, model));
+            }
+            if self.source.rng.chance(30) && self.disk.is_powered() {
                 let wrong = self.store.check();
                 assert_eq!(wrong, [""; 0], "{}", self.what());
             }
-            let Ok(done) = batch.commit(&self.disk) else {
+            let Ok(done) = batch.commit(&*self.disk) else {
                 return;
             };
             if self.disk.is_powered() {
@@ -175,7 +187,8 @@ impl Run {
         self.disk.crash();
         self.crashes += 1;
         let what = self.what();
-        let (mut store, report) = Store::open(&self.disk).unwrap_or_else(|error| panic!("{error}, {what}"));
+        let (mut store, report) =
+            open(&self.disk, self.paged).unwrap_or_else(|error| panic!("{error}, {what}"));
         // Caches of a few blocks, and now and then one for everything.
         store.limit_memory([0, 100 << 10, 400 << 10, 16 << 20][self.source.rng.below(4) as usize]);
         let submitted = self.store.submitted();
@@ -226,7 +239,7 @@ fn every_single_write_of_a_run_can_be_the_last() {
             for _ in 0..5 {
                 run.submit();
             }
-            match run.store.settle(&run.disk) {
+            match run.store.settle(&*run.disk) {
                 Ok(durable) => run.acked = durable,
                 Err(_) => {
                     dead = true;
@@ -252,7 +265,7 @@ fn a_store_that_is_full_takes_removals_and_then_writes_again() {
             let before = run.refused;
             run.submit();
             full |= run.refused > before;
-            run.acked = run.store.settle(&run.disk).unwrap();
+            run.acked = run.store.settle(&*run.disk).unwrap();
             run.forget_history();
         }
         assert!(full, "round {round} did not fill the store");
@@ -261,7 +274,7 @@ fn a_store_that_is_full_takes_removals_and_then_writes_again() {
         let ticket = run.store.submit(txn.clone()).unwrap();
         run.applied(ticket, &txn);
         run.store.request_checkpoint();
-        run.acked = run.store.settle(&run.disk).unwrap();
+        run.acked = run.store.settle(&*run.disk).unwrap();
         assert_eq!(run.acked, ticket);
         assert_eq!(run.store.check(), [""; 0]);
         let statfs = run.store.statfs();

@@ -77,7 +77,7 @@ impl Model {
         what: &str,
     ) -> BTreeSet<(StoredId, u64)> {
         let mut damaged = BTreeSet::new();
-        assert!(store.ids().eq(self.things.keys()), "things, {what}");
+        assert!(store.ids().map(Result::unwrap).eq(self.things.keys().cloned()), "things, {what}");
         for (id, thing) in &self.things {
             assert_eq!(store.stat(id).unwrap().map(|stat| stat.size), Some(self.size(id)), "{id}, {what}");
             assert_eq!(store.attrs(id).unwrap(), thing.attrs, "attrs of {id}, {what}");

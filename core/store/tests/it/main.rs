@@ -6,6 +6,7 @@ mod allocations;
 
 use bytes::Bytes;
 use nacre_base::{Name, PoolId, Rng, buffer};
+use nacre_machine::StoreView;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_store::testing::SimDisk;
@@ -95,6 +96,36 @@ fn bytes_each(objects: u64, txns: impl Iterator<Item = Transaction>) -> isize {
     // An allocator adds to what it is asked for, so the estimate is higher.
     assert!(said >= used * 9 / 10 && said <= used * 3 / 2, "{said} bytes estimated, {used} used");
     used
+}
+
+/// Those that nobody looks at are in the checkpoint, and only a little of each page of it is in memory.
+#[test]
+fn an_object_that_is_not_used_takes_a_few_bytes() {
+    let _alone = alone();
+    let objects = 20_000;
+    let disk = std::sync::Arc::new(SimDisk::new(1 << 30, 1));
+    Store::format(&*disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
+    let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
+    store.limit_memory(4 << 20);
+    for n in 0..objects {
+        store.submit(write(n, 0, 4096)).unwrap();
+        if n % 64 == 0 {
+            store.settle(&*disk).unwrap();
+        }
+    }
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    let layers = store.layers();
+    drop(store);
+    buffer::give_back();
+    let before = LIVE.get();
+    let (store, _) = Store::open_paged(disk).unwrap();
+    buffer::give_back();
+    // One bit of each block of the device is another matter.
+    let used = (LIVE.get() - before - (1 << 30) / 4096 / 8) as f64 / objects as f64;
+    println!("{objects} objects in {layers} layers: {used:.1} bytes each");
+    assert!(store.stat(&object(5)).unwrap().is_some());
+    assert!(used < 12.0, "{used:.1} bytes for an object that is not used");
 }
 
 #[test]

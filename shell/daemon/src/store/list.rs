@@ -36,7 +36,8 @@ pub struct Options {
 pub fn stat(options: &StatOptions) -> Result<()> {
     let (store, _, report) = options.store.open()?;
     let space = store.statfs();
-    let count = |of: fn(&StoredId) -> bool| store.ids().filter(|id| of(id)).count();
+    let ids = store.ids().collect::<Result<Vec<_>, _>>()?;
+    let count = |of: fn(&StoredId) -> bool| ids.iter().filter(|id| of(id)).count();
     let rows: Vec<(&str, Value)> = vec![
         ("uuid", json!(uuid::Uuid::from_bytes(store.uuid()).to_string())),
         ("device_bytes", json!(space.total)),
@@ -69,15 +70,19 @@ pub fn stat(options: &StatOptions) -> Result<()> {
 pub fn list(options: &Options) -> Result<()> {
     let (store, ..) = options.store.open()?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let wanted = |id: &&StoredId| match id {
+    let wanted = |id: &StoredId| match id {
         StoredId::Object(object) => options.pool.is_none_or(|pool| object.pool.0 == pool),
         _ => options.all && options.pool.is_none(),
     };
     if options.format == Format::Table {
         writeln!(out, "{:>12} {:>12} {:>6} {:>8}  NAME", "SIZE", "ALLOCATED", "ATTRS", "KEYS")?;
     }
-    for id in store.ids().filter(wanted) {
-        let line = line(&store, id)?;
+    for id in store.ids() {
+        let id = id?;
+        if !wanted(&id) {
+            continue;
+        }
+        let line = line(&store, &id)?;
         match options.format {
             Format::Json => writeln!(out, "{line}")?,
             Format::Table => writeln!(

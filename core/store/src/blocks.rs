@@ -1,0 +1,111 @@
+//! Which things have which blocks of the device.
+//!
+//! Most blocks that are taken have one owner, of which nothing needs to be noted. Of things that are in memory
+//! `table` has every block, with its checksum; what is not in memory has the checksums beside it.
+
+use crate::index::{Moves, Object};
+use crate::runs::{RunMap, joined};
+use crate::space::Run;
+use crate::table::{BlockInfo, Table};
+
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    pub table: Table,
+    /// How many things have a block, where it is more than one.
+    pub shared: RunMap,
+    /// How many things have each block of which that changed since the last checkpoint was begun.
+    pub changed: RunMap,
+    /// Blocks that have an owner, or wait to become free.
+    pub allocated: u64,
+}
+
+impl Blocks {
+    /// Of a block that has an owner.
+    pub fn owners(&self, block: u32) -> u32 {
+        self.shared.get(block).unwrap_or(1)
+    }
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.table.bytes() + (self.shared.len() + self.changed.len()) * 24
+    }
+    /// What a checkpoint that begins now has to say.
+    pub fn take_changed(&mut self) -> Vec<(Run, u32)> {
+        std::mem::take(&mut self.changed).iter().collect()
+    }
+    /// A block that was free.
+    pub fn fresh(&mut self, block: u32) {
+        self.table.insert(block, BlockInfo::default());
+        self.allocated += 1;
+    }
+    /// It becomes free.
+    pub fn free(&mut self, block: u32) {
+        self.table.remove(block).expect("a freed block is in the table");
+        self.allocated -= 1;
+    }
+
+    /// Notes what an operation did to things in memory. Gives the blocks that nothing owns any more.
+    pub fn apply(&mut self, moves: Moves) -> Vec<u32> {
+        for block in &moves.placed {
+            self.table.get_mut(*block).expect("a fresh block is in the table").refs += 1;
+        }
+        joined(&moves.placed).for_each(|run| self.changed.set(run, Some(1)));
+        for run in moves.copied {
+            for block in run.blocks() {
+                self.table.get_mut(block).expect("a block of a thing in memory is in the table").refs += 1;
+            }
+            for (part, owners) in self.shared.parts(run) {
+                self.set_owners(part, owners.unwrap_or(1) + 1);
+            }
+        }
+        let mut ownerless = Vec::new();
+        for run in joined(&moves.dropped) {
+            for (part, owners) in self.shared.parts(run) {
+                let is_last = owners.is_none();
+                match owners {
+                    Some(owners) => self.set_owners(part, owners - 1),
+                    None => {
+                        self.changed.set(part, Some(0));
+                        ownerless.extend(part.blocks());
+                    }
+                }
+                part.blocks().for_each(|block| self.drop_ref(block, is_last));
+            }
+        }
+        ownerless
+    }
+
+    /// A thing comes into memory, with its blocks' checksums. False if that cannot be: then nothing is changed.
+    pub fn bring(&mut self, object: &Object, crcs: &[u32], is_taken: impl Fn(u32) -> bool) -> bool {
+        let fits = |block: u32| {
+            let refs = self.table.get(block).map(|info| info.refs);
+            is_taken(block) && refs.is_none_or(|refs| refs > 0 && refs < self.owners(block))
+        };
+        if !object.blocks.blocks().all(fits) {
+            return false;
+        }
+        for (block, crc) in object.blocks.blocks().zip(crcs) {
+            match self.table.get_mut(block) {
+                Some(info) => info.refs += 1,
+                None => self.table.insert(block, BlockInfo { refs: 1, crc: *crc }),
+            }
+        }
+        true
+    }
+    /// It leaves again. Gives its blocks' checksums.
+    pub fn put_away(&mut self, object: &Object) -> Vec<u32> {
+        let crcs = object.blocks.blocks().map(|block| self.table[block].crc).collect();
+        object.blocks.blocks().for_each(|block| self.drop_ref(block, false));
+        crcs
+    }
+    fn drop_ref(&mut self, block: u32, stays: bool) {
+        let info = self.table.get_mut(block).expect("a block of a thing in memory is in the table");
+        info.refs -= 1;
+        if info.refs == 0 && !stays {
+            self.table.remove(block);
+        }
+    }
+    fn set_owners(&mut self, run: Run, owners: u32) {
+        self.shared.set(run, (owners > 1).then_some(owners));
+        self.changed.set(run, Some(owners));
+    }
+}

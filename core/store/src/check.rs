@@ -1,0 +1,122 @@
+//! Proof that a store is what it should be.
+
+use crate::index::{Totals, Weight};
+use crate::lookup::Found;
+use crate::runs::RunMap;
+use crate::space::Run;
+use crate::store::Store;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+impl Store {
+    /// Proves the invariants; gives what is wrong, one line each. Walks everything.
+    pub fn check(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut owners = RunMap::default();
+        let mut here: BTreeMap<u32, u32> = BTreeMap::new();
+        let (mut things, mut weight) = (0, Weight::default());
+        let walk = self.walk(Bound::Unbounded).map(|walk| walk.collect::<Vec<_>>());
+        for id in walk.unwrap_or_else(|error| vec![Err(error)]) {
+            things += 1;
+            let found = id.map_err(|error| error.to_string()).and_then(|id| {
+                let found = self.find(&id).map_err(|error| error.to_string())?;
+                found.map(|found| (id, found)).ok_or_else(|| "a thing was listed and is not there".into())
+            });
+            let (id, found) = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    wrong.push(error);
+                    continue;
+                }
+            };
+            let object = found.object();
+            weight.add(object.weight());
+            if !self.is_sound(object) {
+                wrong.push(format!(
+                    "{id}: its blocks are past its end, outside of the data area, or there twice"
+                ));
+            }
+            for run in object.blocks.runs() {
+                for (part, count) in owners.parts(run.blocks) {
+                    owners.set(part, Some(count.unwrap_or(0) + 1));
+                }
+            }
+            if let Found::Here(object) = &found {
+                object.blocks.blocks().for_each(|block| *here.entry(block).or_default() += 1);
+            }
+        }
+        let (counted, kept) = (Totals { things, weight }, self.index.total);
+        if counted != kept {
+            wrong.push(format!("all things are {counted:?}, not {kept:?}"));
+        }
+        if self.index.recount() != self.index.here() {
+            let (counted, kept) = (self.index.recount(), self.index.here());
+            wrong.push(format!("what is in memory weighs {counted:?}, not {kept:?}"));
+        }
+        if self.index.recount_changed() != self.index.changed().encoded {
+            let (counted, kept) = (self.index.recount_changed(), self.index.changed().encoded);
+            wrong.push(format!("what changed weighs {counted}, not {kept}"));
+        }
+        for (run, count) in owners.iter() {
+            for (part, kept) in self.blocks.shared.parts(run) {
+                if kept.unwrap_or(1) != count {
+                    wrong.push(format!("blocks {part:?} have {count} owners, not {kept:?}"));
+                }
+            }
+        }
+        for (run, kept) in self.blocks.shared.iter() {
+            if run.blocks().any(|block| owners.get(block) != Some(kept)) {
+                wrong.push(format!("blocks {run:?} do not have {kept} owners"));
+            }
+        }
+        let released = self.generations.iter().flat_map(|generation| &generation.freed);
+        let mut ownerless: BTreeSet<u32> = BTreeSet::new();
+        for &block in self.dying.iter().flat_map(|(_, blocks)| blocks).chain(released) {
+            if !ownerless.insert(block) {
+                wrong.push(format!("block {block} was given back twice"));
+            }
+        }
+        for (block, info) in self.blocks.table.iter() {
+            let counted = here.remove(&block).unwrap_or(0);
+            if counted != info.refs {
+                wrong.push(format!("block {block} is in {counted} things in memory, not {}", info.refs));
+            }
+            let is_owned = owners.get(block).is_some();
+            let is_held = self.dead.contains(&block) && self.deferred.holds.contains_key(&block);
+            if is_owned == (ownerless.remove(&block) || is_held) || (is_owned && counted == 0) {
+                wrong.push(format!(
+                    "block {block} is in {counted} things in memory, and its end is not known"
+                ));
+            }
+        }
+        wrong.extend(here.keys().map(|block| format!("block {block} has owners but is not in the table")));
+        wrong.extend(ownerless.iter().map(|block| format!("block {block} is to be freed but is free")));
+        wrong.extend(self.check_deferred());
+        wrong.extend(self.cache.borrow().check(|block| !self.space.is_taken(block)));
+        let unknown = self.pending.keys().filter(|block| !self.blocks.table.contains(**block));
+        wrong.extend(unknown.map(|block| format!("block {block} is pending but not in the table")));
+
+        let mut taken: BTreeSet<u32> = owners.iter().flat_map(|(run, _)| run.blocks()).collect();
+        taken.extend(self.blocks.table.iter().map(|(block, _)| block));
+        if taken.len() as u64 != self.blocks.allocated {
+            wrong.push(format!("{} blocks are in use, not {}", taken.len(), self.blocks.allocated));
+        }
+        let checkpoint = self.checkpoint.iter().flat_map(|checkpoint| checkpoint.writer.all_runs());
+        let layers = self.layers.iter().flat_map(|layer| layer.all_runs()).chain(self.merging.all_runs());
+        let others = layers.chain(checkpoint).chain(self.old_chunks.iter().copied());
+        for block in others.chain(self.discards.under_way.iter().copied()).flat_map(Run::blocks) {
+            if !taken.insert(block) {
+                wrong.push(format!("block {block} is in a checkpoint, or given back, and elsewhere"));
+            }
+        }
+        for block in self.geometry.data_start..self.geometry.blocks {
+            if self.space.is_taken(block) != taken.contains(&block) {
+                wrong.push(format!("block {block}: the bitmap and its owners disagree"));
+            }
+        }
+        if self.log_tail - self.log_head > self.log_blocks() {
+            wrong.push(format!("the log goes from {} to {}", self.log_head, self.log_tail));
+        }
+        wrong
+    }
+}

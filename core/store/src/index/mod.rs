@@ -1,0 +1,293 @@
+//! What is stored, without the data itself: the things that are in memory, and the operations that change them.
+//!
+//! What changed since the last checkpoint is here, and what is looked at right now; all else is in the layers of
+//! the checkpoint (`layers/`). A thing comes into memory before it is changed, so that `Index::apply` is the only
+//! code that changes one; it runs when a transaction is submitted and again, on the same operations, when the
+//! log is replayed.
+
+mod object;
+mod op;
+
+pub(crate) use object::{
+    BLOCK_COST, OWNERS_COST, Object, PAIR_COST, Placement, Weight, bare_cost, placements,
+};
+pub(crate) use op::Op;
+
+use crate::space::Run;
+use nacre_base::Name;
+use nacre_proto::transaction::StoredId;
+use nacre_wire::to_vec;
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// References to blocks that an operation made and ended, once each.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    /// Nothing had them before.
+    pub placed: Vec<u32>,
+    /// Another thing has them as well.
+    pub copied: Vec<Run>,
+    pub dropped: Vec<u32>,
+}
+
+/// What is known of a thing that is in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Object(Arc<Object>),
+    /// It exists, and what it was cannot be read: it stays so until it is removed or becomes a copy of
+    /// another. All operations before that change nothing. With its mark.
+    Damaged(u64),
+    /// Removed. With its mark.
+    Gone(u64),
+}
+
+impl Slot {
+    /// The interval in which it changed last; see `Changed`.
+    pub fn mark(&self) -> u64 {
+        match self {
+            Slot::Object(object) => object.mark,
+            Slot::Damaged(mark) | Slot::Gone(mark) => *mark,
+        }
+    }
+    pub fn exists(&self) -> bool {
+        !matches!(self, Slot::Gone(_))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    things: BTreeMap<StoredId, Slot>,
+    /// What all things take, and how many they are, also those that are not in memory.
+    pub total: Totals,
+    /// What those in memory take.
+    here: Weight,
+    changed: Changed,
+}
+
+/// Of all things.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub things: u64,
+    pub weight: Weight,
+}
+
+/// What changed since the last checkpoint was begun.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Also of what was removed.
+    pub ids: BTreeSet<StoredId>,
+    /// No less than what these take in a checkpoint.
+    pub encoded: u64,
+    /// Things with this mark are in `ids`. Those that came from a checkpoint have the mark 0, so it begins
+    /// with 1.
+    pub mark: u64,
+}
+
+impl Index {
+    pub fn new(total: Totals) -> Index {
+        let changed = Changed { mark: 1, ..Changed::default() };
+        Index { things: BTreeMap::new(), total, here: Weight::default(), changed }
+    }
+    /// What is in memory of a thing.
+    pub fn slot(&self, id: &StoredId) -> Option<&Slot> {
+        self.things.get(id)
+    }
+    /// An object that is in memory.
+    pub fn get(&self, id: &StoredId) -> Option<&Arc<Object>> {
+        match self.things.get(id)? {
+            Slot::Object(object) => Some(object),
+            Slot::Damaged(_) | Slot::Gone(_) => None,
+        }
+    }
+    pub fn changed(&self) -> &Changed {
+        &self.changed
+    }
+    /// Begins the next interval.
+    pub fn take_changed(&mut self) -> Changed {
+        let next = Changed { mark: self.changed.mark + 1, ..Changed::default() };
+        std::mem::replace(&mut self.changed, next)
+    }
+    /// Things in memory, also those that are gone.
+    pub fn len(&self) -> usize {
+        self.things.len()
+    }
+    /// What the things in memory take.
+    pub fn here(&self) -> Weight {
+        self.here
+    }
+    /// In order.
+    pub fn things_from(&self, from: Bound<&StoredId>) -> btree_map::Range<'_, StoredId, Slot> {
+        self.things.range::<StoredId, _>((from, Bound::Unbounded))
+    }
+    /// Puts a thing of a checkpoint here.
+    pub fn bring(&mut self, id: StoredId, slot: Slot) {
+        if let Slot::Object(object) = &slot {
+            self.here.add(object.weight());
+        }
+        let old = self.things.insert(id, slot);
+        assert_eq!(old, None, "it was in memory already");
+    }
+    /// Takes out what the checkpoint has.
+    pub fn put_away(&mut self, id: &StoredId) {
+        if let Some(Slot::Object(object)) = self.things.remove(id) {
+            self.here.sub(object.weight());
+        }
+    }
+    /// A thing that no layer has, from before there were layers.
+    pub fn adopt(&mut self, id: StoredId, object: Object) {
+        self.forget(&id);
+        self.edit(&id, |new| *new = object);
+    }
+    /// The end of such a thing.
+    pub fn forget(&mut self, id: &StoredId) {
+        self.remove(id, &mut Moves::default());
+    }
+
+    pub fn apply(&mut self, id: &StoredId, op: Op, moves: &mut Moves) {
+        match op {
+            Op::Remove => self.remove(id, moves),
+            Op::CloneFrom(from) if from == *id => self.edit(id, |_| ()),
+            Op::CloneFrom(from) => self.copy(&from, id, moves),
+            Op::Touch => self.edit(id, |_| ()),
+            Op::Place(runs) => {
+                moves.placed.extend(runs.iter().flat_map(|run| run.blocks.blocks()));
+                if let Some(Slot::Damaged(_)) = self.things.get(id) {
+                    moves.dropped.extend(runs.iter().flat_map(|run| run.blocks.blocks()));
+                }
+                self.edit(id, |object| {
+                    runs.into_iter().for_each(|run| moves.dropped.extend(object.blocks.insert(run)));
+                });
+            }
+            Op::Punch { from, to } => self.edit(id, |object| {
+                moves.dropped.extend(object.blocks.remove(from, to));
+            }),
+            Op::Size(size) => self.edit(id, |object| object.size = size),
+            Op::SetAttrs(attrs) => self.edit(id, |object| {
+                attrs.into_iter().for_each(|(name, value)| object.set_attr(name, value));
+            }),
+            Op::RemoveAttr(name) => self.edit(id, |object| {
+                object.attrs.remove(name.as_bytes());
+            }),
+            Op::OmapSet(pairs) => self.edit(id, |object| {
+                pairs.into_iter().for_each(|(key, value)| object.omap_mut().set(key, value));
+            }),
+            Op::OmapRemove(keys) => self.edit(id, |object| {
+                if object.omap.is_some() {
+                    keys.iter().for_each(|key| object.omap_mut().remove(key));
+                }
+            }),
+            Op::OmapRemoveRange { begin, end } => self.edit(id, |object| {
+                if begin < end {
+                    let pairs = object.omap().pairs.range(begin..end);
+                    let keys: Vec<Name> = pairs.map(|(key, _)| key.clone()).collect();
+                    keys.iter().for_each(|key| object.omap_mut().remove(key));
+                }
+            }),
+            Op::OmapClear => self.edit(id, |object| object.omap = None),
+            Op::OmapSetHeader(header) => self.edit(id, |object| object.omap_mut().header = header),
+        }
+    }
+
+    fn remove(&mut self, id: &StoredId, moves: &mut Moves) {
+        let mark = self.changed.mark;
+        let Some(slot) = self.things.get_mut(id).filter(|slot| slot.exists()) else { return };
+        let old = std::mem::replace(slot, Slot::Gone(mark));
+        let is_changed = old.mark() == mark;
+        if let Slot::Object(object) = &old {
+            let weight = object.weight();
+            self.here.sub(weight);
+            self.total.weight.sub(weight);
+            self.changed.encoded -= if is_changed { weight.encoded } else { 0 };
+            moves.dropped.extend(object.blocks.blocks());
+        } else if is_changed {
+            self.changed.encoded -= bare_cost(id);
+        }
+        // Whether what cannot be read exists at all is not known.
+        self.total.things = self.total.things.saturating_sub(1);
+        if !is_changed {
+            self.changed.ids.insert(id.clone());
+        }
+        self.changed.encoded += bare_cost(id);
+    }
+
+    fn copy(&mut self, from: &StoredId, id: &StoredId, moves: &mut Moves) {
+        let copy = match self.things.get(from) {
+            Some(Slot::Damaged(_)) => {
+                self.edit(id, |_| ());
+                return self.damage(id, moves);
+            }
+            Some(Slot::Object(from)) => Object { id_len: to_vec(id).len() as u32, ..Object::clone(from) },
+            Some(Slot::Gone(_)) | None => Object::new(id),
+        };
+        moves.copied.extend(copy.blocks.runs().iter().map(|run| run.blocks));
+        if let Some(Slot::Damaged(_)) = self.things.get(id) {
+            self.remove(id, moves);
+        }
+        self.edit(id, |object| {
+            moves.dropped.extend(object.blocks.blocks());
+            *object = copy;
+        });
+    }
+
+    /// It becomes a copy of what cannot be read.
+    fn damage(&mut self, id: &StoredId, moves: &mut Moves) {
+        self.remove(id, moves);
+        self.things.insert(id.clone(), Slot::Damaged(self.changed.mark));
+        self.total.things += 1;
+    }
+
+    /// Changes an object, which is created if need be. A checkpoint that still has to write the old
+    /// one keeps it: then this is a copy.
+    fn edit(&mut self, id: &StoredId, change: impl FnOnce(&mut Object)) {
+        if !self.things.get(id).is_some_and(Slot::exists) {
+            let object = Object::new(id);
+            self.total.weight.add(object.weight());
+            self.total.things += 1;
+            self.here.add(object.weight());
+            self.things.insert(id.clone(), Slot::Object(Arc::new(object)));
+        }
+        let object = match self.things.get_mut(id).expect("it was just made") {
+            Slot::Object(object) => Arc::make_mut(object),
+            Slot::Damaged(mark) => {
+                if *mark != self.changed.mark {
+                    *mark = self.changed.mark;
+                    self.changed.ids.insert(id.clone());
+                    self.changed.encoded += bare_cost(id);
+                }
+                return;
+            }
+            Slot::Gone(_) => unreachable!("it was just made"),
+        };
+        let before = object.weight();
+        if object.mark == self.changed.mark {
+            self.changed.encoded -= before.encoded;
+        } else if !self.changed.ids.insert(id.clone()) {
+            self.changed.encoded -= bare_cost(id); // it comes back in the same interval
+        }
+        self.total.weight.sub(before);
+        self.here.sub(before);
+        change(object);
+        object.mark = self.changed.mark;
+        let after = object.weight();
+        self.total.weight.add(after);
+        self.here.add(after);
+        self.changed.encoded += after.encoded;
+    }
+
+    /// What `Changed::encoded` should be, for `Store::check`.
+    pub fn recount_changed(&self) -> u64 {
+        let cost = |id| self.get(id).map_or_else(|| bare_cost(id), |o| o.weight().encoded);
+        self.changed.ids.iter().map(cost).sum()
+    }
+    /// What `here` should be, for `Store::check`.
+    pub fn recount(&self) -> Weight {
+        let mut here = Weight::default();
+        for (id, slot) in &self.things {
+            if let Slot::Object(object) = slot {
+                here.add(object.weighed_anew(id));
+            }
+        }
+        here
+    }
+}

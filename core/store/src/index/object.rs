@@ -1,0 +1,232 @@
+//! One stored thing: what is known of it besides its data.
+
+use crate::BLOCK;
+use crate::attrs::Attrs;
+use crate::extents::Extents;
+use crate::space::Run;
+use bytes::Bytes;
+use nacre_base::Name;
+use nacre_proto::transaction::StoredId;
+use nacre_wire::{Decode, DecodeError, Encode, Reader, encode_list, to_vec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub size: u64,
+    /// What is missing reads as zeros; bytes of the last block past `size` are zeros too.
+    pub blocks: Extents,
+    pub attrs: Attrs,
+    /// Few objects have one.
+    pub(super) omap: Option<Arc<Omap>>,
+    /// Bytes of its id.
+    pub(super) id_len: u32,
+    /// The interval between checkpoints in which it changed last; see `Changed`.
+    pub(super) mark: u64,
+}
+
+/// Shared by an object and its copies until one of them changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Omap {
+    pub header: Bytes,
+    pub pairs: BTreeMap<Name, Bytes>,
+    /// What the pairs cost. Kept beside them so that accounting needs no walk.
+    cost: u64,
+}
+
+static NO_OMAP: Omap = Omap { header: Bytes::new(), pairs: BTreeMap::new(), cost: 0 };
+
+impl Omap {
+    /// What it takes in a checkpoint.
+    fn weight(&self) -> u64 {
+        self.cost + self.header.len() as u64
+    }
+    pub(super) fn set(&mut self, key: Name, value: Bytes) {
+        self.cost += pair_cost(&key, &value);
+        let key_len = key.len() as u64;
+        if let Some(old) = self.pairs.insert(key, value) {
+            self.cost -= key_len + old.len() as u64 + PAIR_COST;
+        }
+    }
+    pub(super) fn remove(&mut self, key: &Name) {
+        if let Some(old) = self.pairs.remove(key) {
+            self.cost -= pair_cost(key, &old);
+        }
+    }
+}
+
+/// What one object, or all of them, take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    /// Bytes of data, holes not counted.
+    pub stored: u64,
+    /// Bytes of omap keys, values and headers.
+    pub omap: u64,
+    /// No less than what it takes in a checkpoint.
+    pub encoded: u64,
+    /// References to blocks.
+    pub blocks: u64,
+}
+
+impl Weight {
+    pub fn add(&mut self, other: Weight) {
+        self.stored += other.stored;
+        self.omap += other.omap;
+        self.encoded += other.encoded;
+        self.blocks += other.blocks;
+    }
+    pub(super) fn sub(&mut self, other: Weight) {
+        self.stored -= other.stored;
+        self.omap -= other.omap;
+        self.encoded -= other.encoded;
+        self.blocks -= other.blocks;
+    }
+}
+
+/// A block in a checkpoint or in a transaction costs at most this many bytes of log or checkpoint:
+/// a run of its own, its checksum, and a run of owners.
+pub(crate) const BLOCK_COST: u64 = 16 + OWNERS_COST;
+/// What a run of blocks takes that have as many owners, at most.
+pub(crate) const OWNERS_COST: u64 = 12;
+/// The fixed part of an object in a checkpoint, rounded up; with its part of the fences and of the filter.
+const OBJECT_COST: u64 = 64;
+/// The two lengths of a key and a value.
+pub(crate) const PAIR_COST: u64 = 8;
+
+/// What a thing takes besides what it holds. Its name may be in a fence as well.
+fn id_cost(id_len: usize) -> u64 {
+    OBJECT_COST + 2 * id_len as u64
+}
+/// The same, of one that does not exist yet, or was removed.
+pub(crate) fn bare_cost(id: &StoredId) -> u64 {
+    id_cost(to_vec(id).len())
+}
+
+fn pair_cost(key: &Name, value: &Bytes) -> u64 {
+    key.len() as u64 + value.len() as u64 + PAIR_COST
+}
+
+impl Object {
+    pub fn new(id: &StoredId) -> Object {
+        Object { id_len: to_vec(id).len() as u32, ..Object::default() }
+    }
+    pub fn weight(&self) -> Weight {
+        let whole = self.blocks.len() as u64 * BLOCK as u64;
+        let last = (self.size / BLOCK as u64) as u32;
+        let past_end = match self.size % BLOCK as u64 {
+            tail if tail != 0 && self.blocks.get(last).is_some() => BLOCK as u64 - tail,
+            _ => 0,
+        };
+        Weight {
+            stored: whole - past_end,
+            omap: self.omap().weight(),
+            encoded: id_cost(self.id_len as usize)
+                + self.attrs.cost()
+                + self.omap().weight()
+                + self.blocks.len() as u64 * BLOCK_COST,
+            blocks: self.blocks.len() as u64,
+        }
+    }
+    /// Its weight without what is kept beside the parts, for `Store::check`.
+    pub fn weighed_anew(&self, id: &StoredId) -> Weight {
+        let mut plain = Object::new(id);
+        self.attrs.to_map().into_iter().for_each(|(k, v)| plain.set_attr(k, v));
+        let pairs = self.omap().pairs.iter();
+        pairs.for_each(|(k, v)| plain.omap_mut().set(k.clone(), v.clone()));
+        plain.size = self.size;
+        if !self.omap().header.is_empty() {
+            plain.omap_mut().header = self.omap().header.clone();
+        }
+        plain.blocks = self.blocks.clone();
+        plain.weight()
+    }
+    pub(super) fn set_attr(&mut self, name: Name, value: Bytes) {
+        self.attrs.set(name.as_bytes(), &value);
+    }
+    pub fn omap(&self) -> &Omap {
+        self.omap.as_deref().unwrap_or(&NO_OMAP)
+    }
+    pub(super) fn omap_mut(&mut self) -> &mut Omap {
+        Arc::make_mut(self.omap.get_or_insert_default())
+    }
+
+    /// As it stands in a checkpoint behind its id, with the checksum of each of its blocks.
+    pub fn encode(&self, crcs: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
+        self.size.encode(out);
+        self.attrs.encode(out);
+        self.omap().header.encode(out);
+        self.omap().pairs.encode(out);
+        encode_list(out, self.blocks.runs());
+        crcs.for_each(|crc| crc.encode(out));
+    }
+    /// The reverse.
+    pub fn decode(id: &StoredId, r: &mut Reader<'_>) -> Result<(Object, Vec<u32>), DecodeError> {
+        let mut object = Object::new(id);
+        object.size = Decode::decode(r)?;
+        for (name, value) in BTreeMap::decode(r)? {
+            object.set_attr(name, value);
+        }
+        let header = Bytes::decode(r)?;
+        if !header.is_empty() {
+            object.omap_mut().header = header;
+        }
+        for (key, value) in BTreeMap::decode(r)? {
+            object.omap_mut().set(key, value);
+        }
+        let runs: Vec<Placement> = Decode::decode(r)?;
+        // Each block has a checksum in the bytes that follow: a lying length ends here.
+        let count: u64 = runs.iter().map(|run| u64::from(run.blocks.len)).sum();
+        if count > r.remaining() as u64 / 4 {
+            return Err(DecodeError::Short { needed: count.saturating_mul(4) as usize, left: r.remaining() });
+        }
+        object.blocks = runs.into_iter().collect();
+        let crcs = (0..object.blocks.len()).map(|_| u32::decode(r)).collect::<Result<_, _>>()?;
+        Ok((object, crcs))
+    }
+}
+
+/// Neighbouring blocks of the device that hold neighbouring blocks of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// In the object, in blocks.
+    pub at: u32,
+    pub blocks: Run,
+}
+
+impl Placement {
+    pub fn pairs(self) -> impl Iterator<Item = (u32, u32)> {
+        (0..self.blocks.len).map(move |i| (self.at + i, self.blocks.start + i))
+    }
+}
+
+/// Joins neighbours.
+pub(crate) fn placements(pairs: impl Iterator<Item = (u32, u32)>) -> Vec<Placement> {
+    let mut runs: Vec<Placement> = Vec::new();
+    for (at, block) in pairs {
+        match runs.last_mut() {
+            Some(run) if run.at + run.blocks.len == at && run.blocks.start + run.blocks.len == block => {
+                run.blocks.len += 1;
+            }
+            _ => runs.push(Placement { at, blocks: Run { start: block, len: 1 } }),
+        }
+    }
+    runs
+}
+
+impl Encode for Placement {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.at.encode(out);
+        self.blocks.start.encode(out);
+        self.blocks.len.encode(out);
+    }
+}
+impl Decode for Placement {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [at, start, len] = [u32::decode(r)?, u32::decode(r)?, u32::decode(r)?];
+        let ends = (at.checked_add(len), start.checked_add(len));
+        if len == 0 || ends.0.is_none() || ends.1.is_none() {
+            return Err(DecodeError::BadValue { what: "run of blocks", value: len.into() });
+        }
+        Ok(Placement { at, blocks: Run { start, len } })
+    }
+}

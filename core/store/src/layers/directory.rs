@@ -1,0 +1,208 @@
+//! What a layer says about itself, read whole when the store is opened: where its pages are and what each begins
+//! with, which things it surely does not have, and who owns which blocks.
+
+use super::filter::Filter;
+use crate::index::{Totals, Weight};
+use crate::space::Run;
+use nacre_proto::transaction::StoredId;
+use nacre_wire::{Decode, DecodeError, Encode, Reader};
+
+/// Where each page is in the layer, its checksum, and the first thing in it. In few pieces of memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fences {
+    /// Behind the last block of each page, counted in the layer.
+    ends: Vec<u32>,
+    crcs: Vec<u32>,
+    /// All ids, and where each ends.
+    ids: Vec<u8>,
+    id_ends: Vec<u32>,
+}
+
+impl Fences {
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+    pub fn push(&mut self, first: &[u8], blocks: u32, crc: u32) {
+        self.ends.push(self.ends.last().copied().unwrap_or(0) + blocks);
+        self.crcs.push(crc);
+        self.ids.extend_from_slice(first);
+        self.id_ends.push(self.ids.len() as u32);
+    }
+    /// Of the whole layer.
+    pub fn blocks(&self) -> u32 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+    /// The page's blocks, counted in the layer, and the checksum of all their bytes.
+    pub fn page(&self, page: usize) -> (Run, u32) {
+        let start = if page == 0 { 0 } else { self.ends[page - 1] };
+        (Run { start, len: self.ends[page] - start }, self.crcs[page])
+    }
+    fn id_bytes(&self, page: usize) -> &[u8] {
+        let start = if page == 0 { 0 } else { self.id_ends[page - 1] };
+        &self.ids[start as usize..self.id_ends[page] as usize]
+    }
+    fn first(&self, page: usize) -> StoredId {
+        StoredId::decode(&mut Reader::new(self.id_bytes(page))).expect("it was decoded before")
+    }
+    /// The page that has this thing, if one has; also the first one that may have something behind it.
+    pub fn find(&self, id: &StoredId) -> usize {
+        let (mut from, mut to) = (0, self.len());
+        while from < to {
+            let middle = from.midpoint(to);
+            if self.first(middle) <= *id { from = middle + 1 } else { to = middle }
+        }
+        from.saturating_sub(1)
+    }
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.ends.capacity() * 12 + self.ids.capacity()
+    }
+    fn shrink(&mut self) {
+        self.ends.shrink_to_fit();
+        self.crcs.shrink_to_fit();
+        self.ids.shrink_to_fit();
+        self.id_ends.shrink_to_fit();
+    }
+}
+
+impl Encode for Fences {
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).encode(out);
+        for page in 0..self.len() {
+            let (run, crc) = self.page(page);
+            (run.len, crc).encode(out);
+            out.extend_from_slice(self.id_bytes(page));
+        }
+    }
+}
+impl Decode for Fences {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut fences = Fences::default();
+        let mut last: Option<StoredId> = None;
+        for _ in 0..r.count(9)? {
+            let (blocks, crc) = (u32::decode(r)?, u32::decode(r)?);
+            let bytes = r.rest();
+            let id = StoredId::decode(r)?;
+            let is_wrong = blocks == 0 || fences.blocks().checked_add(blocks).is_none();
+            if is_wrong || last.is_some_and(|last| last >= id) {
+                return Err(DecodeError::BadValue { what: "page of a layer", value: blocks.into() });
+            }
+            fences.push(&bytes[..bytes.len() - r.remaining()], blocks, crc);
+            last = Some(id);
+        }
+        fences.shrink();
+        Ok(fences)
+    }
+}
+
+/// As it stands in the chunks at the end of a layer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Directory {
+    /// What all things were together when the layer was begun, also those that are not in it.
+    pub totals: Totals,
+    /// Entries in the layer.
+    pub entries: u64,
+    /// Where its pages are, one after another.
+    pub runs: Vec<Run>,
+    pub fences: Fences,
+    pub filter: Filter,
+    /// How many owners blocks have of which that changed since the layer before, in order.
+    pub owners: Vec<(Run, u32)>,
+}
+
+impl Encode for Directory {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Totals { things, weight } = self.totals;
+        [things, weight.stored, weight.omap, weight.encoded, weight.blocks, self.entries]
+            .iter()
+            .for_each(|number| number.encode(out));
+        (self.runs.len() as u32).encode(out);
+        self.runs.iter().for_each(|run| (run.start, run.len).encode(out));
+        self.fences.encode(out);
+        (self.filter.0.len() as u32).encode(out);
+        out.extend_from_slice(&self.filter.0);
+        (self.owners.len() as u32).encode(out);
+        let mut at = 0;
+        for (run, owners) in &self.owners {
+            [run.start - at, run.len, *owners].iter().for_each(|number| short(*number, out));
+            at = run.start + run.len;
+        }
+    }
+}
+impl Decode for Directory {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut number = || u64::decode(r);
+        let things = number()?;
+        let (stored, omap, encoded) = (number()?, number()?, number()?);
+        let (blocks, entries) = (number()?, number()?);
+        let totals = Totals { things, weight: Weight { stored, omap, encoded, blocks } };
+        let runs = r.list(|r| Ok(Run { start: Decode::decode(r)?, len: Decode::decode(r)? }))?;
+        let fences = Fences::decode(r)?;
+        let filter = Filter(r.bytes()?.to_vec());
+        if filter.0.is_empty() {
+            return Err(DecodeError::BadValue { what: "bytes of a filter", value: 0 });
+        }
+        let (mut owners, mut at) = (Vec::new(), 0_u32);
+        for _ in 0..r.count(3)? {
+            let (gap, len, count) = (long(r)?, long(r)?, long(r)?);
+            let start = at.checked_add(gap);
+            let end = start.and_then(|start| start.checked_add(len)).filter(|_| len > 0);
+            let (Some(start), Some(end)) = (start, end) else {
+                return Err(DecodeError::BadValue { what: "run of owners", value: len.into() });
+            };
+            owners.push((Run { start, len }, count));
+            at = end;
+        }
+        Ok(Directory { totals, entries, runs, fences, filter, owners })
+    }
+}
+
+/// A number in as few groups of seven bits as it has, the lowest first; all but the last have the highest bit.
+fn short(mut number: u32, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+fn long(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
+    let mut number = 0_u64;
+    for group in 0..5 {
+        let byte = u8::decode(r)?;
+        number |= u64::from(byte & 0x7f) << (7 * group);
+        if byte < 0x80 {
+            break;
+        }
+    }
+    u32::try_from(number).map_err(|_| DecodeError::BadValue { what: "number of blocks", value: number })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_wire::{from_slice, to_vec};
+
+    #[test]
+    fn it_reads_back_and_finds_pages() {
+        let id = |n: u32| StoredId::Meta(format!("{n:05}").into());
+        let mut fences = Fences::default();
+        (0..50).for_each(|n| fences.push(&to_vec(&id(n * 10 + 5)), 4 + n % 2, n));
+        let weight = Weight { stored: 5, omap: 6, encoded: 7, blocks: 8 };
+        let directory = Directory {
+            totals: Totals { things: 9, weight },
+            entries: 4,
+            runs: vec![Run { start: 7, len: 225 }],
+            fences,
+            filter: Filter(vec![1, 2, 3]),
+            owners: vec![(Run { start: 3, len: 1 }, 0), (Run { start: 200_000, len: 5 << 20 }, 300)],
+        };
+        let mut again: Directory = from_slice(&to_vec(&directory)).unwrap();
+        again.fences.shrink();
+        assert_eq!(again, directory);
+        assert_eq!(
+            [0, 5, 6, 14, 15, 16, 494, 495, 999].map(|n| again.fences.find(&id(n))),
+            [0, 0, 0, 0, 1, 1, 48, 49, 49]
+        );
+        assert_eq!(again.fences.page(1), (Run { start: 4, len: 5 }, 1));
+    }
+}

@@ -1,0 +1,99 @@
+//! A page of a layer: entries in order, one after another.
+
+use crate::index::Object;
+use nacre_proto::transaction::StoredId;
+use nacre_wire::{Decode, DecodeError, Encode, Reader};
+
+/// A page takes entries until they have so many bytes: what is read to find one of them.
+pub(crate) const PAGE: usize = 16 << 10;
+
+/// What a layer says of a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Removed = 0,
+    Object = 1,
+    Damaged = 2,
+}
+
+/// One entry, and what of it is not looked at yet.
+#[derive(Debug)]
+pub(crate) struct Entry<'a> {
+    pub kind: Kind,
+    pub id: StoredId,
+    pub body: &'a [u8],
+}
+
+/// A thing as a layer has it, with its blocks' checksums in their order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Loaded {
+    pub object: Object,
+    pub crcs: Vec<u32>,
+}
+
+/// Adds an entry.
+pub(crate) fn push(page: &mut Vec<u8>, kind: Kind, id: &[u8], body: &[u8]) {
+    let len = u32::try_from(1 + id.len() + body.len()).expect("a thing is smaller than that");
+    len.encode(page);
+    page.push(kind as u8);
+    page.extend_from_slice(id);
+    page.extend_from_slice(body);
+}
+
+/// All entries of a page. A length of nothing ends them.
+pub(crate) fn entries(page: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, DecodeError>> {
+    let mut r = Reader::new(page);
+    let mut next = move || {
+        if r.remaining() < 4 {
+            return Ok(None);
+        }
+        let mut r2 = Reader::new(r.bytes()?);
+        if r2.is_empty() {
+            return Ok(None);
+        }
+        let kind = match u8::decode(&mut r2)? {
+            0 => Kind::Removed,
+            1 => Kind::Object,
+            2 => Kind::Damaged,
+            value => return Err(DecodeError::BadValue { what: "entry of a layer", value: value.into() }),
+        };
+        let id = StoredId::decode(&mut r2)?;
+        Ok(Some(Entry { kind, id, body: r2.rest() }))
+    };
+    let mut is_over = false;
+    std::iter::from_fn(move || {
+        let entry = if is_over { None } else { next().transpose() };
+        is_over = !matches!(entry, Some(Ok(_)));
+        entry
+    })
+}
+
+impl Entry<'_> {
+    /// Of an object.
+    pub fn load(&self) -> Result<Loaded, DecodeError> {
+        let mut r = Reader::new(self.body);
+        let (object, crcs) = Object::decode(&self.id, &mut r)?;
+        r.finish()?;
+        Ok(Loaded { object, crcs })
+    }
+}
+
+impl Loaded {
+    /// Checksum of the block at this position of the object; it has one there.
+    pub fn crc(&self, at: u32) -> u32 {
+        let mut before = 0;
+        for run in self.object.blocks.runs() {
+            if at < run.at + run.blocks.len {
+                return self.crcs[(before + at - run.at) as usize];
+            }
+            before += run.blocks.len;
+        }
+        unreachable!("the object has a block there")
+    }
+}
+
+/// For whoever writes it as it is.
+pub(crate) fn id_bytes(id: &StoredId) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    id.encode(&mut out);
+    out
+}

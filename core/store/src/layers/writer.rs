@@ -1,0 +1,154 @@
+//! Writing a layer: entries in order become pages, and at last the directory.
+
+use super::Layer;
+use super::directory::{Directory, Fences};
+use super::filter::{Filter, hash};
+use super::page::{self, Kind, PAGE};
+use crate::BLOCK;
+use crate::checkpoint::CHUNK_BLOCKS_MAX;
+use crate::format::{self, CHUNK_HEADER, ChunkHeader};
+use crate::index::Totals;
+use crate::space::Run;
+use nacre_wire::{crc32c, to_vec};
+
+/// Runs of the device and what is to be written there.
+pub(crate) type Chunks = Vec<(Run, Vec<u8>)>;
+
+#[derive(Debug)]
+pub(crate) struct LayerWriter {
+    uuid: [u8; 16],
+    generation: u64,
+    /// The page that is being filled, and its first id.
+    page: Vec<u8>,
+    first: Vec<u8>,
+    /// What was not given a place yet: whole blocks of pages, then bytes of the directory.
+    rest: Vec<u8>,
+    /// What the directory will be.
+    directory: Directory,
+    chunks: Vec<Run>,
+    payload_len: u64,
+    is_over: bool,
+    /// All pages have their place, and the directory is in `rest`.
+    at_directory: bool,
+}
+
+impl LayerWriter {
+    /// `entries`: no less than there will be.
+    pub fn new(uuid: [u8; 16], generation: u64, entries: u64) -> LayerWriter {
+        LayerWriter {
+            uuid,
+            generation,
+            page: Vec::new(),
+            first: Vec::new(),
+            rest: Vec::new(),
+            directory: Directory {
+                totals: Totals::default(),
+                entries: 0,
+                runs: Vec::new(),
+                fences: Fences::default(),
+                filter: Filter::for_things(entries),
+                owners: Vec::new(),
+            },
+            chunks: Vec::new(),
+            payload_len: 0,
+            is_over: false,
+            at_directory: false,
+        }
+    }
+    /// Blocks that it has so far.
+    pub fn blocks(&self) -> u64 {
+        self.all_runs().map(|run| u64::from(run.len)).sum()
+    }
+    pub fn all_runs(&self) -> impl Iterator<Item = Run> + '_ {
+        self.chunks.iter().chain(&self.directory.runs).copied()
+    }
+    /// Bytes that wait for a place.
+    pub fn waiting(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The next entry; `id` is encoded.
+    pub fn push(&mut self, kind: Kind, id: &[u8], body: &[u8]) {
+        if self.page.is_empty() {
+            self.first.clear();
+            self.first.extend_from_slice(id);
+        }
+        page::push(&mut self.page, kind, id, body);
+        self.directory.filter.add(hash(id));
+        self.directory.entries += 1;
+        if self.page.len() >= PAGE {
+            self.end_page();
+        }
+    }
+    fn end_page(&mut self) {
+        if self.page.is_empty() {
+            return;
+        }
+        let blocks = self.page.len().div_ceil(BLOCK);
+        self.page.resize(blocks * BLOCK, 0);
+        self.directory.fences.push(&self.first, blocks as u32, crc32c(u32::MAX, &self.page));
+        self.rest.append(&mut self.page);
+    }
+    /// There are no more entries.
+    pub fn finish(&mut self, totals: Totals, owners: Vec<(Run, u32)>) {
+        self.end_page();
+        self.directory.totals = totals;
+        self.directory.owners = owners;
+        self.is_over = true;
+    }
+
+    /// Gives what waits a place and hands it out, as long as `take` has any: it is asked for a number of
+    /// neighbouring blocks and may give fewer.
+    pub fn cut(&mut self, mut take: impl FnMut(u32) -> Option<Run>) -> Chunks {
+        let mut out = Vec::new();
+        loop {
+            if self.is_over && !self.at_directory && self.rest.is_empty() {
+                self.at_directory = true;
+                if self.directory.entries > 0 || !self.directory.owners.is_empty() {
+                    self.rest = to_vec(&self.directory);
+                }
+            }
+            if self.rest.is_empty() {
+                return out;
+            }
+            let header = if self.at_directory { CHUNK_HEADER } else { 0 };
+            let wanted = (self.rest.len() + header).div_ceil(BLOCK).min(CHUNK_BLOCKS_MAX as usize);
+            let Some(run) = take(wanted as u32) else { return out };
+            let room = run.len as usize * BLOCK - header;
+            let behind = self.rest.split_off(room.min(self.rest.len()));
+            let bytes = std::mem::replace(&mut self.rest, behind);
+            out.push((run, if self.at_directory { self.chunk(run, &bytes) } else { self.pages(run, bytes) }));
+        }
+    }
+    fn pages(&mut self, run: Run, bytes: Vec<u8>) -> Vec<u8> {
+        match self.directory.runs.last_mut() {
+            Some(last) if last.start + last.len == run.start => last.len += run.len,
+            _ => self.directory.runs.push(run),
+        }
+        bytes
+    }
+    fn chunk(&mut self, run: Run, payload: &[u8]) -> Vec<u8> {
+        let header = ChunkHeader {
+            uuid: self.uuid,
+            generation: self.generation,
+            number: self.chunks.len() as u32,
+            prev: self.chunks.last().copied().unwrap_or(Run { start: 0, len: 0 }),
+            payload_len: payload.len() as u32,
+        };
+        self.chunks.push(run);
+        self.payload_len += payload.len() as u64;
+        header.encode(payload, run)
+    }
+    pub fn is_written(&self) -> bool {
+        self.at_directory && self.rest.is_empty()
+    }
+    /// What the superblock says about it; None if there is nothing in it.
+    pub fn named(&self) -> Option<format::Layer> {
+        let last_chunk = *self.chunks.last()?;
+        let chunks = self.chunks.len() as u32;
+        Some(format::Layer { generation: self.generation, last_chunk, chunks, payload_len: self.payload_len })
+    }
+    pub fn into_layer(self) -> Option<Layer> {
+        Some(Layer::new(self.named()?, self.chunks, self.directory))
+    }
+}

@@ -1,0 +1,264 @@
+//! Finding things: in memory, or in the layers of the checkpoint; and letting go of what did not change.
+
+use crate::disk::Disk;
+use crate::index::{Object, Slot};
+use crate::layers::filter::hash;
+use crate::layers::page::{Kind, Loaded, id_bytes};
+use crate::layers::{Cursor, Layer, PageError, find_in};
+use crate::recent::Recent;
+use crate::store::Store;
+use bytes::Bytes;
+use nacre_machine::ReadError;
+use nacre_proto::transaction::StoredId;
+use std::cell::RefCell;
+use std::collections::btree_map;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// With each batch so many things are looked at for whether they can leave memory, or such a part of those that
+/// may: few, so that a commit does not wait long.
+const PUT_AWAY: usize = 64;
+
+/// Reads pages of layers, for a store that does not keep everything in memory. The only thing of a store that
+/// touches a device on the daemon's own thread: who asks for metadata needs them at once.
+pub(crate) struct Pager {
+    disk: Arc<dyn Disk + Send + Sync>,
+    /// By the layer's serial and the page's number. Behind cells, since looking changes what stays.
+    pages: RefCell<Recent<(u64, usize), Bytes>>,
+    /// Things as the checkpoint has them.
+    things: RefCell<Recent<StoredId, Arc<Loaded>>>,
+}
+
+impl fmt::Debug for Pager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pager").field("pages", &self.pages.borrow().bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Pager {
+    pub fn new(disk: Arc<dyn Disk + Send + Sync>) -> Pager {
+        Pager { disk, pages: RefCell::new(Recent::new()), things: RefCell::new(Recent::new()) }
+    }
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.pages.borrow().bytes() + self.things.borrow().bytes()
+    }
+    pub fn limit(&self, pages: usize, things: usize) {
+        self.pages.borrow_mut().limit(pages);
+        self.things.borrow_mut().limit(things);
+    }
+    fn page(&self, layer: &Layer, page: usize) -> Result<Bytes, PageError> {
+        let key = (layer.serial, page);
+        if let Some(bytes) = self.pages.borrow_mut().get(&key) {
+            return Ok(bytes);
+        }
+        let bytes = layer.read_page(page, &*self.disk)?;
+        self.pages.borrow_mut().insert(key, bytes.clone(), bytes.len() + 200);
+        Ok(bytes)
+    }
+    fn keep(&self, id: &StoredId, thing: &Arc<Loaded>) {
+        let bytes = thing.object.weight().encoded as usize + 300;
+        self.things.borrow_mut().insert(id.clone(), thing.clone(), bytes);
+    }
+}
+
+/// An object, wherever it was.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// In memory; its blocks are in the table.
+    Here(Arc<Object>),
+    /// As the checkpoint has it.
+    Stored(Arc<Loaded>),
+}
+
+impl Found {
+    pub fn object(&self) -> &Object {
+        match self {
+            Found::Here(object) => object,
+            Found::Stored(thing) => &thing.object,
+        }
+    }
+}
+
+/// What the layers say of a thing.
+enum Said {
+    Object(Arc<Loaded>),
+    Damaged,
+    Nothing,
+}
+
+fn unreadable(id: &StoredId, why: impl fmt::Display) -> ReadError {
+    ReadError::Unreadable { id: id.clone(), block: 0, why: format!("what is known of it is damaged: {why}") }
+}
+
+impl Store {
+    /// The object, if it exists.
+    pub(crate) fn find(&self, id: &StoredId) -> Result<Option<Found>, ReadError> {
+        match self.index.slot(id) {
+            Some(Slot::Object(object)) => return Ok(Some(Found::Here(object.clone()))),
+            Some(Slot::Gone(_)) => return Ok(None),
+            Some(Slot::Damaged(_)) => return Err(unreadable(id, "it was when it was changed")),
+            None => {}
+        }
+        match self.ask_layers(id).map_err(|error| unreadable(id, error))? {
+            Said::Object(thing) => Ok(Some(Found::Stored(thing))),
+            Said::Damaged => Err(unreadable(id, "it was when it was changed")),
+            Said::Nothing => Ok(None),
+        }
+    }
+
+    fn ask_layers(&self, id: &StoredId) -> Result<Said, PageError> {
+        let Some(pager) = &self.pager else { return Ok(Said::Nothing) };
+        if let Some(thing) = pager.things.borrow_mut().get(id) {
+            return Ok(Said::Object(thing));
+        }
+        let hash = hash(&id_bytes(id));
+        for layer in self.layers.iter().rev().filter(|layer| layer.may_have(hash)) {
+            if layer.fences.len() == 0 {
+                continue;
+            }
+            let page = pager.page(layer, layer.fences.find(id))?;
+            let Some(entry) = find_in(&page, id)? else { continue };
+            return Ok(match entry.kind {
+                Kind::Removed => Said::Nothing,
+                Kind::Damaged => Said::Damaged,
+                Kind::Object => {
+                    let thing = Arc::new(entry.load()?);
+                    pager.keep(id, &thing);
+                    Said::Object(thing)
+                }
+            });
+        }
+        Ok(Said::Nothing)
+    }
+
+    /// Brings a thing that is about to change into memory, if it exists. What cannot be read is damaged from
+    /// now on: who asks for it gets an error, until it is removed or becomes a copy of another.
+    pub(crate) fn bring(&mut self, id: &StoredId) {
+        if self.pager.is_none() || self.index.slot(id).is_some() {
+            return;
+        }
+        let slot = match self.ask_layers(id) {
+            Ok(Said::Nothing) => return,
+            Ok(Said::Damaged) | Err(_) => Slot::Damaged(0),
+            Ok(Said::Object(thing)) if self.is_sound(&thing.object) && self.bring_blocks(&thing) => {
+                Slot::Object(Arc::new(thing.object.clone()))
+            }
+            Ok(Said::Object(_)) => Slot::Damaged(0),
+        };
+        if let Some(pager) = &self.pager {
+            pager.things.borrow_mut().remove(id);
+        }
+        self.index.bring(id.clone(), slot);
+        // It may be that it does not change.
+        self.leaving.push_back(id.clone());
+    }
+    pub(crate) fn bring_blocks(&mut self, thing: &Loaded) -> bool {
+        self.blocks.bring(&thing.object, &thing.crcs, |block| self.space.is_taken(block))
+    }
+    /// Whether its blocks can be what it says.
+    pub(crate) fn is_sound(&self, object: &Object) -> bool {
+        let end = object.size.div_ceil(crate::BLOCK as u64);
+        let mut runs: Vec<_> = object.blocks.runs().iter().map(|run| run.blocks).collect();
+        runs.sort_by_key(|run| run.start);
+        runs.iter().all(|run| self.geometry.holds_data(*run))
+            && runs.windows(2).all(|two| two[0].start + two[0].len <= two[1].start)
+            && object.blocks.runs().last().is_none_or(|run| u64::from(run.at + run.blocks.len) <= end)
+    }
+
+    /// Lets go of some of what the durable checkpoint has as it is.
+    pub(crate) fn put_away(&mut self) {
+        for _ in 0..PUT_AWAY.max(self.leaving.len() / PUT_AWAY) {
+            let Some(id) = self.leaving.pop_front() else { return };
+            match self.index.slot(&id) {
+                // It changed since: the next checkpoint has it, and brings it here again.
+                Some(slot) if slot.mark() > self.stored_mark => {}
+                None => {}
+                Some(Slot::Object(object)) => {
+                    let Some(pager) = &self.pager else { continue };
+                    let object = object.clone();
+                    let crcs = self.blocks.put_away(&object);
+                    self.index.put_away(&id);
+                    let thing = Arc::new(Loaded { object: Arc::unwrap_or_clone(object), crcs });
+                    pager.keep(&id, &thing);
+                }
+                // Without a pager nobody looks into the layers.
+                Some(Slot::Damaged(_)) if self.pager.is_none() => {}
+                Some(Slot::Damaged(_) | Slot::Gone(_)) => self.index.put_away(&id),
+            }
+        }
+    }
+
+    /// Everything that exists, in order, from one id on.
+    pub(crate) fn walk(&self, from: Bound<&StoredId>) -> Result<Walk<'_>, PageError> {
+        let mut layers = Vec::new();
+        if let Some(pager) = &self.pager {
+            for layer in self.layers.iter().rev() {
+                let read = |page| pager.page(layer, page);
+                let mut cursor = match from {
+                    Bound::Unbounded => Cursor::new(),
+                    Bound::Included(from) | Bound::Excluded(from) => Cursor::at(layer, from, read)?,
+                };
+                cursor.ready(layer, read)?;
+                if let Bound::Excluded(from) = from
+                    && cursor.peek() == Some(from)
+                {
+                    cursor.next();
+                }
+                layers.push((layer, cursor));
+            }
+        }
+        let here = self.index.things_from(from).peekable();
+        Ok(Walk { pager: self.pager.as_ref(), here, layers, is_over: false })
+    }
+}
+
+/// All things in order. It ends with the first error.
+pub(crate) struct Walk<'a> {
+    pager: Option<&'a Pager>,
+    here: std::iter::Peekable<btree_map::Range<'a, StoredId, Slot>>,
+    /// The newest first.
+    layers: Vec<(&'a Arc<Layer>, Cursor)>,
+    is_over: bool,
+}
+
+impl Walk<'_> {
+    fn step(&mut self) -> Result<Option<StoredId>, PageError> {
+        loop {
+            for (layer, cursor) in &mut self.layers {
+                let pager = self.pager.expect("it has layers");
+                cursor.ready(layer, |page| pager.page(layer, page))?;
+            }
+            let stored = self.layers.iter().filter_map(|(_, cursor)| cursor.peek()).min();
+            let here = self.here.peek().map(|(id, _)| *id);
+            let Some(least) = stored.into_iter().chain(here).min().cloned() else { return Ok(None) };
+            let mut exists = None;
+            if let Some((_, slot)) = self.here.next_if(|(id, _)| **id == least) {
+                exists = Some(slot.exists());
+            }
+            for (_, cursor) in &mut self.layers {
+                if cursor.peek() == Some(&least)
+                    && let Some((_, kind, _)) = cursor.next()
+                {
+                    exists.get_or_insert(kind != Kind::Removed);
+                }
+            }
+            if exists == Some(true) {
+                return Ok(Some(least));
+            }
+        }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Result<StoredId, PageError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let step = self.step().transpose();
+        self.is_over = !matches!(step, Some(Ok(_)));
+        step
+    }
+}

@@ -1,0 +1,92 @@
+//! What was used lately, up to a number of bytes: what was used since it was last looked at gets a second turn.
+
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug)]
+pub(crate) struct Recent<K, V> {
+    things: BTreeMap<K, Kept<V>>,
+    /// The next to go is in front. Some are gone, some are here twice.
+    queue: VecDeque<K>,
+    bytes: usize,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Kept<V> {
+    value: V,
+    bytes: usize,
+    is_used: bool,
+}
+
+impl<K: Ord + Clone, V: Clone> Recent<K, V> {
+    pub fn new() -> Recent<K, V> {
+        Recent { things: BTreeMap::new(), queue: VecDeque::new(), bytes: 0, limit: 0 }
+    }
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+    pub fn limit(&mut self, bytes: usize) {
+        self.limit = bytes;
+        self.shrink();
+    }
+    pub fn get(&mut self, key: &K) -> Option<V> {
+        let kept = self.things.get_mut(key)?;
+        kept.is_used = true;
+        Some(kept.value.clone())
+    }
+    pub fn insert(&mut self, key: K, value: V, bytes: usize) {
+        if bytes > self.limit / 2 {
+            return;
+        }
+        self.remove(&key);
+        self.queue.push_back(key.clone());
+        self.things.insert(key, Kept { value, bytes, is_used: false });
+        self.bytes += bytes;
+        self.shrink();
+    }
+    pub fn remove(&mut self, key: &K) {
+        if let Some(kept) = self.things.remove(key) {
+            self.bytes -= kept.bytes;
+        }
+        // Mostly of what was removed.
+        if self.queue.len() > 2 * self.things.len() + 64 {
+            let (things, mut seen) = (&self.things, std::collections::BTreeSet::new());
+            self.queue.retain(|key| things.contains_key(key) && seen.insert(key.clone()));
+        }
+    }
+    fn shrink(&mut self) {
+        while self.bytes > self.limit
+            && let Some(key) = self.queue.pop_front()
+        {
+            match self.things.get_mut(&key) {
+                Some(kept) if kept.is_used => {
+                    kept.is_used = false;
+                    self.queue.push_back(key);
+                }
+                Some(_) => self.remove(&key),
+                None => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_goes_in_order() {
+        let mut recent = Recent::new();
+        recent.limit(100);
+        (0..10).for_each(|n| recent.insert(n, n, 10));
+        assert_eq!(recent.get(&0), Some(0));
+        (10..15).for_each(|n| recent.insert(n, n, 10));
+        let here: Vec<i32> = (0..15).filter(|n| recent.get(n).is_some()).collect();
+        assert_eq!((here, recent.bytes()), (vec![0, 6, 7, 8, 9, 10, 11, 12, 13, 14], 100));
+        recent.insert(20, 20, 60); // more than half
+        assert_eq!(recent.get(&20), None);
+        recent.limit(0);
+        assert_eq!((recent.bytes(), recent.get(&0)), (0, None));
+        (0..1000).for_each(|_| recent.remove(&0));
+    }
+}

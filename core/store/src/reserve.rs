@@ -1,0 +1,111 @@
+//! How much space a transaction may take, and what has to stay for checkpoints.
+
+use crate::BLOCK;
+use crate::checkpoint::{Checkpoint, blocks_for, blocks_for_changes};
+use crate::index::{BLOCK_COST, PAIR_COST, bare_cost};
+use crate::store::{SIZE_MAX, Store, SubmitError};
+use bytes::Bytes;
+use nacre_base::Name;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use std::collections::BTreeMap;
+
+/// No less than what a transaction will need.
+#[derive(Default)]
+pub(crate) struct Needs {
+    pub blocks: u64,
+    /// Of growth of the index.
+    pub encoded: u64,
+    /// Makes objects bigger, so it has to leave room for removals.
+    pub grows: bool,
+}
+
+impl Store {
+    /// Blocks that only removals and the daemon's own records may take.
+    pub(crate) fn slack(&self) -> u64 {
+        (u64::from(self.geometry.data_blocks()) / 64).max(8)
+    }
+    /// Blocks that checkpoints will need if what is stored grows by `growth` bytes: there must be room for all
+    /// of it in one layer, beside the layers that are durable, and for that again afterwards.
+    pub(crate) fn reserve(&self, growth: u64) -> u64 {
+        let next = blocks_for(self.index.total.weight.encoded + growth);
+        let layers: u64 = self.layers.iter().map(|layer| layer.blocks()).sum();
+        let merging = self.merging.rest();
+        match &self.checkpoint {
+            None => merging + next + next.saturating_sub(layers - self.merging.frees()),
+            Some(checkpoint) if checkpoint.gathered.is_none() => {
+                let rest = checkpoint.estimate.saturating_sub(checkpoint.writer.blocks());
+                let current = layers - self.merging.frees() + checkpoint.estimate;
+                merging + rest + next + next.saturating_sub(current)
+            }
+            Some(checkpoint) => {
+                let rest = checkpoint.estimate.saturating_sub(self.merging.blocks());
+                rest + (next + next.saturating_sub(checkpoint.estimate)).saturating_sub(layers)
+            }
+        }
+    }
+    /// What must be there for the checkpoint under way and the next one, besides a merge.
+    pub(crate) fn checkpoints_need(&self) -> u64 {
+        let rest = |checkpoint: &Checkpoint| checkpoint.estimate.saturating_sub(checkpoint.writer.blocks());
+        let changes = blocks_for_changes(&self.index, &self.blocks);
+        self.checkpoint.as_ref().map_or(0, rest) + changes
+    }
+
+    pub(crate) fn needs(&self, txn: &Transaction) -> Result<Needs, SubmitError> {
+        let block_len = BLOCK as u64;
+        let too_big = |id: &StoredId, end: u64| {
+            if end > SIZE_MAX {
+                return Err(SubmitError::TooBig { id: id.clone(), end, limit: SIZE_MAX });
+            }
+            Ok(())
+        };
+        let pairs = |map: &BTreeMap<Name, Bytes>| {
+            map.iter().map(|(k, v)| k.len() as u64 + v.len() as u64 + PAIR_COST).sum::<u64>()
+        };
+        let mut needs = Needs::default();
+        // What each object gets in this transaction; of interest only where some of it is cloned.
+        let clones = txn.changes.iter().any(|(_, change)| matches!(change, Change::CloneFrom(_)));
+        let mut gained: BTreeMap<&StoredId, u64> = BTreeMap::new();
+        for (id, change) in &txn.changes {
+            let (mut blocks, mut encoded) = (0, 0);
+            match change {
+                Change::Write { offset, data } => {
+                    let end = offset.saturating_add(data.len() as u64);
+                    too_big(id, end)?;
+                    blocks = end.div_ceil(block_len) - offset / block_len;
+                }
+                Change::Zero { offset, len } => {
+                    too_big(id, offset.saturating_add(*len))?;
+                    blocks = 2;
+                }
+                Change::Truncate { size } => {
+                    too_big(id, *size)?;
+                    blocks = u64::from(size % block_len != 0);
+                }
+                Change::SetAttrs(map) | Change::OmapSet(map) => encoded = pairs(map),
+                Change::OmapSetHeader(header) => encoded = header.len() as u64,
+                Change::CloneFrom(from) => {
+                    // What it has now, and what it got before in this transaction.
+                    encoded = self.index.get(from).map_or(0, |o| o.weight().encoded)
+                        + gained.get(from).copied().unwrap_or(0);
+                }
+                _ => {}
+            }
+            let shrinks = matches!(change, Change::Zero { .. } | Change::Truncate { .. });
+            if !shrinks {
+                encoded += blocks * BLOCK_COST;
+            }
+            needs.grows |= !shrinks && (blocks > 0 || encoded > 0) && matches!(id, StoredId::Object(_));
+            if !matches!(change, Change::Remove)
+                && !self.index.slot(id).is_some_and(crate::index::Slot::exists)
+            {
+                encoded += bare_cost(id);
+            }
+            if clones {
+                *gained.entry(id).or_default() += encoded;
+            }
+            needs.blocks += blocks;
+            needs.encoded += encoded;
+        }
+        Ok(needs)
+    }
+}

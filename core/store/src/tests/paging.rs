@@ -1,0 +1,274 @@
+//! Things that are not in memory: found again, few bytes each, and an error where a page of them is damaged.
+
+use super::settle;
+use crate::format::{CHUNK_HEADER, ChunkHeader, Layer, SUPERBLOCKS, Superblock, VERSION_OLD};
+use crate::index::Slot;
+use crate::space::Run;
+use crate::testing::SimDisk;
+use crate::{BLOCK, Disk, Options, Store};
+use bytes::Bytes;
+use nacre_base::{Name, PoolId};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use nacre_wire::{Encode, to_vec};
+use std::ops::Bound;
+use std::sync::Arc;
+
+fn fresh() -> (Arc<SimDisk>, Store) {
+    let disk = Arc::new(SimDisk::new(64 << 20, 1));
+    Store::format(&*disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
+    let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
+    store.limit_memory(1 << 20);
+    (disk, store)
+}
+fn object(n: u32) -> StoredId {
+    let name = Name::from(format!("object{n:06}"));
+    ObjectId::head(PoolId(1), Name::default(), Name::default(), name).into()
+}
+fn submit(store: &mut Store, id: &StoredId, changes: impl IntoIterator<Item = Change>) {
+    let mut txn = Transaction::new();
+    changes.into_iter().for_each(|change| txn.push(id.clone(), change));
+    store.submit(txn).unwrap();
+}
+fn attr(value: &[u8]) -> Change {
+    Change::SetAttrs([(Name::from("_"), Bytes::copy_from_slice(value))].into())
+}
+fn checkpoint(store: &mut Store, disk: &SimDisk) {
+    store.request_checkpoint();
+    store.settle(disk).unwrap();
+    // What may leave does so a little at a time.
+    (0..100).for_each(|_| store.put_away());
+    settle(store, disk);
+}
+fn listed(store: &Store) -> Vec<StoredId> {
+    store.ids().map(Result::unwrap).collect()
+}
+
+#[test]
+fn what_did_not_change_is_found_again_and_not_in_memory() {
+    let (disk, mut store) = fresh();
+    for n in 0..3000 {
+        submit(&mut store, &object(n), [attr(&n.to_le_bytes()), Change::Truncate { size: n.into() }]);
+    }
+    checkpoint(&mut store, &disk);
+    assert_eq!(store.index.len(), 0);
+    submit(&mut store, &object(7), [Change::Remove]);
+    submit(&mut store, &object(8), [attr(b"new")]);
+    let mut expected: Vec<StoredId> = (0..3000).filter(|n| *n != 7).map(object).collect();
+    expected.sort();
+    for round in 0..3 {
+        assert_eq!(listed(&store), expected);
+        assert_eq!(store.stat(&object(7)), Ok(None));
+        assert_eq!(store.attr(&object(8), b"_"), Ok(Some(Bytes::from_static(b"new"))));
+        assert_eq!(store.attr(&object(9), b"_"), Ok(Some(Bytes::copy_from_slice(&9_u32.to_le_bytes()))));
+        assert_eq!(store.stat(&object(2999)).unwrap().unwrap().size, 2999);
+        assert_eq!(store.stat(&object(3000)), Ok(None));
+        match round {
+            0 => checkpoint(&mut store, &disk),
+            _ => store = Store::open_paged(disk.clone()).unwrap().0,
+        }
+        assert_eq!(store.index.len(), 0);
+    }
+}
+
+#[test]
+fn looking_at_everything_takes_no_more_memory_than_it_may() {
+    let (disk, mut store) = fresh();
+    let value = [1; 2000];
+    for n in 0..4000 {
+        submit(&mut store, &object(n), [attr(&value)]);
+        store.settle(&*disk).unwrap();
+    }
+    assert!(store.checkpoints_written() > 5, "what changed was let go of");
+    for n in 0..4000 {
+        assert!(store.attr(&object(n), b"_").unwrap().is_some_and(|found| found == value[..]));
+        assert!(store.memory().index < 1 << 20, "{:?}", store.memory());
+    }
+}
+
+#[test]
+fn layers_of_similar_size_become_one_and_what_was_removed_leaves_nothing() {
+    let (disk, mut store) = fresh();
+    let mut most = 0;
+    for round in 0..60 {
+        for n in 0..200 {
+            submit(&mut store, &object(round * 50 + n), [attr(&[round as u8; 100])]);
+        }
+        checkpoint(&mut store, &disk);
+        most = most.max(store.layers());
+    }
+    assert!((3..16).contains(&most), "{most} layers");
+    for n in 0..4000 {
+        submit(&mut store, &object(n), [Change::Remove]);
+    }
+    (0..8).for_each(|n| {
+        submit(&mut store, &object(n), [Change::Touch]);
+        checkpoint(&mut store, &disk);
+    });
+    assert_eq!(listed(&store).len(), 8);
+    let (again, report) = Store::open_paged(disk).unwrap();
+    assert_eq!((report.objects, again.statfs()), (8, store.statfs()));
+}
+
+/// Damages the page that has this object.
+fn rot_page(store: &Store, disk: &SimDisk, id: &StoredId) {
+    let layer = &store.layers[0];
+    let (page, _) = layer.fences.page(layer.fences.find(id));
+    let mut at = page.start;
+    let run = layer.runs.iter().find(|run| {
+        let is_here = at < run.len;
+        at -= if is_here { 0 } else { run.len };
+        is_here
+    });
+    disk.rot(u64::from(run.unwrap().start + at) * BLOCK as u64 + 50);
+}
+
+#[test]
+fn a_rotten_page_is_an_error_for_its_things_until_they_are_written_anew() {
+    let (disk, mut store) = fresh();
+    for n in 0..1000 {
+        submit(
+            &mut store,
+            &object(n),
+            [attr(&[1; 100]), Change::Write { offset: 0, data: vec![2; 50].into() }],
+        );
+    }
+    checkpoint(&mut store, &disk);
+    let mut ids: Vec<StoredId> = (0..1000).map(object).collect();
+    ids.sort();
+    let (bad, other) = (ids[500].clone(), ids[0].clone());
+    rot_page(&store, &disk, &bad);
+    let (mut store, report) = Store::open_paged(disk.clone()).unwrap();
+    store.limit_memory(1 << 20);
+    assert_eq!(report.objects, 1000);
+    let is_bad = |store: &Store, id: &StoredId| matches!(store.stat(id), Err(ReadError::Unreadable { .. }));
+    assert!(is_bad(&store, &bad) && !is_bad(&store, &other));
+    assert!(store.plan_read(&bad, &[(0, 9)]).is_err());
+    assert!(store.ids().any(|id| id.is_err()));
+    // Changing it makes nothing of it readable, also not later; a copy of it is as bad.
+    let (data, copy) = (Bytes::from_static(b"new"), StoredId::meta("copy"));
+    submit(&mut store, &bad, [Change::Write { offset: 0, data }, Change::Truncate { size: 1 }]);
+    submit(&mut store, &copy, [Change::CloneFrom(bad.clone())]);
+    for _ in 0..2 {
+        assert!(is_bad(&store, &bad) && is_bad(&store, &copy));
+        store.request_checkpoint();
+        store.settle(&*disk).unwrap();
+        (store, _) = Store::open_paged(disk.clone()).unwrap();
+    }
+    // Removed and written again, or a copy of something else, it is good.
+    submit(&mut store, &bad, [Change::Remove, attr(b"good")]);
+    submit(&mut store, &copy, [Change::CloneFrom(other.clone())]);
+    let next = ids[501].clone();
+    submit(&mut store, &next, [Change::CloneFrom(other.clone())]);
+    for n in 0..20 {
+        submit(&mut store, &StoredId::Meta(format!("{n}").into()), [attr(b"more")]);
+        store.request_checkpoint();
+        store.settle(&*disk).unwrap();
+    }
+    let (store, _) = Store::open_paged(disk).unwrap();
+    assert_eq!(store.attr(&bad, b"_"), Ok(Some(Bytes::from_static(b"good"))));
+    assert_eq!(store.attrs(&copy), store.attrs(&other));
+    assert_eq!(store.attrs(&next), store.attrs(&other));
+    assert!(store.layers() < 20, "{} layers", store.layers());
+}
+
+#[test]
+fn a_store_of_the_version_before_is_opened_and_its_next_checkpoint_is_of_this_one() {
+    let (disk, mut store) = fresh();
+    for n in 0..300 {
+        submit(
+            &mut store,
+            &object(n),
+            [attr(&[1; 300]), Change::Write { offset: 5, data: vec![2; 5000].into() }],
+        );
+        if n % 3 == 0 {
+            let copy = StoredId::Meta(format!("copy{n}").into());
+            submit(&mut store, &copy, [Change::CloneFrom(object(n))]);
+        }
+    }
+    checkpoint(&mut store, &disk);
+    let (mut store, _) = Store::open(&*disk).unwrap();
+    let superblock = write_as_before(&mut store, &disk);
+    let expected = listed(&store);
+    for paged in [false, true] {
+        for copy in SUPERBLOCKS {
+            disk.write_at(copy * BLOCK as u64, &superblock.encode()).unwrap();
+        }
+        let open = || if paged { Store::open_paged(disk.clone()) } else { Store::open(&*disk) };
+        let (mut store, _) = open().unwrap();
+        assert_eq!(store.check(), [""; 0]);
+        assert_eq!(listed(&store), expected);
+        settle(&mut store, &disk);
+        let (store, _) = open().unwrap();
+        assert_eq!(store.check(), [""; 0]);
+        assert_eq!(listed(&store), expected);
+        let mut block = vec![0; BLOCK];
+        disk.read_at(0, &mut block).unwrap();
+        assert_ne!(Superblock::decode(&block).unwrap().version, VERSION_OLD);
+        let read = store.plan_read(&object(3), &[(0, 9)]).unwrap().run(&*disk).unwrap();
+        assert_eq!(read, [&[0, 0, 0, 0, 0, 2, 2, 2, 2][..]]);
+    }
+}
+
+/// A checkpoint as version 5 had it: entries one after another, cut into chunks. Twice as many blocks apart as the
+/// store uses.
+fn write_as_before(store: &mut Store, disk: &SimDisk) -> Superblock {
+    let mut payload = Vec::new();
+    for (id, slot) in store.index.things_from(Bound::Unbounded) {
+        let Slot::Object(object) = slot else { continue };
+        payload.push(1);
+        id.encode(&mut payload);
+        object.encode(object.blocks.blocks().map(|block| store.blocks.table[block].crc), &mut payload);
+    }
+    payload.push(0);
+    payload.extend(to_vec(&StoredId::meta("removed")));
+    let geometry = store.geometry;
+    let (mut prev, mut chunks) = (Run { start: 0, len: 0 }, 0);
+    for part in payload.chunks(10 * BLOCK - CHUNK_HEADER) {
+        let run = Run { start: geometry.blocks / 2 + 20 * chunks, len: 10 };
+        let header = ChunkHeader {
+            uuid: geometry.uuid,
+            generation: 9,
+            number: chunks,
+            prev,
+            payload_len: part.len() as u32,
+        };
+        disk.write_at(u64::from(run.start) * BLOCK as u64, &header.encode(part, run)).unwrap();
+        (prev, chunks) = (run, chunks + 1);
+    }
+    let layer = Layer { generation: 9, last_chunk: prev, chunks, payload_len: payload.len() as u64 };
+    let mut block = vec![0; BLOCK];
+    disk.read_at(0, &mut block).unwrap();
+    let now = Superblock::decode(&block).unwrap();
+    Superblock { version: VERSION_OLD, layers: vec![layer], ..now }
+}
+
+/// Where space is short a checkpoint is one merge of everything. It had begun while blocks were on their way to their
+/// place, and said of them that their checksum was zero.
+#[test]
+fn a_checkpoint_of_everything_waits_for_what_is_on_its_way() {
+    let disk = Arc::new(SimDisk::new(2 << 20, 1));
+    Store::format(&*disk, Options { uuid: [7; 16], log_len: Some(256 << 10), ..Options::default() }).unwrap();
+    let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
+    let fill = |store: &mut Store, n: u32| {
+        let mut txn = Transaction::new();
+        txn.push(object(n), Change::Write { offset: 0, data: vec![1; 20_000].into() });
+        txn.push(object(n), attr(&[3; 2000]));
+        store.submit(txn)
+    };
+    let mut count = 0;
+    while fill(&mut store, count).is_ok() {
+        count += 1;
+        checkpoint(&mut store, &disk);
+    }
+    submit(&mut store, &object(0), [Change::Remove]);
+    checkpoint(&mut store, &disk);
+    submit(&mut store, &object(2), [Change::Write { offset: 0, data: vec![2; 4096].into() }]);
+    let done = store.take_batch().unwrap().commit(&*disk).unwrap();
+    store.finished(done);
+    checkpoint(&mut store, &disk);
+    assert_eq!(store.layers(), 1, "there was space enough");
+    let read = store.plan_read(&object(2), &[(0, 4097)]).unwrap().run(&*disk).unwrap();
+    assert!(read[0][..4096] == [2; 4096] && read[0][4096] == 1);
+}

@@ -1,0 +1,83 @@
+//! Reading the checkpoint of a store of format version 5: its layers are one stream of entries each, without pages.
+//!
+//! All of it comes into memory as if it had just changed, so the next checkpoint writes it as it is now.
+
+use crate::disk::Disk;
+use crate::format::Layer;
+use crate::index::Object;
+use crate::layers::read_chunks;
+use crate::open::OpenError;
+use crate::space::Run;
+use crate::store::Store;
+use crate::table::BlockInfo;
+use nacre_proto::transaction::StoredId;
+use nacre_wire::{Decode, DecodeError, Reader};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+const REMOVED: u8 = 0;
+const OBJECT: u8 = 1;
+
+impl Store {
+    pub(crate) fn adopt_old(
+        &mut self,
+        disk: &(impl Disk + ?Sized),
+        layers: &[Layer],
+    ) -> Result<(), OpenError> {
+        let mut crcs = BTreeMap::new();
+        for layer in layers {
+            let generation = layer.generation;
+            let (payload, chunks) = read_chunks(disk, &self.geometry, *layer)?;
+            self.old_chunks.extend(chunks);
+            let mut r = Reader::new(&payload);
+            while !r.is_empty() {
+                let entry = self.adopt_entry(&mut r, &mut crcs);
+                entry.map_err(|error| OpenError::CheckpointContent { generation, error })?;
+            }
+        }
+        self.own_all(&crcs)?;
+        self.checkpoint_wanted = true;
+        Ok(())
+    }
+
+    fn adopt_entry(&mut self, r: &mut Reader<'_>, crcs: &mut BTreeMap<u32, u32>) -> Result<(), DecodeError> {
+        match u8::decode(r)? {
+            OBJECT => {
+                let id = StoredId::decode(r)?;
+                let (object, found) = Object::decode(&id, r)?;
+                crcs.extend(object.blocks.blocks().zip(found));
+                self.index.adopt(id, object);
+            }
+            REMOVED => self.index.forget(&StoredId::decode(r)?),
+            value => return Err(DecodeError::BadValue { what: "checkpoint entry", value: value.into() }),
+        }
+        Ok(())
+    }
+
+    /// Finds out who owns which block.
+    fn own_all(&mut self, crcs: &BTreeMap<u32, u32>) -> Result<(), OpenError> {
+        let things = self.index.things_from(Bound::Unbounded);
+        let objects: Vec<_> =
+            things.filter_map(|(id, _)| Some((id.clone(), self.index.get(id)?.clone()))).collect();
+        for (id, object) in objects {
+            if !self.is_sound(&object) {
+                let block = object.blocks.blocks().next().unwrap_or(0);
+                return Err(OpenError::Object { id, what: "data that cannot be its own", block });
+            }
+            for block in object.blocks.blocks() {
+                let refs = self.blocks.table.get(block).map_or(0, |info| info.refs) + 1;
+                let crc = crcs.get(&block).copied().unwrap_or(0);
+                self.blocks.table.insert(block, BlockInfo { refs, crc });
+            }
+        }
+        let owned: Vec<(u32, u32)> =
+            self.blocks.table.iter().map(|(block, info)| (block, info.refs)).collect();
+        self.blocks.allocated = owned.len() as u64;
+        for (block, owners) in owned {
+            let run = Run { start: block, len: 1 };
+            self.blocks.shared.set(run, (owners > 1).then_some(owners));
+            self.blocks.changed.set(run, Some(owners));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! What a machine sees of its store.
+
+use crate::BLOCK;
+use crate::store::Store;
+use bytes::Bytes;
+use nacre_base::Name;
+use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::ObjectId;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+impl StoreView for Store {
+    fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError> {
+        Ok(self.find(id)?.map(|found| StoreStat { size: found.object().size }))
+    }
+    fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.find(id)?.and_then(|found| found.object().attrs.get(name)))
+    }
+    fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
+        Ok(self.find(id)?.map(|found| found.object().attrs.to_map()).unwrap_or_default())
+    }
+    fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
+        Ok(self.find(id)?.map(|found| found.object().omap().header.clone()).unwrap_or_default())
+    }
+    fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.find(id)?.and_then(|found| found.object().omap().pairs.get(key).cloned()))
+    }
+    fn omap_walk(
+        &self,
+        id: &StoredId,
+        from: &[u8],
+        each: &mut dyn FnMut(&Name, &Bytes) -> bool,
+    ) -> Result<(), ReadError> {
+        if let Some(found) = self.find(id)? {
+            let mut pairs =
+                found.object().omap().pairs.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+            while pairs.next().is_some_and(|(key, value)| each(key, value)) {}
+        }
+        Ok(())
+    }
+    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+        let first = StoredId::Object(from.clone());
+        let broken = |error| ReadError::Device(format!("objects from {from} on: {error}"));
+        for id in self.walk(Bound::Included(&first)).map_err(broken)? {
+            match id.map_err(broken)? {
+                StoredId::Object(object) if each(&object) => {}
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+    fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
+        let Some(found) = self.find(id)? else {
+            return Ok(Vec::new());
+        };
+        let object = found.object();
+        let block_len = BLOCK as u64;
+        let end = offset.saturating_add(len).min(object.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let mut extents: Vec<(u64, u64)> = Vec::new();
+        for run in object.blocks.range((offset / block_len) as u32, end.div_ceil(block_len) as u32) {
+            let start = u64::from(run.at) * block_len;
+            let run_end = start + u64::from(run.blocks.len) * block_len;
+            let (from, to) = (start.max(offset), run_end.min(end));
+            match extents.last_mut() {
+                Some((last, len)) if *last + *len == from => *len += to - from,
+                _ => extents.push((from, to - from)),
+            }
+        }
+        Ok(extents)
+    }
+    fn lost(&self) -> Lost {
+        Lost { times: self.losses, blocks: self.lost_blocks.clone() }
+    }
+    fn statfs(&self) -> Statfs {
+        let block_len = BLOCK as u64;
+        let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.writer.blocks());
+        let old: u64 = self.old_chunks.iter().map(|run| u64::from(run.len)).sum();
+        let layers = self.layers.iter().map(|layer| layer.blocks()).sum::<u64>();
+        let chunks = layers + old + checkpoint + self.merging.blocks();
+        let total = self.index.total.weight;
+        let unusable = self.reserve(0) + self.slack();
+        Statfs {
+            total: u64::from(self.geometry.blocks) * block_len,
+            available: (u64::from(self.space.free()) + self.discards.under_way_blocks())
+                .saturating_sub(unusable)
+                * block_len,
+            allocated: self.blocks.allocated * block_len,
+            stored: total.stored,
+            omap: total.omap,
+            internal: (u64::from(self.geometry.data_start) + chunks) * block_len,
+        }
+    }
+}
