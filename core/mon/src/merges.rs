@@ -70,7 +70,7 @@ impl Mon {
     }
 
     /// As its primary says, in the interval that served last, on the OSDs that it is to be on.
-    fn is_clean(&self, map: &OsdMap, pg: PgId) -> bool {
+    pub(crate) fn is_clean(&self, map: &OsdMap, pg: PgId) -> bool {
         let state = self.state.as_ref().expect("the caller leads");
         let (Some(stat), Some(record)) = (self.stats.pgs.get(&pg), state.records.get(&pg)) else {
             return false;

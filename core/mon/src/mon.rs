@@ -8,6 +8,7 @@ mod requests;
 pub(crate) use proposals::{Done, Job};
 pub(crate) use requests::{CommandRequest, Origin, Via};
 
+use crate::balance::Balancer;
 use crate::image_tasks::ImageDesk;
 use crate::osds::Reports;
 use crate::sessions::{Session, Sessions};
@@ -93,6 +94,7 @@ pub struct Mon {
     held: VecDeque<(Origin, Peer, Message)>,
     pub(crate) leading: Option<Leading>,
     pub(crate) images: ImageDesk,
+    pub(crate) balancer: Balancer,
     /// Whether the once-a-second duties are due with the next draft.
     pub(crate) duties_due: bool,
     /// Whether what OSDs say of each other is to be looked at with the next draft.
@@ -132,6 +134,7 @@ impl Mon {
             held: VecDeque::new(),
             leading: None,
             images: ImageDesk::default(),
+            balancer: Balancer::default(),
             duties_due: true,
             judging_due: false,
             ids_wanted: true,

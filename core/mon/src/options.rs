@@ -59,8 +59,47 @@ const fn osd_option(
     ConfigOption { name, kind, default, range: Some(range), desc, service: "osd" }
 }
 
+/// One of the manager's.
+const fn mgr_option(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    range: Option<(f64, f64)>,
+    desc: &'static str,
+) -> ConfigOption {
+    ConfigOption { service: "mgr", ..option(name, kind, default, range, desc) }
+}
+
 /// In the order of their names.
 pub const ALL: &[ConfigOption] = &[
+    mgr_option(
+        "mgr/balancer/active",
+        Kind::Bool,
+        "true",
+        None,
+        "whether groups are moved so that each OSD has its share of them",
+    ),
+    mgr_option(
+        "mgr/balancer/mode",
+        Kind::Text,
+        "upmap",
+        None,
+        "how: upmap, by exceptions from CRUSH's rules; or none",
+    ),
+    mgr_option(
+        "mgr/balancer/pool_ids",
+        Kind::Text,
+        "",
+        None,
+        "the numbers of the pools whose groups are balanced, with commas; all of them if there is none",
+    ),
+    mgr_option(
+        "mgr/balancer/upmap_max_deviation",
+        Kind::Uint,
+        "1",
+        Some((1.0, 1000.0)),
+        "groups that an OSD may have beyond or short of its share",
+    ),
     option("mon_allow_pool_delete", Kind::Bool, "false", None, "whether pools may be removed at all"),
     option("mon_allow_pool_size_one", Kind::Bool, "false", None, "whether a pool may have a single copy"),
     option(
@@ -436,7 +475,9 @@ pub fn normalize(name: &str, value: &str) -> Result<String, String> {
 
 /// For the monitors: from the cluster's configuration, else from the file, else the default.
 pub fn value(state: Option<&State>, file: &BTreeMap<String, String>, name: &str) -> String {
-    let who = ConfigWho { kind: "mon".to_string(), ..ConfigWho::default() };
+    // What Ceph's manager does, the leader does.
+    let kind = find(name).filter(|option| option.service == "mgr").map_or("mon", |option| option.service);
+    let who = ConfigWho { kind: kind.to_string(), ..ConfigWho::default() };
     let set = state.and_then(|state| state.config_for(&who).remove(name)).map(|(value, _)| value);
     let default = || find(name).map_or(String::new(), |option| option.default.to_string());
     set.or_else(|| file.get(name).and_then(|value| normalize(name, value).ok())).unwrap_or_else(default)

@@ -8,6 +8,7 @@
 //! broke sends it again.
 
 mod args;
+mod balancer;
 mod cluster;
 mod config;
 mod config_file;
@@ -133,7 +134,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 18] = [
+        let tables: [&[Row]; 19] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -152,6 +153,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             config_file::COMMANDS,
             crash::COMMANDS,
             modules::COMMANDS,
+            balancer::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })

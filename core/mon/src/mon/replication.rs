@@ -1,6 +1,7 @@
 //! Raft's wishes carried out: what to store, to send and to apply, and who leads.
 
 use super::Mon;
+use crate::balance::Balancer;
 use crate::persist;
 use crate::state::Batch;
 use crate::stats::Stats;
@@ -137,6 +138,7 @@ impl Mon {
                 self.in_flight = None;
                 self.queue.clear();
                 self.stats = Stats::default();
+                self.balancer = Balancer::default();
                 self.ids_wanted_by.clear();
                 for conn in self.sessions.clients() {
                     self.sessions.remove(conn);

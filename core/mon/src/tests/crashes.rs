@@ -53,8 +53,4 @@ fn crashes_are_listed_and_are_news_until_somebody_looked() {
 fn what_is_not_there_says_so_in_cephs_words() {
     let (mut t, _) = TestMon::with_osds(3);
     assert_eq!(t.json(json!({ "prefix": "telemetry status" }))["enabled"], false);
-    assert_eq!(t.json(json!({ "prefix": "balancer status" }))["active"], false);
-    assert_eq!(t.command(json!({ "prefix": "balancer mode", "mode": "none" })).0, 0);
-    assert_eq!(t.command(json!({ "prefix": "balancer mode", "mode": "upmap" })).0, -95);
-    assert_eq!(t.command(json!({ "prefix": "balancer on" })).0, -95);
 }

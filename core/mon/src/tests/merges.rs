@@ -9,7 +9,7 @@ fn set(t: &mut TestMon, pg_num: u32) -> (i32, String) {
     (code, said)
 }
 /// All groups serve, are clean, and say so.
-fn serve(t: &mut TestMon, conns: &[ConnId], pool: PoolId) {
+pub fn serve(t: &mut TestMon, conns: &[ConnId], pool: PoolId) {
     t.activate(conns, pool);
     t.pass(Duration::from_secs(2));
     // Where data moved, it is there now.

@@ -73,8 +73,7 @@ impl OsdMap {
             return UpActing::default();
         };
         let pps = pool.placement_seed(pg);
-        let mut up = self.crush_osds(pool, pg, pps);
-        pool.retain(&mut up, |osd| self.exists(osd));
+        let mut up = self.crush_placement(pg);
         self.apply_upmap(pg, &mut up);
         pool.retain(&mut up, |osd| self.is_up(osd));
         let up_primary = self.apply_affinity(pool, pps, &mut up).or_else(|| first(&up));
@@ -88,6 +87,14 @@ impl OsdMap {
             (acting, temp_primary)
         };
         UpActing { up, up_primary, acting, acting_primary }
+    }
+
+    /// Where the pool's rule places a group, before any exception; nowhere if there is no such group.
+    pub fn crush_placement(&self, pg: PgId) -> Vec<OsdId> {
+        let Some(pool) = self.pool(pg.pool).filter(|pool| pg.seed < pool.pg_num) else { return Vec::new() };
+        let mut osds = self.crush_osds(pool, pg, pool.placement_seed(pg));
+        pool.retain(&mut osds, |osd| self.exists(osd));
+        osds
     }
 
     /// What CRUSH alone says.

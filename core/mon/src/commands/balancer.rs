@@ -1,0 +1,102 @@
+//! What operators say to the balancer.
+
+use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use crate::balance::score;
+use crate::state::ConfigKey;
+use nacre_base::{PoolId, errno};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+pub const COMMANDS: &[Row] = &[
+    ("balancer status", "show whether groups are moved for balance, and what was done last", status),
+    ("balancer on", "move groups for balance", |call| set(call, "active", Some("true".to_string()))),
+    ("balancer off", "do not move groups for balance", |call| set(call, "active", Some("false".to_string()))),
+    ("balancer mode", "choose how groups are moved for balance: `upmap` or `none`", mode),
+    ("balancer eval", "show how uneven the groups are: 0 is even", eval),
+    ("balancer ls", "list the plans for balance: there are none, what is planned is done", no_plans),
+    ("balancer pool ls", "list the pools that are balanced; none stands for all", pool_ls),
+    ("balancer pool add", "balance these pools", |call| change_pools(call, true)),
+    ("balancer pool rm", "balance these pools no longer", |call| change_pools(call, false)),
+];
+
+fn set(call: &mut Call<'_>, name: &str, value: Option<String>) -> Outcome {
+    let name = format!("mgr/balancer/{name}");
+    let key = ConfigKey { section: "mgr".to_string(), mask: String::new(), name };
+    if call.state.config.get(&key) != value.as_ref() {
+        call.draft.batch.config.push((key, value));
+    }
+    Answer::said("")
+}
+
+fn status(call: &mut Call<'_>) -> Outcome {
+    let settings = call.mon.balancer_settings();
+    let last = call.mon.balancer.last.as_ref();
+    call.show_json(json!({
+        "active": settings.active,
+        "last_optimize_duration": "",
+        "last_optimize_started": last.map(|(stamp, _)| stamp.to_string()).unwrap_or_default(),
+        "mode": settings.mode,
+        "optimize_result": last.map(|(_, text)| text.clone()).unwrap_or_default(),
+        "plans": [],
+    }))
+}
+
+fn mode(call: &mut Call<'_>) -> Outcome {
+    match &*call.args.text("mode")? {
+        "crush-compat" => Err(refuse(
+            errno::EOPNOTSUPP,
+            "not built in Nacre: other weights for old clients; `upmap` serves all since Luminous",
+        )),
+        mode => set(call, "mode", Some(mode.to_string())),
+    }
+}
+
+fn eval(call: &mut Call<'_>) -> Outcome {
+    let pools = match call.args.text_opt("option") {
+        None => call.mon.balancer_settings().pools,
+        Some(name) => {
+            let pool = call.state.osdmap.pool_by_name(&name);
+            let unknown = || {
+                refuse(
+                    errno::EINVAL,
+                    format!("option \"{name}\" not a plan or a pool: there are no plans in Nacre"),
+                )
+            };
+            BTreeSet::from([pool.ok_or_else(unknown)?])
+        }
+    };
+    let score = score(&call.state.osdmap, &pools);
+    let what = if pools.len() == 1 { "pool" } else { "cluster" };
+    Answer::text(format!("current {what} score {score:.6} (lower is better)\n"))
+}
+
+fn no_plans(call: &mut Call<'_>) -> Outcome {
+    call.show_json(json!([]))
+}
+
+fn pool_ls(call: &mut Call<'_>) -> Outcome {
+    let pools = call.mon.balancer_settings().pools;
+    let names: Vec<Value> =
+        pools.iter().filter_map(|id| call.state.osdmap.pool_name(*id)).map(Value::from).collect();
+    call.show_json(names.into())
+}
+
+fn change_pools(call: &mut Call<'_>, add: bool) -> Outcome {
+    let named: Result<BTreeSet<PoolId>, Refusal> = call
+        .args
+        .list("pools")
+        .iter()
+        .map(|name| {
+            let pool = call.state.osdmap.pool_by_name(name);
+            pool.ok_or_else(|| refuse(errno::ENOENT, format!("unrecognized pool '{name}'")))
+        })
+        .collect();
+    let (named, mut pools) = (named?, call.mon.balancer_settings().pools);
+    if add {
+        pools.extend(named);
+    } else {
+        pools.retain(|id| !named.contains(id));
+    }
+    let ids: Vec<String> = pools.iter().map(|id| id.0.to_string()).collect();
+    set(call, "pool_ids", (!ids.is_empty()).then(|| ids.join(",")))
+}
