@@ -17,8 +17,6 @@ pub(crate) use plan::score;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long the map has been the same before groups are moved.
-const QUIET: Duration = Duration::from_secs(10);
 /// Groups that a plan moves at most: the monitor does nothing else meanwhile.
 const PLAN_MAX: usize = 64;
 
@@ -39,6 +37,8 @@ pub(crate) struct Settings {
     pub mode: String,
     deviation: f64,
     misplaced: f64,
+    /// How long the map has been the same before groups are moved.
+    quiet: Duration,
     /// Empty: all.
     pub pools: BTreeSet<PoolId>,
 }
@@ -51,6 +51,7 @@ impl Mon {
             mode: self.option("mgr/balancer/mode"),
             deviation: self.option("mgr/balancer/upmap_max_deviation").parse().unwrap_or(1.0),
             misplaced: self.option("target_max_misplaced_ratio").parse().unwrap_or(0.05),
+            quiet: Duration::from_secs(self.option("mgr/balancer/sleep_interval").parse().unwrap_or(10)),
             pools: pools.split([',', ' ']).filter_map(|id| id.parse().ok().map(PoolId)).collect(),
         }
     }
@@ -63,7 +64,7 @@ impl Mon {
             put(plan::void(&map), &map, draft);
         }
         let settings = self.balancer_settings();
-        let quiet = self.balancer.seen.is_some_and(|(_, since)| now.mono.since(since) >= QUIET);
+        let quiet = self.balancer.seen.is_some_and(|(_, since)| now.mono.since(since) >= settings.quiet);
         let settled = self.balancer.settled.as_ref().is_some_and(|at| *at == (map.epoch, settings.clone()));
         let works = settings.active && settings.mode == "upmap";
         if !works || !quiet || settled || draft.map().epoch != map.epoch || !self.may_move(&map) {
@@ -76,7 +77,7 @@ impl Mon {
             self.balancer.settled = Some((map.epoch, settings));
             return;
         }
-        let text = format!("{} groups move so that OSDs have their share of groups", exceptions.len());
+        let text = format!("groups that move so that each OSD has its share: {}", exceptions.len());
         self.balancer.last = Some((now.wall, text.clone()));
         put(exceptions, &map, draft);
         self.log(now, draft, LogLevel::Info, format!("balancer: {text}"));

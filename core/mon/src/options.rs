@@ -94,6 +94,13 @@ pub const ALL: &[ConfigOption] = &[
         "the numbers of the pools whose groups are balanced, with commas; all of them if there is none",
     ),
     mgr_option(
+        "mgr/balancer/sleep_interval",
+        Kind::Uint,
+        "10",
+        Some((0.0, 86_400.0)),
+        "seconds without a change of the map before groups are moved",
+    ),
+    mgr_option(
         "mgr/balancer/upmap_max_deviation",
         Kind::Uint,
         "1",
