@@ -31,6 +31,10 @@ pub struct Cluster {
     pub clients: Vec<NodeId>,
     /// OSDs on each host.
     pub per_host: usize,
+    /// OSDs that were removed for good.
+    gone: BTreeSet<usize>,
+    /// Bytes of an OSD's disk, and of the log on it.
+    osd_disk: (u64, Option<u64>),
     completions: BTreeMap<(NodeId, RequestId), Result<Output, Failure>>,
 }
 
@@ -52,12 +56,6 @@ impl Cluster {
     pub fn with_shape(seed: Seed, shape: &Shape, clients: usize, print: bool) -> Cluster {
         let &Shape { mons, osds, per_host, log, disk: mib, .. } = shape;
         let mut world = World::new(seed.0, print);
-        let disk = |world: &mut World, len: u64, log_len: Option<u64>, n: u8| {
-            let disk = SimDisk::new(len, world.rng.next_u64());
-            let options = Options { uuid: [n; 16], log_len, ..Options::default() };
-            Store::format(&disk, options).expect("an empty disk is formatted");
-            Some(Arc::new(disk))
-        };
         let add = |world: &mut World, kind, name: String, num: usize, addr, disk| {
             world.add(Node::new(name, kind, num as i64, addr, disk))
         };
@@ -66,6 +64,8 @@ impl Cluster {
             osds: Vec::new(),
             clients: Vec::new(),
             per_host,
+            gone: BTreeSet::new(),
+            osd_disk: (if mib > 0 { mib << 20 } else { OSD_DISK }, (log > 0).then_some(log << 10)),
             completions: BTreeMap::new(),
             world: World::new(0, false),
         };
@@ -75,20 +75,10 @@ impl Cluster {
             cluster.mons.push(add(&mut world, EntityType::Mon, name, n, addr(3300, n, 0), disk));
         }
         for n in 0..osds {
-            let disk = disk(
-                &mut world,
-                if mib > 0 { mib << 20 } else { OSD_DISK },
-                (log > 0).then_some(log << 10),
-                n as u8 + 1,
-            );
-            cluster.osds.push(add(
-                &mut world,
-                EntityType::Osd,
-                format!("osd.{n}"),
-                n,
-                addr(6800, n, 1),
-                disk,
-            ));
+            let (len, log_len) = cluster.osd_disk;
+            let disk = disk(&mut world, len, log_len, n as u8 + 1);
+            let name = format!("osd.{n}");
+            cluster.osds.push(add(&mut world, EntityType::Osd, name, n, addr(6800, n, 1), disk));
         }
         for n in 0..clients {
             let node = Node::new(format!("client.{n}"), EntityType::Client, -1, EntityAddr::default(), None);
@@ -172,6 +162,25 @@ impl Cluster {
             _ => Role::Client(Box::new(Client::new(mon_addrs, seed))),
         };
         self.world.start(id, role);
+    }
+
+    /// One more OSD, which starts with an empty disk.
+    pub fn add_osd(&mut self) {
+        let n = self.osds.len();
+        let (len, log_len) = self.osd_disk;
+        let disk = disk(&mut self.world, len, log_len, n as u8 + 1);
+        let node = Node::new(format!("osd.{n}"), EntityType::Osd, n as i64, addr(6800, n, 1), disk);
+        let id = self.world.add(node);
+        self.osds.push(id);
+        self.start(id);
+    }
+
+    /// Removes an OSD for good that is out and not needed: nobody asks for its disk again.
+    pub fn purge(&mut self, osd: usize) -> Result<(), String> {
+        self.stop(self.osds[osd]);
+        self.gone.insert(osd);
+        self.command(&json!({ "prefix": "osd purge", "id": osd, "yes_i_really_mean_it": true }));
+        self.wait_clean()
     }
 
     /// Asks a daemon to stop, and starts no other until it has.
@@ -320,7 +329,7 @@ impl Cluster {
         let clean = states.iter().filter(is_clean);
         let clean: u64 = clean.filter_map(|s| s["count"].as_u64()).sum();
         pgmap["num_pgs"].as_u64() == Some(clean)
-            && status["osdmap"]["num_up_osds"].as_u64() == Some(self.osds.len() as u64)
+            && status["osdmap"]["num_up_osds"].as_u64() == Some((self.osds.len() - self.gone.len()) as u64)
     }
 
     pub fn wait_clean(&mut self) -> Result<(), String> {
@@ -392,6 +401,9 @@ impl Cluster {
 
     /// Everything that an OSD stores of clients' objects, for comparing.
     pub fn content(&self, osd: usize) -> BTreeMap<ObjectId, Content> {
+        if self.gone.contains(&osd) {
+            return BTreeMap::new();
+        }
         let node = self.world.node(self.osds[osd]);
         let store = node.store.as_ref().expect("a running OSD has a store");
         let disk = node.disk.as_ref().expect("an OSD has a disk");
@@ -492,7 +504,7 @@ impl Cluster {
                 }
             }
         }
-        for (osd, id) in self.osds.iter().enumerate() {
+        for (osd, id) in self.osds.iter().enumerate().filter(|(osd, _)| !self.gone.contains(osd)) {
             let faults = self.world.node(*id).store.as_ref().expect("it runs").check();
             if !faults.is_empty() {
                 return Err(format!("the store of osd.{osd}: {}", faults.join("; ")));
@@ -508,6 +520,13 @@ pub struct Content {
     pub attrs: BTreeMap<Name, Bytes>,
     pub omap: BTreeMap<Name, Bytes>,
     pub header: Bytes,
+}
+
+fn disk(world: &mut World, len: u64, log_len: Option<u64>, n: u8) -> Option<Arc<SimDisk>> {
+    let disk = SimDisk::new(len, world.rng.next_u64());
+    let options = Options { uuid: [n; 16], log_len, ..Options::default() };
+    Store::format(&disk, options).expect("an empty disk is formatted");
+    Some(Arc::new(disk))
 }
 
 fn mon_name(n: usize) -> String {

@@ -28,6 +28,7 @@ const LEFTOVERS: Duration = Duration::from_secs(60);
 /// Who asks for what administrators ask for.
 const ADMIN: usize = 0;
 const POOLS_MAX: usize = 3;
+const ADDED_MAX: usize = 2;
 
 pub fn run_seed(seed: Seed, print: bool) -> Outcome {
     run_script(&Script::draw(seed.0), print)
@@ -66,6 +67,9 @@ struct Run {
     /// OSDs that are to get no data.
     out: BTreeSet<usize>,
     reweighted: BTreeSet<usize>,
+    /// Of those that are out: they are to leave for good.
+    leaving: BTreeSet<usize>,
+    added: usize,
 }
 
 impl Run {
@@ -87,6 +91,8 @@ impl Run {
             named: 1,
             out: BTreeSet::new(),
             reweighted: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            added: 0,
         }
     }
 
@@ -108,6 +114,9 @@ impl Run {
         self.all_answered()?;
         self.c.wait_clean()?;
         self.c.wait_merged()?;
+        for osd in self.leaving.intersection(&self.out).copied().collect::<Vec<_>>() {
+            self.c.purge(osd)?;
+        }
         self.workload.read_all(&mut self.c);
         self.all_answered()?;
         self.workload.check()?;
@@ -196,6 +205,14 @@ impl Run {
                 self.reweighted.remove(osd);
                 self.command(json!({ "prefix": "osd out", "ids": [osd.to_string()] }), None);
             }
+            Fault::Purge(osd) => {
+                self.leaving.insert(*osd);
+                self.apply(&Fault::Out(*osd));
+            }
+            Fault::Add if self.added < ADDED_MAX => {
+                self.added += 1;
+                self.c.add_osd();
+            }
             Fault::In(osd) => {
                 self.out.remove(osd);
                 self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), None);
@@ -226,7 +243,7 @@ impl Run {
                 let pool = *self.rng.pick(&self.pools).expect("there is a pool");
                 self.workload.remove_snap(&mut self.c, pool);
             }
-            Fault::Pool | Fault::End => {}
+            Fault::Pool | Fault::Add | Fault::End => {}
         }
     }
 

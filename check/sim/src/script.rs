@@ -49,6 +49,10 @@ pub enum Fault {
     In(usize),
     /// An OSD counts so many percent of what it would.
     Reweight(usize, u64),
+    /// It gets no data any more, and when all is well again it is removed for good.
+    Purge(usize),
+    /// One OSD more, on a host of its own or the last one.
+    Add,
     /// The first pool gets that many placement groups, more or fewer.
     Groups(u64),
     Pool,
@@ -195,7 +199,7 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
         *rng.pick(&everyone).expect("there are others")
     };
     let any_osd = |rng: &mut Rng| rng.below(shape.osds as u64) as usize;
-    let fault = match rng.below(24) {
+    let fault = match rng.below(26) {
         0 if kinds.kill => Fault::Kill(vec![victim]),
         1 if kinds.power => Fault::Power(vec![victim]),
         2 if kinds.pause => Fault::Pause(victim),
@@ -221,6 +225,8 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
         10 if kinds.out && rng.chance(400) => Fault::Reweight(any_osd(rng), 10 + rng.below(91)),
         10 if kinds.out => Fault::Out(any_osd(rng)),
         11 if kinds.out => Fault::In(any_osd(rng)),
+        24 if kinds.out && rng.chance(400) => Fault::Add,
+        25 if kinds.out => Fault::Purge(any_osd(rng)),
         12 | 13 => Fault::Heal,
         14 | 15 if let Some(frail) = shape.frail => match rng.chance(500) {
             true => Fault::Rot(frail, 1 + rng.below(4)),
@@ -264,6 +270,8 @@ impl Display for Fault {
             Fault::Slow(osd, millis) => write!(f, "slow osd.{osd} {millis}"),
             Fault::Out(osd) => write!(f, "out osd.{osd}"),
             Fault::In(osd) => write!(f, "in osd.{osd}"),
+            Fault::Purge(osd) => write!(f, "purge osd.{osd}"),
+            Fault::Add => f.write_str("add"),
             Fault::Reweight(osd, percent) => write!(f, "reweight osd.{osd} {percent}"),
             Fault::Groups(pg_num) => write!(f, "groups {pg_num}"),
             Fault::Pool => f.write_str("pool"),
@@ -363,6 +371,8 @@ impl FromStr for Fault {
             ("heal", []) => Fault::Heal,
             ("out", [Who::Osd(osd)]) => Fault::Out(*osd),
             ("in", [Who::Osd(osd)]) => Fault::In(*osd),
+            ("purge", [Who::Osd(osd)]) => Fault::Purge(*osd),
+            ("add", []) => Fault::Add,
             ("pool", []) => Fault::Pool,
             ("empty", []) => Fault::Empty,
             ("snap", []) => Fault::Snap,
