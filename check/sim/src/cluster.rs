@@ -179,8 +179,16 @@ impl Cluster {
     pub fn purge(&mut self, osd: usize) -> Result<(), String> {
         self.stop(self.osds[osd]);
         self.gone.insert(osd);
-        self.command(&json!({ "prefix": "osd purge", "id": osd, "yes_i_really_mean_it": true }));
-        self.wait_clean()
+        let purge = json!({ "prefix": "osd purge", "id": osd, "yes_i_really_mean_it": true }).to_string();
+        // A new leader has to hear first that all is clean.
+        for _ in 0..30 {
+            let id = self.submit(0, Request::mon_command(purge.clone(), Bytes::new()));
+            if self.wait(0, id).is_ok() {
+                return self.wait_clean();
+            }
+            self.run_for(Duration::from_secs(1));
+        }
+        Err(format!("osd.{osd} is never safe to remove"))
     }
 
     /// Asks a daemon to stop, and starts no other until it has.

@@ -19,6 +19,7 @@ mod modules;
 mod monitors;
 mod osd;
 mod osd_flags;
+mod osd_removal;
 mod osd_show;
 mod osdmap_dump;
 mod pg;
@@ -134,13 +135,14 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 19] = [
+        let tables: [&[Row]; 20] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
             osd_show::COMMANDS,
             osd::COMMANDS,
             osd_flags::COMMANDS,
+            osd_removal::COMMANDS,
             pool::COMMANDS,
             snaps::COMMANDS,
             pool_set::COMMANDS,

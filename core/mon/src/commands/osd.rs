@@ -19,10 +19,6 @@ pub const COMMANDS: &[Row] = &[
     ("osd primary-affinity", "say how readily an OSD becomes primary, from 0 to 1", affinity),
     ("osd new", "register an OSD", new),
     ("osd create", "register an OSD", new),
-    ("osd rm", "remove OSDs from the map", rm),
-    ("osd destroy", "declare an OSD's data gone, keeping its number", destroy),
-    ("osd purge", "remove an OSD from the maps", purge),
-    ("osd lost", "declare a down OSD's data lost", lost),
     ("osd setmaxosd", "set how many OSDs the map has room for", set_max),
     ("osd set-full-ratio", "set at which use OSDs take no more writes", set_ratio),
     ("osd set-nearfull-ratio", "set at which use OSDs are reported", set_ratio),
@@ -101,7 +97,7 @@ fn fraction(name: &str, x: f64) -> Result<u32, Refusal> {
     Ok((x * 65536.0) as u32)
 }
 
-fn existing(call: &Call<'_>, name: &str) -> Result<OsdId, Refusal> {
+pub(super) fn existing(call: &Call<'_>, name: &str) -> Result<OsdId, Refusal> {
     let osd = call.args.osd(name)?;
     if !call.draft.map().exists(osd) {
         return Err(refuse(errno::ENOENT, format!("osd.{osd} does not exist")));
@@ -175,96 +171,6 @@ fn new(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Takes an OSD out of the OSD map; it must be down.
-fn remove(call: &mut Call<'_>, osd: OsdId) -> Result<(), Refusal> {
-    let map = call.draft.map().clone();
-    if map.is_up(osd) {
-        return Err(refuse(errno::EBUSY, format!("osd.{osd} is still up; must be down before removal. ")));
-    }
-    if call.draft.flips_up(osd) {
-        return Err(refuse(errno::EAGAIN, format!("osd.{osd} is just changing, try again")));
-    }
-    let state = map.osds[osd.index()].state;
-    call.draft.flip(osd, state);
-    Ok(())
-}
-
-fn rm(call: &mut Call<'_>) -> Outcome {
-    let mut said = Vec::new();
-    for id in call.args.list("ids") {
-        let osd = parse_osd(&id).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{id}'")))?;
-        if !call.draft.map().exists(osd) {
-            said.push(format!("osd.{osd} does not exist."));
-            continue;
-        }
-        remove(call, osd)?;
-        said.push(format!("removed osd.{osd}"));
-    }
-    Answer::said(said.join(", "))
-}
-
-fn sure(call: &Call<'_>, what: &str) -> Result<(), Refusal> {
-    if call.args.flag("yes_i_really_mean_it") || call.args.flag("force") {
-        return Ok(());
-    }
-    Err(refuse(
-        errno::EPERM,
-        format!(
-            "Are you SURE? {what}, and it cannot be undone. Add --yes-i-really-mean-it if you really do."
-        ),
-    ))
-}
-
-fn destroy(call: &mut Call<'_>) -> Outcome {
-    let osd = call.args.osd("id")?;
-    sure(call, &format!("This declares the data of osd.{osd} gone"))?;
-    if !call.draft.map().exists(osd) {
-        return Answer::said(format!("osd.{osd} does not exist"));
-    }
-    if call.draft.map().is_up(osd) {
-        return Err(refuse(errno::EBUSY, format!("osd.{osd} is not `down`.")));
-    }
-    if !call.draft.map().osds[osd.index()].has(osd_state::DESTROYED) {
-        call.draft.flip(osd, osd_state::DESTROYED);
-        call.draft.edit(|inc| inc.new_uuid.insert(osd, [0; 16]));
-    }
-    Answer::said(format!("destroyed osd.{osd}"))
-}
-
-fn purge(call: &mut Call<'_>) -> Outcome {
-    let osd = call.args.osd("id")?;
-    let mapped = call.mon.stats.pgs_by_osd(&call.state.osdmap).get(&osd).map_or(0, |(all, _)| *all);
-    if mapped > 0 && !call.args.flag("force") {
-        return Err(refuse(
-            errno::EBUSY,
-            format!(
-                "OSD(s) {osd} have {mapped} pgs currently mapped to them. \nYou can proceed by passing --force, but be \
-                 warned that this will likely mean real, permanent data loss."
-            ),
-        ));
-    }
-    sure(call, &format!("This removes osd.{osd} from the maps"))?;
-    if call.draft.map().exists(osd) {
-        remove(call, osd)?;
-    }
-    let mut crush = call.draft.map().crush.as_ref().clone();
-    if crush.remove_item(&format!("osd.{osd}")).is_ok() {
-        call.draft.edit_crush(crush);
-    }
-    Answer::said(format!("purged osd.{osd}"))
-}
-
-fn lost(call: &mut Call<'_>) -> Outcome {
-    let osd = existing(call, "id")?;
-    sure(call, &format!("This might mean real, permanent data loss: what only osd.{osd} has is given up"))?;
-    let map = call.draft.map().clone();
-    if map.is_up(osd) {
-        return Err(refuse(errno::EBUSY, format!("osd.{osd} is not down or doesn't exist")));
-    }
-    let at = map.osds[osd.index()].info.down_at;
-    call.draft.edit(|inc| inc.new_lost.insert(osd, at));
-    Answer::said(format!("marked osd lost in epoch {at}"))
-}
-
 fn set_max(call: &mut Call<'_>) -> Outcome {
     let max = call.args.int("newmax")?;
     let max = u32::try_from(max).ok().filter(|&max| max <= MAX_OSDS);

@@ -32,7 +32,6 @@ pub const COMMANDS: &[Row] = &[
     ("osd get-require-min-compat-client", "show which clients may connect", min_compat),
     ("osd numa-status", "show how OSDs use the machine's nodes", numa),
     ("osd ok-to-stop", "ask whether OSDs may stop without stopping I/O", ok_to_stop),
-    ("osd safe-to-destroy", "ask whether OSDs hold nothing that is needed", safe_to_destroy),
     ("osd status", "show OSDs with their space and load", status),
     ("osd info", "show what the map says of OSDs", info),
 ];
@@ -460,45 +459,6 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     let text =
         format!("unsafe to stop osd(s) at this time ({} PGs are or would become offline)", stopped.len());
     Err(super::Refusal { output: answer.output, ..refuse(errno::EBUSY, text) })
-}
-
-fn safe_to_destroy(call: &mut Call<'_>) -> Outcome {
-    let osds = call.args.osds("ids")?;
-    let map = &call.state.osdmap;
-    let pgs = call.mon.stats.pgs_by_osd(map);
-    let (mut safe, mut active, mut stored, mut unknown) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut mapped = 0;
-    for osd in osds {
-        let acting = pgs.get(&osd).map_or(0, |(all, _)| *all);
-        let objects = call.mon.stats.osds.get(&osd).map(|stat| stat.report.num_objects);
-        mapped += acting;
-        match (acting, map.is_up(osd), objects) {
-            (1.., ..) => active.push(osd.0),
-            (0, true, None) => unknown.push(osd.0),
-            (0, _, Some(1..)) => stored.push(osd.0),
-            _ => safe.push(osd.0),
-        }
-    }
-    let value =
-        json!({ "safe_to_destroy": safe, "active": active, "missing_stats": unknown, "stored_pgs": stored });
-    let all_safe = active.is_empty() && unknown.is_empty() && stored.is_empty();
-    if all_safe || call.format != crate::present::Format::Plain {
-        return call.show(value, || {
-            format!("OSD(s) {} are safe to destroy without reducing data durability.", join(&safe))
-        });
-    }
-    let text = if !active.is_empty() {
-        format!("OSD(s) {} have {mapped} pgs currently mapped to them. ", join(&active))
-    } else if !unknown.is_empty() {
-        format!("OSD(s) {} have no reported stats. ", join(&unknown))
-    } else {
-        format!("OSD(s) {} still hold objects. ", join(&stored))
-    };
-    Err(refuse(if active.is_empty() { errno::EAGAIN } else { errno::EBUSY }, text))
-}
-
-fn join(ids: &[i32]) -> String {
-    ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn status(call: &mut Call<'_>) -> Outcome {

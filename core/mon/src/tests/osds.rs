@@ -470,3 +470,29 @@ fn under_noup_nobody_comes_up() {
     t.boot(1, 6950, 2);
     assert!(t.map().is_up(OsdId(1)));
 }
+
+#[test]
+fn an_osd_that_holds_what_is_nowhere_else_does_not_go_by_mistake() {
+    let (mut t, conns) = TestMon::with_osds(4);
+    let pool = t.create_pool("p", 8);
+    super::merges::serve(&mut t, &conns, pool);
+    let report =
+        OsdReport { osd: Some(OsdId(3)), epoch: t.map().epoch, num_objects: 5, ..OsdReport::default() };
+    t.send(conns[3], DaemonMsg::Report(report));
+    let gone = |prefix: &str, force: bool| json!({ "prefix": prefix, "id": 3, "yes_i_really_mean_it": true, "force": force });
+    let safe = |t: &mut TestMon| t.command(json!({ "prefix": "osd safe-to-destroy", "ids": ["3"] })).0;
+    // Groups are on it.
+    assert_eq!((safe(&mut t), t.command(gone("osd destroy", false)).0), (-16, -16));
+    t.run(json!({ "prefix": "osd down", "ids": ["3"] }));
+    t.run(json!({ "prefix": "osd out", "ids": ["3"] }));
+    // The others are not whole yet.
+    let (code, said, _) = t.command(gone("osd purge", false));
+    assert_eq!((safe(&mut t), code), (-11, -11), "{said}");
+    assert!(said.contains("not all PGs are active+clean") && said.contains("--force"), "{said}");
+    super::merges::serve(&mut t, &conns, pool);
+    assert_eq!(safe(&mut t), 0);
+    t.run(gone("osd destroy", false));
+    t.run(json!({ "prefix": "osd in", "ids": ["3"] }));
+    t.run(gone("osd purge", true));
+    assert!(!t.map().exists(OsdId(3)));
+}

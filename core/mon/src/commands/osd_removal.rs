@@ -1,0 +1,182 @@
+//! Ending OSDs for good, and whether that costs data.
+
+use super::args::parse_osd;
+use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use crate::present::Format;
+use nacre_base::{OsdId, errno};
+use nacre_proto::maps::osd_state;
+use serde_json::json;
+
+pub const COMMANDS: &[Row] = &[
+    ("osd rm", "remove OSDs from the map", rm),
+    ("osd safe-to-destroy", "ask whether OSDs hold nothing that is needed", safe_to_destroy),
+    ("osd destroy", "declare an OSD's data gone, keeping its number", destroy),
+    ("osd purge", "remove an OSD from the maps", purge),
+    ("osd lost", "declare a down OSD's data lost", lost),
+];
+
+/// What is known of OSDs that somebody wants to be rid of.
+#[derive(Default)]
+struct Holdings {
+    safe: Vec<i32>,
+    /// Groups are on them.
+    active: Vec<i32>,
+    /// They never said what they hold, and not everything is where it should be.
+    unknown: Vec<i32>,
+    /// They hold objects that somebody else may not have yet.
+    stored: Vec<i32>,
+    groups: u64,
+}
+
+impl Holdings {
+    fn of(call: &Call<'_>, osds: &[OsdId]) -> Holdings {
+        let map = &call.state.osdmap;
+        let groups = call.mon.stats.pgs_by_osd(map);
+        // Then nobody else's copies are needed.
+        let all_clean = crate::stats::all_pgs(map).all(|pg| call.mon.is_clean(map, pg));
+        let mut found = Holdings::default();
+        for osd in osds {
+            let mapped = groups.get(osd).map_or(0, |(all, _)| *all);
+            let objects = call.mon.stats.osds.get(osd).map(|stat| stat.report.num_objects);
+            found.groups += mapped;
+            let kind = match objects {
+                _ if mapped > 0 => &mut found.active,
+                _ if all_clean => &mut found.safe,
+                None => &mut found.unknown,
+                Some(0) => &mut found.safe,
+                Some(_) => &mut found.stored,
+            };
+            kind.push(osd.0);
+        }
+        found
+    }
+
+    /// Why they may not go, if so.
+    fn objection(&self) -> Option<Refusal> {
+        let Holdings { active, unknown, stored, groups, .. } = self;
+        if !active.is_empty() {
+            let text = format!("OSD(s) {} have {groups} pgs currently mapped to them. ", join(active));
+            return Some(refuse(errno::EBUSY, text));
+        }
+        let why = match (unknown.is_empty(), stored.is_empty()) {
+            (true, true) => return None,
+            (false, _) => format!("OSD(s) {} have no reported stats", join(unknown)),
+            (true, false) => format!("OSD(s) {} last reported that they hold objects", join(stored)),
+        };
+        let text =
+            format!("{why}, and not all PGs are active+clean; we cannot be sure they aren't still needed. ");
+        Some(refuse(errno::EAGAIN, text))
+    }
+}
+
+fn join(ids: &[i32]) -> String {
+    ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn safe_to_destroy(call: &mut Call<'_>) -> Outcome {
+    let found = Holdings::of(call, &call.args.osds("ids")?);
+    let Holdings { safe, active, unknown, stored, .. } = &found;
+    let value =
+        json!({ "safe_to_destroy": safe, "active": active, "missing_stats": unknown, "stored_pgs": stored });
+    match found.objection() {
+        Some(refusal) if call.format == Format::Plain => Err(refusal),
+        _ => call.show(value, || {
+            format!("OSD(s) {} are safe to destroy without reducing data durability.", join(safe))
+        }),
+    }
+}
+
+/// What only this OSD has would be lost with it.
+fn not_needed(call: &Call<'_>, osd: OsdId) -> Result<(), Refusal> {
+    if call.args.flag("force") || !call.draft.map().exists(osd) {
+        return Ok(());
+    }
+    let Some(refusal) = Holdings::of(call, &[osd]).objection() else { return Ok(()) };
+    let text = format!(
+        "{}\nYou can proceed by passing --force, but be warned that this will likely mean real, permanent data loss.",
+        refusal.text
+    );
+    Err(Refusal { text, ..refusal })
+}
+
+fn remove(call: &mut Call<'_>, osd: OsdId) -> Result<(), Refusal> {
+    let map = call.draft.map().clone();
+    if map.is_up(osd) {
+        return Err(refuse(errno::EBUSY, format!("osd.{osd} is still up; must be down before removal. ")));
+    }
+    if call.draft.flips_up(osd) {
+        return Err(refuse(errno::EAGAIN, format!("osd.{osd} is just changing, try again")));
+    }
+    let state = map.osds[osd.index()].state;
+    call.draft.flip(osd, state);
+    Ok(())
+}
+
+fn rm(call: &mut Call<'_>) -> Outcome {
+    let mut said = Vec::new();
+    for id in call.args.list("ids") {
+        let osd = parse_osd(&id).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{id}'")))?;
+        if !call.draft.map().exists(osd) {
+            said.push(format!("osd.{osd} does not exist."));
+            continue;
+        }
+        remove(call, osd)?;
+        said.push(format!("removed osd.{osd}"));
+    }
+    Answer::said(said.join(", "))
+}
+
+fn sure(call: &Call<'_>, what: &str) -> Result<(), Refusal> {
+    if call.args.flag("yes_i_really_mean_it") || call.args.flag("force") {
+        return Ok(());
+    }
+    Err(refuse(
+        errno::EPERM,
+        format!(
+            "Are you SURE? {what}, and it cannot be undone. Add --yes-i-really-mean-it if you really do."
+        ),
+    ))
+}
+
+fn destroy(call: &mut Call<'_>) -> Outcome {
+    let osd = call.args.osd("id")?;
+    not_needed(call, osd)?;
+    sure(call, &format!("This declares the data of osd.{osd} gone"))?;
+    if !call.draft.map().exists(osd) {
+        return Answer::said(format!("osd.{osd} does not exist"));
+    }
+    if call.draft.map().is_up(osd) {
+        return Err(refuse(errno::EBUSY, format!("osd.{osd} is not `down`.")));
+    }
+    if !call.draft.map().osds[osd.index()].has(osd_state::DESTROYED) {
+        call.draft.flip(osd, osd_state::DESTROYED);
+        call.draft.edit(|inc| inc.new_uuid.insert(osd, [0; 16]));
+    }
+    Answer::said(format!("destroyed osd.{osd}"))
+}
+
+fn purge(call: &mut Call<'_>) -> Outcome {
+    let osd = call.args.osd("id")?;
+    not_needed(call, osd)?;
+    sure(call, &format!("This removes osd.{osd} from the maps"))?;
+    if call.draft.map().exists(osd) {
+        remove(call, osd)?;
+    }
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.remove_item(&format!("osd.{osd}")).is_ok() {
+        call.draft.edit_crush(crush);
+    }
+    Answer::said(format!("purged osd.{osd}"))
+}
+
+fn lost(call: &mut Call<'_>) -> Outcome {
+    let osd = super::osd::existing(call, "id")?;
+    sure(call, &format!("This might mean real, permanent data loss: what only osd.{osd} has is given up"))?;
+    let map = call.draft.map().clone();
+    if map.is_up(osd) {
+        return Err(refuse(errno::EBUSY, format!("osd.{osd} is not down or doesn't exist")));
+    }
+    let at = map.osds[osd.index()].info.down_at;
+    call.draft.edit(|inc| inc.new_lost.insert(osd, at));
+    Answer::said(format!("marked osd lost in epoch {at}"))
+}
