@@ -7,7 +7,6 @@ use crate::object_info::Watcher;
 use nacre_base::errno::{E2BIG, EINVAL, ENOENT, ENOTCONN};
 use nacre_proto::types::{EntityName, WatchAction};
 use nacre_wire::{Encode, versioned};
-use std::sync::Arc;
 
 /// Ceph: `osd_client_watch_timeout`, for clients that leave it open.
 const TIMEOUT_DEFAULT: u32 = 30;
@@ -24,8 +23,7 @@ pub fn watch(draft: &mut Draft<'_>, env: &Env, cookie: u64, action: WatchAction,
         WatchAction::Ping if watching => {}
         WatchAction::Ping => return fail(ENOTCONN),
         WatchAction::Unwatch => {
-            if watching {
-                Arc::make_mut(&mut draft.info.watchers).remove(&id);
+            if draft.info.watchers.remove(&id).is_some() {
                 draft.modified = true;
             }
         }
@@ -36,8 +34,7 @@ pub fn watch(draft: &mut Draft<'_>, env: &Env, cookie: u64, action: WatchAction,
             }
             let timeout_secs = if timeout == 0 { TIMEOUT_DEFAULT } else { timeout };
             let watcher = Watcher { addr: env.caller.addr, timeout_secs };
-            if draft.info.watchers.get(&id) != Some(&watcher) {
-                Arc::make_mut(&mut draft.info.watchers).insert(id, watcher);
+            if draft.info.watchers.insert(id, watcher) != Some(watcher) {
                 draft.modified = true;
             }
         }
@@ -53,7 +50,7 @@ pub fn list(draft: &Draft<'_>) -> OpResult {
     let mut out = Vec::new();
     versioned(&mut out, 1, 1, |out| {
         (draft.info.watchers.len() as u32).encode(out);
-        for (&(client, cookie), watcher) in draft.info.watchers.iter() {
+        for (&(client, cookie), watcher) in &draft.info.watchers {
             versioned(out, 2, 1, |out| {
                 EntityName::client(client).encode(out);
                 cookie.encode(out);
