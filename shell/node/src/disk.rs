@@ -8,13 +8,14 @@ use nacre_store::{BLOCK, Batch, Discard, Discarded, Disk, DiskError, Fetched, Pl
 use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Reads that may be under way at once.
@@ -31,6 +32,8 @@ const AHEAD: usize = 16;
 /// A write of this many bytes bears the cost of its own allocation: zeros around it would only be more
 /// to write. A read of this many goes past the page cache.
 const LARGE: usize = 128 << 10;
+/// A process that is just ending has its store a moment longer than it says that it runs.
+const ENDING: Duration = Duration::from_secs(2);
 /// What is not aligned is copied in pieces of this many bytes on its way to the device.
 const BOUNCE: usize = 1 << 20;
 
@@ -81,7 +84,13 @@ impl FileDisk {
     /// Opens what `create` made, for this process alone.
     pub fn open(path: &Path) -> io::Result<FileDisk> {
         let mut file = OpenOptions::new().read(true).write(true).open(path)?;
-        file.try_lock().map_err(|e| io::Error::new(io::ErrorKind::ResourceBusy, e))?;
+        let patience = Instant::now() + ENDING;
+        while let Err(error) = file.try_lock() {
+            match error {
+                TryLockError::WouldBlock if Instant::now() < patience => thread::sleep(ENDING / 100),
+                error => return Err(io::Error::new(io::ErrorKind::ResourceBusy, error)),
+            }
+        }
         // A block device says its size only this way.
         let len = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
         FileDisk::new(path, file, len)
@@ -398,6 +407,21 @@ fn spawn(name: String, work: impl FnOnce() + Send + 'static) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_that_is_being_left_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        drop(FileDisk::create(&path, PIECE).unwrap());
+        let held = FileDisk::open(&path).unwrap();
+        let leaving = thread::spawn(move || {
+            thread::sleep(ENDING / 20);
+            drop(held);
+        });
+        let _next = FileDisk::open(&path).unwrap();
+        leaving.join().unwrap();
+        assert_eq!(FileDisk::open(&path).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+    }
 
     #[test]
     fn space_comes_in_pieces_and_what_was_written_stays() {
