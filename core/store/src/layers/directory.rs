@@ -135,6 +135,10 @@ impl Decode for Directory {
         let things = number()?;
         let (stored, omap, encoded) = (number()?, number()?, number()?);
         let (blocks, entries) = (number()?, number()?);
+        // No device holds as much; sums of such numbers must not overflow.
+        if let Some(&value) = [things, stored, omap, encoded, blocks].iter().find(|n| **n > 1 << 56) {
+            return Err(DecodeError::BadValue { what: "totals of a layer", value });
+        }
         let totals = Totals { things, weight: Weight { stored, omap, encoded, blocks } };
         let runs = r.list(|r| Ok(Run { start: Decode::decode(r)?, len: Decode::decode(r)? }))?;
         let fences = Fences::decode(r)?;
@@ -199,6 +203,8 @@ mod tests {
         let mut again: Directory = from_slice(&to_vec(&directory)).unwrap();
         again.fences.shrink();
         assert_eq!(again, directory);
+        let impossible = Totals { things: 9, weight: Weight { encoded: u64::MAX, ..weight } };
+        assert!(from_slice::<Directory>(&to_vec(&Directory { totals: impossible, ..directory })).is_err());
         assert_eq!(
             [0, 5, 6, 14, 15, 16, 494, 495, 999].map(|n| again.fences.find(&id(n))),
             [0, 0, 0, 0, 1, 1, 48, 49, 49]
