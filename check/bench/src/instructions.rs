@@ -8,8 +8,8 @@ use nacre_msgr::{AuthName, Config, Connection, Event, GlobalIds, NoneProver, Non
 use nacre_proto::messages::{Envelope, Message, PeerMsg, RawMessage};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, ObjectId};
-use nacre_store::testing::SimDisk;
-use nacre_store::{Disk, DiskError, Options as StoreOptions, Store};
+use nacre_store::testing::{SimDisk, Sink};
+use nacre_store::{Options as StoreOptions, Store};
 use std::process::Command;
 
 #[derive(clap::Args)]
@@ -86,25 +86,6 @@ const OBJECTS: u64 = 100;
 /// Transactions that share a batch.
 const TOGETHER: u64 = 8;
 
-/// A device that keeps nothing: what counts is what comes before it.
-struct Sink;
-
-impl Disk for Sink {
-    fn read_at(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        into.fill(0);
-        Ok(())
-    }
-    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DiskError> {
-        Ok(())
-    }
-    fn flush(&self) -> Result<(), DiskError> {
-        Ok(())
-    }
-    fn len(&self) -> u64 {
-        DEVICE_LEN
-    }
-}
-
 fn fresh() -> Result<Store> {
     let disk = SimDisk::new(DEVICE_LEN, 1);
     Store::format(&disk, StoreOptions { uuid: [7; 16], ..StoreOptions::default() })?;
@@ -144,10 +125,10 @@ fn store_writes(times: u64, len: usize) -> Result<()> {
 
 fn commit(store: &mut Store) -> Result<()> {
     if let Some(batch) = store.take_batch() {
-        store.finished(batch.commit(&Sink)?);
+        store.finished(batch.commit(&Sink(DEVICE_LEN))?);
     }
     if let Some(placing) = store.take_placing() {
-        store.placed(placing.run(&Sink)?);
+        store.placed(placing.run(&Sink(DEVICE_LEN))?);
     }
     Ok(())
 }

@@ -3,11 +3,12 @@
 //! Tests live in `tests/it/`. They need the `nacre` binary (built beside them in the same target
 //! folder) and Debian's ceph-common and python3-rados.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,17 @@ impl Cluster {
         command
     }
 
+    /// A process writes objects into a pool as fast as it is answered. Returns when it has begun.
+    pub fn start_load(&self, pool: &str) -> Result<Load> {
+        let mut command = self.python_command("load.py");
+        let mut writer =
+            command.args(["write", pool]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut load = Load { said: BufReader::new(writer.stdout.take().context("it has one")?), writer };
+        let line = load.line()?;
+        ensure!(line == "writing\n", "the load did not begin: {line}");
+        Ok(load)
+    }
+
     /// SIGKILL to one daemon, such as `osd.1`.
     pub fn kill(&self, daemon: &str) -> Result<()> {
         let pid = self.pid(daemon)?;
@@ -160,6 +172,28 @@ impl Drop for Cluster {
         if let Err(error) = succeed(&mut self.nacre("down")) {
             eprintln!("nacre down: {error:#}");
         }
+    }
+}
+
+/// `scripts/load.py` at work.
+pub struct Load {
+    writer: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Load {
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.said.read_line(&mut line)?;
+        Ok(line)
+    }
+    /// It stops, reads every object that was acknowledged, and finds what it wrote; or this fails.
+    pub fn finish(mut self) -> Result<()> {
+        self.writer.stdin.take().context("it has one")?.write_all(b"stop\n")?;
+        let line = self.line()?;
+        let status = self.writer.wait()?;
+        ensure!(status.success() && line.starts_with("all good"), "the load ended with {status}: {line}");
+        Ok(())
     }
 }
 

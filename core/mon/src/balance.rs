@@ -88,7 +88,7 @@ impl Mon {
         let forbidden = [map_flags::NOREBALANCE, map_flags::NOBACKFILL, map_flags::NORECOVER];
         !forbidden.into_iter().any(|flag| map.has(flag))
             && map.osd_ids().filter(|&osd| map.is_in(osd)).all(|osd| map.is_up(osd))
-            && crate::stats::all_pgs(map).all(|pg| self.is_clean(map, pg))
+            && self.all_clean(map)
     }
 }
 

@@ -69,20 +69,6 @@ impl Mon {
         draft.edit_pool(id, |pool| pool.pg_num_pending = source.seed);
     }
 
-    /// As its primary says, in the interval that served last, on the OSDs that it is to be on.
-    pub(crate) fn is_clean(&self, map: &OsdMap, pg: PgId) -> bool {
-        let state = self.state.as_ref().expect("the caller leads");
-        let (Some(stat), Some(record)) = (self.stats.pgs.get(&pg), state.records.get(&pg)) else {
-            return false;
-        };
-        let (report, placed) = (&stat.report, map.pg_to_up_acting(pg));
-        report.state & pg_state::CLEAN != 0
-            && report.interval == record.interval
-            && report.up == placed.up
-            && report.acting == placed.up
-            && placed.acting == placed.up
-    }
-
     /// Whether OSDs should not wait for the next second.
     pub(crate) fn is_shrinking(&self) -> bool {
         let map = &self.state.as_ref().expect("the caller leads").osdmap;

@@ -56,7 +56,7 @@ const fn osd_option(
     range: (f64, f64),
     desc: &'static str,
 ) -> ConfigOption {
-    ConfigOption { name, kind, default, range: Some(range), desc, service: "osd" }
+    ConfigOption { service: "osd", ..option(name, kind, default, Some(range), desc) }
 }
 
 /// One of the manager's.

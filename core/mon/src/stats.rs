@@ -2,6 +2,7 @@
 //! hears it all again within seconds.
 
 use crate::merges::is_merged;
+use crate::mon::Mon;
 use crate::progress::Progress;
 use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::Op;
@@ -109,6 +110,27 @@ pub struct PoolUsage {
 fn is_about_a_half(map: &OsdMap, report: &PgReport) -> bool {
     is_merged(map, report.pg)
         && map.pool(report.pg.pool).is_some_and(|pool| report.interval <= pool.last_merge.ready_epoch)
+}
+
+impl Mon {
+    /// As its primary says, in the interval that served last, on the OSDs that it is to be on.
+    pub(crate) fn is_clean(&self, map: &OsdMap, pg: PgId) -> bool {
+        let state = self.state.as_ref().expect("the caller has it");
+        let (Some(stat), Some(record)) = (self.stats.pgs.get(&pg), state.records.get(&pg)) else {
+            return false;
+        };
+        let (report, placed) = (&stat.report, map.pg_to_up_acting(pg));
+        report.state & pg_state::CLEAN != 0
+            && report.interval == record.interval
+            && report.up == placed.up
+            && report.acting == placed.up
+            && placed.acting == placed.up
+    }
+
+    /// All groups of all pools.
+    pub(crate) fn all_clean(&self, map: &OsdMap) -> bool {
+        all_pgs(map).all(|pg| self.is_clean(map, pg))
+    }
 }
 
 impl Stats {

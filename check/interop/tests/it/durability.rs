@@ -1,8 +1,7 @@
 //! What was acknowledged is there, whatever was killed.
 
 use nacre_interop::{Cluster, succeed};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 #[test]
@@ -30,17 +29,7 @@ fn a_large_file_survives_sigkill_of_everything() {
 fn acknowledged_writes_survive_kills_under_load() {
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create load 16").unwrap();
-    let mut writer = c
-        .python_command("load.py")
-        .args(["write", "load"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(writer.stdout.take().unwrap());
-    let mut line = String::new();
-    said.read_line(&mut line).unwrap();
-    assert_eq!(line, "writing\n");
+    let load = c.start_load("load").unwrap();
 
     for daemon in ["osd.0", "osd.2", "mon.a", "osd.1"] {
         std::thread::sleep(Duration::from_millis(700));
@@ -55,12 +44,7 @@ fn acknowledged_writes_survive_kills_under_load() {
     all.iter().rev().for_each(|daemon| c.start(daemon).unwrap());
     c.wait_clean().unwrap();
 
-    // The writer stops at the end of its input, checks every object and tells how many it wrote.
-    writer.stdin.take().unwrap().write_all(b"stop\n").unwrap();
-    line.clear();
-    said.read_line(&mut line).unwrap();
-    assert!(writer.wait().unwrap().success(), "{line}");
-    assert!(line.starts_with("all good"), "{line}");
+    load.finish().unwrap();
 }
 
 #[test]

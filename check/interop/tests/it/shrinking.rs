@@ -1,8 +1,6 @@
 //! Fewer placement groups while stock clients work.
 
 use nacre_interop::{Cluster, wait_until};
-use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
 use std::time::Duration;
 
 #[test]
@@ -10,17 +8,7 @@ fn a_pool_shrinks_under_load_and_loses_nothing() {
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create load 8").unwrap();
     c.run("rados -p load put before /etc/os-release").unwrap();
-    let mut writer = c
-        .python_command("load.py")
-        .args(["write", "load"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(writer.stdout.take().unwrap());
-    let mut line = String::new();
-    said.read_line(&mut line).unwrap();
-    assert_eq!(line, "writing\n");
+    let load = c.start_load("load").unwrap();
 
     c.run("ceph osd pool set load pg_num 4").unwrap();
     let pools = c.run("ceph osd pool ls detail").unwrap();
@@ -37,12 +25,7 @@ fn a_pool_shrinks_under_load_and_loses_nothing() {
     assert_eq!((&pool["pg_placement_num"], &pool["pg_num_pending"]), (&4.into(), &4.into()));
     assert_eq!(pool["last_pg_merge_meta"]["source_pgid"], format!("{}.4", pool["pool_id"]));
 
-    // The writer stops at the end of its input, checks every object and tells how many it wrote.
-    writer.stdin.take().unwrap().write_all(b"stop\n").unwrap();
-    line.clear();
-    said.read_line(&mut line).unwrap();
-    assert!(writer.wait().unwrap().success(), "{line}");
-    assert!(line.starts_with("all good"), "{line}");
+    load.finish().unwrap();
     let file = std::fs::read_to_string("/etc/os-release").unwrap();
     assert_eq!(c.run("rados -p load get before -").unwrap(), file);
     c.run("ceph osd pool set load pg_num 16").unwrap();

@@ -16,10 +16,7 @@ impl Domains {
     /// None for rules that take from several places: what such a rule means by its parts cannot be told
     /// from where OSDs are.
     pub fn of(map: &OsdMap, pool: &Pool) -> Option<Domains> {
-        let rule = map.crush.rules.iter().flatten().find(|rule| {
-            rule.ruleset == pool.crush_rule && (rule.min_size..=rule.max_size).contains(&pool.size)
-        })?;
-        let (top, kinds) = shape(rule)?;
+        let (top, kinds) = shape(map.crush.rule(map.rule_of(pool)?)?)?;
         let mut osds = BTreeMap::new();
         // The buckets above the current node, by depth.
         let mut path: Vec<i32> = Vec::new();

@@ -47,7 +47,8 @@ fn mode(call: &mut Call<'_>) -> Outcome {
             errno::EOPNOTSUPP,
             "not built in Nacre: other weights for old clients; `upmap` serves all since Luminous",
         )),
-        mode => set(call, "mode", Some(mode.to_string())),
+        mode @ ("upmap" | "none") => set(call, "mode", Some(mode.to_string())),
+        mode => Err(refuse(errno::EINVAL, format!("no such mode: {mode}; there are upmap and none"))),
     }
 }
 

@@ -33,7 +33,7 @@ impl Holdings {
         let map = &call.state.osdmap;
         let groups = call.mon.stats.pgs_by_osd(map);
         // Then nobody else's copies are needed.
-        let all_clean = crate::stats::all_pgs(map).all(|pg| call.mon.is_clean(map, pg));
+        let all_clean = call.mon.all_clean(map);
         let mut found = Holdings::default();
         for osd in osds {
             let mapped = groups.get(osd).map_or(0, |(all, _)| *all);

@@ -44,7 +44,7 @@ pub(super) struct InFlight {
 }
 
 impl Mon {
-    pub(super) fn apply(&mut self, now: Now, batch: Batch, out: &mut Vec<Effect>) {
+    pub(super) fn apply(&mut self, batch: Batch, out: &mut Vec<Effect>) {
         let mine = self.in_flight.as_ref().is_some_and(|f| batch.origin == (self.id(), f.number));
         let before = self.state.as_ref().map(|state| state.osdmap.clone());
         let applied = match (&mut self.state, &batch.genesis) {
@@ -89,13 +89,13 @@ impl Mon {
             }
         }
         for (origin, reply) in in_flight.replies {
-            let reply = self.stamp_reply(now, reply);
+            let reply = self.stamp_reply(reply);
             self.answer(origin, reply, out);
         }
     }
 
     /// Puts into a reply what is only known after the commit.
-    pub(super) fn stamp_reply(&self, _now: Now, mut reply: Message) -> Message {
+    pub(super) fn stamp_reply(&self, mut reply: Message) -> Message {
         let epoch = self.state.as_ref().expect("committed").osdmap.epoch;
         match &mut reply {
             Message::PoolOpReply(reply) => {
@@ -167,7 +167,7 @@ impl Mon {
         self.keep_serving(&mut draft);
         if draft.is_empty() {
             for (origin, reply) in in_flight.replies {
-                let reply = self.stamp_reply(now, reply);
+                let reply = self.stamp_reply(reply);
                 self.answer(origin, reply, out);
             }
             return false;

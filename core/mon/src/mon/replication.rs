@@ -28,7 +28,7 @@ impl Mon {
     pub(super) fn drive(&mut self, now: Now, out: &mut Vec<Effect>) {
         loop {
             while let Some(ready) = self.raft.as_mut().and_then(Raft::ready) {
-                self.carry_out(now, ready, out);
+                self.carry_out(ready, out);
             }
             self.note_leadership(now, out);
             self.answer_reads(out);
@@ -38,7 +38,7 @@ impl Mon {
         }
     }
 
-    pub(super) fn carry_out(&mut self, now: Now, ready: Ready, out: &mut Vec<Effect>) {
+    pub(super) fn carry_out(&mut self, ready: Ready, out: &mut Vec<Effect>) {
         self.send_raft(ready.now, out);
         if ready.persist.is_empty() {
             self.send_raft(ready.after, out);
@@ -53,7 +53,7 @@ impl Mon {
         for entry in ready.committed {
             let batch: Batch = from_slice(&entry.data).expect("every member encodes batches alike");
             self.applied = entry.index;
-            self.apply(now, batch, out);
+            self.apply(batch, out);
         }
         for (read, index) in ready.reads {
             if let Some((at, ..)) = self.reads.get_mut(&read) {

@@ -117,4 +117,5 @@ fn nothing_moves_unless_all_is_well_and_it_is_wanted() {
     t.pass(Duration::from_secs(30));
     assert_eq!(t.map().pg_upmap_items.len(), 3);
     assert_eq!(t.command(json!({ "prefix": "balancer mode", "mode": "crush-compat" })).0, -95);
+    assert_eq!(t.command(json!({ "prefix": "balancer mode", "mode": "other" })).0, -22);
 }

@@ -97,8 +97,8 @@ impl OsdMap {
         osds
     }
 
-    /// What CRUSH alone says.
-    fn crush_osds(&self, pool: &Pool, pg: PgId, pps: u32) -> Vec<OsdId> {
+    /// The number of the rule that places a pool's groups; none if none fits, and then they are nowhere.
+    pub fn rule_of(&self, pool: &Pool) -> Option<u32> {
         // Clients up to Pacific and the kernel look for a rule whose mask fits the pool, and find no
         // OSDs if none does. Later ones do not look at the mask: a monitor must not let it matter.
         let fits = |rule: &nacre_crush::Rule| {
@@ -107,11 +107,14 @@ impl OsdMap {
                 && (rule.min_size..=rule.max_size).contains(&pool.size)
         };
         let rules = &self.crush.rules;
-        let Some(rule) = rules.iter().position(|rule| rule.as_ref().is_some_and(fits)) else {
-            return Vec::new();
-        };
+        rules.iter().position(|rule| rule.as_ref().is_some_and(fits)).map(|rule| rule as u32)
+    }
+
+    /// What CRUSH alone says.
+    fn crush_osds(&self, pool: &Pool, pg: PgId, pps: u32) -> Vec<OsdId> {
+        let Some(rule) = self.rule_of(pool) else { return Vec::new() };
         let size = usize::from(pool.size);
-        let osds = self.crush.do_rule(rule as u32, pps, size, &self.weights, Some(pg.pool.0));
+        let osds = self.crush.do_rule(rule, pps, size, &self.weights, Some(pg.pool.0));
         osds.into_iter().map(OsdId).collect()
     }
 

@@ -2,27 +2,8 @@
 
 use super::{ASKED, CALLS, alone, write};
 use nacre_proto::transaction::{Change, Transaction};
-use nacre_store::testing::SimDisk;
-use nacre_store::{Disk, DiskError, Options, Store};
-
-/// A device that keeps nothing.
-struct Sink;
-
-impl Disk for Sink {
-    fn read_at(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        into.fill(0);
-        Ok(())
-    }
-    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DiskError> {
-        Ok(())
-    }
-    fn flush(&self) -> Result<(), DiskError> {
-        Ok(())
-    }
-    fn len(&self) -> u64 {
-        1 << 30
-    }
-}
+use nacre_store::testing::{SimDisk, Sink};
+use nacre_store::{Options, Store};
 
 fn fresh() -> Store {
     let disk = SimDisk::new(1 << 30, 1);
@@ -37,9 +18,9 @@ fn allocated(store: &mut Store, txns: Vec<Transaction>) -> (usize, usize) {
     for txn in txns {
         store.submit(txn).unwrap();
         let batch = store.take_batch().unwrap();
-        store.finished(batch.commit(&Sink).unwrap());
+        store.finished(batch.commit(&Sink(1 << 30)).unwrap());
         if let Some(placing) = store.take_placing() {
-            store.placed(placing.run(&Sink).unwrap());
+            store.placed(placing.run(&Sink(1 << 30)).unwrap());
         }
     }
     ((CALLS.get() - before.0) / count, (ASKED.get() - before.1) / count)
