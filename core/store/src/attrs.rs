@@ -23,6 +23,14 @@ struct Entry<'a> {
 }
 
 impl Attrs {
+    pub fn of(map: &BTreeMap<Name, Bytes>) -> Attrs {
+        let mut whole = Vec::with_capacity(map.iter().map(|(k, v)| 2 * LEN + k.len() + v.len()).sum());
+        for part in map.iter().flat_map(|(name, value)| [name.as_bytes(), &value[..]]) {
+            u32::try_from(part.len()).expect("attributes are short").encode(&mut whole);
+            whole.extend_from_slice(part);
+        }
+        Attrs(whole.into_boxed_slice())
+    }
     pub fn get(&self, name: &[u8]) -> Option<Bytes> {
         self.find(name).map(|entry| Bytes::copy_from_slice(entry.value))
     }
@@ -106,6 +114,7 @@ mod tests {
                 map.remove(&name);
             }
             assert_eq!(attrs.to_map(), map);
+            assert_eq!(Attrs::of(&map), attrs);
             assert_eq!(to_vec(&attrs), to_vec(&map));
             assert_eq!(attrs.cost() + 4, to_vec(&map).len() as u64);
             assert!(map.iter().all(|(name, value)| attrs.get(name.as_bytes()).as_ref() == Some(value)));

@@ -3,7 +3,7 @@
 //! Most blocks that are taken have one owner, of which nothing needs to be noted. Of things that are in memory
 //! `table` has every block, with its checksum; what is not in memory has the checksums beside it.
 
-use crate::index::{Moves, Object};
+use crate::index::{Moves, Object, Placement};
 use crate::runs::{RunMap, joined};
 use crate::space::Run;
 use crate::table::{BlockInfo, Table};
@@ -17,6 +17,8 @@ pub(crate) struct Blocks {
     pub changed: RunMap,
     /// Blocks that have an owner, or wait to become free.
     pub allocated: u64,
+    /// Those that checkpoints have: layers, and what is being written of one. No thing owns them, whatever it says.
+    pub inner: RunMap,
 }
 
 impl Blocks {
@@ -26,7 +28,7 @@ impl Blocks {
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.table.bytes() + (self.shared.len() + self.changed.len()) * 24
+        self.table.bytes() + (self.shared.len() + self.changed.len() + self.inner.len()) * 24
     }
     /// What a checkpoint that begins now has to say.
     pub fn take_changed(&mut self) -> Vec<(Run, u32)> {
@@ -80,7 +82,14 @@ impl Blocks {
             let refs = self.table.get(block).map(|info| info.refs);
             is_taken(block) && refs.is_none_or(|refs| refs > 0 && refs < self.owners(block))
         };
-        if !object.blocks.blocks().all(fits) {
+        let has_one = |runs: &RunMap, run: &Placement, what: fn(u32) -> bool| {
+            runs.parts(run.blocks).iter().any(|(_, number)| number.is_some_and(what))
+        };
+        let mut runs = object.blocks.runs().iter();
+        let is_others = runs.any(|run| {
+            has_one(&self.inner, run, |_| true) || has_one(&self.changed, run, |owners| owners == 0)
+        });
+        if is_others || !object.blocks.blocks().all(fits) {
             return false;
         }
         for (block, crc) in object.blocks.blocks().zip(crcs) {

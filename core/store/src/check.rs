@@ -103,8 +103,13 @@ impl Store {
         }
         let checkpoint = self.checkpoint.iter().flat_map(|checkpoint| checkpoint.writer.all_runs());
         let layers = self.layers.iter().flat_map(|layer| layer.all_runs()).chain(self.merging.all_runs());
-        let others = layers.chain(checkpoint).chain(self.old_chunks.iter().copied());
-        for block in others.chain(self.discards.under_way.iter().copied()).flat_map(Run::blocks) {
+        let others: Vec<Run> = layers.chain(checkpoint).chain(self.old_chunks.iter().copied()).collect();
+        let mut inner = RunMap::default();
+        others.iter().for_each(|run| inner.set(*run, Some(1)));
+        if inner != self.blocks.inner {
+            wrong.push("blocks of checkpoints are not those of which it is known".into());
+        }
+        for block in others.into_iter().chain(self.discards.under_way.iter().copied()).flat_map(Run::blocks) {
             if !taken.insert(block) {
                 wrong.push(format!("block {block} is in a checkpoint, or given back, and elsewhere"));
             }

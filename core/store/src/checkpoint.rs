@@ -136,7 +136,8 @@ impl Checkpoint {
             }
             self.walked.push(id);
         }
-        self.writer.cut(|most| Some(space.take_run(most).expect("space for checkpoints is reserved")))
+        // It is reserved, unless a layer said less of all things than they are: then this waits for space.
+        self.writer.cut(|most| space.take_run(most))
     }
     /// All that was gathered, once that is all.
     pub fn take_gathered(&mut self) -> Option<GatheredAll> {

@@ -147,6 +147,7 @@ impl Store {
             return (Vec::new(), None);
         }
         let chunks = checkpoint.slice(&self.index, &self.blocks, &mut self.space, budget);
+        chunks.iter().for_each(|(run, _)| self.blocks.inner.set(*run, Some(1)));
         if !checkpoint.is_written() && !is_merged {
             return (chunks, None);
         }
@@ -188,12 +189,19 @@ impl Store {
         self.checkpointed = checkpoint.seq;
         self.stored_mark = checkpoint.mark;
         self.leaving.extend(checkpoint.walked);
-        for run in std::mem::take(&mut self.old_chunks) {
-            run.blocks().for_each(|block| self.free_block(block));
-        }
+        let old = std::mem::take(&mut self.old_chunks);
+        self.free_runs(old);
         if let Some(layer) = checkpoint.writer.into_layer() {
             let serial = self.merging.serial();
             self.layers.push(Arc::new(layer.with_serial(serial)));
+        }
+    }
+
+    /// Of a checkpoint.
+    fn free_runs(&mut self, runs: impl IntoIterator<Item = Run>) {
+        for run in runs {
+            self.blocks.inner.set(run, None);
+            run.blocks().for_each(|block| self.free_block(block));
         }
     }
 
@@ -269,6 +277,7 @@ impl Store {
         {
             merge.room.push(run);
             current.taken.push(run);
+            self.blocks.inner.set(run, Some(1));
             wanted -= run.len;
         }
         if merge.room.is_empty() {
@@ -295,7 +304,7 @@ impl Store {
         let Merge { writer, room, .. } = *merge;
         current.taken = writer.all_runs().collect();
         current.step = Step::Written(writer.into_layer().map(Box::new));
-        room.into_iter().flat_map(Run::blocks).for_each(|block| self.free_block(block));
+        self.free_runs(room);
     }
     /// Nothing came of it.
     fn end_merge(&mut self, mut merge: Merge) {
@@ -303,7 +312,7 @@ impl Store {
             checkpoint.write_gathered(newest.into_parts());
         }
         let current = self.merging.current.take().expect("one is under way");
-        current.taken.into_iter().flat_map(Run::blocks).for_each(|block| self.free_block(block));
+        self.free_runs(current.taken);
     }
 
     /// A superblock that names what was merged is durable.
@@ -314,8 +323,6 @@ impl Store {
         self.merging.refused = None;
         let layer = layer.map(|layer| Arc::new(layer.with_serial(serial)));
         let old: Vec<Arc<Layer>> = self.layers.splice(current.range, layer).collect();
-        for run in old.iter().flat_map(|layer| layer.all_runs()) {
-            run.blocks().for_each(|block| self.free_block(block));
-        }
+        self.free_runs(old.iter().flat_map(|layer| layer.all_runs()));
     }
 }

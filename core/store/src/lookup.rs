@@ -6,6 +6,7 @@ use crate::layers::filter::hash;
 use crate::layers::page::{Kind, Loaded, id_bytes};
 use crate::layers::{Cursor, Layer, PageError, find_in};
 use crate::recent::Recent;
+use crate::space::Run;
 use crate::store::Store;
 use bytes::Bytes;
 use nacre_machine::ReadError;
@@ -125,6 +126,9 @@ impl Store {
                 Kind::Damaged => Said::Damaged,
                 Kind::Object => {
                     let thing = Arc::new(entry.load()?);
+                    if !self.is_sound(&thing.object) {
+                        return Err(PageError::Blocks);
+                    }
                     pager.keep(id, &thing);
                     Said::Object(thing)
                 }
@@ -142,7 +146,7 @@ impl Store {
         let slot = match self.ask_layers(id) {
             Ok(Said::Nothing) => return,
             Ok(Said::Damaged) | Err(_) => Slot::Damaged(0),
-            Ok(Said::Object(thing)) if self.is_sound(&thing.object) && self.bring_blocks(&thing) => {
+            Ok(Said::Object(thing)) if self.bring_blocks(&thing) => {
                 Slot::Object(Arc::new(thing.object.clone()))
             }
             Ok(Said::Object(_)) => Slot::Damaged(0),
@@ -154,8 +158,12 @@ impl Store {
         // It may be that it does not change.
         self.leaving.push_back(id.clone());
     }
+    /// False if they cannot be its own: then nothing is changed.
     pub(crate) fn bring_blocks(&mut self, thing: &Loaded) -> bool {
-        self.blocks.bring(&thing.object, &thing.crcs, |block| self.space.is_taken(block))
+        let is_given_back = |run: Run| self.discards.under_way.iter().any(|other| run.meets(*other));
+        let mut runs = thing.object.blocks.runs().iter();
+        !runs.any(|run| is_given_back(run.blocks))
+            && self.blocks.bring(&thing.object, &thing.crcs, |block| self.space.is_taken(block))
     }
     /// Whether its blocks can be what it says.
     pub(crate) fn is_sound(&self, object: &Object) -> bool {

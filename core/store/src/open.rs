@@ -548,6 +548,7 @@ impl Recovery {
                 }
                 store.space.take(block);
             }
+            store.blocks.inner.set(run, Some(1));
         }
         self.inline.retain(|block, _| store.blocks.table.contains(*block));
         for Base { block: base, crc } in self.inline.values().filter_map(Content::base) {

@@ -11,6 +11,10 @@ impl Run {
     pub fn blocks(self) -> std::ops::Range<u32> {
         self.start..self.start + self.len
     }
+    /// Whether they have a block in common.
+    pub fn meets(self, other: Run) -> bool {
+        self.start < other.start + other.len && other.start < self.start + self.len
+    }
 }
 
 /// A search reads at most one summary bit per 64 blocks, so its cost has a small bound.

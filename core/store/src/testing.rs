@@ -2,9 +2,13 @@
 
 use crate::BLOCK;
 use crate::disk::{Disk, DiskError};
+use crate::format::{ChunkHeader, Superblock};
+use crate::layers;
+use crate::layers::directory::Directory;
 use crate::store::Store;
 use nacre_base::Rng;
 use nacre_proto::transaction::StoredId;
+use nacre_wire::{crc32c, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -50,6 +54,29 @@ pub fn data_blocks(store: &Store) -> Vec<DataBlock> {
         }));
     }
     all
+}
+
+/// Puts the checksums of a checkpoint's pages right, for whoever changes what is in them.
+pub fn seal_pages(disk: &impl Disk) -> Option<()> {
+    let mut block = vec![0; BLOCK];
+    disk.read_at(0, &mut block).ok()?;
+    let superblock = Superblock::decode(&block).ok()?;
+    for named in superblock.layers {
+        let (payload, runs) = layers::read_chunks(disk, &superblock.geometry, named).ok()?;
+        let mut directory: Directory = from_slice(&payload).ok()?;
+        let (layer, _) = layers::open(disk, &superblock.geometry, named).ok()?;
+        for page in 0..layer.fences.len() {
+            let bytes = layer.read_page_as_it_is(page, disk).ok()?;
+            directory.fences.set_crc(page, crc32c(u32::MAX, bytes.as_ref()));
+        }
+        let mut chunk = vec![0; named.last_chunk.len as usize * BLOCK];
+        let [run] = runs[..] else { return None };
+        disk.read_at(u64::from(run.start) * BLOCK as u64, &mut chunk).ok()?;
+        let (header, _) = ChunkHeader::decode(&chunk)?;
+        let chunk = header.encode(&to_vec(&directory), run);
+        disk.write_at(u64::from(run.start) * BLOCK as u64, &chunk).ok()?;
+    }
+    Some(())
 }
 
 /// What a drive writes whole or not at all.

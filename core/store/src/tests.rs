@@ -5,6 +5,7 @@ mod counts;
 mod crashes;
 mod damage;
 mod export;
+mod forged;
 mod log_device;
 mod model;
 mod paging;

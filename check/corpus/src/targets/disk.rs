@@ -7,21 +7,25 @@ use bytes::Bytes;
 use nacre_machine::StoreView;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
+use nacre_store::testing::seal_pages;
 use nacre_store::{BLOCK, Disk, DiskError, Options, Store};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
-use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const BLOCKS: usize = 160;
 const SUPERBLOCK: &[u8] = b"NacreSto";
 const RECORD: &[u8] = b"NacreLog";
 const CHUNK: &[u8] = b"NacreCkp";
 
-pub(super) struct Image(RefCell<Vec<u8>>);
+pub(super) struct Image(Mutex<Vec<u8>>);
 
 impl Image {
     /// `len` is in bytes, whole blocks.
     pub(super) fn blank(len: usize) -> Image {
-        Image(RefCell::new(vec![0; len]))
+        Image(Mutex::new(vec![0; len]))
+    }
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().expect("nobody panics with it")
     }
     fn range(&self, op: &'static str, offset: u64, len: usize) -> Result<std::ops::Range<usize>, DiskError> {
         let end = offset.checked_add(len as u64).filter(|&end| end <= self.len());
@@ -32,19 +36,20 @@ impl Image {
 
 impl Disk for Image {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        into.copy_from_slice(&self.0.borrow()[self.range("read", offset, into.len())?]);
+        let range = self.range("read", offset, into.len())?;
+        into.copy_from_slice(&self.bytes()[range]);
         Ok(())
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let range = self.range("write", offset, bytes.len())?;
-        self.0.borrow_mut()[range].copy_from_slice(bytes);
+        self.bytes()[range].copy_from_slice(bytes);
         Ok(())
     }
     fn flush(&self) -> Result<(), DiskError> {
         Ok(())
     }
     fn len(&self) -> u64 {
-        self.0.borrow().len() as u64
+        self.bytes().len() as u64
     }
 }
 
@@ -81,7 +86,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 fn pieces(disk: &Image) -> Vec<u8> {
     let mut out = Vec::new();
-    for (at, block) in disk.0.borrow().chunks(BLOCK).enumerate() {
+    for (at, block) in disk.bytes().chunks(BLOCK).enumerate() {
         let used = block.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         // The second superblock is made of the first, and checksums are put right anyway.
         let used = if block.starts_with(SUPERBLOCK) { used.min(128) } else { used };
@@ -99,12 +104,32 @@ pub fn run(input: &[u8]) {
     while let Ok((at, bytes)) = piece(r) {
         let start = usize::from(at) % BLOCKS * BLOCK;
         let len = bytes.len().min(BLOCK);
-        disk.0.borrow_mut()[start..start + len].copy_from_slice(&bytes[..len]);
+        disk.bytes()[start..start + len].copy_from_slice(&bytes[..len]);
     }
-    seal(&mut disk.0.borrow_mut());
+    seal(&mut disk.bytes());
+    // Where this cannot be done, opening finds out why.
+    let _ = seal_pages(&disk);
+    use_paged(&disk);
     let Ok((mut store, _)) = Store::open(&disk) else { return };
     assert_eq!(store.check(), [""; 0], "after opening");
+    look(&store, &disk);
+    if change(&mut store, &disk) {
+        assert_eq!(store.check(), [""; 0], "after writing");
+        let (store, _) = Store::open(&disk).expect("what we wrote opens");
+        assert_eq!(store.check(), [""; 0], "after opening again");
+    }
+}
 
+/// As a daemon opens it: what is wrong with a thing shows when it is asked for.
+fn use_paged(disk: &Image) {
+    let copy = Arc::new(Image(Mutex::new(disk.bytes().clone())));
+    let Ok((mut store, _)) = Store::open_paged(copy.clone()) else { return };
+    look(&store, &copy);
+    change(&mut store, &copy);
+    look(&store, &copy);
+}
+
+fn look(store: &Store, disk: &Image) {
     let mut objects = Vec::new();
     let _ = store.object_walk(&ObjectId::min(), &mut |id| {
         objects.push(StoredId::from(id.clone()));
@@ -114,22 +139,28 @@ pub fn run(input: &[u8]) {
     for id in &objects {
         // Not all of it: an object may have any size, most of it holes.
         if let Ok(plan) = store.plan_read(id, &[(0, 20_000)]) {
-            let _ = plan.run(&disk);
+            let _ = plan.run(disk);
         }
         let _ = store.omap_walk(id, b"", &mut |_, _| true);
         let _ = store.attrs(id);
+        let _ = store.extents(id, 0, u64::MAX);
+        let _ = store.extents(id, 1 << 45, u64::MAX);
     }
+    let _ = (store.statfs(), store.memory());
+}
+
+/// Whether there was room for it.
+fn change(store: &mut Store, disk: &Image) -> bool {
     let mut txn = Transaction::new();
     txn.push(StoredId::meta("new"), Change::Write { offset: 77, data: Bytes::from(vec![1; 5000]) });
     txn.push(StoredId::meta("a"), Change::Write { offset: 100, data: Bytes::from_static(b"patch") });
     txn.push(StoredId::meta("b"), Change::CloneFrom(StoredId::meta("a")));
-    if store.submit(txn).is_ok() {
+    let taken = store.submit(txn).is_ok();
+    if taken {
         store.request_checkpoint();
-        settle(&mut store, &disk);
-        assert_eq!(store.check(), [""; 0], "after writing");
-        let (store, _) = Store::open(&disk).expect("what we wrote opens");
-        assert_eq!(store.check(), [""; 0], "after opening again");
+        settle(store, disk);
     }
+    taken
 }
 
 fn piece<'a>(r: &mut Reader<'a>) -> Result<(u16, &'a [u8]), DecodeError> {

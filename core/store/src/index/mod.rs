@@ -197,7 +197,7 @@ impl Index {
         if let Slot::Object(object) = &old {
             let weight = object.weight();
             self.here.sub(weight);
-            self.total.weight.sub(weight);
+            self.total.weight.sub_of_said(weight);
             self.changed.encoded -= if is_changed { weight.encoded } else { 0 };
             moves.dropped.extend(object.blocks.blocks());
         } else if is_changed {
@@ -265,7 +265,7 @@ impl Index {
         } else if !self.changed.ids.insert(id.clone()) {
             self.changed.encoded -= bare_cost(id); // it comes back in the same interval
         }
-        self.total.weight.sub(before);
+        self.total.weight.sub_of_said(before);
         self.here.sub(before);
         change(object);
         object.mark = self.changed.mark;

@@ -4,6 +4,7 @@ use crate::BLOCK;
 use crate::attrs::Attrs;
 use crate::extents::Extents;
 use crate::space::Run;
+use crate::store::SIZE_MAX;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_proto::transaction::StoredId;
@@ -80,6 +81,13 @@ impl Weight {
         self.omap -= other.omap;
         self.encoded -= other.encoded;
         self.blocks -= other.blocks;
+    }
+    /// The same of what a layer said all things are, which is proved only when all of them are in memory.
+    pub(super) fn sub_of_said(&mut self, other: Weight) {
+        self.stored = self.stored.saturating_sub(other.stored);
+        self.omap = self.omap.saturating_sub(other.omap);
+        self.encoded = self.encoded.saturating_sub(other.encoded);
+        self.blocks = self.blocks.saturating_sub(other.blocks);
     }
 }
 
@@ -163,9 +171,10 @@ impl Object {
     pub fn decode(id: &StoredId, r: &mut Reader<'_>) -> Result<(Object, Vec<u32>), DecodeError> {
         let mut object = Object::new(id);
         object.size = Decode::decode(r)?;
-        for (name, value) in BTreeMap::decode(r)? {
-            object.set_attr(name, value);
+        if object.size > SIZE_MAX {
+            return Err(DecodeError::BadValue { what: "size of an object", value: object.size });
         }
+        object.attrs = Attrs::of(&BTreeMap::decode(r)?);
         let header = Bytes::decode(r)?;
         if !header.is_empty() {
             object.omap_mut().header = header;
@@ -178,6 +187,10 @@ impl Object {
         let count: u64 = runs.iter().map(|run| u64::from(run.blocks.len)).sum();
         if count > r.remaining() as u64 / 4 {
             return Err(DecodeError::Short { needed: count.saturating_mul(4) as usize, left: r.remaining() });
+        }
+        // So they were written; in any other order putting them together would take the square of their number.
+        if let Some(two) = runs.windows(2).find(|two| two[1].at < two[0].at + two[0].blocks.len) {
+            return Err(DecodeError::BadValue { what: "order of runs of blocks", value: two[1].at.into() });
         }
         object.blocks = runs.into_iter().collect();
         let crcs = (0..object.blocks.len()).map(|_| u32::decode(r)).collect::<Result<_, _>>()?;

@@ -1,6 +1,7 @@
 //! What a transaction is made of, as the log has it.
 
 use super::object::Placement;
+use crate::store::SIZE_MAX;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_proto::transaction::StoredId;
@@ -89,7 +90,10 @@ impl Decode for Op {
             0 => Op::Touch,
             1 => Op::Place(Decode::decode(r)?),
             2 => Op::Punch { from: Decode::decode(r)?, to: Decode::decode(r)? },
-            3 => Op::Size(Decode::decode(r)?),
+            3 => Op::Size(u64::decode(r).and_then(|value| match value {
+                0..=SIZE_MAX => Ok(value),
+                _ => Err(DecodeError::BadValue { what: "size of an object", value }),
+            })?),
             4 => Op::Remove,
             5 => Op::SetAttrs(Decode::decode(r)?),
             6 => Op::RemoveAttr(Decode::decode(r)?),

@@ -7,6 +7,9 @@ use crate::space::Run;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
 
+/// No block has more: each of its owners takes some bytes of the device.
+const OWNERS_MAX: u32 = 1 << 30;
+
 /// Where each page is in the layer, its checksum, and the first thing in it. In few pieces of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fences {
@@ -36,6 +39,9 @@ impl Fences {
     pub fn page(&self, page: usize) -> (Run, u32) {
         let start = if page == 0 { 0 } else { self.ends[page - 1] };
         (Run { start, len: self.ends[page] - start }, self.crcs[page])
+    }
+    pub fn set_crc(&mut self, page: usize, crc: u32) {
+        self.crcs[page] = crc;
     }
     fn id_bytes(&self, page: usize) -> &[u8] {
         let start = if page == 0 { 0 } else { self.id_ends[page - 1] };
@@ -151,7 +157,8 @@ impl Decode for Directory {
             let (gap, len, count) = (long(r)?, long(r)?, long(r)?);
             let start = at.checked_add(gap);
             let end = start.and_then(|start| start.checked_add(len)).filter(|_| len > 0);
-            let (Some(start), Some(end)) = (start, end) else {
+            // Clones add to the count.
+            let (Some(start), Some(end), 0..=OWNERS_MAX) = (start, end, count) else {
                 return Err(DecodeError::BadValue { what: "run of owners", value: len.into() });
             };
             owners.push((Run { start, len }, count));

@@ -54,6 +54,8 @@ pub(crate) enum PageError {
     Decode(#[from] nacre_wire::DecodeError),
     #[error("its things are not in order")]
     Order,
+    #[error("its blocks cannot be its own")]
+    Blocks,
 }
 
 impl Layer {
@@ -87,6 +89,15 @@ impl Layer {
     /// Reads a page, and verifies it.
     pub fn read_page(&self, page: usize, disk: &(impl Disk + ?Sized)) -> Result<Bytes, PageError> {
         let (run, crc) = self.fences.page(page);
+        let bytes = self.read_page_as_it_is(page, disk)?;
+        let found = crc32c(u32::MAX, bytes.as_ref());
+        if found != crc {
+            return Err(PageError::Checksum { run, expected: crc, found });
+        }
+        Ok(Bytes::from_owner(bytes))
+    }
+    pub fn read_page_as_it_is(&self, page: usize, disk: &(impl Disk + ?Sized)) -> Result<Aligned, DiskError> {
+        let (run, _) = self.fences.page(page);
         let mut bytes = Aligned::zeroed(run.len as usize * BLOCK);
         let mut at = run.start;
         let mut rest = bytes.as_mut();
@@ -100,11 +111,7 @@ impl Layer {
             at += len;
             rest = others;
         }
-        let found = crc32c(u32::MAX, bytes.as_ref());
-        if found != crc {
-            return Err(PageError::Checksum { run, expected: crc, found });
-        }
-        Ok(Bytes::from_owner(bytes))
+        Ok(bytes)
     }
 }
 
@@ -133,8 +140,13 @@ pub(crate) fn open(
         }
     }
     let blocks: u64 = directory.runs.iter().map(|run| u64::from(run.len)).sum();
-    if blocks != u64::from(directory.fences.blocks()) {
+    // The same run twice would make a page longer than the device.
+    if blocks != u64::from(directory.fences.blocks()) || blocks > geometry.data_blocks().into() {
         return Err(wrong("pages without a place", named.last_chunk));
+    }
+    // Merging makes a filter for as many.
+    if directory.entries > blocks * BLOCK as u64 / page::ENTRY_MIN {
+        return Err(wrong("more entries than its pages can hold", named.last_chunk));
     }
     let mut directory = directory;
     let owners = std::mem::take(&mut directory.owners);
@@ -183,12 +195,14 @@ pub(crate) struct Cursor {
     page: usize,
     /// Of the page: what is still to come, from the last one on.
     entries: Vec<(StoredId, page::Kind, Bytes)>,
+    /// The last thing of the page.
+    last: Option<StoredId>,
 }
 
 impl Cursor {
     /// Of everything.
     pub fn new() -> Cursor {
-        Cursor { page: 0, entries: Vec::new() }
+        Cursor { page: 0, entries: Vec::new(), last: None }
     }
     /// From the first thing on that is not before `from`.
     pub fn at(
@@ -196,7 +210,7 @@ impl Cursor {
         from: &StoredId,
         read: impl FnMut(usize) -> Result<Bytes, PageError>,
     ) -> Result<Cursor, PageError> {
-        let mut cursor = Cursor { page: layer.fences.find(from), entries: Vec::new() };
+        let mut cursor = Cursor { page: layer.fences.find(from), ..Cursor::new() };
         cursor.ready(layer, read)?;
         while cursor.entries.pop_if(|(id, ..)| *id < *from).is_some() {}
         Ok(cursor)
@@ -222,11 +236,13 @@ impl Cursor {
         let bytes = read(self.page)?;
         for entry in page::entries(&bytes) {
             let page::Entry { kind, id, body } = entry?;
-            if self.entries.last().is_some_and(|(last, ..)| *last >= id) {
+            let last = self.entries.last().map(|(last, ..)| last).or(self.last.as_ref());
+            if last.is_some_and(|last| *last >= id) {
                 return Err(PageError::Order);
             }
             self.entries.push((id, kind, bytes.slice_ref(body)));
         }
+        self.last = self.entries.last().map(|(last, ..)| last.clone()).or(self.last.take());
         self.entries.reverse();
         self.page += 1;
         Ok(())

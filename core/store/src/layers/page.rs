@@ -7,6 +7,9 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader};
 /// A page takes entries until they have so many bytes: what is read to find one of them.
 pub(crate) const PAGE: usize = 16 << 10;
 
+/// An entry has no fewer bytes: its length, its kind, and the shortest id.
+pub(crate) const ENTRY_MIN: u64 = 4 + 1 + 5;
+
 /// What a layer says of a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

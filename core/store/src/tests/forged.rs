@@ -1,0 +1,248 @@
+//! Layers that nobody wrote, with right checksums: what they say is refused, or an error for the things of which they
+//! say it. Nothing of it stops a store that is open.
+
+use crate::format::{CHUNK_HEADER, ChunkHeader, Layer, SUPERBLOCKS, Superblock};
+use crate::index::{Totals, Weight};
+use crate::layers::directory::Directory;
+use crate::layers::page::{Kind, id_bytes};
+use crate::layers::writer::LayerWriter;
+use crate::space::Run;
+use crate::testing::SimDisk;
+use crate::{BLOCK, Disk, OpenError, Options, Store};
+use bytes::Bytes;
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_wire::{Encode, from_slice, to_vec};
+use std::sync::Arc;
+
+const BLOCKS: u32 = 2000;
+/// Where the forged layer's pages are, and its directory.
+const PAGES: u32 = 1000;
+const DIRECTORY: u32 = 1500;
+
+/// What a layer says of an object that has no attributes.
+fn body(size: u64, runs: &[(u32, u32, u32)]) -> Vec<u8> {
+    let mut out = to_vec(&size);
+    [0_u32; 3].iter().for_each(|none| none.encode(&mut out)); // attributes, omap header, omap
+    (runs.len() as u32).encode(&mut out);
+    runs.iter().for_each(|(at, start, len)| [*at, *start, *len].iter().for_each(|n| n.encode(&mut out)));
+    runs.iter().for_each(|(_, _, len)| (0..*len).for_each(|_| 7_u32.encode(&mut out)));
+    out
+}
+fn id(name: &'static str) -> StoredId {
+    StoredId::meta(name)
+}
+
+/// A store whose only layer has these things, of which `edit` may say something else.
+fn forged(
+    things: &[(&'static str, Vec<u8>)],
+    owners: &[(Run, u32)],
+    edit: impl FnOnce(&mut Directory),
+) -> Arc<SimDisk> {
+    let disk = Arc::new(SimDisk::new(u64::from(BLOCKS) * BLOCK as u64, 1));
+    let log_len = Some(64 * BLOCK as u64);
+    Store::format(&*disk, Options { uuid: [7; 16], log_len, ..Options::default() }).unwrap();
+    let mut block = vec![0; BLOCK];
+    disk.read_at(0, &mut block).unwrap();
+    let superblock = Superblock::decode(&block).unwrap();
+
+    let mut writer = LayerWriter::new(superblock.geometry.uuid, 1, things.len() as u64);
+    for (name, body) in things {
+        writer.push(Kind::Object, &id_bytes(&id(name)), body);
+    }
+    let weight = Weight { stored: 1 << 20, omap: 1 << 20, encoded: 1 << 20, blocks: 1 << 10 };
+    writer.finish(Totals { things: things.len() as u64, weight }, owners.to_vec());
+    let mut next = PAGES;
+    let chunks = writer.cut(|len| {
+        next += len;
+        Some(Run { start: next - len, len })
+    });
+    let mut directory = None;
+    for (run, bytes) in chunks {
+        disk.write_at(u64::from(run.start) * BLOCK as u64, &bytes).unwrap();
+        directory = ChunkHeader::decode(&bytes).map(|(_, payload)| payload.to_vec());
+    }
+    let mut directory: Directory = from_slice(&directory.expect("it comes last")).unwrap();
+    edit(&mut directory);
+    let payload = to_vec(&directory);
+    let run = Run { start: DIRECTORY, len: (payload.len() + CHUNK_HEADER).div_ceil(BLOCK) as u32 };
+    let (uuid, payload_len) = (superblock.geometry.uuid, payload.len() as u32);
+    let header = ChunkHeader { uuid, generation: 1, number: 0, prev: Run { start: 0, len: 0 }, payload_len };
+    disk.write_at(u64::from(run.start) * BLOCK as u64, &header.encode(&payload, run)).unwrap();
+    let layer = Layer { generation: 1, last_chunk: run, chunks: 1, payload_len: payload_len.into() };
+    let superblock = Superblock { generation: 2, layers: vec![layer], ..superblock };
+    for copy in SUPERBLOCKS {
+        disk.write_at(copy * BLOCK as u64, &superblock.encode()).unwrap();
+    }
+    disk.flush().unwrap();
+    disk
+}
+fn open(disk: &Arc<SimDisk>) -> Result<Store, OpenError> {
+    Store::open_paged(disk.clone()).map(|(store, _)| store)
+}
+fn submit(store: &mut Store, changes: impl IntoIterator<Item = (&'static str, Change)>) {
+    let mut txn = Transaction::new();
+    changes.into_iter().for_each(|(name, change)| txn.push(id(name), change));
+    store.submit(txn).unwrap();
+}
+fn write(len: usize) -> Change {
+    Change::Write { offset: 0, data: Bytes::from(vec![1; len]) }
+}
+fn is_unreadable(store: &Store, name: &'static str) -> bool {
+    matches!(store.stat(&id(name)), Err(ReadError::Unreadable { .. }))
+}
+fn one(start: u32) -> Run {
+    Run { start, len: 1 }
+}
+
+#[test]
+fn things_may_be_removed_that_are_more_than_all_things_together() {
+    let a = ("a", body(4096, &[(0, 200, 1)]));
+    let disk = forged(&[a], &[(one(200), 1)], |directory| directory.totals = Totals::default());
+    let mut store = open(&disk).unwrap();
+    submit(&mut store, [("a", write(10)), ("a", Change::Remove), ("b", write(10))]);
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    assert_eq!(open(&disk).unwrap().ids().map(Result::unwrap).collect::<Vec<_>>(), [id("b")]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_when_the_store_is_opened() {
+    let a = || ("a", body(4096, &[(0, 200, 1)]));
+    let is_refused = |edit: fn(&mut Directory)| open(&forged(&[a()], &[(one(200), 1)], edit)).is_err();
+    assert!(!is_refused(|_| ()));
+    assert!(is_refused(|directory| directory.owners[0].1 = u32::MAX), "as many owners as there are numbers");
+    assert!(is_refused(|directory| directory.entries = u64::MAX), "more entries than bytes");
+    assert!(
+        is_refused(|directory| {
+            // A page of many blocks on few, read before it is found out that they are there twice.
+            directory.runs = vec![directory.runs[0]; 3000];
+            directory.fences.push(&id_bytes(&id("b")), 2999 * directory.runs[0].len, 0);
+        }),
+        "a page larger than the device"
+    );
+}
+
+#[test]
+fn an_object_that_cannot_be_is_unreadable_and_the_others_are_not() {
+    let things = [
+        ("a", body(4096, &[(0, 200, 1)])),
+        ("far", body(u64::MAX, &[(0, 201, 1)])),
+        ("order", body(4096 * 9, &[(5, 202, 1), (1, 203, 1)])),
+        ("outside", body(4096, &[(0, BLOCKS + 5, 1)])),
+        ("past its end", body(4096, &[(7, 204, 1)])),
+        ("twice", body(4096 * 9, &[(0, 205, 1), (1, 205, 1)])),
+    ];
+    let disk = forged(&things, &[(Run { start: 200, len: 6 }, 1)], |_| ());
+    let mut store = open(&disk).unwrap();
+    for &(name, _) in &things[1..] {
+        assert!(is_unreadable(&store, name), "{name}");
+        assert!(store.extents(&id(name), 1 << 45, u64::MAX).is_err());
+        submit(&mut store, [(name, write(10))]);
+        assert!(is_unreadable(&store, name), "{name}");
+    }
+    assert_eq!(store.stat(&id("a")).unwrap().unwrap().size, 4096);
+    store.settle(&*disk).unwrap();
+}
+
+/// It freed a block of the layer, which was freed again when the layer was merged.
+#[test]
+fn a_block_of_a_layer_belongs_to_no_object() {
+    let things = [("a", body(4096, &[(0, PAGES, 1)])), ("b", body(4096, &[(0, DIRECTORY, 1)]))];
+    let disk = forged(&things, &[], |_| ());
+    let mut store = open(&disk).unwrap();
+    submit(&mut store, [("a", Change::Remove), ("b", write(5000))]);
+    assert!(is_unreadable(&store, "b"));
+    for _ in 0..12 {
+        submit(&mut store, [("c", write(10))]);
+        store.request_checkpoint();
+        store.settle(&*disk).unwrap();
+    }
+    assert!(store.layers() < 5);
+}
+
+/// The one was removed in the log; then the other one came, and had a block that was free by the time all was read.
+#[test]
+fn a_block_that_the_log_freed_belongs_to_no_other_object() {
+    let things = ["a", "b"].map(|name| (name, body(4096, &[(0, 200, 1)])));
+    let disk = forged(&things, &[(one(200), 1)], |_| ());
+    let mut store = open(&disk).unwrap();
+    submit(&mut store, [("a", Change::Remove)]);
+    submit(&mut store, [("b", Change::Touch)]);
+    store.settle(&*disk).unwrap();
+    let mut store = open(&disk).unwrap();
+    assert!(is_unreadable(&store, "b"));
+    assert!(!store.space.is_taken(200));
+    submit(&mut store, [("b", Change::Remove), ("c", write(10))]);
+    store.settle(&*disk).unwrap();
+}
+
+/// What became free and is being given back to the device is nobody's either.
+#[test]
+fn a_block_that_is_given_back_belongs_to_no_object() {
+    // All of a unit, so that it can be given back.
+    let run = Run { start: 192, len: 64 };
+    let things = ["a", "b"].map(|name| (name, body(4096 * 64, &[(0, run.start, run.len)])));
+    let disk = forged(&things, &[(run, 1)], |_| ());
+    let mut store = open(&disk).unwrap();
+    submit(&mut store, [("a", Change::Remove)]);
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    let discard = store.take_discard().unwrap();
+    assert!(store.space.is_taken(run.start));
+    submit(&mut store, [("b", Change::Remove)]);
+    store.settle(&*disk).unwrap();
+    store.discarded(discard.run(&*disk));
+    submit(&mut store, [("c", write(10))]);
+    store.settle(&*disk).unwrap();
+}
+
+/// It was written to a layer of which the first things of the pages were not in order, and which did not open.
+#[test]
+fn pages_that_are_not_in_order_are_not_merged() {
+    let large = |name| (name, body(4096, &[]).into_iter().chain(vec![0; 20_000]).collect());
+    let disk = forged(&[large("a"), large("b")], &[], |directory| {
+        // The fences are in order, the things of the second page are not.
+        let (first, second) = (directory.fences.page(0), directory.fences.page(1));
+        let mut fences = crate::layers::directory::Fences::default();
+        fences.push(&id_bytes(&id("a")), first.0.len, second.1);
+        fences.push(&id_bytes(&id("b")), second.0.len, first.1);
+        assert_eq!(first.0.len, second.0.len);
+        let len = first.0.len;
+        directory.fences = fences;
+        directory.runs = vec![Run { start: PAGES + len, len }, Run { start: PAGES, len }];
+    });
+    let mut store = open(&disk).unwrap();
+    assert!(store.ids().any(|id| id.is_err()));
+    for _ in 0..12 {
+        submit(&mut store, [("c", write(10))]);
+        store.request_checkpoint();
+        store.settle(&*disk).unwrap();
+    }
+    open(&disk).unwrap();
+}
+
+/// Nobody knows better until all things are read; it was an expectation that was not met.
+#[test]
+fn a_checkpoint_that_needs_more_space_than_was_kept_waits_for_it() {
+    let things: Vec<(&'static str, Vec<u8>)> =
+        ["a", "b", "c", "d"].iter().map(|name| (*name, body(0, &[]))).collect();
+    let disk = forged(&things, &[(Run { start: 200, len: 700 }, 1)], |directory| {
+        directory.totals = Totals::default();
+    });
+    let mut store = open(&disk).unwrap();
+    // All that is free.
+    while let Some(run) = store.space.take_run(64) {
+        store.blocks.inner.set(run, Some(1));
+    }
+    submit(&mut store, [("a", Change::Remove)]);
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    assert_eq!(store.checkpoints_written(), 1, "the one that was forged");
+    for block in 1600..1700 {
+        store.blocks.inner.set(one(block), None);
+        store.free_block(block);
+    }
+    store.settle(&*disk).unwrap();
+    assert_eq!(store.checkpoints_written(), 2);
+}
