@@ -1,5 +1,6 @@
 //! What is wrong, in one sentence each. Nothing is stored: a warning is there as long as its cause is.
 
+use crate::autoscale;
 use crate::commands::{crash, flags_text};
 use crate::draft::Draft;
 use crate::mon::Mon;
@@ -400,6 +401,25 @@ fn pools(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
             );
             warn(checks, "POOL_APP_NOT_ENABLED", n, summary, lines);
         }
+    }
+    for advice in mon.misshapen_pools(map, autoscale::WARN) {
+        let has = map.pool(advice.pool).map_or(0, |pool| pool.pg_num_target);
+        let (code, what) = match advice.best > u64::from(has) {
+            true => ("POOL_TOO_FEW_PGS", "few"),
+            false => ("POOL_TOO_MANY_PGS", "many"),
+        };
+        let check = checks.entry(code).or_insert_with(|| Check {
+            severity: Severity::Warn,
+            summary: String::new(),
+            count: 0,
+            detail: Vec::new(),
+        });
+        check.count += 1;
+        check.summary = format!("{} pools have too {what} placement groups", check.count);
+        let best = advice.best;
+        check
+            .detail
+            .push(format!("Pool {} has {has} placement groups, should have {best}", name(advice.pool)));
     }
     if mon.option("mon_warn_on_pool_no_redundancy") == "true" {
         let single = map.pools.iter().filter(|(_, pool)| !pool.is_erasure() && pool.size == 1);

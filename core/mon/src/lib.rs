@@ -10,6 +10,7 @@
 // The JSON shapes of Ceph have many fields.
 #![recursion_limit = "256"]
 
+mod autoscale;
 mod balance;
 mod bootstrap;
 mod commands;

@@ -95,6 +95,8 @@ pub struct Mon {
     pub(crate) leading: Option<Leading>,
     pub(crate) images: ImageDesk,
     pub(crate) balancer: Balancer,
+    /// When the numbers of groups were last compared with what pools hold.
+    pub(crate) autoscaled: Option<Time>,
     /// Whether the once-a-second duties are due with the next draft.
     pub(crate) duties_due: bool,
     /// Whether what OSDs say of each other is to be looked at with the next draft.
@@ -135,6 +137,7 @@ impl Mon {
             leading: None,
             images: ImageDesk::default(),
             balancer: Balancer::default(),
+            autoscaled: None,
             duties_due: true,
             judging_due: false,
             ids_wanted: true,
@@ -145,6 +148,11 @@ impl Mon {
     /// The cluster's id, once there is a cluster.
     pub fn fsid(&self) -> Option<Uuid> {
         self.state.as_ref().map(|state| state.fsid)
+    }
+
+    /// How many changes of the map can be had.
+    pub fn maps_kept(&self) -> u64 {
+        self.state.as_ref().map_or(0, |state| state.incrementals.len() as u64)
     }
 
     /// This member's number in Raft: its rank and one.
@@ -158,7 +166,8 @@ impl Mon {
     pub(crate) fn rank(&self) -> u64 {
         self.id() - 1
     }
-    pub(crate) fn term(&self) -> u64 {
+    /// Each election begins another one.
+    pub fn term(&self) -> u64 {
         self.raft.as_ref().map_or(0, Raft::term)
     }
     pub(crate) fn leader_rank(&self) -> Option<u64> {

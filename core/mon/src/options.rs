@@ -107,6 +107,20 @@ pub const ALL: &[ConfigOption] = &[
         Some((1.0, 1000.0)),
         "groups that an OSD may have beyond or short of its share",
     ),
+    mgr_option(
+        "mgr/pg_autoscaler/noautoscale",
+        Kind::Bool,
+        "false",
+        None,
+        "whether `ceph osd pool set noautoscale` was said",
+    ),
+    mgr_option(
+        "mgr/pg_autoscaler/sleep_interval",
+        Kind::Uint,
+        "60",
+        Some((0.0, 86_400.0)),
+        "seconds between two looks at whether pools have as many groups as they should",
+    ),
     option("mon_allow_pool_delete", Kind::Bool, "false", None, "whether pools may be removed at all"),
     option("mon_allow_pool_size_one", Kind::Bool, "false", None, "whether a pool may have a single copy"),
     option(
@@ -176,6 +190,13 @@ pub const ALL: &[ConfigOption] = &[
         None,
         "after how long a group that is not as it should be counts as stuck",
     ),
+    option(
+        "mon_target_pg_per_osd",
+        Kind::Uint,
+        "100",
+        Some((1.0, 10_000.0)),
+        "copies of groups that each OSD is to have when the number of groups follows what pools hold",
+    ),
     option("mon_warn_on_pool_no_app", Kind::Bool, "true", None, "warn of used pools without an application"),
     option("mon_warn_on_pool_no_redundancy", Kind::Bool, "true", None, "warn of pools with a single copy"),
     option(
@@ -206,13 +227,21 @@ pub const ALL: &[ConfigOption] = &[
         (0.0, 366.0 * 86_400.0),
         "seconds after which the content of a group's copies is read and compared again",
     ),
+    option(
+        "mon_min_osdmap_epochs",
+        Kind::Uint,
+        "500",
+        Some((1.0, 100_000.0)),
+        "older OSD maps that monitors keep, and OSDs if it is set in the section global: whoever is further behind gets a \
+         whole one",
+    ),
     osd_option(
         "osd_max_pg_log_entries",
         Kind::Uint,
         "3000",
         (1.0, 100_000.0),
         "writes that the log of a group holds for members that were away, as long as all logs of an OSD take less than \
-         48 MiB",
+         three parts in 32 of its memory (48 MiB of 512)",
     ),
     osd_option(
         "osd_max_scrubs",

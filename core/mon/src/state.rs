@@ -13,10 +13,11 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versio
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How many epochs back a map can be had; whoever is further behind gets a whole one.
-const INCREMENTALS: usize = 500;
-/// The base map moves on by this many epochs at a time, since moving it costs an encoding.
-const TRIM_STEP: usize = 100;
+/// How many epochs back a map can be had, unless `mon_min_osdmap_epochs` says otherwise; whoever is
+/// further behind gets a whole one.
+const INCREMENTALS: u32 = 500;
+/// The base map moves on by this part of them at a time, since moving it costs an encoding.
+const TRIM_PART: u32 = 5;
 /// Lines of the cluster log that are kept.
 const LOG_LINES: usize = 1000;
 const CONFIG_CHANGES: usize = 100;
@@ -248,13 +249,21 @@ impl State {
             }
         }
         self.metadata.retain(|osd, _| map.exists(*osd));
-        if self.incrementals.len() >= INCREMENTALS + TRIM_STEP {
-            self.trim();
+        let kept = self.maps_wanted();
+        if self.incrementals.len() >= (kept + (kept / TRIM_PART).max(1)) as usize {
+            self.trim(kept);
         }
     }
 
-    fn trim(&mut self) {
-        let keep_from = Epoch(self.osdmap.epoch.0.saturating_sub(INCREMENTALS as u32));
+    /// The same for every member: from what was committed alone.
+    fn maps_wanted(&self) -> u32 {
+        let who = ConfigWho { kind: "mon".into(), ..ConfigWho::default() };
+        let set = self.config_for(&who).remove("mon_min_osdmap_epochs");
+        set.and_then(|(value, _)| value.parse().ok()).unwrap_or(INCREMENTALS).max(1)
+    }
+
+    fn trim(&mut self, kept: u32) {
+        let keep_from = Epoch(self.osdmap.epoch.0.saturating_sub(kept));
         match self.replay(keep_from) {
             Ok(map) => {
                 self.base = (map.epoch, to_vec(&map).into());
@@ -480,7 +489,7 @@ mod tests {
         state.incrementals.insert(Epoch(2), Bytes::from_static(b"damaged"));
         assert_eq!(state.osdmap_at(Epoch(2)), None);
         assert!(state.osdmap_at(Epoch(3)).is_some());
-        (0..INCREMENTALS + TRIM_STEP).for_each(|_| step(&mut state));
+        (0..INCREMENTALS + INCREMENTALS / TRIM_PART).for_each(|_| step(&mut state));
         assert!(state.oldest_osdmap() > Epoch(3));
         assert!(state.osdmap_at(state.oldest_osdmap()).is_some());
     }

@@ -8,6 +8,7 @@
 //! broke sends it again.
 
 mod args;
+mod autoscale;
 mod balancer;
 mod cluster;
 mod config;
@@ -15,6 +16,8 @@ mod config_file;
 pub(crate) mod crash;
 mod crush;
 mod crush_tune;
+mod devices;
+mod iostat;
 mod modules;
 mod monitors;
 mod osd;
@@ -23,6 +26,7 @@ mod osd_removal;
 mod osd_show;
 mod osdmap_dump;
 mod pg;
+mod pg_change;
 mod pool;
 mod pool_set;
 mod reweight;
@@ -35,6 +39,7 @@ pub use args::Args;
 pub use cluster::{flags_text, ping_text};
 pub use monitors::PACIFIC_FEATURES;
 pub use pool::pool_op;
+pub(crate) use pool_set::set_groups;
 pub use usage::{pool_stats, statfs};
 
 use crate::draft::Draft;
@@ -135,7 +140,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 20] = [
+        let tables: [&[Row]; 24] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -156,6 +161,10 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             crash::COMMANDS,
             modules::COMMANDS,
             balancer::COMMANDS,
+            autoscale::COMMANDS,
+            pg_change::COMMANDS,
+            iostat::COMMANDS,
+            devices::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })

@@ -24,8 +24,8 @@ pub const POOL_OPTIONS: [(u32, &str); 20] = [
     (13, "csum_min_block"),
     (14, "fingerprint_algorithm"),
     (PoolOption::PG_NUM_MIN, "pg_num_min"),
-    (16, "target_size_bytes"),
-    (17, "target_size_ratio"),
+    (PoolOption::TARGET_SIZE_BYTES, "target_size_bytes"),
+    (PoolOption::TARGET_SIZE_RATIO, "target_size_ratio"),
     (PoolOption::PG_AUTOSCALE_BIAS, "pg_autoscale_bias"),
     (PoolOption::PG_NUM_MAX, "pg_num_max"),
 ];

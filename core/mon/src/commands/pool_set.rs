@@ -3,6 +3,8 @@
 use super::osdmap_dump::{POOL_OPTIONS, autoscale_name, option_value};
 use super::pool::check_pgs_per_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use crate::draft::Draft;
+use crate::mon::Mon;
 use crate::present::{bytes, count};
 use nacre_base::{Epoch, PoolId, errno};
 use nacre_proto::maps::{Pool, PoolOption, pool_flags};
@@ -56,7 +58,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
             }
             change(call, id, |pool, _| pool.min_size = min as u8);
         }
-        "pg_num" | "pg_num_actual" => set_pg_num(call, id, &pool, number(&val, &var)?)?,
+        "pg_num" | "pg_num_actual" => set_groups(call.mon, call.draft, id, number(&val, &var)?)?,
         "pgp_num" | "pgp_num_actual" => {
             let n = number(&val, &var)?;
             if n == 0 || n > pool.pg_num.into() {
@@ -116,12 +118,15 @@ fn set(call: &mut Call<'_>) -> Outcome {
 
 /// Edits the pool if that makes a difference.
 fn change(call: &mut Call<'_>, id: PoolId, edit: impl Fn(&mut Pool, Epoch)) {
-    let before = &call.draft.map().pools[&id];
-    let next = call.draft.committed_map().epoch.next();
+    change_in(call.draft, id, edit);
+}
+fn change_in(draft: &mut Draft, id: PoolId, edit: impl Fn(&mut Pool, Epoch)) {
+    let before = &draft.map().pools[&id];
+    let next = draft.committed_map().epoch.next();
     let mut after = before.as_ref().clone();
     edit(&mut after, next);
     if after != **before {
-        call.draft.edit_pool(id, |pool| *pool = after);
+        draft.edit_pool(id, |pool| *pool = after);
     }
 }
 
@@ -159,7 +164,9 @@ fn set_size(call: &mut Call<'_>, id: PoolId, pool: &Pool, val: &str) -> Result<(
     Ok(())
 }
 
-fn set_pg_num(call: &mut Call<'_>, id: PoolId, pool: &Pool, n: u64) -> Result<(), Refusal> {
+/// More placement groups at once, or fewer one by one.
+pub(crate) fn set_groups(mon: &Mon, draft: &mut Draft, id: PoolId, n: u64) -> Result<(), Refusal> {
+    let pool = draft.map().pools[&id].clone();
     if n == u64::from(pool.pg_num_target) {
         return Ok(());
     }
@@ -186,15 +193,15 @@ fn set_pg_num(call: &mut Call<'_>, id: PoolId, pool: &Pool, n: u64) -> Result<()
     }
     if n < u64::from(pool.pg_num) {
         // One group at a time goes, see `merges.rs`.
-        change(call, id, |pool, _| {
+        change_in(draft, id, |pool, _| {
             pool.pg_num_target = n as u32;
             pool.pgp_num_target = pool.pgp_num_target.min(n as u32);
         });
         return Ok(());
     }
-    check_pgs_per_osd(call.mon, call.draft.map(), Some(id), n * u64::from(pool.size))?;
+    check_pgs_per_osd(mon, draft.map(), Some(id), n * u64::from(pool.size))?;
     let follow = pool.pgp_num_target == pool.pg_num_target;
-    change(call, id, |pool, epoch| {
+    change_in(draft, id, |pool, epoch| {
         let n = n as u32;
         (pool.pg_num, pool.pg_num_target, pool.pg_num_pending) = (n, n, n);
         if follow {

@@ -229,6 +229,7 @@ impl Mon {
         self.expire(now, draft);
         self.purge_snaps(draft);
         self.shrink_pools(draft);
+        self.autoscale(now, draft);
         self.balance(now, draft);
         self.remember(now, draft);
         self.watch_health(now, draft);

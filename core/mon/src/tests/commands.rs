@@ -400,3 +400,95 @@ fn groups_that_do_no_io_are_a_warning_only_when_that_lasts() {
     );
     assert!(!detail.contains("PG_AVAILABILITY"), "{detail}");
 }
+
+#[test]
+fn a_group_peers_anew_when_its_members_change_places() {
+    let mut t = busy();
+    let acting = |t: &mut TestMon| t.json(json!({ "prefix": "pg map", "pgid": "1.0" }))["acting"].clone();
+    let before = acting(&mut t);
+    let said = t.run(json!({ "prefix": "pg repeer", "pgid": "1.0" }));
+    assert_eq!(said, "instructing pg 1.0 to repeer");
+    let after = acting(&mut t);
+    assert_eq!(after, json!([before[0], before[2], before[1]]), "{before} {after}");
+    assert_eq!(t.command(json!({ "prefix": "pg repeer", "pgid": "1.99" })).0, -2);
+}
+
+#[test]
+fn the_number_of_groups_is_judged_by_what_pools_hold_and_announce() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pools = [("a", 8), ("b", 16), ("c", 100)].map(|(name, groups)| t.create_pool(name, groups));
+    let set = |t: &mut TestMon, pool: &str, var: &str, val: &str| {
+        t.run(json!({ "prefix": "osd pool set", "pool": pool, "var": var, "val": val }));
+    };
+    set(&mut t, "a", "target_size_ratio", "0.5");
+    set(&mut t, "a", "pg_autoscale_mode", "on");
+    set(&mut t, "c", "pg_autoscale_mode", "warn");
+    t.run(json!({ "prefix": "balancer off" }));
+    pools.into_iter().for_each(|pool| super::merges::serve(&mut t, &conns, pool));
+    let space = OsdSpace { total: 10 << 30, available: 9 << 30, ..OsdSpace::default() };
+    for (osd, &conn) in conns.iter().enumerate() {
+        let report = OsdReport { osd: Some(OsdId(osd as i32)), space, ..OsdReport::default() };
+        t.send(conn, DaemonMsg::Report(report));
+    }
+    let rows = t.json(json!({ "prefix": "osd pool autoscale-status" }));
+    let of = |n: usize| {
+        (rows[n]["pg_num_target"].clone(), rows[n]["pg_num_final"].clone(), rows[n]["would_adjust"].clone())
+    };
+    // All of the 300 copies that three OSDs should have are for the one that announces something.
+    assert_eq!(of(0), (json!(8), json!(128), json!(true)), "{rows}");
+    assert_eq!(of(1), (json!(16), json!(32), json!(false)), "{rows}");
+    assert_eq!(of(2), (json!(100), json!(32), json!(false)), "{rows}");
+    let text = t.run(json!({ "prefix": "osd pool autoscale-status" }));
+    let heading = "POOL    SIZE  TARGET SIZE  RATE  RAW CAPACITY   RATIO  TARGET RATIO  EFFECTIVE RATIO  BIAS  PG_NUM  NEW PG_NUM  \
+                   AUTOSCALE  BULK ";
+    assert_eq!(text.lines().next(), Some(heading));
+    let health = t.json(json!({ "prefix": "health", "detail": "detail" }));
+    let warning = &health["checks"]["POOL_TOO_MANY_PGS"]["detail"][0]["message"];
+    assert_eq!(warning, "Pool c has 100 placement groups, should have 32", "{health}");
+    assert_eq!(groups(&mut t, "a"), 8, "a minute between two looks");
+    let name = "mgr/pg_autoscaler/sleep_interval";
+    t.run(json!({ "prefix": "config set", "who": "mgr", "name": name, "value": "1" }));
+    t.pass(Duration::from_secs(3));
+    assert_eq!(groups(&mut t, "a"), 128);
+    assert_eq!((groups(&mut t, "b"), groups(&mut t, "c")), (16, 100), "who is not to be changed is not");
+}
+
+fn groups(t: &mut TestMon, pool: &str) -> u64 {
+    t.json(json!({ "prefix": "osd pool get", "pool": pool, "var": "pg_num" }))["pg_num"].as_u64().unwrap()
+}
+
+#[test]
+fn all_pools_follow_what_they_hold_or_none() {
+    let mut t = busy();
+    let mode = |t: &mut TestMon| {
+        let pool = t.json(json!({ "prefix": "osd pool get", "pool": "rbd", "var": "pg_autoscale_mode" }));
+        pool["pg_autoscale_mode"].as_str().unwrap().to_string()
+    };
+    t.run(json!({ "prefix": "osd pool set noautoscale" }));
+    assert_eq!(mode(&mut t), "off");
+    t.run(json!({ "prefix": "osd pool unset noautoscale" }));
+    assert_eq!(mode(&mut t), "on");
+    t.create_pool("later", 4);
+    let later = t.json(json!({ "prefix": "osd pool get", "pool": "later", "var": "pg_autoscale_mode" }));
+    assert_eq!(later["pg_autoscale_mode"], "on");
+}
+
+#[test]
+fn disks_are_listed_by_what_their_makers_call_them() {
+    let mut t = TestMon::fresh();
+    for (osd, id) in [(0, "DISK_A1"), (1, "DISK_A1"), (2, "DISK_B7")] {
+        let conn = t.open(EntityType::Osd, osd.into(), addr(6801 + osd as u16, 5));
+        let DaemonMsg::Boot(boot) = boot(osd, 6801 + osd as u16, 5) else { unreachable!("it is one") };
+        let said = [("hostname", "vm"), ("device_ids", &format!("sda={id}"))];
+        let metadata = said.map(|(name, value)| (name.to_string(), value.to_string())).into();
+        t.send(conn, DaemonMsg::Boot(OsdBoot { metadata, ..boot }));
+    }
+    let all = t.json(json!({ "prefix": "device ls" }));
+    let places = json!([{ "host": "vm", "dev": "sda", "path": "" }]);
+    assert_eq!(all[0], json!({ "devid": "DISK_A1", "location": places, "daemons": ["osd.0", "osd.1"] }));
+    assert_eq!(t.json(json!({ "prefix": "device ls-by-daemon", "who": "osd.2" }))[0]["devid"], "DISK_B7");
+    assert_eq!(t.json(json!({ "prefix": "device ls-by-host", "host": "elsewhere" })), json!([]));
+    assert_eq!(t.command(json!({ "prefix": "device info", "devid": "DISK_C" })).0, -2);
+    let text = t.run(json!({ "prefix": "device info", "devid": "DISK_B7" }));
+    assert_eq!(text, "device DISK_B7\nattachment vm:sda\ndaemons osd.2\n");
+}

@@ -105,6 +105,8 @@ pub enum PoolOption {
 impl PoolOption {
     pub const RECOVERY_PRIORITY: u32 = 3;
     pub const PG_NUM_MIN: u32 = 15;
+    pub const TARGET_SIZE_BYTES: u32 = 16;
+    pub const TARGET_SIZE_RATIO: u32 = 17;
     pub const PG_AUTOSCALE_BIAS: u32 = 18;
     pub const PG_NUM_MAX: u32 = 23;
 }
