@@ -1,5 +1,7 @@
 //! A cluster as scripts see it: named daemons, pools, clients, and faults.
 
+use crate::limits::RECORDS_PARTS;
+use crate::memory;
 use crate::node::{Node, Role};
 use crate::script::Shape;
 use crate::world::{DISK_LATENCY, NodeId, World};
@@ -8,7 +10,7 @@ use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
 use nacre_machine::{ReadError, StoreView};
 use nacre_mon::{Mon, MonConfig};
-use nacre_osd::{Osd, OsdConfig};
+use nacre_osd::{Osd, OsdConfig, RECORDS};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network, ObjectId};
@@ -35,6 +37,8 @@ pub struct Cluster {
     gone: BTreeSet<usize>,
     /// Bytes of an OSD's disk, and of the log on it.
     osd_disk: (u64, Option<u64>),
+    /// Bytes of memory that each OSD may take, if that is little.
+    osd_memory: Option<usize>,
     completions: BTreeMap<(NodeId, RequestId), Result<Output, Failure>>,
 }
 
@@ -54,7 +58,7 @@ impl Cluster {
     }
 
     pub fn with_shape(seed: Seed, shape: &Shape, clients: usize, print: bool) -> Cluster {
-        let &Shape { mons, osds, per_host, log, disk: mib, .. } = shape;
+        let &Shape { mons, osds, per_host, log, disk: mib, memory, .. } = shape;
         let mut world = World::new(seed.0, print);
         let add = |world: &mut World, kind, name: String, num: usize, addr, disk| {
             world.add(Node::new(name, kind, num as i64, addr, disk))
@@ -66,6 +70,7 @@ impl Cluster {
             per_host,
             gone: BTreeSet::new(),
             osd_disk: (if mib > 0 { mib << 20 } else { OSD_DISK }, (log > 0).then_some(log << 10)),
+            osd_memory: (memory > 0).then_some(memory as usize * 1024),
             completions: BTreeMap::new(),
             world: World::new(0, false),
         };
@@ -116,6 +121,14 @@ impl Cluster {
         }
     }
 
+    /// Of a monitor that runs: each election begins another one.
+    pub fn term(&self, id: NodeId) -> Option<u64> {
+        match &self.world.node(id).role {
+            Some(Role::Mon(mon)) => Some(mon.term()),
+            _ => None,
+        }
+    }
+
     pub fn is_running(&self, id: NodeId) -> bool {
         self.world.node(id).is_running()
     }
@@ -125,6 +138,8 @@ impl Cluster {
         let mon_addrs: Vec<EntityAddr> = self.mons.iter().map(|id| self.world.node(*id).addr).collect();
         let kind = self.world.node(id).kind;
         let num = self.world.node(id).num;
+        let osd_memory = self.osd_memory;
+        let its = memory::on_behalf_of(id.0);
         let role = match kind {
             EntityType::Mon => {
                 let members = mon_addrs.iter().enumerate();
@@ -142,6 +157,7 @@ impl Cluster {
                 // Another nonce for each life.
                 let nonce = self.world.node(id).life as u32 + 1;
                 let node = self.world.node_mut(id);
+                node.memory_max = osd_memory;
                 node.addr.nonce = nonce;
                 if let Some(addr) = &mut node.cluster_addr {
                     addr.nonce = nonce;
@@ -154,6 +170,7 @@ impl Cluster {
                     mons: mon_addrs,
                     host: format!("host{}", num as usize / self.per_host),
                     device_class: "ssd".into(),
+                    records: osd_memory.map_or(RECORDS, |bytes| bytes / 16 * RECORDS_PARTS),
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed,
@@ -161,6 +178,7 @@ impl Cluster {
             }
             _ => Role::Client(Box::new(Client::new(mon_addrs, seed))),
         };
+        drop(its);
         self.world.start(id, role);
     }
 

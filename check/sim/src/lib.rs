@@ -8,6 +8,8 @@
 
 mod cluster;
 mod history;
+mod limits;
+mod memory;
 mod network;
 mod node;
 mod scenario;

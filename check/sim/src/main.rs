@@ -50,8 +50,11 @@ fn main() -> ExitCode {
             let outcome = run_script(&script, !options.quiet);
             println!("{script}");
             println!(
-                "trace hash {:016x}, {} steps, {} answers",
-                outcome.hash, outcome.steps, outcome.answered
+                "trace hash {:016x}, {} steps, {} answers, at most {} KiB of memory in an OSD",
+                outcome.hash,
+                outcome.steps,
+                outcome.answered,
+                outcome.memory >> 10
             );
             return report(script.seed, &outcome);
         }
@@ -68,7 +71,7 @@ fn main() -> ExitCode {
     let limit = options.minutes.map(|minutes| Duration::from_secs(minutes * 60));
     let next = AtomicU64::new(options.from);
     let failed = Mutex::new(Vec::new());
-    let totals = Mutex::new((0_u64, 0_u64, 0_u64));
+    let totals = Mutex::new((0_u64, 0_u64, 0_u64, 0_usize));
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
             totals.0 += 1;
             totals.1 += outcome.steps;
             totals.2 += outcome.answered;
+            totals.3 = totals.3.max(outcome.memory);
             if outcome.failure.is_some() {
                 report(seed, &outcome);
                 failed.lock().expect("nobody panics with it").push(seed);
@@ -101,9 +105,13 @@ fn main() -> ExitCode {
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
 
     let failed = failed.into_inner().expect("nobody panicked with it").len() as u64;
-    let (runs, steps, answers) = totals.into_inner().expect("nobody panicked with it");
+    let (runs, steps, answers, memory) = totals.into_inner().expect("nobody panicked with it");
     let seconds = started.elapsed().as_secs();
-    println!("{runs} clusters, {steps} events, {answers} answers checked, in {seconds} s");
+    let memory = memory >> 10;
+    println!(
+        "{runs} clusters, {steps} events, {answers} answers checked, at most {memory} KiB of memory in an OSD, in \
+         {seconds} s"
+    );
     println!("{} passed, {failed} failed", runs - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -67,6 +67,9 @@ pub struct Node {
     pub stopped: bool,
     /// Its wall clock is not the others'.
     pub wall_ahead: Duration,
+    /// Bytes of memory that it may take, and the most that it ever held.
+    pub memory_max: Option<usize>,
+    pub memory_peak: usize,
 }
 
 impl Node {
@@ -101,6 +104,8 @@ impl Node {
             dark: false,
             stopped: false,
             wall_ahead: Duration::ZERO,
+            memory_max: None,
+            memory_peak: 0,
         }
     }
 

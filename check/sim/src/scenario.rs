@@ -1,6 +1,7 @@
 //! The run of one script: work while things break, then peace, then the reckoning.
 
 use crate::cluster::{Cluster, Seed};
+use crate::limits::{Elections, check_maps};
 use crate::script::{Fault, Script, Who};
 use crate::workload::Workload;
 use crate::world::NodeId;
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 /// How a run ended.
 pub struct Outcome {
+    /// The most bytes of memory that an OSD held at a time.
+    pub memory: usize,
     pub hash: u64,
     pub steps: u64,
     pub answered: u64,
@@ -35,14 +38,16 @@ pub fn run_seed(seed: Seed, print: bool) -> Outcome {
 }
 
 pub fn run_script(script: &Script, print: bool) -> Outcome {
-    let mut end = (0, 0, 0);
+    let mut end = (0, 0, 0, 0);
     let run = catch_unwind(AssertUnwindSafe(|| {
         let mut run = Run::new(script, print);
         let result = run.all(script);
-        end = (run.c.world.trace.hash(), run.c.world.trace.steps(), run.workload.answered);
+        let memory = run.c.osds.iter().map(|osd| run.c.world.node(*osd).memory_peak).max();
+        let trace = &run.c.world.trace;
+        end = (trace.hash(), trace.steps(), run.workload.answered, memory.unwrap_or(0));
         result
     }));
-    let (hash, steps, answered) = end;
+    let (hash, steps, answered, memory) = end;
     let failure = match run {
         Ok(result) => result.err(),
         Err(panic) => {
@@ -51,7 +56,7 @@ pub fn run_script(script: &Script, print: bool) -> Outcome {
             Some(format!("panic: {}", text.unwrap_or("without words")))
         }
     };
-    Outcome { hash, steps, answered, failure }
+    Outcome { memory, hash, steps, answered, failure }
 }
 
 struct Run {
@@ -70,6 +75,7 @@ struct Run {
     /// Of those that are out: they are to leave for good.
     leaving: BTreeSet<usize>,
     added: usize,
+    elections: Elections,
 }
 
 impl Run {
@@ -93,12 +99,14 @@ impl Run {
             reweighted: BTreeSet::new(),
             leaving: BTreeSet::new(),
             added: 0,
+            elections: Elections::default(),
         }
     }
 
     fn all(&mut self, script: &Script) -> Result<(), String> {
         self.start(script)?;
         let began = self.c.world.now;
+        self.elections = Elections::begin(&self.c);
         for (at, fault) in &script.steps {
             let due = began + *at;
             while self.c.world.now < due {
@@ -108,6 +116,7 @@ impl Run {
                 self.c.run_for(pause.min(due.since(self.c.world.now)));
             }
             self.c.world.comment(&format!("---- {fault}"));
+            self.elections.note(fault);
             self.apply(fault);
         }
         self.peace()?;
@@ -117,6 +126,8 @@ impl Run {
         for osd in self.leaving.intersection(&self.out).copied().collect::<Vec<_>>() {
             self.c.purge(osd)?;
         }
+        self.elections.check(&self.c)?;
+        check_maps(&self.c, &script.shape)?;
         self.workload.read_all(&mut self.c);
         self.all_answered()?;
         self.workload.check()?;
@@ -153,6 +164,11 @@ impl Run {
                 let value = script.shape.entries.to_string();
                 c.command(&json!({ "prefix": "config set", "who": "osd", "name": name, "value": value }));
             }
+        }
+        if script.shape.maps > 0 {
+            let value = script.shape.maps.to_string();
+            let name = "mon_min_osdmap_epochs";
+            c.command(&json!({ "prefix": "config set", "who": "global", "name": name, "value": value }));
         }
         self.pools.push(c.pool("pool0", 4));
         c.world.network.loss = script.shape.loss;

@@ -89,6 +89,10 @@ pub struct Shape {
     pub entries: u64,
     /// MiB of each OSD's disk, if it is small enough to be filled.
     pub disk: u64,
+    /// KiB of memory that an OSD may take, if that is little.
+    pub memory: u64,
+    /// Older maps that daemons keep; none: as many as usual.
+    pub maps: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +104,8 @@ pub struct Script {
 }
 
 const CLIENTS: usize = 2;
+/// KiB of memory that OSDs make do with in some runs.
+const MEMORY: [u64; 2] = [6 << 10, 8 << 10];
 /// Virtual time of trouble.
 const TROUBLE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(45));
 const BETWEEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1800));
@@ -146,6 +152,8 @@ impl Shape {
             disk: if osds < 5 && rng.chance(120) { 40 } else { 0 },
             log: if rng.chance(700) { *rng.pick(&[128, 256, 1024]).expect("some") } else { 0 },
             entries: if rng.chance(600) { 3 + rng.below(30) } else { 0 },
+            memory: if rng.chance(300) { *rng.pick(&MEMORY).expect("some") } else { 0 },
+            maps: if rng.chance(400) { 3 + rng.below(20) } else { 0 },
         }
     }
 }
@@ -286,8 +294,8 @@ impl Display for Fault {
 
 impl Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { mons, osds, per_host, per_rack, loss, slow, skew, frail, log, entries, disk } =
-            &self.shape;
+        let Shape { mons, osds, per_host, per_rack, loss, slow, skew, frail, .. } = &self.shape;
+        let Shape { log, entries, disk, memory, maps, .. } = &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -312,6 +320,12 @@ impl Display for Script {
         }
         if *disk > 0 {
             writeln!(f, "disk {disk}")?;
+        }
+        if *memory > 0 {
+            writeln!(f, "memory {memory}")?;
+        }
+        if *maps > 0 {
+            writeln!(f, "maps {maps}")?;
         }
         for (at, fault) in &self.steps {
             writeln!(f, "{:.6} {fault}", at.as_secs_f64())?;
@@ -413,6 +427,8 @@ impl FromStr for Script {
                 "log" => shape.log = number,
                 "entries" => shape.entries = number,
                 "disk" => shape.disk = number,
+                "memory" => shape.memory = number,
+                "maps" => shape.maps = number,
                 _ => return Err(bad()),
             }
         }

@@ -1,9 +1,11 @@
 //! The queue of what will happen, and the carrying out of what machines want: the simulator's
 //! counterpart of `shell/node`.
 
+use crate::memory;
 use crate::network::{End, Network, SessionId};
 use crate::node::{Node, Role};
 use crate::trace::Trace;
+use bytes::Bytes;
 use nacre_base::{Now, Rng, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, NoStore, Peer, StoreView, TimerId, Token};
 use nacre_proto::messages::{Envelope, RawMessage};
@@ -44,7 +46,7 @@ const EPOCH: u32 = 1_800_000_000;
 /// Of a disk that is well.
 pub const DISK_LATENCY: (Duration, Duration) = (Duration::from_micros(80), Duration::from_micros(600));
 /// So little that caches are full all the time, and in some lives nothing stays in memory that did not change.
-const STORE_MEMORY: [usize; 3] = [256 << 10, 8 << 10, 64 << 10];
+const STORE_MEMORY: [usize; 4] = [256 << 10, 64 << 10, 256 << 10, 8 << 10];
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a session survives a partition.
 const HELD_MAX: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
@@ -64,6 +66,7 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, print: bool) -> World {
+        memory::forget();
         let mut rng = Rng::new(seed);
         World {
             now: Time::from_nanos(1_000_000_000),
@@ -139,6 +142,7 @@ impl World {
         let node = self.node_mut(id);
         assert!(!node.is_running(), "{} runs already", node.name);
         if let Some(disk) = &node.disk {
+            let _its = memory::on_behalf_of(id.0);
             let opened = Store::open_paged(disk.clone());
             let (mut store, _) = opened.unwrap_or_else(|e| panic!("{}: {e}", node.name));
             store.limit_memory(STORE_MEMORY[(id.0 + node.life as usize) % STORE_MEMORY.len()]);
@@ -334,6 +338,7 @@ impl World {
                 let node = self.node_mut(id);
                 let (Some(disk), Some(batch)) = (&node.disk, node.committing.take()) else { return };
                 let done = batch.commit(disk).expect("a simulated disk with power works");
+                let _its = memory::on_behalf_of(id.0);
                 let durable = node.store.as_mut().expect("it has a disk").finished(done);
                 while let Some((_, token)) = node.waiting.pop_front_if(|(ticket, _)| *ticket <= durable) {
                     node.events.push_back(Event::Stored(token));
@@ -343,11 +348,13 @@ impl World {
                 let node = self.node_mut(id);
                 let (Some(disk), Some(placing)) = (&node.disk, node.placing.take()) else { return };
                 let placed = placing.run(disk).expect("a simulated disk with power works");
+                let _its = memory::on_behalf_of(id.0);
                 node.store.as_mut().expect("it has a disk").placed(placed);
             }
             What::ReadDone(token, plan) => {
                 let node = self.node_mut(id);
                 let disk = node.disk.as_ref().expect("it has a disk");
+                let _its = memory::on_behalf_of(id.0);
                 let read = plan.run_fetching(|offset, into| disk.read_at(offset, into));
                 let store = node.store.as_mut().expect("it has a disk");
                 let result = read.map(|(extents, fetched)| {
@@ -370,7 +377,7 @@ impl World {
                 if !to.open {
                     return;
                 }
-                let Envelope { tid, body } = Envelope::from_raw(raw).expect("what was encoded decodes");
+                let Envelope { tid, body } = received(id, raw);
                 self.node_mut(id).events.push_back(Event::Message { conn: to.conn, tid, message: body });
             }
             What::Closed(session, side, why) => {
@@ -503,13 +510,25 @@ impl World {
                 Some(store) => store,
                 None => &NoStore,
             };
+            let its = memory::on_behalf_of(id.0);
             role.handle(now, event, view, &mut effects);
+            drop(its);
             for effect in effects.drain(..) {
                 self.carry_out(id, effect);
             }
         }
         self.node_mut(id).role = Some(role);
         self.commit(id);
+        self.look_at_memory(id);
+    }
+
+    fn look_at_memory(&mut self, id: NodeId) {
+        let node = self.node_mut(id);
+        let used = memory::of(id.0);
+        node.memory_peak = node.memory_peak.max(used);
+        let Some(max) = node.memory_max.filter(|max| used > *max) else { return };
+        let of_store = node.store.as_ref().map(Store::memory);
+        panic!("{} holds {used} bytes of memory, of {max}: {of_store:?}", node.name);
     }
 
     fn note_event(&mut self, id: NodeId, event: &Event) {
@@ -601,8 +620,10 @@ impl World {
             }
             Effect::Store { token, txn } => {
                 let node = self.node_mut(id);
+                let its = memory::on_behalf_of(id.0);
                 let store = node.store.as_mut().expect("a machine that stores is given a store");
                 let ticket = store.submit(txn).unwrap_or_else(|e| panic!("{}: {e}", node.name));
+                drop(its);
                 node.waiting.push_back((ticket, token));
             }
             Effect::Read { token, id: object, extents, device } => {
@@ -650,6 +671,7 @@ impl World {
     /// Hands what was submitted to the disk, unless it is busy.
     fn commit(&mut self, id: NodeId) {
         let (low, high) = self.disk_latency[id.0];
+        let _its = memory::on_behalf_of(id.0);
         let node = self.node_mut(id);
         let Some(store) = &mut node.store else { return };
         if node.placing.is_none()
@@ -686,4 +708,11 @@ impl World {
         self.turn(id);
         result
     }
+}
+
+/// What comes in has memory of its own, as what a socket gives: the sender's copy is the sender's.
+fn received(id: NodeId, raw: RawMessage) -> Envelope {
+    let _its = memory::on_behalf_of(id.0);
+    let (front, data) = (Bytes::copy_from_slice(&raw.front), Bytes::copy_from_slice(&raw.data));
+    Envelope::from_raw(RawMessage { front, data, ..raw }).expect("what was encoded decodes")
 }

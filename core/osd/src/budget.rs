@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::pg::log::LogLimits;
 use crate::room::Rooms;
 use crate::scrub_pace::ScrubPace;
+use crate::waves::Waves;
 use nacre_base::{PgId, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -67,26 +68,35 @@ pub struct Budget {
     pub recovery: Share,
     pub moves: Moves,
     pub trim: Share,
+    /// Bytes that the logs of all groups may take together. Beyond it each group has its part.
+    logs_max: usize,
     /// Of the log of one group.
     log_limits: LogLimits,
     /// Not counted with the transfers: it has a measure of its own.
     pub scrub: ScrubPace,
     /// Not in the background: what clients' writes find on the disks that they go to.
     pub rooms: Rooms,
+    /// Nor this: which groups peer at the same time.
+    pub waves: Waves,
 }
 
-/// What the logs of all groups may take together, in bytes. Beyond it each group has its part.
-const LOGS_MAX: usize = 48 << 20;
+/// Of an OSD's memory for its own records, the part for logs,
+const LOGS_PART: usize = 2;
+/// and that for what groups hold while they peer.
+const PEERING_PART: usize = 4;
 
 impl Budget {
-    pub fn new(options: &Options) -> Budget {
+    /// `memory`: bytes for the OSD's own records.
+    pub fn new(options: &Options, memory: usize) -> Budget {
         Budget {
             recovery: Share::new(options.recovery()),
             moves: Moves::new(options.moves()),
             trim: Share::new(options.trimming()),
+            logs_max: memory / LOGS_PART,
             log_limits: options.logs(),
             scrub: ScrubPace::new(options.scrub()),
             rooms: Rooms::default(),
+            waves: Waves::new(memory / PEERING_PART),
         }
     }
 
@@ -96,7 +106,7 @@ impl Budget {
     /// A few times a second: how many groups there are, and what their logs take together. As long
     /// as that is little, busy groups use what idle ones leave.
     pub fn look_at_logs(&mut self, options: &Options, groups: usize, memory: usize) {
-        let memory = if memory > LOGS_MAX { LOGS_MAX / groups.max(1) } else { usize::MAX };
+        let memory = if memory > self.logs_max { self.logs_max / groups.max(1) } else { usize::MAX };
         self.log_limits = LogLimits { memory, ..options.logs() };
     }
 

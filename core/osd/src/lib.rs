@@ -27,8 +27,9 @@ mod snap_index;
 mod snap_set;
 #[cfg(test)]
 mod tests;
+mod waves;
 
-pub use osd::{Osd, OsdConfig};
+pub use osd::{Osd, OsdConfig, RECORDS};
 
 /// What OSDs keep on disk, for those who look at a store without running an OSD.
 pub mod stored {

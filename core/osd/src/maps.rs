@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How many epochs back somebody can be brought up to date by incrementals.
-const KEPT: u32 = 500;
+/// Ceph has it as `mon_min_osdmap_epochs`, and OSDs keep what monitors keep.
+pub const KEPT: u32 = 500;
 /// How often the full map is written again, so that a start has few incrementals to apply.
 const FULL_EVERY: u32 = 50;
 /// Incrementals in one message.
@@ -29,11 +30,18 @@ pub enum MapError {
     Apply(#[from] ApplyError),
 }
 
-#[derive(Default)]
 pub struct Maps {
     pub current: Option<Arc<OsdMap>>,
+    /// How many incrementals are kept.
+    pub kept: u32,
     incrementals: BTreeMap<Epoch, Bytes>,
     stored_full: Epoch,
+}
+
+impl Default for Maps {
+    fn default() -> Maps {
+        Maps { current: None, kept: KEPT, incrementals: BTreeMap::new(), stored_full: Epoch(0) }
+    }
 }
 
 fn id() -> StoredId {
@@ -115,7 +123,7 @@ impl Maps {
         txn.push(id(), Change::OmapSet([(key(epoch), bytes.clone())].into()));
         self.incrementals.insert(epoch, bytes);
         self.current = Some(Arc::new(map));
-        if epoch.0 >= self.stored_full.0 + FULL_EVERY {
+        if epoch.0 >= self.stored_full.0 + FULL_EVERY.min(self.kept) {
             self.store_full(txn);
         }
         // Those before the stored full map serve others only.
@@ -123,7 +131,7 @@ impl Maps {
             .incrementals
             .keys()
             .copied()
-            .take_while(|e| e.0 + KEPT < epoch.0 && *e <= self.stored_full)
+            .take_while(|e| e.0 + self.kept < epoch.0 && *e <= self.stored_full)
             .collect();
         if !old.is_empty() {
             old.iter().for_each(|epoch| {

@@ -2,6 +2,7 @@
 //! `ceph tell osd.N config set` said otherwise for as long as this process lives.
 
 use crate::budget::Limits;
+use crate::maps;
 use crate::pg::log::{self, LogLimits};
 use crate::requests::Keep;
 use crate::scrub_pace::ScrubRules;
@@ -39,6 +40,10 @@ const LOGS: [Known; 3] = [
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 366 * DAY;
+
+/// How many older maps are kept.
+const MAPS: [Known; 1] =
+    [Known { name: "mon_min_osdmap_epochs", default: maps::KEPT as u64, range: (1, 100_000) }];
 
 /// When and how fast copies are compared. Counts, hours, seconds, or one for yes; in the order of names.
 const SCRUB: [Known; 9] = [
@@ -108,8 +113,12 @@ impl Options {
     }
     /// Everything that has a value.
     pub fn show(&self) -> BTreeMap<String, String> {
-        let known =
-            KNOWN.iter().chain(&SCRUB).chain(&LOGS).map(|known| (known.name.to_string(), self.text(known)));
+        let known = KNOWN
+            .iter()
+            .chain(&SCRUB)
+            .chain(&LOGS)
+            .chain(&MAPS)
+            .map(|known| (known.name.to_string(), self.text(known)));
         self.from_mon.clone().into_iter().chain(known).collect()
     }
 
@@ -141,6 +150,10 @@ impl Options {
             auto_repair: (repair > 0).then_some(repair_max),
             sleep: self.pause("osd_scrub_sleep"),
         }
+    }
+
+    pub fn maps_kept(&self) -> u32 {
+        self.number(&MAPS[0]) as u32
     }
 
     /// As long as there is memory.
@@ -212,6 +225,7 @@ fn find(name: &str) -> Result<&'static Known, OptionError> {
         .iter()
         .chain(&SCRUB)
         .chain(&LOGS)
+        .chain(&MAPS)
         .find(|known| known.name == name)
         .ok_or_else(|| OptionError::Unknown(name.to_string()))
 }
@@ -233,7 +247,7 @@ mod tests {
         options.take([(name.to_string(), "many".to_string())].into());
         assert_eq!(options.keep().size, 20);
         assert!(options.set(name, "-1").is_err() && options.set("nonsense", "1").is_err());
-        assert_eq!(options.show().len(), KNOWN.len() + SCRUB.len() + LOGS.len());
+        assert_eq!(options.show().len(), KNOWN.len() + SCRUB.len() + LOGS.len() + MAPS.len());
         assert_eq!(options.get("osd_scrub_auto_repair"), Some("false".into()));
         options.take([("osd_scrub_auto_repair".to_string(), "true".to_string())].into());
         options.set("osd_scrub_min_interval", "60.5").unwrap();

@@ -58,12 +58,17 @@ pub struct OsdConfig {
     pub host: String,
     /// "ssd", "hdd" or "nvme".
     pub device_class: String,
+    /// Bytes of memory for its own records: logs, what is missing, groups that peer. `RECORDS` unless said.
+    pub records: usize,
     /// Besides what every OSD says of itself, for `ceph osd metadata`: the device, the verdict on it.
     pub metadata: BTreeMap<String, String>,
     /// Where it shows what it counts, beside others of the same daemon.
     pub perf: Registry,
     pub seed: u64,
 }
+
+/// What an OSD may take for its own records unless somebody says otherwise.
+pub const RECORDS: usize = 96 << 20;
 
 const TICK: u64 = 0;
 /// Groups that may go on with recovery after an event.
@@ -206,6 +211,9 @@ impl Machine for Osd {
             Event::IdsLow => {}
             Event::Stop => self.on_stop(now, out),
         }
+        while let Some(pg) = self.budget.waves.next_waiting() {
+            self.tell_pg(now, store, pg, PgEvent::Loop, out);
+        }
         for _ in 0..RECOVERY_STARTS {
             let Some(pg) = self.budget.next_waiting(now.mono) else { break };
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
@@ -229,6 +237,7 @@ impl Osd {
         let shards = (0..SHARDS).map(shard).collect();
         Osd {
             rng: Rng::new(config.seed),
+            budget: Budget::new(&Options::default(), config.records),
             config,
             started: Time::ZERO,
             life: Life::Running,
@@ -249,7 +258,6 @@ impl Osd {
             return_at: Time::ZERO,
             said_why_waiting: false,
             copier: Copier::default(),
-            budget: Budget::new(&Options::default()),
             own_room: OwnRoom::default(),
             shards,
             turn: 0,

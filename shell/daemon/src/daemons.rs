@@ -29,6 +29,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// Of sixteen parts of an OSD's memory those for its own records. Eight are its store's, four for requests.
+const RECORDS_PARTS: usize = 3;
+
 /// What the command line says otherwise than the folder.
 #[derive(Default)]
 pub struct Said {
@@ -164,11 +167,9 @@ fn prepare(
     // A monitor's as the manager, an OSD's among OSDs.
     let other_addrs = listeners.get(1).map(|listener| AddrVec::one(listener.addr));
     let perf = Registry::default();
-    let limits = match (kind, cluster.memory) {
-        (EntityType::Osd, Some(memory)) => {
-            Limits::of_memory(usize::try_from(memory.0).context("so much memory cannot be addressed")?)
-        }
-        _ => Limits::default(),
+    let memory = match cluster.memory.filter(|_| kind == EntityType::Osd) {
+        Some(memory) => usize::try_from(memory.0).context("so much memory cannot be addressed")?,
+        None => MEMORY_DEFAULT,
     };
     let spec = Spec {
         name: daemon.to_string(),
@@ -180,7 +181,7 @@ fn prepare(
         datagrams,
         store: Some(open_store(&layout.store(daemon), kind)?),
         perf: perf.clone(),
-        limits,
+        limits: Limits::of_memory(memory),
     };
     Ok(match daemon {
         DaemonName::Mon(_) => {
@@ -206,6 +207,7 @@ fn prepare(
                 mons: cluster.mon_addrs(),
                 host,
                 device_class: "ssd".to_string(),
+                records: memory / 16 * RECORDS_PARTS,
                 metadata: metadata(layout, daemon),
                 perf,
                 seed,
@@ -224,6 +226,11 @@ fn metadata(layout: &Layout, daemon: &DaemonName) -> BTreeMap<String, String> {
     let target = fs::canonicalize(&path).unwrap_or(path);
     if let Ok(file) = File::open(&target) {
         let claims = device::claims(&file);
+        if let (Some(name), Some(serial)) = (&claims.name, &claims.serial) {
+            let id = claims.model.iter().chain([serial]).map(|part| part.replace(' ', "_"));
+            let id = id.collect::<Vec<_>>().join("_");
+            known.insert("device_ids".to_string(), format!("{name}={id}"));
+        }
         known.extend(claims.name.map(|name| ("devices".to_string(), name)));
         let turns = claims.rotational.map(|turns| u8::from(turns).to_string());
         known.extend(turns.map(|turns| ("rotational".to_string(), turns)));

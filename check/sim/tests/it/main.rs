@@ -83,6 +83,48 @@ fn a_session_that_only_one_side_lost_is_given_up() {
     assert!(c.world.now.since(waited) < Duration::from_secs(10));
 }
 
+#[test]
+fn a_link_between_monitors_that_comes_and_goes_costs_no_election() {
+    let mut c = Cluster::new(Seed(5), 3, 3, 1, false).up();
+    let term = |c: &Cluster| c.mons.iter().filter_map(|id| c.term(*id)).max();
+    let before = term(&c);
+    for (a, b) in [(0, 1), (1, 2), (0, 2)] {
+        for round in 0..10 {
+            match round % 2 {
+                0 => c.world.cut(c.mons[a], c.mons[b]),
+                _ => c.world.cut_one_way(c.mons[a], c.mons[b]),
+            }
+            c.run_for(Duration::from_secs(4));
+            c.world.heal(c.mons[a], c.mons[b]);
+            c.run_for(Duration::from_secs(3));
+        }
+    }
+    assert_eq!(term(&c), before);
+}
+
+#[test]
+fn a_group_that_is_told_to_peers_anew_and_goes_back_to_its_order() {
+    let mut c = three_osds(6);
+    let pool = c.pool("p", 4);
+    c.write(pool, "a", "x");
+    let map = |c: &mut Cluster| c.command(&serde_json::json!({ "prefix": "pg map", "pgid": "1.0" }));
+    let since = |c: &mut Cluster| {
+        let rows = c.command(&serde_json::json!({ "prefix": "pg ls", "format": "json" }));
+        let rows: serde_json::Value = serde_json::from_str(&rows).unwrap();
+        rows["pg_stats"][0]["mapping_epoch"].as_u64().unwrap()
+    };
+    c.wait_clean().unwrap();
+    let placed = |text: &str| text.split_once("up").unwrap().1.to_string();
+    let (before, interval) = (placed(&map(&mut c)), since(&mut c));
+    c.command(&serde_json::json!({ "prefix": "pg repeer", "pgid": "1.0" }));
+    assert_ne!(placed(&map(&mut c)), before);
+    c.run_for(Duration::from_secs(5));
+    c.wait_clean().unwrap();
+    assert_eq!(placed(&map(&mut c)), before);
+    assert!(since(&mut c) > interval + 1);
+    assert_eq!(c.read(pool, "a").as_deref(), Some("x"));
+}
+
 /// Each file says what went wrong once.
 #[test]
 fn scripts_of_what_once_failed_pass() {

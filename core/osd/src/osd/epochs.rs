@@ -22,6 +22,7 @@ impl Osd {
     ) {
         let mut txn = Transaction::new();
         let before = self.maps.current.clone();
+        self.maps.kept = self.options.maps_kept();
         let taken = match self.maps.take(msg, &mut txn) {
             Ok(taken) => taken,
             Err(error) => {

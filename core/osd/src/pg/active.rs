@@ -1,7 +1,8 @@
 //! The primary while it serves: requests in order, writes to the whole acting set, leases.
 //!
-//! Requests on one object run in the order of their arrival (`Queue`). A read waits for the writes
-//! before it to be committed; writes follow each other without waiting. Answers to writes leave in
+//! Requests on one object run in the order of their arrival (`Queue`), but one that waits for parts of
+//! objects that are missing here lets others pass. A read waits for the writes before it to be committed;
+//! writes follow each other without waiting. Answers to writes leave in
 //! log order, those to reads only while every replica's lease holds: without it another primary
 //! could have taken over and written already.
 
@@ -67,14 +68,29 @@ struct Queue {
     fetching: bool,
     /// Writes in flight.
     uncommitted: usize,
-    /// The first request waits for parts of objects.
-    lacking: bool,
+    /// Of those waiting, by their number, which wait for which parts of objects.
+    lacking: BTreeMap<u64, BTreeMap<ObjectId, Part>>,
 }
 
 impl Queue {
+    /// The first of those waiting that need not wait for any before it.
+    fn next(&self) -> Option<usize> {
+        let may_go = |at: &usize| {
+            let op = &self.waiting[*at];
+            let mut before = self.waiting.range(..*at);
+            !self.lacking.contains_key(&op.seq) && before.all(|earlier| may_pass(op, earlier))
+        };
+        (0..self.waiting.len()).find(may_go)
+    }
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.reads == 0 && !self.fetching && self.uncommitted == 0
     }
+}
+
+/// Whether a request may run before one that came earlier and waits for parts of objects. What one client asks
+/// keeps its order, but for reads among each other. A copy waits for nobody.
+fn may_pass(op: &ClientOp, earlier: &ClientOp) -> bool {
+    op.for_copy || op.sender.0 != earlier.sender.0 || !op.is_write() && !earlier.is_write()
 }
 
 /// What was counted of the group's objects, up to `next`.
@@ -245,6 +261,22 @@ impl Active {
         assert!(self.in_flight.front().is_none_or(|write| !write.waiting_for.is_empty()));
         debug_assert_eq!(self.in_flight.len(), self.queues.values().map(|q| q.uncommitted).sum::<usize>());
     }
+
+    /// No request waits for bytes that it does not touch: one that waits for parts of objects touches some that
+    /// are missing still, and one behind it that could run but for that must not pass it.
+    pub fn check_waits(&self, missing: &Missing) {
+        let lacking = self.queues.iter().filter(|(_, queue)| !queue.lacking.is_empty());
+        for (object, queue) in lacking.filter(|(object, _)| !self.runnable.contains(*object)) {
+            let touches = |parts: &BTreeMap<ObjectId, Part>| {
+                parts.iter().any(|(object, part)| missing.lacks(object, part))
+            };
+            assert!(queue.lacking.values().all(touches), "{object}: a request waits for what is here");
+            let (doubtful, of_clones) = self.doubts(object);
+            let busy = queue.reads > 0 || queue.fetching || queue.uncommitted > 0 || self.holds_writes;
+            let held_up = busy || doubtful || of_clones || missing.lacks_meta(object);
+            assert!(held_up || queue.next().is_none(), "{object}: a request waits for what others touch");
+        }
+    }
 }
 
 impl Pg {
@@ -297,7 +329,8 @@ impl Pg {
             let held = active.holds_writes;
             let (own_doubtful, of_clones) = active.doubts(object);
             let Some(queue) = active.queues.get_mut(object) else { return };
-            let Some(op) = queue.waiting.front() else { break };
+            let Some(at) = queue.next() else { break };
+            let op = &queue.waiting[at];
             let is_write = op.is_write();
             if own_doubtful || (of_clones && op.snaps().next().is_some()) || lacks_meta {
                 if lacks_meta {
@@ -307,7 +340,7 @@ impl Pg {
                 return;
             }
             let blocked = if is_write { queue.reads > 0 } else { queue.uncommitted > 0 };
-            if is_write && held || queue.lacking || (queue.fetching && !op.for_copy) || blocked {
+            if is_write && held || (queue.fetching && !op.for_copy) || blocked {
                 return;
             }
             if stale_view {
@@ -315,7 +348,7 @@ impl Pg {
                 ctx.out.push(PgEffect::Loop);
                 return;
             }
-            let op = queue.waiting.pop_front().expect("there is a front");
+            let op = queue.waiting.remove(at).expect("it is one of them");
             if active.unplaced.is_before(&op) {
                 active.unplaced.push(op);
                 continue;
@@ -393,7 +426,7 @@ impl Pg {
     }
 
     /// Some of what the request looks at is missing here: it runs again, before all others, when
-    /// that has come.
+    /// that has come. Until then it holds up those alone that must not pass it.
     fn wait_for_parts(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, lacking: &BTreeMap<ObjectId, Part>) {
         let Some(active) = self.active() else { return };
         for (object, part) in lacking {
@@ -403,7 +436,7 @@ impl Pg {
             }
         }
         let queue = active.queue(&op.object);
-        queue.lacking = true;
+        queue.lacking.insert(op.seq, lacking.clone());
         queue.waiting.push_front(op);
         self.recover(ctx);
     }
@@ -715,6 +748,7 @@ impl Pg {
         if trim_to > self.info.log_tail {
             self.trim_log(ctx, trim_to, &mut changes);
         }
+        noted.iter().for_each(|object| self.on_overwritten(ctx, object));
         changes.entry(&entry);
         changes.info(&self.info);
         changes.into_txn(&mut txn);
@@ -793,7 +827,7 @@ impl Pg {
         let objects = std::mem::take(&mut active.runnable);
         for object in &objects {
             if let Some(queue) = active.queues.get_mut(object) {
-                queue.lacking = false;
+                queue.lacking.clear();
             }
         }
         objects.iter().for_each(|object| self.pump(ctx, object));
@@ -813,6 +847,15 @@ impl Pg {
         active.note_runnable(object);
         active.runnable.extend(active.waiters.remove(object).unwrap_or_default());
         ctx.out.push(PgEffect::Loop);
+    }
+
+    /// A write put an end to some of what was missing of an object.
+    fn on_overwritten(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
+        let Phase::Active(active) = &self.phase else { return };
+        let queue = active.queues.get(&object.to_head());
+        if queue.is_some_and(|queue| !queue.lacking.is_empty()) || active.waiters.contains_key(object) {
+            self.on_recovered(ctx, object);
+        }
     }
 
     pub fn active_tick(&mut self, ctx: &mut Ctx<'_>) {

@@ -660,6 +660,7 @@ impl Pg {
     fn on_loop(&mut self, ctx: &mut Ctx<'_>) {
         match self.phase {
             Phase::Active(_) => self.active_loop(ctx),
+            Phase::Peering(_) => self.peering_loop(ctx),
             Phase::Deleting(_) => self.delete_some(ctx),
             _ => {}
         }
@@ -715,6 +716,7 @@ impl Pg {
         assert!(self.durable <= self.issued);
         if let Phase::Active(active) = &self.phase {
             active.check(&self.info);
+            active.check_waits(&self.missing);
         }
         assert!(self.log.oldest().is_none_or(|oldest| oldest > self.info.log_tail));
         assert!(self.answered.newest().is_none_or(|newest| newest <= self.info.log_tail));

@@ -3,6 +3,7 @@
 //!
 //!   Gathering       the activation record from the monitors, and from every OSD that may matter
 //!                   what it has
+//!   Queued          until there is memory for what follows beside what other groups hold (`Waves`)
 //!   FetchingLog     from the survivor of the recorded acting set whose log is the authority
 //!   Following       what changed, if our log does not overlap with that one
 //!   Merging         every member makes its log the same, durably, and says what it misses
@@ -23,6 +24,7 @@ use super::lost::is_declared_lost;
 use super::missing::Missing;
 use super::recovery::Source;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
+use crate::waves::Room;
 use nacre_base::{Epoch, OsdId, Time};
 use nacre_machine::Level;
 use nacre_proto::messages::PgRecord;
@@ -36,6 +38,11 @@ use std::time::Duration;
 /// How long a silent peer or monitor is waited for before it is asked again.
 /// Ceph has it as `osd_peering_retry_interval`.
 const RETRY: Duration = Duration::from_secs(1);
+/// A group that is not done after so long goes on, but holds up no other.
+const ROOM_MAX: Duration = Duration::from_secs(10);
+/// What a group holds while its members agree: for each of them, and for each entry that it lacks.
+const MEMBER_COST: usize = 1 << 10;
+const ENTRY_COST: usize = 300;
 
 struct PeerState {
     info: Option<PgInfo>,
@@ -45,6 +52,7 @@ struct PeerState {
 
 enum Step {
     Gathering,
+    Queued,
     FetchingLog { from: OsdId },
     Following(Box<Following>),
     Merging { waiting: BTreeSet<OsdId> },
@@ -67,6 +75,10 @@ pub struct Peering {
     /// Older primaries cannot serve after this.
     leases_end: Time,
     asked: Time,
+    /// What it may hold until it serves, and since when it does.
+    room: Option<(Room, Time)>,
+    /// It had that, for too long.
+    overdue: bool,
 }
 
 impl Peering {
@@ -80,6 +92,8 @@ impl Peering {
             leases: BTreeMap::new(),
             leases_end: Time::ZERO,
             asked: Time::ZERO,
+            room: None,
+            overdue: false,
         }
     }
 
@@ -120,6 +134,9 @@ impl Peering {
                     (true, true) => "the next map".into(),
                 }
             }
+            Step::Queued => {
+                "its turn: there is memory for only so many groups that peer at the same time".into()
+            }
             Step::FetchingLog { from } => format!("the log of osd.{from}"),
             Step::Following(following) => following.waits_for(),
             Step::Merging { waiting } => {
@@ -136,6 +153,14 @@ impl Peering {
     fn asked_peers(&self) -> impl Iterator<Item = OsdId> {
         self.peers.iter().filter(|(_, peer)| peer.lease_until == UNANSWERED).map(|(osd, _)| *osd)
     }
+}
+
+/// Bytes that are held while a member comes to have the log that this is about: what it has not of it.
+fn cost(authority: &PgInfo, has: Option<PgInfo>) -> usize {
+    let overlapping = has.filter(|has| Log::overlaps(has, authority));
+    let from = overlapping.map_or(authority.log_tail, |has| has.last_update.min(authority.last_update));
+    let entries = authority.last_update.version.saturating_sub(from.version);
+    MEMBER_COST + entries as usize * ENTRY_COST
 }
 
 /// Stands in for the answer of a peer that has not given one.
@@ -206,10 +231,10 @@ impl Pg {
 
     /// Goes on as soon as everybody answered.
     pub fn advance_peering(&mut self, ctx: &mut Ctx<'_>) {
-        let (me, acting) = (self.me, self.interval.acting.clone());
+        let (me, id, acting) = (self.me, self.id, self.interval.acting.clone());
         let min_size = self.interval.min_size;
         let Some(peering) = self.peering() else { return };
-        if !matches!(peering.step, Step::Gathering | Step::Down(_) | Step::TooFew) {
+        if !matches!(peering.step, Step::Gathering | Step::Queued | Step::Down(_) | Step::TooFew) {
             return;
         }
         let Some(record) = &peering.record else { return };
@@ -243,7 +268,7 @@ impl Pg {
             let ours = **osd == me;
             (info.interval_started, info.last_update, Reverse(info.log_tail), ours, acting.contains(osd))
         });
-        let Some((&best, best_info)) = best else {
+        let Some((&best, &best_info)) = best else {
             let (interval, lost) = record.as_ref().map_or((Epoch(0), Vec::new()), |record| {
                 let lost: Vec<String> = record.acting.iter().map(|osd| format!("osd.{osd}")).collect();
                 (record.interval, lost)
@@ -255,6 +280,15 @@ impl Pg {
             peering.step = Step::Down(why);
             return;
         };
+        if peering.room.is_none() && !peering.overdue {
+            let known = acting.iter().filter(|osd| osd.is_some()).map(|osd| peering.peers.get(osd)?.info);
+            let bytes = known.map(|info| cost(&best_info, info)).sum();
+            let Some(room) = ctx.budget.waves.take(id, bytes) else {
+                peering.step = Step::Queued;
+                return;
+            };
+            peering.room = Some((room, ctx.now.mono));
+        }
         peering.leases_end = if record.is_some() {
             survivors.keys().filter_map(|osd| peering.peers.get(osd)).map(|peer| peer.lease_until).min()
         } else {
@@ -262,7 +296,7 @@ impl Pg {
         }
         .unwrap_or(Time::ZERO);
         if best == me {
-            let log = PgLog { info: *best_info, after: best_info.last_update, ..PgLog::default() };
+            let log = PgLog { info: best_info, after: best_info.last_update, ..PgLog::default() };
             self.adopt_log(ctx, &log);
             self.merge_everywhere(ctx);
         } else {
@@ -399,11 +433,21 @@ impl Pg {
         self.run_held(ctx);
     }
 
+    /// There may be room for it now.
+    pub fn peering_loop(&mut self, ctx: &mut Ctx<'_>) {
+        if matches!(&self.phase, Phase::Peering(peering) if matches!(peering.step, Step::Queued)) {
+            self.advance_peering(ctx);
+        }
+    }
+
     /// Asks again what was not answered.
     pub fn peering_tick(&mut self, ctx: &mut Ctx<'_>) {
         self.serve_when_alone(ctx);
         let now = ctx.now.mono;
         let Some(peering) = self.peering() else { return };
+        if peering.room.take_if(|(_, since)| now.since(*since) >= ROOM_MAX).is_some() {
+            peering.overdue = true;
+        }
         if now.since(peering.asked) < RETRY {
             return;
         }
@@ -430,7 +474,7 @@ impl Pg {
         let Some(peering) = self.peering() else { return };
         let mut merge = Vec::new();
         match &mut peering.step {
-            Step::Gathering | Step::Down(_) | Step::TooFew => {
+            Step::Gathering | Step::Queued | Step::Down(_) | Step::TooFew => {
                 let silent = peering.asked_peers().filter(|osd| concerns(*osd));
                 ctx.out.extend(silent.map(|osd| PgEffect::Ask(osd, PgMsg::InfoQuery)));
             }

@@ -402,6 +402,38 @@ fn a_bad_block_is_served_from_another_copy_and_mended() {
     assert_eq!(w.run_ops("a", read()).ops[0].data, text);
 }
 
+/// Nobody can give the bad block for a moment: who asks for it waits, and others do not.
+#[test]
+fn a_request_that_waits_for_a_block_holds_up_no_read_of_another_one() {
+    let mut w = World::new(3, 3, 3, 2, 1);
+    let text = "0123456789".repeat(1000);
+    w.run_ops("a", write(&text));
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    spoil(&mut w, 0, "a", 0);
+    w.cut.extend([(0, 1), (0, 2)]);
+    let waits = w.submit("a", vec![Op::Read(Extent::new(10, 10))]);
+    let before = w.now;
+    let others = [4096, 8192].map(|at| w.submit("a", vec![Op::Read(Extent::new(at, 10))]));
+    for (tid, at) in others.into_iter().zip([4096, 8192]) {
+        assert_eq!(w.reply(tid).ops[0].data, text[at..at + 10]);
+    }
+    let took = w.now.since(before);
+    assert!(took < Duration::from_millis(100), "{took:?}");
+    assert!(!w.replies.contains_key(&waits));
+    // What the same client writes after a read keeps its place.
+    let later = w.submit("a", vec![write_at(5000, "new")]);
+    w.run_for(Duration::from_millis(200));
+    assert!(!w.replies.contains_key(&later) && !w.replies.contains_key(&waits));
+    w.cut.clear();
+    for other in [1, 2] {
+        w.reset_between(0, other);
+    }
+    assert_eq!(w.reply(waits).ops[0].data, text[10..20]);
+    assert_eq!(w.reply(later).result, 0);
+    w.run_until("clean", World::all_clean);
+}
+
 /// As after a start that found some of the log rotten.
 #[test]
 fn a_block_that_the_store_lost_is_missing_at_once_and_comes_back_unasked() {

@@ -1,6 +1,8 @@
-//! Many groups that peer at once.
+//! Many groups that peer at once, and what is lost on the way.
 
 use super::World;
+use super::write;
+use nacre_base::OsdId;
 use std::time::Duration;
 
 const GROUPS: u32 = 1000;
@@ -23,4 +25,62 @@ fn a_thousand_groups_peer_in_a_few_messages_between_each_two_osds() {
     w.start(1);
     w.run_until("clean again", World::all_clean);
     few(&mut w, "with it again");
+}
+
+/// Room for some twenty groups without news; one with ten entries for each of two members takes more.
+const LITTLE: usize = 256 << 10;
+
+#[test]
+fn a_thousand_groups_peer_in_waves_where_there_is_memory_for_few() {
+    let mut w = World::new(8, 3, 3, 2, GROUPS);
+    w.run_until("clean", World::all_clean);
+    w.memory = LITTLE;
+    for osd in 0..3 {
+        w.kill(osd);
+        w.run_for(Duration::from_secs(2));
+        w.start(osd);
+        w.run_until("clean again", World::all_clean);
+    }
+    w.sent.clear();
+    w.kill(1);
+    w.run_until("without one", |w| !w.map.is_up(OsdId(1)));
+    (0..200).for_each(|n| drop(w.run_ops(&format!("object{n}"), write("new"))));
+    w.start(1);
+    let (mut most, mut queued) = (0, 0);
+    w.run_until("clean once more", |w| {
+        for osd in w.nodes.iter().filter_map(|node| node.osd.as_ref()) {
+            most = most.max(osd.budget.waves.held());
+            queued = queued.max(osd.budget.waves.queued());
+        }
+        w.all_clean()
+    });
+    assert!(most <= LITTLE / 4 && most > LITTLE / 8, "{most} bytes held at a time");
+    assert!(queued > 100, "{queued} groups waited for their turn");
+    assert!(w.sent.values().all(|sent| *sent < GROUPS as usize), "still in batches: {:?}", w.sent);
+    assert!(w.nodes.iter().filter_map(|node| node.osd.as_ref()).all(|osd| osd.budget.waves.held() == 0));
+}
+
+/// Between OSDs and between them and the monitor, in a session that goes on: a peer that dropped it for
+/// want of room, or took it for stale. Every wait has an end that somebody looks at.
+#[test]
+fn no_group_is_stuck_by_one_message_that_got_lost() {
+    let mut lost = 0;
+    for nth in 0..60 {
+        let mut w = World::new(9, 3, 3, 2, 8);
+        w.run_until("clean", World::all_clean);
+        w.kill(1);
+        w.run_until("without one", |w| !w.map.is_up(OsdId(1)));
+        (0..8).for_each(|n| drop(w.run_ops(&format!("object{n}"), write("new"))));
+        w.run_for(Duration::from_secs(1));
+        w.start(1);
+        w.lose = Some(nth);
+        let since = w.now;
+        w.run_until(&format!("clean without message {nth}"), World::all_clean);
+        w.run_until("every message", |w| w.lose.is_none() || w.now.since(since) > Duration::from_secs(5));
+        lost += usize::from(w.lose.is_none());
+        let took = w.now.since(since);
+        assert!(took < Duration::from_secs(12), "without message {nth}: {took:?}");
+        w.assert_replicas_equal();
+    }
+    assert!(lost >= 40, "only {lost} messages were there to be lost");
 }

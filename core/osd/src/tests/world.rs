@@ -4,7 +4,7 @@
 
 use super::memory;
 use super::store::MemStore;
-use crate::osd::{Osd, OsdConfig};
+use crate::osd::{Osd, OsdConfig, RECORDS};
 use crate::snap_set::SnapContext;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, OsdId, PgId, PoolId, Rng, SnapId, Time, Utime};
@@ -101,6 +101,10 @@ pub struct World {
     pub allow_errors: bool,
     pub min_delay: Duration,
     pub max_delay: Duration,
+    /// Bytes of memory that each OSD started from now on has for its records.
+    pub memory: usize,
+    /// So many messages between daemons from now, one is lost.
+    pub lose: Option<usize>,
 }
 
 struct Request {
@@ -159,6 +163,8 @@ impl World {
             trace: std::env::var("TRACE").is_ok(),
             min_delay: Duration::from_micros(50),
             max_delay: Duration::from_millis(5),
+            memory: RECORDS,
+            lose: None,
         };
         for node in 0..osds {
             world.nodes.push(Node {
@@ -456,6 +462,7 @@ impl World {
             mons: vec![addr_of(MON, 1)],
             host: "h".into(),
             device_class: "ssd".into(),
+            records: self.memory,
             metadata: BTreeMap::new(),
             perf: Default::default(),
             seed: self.rng.next_u64(),
@@ -524,6 +531,13 @@ impl World {
         let Some(&(to, there)) = self.links.get(&(node, conn)) else { return };
         if self.cut.contains(&(node, to)) || self.cut.contains(&(to, node)) {
             return; // as good as delayed for ever; the session is reset when the cut ends
+        }
+        if let Some(left) = self.lose.as_mut().filter(|_| node != CLIENT && to != CLIENT) {
+            if *left == 0 {
+                self.lose = None;
+                return;
+            }
+            *left -= 1;
         }
         // Through the wire form and back, as everything that travels.
         let raw = Envelope { tid, body: message }.to_raw();
@@ -688,7 +702,7 @@ impl World {
         self.now = end;
     }
     /// Runs until it holds; panics after a minute of the world's time.
-    pub fn run_until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+    pub fn run_until(&mut self, what: &str, mut holds: impl FnMut(&World) -> bool) {
         let end = self.now + Duration::from_secs(60);
         while !holds(self) {
             assert!(self.now < end, "not within a minute: {what}; {}", self.describe());

@@ -195,6 +195,7 @@ pub fn claims(file: &File) -> Claims {
     Claims {
         name: path.file_name().map(|name| name.to_string_lossy().into_owned()),
         model: text("device/model").filter(|model| !model.is_empty()),
+        serial: text("serial").or_else(|| text("device/serial")).filter(|serial| !serial.is_empty()),
         rotational: text("queue/rotational").map(|text| text == "1"),
         volatile_cache: text("queue/write_cache").map(|text| text == "write back"),
     }

@@ -48,6 +48,7 @@ pub struct Claims {
     /// As in `vda`.
     pub name: Option<String>,
     pub model: Option<String>,
+    pub serial: Option<String>,
     pub rotational: Option<bool>,
     /// It has a cache that a power cut empties, unless it is flushed.
     pub volatile_cache: Option<bool>,
