@@ -13,7 +13,7 @@ use crate::deferred::Deferred;
 use crate::discard::Discards;
 use crate::disk::{Disk, DiskError};
 use crate::format::{Geometry, Superblock};
-use crate::index::{Index, Moves, Op, Placement, Totals, placements};
+use crate::index::{Index, Moves, Op, Placement, Slot, Totals, placements};
 use crate::layering::Merging;
 use crate::layers::Layer;
 use crate::lookup::Pager;
@@ -501,6 +501,13 @@ impl Store {
     // ---- planning ----
 
     fn plan(&mut self, planning: &mut Planning, id: &StoredId, change: Change) {
+        let is_lost = |id: &StoredId| matches!(self.index.slot(id), Some(Slot::Damaged(_)));
+        let source = if let Change::CloneFrom(from) = &change { from } else { id };
+        if is_lost(source) && !matches!(change, Change::Remove) {
+            // Perhaps it can be read again when the log is replayed. What was planned without having seen it must
+            // not be done to it then.
+            return self.step(planning, id, Op::Lose);
+        }
         // What stays in memory must not hold on to the frame that it came in.
         let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
         let own_name = |name: &Name| Name::copy_from(name.as_bytes());

@@ -96,9 +96,19 @@ pub struct SimDisk {
 /// Of a disk, and of the one for its log.
 #[derive(Debug, Default)]
 struct Power {
-    /// Calls that still succeed before the power goes.
+    /// Calls that still succeed before the one in which the power goes.
     fuse: Option<u64>,
+    is_gone: bool,
     calls: u64,
+}
+
+/// How it is when something is written.
+#[derive(PartialEq, Eq)]
+enum Burnt {
+    Powered,
+    /// The power goes just now.
+    Going,
+    Gone,
 }
 
 #[derive(Debug)]
@@ -133,7 +143,7 @@ impl SimDisk {
     /// The power goes and comes back: each sector written since the last flush is what it was, what
     /// it became, or anything that was written to it in between.
     pub fn crash(&self) {
-        self.power().fuse = None;
+        (self.power().fuse, self.power().is_gone) = (None, false);
         if let Some(log) = &self.log {
             log.crash();
         }
@@ -153,7 +163,7 @@ impl SimDisk {
         self.power().fuse = Some(calls);
     }
     pub fn is_powered(&self) -> bool {
-        self.power().fuse != Some(0)
+        !self.power().is_gone
     }
     /// Writes and flushes so far.
     pub fn calls(&self) -> u64 {
@@ -197,17 +207,18 @@ impl State {
 }
 
 impl Power {
-    /// False if the power is gone.
-    fn burn(&mut self) -> bool {
+    fn burn(&mut self) -> Burnt {
         self.calls += 1;
         match &mut self.fuse {
-            Some(0) => false,
-            Some(left) => {
-                *left -= 1;
-                true
+            _ if self.is_gone => return Burnt::Gone,
+            Some(0) => {
+                self.is_gone = true;
+                return Burnt::Going;
             }
-            None => true,
+            Some(left) => *left -= 1,
+            None => {}
         }
+        Burnt::Powered
     }
 }
 
@@ -236,7 +247,10 @@ impl Disk for SimDisk {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.check_range("write", offset, bytes.len())?;
         // The write in which the power goes still reaches the cache, and a part of it the medium.
-        let powered = self.power().burn();
+        let burnt = self.power().burn();
+        if burnt == Burnt::Gone {
+            return Err(no_power("write", offset, bytes.len()));
+        }
         let state = &mut *self.state();
         for (sector, part) in (offset / SECTOR as u64..).zip(bytes.chunks_exact(SECTOR)) {
             let old = state.get(sector);
@@ -244,10 +258,10 @@ impl Disk for SimDisk {
             state.put(sector, part.try_into().expect("a whole sector"));
             state.broken.remove(&sector);
         }
-        if powered { Ok(()) } else { Err(no_power("write", offset, bytes.len())) }
+        if burnt == Burnt::Powered { Ok(()) } else { Err(no_power("write", offset, bytes.len())) }
     }
     fn flush(&self) -> Result<(), DiskError> {
-        if !self.power().burn() {
+        if self.power().burn() != Burnt::Powered {
             return Err(no_power("flush", 0, 0));
         }
         self.state().unflushed.clear();
@@ -256,7 +270,7 @@ impl Disk for SimDisk {
     /// At once, durably, and so that whoever still needs it notices.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         self.check_range("discard", offset, len as usize)?;
-        if !self.power().burn() {
+        if self.power().burn() != Burnt::Powered {
             return Err(no_power("discard", offset, len as usize));
         }
         let state = &mut *self.state();

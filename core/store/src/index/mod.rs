@@ -150,6 +150,10 @@ impl Index {
             Op::CloneFrom(from) if from == *id => self.edit(id, |_| ()),
             Op::CloneFrom(from) => self.copy(&from, id, moves),
             Op::Touch => self.edit(id, |_| ()),
+            Op::Lose => {
+                self.edit(id, |_| ());
+                self.damage(id, moves);
+            }
             Op::Place(runs) => {
                 moves.placed.extend(runs.iter().flat_map(|run| run.blocks.blocks()));
                 if let Some(Slot::Damaged(_)) = self.things.get(id) {
@@ -213,10 +217,8 @@ impl Index {
 
     fn copy(&mut self, from: &StoredId, id: &StoredId, moves: &mut Moves) {
         let copy = match self.things.get(from) {
-            Some(Slot::Damaged(_)) => {
-                self.edit(id, |_| ());
-                return self.damage(id, moves);
-            }
+            // As `Op::Lose` does it, which stands in the log instead.
+            Some(Slot::Damaged(_)) => return self.apply(id, Op::Lose, moves),
             Some(Slot::Object(from)) => Object { id_len: to_vec(id).len() as u32, ..Object::clone(from) },
             Some(Slot::Gone(_)) | None => Object::new(id),
         };

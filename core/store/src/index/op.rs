@@ -32,6 +32,9 @@ pub(crate) enum Op {
     OmapClear,
     OmapSetHeader(Bytes),
     CloneFrom(StoredId),
+    /// It could not be read when it was to be changed, or to be copied to here: nothing can be told of it from
+    /// now on.
+    Lose,
 }
 
 impl Encode for Op {
@@ -81,6 +84,7 @@ impl Encode for Op {
                 out.push(12);
                 from.encode(out);
             }
+            Op::Lose => out.push(13),
         }
     }
 }
@@ -103,6 +107,7 @@ impl Decode for Op {
             10 => Op::OmapClear,
             11 => Op::OmapSetHeader(Decode::decode(r)?),
             12 => Op::CloneFrom(Decode::decode(r)?),
+            13 => Op::Lose,
             value => return Err(DecodeError::BadValue { what: "log operation", value: value.into() }),
         })
     }

@@ -173,6 +173,36 @@ fn a_rotten_page_is_an_error_for_its_things_until_they_are_written_anew() {
     assert!(store.layers() < 20, "{} layers", store.layers());
 }
 
+/// What was planned while a page could not be read was done to what the page has, when the log was replayed and it
+/// could be read again: an object got shorter than its data, and the store did not open any more.
+#[test]
+fn what_could_not_be_read_when_it_was_changed_stays_lost_although_it_can_be_read_later() {
+    let (disk, mut store) = fresh();
+    for n in 0..1000 {
+        let data = vec![2; 3 * BLOCK].into();
+        submit(&mut store, &object(n), [attr(&[1; 100]), Change::Write { offset: 0, data }]);
+    }
+    checkpoint(&mut store, &disk);
+    let mut ids: Vec<StoredId> = (0..1000).map(object).collect();
+    ids.sort();
+    let bad = [&ids[500], &ids[501]];
+    rot_page(&store, &disk, bad[0]);
+    let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
+    let (data, copy) = (Bytes::from_static(b"new"), StoredId::meta("copy"));
+    submit(&mut store, bad[0], [Change::Write { offset: 9, data }, attr(b"new")]);
+    submit(&mut store, &copy, [Change::CloneFrom(bad[1].clone()), Change::Truncate { size: 1 }]);
+    let done = store.take_batch().unwrap().commit(&*disk).unwrap();
+    store.finished(done);
+    // It is as it was.
+    rot_page(&store, &disk, bad[0]);
+    for store in [Store::open(&*disk).unwrap().0, Store::open_paged(disk.clone()).unwrap().0] {
+        for lost in [bad[0], &copy] {
+            assert!(matches!(store.stat(lost), Err(ReadError::Unreadable { .. })));
+        }
+        assert!(store.stat(bad[1]).unwrap().is_some());
+    }
+}
+
 #[test]
 fn a_store_of_the_version_before_is_opened_and_its_next_checkpoint_is_of_this_one() {
     let (disk, mut store) = fresh();
