@@ -11,9 +11,11 @@ use crate::disk::{Disk, DiskError};
 use crate::format::{ENTRY_LEN, Geometry, PLACED_LEN, RECORD_HEADER, RecordHeader};
 use nacre_wire::{Reader, crc32c};
 use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
 
-/// The log is searched this many bytes at a time.
-const SCAN: usize = 1 << 20;
+/// The log is read this many bytes at a time.
+const WINDOW: usize = 1 << 20;
 
 /// A record's header, transactions, placed blocks and list of contents, whole.
 #[derive(Debug)]
@@ -105,6 +107,20 @@ pub(crate) struct LogReader<'a, D: Disk + ?Sized> {
     /// The last block that cannot be read, and why. It is as good as rotten where something whole comes
     /// after it. Elsewhere nobody can tell what was there.
     unreadable: RefCell<Option<(u64, DiskError)>>,
+    /// What was read last, and its position.
+    window: RefCell<(u64, Rc<Aligned>)>,
+}
+
+/// Whole blocks of the log.
+struct Blocks {
+    window: Rc<Aligned>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Blocks {
+    fn as_ref(&self) -> &[u8] {
+        &(*self.window).as_ref()[self.range.clone()]
+    }
 }
 
 impl<'a, D: Disk + ?Sized> LogReader<'a, D> {
@@ -115,6 +131,7 @@ impl<'a, D: Disk + ?Sized> LogReader<'a, D> {
             geometry,
             end: start + u64::from(geometry.log_blocks),
             unreadable: RefCell::default(),
+            window: RefCell::new((start, Rc::new(Aligned::zeroed(0)))),
         }
     }
 
@@ -161,8 +178,20 @@ impl<'a, D: Disk + ?Sized> LogReader<'a, D> {
         }
     }
 
-    /// Whole blocks; zeros where they cannot be read.
-    fn blocks(&self, pos: u64, count: u64) -> Aligned {
+    /// Whole blocks; zeros where they cannot be read. With what comes behind them, which is asked for next.
+    fn blocks(&self, pos: u64, count: u64) -> Blocks {
+        let len = count as usize * BLOCK;
+        let mut window = self.window.borrow_mut();
+        let (first, bytes) = (window.0, &window.1);
+        let is_there = first <= pos && pos + count <= first + (bytes.len() / BLOCK) as u64;
+        if !is_there {
+            let wanted = ((WINDOW / BLOCK) as u64).min(self.end.saturating_sub(pos)).max(count);
+            *window = (pos, Rc::new(self.read_blocks(pos, wanted)));
+        }
+        let from = (pos - window.0) as usize * BLOCK;
+        Blocks { window: window.1.clone(), range: from..from + len }
+    }
+    fn read_blocks(&self, pos: u64, count: u64) -> Aligned {
         let mut bytes = Aligned::zeroed(count as usize * BLOCK);
         let ring = u64::from(self.geometry.log_blocks);
         let before_end = (ring - pos % ring).min(count);
@@ -211,7 +240,7 @@ impl<'a, D: Disk + ?Sized> LogReader<'a, D> {
     /// The first whole head from `pos` on.
     fn later(&self, mut pos: u64) -> Option<Head> {
         while pos < self.end {
-            let count = (self.end - pos).min((SCAN / BLOCK) as u64);
+            let count = (self.end - pos).min((WINDOW / BLOCK) as u64);
             let bytes = self.blocks(pos, count);
             for (at, block) in (pos..).zip(bytes.as_ref().chunks_exact(BLOCK)) {
                 if self.header_in(block, at).is_some()

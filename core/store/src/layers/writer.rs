@@ -9,10 +9,11 @@ use crate::checkpoint::CHUNK_BLOCKS_MAX;
 use crate::format::{self, CHUNK_HEADER, ChunkHeader};
 use crate::index::Totals;
 use crate::space::Run;
+use bytes::{Bytes, BytesMut};
 use nacre_wire::{crc32c, to_vec};
 
 /// Runs of the device and what is to be written there.
-pub(crate) type Chunks = Vec<(Run, Vec<u8>)>;
+pub(crate) type Chunks = Vec<(Run, Bytes)>;
 
 #[derive(Debug)]
 pub(crate) struct LayerWriter {
@@ -22,7 +23,7 @@ pub(crate) struct LayerWriter {
     page: Vec<u8>,
     first: Vec<u8>,
     /// What was not given a place yet: whole blocks of pages, then bytes of the directory.
-    rest: Vec<u8>,
+    rest: BytesMut,
     /// What the directory will be.
     directory: Directory,
     chunks: Vec<Run>,
@@ -40,7 +41,7 @@ impl LayerWriter {
             generation,
             page: Vec::new(),
             first: Vec::new(),
-            rest: Vec::new(),
+            rest: BytesMut::new(),
             directory: Directory {
                 totals: Totals::default(),
                 entries: 0,
@@ -87,7 +88,8 @@ impl LayerWriter {
         let blocks = self.page.len().div_ceil(BLOCK);
         self.page.resize(blocks * BLOCK, 0);
         self.directory.fences.push(&self.first, blocks as u32, crc32c(u32::MAX, &self.page));
-        self.rest.append(&mut self.page);
+        self.rest.extend_from_slice(&self.page);
+        self.page.clear();
     }
     /// There are no more entries.
     pub fn finish(&mut self, totals: Totals, owners: Vec<(Run, u32)>) {
@@ -105,7 +107,7 @@ impl LayerWriter {
             if self.is_over && !self.at_directory && self.rest.is_empty() {
                 self.at_directory = true;
                 if self.directory.entries > 0 || !self.directory.owners.is_empty() {
-                    self.rest = to_vec(&self.directory);
+                    self.rest = to_vec(&self.directory).as_slice().into();
                 }
             }
             if self.rest.is_empty() {
@@ -115,19 +117,19 @@ impl LayerWriter {
             let wanted = (self.rest.len() + header).div_ceil(BLOCK).min(CHUNK_BLOCKS_MAX as usize);
             let Some(run) = take(wanted as u32) else { return out };
             let room = run.len as usize * BLOCK - header;
-            let behind = self.rest.split_off(room.min(self.rest.len()));
-            let bytes = std::mem::replace(&mut self.rest, behind);
+            // Without a copy of what is behind: where free blocks are scattered, there are very many pieces.
+            let bytes = self.rest.split_to(room.min(self.rest.len())).freeze();
             out.push((run, if self.at_directory { self.chunk(run, &bytes) } else { self.pages(run, bytes) }));
         }
     }
-    fn pages(&mut self, run: Run, bytes: Vec<u8>) -> Vec<u8> {
+    fn pages(&mut self, run: Run, bytes: Bytes) -> Bytes {
         match self.directory.runs.last_mut() {
             Some(last) if last.start + last.len == run.start => last.len += run.len,
             _ => self.directory.runs.push(run),
         }
         bytes
     }
-    fn chunk(&mut self, run: Run, payload: &[u8]) -> Vec<u8> {
+    fn chunk(&mut self, run: Run, payload: &[u8]) -> Bytes {
         let header = ChunkHeader {
             uuid: self.uuid,
             generation: self.generation,
@@ -137,7 +139,7 @@ impl LayerWriter {
         };
         self.chunks.push(run);
         self.payload_len += payload.len() as u64;
-        header.encode(payload, run)
+        header.encode(payload, run).into()
     }
     pub fn is_written(&self) -> bool {
         self.at_directory && self.rest.is_empty()

@@ -12,6 +12,7 @@ use std::cell::Cell;
 /// Counts calls, and bytes written.
 struct Counting {
     disk: SimDisk,
+    reads: Cell<u64>,
     durable: Cell<u64>,
     writes: Cell<u64>,
     flushes: Cell<u64>,
@@ -24,6 +25,7 @@ fn add(to: &Cell<u64>, n: u64) {
 
 impl Disk for Counting {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        add(&self.reads, 1);
         self.disk.read_at(offset, into)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
@@ -49,7 +51,8 @@ impl Counting {
     fn new(len: u64, log_len: u64) -> (Counting, Store) {
         let zero = Cell::default;
         let disk = SimDisk::new(len, 1);
-        let disk = Counting { disk, durable: zero(), writes: zero(), flushes: zero(), bytes: zero() };
+        let disk =
+            Counting { disk, reads: zero(), durable: zero(), writes: zero(), flushes: zero(), bytes: zero() };
         Store::format(&disk, Options { uuid: [7; 16], log_len: Some(log_len), ..Options::default() })
             .unwrap();
         let (store, _) = Store::open(&disk).unwrap();
@@ -177,4 +180,19 @@ fn a_checkpoint_writes_what_changed_until_that_outgrows_the_whole() {
         }
     }
     assert!((3..64).contains(&most), "{most} layers");
+}
+
+#[test]
+fn a_log_of_many_records_is_read_in_large_pieces() {
+    let (disk, mut store) = Counting::new(64 << 20, 16 << 20);
+    for n in 0..1000 {
+        store.submit(write(n, 0, 4096)).unwrap();
+        let done = store.take_batch().unwrap().commit(&disk).unwrap();
+        store.finished(done);
+    }
+    disk.reads.set(0);
+    let (again, _) = Store::open(&disk).unwrap();
+    assert_eq!(again.check(), [""; 0]);
+    let reads = disk.reads.get();
+    assert!(reads <= 2 * 16 + 8, "{reads} reads for a log of 16 MiB");
 }
