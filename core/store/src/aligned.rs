@@ -28,12 +28,6 @@ impl Aligned {
     pub fn len(&self) -> usize {
         self.len
     }
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-    pub fn clear(&mut self) {
-        self.len = 0;
-    }
     /// What is added: `len` bytes that are to be written.
     fn grow(&mut self, len: usize) -> &mut [u8] {
         let room = self.buffer.as_mut().get_mut(self.len..self.len + len);

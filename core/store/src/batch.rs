@@ -5,7 +5,7 @@ use crate::BLOCK;
 use crate::aligned::Aligned;
 use crate::disk::{Disk, DiskError};
 use crate::format::{ENTRY_LEN, Geometry, PLACED_LEN, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock};
-use crate::space::Run;
+use crate::layers::writer::Chunks;
 use bytes::Bytes;
 use nacre_wire::{Encode, crc32c};
 
@@ -40,7 +40,7 @@ pub struct Batch {
     pub(crate) geometry: Geometry,
     /// What is too much for the log: first block, and bytes of one block or several.
     pub(crate) fresh: Vec<(u32, Bytes)>,
-    pub(crate) chunks: Vec<(Run, Vec<u8>)>,
+    pub(crate) chunks: Chunks,
     pub(crate) record: Option<Record>,
     /// Ends a checkpoint.
     pub(crate) superblock: Option<Superblock>,
@@ -74,7 +74,7 @@ impl Batch {
         let crcs: Vec<(u32, u32)> = self.fresh.iter().flat_map(crcs).collect();
         let mut writes: Vec<(u32, &[u8])> = self.fresh.iter().map(|(b, bytes)| (*b, &bytes[..])).collect();
         writes.extend(self.chunks.iter().map(|(run, bytes)| (run.start, &bytes[..])));
-        write_joined(&mut writes, |offset, bytes| disk.write_at(offset, bytes))?;
+        write_joined(&mut writes, |writes| disk.write_many(writes))?;
         if !writes.is_empty() {
             // The log must never name a block that a power cut could still take away.
             disk.flush()?;
@@ -98,36 +98,52 @@ pub(crate) fn blocks_in(fresh: &[(u32, Bytes)]) -> usize {
     fresh.iter().map(|(_, bytes)| bytes.len() / BLOCK).sum()
 }
 
-/// Not durable when it returns.
+/// Joins what are neighbours, and writes all in few calls. Not durable when it returns.
 pub(crate) fn write_joined(
     writes: &mut [(u32, &[u8])],
-    write: impl Fn(u64, &[u8]) -> Result<(), DiskError>,
+    write: impl Fn(&[(u64, &[u8])]) -> Result<(), DiskError>,
 ) -> Result<(), DiskError> {
     writes.sort_by_key(|(block, _)| *block);
-    let all = writes.iter().map(|(_, bytes)| bytes.len()).filter(|len| *len < JOINED_MAX).sum::<usize>();
-    let mut joined = Aligned::with_capacity(all.min(WRITE_MAX + JOINED_MAX));
-    let mut from = 0;
-    for (block, bytes) in writes {
-        let offset = u64::from(*block) * BLOCK as u64;
-        let is_long = bytes.len() >= JOINED_MAX;
-        let goes_on = from + joined.len() as u64 == offset && joined.len() < WRITE_MAX && !is_long;
-        if !joined.is_empty() && !goes_on {
-            write(from, joined.as_ref())?;
-            joined.clear();
-        }
-        if is_long {
-            write(offset, bytes)?;
-            continue;
-        }
-        if joined.is_empty() {
-            from = offset;
-        }
-        joined.extend_from_slice(bytes);
-    }
-    if !joined.is_empty() {
-        write(from, joined.as_ref())?;
+    let mut rest = &*writes;
+    while !rest.is_empty() {
+        // As many as there is room for what is copied.
+        let mut copied = 0;
+        let fits = |(_, bytes): &&(u32, &[u8])| {
+            copied += if bytes.len() < JOINED_MAX { bytes.len() } else { 0 };
+            copied <= WRITE_MAX
+        };
+        let (these, others) = rest.split_at(rest.iter().take_while(fits).count());
+        write_these(these, &write)?;
+        rest = others;
     }
     Ok(())
+}
+
+fn write_these(
+    writes: &[(u32, &[u8])],
+    write: impl Fn(&[(u64, &[u8])]) -> Result<(), DiskError>,
+) -> Result<(), DiskError> {
+    let is_long = |bytes: &[u8]| bytes.len() >= JOINED_MAX;
+    let short = writes.iter().map(|(_, bytes)| *bytes).filter(|bytes| !is_long(bytes));
+    let mut joined = Aligned::with_capacity(short.clone().map(<[u8]>::len).sum());
+    short.for_each(|bytes| joined.extend_from_slice(bytes));
+    let mut joined = joined.as_ref();
+    let mut out: Vec<(u64, &[u8])> = Vec::with_capacity(writes.len());
+    let mut pieces =
+        writes.iter().map(|(block, bytes)| (u64::from(*block) * BLOCK as u64, *bytes)).peekable();
+    while let Some((offset, bytes)) = pieces.next() {
+        if is_long(bytes) {
+            out.push((offset, bytes));
+            continue;
+        }
+        let mut len = bytes.len();
+        while let Some((_, next)) = pieces.next_if(|(at, next)| *at == offset + len as u64 && !is_long(next))
+        {
+            len += next.len();
+        }
+        out.push((offset, joined.split_off(..len).expect("all short ones are in it")));
+    }
+    write(&out)
 }
 
 /// Blocks of log that a record takes. `listed_len` is of contents together with their entries.

@@ -23,7 +23,12 @@ pub trait Disk {
     }
     /// Durable only after the next `flush`; until then a crash may keep any part of it.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
-    /// The same, of what is likely to be read soon: a device with a cache may keep it there.
+    /// All of these like `write_at`, in any order, several at a time if the device can do that. After an error any
+    /// of them may have been written.
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
+        writes.iter().try_for_each(|(offset, bytes)| self.write_at(*offset, bytes))
+    }
+    /// The same as `write_at`, of what is likely to be read soon: a device with a cache may keep it there.
     fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.write_at(offset, bytes)
     }
@@ -66,6 +71,9 @@ impl<D: Disk, L: Disk> Disk for WithLog<D, L> {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.0.write_at(offset, bytes)
     }
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
+        self.0.write_many(writes)
+    }
     fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.0.write_kept(offset, bytes)
     }
@@ -96,6 +104,9 @@ impl<D: Disk + ?Sized> Disk for &D {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)
     }
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
+        (**self).write_many(writes)
+    }
     fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_kept(offset, bytes)
     }
@@ -124,6 +135,9 @@ impl<D: Disk + ?Sized> Disk for std::sync::Arc<D> {
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)
+    }
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
+        (**self).write_many(writes)
     }
     fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_kept(offset, bytes)

@@ -64,7 +64,9 @@ impl Placing {
             whole.push((block, bytes));
         }
         let mut writes: Vec<(u32, &[u8])> = whole.iter().map(|(block, bytes)| (*block, &bytes[..])).collect();
-        write_joined(&mut writes, |offset, bytes| disk.write_kept(offset, bytes))?;
+        write_joined(&mut writes, |writes| {
+            writes.iter().try_for_each(|(offset, bytes)| disk.write_kept(*offset, bytes))
+        })?;
         disk.flush()?;
         Ok(placed)
     }

@@ -1,4 +1,12 @@
-//! Which blocks of the device are taken: a bitmap with a summary, searched from a moving cursor.
+//! Which blocks of the device are taken: a bitmap with a summary, searched from a moving cursor for the hole that
+//! fits best.
+
+/// Blocks that are looked for one after the other while more than a `PLENTY`th of all are free.
+const SMALL_MAX: u32 = 16;
+const PLENTY: u32 = 8;
+/// Holes that a search looks at, and words of the bitmap that it reads, at most.
+const LOOKS: usize = 256;
+const WORDS: u32 = 1024;
 
 /// `len` blocks from `start` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,15 +91,76 @@ impl Space {
         self.taken.len() * 8 + self.full.len() * 8
     }
     /// Takes up to `max` neighbouring blocks; None if none is free.
+    ///
+    /// A small piece goes where the last one went, which keeps small writes together, while there is plenty of
+    /// space. Else several holes are looked at: the smallest that is long enough is taken, or the longest of
+    /// them. Otherwise a store that is nearly full would soon be one of holes of single blocks.
     pub fn take_run(&mut self, max: u32) -> Option<Run> {
-        let start = self.next_free(self.cursor).or_else(|| self.next_free(0))?;
-        let mut len = 0;
-        while len < max && start + len < self.blocks && !self.is_taken(start + len) {
-            self.take(start + len);
-            len += 1;
+        let is_easy = max <= SMALL_MAX && self.free > self.blocks / PLENTY;
+        let run = self.best_hole(max, if is_easy { 1 } else { LOOKS })?;
+        run.blocks().for_each(|block| self.take(block));
+        let end = run.start + run.len;
+        self.cursor = if end < self.blocks { end } else { 0 };
+        Some(run)
+    }
+
+    /// The one that fits best of the next `looks` holes behind the cursor.
+    fn best_hole(&self, max: u32, looks: usize) -> Option<Run> {
+        let mut best: Option<Run> = None;
+        let mut from = self.cursor;
+        let mut words_left = WORDS;
+        let mut is_over_end = false;
+        for _ in 0..looks {
+            let Some(start) = self.next_free(from) else {
+                if is_over_end {
+                    break;
+                }
+                (is_over_end, from) = (true, 0);
+                continue;
+            };
+            // What is full was passed over in the summary, 64 words at a time.
+            words_left = words_left.saturating_sub(start.saturating_sub(from) / (64 * 64)).max(1);
+            // Twice what is wanted is as good as endless.
+            let end = self.hole_end(start, max.saturating_mul(2), &mut words_left);
+            let len = end - start;
+            let is_better =
+                best.is_none_or(
+                    |best| {
+                        if best.len >= max { len >= max && len < best.len } else { len > best.len }
+                    },
+                );
+            if is_better {
+                best = Some(Run { start, len });
+            }
+            if len == max || words_left <= 1 {
+                break;
+            }
+            from = self.hole_end(end, u32::MAX, &mut words_left);
         }
-        self.cursor = if start + len < self.blocks { start + len } else { 0 };
-        Some(Run { start, len })
+        // The last look may have gone into turning back.
+        let best = best.or_else(|| {
+            let start = self.next_free(0)?;
+            Some(Run { start, len: self.hole_end(start, max, &mut WORDS.clone()) - start })
+        })?;
+        Some(Run { len: best.len.min(max), ..best })
+    }
+
+    /// Where the hole that `start` is in ends, `max` blocks on at most, or where there is no word left to be read.
+    fn hole_end(&self, start: u32, max: u32, words_left: &mut u32) -> u32 {
+        let limit = start.saturating_add(max).min(self.blocks);
+        let mut at = start;
+        while at < limit {
+            let taken = self.taken[at as usize / 64] >> (at % 64);
+            if taken != 0 {
+                return (at + taken.trailing_zeros()).min(limit);
+            }
+            at = (at / 64 + 1) * 64;
+            *words_left = words_left.saturating_sub(1);
+            if *words_left == 0 {
+                break;
+            }
+        }
+        at.min(limit)
     }
 
     fn next_free(&self, from: u32) -> Option<u32> {

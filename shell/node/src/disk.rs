@@ -2,6 +2,7 @@
 //! what is safe in the log, a few that read.
 
 use crate::counters::CountedDisk;
+use crate::ring::{Ring, with_ring};
 use bytes::Bytes;
 use nacre_machine::{ReadError, Token};
 use nacre_store::{BLOCK, Batch, Discard, Discarded, Disk, DiskError, Fetched, Placed, Placing, ReadPlan};
@@ -177,6 +178,29 @@ impl FileDisk {
         }
     }
 
+    /// Several at a time with a ring, one after the other without.
+    fn write_by(&self, ring: Option<&mut Ring>, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
+        let one_by_one = |writes: &[(u64, &[u8])]| {
+            writes.iter().try_for_each(|(offset, bytes)| self.write_at(*offset, bytes))
+        };
+        let (Some(ring), Some(direct)) = (ring, &self.direct) else { return one_by_one(writes) };
+        let (aligned, others): (Vec<_>, Vec<_>) = writes.iter().partition(|(_, bytes)| is_aligned(bytes));
+        for (offset, bytes) in &aligned {
+            self.fill(*offset, bytes.len() as u64).map_err(failed("write", *offset, bytes.len()))?;
+        }
+        for (at, written, error) in ring.write(direct, &aligned) {
+            let (offset, bytes) = aligned[at];
+            let rest = match error {
+                Some(error) => Err(error),
+                None => {
+                    write_all(direct, offset + written as u64, &bytes[written..], ReadWriteFlags::empty())
+                }
+            };
+            rest.map_err(failed("write", offset, bytes.len()))?;
+        }
+        one_by_one(&others)
+    }
+
     fn write(&self, mut offset: u64, bytes: &[u8], how: ReadWriteFlags) -> io::Result<()> {
         let Some(direct) = &self.direct else {
             return write_all(&self.file, offset, bytes, how);
@@ -264,6 +288,9 @@ impl Disk for FileDisk {
         let written = self.fill(offset, bytes.len() as u64);
         let written = written.and_then(|()| self.write(offset, bytes, ReadWriteFlags::empty()));
         written.map_err(failed("write", offset, bytes.len()))
+    }
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
+        with_ring(|ring| self.write_by(ring, writes))
     }
     /// Through the page cache, where small reads look first.
     fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
@@ -407,6 +434,49 @@ fn spawn(name: String, work: impl FnOnce() + Send + 'static) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_writes_at_a_time_write_what_one_after_the_other_would() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut images = Vec::new();
+        for name in ["ring", "plain"] {
+            let disk = FileDisk::create(&dir.path().join(name), 8 * PIECE).unwrap();
+            let mut buffer = nacre_base::Buffer::new(3 * PIECE as usize);
+            buffer.as_mut().iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 512) as u8);
+            let bytes = buffer.as_ref();
+            // More than are under way at a time, long and short ones, and one from where a device cannot take it.
+            let mut writes: Vec<(u64, &[u8])> = (0..100)
+                .map(|n| (PIECE + n * 12288, &bytes[n as usize * 4096..][..4096 * (1 + n as usize % 3)]))
+                .collect();
+            writes.push((4 * PIECE, bytes));
+            let odd: Vec<u8> = vec![7; 4096 + 64];
+            let shift = (0..64).find(|shift| !is_aligned(&odd[*shift..])).unwrap();
+            writes.push((0, &odd[shift..shift + 4096]));
+            match name {
+                "ring" => disk.write_many(&writes).unwrap(),
+                _ => disk.write_by(None, &writes).unwrap(),
+            }
+            let mut image = vec![0; 8 * PIECE as usize];
+            disk.read_at(0, &mut image).unwrap();
+            images.push(image);
+        }
+        assert!(images[0] == images[1]);
+    }
+
+    #[test]
+    fn a_failed_write_among_several_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        drop(FileDisk::create(&path, 8 * PIECE).unwrap());
+        let mut disk = FileDisk::open(&path).unwrap();
+        // Writable for who opens it, not for who writes.
+        disk.direct = Some(Arc::new(File::open(&path).unwrap()));
+        disk.pieces.states.lock().unwrap().fill(Piece::Filled);
+        let buffer = nacre_base::Buffer::new(64 << 10);
+        let writes: Vec<(u64, &[u8])> = (0..60).map(|n| (n * 65536, buffer.as_ref())).collect();
+        let said = disk.write_many(&writes).unwrap_err();
+        assert_eq!((said.op, said.len), ("write", 65536));
+    }
 
     #[test]
     fn a_store_that_is_being_left_is_waited_for() {

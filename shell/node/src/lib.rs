@@ -13,6 +13,7 @@ mod ids;
 mod node;
 mod pace;
 mod process;
+mod ring;
 mod running;
 mod session;
 mod spec;

@@ -41,6 +41,10 @@ impl Disk for Counted<'_> {
         self.counts.add(&self.counts.writes, bytes.len());
         self.disk.write_at(offset, bytes)
     }
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
+        writes.iter().for_each(|(_, bytes)| self.counts.add(&self.counts.writes, bytes.len()));
+        self.disk.write_many(writes)
+    }
     fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.counts.add(&self.counts.writes, bytes.len());
         self.disk.write_kept(offset, bytes)

@@ -111,10 +111,9 @@ impl Merge {
             }
             Some(Run { start: run.start, len })
         };
-        for (run, bytes) in self.writer.cut(take) {
-            disk.write_at(u64::from(run.start) * BLOCK as u64, &bytes)?;
-        }
-        Ok(())
+        let chunks = self.writer.cut(take);
+        let writes = chunks.iter().map(|(run, bytes)| (u64::from(run.start) * BLOCK as u64, &bytes[..]));
+        disk.write_many(&writes.collect::<Vec<_>>())
     }
 
     fn advance(&mut self, disk: &(impl Disk + ?Sized)) -> Result<(), (u64, PageError)> {
