@@ -8,6 +8,7 @@ use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{EntityAddr, ObjectId};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The attribute's name. A client's attribute `x` is stored as `_x`, so this is none of theirs.
 pub const ATTR: &[u8] = b"_";
@@ -27,8 +28,8 @@ pub struct ObjectInfo {
     pub expected_object_size: u64,
     pub expected_write_size: u64,
     pub alloc_hint_flags: u32,
-    /// By client and cookie.
-    pub watchers: BTreeMap<(u64, u64), Watcher>,
+    /// By client and cookie. There may be thousands, and a request that does not change them does not copy them.
+    pub watchers: Arc<BTreeMap<(u64, u64), Watcher>>,
     /// The head was deleted, and is kept for its clones' sake only. Only listings show it.
     pub whiteout: bool,
     /// Of a head.
@@ -101,7 +102,7 @@ impl Decode for ObjectInfo {
                 expected_object_size: Decode::decode(r)?,
                 expected_write_size: Decode::decode(r)?,
                 alloc_hint_flags: Decode::decode(r)?,
-                watchers: if v >= 2 { Decode::decode(r)? } else { BTreeMap::new() },
+                watchers: if v >= 2 { Arc::new(Decode::decode(r)?) } else { Arc::default() },
                 whiteout: if v >= 3 { Decode::decode(r)? } else { false },
                 snap_set: if v >= 3 { Decode::decode(r)? } else { SnapSet::default() },
                 snaps: if v >= 3 { Decode::decode(r)? } else { Vec::new() },

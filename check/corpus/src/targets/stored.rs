@@ -131,7 +131,7 @@ pub fn record(input: &[u8]) {
 pub fn object_info_seeds() -> Vec<Vec<u8>> {
     let watcher = Watcher { addr: EntityAddr::msgr2(([127, 0, 0, 1], 6800).into(), 9), timeout_secs: 30 };
     let info = ObjectInfo { version: Version::new(Epoch(7), 4), user_version: 3, ..ObjectInfo::default() };
-    let watched = ObjectInfo { watchers: BTreeMap::from([((4100, 1), watcher)]), ..info.clone() };
+    let watched = ObjectInfo { watchers: BTreeMap::from([((4100, 1), watcher)]).into(), ..info.clone() };
     let kept = CloneInfo {
         snaps: vec![SnapId(5), SnapId(4)],
         overlap: [0..10, 20..30].into_iter().collect(),

@@ -30,6 +30,7 @@ use nacre_proto::messages::peer::{EntryKind, OtherChange};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{CopySource, ObjectId, Op, OpCode, WatchAction, op_flags};
 pub use snaps::{Snaps, clone_of, trim_clone};
+pub use watch::timeout_of;
 
 /// Ceph: `osd_max_object_name_len`.
 pub const NAME_LEN_MAX: usize = 2048;

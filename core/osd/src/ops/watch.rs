@@ -7,11 +7,17 @@ use crate::object_info::Watcher;
 use nacre_base::errno::{E2BIG, EINVAL, ENOENT, ENOTCONN};
 use nacre_proto::types::{EntityName, WatchAction};
 use nacre_wire::{Encode, versioned};
+use std::sync::Arc;
 
 /// Ceph: `osd_client_watch_timeout`, for clients that leave it open.
 const TIMEOUT_DEFAULT: u32 = 30;
 /// Of one object. Every change of an object writes its list of watchers.
 const WATCHERS_MAX: usize = 10_000;
+
+/// What a client that asked for `asked` seconds gets.
+pub fn timeout_of(asked: u32) -> u32 {
+    if asked == 0 { TIMEOUT_DEFAULT } else { asked }
+}
 
 pub fn watch(draft: &mut Draft<'_>, env: &Env, cookie: u64, action: WatchAction, timeout: u32) -> OpResult {
     if !draft.exists {
@@ -23,7 +29,8 @@ pub fn watch(draft: &mut Draft<'_>, env: &Env, cookie: u64, action: WatchAction,
         WatchAction::Ping if watching => {}
         WatchAction::Ping => return fail(ENOTCONN),
         WatchAction::Unwatch => {
-            if draft.info.watchers.remove(&id).is_some() {
+            if watching {
+                Arc::make_mut(&mut draft.info.watchers).remove(&id);
                 draft.modified = true;
             }
         }
@@ -32,9 +39,9 @@ pub fn watch(draft: &mut Draft<'_>, env: &Env, cookie: u64, action: WatchAction,
             if !watching && draft.info.watchers.len() >= WATCHERS_MAX {
                 return fail(E2BIG);
             }
-            let timeout_secs = if timeout == 0 { TIMEOUT_DEFAULT } else { timeout };
-            let watcher = Watcher { addr: env.caller.addr, timeout_secs };
-            if draft.info.watchers.insert(id, watcher) != Some(watcher) {
+            let watcher = Watcher { addr: env.caller.addr, timeout_secs: timeout_of(timeout) };
+            if draft.info.watchers.get(&id) != Some(&watcher) {
+                Arc::make_mut(&mut draft.info.watchers).insert(id, watcher);
                 draft.modified = true;
             }
         }
@@ -50,7 +57,7 @@ pub fn list(draft: &Draft<'_>) -> OpResult {
     let mut out = Vec::new();
     versioned(&mut out, 1, 1, |out| {
         (draft.info.watchers.len() as u32).encode(out);
-        for (&(client, cookie), watcher) in &draft.info.watchers {
+        for (&(client, cookie), watcher) in draft.info.watchers.iter() {
             versioned(out, 2, 1, |out| {
                 EntityName::client(client).encode(out);
                 cookie.encode(out);

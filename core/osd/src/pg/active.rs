@@ -371,6 +371,12 @@ impl Pg {
 
     fn run(&mut self, ctx: &mut Ctx<'_>, mut running: Running) {
         running.op.steps.start(ctx.now.mono);
+        if let Some(done) = self.answer_to_watcher(&running.op) {
+            let reply = self.read_reply(ctx, &running.op, done);
+            self.finish_read(ctx, running.op.clone(), reply);
+            self.after_read(ctx, &running.op, 0);
+            return;
+        }
         let op = &running.op;
         let nothing = IntervalSet::new();
         let map = ctx.map.clone();

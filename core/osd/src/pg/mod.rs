@@ -530,6 +530,7 @@ impl Pg {
         if !is_primary || old.primary != self.interval.primary {
             self.forget_watches(); // clients come back to the new primary by themselves
         }
+        self.look_for_watches_again();
         self.when_stored.clear();
         self.push_reads.clear();
         self.scrub_reads.clear();

@@ -12,7 +12,7 @@
 
 use super::{ClientOp, Ctx, Pg, PgEffect};
 use crate::object_info::ObjectInfo;
-use crate::ops::FlaggedOp;
+use crate::ops::{Done, FlaggedOp, timeout_of};
 use crate::requests::Steps;
 use bytes::Bytes;
 use nacre_base::errno::ETIMEDOUT;
@@ -60,9 +60,18 @@ struct Notify {
     acks: Vec<(WatchId, Bytes)>,
 }
 
+/// The watches of one object.
+#[derive(Default)]
+struct Watched {
+    live: BTreeMap<WatchId, Live>,
+    /// Its info was looked into in this interval. What it says since then is here, too: whoever watches,
+    /// or watches no longer, does so by a request to us.
+    all: bool,
+}
+
 #[derive(Default)]
 pub struct Watches {
-    live: BTreeMap<ObjectId, BTreeMap<WatchId, Live>>,
+    live: BTreeMap<ObjectId, Watched>,
     notifies: BTreeMap<u64, Notify>,
     /// Blocklisted clients were looked for in the map of this epoch.
     checked: Epoch,
@@ -93,6 +102,28 @@ impl Pg {
         }
     }
 
+    /// The answer to a request that needs nothing but who watches, if all that do are known. A thousand
+    /// watchers answer each notify, and each answer would read the list of a thousand.
+    pub fn answer_to_watcher(&self, op: &ClientOp) -> Option<Done> {
+        let watched = self.watches.live.get(&op.object).filter(|watched| watched.all)?;
+        if op.snap != SnapId::HEAD {
+            return None;
+        }
+        let mut outputs = Vec::with_capacity(op.ops.len());
+        for FlaggedOp { op: one, .. } in &op.ops {
+            match one {
+                Op::NotifyAck { .. } => outputs.push((0, Bytes::new())),
+                Op::Watch { cookie, action: WatchAction::Ping, .. }
+                    if watched.live.contains_key(&(op.sender.0.num as u64, *cookie)) =>
+                {
+                    outputs.push((0, Bytes::new()));
+                }
+                _ => return None,
+            }
+        }
+        Some(Done::answer(0, outputs))
+    }
+
     /// A write is durable: what it means for watches.
     pub fn after_write(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp) {
         for FlaggedOp { op: one, .. } in &op.ops {
@@ -104,12 +135,12 @@ impl Pg {
                     let live = Live {
                         conn: Some(op.conn),
                         addr: op.sender.1,
-                        timeout: Duration::from_secs((*timeout_secs).into()),
+                        timeout: Duration::from_secs(timeout_of(*timeout_secs).into()),
                         deadline: Time::ZERO,
                         ending: false,
                     };
                     let watch = (op.sender.0.num as u64, *cookie);
-                    self.watches.live.entry(op.object.clone()).or_default().insert(watch, live);
+                    self.watches.live.entry(op.object.clone()).or_default().live.insert(watch, live);
                     self.note_watchers(ctx, &op.object);
                     self.revive(ctx, op, *cookie);
                 }
@@ -120,8 +151,8 @@ impl Pg {
 
     /// The object is gone, and with it who watched it.
     pub fn after_delete(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
-        let Some(watches) = self.watches.live.remove(object) else { return };
-        for (watch, live) in watches {
+        let Some(watched) = self.watches.live.remove(object) else { return };
+        for (watch, live) in watched.live {
             self.disconnect(ctx, watch, &live);
             self.forget_in_notifies(ctx, object, watch);
         }
@@ -132,16 +163,27 @@ impl Pg {
         self.watches.notifies.clear();
     }
 
+    /// What others wrote in another interval may be news.
+    pub fn look_for_watches_again(&mut self) {
+        self.watches.live.values_mut().for_each(|watched| watched.all = false);
+    }
+
     /// Watches that the object's info has and that are new to us get their time.
     fn note_watchers(&mut self, ctx: &Ctx<'_>, object: &ObjectId) {
+        if self.watches.live.get(object).is_some_and(|watched| watched.all) {
+            return;
+        }
         let Ok(Some(info)) = ObjectInfo::load(ctx.store, object) else { return };
         if info.watchers.is_empty() {
             return;
         }
-        let live = self.watches.live.entry(object.clone()).or_default();
-        for (&watch, watcher) in &info.watchers {
+        let watched = self.watches.live.entry(object.clone()).or_default();
+        watched.all = true;
+        // A write of the last interval may have come to nothing.
+        watched.live.retain(|watch, live| live.ending || info.watchers.contains_key(watch));
+        for (&watch, watcher) in info.watchers.iter() {
             let timeout = Duration::from_secs(watcher.timeout_secs.into());
-            let known = live.entry(watch).or_insert_with(|| Live {
+            let known = watched.live.entry(watch).or_insert_with(|| Live {
                 conn: None,
                 addr: watcher.addr,
                 timeout,
@@ -158,9 +200,8 @@ impl Pg {
     /// is a new one.
     fn revive(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp, cookie: u64) {
         let watch = (op.sender.0.num as u64, cookie);
-        let Some(live) = self.watches.live.get_mut(&op.object).and_then(|live| live.get_mut(&watch)) else {
-            return;
-        };
+        let watched = self.watches.live.get_mut(&op.object);
+        let Some(live) = watched.and_then(|watched| watched.live.get_mut(&watch)) else { return };
         let is_ping = op.ops.iter().any(|op| matches!(op.op, Op::Watch { action: WatchAction::Ping, .. }));
         let moved = live.conn != Some(op.conn) || !is_ping;
         live.conn = Some(op.conn);
@@ -175,7 +216,7 @@ impl Pg {
     }
 
     pub fn client_hung_up(&mut self, ctx: &Ctx<'_>, conn: ConnId) {
-        let theirs = self.watches.live.values_mut().flat_map(BTreeMap::values_mut);
+        let theirs = self.watches.live.values_mut().flat_map(|watched| watched.live.values_mut());
         for live in theirs.filter(|live| live.conn == Some(conn)) {
             live.conn = None;
             live.deadline = live.deadline.min(ctx.now.mono + HUNG_UP_TIMEOUT);
@@ -194,7 +235,7 @@ impl Pg {
         payload: Bytes,
     ) {
         let timeout = if timeout == 0 { NOTIFY_TIMEOUT } else { timeout };
-        let watchers = self.watches.live.get(&op.object);
+        let watchers = self.watches.live.get(&op.object).map(|watched| &watched.live);
         let notify = Notify {
             object: op.object.clone(),
             conn: op.conn,
@@ -246,13 +287,13 @@ impl Pg {
     // ---- the end of a watch ----
 
     fn end_watch(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, watch: WatchId) {
-        if let Some(live) = self.watches.live.get_mut(object) {
-            if let Some(ended) = live.remove(&watch)
+        if let Some(watched) = self.watches.live.get_mut(object) {
+            if let Some(ended) = watched.live.remove(&watch)
                 && ended.ending
             {
                 self.disconnect(ctx, watch, &ended);
             }
-            if self.watches.live.get(object).is_some_and(BTreeMap::is_empty) {
+            if self.watches.live.get(object).is_some_and(|watched| watched.live.is_empty()) {
                 self.watches.live.remove(object);
             }
         }
@@ -285,8 +326,8 @@ impl Pg {
         self.watches.checked = ctx.map.epoch;
         // One write for all that a client has of an object: each writes the list of watchers anew.
         let mut over: BTreeMap<(ObjectId, u64), (EntityAddr, Vec<u64>)> = BTreeMap::new();
-        for (object, watches) in &mut self.watches.live {
-            for (&(client, cookie), live) in watches.iter_mut().filter(|(_, live)| !live.ending) {
+        for (object, watched) in &mut self.watches.live {
+            for (&(client, cookie), live) in watched.live.iter_mut().filter(|(_, live)| !live.ending) {
                 let blocked = new_map && ctx.map.is_blocklisted(&AddrVec::one(live.addr));
                 if live.deadline <= now || blocked {
                     live.ending = true;

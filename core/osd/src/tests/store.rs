@@ -5,6 +5,7 @@ use nacre_base::Name;
 use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,6 +24,8 @@ pub struct MemStore {
     pub lost: Lost,
     /// Bytes that are free of a GiB; none: there is no end.
     pub free: Option<u64>,
+    /// How often one attribute was asked for.
+    pub attrs_read: Cell<usize>,
 }
 
 impl MemStore {
@@ -96,6 +99,7 @@ impl StoreView for MemStore {
         Ok(self.things.get(id).map(|thing| StoreStat { size: thing.data.len() as u64 }))
     }
     fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        self.attrs_read.set(self.attrs_read.get() + 1);
         Ok(self.things.get(id).and_then(|thing| thing.attrs.get(name).cloned()))
     }
     fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {

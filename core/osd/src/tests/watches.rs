@@ -91,3 +91,56 @@ fn a_watch_outlives_its_primary() {
     w.run_for(Duration::from_secs(u64::from(TIMEOUT) + 5));
     assert_eq!(watchers(&mut w), 0, "the new one gives up who is silent as well");
 }
+
+/// Each of them read, and copied, the list of all watchers: a thousand clients that answer one notify
+/// made an OSD miss heartbeats.
+#[test]
+fn what_watchers_say_does_not_cost_a_look_at_all_of_them() {
+    const WATCHERS: u64 = 50;
+    let (mut w, primary) = watched();
+    for cookie in 100..100 + WATCHERS {
+        let action = WatchAction::Watch;
+        let another = Op::Watch { cookie, action, generation: 1, timeout_secs: TIMEOUT };
+        assert_eq!(w.run_ops("o", vec![another]).result, 0);
+    }
+    let notify = Op::Notify { cookie: 1, timeout_secs: 5, payload: "news".into() };
+    let id = w.run_ops("o", vec![notify]).ops[0].data.clone();
+    let notify_id = u64::from_le_bytes(id[..8].try_into().unwrap());
+    w.nodes[primary].view.attrs_read.set(0);
+    for cookie in 100..100 + WATCHERS {
+        let ack = Op::NotifyAck { notify_id, cookie, reply: "heard".into() };
+        assert_eq!(w.run_ops("o", vec![ack]).result, 0);
+        let action = WatchAction::Ping;
+        let ping = Op::Watch { cookie, action, generation: 1, timeout_secs: TIMEOUT };
+        assert_eq!(w.run_ops("o", vec![ping]).result, 0);
+    }
+    let read = w.nodes[primary].view.attrs_read.get();
+    assert!(read <= 4, "read {read} times");
+}
+
+/// The first was read from the object, those after it were not, and lived for no time at all.
+#[test]
+fn every_watch_that_asks_for_no_timeout_gets_the_default_one() {
+    let (mut w, _) = watched();
+    for cookie in [8, 9] {
+        let open = Op::Watch { cookie, action: WatchAction::Watch, generation: 1, timeout_secs: 0 };
+        assert_eq!(w.run_ops("o", vec![open]).result, 0);
+    }
+    w.run_for(Duration::from_secs(u64::from(TIMEOUT) - 5));
+    assert_eq!(watchers(&mut w), 3);
+    w.run_for(Duration::from_secs(10));
+    assert_eq!(watchers(&mut w), 0);
+}
+
+/// Also by what was remembered of them, not only by what the object says.
+#[test]
+fn who_watches_no_longer_is_told_so_while_others_watch() {
+    let (mut w, _) = watched();
+    let of = |action| Op::Watch { cookie: 8, action, generation: 1, timeout_secs: TIMEOUT };
+    assert_eq!(w.run_ops("o", vec![of(WatchAction::Watch)]).result, 0);
+    assert_eq!(w.run_ops("o", vec![of(WatchAction::Ping)]).result, 0);
+    assert_eq!(w.run_ops("o", vec![of(WatchAction::Unwatch)]).result, 0);
+    assert_eq!(w.run_ops("o", vec![of(WatchAction::Ping)]).result, -107);
+    assert_eq!(w.run_ops("o", watch(WatchAction::Ping)).result, 0);
+    assert_eq!(watchers(&mut w), 1);
+}
