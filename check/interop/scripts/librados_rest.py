@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import struct
 import sys
 import threading
 import time
@@ -336,6 +337,80 @@ def older_kinds():
         out.raw.hex())
 
 
+# ---- maps of before there were omaps ----
+
+
+def record(*parts):
+    return b"".join(struct.pack("<I", len(part)) + part for part in parts)
+
+
+def tmap(header, pairs):
+    return record(header) + struct.pack("<I", len(pairs)) + b"".join(record(*pair) for pair in pairs)
+
+
+def tmaps():
+    def update(label, name, commands):
+        say(label, L.rados_tmap_update(io, text(name), commands, size(len(commands))))
+
+    def show(name):
+        buffer = c.create_string_buffer(1000)
+        got = L.rados_read(io, text(name), buffer, size(1000), n(0))
+        print("  ", code(got), buffer.raw[:max(got, 0)].hex())
+
+    code = base.code
+    put = lambda key, value: b"s" + record(key, value)
+    update("nothing to nothing", "t", b"")
+    stat("made", "t")
+    update("a pair to nothing", "t", put(b"b", b"2"))
+    show("t")
+    update("pairs around it", "t", put(b"a", b"1") + put(b"c", b"3"))
+    show("t")
+    update("another value", "t", put(b"b", b"22"))
+    show("t")
+    update("a header", "t", b"h" + record(b"head"))
+    show("t")
+    update("a header and pairs", "t", b"h" + record(b"HEAD") + put(b"d", b"4"))
+    show("t")
+    update("create", "t", b"c" + record(b"e", b"5"))
+    update("create what is there", "t", b"c" + record(b"e", b"6"))
+    update("remove", "t", b"r" + record(b"a"))
+    update("remove again", "t", b"r" + record(b"a"))
+    update("remove sloppily", "t", b"R" + record(b"a"))
+    update("remove sloppily what is there", "t", b"R" + record(b"c"))
+    show("t")
+    update("out of order", "t", put(b"z", b"9") + put(b"a", b"0"))
+    show("t")
+    update("out of order, with a header last", "t", put(b"y", b"8") + put(b"b", b"1") + b"h" + record(b"late"))
+    show("t")
+    update("another", "t", put(b"k", b"1"))
+    update("remove and put", "t", b"r" + record(b"k") + put(b"k", b"3"))
+    show("t")
+    update("create and fail", "t", put(b"n", b"1") + b"c" + record(b"z", b"1"))
+    show("t")
+    update("an unknown command", "t", b"x" + record(b"a", b"1"))
+    update("cut off in a key", "t", b"s" + record(b"abc")[:5])
+    update("cut off in a value", "t", b"s" + record(b"m") + b"\5\0\0\0x")
+    update("no value", "t", b"s" + record(b"m"))
+    update("a command alone", "t", b"s")
+    update("an empty key", "t", put(b"", b"0"))
+    update("an empty value", "t", put(b"m", b""))
+    update("nothing", "t", b"")
+    show("t")
+    write_full("empty map", tmap(b"", []))
+    update("an empty map", "empty map", b"r" + record(b"a"))
+    update("an empty map, nothing", "empty map", b"")
+    show("empty map")
+    base.w("an omap beside it", "t", base.omap_set({"k": b"v"}))
+    update("and a pair", "t", put(b"o", b"1"))
+    buffer, length = c.create_string_buffer(1000), size(1000)
+    got = L.rados_tmap_get(io, b"t", buffer, length)
+    say("tmap_get", got, buffer.raw[:max(got, 0)].hex())
+    say("tmap_get missing", L.rados_tmap_get(io, text(MISSING), buffer, length))
+    given = tmap(b"h", [(b"b", b"1"), (b"a", b"2")])
+    say("tmap_put", L.rados_tmap_put(io, b"p", given, size(len(given))))
+    show("p")
+
+
 # ---- a client and its cluster ----
 
 
@@ -468,5 +543,5 @@ def fenced():
     L.rados_shutdown(other)
 
 
-base.main(asynchronous, watches, pool_snapshots, own_snapshots, older_kinds, commands, create_pools, pool_flags, fenced)
+base.main(asynchronous, watches, pool_snapshots, own_snapshots, older_kinds, tmaps, commands, create_pools, pool_flags, fenced)
 os._exit(0)

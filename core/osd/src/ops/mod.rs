@@ -15,6 +15,7 @@ mod omap;
 mod snaps;
 #[cfg(test)]
 mod tests;
+mod tmap;
 mod watch;
 
 use crate::object_info::ObjectInfo;
@@ -399,6 +400,9 @@ fn one(draft: &mut Draft<'_>, env: &Env, snaps: &Snaps<'_>, op: &Op) -> OpResult
         Op::SetXattr { name, value } => attrs::set(draft, name, value),
         Op::RmXattr { name } => attrs::remove(draft, name),
         Op::Call { class, method, input } => class::call(draft, env, class, method, input),
+        Op::TmapGet => output(draft.read(0, draft.size)?),
+        Op::TmapPut { map } => tmap::put(draft, map),
+        Op::TmapUp { commands } => tmap::update(draft, commands),
         Op::ListSnaps => snaps::list(draft),
         Op::Rollback { snap } => snaps::rollback(draft, snaps, *snap),
         // Sorted out by `check_request`, or listings, which are about no object.

@@ -193,7 +193,7 @@ fn requests_that_no_object_can_satisfy_are_told_so_at_once() {
     assert_eq!(check_request(&named(""), &flagged(Op::Stat)), Err(-EINVAL));
     assert_eq!(check_request(&named(&"n".repeat(2049)), &flagged(Op::Stat)), Err(-ENAMETOOLONG));
     assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::CACHE_PIN))), Err(-EINVAL));
-    assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::TMAPUP))), Err(-EOPNOTSUPP));
+    assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::TMAP2OMAP))), Err(-EOPNOTSUPP));
 }
 
 #[test]
@@ -367,4 +367,39 @@ fn bytes_that_clones_share_are_counted_once() {
     let removed = std::iter::once(1..2).collect();
     let change = trim_clone(&o.store, &clone_of(&o.id, SnapId(1)), &removed, Version::ZERO).unwrap().unwrap();
     assert_eq!((change.objects, change.clones, change.bytes), (-2, -1, -10));
+}
+
+#[test]
+fn a_map_of_old_is_changed_by_commands() {
+    let mut o = Object::new();
+    let pair =
+        |letter: u8, key: &str, value: &str| [&[letter][..], &nacre_wire::to_vec(&(key, value))].concat();
+    let key = |letter: u8, key: &str| [&[letter][..], &nacre_wire::to_vec(key)].concat();
+    let update = |o: &mut Object, commands: &[Vec<u8>]| {
+        o.run([Op::TmapUp { commands: commands.concat().into() }]).result
+    };
+    let map = |header: &str, pairs: &[(&str, &str)]| {
+        let pairs: BTreeMap<String, String> = pairs.iter().map(|&(k, v)| (k.into(), v.into())).collect();
+        nacre_wire::to_vec(&(header.to_owned(), pairs))
+    };
+    assert_eq!(update(&mut o, &[]), 0);
+    assert_eq!(o.run([Op::Stat]).result, -ENOENT);
+    assert_eq!(update(&mut o, &[pair(b's', "b", "2"), pair(b'c', "a", "1"), key(b'h', "head")]), 0);
+    assert_eq!(o.content(), map("head", &[("a", "1"), ("b", "2")]));
+    assert_eq!(update(&mut o, &[pair(b's', "z", "1"), pair(b'c', "a", "3")]), -EEXIST);
+    assert_eq!(update(&mut o, &[key(b'r', "none")]), -ENOENT);
+    assert_eq!(update(&mut o, &[key(b'R', "none"), key(b'r', "a"), pair(b's', "b", "")]), 0);
+    assert_eq!(o.content(), map("head", &[("b", "")]));
+    for bad in [&b"x"[..], b"s", b"h\x05\0\0\0x", b"s\x01\0\0\0k"] {
+        assert_eq!(update(&mut o, &[bad.to_vec()]), -EINVAL);
+    }
+    let unsorted = nacre_wire::to_vec(&(
+        "h".to_owned(),
+        vec![("b".to_owned(), "1".to_owned()), ("a".into(), "2".into())],
+    ));
+    assert_eq!(o.run([Op::TmapPut { map: unsorted.into() }]).result, 0);
+    assert_eq!(o.run([Op::TmapGet]).outputs[0].1, map("h", &[("a", "2"), ("b", "1")]));
+    assert_eq!(o.run([Op::TmapPut { map: bytes("no map") }]).result, -EINVAL);
+    o.run([full("no map")]);
+    assert_eq!(update(&mut o, &[pair(b's', "a", "1")]), -EINVAL);
 }

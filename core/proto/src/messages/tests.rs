@@ -355,6 +355,7 @@ fn all_ops() -> Vec<Op> {
         Op::AssertVer { version: 6 },
         Op::ListWatchers,
         Op::ListSnaps,
+        Op::TmapGet,
         Op::Notify { cookie: 1, timeout_secs: 2, payload: data.clone() },
         Op::NotifyAck { notify_id: 1, cookie: 2, reply: data.clone() },
         Op::OmapGetKeys { after: "a".into(), max: 3 },
@@ -391,9 +392,11 @@ fn all_ops() -> Vec<Op> {
         Op::OmapClear,
         Op::OmapRmKeys(keys),
         Op::OmapRmKeyRange { begin: "a".into(), end: "b".into() },
-        Op::SetXattr { name: "x".into(), value: data },
+        Op::SetXattr { name: "x".into(), value: data.clone() },
         Op::RmXattr { name: "x".into() },
-        Op::Unknown(OpCode::TMAPUP),
+        Op::TmapPut { map: data.clone() },
+        Op::TmapUp { commands: data },
+        Op::Unknown(OpCode::TMAP2OMAP),
     ]
 }
 

@@ -254,7 +254,7 @@ pub struct CopySource {
 }
 
 /// An operation understood. `Unknown` holds those that no OSD of ours carries out: cache tiers,
-/// manifests, tmap, and codes of later releases.
+/// manifests, what Ceph 16 refuses too, and codes of later releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// `len` zero means to the end of the object.
@@ -279,6 +279,8 @@ pub enum Op {
     },
     ListWatchers,
     ListSnaps,
+    /// The object's content, which is a map.
+    TmapGet,
     /// `cookie` names the notifier's own request; it comes back in the completion.
     Notify {
         cookie: u64,
@@ -391,6 +393,14 @@ pub enum Op {
     RmXattr {
         name: Name,
     },
+    /// The object's content becomes this map.
+    TmapPut {
+        map: Bytes,
+    },
+    /// Changes a map that is the object's content.
+    TmapUp {
+        commands: Bytes,
+    },
 
     Unknown(OpCode),
 }
@@ -425,6 +435,7 @@ impl Op {
             }
             OpCode::LIST_WATCHERS => Op::ListWatchers,
             OpCode::LIST_SNAPS => Op::ListSnaps,
+            OpCode::TMAPGET => Op::TmapGet,
             OpCode::NOTIFY => {
                 let _protocol = u32::decode(input)?;
                 Op::Notify {
@@ -541,6 +552,8 @@ impl Op {
                 Op::SetXattr { name, value }
             }
             OpCode::RMXATTR => Op::RmXattr { name: xattr(args, data)?.name },
+            OpCode::TMAPPUT => Op::TmapPut { map: data.clone() },
+            OpCode::TMAPUP => Op::TmapUp { commands: data.clone() },
             other => Op::Unknown(other),
         })
     }
@@ -597,6 +610,7 @@ impl Op {
             }
             Op::ListWatchers => (OpCode::LIST_WATCHERS, none),
             Op::ListSnaps => (OpCode::LIST_SNAPS, none),
+            Op::TmapGet => (OpCode::TMAPGET, none),
             Op::Notify { cookie, timeout_secs, payload } => {
                 cookie.encode(args);
                 let mut input = Vec::new();
@@ -699,6 +713,8 @@ impl Op {
             }
             Op::SetXattr { name, value } => (OpCode::SETXATTR, xattr_parts(name, value, args)),
             Op::RmXattr { name } => (OpCode::RMXATTR, xattr_parts(name, &none, args)),
+            Op::TmapPut { map } => (OpCode::TMAPPUT, with_len(args, map.clone())),
+            Op::TmapUp { commands } => (OpCode::TMAPUP, with_len(args, commands.clone())),
             Op::Unknown(code) => (*code, none),
         }
     }
