@@ -1,4 +1,4 @@
-//! `ceph rbd task ...`: commands of Ceph's manager that are carried out beside the monitor.
+//! `ceph rbd task ...` and schedules for images: commands of Ceph's manager that are carried out beside the monitor.
 //!
 //! They look at images and work on them for long, which is no business of a machine. A driver that can do
 //! so says so (`Mon::with_image_tasks`), takes the commands that reached the leader
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The commands, and what they do.
-pub(crate) const COMMANDS: [(&str, &str); 8] = [
+pub(crate) const COMMANDS: [(&str, &str); 16] = [
     ("rbd task add flatten", "Flatten a cloned image asynchronously in the background"),
     ("rbd task add remove", "Remove an image asynchronously in the background"),
     ("rbd task add trash remove", "Remove an image from the trash asynchronously in the background"),
@@ -21,6 +21,14 @@ pub(crate) const COMMANDS: [(&str, &str); 8] = [
     ("rbd task add migration abort", "Abort a prepared migration asynchronously in the background"),
     ("rbd task cancel", "Cancel a pending or running asynchronous task"),
     ("rbd task list", "List pending or running asynchronous tasks"),
+    ("rbd trash purge schedule add", "Add rbd trash purge schedule"),
+    ("rbd trash purge schedule remove", "Remove rbd trash purge schedule"),
+    ("rbd trash purge schedule list", "List rbd trash purge schedule"),
+    ("rbd trash purge schedule status", "Show rbd trash purge schedule status"),
+    ("rbd mirror snapshot schedule add", "Add rbd mirror snapshot schedule"),
+    ("rbd mirror snapshot schedule remove", "Remove rbd mirror snapshot schedule"),
+    ("rbd mirror snapshot schedule list", "List rbd mirror snapshot schedule"),
+    ("rbd mirror snapshot schedule status", "Show rbd mirror snapshot schedule status"),
 ];
 
 /// Commands that may wait for the driver; it takes them one at a time.

@@ -51,6 +51,30 @@ fn fio_and_qemu_read_from_an_image_what_they_wrote() {
     assert!(back[1 << 20..content.len()] == content[1 << 20..], "what was not discarded is as written");
 }
 
+/// The time is a minute's end, so this one takes about two.
+#[test]
+fn what_schedules_ask_for_is_done() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create images 8").unwrap();
+    c.run("rbd pool init images").unwrap();
+    c.run("rbd create --size 1M images/gone").unwrap();
+    c.run("rbd trash mv images/gone").unwrap();
+    c.run("rbd mirror pool enable images image").unwrap();
+    c.run("rbd mirror pool peer add images client.nobody@elsewhere").unwrap(); // else there is nobody to make snapshots for
+    c.run("rbd create --size 1M images/mirrored").unwrap();
+    c.run("rbd mirror image enable images/mirrored snapshot").unwrap();
+    let made = || -> anyhow::Result<usize> {
+        Ok(c.json("rbd snap ls images/mirrored --all")?.as_array().map_or(0, Vec::len))
+    };
+    let before = made().unwrap();
+    c.run("rbd trash purge schedule add --pool images 1m").unwrap();
+    c.run("rbd mirror snapshot schedule add --pool images --image mirrored 1m").unwrap();
+    let status = c.json("rbd mirror snapshot schedule status").unwrap();
+    assert_eq!(status[0]["image"], "images/mirrored", "{status}");
+    let done = || Ok(c.run("rbd trash ls images")?.is_empty() && made()? > before);
+    wait_until("a purge and a snapshot", Duration::from_secs(150), done).unwrap();
+}
+
 #[test]
 fn tasks_outlive_the_monitor_that_took_them_and_the_next_leader_does_them() {
     let c = Cluster::up_with(&["--processes", "--mons", "3"]).unwrap();

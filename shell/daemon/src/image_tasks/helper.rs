@@ -1,8 +1,9 @@
 //! The stock `rbd` command at work: it knows how an image is flattened, removed and moved while others
 //! use it.
 
+use super::schedules::{Kind, Level};
 use super::task::{Action, Refs};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::env;
 use std::io::Read;
 use std::path::Path;
@@ -36,7 +37,7 @@ pub struct Helper(Child);
 impl Helper {
     /// `tell` is called on a thread of its own, and last with `News::Over`.
     pub fn start(conf: &Path, refs: &Refs, tell: impl Fn(News) + Send + 'static) -> Result<Helper> {
-        let mut command = rbd(conf, words(refs.action), refs);
+        let mut command = rbd_on(conf, words(refs.action), refs);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start rbd")?;
         let stderr = child.stderr.take().expect("it was piped");
@@ -61,12 +62,28 @@ impl Drop for Helper {
 
 /// What `rbd status` says of an image in JSON, or None if there is no such image.
 pub fn status(conf: &Path, refs: &Refs) -> Result<Option<serde_json::Value>> {
-    let mut command = rbd(conf, &["status", "--format", "json"], refs);
+    let mut command = rbd_on(conf, &["status", "--format", "json"], refs);
     let output = command.output().context("cannot start rbd")?;
     if !output.status.success() {
         return Ok(None);
     }
     serde_json::from_slice(&output.stdout).map(Some).context("rbd status gave no JSON")
+}
+
+/// Does once what a schedule asks for, and waits until it is done.
+pub fn repeat(conf: &Path, kind: Kind, level: &Level) -> Result<()> {
+    let words: &[&str] = match kind {
+        Kind::TrashPurge => &["trash", "purge", "--no-progress"],
+        Kind::MirrorSnapshot => &["mirror", "image", "snapshot"],
+    };
+    let pool = level.pool.as_ref().map_or("", |(_, name)| name);
+    let mut command = rbd(conf, words, pool, level.namespace.as_deref().unwrap_or_default());
+    if let Some((_, name)) = &level.image {
+        command.arg(format!("--image={name}"));
+    }
+    let output = command.stdin(Stdio::null()).output().context("cannot start rbd")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
 }
 
 fn words(action: Action) -> &'static [&'static str] {
@@ -80,14 +97,19 @@ fn words(action: Action) -> &'static [&'static str] {
     }
 }
 
-fn rbd(conf: &Path, words: &[&str], refs: &Refs) -> Command {
+fn rbd(conf: &Path, words: &[&str], pool: &str, namespace: &str) -> Command {
     let mut command = Command::new(PROGRAM);
     command.env_remove("CEPH_ARGS").env_remove("CEPH_CONF").arg("--conf").arg(conf).args(words);
     command.args(["--rados-osd-op-timeout", OP_TIMEOUT, "--rados-mon-op-timeout", OP_TIMEOUT]);
-    command.args(["--log-to-stderr=false", "--err-to-stderr=false", "--pool", &refs.pool_name]);
-    if !refs.pool_namespace.is_empty() {
-        command.args(["--namespace", &refs.pool_namespace]);
+    command.args(["--log-to-stderr=false", "--err-to-stderr=false", "--pool", pool]);
+    if !namespace.is_empty() {
+        command.args(["--namespace", namespace]);
     }
+    command
+}
+
+fn rbd_on(conf: &Path, words: &[&str], refs: &Refs) -> Command {
+    let mut command = rbd(conf, words, &refs.pool_name, &refs.pool_namespace);
     // Whatever it is called, it is no option.
     match (&refs.image_name, &refs.image_id) {
         (Some(name), _) => command.arg(format!("--image={name}")),

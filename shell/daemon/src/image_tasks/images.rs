@@ -40,12 +40,12 @@ impl Images {
         Images { client: BlockingClient::connect(mons, (seed >> 32) as u32, seed) }
     }
 
-    fn ask(&self, request: impl Into<Request>) -> Result<Output, Failure> {
+    pub(super) fn ask(&self, request: impl Into<Request>) -> Result<Output, Failure> {
         self.client.request(request.into().timeout(TIMEOUT))
     }
 
     /// One operation on one object: what it gave, or None if there is no such object (or entry).
-    fn run(&self, at: &Place, object: &str, op: Op) -> Result<Option<Bytes>, Failure> {
+    pub(super) fn run(&self, at: &Place, object: &str, op: Op) -> Result<Option<Bytes>, Failure> {
         let request = ObjectRequest::new(at.pool, object).namespace(at.namespace.as_str()).op(op);
         match self.ask(request) {
             Ok(Output::Object(reply)) => Ok(reply.ops.into_iter().next().map(|op| op.data)),
@@ -56,7 +56,7 @@ impl Images {
     }
 
     /// A method of the class `rbd`.
-    fn call<T: Decode>(
+    pub(super) fn call<T: Decode>(
         &self,
         at: &Place,
         object: &str,
@@ -114,12 +114,8 @@ impl Images {
 
     /// All that is kept anywhere. What cannot be read is left where it is, and named in the log.
     pub fn load(&self) -> Result<Vec<Task>, Trouble> {
-        let Output::Map(map) = self.ask(RequestKind::LatestMap)? else { unreachable!("a map was asked for") };
         let mut tasks = Vec::new();
-        for (&pool, details) in &map.pools {
-            if !details.applications.contains_key("rbd") {
-                continue;
-            }
+        for (pool, _) in self.pools()? {
             let default = Place { pool, namespace: String::new() };
             for namespace in self.namespaces(&default)?.into_iter().chain([String::new()]) {
                 self.load_from(&Place { pool, namespace }, &mut tasks)?;
@@ -128,7 +124,14 @@ impl Images {
         Ok(tasks)
     }
 
-    fn namespaces(&self, at: &Place) -> Result<Vec<String>, Failure> {
+    /// Those for images, and their names.
+    pub(super) fn pools(&self) -> Result<Vec<(PoolId, String)>, Failure> {
+        let Output::Map(map) = self.ask(RequestKind::LatestMap)? else { unreachable!("a map was asked for") };
+        let for_images = map.pools.iter().filter(|(_, pool)| pool.applications.contains_key("rbd"));
+        Ok(for_images.map(|(&pool, _)| (pool, map.pool_name(pool).unwrap_or_default().to_owned())).collect())
+    }
+
+    pub(super) fn namespaces(&self, at: &Place) -> Result<Vec<String>, Failure> {
         let mut all: Vec<String> = Vec::new();
         loop {
             let after = all.last().cloned().unwrap_or_default();
@@ -143,21 +146,30 @@ impl Images {
     }
 
     fn load_from(&self, at: &Place, tasks: &mut Vec<Task>) -> Result<(), Failure> {
-        let mut after = Name::default();
+        for (key, value) in self.omap(at, TASKS)? {
+            match serde_json::from_slice::<Task>(&value) {
+                Ok(task) => tasks.push(task),
+                Err(e) => tracing::warn!("task {key} of pool {} cannot be read: {e}", at.pool),
+            }
+        }
+        Ok(())
+    }
+
+    /// All pairs of an object, none if there is no such object.
+    pub(super) fn omap(&self, at: &Place, object: &str) -> Result<BTreeMap<Name, Bytes>, Failure> {
+        let (mut all, mut after) = (BTreeMap::new(), Name::default());
         loop {
             let op = Op::OmapGetVals { after: after.clone(), max: PAGE, prefix: Name::default() };
-            let Some(page) = self.run(at, TASKS, op)? else { return Ok(()) };
+            let Some(page) = self.run(at, object, op)? else { return Ok(all) };
             let (page, more): (BTreeMap<Name, Bytes>, bool) = read(&page)?;
-            for (key, value) in &page {
-                match serde_json::from_slice::<Task>(value) {
-                    Ok(task) => tasks.push(task),
-                    Err(e) => tracing::warn!("task {key} of pool {} cannot be read: {e}", at.pool),
+            match page.keys().next_back() {
+                Some(last) if more => after = last.clone(),
+                _ => {
+                    all.extend(page);
+                    return Ok(all);
                 }
             }
-            match page.into_iter().next_back() {
-                Some((last, _)) if more => after = last,
-                _ => return Ok(()),
-            }
+            all.extend(page);
         }
     }
 }

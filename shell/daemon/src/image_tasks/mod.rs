@@ -5,8 +5,11 @@
 //! the stock `rbd` command (`helper`); `images` is what it looks up itself. The next leader finds in
 //! the pools what is not done. `docs/decisions/0020-image-tasks.md` says why it is so.
 
+mod every;
 mod helper;
 mod images;
+mod repeat;
+mod schedules;
 mod task;
 
 use helper::{Helper, News};
@@ -17,6 +20,8 @@ use nacre_machine::{Effect, Event, Machine, StoreView};
 use nacre_mon::{ImageAnswer, ImageCommand, Mon};
 use nacre_node::{Caller, now};
 use nacre_proto::types::EntityAddr;
+use repeat::Repeats;
+use schedules::Kind;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -104,6 +109,8 @@ pub struct Worker {
     leads: bool,
     /// None until it was read from the pools.
     queue: Option<Queue>,
+    /// Likewise.
+    repeats: Option<Repeats>,
     /// Which task is being worked on.
     working: Option<(u64, Helper)>,
 }
@@ -130,6 +137,7 @@ impl Worker {
             images: None,
             leads: false,
             queue: None,
+            repeats: None,
             working: None,
         };
         let thread = thread::Builder::new().name("image tasks".to_string());
@@ -143,6 +151,7 @@ impl Worker {
                 Ok(Order::Leads(term)) => {
                     // Whoever led before may have added to the queue; whoever follows goes on with it.
                     (self.leads, self.queue, self.working) = (term.is_some(), None, None);
+                    self.repeats = None;
                 }
                 Ok(Order::Command(command)) => self.on_command(&command),
                 Ok(Order::Helper(sequence, news)) => self.on_helper(sequence, news),
@@ -153,18 +162,22 @@ impl Worker {
     }
 
     fn patience(&self) -> Duration {
-        match &self.queue {
-            _ if !self.leads || self.working.is_some() => IDLE,
+        if !self.leads {
+            return IDLE;
+        }
+        let tasks = match &self.queue {
+            _ if self.working.is_some() => IDLE,
             None => LOAD_AGAIN,
             Some(queue) => queue.next_due().map_or(IDLE, |due| due.since(now().mono)),
-        }
+        };
+        tasks.min(self.repeats.as_ref().and_then(Repeats::patience).unwrap_or(IDLE))
     }
 
     /// Begins what is due.
     fn go_on(&mut self) {
         if self.leads && self.queue.is_none() && helper::is_installed() {
             match self.load() {
-                Ok(queue) => self.queue = Some(queue),
+                Ok((queue, repeats)) => (self.queue, self.repeats) = (Some(queue), Some(repeats)),
                 Err(why) => tracing::info!("tasks of images are not read yet: {}", why.text),
             }
         }
@@ -174,6 +187,7 @@ impl Worker {
         {
             self.begin(&task);
         }
+        self.follow_schedules();
         if self.queue.as_ref().is_some_and(Queue::is_empty) {
             self.images = None;
         }
@@ -184,10 +198,10 @@ impl Worker {
         self.images.get_or_insert_with(|| Images::connect(mons.clone(), seed))
     }
 
-    fn load(&mut self) -> Result<Queue, Trouble> {
+    fn load(&mut self) -> Result<(Queue, Repeats), Trouble> {
         let mut queue = Queue::default();
         self.images().load()?.into_iter().for_each(|task| queue.insert(task));
-        Ok(queue)
+        Ok((queue, Repeats::load(self.images())?))
     }
 
     // ---- work ----
@@ -274,7 +288,14 @@ impl Worker {
 
     fn answer(&mut self, command: &ImageCommand) -> Result<String, Trouble> {
         if self.queue.is_none() {
-            self.queue = Some(self.load()?);
+            let (queue, repeats) = self.load()?;
+            (self.queue, self.repeats) = (Some(queue), Some(repeats));
+        }
+        if let Some(what) = command.prefix.strip_prefix("rbd trash purge schedule ") {
+            return self.on_schedule(Kind::TrashPurge, what, command);
+        }
+        if let Some(what) = command.prefix.strip_prefix("rbd mirror snapshot schedule ") {
+            return self.on_schedule(Kind::MirrorSnapshot, what, command);
         }
         let arg = |name| command.arg(name).unwrap_or_default();
         match command.prefix.as_str() {

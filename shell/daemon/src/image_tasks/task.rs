@@ -110,8 +110,13 @@ impl Task {
 
     /// As it is listed.
     pub fn to_long_json(&self) -> String {
-        written(&sorted(self.show()), PrettyFormatter::with_indent(b"    "))
+        written_long(&sorted(self.show()))
     }
+}
+
+/// Over many lines, as Ceph's manager writes it.
+pub fn written_long(value: &Value) -> String {
+    written(value, PrettyFormatter::with_indent(b"    "))
 }
 
 fn sorted(map: Map<String, Value>) -> Value {
@@ -175,7 +180,7 @@ impl Queue {
     }
     pub fn list(&self) -> String {
         let all = self.tasks.values().map(|task| sorted(task.show())).collect();
-        written(&Value::Array(all), PrettyFormatter::with_indent(b"    "))
+        written_long(&Value::Array(all))
     }
     /// The first that may be tried now.
     pub fn due(&self, now: Time) -> Option<&Task> {
