@@ -456,10 +456,8 @@ def commands():
     say("addresses", L.rados_getaddrs(cluster, c.byref(addresses)), re.sub(rb"\d+", b"N", addresses.value))
     L.rados_get_instance_id.restype = c.c_uint64
     say("instance", int(L.rados_get_instance_id(cluster) > 0))
-    out, out_len = c.c_void_p(), c.c_size_t()
-    status = L.rados_ping_monitor(cluster, b"a", c.byref(out), c.byref(out_len))
-    say("ping a monitor", status, int(b"health" in c.string_at(out, out_len.value)) if out_len.value else "")
-    say("ping no monitor", L.rados_ping_monitor(cluster, b"nosuch", c.byref(out), c.byref(out_len)))
+    # `rados_ping_monitor` is asked for through `ceph ping` instead: in librados 16 the thread of its connection may be
+    # faster than the one that says what the connection is for, and then it ends the process, this one with it.
     space = (c.c_uint64 * 4)()
     say("cluster stat", L.rados_cluster_stat(cluster, space), int(space[0] > space[1] > 0 and space[0] > space[2] > 0))
     stats = (c.c_uint64 * 20)()

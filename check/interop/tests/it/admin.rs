@@ -17,6 +17,7 @@ fn status_commands_tell_the_truth() {
     assert_eq!(status["osdmap"]["num_up_osds"], 3);
     assert_eq!(status["fsid"].as_str().unwrap(), c.run("ceph fsid").unwrap().trim());
     assert_eq!(c.json("ceph health").unwrap()["status"], "HEALTH_OK");
+    assert!(c.run("ceph ping mon.a").unwrap().contains("health"));
 
     c.run("rados -p p bench 1 write -b 65536 --no-cleanup").unwrap();
     wait_until("ceph df to show what was written", Duration::from_secs(20), || {
