@@ -185,6 +185,6 @@ mod tests {
         assert_eq!(read(stored(&kept).as_bytes()), Some(kept));
         assert_eq!(read(b"[{\"interval\": 5}]"), None);
         assert_eq!(read(b"nonsense"), None);
-        assert_eq!(shown(27_000_000), "2021-05-02 00:00:00");
+        assert_eq!(shown(27_000_000), "2021-05-03 00:00:00");
     }
 }
