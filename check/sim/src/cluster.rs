@@ -1,6 +1,5 @@
 //! A cluster as scripts see it: named daemons, pools, clients, and faults.
 
-use crate::limits::RECORDS_PARTS;
 use crate::memory;
 use crate::node::{Node, Role};
 use crate::script::Shape;
@@ -10,7 +9,7 @@ use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
 use nacre_machine::{ReadError, StoreView};
 use nacre_mon::{Mon, MonConfig};
-use nacre_osd::{Osd, OsdConfig, RECORDS};
+use nacre_osd::{Osd, OsdConfig, RECORDS, records_of};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network, ObjectId};
@@ -170,7 +169,7 @@ impl Cluster {
                     mons: mon_addrs,
                     host: format!("host{}", num as usize / self.per_host),
                     device_class: "ssd".into(),
-                    records: osd_memory.map_or(RECORDS, |bytes| bytes / 16 * RECORDS_PARTS),
+                    records: osd_memory.map_or(RECORDS, records_of),
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed,

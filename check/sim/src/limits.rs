@@ -13,8 +13,6 @@ const MAPS: u64 = 500;
 const FULL_EVERY: u64 = 50;
 /// Entries of the monitors' log: so many ask for a checkpoint, after which these are left.
 const ENTRIES: u64 = 500 + 128;
-/// Of sixteen parts of an OSD's memory those for its own records, as a daemon takes `--memory`.
-pub const RECORDS_PARTS: usize = 3;
 /// Votes may split, and a link that is cut is also one that comes back.
 const ELECTIONS_EACH: u64 = 3;
 

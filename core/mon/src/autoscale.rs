@@ -88,11 +88,12 @@ fn announced(pool: &Pool) -> (f64, u64) {
     (ratio, if ratio > 0.0 { 0 } else { whole(pool, PoolOption::TARGET_SIZE_BYTES) })
 }
 
-/// The power of two that is nearest.
+/// The power of two that is nearest. Nobody has more groups than numbers for them, whatever the bias is said to be.
 fn nearest_power(n: u64) -> u64 {
-    let above = n.max(1).next_power_of_two();
+    let n = n.clamp(1, 1 << 31);
+    let above = n.next_power_of_two();
     let below = above / 2;
-    if above - n > n - below.min(n) { below } else { above }
+    if above - n > n - below { below } else { above }
 }
 
 impl Mon {
@@ -196,6 +197,7 @@ impl Mon {
             return;
         }
         self.autoscaled = Some(now.mono);
+        self.autoscale_refused.retain(|id, _| map.pools.contains_key(id));
         for advice in self.misshapen_pools(&map, ON) {
             let id = advice.pool;
             let Some(pool) = map.pool(id) else { continue };
@@ -212,6 +214,7 @@ impl Mon {
             let (from, to) = (pool.pg_num, advice.best as u32);
             match crate::commands::set_groups(self, draft, id, advice.best) {
                 Ok(()) => {
+                    self.autoscale_refused.remove(&id);
                     let part = advice.ratio() * 100.0;
                     let text = format!(
                         "pool '{name}' goes from {from} to {to} placement groups: it has {part:.1} % of the space"
@@ -220,7 +223,10 @@ impl Mon {
                 }
                 Err(refusal) => {
                     let text = format!("pool '{name}' should have {to} placement groups: {}", refusal.text);
-                    self.log(now, draft, LogLevel::Warn, text);
+                    // Said once, not at each look.
+                    if self.autoscale_refused.insert(id, text.clone()).as_ref() != Some(&text) {
+                        self.log(now, draft, LogLevel::Warn, text);
+                    }
                 }
             }
         }
@@ -234,6 +240,11 @@ mod tests {
     #[test]
     fn numbers_of_groups_are_powers_of_two() {
         let of = [0, 1, 2, 3, 5, 6, 7, 100, 150, 191, 192, 1025];
-        assert_eq!(of.map(nearest_power), [0, 1, 2, 4, 4, 8, 8, 128, 128, 128, 256, 1024]);
+        assert_eq!(of.map(nearest_power), [1, 1, 2, 4, 4, 8, 8, 128, 128, 128, 256, 1024]);
+    }
+
+    #[test]
+    fn a_bias_without_measure_asks_for_no_number_that_there_is_not() {
+        assert_eq!([1 << 40, u64::MAX].map(nearest_power), [1 << 31; 2]);
     }
 }

@@ -402,24 +402,18 @@ fn pools(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
             warn(checks, "POOL_APP_NOT_ENABLED", n, summary, lines);
         }
     }
+    let (mut few, mut many) = (Vec::new(), Vec::new());
     for advice in mon.misshapen_pools(map, autoscale::WARN) {
         let has = map.pool(advice.pool).map_or(0, |pool| pool.pg_num_target);
-        let (code, what) = match advice.best > u64::from(has) {
-            true => ("POOL_TOO_FEW_PGS", "few"),
-            false => ("POOL_TOO_MANY_PGS", "many"),
-        };
-        let check = checks.entry(code).or_insert_with(|| Check {
-            severity: Severity::Warn,
-            summary: String::new(),
-            count: 0,
-            detail: Vec::new(),
-        });
-        check.count += 1;
-        check.summary = format!("{} pools have too {what} placement groups", check.count);
         let best = advice.best;
-        check
-            .detail
-            .push(format!("Pool {} has {has} placement groups, should have {best}", name(advice.pool)));
+        let line = format!("Pool {} has {has} placement groups, should have {best}", name(advice.pool));
+        if best > u64::from(has) { few.push(line) } else { many.push(line) }
+    }
+    for (code, what, lines) in [("POOL_TOO_FEW_PGS", "few", few), ("POOL_TOO_MANY_PGS", "many", many)] {
+        if !lines.is_empty() {
+            let summary = format!("{} pools have too {what} placement groups", lines.len());
+            warn(checks, code, lines.len(), summary, lines);
+        }
     }
     if mon.option("mon_warn_on_pool_no_redundancy") == "true" {
         let single = map.pools.iter().filter(|(_, pool)| !pool.is_erasure() && pool.size == 1);

@@ -15,7 +15,7 @@ use crate::sessions::{Session, Sessions};
 use crate::state::State;
 use crate::stats::Stats;
 use crate::{options, persist};
-use nacre_base::{Epoch, Now, PgId, Rng, Time};
+use nacre_base::{Epoch, Now, PgId, PoolId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
 use nacre_proto::maps::Uuid;
 use nacre_proto::messages::Message;
@@ -97,6 +97,8 @@ pub struct Mon {
     pub(crate) balancer: Balancer,
     /// When the numbers of groups were last compared with what pools hold.
     pub(crate) autoscaled: Option<Time>,
+    /// Pools that cannot be changed as they should be, and why: what the log has said already.
+    pub(crate) autoscale_refused: BTreeMap<PoolId, String>,
     /// Whether the once-a-second duties are due with the next draft.
     pub(crate) duties_due: bool,
     /// Whether what OSDs say of each other is to be looked at with the next draft.
@@ -138,6 +140,7 @@ impl Mon {
             images: ImageDesk::default(),
             balancer: Balancer::default(),
             autoscaled: None,
+            autoscale_refused: BTreeMap::new(),
             duties_due: true,
             judging_due: false,
             ids_wanted: true,

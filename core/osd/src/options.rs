@@ -113,12 +113,7 @@ impl Options {
     }
     /// Everything that has a value.
     pub fn show(&self) -> BTreeMap<String, String> {
-        let known = KNOWN
-            .iter()
-            .chain(&SCRUB)
-            .chain(&LOGS)
-            .chain(&MAPS)
-            .map(|known| (known.name.to_string(), self.text(known)));
+        let known = all().map(|known| (known.name.to_string(), self.text(known)));
         self.from_mon.clone().into_iter().chain(known).collect()
     }
 
@@ -220,14 +215,11 @@ fn number_in(text: &str) -> Option<u64> {
     }
 }
 
+fn all() -> impl Iterator<Item = &'static Known> {
+    KNOWN.iter().chain(&SCRUB).chain(&LOGS).chain(&MAPS)
+}
 fn find(name: &str) -> Result<&'static Known, OptionError> {
-    KNOWN
-        .iter()
-        .chain(&SCRUB)
-        .chain(&LOGS)
-        .chain(&MAPS)
-        .find(|known| known.name == name)
-        .ok_or_else(|| OptionError::Unknown(name.to_string()))
+    all().find(|known| known.name == name).ok_or_else(|| OptionError::Unknown(name.to_string()))
 }
 
 #[cfg(test)]

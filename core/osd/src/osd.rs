@@ -67,8 +67,15 @@ pub struct OsdConfig {
     pub seed: u64,
 }
 
+/// Of sixteen parts of an OSD's memory those for its own records. Eight are its store's, four for requests.
+const RECORDS_PARTS: usize = 3;
 /// What an OSD may take for its own records unless somebody says otherwise.
-pub const RECORDS: usize = 96 << 20;
+pub const RECORDS: usize = records_of(512 << 20);
+
+/// What it may take for them of so many bytes of memory.
+pub const fn records_of(memory: usize) -> usize {
+    memory / 16 * RECORDS_PARTS
+}
 
 const TICK: u64 = 0;
 /// Groups that may go on with recovery after an event.

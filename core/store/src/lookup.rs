@@ -160,7 +160,7 @@ impl Store {
     }
     /// False if they cannot be its own: then nothing is changed.
     pub(crate) fn bring_blocks(&mut self, thing: &Loaded) -> bool {
-        let is_given_back = |run: Run| self.discards.under_way.iter().any(|other| run.meets(*other));
+        let is_given_back = |run: Run| self.discards.under_way.iter().any(|other| run.overlaps(*other));
         let mut runs = thing.object.blocks.runs().iter();
         !runs.any(|run| is_given_back(run.blocks))
             && self.blocks.bring(&thing.object, &thing.crcs, |block| self.space.is_taken(block))

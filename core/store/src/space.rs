@@ -20,7 +20,7 @@ impl Run {
         self.start..self.start + self.len
     }
     /// Whether they have a block in common.
-    pub fn meets(self, other: Run) -> bool {
+    pub fn overlaps(self, other: Run) -> bool {
         self.start < other.start + other.len && other.start < self.start + self.len
     }
 }

@@ -29,9 +29,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Of sixteen parts of an OSD's memory those for its own records. Eight are its store's, four for requests.
-const RECORDS_PARTS: usize = 3;
-
 /// What the command line says otherwise than the folder.
 #[derive(Default)]
 pub struct Said {
@@ -207,7 +204,7 @@ fn prepare(
                 mons: cluster.mon_addrs(),
                 host,
                 device_class: "ssd".to_string(),
-                records: memory / 16 * RECORDS_PARTS,
+                records: nacre_osd::records_of(memory),
                 metadata: metadata(layout, daemon),
                 perf,
                 seed,

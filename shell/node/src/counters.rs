@@ -4,7 +4,7 @@ use crate::disk::FileDisk;
 use nacre_perf::counters;
 use nacre_store::{Disk, DiskError};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 counters! {
     /// All of a daemon's sessions have one thread, so there is one worker.
@@ -130,10 +130,13 @@ impl CountedDisk {
     ) -> Result<(), DiskError> {
         let start = Instant::now();
         write()?;
+        self.written(len, start.elapsed());
+        Ok(())
+    }
+    fn written(&self, len: usize, took: Duration) {
         self.counters.disk_write.inc();
         self.counters.disk_write_bytes.add(len as u64);
-        self.counters.disk_write_lat.add(start.elapsed());
-        Ok(())
+        self.counters.disk_write_lat.add(took);
     }
 }
 
@@ -152,11 +155,7 @@ impl Disk for CountedDisk {
         let start = Instant::now();
         self.disk.write_many(writes)?;
         let share = start.elapsed() / u32::try_from(writes.len().max(1)).unwrap_or(u32::MAX);
-        for (_, bytes) in writes {
-            self.counters.disk_write.inc();
-            self.counters.disk_write_bytes.add(bytes.len() as u64);
-            self.counters.disk_write_lat.add(share);
-        }
+        writes.iter().for_each(|(_, bytes)| self.written(bytes.len(), share));
         Ok(())
     }
     fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
