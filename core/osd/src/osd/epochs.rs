@@ -87,7 +87,8 @@ impl Osd {
         let gone: Vec<PgId> = self.pgs().map(|pg| pg.id).filter(|pg| !placed.contains_key(pg)).collect();
         placed.extend(gone.into_iter().map(|pg| (pg, UpActing::default())));
         for (id, placement) in placed {
-            let next = Interval::new(map.epoch, follows, placement, map, id);
+            let unseen = old.map_or(Epoch(0), |old| old.epoch.next());
+            let next = Interval::new(if follows { map.epoch } else { unseen }, placement, map, id);
             match self.pg(id).map(Pg::interval) {
                 None => {
                     let pg_num = map.pool(id.pool).map_or(0, |pool| pool.pg_num);
@@ -101,9 +102,12 @@ impl Osd {
                     let changed = up != current.up || up_primary != current.up_primary;
                     let interval = if is_new(old, map, current, &next, id) {
                         Some(next)
+                    } else if !follows && serving && next.primary == Some(self.me()) {
+                        // Others may have served it meanwhile, and wait for us to begin anew.
+                        Some(Interval { earliest: current.earliest, ..next })
                     } else if was_serving != serving {
                         // Our own part in it begins or ends; the interval itself does not.
-                        Some(Interval { start: current.start, exact: current.exact, ..next })
+                        Some(Interval { start: current.start, earliest: current.earliest, ..next })
                     } else {
                         None
                     };

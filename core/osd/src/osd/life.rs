@@ -5,7 +5,7 @@ use crate::heartbeat::BEAT_EVERY;
 use crate::maps::Maps;
 use crate::pg::{Interval, Pg, PgEvent, groups};
 use crate::shard::Shard;
-use nacre_base::{Now, PgId};
+use nacre_base::{Epoch, Now, PgId};
 use nacre_machine::{Effect, Level, StoreView};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::DaemonMsg;
@@ -37,7 +37,8 @@ impl Osd {
             })
             .unwrap_or_else(fail);
         for id in ids {
-            let interval = Interval::new(map.epoch, false, map.pg_to_up_acting(id), map, id);
+            // It began whenever it did.
+            let interval = Interval::new(Epoch(0), map.pg_to_up_acting(id), map, id);
             let at = self.shard_of(id);
             if let Some(pg) = Pg::load(id, self.config.id, interval, now, store)
                 .unwrap_or_else(|e| panic!("pg {id} cannot be loaded: {e}"))

@@ -87,7 +87,7 @@ impl Osd {
             let at = self.shard_of(target);
             let is_new = self.pg(target).is_none();
             let placed = map.pg_to_up_acting(target);
-            let interval = Interval::new(map.epoch, false, placed, map, target);
+            let interval = Interval::new(map.epoch, placed, map, target);
             self.in_shard(now, store, at, out, |shard, scene| {
                 if is_new {
                     shard.create(scene, target, interval, pg_num);

@@ -128,23 +128,25 @@ pub struct Interval {
     /// Of the pool: how many copies there should be, and must be for I/O.
     pub size: usize,
     pub min_size: usize,
-    /// `start` is known, not only an upper bound of it because maps before it were not seen.
-    pub exact: bool,
+    /// It may have begun as early as this, as maps before `start` were not seen. The primary's word for
+    /// when it began is everybody's: see `Pg::agree`.
+    pub earliest: Epoch,
 }
 
 impl Interval {
-    pub fn new(start: Epoch, exact: bool, placed: UpActing, map: &OsdMap, pg: PgId) -> Interval {
+    /// The one that is as the map says, and began with it or, if maps were not seen, after `earliest`.
+    pub fn new(earliest: Epoch, placed: UpActing, map: &OsdMap, pg: PgId) -> Interval {
         let UpActing { up, up_primary, acting, acting_primary } = placed;
         let (size, min_size) = map.pool(pg.pool).map_or((0, 0), |pool| (pool.size, pool.min_size));
         Interval {
-            start,
+            start: map.epoch,
             up,
             up_primary,
             acting,
             primary: acting_primary,
             size: size.into(),
             min_size: min_size.into(),
-            exact,
+            earliest,
         }
     }
     fn is_member(&self, osd: OsdId) -> bool {
@@ -378,7 +380,9 @@ impl Pg {
         store: &dyn StoreView,
     ) -> Result<Option<Pg>, ReadError> {
         let Some(record) = Record::load(store, id)? else { return Ok(None) };
+        let known = interval.start;
         let mut pg = Pg::new(id, me, record, interval);
+        pg.last_primary_change = known;
         pg.granted.grant(now.mono, None, now.mono + LEASE);
         match load_state(store, id)? {
             Some(state) => pg.scrub_state = state,
@@ -397,7 +401,7 @@ impl Pg {
             log,
             answered,
             missing,
-            last_primary_change: interval.start,
+            last_primary_change: interval.earliest,
             interval,
             phase: Phase::Stray(Stray::default()),
             held: VecDeque::new(),
@@ -450,14 +454,11 @@ impl Pg {
             }
             PgEvent::Op(op) => self.on_op(ctx, op),
             PgEvent::Peer { from, interval, msg } => {
-                let stray = matches!(self.phase, Phase::Stray(_));
-                if stray && !self.interval.exact && self.interval.primary == Some(from) {
-                    // It was up when the interval began and knows when that was.
-                    self.interval.start = self.interval.start.min(interval);
+                if self.interval.primary == Some(from) {
+                    self.agree(ctx, interval);
                 }
-                // Who was down when the interval began may take it for a younger one, and learns
-                // better from the answer.
-                let mistaken = matches!(msg, PgMsg::StrayNotify { .. }) && interval > self.interval.start;
+                // One of us did not see all maps: the stray learns from our answer what we call the interval.
+                let mistaken = matches!(msg, PgMsg::StrayNotify { .. }) && interval >= self.interval.earliest;
                 if interval == self.interval.start || mistaken {
                     self.on_peer(ctx, from, msg);
                 }
@@ -506,13 +507,29 @@ impl Pg {
         self.rearrange(ctx);
     }
 
+    /// The primary says when the interval began. Who missed maps cannot know it, be it one of us or the
+    /// primary, who then calls the first map that it saw the begin, and peers by that: as no other primary
+    /// can have been there since, an interval may begin there as well.
+    fn agree(&mut self, ctx: &mut Ctx<'_>, began: Epoch) {
+        let Interval { start, earliest, .. } = self.interval;
+        if began > start {
+            // Not in the future: such messages wait for their map.
+            let serving = !matches!(self.phase, Phase::Stray(_));
+            let interval = Interval { start: began, earliest: began, ..self.interval.clone() };
+            self.start_interval(ctx, interval, serving);
+        } else if began >= earliest {
+            // What is older than what we agreed upon comes from before.
+            (self.interval.start, self.interval.earliest) = (began, began);
+        }
+    }
+
     /// Whatever was going on in the last interval is over.
     fn start_interval(&mut self, ctx: &mut Ctx<'_>, interval: Interval, serving: bool) {
         let was_primary = self.interval.primary == Some(self.me);
         let is_primary = serving && interval.primary == Some(self.me);
         let old = std::mem::replace(&mut self.interval, interval);
         if old.primary != self.interval.primary {
-            self.last_primary_change = self.interval.start;
+            self.last_primary_change = self.interval.earliest;
         }
         if matches!(self.phase, Phase::Deleting(_)) && !(serving && self.interval.is_member(self.me)) {
             return; // goes on, whoever has the group now

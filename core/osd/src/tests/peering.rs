@@ -1,6 +1,7 @@
 //! Many groups that peer at once, and what is lost on the way.
 
 use super::World;
+use super::world::MON;
 use super::write;
 use nacre_base::OsdId;
 use std::time::Duration;
@@ -83,4 +84,37 @@ fn no_group_is_stuck_by_one_message_that_got_lost() {
         w.assert_replicas_equal();
     }
     assert!(lost >= 40, "only {lost} messages were there to be lost");
+}
+
+/// Found by the simulator, once monitors kept fewer maps than OSDs missed: nobody can tell from the map
+/// before and the map after when an interval began, nor that there was one which is over.
+#[test]
+fn who_missed_maps_agrees_with_the_others_when_the_interval_began() {
+    let orders = [[0, 1, 2], [1, 0, 2], [2, 1, 0]].map(|order| order.map(OsdId).to_vec());
+    for absent in 0..3 {
+        for (first, last) in [(0, 0), (1, 0), (2, 0), (1, 1), (2, 2), (1, 2), (2, 1)] {
+            let mut w = World::new(11, 3, 3, 2, 1);
+            w.run_until("clean", World::all_clean);
+            w.run_ops("object", write("old"));
+            w.cut.insert((absent, MON));
+            let before = w.map.epoch;
+            // The members change places, perhaps back, and then other things happen.
+            for n in [first, last] {
+                w.place(vec![(0, orders[n].clone())]);
+                w.run_for(Duration::from_millis(300));
+            }
+            (0..3).for_each(|_| w.change(|_, _| ()));
+            w.run_for(Duration::from_millis(300));
+            let known = |w: &World| w.nodes[absent].osd.as_ref().unwrap().maps.epoch();
+            assert_eq!((known(&w), w.map.epoch.0), (before, before.0 + 5));
+            w.forget_maps();
+            w.cut.clear();
+            w.reset_between(absent, MON);
+            let what = format!("clean: osd.{absent} missed {:?}, then {:?}", orders[first], orders[last]);
+            w.run_until(&what, World::all_clean);
+            assert_eq!(w.run_ops("object", write("new")).result, 0, "{what}");
+            w.run_until(&what, World::all_clean);
+            w.assert_replicas_equal();
+        }
+    }
 }

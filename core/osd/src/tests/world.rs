@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub const POOL: PoolId = PoolId(1);
-const MON: usize = 100;
+pub const MON: usize = 100;
 const CLIENT: usize = 101;
 
 enum Happening {
@@ -290,6 +290,10 @@ impl World {
             inc.new_pool_max = Some(pool.0 as i32);
         });
     }
+    /// Whoever did not get them yet gets a whole map.
+    pub fn forget_maps(&mut self) {
+        self.incrementals.clear();
+    }
     pub fn mark_down(&mut self, osd: OsdId) {
         self.silent.remove(&osd);
         if self.map.is_up(osd) {
@@ -299,7 +303,7 @@ impl World {
     fn send_maps(&mut self, conn: ConnId, have: Epoch) {
         let (fsid, newest) = (self.map.fsid, self.map.epoch);
         let (mut incrementals, mut full) = (BTreeMap::new(), BTreeMap::new());
-        if have == Epoch(0) {
+        if have == Epoch(0) || have < newest && !self.incrementals.contains_key(&have.next()) {
             full.insert(newest, to_vec(&*self.map).into());
         } else {
             incrementals.extend(self.incrementals.range(have.next()..).map(|(e, b)| (*e, b.clone())));
