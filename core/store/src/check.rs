@@ -1,5 +1,6 @@
 //! Proof that a store is what it should be.
 
+use crate::index::omap::{is_reserved, part_number};
 use crate::index::{Totals, Weight};
 use crate::lookup::Found;
 use crate::runs::RunMap;
@@ -17,7 +18,7 @@ impl Store {
         let (mut things, mut weight) = (0, Weight::default());
         let walk = self.walk(Bound::Unbounded).map(|walk| walk.collect::<Vec<_>>());
         for id in walk.unwrap_or_else(|error| vec![Err(error)]) {
-            things += 1;
+            things += u64::from(!id.as_ref().is_ok_and(is_reserved));
             let found = id.map_err(|error| error.to_string()).and_then(|id| {
                 let found = self.find(&id).map_err(|error| error.to_string())?;
                 found.map(|found| (id, found)).ok_or_else(|| "a thing was listed and is not there".into())
@@ -45,13 +46,18 @@ impl Store {
                 object.blocks.blocks().for_each(|block| *here.entry(block).or_default() += 1);
             }
         }
-        let (counted, kept) = (Totals { things, weight }, self.index.total);
+        let kept = self.index.total;
+        let counted = Totals { things, weight, ..kept };
         if counted != kept {
             wrong.push(format!("all things are {counted:?}, not {kept:?}"));
         }
         if self.index.recount() != self.index.here() {
             let (counted, kept) = (self.index.recount(), self.index.here());
             wrong.push(format!("what is in memory weighs {counted:?}, not {kept:?}"));
+        }
+        let pairs: usize = self.index.things_from(Bound::Unbounded).map(|(_, slot)| slot.pairs()).sum();
+        if pairs != self.index.pairs() {
+            wrong.push(format!("in memory are {pairs} pairs of omaps, not {}", self.index.pairs()));
         }
         if self.index.recount_changed() != self.index.changed().encoded {
             let (counted, kept) = (self.index.recount_changed(), self.index.changed().encoded);
@@ -91,6 +97,7 @@ impl Store {
         }
         wrong.extend(here.keys().map(|block| format!("block {block} has owners but is not in the table")));
         wrong.extend(ownerless.iter().map(|block| format!("block {block} is to be freed but is free")));
+        wrong.extend(self.check_parts());
         wrong.extend(self.check_deferred());
         wrong.extend(self.cache.borrow().check(|block| !self.space.is_taken(block)));
         let unknown = self.pending.keys().filter(|block| !self.blocks.table.contains(**block));
@@ -122,6 +129,45 @@ impl Store {
         if self.log_tail - self.log_head > self.log_blocks() {
             wrong.push(format!("the log goes from {} to {}", self.log_head, self.log_tail));
         }
+        wrong
+    }
+
+    /// Proves that each part of an omap has the owners that it should have.
+    pub(crate) fn check_parts(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let (mut owners, mut there): (BTreeMap<u64, u32>, BTreeSet<u64>) = Default::default();
+        let mut has_damaged = false;
+        for id in self.walk(Bound::Unbounded).into_iter().flatten() {
+            let Ok(id) = id else { return Vec::new() };
+            there.extend(part_number(&id));
+            let Ok(Some(found)) = self.find(&id) else {
+                has_damaged = true;
+                continue;
+            };
+            for part in found.object().omap().parts.list() {
+                *owners.entry(part.number).or_default() += 1;
+                if let Err(error) = self.find_part(&id, part) {
+                    wrong.push(error.to_string());
+                }
+                if part.number > self.index.total.parts {
+                    wrong.push(format!("{id}: part {} was not made yet", part.number));
+                }
+            }
+        }
+        // What cannot be read may have any.
+        if has_damaged {
+            return wrong;
+        }
+        for (number, count) in &owners {
+            let kept = self.index.shares.owners(*number);
+            if kept != *count {
+                wrong.push(format!("part {number} has {count} owners, not {kept}"));
+            }
+        }
+        let shared = self.index.shares.shared().keys().filter(|number| !owners.contains_key(number));
+        wrong.extend(shared.map(|number| format!("part {number} is shared and nobody's")));
+        let nobodys = there.iter().filter(|number| !owners.contains_key(number));
+        wrong.extend(nobodys.map(|number| format!("part {number} is nobody's")));
         wrong
     }
 }

@@ -10,10 +10,12 @@
 use crate::BLOCK;
 use crate::blocks::Blocks;
 use crate::format::{CHUNK_HEADER, Geometry};
+use crate::index::parts::SHARE_COST;
 use crate::index::{Index, OWNERS_COST, Object, Slot, Totals};
+use crate::layers::directory::Owners;
 use crate::layers::page::{Kind, id_bytes};
 use crate::layers::writer::{Chunks, LayerWriter};
-use crate::space::{Run, Space};
+use crate::space::Space;
 use bytes::Bytes;
 use nacre_proto::transaction::StoredId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,13 +47,13 @@ pub(crate) struct Checkpoint {
     pub walked: Vec<StoredId>,
     before: BTreeMap<StoredId, Kept>,
     /// As they were at `seq`, until they are written.
-    end: Option<(Totals, Vec<(Run, u32)>)>,
+    end: Option<(Totals, Owners)>,
 }
 
 /// An entry that is in no layer yet.
 pub(crate) type Gathered = (StoredId, Kind, Bytes);
-/// All that a checkpoint gathered, what all things were then, and the owners of blocks that changed.
-pub(crate) type GatheredAll = (Vec<Gathered>, Totals, Vec<(Run, u32)>);
+/// All that a checkpoint gathered, what all things were then, and the owners that changed.
+pub(crate) type GatheredAll = (Vec<Gathered>, Totals, Owners);
 
 /// What a thing was.
 #[derive(Debug)]
@@ -70,7 +72,8 @@ pub(crate) fn blocks_for(encoded: u64) -> u64 {
 
 /// The same, of a checkpoint that begins now.
 pub(crate) fn blocks_for_changes(index: &Index, blocks: &Blocks) -> u64 {
-    blocks_for(index.changed().encoded + blocks.changed.len() as u64 * OWNERS_COST)
+    let owners = blocks.changed.len() as u64 * OWNERS_COST + index.shares.changed() as u64 * SHARE_COST;
+    blocks_for(index.changed().encoded + owners)
 }
 
 impl Checkpoint {
@@ -86,6 +89,7 @@ impl Checkpoint {
         let estimate =
             if gathers { blocks_for(index.total.weight.encoded) } else { blocks_for_changes(index, blocks) };
         let changed = index.take_changed();
+        let owners = Owners { blocks: blocks.take_changed(), parts: index.shares.take_changed() };
         Checkpoint {
             seq,
             log_pos: None,
@@ -97,7 +101,7 @@ impl Checkpoint {
             ids: changed.ids,
             walked: Vec::new(),
             before: BTreeMap::new(),
-            end: Some((index.total, blocks.take_changed())),
+            end: Some((index.total, owners)),
         }
     }
     /// To be called before `id` changes.
@@ -129,9 +133,11 @@ impl Checkpoint {
                 break;
             };
             let (kind, body) = self.entry(&id, index, blocks);
-            gathered += body.len() + 100;
             match &mut self.gathered {
-                Some(gathered) => gathered.push((id.clone(), kind, body.into())),
+                Some(all) => {
+                    gathered += body.len() + 100;
+                    all.push((id.clone(), kind, body.into()));
+                }
                 None => self.writer.push(kind, &id_bytes(&id), &body),
             }
             self.walked.push(id);
@@ -171,11 +177,11 @@ impl Checkpoint {
                 let pairs = object.blocks.blocks().zip(crcs);
                 let crcs = pairs.map(|(block, crc)| if crc == 0 { crc_of(block) } else { crc });
                 object.encode(crcs, &mut out);
-                Kind::Object
+                Kind::of(&object)
             }
             (None, Some(Slot::Object(object))) => {
                 object.encode(object.blocks.blocks().map(crc_of), &mut out);
-                Kind::Object
+                Kind::of(object)
             }
             (Some(Kept::Damaged), _) | (None, Some(Slot::Damaged(_))) => Kind::Damaged,
             (Some(Kept::Gone), _) | (None, Some(Slot::Gone(_)) | None) => Kind::Removed,

@@ -4,6 +4,7 @@
 //! it again; whoever calls them does the reading and writing of files.
 
 use crate::disk::Disk;
+use crate::index::omap::is_reserved;
 use crate::store::Store;
 use bytes::Bytes;
 use nacre_base::Name;
@@ -270,6 +271,7 @@ impl Import {
         }
         let mut txn = Transaction::new();
         match record {
+            Record::Thing { id, .. } if is_reserved(&id) => return wrong("a thing that only a store makes"),
             Record::Thing { id, size } => {
                 self.things += 1;
                 txn.push(id.clone(), Change::Touch);

@@ -4,8 +4,11 @@ use crate::BLOCK;
 use crate::space::Run;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-pub(crate) const VERSION: u32 = 6;
-/// The one before, whose checkpoints can be read as well; the next checkpoint makes it the newest.
+pub(crate) const VERSION: u32 = 7;
+/// The one before, in which no omap had parts: what it wrote can be read as it is, and the next checkpoint makes it
+/// the newest.
+pub(crate) const VERSION_WHOLE: u32 = 6;
+/// Its checkpoints can be read as well (`upgrade.rs`).
 pub(crate) const VERSION_OLD: u32 = 5;
 /// Of labels, and so of a log's records: the version in which they changed last.
 const LOG_VERSION: u32 = 5;
@@ -150,7 +153,7 @@ impl Superblock {
         }
         let mut r = Reader::new(&body[8..]);
         let version = u32::decode(&mut r).map_err(SuperblockError::Decode)?;
-        if ![VERSION, VERSION_OLD].contains(&version) {
+        if ![VERSION, VERSION_WHOLE, VERSION_OLD].contains(&version) {
             return Err(SuperblockError::Version(version));
         }
         Superblock::decode_fields(&mut r, version).map_err(SuperblockError::Decode)

@@ -1,10 +1,12 @@
 //! Finding things: in memory, or in the layers of the checkpoint; and letting go of what did not change.
 
 use crate::disk::Disk;
-use crate::index::{Object, Slot};
+use crate::index::omap::{Part, part_id};
+use crate::index::{Object, Op, Slot};
 use crate::layers::filter::hash;
 use crate::layers::page::{Kind, Loaded, id_bytes};
 use crate::layers::{Cursor, Layer, PageError, find_in};
+use crate::memory::PAIR;
 use crate::recent::Recent;
 use crate::space::Run;
 use crate::store::Store;
@@ -59,7 +61,8 @@ impl Pager {
         Ok(bytes)
     }
     fn keep(&self, id: &StoredId, thing: &Arc<Loaded>) {
-        let bytes = thing.object.weight().encoded as usize + 300;
+        let object = &thing.object;
+        let bytes = object.weight().encoded as usize + object.omap().pairs.len() * PAIR + 300;
         self.things.borrow_mut().insert(id.clone(), thing.clone(), bytes);
     }
 }
@@ -124,7 +127,7 @@ impl Store {
             return Ok(match entry.kind {
                 Kind::Removed => Said::Nothing,
                 Kind::Damaged => Said::Damaged,
-                Kind::Object => {
+                Kind::Object | Kind::Parted => {
                     let thing = Arc::new(entry.load()?);
                     if !self.is_sound(&thing.object) {
                         return Err(PageError::Blocks);
@@ -173,6 +176,39 @@ impl Store {
         runs.iter().all(|run| self.geometry.holds_data(*run))
             && runs.windows(2).all(|two| two[0].start + two[0].len <= two[1].start)
             && object.blocks.runs().last().is_none_or(|run| u64::from(run.at + run.blocks.len) <= end)
+    }
+
+    /// Brings the parts of an object's omap into memory that `op` is about to change. Gives what it may change
+    /// besides.
+    pub(crate) fn bring_parts(&mut self, id: &StoredId, op: &Op) -> Vec<u64> {
+        let touched = self.index.touched(id, op);
+        for part in &touched.changed {
+            let id = part_id(part.number);
+            if self.pager.is_none() || self.index.slot(&id).is_some() {
+                continue;
+            }
+            let slot = match self.ask_layers(&id) {
+                Ok(Said::Object(thing)) if part.is_in(&thing.object) => {
+                    Slot::Object(Arc::new(thing.object.clone()))
+                }
+                _ => Slot::Damaged(0),
+            };
+            if let Some(pager) = &self.pager {
+                pager.things.borrow_mut().remove(&id);
+            }
+            self.index.bring(id.clone(), slot);
+            self.leaving.push_back(id);
+        }
+        touched.others
+    }
+    /// A part of an object's omap, wherever it is.
+    pub(crate) fn find_part(&self, id: &StoredId, part: &Part) -> Result<Found, ReadError> {
+        let found = self.find(&part_id(part.number)).map_err(|error| match error {
+            ReadError::Unreadable { why, .. } => unreadable(id, format!("a part of its omap: {why}")),
+            error => error,
+        })?;
+        let missing = || unreadable(id, "a part of its omap is something else");
+        found.filter(|found| part.is_in(found.object())).ok_or_else(missing)
     }
 
     /// Lets go of some of what the durable checkpoint has as it is.

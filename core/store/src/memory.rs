@@ -19,6 +19,8 @@ pub struct Memory {
 /// An object's part of the index besides its name, attributes and omap: nodes, spare room, what an allocator
 /// adds. Measured by `tests/it`; see `docs/decisions/0014-memory.md`.
 const OBJECT: usize = 260;
+/// What a pair of an omap takes besides its bytes: two pieces of memory, and its place in the map.
+pub(crate) const PAIR: usize = 150;
 /// What an object notes of a block, if every second one has a place of its own.
 const BLOCK_OF_OBJECT: usize = 5;
 /// What is pending costs more than its bytes.
@@ -49,16 +51,17 @@ impl Store {
     pub fn memory(&self) -> Memory {
         let here = self.index.here();
         let texts = here.encoded.saturating_sub(here.blocks * BLOCK_COST) as usize;
-        let blocks = here.blocks as usize * BLOCK_OF_OBJECT + self.blocks.bytes();
+        let blocks = here.blocks as usize * BLOCK_OF_OBJECT + self.blocks.bytes() + self.index.shares.bytes();
         let layers: usize = self.layers.iter().map(|layer| layer.bytes()).sum();
         let paged = self.pager.as_ref().map_or(0, Pager::bytes);
-        let index = self.index.len() * OBJECT + texts + blocks + layers + paged + self.space.bytes();
+        let things = self.index.len() * OBJECT + self.index.pairs() * PAIR;
+        let index = things + texts + blocks + layers + paged + self.space.bytes();
         Memory { index, cache: self.cache.borrow().bytes(), pending: self.pending.len() * PENDING }
     }
 
     /// Gives the cache what is left.
     pub(crate) fn share_memory(&mut self) {
-        let here = self.index.here().encoded as usize + self.index.len() * OBJECT;
+        let here = self.index.here().encoded as usize + self.index.len() * OBJECT + self.index.pairs() * PAIR;
         if self.pager.is_some() && here > self.memory_limit / CHANGED_PART && self.is_worth_a_checkpoint() {
             self.checkpoint_wanted |= self.checkpoint.is_none();
         }

@@ -6,13 +6,15 @@ use crate::blocks::Blocks;
 use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
 use crate::format::{Geometry, LOG_START, SUPERBLOCKS, Superblock, SuperblockError, VERSION, VERSION_OLD};
-use crate::index::{Moves, Op, Slot, Totals};
+use crate::index::omap::is_reserved;
+use crate::index::parts::Shares;
+use crate::index::{Moves, Object, Op, Slot, Totals};
 use crate::layers;
+use crate::layers::directory::Owners;
 use crate::layers::page::{self, Kind, Loaded};
 use crate::log::{LogReader, Next, Record};
 use crate::log_device::{LogDevice, LogDeviceError};
 use crate::lookup::Pager;
-use crate::runs::overlaid;
 use crate::space::{Run, Space};
 use crate::store::{Found, LogEnd, Store, Ticket};
 use crate::table::BlockInfo;
@@ -66,7 +68,7 @@ pub enum OpenError {
     Blank,
     #[error("device holds something, but no store")]
     NotAStore,
-    #[error("store has format version {found}, this program knows {VERSION_OLD} and {VERSION}")]
+    #[error("store has format version {found}, this program knows {VERSION_OLD} to {VERSION}")]
     Version { found: u32 },
     #[error("device has {len} bytes, its store was made for {expected}")]
     Shrunk { len: u64, expected: u64 },
@@ -318,27 +320,30 @@ impl Recovery {
         pager: Option<Pager>,
     ) -> Result<Recovery, OpenError> {
         let geometry = superblock.geometry;
-        let is_old = superblock.version != VERSION;
-        let (mut layers, mut owners, mut totals) = (Vec::new(), Vec::new(), Totals::default());
+        let is_old = superblock.version == VERSION_OLD;
+        let (mut layers, mut owners, mut totals) = (Vec::new(), Owners::default(), Totals::default());
         for named in superblock.layers.iter().filter(|_| !is_old) {
             let (layer, newer) = layers::open(disk, &geometry, *named)?;
-            owners = overlaid(&owners, &newer);
+            owners = owners.overlaid(&newer);
             totals = layer.totals;
             layers.push(layer);
         }
         let mut space = Space::all_free(geometry.data_start, geometry.blocks);
         let mut blocks = Blocks::default();
-        for (run, owners) in owners.into_iter().filter(|(_, owners)| *owners > 0) {
+        for (run, owners) in owners.blocks.iter().copied().filter(|(_, owners)| *owners > 0) {
             space.take_all(run);
             blocks.allocated += u64::from(run.len);
             if owners > 1 {
                 blocks.shared.set(run, Some(owners));
             }
         }
+        let shared = owners.parts.iter().copied().filter(|(_, owners)| *owners > 1);
+        let shares = Shares::new(shared.collect());
         let is_paged = pager.is_some();
         let superblock = superblock.clone();
         let old = if is_old { superblock.layers.clone() } else { Vec::new() };
-        let mut store = Store::new(Found { superblock, layers: Vec::new(), totals, blocks, space, pager });
+        let mut store =
+            Store::new(Found { superblock, layers: Vec::new(), totals, shares, blocks, space, pager });
         store.layers =
             layers.into_iter().map(|layer| Arc::new(layer.with_serial(store.merging.serial()))).collect();
         if is_old {
@@ -406,6 +411,10 @@ impl Recovery {
             for _ in 0..u32::decode(&mut r)? {
                 let id = StoredId::decode(&mut r)?;
                 let op = Op::decode(&mut r)?;
+                let others = if let Op::CloneFrom(from) = &op { is_reserved(from) } else { false };
+                if is_reserved(&id) || others {
+                    return Err(DecodeError::BadValue { what: "id of the store's own", value: 0 });
+                }
                 self.apply(&id, op, &mut known)?;
             }
         }
@@ -462,6 +471,7 @@ impl Recovery {
             }
             _ => {}
         }
+        store.bring_parts(id, &op);
         let mut moves = Moves::default();
         store.index.apply(id, op, &mut moves);
         for block in store.blocks.apply(moves) {
@@ -589,7 +599,7 @@ impl Store {
                     match entry.kind {
                         Kind::Removed => drop(gone.insert(entry.id)),
                         Kind::Damaged => drop(things.insert(entry.id, None)),
-                        Kind::Object => {
+                        Kind::Object | Kind::Parted => {
                             let thing = entry.load().map_err(content)?;
                             things.insert(entry.id, Some(thing));
                         }
@@ -597,9 +607,9 @@ impl Store {
                 }
             }
         }
-        let mut totals = Totals::default();
+        let mut totals = Totals { parts: self.index.total.parts, ..Totals::default() };
         for (id, thing) in things {
-            totals.things += 1;
+            totals.things += u64::from(!is_reserved(&id));
             let Some(thing) = thing else {
                 self.index.bring(id, Slot::Damaged(0));
                 continue;
@@ -614,7 +624,15 @@ impl Store {
         let is_right = |(block, info): (u32, &BlockInfo)| info.refs == self.blocks.owners(block);
         let all_owned = self.blocks.table.len() as u64 == self.blocks.allocated;
         let has_damaged = totals.things > 0 && totals != self.index.total;
-        if !self.blocks.table.iter().all(is_right) || !all_owned || has_damaged {
+        // Walking makes copies of all ids, which stay somewhat larger after that.
+        let has_parts = |(id, slot): (&StoredId, &Slot)| {
+            let of_object = |object: &Object| !object.omap().parts.is_empty();
+            is_reserved(id) || matches!(slot, Slot::Object(object) if of_object(object))
+        };
+        let has_parts =
+            !self.index.shares.shared().is_empty() || self.index.things_from(Bound::Unbounded).any(has_parts);
+        let parts_fit = !has_parts || self.check_parts().is_empty();
+        if !self.blocks.table.iter().all(is_right) || !all_owned || has_damaged || !parts_fit {
             let generation = self.generation;
             return Err(OpenError::Checkpoint {
                 generation,

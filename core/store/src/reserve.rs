@@ -2,12 +2,14 @@
 
 use crate::BLOCK;
 use crate::checkpoint::{Checkpoint, blocks_for, blocks_for_changes};
-use crate::index::{BLOCK_COST, PAIR_COST, bare_cost};
+use crate::index::omap::{Omap, PAIR_COST, PART_AIM, Part, WHOLE_MAX};
+use crate::index::{BLOCK_COST, Object, bare_cost};
 use crate::store::{SIZE_MAX, Store, SubmitError};
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// No less than what a transaction will need.
 #[derive(Default)]
@@ -65,6 +67,16 @@ impl Store {
         // What each object gets in this transaction; of interest only where some of it is cloned.
         let clones = txn.changes.iter().any(|(_, change)| matches!(change, Change::CloneFrom(_)));
         let mut gained: BTreeMap<&StoredId, u64> = BTreeMap::new();
+        let mut copied: BTreeMap<&StoredId, &StoredId> = BTreeMap::new();
+        let of_clone = |(id, change): &'_ (StoredId, Change)| match change {
+            Change::CloneFrom(from) => [Some(id.clone()), Some(from.clone())],
+            _ => [None, None],
+        };
+        let cloned: BTreeSet<StoredId> = match clones {
+            true => txn.changes.iter().flat_map(of_clone).flatten().collect(),
+            false => BTreeSet::new(),
+        };
+        let mut pairs_set = (0, 0);
         for (id, change) in &txn.changes {
             let (mut blocks, mut encoded) = (0, 0);
             match change {
@@ -87,10 +99,29 @@ impl Store {
                     // What it has now, and what it got before in this transaction.
                     encoded = self.index.get(from).map_or(0, |o| o.weight().encoded)
                         + gained.get(from).copied().unwrap_or(0);
+                    let from = copied.get(from).copied().unwrap_or(from);
+                    copied.insert(id, from);
                 }
                 _ => {}
             }
-            let shrinks = matches!(change, Change::Zero { .. } | Change::Truncate { .. });
+            let keys = match change {
+                Change::OmapSet(map) => map.len(),
+                Change::OmapRemove(keys) => keys.len(),
+                Change::OmapRemoveRange { .. } => 2,
+                _ => 0,
+            };
+            if keys > 0 {
+                pairs_set = (pairs_set.0 + keys as u64, pairs_set.1 + encoded);
+                let object = self.index.get(copied.get(id).copied().unwrap_or(id));
+                encoded += self.parts_growth(object, keys, pairs_set, cloned.contains(id));
+            }
+            let shrinks = matches!(
+                change,
+                Change::Zero { .. }
+                    | Change::Truncate { .. }
+                    | Change::OmapRemove(_)
+                    | Change::OmapRemoveRange { .. }
+            );
             if !shrinks {
                 encoded += blocks * BLOCK_COST;
             }
@@ -107,5 +138,33 @@ impl Store {
             needs.encoded += encoded;
         }
         Ok(needs)
+    }
+
+    /// What an operation on so many keys may add to parts of an omap besides the pairs that it sets: parts that become
+    /// several, and copies of those that other objects have, too. `pairs_set`: how many pairs are set in all of the
+    /// transaction, and what they cost.
+    fn parts_growth(
+        &self,
+        object: Option<&Arc<Object>>,
+        keys: usize,
+        pairs_set: (u64, u64),
+        is_cloned: bool,
+    ) -> u64 {
+        let omap = object.map(|object| object.omap());
+        let parts = omap.map_or(&[][..], |omap| omap.parts.list());
+        if parts.is_empty() {
+            let whole = omap.map_or(0, Omap::cost) + pairs_set.1;
+            let pairs = omap.map_or(0, |omap| omap.pairs.len() as u64) + pairs_set.0;
+            let copies = if is_cloned { whole } else { 0 };
+            let made = pairs.min((whole / PART_AIM + 2) * 2);
+            return if whole > WHOLE_MAX { copies + made * Part::COST_MAX } else { 0 };
+        }
+        let touched = keys.min(parts.len()) as u64;
+        let shares = &self.index.shares;
+        let is_shared = || parts.iter().any(|part| shares.owners(part.number) > 1);
+        let may_share = is_cloned || (!shares.shared().is_empty() && is_shared());
+        let longest = || parts.iter().map(|part| part.cost).max().unwrap_or(0);
+        let copies = if may_share { touched * (longest() + Part::COST_MAX) + pairs_set.1 } else { 0 };
+        copies + (2 * touched + pairs_set.1 / PART_AIM + 2) * Part::COST_MAX
     }
 }

@@ -13,6 +13,8 @@ use crate::deferred::Deferred;
 use crate::discard::Discards;
 use crate::disk::{Disk, DiskError};
 use crate::format::{Geometry, Superblock};
+use crate::index::omap::{is_reserved, part_id};
+use crate::index::parts::Shares;
 use crate::index::{Index, Moves, Op, Placement, Slot, Totals, placements};
 use crate::layering::Merging;
 use crate::layers::Layer;
@@ -37,6 +39,8 @@ pub enum SubmitError {
     NoSpace { needed: u64, available: u64 },
     #[error("{id}: data up to {end}, limit {limit}")]
     TooBig { id: StoredId, end: u64, limit: u64 },
+    #[error("{id}: such names are the store's own")]
+    Reserved { id: StoredId },
 }
 
 /// The largest object, holes included.
@@ -165,6 +169,7 @@ pub(crate) struct Found {
     pub superblock: Superblock,
     pub layers: Vec<Arc<Layer>>,
     pub totals: Totals,
+    pub shares: Shares,
     pub blocks: Blocks,
     /// As far as data are in it.
     pub space: Space,
@@ -203,7 +208,7 @@ impl Store {
         let superblock = found.superblock;
         Store {
             geometry: superblock.geometry,
-            index: Index::new(found.totals),
+            index: Index::new(found.totals, found.shares),
             blocks: found.blocks,
             dead: BTreeSet::new(),
             space: found.space,
@@ -301,6 +306,10 @@ impl Store {
     /// no trace.
     pub fn submit(&mut self, txn: Transaction) -> Result<Ticket, SubmitError> {
         for (id, change) in &txn.changes {
+            let from = if let Change::CloneFrom(from) = change { from } else { id };
+            if let Some(id) = [id, from].into_iter().find(|id| is_reserved(id)) {
+                return Err(SubmitError::Reserved { id: id.clone() });
+            }
             self.bring(id);
             if let Change::CloneFrom(from) = change {
                 self.bring(from);
@@ -551,8 +560,12 @@ impl Store {
         planning.steps += 1;
         id.encode(&mut planning.body);
         op.encode(&mut planning.body);
+        let parts = self.bring_parts(id, &op);
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.preserve(id, &self.index, &self.blocks);
+            for part in parts {
+                checkpoint.preserve(&part_id(part), &self.index, &self.blocks);
+            }
         }
         let mut moves = Moves::default();
         self.index.apply(id, op, &mut moves);

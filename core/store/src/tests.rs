@@ -8,6 +8,7 @@ mod export;
 mod forged;
 mod log_device;
 mod model;
+mod omaps;
 mod paging;
 mod rot;
 

@@ -44,7 +44,7 @@ impl Store {
         match u8::decode(r)? {
             OBJECT => {
                 let id = StoredId::decode(r)?;
-                let (object, found) = Object::decode(&id, r)?;
+                let (object, found) = Object::decode(&id, false, r)?;
                 crcs.extend(object.blocks.blocks().zip(found));
                 self.index.adopt(id, object);
             }

@@ -1,6 +1,7 @@
 //! What a machine sees of its store.
 
 use crate::BLOCK;
+use crate::index::omap::Omap;
 use crate::store::Store;
 use bytes::Bytes;
 use nacre_base::Name;
@@ -24,7 +25,13 @@ impl StoreView for Store {
         Ok(self.find(id)?.map(|found| found.object().omap().header.clone()).unwrap_or_default())
     }
     fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.find(id)?.and_then(|found| found.object().omap().pairs.get(key).cloned()))
+        let Some(found) = self.find(id)? else { return Ok(None) };
+        let omap = found.object().omap();
+        if omap.parts.is_empty() {
+            return Ok(omap.pairs.get(key).cloned());
+        }
+        let part = self.find_part(id, &omap.parts.list()[omap.parts.at(key)])?;
+        Ok(part.object().omap().pairs.get(key).cloned())
     }
     fn omap_walk(
         &self,
@@ -32,10 +39,20 @@ impl StoreView for Store {
         from: &[u8],
         each: &mut dyn FnMut(&Name, &Bytes) -> bool,
     ) -> Result<(), ReadError> {
-        if let Some(found) = self.find(id)? {
-            let mut pairs =
-                found.object().omap().pairs.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
-            while pairs.next().is_some_and(|(key, value)| each(key, value)) {}
+        let Some(found) = self.find(id)? else { return Ok(()) };
+        let omap = found.object().omap();
+        let mut walk = |omap: &Omap| {
+            let mut pairs = omap.pairs.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+            pairs.all(|(key, value)| each(key, value))
+        };
+        if omap.parts.is_empty() {
+            walk(omap);
+            return Ok(());
+        }
+        for part in &omap.parts.list()[omap.parts.at(from)..] {
+            if !walk(self.find_part(id, part)?.object().omap()) {
+                break;
+            }
         }
         Ok(())
     }

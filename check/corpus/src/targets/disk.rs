@@ -81,6 +81,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         settle(&mut store, &disk);
         seeds.push(pieces(&disk));
     }
+    // An omap that has parts, and a copy that shares all but one of them.
+    let pairs = (0..66).map(|n| (format!("{n:03}").into(), Bytes::from(vec![n; 1000])));
+    let (long, copy) = (StoredId::meta("long"), StoredId::meta("copy"));
+    for changes in [
+        vec![(long.clone(), Change::OmapSet(pairs.collect()))],
+        vec![(copy.clone(), Change::CloneFrom(long)), (copy, Change::OmapRemove(["050".into()].into()))],
+    ] {
+        store.submit(Transaction { changes }).expect("there is space");
+        store.request_checkpoint();
+        settle(&mut store, &disk);
+    }
+    seeds.push(pieces(&disk));
     seeds
 }
 
@@ -135,13 +147,14 @@ fn look(store: &Store, disk: &Image) {
         objects.push(StoredId::from(id.clone()));
         objects.len() < 8
     });
-    objects.extend(["a", "b", "c", "d"].map(StoredId::meta));
+    objects.extend(["a", "b", "c", "d", "long", "copy"].map(StoredId::meta));
     for id in &objects {
         // Not all of it: an object may have any size, most of it holes.
         if let Ok(plan) = store.plan_read(id, &[(0, 20_000)]) {
             let _ = plan.run(disk);
         }
         let _ = store.omap_walk(id, b"", &mut |_, _| true);
+        let _ = store.omap_get(id, b"050");
         let _ = store.attrs(id);
         let _ = store.extents(id, 0, u64::MAX);
         let _ = store.extents(id, 1 << 45, u64::MAX);
@@ -155,6 +168,11 @@ fn change(store: &mut Store, disk: &Image) -> bool {
     txn.push(StoredId::meta("new"), Change::Write { offset: 77, data: Bytes::from(vec![1; 5000]) });
     txn.push(StoredId::meta("a"), Change::Write { offset: 100, data: Bytes::from_static(b"patch") });
     txn.push(StoredId::meta("b"), Change::CloneFrom(StoredId::meta("a")));
+    let pairs = [("051".into(), Bytes::from_static(b"value")), ("2".into(), Bytes::from(vec![1; 900]))];
+    txn.push(StoredId::meta("long"), Change::OmapSet(pairs.into()));
+    let (begin, end) = ("004".into(), "060".into());
+    txn.push(StoredId::meta("copy"), Change::OmapRemoveRange { begin, end });
+    txn.push(StoredId::meta("long"), Change::OmapRemove(["049".into(), "000".into()].into()));
     let taken = store.submit(txn).is_ok();
     if taken {
         store.request_checkpoint();

@@ -6,17 +6,18 @@
 //! log is replayed.
 
 mod object;
+pub(crate) mod omap;
 mod op;
+pub(crate) mod parts;
 
-pub(crate) use object::{
-    BLOCK_COST, OWNERS_COST, Object, PAIR_COST, Placement, Weight, bare_cost, placements,
-};
+pub(crate) use object::{BLOCK_COST, OWNERS_COST, Object, Placement, Weight, bare_cost, placements};
 pub(crate) use op::Op;
 
 use crate::space::Run;
-use nacre_base::Name;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::to_vec;
+use omap::is_reserved;
+use parts::Shares;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -53,6 +54,10 @@ impl Slot {
     pub fn exists(&self) -> bool {
         !matches!(self, Slot::Gone(_))
     }
+    /// Of its omap.
+    pub fn pairs(&self) -> usize {
+        if let Slot::Object(object) = self { object.omap().pairs.len() } else { 0 }
+    }
 }
 
 #[derive(Debug)]
@@ -60,16 +65,21 @@ pub(crate) struct Index {
     things: BTreeMap<StoredId, Slot>,
     /// What all things take, and how many they are, also those that are not in memory.
     pub total: Totals,
-    /// What those in memory take.
+    /// What those in memory take, and how many pairs their omaps have.
     here: Weight,
+    pairs: usize,
     changed: Changed,
+    pub shares: Shares,
 }
 
 /// Of all things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
+    /// Without parts of omaps, which are things only to the store.
     pub things: u64,
     pub weight: Weight,
+    /// The number of the part that was made last.
+    pub parts: u64,
 }
 
 /// What changed since the last checkpoint was begun.
@@ -84,10 +94,14 @@ pub(crate) struct Changed {
     pub mark: u64,
 }
 
+fn counted(id: &StoredId) -> u64 {
+    u64::from(!is_reserved(id))
+}
+
 impl Index {
-    pub fn new(total: Totals) -> Index {
+    pub fn new(total: Totals, shares: Shares) -> Index {
         let changed = Changed { mark: 1, ..Changed::default() };
-        Index { things: BTreeMap::new(), total, here: Weight::default(), changed }
+        Index { things: BTreeMap::new(), total, here: Weight::default(), pairs: 0, changed, shares }
     }
     /// What is in memory of a thing.
     pub fn slot(&self, id: &StoredId) -> Option<&Slot> {
@@ -116,6 +130,9 @@ impl Index {
     pub fn here(&self) -> Weight {
         self.here
     }
+    pub fn pairs(&self) -> usize {
+        self.pairs
+    }
     /// In order.
     pub fn things_from(&self, from: Bound<&StoredId>) -> btree_map::Range<'_, StoredId, Slot> {
         self.things.range::<StoredId, _>((from, Bound::Unbounded))
@@ -124,6 +141,7 @@ impl Index {
     pub fn bring(&mut self, id: StoredId, slot: Slot) {
         if let Slot::Object(object) = &slot {
             self.here.add(object.weight());
+            self.pairs += object.omap().pairs.len();
         }
         let old = self.things.insert(id, slot);
         assert_eq!(old, None, "it was in memory already");
@@ -132,6 +150,7 @@ impl Index {
     pub fn put_away(&mut self, id: &StoredId) {
         if let Some(Slot::Object(object)) = self.things.remove(id) {
             self.here.sub(object.weight());
+            self.pairs -= object.omap().pairs.len();
         }
     }
     /// A thing that no layer has, from before there were layers.
@@ -173,22 +192,10 @@ impl Index {
             Op::RemoveAttr(name) => self.edit(id, |object| {
                 object.attrs.remove(name.as_bytes());
             }),
-            Op::OmapSet(pairs) => self.edit(id, |object| {
-                pairs.into_iter().for_each(|(key, value)| object.omap_mut().set(key, value));
-            }),
-            Op::OmapRemove(keys) => self.edit(id, |object| {
-                if object.omap.is_some() {
-                    keys.iter().for_each(|key| object.omap_mut().remove(key));
-                }
-            }),
-            Op::OmapRemoveRange { begin, end } => self.edit(id, |object| {
-                if begin < end {
-                    let pairs = object.omap().pairs.range(begin..end);
-                    let keys: Vec<Name> = pairs.map(|(key, _)| key.clone()).collect();
-                    keys.iter().for_each(|key| object.omap_mut().remove(key));
-                }
-            }),
-            Op::OmapClear => self.edit(id, |object| object.omap = None),
+            Op::OmapSet(pairs) => self.omap_set(id, pairs),
+            Op::OmapRemove(keys) => self.omap_remove(id, keys),
+            Op::OmapRemoveRange { begin, end } => self.omap_remove_range(id, &begin, &end),
+            Op::OmapClear => self.omap_clear(id),
             Op::OmapSetHeader(header) => self.edit(id, |object| object.omap_mut().header = header),
         }
     }
@@ -201,6 +208,7 @@ impl Index {
         if let Slot::Object(object) = &old {
             let weight = object.weight();
             self.here.sub(weight);
+            self.pairs -= object.omap().pairs.len();
             self.total.weight.sub_of_said(weight);
             self.changed.encoded -= if is_changed { weight.encoded } else { 0 };
             moves.dropped.extend(object.blocks.blocks());
@@ -208,11 +216,14 @@ impl Index {
             self.changed.encoded -= bare_cost(id);
         }
         // Whether what cannot be read exists at all is not known.
-        self.total.things = self.total.things.saturating_sub(1);
+        self.total.things = self.total.things.saturating_sub(counted(id));
         if !is_changed {
             self.changed.ids.insert(id.clone());
         }
         self.changed.encoded += bare_cost(id);
+        if let Slot::Object(object) = &old {
+            object.omap().parts.list().iter().for_each(|part| self.release(part));
+        }
     }
 
     fn copy(&mut self, from: &StoredId, id: &StoredId, moves: &mut Moves) {
@@ -226,17 +237,20 @@ impl Index {
         if let Some(Slot::Damaged(_)) = self.things.get(id) {
             self.remove(id, moves);
         }
+        self.share(&copy.omap().parts);
+        let mut old = None;
         self.edit(id, |object| {
             moves.dropped.extend(object.blocks.blocks());
-            *object = copy;
+            old = std::mem::replace(object, copy).omap;
         });
+        old.iter().flat_map(|omap| omap.parts.list()).for_each(|part| self.release(part));
     }
 
     /// It becomes a copy of what cannot be read.
     fn damage(&mut self, id: &StoredId, moves: &mut Moves) {
         self.remove(id, moves);
         self.things.insert(id.clone(), Slot::Damaged(self.changed.mark));
-        self.total.things += 1;
+        self.total.things += counted(id);
     }
 
     /// Changes an object, which is created if need be. A checkpoint that still has to write the old
@@ -245,7 +259,7 @@ impl Index {
         if !self.things.get(id).is_some_and(Slot::exists) {
             let object = Object::new(id);
             self.total.weight.add(object.weight());
-            self.total.things += 1;
+            self.total.things += counted(id);
             self.here.add(object.weight());
             self.things.insert(id.clone(), Slot::Object(Arc::new(object)));
         }
@@ -269,11 +283,13 @@ impl Index {
         }
         self.total.weight.sub_of_said(before);
         self.here.sub(before);
+        self.pairs -= object.omap().pairs.len();
         change(object);
         object.mark = self.changed.mark;
         let after = object.weight();
         self.total.weight.add(after);
         self.here.add(after);
+        self.pairs += object.omap().pairs.len();
         self.changed.encoded += after.encoded;
     }
 

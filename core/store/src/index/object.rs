@@ -1,5 +1,6 @@
 //! One stored thing: what is known of it besides its data.
 
+use super::omap::{NO_OMAP, Omap};
 use crate::BLOCK;
 use crate::attrs::Attrs;
 use crate::extents::Extents;
@@ -8,7 +9,7 @@ use crate::store::SIZE_MAX;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_proto::transaction::StoredId;
-use nacre_wire::{Decode, DecodeError, Encode, Reader, encode_list, to_vec};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, encode_list, from_slice, to_vec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,36 +25,6 @@ pub(crate) struct Object {
     pub(super) id_len: u32,
     /// The interval between checkpoints in which it changed last; see `Changed`.
     pub(super) mark: u64,
-}
-
-/// Shared by an object and its copies until one of them changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Omap {
-    pub header: Bytes,
-    pub pairs: BTreeMap<Name, Bytes>,
-    /// What the pairs cost. Kept beside them so that accounting needs no walk.
-    cost: u64,
-}
-
-static NO_OMAP: Omap = Omap { header: Bytes::new(), pairs: BTreeMap::new(), cost: 0 };
-
-impl Omap {
-    /// What it takes in a checkpoint.
-    fn weight(&self) -> u64 {
-        self.cost + self.header.len() as u64
-    }
-    pub(super) fn set(&mut self, key: Name, value: Bytes) {
-        self.cost += pair_cost(&key, &value);
-        let key_len = key.len() as u64;
-        if let Some(old) = self.pairs.insert(key, value) {
-            self.cost -= key_len + old.len() as u64 + PAIR_COST;
-        }
-    }
-    pub(super) fn remove(&mut self, key: &Name) {
-        if let Some(old) = self.pairs.remove(key) {
-            self.cost -= pair_cost(key, &old);
-        }
-    }
 }
 
 /// What one object, or all of them, take.
@@ -98,20 +69,13 @@ pub(crate) const BLOCK_COST: u64 = 16 + OWNERS_COST;
 pub(crate) const OWNERS_COST: u64 = 12;
 /// The fixed part of an object in a checkpoint, rounded up; with its part of the fences and of the filter.
 const OBJECT_COST: u64 = 64;
-/// The two lengths of a key and a value.
-pub(crate) const PAIR_COST: u64 = 8;
-
 /// What a thing takes besides what it holds. Its name may be in a fence as well.
-fn id_cost(id_len: usize) -> u64 {
+pub(super) const fn id_cost(id_len: usize) -> u64 {
     OBJECT_COST + 2 * id_len as u64
 }
 /// The same, of one that does not exist yet, or was removed.
 pub(crate) fn bare_cost(id: &StoredId) -> u64 {
     id_cost(to_vec(id).len())
-}
-
-fn pair_cost(key: &Name, value: &Bytes) -> u64 {
-    key.len() as u64 + value.len() as u64 + PAIR_COST
 }
 
 impl Object {
@@ -131,6 +95,7 @@ impl Object {
             encoded: id_cost(self.id_len as usize)
                 + self.attrs.cost()
                 + self.omap().weight()
+                + self.omap().parts.cost()
                 + self.blocks.len() as u64 * BLOCK_COST,
             blocks: self.blocks.len() as u64,
         }
@@ -145,6 +110,9 @@ impl Object {
         if !self.omap().header.is_empty() {
             plain.omap_mut().header = self.omap().header.clone();
         }
+        if !self.omap().parts.is_empty() {
+            plain.omap_mut().parts = from_slice(&to_vec(&self.omap().parts)).expect("it was just encoded");
+        }
         plain.blocks = self.blocks.clone();
         plain.weight()
     }
@@ -158,17 +126,25 @@ impl Object {
         Arc::make_mut(self.omap.get_or_insert_default())
     }
 
-    /// As it stands in a checkpoint behind its id, with the checksum of each of its blocks.
+    /// As it stands in a checkpoint behind its id, with the checksum of each of its blocks. Whether its omap has parts
+    /// stands elsewhere.
     pub fn encode(&self, crcs: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
         self.size.encode(out);
         self.attrs.encode(out);
         self.omap().header.encode(out);
-        self.omap().pairs.encode(out);
+        match self.omap().parts.is_empty() {
+            true => self.omap().pairs.encode(out),
+            false => self.omap().parts.encode(out),
+        }
         encode_list(out, self.blocks.runs());
         crcs.for_each(|crc| crc.encode(out));
     }
     /// The reverse.
-    pub fn decode(id: &StoredId, r: &mut Reader<'_>) -> Result<(Object, Vec<u32>), DecodeError> {
+    pub fn decode(
+        id: &StoredId,
+        has_parts: bool,
+        r: &mut Reader<'_>,
+    ) -> Result<(Object, Vec<u32>), DecodeError> {
         let mut object = Object::new(id);
         object.size = Decode::decode(r)?;
         if object.size > SIZE_MAX {
@@ -179,8 +155,13 @@ impl Object {
         if !header.is_empty() {
             object.omap_mut().header = header;
         }
-        for (key, value) in BTreeMap::decode(r)? {
-            object.omap_mut().set(key, value);
+        if has_parts {
+            object.omap_mut().parts = Decode::decode(r)?;
+        } else {
+            let pairs: BTreeMap<Name, Bytes> = Decode::decode(r)?;
+            if !pairs.is_empty() {
+                object.omap_mut().replace_pairs(pairs);
+            }
         }
         let runs: Vec<Placement> = Decode::decode(r)?;
         // Each block has a checksum in the bytes that follow: a lying length ends here.

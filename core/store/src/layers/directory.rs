@@ -3,9 +3,11 @@
 
 use super::filter::Filter;
 use crate::index::{Totals, Weight};
+use crate::runs::overlaid;
 use crate::space::Run;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
+use std::collections::BTreeMap;
 
 /// No block has more: each of its owners takes some bytes of the device.
 const OWNERS_MAX: u32 = 1 << 30;
@@ -112,13 +114,36 @@ pub(crate) struct Directory {
     pub runs: Vec<Run>,
     pub fences: Fences,
     pub filter: Filter,
-    /// How many owners blocks have of which that changed since the layer before, in order.
-    pub owners: Vec<(Run, u32)>,
+    pub owners: Owners,
+}
+
+/// How many things have what, of that of which it changed since the layer before. In order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owners {
+    pub blocks: Vec<(Run, u32)>,
+    /// Parts of omaps; of those that were never shared nothing is said.
+    pub parts: Vec<(u64, u32)>,
+}
+
+impl Owners {
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.parts.is_empty()
+    }
+    /// What `newer` says over what this says.
+    pub fn overlaid(&self, newer: &Owners) -> Owners {
+        let parts: BTreeMap<u64, u32> = self.parts.iter().chain(&newer.parts).copied().collect();
+        Owners { blocks: overlaid(&self.blocks, &newer.blocks), parts: parts.into_iter().collect() }
+    }
+    /// Nothing is below: what has no owner, and parts that have one, need not be noted.
+    pub fn shrink(&mut self) {
+        self.blocks.retain(|(_, owners)| *owners > 0);
+        self.parts.retain(|(_, owners)| *owners > 1);
+    }
 }
 
 impl Encode for Directory {
     fn encode(&self, out: &mut Vec<u8>) {
-        let Totals { things, weight } = self.totals;
+        let Totals { things, weight, parts } = self.totals;
         [things, weight.stored, weight.omap, weight.encoded, weight.blocks, self.entries]
             .iter()
             .for_each(|number| number.encode(out));
@@ -127,12 +152,14 @@ impl Encode for Directory {
         self.fences.encode(out);
         (self.filter.0.len() as u32).encode(out);
         out.extend_from_slice(&self.filter.0);
-        (self.owners.len() as u32).encode(out);
+        (self.owners.blocks.len() as u32).encode(out);
         let mut at = 0;
-        for (run, owners) in &self.owners {
+        for (run, owners) in &self.owners.blocks {
             [run.start - at, run.len, *owners].iter().for_each(|number| short(*number, out));
             at = run.start + run.len;
         }
+        parts.encode(out);
+        self.owners.parts.encode(out);
     }
 }
 impl Decode for Directory {
@@ -145,14 +172,14 @@ impl Decode for Directory {
         if let Some(&value) = [things, stored, omap, encoded, blocks].iter().find(|n| **n > 1 << 56) {
             return Err(DecodeError::BadValue { what: "totals of a layer", value });
         }
-        let totals = Totals { things, weight: Weight { stored, omap, encoded, blocks } };
+        let weight = Weight { stored, omap, encoded, blocks };
         let runs = r.list(|r| Ok(Run { start: Decode::decode(r)?, len: Decode::decode(r)? }))?;
         let fences = Fences::decode(r)?;
         let filter = Filter(r.bytes()?.to_vec());
         if filter.0.is_empty() {
             return Err(DecodeError::BadValue { what: "bytes of a filter", value: 0 });
         }
-        let (mut owners, mut at) = (Vec::new(), 0_u32);
+        let (mut owners, mut at) = (Owners::default(), 0_u32);
         for _ in 0..r.count(3)? {
             let (gap, len, count) = (long(r)?, long(r)?, long(r)?);
             let start = at.checked_add(gap);
@@ -161,9 +188,23 @@ impl Decode for Directory {
             let (Some(start), Some(end), 0..=OWNERS_MAX) = (start, end, count) else {
                 return Err(DecodeError::BadValue { what: "run of owners", value: len.into() });
             };
-            owners.push((Run { start, len }, count));
+            owners.blocks.push((Run { start, len }, count));
             at = end;
         }
+        // In version 6 this was the end.
+        let mut parts = 0;
+        if !r.is_empty() {
+            parts = u64::decode(r)?;
+            owners.parts = Decode::decode(r)?;
+        }
+        let in_order = owners.parts.windows(2).all(|two| two[0].0 < two[1].0);
+        if let Some((value, _)) = owners.parts.iter().find(|(_, owners)| *owners > OWNERS_MAX || !in_order) {
+            return Err(DecodeError::BadValue { what: "owners of a part", value: *value });
+        }
+        if parts > u64::MAX / 2 {
+            return Err(DecodeError::BadValue { what: "number of a part", value: parts });
+        }
+        let totals = Totals { things, weight, parts };
         Ok(Directory { totals, entries, runs, fences, filter, owners })
     }
 }
@@ -200,17 +241,20 @@ mod tests {
         (0..50).for_each(|n| fences.push(&to_vec(&id(n * 10 + 5)), 4 + n % 2, n));
         let weight = Weight { stored: 5, omap: 6, encoded: 7, blocks: 8 };
         let directory = Directory {
-            totals: Totals { things: 9, weight },
+            totals: Totals { things: 9, weight, parts: 10 },
             entries: 4,
             runs: vec![Run { start: 7, len: 225 }],
             fences,
             filter: Filter(vec![1, 2, 3]),
-            owners: vec![(Run { start: 3, len: 1 }, 0), (Run { start: 200_000, len: 5 << 20 }, 300)],
+            owners: Owners {
+                blocks: vec![(Run { start: 3, len: 1 }, 0), (Run { start: 200_000, len: 5 << 20 }, 300)],
+                parts: vec![(4, 2), (9, 1)],
+            },
         };
         let mut again: Directory = from_slice(&to_vec(&directory)).unwrap();
         again.fences.shrink();
         assert_eq!(again, directory);
-        let impossible = Totals { things: 9, weight: Weight { encoded: u64::MAX, ..weight } };
+        let impossible = Totals { weight: Weight { encoded: u64::MAX, ..weight }, ..directory.totals };
         assert!(from_slice::<Directory>(&to_vec(&Directory { totals: impossible, ..directory })).is_err());
         assert_eq!(
             [0, 5, 6, 14, 15, 16, 494, 495, 999].map(|n| again.fences.find(&id(n))),

@@ -3,6 +3,7 @@
 //! What is merged does not change, so a merge knows nothing of the store but where it may write. Its result
 //! takes the place of the others when a superblock names it.
 
+use super::directory::Owners;
 use super::page::Kind;
 use super::writer::LayerWriter;
 use super::{Cursor, Layer, PageError, open};
@@ -11,7 +12,6 @@ use crate::checkpoint::{Gathered, GatheredAll};
 use crate::disk::{Disk, DiskError};
 use crate::format::Geometry;
 use crate::index::Totals;
-use crate::runs::overlaid;
 use crate::space::Run;
 use nacre_proto::transaction::StoredId;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) struct Merge {
 pub(crate) struct Newest {
     pub entries: Vec<Gathered>,
     pub totals: Totals,
-    pub owners: Vec<(Run, u32)>,
+    pub owners: Owners,
     /// Entries that were merged.
     done: Vec<Gathered>,
 }
@@ -151,19 +151,19 @@ impl Merge {
     }
 
     fn finish(&mut self, disk: &(impl Disk + ?Sized)) -> Result<(), (u64, PageError)> {
-        let mut owners = Vec::new();
+        let mut owners = Owners::default();
         for layer in &self.inputs {
             let opened = open(disk, &self.geometry, layer.named);
             let (_, newer) = opened.map_err(|_| (layer.serial, PageError::Order))?;
-            owners = overlaid(&owners, &newer);
+            owners = owners.overlaid(&newer);
         }
         let mut totals = self.inputs.last().map_or_else(Totals::default, |layer| layer.totals);
         if let Some(newest) = &self.newest {
-            owners = overlaid(&owners, &newest.owners);
+            owners = owners.overlaid(&newest.owners);
             totals = newest.totals;
         }
         if self.is_lowest {
-            owners.retain(|(_, owners)| *owners > 0);
+            owners.shrink();
         }
         self.writer.finish(totals, owners);
         self.is_over = true;

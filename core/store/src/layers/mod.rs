@@ -19,7 +19,7 @@ use crate::index::Totals;
 use crate::open::OpenError;
 use crate::space::Run;
 use bytes::Bytes;
-use directory::{Directory, Fences};
+use directory::{Directory, Fences, Owners};
 use filter::Filter;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{crc32c, from_slice};
@@ -116,7 +116,7 @@ impl Layer {
 }
 
 /// A layer and who owns what since the one before.
-pub(crate) type Opened = (Layer, Vec<(Run, u32)>);
+pub(crate) type Opened = (Layer, Owners);
 
 /// Reads what a layer says about itself.
 pub(crate) fn open(
@@ -134,7 +134,7 @@ pub(crate) fn open(
             return Err(wrong("impossible pages", *run));
         }
     }
-    for (run, _) in &directory.owners {
+    for (run, _) in &directory.owners.blocks {
         if !geometry.holds_data(*run) {
             return Err(wrong("owners outside of the data area", *run));
         }

@@ -16,6 +16,14 @@ pub(crate) enum Kind {
     Removed = 0,
     Object = 1,
     Damaged = 2,
+    /// An object whose omap has parts.
+    Parted = 3,
+}
+
+impl Kind {
+    pub fn of(object: &Object) -> Kind {
+        if object.omap().parts.is_empty() { Kind::Object } else { Kind::Parted }
+    }
 }
 
 /// One entry, and what of it is not looked at yet.
@@ -57,6 +65,7 @@ pub(crate) fn entries(page: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, Dec
             0 => Kind::Removed,
             1 => Kind::Object,
             2 => Kind::Damaged,
+            3 => Kind::Parted,
             value => return Err(DecodeError::BadValue { what: "entry of a layer", value: value.into() }),
         };
         let id = StoredId::decode(&mut r2)?;
@@ -74,7 +83,7 @@ impl Entry<'_> {
     /// Of an object.
     pub fn load(&self) -> Result<Loaded, DecodeError> {
         let mut r = Reader::new(self.body);
-        let (object, crcs) = Object::decode(&self.id, &mut r)?;
+        let (object, crcs) = Object::decode(&self.id, self.kind == Kind::Parted, &mut r)?;
         r.finish()?;
         Ok(Loaded { object, crcs })
     }

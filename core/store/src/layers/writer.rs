@@ -1,7 +1,7 @@
 //! Writing a layer: entries in order become pages, and at last the directory.
 
 use super::Layer;
-use super::directory::{Directory, Fences};
+use super::directory::{Directory, Fences, Owners};
 use super::filter::{Filter, hash};
 use super::page::{self, Kind, PAGE};
 use crate::BLOCK;
@@ -48,7 +48,7 @@ impl LayerWriter {
                 runs: Vec::new(),
                 fences: Fences::default(),
                 filter: Filter::for_things(entries),
-                owners: Vec::new(),
+                owners: Owners::default(),
             },
             chunks: Vec::new(),
             payload_len: 0,
@@ -92,7 +92,7 @@ impl LayerWriter {
         self.page.clear();
     }
     /// There are no more entries.
-    pub fn finish(&mut self, totals: Totals, owners: Vec<(Run, u32)>) {
+    pub fn finish(&mut self, totals: Totals, owners: Owners) {
         self.end_page();
         self.directory.totals = totals;
         self.directory.owners = owners;

@@ -316,7 +316,8 @@ fn a_store_full_of_metadata_still_checkpoints_and_removes_with_a_log_entry() {
             }
         }
         assert!(count > 30, "only {count} objects fit");
-        assert!(store.statfs().available < 40_000);
+        // What the next one would take, twice: once in the next checkpoint and once in the one after it.
+        assert!(store.statfs().available < 60_000, "{:?}", store.statfs());
         for i in 0..count {
             let mut txn = Transaction::new();
             txn.push(object(i), Change::Remove);

@@ -1,18 +1,20 @@
 //! Layers that nobody wrote, with right checksums: what they say is refused, or an error for the things of which they
 //! say it. Nothing of it stops a store that is open.
 
-use crate::format::{CHUNK_HEADER, ChunkHeader, Layer, SUPERBLOCKS, Superblock};
+use crate::format::{CHUNK_HEADER, ChunkHeader, Layer, SUPERBLOCKS, Superblock, VERSION, VERSION_WHOLE};
 use crate::index::{Totals, Weight};
-use crate::layers::directory::Directory;
+use crate::layers::directory::{Directory, Owners};
 use crate::layers::page::{Kind, id_bytes};
 use crate::layers::writer::LayerWriter;
 use crate::space::Run;
 use crate::testing::SimDisk;
 use crate::{BLOCK, Disk, OpenError, Options, Store};
 use bytes::Bytes;
+use nacre_base::Name;
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_wire::{Encode, from_slice, to_vec};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const BLOCKS: u32 = 2000;
@@ -39,6 +41,14 @@ fn forged(
     owners: &[(Run, u32)],
     edit: impl FnOnce(&mut Directory),
 ) -> Arc<SimDisk> {
+    forged_as(VERSION, things, owners, edit)
+}
+fn forged_as(
+    version: u32,
+    things: &[(&'static str, Vec<u8>)],
+    owners: &[(Run, u32)],
+    edit: impl FnOnce(&mut Directory),
+) -> Arc<SimDisk> {
     let disk = Arc::new(SimDisk::new(u64::from(BLOCKS) * BLOCK as u64, 1));
     let log_len = Some(64 * BLOCK as u64);
     Store::format(&*disk, Options { uuid: [7; 16], log_len, ..Options::default() }).unwrap();
@@ -51,7 +61,8 @@ fn forged(
         writer.push(Kind::Object, &id_bytes(&id(name)), body);
     }
     let weight = Weight { stored: 1 << 20, omap: 1 << 20, encoded: 1 << 20, blocks: 1 << 10 };
-    writer.finish(Totals { things: things.len() as u64, weight }, owners.to_vec());
+    let owners = Owners { blocks: owners.to_vec(), parts: Vec::new() };
+    writer.finish(Totals { things: things.len() as u64, weight, parts: 0 }, owners);
     let mut next = PAGES;
     let chunks = writer.cut(|len| {
         next += len;
@@ -64,13 +75,16 @@ fn forged(
     }
     let mut directory: Directory = from_slice(&directory.expect("it comes last")).unwrap();
     edit(&mut directory);
-    let payload = to_vec(&directory);
+    let mut payload = to_vec(&directory);
+    if version == VERSION_WHOLE {
+        payload.truncate(payload.len() - 8 - 4); // it said nothing of parts
+    }
     let run = Run { start: DIRECTORY, len: (payload.len() + CHUNK_HEADER).div_ceil(BLOCK) as u32 };
     let (uuid, payload_len) = (superblock.geometry.uuid, payload.len() as u32);
     let header = ChunkHeader { uuid, generation: 1, number: 0, prev: Run { start: 0, len: 0 }, payload_len };
     disk.write_at(u64::from(run.start) * BLOCK as u64, &header.encode(&payload, run)).unwrap();
     let layer = Layer { generation: 1, last_chunk: run, chunks: 1, payload_len: payload_len.into() };
-    let superblock = Superblock { generation: 2, layers: vec![layer], ..superblock };
+    let superblock = Superblock { version, generation: 2, layers: vec![layer], ..superblock };
     for copy in SUPERBLOCKS {
         disk.write_at(copy * BLOCK as u64, &superblock.encode()).unwrap();
     }
@@ -111,7 +125,10 @@ fn what_cannot_be_is_refused_when_the_store_is_opened() {
     let a = || ("a", body(4096, &[(0, 200, 1)]));
     let is_refused = |edit: fn(&mut Directory)| open(&forged(&[a()], &[(one(200), 1)], edit)).is_err();
     assert!(!is_refused(|_| ()));
-    assert!(is_refused(|directory| directory.owners[0].1 = u32::MAX), "as many owners as there are numbers");
+    assert!(
+        is_refused(|directory| directory.owners.blocks[0].1 = u32::MAX),
+        "as many owners as there are numbers"
+    );
     assert!(is_refused(|directory| directory.entries = u64::MAX), "more entries than bytes");
     assert!(
         is_refused(|directory| {
@@ -245,4 +262,44 @@ fn a_checkpoint_that_needs_more_space_than_was_kept_waits_for_it() {
     }
     store.settle(&*disk).unwrap();
     assert_eq!(store.checkpoints_written(), 2);
+}
+
+/// Version 6 had omaps as a whole, however long: they become parts when they change.
+#[test]
+fn a_store_of_the_version_before_is_read_as_it_is() {
+    let pairs: BTreeMap<Name, Bytes> =
+        (0..200).map(|n| (Name::from(format!("{n:03}")), Bytes::from(vec![n as u8; 100]))).collect();
+    let mut body = to_vec(&0_u64);
+    0_u32.encode(&mut body); // attributes
+    Bytes::from_static(b"header").encode(&mut body);
+    pairs.encode(&mut body);
+    0_u32.encode(&mut body); // data
+    let disk = forged_as(VERSION_WHOLE, &[("a", body)], &[], |_| ());
+    let shown = |store: &Store| {
+        let mut shown = BTreeMap::new();
+        store
+            .omap_walk(&id("a"), b"", &mut |key, value| shown.insert(key.clone(), value.clone()).is_none())
+            .unwrap();
+        shown
+    };
+    let mut store = open(&disk).unwrap();
+    assert_eq!(shown(&store), pairs);
+    submit(&mut store, [("b", write(10))]);
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    // The old layer is still there, beside one of this version.
+    let mut store = open(&disk).unwrap();
+    assert_eq!((store.layers(), shown(&store)), (2, pairs.clone()));
+    submit(&mut store, [("a", Change::OmapSet([(Name::from("100"), Bytes::from_static(b"new"))].into()))]);
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    let store = open(&disk).unwrap();
+    assert!(store.index.total.parts > 5);
+    let mut expected = pairs;
+    expected.insert(Name::from("100"), Bytes::from_static(b"new"));
+    assert_eq!(shown(&store), expected);
+    assert_eq!(store.omap_header(&id("a")), Ok(Bytes::from_static(b"header")));
+    let mut block = vec![0; BLOCK];
+    disk.read_at(0, &mut block).unwrap();
+    assert_eq!(Superblock::decode(&block).unwrap().version, VERSION);
 }

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // an allocator is unsafe by its signature
 
 mod allocations;
+mod omaps;
 
 use bytes::Bytes;
 use nacre_base::{Name, PoolId, Rng, buffer};

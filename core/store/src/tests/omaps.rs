@@ -1,0 +1,264 @@
+//! Omaps that have parts: what they show, what of them is in memory, and what a rotten part costs.
+
+use crate::index::Slot;
+use crate::index::omap::{part_id, part_number};
+use crate::testing::SimDisk;
+use crate::{BLOCK, Import, Options, Store, SubmitError, export};
+use bytes::Bytes;
+use nacre_base::{Name, Rng};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+type Pairs = BTreeMap<Name, Bytes>;
+
+fn fresh() -> (Arc<SimDisk>, Store) {
+    let disk = Arc::new(SimDisk::new(64 << 20, 1));
+    Store::format(&*disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
+    let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
+    store.limit_memory(1 << 20);
+    (disk, store)
+}
+fn submit(store: &mut Store, id: &StoredId, change: Change) {
+    let mut txn = Transaction::new();
+    txn.push(id.clone(), change);
+    store.submit(txn).unwrap();
+}
+fn shown(store: &Store, id: &StoredId, from: &[u8]) -> Pairs {
+    let mut pairs = Pairs::new();
+    store
+        .omap_walk(id, from, &mut |key, value| {
+            assert!(pairs.last_key_value().is_none_or(|(last, _)| last < key), "not in order");
+            pairs.insert(key.clone(), value.clone());
+            true
+        })
+        .unwrap();
+    pairs
+}
+fn checkpoint(store: &mut Store, disk: &SimDisk) {
+    store.request_checkpoint();
+    store.settle(disk).unwrap();
+    (0..100).for_each(|_| store.put_away());
+    store.settle(disk).unwrap();
+    assert_eq!(store.check(), [""; 0]);
+}
+fn key(n: u64) -> Name {
+    Name::from(format!("key{n:06}"))
+}
+fn pairs(range: std::ops::Range<u64>) -> Pairs {
+    range.map(|n| (key(n), Bytes::from(vec![n as u8; 50]))).collect()
+}
+/// Parts that are in memory.
+fn parts_here(store: &Store) -> usize {
+    let things = store.index.things_from(std::ops::Bound::Unbounded);
+    things.filter(|(id, slot)| part_number(id).is_some() && slot.exists()).count()
+}
+
+#[test]
+fn omaps_of_objects_and_their_copies_are_what_maps_would_be() {
+    for seed in 0..6 {
+        let mut rng = Rng::new(seed);
+        let (disk, mut store) = fresh();
+        let ids = ["a", "b", "c"].map(StoredId::meta);
+        let mut model: BTreeMap<StoredId, Pairs> = BTreeMap::new();
+        for step in 0..600 {
+            let id = rng.pick(&ids).unwrap().clone();
+            let is_old = model.contains_key(&id);
+            let map = model.entry(id.clone()).or_default();
+            let change = match rng.below(20) {
+                0..=8 => {
+                    let first = rng.below(900);
+                    let some: Pairs = (0..1 + rng.below(40))
+                        .map(|n| (key(first + n * n), Bytes::from(vec![step as u8; rng.below(90) as usize])))
+                        .collect();
+                    map.extend(some.clone());
+                    Change::OmapSet(some)
+                }
+                9..=12 => {
+                    let first = rng.below(900);
+                    let keys: BTreeSet<Name> = (0..1 + rng.below(60)).map(|n| key(first + n)).collect();
+                    map.retain(|key, _| !keys.contains(key));
+                    Change::OmapRemove(keys)
+                }
+                13..=15 => {
+                    let begin = if rng.chance(200) { Name::default() } else { key(rng.below(900)) };
+                    let end = key(rng.below(1200));
+                    map.retain(|key, _| *key < begin || *key >= end);
+                    Change::OmapRemoveRange { begin, end }
+                }
+                16 if rng.chance(300) => {
+                    map.clear();
+                    Change::OmapClear
+                }
+                17 if rng.chance(300) => {
+                    model.remove(&id);
+                    Change::Remove
+                }
+                18 | 19 if is_old => {
+                    let to = rng.pick(&ids).unwrap().clone();
+                    let copy = map.clone();
+                    model.insert(to.clone(), copy);
+                    submit(&mut store, &to, Change::CloneFrom(id));
+                    continue;
+                }
+                _ => Change::Touch,
+            };
+            submit(&mut store, &id, change);
+            let from = key(rng.below(1200));
+            for (id, map) in &model {
+                let expected: Pairs =
+                    map.range(from.clone()..).map(|(k, v)| (k.clone(), v.clone())).collect();
+                assert_eq!(shown(&store, id, from.as_bytes()), expected, "seed {seed} step {step}");
+                assert_eq!(store.omap_get(id, from.as_bytes()).unwrap().as_ref(), map.get(&from));
+            }
+            match rng.below(30) {
+                0..=2 => checkpoint(&mut store, &disk),
+                3 => {
+                    store.settle(&*disk).unwrap();
+                    (store, _) = Store::open_paged(disk.clone()).unwrap();
+                    store.limit_memory(1 << 20);
+                }
+                // Everything in memory, proved.
+                4 => {
+                    store.settle(&*disk).unwrap();
+                    assert_eq!(Store::open(&*disk).unwrap().0.check(), [""; 0], "seed {seed} step {step}");
+                }
+                _ => {}
+            }
+            if rng.chance(100) {
+                assert_eq!(store.check(), [""; 0], "seed {seed} step {step}");
+            }
+        }
+        for id in &ids {
+            submit(&mut store, id, Change::Remove);
+        }
+        checkpoint(&mut store, &disk);
+        assert_eq!(store.statfs().omap, 0);
+    }
+}
+
+#[test]
+fn one_key_of_many_brings_one_part_and_a_range_two() {
+    let (disk, mut store) = fresh();
+    let id = StoredId::meta("a");
+    submit(&mut store, &id, Change::OmapSet(pairs(0..5000)));
+    checkpoint(&mut store, &disk);
+    let parts = store.index.total.parts;
+    assert!(parts > 100 && parts_here(&store) == 0, "{parts} parts");
+    submit(&mut store, &id, Change::OmapSet([(key(2500), Bytes::from_static(b"new"))].into()));
+    assert_eq!(parts_here(&store), 1);
+    submit(&mut store, &id, Change::OmapRemoveRange { begin: key(1000), end: key(4000) });
+    assert!(parts_here(&store) <= 2, "its ends, and where something changed is gone");
+    checkpoint(&mut store, &disk);
+    // A copy has the same parts.
+    let copy = StoredId::meta("b");
+    submit(&mut store, &copy, Change::CloneFrom(id.clone()));
+    submit(&mut store, &copy, Change::OmapSet([(key(10), Bytes::from_static(b"copy"))].into()));
+    assert!(parts_here(&store) <= 2, "one of them, and its copy");
+    submit(&mut store, &id, Change::Remove);
+    checkpoint(&mut store, &disk);
+    assert_eq!(shown(&store, &copy, b"").len(), 2000);
+    assert_eq!(store.omap_get(&copy, key(10).as_bytes()), Ok(Some(Bytes::from_static(b"copy"))));
+    assert!(store.ids().map(Result::unwrap).eq([copy.clone()]));
+    // What is left of many is few.
+    for n in 0..5000 {
+        if n % 100 != 0 {
+            submit(&mut store, &copy, Change::OmapRemove([key(n)].into()));
+        }
+    }
+    let left = store.find(&copy).unwrap().unwrap();
+    assert!(left.object().omap().parts.list().len() <= 1, "they are one piece");
+    assert_eq!(shown(&store, &copy, b"").len(), 20);
+}
+
+#[test]
+fn long_keys_that_have_much_in_common_make_parts_as_well() {
+    let (disk, mut store) = fresh();
+    let id = StoredId::meta("a");
+    let long = |n: u32| Name::from(format!("{}{n:05}", "folder/".repeat(8)));
+    for n in 0..300 {
+        submit(&mut store, &id, Change::OmapSet([(long(n * 7 % 300), Bytes::from_static(b"x"))].into()));
+    }
+    checkpoint(&mut store, &disk);
+    assert!(store.index.total.parts > 8);
+    assert_eq!(shown(&store, &id, long(200).as_bytes()).len(), 100);
+}
+
+#[test]
+fn a_rotten_part_is_an_error_for_its_keys_until_they_are_gone() {
+    let (disk, mut store) = fresh();
+    let id = StoredId::meta("a");
+    submit(&mut store, &id, Change::OmapSet(pairs(0..2000)));
+    checkpoint(&mut store, &disk);
+    let found = store.find(&id).unwrap().unwrap();
+    let parts = &found.object().omap().parts;
+    let bad = part_id(parts.list()[parts.at(key(1000).as_bytes())].number);
+    let layer = &store.layers[0];
+    let (page, _) = layer.fences.page(layer.fences.find(&bad));
+    let run = layer.runs[0];
+    assert!(page.start + page.len <= run.len);
+    disk.rot(u64::from(run.start + page.start) * BLOCK as u64 + 50);
+    let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
+    store.limit_memory(1 << 20);
+    let get = |store: &Store, n| store.omap_get(&id, key(n).as_bytes());
+    let is_bad = |store: &Store, n| matches!(get(store, n), Err(ReadError::Unreadable { id, .. }) if id == StoredId::meta("a"));
+    assert!(
+        is_bad(&store, 1000) && get(&store, 0).unwrap().is_some() && get(&store, 1999).unwrap().is_some()
+    );
+    assert!(store.omap_walk(&id, b"", &mut |_, _| true).is_err());
+    // A copy of it is as bad, and nothing that is set there is readable.
+    let copy = StoredId::meta("copy");
+    submit(&mut store, &copy, Change::CloneFrom(id.clone()));
+    for id in [&id, &copy] {
+        submit(&mut store, id, Change::OmapSet([(key(1000), Bytes::from_static(b"new"))].into()));
+    }
+    submit(&mut store, &id, Change::OmapSet([(key(1999), Bytes::from_static(b"new"))].into()));
+    for _ in 0..2 {
+        assert!(is_bad(&store, 1000) && store.omap_get(&copy, key(1000).as_bytes()).is_err());
+        assert_eq!(get(&store, 1999), Ok(Some(Bytes::from_static(b"new"))));
+        store.request_checkpoint();
+        store.settle(&*disk).unwrap();
+        (store, _) = Store::open_paged(disk.clone()).unwrap();
+    }
+    // All of it goes, and all is well.
+    submit(&mut store, &id, Change::OmapRemoveRange { begin: key(300), end: key(1700) });
+    submit(&mut store, &id, Change::OmapSet([(key(1000), Bytes::from_static(b"again"))].into()));
+    submit(&mut store, &copy, Change::OmapClear);
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    let (store, _) = Store::open_paged(disk).unwrap();
+    assert_eq!(shown(&store, &id, b"").len(), 601);
+    assert_eq!(shown(&store, &copy, b"").len(), 0);
+    assert!(!matches!(store.index.slot(&bad), Some(Slot::Object(_))));
+}
+
+#[test]
+fn nobody_else_uses_the_names_of_parts() {
+    let (disk, mut store) = fresh();
+    submit(&mut store, &StoredId::meta("a"), Change::OmapSet(pairs(0..500)));
+    for (id, change) in [
+        (part_id(1), Change::Remove),
+        (StoredId::meta("b"), Change::CloneFrom(part_id(1))),
+        (StoredId::meta(""), Change::Touch),
+    ] {
+        let mut txn = Transaction::new();
+        txn.push(id, change);
+        assert!(matches!(store.submit(txn), Err(SubmitError::Reserved { .. })));
+    }
+    store.settle(&*disk).unwrap();
+    // An export has what is stored, not how.
+    let mut out = Vec::new();
+    let (things, damage) = export::<()>(
+        &store,
+        &*disk,
+        |_| true,
+        |bytes| {
+            out.extend_from_slice(bytes);
+            Ok(())
+        },
+    )
+    .unwrap();
+    assert_eq!((things, damage.len()), (1, 0));
+    let _ = Import::default();
+}
