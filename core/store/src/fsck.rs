@@ -1,7 +1,7 @@
 //! Looking at a store that no daemon uses: what is in it, and whether all of it can be read.
 
 use crate::disk::Disk;
-use crate::index::omap::others;
+use crate::index::omap::behind_reserved;
 use crate::store::Store;
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::StoredId;
@@ -25,7 +25,7 @@ pub struct Readable {
 impl Store {
     /// Everything that is stored, in order.
     pub fn ids(&self) -> impl Iterator<Item = Result<StoredId, ReadError>> {
-        let walk = self.walk(others().as_ref());
+        let walk = self.walk(behind_reserved().as_ref());
         let (walk, error) = match walk {
             Ok(walk) => (Some(walk), None),
             Err(error) => (None, Some(error)),

@@ -411,8 +411,8 @@ impl Recovery {
             for _ in 0..u32::decode(&mut r)? {
                 let id = StoredId::decode(&mut r)?;
                 let op = Op::decode(&mut r)?;
-                let others = if let Op::CloneFrom(from) = &op { is_reserved(from) } else { false };
-                if is_reserved(&id) || others {
+                let from_reserved = matches!(&op, Op::CloneFrom(from) if is_reserved(from));
+                if is_reserved(&id) || from_reserved {
                     return Err(DecodeError::BadValue { what: "id of the store's own", value: 0 });
                 }
                 self.apply(&id, op, &mut known)?;

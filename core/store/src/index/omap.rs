@@ -47,7 +47,7 @@ pub(crate) fn is_reserved(id: &StoredId) -> bool {
     matches!(id, StoredId::Meta(name) if name.as_bytes().first().is_none_or(|first| *first == 0))
 }
 /// Behind all ids that are the store's own.
-pub(crate) fn others() -> Bound<StoredId> {
+pub(crate) fn behind_reserved() -> Bound<StoredId> {
     Bound::Included(StoredId::meta("\x01"))
 }
 

@@ -155,8 +155,10 @@ impl Index {
                 self.release(&part);
             }
         }
-        // What is left of the two is side by side now.
-        for at in [from, from.saturating_sub(1)] {
+        // What is left of the two is side by side now. Others are not looked at: their neighbours may be in a checkpoint
+        // that nobody told.
+        let is_left = first < last && first < from;
+        for at in [first + 1, first].into_iter().skip(usize::from(!is_left)) {
             self.tidy(&mut parts, at);
         }
         self.put_parts(id, parts);
