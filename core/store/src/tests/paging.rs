@@ -111,6 +111,23 @@ fn layers_of_similar_size_become_one_and_what_was_removed_leaves_nothing() {
     assert_eq!((report.objects, again.statfs()), (8, store.statfs()));
 }
 
+/// The slices of one whose log is short are shorter than a page. One that was full before any page was waited for ever.
+#[test]
+fn a_checkpoint_ends_although_the_log_is_as_short_as_a_few_pages() {
+    let disk = Arc::new(SimDisk::new(64 << 20, 1));
+    let options = Options { uuid: [7; 16], log_len: Some(256 << 10), ..Options::default() };
+    Store::format(&*disk, options).unwrap();
+    let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
+    let mut txn = Transaction::new();
+    (0..300).for_each(|n| txn.push(object(n), attr(b"short")));
+    store.submit(txn).unwrap();
+    store.settle(&*disk).unwrap();
+    assert_eq!(store.checkpoints_written(), 0);
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    assert_eq!(store.checkpoints_written(), 1);
+}
+
 /// Damages the page that has this object.
 fn rot_page(store: &Store, disk: &SimDisk, id: &StoredId) {
     let layer = &store.layers[0];
