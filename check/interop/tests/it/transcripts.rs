@@ -33,7 +33,7 @@ fn compare(script: &str) {
     if script == "images" {
         c.run("ceph osd pool create transcript-data 8").unwrap();
     }
-    if matches!(script, "images" | "tasks") {
+    if matches!(script, "images" | "python_rbd" | "tasks") {
         c.run("rbd pool init transcript").unwrap();
     }
     let ours = c.python(&format!("{script}.py"), &["transcript"]).unwrap();
@@ -57,6 +57,18 @@ fn the_rest_of_librados_gives_what_it_gives_on_ceph() {
 #[test]
 fn the_rados_command_says_what_it_says_on_ceph() {
     compare("rados_tool");
+}
+
+/// Every method of python3-rados.
+#[test]
+fn rados_for_python_gives_what_it_gives_on_ceph() {
+    compare("python_rados");
+}
+
+/// Every method of python3-rbd, LUKS and mirroring too.
+#[test]
+fn images_for_python_are_what_they_are_on_ceph() {
+    compare("python_rbd");
 }
 
 /// Random changes of a few objects under random snapshots, 220 of them, with all that there is to
