@@ -9,7 +9,7 @@ use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
 use nacre_machine::{ReadError, StoreView};
 use nacre_mon::{Mon, MonConfig};
-use nacre_osd::{Osd, OsdConfig, RECORDS, records_of};
+use nacre_osd::{MEMORY, Osd, OsdConfig};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network, ObjectId};
@@ -169,7 +169,7 @@ impl Cluster {
                     mons: mon_addrs,
                     host: format!("host{}", num as usize / self.per_host),
                     device_class: "ssd".into(),
-                    records: osd_memory.map_or(RECORDS, records_of),
+                    memory: osd_memory.unwrap_or(MEMORY),
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed,

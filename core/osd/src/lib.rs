@@ -29,7 +29,7 @@ mod snap_set;
 mod tests;
 mod waves;
 
-pub use osd::{Osd, OsdConfig, RECORDS, records_of};
+pub use osd::{MEMORY, Osd, OsdConfig};
 
 /// What OSDs keep on disk, for those who look at a store without running an OSD.
 pub mod stored {

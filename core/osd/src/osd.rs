@@ -58,8 +58,8 @@ pub struct OsdConfig {
     pub host: String,
     /// "ssd", "hdd" or "nvme".
     pub device_class: String,
-    /// Bytes of memory for its own records: logs, what is missing, groups that peer. `RECORDS` unless said.
-    pub records: usize,
+    /// Bytes of memory for all that it is and has, of which its store takes a half. `MEMORY` unless said.
+    pub memory: usize,
     /// Besides what every OSD says of itself, for `ceph osd metadata`: the device, the verdict on it.
     pub metadata: BTreeMap<String, String>,
     /// Where it shows what it counts, beside others of the same daemon.
@@ -67,15 +67,13 @@ pub struct OsdConfig {
     pub seed: u64,
 }
 
-/// Of sixteen parts of an OSD's memory those for its own records. Eight are its store's, four for requests.
+/// What an OSD may take unless somebody says otherwise.
+pub const MEMORY: usize = 512 << 20;
+/// Of sixteen parts of an OSD's memory those for its own records: logs, what is missing, groups that peer. Eight
+/// are its store's, four for requests: those of clients until they are answered.
 const RECORDS_PARTS: usize = 3;
-/// What an OSD may take for its own records unless somebody says otherwise.
-pub const RECORDS: usize = records_of(512 << 20);
-
-/// What it may take for them of so many bytes of memory.
-pub const fn records_of(memory: usize) -> usize {
-    memory / 16 * RECORDS_PARTS
-}
+/// And, within the store's half, those for large writes that are on their way to the disk.
+const WRITES_PARTS: usize = 2;
 
 const TICK: u64 = 0;
 /// Groups that may go on with recovery after an event.
@@ -221,6 +219,9 @@ impl Machine for Osd {
         while let Some(pg) = self.budget.waves.next_waiting() {
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
+        while let Some(pg) = self.budget.rooms.next_waiting() {
+            self.tell_pg(now, store, pg, PgEvent::Loop, out);
+        }
         for _ in 0..RECOVERY_STARTS {
             let Some(pg) = self.budget.next_waiting(now.mono) else { break };
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
@@ -242,9 +243,10 @@ impl Osd {
         let counted = Counted::new(config.perf.clone());
         let shard = |n| Shard::new(config.id, SHARDS + 1, n, counted.clone());
         let shards = (0..SHARDS).map(shard).collect();
+        let own_room = OwnRoom::new(config.memory / 16 * WRITES_PARTS);
         Osd {
             rng: Rng::new(config.seed),
-            budget: Budget::new(&Options::default(), config.records),
+            budget: Budget::new(&Options::default(), config.memory / 16 * RECORDS_PARTS),
             config,
             started: Time::ZERO,
             life: Life::Running,
@@ -265,7 +267,7 @@ impl Osd {
             return_at: Time::ZERO,
             said_why_waiting: false,
             copier: Copier::default(),
-            own_room: OwnRoom::default(),
+            own_room,
             shards,
             turn: 0,
             last_conn: 0,

@@ -3,13 +3,15 @@
 //! A store that is full refuses a transaction, and an OSD whose store refuses what its primary took can only stop.
 //! So each OSD tells those who send it writes how much may be on its way from one of them at a time (`OwnRoom`),
 //! and a primary keeps to what all members of a group said (`Rooms`). Why this is enough:
-//! `docs/decisions/0027-room-on-every-disk.md`.
+//! `docs/decisions/0027-room-on-every-disk.md`. In the same way it tells them what there is memory for
+//! (`docs/decisions/0034-memory-for-writes.md`).
 
-use nacre_base::{Name, OsdId};
+use nacre_base::{Name, OsdId, PgId};
 use nacre_machine::{Statfs, StoreView};
 use nacre_proto::messages::peer::Room;
 use nacre_proto::transaction::{Change, Transaction};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,43 +31,48 @@ const WINDOW_STEP: u64 = 64 << 10;
 const BLOCK: u64 = 4096;
 /// What a write takes beside data, attributes and keys: its entry in the log, and places in the index.
 const ENTRY: u64 = 1024;
+/// Writes that take no more wait for memory only behind twice as many bytes as there should be.
+const SMALL: u64 = 128 << 10;
 /// What a clone takes: its places are its own, its blocks are not.
 const CLONE: u64 = 32 << 10;
 
-/// What we say of our own disk.
-pub struct OwnRoom(Room);
-
-impl Default for OwnRoom {
-    fn default() -> OwnRoom {
-        OwnRoom(Room::PLENTY)
-    }
+/// What we say of our own disk and memory.
+pub struct OwnRoom {
+    said: Room,
+    /// Bytes of memory for writes on their way to the disk.
+    memory: u64,
 }
 
 impl OwnRoom {
+    pub fn new(memory: usize) -> OwnRoom {
+        OwnRoom { said: Room::PLENTY, memory: memory as u64 }
+    }
     /// What everybody was told last.
     pub fn said(&self) -> Room {
-        self.0
+        self.said
     }
     /// What they are to be told, if it is news. `writers`: how many send us writes, we among them.
     pub fn look(&mut self, space: &Statfs, writers: u64) -> Option<Room> {
         let Statfs { total, available, .. } = *space;
-        let said = self.0;
-        let plenty = total / if said == Room::PLENTY { SCARCE_PARTS } else { PLENTY_PARTS };
+        let said = self.said;
+        let plenty = total / if said.window == u64::MAX { SCARCE_PARTS } else { PLENTY_PARTS };
+        // One writer more or less is no news.
+        let memory = (self.memory / writers.next_power_of_two()).max(1);
         let enough = total / if said.full { ROOM_PARTS } else { FULL_PARTS };
         let room = if available >= plenty {
-            Room::PLENTY
+            Room { memory, ..Room::PLENTY }
         } else {
             // What was said may be twice what is so by now.
             let free = available.saturating_sub(total / KEPT_PARTS);
-            Room { full: available < enough, window: free / (2 * writers) }
+            Room { full: available < enough, window: free / (2 * writers), memory }
         };
         let halved = room.window < said.window / 2;
         let doubled = room.window / 2 > said.window;
-        let news = room.full != said.full
+        let news = (room.full, room.memory) != (said.full, said.memory)
             || (halved || doubled) && room.window.abs_diff(said.window) >= WINDOW_STEP
             || halved && room.window < WINDOW_STEP / 4 && said.window >= WINDOW_STEP / 4;
         if news {
-            self.0 = room;
+            self.said = room;
         }
         news.then_some(room)
     }
@@ -81,12 +88,14 @@ pub enum Verdict {
     No,
 }
 
-/// What all OSDs that are short of room said, and what is on its way from us.
+/// What all OSDs said, and what is on its way from us.
 #[derive(Default)]
 pub struct Rooms {
-    short: BTreeMap<OsdId, Room>,
+    said: BTreeMap<OsdId, Room>,
     on_its_way: Arc<AtomicU64>,
     changes: u64,
+    /// Groups with writes that wait for others on their way, and how many bytes may be left of those.
+    waiting: RefCell<VecDeque<(PgId, u64)>>,
 }
 
 /// A write on its way to disks. It has arrived, or will not, when this is dropped.
@@ -107,9 +116,9 @@ impl Rooms {
     pub fn told(&mut self, osd: OsdId, room: Room) {
         self.changes += 1;
         if room == Room::PLENTY {
-            self.short.remove(&osd);
+            self.said.remove(&osd);
         } else {
-            self.short.insert(osd, room);
+            self.said.insert(osd, room);
         }
     }
     /// Becomes another number when a verdict may be another one.
@@ -122,21 +131,38 @@ impl Rooms {
     }
     /// For a write that takes so many bytes on all of these. `grows`: they are not given back by what it replaces.
     pub fn verdict(&self, members: impl Iterator<Item = OsdId>, bytes: u64, grows: bool) -> Verdict {
-        if self.short.is_empty() {
-            return Verdict::Yes;
-        }
         let on_its_way = self.on_its_way.load(Ordering::Relaxed);
         let mut verdict = Verdict::Yes;
-        for room in members.filter_map(|osd| self.short.get(&osd)) {
+        for room in members.filter_map(|osd| self.said.get(&osd)) {
             if room.full && grows || bytes > room.window {
                 return Verdict::No;
             }
-            if on_its_way + bytes > room.window {
+            if on_its_way + bytes > room.window || is_crowded(on_its_way, bytes, room) {
                 verdict = Verdict::Soon;
             }
         }
         verdict
     }
+    /// The group hears when there may be room. Who has waited longest hears first.
+    pub fn wait(&self, pg: PgId) {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.iter().all(|(other, _)| *other != pg) {
+            waiting.push_back((pg, self.on_its_way.load(Ordering::Relaxed)));
+        }
+    }
+    /// One for which some of what was on its way has arrived.
+    pub fn next_waiting(&self) -> Option<PgId> {
+        let mut waiting = self.waiting.borrow_mut();
+        let on_its_way = self.on_its_way.load(Ordering::Relaxed);
+        let first = waiting.iter().position(|(_, before)| on_its_way < *before)?;
+        waiting.remove(first).map(|(pg, _)| pg)
+    }
+}
+
+/// Where large writes fill the memory small ones still go on, and what is larger than all of it goes alone.
+fn is_crowded(on_its_way: u64, bytes: u64, room: &Room) -> bool {
+    let most = if bytes <= SMALL { room.memory.saturating_mul(2) } else { room.memory };
+    on_its_way >= most
 }
 
 /// The most that a store needs for a transaction, of a write or of a part of an object.
@@ -184,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_fills_and_empties_is_told_of_in_few_words() {
-        let mut own = OwnRoom::default();
+        let mut own = OwnRoom::new(8 << 20);
         let mut said = Vec::new();
         let down = (0..=1000).rev();
         for available in down.chain(0..=1000) {
@@ -194,7 +220,7 @@ mod tests {
         let first = full.iter().position(|full| *full).unwrap();
         assert_eq!(said[first].window, 20 * MIB / 6);
         assert!(said.len() < 24, "{said:?}");
-        assert_eq!(said.last(), Some(&Room::PLENTY));
+        assert_eq!(said.last(), Some(&Room { memory: 2 << 20, ..Room::PLENTY }));
         // To and fro around a limit is no news.
         own.look(&space(30 * MIB), 3).unwrap();
         own.look(&space(29 * MIB), 3);
@@ -204,7 +230,7 @@ mod tests {
     #[test]
     fn what_is_on_its_way_together_never_exceeds_what_was_free() {
         // Three primaries send what they may to a disk which tells them of each change before it answers.
-        let mut own = OwnRoom::default();
+        let mut own = OwnRoom::new(8 << 20);
         let (mut available, mut rooms) = (200 * MIB, [const { Room::PLENTY }; 3]);
         let mut stored = 0;
         loop {
@@ -228,17 +254,48 @@ mod tests {
         let group = || [OsdId(0), OsdId(1)].into_iter();
         let first = rooms.send(60);
         assert_eq!(rooms.verdict(group(), 1 << 40, true), Verdict::Yes);
-        rooms.told(OsdId(1), Room { full: false, window: 100 });
+        rooms.told(OsdId(1), Room { window: 100, ..Room::PLENTY });
         assert_eq!(rooms.verdict(group(), 40, true), Verdict::Yes);
         assert_eq!(rooms.verdict(group(), 41, true), Verdict::Soon);
         assert_eq!(rooms.verdict(group(), 101, true), Verdict::No);
         assert_eq!(rooms.verdict([OsdId(2)].into_iter(), 101, true), Verdict::Yes);
         drop(first);
         assert_eq!(rooms.verdict(group(), 100, true), Verdict::Yes);
-        rooms.told(OsdId(1), Room { full: true, window: 100 });
+        rooms.told(OsdId(1), Room { full: true, window: 100, ..Room::PLENTY });
         assert_eq!(rooms.verdict(group(), 1, true), Verdict::No);
         assert_eq!(rooms.verdict(group(), 100, false), Verdict::Yes);
         rooms.told(OsdId(1), Room::PLENTY);
         assert_eq!(rooms.verdict(group(), 1, true), Verdict::Yes);
+    }
+
+    #[test]
+    fn large_writes_wait_for_memory_and_small_ones_rarely() {
+        let pg = PgId { pool: nacre_base::PoolId(1), seed: 1 };
+        let mut rooms = Rooms::default();
+        let group = || [OsdId(0), OsdId(1)].into_iter();
+        rooms.told(OsdId(1), Room { memory: MIB, ..Room::PLENTY });
+        assert_eq!(rooms.verdict(group(), 16 * MIB, true), Verdict::Yes, "alone it may be of any size");
+        let first = rooms.send(MIB);
+        assert_eq!(rooms.verdict(group(), 2 * SMALL, true), Verdict::Soon);
+        assert_eq!(rooms.verdict(group(), SMALL, true), Verdict::Yes);
+        assert_eq!(rooms.verdict([OsdId(0)].into_iter(), MIB, true), Verdict::Yes, "elsewhere");
+        let second = rooms.send(MIB);
+        assert_eq!(rooms.verdict(group(), SMALL, true), Verdict::Soon);
+        rooms.wait(pg);
+        rooms.wait(pg);
+        assert_eq!(rooms.next_waiting(), None, "nothing has arrived");
+        drop((first, second));
+        assert_eq!((rooms.next_waiting(), rooms.next_waiting()), (Some(pg), None));
+        assert_eq!(rooms.verdict(group(), MIB, true), Verdict::Yes);
+    }
+
+    #[test]
+    fn memory_is_shared_among_those_who_send_writes() {
+        let mut own = OwnRoom::new(64 << 20);
+        let mut said = |writers| own.look(&space(900 * MIB), writers).map(|room| room.memory / MIB);
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6, 8, 4].map(&mut said),
+            [Some(64), Some(32), Some(16), None, Some(8), None, None, Some(16)]
+        );
     }
 }

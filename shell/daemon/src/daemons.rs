@@ -204,7 +204,7 @@ fn prepare(
                 mons: cluster.mon_addrs(),
                 host,
                 device_class: "ssd".to_string(),
-                records: nacre_osd::records_of(memory),
+                memory,
                 metadata: metadata(layout, daemon),
                 perf,
                 seed,

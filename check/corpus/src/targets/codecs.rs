@@ -227,7 +227,7 @@ fn peer_messages() -> Vec<Message> {
         PeerMsg::Ping { stamp: 5 },
         PeerMsg::LeaseRequest { sent: 5, pgs: vec![(pg, interval)] },
         PeerMsg::LeaseGrant { sent: 5, pgs: vec![(pg, interval)] },
-        PeerMsg::Room(Room { full: true, window: 4096 }),
+        PeerMsg::Room(Room { full: true, window: 4096, memory: 8192 }),
     ];
     let message =
         RawMessage { kind: 50, version: 1, front: Bytes::from_static(b"front"), ..Default::default() };

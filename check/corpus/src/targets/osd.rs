@@ -105,7 +105,7 @@ impl Cluster {
                     mons: vec![addr(3300)],
                     host: "node".into(),
                     device_class: "ssd".into(),
-                    records: nacre_osd::RECORDS,
+                    memory: nacre_osd::MEMORY,
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed: 1,

@@ -837,6 +837,7 @@ impl Pg {
             }
         }
         objects.iter().for_each(|object| self.pump(ctx, object));
+        self.place_again(ctx);
         self.rearrange(ctx);
         self.recover(ctx);
         self.trim(ctx);

@@ -57,7 +57,10 @@ impl Pg {
             (None, Verdict::Yes) => return Some(op),
             (None, Verdict::No) if wants_to_know(&op) => ENOSPC,
             (None, _) => {
-                active.unplaced.soon |= verdict == Verdict::Soon;
+                if verdict == Verdict::Soon {
+                    active.unplaced.soon = true;
+                    ctx.budget.rooms.wait(self.id);
+                }
                 active.unplaced.judged = (ctx.budget.rooms.changes(), ctx.map.epoch);
                 active.unplaced.push(op);
                 return None;

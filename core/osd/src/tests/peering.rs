@@ -35,7 +35,7 @@ const LITTLE: usize = 256 << 10;
 fn a_thousand_groups_peer_in_waves_where_there_is_memory_for_few() {
     let mut w = World::new(8, 3, 3, 2, GROUPS);
     w.run_until("clean", World::all_clean);
-    w.memory = LITTLE;
+    w.memory = LITTLE / 3 * 16;
     for osd in 0..3 {
         w.kill(osd);
         w.run_for(Duration::from_secs(2));

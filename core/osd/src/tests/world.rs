@@ -4,7 +4,7 @@
 
 use super::memory;
 use super::store::MemStore;
-use crate::osd::{Osd, OsdConfig, RECORDS};
+use crate::osd::{MEMORY, Osd, OsdConfig};
 use crate::snap_set::SnapContext;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, OsdId, PgId, PoolId, Rng, SnapId, Time, Utime};
@@ -101,7 +101,7 @@ pub struct World {
     pub allow_errors: bool,
     pub min_delay: Duration,
     pub max_delay: Duration,
-    /// Bytes of memory that each OSD started from now on has for its records.
+    /// Bytes of memory that each OSD started from now on has.
     pub memory: usize,
     /// So many messages between daemons from now, one is lost.
     pub lose: Option<usize>,
@@ -163,7 +163,7 @@ impl World {
             trace: std::env::var("TRACE").is_ok(),
             min_delay: Duration::from_micros(50),
             max_delay: Duration::from_millis(5),
-            memory: RECORDS,
+            memory: MEMORY,
             lose: None,
         };
         for node in 0..osds {
@@ -466,7 +466,7 @@ impl World {
             mons: vec![addr_of(MON, 1)],
             host: "h".into(),
             device_class: "ssd".into(),
-            records: self.memory,
+            memory: self.memory,
             metadata: BTreeMap::new(),
             perf: Default::default(),
             seed: self.rng.next_u64(),

@@ -57,12 +57,14 @@ pub enum PeerMsg {
 pub struct Room {
     /// Only what makes nothing larger.
     pub full: bool,
-    /// So many bytes may be on their way from one primary at a time.
+    /// So many bytes may be on their way from one primary at a time,
     pub window: u64,
+    /// and as soon as so many are, large writes wait: they would take more memory than there is.
+    pub memory: u64,
 }
 
 impl Room {
-    pub const PLENTY: Room = Room { full: false, window: u64::MAX };
+    pub const PLENTY: Room = Room { full: false, window: u64::MAX, memory: u64::MAX };
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -336,6 +338,7 @@ impl PeerMsg {
                 out.push(6);
                 room.full.encode(out);
                 room.window.encode(out);
+                room.memory.encode(out);
             }
         });
         (front, data)
@@ -357,7 +360,11 @@ impl PeerMsg {
                 5 => PeerMsg::Pgs(r.list(|r| {
                     Ok((PgId::decode(r)?, Epoch::decode(r)?, PgMsg::decode_split(r, &Bytes::new())?))
                 })?),
-                6 => PeerMsg::Room(Room { full: Decode::decode(r)?, window: Decode::decode(r)? }),
+                6 => PeerMsg::Room(Room {
+                    full: Decode::decode(r)?,
+                    window: Decode::decode(r)?,
+                    memory: Decode::decode(r)?,
+                }),
                 value => return Err(DecodeError::BadValue { what: "peer message", value: value.into() }),
             })
         })
@@ -792,7 +799,7 @@ mod tests {
                 PeerMsg::Pong { stamp: 1 },
                 PeerMsg::LeaseRequest { sent: 4, pgs: vec![(pg, Epoch(4))] },
                 PeerMsg::LeaseGrant { sent: 4, pgs: vec![(pg, Epoch(4))] },
-                PeerMsg::Room(Room { full: true, window: 4096 }),
+                PeerMsg::Room(Room { full: true, window: 4096, memory: 8192 }),
                 PeerMsg::Pgs(vec![
                     (pg, Epoch(4), PgMsg::InfoQuery),
                     (PgId { seed: 3, ..pg }, Epoch(5), PgMsg::RepAck { version }),
