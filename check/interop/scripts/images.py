@@ -407,19 +407,18 @@ def mirroring():
     rbd(f"mirror pool disable {POOL}")
 
 
-def main():
-    parts = [everyday, contents, layouts, features, trash_and_groups, deep, snapshots, encryption, settings, journals,
-             mirroring]
+def main(*parts):
     wanted = [part for part in sys.argv[2:] if not part.startswith("--")]
-    for part in parts:
-        if not wanted or part.__name__ in wanted:
-            print(f"--- {part.__name__}")
-            part()
-    rbd("ls")
-    rados("ls")
+    try:
+        for part in parts:
+            if not wanted or part.__name__ in wanted:
+                print(f"--- {part.__name__}")
+                part()
+        rbd("ls")
+        rados("ls")
+    finally:
+        subprocess.run(["rm", "-rf", FOLDER], check=True)
 
 
-try:
-    main()
-finally:
-    subprocess.run(["rm", "-rf", FOLDER], check=True)
+if __name__ == "__main__":
+    main(everyday, contents, layouts, features, trash_and_groups, deep, snapshots, encryption, settings, journals, mirroring)

@@ -33,7 +33,7 @@ fn compare(script: &str) {
     if script == "images" {
         c.run("ceph osd pool create transcript-data 8").unwrap();
     }
-    if matches!(script, "images" | "python_rbd" | "tasks") {
+    if matches!(script, "images" | "images_more" | "python_rbd" | "tasks") {
         c.run("rbd pool init transcript").unwrap();
     }
     let ours = c.python(&format!("{script}.py"), &["transcript"]).unwrap();
@@ -89,6 +89,12 @@ fn snapshots_of_images_are_what_they_are_on_ceph() {
 #[test]
 fn the_rbd_command_says_what_it_says_of_images_on_ceph() {
     compare("images");
+}
+
+/// Names, errors, forms of output, differences put together, imports in parts, watches, schedules, devices.
+#[test]
+fn the_rest_of_the_rbd_command_says_what_it_says_on_ceph() {
+    compare("images_more");
 }
 
 #[test]

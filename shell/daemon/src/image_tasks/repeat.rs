@@ -202,13 +202,13 @@ impl Images {
         }
         let mut images = Vec::new();
         for place in places {
-            self.mirrored(&place, &mut images)?;
+            self.add_mirrored(&place, &mut images)?;
         }
         Ok(images)
     }
 
     /// The images there that snapshots are made of for mirrors.
-    fn mirrored(&self, place: &Level, images: &mut Vec<Level>) -> Result<(), Failure> {
+    fn add_mirrored(&self, place: &Level, images: &mut Vec<Level>) -> Result<(), Failure> {
         let Some(at) = at(place) else { return Ok(()) };
         let mut after = String::new();
         loop {
@@ -220,8 +220,7 @@ impl Images {
             )?;
             let page = page.unwrap_or_default();
             for (id, _) in &page {
-                let mirrored = self.call::<Mirrored>(&at, "rbd_mirroring", "mirror_image_get", id)?;
-                if !mirrored.is_some_and(|image| image.is_enabled && image.by_snapshots) {
+                if !self.mirrored(&at, id)?.is_some_and(|image| image.is_enabled && image.by_snapshots) {
                     continue;
                 }
                 let Some(name) = self.call::<String>(&at, "rbd_directory", "dir_get_name", id)? else {
@@ -264,18 +263,23 @@ impl Images {
         }
         let mut level = Level { pool: Some(found), namespace: namespace.map(str::to_owned), image: None };
         let at = at(&level).unwrap_or(default);
-        if kind == Kind::MirrorSnapshot && self.mirror_mode(&at)? != Some(BY_IMAGE) {
-            let what = match at.namespace.as_str() {
-                "" => format!("pool {pool}"),
-                namespace => format!("namespace {namespace}"),
-            };
-            return Err(invalid(format!("{what} is not in mirror image mode")));
+        // As on Ceph, what a pool as a whole is mirrored by is not looked at.
+        let mirrors = kind == Kind::MirrorSnapshot;
+        if mirrors && !at.namespace.is_empty() && self.mirror_mode(&at)? != Some(BY_IMAGE) {
+            return Err(invalid(format!("namespace {} is not in mirror image mode", at.namespace)));
         }
         if !image.is_empty() {
             let found = self.find(&at, image)?.ok_or_else(|| absent("image", image))?;
+            if mirrors && !self.mirrored(&at, &found.id)?.is_some_and(|mirrored| mirrored.by_snapshots) {
+                return Err(invalid(format!("image {image} is not in snapshot mirror mode")));
+            }
             level.image = Some((found.id, image.to_owned()));
         }
         Ok(level)
+    }
+
+    fn mirrored(&self, at: &Place, id: &String) -> Result<Option<Mirrored>, Failure> {
+        self.call(at, "rbd_mirroring", "mirror_image_get", id)
     }
 
     fn mirror_mode(&self, at: &Place) -> Result<Option<u32>, Failure> {
