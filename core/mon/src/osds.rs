@@ -141,7 +141,8 @@ impl Mon {
             | DaemonMsg::RecordQuery { .. }
             | DaemonMsg::Records { .. }
             | DaemonMsg::Activated { .. }
-            | DaemonMsg::Scrub { .. } => Done::Silent,
+            | DaemonMsg::Scrub { .. }
+            | DaemonMsg::Force { .. } => Done::Silent,
         }
     }
 

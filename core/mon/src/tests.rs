@@ -340,6 +340,7 @@ fn subscribe(what: &str, start: u64, flags: u8) -> MonSubscribe {
 mod balance;
 mod commands;
 mod crashes;
+mod forced;
 mod merges;
 mod monitors;
 mod osds;

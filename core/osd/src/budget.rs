@@ -49,6 +49,38 @@ impl Drop for Slot {
     }
 }
 
+/// What a group says of the transfer that it wants to start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// There is no second copy of what it is about, so it may have all that there is.
+    pub scarce: bool,
+    /// An operator wants the group to go before others.
+    pub forced: bool,
+}
+
+/// Groups that got no slot, those first that operators want first.
+#[derive(Default)]
+struct Line {
+    forced: RefCell<BTreeSet<PgId>>,
+    others: RefCell<BTreeSet<PgId>>,
+}
+
+impl Line {
+    fn join(&self, pg: PgId, forced: bool) {
+        let line = if forced { &self.forced } else { &self.others };
+        line.borrow_mut().insert(pg);
+    }
+    /// Whether somebody waits who goes before those that nobody wants first. Whoever waits in vain leaves as
+    /// soon as anybody could start something, so that this holds up nothing for long.
+    fn has_forced(&self) -> bool {
+        !self.forced.borrow().is_empty()
+    }
+    fn pop(&self) -> Option<PgId> {
+        let forced = self.forced.borrow_mut().pop_first();
+        forced.or_else(|| self.others.borrow_mut().pop_first())
+    }
+}
+
 /// What is set for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -124,20 +156,21 @@ impl Budget {
 pub struct Moves {
     max: u32,
     under_way: Arc<AtomicU32>,
-    waiting: RefCell<BTreeSet<PgId>>,
+    waiting: Line,
 }
 
 impl Moves {
     fn new(max: u32) -> Moves {
-        Moves { max, under_way: Arc::default(), waiting: RefCell::default() }
+        Moves { max, under_way: Arc::default(), waiting: Line::default() }
     }
     pub fn set_max(&mut self, max: u32) {
         self.max = max;
     }
     /// Who does not get a place hears when there is one.
-    pub fn take(&self, pg: PgId) -> Option<Slot> {
-        if self.under_way.load(Ordering::Relaxed) >= self.max {
-            self.waiting.borrow_mut().insert(pg);
+    pub fn take(&self, pg: PgId, forced: bool) -> Option<Slot> {
+        let is_full = self.under_way.load(Ordering::Relaxed) >= self.max;
+        if is_full || !forced && self.waiting.has_forced() {
+            self.waiting.join(pg, forced);
             return None;
         }
         self.under_way.fetch_add(1, Ordering::Relaxed);
@@ -145,7 +178,7 @@ impl Moves {
     }
     fn next_waiting(&self) -> Option<PgId> {
         let free = self.under_way.load(Ordering::Relaxed) < self.max;
-        if free { self.waiting.borrow_mut().pop_first() } else { None }
+        if free { self.waiting.pop() } else { None }
     }
 }
 
@@ -160,8 +193,7 @@ pub struct Share {
     started: Cell<bool>,
     under_way: Arc<AtomicU32>,
     last_start: Cell<Option<Time>>,
-    /// Groups that got no slot.
-    waiting: RefCell<BTreeSet<PgId>>,
+    waiting: Line,
     /// What clients wait when nothing is recovered, in seconds, smoothed; none before that was seen.
     usual: Option<f64>,
     /// Requests answered, and what they waited, when they were last judged.
@@ -182,7 +214,7 @@ impl Share {
             started: Cell::new(false),
             under_way: Arc::default(),
             last_start: Cell::new(None),
-            waiting: RefCell::default(),
+            waiting: Line::default(),
             usual: None,
             seen: (0, Duration::ZERO),
             looks: 0,
@@ -191,13 +223,15 @@ impl Share {
         }
     }
 
-    /// A group wants to start a transfer; without a slot it hears when there may be one. `scarce`:
-    /// there is no second copy of what it is about, so it may have all that there is.
-    pub fn take(&self, now: Time, pg: PgId, scarce: bool) -> Option<Slot> {
+    /// A group wants to start a transfer; without a slot it hears when there may be one.
+    pub fn take(&self, now: Time, pg: PgId, claim: Claim) -> Option<Slot> {
+        let Claim { scarce, forced } = claim;
         let (window, rest) =
             if scarce { (self.limits.max, Duration::ZERO) } else { (self.window, self.rest) };
-        if !self.is_free(now, window, rest) {
-            self.waiting.borrow_mut().insert(pg);
+        // The last copy of something does not wait for what somebody wants to see whole first.
+        let others_first = !forced && !scarce && self.waiting.has_forced();
+        if others_first || !self.is_free(now, window, rest) {
+            self.waiting.join(pg, forced);
             return None;
         }
         self.last_start.set(Some(now));
@@ -215,7 +249,7 @@ impl Share {
     /// One that waits, if something may start now.
     pub fn next_waiting(&self, now: Time) -> Option<PgId> {
         let free = self.is_free(now, self.window, self.rest);
-        if free { self.waiting.borrow_mut().pop_first() } else { None }
+        if free { self.waiting.pop() } else { None }
     }
 
     /// A few times a second: how many requests of clients were answered so far, and how long all of

@@ -4,7 +4,7 @@ use crate::bench::{self, Bench, BenchError};
 use crate::options::OptionError;
 use crate::osd::{Osd, OsdConfig};
 use crate::pg::{Ctx, Pg};
-use nacre_base::errno::{EBUSY, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
+use nacre_base::errno::{EBUSY, EINVAL, ENOENT, ENOSPC};
 use nacre_base::{Now, PgId};
 use nacre_machine::{ConnId, StoreView};
 use nacre_proto::messages::{Command, CommandReply};
@@ -235,7 +235,7 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
             })
         }
         "" => Err((EINVAL, "no command given".to_string())),
-        other => Err((EOPNOTSUPP, format!("osd.{} does not know the command '{other}'", osd.me().0))),
+        other => Err((EINVAL, format!("osd.{} does not know the command '{other}'", osd.me().0))),
     }
 }
 

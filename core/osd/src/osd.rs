@@ -630,6 +630,11 @@ impl Osd {
                     self.tell_pg(now, store, pg, PgEvent::Activated { interval, accepted }, out);
                 }
             }
+            DaemonMsg::Force { pgs, backfill, on } => {
+                for pg in pgs {
+                    self.tell_pg(now, store, pg, PgEvent::Force { backfill, on }, out);
+                }
+            }
             DaemonMsg::Scrub { pgs, deep, repair } => {
                 self.on_scrub_wanted(now, store, pgs, (deep, repair), out);
             }

@@ -27,6 +27,7 @@ mod osd_show;
 mod osdmap_dump;
 mod pg;
 mod pg_change;
+mod pg_force;
 mod pool;
 mod pool_set;
 mod reweight;
@@ -140,7 +141,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 24] = [
+        let tables: [&[Row]; 25] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -163,6 +164,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             balancer::COMMANDS,
             autoscale::COMMANDS,
             pg_change::COMMANDS,
+            pg_force::COMMANDS,
             iostat::COMMANDS,
             devices::COMMANDS,
         ];

@@ -91,7 +91,7 @@ fn pools(call: &mut Call<'_>, kind: Kind) -> Outcome {
 }
 
 /// Groups, by who is their primary.
-fn led_by(call: &Call<'_>, wanted: impl Fn(PgId) -> bool) -> BTreeMap<OsdId, Vec<PgId>> {
+pub fn led_by(call: &Call<'_>, wanted: impl Fn(PgId) -> bool) -> BTreeMap<OsdId, Vec<PgId>> {
     let map = &call.state.osdmap;
     let mut led: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
     for pg in all_pgs(map).filter(|pg| wanted(*pg)) {

@@ -13,7 +13,7 @@ fn at(millis: u64) -> Time {
 }
 /// Takes all that it gets.
 fn take_all(share: &Share, now: Time) -> Vec<Slot> {
-    std::iter::from_fn(|| share.take(now, pg(0), false)).collect()
+    std::iter::from_fn(|| share.take(now, pg(0), Claim::default())).collect()
 }
 /// A hundred requests more, each of which waited so many microseconds.
 fn serve(share: &mut Share, served: &mut (u64, Duration), micros: u64) {
@@ -65,8 +65,8 @@ fn who_got_no_slot_hears_of_the_next_and_the_last_copy_does_not_wait() {
     let (mut share, mut served) = (Share::new(LIMITS), (0, Duration::ZERO));
     serve(&mut share, &mut served, 1000);
     let slots = take_all(&share, at(0));
-    assert!(share.take(at(0), pg(3), false).is_none());
-    assert!(share.take(at(0), pg(4), true).is_some());
+    assert!(share.take(at(0), pg(3), Claim::default()).is_none());
+    assert!(share.take(at(0), pg(4), Claim { scarce: true, forced: false }).is_some());
     assert_eq!(share.next_waiting(at(200)), None);
     drop(slots);
     assert_eq!(share.next_waiting(at(100)), None);
@@ -101,9 +101,9 @@ fn clients_that_were_never_seen_without_it_are_not_taken_for_slow() {
 #[test]
 fn transfers_start_no_faster_than_the_sleep_between_them_allows() {
     let share = Share::new(Limits { sleep: Duration::from_secs(1), ..LIMITS });
-    assert!(share.take(at(1000), pg(0), true).is_some());
-    assert!(share.take(at(1000), pg(0), true).is_none());
-    assert!(share.take(at(2000), pg(0), false).is_some());
+    assert!(share.take(at(1000), pg(0), Claim { scarce: true, forced: false }).is_some());
+    assert!(share.take(at(1000), pg(0), Claim { scarce: true, forced: false }).is_none());
+    assert!(share.take(at(2000), pg(0), Claim::default()).is_some());
 }
 
 /// One device, or processor, that three OSDs share: it does one thing after the other.
@@ -184,7 +184,8 @@ impl Machine {
                 }
             }
             while self.recovering
-                && let Some(slot) = self.shares.iter().find_map(|share| share.take(when, pg(0), false))
+                && let Some(slot) =
+                    self.shares.iter().find_map(|share| share.take(when, pg(0), Claim::default()))
             {
                 self.work(TRANSFER, Doing::Transfer(slot));
             }
@@ -221,4 +222,41 @@ fn without_clients_it_takes_the_whole_device_and_gives_it_back_when_they_come() 
     machine.run(2000);
     let (served, _) = machine.run(10_000);
     assert!(served >= 20_000 * 17 / 20, "{served}");
+}
+
+#[test]
+fn what_an_operator_wants_first_goes_first_and_holds_up_only_what_is_not_the_last_copy() {
+    let share = Share::new(Limits { max: 1, ..LIMITS });
+    let forced = Claim { scarce: false, forced: true };
+    let slot = share.take(at(0), pg(1), Claim::default());
+    assert!(share.take(at(0), pg(0), Claim::default()).is_none());
+    assert!(share.take(at(0), pg(7), forced).is_none());
+    drop(slot);
+    // Who had it does not get it again at once, as who asks first after an end does otherwise.
+    assert!(share.take(at(1), pg(1), Claim::default()).is_none());
+    assert!(share.take(at(1), pg(2), Claim { scarce: true, forced: false }).is_some());
+    assert_eq!(share.next_waiting(at(1)), Some(pg(7)));
+    let slot = share.take(at(1), pg(7), forced);
+    assert!(slot.is_some());
+    drop(slot);
+    assert_eq!(share.next_waiting(at(2)), Some(pg(0)));
+    assert!(share.take(at(2), pg(0), Claim::default()).is_some());
+    // One who waits first and then wants nothing any more is in nobody's way.
+    let slot = share.take(at(3), pg(1), Claim::default());
+    assert!(share.take(at(3), pg(7), forced).is_none());
+    drop(slot);
+    assert_eq!(share.next_waiting(at(4)), Some(pg(7)));
+    assert!(share.take(at(4), pg(1), Claim::default()).is_some());
+}
+
+#[test]
+fn groups_that_an_operator_wants_first_move_first() {
+    let moves = Moves::new(1);
+    let slot = moves.take(pg(1), false);
+    assert!(moves.take(pg(0), false).is_none());
+    assert!(moves.take(pg(7), true).is_none());
+    drop(slot);
+    assert!(moves.take(pg(1), false).is_none());
+    assert_eq!(moves.next_waiting(), Some(pg(7)));
+    assert!(moves.take(pg(7), true).is_some());
 }

@@ -46,7 +46,7 @@ use follow::Page;
 use granted::Granted;
 use log::Log;
 use missing::Missing;
-use moving::Moving;
+use moving::{Forced, Moving};
 use nacre_base::{Epoch, Now, OsdId, PgId, SnapId, Time, Utime, Version};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
@@ -211,6 +211,11 @@ pub enum PgEvent {
     ScrubWanted(ScrubWanted),
     /// It is this group's turn for it.
     Scrub,
+    /// An operator wants what it lacks, or its moving, to go before other groups', or no longer.
+    Force {
+        backfill: bool,
+        on: bool,
+    },
     /// Writes wait, as the group is to become one with another; or they go on.
     HoldWrites(bool),
     /// A few times a second.
@@ -328,6 +333,7 @@ pub struct Pg {
     granted: Granted,
     /// How it becomes CRUSH's members that have the group.
     moving: Moving,
+    forced: Forced,
     /// Parts of objects that are being read for someone.
     push_reads: BTreeMap<u64, PushRead>,
     last_read: u64,
@@ -410,6 +416,7 @@ impl Pg {
             when_stored: VecDeque::new(),
             granted: Granted::default(),
             moving: Moving::default(),
+            forced: Forced::default(),
             push_reads: BTreeMap::new(),
             last_read: 0,
             changed: (0, BTreeSet::new()),
@@ -482,6 +489,7 @@ impl Pg {
             PgEvent::MarkLost { delete } => self.mark_lost(ctx, delete),
             PgEvent::ScrubWanted(wanted) => self.on_scrub_wanted(wanted),
             PgEvent::Scrub => self.start_scrub(ctx),
+            PgEvent::Force { backfill, on } => self.force(ctx, backfill, on),
             PgEvent::HoldWrites(hold) => self.hold_writes(ctx, hold),
             PgEvent::Tick => self.on_tick(ctx),
             PgEvent::Loop => self.on_loop(ctx),
@@ -559,6 +567,9 @@ impl Pg {
             Phase::Stray(Stray::default())
         };
         self.moving.restart(is_primary);
+        if !is_primary {
+            self.forced = Forced::default();
+        }
         if is_primary {
             self.start_peering(ctx);
         }
@@ -603,6 +614,7 @@ impl Pg {
             txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
             let mut pg = Pg::new(id, self.me, record, self.interval.clone());
             pg.granted = self.granted.clone();
+            pg.forced = self.forced;
             pg.inherit_scrub_state(&self.scrub_state, &mut txn);
             pgs.push(pg);
         }

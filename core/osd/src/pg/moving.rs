@@ -33,6 +33,13 @@ pub struct Moving {
     asked: Option<(Vec<OsdId>, Time)>,
 }
 
+/// What an operator wants to go before what other groups want: making good what is missing, and moving.
+#[derive(Clone, Copy, Default)]
+pub struct Forced {
+    pub recovery: bool,
+    pub backfill: bool,
+}
+
 impl Moving {
     /// Another interval began.
     pub fn restart(&mut self, is_primary: bool) {
@@ -50,6 +57,19 @@ pub fn is_too_full(map: &OsdMap, osd: OsdId) -> bool {
 }
 
 impl Pg {
+    /// Holds until the group is clean, or somebody else leads it.
+    pub fn force(&mut self, ctx: &mut Ctx<'_>, backfill: bool, on: bool) {
+        if self.interval.primary != Some(self.me) {
+            return;
+        }
+        match backfill {
+            true => self.forced.backfill = on,
+            false => self.forced.recovery = on,
+        }
+        self.rearrange(ctx);
+        self.recover(ctx);
+    }
+
     /// Those whom CRUSH wants and who have no part in it yet.
     pub fn newcomers(&self) -> impl Iterator<Item = OsdId> {
         let acting = &self.interval.acting;
@@ -123,7 +143,7 @@ impl Pg {
             return Some(Hold::Wait);
         }
         if misplaced && self.moving.slot.is_none() {
-            self.moving.slot = ctx.budget.moves.take(self.id);
+            self.moving.slot = ctx.budget.moves.take(self.id, self.forced.backfill);
             return self.moving.slot.is_none().then_some(Hold::Wait);
         }
         None

@@ -10,7 +10,7 @@ use super::missing::Missing;
 use super::moving::is_too_full;
 use super::push::Purpose;
 use super::{Ctx, Pg, PgEffect, Phase};
-use crate::budget::Slot;
+use crate::budget::{Claim, Slot};
 use crate::room::{fits, has_room};
 use nacre_base::{OsdId, Time};
 use nacre_machine::Level;
@@ -168,7 +168,8 @@ impl Pg {
             }
             let whole = active.members.values().filter(|member| member.missing.is_empty()).count();
             let scarce = whole + usize::from(self.missing.is_empty()) <= 1;
-            let Some(slot) = ctx.budget.recovery.take(ctx.now.mono, self.id, scarce) else { return };
+            let claim = Claim { scarce, forced: self.forced.recovery || self.forced.backfill };
+            let Some(slot) = ctx.budget.recovery.take(ctx.now.mono, self.id, claim) else { return };
             if let Some((object, part)) = own {
                 self.start_pull(ctx, object, part, BTreeSet::new(), Some(slot));
             } else if let Some((object, osd)) = theirs {

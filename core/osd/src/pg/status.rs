@@ -1,7 +1,7 @@
 //! What a group's primary tells others about it.
 
 use super::lost::is_declared_lost;
-use super::moving::{Hold, is_too_full};
+use super::moving::{Forced, Hold, is_too_full};
 use super::{Ctx, Interval, Pg, PgEffect, Phase};
 use nacre_base::{Now, OsdId, SnapId, Utime};
 use nacre_proto::maps::OsdMap;
@@ -84,6 +84,12 @@ impl Pg {
                 if self.is_clean() {
                     state |= pg_state::CLEAN | self.trim_state();
                 }
+                if self.forced.recovery {
+                    state |= pg_state::FORCED_RECOVERY;
+                }
+                if self.forced.backfill {
+                    state |= pg_state::FORCED_BACKFILL;
+                }
                 state |= active.scrub.state();
                 if active.holds_writes {
                     state |= pg_state::PREMERGE;
@@ -108,6 +114,9 @@ impl Pg {
 
     /// Lets the monitors know when something changed.
     pub fn note_state(&mut self, ctx: &mut Ctx<'_>) {
+        if self.is_clean() {
+            self.forced = Forced::default();
+        }
         let state = self.state(&ctx.map);
         if state & pg_state::CLEAN != 0 {
             self.last_clean = ctx.now.wall;

@@ -7,7 +7,7 @@
 
 use super::active::Active;
 use super::{Ctx, Pg, PgEffect, Phase};
-use crate::budget::Slot;
+use crate::budget::{Claim, Slot};
 use crate::ops::trim_clone;
 use crate::snap_index;
 use nacre_base::{IntervalSet, SnapId};
@@ -112,7 +112,7 @@ impl Pg {
             if self.changed.1.contains(&head) || active.in_use(&head) {
                 continue;
             }
-            let Some(slot) = ctx.budget.trim.take(ctx.now.mono, self.id, false) else { return };
+            let Some(slot) = ctx.budget.trim.take(ctx.now.mono, self.id, Claim::default()) else { return };
             left -= 1;
             let version = self.next_version();
             match trim_clone(ctx.store, clone, removed, version) {

@@ -4,6 +4,7 @@ mod answers;
 mod copies;
 mod counters;
 mod dirty;
+mod forced;
 mod lost;
 mod memory;
 mod merges;

@@ -35,6 +35,9 @@ pub enum DaemonMsg {
     /// Monitor to OSD: look through those of these groups that you are the primary of. `repair`: and
     /// make wrong copies right.
     Scrub { pgs: Vec<PgId>, deep: bool, repair: bool },
+    /// Monitor to OSD: of those of these groups that you are the primary of, what recovery does goes before
+    /// that of others; or, with `on` unset, no longer. `backfill`: what moving them does, too.
+    Force { pgs: Vec<PgId>, backfill: bool, on: bool },
     /// Primary to monitor: who should serve these, while their data moves. Answered by a map, if at all.
     Rearrange(Vec<PgWish>),
     /// OSD to monitor: a line for the cluster log.
@@ -226,11 +229,13 @@ pub mod pg_state {
     pub const PEERED: u64 = 1 << 25;
     pub const SNAPTRIM: u64 = 1 << 26;
     pub const SNAPTRIM_WAIT: u64 = 1 << 27;
+    pub const FORCED_RECOVERY: u64 = 1 << 30;
+    pub const FORCED_BACKFILL: u64 = 1 << 31;
 
     /// As Ceph joins them: `active+undersized+degraded`; `unknown` when no bit is set.
     pub fn name(state: u64) -> String {
         // The order is the one in which Ceph prints them.
-        const NAMES: [(u64, &str); 24] = [
+        const NAMES: [(u64, &str); 26] = [
             (STALE, "stale"),
             (CREATING, "creating"),
             (ACTIVE, "active"),
@@ -238,6 +243,7 @@ pub mod pg_state {
             (CLEAN, "clean"),
             (RECOVERY_WAIT, "recovery_wait"),
             (RECOVERING, "recovering"),
+            (FORCED_RECOVERY, "forced_recovery"),
             (DOWN, "down"),
             (UNDERSIZED, "undersized"),
             (DEGRADED, "degraded"),
@@ -250,6 +256,7 @@ pub mod pg_state {
             (REPAIR, "repair"),
             (BACKFILL_WAIT, "backfill_wait"),
             (BACKFILLING, "backfilling"),
+            (FORCED_BACKFILL, "forced_backfill"),
             (BACKFILL_TOOFULL, "backfill_toofull"),
             (INCOMPLETE, "incomplete"),
             (PEERED, "peered"),
@@ -429,6 +436,12 @@ impl Encode for DaemonMsg {
                 out.push(11);
                 ready.encode(out);
             }
+            DaemonMsg::Force { pgs, backfill, on } => {
+                out.push(12);
+                pgs.encode(out);
+                backfill.encode(out);
+                on.encode(out);
+            }
         });
     }
 }
@@ -459,6 +472,11 @@ impl Decode for DaemonMsg {
                 },
                 10 => DaemonMsg::Rearrange(Decode::decode(r)?),
                 11 => DaemonMsg::MergeReady(Decode::decode(r)?),
+                12 => DaemonMsg::Force {
+                    pgs: Decode::decode(r)?,
+                    backfill: Decode::decode(r)?,
+                    on: Decode::decode(r)?,
+                },
                 value => return Err(DecodeError::BadValue { what: "daemon message", value: value.into() }),
             })
         })
@@ -535,6 +553,7 @@ mod tests {
             DaemonMsg::Activate { epoch: Epoch(5), records: vec![(pg, record)] },
             DaemonMsg::Activated { epoch: Epoch(5), results: vec![(pg, Epoch(5), true)] },
             DaemonMsg::Scrub { pgs: vec![pg], deep: true, repair: false },
+            DaemonMsg::Force { pgs: vec![pg], backfill: true, on: false },
             DaemonMsg::ClusterLog { level: 1, stamp: Utime::ZERO, text: "x".into() },
         ];
         for message in messages {
