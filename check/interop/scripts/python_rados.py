@@ -99,6 +99,7 @@ def a_cluster():
     tell("mon_command to nobody", cluster.mon_command, command(prefix="version"), b"", target="nosuch", show=code)
     tell("osd_command", cluster.osd_command, 0, command(prefix="version"), b"", show=code)
     tell("osd_command, none", cluster.osd_command, 77, command(prefix="version"), b"", show=code)
+    tell("osd_command, unknown", cluster.osd_command, 0, command(prefix="no such command"), b"", show=code)
     tell("mgr_command", cluster.mgr_command, command(prefix="pg stat"), b"", show=lambda got: (got[0],))
     tell("mgr_command, unknown", cluster.mgr_command, command(prefix="nosuch"), b"", show=lambda got: (got[0],))
     tell("pg_command, no group", cluster.pg_command, "999.0", command(prefix="query"), b"", show=code)
