@@ -9,25 +9,22 @@ use crate::budget::Budget;
 use crate::commands;
 use crate::copier::{Asker, Copier};
 use crate::counters::Counted;
-use crate::heartbeat::{Heartbeats, Place};
+use crate::heartbeat::Heartbeats;
 use crate::maps::Maps;
 use crate::options::Options;
-use crate::peers::{Ended, PING_EVERY, Peers};
-use crate::pg::{LEASE, Pg, PgEvent};
+use crate::peers::{PING_EVERY, Peers};
+use crate::pg::{Pg, PgEvent};
 use crate::requests::History;
 use crate::room::OwnRoom;
 use crate::shard::{Scene, Shard, ShardEffect};
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
-use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, StoreView, Token};
+use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_perf::Registry;
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::{PeerMsg, PgMsg};
-use nacre_proto::messages::{
-    Command, Config, DaemonMsg, FailureEvidence, Message, MonGetVersion, MonSub, MonSubscribe, OsdBoot,
-    OsdFailure, OsdOp, OsdReport, OsdSpace, PgRecord, PgWish,
-};
+use nacre_proto::messages::{Command, Config, DaemonMsg, Message, MonGetVersion, OsdOp, PgRecord, PgWish};
 use nacre_proto::transaction::Transaction;
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
+use nacre_proto::types::{AddrVec, EntityAddr};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +35,9 @@ mod epochs;
 mod life;
 mod liveness;
 mod merges;
+mod monitor;
 mod scrubs;
+mod sessions;
 mod together;
 
 use liveness::DiskWatch;
@@ -388,192 +387,7 @@ impl Osd {
         }
     }
 
-    /// Asks another OSD over our session with it. Without one the question is lost, and asked again
-    /// when there is.
-    fn ask(&mut self, now: Now, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
-        match self.peers.open(to) {
-            Some(conn) => self.outbox.push(conn, msg, out),
-            None => self.dial(now, to, out),
-        }
-    }
-    fn answer(&mut self, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
-        if let Some(&conn) = self.askers.get(&to) {
-            self.outbox.push(conn, msg, out);
-        }
-    }
-    fn next_conn(&mut self) -> ConnId {
-        self.last_conn += 1;
-        ConnId::Dialled(self.last_conn)
-    }
-    fn dial(&mut self, now: Now, osd: OsdId, out: &mut Vec<Effect>) {
-        let Some(place) = self.map().and_then(|map| self.place_of(map, osd)) else { return };
-        if osd != self.me() && self.peers.may_dial(osd, now.mono) {
-            let conn = self.next_conn();
-            let preferred = self.beats.network(osd, &place, now.mono);
-            let network = self.peers.network_to_dial(osd, preferred);
-            let (network, addr) = match place.on(network) {
-                Some(addr) => (network, addr),
-                None => (Network::Public, place.public),
-            };
-            self.peers.dialled(osd, conn, addr, network, now.mono);
-            out.push(Effect::Dial { conn, to: addr, kind: EntityType::Osd });
-        }
-    }
-
-    /// Where we reach `osd`, if it is up: on the cluster network if both of us have an address there.
-    fn place_of(&self, map: &OsdMap, osd: OsdId) -> Option<Place> {
-        let info = map.osd(osd).filter(|_| map.is_up(osd))?;
-        let public = info.public_addrs.msgr2()?;
-        let separate = info.cluster_addrs.msgr2().filter(|addr| addr.sock != public.sock);
-        let ours = self.config.cluster.msgr2() != self.config.public.msgr2();
-        Some(Place { public, cluster: separate.filter(|_| ours) })
-    }
-
-    // ---- start and stop ----
-
-    // ---- the monitor ----
-
-    fn dial_mon(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(&to) = self.config.mons.get(self.next_mon % self.config.mons.len().max(1)) else { return };
-        self.next_mon += 1;
-        let conn = self.next_conn();
-        self.mon = MonState::Dialling(conn, now.mono);
-        out.push(Effect::Dial { conn, to, kind: EntityType::Mon });
-    }
-    fn is_mon(&self, conn: ConnId) -> bool {
-        matches!(self.mon, MonState::Dialling(mon, _) | MonState::Open(mon, _) if mon == conn)
-    }
-    fn to_mon(&self, message: impl Into<Message>, out: &mut Vec<Effect>) {
-        if let MonState::Open(conn, _) = self.mon {
-            out.push(Effect::Send { conn, tid: 0, message: message.into() });
-        }
-    }
-    fn subscribe(&self, out: &mut Vec<Effect>) {
-        let start = self.map().map_or(0, |map| u64::from(map.epoch.0) + 1);
-        let what = BTreeMap::from([
-            ("osdmap".to_string(), MonSub { start, flags: 0 }),
-            ("config".to_string(), MonSub::default()),
-        ]);
-        self.to_mon(MonSubscribe { what, hostname: self.config.host.clone() }, out);
-    }
-    fn boot_if_needed(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let running = matches!(self.life, Life::Running);
-        if !running || self.serving || self.map().is_none() || now.mono < self.next_boot {
-            return;
-        }
-        if !self.may_return(now, out) {
-            return;
-        }
-        self.next_boot = now.mono + BOOT_RETRY;
-        let boot = OsdBoot {
-            osd: self.me(),
-            uuid: self.config.uuid,
-            public: self.config.public.clone(),
-            cluster: self.config.cluster.clone(),
-            newest_map: self.maps.epoch(),
-            capacity: store.statfs().total,
-            device_class: self.config.device_class.clone(),
-            host: self.config.host.clone(),
-            metadata: commands::metadata(&self.config),
-        };
-        self.to_mon(DaemonMsg::Boot(boot), out);
-    }
-
-    // ---- sessions ----
-
-    fn on_opened(
-        &mut self,
-        now: Now,
-        store: &dyn StoreView,
-        conn: ConnId,
-        peer: Peer,
-        out: &mut Vec<Effect>,
-    ) {
-        if self.is_mon(conn) {
-            self.mon = MonState::Open(conn, now.mono);
-            self.next_boot = now.mono;
-            self.subscribe(out);
-            self.boot_if_needed(now, store, out);
-            return;
-        }
-        if let Some(osd) = self.peers.by_conn(conn) {
-            self.peers.opened(osd, now.mono);
-            self.tell_all(now, store, out, || PgEvent::PeerOpened(osd));
-            return;
-        }
-        if peer.kind == EntityType::Osd {
-            self.askers.insert(OsdId(peer.num as i32), conn);
-            // Before any answer that makes it send us writes.
-            self.look_at_room(store, out);
-            self.outbox.push(conn, PeerMsg::Room(self.own_room.said()), out);
-        }
-        self.sessions.insert(conn, Session { peer, epoch: Epoch(0) });
-    }
-
-    fn on_closed(
-        &mut self,
-        now: Now,
-        store: &dyn StoreView,
-        conn: ConnId,
-        why: &Closed,
-        out: &mut Vec<Effect>,
-    ) {
-        if self.is_mon(conn) {
-            self.mon = MonState::Away(now.mono + self.rng.duration(MON_RETRY / 2, MON_RETRY));
-            return;
-        }
-        if let Some(osd) = self.peers.by_conn(conn) {
-            self.copier.on_session_lost(osd);
-            let life = self.peers.life(osd);
-            let ended = match why {
-                Closed::Refused => {
-                    let place = self.map().and_then(|map| self.place_of(map, osd));
-                    let two = place.is_some_and(|place| place.cluster.is_some());
-                    self.peers.refused(osd, now.mono, two)
-                }
-                _ => {
-                    self.peers.closed(osd, now.mono, false);
-                    Ended::Unknown
-                }
-            };
-            if let (Ended::Gone, Some(life)) = (ended, life) {
-                self.report_failure(osd, life, FailureEvidence::Refused, out);
-            } else if self.serving || ended == Ended::AskElsewhere {
-                // If it is gone, nobody listens there any more: that is known in no time.
-                self.dial(now, osd, out);
-            }
-            return;
-        }
-        if let Some(session) = self.sessions.remove(&conn) {
-            let osd = OsdId(session.peer.num as i32);
-            if session.peer.kind == EntityType::Osd && self.askers.get(&osd) == Some(&conn) {
-                self.askers.remove(&osd);
-                if self.serving && self.beats.life(osd).is_some() {
-                    self.dial(now, osd, out);
-                }
-            }
-            if session.peer.kind == EntityType::Client && *why == Closed::Reset {
-                self.tell_all(now, store, out, || PgEvent::ClientHungUp(conn));
-            }
-        }
-    }
-
-    /// Tells the monitors about the life of an OSD whose addresses have this nonce.
-    fn report_failure(&mut self, osd: OsdId, life: u32, evidence: FailureEvidence, out: &mut Vec<Effect>) {
-        let Some(map) = self.map() else { return };
-        let is_it = |addrs: &AddrVec| addrs.msgr2().is_some_and(|addr| addr.nonce == life);
-        let target = map.osd(osd).filter(|target| map.is_up(osd) && is_it(&target.public_addrs));
-        let Some(target) = target else { return };
-        let failure = OsdFailure {
-            target: osd,
-            target_addrs: target.cluster_addrs.clone(),
-            epoch: map.epoch,
-            evidence,
-        };
-        if self.serving {
-            self.to_mon(DaemonMsg::Failure(failure), out);
-        }
-    }
+    // ---- messages, and the disk ----
 
     fn on_message(
         &mut self,
@@ -614,30 +428,6 @@ impl Osd {
             }
             Message::Command(command) => self.on_command(now, store, conn, tid, &command, out),
             // Clients with watches ping; others tell of things that are none of ours yet.
-            _ => {}
-        }
-    }
-
-    fn on_daemon(&mut self, now: Now, store: &dyn StoreView, msg: DaemonMsg, out: &mut Vec<Effect>) {
-        match msg {
-            DaemonMsg::Records { epoch, records } => {
-                for (pg, record) in records {
-                    self.tell_pg(now, store, pg, PgEvent::Record { epoch, record }, out);
-                }
-            }
-            DaemonMsg::Activated { results, .. } => {
-                for (pg, interval, accepted) in results {
-                    self.tell_pg(now, store, pg, PgEvent::Activated { interval, accepted }, out);
-                }
-            }
-            DaemonMsg::Force { pgs, backfill, on } => {
-                for pg in pgs {
-                    self.tell_pg(now, store, pg, PgEvent::Force { backfill, on }, out);
-                }
-            }
-            DaemonMsg::Scrub { pgs, deep, repair } => {
-                self.on_scrub_wanted(now, store, pgs, (deep, repair), out);
-            }
             _ => {}
         }
     }
@@ -691,92 +481,6 @@ impl Osd {
         self.stores.insert(token);
         out.push(Effect::Store { token, txn });
         token
-    }
-
-    // ---- other OSDs ----
-
-    fn on_peer(
-        &mut self,
-        now: Now,
-        store: &dyn StoreView,
-        conn: ConnId,
-        msg: PeerMsg,
-        out: &mut Vec<Effect>,
-    ) {
-        let asker = self.sessions.get(&conn).filter(|s| s.peer.kind == EntityType::Osd);
-        let asker = asker.map(|session| OsdId(session.peer.num as i32));
-        let dialled = self.peers.by_conn(conn);
-        if let Some(osd) = dialled {
-            self.peers.heard_on(osd, now.mono);
-        }
-        let Some(from) = asker.or(dialled) else { return };
-        match msg {
-            // The session's end finds out whether it works; a hung disk's OSD is no peer.
-            PeerMsg::Ping { .. } if self.disk.is_hung() => {}
-            PeerMsg::Ping { stamp } => {
-                out.push(Effect::Send { conn, tid: 0, message: PeerMsg::Pong { stamp }.into() });
-            }
-            PeerMsg::Pong { .. } => {
-                if let Some(network) = self.peers.network(from) {
-                    self.heard(now, from, network, out);
-                }
-            }
-            PeerMsg::LeaseRequest { sent, pgs } => {
-                let mut granted = Vec::new();
-                let map = self.maps.current.clone();
-                for (pg, interval) in pgs {
-                    let at = self.shard_of(pg);
-                    if let Some(map) = &map
-                        && let Some(group) = self.shards[at].pgs.get_mut(&pg)
-                        && group.interval().start == interval
-                        && group.grant_lease(now.mono, map, from)
-                    {
-                        granted.push((pg, interval));
-                    }
-                }
-                let grant = PeerMsg::LeaseGrant { sent, pgs: granted };
-                out.push(Effect::Send { conn, tid: 0, message: grant.into() });
-            }
-            PeerMsg::LeaseGrant { sent, pgs } => {
-                let until = Time::from_nanos(sent) + LEASE;
-                for (pg, interval) in pgs {
-                    self.tell_pg(now, store, pg, PgEvent::Lease { from, interval, until }, out);
-                }
-            }
-            PeerMsg::Room(room) => self.budget.rooms.told(from, room),
-            PeerMsg::Pg { pg, interval, msg } => {
-                self.on_peer_msg(now, store, from, (pg, interval, *msg), out);
-            }
-            PeerMsg::Pgs(msgs) => {
-                msgs.into_iter().for_each(|msg| self.on_peer_msg(now, store, from, msg, out));
-            }
-        }
-    }
-
-    fn on_peer_msg(
-        &mut self,
-        now: Now,
-        store: &dyn StoreView,
-        from: OsdId,
-        (pg, interval, msg): (PgId, Epoch, PgMsg),
-        out: &mut Vec<Effect>,
-    ) {
-        if interval > self.maps.epoch() {
-            // Its sender knows a newer map. What finds no room here is asked again.
-            if self.waiting_msgs.len() < WAITING_MAX {
-                self.waiting_msgs.push_back((from, (pg, interval, msg)));
-            }
-            return;
-        }
-        if self.pg(pg).is_some() {
-            self.tell_pg(now, store, pg, PgEvent::Peer { from, interval, msg }, out);
-        } else if msg == PgMsg::InfoQuery {
-            // Nothing here; but who knows what we granted in our last life.
-            let lease_ends = self.started + LEASE;
-            let left = if lease_ends > now.mono { lease_ends.since(now.mono) } else { Duration::ZERO };
-            let info = PgMsg::Info { info: None, lease_left_ms: left.as_millis() as u32 + 1 };
-            self.answer(from, PeerMsg::Pg { pg, interval, msg: Box::new(info) }, out);
-        }
     }
 
     /// Whoever sends us writes hears what there is room for, before the answers that let him send more.
@@ -852,55 +556,6 @@ impl Osd {
             self.report_if_due(now, store, out);
         }
         self.stop_if_done(now, out);
-    }
-
-    fn ping(&mut self, now: Now, out: &mut Vec<Effect>) {
-        for conn in self.peers.dead_sessions(now.mono) {
-            out.push(Effect::Hangup { conn });
-        }
-        let all: BTreeSet<OsdId> = self.beats.watched().chain(self.peers.osds()).collect();
-        for osd in all {
-            self.ask(now, osd, PeerMsg::Ping { stamp: now.mono.nanos }, out);
-        }
-    }
-
-    fn report_if_due(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let (served, at) = self.reported;
-        let news = served != self.ops_served && now.mono.since(at) >= REPORT_AFTER_OPS;
-        if (now.mono < self.report_at && !news) || !matches!(self.mon, MonState::Open(..)) {
-            return;
-        }
-        self.report_at = now.mono + REPORT_EVERY;
-        self.reported = (self.ops_served, now.mono);
-        let statfs = store.statfs();
-        self.reported_available = statfs.available;
-        let commit_latency_us = self.commit_latency_us();
-        let report = OsdReport {
-            osd: Some(self.me()),
-            epoch: self.maps.epoch(),
-            space: OsdSpace {
-                total: statfs.total,
-                available: statfs.available,
-                allocated: statfs.allocated,
-                stored: statfs.stored,
-                omap: statfs.omap,
-                internal: statfs.internal,
-            },
-            commit_latency_us,
-            pgs: self.pgs().filter_map(|pg| pg.report(now.wall)).collect(),
-            num_objects: self.pgs().map(Pg::objects).sum(),
-        };
-        self.to_mon(DaemonMsg::Report(report), out);
-    }
-
-    /// The mean since the last report, in microseconds; zero if nothing was stored.
-    fn commit_latency_us(&mut self) -> u32 {
-        let commit = &self.counted.stages.commit;
-        let (count, nanos) = (commit.count(), commit.sum());
-        let (last_count, last_nanos) = std::mem::replace(&mut self.commits_reported, (count, nanos));
-        // A reset in between makes both smaller.
-        let mean = nanos.saturating_sub(last_nanos).checked_div(count.saturating_sub(last_count));
-        (mean.unwrap_or(0) / 1000).min(u32::MAX.into()) as u32
     }
 
     /// What groups wanted in this turn, put together.

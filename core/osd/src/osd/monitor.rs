@@ -1,0 +1,131 @@
+//! What an OSD and its monitor say to each other: being up, maps, records of groups, reports.
+
+use super::{BOOT_RETRY, Life, MonState, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
+use crate::commands;
+use crate::pg::{Pg, PgEvent};
+use nacre_base::Now;
+use nacre_machine::{ConnId, Effect, StoreView};
+use nacre_proto::messages::{DaemonMsg, Message, MonSub, MonSubscribe, OsdBoot, OsdReport, OsdSpace};
+use nacre_proto::types::EntityType;
+use std::collections::BTreeMap;
+
+impl Osd {
+    pub(super) fn dial_mon(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(&to) = self.config.mons.get(self.next_mon % self.config.mons.len().max(1)) else { return };
+        self.next_mon += 1;
+        let conn = self.next_conn();
+        self.mon = MonState::Dialling(conn, now.mono);
+        out.push(Effect::Dial { conn, to, kind: EntityType::Mon });
+    }
+
+    pub(super) fn is_mon(&self, conn: ConnId) -> bool {
+        matches!(self.mon, MonState::Dialling(mon, _) | MonState::Open(mon, _) if mon == conn)
+    }
+
+    pub(super) fn to_mon(&self, message: impl Into<Message>, out: &mut Vec<Effect>) {
+        if let MonState::Open(conn, _) = self.mon {
+            out.push(Effect::Send { conn, tid: 0, message: message.into() });
+        }
+    }
+
+    pub(super) fn subscribe(&self, out: &mut Vec<Effect>) {
+        let start = self.map().map_or(0, |map| u64::from(map.epoch.0) + 1);
+        let what = BTreeMap::from([
+            ("osdmap".to_string(), MonSub { start, flags: 0 }),
+            ("config".to_string(), MonSub::default()),
+        ]);
+        self.to_mon(MonSubscribe { what, hostname: self.config.host.clone() }, out);
+    }
+
+    pub(super) fn boot_if_needed(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        let running = matches!(self.life, Life::Running);
+        if !running || self.serving || self.map().is_none() || now.mono < self.next_boot {
+            return;
+        }
+        if !self.may_return(now, out) {
+            return;
+        }
+        self.next_boot = now.mono + BOOT_RETRY;
+        let boot = OsdBoot {
+            osd: self.me(),
+            uuid: self.config.uuid,
+            public: self.config.public.clone(),
+            cluster: self.config.cluster.clone(),
+            newest_map: self.maps.epoch(),
+            capacity: store.statfs().total,
+            device_class: self.config.device_class.clone(),
+            host: self.config.host.clone(),
+            metadata: commands::metadata(&self.config),
+        };
+        self.to_mon(DaemonMsg::Boot(boot), out);
+    }
+
+    pub(super) fn on_daemon(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        msg: DaemonMsg,
+        out: &mut Vec<Effect>,
+    ) {
+        match msg {
+            DaemonMsg::Records { epoch, records } => {
+                for (pg, record) in records {
+                    self.tell_pg(now, store, pg, PgEvent::Record { epoch, record }, out);
+                }
+            }
+            DaemonMsg::Activated { results, .. } => {
+                for (pg, interval, accepted) in results {
+                    self.tell_pg(now, store, pg, PgEvent::Activated { interval, accepted }, out);
+                }
+            }
+            DaemonMsg::Force { pgs, backfill, on } => {
+                for pg in pgs {
+                    self.tell_pg(now, store, pg, PgEvent::Force { backfill, on }, out);
+                }
+            }
+            DaemonMsg::Scrub { pgs, deep, repair } => {
+                self.on_scrub_wanted(now, store, pgs, (deep, repair), out);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn report_if_due(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        let (served, at) = self.reported;
+        let news = served != self.ops_served && now.mono.since(at) >= REPORT_AFTER_OPS;
+        if (now.mono < self.report_at && !news) || !matches!(self.mon, MonState::Open(..)) {
+            return;
+        }
+        self.report_at = now.mono + REPORT_EVERY;
+        self.reported = (self.ops_served, now.mono);
+        let statfs = store.statfs();
+        self.reported_available = statfs.available;
+        let commit_latency_us = self.commit_latency_us();
+        let report = OsdReport {
+            osd: Some(self.me()),
+            epoch: self.maps.epoch(),
+            space: OsdSpace {
+                total: statfs.total,
+                available: statfs.available,
+                allocated: statfs.allocated,
+                stored: statfs.stored,
+                omap: statfs.omap,
+                internal: statfs.internal,
+            },
+            commit_latency_us,
+            pgs: self.pgs().filter_map(|pg| pg.report(now.wall)).collect(),
+            num_objects: self.pgs().map(Pg::objects).sum(),
+        };
+        self.to_mon(DaemonMsg::Report(report), out);
+    }
+
+    /// The mean since the last report, in microseconds; zero if nothing was stored.
+    fn commit_latency_us(&mut self) -> u32 {
+        let commit = &self.counted.stages.commit;
+        let (count, nanos) = (commit.count(), commit.sum());
+        let (last_count, last_nanos) = std::mem::replace(&mut self.commits_reported, (count, nanos));
+        // A reset in between makes both smaller.
+        let mean = nanos.saturating_sub(last_nanos).checked_div(count.saturating_sub(last_count));
+        (mean.unwrap_or(0) / 1000).min(u32::MAX.into()) as u32
+    }
+}

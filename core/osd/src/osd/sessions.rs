@@ -1,0 +1,254 @@
+//! Sessions with other OSDs: those that we dial and ask over, and those over which others ask us.
+
+use super::{MON_RETRY, MonState, Osd, Session, WAITING_MAX};
+use crate::heartbeat::Place;
+use crate::peers::Ended;
+use crate::pg::{LEASE, PgEvent};
+use nacre_base::{Epoch, Now, OsdId, PgId, Time};
+use nacre_machine::{Closed, ConnId, Effect, Peer, StoreView};
+use nacre_proto::maps::OsdMap;
+use nacre_proto::messages::peer::{PeerMsg, PgMsg};
+use nacre_proto::messages::{DaemonMsg, FailureEvidence, OsdFailure};
+use nacre_proto::types::{AddrVec, EntityType, Network};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+impl Osd {
+    /// Asks another OSD over our session with it. Without one the question is lost, and asked again
+    /// when there is.
+    pub(super) fn ask(&mut self, now: Now, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
+        match self.peers.open(to) {
+            Some(conn) => self.outbox.push(conn, msg, out),
+            None => self.dial(now, to, out),
+        }
+    }
+
+    pub(super) fn answer(&mut self, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
+        if let Some(&conn) = self.askers.get(&to) {
+            self.outbox.push(conn, msg, out);
+        }
+    }
+
+    pub(super) fn next_conn(&mut self) -> ConnId {
+        self.last_conn += 1;
+        ConnId::Dialled(self.last_conn)
+    }
+
+    pub(super) fn dial(&mut self, now: Now, osd: OsdId, out: &mut Vec<Effect>) {
+        let Some(place) = self.map().and_then(|map| self.place_of(map, osd)) else { return };
+        if osd != self.me() && self.peers.may_dial(osd, now.mono) {
+            let conn = self.next_conn();
+            let preferred = self.beats.network(osd, &place, now.mono);
+            let network = self.peers.network_to_dial(osd, preferred);
+            let (network, addr) = match place.on(network) {
+                Some(addr) => (network, addr),
+                None => (Network::Public, place.public),
+            };
+            self.peers.dialled(osd, conn, addr, network, now.mono);
+            out.push(Effect::Dial { conn, to: addr, kind: EntityType::Osd });
+        }
+    }
+
+    /// Where we reach `osd`, if it is up: on the cluster network if both of us have an address there.
+    pub(super) fn place_of(&self, map: &OsdMap, osd: OsdId) -> Option<Place> {
+        let info = map.osd(osd).filter(|_| map.is_up(osd))?;
+        let public = info.public_addrs.msgr2()?;
+        let separate = info.cluster_addrs.msgr2().filter(|addr| addr.sock != public.sock);
+        let ours = self.config.cluster.msgr2() != self.config.public.msgr2();
+        Some(Place { public, cluster: separate.filter(|_| ours) })
+    }
+
+    pub(super) fn on_opened(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        peer: Peer,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.is_mon(conn) {
+            self.mon = MonState::Open(conn, now.mono);
+            self.next_boot = now.mono;
+            self.subscribe(out);
+            self.boot_if_needed(now, store, out);
+            return;
+        }
+        if let Some(osd) = self.peers.by_conn(conn) {
+            self.peers.opened(osd, now.mono);
+            self.tell_all(now, store, out, || PgEvent::PeerOpened(osd));
+            return;
+        }
+        if peer.kind == EntityType::Osd {
+            self.askers.insert(OsdId(peer.num as i32), conn);
+            // Before any answer that makes it send us writes.
+            self.look_at_room(store, out);
+            self.outbox.push(conn, PeerMsg::Room(self.own_room.said()), out);
+        }
+        self.sessions.insert(conn, Session { peer, epoch: Epoch(0) });
+    }
+
+    pub(super) fn on_closed(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        why: &Closed,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.is_mon(conn) {
+            self.mon = MonState::Away(now.mono + self.rng.duration(MON_RETRY / 2, MON_RETRY));
+            return;
+        }
+        if let Some(osd) = self.peers.by_conn(conn) {
+            self.copier.on_session_lost(osd);
+            let life = self.peers.life(osd);
+            let ended = match why {
+                Closed::Refused => {
+                    let place = self.map().and_then(|map| self.place_of(map, osd));
+                    let two = place.is_some_and(|place| place.cluster.is_some());
+                    self.peers.refused(osd, now.mono, two)
+                }
+                _ => {
+                    self.peers.closed(osd, now.mono, false);
+                    Ended::Unknown
+                }
+            };
+            if let (Ended::Gone, Some(life)) = (ended, life) {
+                self.report_failure(osd, life, FailureEvidence::Refused, out);
+            } else if self.serving || ended == Ended::AskElsewhere {
+                // If it is gone, nobody listens there any more: that is known in no time.
+                self.dial(now, osd, out);
+            }
+            return;
+        }
+        if let Some(session) = self.sessions.remove(&conn) {
+            let osd = OsdId(session.peer.num as i32);
+            if session.peer.kind == EntityType::Osd && self.askers.get(&osd) == Some(&conn) {
+                self.askers.remove(&osd);
+                if self.serving && self.beats.life(osd).is_some() {
+                    self.dial(now, osd, out);
+                }
+            }
+            if session.peer.kind == EntityType::Client && *why == Closed::Reset {
+                self.tell_all(now, store, out, || PgEvent::ClientHungUp(conn));
+            }
+        }
+    }
+
+    /// Tells the monitors about the life of an OSD whose addresses have this nonce.
+    pub(super) fn report_failure(
+        &mut self,
+        osd: OsdId,
+        life: u32,
+        evidence: FailureEvidence,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(map) = self.map() else { return };
+        let is_it = |addrs: &AddrVec| addrs.msgr2().is_some_and(|addr| addr.nonce == life);
+        let target = map.osd(osd).filter(|target| map.is_up(osd) && is_it(&target.public_addrs));
+        let Some(target) = target else { return };
+        let failure = OsdFailure {
+            target: osd,
+            target_addrs: target.cluster_addrs.clone(),
+            epoch: map.epoch,
+            evidence,
+        };
+        if self.serving {
+            self.to_mon(DaemonMsg::Failure(failure), out);
+        }
+    }
+
+    pub(super) fn on_peer(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        conn: ConnId,
+        msg: PeerMsg,
+        out: &mut Vec<Effect>,
+    ) {
+        let asker = self.sessions.get(&conn).filter(|s| s.peer.kind == EntityType::Osd);
+        let asker = asker.map(|session| OsdId(session.peer.num as i32));
+        let dialled = self.peers.by_conn(conn);
+        if let Some(osd) = dialled {
+            self.peers.heard_on(osd, now.mono);
+        }
+        let Some(from) = asker.or(dialled) else { return };
+        match msg {
+            // The session's end finds out whether it works; a hung disk's OSD is no peer.
+            PeerMsg::Ping { .. } if self.disk.is_hung() => {}
+            PeerMsg::Ping { stamp } => {
+                out.push(Effect::Send { conn, tid: 0, message: PeerMsg::Pong { stamp }.into() });
+            }
+            PeerMsg::Pong { .. } => {
+                if let Some(network) = self.peers.network(from) {
+                    self.heard(now, from, network, out);
+                }
+            }
+            PeerMsg::LeaseRequest { sent, pgs } => {
+                let mut granted = Vec::new();
+                let map = self.maps.current.clone();
+                for (pg, interval) in pgs {
+                    let at = self.shard_of(pg);
+                    if let Some(map) = &map
+                        && let Some(group) = self.shards[at].pgs.get_mut(&pg)
+                        && group.interval().start == interval
+                        && group.grant_lease(now.mono, map, from)
+                    {
+                        granted.push((pg, interval));
+                    }
+                }
+                let grant = PeerMsg::LeaseGrant { sent, pgs: granted };
+                out.push(Effect::Send { conn, tid: 0, message: grant.into() });
+            }
+            PeerMsg::LeaseGrant { sent, pgs } => {
+                let until = Time::from_nanos(sent) + LEASE;
+                for (pg, interval) in pgs {
+                    self.tell_pg(now, store, pg, PgEvent::Lease { from, interval, until }, out);
+                }
+            }
+            PeerMsg::Room(room) => self.budget.rooms.told(from, room),
+            PeerMsg::Pg { pg, interval, msg } => {
+                self.on_peer_msg(now, store, from, (pg, interval, *msg), out);
+            }
+            PeerMsg::Pgs(msgs) => {
+                msgs.into_iter().for_each(|msg| self.on_peer_msg(now, store, from, msg, out));
+            }
+        }
+    }
+
+    pub(super) fn on_peer_msg(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        from: OsdId,
+        (pg, interval, msg): (PgId, Epoch, PgMsg),
+        out: &mut Vec<Effect>,
+    ) {
+        if interval > self.maps.epoch() {
+            // Its sender knows a newer map. What finds no room here is asked again.
+            if self.waiting_msgs.len() < WAITING_MAX {
+                self.waiting_msgs.push_back((from, (pg, interval, msg)));
+            }
+            return;
+        }
+        if self.pg(pg).is_some() {
+            self.tell_pg(now, store, pg, PgEvent::Peer { from, interval, msg }, out);
+        } else if msg == PgMsg::InfoQuery {
+            // Nothing here; but who knows what we granted in our last life.
+            let lease_ends = self.started + LEASE;
+            let left = if lease_ends > now.mono { lease_ends.since(now.mono) } else { Duration::ZERO };
+            let info = PgMsg::Info { info: None, lease_left_ms: left.as_millis() as u32 + 1 };
+            self.answer(from, PeerMsg::Pg { pg, interval, msg: Box::new(info) }, out);
+        }
+    }
+
+    pub(super) fn ping(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for conn in self.peers.dead_sessions(now.mono) {
+            out.push(Effect::Hangup { conn });
+        }
+        let all: BTreeSet<OsdId> = self.beats.watched().chain(self.peers.osds()).collect();
+        for osd in all {
+            self.ask(now, osd, PeerMsg::Ping { stamp: now.mono.nanos }, out);
+        }
+    }
+}

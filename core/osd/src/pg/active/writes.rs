@@ -1,0 +1,242 @@
+//! Writes: into the log, to the whole acting set, and answered when all of it has them.
+
+use super::{Active, InFlight, Unwritten, write_reply};
+use crate::ops::{Done, Env, ObjectChange};
+use crate::pg::answered::answer_of;
+use crate::pg::push::{attrs_after, metas_after, set_meta};
+use crate::pg::record::RecordChanges;
+use crate::pg::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
+use crate::room::bytes_for;
+use nacre_base::{OsdId, Version};
+use nacre_machine::ReadError;
+use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
+use nacre_proto::messages::peer::{LogEntry, PgMsg, RepOp};
+use nacre_proto::types::{EntityName, ObjectId, ReqId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Pg {
+    pub(super) fn write(&mut self, ctx: &mut Ctx<'_>, mut op: ClientOp, env: Env, done: Done) {
+        op.steps.sent = Some(ctx.now.mono);
+        let Done { result, outputs, user_version, change } = done;
+        let entry = LogEntry {
+            version: env.version,
+            prior: change.prior,
+            kind: change.kind,
+            object: op.object.clone(),
+            others: change.others.clone(),
+            reqid: op.reqid,
+            user_version,
+            mtime: env.mtime,
+            acts: acts_of(&change.txn, &op.object),
+            result: if result > 0 && !env.return_vector { 0 } else { result },
+            outputs: if env.return_vector || result < 0 { outputs } else { Vec::new() },
+        };
+        self.counts.writes += 1;
+        self.counts.write_bytes += op.request.ops.iter().map(|item| item.data.len() as u64).sum::<u64>();
+        if let Err(unwritten) = self.submit(ctx, entry, change, Some(op))
+            && let (Some(op), error) = *unwritten
+        {
+            self.fail(ctx, op, &error);
+        }
+    }
+
+    /// The version of what the group writes next.
+    pub fn next_version(&self) -> Version {
+        Version::new(self.interval.start, self.info.last_update.version + 1)
+    }
+
+    /// How the log notes a write of the primary's own, which no client asked for.
+    pub fn own_entry(
+        &self,
+        ctx: &Ctx<'_>,
+        version: Version,
+        object: &ObjectId,
+        user_version: u64,
+        change: &ObjectChange,
+    ) -> LogEntry {
+        LogEntry {
+            version,
+            prior: change.prior,
+            kind: change.kind,
+            object: object.clone(),
+            others: change.others.clone(),
+            reqid: ReqId {
+                client: EntityName::osd(self.me),
+                tid: version.version,
+                inc: self.interval.start.0 as i32,
+            },
+            user_version,
+            mtime: ctx.now.wall,
+            acts: acts_of(&change.txn, object),
+            result: 0,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Appends a write to the log, and has all members carry it out.
+    /// Gives the request back if that cannot be.
+    pub fn submit(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        entry: LogEntry,
+        change: ObjectChange,
+        op: Option<ClientOp>,
+    ) -> Result<(), Unwritten> {
+        let (version, head) = (entry.version, entry.object.to_head());
+        let Some(active) = self.active() else { return Ok(()) };
+        let lacking = |object: &ObjectId| active.members.values().any(|m| m.missing.lacks_meta(object));
+        let metas = match metas_after(ctx.store, &change.txn, &lacking) {
+            Ok(metas) => metas,
+            Err(error) => return Err(Box::new((op, error))),
+        };
+        for Acts { object, acts } in &entry.acts {
+            let target = object.as_ref().unwrap_or(&entry.object);
+            if acts.iter().any(|act| matches!(act, Act::CloneFrom(_))) && active.recovery.void(target) {
+                ctx.out.push(PgEffect::Loop);
+            }
+        }
+        for member in active.members.values_mut() {
+            member.missing.written(&entry.object, &entry.acts);
+            for (object, meta) in &metas {
+                member.missing.got(object, &Part::meta(), Some(meta.size));
+            }
+        }
+        let previous = self.info.last_update;
+        self.info.last_update = entry.version;
+        self.info.last_user_version = self.info.last_user_version.max(entry.user_version);
+        self.info.objects = self.info.objects.saturating_add_signed(change.objects);
+        self.info.clones = self.info.clones.saturating_add_signed(change.clones);
+        self.info.bytes = self.info.bytes.saturating_add_signed(change.bytes);
+        self.log.append(&entry);
+        let trim_to = self
+            .log
+            .trim_point(ctx.budget.log_limits(), self.answered.memory())
+            .map_or(self.info.log_tail, |v| v.min(self.info.committed_to));
+        let rep_op = Arc::new(RepOp {
+            entry,
+            previous,
+            committed_to: self.info.committed_to,
+            trim_to: trim_to.max(self.info.log_tail),
+            objects: self.info.objects,
+            clones: self.info.clones,
+            bytes: self.info.bytes,
+            txn: change.txn,
+            metas,
+        });
+        let me = self.me;
+        let on_its_way = ctx.budget.rooms.send(bytes_for(&rep_op.txn));
+        let Some(active) = self.active() else { return Ok(()) };
+        if let Some(recount) = active.recount.as_mut().filter(|recount| head < recount.next) {
+            recount.objects = recount.objects.saturating_add_signed(change.objects);
+            recount.clones = recount.clones.saturating_add_signed(change.clones);
+            recount.bytes = recount.bytes.saturating_add_signed(change.bytes);
+        }
+        for &osd in active.members.keys() {
+            ctx.out.push(PgEffect::Ask(osd, PgMsg::RepOp(rep_op.clone())));
+        }
+        active.queue(&head).uncommitted += 1;
+        active.in_flight.push_back(InFlight {
+            version,
+            object: head,
+            rep_op: rep_op.clone(),
+            waiting_for: active.members.keys().copied().chain([me]).collect(),
+            _on_its_way: on_its_way,
+            vanishes: change.vanishes,
+            ops: op.into_iter().collect(),
+        });
+        self.store_write(ctx, rep_op).expect("our own metadata is here, or the request had waited");
+        self.once_durable(ctx, WhenStored::Write(version));
+        Ok(())
+    }
+
+    /// The part of a write that is the same on every member.
+    pub fn store_write(&mut self, ctx: &mut Ctx<'_>, op: Arc<RepOp>) -> Result<(), ReadError> {
+        let RepOp { entry, trim_to, mut txn, metas, .. } = Arc::unwrap_or_clone(op);
+        let mut changes = RecordChanges::new(self.id);
+        // What it overwrites was missing no longer than until now, and no metadata that comes along.
+        let mut noted = self.missing.written(&entry.object, &entry.acts);
+        for (object, meta) in metas {
+            if self.missing.lacks_meta(&object) {
+                let have = attrs_after(ctx.store, &object, &txn)?;
+                set_meta(&mut txn, &object.clone().into(), &meta, have);
+                self.missing.got(&object, &Part::meta(), Some(meta.size));
+                noted.insert(object);
+            }
+        }
+        noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));
+        if trim_to > self.info.log_tail {
+            self.trim_log(ctx, trim_to, &mut changes);
+        }
+        noted.iter().for_each(|object| self.on_overwritten(ctx, object));
+        changes.entry(&entry);
+        changes.info(&self.info);
+        changes.into_txn(&mut txn);
+        self.changed.1.extend(entry.touched().map(|(object, ..)| object.clone()));
+        self.changed.1.extend(noted);
+        self.store(ctx, txn);
+        Ok(())
+    }
+
+    pub fn on_own_write(&mut self, ctx: &mut Ctx<'_>, version: Version) {
+        let me = self.me;
+        self.stored_by(ctx, me, version);
+    }
+
+    pub fn on_rep_ack(&mut self, ctx: &mut Ctx<'_>, from: OsdId, version: Version) {
+        self.stored_by(ctx, from, version);
+    }
+
+    /// A member has all writes up to `version`. What is now everywhere is answered, in log order.
+    pub(super) fn stored_by(&mut self, ctx: &mut Ctx<'_>, osd: OsdId, version: Version) {
+        let (epoch, me) = (ctx.map.epoch, self.me);
+        let Some(active) = self.active() else { return };
+        for write in active.in_flight.iter_mut().take_while(|write| write.version <= version) {
+            write.waiting_for.remove(&osd);
+            for op in &mut write.ops {
+                let step = if osd == me { &mut op.steps.stored } else { &mut op.steps.replicated };
+                *step = Some(ctx.now.mono);
+            }
+        }
+        let mut objects = BTreeSet::new();
+        let mut committed = None;
+        let (mut carried_out, mut trimmed) = (Vec::new(), 0);
+        while active.in_flight.front().is_some_and(|write| write.waiting_for.is_empty()) {
+            let write = active.in_flight.pop_front().expect("there is a front");
+            active.queue(&write.object).uncommitted -= 1;
+            let entry = &write.rep_op.entry;
+            let answer = answer_of(entry);
+            ctx.out.extend(write.ops.iter().map(|op| write_reply(op, &answer, epoch)));
+            committed = Some(write.version);
+            objects.insert(write.object);
+            trimmed += usize::from(Active::is_trim(entry));
+            if entry.result >= 0 {
+                carried_out.push((write.vanishes, write.ops));
+            }
+        }
+        for (vanishes, ops) in carried_out {
+            ops.iter().for_each(|op| self.after_write(ctx, op));
+            if let (true, Some(op)) = (vanishes, ops.first()) {
+                self.after_delete(ctx, &op.object);
+            }
+        }
+        (0..trimmed).for_each(|_| self.on_trimmed(ctx));
+        if self.ready_to_merge().is_some() {
+            ctx.out.push(PgEffect::Report);
+        }
+        if let Some(version) = committed {
+            self.note_committed(version);
+            objects.iter().for_each(|object| self.pump(ctx, object));
+            self.place_again(ctx);
+        }
+    }
+
+    /// All up to here is everywhere, unless there were doubts when the interval began that remain.
+    pub(super) fn note_committed(&mut self, version: Version) {
+        let Phase::Active(active) = &mut self.phase else { return };
+        active.settle(&self.missing);
+        if active.doubtful.is_empty() {
+            self.info.committed_to = version;
+        }
+    }
+}
