@@ -4,7 +4,7 @@
 //! So each OSD tells those who send it writes how much may be on its way from one of them at a time (`OwnRoom`),
 //! and a primary keeps to what all members of a group said (`Rooms`). Why this is enough:
 //! `docs/decisions/0027-room-on-every-disk.md`. In the same way it tells them what there is memory for
-//! (`docs/decisions/0034-memory-for-writes.md`).
+//! (`docs/decisions/0033-memory-for-writes.md`).
 
 use nacre_base::{Name, OsdId, PgId};
 use nacre_machine::{Statfs, StoreView};

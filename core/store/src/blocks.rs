@@ -113,7 +113,8 @@ impl Blocks {
             self.table.remove(block);
         }
     }
-    fn set_owners(&mut self, run: Run, owners: u32) {
+    /// Of blocks that are taken. The next checkpoint says so.
+    pub fn set_owners(&mut self, run: Run, owners: u32) {
         self.shared.set(run, (owners > 1).then_some(owners));
         self.changed.set(run, Some(owners));
     }

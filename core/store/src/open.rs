@@ -116,7 +116,19 @@ pub struct Report {
     pub lost_blocks: Vec<(StoredId, u64)>,
     /// One of the two superblocks was bad, or a label of the log's device, and was renewed.
     pub superblock_damaged: bool,
+    /// Blocks that were taken and that nothing had; they are free now. Only `Store::open_mended` looks for them.
+    pub freed: u64,
     pub objects: usize,
+}
+
+/// How what the layers have is looked at.
+enum Reading {
+    /// When it is needed, also later.
+    Paged(Pager),
+    /// All of it at once, which proves it.
+    Whole,
+    /// The same, but counts that are wrong are made right.
+    Mending,
 }
 
 impl Store {
@@ -178,14 +190,19 @@ impl Store {
     /// Brings back everything that was acknowledged, and possibly more: what it gives is durable. All that is
     /// known of things is in memory then, and was verified: for tools and tests.
     pub fn open(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
-        Store::open_with(disk, None)
+        Store::open_with(disk, Reading::Whole)
+    }
+    /// The same, but where blocks are taken that nothing has, or things were counted wrongly, that is mended, and
+    /// the next checkpoint keeps it: whoever removes a thing whose metadata is damaged cannot know what it had.
+    pub fn open_mended(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
+        Store::open_with(disk, Reading::Mending)
     }
     /// The same, for a daemon: what is known of things is read when it is needed, also later.
     pub fn open_paged(disk: Arc<dyn Disk + Send + Sync>) -> Result<(Store, Report), OpenError> {
-        Store::open_with(&*disk, Some(Pager::new(disk.clone())))
+        Store::open_with(&*disk, Reading::Paged(Pager::new(disk.clone())))
     }
 
-    fn open_with(disk: &(impl Disk + ?Sized), pager: Option<Pager>) -> Result<(Store, Report), OpenError> {
+    fn open_with(disk: &(impl Disk + ?Sized), reading: Reading) -> Result<(Store, Report), OpenError> {
         let (superblock, [first, second]) = read_superblocks(disk)?;
         let geometry = superblock.geometry;
         let expected = u64::from(geometry.blocks) * BLOCK as u64;
@@ -198,7 +215,7 @@ impl Store {
             (Some(_), false) => return Err(OpenError::LogGiven),
             (None, true) => return Err(OpenError::LogAbsent),
         };
-        let mut recovery = Recovery::new(disk, &superblock, pager)?;
+        let mut recovery = Recovery::new(disk, &superblock, reading)?;
         let log = recovery.replay(disk, &superblock)?;
         if log.repaired > 0 {
             recovery.look_at_bases(disk, &geometry);
@@ -224,7 +241,7 @@ impl Store {
         }
         let superblock_damaged = first == CopyState::Bad || second == CopyState::Bad || label_damaged;
 
-        let Recovery { mut store, inline, .. } = recovery;
+        let Recovery { mut store, inline, freed, .. } = recovery;
         let report = Report {
             checkpoint: Ticket(superblock.seq),
             last: Ticket(log.last_seq),
@@ -234,6 +251,7 @@ impl Store {
             losses: superblock.losses + u64::from(log.lost.is_some()),
             lost_blocks: lost_blocks.clone(),
             superblock_damaged,
+            freed,
             objects: store.index.total.things as usize,
         };
         store.goes_on(LogEnd {
@@ -299,6 +317,7 @@ struct Recovery {
     inline: BTreeMap<u32, Content>,
     /// Blocks whose content the log has lost, unless they came to their place before.
     damaged: BTreeSet<u32>,
+    freed: u64,
 }
 
 #[derive(Default)]
@@ -317,7 +336,7 @@ impl Recovery {
     fn new(
         disk: &(impl Disk + ?Sized),
         superblock: &Superblock,
-        pager: Option<Pager>,
+        reading: Reading,
     ) -> Result<Recovery, OpenError> {
         let geometry = superblock.geometry;
         let is_old = superblock.version == VERSION_OLD;
@@ -339,7 +358,11 @@ impl Recovery {
         }
         let shared = owners.parts.iter().copied().filter(|(_, owners)| *owners > 1);
         let shares = Shares::new(shared.collect());
-        let is_paged = pager.is_some();
+        let (pager, is_whole, mends) = match reading {
+            Reading::Paged(pager) => (Some(pager), false, false),
+            Reading::Whole => (None, true, false),
+            Reading::Mending => (None, true, true),
+        };
         let superblock = superblock.clone();
         let old = if is_old { superblock.layers.clone() } else { Vec::new() };
         let mut store =
@@ -349,10 +372,15 @@ impl Recovery {
         if is_old {
             store.adopt_old(disk, &old)?;
         }
-        if !is_paged {
-            store.bring_all(disk)?;
+        let mut freed = 0;
+        if is_whole {
+            let counted = store.bring_all(disk)?;
+            if mends {
+                freed = store.mend_counts(counted, &owners.blocks);
+            }
+            store.prove_counts(counted)?;
         }
-        Ok(Recovery { store, inline: BTreeMap::new(), damaged: BTreeSet::new() })
+        Ok(Recovery { store, inline: BTreeMap::new(), damaged: BTreeSet::new(), freed })
     }
 
     /// Applies the log from the checkpoint on, as far as it can be told what it holds.
@@ -580,8 +608,8 @@ impl Recovery {
 }
 
 impl Store {
-    /// Brings all that the layers have into memory, and proves it.
-    fn bring_all(&mut self, disk: &(impl Disk + ?Sized)) -> Result<(), OpenError> {
+    /// Brings all that the layers have into memory. Gives what there is.
+    fn bring_all(&mut self, disk: &(impl Disk + ?Sized)) -> Result<Totals, OpenError> {
         let mut things: BTreeMap<StoredId, Option<Loaded>> = BTreeMap::new();
         let mut gone = BTreeSet::new();
         for layer in self.layers.iter().rev() {
@@ -621,6 +649,29 @@ impl Store {
             totals.weight.add(thing.object.weight());
             self.index.bring(id, Slot::Object(Arc::new(thing.object)));
         }
+        Ok(totals)
+    }
+
+    /// Makes the counts what all things in memory say. Gives how many blocks are free now.
+    fn mend_counts(&mut self, counted: Totals, taken: &[(Run, u32)]) -> u64 {
+        let mut freed = 0;
+        for block in taken.iter().filter(|(_, owners)| *owners > 0).flat_map(|(run, _)| run.blocks()) {
+            let owners = self.blocks.table.get(block).map_or(0, |info| info.refs);
+            if owners != self.blocks.owners(block) || owners == 0 {
+                self.blocks.set_owners(Run { start: block, len: 1 }, owners);
+            }
+            if owners == 0 {
+                self.space.release(block);
+                self.blocks.allocated -= 1;
+                freed += 1;
+            }
+        }
+        self.index.total = counted;
+        freed
+    }
+
+    /// Proves that what is in memory is what was counted.
+    fn prove_counts(&self, totals: Totals) -> Result<(), OpenError> {
         let is_right = |(block, info): (u32, &BlockInfo)| info.refs == self.blocks.owners(block);
         let all_owned = self.blocks.table.len() as u64 == self.blocks.allocated;
         let has_damaged = totals.things > 0 && totals != self.index.total;

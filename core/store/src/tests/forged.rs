@@ -120,6 +120,24 @@ fn things_may_be_removed_that_are_more_than_all_things_together() {
     assert_eq!(open(&disk).unwrap().ids().map(Result::unwrap).collect::<Vec<_>>(), [id("b")]);
 }
 
+/// What had them was removed when its metadata could not be read, so that nobody knew what it had.
+#[test]
+fn blocks_that_nothing_has_are_freed_on_request() {
+    let a = ("a", body(4096, &[(0, 200, 1)]));
+    let owners = [(one(200), 2), (Run { start: 300, len: 5 }, 1)];
+    let disk = forged(&[a], &owners, |directory| directory.totals.weight.stored += 1 << 20);
+    assert!(Store::open(&*disk).is_err());
+    let taken = open(&disk).unwrap();
+    assert!(taken.check().iter().any(|line| line == "1 blocks are in use, not 6"), "{:?}", taken.check());
+    let (mut store, report) = Store::open_mended(&*disk).unwrap();
+    assert_eq!((report.freed, store.check()), (5, vec![]));
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    let (store, report) = Store::open(&*disk).unwrap();
+    assert_eq!((report.freed, store.check(), store.statfs().stored), (0, vec![], 4096));
+    assert_eq!(open(&disk).unwrap().check(), Vec::<String>::new());
+}
+
 #[test]
 fn what_cannot_be_is_refused_when_the_store_is_opened() {
     let a = || ("a", body(4096, &[(0, 200, 1)]));

@@ -45,15 +45,15 @@ pub fn fsck(options: &Options) -> Result<()> {
 
 fn look(options: &Options) -> Result<Found> {
     let (store, disk, report) = options.store.open()?;
-    let readable = options.deep.then(|| read_all(&store, &disk));
+    let readable = options.deep.then(|| read_all(&store, &*disk));
     Ok(Found::new(&store, report, false, readable))
 }
 
 fn repair(options: &Options) -> Result<Found> {
     let disk = options.store.open_disk()?;
     let unusable = || options.store.unusable();
-    // Opening renews superblocks, and counts owners anew: what nobody owns is free from then on.
-    let (mut store, report) = Store::open(&disk).with_context(unusable)?;
+    // Opening renews superblocks.
+    let (mut store, report) = Store::open_mended(&disk).with_context(unusable)?;
     store.request_checkpoint();
     settle(&mut store, &disk, &options.store.path())?;
     drop(store);
@@ -98,6 +98,7 @@ impl Found {
             "checkpoint_transaction": self.report.checkpoint.0,
             "torn_tail": self.report.torn_tail,
             "superblock_damaged": self.report.superblock_damaged,
+            "freed_bytes": self.report.freed * nacre_store::BLOCK as u64,
             "log_records_damaged": self.report.repaired,
             "log_blocks_lost": self.report.lost_blocks.iter().map(|(id, block)| json!({ "id": id.to_string(), "block": block })).collect::<Vec<_>>(),
             "transactions_lost": self.report.lost.map(|(first, last)| [first.0, last.0]),
@@ -108,7 +109,8 @@ impl Found {
     }
 
     fn text(&self) -> String {
-        let Report { objects, last, checkpoint, torn_tail, superblock_damaged, repaired, .. } = self.report;
+        let Report { objects, last, checkpoint, torn_tail, superblock_damaged, repaired, freed, .. } =
+            self.report;
         let mut out = format!(
             "{objects} things in {} blocks; {} transactions, {} of them in the log\n",
             super::blocks(self.allocated),
@@ -122,6 +124,9 @@ impl Found {
             let now =
                 if self.repaired { "was damaged and is renewed" } else { "is damaged: --repair renews it" };
             out += &format!("one copy of the superblock {now}\n");
+        }
+        if freed > 0 {
+            out += &format!("{freed} blocks were taken that nothing had, and are free now\n");
         }
         if repaired > 0 {
             out += &format!("{repaired} damaged records in the log\n");

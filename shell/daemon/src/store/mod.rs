@@ -13,6 +13,7 @@ use nacre_store::{BLOCK, Disk, DiskError, Report, Store};
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[derive(clap::Subcommand)]
@@ -41,6 +42,9 @@ pub fn run(command: Command) -> Result<()> {
     }
 }
 
+/// For metadata that was looked at.
+const MEMORY: usize = 128 << 20;
+
 #[derive(clap::Args)]
 struct Where {
     /// A daemon's folder, as in nacre-data/osd.0, or the file or device itself
@@ -57,9 +61,11 @@ impl Where {
     fn open_disk(&self) -> Result<FileDisk> {
         open_disk(&self.path(), self.wal.as_deref())
     }
-    fn open(&self) -> Result<(Store, Unchanged, Report)> {
-        let disk = Unchanged::new(self.open_disk()?);
-        let (store, report) = Store::open(&disk).with_context(|| self.unusable())?;
+    /// As a daemon does: what is known of things is read when it is looked at.
+    fn open(&self) -> Result<(Store, Arc<Unchanged>, Report)> {
+        let disk = Arc::new(Unchanged::new(self.open_disk()?));
+        let (mut store, report) = Store::open_paged(disk.clone()).with_context(|| self.unusable())?;
+        store.limit_memory(MEMORY);
         Ok((store, disk, report))
     }
     fn unusable(&self) -> String {

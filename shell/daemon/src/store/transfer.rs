@@ -54,7 +54,7 @@ pub fn export(options: &Export) -> Result<()> {
     };
     let mut progress = Progress::new("exporting", store.statfs().stored);
     let mut written = 0;
-    let result = nacre_store::export(&store, &disk, wanted, |bytes| {
+    let result = nacre_store::export(&store, &*disk, wanted, |bytes| {
         written += bytes.len() as u64;
         progress.at(written);
         out.write_all(bytes)
