@@ -153,8 +153,6 @@ impl Shape {
             log: if rng.chance(700) { *rng.pick(&[128, 256, 1024]).expect("some") } else { 0 },
             entries: if rng.chance(600) { 3 + rng.below(30) } else { 0 },
             memory: if rng.chance(300) { *rng.pick(&MEMORY).expect("some") } else { 0 },
-            // More than an OSD can miss in a run: one that was away for longer does not always find out when the
-            // interval of a group began, and then its primary waits for it (seed 0x137, with 3 and more).
             maps: if rng.chance(400) { 3 + rng.below(20) } else { 0 },
         }
     }

@@ -115,11 +115,7 @@ impl Rooms {
     /// It stays so until the same OSD says something else.
     pub fn told(&mut self, osd: OsdId, room: Room) {
         self.changes += 1;
-        if room == Room::PLENTY {
-            self.said.remove(&osd);
-        } else {
-            self.said.insert(osd, room);
-        }
+        self.said.insert(osd, room);
     }
     /// Becomes another number when a verdict may be another one.
     pub fn changes(&self) -> u64 {

@@ -2,12 +2,12 @@
 //! which forget it when they lead the group no more, or when it is clean; whether they know of it is in the
 //! group's state.
 
-use super::scrub::led_by;
+use super::scrub::{led_by, named_pools};
 use super::{Answer, Call, Outcome, Row, refuse};
 use crate::stats::all_pgs;
-use nacre_base::{OsdId, PgId, errno};
+use nacre_base::{PgId, errno};
 use nacre_proto::messages::{DaemonMsg, pg_state};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 pub const COMMANDS: &[Row] = &[
     ("pg force-recovery", "recover groups before others", |call| groups(call, RECOVERY, true)),
@@ -65,13 +65,8 @@ fn groups(call: &mut Call<'_>, kind: &Kind, on: bool) -> Outcome {
 }
 
 fn pools(call: &mut Call<'_>, kind: &Kind, on: bool) -> Outcome {
-    let map = &call.state.osdmap;
-    let mut pools = Vec::new();
-    for name in call.args.list("who") {
-        let pool = map.pool_by_name(&name);
-        pools.push(pool.ok_or_else(|| refuse(errno::ENOENT, format!("unrecognized pool '{name}'")))?);
-    }
-    let pgs = all_pgs(map).filter(|pg| pools.contains(&pg.pool)).collect();
+    let pools = named_pools(call)?;
+    let pgs = all_pgs(&call.state.osdmap).filter(|pg| pools.contains(&pg.pool)).collect();
     tell(call, pgs, kind, on)
 }
 
@@ -79,7 +74,7 @@ fn pools(call: &mut Call<'_>, kind: &Kind, on: bool) -> Outcome {
 fn tell(call: &mut Call<'_>, pgs: Vec<PgId>, kind: &Kind, on: bool) -> Outcome {
     let map = &call.state.osdmap;
     let (mut said, mut code) = (String::new(), None);
-    let mut fit = Vec::new();
+    let mut fit = BTreeSet::new();
     for pg in pgs {
         let state = call.mon.stats.pg_state(map, pg);
         let noun = kind.noun;
@@ -95,14 +90,13 @@ fn tell(call: &mut Call<'_>, pgs: Vec<PgId>, kind: &Kind, on: bool) -> Outcome {
             true if state & kind.work == 0 => format!("doesn't require {}", kind.verb),
             false if state & kind.forced == 0 => format!("{noun} not forced"),
             _ => {
-                fit.push(pg);
+                fit.insert(pg);
                 continue;
             }
         };
         said += &format!("pg {pg} {wrong}; ");
     }
-    let led: BTreeMap<OsdId, Vec<PgId>> = led_by(call, |pg| fit.contains(&pg));
-    for (osd, pgs) in led {
+    for (osd, pgs) in led_by(call, |pg| fit.contains(&pg)) {
         let list: Vec<String> = pgs.iter().map(ToString::to_string).collect();
         let what = if on { kind.name.to_string() } else { format!("cancel-{}", kind.name) };
         said += &format!("instructing pg(s) [{}] on osd.{osd} to {what}; ", list.join(","));

@@ -2,9 +2,9 @@
 //! comes of it is in the state of groups and in health.
 
 use super::args::parse_osd;
-use super::{Answer, Call, Outcome, Row, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::stats::all_pgs;
-use nacre_base::{OsdId, PgId, errno};
+use nacre_base::{OsdId, PgId, PoolId, errno};
 use nacre_proto::messages::DaemonMsg;
 use std::collections::BTreeMap;
 
@@ -78,16 +78,18 @@ fn osds(call: &mut Call<'_>, kind: Kind) -> Outcome {
 }
 
 fn pools(call: &mut Call<'_>, kind: Kind) -> Outcome {
-    let map = call.state.osdmap.clone();
-    let mut pools = Vec::new();
-    for name in call.args.list("who") {
-        let pool = map.pool_by_name(&name);
-        pools.push(pool.ok_or_else(|| refuse(errno::ENOENT, format!("unrecognized pool '{name}'")))?);
-    }
+    let pools = named_pools(call)?;
     for (osd, pgs) in led_by(call, |pg| pools.contains(&pg.pool)) {
         call.draft.orders.push((osd, kind.of(pgs)));
     }
     Answer::said("")
+}
+
+/// Those that a command is about.
+pub fn named_pools(call: &Call<'_>) -> Result<Vec<PoolId>, Refusal> {
+    let unknown = |name: &str| refuse(errno::ENOENT, format!("unrecognized pool '{name}'"));
+    let id = |name: String| call.state.osdmap.pool_by_name(&name).ok_or_else(|| unknown(&name));
+    call.args.list("who").into_iter().map(id).collect()
 }
 
 /// Groups, by who is their primary.

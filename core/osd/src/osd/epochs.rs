@@ -87,8 +87,9 @@ impl Osd {
         let gone: Vec<PgId> = self.pgs().map(|pg| pg.id).filter(|pg| !placed.contains_key(pg)).collect();
         placed.extend(gone.into_iter().map(|pg| (pg, UpActing::default())));
         for (id, placement) in placed {
-            let unseen = old.map_or(Epoch(0), |old| old.epoch.next());
-            let next = Interval::new(if follows { map.epoch } else { unseen }, placement, map, id);
+            // With no map between the two unseen, that is this one.
+            let earliest = old.map_or(Epoch(0), |old| old.epoch.next());
+            let next = Interval::new(earliest, placement, map, id);
             match self.pg(id).map(Pg::interval) {
                 None => {
                     let pg_num = map.pool(id.pool).map_or(0, |pool| pool.pg_num);

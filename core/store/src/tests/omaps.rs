@@ -1,9 +1,10 @@
 //! Omaps that have parts: what they show, what of them is in memory, and what a rotten part costs.
 
+use super::paging::fresh;
 use crate::index::Slot;
 use crate::index::omap::{part_id, part_number};
 use crate::testing::SimDisk;
-use crate::{BLOCK, EXPORT_HEADER, Import, ImportError, Options, RECORD_HEADER, Store, SubmitError, export};
+use crate::{BLOCK, EXPORT_HEADER, Import, ImportError, RECORD_HEADER, Store, SubmitError, export};
 use bytes::Bytes;
 use nacre_base::{Name, Rng};
 use nacre_machine::{ReadError, StoreView};
@@ -14,13 +15,6 @@ use std::sync::Arc;
 
 type Pairs = BTreeMap<Name, Bytes>;
 
-fn fresh() -> (Arc<SimDisk>, Store) {
-    let disk = Arc::new(SimDisk::new(64 << 20, 1));
-    Store::format(&*disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
-    let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
-    store.limit_memory(1 << 20);
-    (disk, store)
-}
 fn submit(store: &mut Store, id: &StoredId, change: Change) {
     let mut txn = Transaction::new();
     txn.push(id.clone(), change);

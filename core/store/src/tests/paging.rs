@@ -15,7 +15,8 @@ use nacre_wire::{Encode, to_vec};
 use std::ops::Bound;
 use std::sync::Arc;
 
-fn fresh() -> (Arc<SimDisk>, Store) {
+/// An empty store, opened as a daemon does, with little memory.
+pub fn fresh() -> (Arc<SimDisk>, Store) {
     let disk = Arc::new(SimDisk::new(64 << 20, 1));
     Store::format(&*disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
