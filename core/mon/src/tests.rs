@@ -344,6 +344,7 @@ mod forced;
 mod merges;
 mod monitors;
 mod osds;
+mod recreate;
 mod scrub;
 mod sessions;
 mod temp;

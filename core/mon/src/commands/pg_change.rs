@@ -1,10 +1,13 @@
 //! What operators have single groups do.
 
 use super::{Answer, Call, Outcome, Row, refuse};
-use nacre_base::{OsdId, errno};
+use nacre_base::{OsdId, PgId, errno};
+use nacre_proto::messages::{LogLevel, PgRecord, pg_state};
 
-pub const COMMANDS: &[Row] =
-    &[("pg repeer", "have a group's members find out anew what they have, and agree", repeer)];
+pub const COMMANDS: &[Row] = &[
+    ("pg repeer", "have a group's members find out anew what they have, and agree", repeer),
+    ("osd force-create-pg", "have a group whose copies are all lost begin again, empty", force_create),
+];
 
 /// The members change places for as long as it takes them to agree: that is another interval for everybody who
 /// has the group. Its primary then asks for the order that CRUSH wants, which is one more.
@@ -34,4 +37,53 @@ fn repeer(call: &mut Call<'_>) -> Outcome {
     }
     call.draft.edit(|inc| drop(inc.new_pg_temp.insert(pg, acting)));
     Answer::said(format!("instructing pg {pg} to repeer"))
+}
+
+const LOSES_DATA: &str = "This command will recreate a lost (as in data lost) PG with data in it, such that the cluster will give up \
+     ever trying to recover the lost data.  Do this only if you are certain that all copies of the PG are in fact \
+     lost and you are willing to accept that the data is permanently destroyed.  Pass --yes-i-really-mean-it to \
+     proceed.";
+
+/// The activation record then names nobody, so that no primary waits for whom it named, or takes what others
+/// have. Only a group that does not serve may lose its record: one that serves would lose what it acknowledges.
+fn force_create(call: &mut Call<'_>) -> Outcome {
+    let pg = call.args.pg("pgid")?;
+    if !call.draft.map().pg_exists(pg) {
+        return Err(refuse(errno::ENOENT, format!("pg {pg} should not exist")));
+    }
+    if !call.args.flag("yes_i_really_mean_it") {
+        return Err(refuse(errno::EPERM, LOSES_DATA));
+    }
+    let drafted = call.draft.batch.records.iter().rev().find(|(have, _)| *have == pg);
+    let record = drafted.map(|(_, record)| record).or_else(|| call.state.records.get(&pg)).cloned();
+    let Some(record) = record.filter(|record| !record.is_void()) else {
+        return Answer::said(format!("pg {pg} already creating"));
+    };
+    let holders: Vec<String> = record
+        .acting
+        .iter()
+        .filter(|osd| may_serve(call, pg, **osd))
+        .map(|osd| format!("osd.{osd}"))
+        .collect();
+    if !holders.is_empty() {
+        let text = format!("pg {pg} is not lost: {} may have it", holders.join(", "));
+        return Err(refuse(errno::EBUSY, text));
+    }
+    call.draft.batch.records.push((pg, PgRecord { acting: Vec::new(), ..record }));
+    let text = format!("pg {pg} was given up, and begins empty");
+    call.mon.log(call.now, call.draft, LogLevel::Warn, text);
+    Answer::said(format!("pg {pg} now creating, ok"))
+}
+
+/// Whether one of those who served the group last may do so again: it is up, and the group's primary has not said
+/// since that it asked and found nothing.
+fn may_serve(call: &Call<'_>, pg: PgId, osd: OsdId) -> bool {
+    let map = call.draft.map();
+    let Some(known) = map.osd(osd).filter(|_| map.is_up(osd)) else { return false };
+    let asked = call.mon.stats.pgs.get(&pg).is_some_and(|stat| {
+        Some(stat.from) == map.pg_to_up_acting(pg).acting_primary
+            && stat.report.state & pg_state::DOWN != 0
+            && stat.map_epoch >= known.info.up_from.0
+    });
+    !asked
 }

@@ -176,7 +176,7 @@ impl Pg {
 
     /// One part of the names: notes what is missing, removes what should not be here. With the log
     /// it is the last.
-    fn follow_names(
+    pub fn follow_names(
         &mut self,
         ctx: &mut Ctx<'_>,
         from: &ObjectId,

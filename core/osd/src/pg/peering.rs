@@ -10,7 +10,8 @@
 //!   Committing      the monitors commit {interval, acting}: the next primary needs a survivor of us
 //!   WaitingOut      until no older primary can hold a lease from all of its replicas
 //!
-//! `Down` and `TooFew` wait for maps that change something.
+//! `Down` and `TooFew` wait for maps that change something; `Down` also for an operator who has the group begin
+//! empty, after which the record names nobody.
 //!
 //! Why a survivor of the record suffices: a write was acknowledged only when all of the acting set
 //! had it, and only in an interval whose record was committed before. The monitors refuse records
@@ -25,7 +26,7 @@ use super::missing::Missing;
 use super::recovery::Source;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::waves::Room;
-use nacre_base::{Epoch, OsdId, Time};
+use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::messages::PgRecord;
 use nacre_proto::messages::part::Stale;
@@ -203,6 +204,10 @@ impl Pg {
             if ctx.map.is_up(osd) && !peering.peers.contains_key(&osd) {
                 peering.peers.insert(osd, PeerState { info: None, lease_until: UNANSWERED });
                 ctx.out.push(PgEffect::Ask(osd, PgMsg::InfoQuery));
+                if peering.is_down() {
+                    // Nobody is to take it for lost before this one has answered.
+                    peering.step = Step::Gathering;
+                }
             }
         }
     }
@@ -211,7 +216,11 @@ impl Pg {
         let start = self.interval.start;
         let Some(peering) = self.peering() else { return };
         // A monitor that does not know this interval may still commit a record of an older one.
-        if epoch < start || peering.record.is_some() {
+        if epoch < start || peering.record.as_ref() == Some(&record) {
+            return;
+        }
+        // A group that is down hears from an operator this way that its past does not count.
+        if peering.record.is_some() && !peering.is_down() {
             return;
         }
         peering.record = Some(record);
@@ -244,6 +253,10 @@ impl Pg {
         let members = acting.iter().filter(|osd| osd.is_some()).count();
         if members < min_size.max(1) {
             peering.step = Step::TooFew;
+            return;
+        }
+        if record.as_ref().is_some_and(PgRecord::is_void) {
+            self.begin_empty(ctx);
             return;
         }
         let complete = |peer: &PeerState| peer.info.filter(|info| !info.incomplete);
@@ -303,6 +316,16 @@ impl Pg {
             peering.step = Step::FetchingLog { from: best };
             ctx.out.push(PgEffect::Ask(best, PgMsg::LogQuery));
         }
+    }
+
+    /// An operator gave up all that the group held. The new history begins after all that any OSD may still
+    /// have of the old one: with no copy that turns up later does it overlap.
+    fn begin_empty(&mut self, ctx: &mut Ctx<'_>) {
+        let at = Version::new(self.interval.start, 0);
+        let info = PgInfo { last_update: at, log_tail: at, committed_to: at, ..PgInfo::default() };
+        let log = PgLog { info, after: at, ..PgLog::default() };
+        self.follow_names(ctx, &self.range.start(), &[], None, Some(log));
+        self.merge_everywhere(ctx);
     }
 
     pub fn on_log(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
@@ -452,7 +475,7 @@ impl Pg {
             return;
         }
         peering.asked = now;
-        if peering.record.is_none() {
+        if peering.record.is_none() || peering.is_down() {
             ctx.out.push(PgEffect::QueryRecord);
         }
         self.ask_around(ctx);

@@ -4,7 +4,7 @@ use super::world::{POOL, World};
 use super::{read, write};
 use nacre_base::{OsdId, PgId};
 use nacre_proto::maps::map_flags;
-use nacre_proto::messages::{Command, PgReport};
+use nacre_proto::messages::{Command, PgReport, pg_state};
 use nacre_proto::types::{Extent, Op};
 use std::time::Duration;
 
@@ -98,4 +98,65 @@ fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_hav
     declare_lost(&mut w);
     assert_eq!(w.run_ops("a", read()).result, -2);
     assert_eq!(w.run_ops("a", write("new")).result, 0);
+}
+
+/// An operator has a group that is down begin empty: `ceph osd force-create-pg`.
+fn void(w: &mut World) {
+    let record = w.records.get_mut(&PG).unwrap();
+    assert!(!record.is_void());
+    record.acting.clear();
+}
+
+#[test]
+fn a_group_that_is_made_anew_serves_empty_and_older_copies_become_what_it_is() {
+    let mut w = World::new(5, 4, 2, 1, 1);
+    w.place(vec![(0, vec![OsdId(0), OsdId(1)])]);
+    for name in ["a", "b", "c", "d", "e"] {
+        // More than the log holds: what is older, only a comparison of names tells.
+        for _ in 0..6 {
+            w.run_ops(name, write("old"));
+        }
+    }
+    w.run_until("clean", World::all_clean);
+    w.kill(0);
+    w.kill(1);
+    w.run_until("both down", |w| !w.map.is_up(OsdId(0)) && !w.map.is_up(OsdId(1)));
+    w.place(vec![(0, vec![OsdId(2), OsdId(3)])]);
+    let waits = w.submit("a", read());
+    w.run_for(Duration::from_secs(3));
+    assert!(report(&w).waiting_for.contains("osd.0"), "{:?}", report(&w));
+    void(&mut w);
+    assert_eq!(w.reply(waits).result, -2);
+    assert_eq!(w.run_ops("b", write("new")).result, 0);
+    w.run_until("clean", World::all_clean);
+
+    w.start(0);
+    w.place(vec![(0, vec![OsdId(0), OsdId(2)])]);
+    w.run_until("clean with an old copy", |w| w.all_clean() && report(w).up == [OsdId(0), OsdId(2)]);
+    w.assert_replicas_equal();
+    assert_eq!(w.run_ops("b", read()).ops[0].data, "new");
+    for name in ["a", "c", "d", "e"] {
+        assert_eq!(w.run_ops(name, read()).result, -2, "{name}");
+    }
+}
+
+#[test]
+fn what_is_left_of_older_copies_does_not_count_when_a_group_is_made_anew() {
+    let mut w = World::new(6, 2, 2, 1, 1);
+    w.run_ops("a", write("old"));
+    w.run_until("clean", World::all_clean);
+    w.kill(1);
+    w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
+    w.run_ops("a", write("newer"));
+    w.kill(0);
+    w.start(1);
+    let state = |w: &World| w.reports.get(&PG).map_or(0, |report| report.state);
+    w.run_until("down", |w| w.map.is_up(OsdId(1)) && state(w) & pg_state::DOWN != 0);
+    void(&mut w);
+    assert_eq!(w.run_ops("a", read()).result, -2);
+    w.run_ops("b", write("new"));
+    w.start(0);
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+    assert_eq!(w.run_ops("a", read()).result, -2);
 }

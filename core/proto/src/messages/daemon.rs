@@ -109,7 +109,14 @@ pub enum FailureEvidence {
 pub struct PgRecord {
     /// The epoch in which the interval began.
     pub interval: Epoch,
+    /// Nobody, once an operator gave up what they had: then the group begins empty.
     pub acting: Vec<OsdId>,
+}
+
+impl PgRecord {
+    pub fn is_void(&self) -> bool {
+        !self.acting.iter().any(|osd| osd.is_some())
+    }
 }
 
 /// Who should serve a placement group.
