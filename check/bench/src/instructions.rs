@@ -142,8 +142,8 @@ fn store_reads(times: u64) -> Result<()> {
     commit(&mut store)?;
     for n in 0..times {
         let plan = store.plan_read(&object(n), &[(0, 4096)])?;
-        let (read, fetched) = plan.run_fetching(|_, into| {
-            into.fill(7);
+        let (read, fetched) = plan.run_fetching(|reads| {
+            reads.iter_mut().for_each(|(_, into)| into.fill(7));
             Ok(())
         })?;
         drop(plan);

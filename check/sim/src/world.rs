@@ -355,7 +355,7 @@ impl World {
                 let node = self.node_mut(id);
                 let disk = node.disk.as_ref().expect("it has a disk");
                 let _its = memory::on_behalf_of(id.0);
-                let read = plan.run_fetching(|offset, into| disk.read_at(offset, into));
+                let read = plan.run_fetching(|reads| disk.read_many(reads));
                 let store = node.store.as_mut().expect("it has a disk");
                 let result = read.map(|(extents, fetched)| {
                     store.keep(fetched);

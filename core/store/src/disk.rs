@@ -21,6 +21,11 @@ pub trait Disk {
     fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         self.read_at(offset, into)
     }
+    /// All of these like `read_at`, in any order, several at a time if the device can do that. After an error any
+    /// of them may have been read.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
+        reads.iter_mut().try_for_each(|(offset, into)| self.read_at(*offset, into))
+    }
     /// Durable only after the next `flush`; until then a crash may keep any part of it.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
     /// All of these like `write_at`, in any order, several at a time if the device can do that. After an error any
@@ -68,6 +73,9 @@ impl<D: Disk, L: Disk> Disk for WithLog<D, L> {
     fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         self.0.read_device_at(offset, into)
     }
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
+        self.0.read_many(reads)
+    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.0.write_at(offset, bytes)
     }
@@ -101,6 +109,9 @@ impl<D: Disk + ?Sized> Disk for &D {
     fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         (**self).read_device_at(offset, into)
     }
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
+        (**self).read_many(reads)
+    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)
     }
@@ -132,6 +143,9 @@ impl<D: Disk + ?Sized> Disk for std::sync::Arc<D> {
     }
     fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         (**self).read_device_at(offset, into)
+    }
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
+        (**self).read_many(reads)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_at(offset, bytes)

@@ -63,29 +63,24 @@ enum Source {
 impl ReadPlan {
     /// One result per extent, short or empty where the data ends. Every block is verified whole.
     pub fn run(&self, disk: &(impl Disk + ?Sized)) -> Result<Vec<Bytes>, ReadError> {
-        self.run_with(|offset, into| self.read_from(disk, offset, into))
+        self.run_extents(&mut |reads| self.read_from(disk, reads), None)
     }
-    /// Reads one of the plan's blocks, or several.
+    /// Reads some of the plan's blocks.
     pub fn read_from(
         &self,
         disk: &(impl Disk + ?Sized),
-        offset: u64,
-        into: &mut [u8],
+        reads: &mut [(u64, &mut [u8])],
     ) -> Result<(), DiskError> {
-        if self.device { disk.read_device_at(offset, into) } else { disk.read_at(offset, into) }
+        match self.device {
+            true => reads.iter_mut().try_for_each(|(offset, into)| disk.read_device_at(*offset, into)),
+            false => disk.read_many(reads),
+        }
     }
-    /// The same, with a way to read blocks that may be another than the device's own: one that gives
-    /// what is in a cache and otherwise an error, for instance.
-    pub fn run_with(
-        &self,
-        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
-    ) -> Result<Vec<Bytes>, ReadError> {
-        self.run_extents(&mut read, None)
-    }
-    /// The same, and what of it is worth keeping in memory.
+    /// What `run` gives, and what of it is worth keeping in memory. The way to read blocks may be another than the
+    /// device's own: one that gives what is in a cache and otherwise an error, for instance.
     pub fn run_fetching(
         &self,
-        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
+        mut read: impl FnMut(&mut [(u64, &mut [u8])]) -> Result<(), DiskError>,
     ) -> Result<(Vec<Bytes>, Fetched), ReadError> {
         let sums = self.extents.iter().map(|pieces| sum(pieces)).collect();
         let mut fetched = Fetched { blocks: Vec::new(), sums, _pin: self.pin.clone() };
@@ -96,7 +91,7 @@ impl ReadPlan {
     }
     fn run_extents(
         &self,
-        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
+        read: &mut impl FnMut(&mut [(u64, &mut [u8])]) -> Result<(), DiskError>,
         mut fetched: Option<&mut Vec<(u32, Bytes)>>,
     ) -> Result<Vec<Bytes>, ReadError> {
         let one = |pieces: &Vec<Piece>| self.run_extent(read, pieces, fetched.as_deref_mut());
@@ -117,7 +112,7 @@ impl ReadPlan {
     /// Gathers whole blocks, and gives of the first and the last what was asked for.
     fn run_extent(
         &self,
-        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
+        read: &mut impl FnMut(&mut [(u64, &mut [u8])]) -> Result<(), DiskError>,
         pieces: &[Piece],
         fetched: Option<&mut Vec<(u32, Bytes)>>,
     ) -> Result<Bytes, ReadError> {
@@ -128,21 +123,33 @@ impl ReadPlan {
             return Ok(bytes.slice(first.from..first.to));
         }
         let mut out = Aligned::unwritten(pieces.len() * BLOCK);
-        let mut at = 0;
-        while let Some(piece) = pieces.get(at) {
-            let mut count = 1;
-            let rest = &mut out.as_mut()[at * BLOCK..];
-            match &piece.source {
-                Source::Hole => rest[..BLOCK].fill(0),
-                Source::Memory(bytes) => rest[..BLOCK].copy_from_slice(bytes),
+        let (mut runs, mut reads) = (Vec::new(), Vec::new());
+        let (mut left, mut rest) = (pieces, out.as_mut());
+        while let Some(piece) = left.first() {
+            let count = match &piece.source {
+                Source::Hole | Source::Memory(_) => 1,
                 Source::Disk { block, .. } => {
-                    let neighbours = pieces[at..].iter().zip(*block..);
-                    count = neighbours.take_while(|(piece, next)| piece.is_on(*next)).count();
-                    self.read_run(read, *block, &pieces[at..at + count], &mut rest[..count * BLOCK])?;
+                    left.iter().zip(*block..).take_while(|(piece, next)| piece.is_on(*next)).count()
+                }
+            };
+            let run = left.split_off(..count).expect("no more than are left");
+            let into = rest.split_off_mut(..count * BLOCK).expect("as much room as pieces");
+            match &piece.source {
+                Source::Hole => into.fill(0),
+                Source::Memory(bytes) => into.copy_from_slice(bytes),
+                Source::Disk { block, .. } => {
+                    let offset = u64::from(*block) * BLOCK as u64;
+                    match run.len() == pieces.len() {
+                        true => self.read_run(read, offset, run, into)?, // as nearly always
+                        false => {
+                            runs.push(run);
+                            reads.push((offset, into));
+                        }
+                    }
                 }
             }
-            at += count;
         }
+        self.read_runs(read, &runs, &mut reads)?;
         let end = (pieces.len() - 1) * BLOCK + last.to;
         let out = Bytes::from_owner(out);
         if let Some(fetched) = fetched {
@@ -157,15 +164,28 @@ impl ReadPlan {
         Ok(out.slice(first.from..end))
     }
 
+    /// Several runs of pieces whose blocks are neighbours, together.
+    fn read_runs(
+        &self,
+        read: &mut impl FnMut(&mut [(u64, &mut [u8])]) -> Result<(), DiskError>,
+        runs: &[&[Piece]],
+        reads: &mut [(u64, &mut [u8])],
+    ) -> Result<(), ReadError> {
+        if reads.len() > 1 && read(reads).is_ok() {
+            return runs.iter().zip(reads).try_for_each(|(run, (_, bytes))| self.verify(run, bytes));
+        }
+        runs.iter().zip(reads).try_for_each(|(run, (offset, into))| self.read_run(read, *offset, run, into))
+    }
+
     /// Pieces of neighbouring blocks, in one read.
     fn read_run(
         &self,
-        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
-        first: u32,
+        read: &mut impl FnMut(&mut [(u64, &mut [u8])]) -> Result<(), DiskError>,
+        offset: u64,
         pieces: &[Piece],
         into: &mut [u8],
     ) -> Result<(), ReadError> {
-        if let Err(error) = read(u64::from(first) * BLOCK as u64, into) {
+        if let Err(error) = read(&mut [(offset, &mut *into)]) {
             // One bad sector fails the whole read: which block it is in is found by halves.
             let half = pieces.len() / 2;
             if half == 0 {
@@ -173,9 +193,14 @@ impl ReadPlan {
                 return Err(ReadError::Unreadable { id, block: pieces[0].position(), why });
             }
             let (left, right) = into.split_at_mut(half * BLOCK);
-            self.read_run(read, first, &pieces[..half], left)?;
-            return self.read_run(read, first + half as u32, &pieces[half..], right);
+            self.read_run(read, offset, &pieces[..half], left)?;
+            return self.read_run(read, offset + (half * BLOCK) as u64, &pieces[half..], right);
         }
+        self.verify(pieces, into)
+    }
+
+    /// Each as the device should have it; then what is put over it.
+    fn verify(&self, pieces: &[Piece], into: &mut [u8]) -> Result<(), ReadError> {
         for (piece, bytes) in pieces.iter().zip(into.chunks_exact_mut(BLOCK)) {
             let Source::Disk { crc, patches, .. } = &piece.source else {
                 unreachable!("a run has only pieces on the device");

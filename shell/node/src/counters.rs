@@ -118,10 +118,13 @@ impl CountedDisk {
     fn count_read(&self, len: usize, read: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
         let start = Instant::now();
         read()?;
+        self.read(len, start.elapsed());
+        Ok(())
+    }
+    fn read(&self, len: usize, took: Duration) {
         self.counters.disk_read.inc();
         self.counters.disk_read_bytes.add(len as u64);
-        self.counters.disk_read_lat.add(start.elapsed());
-        Ok(())
+        self.counters.disk_read_lat.add(took);
     }
     fn count_write(
         &self,
@@ -146,6 +149,14 @@ impl Disk for CountedDisk {
     }
     fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         self.count_read(into.len(), || self.disk.read_device_at(offset, into))
+    }
+    /// Each counts with its share of the time.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
+        let start = Instant::now();
+        self.disk.read_many(reads)?;
+        let share = start.elapsed() / u32::try_from(reads.len().max(1)).unwrap_or(u32::MAX);
+        reads.iter().for_each(|(_, into)| self.read(into.len(), share));
+        Ok(())
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.count_write(bytes.len(), || self.disk.write_at(offset, bytes))

@@ -201,6 +201,35 @@ impl FileDisk {
         one_by_one(&others)
     }
 
+    /// Several at a time with a ring, one after the other without.
+    fn read_by(&self, ring: Option<&mut Ring>, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
+        let one_by_one = |reads: &mut [(u64, &mut [u8])]| {
+            reads.iter_mut().try_for_each(|(offset, into)| self.read_at(*offset, into))
+        };
+        let Some(ring) = ring else { return one_by_one(reads) };
+        let is_cached =
+            |offset: u64, into: &mut [u8]| into.len() < LARGE && self.read_cached(offset, into).is_ok();
+        let missing = reads
+            .iter_mut()
+            .filter_map(|(offset, into)| (!is_cached(*offset, into)).then_some((*offset, &mut **into)));
+        let mut missing: Vec<(u64, &mut [u8])> = missing.collect();
+        let len: usize = missing.iter().map(|(_, into)| into.len()).sum();
+        let is_direct = len >= LARGE && missing.iter().all(|(_, into)| is_aligned(into));
+        let file = self.direct.as_ref().filter(|_| is_direct).unwrap_or(&self.file);
+        if missing.len() == 1 {
+            return one_by_one(&mut missing);
+        }
+        for (at, read, error) in ring.read(file, &mut missing) {
+            let (offset, into) = &mut missing[at];
+            let rest = match error {
+                Some(error) => Err(error),
+                None => self.file.read_exact_at(&mut into[read..], *offset + read as u64),
+            };
+            rest.map_err(failed("read", *offset, into.len()))?;
+        }
+        Ok(())
+    }
+
     fn write(&self, mut offset: u64, bytes: &[u8], how: ReadWriteFlags) -> io::Result<()> {
         let Some(direct) = &self.direct else {
             return write_all(&self.file, offset, bytes, how);
@@ -283,6 +312,13 @@ impl Disk for FileDisk {
         // What the page cache has not written yet, the kernel writes before it reads.
         let file = self.direct.as_ref().filter(|_| is_aligned(into)).unwrap_or(&self.file);
         file.read_exact_at(into, offset).map_err(failed("read", offset, len))
+    }
+    /// What is in the page cache comes from there; the rest past it, if it is much.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
+        match reads {
+            [(offset, into)] => self.read_at(*offset, into),
+            reads => with_ring(|ring| self.read_by(ring, reads)),
+        }
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let written = self.fill(offset, bytes.len() as u64);
@@ -392,7 +428,7 @@ impl DiskThreads {
                     if to
                         .send(Done::Read {
                             token,
-                            result: plan.run_fetching(|offset, into| plan.read_from(&disk, offset, into)),
+                            result: plan.run_fetching(|reads| plan.read_from(&disk, reads)),
                         })
                         .is_err()
                     {
@@ -406,7 +442,9 @@ impl DiskThreads {
 
     /// Reads a little at once if all of it is in memory: cheaper than waking another thread.
     pub(crate) fn read_cached(&self, plan: &ReadPlan) -> Option<(Vec<Bytes>, Fetched)> {
-        let read = |offset, into: &mut [u8]| self.disk.read_cached(offset, into);
+        let read = |reads: &mut [(u64, &mut [u8])]| {
+            reads.iter_mut().try_for_each(|(offset, into)| self.disk.read_cached(*offset, into))
+        };
         if plan.len() <= CACHED_READ_MAX { plan.run_fetching(read).ok() } else { None }
     }
     /// On the calling thread, which waits for the device.
@@ -461,6 +499,50 @@ mod tests {
             images.push(image);
         }
         assert!(images[0] == images[1]);
+    }
+
+    #[test]
+    fn several_reads_at_a_time_read_what_one_after_the_other_would() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&dir.path().join("disk"), 8 * PIECE).unwrap();
+        let image: Vec<u8> = (0..8 * PIECE).map(|at| (at / 512 % 251) as u8).collect();
+        disk.write_at(0, &image).unwrap();
+        // Scattered blocks, some of them in the page cache: few, and more than are under way at a time; with long ones,
+        // from memory that a device can write to, and not.
+        for (count, long, shift) in [(2, 0, 0), (5, 0, 0), (100, 0, 0), (100, 3, 0), (60, 0, 64)] {
+            let places = |n: u64| PIECE + n * 12288;
+            (0..count).step_by(3).for_each(|n| disk.read_at(places(n), &mut [0; 4096]).unwrap());
+            let lens = (0..count).map(|n| if n < long { LARGE + 4096 } else { 4096 * (1 + n as usize % 2) });
+            let lens: Vec<usize> = lens.collect();
+            for has_ring in [true, false] {
+                let mut buffer = nacre_base::Buffer::new(lens.iter().sum::<usize>() + shift);
+                let mut rest = &mut buffer.as_mut()[shift..];
+                let mut reads: Vec<(u64, &mut [u8])> = Vec::new();
+                for (n, len) in (0..).zip(&lens) {
+                    reads.push((places(n), rest.split_off_mut(..*len).unwrap()));
+                }
+                match has_ring {
+                    true => disk.read_many(&mut reads).unwrap(),
+                    false => disk.read_by(None, &mut reads).unwrap(),
+                }
+                assert!(reads.iter().all(|(at, read)| **read == image[*at as usize..][..read.len()]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_failed_read_among_several_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let disk = FileDisk::create(&path, 8 * PIECE).unwrap();
+        // It became shorter behind our back.
+        File::options().write(true).open(&path).unwrap().set_len(4 * PIECE).unwrap();
+        let mut buffer = nacre_base::Buffer::new(60 * 4096);
+        let blocks = buffer.as_mut().chunks_exact_mut(4096);
+        let mut reads: Vec<(u64, &mut [u8])> = (0..).step_by(PIECE as usize / 8).zip(blocks).collect();
+        let said = disk.read_many(&mut reads).unwrap_err();
+        assert_eq!((said.op, said.len), ("read", 4096));
+        assert!(said.offset >= 4 * PIECE);
     }
 
     #[test]

@@ -37,6 +37,9 @@ impl Disk for Counted<'_> {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         self.disk.read_at(offset, into)
     }
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
+        self.disk.read_many(reads)
+    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.counts.add(&self.counts.writes, bytes.len());
         self.disk.write_at(offset, bytes)

@@ -26,7 +26,7 @@ fn write(store: &mut Store, offset: u64, data: &[u8]) {
 /// Whether it came from memory, and the bytes.
 fn read(store: &mut Store, disk: &SimDisk, offset: u64, len: u64) -> Result<(bool, Bytes), ReadError> {
     let plan = store.plan_read(&StoredId::meta("a"), &[(offset, len)]).unwrap();
-    let (mut read, fetched) = plan.run_fetching(|offset, into| disk.read_at(offset, into))?;
+    let (mut read, fetched) = plan.run_fetching(|reads| disk.read_many(reads))?;
     let is_from_memory = !plan.needs_device();
     drop(plan);
     store.keep(fetched);
@@ -73,7 +73,7 @@ fn a_read_of_the_device_itself_sees_what_memory_hides() {
     store.submit(txn).unwrap();
     place(&mut store, &disk);
     let plan = store.plan_read(&id, &[(0, 8192)]).unwrap();
-    let (_, fetched) = plan.run_fetching(|offset, into| disk.read_at(offset, into)).unwrap();
+    let (_, fetched) = plan.run_fetching(|reads| disk.read_many(reads)).unwrap();
     store.keep(fetched);
     let blocks = data_blocks(&store);
     assert_eq!(blocks.len(), 2);

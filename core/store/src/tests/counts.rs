@@ -28,6 +28,10 @@ impl Disk for Counting {
         add(&self.reads, 1);
         self.disk.read_at(offset, into)
     }
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
+        add(&self.reads, 1);
+        self.disk.read_many(reads)
+    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         add(&self.writes, 1);
         add(&self.bytes, bytes.len() as u64);
@@ -195,4 +199,24 @@ fn a_log_of_many_records_is_read_in_large_pieces() {
     assert_eq!(again.check(), [""; 0]);
     let reads = disk.reads.get();
     assert!(reads <= 2 * 16 + 8, "{reads} reads for a log of 16 MiB");
+}
+
+#[test]
+fn an_object_in_many_pieces_is_read_with_one_call() {
+    let (disk, mut store) = Counting::new(64 << 20, 16 << 20);
+    // Two objects by turns, so that neither has neighbours.
+    let mut txn = Transaction::new();
+    for at in (0..100).rev() {
+        for n in 0..2 {
+            txn.changes.extend(write(n, at * 4096, 4096).changes);
+        }
+    }
+    store.submit(txn).unwrap();
+    store.request_checkpoint();
+    store.settle(&disk).unwrap();
+    disk.reads.set(0);
+    let id = write(0, 0, 1).changes[0].0.clone();
+    let read = store.plan_read(&id, &[(0, u64::MAX)]).unwrap().run(&disk).unwrap();
+    assert_eq!(read, [vec![1; 100 * 4096]]);
+    assert_eq!(disk.reads.get(), 1);
 }

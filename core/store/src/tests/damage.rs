@@ -100,6 +100,30 @@ fn a_sector_that_cannot_be_read_fails_its_block_only_until_it_is_written_again()
 }
 
 #[test]
+fn a_sector_that_cannot_be_read_fails_its_block_only_among_others_that_are_scattered() {
+    let (disk, mut store) = fresh(8);
+    let ids = ["a", "b"].map(StoredId::meta);
+    for at in (0..40).rev() {
+        for (id, byte) in ["a", "b"].into_iter().zip([1, 101]) {
+            write(&mut store, &disk, id, at * BLOCK_LEN, &[byte + at as u8; BLOCK]);
+        }
+    }
+    store.request_checkpoint();
+    settle(&mut store, &disk);
+    let data: Vec<u8> = (0..40 * BLOCK).map(|i| (i / BLOCK) as u8 + 1).collect();
+    disk.break_sector(find(&disk, &[14; BLOCK]) * BLOCK_LEN + 600);
+    disk.rot(find(&disk, &[20; BLOCK]) * BLOCK_LEN + 600);
+    let read = |offset, len| store.plan_read(&ids[0], &[(offset, len)]).unwrap().run(&disk);
+    let error = read(0, u64::MAX).unwrap_err();
+    assert!(matches!(error, ReadError::Unreadable { block: 13, .. }), "{error}");
+    let error = read(14 * BLOCK_LEN, u64::MAX).unwrap_err();
+    assert!(matches!(error, ReadError::Checksum { block: 19, .. }), "{error}");
+    assert_eq!(read(0, 13 * BLOCK_LEN).unwrap(), [&data[..13 * BLOCK]]);
+    assert_eq!(read(14 * BLOCK_LEN, 5 * BLOCK_LEN).unwrap(), [&data[14 * BLOCK..19 * BLOCK]]);
+    assert_eq!(read(20 * BLOCK_LEN, u64::MAX).unwrap(), [&data[20 * BLOCK..]]);
+}
+
+#[test]
 fn no_byte_of_rot_makes_a_read_give_wrong_bytes() {
     let (disk, mut store) = fresh(2);
     let mut rng = Rng::new(3);

@@ -169,7 +169,7 @@ pub(super) struct HeldRead {
 
 impl HeldRead {
     pub fn run(&self, disk: &SimDisk) -> Fetched {
-        let (read, fetched) = self.plan.run_fetching(|offset, into| disk.read_at(offset, into)).unwrap();
+        let (read, fetched) = self.plan.run_fetching(|reads| disk.read_many(reads)).unwrap();
         assert!(read == [&self.expected[..]], "a read that waited gave wrong bytes");
         fetched
     }
