@@ -1,5 +1,6 @@
 //! The store alone, on a file of the disk that is measured: what it makes of the device.
 
+mod churn;
 mod disks;
 mod objects;
 
@@ -7,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use disks::{Counted, Counts, Turning};
 use nacre_base::{Name, PoolId, Rng};
-use nacre_machine::StoreView;
 use nacre_node::FileDisk;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -29,6 +29,9 @@ pub struct Options {
     /// How often the store is overwritten when it is nearly full, in its own sizes.
     #[arg(long, default_value_t = 3)]
     churns: u64,
+    /// Only this: what is changed in a store that is nearly full.
+    #[arg(long)]
+    churn: bool,
     /// Only this: so many small objects, on a sparse device of 3 TB.
     #[arg(long)]
     objects: Option<u64>,
@@ -53,9 +56,11 @@ pub fn measure(options: &Options) -> Result<()> {
     if let Some(objects) = options.objects {
         return objects::measure(&folder, objects, time);
     }
-    beside_device(&folder.0, time, options.rounds)?;
-    on_slow_disk(&folder.0, time)?;
-    nearly_full(&folder.0, options.churns)
+    if !options.churn {
+        beside_device(&folder.0, time, options.rounds)?;
+        on_slow_disk(&folder.0, time)?;
+    }
+    churn::measure(&folder, options.churns, options.rounds)
 }
 
 /// Gone when this is.
@@ -94,7 +99,7 @@ fn beside_device(folder: &Path, time: Duration, rounds: usize) -> Result<()> {
                 _ => fio(&path, depth, time)?,
             });
             counts.take();
-            let done = overwrite(&mut store, &counted, depth, time, round)?;
+            let done = overwrite(&mut store, &counted, OBJECTS, depth, Until::Over(time), round)?;
             ours.push(done.per_second());
             p99.push(done.p99_us());
             counts.take().iter().zip(&mut sums).for_each(|(count, sum)| *sum += count);
@@ -168,11 +173,11 @@ fn on_slow_disk(folder: &Path, time: Duration) -> Result<()> {
     let slow = Turning::new(file("slow", FILE_LEN)?);
     let mut store = fresh(&slow)?;
     fill(&mut store, &slow)?;
-    let both = overwrite(&mut store, &slow, 1, time, 1)?;
+    let both = overwrite(&mut store, &slow, OBJECTS, 1, Until::Over(time), 1)?;
     let apart = WithLog(Turning::new(file("data", FILE_LEN)?), file("log", 256 << 20)?);
     let mut store = fresh(&apart)?;
     fill(&mut store, &apart)?;
-    let fast = overwrite(&mut store, &apart, 1, time, 1)?;
+    let fast = overwrite(&mut store, &apart, OBJECTS, 1, Until::Over(time), 1)?;
     for (what, done) in [("log and data on it", &both), ("log on the device measured above", &fast)] {
         println!("{what:<40}{:>10.0} per second, p99 {:.0} us", done.per_second(), done.p99_us());
     }
@@ -180,52 +185,7 @@ fn on_slow_disk(folder: &Path, time: Duration) -> Result<()> {
     Ok(())
 }
 
-// ---- nearly full ----
-
-/// Objects of all sizes up to 4 MiB come and go, at 95 % of the space.
-fn nearly_full(folder: &Path, churns: u64) -> Result<()> {
-    let disk = FileDisk::create(&folder.join("full"), FILE_LEN)?;
-    let mut store = fresh(&disk)?;
-    let mut rng = Rng::new(1);
-    let mut here: Vec<(u64, u64)> = Vec::new();
-    let mut next = 0;
-    let goal = store.statfs().available / 20;
-    println!("\nobjects of 4 KiB to 4 MiB come and go, the store is filled to 95 %:");
-    let mut rates = Vec::new();
-    for part in 0..=churns * 4 {
-        let (began, mut written) = (Instant::now(), 0);
-        let wanted = if part == 0 { u64::MAX } else { FILE_LEN / 4 };
-        while written < wanted {
-            let len = (BLOCK as u64) << rng.below(11);
-            let len = len - rng.below(len / 2);
-            if store.statfs().available < goal + len {
-                if part == 0 {
-                    break;
-                }
-                let gone = here.swap_remove(rng.below(here.len() as u64) as usize);
-                submit(&mut store, &disk, gone.0, Change::Remove)?;
-                // It is free when that is durable.
-                store.settle(&disk)?;
-                continue;
-            }
-            submit(&mut store, &disk, next, Change::Write { offset: 0, data: data(len as usize) })?;
-            here.push((next, len));
-            next += 1;
-            written += len;
-        }
-        store.settle(&disk)?;
-        let rate = written as f64 / began.elapsed().as_secs_f64() / 1e6;
-        rates.push(rate);
-    }
-    let last = rates.len() - 1;
-    println!("filling it {:.0} MB/s; then, each quarter of its size:", rates[0]);
-    rates[1..].iter().for_each(|rate| print!("{rate:>7.0}"));
-    println!(" MB/s");
-    println!("last to first of these {:.2}", rates[last] / rates[1]);
-    let wrong = store.check();
-    ensure!(wrong.is_empty(), "the store is not sound: {wrong:?}");
-    Ok(())
-}
+// ---- what all of them do ----
 
 fn submit(store: &mut Store, disk: &impl Disk, n: u64, change: Change) -> Result<()> {
     let mut txn = Transaction::new();
@@ -239,8 +199,6 @@ fn submit(store: &mut Store, disk: &impl Disk, n: u64, change: Change) -> Result
     }
     Ok(())
 }
-
-// ---- what all of them do ----
 
 fn object(n: u64) -> StoredId {
     ObjectId::head(PoolId(1), Name::default(), Name::default(), format!("object{n}").into()).into()
@@ -279,12 +237,19 @@ impl Overwritten {
     }
 }
 
-/// As a daemon does it: one thread commits, another one places.
+#[derive(Clone, Copy)]
+enum Until {
+    Over(Duration),
+    Writes(u64),
+}
+
+/// 4 KiB somewhere in the first `objects`, as a daemon does it: one thread commits, another one places.
 fn overwrite<D: Disk + Sync>(
     store: &mut Store,
     disk: &D,
+    objects: u64,
     depth: usize,
-    time: Duration,
+    until: Until,
     seed: u64,
 ) -> Result<Overwritten> {
     let mut rng = Rng::new(seed);
@@ -307,14 +272,17 @@ fn overwrite<D: Disk + Sync>(
                 store.placed(done?);
                 placing = false;
             }
-            let is_over = began.elapsed() >= time;
-            while !is_over && submitted.len() < depth {
+            let is_over = |written: usize| match until {
+                Until::Over(time) => began.elapsed() >= time,
+                Until::Writes(writes) => written as u64 >= writes,
+            };
+            while submitted.len() < depth && !is_over(latencies.len() + submitted.len()) {
                 let offset = rng.below(OBJECT_LEN / BLOCK as u64) * BLOCK as u64;
                 let mut txn = Transaction::new();
-                txn.push(object(rng.below(OBJECTS)), Change::Write { offset, data: data(BLOCK) });
+                txn.push(object(rng.below(objects)), Change::Write { offset, data: data(BLOCK) });
                 submitted.push_back((store.submit(txn)?, Instant::now()));
             }
-            if is_over && submitted.is_empty() && !placing {
+            if submitted.is_empty() && !placing && is_over(latencies.len()) {
                 break;
             }
             if !placing && let Some(next) = store.take_placing() {

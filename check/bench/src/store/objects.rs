@@ -1,6 +1,6 @@
 //! Very many small objects: what each takes in memory, how long opening takes, and what a write costs among them.
 
-use super::{BLOCK, Folder, data, object, overwrite};
+use super::{BLOCK, Folder, Until, data, object, overwrite};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use nacre_base::Name;
@@ -50,7 +50,7 @@ pub(super) fn measure(folder: &Folder, objects: u64, time: Duration) -> Result<(
         (DEVICE_LEN / BLOCK as u64 / 8) >> 20,
     );
     super::fill(&mut store, &*disk)?;
-    let done = overwrite(&mut store, &*disk, 1, time, 1)?;
+    let done = overwrite(&mut store, &*disk, super::OBJECTS, 1, Until::Over(time), 1)?;
     let mut latencies = done.latencies.clone();
     latencies.sort();
     let mean = latencies.iter().sum::<Duration>().as_secs_f64() / latencies.len().max(1) as f64;
