@@ -2,7 +2,7 @@
 //! same on every machine with the same compiler, as near as makes no difference.
 
 use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use nacre_base::{Name, PoolId, Time};
 use nacre_msgr::{AuthName, Config, Connection, Event, GlobalIds, NoneProver, NoneVerifier};
 use nacre_proto::messages::{Envelope, Message, PeerMsg, RawMessage};
@@ -166,8 +166,9 @@ fn messages(times: u64) -> Result<()> {
     let mut to = Connection::server(now, config(2), "127.0.0.1:50000".parse()?, verifier);
     let mut events = Vec::new();
     let carry = |from: &mut Connection, to: &mut Connection, events: &mut Vec<Event>| -> Result<()> {
-        let bytes: Bytes = from.transmit().flatten().collect();
-        Ok(to.receive(now, bytes, events)?)
+        let mut bytes = BytesMut::new();
+        from.transmit().for_each(|part| bytes.extend_from_slice(&part));
+        Ok(to.receive(now, bytes.freeze(), events)?)
     };
     while from.queued_bytes() + to.queued_bytes() > 0 {
         carry(&mut from, &mut to, &mut events)?;

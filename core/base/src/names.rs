@@ -1,35 +1,91 @@
-//! Names that clients give: any bytes, mostly text, shared and never copied.
+//! Names that clients give: any bytes, mostly text; long ones are shared and never copied.
 
 use bytes::Bytes;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// An object name, namespace, locator key, attribute name or omap key. Ceph allows every byte in
-/// them, so this is not a `String`. Cloning is a reference count; order is by bytes, as Ceph's.
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub struct Name(Bytes);
+/// them, so this is not a `String`. Order is by bytes, as Ceph's.
+#[derive(Clone)]
+pub struct Name(Kept);
+
+/// As many as fit into the memory that `Bytes` themselves take.
+const SHORT_MAX: usize = 23;
+const _: () = assert!(size_of::<Name>() == size_of::<Bytes>());
+
+/// Most names are short: the empty namespace, an attribute's, the key of a log's entry. Right here they need no memory of
+/// their own, and comparing them does not reach for it.
+#[derive(Clone)]
+enum Kept {
+    Short { len: u8, bytes: [u8; SHORT_MAX] },
+    Long(Bytes),
+}
 
 impl Name {
     pub fn new(bytes: impl Into<Bytes>) -> Name {
-        Name(bytes.into())
+        let bytes = bytes.into();
+        if bytes.len() <= SHORT_MAX { Name::copy_from(&bytes) } else { Name(Kept::Long(bytes)) }
     }
     /// A copy that holds on to nothing but itself (a slice of a big frame would keep the frame).
-    pub fn copy_from(bytes: &[u8]) -> Name {
-        Name(Bytes::copy_from_slice(bytes))
+    pub fn copy_from(from: &[u8]) -> Name {
+        if from.len() > SHORT_MAX {
+            return Name(Kept::Long(Bytes::copy_from_slice(from)));
+        }
+        let mut bytes = [0; SHORT_MAX];
+        bytes[..from.len()].copy_from_slice(from);
+        Name(Kept::Short { len: from.len() as u8, bytes })
+    }
+    /// The same, holding on to nothing but itself.
+    pub fn into_own(self) -> Name {
+        match &self.0 {
+            Kept::Short { .. } => self,
+            Kept::Long(bytes) => Name::copy_from(bytes),
+        }
+    }
+    /// Whether it may be a slice of something bigger.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.0, Kept::Long(_))
     }
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Kept::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Kept::Long(bytes) => bytes,
+        }
     }
     pub fn len(&self) -> usize {
-        self.0.len()
+        match &self.0 {
+            Kept::Short { len, .. } => usize::from(*len),
+            Kept::Long(bytes) => bytes.len(),
+        }
     }
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
     /// As text, where it is text.
     pub fn to_text(&self) -> std::borrow::Cow<'_, str> {
-        String::from_utf8_lossy(&self.0)
+        String::from_utf8_lossy(self.as_bytes())
+    }
+}
+
+impl Default for Name {
+    fn default() -> Name {
+        Name(Kept::Short { len: 0, bytes: [0; SHORT_MAX] })
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Name) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Name {}
+
+/// As a slice, which it may be looked up by.
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
     }
 }
 
@@ -37,10 +93,10 @@ impl Name {
 /// that was looked up before: neither needs to be read.
 impl Ord for Name {
     fn cmp(&self, other: &Name) -> Ordering {
-        let same = self.0.as_ptr() == other.0.as_ptr() && self.len() == other.len();
-        match same || self.is_empty() || other.is_empty() {
-            true => self.len().cmp(&other.len()),
-            false => self.as_bytes().cmp(other.as_bytes()),
+        let (a, b) = (self.as_bytes(), other.as_bytes());
+        match (a.as_ptr() == b.as_ptr() && a.len() == b.len()) || a.is_empty() || b.is_empty() {
+            true => a.len().cmp(&b.len()),
+            false => a.cmp(b),
         }
     }
 }
@@ -57,7 +113,7 @@ impl From<&str> for Name {
 }
 impl From<String> for Name {
     fn from(s: String) -> Name {
-        Name(s.into_bytes().into())
+        Name::new(s.into_bytes())
     }
 }
 impl From<&[u8]> for Name {
@@ -68,7 +124,7 @@ impl From<&[u8]> for Name {
 /// Lets a map keyed by `Name` be searched by a plain slice.
 impl Borrow<[u8]> for Name {
     fn borrow(&self) -> &[u8] {
-        &self.0
+        self.as_bytes()
     }
 }
 impl PartialEq<&str> for Name {
@@ -93,14 +149,16 @@ mod tests {
 
     #[test]
     fn names_are_in_the_order_of_their_bytes() {
-        let shared = Bytes::from_static(b"abc");
-        let names = ["", "a", "ab", "abc", "abd", "b"].map(Name::from);
+        let shared = Bytes::from_static(b"abc, and more than is kept in place");
+        let texts = ["", "a", "ab", "abc", "abc, and longer than that", "abc, and more", "abd", "b"];
+        let names = texts.map(Name::from);
+        assert!(names.iter().zip(texts).all(|(name, text)| *name == text && name.len() == text.len()));
         for (at, one) in names.iter().enumerate() {
             for (other_at, other) in names.iter().enumerate() {
                 assert_eq!(one.cmp(other), at.cmp(&other_at), "{one} and {other}");
             }
         }
-        let (whole, part) = (Name::new(shared.clone()), Name::new(shared.slice(..2)));
+        let (whole, part) = (Name::new(shared.clone()), Name::new(shared.slice(..30)));
         assert_eq!((whole.cmp(&whole.clone()), whole.cmp(&part)), (Ordering::Equal, Ordering::Greater));
     }
 }

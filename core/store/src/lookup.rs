@@ -141,13 +141,16 @@ impl Store {
     }
 
     /// Brings a thing that is about to change into memory, if it exists. What cannot be read is damaged from
-    /// now on: who asks for it gets an error, until it is removed or becomes a copy of another.
-    pub(crate) fn bring(&mut self, id: &StoredId) {
-        if self.pager.is_none() || self.index.slot(id).is_some() {
-            return;
+    /// now on: who asks for it gets an error, until it is removed or becomes a copy of another. Says whether it is.
+    pub(crate) fn bring(&mut self, id: &StoredId) -> bool {
+        if let Some(slot) = self.index.slot(id) {
+            return matches!(slot, Slot::Damaged(_));
+        }
+        if self.pager.is_none() {
+            return false;
         }
         let slot = match self.ask_layers(id) {
-            Ok(Said::Nothing) => return,
+            Ok(Said::Nothing) => return false,
             Ok(Said::Damaged) | Err(_) => Slot::Damaged(0),
             Ok(Said::Object(thing)) if self.bring_blocks(&thing) => {
                 Slot::Object(Arc::new(thing.object.clone()))
@@ -157,9 +160,11 @@ impl Store {
         if let Some(pager) = &self.pager {
             pager.things.borrow_mut().remove(id);
         }
+        let is_damaged = matches!(slot, Slot::Damaged(_));
         self.index.bring(id.clone(), slot);
         // It may be that it does not change.
         self.leaving.push_back(id.clone());
+        is_damaged
     }
     /// False if they cannot be its own: then nothing is changed.
     pub(crate) fn bring_blocks(&mut self, thing: &Loaded) -> bool {

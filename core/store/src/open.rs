@@ -480,7 +480,7 @@ impl Recovery {
         let store = &mut self.store;
         store.bring(id);
         match &op {
-            Op::CloneFrom(from) => store.bring(from),
+            Op::CloneFrom(from) => drop(store.bring(from)),
             Op::Place(runs) => {
                 // Each has a checksum or its content in this record, once.
                 for block in runs.iter().flat_map(|run| run.blocks.blocks()) {

@@ -3,7 +3,7 @@
 use crate::BLOCK;
 use crate::checkpoint::{Checkpoint, blocks_for, blocks_for_changes};
 use crate::index::omap::{Omap, PAIR_COST, PART_AIM, Part, WHOLE_MAX};
-use crate::index::{BLOCK_COST, Object, bare_cost};
+use crate::index::{BLOCK_COST, Object, Slot, bare_cost};
 use crate::store::{SIZE_MAX, Store, SubmitError};
 use bytes::Bytes;
 use nacre_base::Name;
@@ -77,8 +77,15 @@ impl Store {
             false => BTreeSet::new(),
         };
         let mut pairs_set = (0, 0);
+        // What was looked up last: mostly one thing changes in several ways.
+        let mut looked: Option<(&StoredId, Option<&Slot>)> = None;
         for (id, change) in &txn.changes {
             let (mut blocks, mut encoded) = (0, 0);
+            let slot = match looked {
+                Some((looked, slot)) if looked == id => slot,
+                _ => self.index.slot(id),
+            };
+            looked = Some((id, slot));
             match change {
                 Change::Write { offset, data } => {
                     let end = offset.saturating_add(data.len() as u64);
@@ -112,7 +119,10 @@ impl Store {
             };
             if keys > 0 {
                 pairs_set = (pairs_set.0 + keys as u64, pairs_set.1 + encoded);
-                let object = self.index.get(copied.get(id).copied().unwrap_or(id));
+                let object = match copied.get(id) {
+                    Some(from) => self.index.get(from),
+                    None => slot.and_then(Slot::object),
+                };
                 encoded += self.parts_growth(object, keys, pairs_set, cloned.contains(id));
             }
             let shrinks = matches!(
@@ -126,9 +136,7 @@ impl Store {
                 encoded += blocks * BLOCK_COST;
             }
             needs.grows |= !shrinks && (blocks > 0 || encoded > 0) && matches!(id, StoredId::Object(_));
-            if !matches!(change, Change::Remove)
-                && !self.index.slot(id).is_some_and(crate::index::Slot::exists)
-            {
+            if !matches!(change, Change::Remove) && !slot.is_some_and(Slot::exists) {
                 encoded += bare_cost(id);
             }
             if clones {

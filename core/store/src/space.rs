@@ -110,7 +110,7 @@ impl Space {
         let mut from = self.cursor;
         let mut words_left = WORDS;
         let mut is_over_end = false;
-        for _ in 0..looks {
+        for look in 1..=looks {
             let Some(start) = self.next_free(from) else {
                 if is_over_end {
                     break;
@@ -132,7 +132,7 @@ impl Space {
             if is_better {
                 best = Some(Run { start, len });
             }
-            if len == max || words_left <= 1 {
+            if len == max || words_left <= 1 || look == looks {
                 break;
             }
             from = self.hole_end(end, u32::MAX, &mut words_left);

@@ -194,6 +194,8 @@ pub(crate) struct LogEnd {
 /// A transaction while it is being planned.
 #[derive(Default)]
 struct Planning {
+    /// One of the things that it is about, or several.
+    has_damaged: bool,
     steps: u32,
     body: Vec<u8>,
     direct: Vec<(u32, Bytes)>,
@@ -305,14 +307,18 @@ impl Store {
     /// Applies a transaction to what the view shows, and queues it for the disk. Refused ones leave
     /// no trace.
     pub fn submit(&mut self, txn: Transaction) -> Result<Ticket, SubmitError> {
+        let (mut before, mut has_damaged) = (None, false);
         for (id, change) in &txn.changes {
             let from = if let Change::CloneFrom(from) = change { from } else { id };
             if let Some(id) = [id, from].into_iter().find(|id| is_reserved(id)) {
                 return Err(SubmitError::Reserved { id: id.clone() });
             }
-            self.bring(id);
+            // Mostly one thing changes in several ways.
+            if before.replace(id) != Some(id) {
+                has_damaged |= self.bring(id);
+            }
             if let Change::CloneFrom(from) = change {
-                self.bring(from);
+                has_damaged |= self.bring(from);
             }
         }
         let needs = self.needs(&txn)?;
@@ -324,7 +330,7 @@ impl Store {
         }
 
         let seq = self.submitted + 1;
-        let mut planning = Planning::default();
+        let mut planning = Planning { has_damaged, ..Planning::default() };
         planning.body.reserve(1024);
         planning.body.extend([0; 4]);
         for (id, change) in txn.changes {
@@ -512,16 +518,20 @@ impl Store {
     fn plan(&mut self, planning: &mut Planning, id: &StoredId, change: Change) {
         let is_lost = |id: &StoredId| matches!(self.index.slot(id), Some(Slot::Damaged(_)));
         let source = if let Change::CloneFrom(from) = &change { from } else { id };
-        if is_lost(source) && !matches!(change, Change::Remove) {
+        if planning.has_damaged && is_lost(source) && !matches!(change, Change::Remove) {
             // Perhaps it can be read again when the log is replayed. What was planned without having seen it must
             // not be done to it then.
             return self.step(planning, id, Op::Lose);
         }
         // What stays in memory must not hold on to the frame that it came in.
         let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
-        let own_name = |name: &Name| Name::copy_from(name.as_bytes());
-        let own_pairs =
-            |map: &BTreeMap<Name, Bytes>| map.iter().map(|(k, v)| (own_name(k), own(v))).collect();
+        let own_pairs = |mut map: BTreeMap<Name, Bytes>| {
+            map.values_mut().for_each(|value| *value = own(value));
+            match map.keys().any(Name::is_shared) {
+                true => map.into_iter().map(|(key, value)| (key.into_own(), value)).collect(),
+                false => map,
+            }
+        };
         match change {
             Change::Touch => self.step(planning, id, Op::Touch),
             Change::Write { offset, data } => self.plan_write(planning, id, offset, &data),
@@ -539,9 +549,9 @@ impl Store {
                 self.step(planning, id, Op::Size(size));
             }
             Change::Remove => self.step(planning, id, Op::Remove),
-            Change::SetAttrs(attrs) => self.step(planning, id, Op::SetAttrs(own_pairs(&attrs))),
+            Change::SetAttrs(attrs) => self.step(planning, id, Op::SetAttrs(own_pairs(attrs))),
             Change::RemoveAttr(name) => self.step(planning, id, Op::RemoveAttr(name)),
-            Change::OmapSet(pairs) => self.step(planning, id, Op::OmapSet(own_pairs(&pairs))),
+            Change::OmapSet(pairs) => self.step(planning, id, Op::OmapSet(own_pairs(pairs))),
             Change::OmapRemove(keys) => self.step(planning, id, Op::OmapRemove(keys)),
             Change::OmapRemoveRange { begin, end } => {
                 self.step(planning, id, Op::OmapRemoveRange { begin, end });
@@ -585,6 +595,7 @@ impl Store {
         let (whole, end_whole) = (offset.div_ceil(block_len), end / block_len);
         let whole = if is_large && whole < end_whole { whole..end_whole } else { 0..0 };
         let object = self.index.get(id).cloned();
+        let size = object.as_ref().map_or(0, |object| object.size);
         let mut contents = Vec::new();
         let others = |at: &u64| !whole.contains(at);
         for at in (offset / block_len..end.div_ceil(block_len)).filter(others) {
@@ -601,7 +612,7 @@ impl Store {
             let bytes = part(whole.start * block_len, whole.end * block_len);
             self.place_whole(planning, id, whole.start as u32, bytes);
         }
-        if end > self.size_of(id) {
+        if end > size {
             self.step(planning, id, Op::Size(end));
         }
     }

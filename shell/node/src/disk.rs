@@ -38,6 +38,13 @@ const ENDING: Duration = Duration::from_secs(2);
 /// What is not aligned is copied in pieces of this many bytes on its way to the device.
 const BOUNCE: usize = 1 << 20;
 
+/// What pieces are filled with, from where a device can take it.
+#[repr(align(4096))]
+struct Zeros([u8; 64 << 10]);
+static ZEROS: Zeros = Zeros([0; 64 << 10]);
+/// So many of them are written at a time.
+const ZERO_PARTS: usize = 16;
+
 /// A store on a file or a block device.
 ///
 /// Everything is written directly from memory to the device, and large reads come directly from it: in the
@@ -155,15 +162,26 @@ impl FileDisk {
         states[piece as usize] = Piece::Filling;
         drop(states);
         let (from, to) = (piece * PIECE, (piece * PIECE + PIECE).min(self.len));
-        let zeros = [(from, offset.clamp(from, to)), ((offset + len).clamp(from, to), to)];
-        let mut written = Ok(());
-        for (from, to) in zeros {
-            let zeros = vec![0; (to - from) as usize];
-            written = written.and_then(|()| self.write(from, &zeros, ReadWriteFlags::empty()));
-        }
+        let around = [(from, offset.clamp(from, to)), ((offset + len).clamp(from, to), to)];
+        let written = around.into_iter().try_for_each(|(from, to)| self.write_zeros(from, to));
         self.pieces.states.lock().expect("nobody panics with it")[piece as usize] = Piece::Filled;
         self.pieces.filled.notify_all();
         written
+    }
+
+    fn write_zeros(&self, mut from: u64, to: u64) -> io::Result<()> {
+        let file = self.direct.as_ref().unwrap_or(&self.file);
+        while from < to {
+            let part = &ZEROS.0[..ZEROS.0.len().min((to - from) as usize)];
+            let count = ((to - from) as usize / part.len()).min(ZERO_PARTS);
+            match pwritev2(file, &[IoSlice::new(part); ZERO_PARTS][..count], from, ReadWriteFlags::empty()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => from += written as u64,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Fills the next pieces that the log will come to, so that no small write has to. A failure is met

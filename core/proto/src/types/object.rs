@@ -106,17 +106,26 @@ impl Ord for ObjectId {
         if self.max || other.max {
             return self.max.cmp(&other.max);
         }
-        let place = |o: &ObjectId| (o.pool, o.hash.reverse_bits());
         let keys = || match self.key.is_empty() && other.key.is_empty() {
             true => Ordering::Equal, // the names are the keys
             false => self.effective_key().cmp(other.effective_key()),
         };
-        place(self)
-            .cmp(&place(other))
+        self.pool
+            .cmp(&other.pool)
+            .then_with(|| cmp_reversed(self.hash, other.hash))
             .then_with(|| self.namespace.cmp(&other.namespace))
             .then_with(keys)
             .then_with(|| self.name.cmp(&other.name))
             .then_with(|| self.snap.cmp(&other.snap))
+    }
+}
+/// The order of two numbers with their bits reversed: the lowest bit that differs decides.
+fn cmp_reversed(a: u32, b: u32) -> Ordering {
+    let differs = a ^ b;
+    match a & (differs & differs.wrapping_neg()) {
+        _ if differs == 0 => Ordering::Equal,
+        0 => Ordering::Less,
+        _ => Ordering::Greater,
     }
 }
 impl PartialOrd for ObjectId {
@@ -253,6 +262,14 @@ mod tests {
             for (other_at, other) in ordered.iter().enumerate() {
                 assert_eq!(one.cmp(other), at.cmp(&other_at), "{one} and {other}");
             }
+        }
+    }
+
+    #[test]
+    fn hashes_are_compared_as_if_their_bits_were_reversed() {
+        let numbers = [0, 1, 2, 3, 0x8000_0000, 0x8000_0001, 0x4000_0000, 0x6cf8_deff, 0x6cf8_defe, u32::MAX];
+        for (a, b) in numbers.into_iter().flat_map(|a| numbers.map(|b| (a, b))) {
+            assert_eq!(cmp_reversed(a, b), a.reverse_bits().cmp(&b.reverse_bits()), "{a:#x} and {b:#x}");
         }
     }
 

@@ -54,9 +54,12 @@ impl Slot {
     pub fn exists(&self) -> bool {
         !matches!(self, Slot::Gone(_))
     }
+    pub fn object(&self) -> Option<&Arc<Object>> {
+        if let Slot::Object(object) = self { Some(object) } else { None }
+    }
     /// Of its omap.
     pub fn pairs(&self) -> usize {
-        if let Slot::Object(object) = self { object.omap().pairs.len() } else { 0 }
+        self.object().map_or(0, |object| object.omap().pairs.len())
     }
 }
 
@@ -109,10 +112,7 @@ impl Index {
     }
     /// An object that is in memory.
     pub fn get(&self, id: &StoredId) -> Option<&Arc<Object>> {
-        match self.things.get(id)? {
-            Slot::Object(object) => Some(object),
-            Slot::Damaged(_) | Slot::Gone(_) => None,
-        }
+        self.things.get(id)?.object()
     }
     pub fn changed(&self) -> &Changed {
         &self.changed
@@ -256,14 +256,18 @@ impl Index {
     /// Changes an object, which is created if need be. A checkpoint that still has to write the old
     /// one keeps it: then this is a copy.
     fn edit(&mut self, id: &StoredId, change: impl FnOnce(&mut Object)) {
-        if !self.things.get(id).is_some_and(Slot::exists) {
-            let object = Object::new(id);
-            self.total.weight.add(object.weight());
-            self.total.things += counted(id);
-            self.here.add(object.weight());
-            self.things.insert(id.clone(), Slot::Object(Arc::new(object)));
-        }
-        let object = match self.things.get_mut(id).expect("it was just made") {
+        // Looked up once where it exists, as nearly everything that is changed does.
+        let slot = match self.things.get_mut(id) {
+            Some(slot) if slot.exists() => slot,
+            _ => {
+                let object = Object::new(id);
+                self.total.weight.add(object.weight());
+                self.total.things += counted(id);
+                self.here.add(object.weight());
+                self.things.entry(id.clone()).insert_entry(Slot::Object(Arc::new(object))).into_mut()
+            }
+        };
+        let object = match slot {
             Slot::Object(object) => Arc::make_mut(object),
             Slot::Damaged(mark) => {
                 if *mark != self.changed.mark {

@@ -67,7 +67,18 @@ impl Index {
     /// What `op` will do to parts of this object's omap.
     pub fn touched(&self, id: &StoredId, op: &Op) -> Touched {
         let mut touched = Touched::default();
-        let Some(parts) = self.parts(id) else { return touched };
+        // Most operations are none of these, and need no look-up.
+        let may_touch = matches!(
+            op,
+            Op::OmapSet(_)
+                | Op::OmapRemove(_)
+                | Op::OmapRemoveRange { .. }
+                | Op::OmapClear
+                | Op::Remove
+                | Op::CloneFrom(_)
+                | Op::Lose
+        );
+        let Some(parts) = (if may_touch { self.parts(id) } else { None }) else { return touched };
         let list = parts.list();
         let mut changed: BTreeSet<usize> = BTreeSet::new();
         match op {
@@ -268,10 +279,10 @@ impl Index {
             // It was another's as well, which no store says of a part that is not shared.
             self.things.insert(id.clone(), Slot::Damaged(0));
         }
-        self.edit(&id, |object| change(object.omap_mut()));
-        if let Some(object) = self.get(&id) {
+        self.edit(&id, |object| {
+            change(object.omap_mut());
             part.cost = object.omap().cost();
-        }
+        });
     }
     /// Whether it is in memory, and nobody else's.
     fn is_alone(&self, part: &Part) -> bool {
