@@ -1,6 +1,6 @@
 //! What was used lately, up to a number of bytes: what was used since it was last looked at gets a second turn.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque, btree_map::Entry};
 
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
@@ -38,9 +38,15 @@ impl<K: Ord + Clone, V: Clone> Recent<K, V> {
         if bytes > self.limit / 2 {
             return;
         }
-        self.remove(&key);
-        self.queue.push_back(key.clone());
-        self.things.insert(key, Kept { value, bytes, is_used: false });
+        let kept = Kept { value, bytes, is_used: false };
+        match self.things.entry(key) {
+            Entry::Vacant(entry) => {
+                self.queue.push_back(entry.key().clone());
+                entry.insert(kept);
+            }
+            // It keeps its turn.
+            Entry::Occupied(mut entry) => self.bytes -= entry.insert(kept).bytes,
+        }
         self.bytes += bytes;
         self.shrink();
     }

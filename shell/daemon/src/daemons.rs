@@ -57,7 +57,7 @@ impl Fleet {
         nacre_node::abort_on_panic();
         crashes::note_panics(layout);
         nacre_node::raise_open_files();
-        nacre_node::tune_allocator();
+        nacre_node::tune_allocator(daemons.len());
         lock.clear()?;
         // Everything that can fail comes before the first daemon starts.
         let prepared: Vec<_> =

@@ -11,12 +11,13 @@ pub fn raise_open_files() {
     }
 }
 
-/// Threads share a few heaps instead of having one each: what one frees, another can use.
-pub fn tune_allocator() {
+/// Threads share a few heaps instead of having one each: what one frees, another can use. A process with one daemon
+/// has one heap, which grows and shrinks in larger steps than all others do.
+pub fn tune_allocator(daemons: usize) {
     #[cfg(target_env = "gnu")]
     #[allow(unsafe_code)] // a call into the C library that touches no memory of ours
     unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 4);
+        libc::mallopt(libc::M_ARENA_MAX, daemons.clamp(1, 4) as i32);
     }
 }
 

@@ -27,10 +27,10 @@ const INFO: &[u8] = b"info";
 pub const SCRUB_STATE: &[u8] = b"scrub";
 
 fn log_key(version: Version) -> Name {
-    let mut key = vec![b'l'];
-    key.extend(version.version.to_be_bytes());
-    key.extend(version.epoch.0.to_be_bytes());
-    Name::new(key)
+    let mut key = [b'l'; 13];
+    key[1..9].copy_from_slice(&version.version.to_be_bytes());
+    key[9..].copy_from_slice(&version.epoch.0.to_be_bytes());
+    Name::copy_from(&key)
 }
 
 fn answers_key(number: u64) -> Name {
