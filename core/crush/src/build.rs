@@ -310,7 +310,7 @@ impl CrushMap {
     }
 
     /// The id of an item by name; shadow buckets are not for users to edit.
-    fn existing(&self, name: &str) -> Result<i32, EditError> {
+    pub(crate) fn existing(&self, name: &str) -> Result<i32, EditError> {
         self.item_by_name(name).filter(|_| !name.contains('~')).ok_or_else(|| EditError::NoItem(name.into()))
     }
 

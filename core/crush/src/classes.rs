@@ -26,9 +26,7 @@ impl CrushMap {
             return Err(EditError::BadName(class.into()));
         }
         self.edit(|map| {
-            let next = map.class_names.keys().next_back().map_or(0, |last| last.saturating_add(1));
-            let id = map.class_by_name(class).unwrap_or(next);
-            map.class_names.insert(id, class.into());
+            let id = map.create_class(class);
             map.class_of.insert(device, id);
             Ok(true)
         })
@@ -40,6 +38,30 @@ impl CrushMap {
             return Ok(false);
         }
         self.edit(|map| Ok(map.class_of.remove(&device).is_some()))
+    }
+
+    /// A class without devices. It stays until the map's shadows are made anew, unless a device is put into it.
+    pub fn create_class(&mut self, class: &str) -> i32 {
+        let next = self.class_names.keys().next_back().map_or(0, |last| last.saturating_add(1));
+        let id = self.class_by_name(class).unwrap_or(next);
+        self.class_names.insert(id, class.into());
+        id
+    }
+
+    /// Gives a class, and with it its shadows, another name.
+    pub fn rename_class(&mut self, from: &str, to: &str) -> Result<(), EditError> {
+        let id = self.class_by_name(from).ok_or_else(|| EditError::NoItem(from.into()))?;
+        if self.class_by_name(to).is_some() {
+            return Err(EditError::Exists(to.into()));
+        }
+        self.class_names.insert(id, to.into());
+        let shadows = self.shadows.iter().filter_map(|(original, shadows)| {
+            let shadow = *shadows.get(&id)?;
+            Some((shadow, format!("{}~{to}", self.names.get(original)?)))
+        });
+        let renamed: Vec<(i32, String)> = shadows.collect();
+        self.names.extend(renamed);
+        Ok(())
     }
 
     /// The name of the class of a device or shadow bucket.

@@ -15,6 +15,7 @@ mod ln_table;
 mod map;
 mod tree;
 mod validate;
+mod weight_sets;
 
 pub use build::{EditError, Location};
 pub use map::{Bucket, ChooseArg, ChooseArgs, CrushMap, ITEM_NONE, Items, Op, Rule, RuleStep, Tunables};

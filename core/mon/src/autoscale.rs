@@ -3,7 +3,7 @@
 //! All OSDs below what a pool's rule takes are to have `mon_target_pg_per_osd` copies of groups together, and a pool
 //! has its part of these by the part of the space that it fills: what it holds now or, if that is more, what its
 //! `target_size_bytes` or `target_size_ratio` announce. Ceph's rule, and its numbers; only a number that is three times off
-//! is worth a change. `pg_autoscale_mode` says whether the pool is changed (`on`), spoken of (`warn`), or left alone.
+//! is worth a change. Pools that are to be large (`bulk`) share what the others leave, before they hold anything. `pg_autoscale_mode` says whether the pool is changed (`on`), spoken of (`warn`), or left alone.
 
 use crate::draft::Draft;
 use crate::mon::Mon;
@@ -42,6 +42,7 @@ pub(crate) struct Advice {
     /// That, with what other pools announced.
     pub effective_target_ratio: f64,
     pub bias: f64,
+    pub bulk: bool,
     /// Groups: before it is made a power of two, and after.
     pub ideal: u64,
     pub best: u64,
@@ -59,6 +60,21 @@ impl Advice {
     pub fn ratio(&self) -> f64 {
         (self.raw_wanted() / self.capacity as f64).max(self.effective_target_ratio)
     }
+    /// So many copies of groups are for this pool.
+    fn want(&mut self, pool: &Pool, copies: f64) {
+        self.ideal = (copies / f64::from(pool.size.max(1)) * self.bias) as u64;
+        let least = match whole(pool, PoolOption::PG_NUM_MIN) {
+            0 => GROUPS_MIN,
+            least => least,
+        };
+        let most = match whole(pool, PoolOption::PG_NUM_MAX) {
+            0 => u64::MAX,
+            most => most,
+        };
+        self.best = nearest_power(self.ideal).max(least).min(most);
+        let (has, best) = (f64::from(pool.pg_num_target), self.best as f64);
+        self.is_off = self.ratio() <= 1.0 && (best > has * THRESHOLD || best < has / THRESHOLD);
+    }
 }
 
 /// OSDs that some pools share.
@@ -69,6 +85,8 @@ struct Subtree {
     groups_left: u64,
     ratios: f64,
     bytes: f64,
+    /// Pools that are to be large and have no groups assigned yet.
+    bulk_left: u64,
 }
 
 fn whole(pool: &Pool, option: u32) -> u64 {
@@ -122,12 +140,21 @@ impl Mon {
                 None => {
                     let capacity = self.stats.space(|osd| osds.contains(&osd)).total;
                     let groups_left = osds.len() as u64 * target;
-                    trees.push(Subtree { root, osds, capacity, groups_left, ratios: 0.0, bytes: 0.0 });
+                    trees.push(Subtree {
+                        root,
+                        osds,
+                        capacity,
+                        groups_left,
+                        ratios: 0.0,
+                        bytes: 0.0,
+                        bulk_left: 0,
+                    });
                     trees.len() - 1
                 }
             };
             let (ratio, bytes) = announced(pool);
             trees[at].ratios += ratio;
+            trees[at].bulk_left += u64::from(pool.has(pool_flags::BULK));
             trees[at].bytes += bytes as f64 * raw_rate(map, pool);
             tree_of.insert(*id, at);
         }
@@ -151,25 +178,35 @@ impl Mon {
                 target_ratio,
                 effective_target_ratio: share * free,
                 bias: fraction(pool, PoolOption::PG_AUTOSCALE_BIAS).unwrap_or(1.0),
+                bulk: pool.has(pool_flags::BULK),
                 ideal: 0,
                 best: 0,
                 is_off: false,
             };
-            let copies = advice.ratio() * tree.groups_left as f64;
-            tree.groups_left = tree.groups_left.saturating_sub(copies as u64);
-            advice.ideal = (copies / f64::from(pool.size.max(1)) * advice.bias) as u64;
-            let least = match whole(pool, PoolOption::PG_NUM_MIN) {
-                0 => GROUPS_MIN,
-                least => least,
-            };
-            let most = match whole(pool, PoolOption::PG_NUM_MAX) {
-                0 => u64::MAX,
-                most => most,
-            };
-            advice.best = nearest_power(advice.ideal).max(least).min(most);
-            let (has, best) = (f64::from(pool.pg_num_target), advice.best as f64);
-            advice.is_off = advice.ratio() <= 1.0 && (best > has * THRESHOLD || best < has / THRESHOLD);
+            if !advice.bulk {
+                let copies = advice.ratio() * tree.groups_left as f64;
+                tree.groups_left = tree.groups_left.saturating_sub(copies as u64);
+                advice.want(pool, copies);
+            }
             all.push(advice);
+        }
+        // Those that fill more than an even share of what is left have theirs first, and the others share the rest.
+        for evenly in [false, true] {
+            for advice in all.iter_mut().filter(|advice| advice.bulk && advice.best == 0) {
+                let (Some(pool), Some(&at)) = (map.pool(advice.pool), tree_of.get(&advice.pool)) else {
+                    continue;
+                };
+                let tree = &mut trees[at];
+                let share = 1.0 / tree.bulk_left.max(1) as f64;
+                if evenly {
+                    advice.want(pool, share * tree.groups_left as f64);
+                } else if advice.ratio() > share {
+                    let copies = advice.ratio() * tree.groups_left as f64;
+                    tree.groups_left = tree.groups_left.saturating_sub(copies as u64);
+                    tree.bulk_left -= 1;
+                    advice.want(pool, copies);
+                }
+            }
         }
         all
     }

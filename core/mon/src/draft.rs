@@ -20,6 +20,8 @@ pub struct Draft {
     pub batch: Batch,
     /// What OSDs are to be told besides: once, by whoever has sessions with them.
     pub orders: Vec<(OsdId, DaemonMsg)>,
+    /// The leader is to forget what it knows of recoveries, past ones too.
+    pub clear_progress: bool,
 }
 
 impl Draft {
@@ -31,6 +33,7 @@ impl Draft {
             edited: false,
             batch: Batch { stamp: now, ..Batch::default() },
             orders: Vec::new(),
+            clear_progress: false,
         }
     }
 

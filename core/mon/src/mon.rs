@@ -14,7 +14,7 @@ use crate::osds::Reports;
 use crate::sessions::{Session, Sessions};
 use crate::state::State;
 use crate::stats::Stats;
-use crate::{options, persist};
+use crate::{commands, options, persist};
 use nacre_base::{Epoch, Now, PgId, PoolId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
 use nacre_proto::maps::Uuid;
@@ -221,8 +221,9 @@ impl Mon {
             }
             TIMER_HOUSEKEEPING => {
                 out.push(Effect::Arm { timer: TIMER_HOUSEKEEPING, after: HOUSEKEEPING });
+                let shows_progress = self.option(commands::SHOWS_PROGRESS) != "false";
                 if let Some(state) = self.state.as_ref().filter(|_| self.leading.is_some()) {
-                    self.stats.sample(now, &state.osdmap);
+                    self.stats.sample(now, &state.osdmap, shows_progress);
                 }
                 self.duties_due = true;
                 self.ask_for_ids(out);

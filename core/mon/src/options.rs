@@ -121,6 +121,13 @@ pub const ALL: &[ConfigOption] = &[
         Some((0.0, 86_400.0)),
         "seconds between two looks at whether pools have as many groups as they should",
     ),
+    mgr_option(
+        "mgr/progress/enabled",
+        Kind::Bool,
+        "true",
+        None,
+        "whether it is watched how far recovery is, for `ceph progress` and `ceph -s`",
+    ),
     option("mon_allow_pool_delete", Kind::Bool, "false", None, "whether pools may be removed at all"),
     option("mon_allow_pool_size_one", Kind::Bool, "false", None, "whether a pool may have a single copy"),
     option(
@@ -256,6 +263,13 @@ pub const ALL: &[ConfigOption] = &[
         "-1",
         None,
         "the number of the rule that new pools get; -1 for the first",
+    ),
+    option(
+        "osd_pool_default_flag_bulk",
+        Kind::Bool,
+        "false",
+        None,
+        "whether a new pool is taken for one that will hold much",
     ),
     option(
         "osd_pool_default_min_size",

@@ -149,14 +149,14 @@ pub enum Align {
 }
 
 /// A table whose columns are as wide as their widest cell. Ceph: `TextTable`.
-pub struct Table {
-    columns: Vec<(&'static str, Align, Align)>,
+pub struct Table<'a> {
+    columns: Vec<(&'a str, Align, Align)>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl<'a> Table<'a> {
     /// Columns as (heading, where the heading stands, where the cells stand).
-    pub fn new(columns: &[(&'static str, Align, Align)]) -> Table {
+    pub fn new(columns: &[(&'a str, Align, Align)]) -> Table<'a> {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }
     pub fn row<I: IntoIterator<Item = S>, S: Into<String>>(&mut self, cells: I) {

@@ -136,6 +136,12 @@ impl Progress {
         }
     }
 
+    /// What is under way is watched from now on, as if it had begun now.
+    pub fn clear(&mut self) {
+        self.current = None;
+        self.completed.clear();
+    }
+
     /// For `ceph -s`, and `ceph progress`, which indent differently.
     pub fn text(&self, indent: usize) -> Option<String> {
         self.current.as_ref().map(|episode| episode.text(indent))

@@ -157,8 +157,10 @@ impl Stats {
     }
 
     /// Notes the counters, for rates, and who is in a passing state. Call it once a second.
-    pub fn sample(&mut self, now: Now, map: &OsdMap) {
-        self.progress.observe(now, self.pgs.values().map(|stat| &stat.report));
+    pub fn sample(&mut self, now: Now, map: &OsdMap, shows_progress: bool) {
+        if shows_progress {
+            self.progress.observe(now, self.pgs.values().map(|stat| &stat.report));
+        }
         let now = now.mono;
         let mut since = BTreeMap::new();
         for pg in all_pgs(map) {

@@ -101,3 +101,9 @@ fn the_rest_of_the_rbd_command_says_what_it_says_on_ceph() {
 fn what_the_manager_does_to_images_in_the_background_is_what_it_is_on_ceph() {
     compare("tasks");
 }
+
+/// Commands to monitors and managers: codes, sentences and output.
+#[test]
+fn operators_are_answered_as_on_ceph() {
+    compare("commands");
+}

@@ -54,7 +54,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
                 "pg_num_final": a.best,
                 "would_adjust": adjusts(a.pool, a.is_off),
                 "bias": float(a.bias),
-                "bulk": false,
+                "bulk": a.bulk,
             })
         })
         .collect();
@@ -90,7 +90,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
                 groups(a.pool).to_string(),
                 some(a.is_off, a.best.to_string()),
                 mode(a.pool).to_string(),
-                "False".to_string(),
+                if a.bulk { "True" } else { "False" }.to_string(),
             ]);
         }
         table.render()

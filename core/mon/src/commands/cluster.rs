@@ -27,8 +27,6 @@ pub const COMMANDS: &[Row] = &[
     ("service status", "show the state of the services that registered", service_status),
     ("node ls", "show which daemon runs on which host", node_ls),
     ("time-sync-status", "show how far the monitors' clocks are apart", time_sync),
-    ("progress", "show what long work is under way", progress),
-    ("progress json", "show what long work is under way, as JSON", progress_json),
 ];
 
 /// What every daemon here runs.
@@ -531,13 +529,6 @@ fn node_ls(call: &mut Call<'_>) -> Outcome {
 fn time_sync(call: &mut Call<'_>) -> Outcome {
     let epoch = election_epoch(call.mon);
     call.show_json(json!({ "timechecks": { "epoch": epoch, "round": 0, "round_status": "finished" } }))
-}
-
-fn progress(call: &mut Call<'_>) -> Outcome {
-    Answer::text(call.mon.stats.progress.text(4).map_or(String::new(), |text| text + "\n"))
-}
-fn progress_json(call: &mut Call<'_>) -> Outcome {
-    call.show_json(call.mon.stats.progress.json())
 }
 
 /// What `rados_ping_monitor` gets.

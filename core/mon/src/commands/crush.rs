@@ -1,7 +1,7 @@
 //! The CRUSH map: looking at it and changing it.
 
 use super::args::parse_osd;
-use super::{Answer, Call, Outcome, Refusal, Row, osd_show, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, osd_show, refuse, weight_set};
 use crate::crush_edit;
 use crate::present::Align::{Left, Right};
 use crate::present::{Table, short};
@@ -176,19 +176,22 @@ fn tree(call: &mut Call<'_>) -> Outcome {
         })
         .collect();
     call.show(json!({ "nodes": rows, "stray": [] }), || {
-        let mut table = Table::new(&[
-            ("ID", Left, Right),
-            ("CLASS", Left, Right),
-            ("WEIGHT", Left, Right),
-            ("TYPE NAME", Left, Left),
-        ]);
+        let sets = weight_set::names(map);
+        let mut columns = vec![("ID", Left, Right), ("CLASS", Left, Right), ("WEIGHT", Left, Right)];
+        columns.extend(sets.iter().map(|(_, name)| (name.as_str(), Left, Right)));
+        columns.push(("TYPE NAME", Left, Left));
+        let mut table = Table::new(&columns);
+        let shown = |weight: u32| match weight {
+            0 => "0".to_string(),
+            weight => format!("{:.5}", f64::from(weight) / 65536.0),
+        };
         for &(id, depth, weight) in &nodes {
-            table.row([
-                id.to_string(),
-                crush_edit::class_of(&map.crush, id).unwrap_or_default(),
-                if weight == 0 { "0".to_string() } else { format!("{:.5}", f64::from(weight) / 65536.0) },
-                osd_show::indented_name(map, id, depth),
-            ]);
+            let class = crush_edit::class_of(&map.crush, id).unwrap_or_default();
+            let own = sets.iter().map(|(set, _)| {
+                map.crush.weights_in_set(*set, id).first().map_or(String::new(), |weight| shown(*weight))
+            });
+            let head = [id.to_string(), class, shown(weight)];
+            table.row(head.into_iter().chain(own).chain([osd_show::indented_name(map, id, depth)]));
         }
         let mut text = table.render();
         text.pop();
@@ -274,7 +277,7 @@ pub fn dump_json(crush: &CrushMap) -> Value {
         "buckets": buckets,
         "rules": rules(crush).map(|(id, rule)| rule_json(crush, id, rule)).collect::<Vec<_>>(),
         "tunables": tunables_json(crush),
-        "choose_args": {},
+        "choose_args": weight_set::all_json(crush),
     })
 }
 
@@ -372,15 +375,18 @@ fn class_set(call: &mut Call<'_>) -> Outcome {
 fn class_rm(call: &mut Call<'_>) -> Outcome {
     let osds = ids(call)?;
     let mut crush = call.draft.map().crush.as_ref().clone();
-    let mut changed = false;
+    let (mut said, mut removed) = (String::new(), Vec::new());
     for osd in &osds {
-        changed |= crush.remove_device_class(osd.0).map_err(edit_error)?;
+        if crush.remove_device_class(osd.0).map_err(edit_error)? {
+            removed.push(osd.to_string());
+        } else {
+            said += &format!("osd.{osd} belongs to no class, ");
+        }
     }
-    if changed {
+    if !removed.is_empty() {
         call.draft.edit_crush(crush);
     }
-    let removed: Vec<String> = osds.iter().map(OsdId::to_string).collect();
-    Answer::said(format!("done removing class of osd(s): {}", removed.join(",")))
+    Answer::said(format!("{said}done removing class of osd(s): {}", removed.join(",")))
 }
 
 // ---- changing ----

@@ -4,7 +4,7 @@ use super::crush::{edit_error, item, weight};
 use super::{Answer, Call, Outcome, Row, refuse};
 use crate::present::short;
 use nacre_base::errno;
-use nacre_crush::{Op, Tunables};
+use nacre_crush::{CrushMap, EditError, Op, Tunables};
 use serde_json::json;
 
 pub const COMMANDS: &[Row] = &[
@@ -15,8 +15,9 @@ pub const COMMANDS: &[Row] = &[
     ("osd crush reweight-all", "add up the weights of all buckets again", reweight_all),
     ("osd crush rule create-simple", "create a rule for replicated pools", create_simple),
     ("osd crush rule ls-by-class", "list the rules that take only devices of a class", ls_by_class),
-    ("osd crush weight-set ls", "list the alternative weights", |_| Answer::text("")),
-    ("osd crush weight-set dump", "show the alternative weights", |call| call.show_json(json!([]))),
+    ("osd crush class create", "create a device class that no OSD is in yet", class_create),
+    ("osd crush class rename", "give a device class another name", class_rename),
+    ("osd crush class rm", "remove a device class, and take its OSDs out of it", class_rm),
 ];
 
 /// What the named release searched like.
@@ -117,12 +118,8 @@ fn create_simple(call: &mut Call<'_>) -> Outcome {
     Answer::said("")
 }
 
-fn ls_by_class(call: &mut Call<'_>) -> Outcome {
-    let class = call.args.text("class")?;
-    let crush = &call.state.osdmap.crush;
-    let Some(id) = crush.class_by_name(&class) else {
-        return Err(refuse(errno::ENOENT, format!("failed to get rules by class '{class}'")));
-    };
+/// The names of the rules that take a shadow of that class.
+fn rules_of_class(crush: &CrushMap, id: i32) -> Vec<&String> {
     let shadows: Vec<i32> =
         crush.shadows.values().filter_map(|by_class| by_class.get(&id).copied()).collect();
     let takes = |id: i32| {
@@ -131,7 +128,63 @@ fn ls_by_class(call: &mut Call<'_>) -> Outcome {
             rule.steps.iter().any(|s| Op::from_code(s.op) == Some(Op::Take) && shadows.contains(&s.arg1))
         })
     };
-    let names: Vec<&String> =
-        crush.rule_names.iter().filter(|(id, _)| takes(**id)).map(|(_, name)| name).collect();
+    crush.rule_names.iter().filter(|(id, _)| takes(**id)).map(|(_, name)| name).collect()
+}
+
+fn ls_by_class(call: &mut Call<'_>) -> Outcome {
+    let class = call.args.text("class")?;
+    let crush = &call.state.osdmap.crush;
+    let Some(id) = crush.class_by_name(&class) else {
+        return Err(refuse(errno::ENOENT, format!("failed to get rules by class '{class}'")));
+    };
+    let names = rules_of_class(crush, id);
     call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
+}
+
+fn class_create(call: &mut Call<'_>) -> Outcome {
+    let class = call.args.text("class")?;
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.class_by_name(&class).is_some() {
+        return Answer::said(format!("class '{class}' already exists"));
+    }
+    let id = crush.create_class(&class);
+    call.draft.edit_crush(crush);
+    Answer::said(format!("created class {class} with id {id} to crush map"))
+}
+
+fn class_rename(call: &mut Call<'_>) -> Outcome {
+    let (from, to) = (call.args.text("srcname")?, call.args.text("dstname")?);
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    if crush.class_by_name(&from).is_none() && crush.class_by_name(&to).is_some() {
+        return Answer::said(format!("already renamed to '{to}'"));
+    }
+    crush.rename_class(&from, &to).map_err(|error| {
+        let why = match &error {
+            EditError::Exists(_) => "(17) File exists",
+            _ => "(2) No such file or directory",
+        };
+        refuse(error.errno(), format!("fail to rename '{from}' to '{to}' : {why}"))
+    })?;
+    call.draft.edit_crush(crush);
+    Answer::said(format!("rename class '{from}' to '{to}'"))
+}
+
+fn class_rm(call: &mut Call<'_>) -> Outcome {
+    let class = call.args.text("class")?;
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let Some(id) = crush.class_by_name(&class) else { return Answer::said("") };
+    let rules: Vec<String> = rules_of_class(&crush, id).into_iter().map(|rule| format!("'{rule}'")).collect();
+    if !rules.is_empty() {
+        let text = format!("class '{class}' still referenced by crush_rule(s): {}", rules.join(","));
+        return Err(refuse(errno::EBUSY, text));
+    }
+    let is_in = |(item, have): (&i32, &i32)| (*item >= 0 && *have == id).then_some(*item);
+    let devices: Vec<i32> = crush.class_of.iter().filter_map(is_in).collect();
+    for device in devices {
+        crush.remove_device_class(device).map_err(edit_error)?;
+    }
+    // One without devices is still there.
+    crush.class_names.remove(&id);
+    call.draft.edit_crush(crush);
+    Answer::said(format!("removed class {class} with id {id} from crush map"))
 }

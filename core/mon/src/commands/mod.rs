@@ -30,17 +30,20 @@ mod pg_change;
 mod pg_force;
 mod pool;
 mod pool_set;
+mod progress;
 mod reweight;
 mod scrub;
 mod snaps;
 mod tell;
 mod usage;
+mod weight_set;
 
 pub use args::Args;
 pub use cluster::{flags_text, ping_text};
 pub use monitors::PACIFIC_FEATURES;
 pub use pool::pool_op;
 pub(crate) use pool_set::set_groups;
+pub(crate) use progress::SHOWS_PROGRESS;
 pub use usage::{pool_stats, statfs};
 
 use crate::draft::Draft;
@@ -141,7 +144,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 25] = [
+        let tables: [&[Row]; 27] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -167,6 +170,8 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             pg_force::COMMANDS,
             iostat::COMMANDS,
             devices::COMMANDS,
+            progress::COMMANDS,
+            weight_set::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })

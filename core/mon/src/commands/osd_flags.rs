@@ -8,6 +8,8 @@ use nacre_proto::maps::{map_flags, osd_state};
 pub const COMMANDS: &[Row] = &[
     ("osd set", "set a flag of the whole cluster", set_flag),
     ("osd unset", "clear a flag of the whole cluster", unset_flag),
+    ("osd pause", "hold back all requests of clients", |call| change_flag(call, "pause", true)),
+    ("osd unpause", "let clients go on", |call| change_flag(call, "pause", false)),
     ("osd set-group", "set flags of OSDs, CRUSH nodes or device classes", set_group),
     ("osd unset-group", "clear flags of OSDs, CRUSH nodes or device classes", unset_group),
     ("osd add-noup", "keep some OSDs from being marked up", |call| one_flag(call, osd_state::NOUP, true)),
@@ -39,8 +41,7 @@ const FLAGS: [(&str, u32); 13] = [
     ("pglog_hardlimit", map_flags::PGLOG_HARDLIMIT),
 ];
 
-fn change_flag(call: &mut Call<'_>, on: bool) -> Outcome {
-    let key = call.args.text("key")?;
+fn change_flag(call: &mut Call<'_>, key: &str, on: bool) -> Outcome {
     let flag = FLAGS.iter().find(|(name, _)| *name == key);
     let Some((_, bits)) = flag else {
         return Err(refuse(errno::EINVAL, format!("unrecognized flag '{key}'")));
@@ -52,10 +53,12 @@ fn change_flag(call: &mut Call<'_>, on: bool) -> Outcome {
     Answer::said(format!("{} is {}", names.join(","), if on { "set" } else { "unset" }))
 }
 fn set_flag(call: &mut Call<'_>) -> Outcome {
-    change_flag(call, true)
+    let key = call.args.text("key")?;
+    change_flag(call, &key, true)
 }
 fn unset_flag(call: &mut Call<'_>) -> Outcome {
-    change_flag(call, false)
+    let key = call.args.text("key")?;
+    change_flag(call, &key, false)
 }
 
 /// Whom a flag is for.

@@ -1,7 +1,7 @@
 //! Looking at OSDs and at the map.
 
 use super::cluster::{osd_counts, osd_line, osd_versions};
-use super::{Answer, Call, Outcome, Row, osdmap_dump, refuse};
+use super::{Answer, Call, Outcome, Row, osdmap_dump, refuse, weight_set};
 use crate::crush_edit;
 use crate::present::Align::{Left, Right};
 use crate::present::{Table, addrvec, float, list, plain_addr, uuid};
@@ -73,7 +73,7 @@ pub fn node_head(map: &OsdMap, id: i32, weight: u32, depth: usize) -> Map<String
         node.insert("type_id".to_string(), json!(0));
         node.insert("crush_weight".to_string(), float(f64::from(weight) / 65536.0));
         node.insert("depth".to_string(), json!(depth));
-        node.insert("pool_weights".to_string(), json!({}));
+        node.insert("pool_weights".to_string(), weight_set::weights_of(map, id));
         return node;
     }
     let kind = map.crush.bucket(id).map_or(0, |bucket| i32::from(bucket.kind));
@@ -81,7 +81,7 @@ pub fn node_head(map: &OsdMap, id: i32, weight: u32, depth: usize) -> Map<String
     node.insert("type".to_string(), json!(map.crush.types.get(&kind)));
     node.insert("type_id".to_string(), json!(kind));
     if depth > 0 {
-        node.insert("pool_weights".to_string(), json!({}));
+        node.insert("pool_weights".to_string(), weight_set::weights_of(map, id));
     }
     node
 }

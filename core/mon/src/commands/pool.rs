@@ -48,6 +48,7 @@ struct Wish {
     size: u64,
     rule: Option<String>,
     autoscale: Option<u8>,
+    bulk: bool,
 }
 
 /// Adds a pool to the draft. False if there is one of that name.
@@ -86,6 +87,9 @@ fn make(mon: &Mon, now: Now, draft: &mut Draft, wish: &Wish) -> Result<bool, Ref
     pool.pgp_num = pgp_num as u32;
     pool.pgp_num_target = pgp_num as u32;
     pool.flags |= pool_flags::CREATING;
+    if wish.bulk || mon.option("osd_pool_default_flag_bulk") == "true" {
+        pool.flags |= pool_flags::BULK;
+    }
     pool.autoscale_mode =
         wish.autoscale.unwrap_or_else(|| match &*mon.option("osd_pool_default_pg_autoscale_mode") {
             "on" => 2,
@@ -166,6 +170,7 @@ fn create(call: &mut Call<'_>) -> Outcome {
         size: positive("size")?,
         rule,
         autoscale,
+        bulk: call.args.flag("bulk"),
     };
     let made = make(call.mon, call.now, call.draft, &wish)?;
     let what = if made { "created" } else { "already exists" };
@@ -185,6 +190,11 @@ fn delete(mon: &Mon, draft: &mut Draft, id: PoolId) -> Result<(), Refusal> {
     if map.pools[&id].has(pool_flags::NODELETE) {
         let text = "pool deletion is disabled; you must unset nodelete flag for the pool first";
         return Err(refuse(errno::EPERM, text));
+    }
+    if map.crush.choose_args.contains_key(&id.0) {
+        let mut crush = map.crush.as_ref().clone();
+        crush.choose_args.remove(&id.0);
+        draft.edit_crush(crush);
     }
     draft.edit(|inc| {
         inc.new_pools.remove(&id);

@@ -18,7 +18,7 @@ pub const COMMANDS: &[Row] = &[
 ];
 
 /// Flags that `osd pool set` switches.
-const FLAGS: [(&str, u64); 7] = [
+const FLAGS: [(&str, u64); 8] = [
     ("hashpspool", pool_flags::HASHPSPOOL),
     ("nodelete", pool_flags::NODELETE),
     ("nopgchange", pool_flags::NOPGCHANGE),
@@ -26,6 +26,7 @@ const FLAGS: [(&str, u64); 7] = [
     ("write_fadvise_dontneed", pool_flags::WRITE_FADVISE_DONTNEED),
     ("noscrub", pool_flags::NOSCRUB),
     ("nodeep-scrub", pool_flags::NODEEP_SCRUB),
+    ("bulk", pool_flags::BULK),
 ];
 
 fn invalid(text: impl Into<String>) -> Refusal {
@@ -94,7 +95,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
             let on = switch(&val)?;
             change(call, id, |pool, _| pool.use_gmt_hitset = on);
         }
-        "allow_ec_overwrites" | "bulk" => {
+        "allow_ec_overwrites" => {
             return Err(refuse(errno::EOPNOTSUPP, format!("not built yet: {var}")));
         }
         var => {
@@ -260,11 +261,13 @@ fn get(call: &mut Call<'_>) -> Outcome {
         ("pgp_num", json!(pool.pgp_num)),
         ("crush_rule", json!(map.crush.rule_names.get(&pool.crush_rule.into()))),
     ];
-    all.extend(FLAGS.iter().map(|(flag, bit)| (*flag, json!(pool.has(*bit)))));
+    let (last, others) = FLAGS.split_last().expect("it is not empty");
+    let shown = |(flag, bit): &(&'static str, u64)| (*flag, json!(pool.has(*bit)));
+    all.extend(others.iter().map(shown));
     all.push(("use_gmt_hitset", json!(pool.use_gmt_hitset)));
     all.push(("fast_read", json!(u8::from(pool.fast_read))));
     all.push(("pg_autoscale_mode", json!(autoscale_name(pool.autoscale_mode))));
-    all.push(("bulk", json!(false)));
+    all.push(shown(last));
     for (option, option_name) in POOL_OPTIONS {
         if let Some(value) = pool.options.get(&option) {
             all.push((option_name, option_value(value)));

@@ -160,6 +160,9 @@ impl Mon {
         for (osd, message) in std::mem::take(&mut draft.orders) {
             self.order(osd, &message, out);
         }
+        if draft.clear_progress {
+            self.stats.progress.clear();
+        }
         self.judge(now, &mut draft);
         if self.reports.failures.is_open() {
             out.push(Effect::Arm { timer: TIMER_JUDGE, after: JUDGE_EVERY });

@@ -438,6 +438,19 @@ fn the_number_of_groups_is_judged_by_what_pools_hold_and_announce() {
     assert_eq!(of(0), (json!(8), json!(128), json!(true)), "{rows}");
     assert_eq!(of(1), (json!(16), json!(32), json!(false)), "{rows}");
     assert_eq!(of(2), (json!(100), json!(32), json!(false)), "{rows}");
+    // Those that are to be large share what the others leave; what these announce counts first.
+    for pool in ["b", "c"] {
+        set(&mut t, pool, "bulk", "true");
+    }
+    set(&mut t, "a", "target_size_ratio", "0");
+    let rows = t.json(json!({ "prefix": "osd pool autoscale-status" }));
+    let ideals = [0, 1, 2].map(|n: usize| (rows[n]["pg_num_ideal"].clone(), rows[n]["bulk"].clone()));
+    let expected = [(0, false), (50, true), (50, true)].map(|(n, bulk)| (json!(n), json!(bulk)));
+    assert_eq!(ideals, expected, "{rows}");
+    for pool in ["b", "c"] {
+        set(&mut t, pool, "bulk", "false");
+    }
+    set(&mut t, "a", "target_size_ratio", "0.5");
     let text = t.run(json!({ "prefix": "osd pool autoscale-status" }));
     let heading = "POOL    SIZE  TARGET SIZE  RATE  RAW CAPACITY   RATIO  TARGET RATIO  EFFECTIVE RATIO  BIAS  PG_NUM  NEW PG_NUM  \
                    AUTOSCALE  BULK ";

@@ -176,7 +176,21 @@ fn recovery_shows_how_far_it_is_and_how_long_it_will_take() {
     let events = status["progress_events"].as_object().unwrap();
     assert_eq!(events.values().next().unwrap()["progress"], 0.75);
     report(&mut t, pg_state::ACTIVE | pg_state::CLEAN, 0);
-    assert_eq!(t.run(json!({ "prefix": "progress" })), "");
-    let all = t.json(json!({ "prefix": "progress json" }));
-    assert_eq!((all["events"].as_array().unwrap().len(), all["completed"].as_array().unwrap().len()), (0, 1));
+    assert_eq!(t.run(json!({ "prefix": "progress" })), "Nothing in progress");
+    let known = |t: &mut TestMon| {
+        let all = t.json(json!({ "prefix": "progress json" }));
+        (all["events"].as_array().unwrap().len(), all["completed"].as_array().unwrap().len())
+    };
+    assert_eq!(known(&mut t), (0, 1));
+    t.run(json!({ "prefix": "progress clear" }));
+    assert_eq!(known(&mut t), (0, 0));
+    report(&mut t, recovering, 30);
+    assert_eq!(known(&mut t), (1, 0));
+    assert_eq!(t.run(json!({ "prefix": "progress off" })), "progress disabled");
+    assert_eq!(t.run(json!({ "prefix": "progress off" })), "progress already disabled!");
+    report(&mut t, recovering, 20);
+    assert_eq!(known(&mut t), (0, 0));
+    assert_eq!(t.run(json!({ "prefix": "progress on" })), "progress enabled");
+    report(&mut t, recovering, 10);
+    assert_eq!(known(&mut t), (1, 0));
 }

@@ -88,6 +88,7 @@ bits! {
         SELFMANAGED_SNAPS = 13, "selfmanaged_snaps";
         POOL_SNAPS = 14, "pool_snaps";
         CREATING = 15, "creating";
+        BULK = 17, "bulk";
     }
 }
 

@@ -1,0 +1,42 @@
+//! How far recovery is, for those who ask; and whether anybody wants to know.
+
+use super::{Answer, Call, Outcome, Row};
+use crate::state::ConfigKey;
+
+pub const COMMANDS: &[Row] = &[
+    ("progress", "show what long work is under way", show),
+    ("progress json", "show what long work is under way, as JSON", show_json),
+    ("progress clear", "forget long work, what ended and what is under way", clear),
+    ("progress on", "watch how far long work is", |call| switch(call, true)),
+    ("progress off", "do not watch how far long work is", |call| switch(call, false)),
+];
+
+/// Ceph's option of the manager's module.
+pub(crate) const SHOWS_PROGRESS: &str = "mgr/progress/enabled";
+
+fn show(call: &mut Call<'_>) -> Outcome {
+    match call.mon.stats.progress.text(4) {
+        Some(text) => Answer::text(text + "\n"),
+        None => Answer::said("Nothing in progress"),
+    }
+}
+
+fn show_json(call: &mut Call<'_>) -> Outcome {
+    call.show_json(call.mon.stats.progress.json())
+}
+
+fn clear(call: &mut Call<'_>) -> Outcome {
+    call.draft.clear_progress = true;
+    Answer::said("")
+}
+
+fn switch(call: &mut Call<'_>, on: bool) -> Outcome {
+    let word = if on { "enabled" } else { "disabled" };
+    if (call.option(SHOWS_PROGRESS) != "false") == on {
+        return Answer::said(format!("progress already {word}!"));
+    }
+    let key = ConfigKey { section: "mgr".into(), mask: String::new(), name: SHOWS_PROGRESS.into() };
+    call.draft.batch.config.push((key, Some(on.to_string())));
+    call.draft.clear_progress = true;
+    Answer::said(format!("progress {word}"))
+}
