@@ -41,6 +41,8 @@ pub struct Draft<'a> {
     stored_attrs_gone: bool,
     attrs: BTreeMap<Name, Option<Bytes>>,
     stored_omap_gone: bool,
+    /// Stored keys that were removed by ranges: from, to. They are apart.
+    omap_gone: BTreeMap<Name, Name>,
     omap: BTreeMap<Name, Option<Bytes>>,
     omap_header: Option<Bytes>,
 }
@@ -78,6 +80,7 @@ impl<'a> Draft<'a> {
             stored_attrs_gone: !exists,
             attrs: BTreeMap::new(),
             stored_omap_gone: !exists,
+            omap_gone: BTreeMap::new(),
             omap: BTreeMap::new(),
             omap_header: None,
         }
@@ -232,6 +235,7 @@ impl<'a> Draft<'a> {
         self.pieces.clear();
         (self.stored_attrs_gone, self.stored_omap_gone) = (false, false);
         self.attrs.clear();
+        self.omap_gone.clear();
         self.omap.clear();
         self.omap_header = None;
         self.source = clone.clone();
@@ -300,7 +304,7 @@ impl<'a> Draft<'a> {
     pub fn omap_get(&self, key: &Name) -> Result<Option<Bytes>, Stop> {
         match self.omap.get(key) {
             Some(value) => Ok(value.clone()),
-            None if self.stored_omap_gone => Ok(None),
+            None if self.stored_omap_gone || self.gone_up_to(key).is_some() => Ok(None),
             None => Ok(self.store.omap_get(&self.id, key.as_bytes())?),
         }
     }
@@ -309,8 +313,13 @@ impl<'a> Draft<'a> {
     pub fn omap_walk(&self, from: &[u8], each: &mut dyn FnMut(&Name, &Bytes) -> bool) -> Result<(), Stop> {
         let mut over = self.omap.range(Name::copy_from(from)..).peekable();
         let mut more = true;
-        if !self.stored_omap_gone {
-            self.store.omap_walk(&self.id, from, &mut |key, value| {
+        let mut next = (!self.stored_omap_gone).then(|| Name::copy_from(from));
+        while let Some(from) = next.take() {
+            self.store.omap_walk(&self.id, from.as_bytes(), &mut |key, value| {
+                next = self.gone_up_to(key).cloned();
+                if next.is_some() {
+                    return false;
+                }
                 while let Some((name, drafted)) = over.next_if(|(name, _)| *name < key) {
                     if let Some(drafted) = drafted {
                         more = each(name, drafted);
@@ -353,19 +362,29 @@ impl<'a> Draft<'a> {
         self.omap.extend(keys.iter().map(|k| (k.clone(), None)));
         self.changes.push(Change::OmapRemove(keys.clone()));
     }
-    pub fn omap_remove_range(&mut self, begin: &Name, end: &Name) -> Result<(), Stop> {
+    /// Without a look at what is stored there: that may be a million keys.
+    pub fn omap_remove_range(&mut self, begin: &Name, end: &Name) {
         self.touch();
-        let mut gone: Vec<Name> = Vec::new();
-        self.omap_walk(begin.as_bytes(), &mut |key, _| {
-            let inside = key < end;
-            if inside {
-                gone.push(key.clone());
+        if begin < end {
+            let drafted: Vec<Name> =
+                self.omap.range::<Name, _>(begin..end).map(|(key, _)| key.clone()).collect();
+            drafted.iter().for_each(|key| drop(self.omap.remove(key)));
+            let (mut from, mut to) = (begin.clone(), end.clone());
+            while let Some((first, last)) = self.omap_gone.range::<Name, _>(..=&to).next_back()
+                && *last >= from
+            {
+                (from, to) = (from.min(first.clone()), to.max(last.clone()));
+                let first = first.clone();
+                self.omap_gone.remove(&first);
             }
-            inside
-        })?;
-        self.omap.extend(gone.into_iter().map(|k| (k, None)));
+            self.omap_gone.insert(from, to);
+        }
         self.changes.push(Change::OmapRemoveRange { begin: begin.clone(), end: end.clone() });
-        Ok(())
+    }
+    /// Where the removed range ends that a stored key is in.
+    fn gone_up_to(&self, key: &Name) -> Option<&Name> {
+        let (_, end) = self.omap_gone.range::<Name, _>(..=key).next_back()?;
+        (key < end).then_some(end)
     }
     pub fn omap_clear(&mut self) {
         self.touch();
@@ -379,6 +398,7 @@ impl<'a> Draft<'a> {
     }
     fn forget_omap(&mut self) {
         self.stored_omap_gone = true;
+        self.omap_gone.clear();
         self.omap.clear();
         self.omap_header = Some(Bytes::new());
     }

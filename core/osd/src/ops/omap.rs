@@ -116,6 +116,6 @@ pub fn remove_range(draft: &mut Draft<'_>, begin: &Name, end: &Name) -> OpResult
     if !draft.exists {
         return fail(ENOENT);
     }
-    draft.omap_remove_range(begin, end)?;
+    draft.omap_remove_range(begin, end);
     ok()
 }

@@ -253,6 +253,64 @@ fn listings_of_an_omap_merge_what_is_stored_with_what_is_drafted() {
     assert_eq!(done.outputs[4].1, keys(&["a", "f", "g"], false));
 }
 
+/// The overlay of a draft against a plain map, for random vectors of operations.
+#[test]
+fn any_vector_of_omap_operations_does_what_it_would_do_one_by_one() {
+    let mut rng = nacre_base::Rng::new(10);
+    let all = Op::OmapGetKeys { after: Name::default(), max: 99 };
+    let listed = |plain: &BTreeMap<Name, Bytes>| (plain.keys().cloned().collect::<Vec<Name>>(), false);
+    for _ in 0..300 {
+        let (mut o, mut plain) = (Object::new(), BTreeMap::<Name, Bytes>::new());
+        o.run([full("")]);
+        for round in 0..4 {
+            let mut key = || Name::from(format!("{:02}", rng.below(30)));
+            let (mut ops, mut expected) = (Vec::new(), Vec::new());
+            for _ in 0..8 {
+                let (key, end, value) = (key(), key(), bytes(&format!("{round}")));
+                match end.as_bytes()[1] % 8 {
+                    0..4 => {
+                        let pairs: BTreeMap<Name, Bytes> = [(key, value.clone()), (end, value)].into();
+                        plain.extend(pairs.clone());
+                        ops.push(Op::OmapSetVals(pairs));
+                    }
+                    4 => {
+                        plain.remove(&key);
+                        ops.push(Op::OmapRmKeys([key].into()));
+                    }
+                    _ => {
+                        plain.retain(|k, _| *k < key || *k >= end);
+                        ops.push(Op::OmapRmKeyRange { begin: key, end });
+                    }
+                }
+                let asked = ["03", "17", "29"].map(Name::from);
+                let found = plain.iter().filter(|(key, _)| asked.contains(key));
+                let found: BTreeMap<Name, Bytes> = found.map(|(k, v)| (k.clone(), v.clone())).collect();
+                expected.push((ops.len(), nacre_wire::to_vec(&found)));
+                ops.push(Op::OmapGetValsByKeys(asked.into()));
+                expected.push((ops.len(), nacre_wire::to_vec(&listed(&plain))));
+                ops.push(all.clone());
+            }
+            let done = o.run(ops);
+            expected.iter().for_each(|(at, out)| assert_eq!(done.outputs[*at].1, out[..]));
+            let stored = o.run([all.clone()]);
+            assert_eq!(stored.outputs[0].1, nacre_wire::to_vec(&listed(&plain)));
+        }
+    }
+}
+
+#[test]
+fn a_range_of_an_omap_is_removed_without_a_look_at_its_keys() {
+    let mut o = Object::new();
+    o.run([Op::OmapSetVals((0..1000).map(|n| (Name::from(format!("{n:03}")), bytes("v"))).collect())]);
+    o.store.keys_walked.set(0);
+    let range = |begin: &str, end: &str| Op::OmapRmKeyRange { begin: begin.into(), end: end.into() };
+    let list = Op::OmapGetKeys { after: Name::default(), max: 3 };
+    let done = o.run([range("001", "500"), range("400", "998"), list]);
+    let names = ["000", "998", "999"].map(Name::from).to_vec();
+    assert_eq!(done.outputs[2].1, nacre_wire::to_vec(&(names, false)));
+    assert!(o.store.keys_walked.get() < 8, "{} keys", o.store.keys_walked.get());
+}
+
 /// The overlay of a draft against a plain vector of bytes, for random vectors of operations.
 #[test]
 fn any_vector_of_writes_does_what_it_would_do_one_by_one() {

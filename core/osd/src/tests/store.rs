@@ -26,6 +26,8 @@ pub struct MemStore {
     pub free: Option<u64>,
     /// How often one attribute was asked for.
     pub attrs_read: Cell<usize>,
+    /// How many keys walks of omaps came by.
+    pub keys_walked: Cell<usize>,
 }
 
 impl MemStore {
@@ -119,7 +121,10 @@ impl StoreView for MemStore {
     ) -> Result<(), ReadError> {
         let Some(thing) = self.things.get(id) else { return Ok(()) };
         let mut pairs = thing.omap.range(Name::copy_from(from)..);
-        while pairs.next().is_some_and(|(key, value)| each(key, value)) {}
+        while pairs.next().is_some_and(|(key, value)| {
+            self.keys_walked.update(|walked| walked + 1);
+            each(key, value)
+        }) {}
         Ok(())
     }
     fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
