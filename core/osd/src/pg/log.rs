@@ -173,6 +173,16 @@ impl Log {
         !mine.incomplete && mine.last_update >= theirs.log_tail && mine.log_tail <= theirs.last_update
     }
 
+    /// Whether what `mine` is about can become what `log` says by going back to where they parted. Not if that was
+    /// before mine begins, as where an operator gave up what only one of them had: what is to be undone is not known then.
+    pub fn can_join(mine: &PgInfo, log: &PgLog) -> bool {
+        // Writes are numbered without gaps, and who goes on from an older one uses a number again, in a later epoch.
+        let tail = mine.log_tail;
+        let is_other = |version: Version| version > tail && version.version <= tail.version;
+        let parted = is_other(log.info.last_update) || log.entries.iter().any(|entry| is_other(entry.version));
+        Log::overlaps(mine, &log.info) && !parted
+    }
+
     /// The newest entry that both logs have; or else the start of this one.
     fn common(&self, info: &PgInfo, other: &PgLog) -> Version {
         let theirs: BTreeSet<Version> = other.entries.iter().map(|entry| entry.version).collect();
@@ -287,6 +297,20 @@ mod tests {
         assert!(!Log::overlaps(&mine, &theirs));
         assert!(Log::overlaps(&theirs, &mine) || theirs.log_tail > mine.last_update);
         assert!(Log::overlaps(&mine, &PgInfo { log_tail: v(1, 3), ..theirs }));
+    }
+
+    #[test]
+    fn a_log_that_begins_after_the_two_parted_cannot_be_joined() {
+        let entries = [entry(v(1, 4), Modify, "a", v(1, 2)), entry(v(3, 5), Modify, "b", Version::ZERO)];
+        let (info, theirs) = log(&entries);
+        let theirs = PgLog { info, after: v(1, 3), entries: theirs.iter().collect(), ..PgLog::default() };
+        let mine = |tail| PgInfo { last_update: v(1, 9), log_tail: tail, ..PgInfo::default() };
+        assert!(Log::can_join(&mine(v(1, 3)), &theirs) && Log::can_join(&mine(v(1, 4)), &theirs));
+        assert!(!Log::can_join(&mine(v(1, 5)), &theirs) && !Log::can_join(&mine(v(1, 7)), &theirs));
+        // Of the same history, and far ahead.
+        let (ahead, others) = log(&[entry(v(1, 9), Modify, "a", v(1, 4)), entry(v(3, 10), Modify, "a", v(1, 9))]);
+        let others = PgLog { info: ahead, after: v(1, 8), entries: others.iter().collect(), ..PgLog::default() };
+        assert!(Log::can_join(&mine(v(1, 7)), &others));
     }
 
     #[test]

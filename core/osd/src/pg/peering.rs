@@ -333,7 +333,7 @@ impl Pg {
         if !matches!(peering.step, Step::FetchingLog { from: asked } if asked == from) {
             return;
         }
-        if Log::overlaps(&self.info, &log.info) {
+        if Log::can_join(&self.info, &log) {
             self.adopt_log(ctx, &log);
             self.merge_everywhere(ctx);
         } else {

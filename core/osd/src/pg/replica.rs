@@ -163,7 +163,7 @@ impl Pg {
         if replica.following.is_some() {
             return;
         }
-        if Log::overlaps(&self.info, &log.info) && log.after <= self.info.last_update {
+        if Log::can_join(&self.info, &log) && log.after <= self.info.last_update {
             self.adopt_log(ctx, &log);
             self.replica_merged(ctx);
         } else {
@@ -180,7 +180,7 @@ impl Pg {
             return;
         }
         if !self.is_merged() {
-            if !Log::overlaps(&self.info, &log.info) || log.after > self.info.last_update {
+            if !Log::can_join(&self.info, log) || log.after > self.info.last_update {
                 return; // nobody can tell what ours is worth
             }
             self.adopt_log(ctx, log);

@@ -100,6 +100,35 @@ fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_hav
     assert_eq!(w.run_ops("a", write("new")).result, 0);
 }
 
+/// Its log begins after the histories parted: by its entries alone what it wrote before that would have stayed.
+#[test]
+fn who_was_given_up_and_returns_loses_also_what_its_log_has_no_more() {
+    let mut w = World::new(7, 2, 2, 1, 1);
+    w.run_ops("a", write("of both"));
+    w.run_until("clean", World::all_clean);
+    w.kill(1);
+    w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
+    for name in ["a", "b", "c", "d", "e"] {
+        // More than the log holds.
+        for _ in 0..6 {
+            w.run_ops(name, write("of osd.0 alone"));
+        }
+    }
+    w.kill(0);
+    w.start(1);
+    w.run_until("down", |w| !w.map.is_up(OsdId(0)) && w.map.is_up(OsdId(1)));
+    declare_lost(&mut w);
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "of both");
+    w.run_ops("f", write("new"));
+    w.start(0);
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "of both");
+    for name in ["b", "c", "d", "e"] {
+        assert_eq!(w.run_ops(name, read()).result, -2, "{name}");
+    }
+}
+
 /// An operator has a group that is down begin empty: `ceph osd force-create-pg`.
 fn void(w: &mut World) {
     let record = w.records.get_mut(&PG).unwrap();
