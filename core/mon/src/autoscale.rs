@@ -3,7 +3,8 @@
 //! All OSDs below what a pool's rule takes are to have `mon_target_pg_per_osd` copies of groups together, and a pool
 //! has its part of these by the part of the space that it fills: what it holds now or, if that is more, what its
 //! `target_size_bytes` or `target_size_ratio` announce. Ceph's rule, and its numbers; only a number that is three times off
-//! is worth a change. Pools that are to be large (`bulk`) share what the others leave, before they hold anything. `pg_autoscale_mode` says whether the pool is changed (`on`), spoken of (`warn`), or left alone.
+//! is worth a change. Pools that are to be large (`bulk`) share what the others leave, before they hold anything.
+//! `pg_autoscale_mode` says whether the pool is changed (`on`), spoken of (`warn`), or left alone.
 
 use crate::draft::Draft;
 use crate::mon::Mon;

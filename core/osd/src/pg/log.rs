@@ -179,7 +179,8 @@ impl Log {
         // Writes are numbered without gaps, and who goes on from an older one uses a number again, in a later epoch.
         let tail = mine.log_tail;
         let is_other = |version: Version| version > tail && version.version <= tail.version;
-        let parted = is_other(log.info.last_update) || log.entries.iter().any(|entry| is_other(entry.version));
+        let parted =
+            is_other(log.info.last_update) || log.entries.iter().any(|entry| is_other(entry.version));
         Log::overlaps(mine, &log.info) && !parted
     }
 
@@ -308,8 +309,10 @@ mod tests {
         assert!(Log::can_join(&mine(v(1, 3)), &theirs) && Log::can_join(&mine(v(1, 4)), &theirs));
         assert!(!Log::can_join(&mine(v(1, 5)), &theirs) && !Log::can_join(&mine(v(1, 7)), &theirs));
         // Of the same history, and far ahead.
-        let (ahead, others) = log(&[entry(v(1, 9), Modify, "a", v(1, 4)), entry(v(3, 10), Modify, "a", v(1, 9))]);
-        let others = PgLog { info: ahead, after: v(1, 8), entries: others.iter().collect(), ..PgLog::default() };
+        let (ahead, others) =
+            log(&[entry(v(1, 9), Modify, "a", v(1, 4)), entry(v(3, 10), Modify, "a", v(1, 9))]);
+        let others =
+            PgLog { info: ahead, after: v(1, 8), entries: others.iter().collect(), ..PgLog::default() };
         assert!(Log::can_join(&mine(v(1, 7)), &others));
     }
 
