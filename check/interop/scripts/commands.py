@@ -63,7 +63,6 @@ def sets():
 
 
 # ---- groups that are lost ----
-run(f"osd force-create-pg {NUMBER}.0")
 run(f"osd force-create-pg {NUMBER}.999")
 run(f"osd force-create-pg {NUMBER}.999 --yes-i-really-mean-it")
 

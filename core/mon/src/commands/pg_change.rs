@@ -39,10 +39,8 @@ fn repeer(call: &mut Call<'_>) -> Outcome {
     Answer::said(format!("instructing pg {pg} to repeer"))
 }
 
-const LOSES_DATA: &str = "This command will recreate a lost (as in data lost) PG with data in it, such that the cluster will give up \
-     ever trying to recover the lost data.  Do this only if you are certain that all copies of the PG are in fact \
-     lost and you are willing to accept that the data is permanently destroyed.  Pass --yes-i-really-mean-it to \
-     proceed.";
+const LOSES_DATA: &str = "the group would begin again empty: what it held is given up for good, and copies that turn up later are \
+     emptied. Only if all of them are lost, pass --yes-i-really-mean-it to proceed.";
 
 /// The activation record then names nobody, so that no primary waits for whom it named, or takes what others
 /// have. Only a group that does not serve may lose its record: one that serves would lose what it acknowledges.

@@ -19,7 +19,7 @@ fn only_a_group_that_nobody_can_serve_is_made_anew() {
     assert_eq!(force_create(&mut t, nowhere), (-2, format!("pg {nowhere} should not exist")));
     let (code, said, _) = t.command(json!({ "prefix": "osd force-create-pg", "pgid": pg.to_string() }));
     assert_eq!(code, -1);
-    assert!(said.ends_with("Pass --yes-i-really-mean-it to proceed."), "{said}");
+    assert!(said.ends_with("pass --yes-i-really-mean-it to proceed."), "{said}");
     let (code, said) = force_create(&mut t, pg);
     assert_eq!(code, -16, "{said}");
     assert!(said.contains("osd.0") && said.contains("osd.2"), "{said}");
