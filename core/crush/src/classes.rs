@@ -9,6 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Shadows = BTreeMap<i32, BTreeMap<i32, i32>>;
 
+/// What may be in the name of a class, which is part of its shadows' names.
+fn class_name(name: &str) -> Result<String, EditError> {
+    let is_good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    if is_good { Ok(name.into()) } else { Err(EditError::BadName(name.into())) }
+}
+
 impl CrushMap {
     /// Puts a device into a class, which is created if it is new. True if that changed something.
     pub fn set_device_class(&mut self, device: i32, class: &str) -> Result<bool, EditError> {
@@ -22,11 +28,8 @@ impl CrushMap {
         {
             return Ok(false);
         }
-        if class.is_empty() || !class.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
-            return Err(EditError::BadName(class.into()));
-        }
         self.edit(|map| {
-            let id = map.create_class(class);
+            let id = map.create_class(class)?;
             map.class_of.insert(device, id);
             Ok(true)
         })
@@ -41,11 +44,23 @@ impl CrushMap {
     }
 
     /// A class without devices. It stays until the map's shadows are made anew, unless a device is put into it.
-    pub fn create_class(&mut self, class: &str) -> i32 {
+    pub fn create_class(&mut self, class: &str) -> Result<i32, EditError> {
+        let name = class_name(class)?;
         let next = self.class_names.keys().next_back().map_or(0, |last| last.saturating_add(1));
         let id = self.class_by_name(class).unwrap_or(next);
-        self.class_names.insert(id, class.into());
-        id
+        self.class_names.insert(id, name);
+        Ok(id)
+    }
+
+    /// The end of a class: no device is in it any more.
+    pub fn remove_class(&mut self, id: i32) -> Result<(), EditError> {
+        self.edit(|map| {
+            map.class_of.retain(|item, class| *item < 0 || *class != id);
+            Ok(())
+        })?;
+        // One that had no devices is still there.
+        self.class_names.remove(&id);
+        Ok(())
     }
 
     /// Gives a class, and with it its shadows, another name.
@@ -54,7 +69,7 @@ impl CrushMap {
         if self.class_by_name(to).is_some() {
             return Err(EditError::Exists(to.into()));
         }
-        self.class_names.insert(id, to.into());
+        self.class_names.insert(id, class_name(to)?);
         let shadows = self.shadows.iter().filter_map(|(original, shadows)| {
             let shadow = *shadows.get(&id)?;
             Some((shadow, format!("{}~{to}", self.names.get(original)?)))
@@ -198,5 +213,45 @@ impl CrushMap {
             }
         }
         order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Location;
+
+    fn map() -> CrushMap {
+        let mut map = CrushMap::fresh(0);
+        let place = Location::from([("root".to_string(), "default".to_string())]);
+        for osd in 0..3 {
+            map.insert_item(osd, 1 << 16, &format!("osd.{osd}"), &place).unwrap();
+            map.set_device_class(osd, "ssd").unwrap();
+        }
+        map
+    }
+
+    #[test]
+    fn a_class_gets_no_name_that_its_shadows_could_not_have() {
+        let mut map = map();
+        let before = map.clone();
+        for bad in ["", "a~b", "a b", "ü"] {
+            let refused = EditError::BadName(bad.into());
+            assert_eq!(map.create_class(bad), Err(refused.clone()), "{bad:?}");
+            assert_eq!(map.rename_class("ssd", bad), Err(refused.clone()), "{bad:?}");
+            assert_eq!(map.set_device_class(0, bad), Err(refused), "{bad:?}");
+        }
+        assert_eq!(map, before);
+    }
+
+    #[test]
+    fn a_removed_class_leaves_no_device_and_no_shadow_behind() {
+        let mut map = map();
+        map.remove_class(map.class_by_name("ssd").unwrap()).unwrap();
+        assert_eq!((map.class_by_name("ssd"), map.class_name_of(0)), (None, None));
+        assert_eq!(map.item_by_name("default~ssd"), None);
+        let empty = map.create_class("empty").unwrap();
+        map.remove_class(empty).unwrap();
+        assert_eq!(map.class_by_name("empty"), None);
     }
 }

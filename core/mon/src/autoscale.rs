@@ -90,6 +90,15 @@ struct Subtree {
     bulk_left: u64,
 }
 
+impl Subtree {
+    /// Such a part of the copies that are left.
+    fn take(&mut self, ratio: f64) -> f64 {
+        let copies = ratio * self.groups_left as f64;
+        self.groups_left = self.groups_left.saturating_sub(copies as u64);
+        copies
+    }
+}
+
 fn whole(pool: &Pool, option: u32) -> u64 {
     match pool.options.get(&option) {
         Some(PoolOption::Int(n)) => u64::try_from(*n).unwrap_or(0),
@@ -185,9 +194,7 @@ impl Mon {
                 is_off: false,
             };
             if !advice.bulk {
-                let copies = advice.ratio() * tree.groups_left as f64;
-                tree.groups_left = tree.groups_left.saturating_sub(copies as u64);
-                advice.want(pool, copies);
+                advice.want(pool, tree.take(advice.ratio()));
             }
             all.push(advice);
         }
@@ -202,10 +209,8 @@ impl Mon {
                 if evenly {
                     advice.want(pool, share * tree.groups_left as f64);
                 } else if advice.ratio() > share {
-                    let copies = advice.ratio() * tree.groups_left as f64;
-                    tree.groups_left = tree.groups_left.saturating_sub(copies as u64);
                     tree.bulk_left -= 1;
-                    advice.want(pool, copies);
+                    advice.want(pool, tree.take(advice.ratio()));
                 }
             }
         }

@@ -147,7 +147,7 @@ fn class_create(call: &mut Call<'_>) -> Outcome {
     if crush.class_by_name(&class).is_some() {
         return Answer::said(format!("class '{class}' already exists"));
     }
-    let id = crush.create_class(&class);
+    let id = crush.create_class(&class).map_err(edit_error)?;
     call.draft.edit_crush(crush);
     Answer::said(format!("created class {class} with id {id} to crush map"))
 }
@@ -161,6 +161,7 @@ fn class_rename(call: &mut Call<'_>) -> Outcome {
     crush.rename_class(&from, &to).map_err(|error| {
         let why = match &error {
             EditError::Exists(_) => "(17) File exists",
+            EditError::BadName(_) => "(22) Invalid argument",
             _ => "(2) No such file or directory",
         };
         refuse(error.errno(), format!("fail to rename '{from}' to '{to}' : {why}"))
@@ -178,13 +179,7 @@ fn class_rm(call: &mut Call<'_>) -> Outcome {
         let text = format!("class '{class}' still referenced by crush_rule(s): {}", rules.join(","));
         return Err(refuse(errno::EBUSY, text));
     }
-    let is_in = |(item, have): (&i32, &i32)| (*item >= 0 && *have == id).then_some(*item);
-    let devices: Vec<i32> = crush.class_of.iter().filter_map(is_in).collect();
-    for device in devices {
-        crush.remove_device_class(device).map_err(edit_error)?;
-    }
-    // One without devices is still there.
-    crush.class_names.remove(&id);
+    crush.remove_class(id).map_err(edit_error)?;
     call.draft.edit_crush(crush);
     Answer::said(format!("removed class {class} with id {id} from crush map"))
 }
