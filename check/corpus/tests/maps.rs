@@ -2,6 +2,7 @@
 
 use nacre_base::{Epoch, OsdId, Rng};
 use nacre_proto::maps::{ApplyError, Incremental, MgrMap, MonMap, OsdMap, Pool, osd_state};
+use nacre_proto::types::{AddrVec, EntityAddr};
 use nacre_wire::{Decode, DecodeError, Encode, from_slice, to_vec};
 
 fn from_hex(hex: &str) -> Vec<u8> {
@@ -18,6 +19,7 @@ fn lines(text: &'static str) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
 const FULL: &str = include_str!("../data/osdmap_full.txt");
 const INC: &str = include_str!("../data/osdmap_inc.txt");
 const CHAIN: &str = include_str!("../data/osdmap-chain.txt");
+const RANGES: &str = include_str!("../data/osdmap-ranges.txt");
 const MONMAP_MESSAGE: &str = include_str!("../data/monmap.txt");
 const MONMAP_MGRMAP: &str = include_str!("../data/monmap-mgrmap.txt");
 
@@ -61,8 +63,22 @@ fn captured_incrementals_lead_from_map_to_map_with_the_checksums_that_ceph_compu
 
 #[test]
 fn a_monitors_whole_history_is_reproduced_epoch_by_epoch() {
+    assert!(reproduced(CHAIN).epoch > Epoch(50));
+}
+
+#[test]
+fn fenced_networks_are_in_maps_as_ceph_writes_them() {
+    let map = reproduced(RANGES);
+    assert_eq!((map.blocklist.len(), map.range_blocklist.len()), (1, 2));
+    let fenced = |sock: &str| map.is_blocklisted(&AddrVec::one(EntityAddr::msgr2(sock.parse().unwrap(), 7)));
+    assert!(fenced("10.1.200.3:6800") && fenced("[fe80::1]:0") && fenced("10.0.0.1:0"));
+    assert!(!fenced("10.2.0.1:0") && !fenced("[fe80:0:0:1::1]:0") && !fenced("[::1]:0"));
+}
+
+/// The last map of a recording, each of whose changes leads where it led in Ceph.
+fn reproduced(chain: &'static str) -> OsdMap {
     let mut map: Option<OsdMap> = None;
-    for (label, bytes) in lines(CHAIN) {
+    for (label, bytes) in lines(chain) {
         match (label.split_once(' ').unwrap().0, &map) {
             ("full", None) => map = Some(same(label, &bytes)),
             ("full", Some(map)) => assert_eq!(*map, same(label, &bytes), "{label}"),
@@ -79,7 +95,7 @@ fn a_monitors_whole_history_is_reproduced_epoch_by_epoch() {
             }
         }
     }
-    assert!(map.unwrap().epoch > Epoch(50));
+    map.unwrap()
 }
 
 #[test]

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import sys
+import time
 
 import ceph_argparse
 import rados
@@ -26,6 +27,11 @@ def ask(line, **more):
         return -22, "invalid command", ""
     target = command.pop("target", ("mon", ""))
     code, output, said = ceph_argparse.json_command(cluster, target=target, argdict=dict(command, **more), timeout=60)
+    return code, said, output.decode()
+
+
+def ask_osd(osd, prefix, **more):
+    code, output, said = ceph_argparse.json_command(cluster, target=("osd", str(osd)), prefix=prefix, argdict=more, timeout=60)
     return code, said, output.decode()
 
 
@@ -113,6 +119,32 @@ for line in [f"rm {POOL}", f"rm {POOL}", "rm nope", f"reweight {POOL} osd.1 0.25
              "reweight-compat osd.0 0.5", "ls"]:
     run(f"osd crush weight-set {line}")
 sets()
+
+# ---- networks that are fenced ----
+def fences(line):
+    code, said, output = ask(f"osd blocklist {line}")
+    until = r" (until )?\d{4}-\S+"
+    print(f"$ osd blocklist {line}" + (f"  -> {code}" if code else ""))
+    if not code:
+        for text in (said, output):
+            print("".join(f"  {re.sub(until, ' UNTIL', part)}\n" for part in text.splitlines()), end="")
+
+
+for line in ["range add 10.1.2.3/24", "range add 10.1.2.3/24", "range add 10.1.2.0/24 50.5", "range add fe80::/64", "ls",
+             "range add 10.1.2.0", "range add 10.1.2.0/33", "range add fe80::/129", "range add 10.1.2.0/0",
+             "range add 10.1.2.0:5/24", "other add 10.1.2.0/24", "range rm 10.1.2.0/25", "range rm 10.1.2.0/24",
+             "range rm 10.1.2.0/24", "add 10.1.2.3:0/7", "ls", "clear", "ls"]:
+    fences(line)
+
+# ---- what has been reported ----
+for osd in range(3):
+    code, said, output = ask_osd(osd, "flush_pg_stats")
+    for _ in range(120):
+        if int(ask(f"osd last-stat-seq {osd}")[2]) >= int(output):
+            print(f"  osd.{osd} {code} {said!r} was heard")
+            break
+        time.sleep(0.25)
+run("osd last-stat-seq 99")
 
 # ---- all requests held back ----
 run("osd pause")

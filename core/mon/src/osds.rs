@@ -9,13 +9,13 @@ use crate::merges::{is_merged, is_merging};
 use crate::mon::{Done, Job, Mon};
 use crate::restarts::Restarts;
 use crate::stats::rule_weights;
-use nacre_base::{Now, OsdId, PgId, PoolId, Time};
+use nacre_base::{Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_machine::Peer;
 use nacre_proto::maps::{MAX_OSDS, Osd, OsdMap, OsdXinfo, osd_state, pool_flags};
 use nacre_proto::messages::{
     DaemonMsg, FailureEvidence, LogEntry, LogLevel, OsdBoot, OsdFailure, OsdReport, PgRecord,
 };
-use nacre_proto::types::{AuthName, EntityName, EntityType};
+use nacre_proto::types::{AuthName, EntityAddr, EntityName, EntityType};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -511,10 +511,15 @@ impl Mon {
     /// Lifts fences and mutes whose time is over.
     pub(crate) fn expire(&mut self, now: Now, draft: &mut Draft) {
         let map = draft.map().clone();
-        let over: Vec<_> =
-            map.blocklist.iter().filter(|(_, until)| **until <= now.wall).map(|(addr, _)| *addr).collect();
-        if !over.is_empty() {
-            draft.edit(|inc| inc.old_blocklist.extend(over));
+        let over = |fences: &BTreeMap<EntityAddr, Utime>| -> Vec<EntityAddr> {
+            fences.iter().filter(|(_, until)| **until <= now.wall).map(|(addr, _)| *addr).collect()
+        };
+        let (clients, networks) = (over(&map.blocklist), over(&map.range_blocklist));
+        if !clients.is_empty() || !networks.is_empty() {
+            draft.edit(|inc| {
+                inc.old_blocklist.extend(clients);
+                inc.old_range_blocklist.extend(networks);
+            });
         }
     }
 }

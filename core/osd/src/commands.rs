@@ -221,7 +221,7 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
         "dump_historic_ops_by_duration" => Ok(osd.history.recent(now, &keep, true)),
         "dump_historic_slow_ops" => Ok(osd.history.slow(now, &keep)),
         "status" => Ok(status(osd)),
-        "flush_pg_stats" => Ok(Value::Null),
+        "flush_pg_stats" => Ok(json!(osd.report_at_once(now))),
         "query" | "list_unfound" => {
             if word("pgid").is_empty() {
                 return Err((EINVAL, "no pgid specified".to_string()));

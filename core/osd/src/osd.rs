@@ -174,6 +174,8 @@ pub struct Osd {
     last_tick: Time,
     last_ping: Time,
     report_at: Time,
+    /// How many were made.
+    reports: u32,
     /// How many requests were served at the last report, and when that was.
     reported: (u64, Time),
     /// What was free then.
@@ -285,6 +287,7 @@ impl Osd {
             last_tick: Time::ZERO,
             last_ping: Time::ZERO,
             report_at: Time::ZERO,
+            reports: 0,
             reported: (0, Time::ZERO),
             reported_available: 0,
             commits_reported: (0, 0),
@@ -450,10 +453,8 @@ impl Osd {
         let Some(reply) = commands::run(self, now, store, (conn, tid), command) else {
             return self.go_on_with_bench(out);
         };
-        if command.cmd.iter().any(|cmd| cmd.contains("flush_pg_stats")) {
-            self.report_at = now.mono;
-            self.report_if_due(now, store, out);
-        }
+        // A command may have asked for it.
+        self.report_if_due(now, store, out);
         out.push(Effect::Send { conn, tid, message: reply.into() });
     }
 

@@ -54,6 +54,22 @@ fn status_commands_tell_the_truth() {
 }
 
 #[test]
+fn clients_of_a_fenced_network_write_nothing_until_it_is_let_in_again() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    c.run("rados -p p put before /etc/hostname").unwrap();
+    c.run("ceph osd blocklist range add 127.0.0.0/16").unwrap();
+    let put = c.try_run("rados -p p put during /etc/hostname").unwrap();
+    let said = text(&put.stderr);
+    assert!(!put.status.success() && said.contains("(108)"), "{said}");
+    c.run("ceph osd blocklist range rm 127.0.0.0/16").unwrap();
+    c.run("rados -p p put after /etc/hostname").unwrap();
+    let mut names: Vec<String> = c.run("rados -p p ls").unwrap().lines().map(String::from).collect();
+    names.sort();
+    assert_eq!(names, ["after", "before"]);
+}
+
+#[test]
 fn pools_flags_and_osds_are_managed() {
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create p 8").unwrap();

@@ -17,6 +17,7 @@ pub(crate) mod crash;
 mod crush;
 mod crush_tune;
 mod devices;
+mod fences;
 mod iostat;
 mod modules;
 mod monitors;
@@ -144,13 +145,14 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 27] = [
+        let tables: [&[Row]; 28] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
             osd_show::COMMANDS,
             osd::COMMANDS,
             osd_flags::COMMANDS,
+            fences::COMMANDS,
             osd_removal::COMMANDS,
             pool::COMMANDS,
             snaps::COMMANDS,

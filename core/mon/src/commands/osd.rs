@@ -1,13 +1,11 @@
-//! Changing OSDs, flags, fences and single placements.
+//! Changing OSDs, flags and single placements.
 
 use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::present::{list, parse_uuid, plain_addr, short};
-use nacre_base::{OsdId, PgId, Utime, errno};
+use crate::present::{list, parse_uuid, short};
+use nacre_base::{OsdId, PgId, errno};
 use nacre_proto::maps::{MAX_OSDS, Osd, osd_state, release};
-use nacre_proto::types::{AddrKind, EntityAddr};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 pub const COMMANDS: &[Row] = &[
     ("osd in", "let OSDs hold data", mark_in),
@@ -25,10 +23,6 @@ pub const COMMANDS: &[Row] = &[
     ("osd set-backfillfull-ratio", "set at which use OSDs take no more backfill", set_ratio),
     ("osd require-osd-release", "set the oldest OSDs that may join", require_release),
     ("osd set-require-min-compat-client", "set the oldest clients that may connect", min_compat),
-    ("osd blocklist", "fence a client, or let it in again", blocklist),
-    ("osd blacklist", "fence a client, or let it in again", blocklist),
-    ("osd blocklist clear", "let all fenced clients in again", blocklist_clear),
-    ("osd blacklist clear", "let all fenced clients in again", blocklist_clear),
     ("osd pg-temp", "set who serves a group for now", pg_temp),
     ("osd primary-temp", "set who leads a group for now", primary_temp),
     ("osd pg-upmap", "set where a group is", pg_upmap),
@@ -231,67 +225,6 @@ fn min_compat(call: &mut Call<'_>) -> Outcome {
         call.draft.edit(|inc| inc.new_require_min_compat_client = Some(wanted));
     }
     Answer::said(format!("set require_min_compat_client to {name}"))
-}
-
-// ---- fences ----
-
-/// `1.2.3.4:0/55`, `v2:...`, or a bare IP address for a whole machine.
-fn parse_addr(text: &str) -> Option<EntityAddr> {
-    let text = ["v2:", "v1:", "any:"].iter().find_map(|p| text.strip_prefix(p)).unwrap_or(text);
-    let (sock, nonce) = text.split_once('/').unwrap_or((text, "0"));
-    let sock: SocketAddr = match sock.parse() {
-        Ok(sock) => sock,
-        Err(_) => SocketAddr::new(sock.trim_matches(['[', ']']).parse().ok()?, 0),
-    };
-    Some(EntityAddr { kind: AddrKind::Any, nonce: nonce.parse().ok()?, sock: Some(sock) })
-}
-
-fn blocklist(call: &mut Call<'_>) -> Outcome {
-    if call.args.text_opt("range").is_some() {
-        return Err(refuse(errno::EOPNOTSUPP, "not built yet: fencing a range of addresses"));
-    }
-    let text = call.args.text("addr")?;
-    let addr = parse_addr(&text);
-    let addr = addr.ok_or_else(|| refuse(errno::EINVAL, format!("unable to parse address {text}")))?;
-    let op = call.args.text("blocklistop").or_else(|_| call.args.text("blacklistop"))?;
-    let fenced = call.draft.map().blocklist.contains_key(&addr);
-    match &*op {
-        "add" => {
-            let seconds = call
-                .args
-                .float_opt("expire")?
-                .unwrap_or_else(|| call.option("mon_osd_blocklist_default_expire").parse().unwrap_or(3600.0));
-            let until = Utime {
-                sec: call.now.wall.sec.saturating_add(seconds.clamp(0.0, 4e9) as u32),
-                nsec: call.now.wall.nsec,
-            };
-            // A fence that stands is not moved: whoever wants that removes it first.
-            if !fenced {
-                call.draft.edit(|inc| inc.new_blocklist.insert(addr, until));
-            }
-            Answer::said(format!("blocklisting {} until {until} ({} sec)", plain_addr(&addr), short(seconds)))
-        }
-        "rm" if fenced => {
-            call.draft.edit(|inc| {
-                inc.new_blocklist.remove(&addr);
-                inc.old_blocklist.push(addr);
-            });
-            Answer::said(format!("un-blocklisting {}", plain_addr(&addr)))
-        }
-        "rm" => Answer::said(format!("{} isn't blocklisted", plain_addr(&addr))),
-        _ => Err(refuse(errno::EINVAL, "bad or missing field 'blocklistop'")),
-    }
-}
-
-fn blocklist_clear(call: &mut Call<'_>) -> Outcome {
-    let all: Vec<EntityAddr> = call.draft.map().blocklist.keys().copied().collect();
-    if !all.is_empty() {
-        call.draft.edit(|inc| {
-            inc.new_blocklist.clear();
-            inc.old_blocklist.extend(all);
-        });
-    }
-    Answer::said(" removed all blocklist entries")
 }
 
 // ---- single placements ----

@@ -4,7 +4,7 @@ use super::cluster::{osd_counts, osd_line, osd_versions};
 use super::{Answer, Call, Outcome, Row, osdmap_dump, refuse, weight_set};
 use crate::crush_edit;
 use crate::present::Align::{Left, Right};
-use crate::present::{Table, addrvec, float, list, plain_addr, uuid};
+use crate::present::{Format, Table, addrvec, float, list, uuid};
 use nacre_base::{Epoch, Name, OsdId, errno};
 use nacre_proto::maps::{Osd, OsdMap, release};
 use nacre_proto::types::{ObjectLocator, object_hash};
@@ -23,12 +23,11 @@ pub const COMMANDS: &[Row] = &[
     ("osd getcrushmap", "get the CRUSH map as bytes", getcrushmap),
     ("osd getmaxosd", "show how many OSDs the map has room for", getmaxosd),
     ("osd metadata", "show what OSDs say of themselves", metadata),
+    ("osd last-stat-seq", "show which report of an OSD was the last that is known here", last_stat_seq),
     ("osd versions", "show which versions OSDs run", versions),
     ("osd find", "show where an OSD is", find),
     ("osd map", "show where an object belongs", map_object),
     ("osd lspools", "show pools by number", lspools),
-    ("osd blocklist ls", "show which clients are fenced", blocklist_ls),
-    ("osd blacklist ls", "show which clients are fenced", blocklist_ls),
     ("osd get-require-min-compat-client", "show which clients may connect", min_compat),
     ("osd numa-status", "show how OSDs use the machine's nodes", numa),
     ("osd ok-to-stop", "ask whether OSDs may stop without stopping I/O", ok_to_stop),
@@ -290,6 +289,13 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
     call.show_json(metadata_of(call, osd))
 }
 
+/// Scripts compare it with what `flush_pg_stats` said: of an OSD that is not known, no report is.
+fn last_stat_seq(call: &mut Call<'_>) -> Outcome {
+    let seq = call.mon.stats.osds.get(&call.args.osd("id")?).map_or(0, |stat| stat.report.seq);
+    // In Ceph other formats have no text.
+    Answer::text(if call.format == Format::Plain { seq.to_string() } else { String::new() })
+}
+
 fn versions(call: &mut Call<'_>) -> Outcome {
     call.show_json(json!(osd_versions(call)))
 }
@@ -371,25 +377,6 @@ fn lspools(call: &mut Call<'_>) -> Outcome {
     let rows: Vec<Value> =
         names.iter().map(|(id, name)| json!({ "poolnum": id.0, "poolname": name })).collect();
     call.show(rows.into(), || names.iter().map(|(id, name)| format!("{id} {name}\n")).collect())
-}
-
-fn blocklist_ls(call: &mut Call<'_>) -> Outcome {
-    let list = &call.state.osdmap.blocklist;
-    let rows: Vec<Value> = list
-        .iter()
-        .map(|(addr, until)| json!({ "addr": plain_addr(addr), "until": until.to_string() }))
-        .collect();
-    // Ceph writes the list of ranges right behind, without anything in between.
-    let ranges = if call.format == crate::present::Format::Plain { "" } else { "[]" };
-    let mut answer = call.show(rows.into(), || {
-        list.iter().map(|(addr, until)| format!("{} {until}\n", plain_addr(addr))).collect()
-    })?;
-    while !ranges.is_empty() && answer.output.last() == Some(&b'\n') {
-        answer.output.pop();
-    }
-    answer.output.extend_from_slice(ranges.as_bytes());
-    answer.status = format!("listed {} entries", list.len());
-    Ok(answer)
 }
 
 fn min_compat(call: &mut Call<'_>) -> Outcome {

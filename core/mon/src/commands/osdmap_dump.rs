@@ -1,8 +1,10 @@
 //! The OSD map for people and scripts: `osd dump`.
 
-use crate::present::{addrvec, bracketed, float, legacy_addr, list, plain_addr, short, uuid};
+use super::fences::named;
+use crate::present::{addrvec, bracketed, float, legacy_addr, list, short, uuid};
 use nacre_base::{IntervalSet, OsdId, PoolId, Utime};
 use nacre_proto::maps::{Osd, OsdMap, Pool, PoolOption, map_flags, osd_state, pool_flags, release};
+use nacre_proto::types::EntityAddr;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -309,8 +311,9 @@ pub fn dump(map: &OsdMap) -> Value {
         })
         .collect();
     let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
-    let blocklist: Map<String, Value> =
-        map.blocklist.iter().map(|(addr, until)| (plain_addr(addr), json!(until.to_string()))).collect();
+    let fences = |list: &BTreeMap<EntityAddr, Utime>| -> Map<String, Value> {
+        list.iter().map(|(addr, until)| (named(addr), json!(until.to_string()))).collect()
+    };
     json!({
         "epoch": map.epoch.0,
         "fsid": uuid(&map.fsid),
@@ -345,8 +348,8 @@ pub fn dump(map: &OsdMap) -> Value {
             .map(|(pg, osds)| json!({ "pgid": pg.to_string(), "osds": ids(osds) })).collect::<Vec<_>>(),
         "primary_temp": map.primary_temp.iter()
             .map(|(pg, osd)| json!({ "pgid": pg.to_string(), "osd": osd.0 })).collect::<Vec<_>>(),
-        "blocklist": blocklist,
-        "range_blocklist": {},
+        "blocklist": fences(&map.blocklist),
+        "range_blocklist": fences(&map.range_blocklist),
         "erasure_code_profiles": map.erasure_code_profiles,
         "removed_snaps_queue": snaps(&map.removed_snaps_queue),
         "new_removed_snaps": snaps(&map.new_removed_snaps),
@@ -402,7 +405,10 @@ pub fn text(map: &OsdMap) -> String {
         out += &format!("primary_temp {pg} {osd}\n");
     }
     for (addr, until) in map.blocklist.iter() {
-        out += &format!("blocklist {} expires {until}\n", plain_addr(addr));
+        out += &format!("blocklist {} expires {until}\n", named(addr));
+    }
+    for (addr, until) in map.range_blocklist.iter() {
+        out += &format!("range blocklist {} expires {until}\n", named(addr));
     }
     out.pop();
     out

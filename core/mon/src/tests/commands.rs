@@ -315,6 +315,60 @@ fn commands_on_images_go_to_the_driver_and_its_answer_to_who_asked() {
 }
 
 #[test]
+fn the_last_report_of_an_osd_has_the_number_that_the_osd_gave_it() {
+    let (mut t, conns) = TestMon::with_osds(1);
+    let seq = |t: &mut TestMon, osd: &str| t.run(json!({ "prefix": "osd last-stat-seq", "id": osd }));
+    assert_eq!((seq(&mut t, "0"), seq(&mut t, "7")), ("0".to_string(), "0".to_string()));
+    let report = OsdReport { osd: Some(OsdId(0)), seq: 3 << 32 | 5, ..OsdReport::default() };
+    t.send(conns[0], DaemonMsg::Report(report));
+    assert_eq!(seq(&mut t, "osd.0"), "12884901893");
+    assert_eq!(t.command(json!({ "prefix": "osd last-stat-seq", "id": "x" })).0, -22);
+}
+
+#[test]
+fn networks_are_fenced_and_let_in_again_by_themselves() {
+    let mut t = busy();
+    let fence = |op: &str, addr: &str| json!({ "prefix": "osd blocklist", "range": "range", "blocklistop": op, "addr": addr });
+    let inside = addr(77, 5);
+    t.run(fence("add", "127.0.0.9/8"));
+    assert!(t.map().is_blocklisted(&inside));
+    assert_eq!(t.run(fence("rm", "127.0.0.0/8")), "cidr:127.0.0.0:0/8 isn't blocklisted");
+    assert_eq!(t.run(fence("rm", "127.0.0.9/8")), "un-blocklisting cidr:127.0.0.9:0/8");
+    assert!(!t.map().is_blocklisted(&inside));
+    for refused in
+        ["127.0.0.1", "127.0.0.0/0", "127.0.0.0/33", "fe80::/129", "127.0.0.0:5/8", "x/8", "127.0.0.0/-1"]
+    {
+        assert_eq!(t.command(fence("add", refused)).0, -22, "{refused}");
+    }
+    let mut short = fence("add", "127.0.0.0/8");
+    short["expire"] = json!(5.0);
+    t.run(short);
+    t.run(fence("add", "fe80::/64"));
+    let dump = t.json(json!({ "prefix": "osd dump" }));
+    assert_eq!(dump["range_blocklist"].as_object().unwrap().len(), 2, "{dump}");
+    let text = t.run(json!({ "prefix": "osd blocklist ls" }));
+    assert!(text.starts_with("listed 2 entriescidr:127.0.0.0:0/8 20"), "{text}");
+    t.pass(Duration::from_secs(7));
+    assert!(!t.map().is_blocklisted(&inside));
+    t.run(json!({ "prefix": "osd blocklist clear" }));
+    assert!(t.map().range_blocklist.is_empty());
+}
+
+#[test]
+fn no_more_networks_are_fenced_than_every_request_can_be_compared_with() {
+    let mut t = busy();
+    let fence = |n: usize| {
+        let addr = format!("10.{}.{}.0/24", n / 200, n % 200);
+        json!({ "prefix": "osd blocklist", "range": "range", "blocklistop": "add", "addr": addr })
+    };
+    for n in 0..1000 {
+        t.run(fence(n));
+    }
+    assert_eq!(t.command(fence(1000)).0, -28);
+    t.run(fence(999));
+}
+
+#[test]
 fn a_down_osd_is_a_warning_that_clears_itself_and_can_be_muted() {
     let mut t = busy();
     t.run(json!({ "prefix": "osd down", "ids": ["2"] }));

@@ -115,8 +115,22 @@ impl Osd {
             commit_latency_us,
             pgs: self.pgs().filter_map(|pg| pg.report(now.wall)).collect(),
             num_objects: self.pgs().map(Pg::objects).sum(),
+            seq: self.next_report(),
         };
+        self.reports = self.reports.wrapping_add(1);
         self.to_mon(DaemonMsg::Report(report), out);
+    }
+
+    /// The number of the report that is made next.
+    pub(crate) fn next_report(&self) -> u64 {
+        let up_from = self.map().and_then(|map| map.osd(self.me())).map_or(0, |osd| osd.info.up_from.0);
+        u64::from(up_from) << 32 | u64::from(self.reports.wrapping_add(1))
+    }
+
+    /// Makes the next report as soon as a monitor can be told, and gives its number.
+    pub(crate) fn report_at_once(&mut self, now: Now) -> u64 {
+        self.report_at = now.mono;
+        self.next_report()
     }
 
     /// The mean since the last report, in microseconds; zero if nothing was stored.

@@ -4,7 +4,7 @@ use super::world::{POOL, World};
 use super::{read, write};
 use crate::commands;
 use bytes::Bytes;
-use nacre_base::{Name, Now};
+use nacre_base::{Name, Now, OsdId};
 use nacre_machine::ConnId;
 use nacre_proto::messages::Command;
 use nacre_proto::types::{Op, object_hash};
@@ -67,6 +67,22 @@ fn requests_are_counted_with_their_bytes_and_the_time_of_each_stage() {
     ask(&mut w, osd, json!({"prefix": "perf reset", "var": "all"})).unwrap();
     assert_eq!(dump(&mut w, osd)["osd"]["op"], 0);
     assert_eq!(ask(&mut w, osd, json!({"prefix": "perf reset", "var": "nobody"})), Err(-2));
+}
+
+#[test]
+fn whoever_asks_for_a_report_is_told_its_number_and_numbers_only_grow() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    let mut last = 0;
+    for _ in 0..3 {
+        let number = ask(&mut w, 1, json!({"prefix": "flush_pg_stats"})).unwrap().as_u64().unwrap();
+        assert!(number > last, "{number} after {last}");
+        assert_eq!(number >> 32, u64::from(w.map.osds[1].info.up_from.0));
+        w.run_until("the report", |w| w.last_report.get(&OsdId(1)) >= Some(&number));
+        last = w.last_report[&OsdId(1)];
+    }
+    w.mark_down(OsdId(1));
+    w.run_until("a report of its next life", |w| w.last_report[&OsdId(1)] >> 32 > last >> 32);
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub struct World {
     silent: BTreeMap<OsdId, BTreeSet<usize>>,
     pub records: BTreeMap<PgId, PgRecord>,
     pub reports: BTreeMap<PgId, PgReport>,
+    /// The number of each OSD's last report.
+    pub last_report: BTreeMap<OsdId, u64>,
     client_conns: BTreeMap<OsdId, (ConnId, bool)>,
     client_last: u64,
     pub client_id: i64,
@@ -150,6 +152,7 @@ impl World {
             silent: BTreeMap::new(),
             records: BTreeMap::new(),
             reports: BTreeMap::new(),
+            last_report: BTreeMap::new(),
             client_conns: BTreeMap::new(),
             client_last: 0,
             client_id: 4100,
@@ -426,6 +429,7 @@ impl World {
             }
             DaemonMsg::MergeReady(ready) => self.merge(ready),
             DaemonMsg::Report(report) => {
+                self.last_report.insert(report.osd.expect("it says who it is"), report.seq);
                 let exists = |pg: &PgId| self.map.pg_exists(*pg);
                 for pg in report.pgs.into_iter().filter(|report| exists(&report.pg)) {
                     let newer = self.reports.get(&pg.pg).is_none_or(|old| old.interval <= pg.interval);

@@ -1,6 +1,7 @@
 //! The difference between one epoch of the OSD map and the next.
 
-use super::osdmap::{blocklist_order, not_older, with_next};
+use super::fences::blocklist_order;
+use super::osdmap::{not_older, with_next};
 use super::{FullRatios, MAX_OSDS, Osd, OsdMap, OsdXinfo, Pool, Uuid, map_flags, osd_state, release};
 use crate::types::{AddrVec, EntityAddr};
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c, encode_map, from_s
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Ceph: `OSDMap::Incremental`, v8, with client part v8 and OSD part v9.
+/// Ceph: `OSDMap::Incremental`, v8, with client part v8 and OSD part v9, or v11 with networks.
 ///
 /// What is `None` or empty does not change, unless the field says otherwise.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +56,9 @@ pub struct Incremental {
     pub new_lost: BTreeMap<OsdId, Epoch>,
     pub new_blocklist: BTreeMap<EntityAddr, Utime>,
     pub old_blocklist: Vec<EntityAddr>,
+    /// Networks.
+    pub new_range_blocklist: BTreeMap<EntityAddr, Utime>,
+    pub old_range_blocklist: Vec<EntityAddr>,
     pub new_up_cluster: BTreeMap<OsdId, AddrVec>,
     /// Empty clears the map's.
     pub cluster_snapshot: String,
@@ -134,6 +138,8 @@ impl Incremental {
             new_lost: BTreeMap::new(),
             new_blocklist: BTreeMap::new(),
             old_blocklist: Vec::new(),
+            new_range_blocklist: BTreeMap::new(),
+            old_range_blocklist: Vec::new(),
             new_up_cluster: BTreeMap::new(),
             cluster_snapshot: String::new(),
             new_uuid: BTreeMap::new(),
@@ -349,16 +355,7 @@ impl OsdMap {
     }
 
     fn apply_settings(&mut self, inc: &Incremental) {
-        if !inc.new_blocklist.is_empty() || !inc.old_blocklist.is_empty() {
-            let blocklist = Arc::make_mut(&mut self.blocklist);
-            for (&addr, &until) in &inc.new_blocklist {
-                // A fence that stands is not moved; whoever wants that removes it first.
-                blocklist.entry(addr).or_insert(until);
-            }
-            for addr in &inc.old_blocklist {
-                blocklist.remove(addr);
-            }
-        }
+        self.apply_fences(inc);
         self.cluster_snapshot = inc.cluster_snapshot.clone();
         self.cluster_snapshot_epoch = if inc.cluster_snapshot.is_empty() { Epoch(0) } else { inc.epoch };
         self.ratios = FullRatios {
@@ -404,7 +401,7 @@ impl Encode for Incremental {
         let start = out.len();
         versioned(out, 8, 7, |out| {
             versioned(out, 8, 1, |out| self.encode_client_part(out));
-            versioned(out, 9, 1, |out| self.encode_osd_part(out));
+            versioned(out, self.osd_part_version(), 1, |out| self.encode_osd_part(out));
             0_u32.encode(out); // the checksum, below
             self.full_crc.encode(out);
         });
@@ -465,6 +462,7 @@ impl Incremental {
         self.new_require_osd_release.unwrap_or(0xff).encode(out);
         self.new_crush_node_flags.encode(out);
         self.new_device_class_flags.encode(out);
+        self.encode_ranges(out);
     }
 }
 
@@ -480,7 +478,7 @@ impl Decode for Incremental {
             })?;
             r.versioned("OSDMap::Incremental OSD part", 9, |r, v| {
                 not_older("OSDMap::Incremental OSD part version", v, 9)?;
-                inc.decode_osd_part(r)
+                inc.decode_osd_part(r, v)
             })?;
             // 6 bytes of envelope are before what `r` had.
             let before = &bytes[..6 + len - r.remaining()];
@@ -553,7 +551,7 @@ impl Incremental {
         Ok(inc)
     }
 
-    fn decode_osd_part(&mut self, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+    fn decode_osd_part(&mut self, r: &mut Reader<'_>, version: u8) -> Result<(), DecodeError> {
         self.new_hb_back_up = BTreeMap::decode(r)?;
         self.new_up_thru = BTreeMap::decode(r)?;
         self.new_last_clean_interval = BTreeMap::decode(r)?;
@@ -573,6 +571,6 @@ impl Incremental {
         self.new_require_osd_release = release_number(r)?;
         self.new_crush_node_flags = BTreeMap::decode(r)?;
         self.new_device_class_flags = BTreeMap::decode(r)?;
-        Ok(())
+        self.decode_ranges(r, version)
     }
 }

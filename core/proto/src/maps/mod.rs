@@ -4,6 +4,7 @@
 //! placement (`placement`). It changes one epoch at a time, by an `Incremental`. `MonMap` and
 //! `MgrMap` say whom to talk to.
 
+mod fences;
 mod flags;
 mod incremental;
 mod mgrmap;

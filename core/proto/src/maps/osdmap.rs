@@ -1,5 +1,6 @@
 //! The map of OSDs and pools: its content, its bytes, and questions that need one look.
 
+use super::fences::blocklist_order;
 use super::{Pool, Uuid, map_flags, osd_state, release};
 use crate::types::{AddrVec, EntityAddr};
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
@@ -8,7 +9,6 @@ use nacre_wire::{
     Decode, DecodeError, Encode, Reader, crc32c, encode_list, encode_map, from_slice, versioned,
 };
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// How many OSDs a map may have. An incremental can grow a map to this size with a few bytes.
@@ -53,6 +53,8 @@ pub struct OsdMap {
     pub last_in_change: Utime,
     /// Clients that are fenced, and until when.
     pub blocklist: Arc<BTreeMap<EntityAddr, Utime>>,
+    /// The same for networks.
+    pub range_blocklist: Arc<BTreeMap<EntityAddr, Utime>>,
     pub cluster_snapshot_epoch: Epoch,
     pub cluster_snapshot: String,
     pub ratios: FullRatios,
@@ -159,6 +161,7 @@ impl OsdMap {
             last_up_change: Utime::ZERO,
             last_in_change: Utime::ZERO,
             blocklist: Arc::default(),
+            range_blocklist: Arc::default(),
             cluster_snapshot_epoch: Epoch(0),
             cluster_snapshot: String::new(),
             ratios: FullRatios::default(),
@@ -278,27 +281,6 @@ impl OsdMap {
         self.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
     }
 
-    // ---- fences ----
-
-    /// Until when the client at `addr` is fenced: it alone, or its whole machine. An entry with
-    /// nonce and port zero stands for all of an IP address.
-    pub fn blocklisted_until(&self, addr: &EntityAddr) -> Option<Utime> {
-        if self.blocklist.is_empty() {
-            return None;
-        }
-        // Entries are of kind "any": one instance of a client has a single nonce on all its kinds.
-        let instance = EntityAddr { kind: crate::types::AddrKind::Any, ..*addr };
-        let host =
-            addr.sock.map(|s| EntityAddr { nonce: 0, sock: Some(SocketAddr::new(s.ip(), 0)), ..instance });
-        [Some(*addr), Some(instance), host]
-            .into_iter()
-            .flatten()
-            .find_map(|a| self.blocklist.get(&a).copied())
-    }
-    pub fn is_blocklisted(&self, addrs: &AddrVec) -> bool {
-        addrs.0.iter().any(|addr| self.blocklisted_until(addr).is_some())
-    }
-
     /// The checksum that the encoding carries. Costs an encoding.
     pub fn crc(&self) -> u32 {
         let bytes = nacre_wire::to_vec(self);
@@ -314,40 +296,12 @@ impl Osd {
     pub const IN: u32 = 0x10000;
 }
 
-/// Fenced addresses in Ceph's order, which is that of the address's bytes in memory.
-pub(super) fn blocklist_order(list: &BTreeMap<EntityAddr, Utime>) -> Vec<(&EntityAddr, &Utime)> {
-    fn bytes(addr: &EntityAddr) -> Vec<u8> {
-        let mut key = Vec::with_capacity(36);
-        key.extend((addr.kind as u32).to_le_bytes());
-        key.extend(addr.nonce.to_le_bytes());
-        match addr.sock {
-            None => {}
-            Some(SocketAddr::V4(v4)) => {
-                key.extend(2_u16.to_le_bytes());
-                key.extend(v4.port().to_be_bytes());
-                key.extend(v4.ip().octets());
-            }
-            Some(SocketAddr::V6(v6)) => {
-                key.extend(10_u16.to_le_bytes());
-                key.extend(v6.port().to_be_bytes());
-                key.extend(v6.flowinfo().to_be_bytes());
-                key.extend(v6.ip().octets());
-                key.extend(v6.scope_id().to_le_bytes());
-            }
-        }
-        key
-    }
-    let mut entries: Vec<_> = list.iter().collect();
-    entries.sort_by_cached_key(|(addr, _)| bytes(addr));
-    entries
-}
-
 impl Encode for OsdMap {
     fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         versioned(out, 8, 7, |out| {
             versioned(out, 9, 1, |out| self.encode_client_part(out));
-            versioned(out, 9, 1, |out| self.encode_osd_part(out));
+            versioned(out, self.osd_part_version(), 1, |out| self.encode_osd_part(out));
             0_u32.encode(out); // the checksum, below
         });
         let at = out.len() - 4;
@@ -402,6 +356,7 @@ impl OsdMap {
         self.removed_snaps_queue.encode(out);
         self.crush_node_flags.encode(out);
         self.device_class_flags.encode(out);
+        self.encode_ranges(out);
     }
 }
 
@@ -430,7 +385,7 @@ impl Decode for OsdMap {
             })?;
             let map = r.versioned("OSDMap OSD part", 9, |r, v| {
                 not_older("OSDMap OSD part version", v, 9)?;
-                client.with_osd_part(r)
+                client.with_osd_part(r, v)
             })?;
             // 6 bytes of envelope are before what `r` had.
             let calculated = crc32c(u32::MAX, &bytes[..6 + len - r.remaining()]);
@@ -511,6 +466,7 @@ impl ClientPart {
             // The other part's.
             removed_snaps_queue: BTreeMap::new(),
             blocklist: Arc::default(),
+            range_blocklist: Arc::default(),
             cluster_snapshot_epoch: Epoch(0),
             cluster_snapshot: String::new(),
             ratios: FullRatios::default(),
@@ -521,7 +477,7 @@ impl ClientPart {
         }))
     }
 
-    fn with_osd_part(self, r: &mut Reader<'_>) -> Result<OsdMap, DecodeError> {
+    fn with_osd_part(self, r: &mut Reader<'_>, version: u8) -> Result<OsdMap, DecodeError> {
         let ClientPart(mut map) = self;
         let n = map.osds.len();
         let hb_back = per_osd("heartbeat addresses", n, Vec::<AddrVec>::decode(r)?)?;
@@ -540,6 +496,7 @@ impl ClientPart {
         map.removed_snaps_queue = BTreeMap::decode(r)?;
         map.crush_node_flags = BTreeMap::decode(r)?;
         map.device_class_flags = BTreeMap::decode(r)?;
+        map.decode_ranges(r, version)?;
 
         let addrs = hb_back.into_iter().zip(cluster).zip(hb_front);
         let rest = addrs.zip(infos).zip(uuids).zip(xinfos);

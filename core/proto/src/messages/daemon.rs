@@ -141,6 +141,9 @@ pub struct OsdReport {
     pub pgs: Vec<PgReport>,
     /// Objects in the store, including replicas.
     pub num_objects: u64,
+    /// Which report of this OSD it is: the epoch in which it came up, and a count within that life in the lower half.
+    /// Ceph's number, so that scripts can wait until what they have seen reported is known.
+    pub seq: u64,
 }
 
 /// In bytes. See `Statfs` in `machine`.
@@ -302,7 +305,7 @@ versioned_fields!(
     target_interval,
     target_version
 );
-versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects);
+versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
 versioned_fields!(
     PgReport,
