@@ -32,7 +32,10 @@ const BLOCK: u64 = 4096;
 /// What a write takes beside data, attributes and keys: its entry in the log, and places in the index.
 const ENTRY: u64 = 1024;
 /// Writes that take no more wait for memory only behind twice as many bytes as there should be.
-const SMALL: u64 = 128 << 10;
+pub const SMALL: u64 = 128 << 10;
+/// What each write on its way takes of memory beside that: the request, what it makes of the log, and what is said to
+/// members and to the disk.
+const IN_FLIGHT: u64 = 4 << 10;
 /// What a clone takes: its places are its own, its blocks are not.
 const CLONE: u64 = 32 << 10;
 
@@ -78,6 +81,16 @@ impl OwnRoom {
     }
 }
 
+/// What a write does to what disks hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    More,
+    /// What it replaces is given back later.
+    Same,
+    /// It takes no room for data.
+    Less,
+}
+
 /// Whether there is room for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -92,22 +105,40 @@ pub enum Verdict {
 #[derive(Default)]
 pub struct Rooms {
     said: BTreeMap<OsdId, Room>,
-    on_its_way: Arc<AtomicU64>,
+    on_its_way: Arc<Way>,
     changes: u64,
     /// Groups with writes that wait for others on their way, and how many bytes may be left of those.
     waiting: RefCell<VecDeque<(PgId, u64)>>,
+}
+
+/// All writes on their way.
+#[derive(Debug, Default)]
+struct Way {
+    /// That disks need for them.
+    bytes: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl Way {
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+    fn memory(&self) -> u64 {
+        self.bytes() + IN_FLIGHT * self.writes.load(Ordering::Relaxed)
+    }
 }
 
 /// A write on its way to disks. It has arrived, or will not, when this is dropped.
 #[derive(Debug)]
 pub struct OnItsWay {
     bytes: u64,
-    all: Arc<AtomicU64>,
+    all: Arc<Way>,
 }
 
 impl Drop for OnItsWay {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.writes.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -121,19 +152,26 @@ impl Rooms {
     pub fn changes(&self) -> u64 {
         self.changes
     }
+    #[cfg(test)]
+    pub fn memory_on_its_way(&self) -> u64 {
+        self.on_its_way.memory()
+    }
     pub fn send(&self, bytes: u64) -> OnItsWay {
-        self.on_its_way.fetch_add(bytes, Ordering::Relaxed);
+        self.on_its_way.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.on_its_way.writes.fetch_add(1, Ordering::Relaxed);
         OnItsWay { bytes, all: self.on_its_way.clone() }
     }
-    /// For a write that takes so many bytes on all of these. `grows`: they are not given back by what it replaces.
-    pub fn verdict(&self, members: impl Iterator<Item = OsdId>, bytes: u64, grows: bool) -> Verdict {
-        let on_its_way = self.on_its_way.load(Ordering::Relaxed);
+    /// For a write that takes so many bytes on all of these.
+    pub fn verdict(&self, members: impl Iterator<Item = OsdId>, bytes: u64, growth: Growth) -> Verdict {
+        let on_its_way = self.on_its_way.bytes();
         let mut verdict = Verdict::Yes;
         for room in members.filter_map(|osd| self.said.get(&osd)) {
-            if room.full && grows || bytes > room.window {
+            let takes = growth != Growth::Less;
+            if room.full && growth == Growth::More || takes && bytes > room.window {
                 return Verdict::No;
             }
-            if on_its_way + bytes > room.window || is_crowded(on_its_way, bytes, room) {
+            let behind_others = takes && on_its_way + bytes > room.window;
+            if behind_others || is_crowded(self.on_its_way.memory(), bytes, room) {
                 verdict = Verdict::Soon;
             }
         }
@@ -142,14 +180,16 @@ impl Rooms {
     /// The group hears when there may be room. Who has waited longest hears first.
     pub fn wait(&self, pg: PgId) {
         let mut waiting = self.waiting.borrow_mut();
-        if waiting.iter().all(|(other, _)| *other != pg) {
-            waiting.push_back((pg, self.on_its_way.load(Ordering::Relaxed)));
+        let on_its_way = self.on_its_way.memory();
+        match waiting.iter_mut().find(|(other, _)| *other == pg) {
+            Some((_, before)) => *before = on_its_way.max(*before),
+            None => waiting.push_back((pg, on_its_way)),
         }
     }
     /// One for which some of what was on its way has arrived.
     pub fn next_waiting(&self) -> Option<PgId> {
         let mut waiting = self.waiting.borrow_mut();
-        let on_its_way = self.on_its_way.load(Ordering::Relaxed);
+        let on_its_way = self.on_its_way.memory();
         let first = waiting.iter().position(|(_, before)| on_its_way < *before)?;
         waiting.remove(first).map(|(pg, _)| pg)
     }
@@ -249,19 +289,19 @@ mod tests {
         let mut rooms = Rooms::default();
         let group = || [OsdId(0), OsdId(1)].into_iter();
         let first = rooms.send(60);
-        assert_eq!(rooms.verdict(group(), 1 << 40, true), Verdict::Yes);
+        assert_eq!(rooms.verdict(group(), 1 << 40, Growth::More), Verdict::Yes);
         rooms.told(OsdId(1), Room { window: 100, ..Room::PLENTY });
-        assert_eq!(rooms.verdict(group(), 40, true), Verdict::Yes);
-        assert_eq!(rooms.verdict(group(), 41, true), Verdict::Soon);
-        assert_eq!(rooms.verdict(group(), 101, true), Verdict::No);
-        assert_eq!(rooms.verdict([OsdId(2)].into_iter(), 101, true), Verdict::Yes);
+        assert_eq!(rooms.verdict(group(), 40, Growth::More), Verdict::Yes);
+        assert_eq!(rooms.verdict(group(), 41, Growth::More), Verdict::Soon);
+        assert_eq!(rooms.verdict(group(), 101, Growth::More), Verdict::No);
+        assert_eq!(rooms.verdict([OsdId(2)].into_iter(), 101, Growth::More), Verdict::Yes);
         drop(first);
-        assert_eq!(rooms.verdict(group(), 100, true), Verdict::Yes);
+        assert_eq!(rooms.verdict(group(), 100, Growth::More), Verdict::Yes);
         rooms.told(OsdId(1), Room { full: true, window: 100, ..Room::PLENTY });
-        assert_eq!(rooms.verdict(group(), 1, true), Verdict::No);
-        assert_eq!(rooms.verdict(group(), 100, false), Verdict::Yes);
+        assert_eq!(rooms.verdict(group(), 1, Growth::More), Verdict::No);
+        assert_eq!(rooms.verdict(group(), 100, Growth::Same), Verdict::Yes);
         rooms.told(OsdId(1), Room::PLENTY);
-        assert_eq!(rooms.verdict(group(), 1, true), Verdict::Yes);
+        assert_eq!(rooms.verdict(group(), 1, Growth::More), Verdict::Yes);
     }
 
     #[test]
@@ -270,19 +310,38 @@ mod tests {
         let mut rooms = Rooms::default();
         let group = || [OsdId(0), OsdId(1)].into_iter();
         rooms.told(OsdId(1), Room { memory: MIB, ..Room::PLENTY });
-        assert_eq!(rooms.verdict(group(), 16 * MIB, true), Verdict::Yes, "alone it may be of any size");
+        assert_eq!(
+            rooms.verdict(group(), 16 * MIB, Growth::More),
+            Verdict::Yes,
+            "alone it may be of any size"
+        );
         let first = rooms.send(MIB);
-        assert_eq!(rooms.verdict(group(), 2 * SMALL, true), Verdict::Soon);
-        assert_eq!(rooms.verdict(group(), SMALL, true), Verdict::Yes);
-        assert_eq!(rooms.verdict([OsdId(0)].into_iter(), MIB, true), Verdict::Yes, "elsewhere");
+        assert_eq!(rooms.verdict(group(), 2 * SMALL, Growth::More), Verdict::Soon);
+        assert_eq!(rooms.verdict(group(), SMALL, Growth::More), Verdict::Yes);
+        assert_eq!(rooms.verdict([OsdId(0)].into_iter(), MIB, Growth::More), Verdict::Yes, "elsewhere");
         let second = rooms.send(MIB);
-        assert_eq!(rooms.verdict(group(), SMALL, true), Verdict::Soon);
+        assert_eq!(rooms.verdict(group(), SMALL, Growth::More), Verdict::Soon);
         rooms.wait(pg);
         rooms.wait(pg);
         assert_eq!(rooms.next_waiting(), None, "nothing has arrived");
         drop((first, second));
         assert_eq!((rooms.next_waiting(), rooms.next_waiting()), (Some(pg), None));
-        assert_eq!(rooms.verdict(group(), MIB, true), Verdict::Yes);
+        assert_eq!(rooms.verdict(group(), MIB, Growth::More), Verdict::Yes);
+    }
+
+    #[test]
+    fn many_writes_without_data_wait_for_memory_where_there_is_no_room_on_a_disk() {
+        let mut rooms = Rooms::default();
+        let group = || [OsdId(0), OsdId(1)].into_iter();
+        rooms.told(OsdId(1), Room { full: true, window: 0, memory: MIB });
+        let mut sent = Vec::new();
+        while rooms.verdict(group(), ENTRY, Growth::Less) == Verdict::Yes {
+            sent.push(rooms.send(ENTRY));
+        }
+        assert_eq!(sent.len() as u64, (2 * MIB).div_ceil(ENTRY + IN_FLIGHT));
+        assert_eq!(rooms.verdict(group(), ENTRY, Growth::Less), Verdict::Soon);
+        sent.pop();
+        assert_eq!(rooms.verdict(group(), ENTRY, Growth::Less), Verdict::Yes);
     }
 
     #[test]

@@ -3,20 +3,21 @@
 use super::active::reply_to;
 use super::{ClientOp, Ctx, Pg, Phase};
 use crate::ops::ObjectChange;
-use crate::room::{Verdict, bytes_for};
+use crate::room::{Growth, SMALL, Verdict, bytes_for};
 use nacre_base::Epoch;
 use nacre_base::errno::{EDQUOT, ENOSPC};
 use nacre_proto::maps::{OsdMap, Pool, map_flags, pool_flags};
 use nacre_proto::messages::OsdOpReply;
 use nacre_proto::types::{ObjectId, Op, op_flags};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Writes that wait for room, in order for each object.
 #[derive(Default)]
 pub struct Unplaced {
     ops: BTreeMap<ObjectId, VecDeque<ClientOp>>,
-    /// Some of them wait only for others that are on their way.
-    soon: bool,
+    /// Objects to look at when writes that are on their way have arrived, by when the first of those that wait came:
+    /// where that one is small, and where it is large.
+    soon: [BTreeMap<u64, ObjectId>; 2],
     /// By which word of other OSDs and of the map there was no room.
     judged: (u64, Epoch),
 }
@@ -44,24 +45,31 @@ impl Pg {
         let writes = || op.ops.iter().filter(|op| op.is_write);
         // A snapshot may keep what it was, and still it takes no room for data.
         let deletes = writes().all(|op| op.op == Op::Delete);
-        if deletes && change.others.is_empty() || change.txn.is_empty() {
-            return Some(op);
-        }
-        let grows = !deletes && (change.objects > 0 || change.bytes > 0);
         let force = op.request.has_flag(op_flags::message::FULL_FORCE);
+        let growth = if deletes && change.others.is_empty() || change.txn.is_empty() {
+            Growth::Less
+        } else if !deletes && (change.objects > 0 || change.bytes > 0) && !force {
+            Growth::More
+        } else {
+            Growth::Same
+        };
         let pool = ctx.map.pool(self.id.pool);
-        let errno = pool.and_then(|pool| full(&ctx.map, pool)).filter(|_| grows && !force);
+        let errno = pool.and_then(|pool| full(&ctx.map, pool)).filter(|_| growth == Growth::More);
         let members = active.members.keys().copied().chain([self.me]);
-        let verdict = ctx.budget.rooms.verdict(members, bytes_for(&change.txn), grows && !force);
+        let bytes = bytes_for(&change.txn);
+        let verdict = ctx.budget.rooms.verdict(members, bytes, growth);
         let errno = match (errno, verdict) {
             (None, Verdict::Yes) => return Some(op),
             (None, Verdict::No) if wants_to_know(&op) => ENOSPC,
             (None, _) => {
                 if verdict == Verdict::Soon {
-                    active.unplaced.soon = true;
+                    let kind = usize::from(bytes > SMALL);
+                    active.unplaced.soon[kind].insert(op.seq, op.object.clone());
                     ctx.budget.rooms.wait(self.id);
                 }
-                active.unplaced.judged = (ctx.budget.rooms.changes(), ctx.map.epoch);
+                if active.unplaced.ops.is_empty() {
+                    active.unplaced.judged = (ctx.budget.rooms.changes(), ctx.map.epoch);
+                }
                 active.unplaced.push(op);
                 return None;
             }
@@ -74,19 +82,31 @@ impl Pg {
         None
     }
 
-    /// There may be room now for what had none.
+    /// There may be room now for what had none. As much goes on as there is room for, those first that came first; who
+    /// waits behind one that has to go on waiting is not even looked at, but for small ones behind large ones.
     pub fn place_again(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Active(active) = &mut self.phase else { return };
         let unplaced = &mut active.unplaced;
-        let due = unplaced.soon || unplaced.judged != (ctx.budget.rooms.changes(), ctx.map.epoch);
-        if unplaced.ops.is_empty() || !due {
-            return;
+        let now = (ctx.budget.rooms.changes(), ctx.map.epoch);
+        if unplaced.judged != now {
+            unplaced.judged = now;
+            let [small, large] = &mut unplaced.soon;
+            let known: BTreeSet<u64> = large.keys().copied().collect();
+            let all = unplaced.ops.iter().map(|(object, ops)| (ops[0].seq, object.clone()));
+            small.extend(all.filter(|(seq, _)| !known.contains(seq)));
         }
-        for (object, ops) in std::mem::take(unplaced).ops {
-            if let Phase::Active(active) = &mut self.phase {
+        for kind in 0..2 {
+            loop {
+                let Phase::Active(active) = &mut self.phase else { return };
+                let Some((seq, object)) = active.unplaced.soon[kind].pop_first() else { break };
+                let Some(ops) = active.unplaced.ops.remove(&object) else { continue };
                 active.put_first(&object, ops);
+                self.pump(ctx, &object);
+                let Phase::Active(active) = &self.phase else { return };
+                if active.unplaced.soon[kind].contains_key(&seq) {
+                    break;
+                }
             }
-            self.pump(ctx, &object);
         }
     }
 }

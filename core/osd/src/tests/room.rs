@@ -3,8 +3,8 @@
 use super::world::{POOL, World};
 use super::{read, write};
 use bytes::Bytes;
-use nacre_base::Name;
 use nacre_base::errno::ENOSPC;
+use nacre_base::{Name, OsdId};
 use nacre_proto::maps::map_flags;
 use nacre_proto::types::{ObjectLocator, Op, object_hash, op_flags};
 use std::time::Duration;
@@ -87,4 +87,46 @@ fn the_monitors_flag_refuses_only_what_takes_more_room() {
     let waits = w.submit("c", append());
     w.run_for(Duration::from_secs(2));
     assert!(!w.replies.contains_key(&waits));
+}
+
+/// Of an OSD that makes do with little.
+const LITTLE: usize = 6 << 20;
+
+/// Found by seed 0x148e: what had waited for its group was let go in one moment, and removals did not count.
+#[test]
+fn requests_that_waited_for_their_group_go_on_as_many_at_a_time_as_there_is_memory_for() {
+    let mut w = World::new(6, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    w.memory = LITTLE;
+    for osd in 0..3 {
+        w.kill(osd);
+        w.run_for(Duration::from_secs(2));
+        w.start(osd);
+        w.run_until("clean again", World::all_clean);
+    }
+    let names: Vec<String> = (0..250).map(|n| format!("object{n}")).collect();
+    names.iter().for_each(|name| assert_eq!(w.run_ops(name, write("old")).result, 0));
+    [1, 2].into_iter().for_each(|osd| w.kill(osd));
+    w.run_until("too few", |w| !w.map.is_up(OsdId(1)) && !w.map.is_up(OsdId(2)));
+    let asks = [append(), vec![Op::Delete], append(), append()];
+    let tids: Vec<u64> = asks
+        .iter()
+        .flat_map(|ops| names.iter().map(|name| w.submit(name, ops.clone())).collect::<Vec<_>>())
+        .collect();
+    w.run_for(Duration::from_secs(1));
+    assert!(tids.iter().all(|tid| !w.replies.contains_key(tid)));
+    [1, 2].into_iter().for_each(|osd| w.start(osd));
+    let mut most = 0;
+    w.run_until("all answered", |w| {
+        let on_their_way = w.nodes.iter().filter_map(|node| node.osd.as_ref());
+        most = on_their_way.map(|osd| osd.budget.rooms.memory_on_its_way()).fold(most, u64::max);
+        tids.iter().all(|tid| w.replies.contains_key(tid))
+    });
+    // A part of sixteen in two for each of up to four who send writes, which small ones may take twice.
+    let may = LITTLE as u64 / 16 * 2 / 4 * 2;
+    assert!(most < may + (16 << 10) && most > may / 2, "{most} bytes on their way, of {may}");
+    assert!(tids.iter().all(|tid| w.replies[tid].result == 0));
+    names.iter().for_each(|name| assert_eq!(w.run_ops(name, read()).ops[0].data, "99"));
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
 }

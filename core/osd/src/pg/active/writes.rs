@@ -227,7 +227,6 @@ impl Pg {
         if let Some(version) = committed {
             self.note_committed(version);
             objects.iter().for_each(|object| self.pump(ctx, object));
-            self.place_again(ctx);
         }
     }
 
