@@ -10,16 +10,19 @@ def command(words, timeout=60):
     return json.loads(subprocess.run(line, check=True, capture_output=True, timeout=timeout).stdout)
 
 
-def is_clean():
-    status = command(["status"])
+def is_clean(cluster):
+    """Over a session that is there: a process each time would take a good part of a small machine from what is measured."""
+    errno, status, why = cluster.mon_command(json.dumps({"prefix": "status", "format": "json"}), b"", timeout=60)
+    assert errno == 0, why
+    status = json.loads(status)
     states = status["pgmap"]["pgs_by_state"]
     up = status["osdmap"]
     return up["num_up_osds"] == up["num_osds"] and all(s["state_name"] == "active+clean" for s in states)
 
 
-def wait_clean(seconds):
+def wait_clean(cluster, seconds):
     end = time.monotonic() + seconds
-    while not is_clean():
+    while not is_clean(cluster):
         if time.monotonic() > end:
             return False
         time.sleep(0.5)

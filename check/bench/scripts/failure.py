@@ -80,7 +80,7 @@ if options.through == "rbd":
     fill_image()
 else:
     fill_objects()
-assert wait_clean(120)
+assert wait_clean(cluster, 120)
 bytes_before = recovered()
 
 lock = threading.Lock()
@@ -165,7 +165,7 @@ note("back")
 if options.back:
     shell(options.back)
 time.sleep(2)
-became_clean = wait_clean(options.clean_within)
+became_clean = wait_clean(cluster, options.clean_within)
 note("clean")
 time.sleep(options.after)
 over.set()
