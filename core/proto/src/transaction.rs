@@ -12,7 +12,7 @@ use std::fmt;
 ///
 /// Objects of all placement groups live in one order (see `ObjectId`), in which a placement group
 /// is a range: there are no collections to create, and a split moves nothing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoredId {
     /// Something of the daemon's own: its superblock, its maps, a monitor's log.
     Meta(Name),

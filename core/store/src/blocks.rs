@@ -3,7 +3,8 @@
 //! Most blocks that are taken have one owner, of which nothing needs to be noted. Of things that are in memory
 //! `table` has every block, with its checksum; what is not in memory has the checksums beside it.
 
-use crate::index::{Moves, Object, Placement};
+use crate::changes::Changes;
+use crate::index::{Moves, Object};
 use crate::runs::{RunMap, joined};
 use crate::space::Run;
 use crate::table::{BlockInfo, Table};
@@ -14,7 +15,7 @@ pub(crate) struct Blocks {
     /// How many things have a block, where it is more than one.
     pub shared: RunMap,
     /// How many things have each block of which that changed since the last checkpoint was begun.
-    pub changed: RunMap,
+    pub changed: Changes,
     /// Blocks that have an owner, or wait to become free.
     pub allocated: u64,
     /// Those that checkpoints have: layers, and what is being written of one. No thing owns them, whatever it says.
@@ -28,7 +29,7 @@ impl Blocks {
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.table.bytes() + (self.shared.len() + self.changed.len() + self.inner.len()) * 24
+        self.table.bytes() + (self.shared.len() + self.inner.len()) * 24 + self.changed.bytes()
     }
     /// What a checkpoint that begins now has to say.
     pub fn take_changed(&mut self) -> Vec<(Run, u32)> {
@@ -50,7 +51,7 @@ impl Blocks {
         for block in &moves.placed {
             self.table.get_mut(*block).expect("a fresh block is in the table").refs += 1;
         }
-        joined(&moves.placed).for_each(|run| self.changed.set(run, Some(1)));
+        joined(&moves.placed).for_each(|run| self.changed.set(run, 1));
         for run in moves.copied {
             for block in run.blocks() {
                 self.table.get_mut(block).expect("a block of a thing in memory is in the table").refs += 1;
@@ -66,7 +67,7 @@ impl Blocks {
                 match owners {
                     Some(owners) => self.set_owners(part, owners - 1),
                     None => {
-                        self.changed.set(part, Some(0));
+                        self.changed.set(part, 0);
                         ownerless.extend(part.blocks());
                     }
                 }
@@ -82,12 +83,10 @@ impl Blocks {
             let refs = self.table.get(block).map(|info| info.refs);
             is_taken(block) && refs.is_none_or(|refs| refs > 0 && refs < self.owners(block))
         };
-        let has_one = |runs: &RunMap, run: &Placement, what: fn(u32) -> bool| {
-            runs.parts(run.blocks).iter().any(|(_, number)| number.is_some_and(what))
-        };
-        let mut runs = object.blocks.runs().iter();
+        let mut runs = object.blocks.runs().iter().map(|run| run.blocks);
         let is_others = runs.any(|run| {
-            has_one(&self.inner, run, |_| true) || has_one(&self.changed, run, |owners| owners == 0)
+            let is_inner = self.inner.parts(run).iter().any(|(_, number)| number.is_some());
+            is_inner || self.changed.has_ownerless(run)
         });
         if is_others || !object.blocks.blocks().all(fits) {
             return false;
@@ -116,6 +115,6 @@ impl Blocks {
     /// Of blocks that are taken. The next checkpoint says so.
     pub fn set_owners(&mut self, run: Run, owners: u32) {
         self.shared.set(run, (owners > 1).then_some(owners));
-        self.changed.set(run, Some(owners));
+        self.changed.set(run, owners);
     }
 }

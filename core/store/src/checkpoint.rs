@@ -43,8 +43,8 @@ pub(crate) struct Checkpoint {
     /// What is in it has no higher mark than this.
     pub mark: u64,
     /// What is still to be written, and what was.
-    ids: BTreeSet<StoredId>,
-    pub walked: Vec<StoredId>,
+    ids: BTreeSet<Arc<StoredId>>,
+    pub walked: Vec<Arc<StoredId>>,
     before: BTreeMap<StoredId, Kept>,
     /// As they were at `seq`, until they are written.
     end: Option<(Totals, Owners)>,
@@ -72,7 +72,7 @@ pub(crate) fn blocks_for(encoded: u64) -> u64 {
 
 /// The same, of a checkpoint that begins now.
 pub(crate) fn blocks_for_changes(index: &Index, blocks: &Blocks) -> u64 {
-    let owners = blocks.changed.len() as u64 * OWNERS_COST + index.shares.changed() as u64 * SHARE_COST;
+    let owners = blocks.changed.runs() as u64 * OWNERS_COST + index.shares.changed() as u64 * SHARE_COST;
     blocks_for(index.changed().encoded + owners)
 }
 
@@ -106,10 +106,13 @@ impl Checkpoint {
     }
     /// To be called before `id` changes.
     pub fn preserve(&mut self, id: &StoredId, index: &Index, blocks: &Blocks) {
-        if !self.ids.contains(id) || self.before.contains_key(id) {
+        let slot = index.slot(id);
+        // Mostly it is not in this checkpoint, or changed since.
+        let may_be_kept = slot.is_none_or(|slot| slot.mark() == self.mark);
+        if !may_be_kept || !self.ids.contains(id) || self.before.contains_key(id) {
             return;
         }
-        let kept = match index.slot(id) {
+        let kept = match slot {
             Some(Slot::Object(object)) => {
                 // Now, since its blocks may be others' by the time it is written.
                 let crcs = object.blocks.blocks().map(|block| blocks.table[block].crc).collect();
@@ -136,7 +139,7 @@ impl Checkpoint {
             match &mut self.gathered {
                 Some(all) => {
                     gathered += body.len() + 100;
-                    all.push((id.clone(), kind, body.into()));
+                    all.push((StoredId::clone(&id), kind, body.into()));
                 }
                 None => self.writer.push(kind, &id_bytes(&id), &body),
             }

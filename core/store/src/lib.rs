@@ -19,6 +19,7 @@ mod attrs;
 mod batch;
 mod blocks;
 mod cache;
+mod changes;
 mod check;
 mod checkpoint;
 mod content;

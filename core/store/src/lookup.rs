@@ -2,7 +2,7 @@
 
 use crate::disk::Disk;
 use crate::index::omap::{Part, part_id};
-use crate::index::{Object, Op, Slot};
+use crate::index::{Object, Op, Slot, ThingsFrom};
 use crate::layers::filter::hash;
 use crate::layers::page::{Kind, Loaded, id_bytes};
 use crate::layers::{Cursor, Layer, PageError, find_in};
@@ -14,7 +14,6 @@ use bytes::Bytes;
 use nacre_machine::ReadError;
 use nacre_proto::transaction::StoredId;
 use std::cell::RefCell;
-use std::collections::btree_map;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -161,9 +160,9 @@ impl Store {
             pager.things.borrow_mut().remove(id);
         }
         let is_damaged = matches!(slot, Slot::Damaged(_));
-        self.index.bring(id.clone(), slot);
+        let kept = self.index.bring(id, slot);
         // It may be that it does not change.
-        self.leaving.push_back(id.clone());
+        self.leaving.push_back(kept);
         is_damaged
     }
     /// False if they cannot be its own: then nothing is changed.
@@ -201,8 +200,8 @@ impl Store {
             if let Some(pager) = &self.pager {
                 pager.things.borrow_mut().remove(&id);
             }
-            self.index.bring(id.clone(), slot);
-            self.leaving.push_back(id);
+            let kept = self.index.bring(&id, slot);
+            self.leaving.push_back(kept);
         }
         touched.others
     }
@@ -266,7 +265,7 @@ impl Store {
 /// All things in order. It ends with the first error.
 pub(crate) struct Walk<'a> {
     pager: Option<&'a Pager>,
-    here: std::iter::Peekable<btree_map::Range<'a, StoredId, Slot>>,
+    here: std::iter::Peekable<ThingsFrom<'a>>,
     /// The newest first.
     layers: Vec<(&'a Arc<Layer>, Cursor)>,
     is_over: bool,

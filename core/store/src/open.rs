@@ -639,7 +639,7 @@ impl Store {
         for (id, thing) in things {
             totals.things += u64::from(!is_reserved(&id));
             let Some(thing) = thing else {
-                self.index.bring(id, Slot::Damaged(0));
+                self.index.bring(&id, Slot::Damaged(0));
                 continue;
             };
             let block = thing.object.blocks.blocks().next().unwrap_or(0);
@@ -647,7 +647,7 @@ impl Store {
                 return Err(OpenError::Object { id, what: "data that cannot be its own", block });
             }
             totals.weight.add(thing.object.weight());
-            self.index.bring(id, Slot::Object(Arc::new(thing.object)));
+            self.index.bring(&id, Slot::Object(Arc::new(thing.object)));
         }
         Ok(totals)
     }

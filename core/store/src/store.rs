@@ -157,7 +157,7 @@ pub struct Store {
     /// What is in the durable checkpoint has no higher mark than this.
     pub(crate) stored_mark: u64,
     /// What may be able to leave memory.
-    pub(crate) leaving: VecDeque<StoredId>,
+    pub(crate) leaving: VecDeque<Arc<StoredId>>,
     /// Blocks without owners, by the transaction that has to be durable before they can be reused.
     pub(crate) dying: VecDeque<(u64, Vec<u32>)>,
     /// Oldest first; the last one is open for new plans.
@@ -208,9 +208,10 @@ impl Store {
     /// As the checkpoint has it, for the log to be replayed over it.
     pub(crate) fn new(found: Found) -> Store {
         let superblock = found.superblock;
+        let (seed, _) = superblock.geometry.uuid.split_first_chunk().expect("it has 16 bytes");
         Store {
             geometry: superblock.geometry,
-            index: Index::new(found.totals, found.shares),
+            index: Index::new(found.totals, found.shares, u64::from_le_bytes(*seed)),
             blocks: found.blocks,
             dead: BTreeSet::new(),
             space: found.space,

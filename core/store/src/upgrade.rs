@@ -76,7 +76,7 @@ impl Store {
         for (block, owners) in owned {
             let run = Run { start: block, len: 1 };
             self.blocks.shared.set(run, (owners > 1).then_some(owners));
-            self.blocks.changed.set(run, Some(owners));
+            self.blocks.changed.set(run, owners);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use nacre_base::{Name, PoolId, SnapId};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// Where an object hashes to, before CRUSH. Ceph: `object_locator_t`, v6, readable since v3.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,13 @@ pub struct ObjectId {
     pub snap: SnapId,
     /// After everything else: the end of a listing.
     pub max: bool,
+}
+
+/// By what tells objects apart nearly always.
+impl Hash for ObjectId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.pool, self.hash, self.snap, &self.name).hash(state);
+    }
 }
 
 impl ObjectId {

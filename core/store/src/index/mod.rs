@@ -9,6 +9,7 @@ mod object;
 pub(crate) mod omap;
 mod op;
 pub(crate) mod parts;
+mod things;
 
 pub(crate) use object::{BLOCK_COST, OWNERS_COST, Object, Placement, Weight, bare_cost, placements};
 pub(crate) use op::Op;
@@ -18,9 +19,11 @@ use nacre_proto::transaction::StoredId;
 use nacre_wire::to_vec;
 use omap::is_reserved;
 use parts::Shares;
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
+use things::Things;
+pub(crate) use things::ThingsFrom;
 
 /// References to blocks that an operation made and ended, once each.
 #[derive(Debug, Default)]
@@ -65,7 +68,7 @@ impl Slot {
 
 #[derive(Debug)]
 pub(crate) struct Index {
-    things: BTreeMap<StoredId, Slot>,
+    things: Things,
     /// What all things take, and how many they are, also those that are not in memory.
     pub total: Totals,
     /// What those in memory take, and how many pairs their omaps have.
@@ -89,7 +92,7 @@ pub(crate) struct Totals {
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     /// Also of what was removed.
-    pub ids: BTreeSet<StoredId>,
+    pub ids: BTreeSet<Arc<StoredId>>,
     /// No less than what these take in a checkpoint.
     pub encoded: u64,
     /// Things with this mark are in `ids`. Those that came from a checkpoint have the mark 0, so it begins
@@ -102,9 +105,10 @@ fn counted(id: &StoredId) -> u64 {
 }
 
 impl Index {
-    pub fn new(total: Totals, shares: Shares) -> Index {
+    /// `seed`: of `Things`.
+    pub fn new(total: Totals, shares: Shares, seed: u64) -> Index {
         let changed = Changed { mark: 1, ..Changed::default() };
-        Index { things: BTreeMap::new(), total, here: Weight::default(), pairs: 0, changed, shares }
+        Index { things: Things::new(seed), total, here: Weight::default(), pairs: 0, changed, shares }
     }
     /// What is in memory of a thing.
     pub fn slot(&self, id: &StoredId) -> Option<&Slot> {
@@ -134,17 +138,18 @@ impl Index {
         self.pairs
     }
     /// In order.
-    pub fn things_from(&self, from: Bound<&StoredId>) -> btree_map::Range<'_, StoredId, Slot> {
-        self.things.range::<StoredId, _>((from, Bound::Unbounded))
+    pub fn things_from(&self, from: Bound<&StoredId>) -> ThingsFrom<'_> {
+        self.things.from(from)
     }
-    /// Puts a thing of a checkpoint here.
-    pub fn bring(&mut self, id: StoredId, slot: Slot) {
+    /// Puts a thing of a checkpoint here. Gives its id as it is kept.
+    pub fn bring(&mut self, id: &StoredId, slot: Slot) -> Arc<StoredId> {
         if let Slot::Object(object) = &slot {
             self.here.add(object.weight());
             self.pairs += object.omap().pairs.len();
         }
-        let old = self.things.insert(id, slot);
+        let (kept, old) = self.things.insert(id, slot);
         assert_eq!(old, None, "it was in memory already");
+        kept
     }
     /// Takes out what the checkpoint has.
     pub fn put_away(&mut self, id: &StoredId) {
@@ -202,9 +207,12 @@ impl Index {
 
     fn remove(&mut self, id: &StoredId, moves: &mut Moves) {
         let mark = self.changed.mark;
-        let Some(slot) = self.things.get_mut(id).filter(|slot| slot.exists()) else { return };
+        let Some((kept, slot)) = self.things.get_mut(id).filter(|(_, slot)| slot.exists()) else { return };
         let old = std::mem::replace(slot, Slot::Gone(mark));
         let is_changed = old.mark() == mark;
+        if !is_changed {
+            self.changed.ids.insert(kept.clone());
+        }
         if let Slot::Object(object) = &old {
             let weight = object.weight();
             self.here.sub(weight);
@@ -217,9 +225,6 @@ impl Index {
         }
         // Whether what cannot be read exists at all is not known.
         self.total.things = self.total.things.saturating_sub(counted(id));
-        if !is_changed {
-            self.changed.ids.insert(id.clone());
-        }
         self.changed.encoded += bare_cost(id);
         if let Slot::Object(object) = &old {
             object.omap().parts.list().iter().for_each(|part| self.release(part));
@@ -249,30 +254,27 @@ impl Index {
     /// It becomes a copy of what cannot be read.
     fn damage(&mut self, id: &StoredId, moves: &mut Moves) {
         self.remove(id, moves);
-        self.things.insert(id.clone(), Slot::Damaged(self.changed.mark));
+        self.things.insert(id, Slot::Damaged(self.changed.mark));
         self.total.things += counted(id);
     }
 
     /// Changes an object, which is created if need be. A checkpoint that still has to write the old
     /// one keeps it: then this is a copy.
     fn edit(&mut self, id: &StoredId, change: impl FnOnce(&mut Object)) {
-        // Looked up once where it exists, as nearly everything that is changed does.
-        let slot = match self.things.get_mut(id) {
-            Some(slot) if slot.exists() => slot,
-            _ => {
-                let object = Object::new(id);
-                self.total.weight.add(object.weight());
-                self.total.things += counted(id);
-                self.here.add(object.weight());
-                self.things.entry(id.clone()).insert_entry(Slot::Object(Arc::new(object))).into_mut()
-            }
-        };
+        if !self.things.get(id).is_some_and(Slot::exists) {
+            let object = Object::new(id);
+            self.total.weight.add(object.weight());
+            self.total.things += counted(id);
+            self.here.add(object.weight());
+            self.things.insert(id, Slot::Object(Arc::new(object)));
+        }
+        let (kept, slot) = self.things.get_mut(id).expect("it is here now");
         let object = match slot {
             Slot::Object(object) => Arc::make_mut(object),
             Slot::Damaged(mark) => {
                 if *mark != self.changed.mark {
                     *mark = self.changed.mark;
-                    self.changed.ids.insert(id.clone());
+                    self.changed.ids.insert(kept.clone());
                     self.changed.encoded += bare_cost(id);
                 }
                 return;
@@ -282,7 +284,7 @@ impl Index {
         let before = object.weight();
         if object.mark == self.changed.mark {
             self.changed.encoded -= before.encoded;
-        } else if !self.changed.ids.insert(id.clone()) {
+        } else if !self.changed.ids.insert(kept.clone()) {
             self.changed.encoded -= bare_cost(id); // it comes back in the same interval
         }
         self.total.weight.sub_of_said(before);
@@ -299,13 +301,13 @@ impl Index {
 
     /// What `Changed::encoded` should be, for `Store::check`.
     pub fn recount_changed(&self) -> u64 {
-        let cost = |id| self.get(id).map_or_else(|| bare_cost(id), |o| o.weight().encoded);
+        let cost = |id: &Arc<StoredId>| self.get(id).map_or_else(|| bare_cost(id), |o| o.weight().encoded);
         self.changed.ids.iter().map(cost).sum()
     }
     /// What `here` should be, for `Store::check`.
     pub fn recount(&self) -> Weight {
         let mut here = Weight::default();
-        for (id, slot) in &self.things {
+        for (id, slot) in self.things.from(Bound::Unbounded) {
             if let Slot::Object(object) = slot {
                 here.add(object.weighed_anew(id));
             }

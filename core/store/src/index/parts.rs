@@ -206,9 +206,9 @@ impl Index {
         }
         // All that has to be known of it is that it is gone.
         self.total.weight.sub_of_said(part.weight());
-        self.things.insert(id.clone(), Slot::Gone(self.changed.mark));
+        let (kept, _) = self.things.insert(&id, Slot::Gone(self.changed.mark));
         self.changed.encoded += super::bare_cost(&id);
-        self.changed.ids.insert(id);
+        self.changed.ids.insert(kept);
     }
 
     /// While they are out of the object, `edit` may change their parts.
@@ -277,7 +277,7 @@ impl Index {
         let id = part_id(part.number);
         if !self.slot(&id).is_some_and(Slot::exists) {
             // It was another's as well, which no store says of a part that is not shared.
-            self.things.insert(id.clone(), Slot::Damaged(0));
+            self.things.insert(&id, Slot::Damaged(0));
         }
         self.edit(&id, |object| {
             change(object.omap_mut());
@@ -299,25 +299,27 @@ impl Index {
         let aim = cost.div_ceil(cost.div_ceil(PART_AIM));
         let mut rest = BTreeMap::new();
         self.edit(&id, |object| rest = object.omap_mut().take_pairs());
-        let mut pieces: Vec<(Name, BTreeMap<Name, Bytes>)> = vec![(part.first.clone(), BTreeMap::new())];
-        let (mut len, mut before): (u64, Option<Name>) = (0, None);
-        for (key, value) in rest {
+        let mut firsts = Vec::new();
+        let (mut len, mut before): (u64, Option<&Name>) = (0, None);
+        for (key, value) in &rest {
             if len >= aim
-                && let Some(before) = &before
-                && let Some(first) = between(before, &key)
+                && let Some(before) = before
+                && let Some(first) = between(before, key)
             {
-                pieces.push((first, BTreeMap::new()));
+                firsts.push(first);
                 len = 0;
             }
-            len += super::omap::pair_cost(&key, &value);
-            before = Some(key.clone());
-            pieces.last_mut().expect("there is one").1.insert(key, value);
+            len += super::omap::pair_cost(key, value);
+            before = Some(key);
         }
-        let mut pieces = pieces.into_iter();
-        let (_, pairs) = pieces.next().expect("there is one");
-        self.edit(&id, |object| object.omap_mut().replace_pairs(pairs));
+        let mut pieces = Vec::with_capacity(firsts.len());
+        for first in firsts.into_iter().rev() {
+            let pairs = rest.split_off(&first);
+            pieces.push((first, pairs));
+        }
+        self.edit(&id, |object| object.omap_mut().replace_pairs(rest));
         parts.part_mut(at).cost = self.get(&id).map_or(0, |object| object.omap().cost());
-        for (at, (first, pairs)) in (at + 1..).zip(pieces) {
+        for (at, (first, pairs)) in (at + 1..).zip(pieces.into_iter().rev()) {
             let part = self.new_part(first, pairs);
             parts.insert(at, part);
         }

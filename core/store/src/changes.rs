@@ -1,0 +1,136 @@
+//! How many things have each block of which that changed since the last checkpoint was begun.
+//!
+//! Nearly all that is said is *one*, of a block that was taken, and *none*, of one that was given up, and blocks that
+//! are taken together are neighbours: two bits for each block, in pages of 64.
+
+use crate::space::Run;
+use std::collections::BTreeMap;
+
+const PAGE: u32 = u64::BITS;
+
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pages: BTreeMap<u32, Page>,
+    /// More than one.
+    more: BTreeMap<u32, u32>,
+    /// No less than the runs of neighbours of which the same is said.
+    runs: usize,
+}
+
+/// A bit for each block. Of those in `some`, the number is in `more`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    none: u64,
+    one: u64,
+    some: u64,
+}
+
+impl Page {
+    fn runs(self) -> usize {
+        let starts = |bits: u64| (bits & !(bits << 1)).count_ones();
+        (starts(self.none) + starts(self.one) + self.some.count_ones()) as usize
+    }
+    fn set(&mut self, mask: u64, owners: u32) {
+        let put = |bits: &mut u64, is_it: bool| *bits = if is_it { *bits | mask } else { *bits & !mask };
+        put(&mut self.none, owners == 0);
+        put(&mut self.one, owners == 1);
+        put(&mut self.some, owners > 1);
+    }
+}
+
+/// The pages of a run, with the bits of its blocks.
+fn masks(run: Run) -> impl Iterator<Item = (u32, u64)> {
+    let end = run.start + run.len;
+    (run.start / PAGE..end.div_ceil(PAGE)).map(move |page| {
+        let from = run.start.max(page * PAGE) - page * PAGE;
+        let len = end.min(page * PAGE + PAGE) - page * PAGE - from;
+        (page, (u64::MAX >> (PAGE - len)) << from)
+    })
+}
+
+impl Changes {
+    pub fn runs(&self) -> usize {
+        self.runs
+    }
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.pages.len() * 40 + self.more.len() * 16
+    }
+    pub fn set(&mut self, run: Run, owners: u32) {
+        for (number, mask) in masks(run) {
+            let page = self.pages.entry(number).or_default();
+            let before = *page;
+            page.set(mask, owners);
+            self.runs = self.runs + page.runs() - before.runs();
+            if before.some & mask != 0 && owners < 2 {
+                (number * PAGE..).take(PAGE as usize).filter(|block| mask >> (block % PAGE) & 1 != 0).for_each(
+                    |block| {
+                        self.more.remove(&block);
+                    },
+                );
+            }
+        }
+        if owners > 1 {
+            self.more.extend(run.blocks().map(|block| (block, owners)));
+        }
+    }
+    pub fn get(&self, block: u32) -> Option<u32> {
+        let page = self.pages.get(&(block / PAGE))?;
+        self.said(page, block)
+    }
+    fn said(&self, page: &Page, block: u32) -> Option<u32> {
+        let has = |bits: u64| bits >> (block % PAGE) & 1 != 0;
+        match page {
+            page if has(page.none) => Some(0),
+            page if has(page.one) => Some(1),
+            page if has(page.some) => Some(self.more[&block]),
+            _ => None,
+        }
+    }
+    /// Whether a block of the run was given up by the last that had it.
+    pub fn has_ownerless(&self, run: Run) -> bool {
+        masks(run).any(|(page, mask)| self.pages.get(&page).is_some_and(|page| page.none & mask != 0))
+    }
+    /// In order, neighbours of which the same is said as one.
+    pub fn iter(&self) -> impl Iterator<Item = (Run, u32)> {
+        let blocks = self.pages.iter().flat_map(|(number, page)| {
+            let first = number * PAGE;
+            (first..=first + (PAGE - 1)).filter_map(|block| Some((block, self.said(page, block)?)))
+        });
+        let mut blocks = blocks.peekable();
+        std::iter::from_fn(move || {
+            let (start, owners) = blocks.next()?;
+            let mut run = Run { start, len: 1 };
+            while blocks.next_if(|next| *next == (run.start + run.len, owners)).is_some() {
+                run.len += 1;
+            }
+            Some((run, owners))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::Rng;
+
+    #[test]
+    fn they_agree_with_a_map() {
+        let (mut changes, mut map) = (Changes::default(), BTreeMap::new());
+        let mut rng = Rng::new(1);
+        for _ in 0..5000 {
+            let run = Run { start: rng.below(400) as u32, len: 1 + rng.below(150) as u32 };
+            let owners = rng.below(4) as u32;
+            changes.set(run, owners);
+            map.extend(run.blocks().map(|block| (block, owners)));
+            let runs: Vec<_> = changes.iter().collect();
+            let blocks = runs.iter().flat_map(|(run, owners)| run.blocks().map(move |block| (block, *owners)));
+            assert!(blocks.eq(map.iter().map(|(block, owners)| (*block, *owners))));
+            let joined = |two: &[(Run, u32)]| two[0].0.start + two[0].0.len == two[1].0.start && two[0].1 == two[1].1;
+            assert!(!runs.windows(2).any(joined) && changes.runs() >= runs.len());
+            let probe = Run { start: rng.below(600) as u32, len: 1 + rng.below(70) as u32 };
+            assert_eq!(changes.get(probe.start), map.get(&probe.start).copied());
+            assert_eq!(changes.has_ownerless(probe), probe.blocks().any(|block| map.get(&block) == Some(&0)));
+        }
+    }
+}
