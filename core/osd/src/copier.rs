@@ -90,6 +90,10 @@ impl Copier {
 
     /// Those whose next part must be asked for, the oldest first.
     pub fn due(&self, now: Time) -> Vec<u64> {
+        // After every event, and nearly always there are none.
+        if self.fetches.is_empty() {
+            return Vec::new();
+        }
         let due = |fetch: &Fetch| match &fetch.sent {
             None => fetch.not_before <= now,
             Some(sent) => sent.at + REPEAT <= now,

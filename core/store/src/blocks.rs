@@ -62,6 +62,12 @@ impl Blocks {
         }
         let mut ownerless = Vec::new();
         for run in joined(&moves.dropped) {
+            if self.shared.len() == 0 {
+                self.changed.set(run, 0);
+                ownerless.extend(run.blocks());
+                run.blocks().for_each(|block| self.drop_ref(block, true));
+                continue;
+            }
             for (part, owners) in self.shared.parts(run) {
                 let is_last = owners.is_none();
                 match owners {

@@ -63,11 +63,12 @@ impl Changes {
             page.set(mask, owners);
             self.runs = self.runs + page.runs() - before.runs();
             if before.some & mask != 0 && owners < 2 {
-                (number * PAGE..).take(PAGE as usize).filter(|block| mask >> (block % PAGE) & 1 != 0).for_each(
-                    |block| {
+                (number * PAGE..)
+                    .take(PAGE as usize)
+                    .filter(|block| mask >> (block % PAGE) & 1 != 0)
+                    .for_each(|block| {
                         self.more.remove(&block);
-                    },
-                );
+                    });
             }
         }
         if owners > 1 {
@@ -124,9 +125,11 @@ mod tests {
             changes.set(run, owners);
             map.extend(run.blocks().map(|block| (block, owners)));
             let runs: Vec<_> = changes.iter().collect();
-            let blocks = runs.iter().flat_map(|(run, owners)| run.blocks().map(move |block| (block, *owners)));
+            let blocks =
+                runs.iter().flat_map(|(run, owners)| run.blocks().map(move |block| (block, *owners)));
             assert!(blocks.eq(map.iter().map(|(block, owners)| (*block, *owners))));
-            let joined = |two: &[(Run, u32)]| two[0].0.start + two[0].0.len == two[1].0.start && two[0].1 == two[1].1;
+            let joined =
+                |two: &[(Run, u32)]| two[0].0.start + two[0].0.len == two[1].0.start && two[0].1 == two[1].1;
             assert!(!runs.windows(2).any(joined) && changes.runs() >= runs.len());
             let probe = Run { start: rng.below(600) as u32, len: 1 + rng.below(70) as u32 };
             assert_eq!(changes.get(probe.start), map.get(&probe.start).copied());

@@ -189,6 +189,9 @@ impl Active {
 
     /// Whether there are doubts about the object, and about clones of it.
     fn doubts(&self, head: &ObjectId) -> (bool, bool) {
+        if self.doubtful.is_empty() {
+            return (false, false);
+        }
         let first = ObjectId { snap: SnapId(0), ..head.clone() };
         let clones = self.doubtful.range(first..head.clone()).next().is_some();
         (self.doubtful.contains_key(head), clones)

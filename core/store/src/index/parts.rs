@@ -80,7 +80,8 @@ impl Index {
         );
         let Some(parts) = (if may_touch { self.parts(id) } else { None }) else { return touched };
         let list = parts.list();
-        let mut changed: BTreeSet<usize> = BTreeSet::new();
+        // In order, as keys are.
+        let mut changed: Vec<usize> = Vec::new();
         match op {
             Op::OmapSet(pairs) => changed.extend(pairs.keys().map(|key| parts.at(key.as_bytes()))),
             Op::OmapRemove(keys) => changed.extend(keys.iter().map(|key| parts.at(key.as_bytes()))),
@@ -94,6 +95,7 @@ impl Index {
             }
             _ => {}
         }
+        changed.dedup();
         for at in changed {
             // What is left of it may be joined with a neighbour.
             let neighbours = at.saturating_sub(1)..(at + 2).min(list.len());

@@ -97,7 +97,9 @@ mod tests {
                 assert_eq!((things.len(), things.get(&id)), (map.len(), map.get(&id)));
             }
             let from = StoredId::Meta(Name::from(format!("{}", rng.below(9000))));
-            assert!(things.from(Bound::Excluded(&from)).eq(map.range((Bound::Excluded(&from), Bound::Unbounded))));
+            assert!(
+                things.from(Bound::Excluded(&from)).eq(map.range((Bound::Excluded(&from), Bound::Unbounded)))
+            );
             assert!(things.from(Bound::Unbounded).eq(&map));
         }
         let room = things.slots.capacity();
