@@ -1,10 +1,13 @@
 //! What `ceph tell osd.N` and `rados_osd_command` can ask.
 
+mod absent;
+mod look;
+
 use crate::bench::{self, Bench, BenchError};
 use crate::options::OptionError;
 use crate::osd::{Osd, OsdConfig};
 use crate::pg::{Ctx, Pg};
-use nacre_base::errno::{EBUSY, EINVAL, ENOENT, ENOSPC};
+use nacre_base::errno::{EBUSY, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use nacre_base::{Now, PgId};
 use nacre_machine::{ConnId, StoreView};
 use nacre_proto::messages::{Command, CommandReply};
@@ -13,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Name, arguments in Ceph's notation, help.
-const COMMANDS: [(&str, &str, &str); 26] = [
+const COMMANDS: &[(&str, &str, &str)] = &[
     ("get_command_descriptions", "", "list available commands"),
     ("version", "", "report version of the daemon"),
     (
@@ -21,6 +24,8 @@ const COMMANDS: [(&str, &str, &str); 26] = [
         "name=count,type=CephInt,req=false name=size,type=CephInt,req=false",
         "write <count> bytes to the store in pieces of <size>, and say how long that took",
     ),
+    ("config diff", "", "show options whose values are not their defaults"),
+    ("config diff get", "name=var,type=CephString", "show options whose values are not their defaults"),
     ("config get", "name=var,type=CephString", "show the value of an option"),
     (
         "config set",
@@ -34,6 +39,20 @@ const COMMANDS: [(&str, &str, &str); 26] = [
     ("perf histogram schema", "", "describe the histograms"),
     ("perf reset", "name=var,type=CephString", "set counters to zero: all, or a set by its name"),
     ("perf schema", "", "describe the counters"),
+    (
+        "cluster_log",
+        "name=level,type=CephChoices,strings=error name=message,type=CephString,n=N",
+        "say something to the cluster's log",
+    ),
+    (
+        "deep_scrub",
+        "name=pgid,type=CephPgid,req=false",
+        "compare the copies of a placement group with their content",
+    ),
+    ("dump_blocklist", "", "show which clients and networks are fenced"),
+    ("dump_scrub_reservations", "", "show how many groups have their copies compared"),
+    ("dump_scrubs", "", "show when groups have their copies compared"),
+    ("dump_watchers", "", "show clients that watch objects"),
     ("dump_blocked_ops", "", "show requests that were not answered for as long as is slow"),
     ("dump_historic_ops", "", "show the requests that were answered last"),
     ("dump_historic_ops_by_duration", "", "show the requests that were answered last, slowest first"),
@@ -43,6 +62,12 @@ const COMMANDS: [(&str, &str, &str); 26] = [
     ("ops", "", "show requests that were not answered yet"),
     ("status", "", "show what the daemon is and does"),
     ("flush_pg_stats", "", "report placement groups to the monitors now"),
+    ("get_latest_osdmap", "", "wait until the OSD has the newest map"),
+    ("get_mapped_pools", "", "show the pools that have placement groups here"),
+    ("help", "", "list available commands"),
+    ("log flush", "", "write what the log holds back: nothing"),
+    ("scrub", "name=pgid,type=CephPgid,req=false", "compare the copies of a placement group"),
+    ("send_beacon", "", "tell the monitors now that the OSD is there"),
     // Of `ceph tell PG`, which puts the group into the command itself.
     ("query", "", "show details of a placement group"),
     ("list_unfound", "", "list objects of a placement group that nobody has"),
@@ -88,17 +113,43 @@ pub fn metadata(config: &OsdConfig) -> BTreeMap<String, String> {
 }
 
 /// Why a command was not carried out: a positive errno and a sentence.
-type Refusal = (i32, String);
+pub type Refusal = (i32, String);
 
-pub fn reply(answer: Result<Value, Refusal>) -> CommandReply {
+/// Text and numbers are what they are; the rest is JSON, which programs get without blanks.
+pub fn reply(answer: Result<Value, Refusal>, compact: bool) -> CommandReply {
+    let done = |output: String| CommandReply { retval: 0, status: String::new(), output: output.into() };
     match answer {
-        Ok(Value::Null) => CommandReply { retval: 0, status: String::new(), output: Default::default() },
-        Ok(value) => {
-            let text = serde_json::to_string_pretty(&value).expect("JSON values print") + "\n";
-            CommandReply { retval: 0, status: String::new(), output: text.into() }
-        }
+        Ok(Value::Null) => done(String::new()),
+        Ok(Value::Number(number)) => done(number.to_string()),
+        Ok(Value::String(text)) => done(text),
+        Ok(value) => done(shown(&value, compact)),
         Err((errno, why)) => CommandReply { retval: -errno, status: why, output: Default::default() },
     }
+}
+
+fn shown(value: &Value, compact: bool) -> String {
+    match compact {
+        true => value.to_string(),
+        false => serde_json::to_string_pretty(value).expect("JSON values print") + "\n",
+    }
+}
+
+/// The command as it was sent.
+pub fn words(command: &Command) -> Result<Value, Refusal> {
+    let words = command.cmd.first().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    words.filter(Value::is_object).ok_or_else(|| (EINVAL, "the command is not a JSON object".to_string()))
+}
+pub fn is_compact(words: &Value) -> bool {
+    words["format"] == "json"
+}
+
+/// The group that a command is about.
+pub fn group(words: &Value) -> Result<PgId, Refusal> {
+    let text = words["pgid"].as_str().unwrap_or_default();
+    if text.is_empty() {
+        return Err((EINVAL, "no pgid specified".to_string()));
+    }
+    text.parse().map_err(|()| (EINVAL, format!("'{text}' is not a placement group")))
 }
 
 /// None if the answer comes later, to `from`: a bench was begun.
@@ -107,21 +158,17 @@ pub fn run(
     now: Now,
     store: &dyn StoreView,
     from: (ConnId, u64),
-    command: &Command,
+    words: &Value,
 ) -> Option<CommandReply> {
-    let words = command.cmd.first().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let Some(words) = words else {
-        return Some(reply(Err((EINVAL, "the command is not JSON".to_string()))));
-    };
+    let compact = is_compact(words);
     if words["prefix"] == "bench" {
-        return start_bench(osd, now, store, from, &words).err().map(|refusal| reply(Err(refusal)));
+        return start_bench(osd, now, store, from, words).err().map(|refusal| reply(Err(refusal), compact));
     }
-    Some(reply(answer(osd, now, store, &words)))
+    Some(reply(answer(osd, now, store, words), compact))
 }
 
 /// If the command declares something lost: the answer, and the group to tell and whether to delete.
-pub fn mark_lost(osd: &Osd, command: &Command) -> Option<(CommandReply, Option<(PgId, bool)>)> {
-    let words = command.cmd.first().and_then(|text| serde_json::from_str::<Value>(text).ok())?;
+pub fn mark_lost(osd: &Osd, words: &Value) -> Option<(CommandReply, Option<(PgId, bool)>)> {
     let asked = words["prefix"] == "mark_unfound_lost"
         || (words["prefix"] == "pg" && words["cmd"] == "mark_unfound_lost");
     if !asked {
@@ -186,7 +233,9 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
             "release": "pacific",
             "release_type": "stable",
         })),
+        "help" => Ok(COMMANDS.iter().map(|(name, _, help)| (name.to_string(), json!(help))).collect()),
         "config show" => Ok(json!(osd.options.show())),
+        "config diff" | "config diff get" => Ok(json!({ "diff": osd.options.differing() })),
         "config get" => {
             let name = word("var");
             let value = osd.options.get(name);
@@ -200,7 +249,8 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
                 .map(|()| json!({ "success": format!("{} = '{value}'", word("var")) }))
         }
         "config unset" => {
-            osd.options.unset(word("var")).map_err(refused_option)?;
+            // Ceph does not tell here what is no option from what has no such value.
+            osd.options.unset(word("var")).map_err(|error| (EINVAL, error.to_string()))?;
             Ok(json!({ "success": "" }))
         }
         "injectargs" => inject(osd, &many(words, "injected_args").join(" ")),
@@ -211,10 +261,13 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
         "perf schema" => Ok(osd.counted.registry.schema()),
         "perf histogram dump" => Ok(osd.counted.registry.histograms(word("logger"), word("counter"))),
         "perf histogram schema" => Ok(osd.counted.registry.histogram_schema()),
-        "perf reset" => match osd.counted.registry.reset(word("var")) {
-            true => Ok(json!({ "success": format!("perf reset {}", word("var")) })),
-            false => Err((ENOENT, format!("no set of counters is called '{}'", word("var")))),
-        },
+        "perf reset" if word("var").is_empty() => {
+            Err((EINVAL, "'perf reset' wants a name, or 'all'".to_string()))
+        }
+        "perf reset" => Ok(match osd.counted.registry.reset(word("var")) {
+            true => json!({ "success": format!("perf reset {}", word("var")) }),
+            false => json!({ "error": format!("Not find: {}", word("var")) }),
+        }),
         "dump_ops_in_flight" | "ops" => Ok(ops_in_flight(osd, now)),
         "dump_blocked_ops" => Ok(blocked_ops(osd, now, keep.slow)),
         "dump_historic_ops" => Ok(osd.history.recent(now, &keep, false)),
@@ -222,25 +275,36 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
         "dump_historic_slow_ops" => Ok(osd.history.slow(now, &keep)),
         "status" => Ok(status(osd)),
         "flush_pg_stats" => Ok(json!(osd.report_at_once(now))),
+        "send_beacon" => {
+            osd.report_at_once(now);
+            Ok(Value::Null)
+        }
+        // Lines are written as they come.
+        "log flush" => Ok(json!({})),
+        "get_mapped_pools" => Ok(look::pools(osd)),
+        "dump_watchers" => Ok(look::watchers(osd)),
+        "dump_blocklist" => {
+            Ok(Value::String(look::fences(osd).iter().map(|list| shown(list, is_compact(words))).collect()))
+        }
+        "dump_scrub_reservations" => Ok(look::scrub_slots(osd)),
+        "dump_scrubs" => look::scrub_plans(osd, now),
         "query" | "list_unfound" => {
-            if word("pgid").is_empty() {
-                return Err((EINVAL, "no pgid specified".to_string()));
-            }
-            let id: PgId = word("pgid")
-                .parse()
-                .map_err(|()| (EINVAL, format!("'{}' is not a placement group", word("pgid"))))?;
+            let id = group(words)?;
             with_ctx(osd, now, store, |ctx| {
                 let pg = osd.pg(id).ok_or_else(|| (ENOENT, format!("i don't have pgid {id}")))?;
                 Ok(if prefix == "query" { pg.query(ctx) } else { pg.list_unfound(&ctx.map) })
             })
         }
         "" => Err((EINVAL, "no command given".to_string())),
-        other => Err((EINVAL, format!("osd.{} does not know the command '{other}'", osd.me().0))),
+        other => Err(match absent::why(other) {
+            Some(why) => (EOPNOTSUPP, format!("not in Nacre: {why}")),
+            None => (EINVAL, format!("osd.{} does not know the command '{other}'", osd.me().0)),
+        }),
     }
 }
 
 /// The words of an argument that may come several times.
-fn many<'a>(words: &'a Value, name: &str) -> Vec<&'a str> {
+pub fn many<'a>(words: &'a Value, name: &str) -> Vec<&'a str> {
     match &words[name] {
         Value::String(one) => vec![one],
         Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
@@ -337,6 +401,8 @@ fn status(osd: &Osd) -> Value {
         "osd_fsid": uuid(&osd.config.uuid),
         "whoami": osd.me().0,
         "state": if osd.is_serving() { "active" } else { "booting" },
+        "oldest_map": osd.maps.oldest().0,
+        "cluster_osdmap_trim_lower_bound": osd.maps.oldest().0,
         "newest_map": osd.maps.epoch().0,
         "num_pgs": osd.pgs().count(),
     })

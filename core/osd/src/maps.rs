@@ -81,6 +81,10 @@ impl Maps {
         Ok(maps)
     }
 
+    /// The first that leads from the map before it, or the newest.
+    pub fn oldest(&self) -> Epoch {
+        self.incrementals.keys().next().copied().unwrap_or(self.epoch())
+    }
     pub fn epoch(&self) -> Epoch {
         self.current.as_ref().map_or(Epoch(0), |map| map.epoch)
     }
@@ -152,7 +156,7 @@ impl Maps {
     /// What brings somebody from `epoch` to ours, in one or more messages.
     pub fn since(&self, epoch: Epoch) -> Vec<OsdMapMsg> {
         let Some(map) = &self.current else { return Vec::new() };
-        let oldest = self.incrementals.keys().next().copied().unwrap_or(map.epoch);
+        let oldest = self.oldest();
         let message = |incrementals, full| OsdMapMsg {
             fsid: map.fsid,
             incrementals,

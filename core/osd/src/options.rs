@@ -6,6 +6,7 @@ use crate::maps;
 use crate::pg::log::{self, LogLimits};
 use crate::requests::Keep;
 use crate::scrub_pace::ScrubRules;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,6 +14,16 @@ struct Known {
     name: &'static str,
     default: u64,
     range: (u64, u64),
+}
+
+impl Known {
+    fn show(&self, number: u64) -> String {
+        match (self.range, number) {
+            (YES_OR_NO, 0) => "false".to_string(),
+            (YES_OR_NO, _) => "true".to_string(),
+            (_, number) => number.to_string(),
+        }
+    }
 }
 
 /// What is kept for `dump_historic_ops` and its like, and how much is recovered at a time. Counts
@@ -117,6 +128,25 @@ impl Options {
         self.from_mon.clone().into_iter().chain(known).collect()
     }
 
+    /// Those whose values are not their defaults, and who says so.
+    pub fn differing(&self) -> Value {
+        let differs = all().filter(|known| self.number(known) != known.default);
+        differs
+            .map(|known| {
+                let mut from = Map::new();
+                from.insert("default".to_string(), json!(known.show(known.default)));
+                if let Some(text) = self.from_mon.get(known.name) {
+                    from.insert("mon".to_string(), json!(text));
+                }
+                if let Some(&number) = self.here.get(known.name) {
+                    from.insert("override".to_string(), json!(known.show(number)));
+                }
+                from.insert("final".to_string(), json!(self.text(known)));
+                (known.name.to_string(), Value::Object(from))
+            })
+            .collect()
+    }
+
     /// What is out of range or no number counts as not set: the monitors take any text for it.
     fn number(&self, known: &Known) -> u64 {
         let (from, to) = known.range;
@@ -125,11 +155,7 @@ impl Options {
     }
 
     fn text(&self, known: &Known) -> String {
-        match (known.range, self.number(known)) {
-            (YES_OR_NO, 0) => "false".to_string(),
-            (YES_OR_NO, _) => "true".to_string(),
-            (_, number) => number.to_string(),
-        }
+        known.show(self.number(known))
     }
 
     pub fn scrub(&self) -> ScrubRules {

@@ -36,11 +36,13 @@ mod life;
 mod liveness;
 mod merges;
 mod monitor;
+mod orders;
 mod scrubs;
 mod sessions;
 mod together;
 
 use liveness::DiskWatch;
+use orders::MapAsker;
 use together::{Joined, Outbox};
 
 /// How the machine is told who it is.
@@ -163,6 +165,8 @@ pub struct Osd {
     stores: BTreeSet<Token>,
     joined: Joined,
     outbox: Outbox,
+    map_askers: Vec<MapAsker>,
+    last_ask: u64,
     waiting_ops: VecDeque<(ConnId, u64, Box<OsdOp>)>,
     waiting_msgs: VecDeque<(OsdId, (PgId, Epoch, PgMsg))>,
     record_queries: BTreeSet<PgId>,
@@ -277,6 +281,8 @@ impl Osd {
             stores: BTreeSet::new(),
             joined: Joined::default(),
             outbox: Outbox::default(),
+            map_askers: Vec::new(),
+            last_ask: 0,
             waiting_ops: VecDeque::new(),
             waiting_msgs: VecDeque::new(),
             record_queries: BTreeSet::new(),
@@ -412,6 +418,9 @@ impl Osd {
         match message {
             // Maps come by themselves, unless what brings them got lost.
             Message::MonGetVersionReply(reply) if self.is_mon(conn) => {
+                if reply.handle > 0 {
+                    return self.on_newest_map(reply.handle, reply.version, out);
+                }
                 let behind = reply.version > u64::from(self.maps.epoch().0);
                 if behind && std::mem::replace(&mut self.was_behind, behind) {
                     self.subscribe(out);
@@ -444,13 +453,25 @@ impl Osd {
         command: &Command,
         out: &mut Vec<Effect>,
     ) {
-        if let Some((reply, marked)) = commands::mark_lost(self, command) {
+        let words = match commands::words(command) {
+            Ok(words) => words,
+            Err(refusal) => {
+                let message = commands::reply(Err(refusal), false).into();
+                return out.push(Effect::Send { conn, tid, message });
+            }
+        };
+        if let Some((reply, marked)) = commands::mark_lost(self, &words) {
             if let Some((pg, delete)) = marked {
                 self.tell_pg(now, store, pg, PgEvent::MarkLost { delete }, out);
             }
             return out.push(Effect::Send { conn, tid, message: reply.into() });
         }
-        let Some(reply) = commands::run(self, now, store, (conn, tid), command) else {
+        let reply = match self.order(now, store, (conn, tid), &words, out) {
+            Some(answer) => Some(commands::reply(answer, commands::is_compact(&words))),
+            None if words["prefix"] == "get_latest_osdmap" => None,
+            None => commands::run(self, now, store, (conn, tid), &words),
+        };
+        let Some(reply) = reply else {
             return self.go_on_with_bench(out);
         };
         // A command may have asked for it.
@@ -470,7 +491,7 @@ impl Osd {
         if let Some(result) = bench.stored(now.mono, token) {
             self.bench = None;
             self.store(Bench::removal(), out);
-            out.push(Effect::Send { conn, tid, message: commands::reply(Ok(result)).into() });
+            out.push(Effect::Send { conn, tid, message: commands::reply(Ok(result), false).into() });
         }
         self.go_on_with_bench(out);
     }
@@ -569,6 +590,9 @@ impl Osd {
             }
         }
         self.outbox.flush(out);
+        if !self.map_askers.is_empty() {
+            self.answer_map_askers(now, out);
+        }
         if !matches!(self.mon, MonState::Open(..)) {
             return;
         }

@@ -94,6 +94,11 @@ impl ScrubPace {
         Some(ScrubSlot(self.running.clone()))
     }
 
+    /// How many groups have their copies compared.
+    pub fn running(&self) -> u32 {
+        self.running.load(Ordering::Relaxed)
+    }
+
     /// A step took that long; the group hears when it is time for the next.
     pub fn pause(&self, pg: PgId, now: Time, took: Duration) {
         let pause = if self.busy { (took * PAUSE_PARTS).min(PAUSE_MAX) } else { Duration::ZERO };

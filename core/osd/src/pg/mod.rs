@@ -60,6 +60,7 @@ use push::PushRead;
 use range::PgRange;
 use record::{Record, RecordChanges};
 use replica::{Deleting, Replica, Stray};
+pub use scrub::ScrubPlan;
 pub use scrub::Wanted as ScrubWanted;
 use scrub::{SumRead, load_state};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

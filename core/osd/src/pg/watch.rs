@@ -47,6 +47,15 @@ struct Live {
     ending: bool,
 }
 
+/// As operators see it.
+pub struct Watcher<'a> {
+    pub object: &'a ObjectId,
+    pub client: u64,
+    pub cookie: u64,
+    pub timeout: Duration,
+    pub addr: EntityAddr,
+}
+
 struct Notify {
     object: ObjectId,
     conn: ConnId,
@@ -221,6 +230,20 @@ impl Pg {
             live.conn = None;
             live.deadline = live.deadline.min(ctx.now.mono + HUNG_UP_TIMEOUT);
         }
+    }
+
+    /// Those that are alive, as far as this primary knows.
+    pub fn watchers(&self) -> impl Iterator<Item = Watcher<'_>> {
+        self.watches.live.iter().flat_map(|(object, watched)| {
+            let live = watched.live.iter().filter(|(_, live)| !live.ending);
+            live.map(move |(&(client, cookie), live)| Watcher {
+                object,
+                client,
+                cookie,
+                timeout: live.timeout,
+                addr: live.addr,
+            })
+        })
     }
 
     // ---- notifies ----

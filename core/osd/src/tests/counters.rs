@@ -5,8 +5,8 @@ use super::{read, write};
 use crate::commands;
 use bytes::Bytes;
 use nacre_base::{Name, Now, OsdId};
-use nacre_machine::ConnId;
-use nacre_proto::messages::Command;
+use nacre_machine::{ConnId, Effect, Event, Machine};
+use nacre_proto::messages::{Command, Message, MonGetVersionReply};
 use nacre_proto::types::{Op, object_hash};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -18,7 +18,8 @@ fn ask(w: &mut World, osd: usize, words: Value) -> Result<Value, i32> {
     let node = &mut w.nodes[osd];
     let osd = node.osd.as_mut().unwrap();
     let from = (ConnId::Accepted(1_000_000), 1);
-    let reply = commands::run(osd, now, &node.view, from, &command).expect("an answer at once");
+    let words = commands::words(&command).unwrap();
+    let reply = commands::run(osd, now, &node.view, from, &words).expect("an answer at once");
     if reply.retval < 0 {
         return Err(reply.retval);
     }
@@ -66,7 +67,9 @@ fn requests_are_counted_with_their_bytes_and_the_time_of_each_stage() {
     }
     ask(&mut w, osd, json!({"prefix": "perf reset", "var": "all"})).unwrap();
     assert_eq!(dump(&mut w, osd)["osd"]["op"], 0);
-    assert_eq!(ask(&mut w, osd, json!({"prefix": "perf reset", "var": "nobody"})), Err(-2));
+    let nobody = ask(&mut w, osd, json!({"prefix": "perf reset", "var": "nobody"}));
+    assert_eq!(nobody, Ok(json!({"error": "Not find: nobody"})));
+    assert_eq!(ask(&mut w, osd, json!({"prefix": "perf reset"})), Err(-22));
 }
 
 #[test]
@@ -151,4 +154,132 @@ fn options_are_shown_and_set_and_those_that_do_nothing_are_refused() {
         let set = json!({"prefix": "config set", "var": var, "val": [val]});
         assert_eq!(ask(&mut w, 0, set), Err(errno), "{var} {val}");
     }
+}
+
+/// A command that is answered by a message, as clients send it.
+fn order(w: &mut World, osd: usize, words: Value) -> (i32, String) {
+    let now = Now { mono: w.now, ..Now::default() };
+    let command = Command { fsid: [0; 16], cmd: vec![words.to_string()], input: Bytes::new() };
+    let node = &mut w.nodes[osd];
+    let conn = ConnId::Accepted(1_000_000);
+    let event = Event::Message { conn, tid: 77, message: Message::Command(command) };
+    let mut out = Vec::new();
+    node.osd.as_mut().unwrap().handle(now, event, &node.view, &mut out);
+    let reply = out.into_iter().find_map(|effect| match effect {
+        Effect::Send { conn: to, message: Message::CommandReply(reply), .. } if to == conn => Some(reply),
+        _ => None,
+    });
+    let reply = reply.expect("an answer at once");
+    (reply.retval, String::from_utf8_lossy(&reply.output).into_owned())
+}
+
+#[test]
+fn commands_that_mean_nothing_here_say_why_and_unknown_ones_are_told_apart() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    for absent in ["compact", "heap", "bluefs files list", "bluestore allocator score block", "cache drop"] {
+        assert_eq!(ask(&mut w, 0, json!({"prefix": absent})), Err(-95), "{absent}");
+    }
+    for unknown in ["bluefsx", "nonsense", "hea"] {
+        assert_eq!(ask(&mut w, 0, json!({"prefix": unknown})), Err(-22), "{unknown}");
+    }
+}
+
+#[test]
+fn an_osd_shows_its_pools_plans_and_differing_options() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    let help = ask(&mut w, 0, json!({"prefix": "help"})).unwrap();
+    assert!(help["dump_watchers"].is_string() && help["bench"].is_string(), "{help}");
+    assert_eq!(ask(&mut w, 0, json!({"prefix": "get_mapped_pools"})), Ok(json!([POOL.0])));
+    assert_eq!(ask(&mut w, 0, json!({"prefix": "config diff"})), Ok(json!({"diff": {}})));
+    ask(&mut w, 0, json!({"prefix": "config set", "var": "osd_max_backfills", "val": ["3"]})).unwrap();
+    let diff = ask(&mut w, 0, json!({"prefix": "config diff"})).unwrap();
+    let expected = json!({"default": "1", "override": "3", "final": "3"});
+    assert_eq!(diff["diff"]["osd_max_backfills"], expected);
+    assert_eq!(ask(&mut w, 0, json!({"prefix": "config unset", "var": "nope"})), Err(-22));
+    let mut plans = 0;
+    for osd in 0..3 {
+        let shown = ask(&mut w, osd, json!({"prefix": "dump_scrubs"})).unwrap();
+        plans += shown.as_array().unwrap().len();
+    }
+    assert_eq!(plans, 4, "each group has one primary");
+    assert_eq!(ask(&mut w, 0, json!({"prefix": "dump_scrub_reservations"})).unwrap()["osd_max_scrubs"], 1);
+}
+
+#[test]
+fn orders_are_checked_before_they_are_carried_out() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    assert_eq!(order(&mut w, 0, json!({"prefix": "scrub", "pgid": "99.0"})).0, -2);
+    assert_eq!(order(&mut w, 0, json!({"prefix": "scrub", "pgid": "zz"})).0, -22);
+    assert_eq!(order(&mut w, 0, json!({"prefix": "scrub"})).0, -22);
+    let lead = (0..3).filter(|osd| {
+        let pg = format!("{}.0", POOL.0);
+        order(&mut w, *osd, json!({"prefix": "deep_scrub", "pgid": pg})).0 == 0
+    });
+    assert_eq!(lead.count(), 1, "only the primary");
+    let say = |words: Value| json!({"prefix": "cluster_log", "level": "error", "message": words});
+    assert_eq!(order(&mut w, 0, say(json!(["some", "words"]))).0, 0);
+    assert_eq!(order(&mut w, 0, say(json!([]))).0, -22);
+    assert_eq!(order(&mut w, 0, say(json!(["x".repeat(5000)]))).0, -22);
+    assert_eq!(order(&mut w, 0, json!({"prefix": "cluster_log", "level": "warn", "message": ["x"]})).0, -22);
+    assert_eq!(order(&mut w, 0, json!(["an", "array"])).0, -22);
+    assert_eq!(
+        order(&mut w, 0, json!({"prefix": "dump_blocklist", "format": "json"})),
+        (0, "[][]".to_string())
+    );
+}
+
+#[test]
+fn whoever_wants_the_newest_map_is_answered_once_the_osd_has_it() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    let command = Command {
+        fsid: [0; 16],
+        cmd: vec![json!({"prefix": "get_latest_osdmap"}).to_string()],
+        input: Bytes::new(),
+    };
+    let (now, epoch) = (Now { mono: w.now, ..Now::default() }, u64::from(w.map.epoch.0));
+    let conn = ConnId::Accepted(1_000_000);
+    let node = &mut w.nodes[0];
+    let osd = node.osd.as_mut().unwrap();
+    let mut handle = |now: Now, conn: ConnId, message: Message| -> Vec<(ConnId, Message)> {
+        let mut out = Vec::new();
+        osd.handle(now, Event::Message { conn, tid: 77, message }, &node.view, &mut out);
+        let sent = out.into_iter().filter_map(|effect| match effect {
+            Effect::Send { conn, message, .. } => Some((conn, message)),
+            _ => None,
+        });
+        sent.collect()
+    };
+    let answers = |sent: &[(ConnId, Message)]| -> Vec<i32> {
+        let replies = sent.iter().filter_map(|(_, message)| match message {
+            Message::CommandReply(reply) => Some(reply.retval),
+            _ => None,
+        });
+        replies.collect()
+    };
+    let asked = |sent: &[(ConnId, Message)]| {
+        sent.iter().find_map(|(mon, message)| match message {
+            Message::MonGetVersion(ask) => Some((*mon, ask.handle)),
+            _ => None,
+        })
+    };
+    let reply = |handle, version| MonGetVersionReply { handle, version, oldest: 1 };
+    let sent = handle(now, conn, Message::Command(command.clone()));
+    assert_eq!(answers(&sent), [0; 0]);
+    let (mon, first) = asked(&sent).expect("the monitors are asked");
+    assert_eq!(answers(&handle(now, mon, reply(first, epoch).into())), [0]);
+
+    // One that never comes.
+    let (mon, second) = asked(&handle(now, conn, Message::Command(command.clone()))).unwrap();
+    assert_eq!(answers(&handle(now, mon, reply(second, epoch + 1).into())), [0; 0]);
+    let late = Now { mono: now.mono + Duration::from_secs(11), ..now };
+    assert_eq!(answers(&handle(late, mon, reply(0, epoch).into())), [-11]);
+
+    // More wait than can be kept.
+    let codes: Vec<i32> =
+        (0..70).flat_map(|_| answers(&handle(late, conn, Message::Command(command.clone())))).collect();
+    assert_eq!(codes, [-16; 6]);
 }

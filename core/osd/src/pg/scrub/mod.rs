@@ -18,11 +18,11 @@ pub use look::SumRead;
 pub use note::{load_state, walk_findings};
 
 use super::{Ctx, Pg, PgEffect, Phase};
-use crate::scrub_pace::ScrubSlot;
+use crate::scrub_pace::{ScrubRules, ScrubSlot};
 use compare::{Content, Copies, Remedy, Sums, is_alike, is_same, judge};
 use nacre_base::{Name, OsdId, SnapId, Time, Utime};
 use nacre_machine::Level;
-use nacre_proto::maps::{PoolOption, map_flags, pool_flags};
+use nacre_proto::maps::{OsdMap, Pool, PoolOption, map_flags, pool_flags};
 use nacre_proto::messages::peer::PgMsg;
 use nacre_proto::messages::pg_state;
 use nacre_proto::messages::scrub::{
@@ -46,6 +46,22 @@ const FINDINGS_MAX: u64 = 1000;
 pub struct Wanted {
     pub deep: bool,
     pub repair: bool,
+}
+
+/// When a group will be looked at: not before, and by when although clients are busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrubPlan {
+    pub from: Utime,
+    pub until: Utime,
+    /// Somebody asked for it.
+    pub wanted: bool,
+}
+
+/// In seconds.
+struct Intervals {
+    min: u64,
+    max: u64,
+    deep: u64,
 }
 
 /// Of the primary while it serves.
@@ -186,6 +202,39 @@ impl Pg {
         }
     }
 
+    /// How many seconds pass between two looks.
+    fn intervals(&self, pool: &Pool, rules: &ScrubRules) -> Intervals {
+        let of_pool = |option: u32, general: u64| match pool.options.get(&option) {
+            Some(PoolOption::Float(secs)) if *secs > 0.0 => *secs as u64,
+            _ => general,
+        };
+        let min = of_pool(pool_option::SCRUB_MIN_INTERVAL, rules.min_interval);
+        Intervals {
+            // Groups that were made together are not looked at together.
+            min: min + min / 2 * (u64::from(self.id.seed.wrapping_mul(0x9e37_79b9)) >> 16) / 0x1_0000,
+            max: of_pool(pool_option::SCRUB_MAX_INTERVAL, rules.max_interval),
+            deep: of_pool(pool_option::DEEP_SCRUB_INTERVAL, rules.deep_interval),
+        }
+    }
+
+    /// When its primary will look at it again.
+    pub fn scrub_plan(&self, map: &OsdMap, rules: &ScrubRules, now: Utime) -> Option<ScrubPlan> {
+        if self.interval.primary != Some(self.me) {
+            return None;
+        }
+        let Intervals { min, max, .. } = self.intervals(map.pool(self.id.pool)?, rules);
+        let last = self.scrub_state.last_stamp;
+        let after = |secs: u64| Utime {
+            sec: last.sec.saturating_add(u32::try_from(secs).unwrap_or(u32::MAX)),
+            ..last
+        };
+        let wanted = self.scrub_wanted.is_some();
+        Some(ScrubPlan { from: if wanted { now } else { after(min) }, until: after(max), wanted })
+    }
+    pub fn last_scrub(&self, deep: bool) -> Utime {
+        if deep { self.scrub_state.last_deep_stamp } else { self.scrub_state.last_stamp }
+    }
+
     /// What kind of look it is time for, and how urgent that is.
     fn due(&self, ctx: &Ctx<'_>) -> Option<(Wanted, u64)> {
         if let Some(wanted) = self.scrub_wanted {
@@ -193,21 +242,13 @@ impl Pg {
         }
         let pace = &ctx.budget.scrub;
         let pool = ctx.map.pool(self.id.pool)?;
-        let of_pool = |option: u32, general: u64| match pool.options.get(&option) {
-            Some(PoolOption::Float(secs)) if *secs > 0.0 => *secs as u64,
-            _ => general,
-        };
-        let min = of_pool(pool_option::SCRUB_MIN_INTERVAL, pace.rules.min_interval);
-        let max = of_pool(pool_option::SCRUB_MAX_INTERVAL, pace.rules.max_interval);
-        let deep = of_pool(pool_option::DEEP_SCRUB_INTERVAL, pace.rules.deep_interval);
+        let Intervals { min, max, deep } = self.intervals(pool, &pace.rules);
         let wall = ctx.now.wall;
         let age = |stamp: Utime| u64::from(wall.sec.saturating_sub(stamp.sec));
         let (age, deep_age) = (age(self.scrub_state.last_stamp), age(self.scrub_state.last_deep_stamp));
         let may = |flag, of_pool| !ctx.map.has(flag) && !pool.has(of_pool);
         let may_light = may(map_flags::NOSCRUB, pool_flags::NOSCRUB);
         let may_deep = may(map_flags::NODEEP_SCRUB, pool_flags::NODEEP_SCRUB);
-        // Groups that were made together are not looked at together.
-        let min = min + min / 2 * (u64::from(self.id.seed.wrapping_mul(0x9e37_79b9)) >> 16) / 0x1_0000;
         let calm = !pace.busy && pace.rules.may_begin(u64::from(wall.sec) / 3600 % 24);
         let light = may_light && (age > max || (age > min && calm));
         let deep = may_deep && (deep_age > deep + deep / 2 || (deep_age > deep && (calm || light)));

@@ -1,0 +1,121 @@
+//! Commands that have an OSD do something: ask for the newest map, compare copies, say a word to the cluster's log.
+
+use super::{MonState, Osd};
+use crate::commands::{self, Refusal};
+use crate::pg::{PgEvent, ScrubWanted};
+use nacre_base::errno::{EAGAIN, EBUSY, EINVAL, ENOENT};
+use nacre_base::{Now, PgId, Time, Utime};
+use nacre_machine::{ConnId, Effect, StoreView};
+use nacre_proto::messages::{DaemonMsg, LogLevel, MonGetVersion};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How many may wait for the newest map.
+const ASKERS_MAX: usize = 64;
+/// And for how long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of a word to the cluster's log, in bytes.
+const WORDS_MAX: usize = 4096;
+
+/// Somebody waits until this OSD has the map that was the newest when he asked.
+pub(super) struct MapAsker {
+    conn: ConnId,
+    tid: u64,
+    /// Of the question to the monitors.
+    handle: u64,
+    /// What they said.
+    epoch: Option<u64>,
+    since: Time,
+}
+
+impl Osd {
+    /// None if it is no such command, or is answered later.
+    pub(super) fn order(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        from: (ConnId, u64),
+        words: &Value,
+        out: &mut Vec<Effect>,
+    ) -> Option<Result<Value, Refusal>> {
+        match words["prefix"].as_str()? {
+            "get_latest_osdmap" => self.ask_for_newest_map(now, from, out).err().map(Err),
+            "scrub" => Some(self.scrub_asked(now, store, words, false, out)),
+            "deep_scrub" => Some(self.scrub_asked(now, store, words, true, out)),
+            "cluster_log" => Some(self.log_words(now.wall, words, out)),
+            _ => None,
+        }
+    }
+
+    fn ask_for_newest_map(
+        &mut self,
+        now: Now,
+        (conn, tid): (ConnId, u64),
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        if !matches!(self.mon, MonState::Open(..)) {
+            return Err((EAGAIN, "no monitor is reached".to_string()));
+        }
+        if self.map_askers.len() >= ASKERS_MAX {
+            return Err((EBUSY, format!("{ASKERS_MAX} others wait for the newest map")));
+        }
+        self.last_ask += 1;
+        let handle = self.last_ask;
+        self.map_askers.push(MapAsker { conn, tid, handle, epoch: None, since: now.mono });
+        self.to_mon(MonGetVersion { handle, what: "osdmap".to_string() }, out);
+        Ok(())
+    }
+    pub(super) fn on_newest_map(&mut self, handle: u64, newest: u64, out: &mut Vec<Effect>) {
+        let Some(asker) = self.map_askers.iter_mut().find(|asker| asker.handle == handle) else { return };
+        asker.epoch = Some(newest);
+        if newest > u64::from(self.maps.epoch().0) {
+            self.subscribe(out);
+        }
+    }
+    /// Whoever waited for a map that is here now, or for too long.
+    pub(super) fn answer_map_askers(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let epoch = u64::from(self.maps.epoch().0);
+        let is_over = |asker: &mut MapAsker| {
+            asker.epoch.is_some_and(|asked| asked <= epoch) || now.mono.since(asker.since) > PATIENCE
+        };
+        for asker in self.map_askers.extract_if(.., is_over) {
+            let result = match asker.epoch {
+                Some(asked) if asked <= epoch => Ok(Value::Null),
+                _ => Err((EAGAIN, "the monitors gave no newer map in time".to_string())),
+            };
+            let message = commands::reply(result, false).into();
+            out.push(Effect::Send { conn: asker.conn, tid: asker.tid, message });
+        }
+    }
+
+    fn scrub_asked(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        words: &Value,
+        deep: bool,
+        out: &mut Vec<Effect>,
+    ) -> Result<Value, Refusal> {
+        let id: PgId = commands::group(words)?;
+        let me = self.me();
+        let pg = self.pg(id).ok_or_else(|| (ENOENT, format!("i don't have pgid {id}")))?;
+        if pg.interval().primary != Some(me) {
+            return Err((EINVAL, format!("osd.{me} is not the primary of pg {id}")));
+        }
+        let stamp: Utime = pg.last_scrub(deep);
+        self.tell_pg(now, store, id, PgEvent::ScrubWanted(ScrubWanted { deep, repair: false }), out);
+        Ok(json!({ "deep": deep, "stamp": stamp.to_string() }))
+    }
+
+    fn log_words(&mut self, stamp: Utime, words: &Value, out: &mut Vec<Effect>) -> Result<Value, Refusal> {
+        let text = commands::many(words, "message").join(" ");
+        if words["level"] != "error" || text.is_empty() {
+            return Err((EINVAL, "say 'error' and a message".to_string()));
+        }
+        if text.len() > WORDS_MAX {
+            return Err((EINVAL, format!("the message has {} bytes, the limit is {WORDS_MAX}", text.len())));
+        }
+        self.to_mon(DaemonMsg::ClusterLog { level: LogLevel::Error as u8, stamp, text }, out);
+        Ok(Value::Null)
+    }
+}
