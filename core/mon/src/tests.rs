@@ -337,6 +337,7 @@ fn subscribe(what: &str, start: u64, flags: u8) -> MonSubscribe {
     MonSubscribe { what: [(what.to_string(), MonSub { start, flags })].into(), hostname: String::new() }
 }
 
+mod absent;
 mod balance;
 mod commands;
 mod crashes;

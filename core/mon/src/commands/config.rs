@@ -183,6 +183,11 @@ fn show(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn show_rows(call: &mut Call<'_>, defaults: bool) -> Outcome {
     let who = who(call)?;
+    if let ("osd", Ok(osd)) = (&*who.kind, who.id.parse())
+        && !call.state.osdmap.exists(nacre_base::OsdId(osd))
+    {
+        return Err(refuse(errno::ENOENT, format!("there is no osd.{osd}")));
+    }
     let mut rows: std::collections::BTreeMap<String, (String, &str)> =
         options::ALL.iter().map(|o| (o.name.to_string(), (o.default.to_string(), "default"))).collect();
     if who.kind == "mon" {

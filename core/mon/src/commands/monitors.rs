@@ -95,6 +95,14 @@ pub fn monmap_json(call: &Call<'_>) -> Value {
 
 fn dump(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.monmap;
+    if let Some(epoch) =
+        call.args.int_opt("epoch")?.filter(|epoch| *epoch != 0 && *epoch != i64::from(map.epoch.0))
+    {
+        return Err(refuse(
+            errno::ENOENT,
+            format!("only epoch {} of the monitor map is kept, not {epoch}", map.epoch),
+        ));
+    }
     let mut value = map_json(map);
     value["quorum"] = json!(call.mon.quorum());
     let mut answer = call.show(value, || {
@@ -336,6 +344,10 @@ fn mgr_versions(call: &mut Call<'_>) -> Outcome {
 }
 fn mgr_metadata(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.mgrmap;
+    let who = call.args.text_opt("who");
+    if let Some(who) = who.as_ref().filter(|who| **who != map.active_name) {
+        return Err(refuse(errno::ENOENT, format!("no manager is called '{who}'")));
+    }
     let row = json!({
         "name": map.active_name,
         "addr": legacy_addr(&map.active_addrs),
@@ -344,7 +356,7 @@ fn mgr_metadata(call: &mut Call<'_>) -> Outcome {
         "ceph_version": VERSION,
         "hostname": call.mon.config.host,
     });
-    call.show_json(json!([row]))
+    call.show_json(if who.is_some() { row } else { json!([row]) })
 }
 
 // ---- file systems ----

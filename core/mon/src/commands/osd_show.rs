@@ -127,6 +127,11 @@ pub fn walk(map: &OsdMap, roots: &[i32]) -> Vec<(i32, usize, u32)> {
 fn tree(call: &mut Call<'_>) -> Outcome {
     let map = map_asked(call)?;
     let states: Vec<String> = call.args.list("states");
+    for both in [["up", "down"], ["in", "out"]] {
+        if both.iter().all(|state| states.iter().any(|asked| asked == state)) {
+            return Err(refuse(errno::EINVAL, format!("no OSD is both {} and {}", both[0], both[1])));
+        }
+    }
     let wanted = |osd: OsdId| {
         states.iter().all(|state| match &**state {
             "up" => map.is_up(osd),

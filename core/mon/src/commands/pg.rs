@@ -425,7 +425,8 @@ fn dump_as_json(call: &mut Call<'_>) -> Outcome {
 
 fn dump_pools(call: &mut Call<'_>) -> Outcome {
     let value = json!({ "pg_ready": true, "pool_stats": pool_stats(call) });
-    Answer::text(to_json(&value, call.format == Format::JsonPretty) + "\n")
+    let output = to_json(&value, call.format == Format::JsonPretty) + "\n";
+    Ok(Answer { status: "dumped pools".to_string(), output: output.into_bytes() })
 }
 
 fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {

@@ -1,12 +1,12 @@
 //! Space and load: who uses how much.
 
-use super::{Call, Outcome, Row};
+use super::{Call, Outcome, Refusal, Row, refuse};
 use crate::crush_edit;
 use crate::mon::Mon;
 use crate::present::Align::{Left, Right};
 use crate::present::{self, Table, bytes, count, float};
-use crate::stats::{PoolUsage, Rates, Space};
-use nacre_base::{OsdId, PoolId};
+use crate::stats::{PoolUsage, Rates, Space, rule_weights};
+use nacre_base::{OsdId, PoolId, errno};
 use nacre_proto::maps::{Osd, OsdMap};
 use nacre_proto::messages::{
     GetPoolStats, GetPoolStatsReply, Message, OsdSpace, PaxosVersion, Statfs, StatfsReply,
@@ -276,8 +276,33 @@ fn add(sum: &mut OsdSpace, one: &OsdSpace) {
     sum.internal += one.internal;
 }
 
+/// Which OSDs `osd df` is asked about: of a class, below a bucket, or those that a pool may use.
+fn osds_asked(call: &Call<'_>) -> Result<BTreeSet<OsdId>, Refusal> {
+    let map = &call.state.osdmap;
+    let crush = &map.crush;
+    let Some(by) = call.args.text_opt("filter_by") else { return Ok(map.osd_ids().collect()) };
+    let name = call.args.text("filter")?;
+    let unknown = || refuse(errno::EINVAL, format!("there is no {by} '{name}'"));
+    match &*by {
+        "class" => {
+            crush.class_by_name(&name).ok_or_else(unknown)?;
+            Ok(map.osd_ids().filter(|osd| crush.class_name_of(osd.0) == Some(&*name)).collect())
+        }
+        "name" => match (crush.item_by_name(&name), map.pool_by_name(&name)) {
+            (Some(item), _) => Ok(crush_edit::osds_below(crush, item).into_iter().collect()),
+            (None, Some(pool)) => {
+                let pool = map.pool(pool).expect("it was just found");
+                Ok(rule_weights(map, pool).into_keys().collect())
+            }
+            (None, None) => Err(unknown()),
+        },
+        _ => Err(refuse(errno::EINVAL, format!("not 'class' or 'name': '{by}'"))),
+    }
+}
+
 fn osd_df(call: &mut Call<'_>) -> Outcome {
     let tree = call.args.text_opt("output_method").as_deref() == Some("tree");
+    let asked = osds_asked(call)?;
     let map = &call.state.osdmap;
     let stats = &call.mon.stats;
     let pgs = stats.pgs_by_osd(map);
@@ -285,7 +310,12 @@ fn osd_df(call: &mut Call<'_>) -> Outcome {
     let mut lines = Vec::new();
     for (id, depth, weight) in super::osd_show::walk(map, &map.crush.roots(false)) {
         let mut space = OsdSpace::default();
-        crush_edit::osds_below(&map.crush, id).into_iter().for_each(|osd| add(&mut space, &space_of(osd)));
+        let mut below = crush_edit::osds_below(&map.crush, id);
+        below.retain(|osd| asked.contains(osd));
+        if below.is_empty() && asked.len() < map.osd_ids().count() {
+            continue;
+        }
+        below.iter().for_each(|osd| add(&mut space, &space_of(*osd)));
         let pgs = pgs.get(&OsdId(id)).map_or(0, |(all, _)| *all);
         if tree || (id >= 0 && map.exists(OsdId(id))) {
             lines.push(Line { id, depth, weight, space, pgs });
@@ -294,7 +324,7 @@ fn osd_df(call: &mut Call<'_>) -> Outcome {
     let placed: BTreeSet<i32> = lines.iter().map(|line| line.id).collect();
     let stray: Vec<Line> = map
         .osd_ids()
-        .filter(|osd| !placed.contains(&osd.0))
+        .filter(|osd| !placed.contains(&osd.0) && asked.contains(osd))
         .map(|osd| Line { id: osd.0, depth: 0, weight: 0, space: space_of(osd), pgs: 0 })
         .collect();
     if !tree {
@@ -303,7 +333,7 @@ fn osd_df(call: &mut Call<'_>) -> Outcome {
         lines.dedup_by_key(|line| line.id);
     }
     let mut sum = OsdSpace::default();
-    map.osd_ids().for_each(|osd| add(&mut sum, &space_of(osd)));
+    asked.iter().for_each(|osd| add(&mut sum, &space_of(*osd)));
     let total = Line { id: 0, depth: 0, weight: 0, space: sum, pgs: 0 };
     let average = total.utilization();
     let var = |line: &Line| if average > 0.0 { line.utilization() / average } else { 0.0 };
