@@ -4,7 +4,7 @@ use super::crush::{edit_error, item, weight};
 use super::{Answer, Call, Outcome, Row, refuse};
 use crate::present::short;
 use nacre_base::errno;
-use nacre_crush::{CrushMap, EditError, Op, Tunables};
+use nacre_crush::{CrushMap, EditError, Items, Op, Tunables};
 use serde_json::json;
 
 pub const COMMANDS: &[Row] = &[
@@ -13,6 +13,11 @@ pub const COMMANDS: &[Row] = &[
     ("osd crush get-tunable", "show one number of how the map searches", get_tunable),
     ("osd crush reweight-subtree", "change the weight of everything below a bucket", reweight_subtree),
     ("osd crush reweight-all", "add up the weights of all buckets again", reweight_all),
+    (
+        "osd crush set-all-straw-buckets-to-straw2",
+        "let buckets choose so that a changed weight moves only what it has to",
+        straw_to_straw2,
+    ),
     ("osd crush rule create-simple", "create a rule for replicated pools", create_simple),
     ("osd crush rule ls-by-class", "list the rules that take only devices of a class", ls_by_class),
     ("osd crush class create", "create a device class that no OSD is in yet", class_create),
@@ -100,6 +105,21 @@ fn reweight_all(call: &mut Call<'_>) -> Outcome {
         call.draft.edit_crush(crush);
     }
     Answer::said("reweighted crush hierarchy")
+}
+
+fn straw_to_straw2(call: &mut Call<'_>) -> Outcome {
+    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut changed = false;
+    for bucket in crush.buckets.iter_mut().flatten() {
+        if let Items::Straw { weights, .. } = &mut bucket.alg {
+            bucket.alg = Items::Straw2 { weights: std::mem::take(weights) };
+            changed = true;
+        }
+    }
+    if changed {
+        call.draft.edit_crush(crush);
+    }
+    Answer::said("")
 }
 
 fn create_simple(call: &mut Call<'_>) -> Outcome {

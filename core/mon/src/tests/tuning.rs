@@ -109,6 +109,18 @@ fn whole_subtrees_and_old_profiles_of_the_crush_map() {
     let show = |t: &mut TestMon| t.json(json!({ "prefix": "osd crush show-tunables" }));
     t.run(json!({ "prefix": "osd crush tunables", "profile": "legacy" }));
     assert_eq!(show(&mut t)["legacy_tunables"], 1);
+    // Old maps have buckets of an older kind.
+    t.run(json!({ "prefix": "osd crush add-bucket", "name": "old", "type": "rack" }));
+    let kinds = |t: &mut TestMon| -> Vec<Value> {
+        let dump = t.json(json!({ "prefix": "osd crush dump" }));
+        dump["buckets"].as_array().unwrap().iter().map(|bucket| bucket["alg"].clone()).collect()
+    };
+    assert!(kinds(&mut t).contains(&json!("straw")));
+    assert_eq!(t.run(json!({ "prefix": "osd crush set-all-straw-buckets-to-straw2" })), "");
+    assert!(kinds(&mut t).iter().all(|kind| kind == "straw2"));
+    let epoch = t.map().epoch;
+    t.run(json!({ "prefix": "osd crush set-all-straw-buckets-to-straw2" }));
+    assert_eq!(t.map().epoch, epoch);
     t.run(json!({ "prefix": "osd crush tunables", "profile": "hammer" }));
     assert_eq!(
         (&show(&mut t)["chooseleaf_stable"], &show(&mut t)["chooseleaf_vary_r"]),
