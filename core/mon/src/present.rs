@@ -1,7 +1,7 @@
 //! How answers look: Ceph's JSON, its tables and its units.
 
 use nacre_proto::maps::Uuid;
-use nacre_proto::types::{AddrKind, AddrVec, EntityAddr};
+use nacre_proto::types::{AddrVec, EntityAddr};
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
 use serde_json::{Number, Value, json};
@@ -55,15 +55,8 @@ pub fn addrvec(addrs: &AddrVec) -> Value {
     json!({ "addrvec": addrs.0.iter().map(addr).collect::<Vec<_>>() })
 }
 fn addr(addr: &EntityAddr) -> Value {
-    let kind = match addr.kind {
-        AddrKind::None => "none",
-        AddrKind::Legacy => "v1",
-        AddrKind::Msgr2 => "v2",
-        AddrKind::Any => "any",
-        AddrKind::Cidr => "cidr",
-    };
     let sock = addr.sock.map_or_else(|| "-".to_string(), |sock| sock.to_string());
-    json!({ "type": kind, "addr": sock, "nonce": addr.nonce })
+    json!({ "type": addr.kind.name(), "addr": sock, "nonce": addr.nonce })
 }
 /// An address as fields from before there were several: `127.0.0.1:6800/42`.
 pub fn legacy_addr(addrs: &AddrVec) -> String {

@@ -44,7 +44,7 @@ fn masks(run: Run) -> impl Iterator<Item = (u32, u64)> {
     (run.start / PAGE..end.div_ceil(PAGE)).map(move |page| {
         let from = run.start.max(page * PAGE) - page * PAGE;
         let len = end.min(page * PAGE + PAGE) - page * PAGE - from;
-        (page, (u64::MAX >> (PAGE - len)) << from)
+        (page, u64::MAX.checked_shr(PAGE - len).map_or(0, |bits| bits << from))
     })
 }
 
@@ -57,22 +57,18 @@ impl Changes {
         self.pages.len() * 40 + self.more.len() * 16
     }
     pub fn set(&mut self, run: Run, owners: u32) {
+        let mut had_more = false;
         for (number, mask) in masks(run) {
             let page = self.pages.entry(number).or_default();
             let before = *page;
             page.set(mask, owners);
             self.runs = self.runs + page.runs() - before.runs();
-            if before.some & mask != 0 && owners < 2 {
-                (number * PAGE..)
-                    .take(PAGE as usize)
-                    .filter(|block| mask >> (block % PAGE) & 1 != 0)
-                    .for_each(|block| {
-                        self.more.remove(&block);
-                    });
-            }
+            had_more |= before.some & mask != 0;
         }
         if owners > 1 {
             self.more.extend(run.blocks().map(|block| (block, owners)));
+        } else if had_more {
+            run.blocks().for_each(|block| _ = self.more.remove(&block));
         }
     }
     pub fn get(&self, block: u32) -> Option<u32> {

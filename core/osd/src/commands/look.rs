@@ -5,7 +5,7 @@ use crate::osd::Osd;
 use crate::pg::Pg;
 use nacre_base::errno::EAGAIN;
 use nacre_base::{Now, Utime};
-use nacre_proto::types::{AddrKind, EntityAddr};
+use nacre_proto::types::EntityAddr;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,9 @@ const WATCHERS_MAX: usize = 10_000;
 
 /// As Ceph shows an address on its own.
 fn addr(addr: &EntityAddr) -> Value {
-    let kind = match addr.kind {
-        AddrKind::None => "none",
-        AddrKind::Legacy => "v1",
-        AddrKind::Msgr2 => "v2",
-        AddrKind::Any => "any",
-        AddrKind::Cidr => "cidr",
-    };
     let sock =
         addr.sock.map_or_else(|| "(unrecognized address family 0)".to_string(), |sock| sock.to_string());
-    json!({ "type": kind, "addr": sock, "nonce": addr.nonce })
+    json!({ "type": addr.kind.name(), "addr": sock, "nonce": addr.nonce })
 }
 
 pub fn watchers(osd: &Osd) -> Value {

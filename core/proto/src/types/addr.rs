@@ -19,6 +19,19 @@ pub enum AddrKind {
     Cidr = 4,
 }
 
+impl AddrKind {
+    /// Ceph's name, as JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            AddrKind::None => "none",
+            AddrKind::Legacy => "v1",
+            AddrKind::Msgr2 => "v2",
+            AddrKind::Any => "any",
+            AddrKind::Cidr => "cidr",
+        }
+    }
+}
+
 /// One of the networks that a daemon is on. Clients and monitors are on the public one; OSDs that have a
 /// second one among themselves are on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
