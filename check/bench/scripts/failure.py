@@ -149,13 +149,15 @@ def note(name):
 
 def shell(line):
     # What is started goes on without us.
-    subprocess.Popen(line, shell=True, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(line, shell=True, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 time.sleep(options.healthy)
 note("fail")
 asked_before = asked
-shell(options.fail)
+failing = shell(options.fail)
+if not options.away:
+    failing.wait()  # what follows is to be seen with it
 if options.away_writes:
     while asked < asked_before + options.away_writes:
         time.sleep(0.1)

@@ -51,7 +51,8 @@ pub struct Lost {
     pub blocks: Vec<(StoredId, u64)>,
 }
 
-/// Metadata of stored things, read at once. Data goes through `Effect::Read`.
+/// What is stored as it was before the effects of this turn, read at once: metadata, and such data as is in memory.
+/// Other data goes through `Effect::Read`.
 pub trait StoreView {
     /// None if it does not exist.
     fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError>;
@@ -70,6 +71,11 @@ pub trait StoreView {
     fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError>;
     /// The parts of `offset..offset + len` that hold data, as (offset, length); the rest are holes.
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError>;
+    /// What a few (offset, length) extents hold, each up to where the data ends; None if that takes the device, or goes
+    /// wrong, which `Effect::Read` then says.
+    fn read_now(&self, _id: &StoredId, _extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
+        None
+    }
     fn statfs(&self) -> Statfs;
     fn lost(&self) -> Lost {
         Lost::default()

@@ -7,6 +7,7 @@ use crate::pg::log::{self, LogLimits};
 use crate::requests::Keep;
 use crate::scrub_pace::ScrubRules;
 use serde_json::{Map, Value, json};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -95,11 +96,14 @@ pub struct Options {
     from_mon: BTreeMap<String, String>,
     /// Set here, until the process ends.
     here: BTreeMap<&'static str, u64>,
+    /// What they say of this, which is asked with every request; none until it is asked again.
+    keep: Cell<Option<Keep>>,
 }
 
 impl Options {
     pub fn take(&mut self, values: BTreeMap<String, String>) {
         self.from_mon = values;
+        self.keep.take();
     }
 
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
@@ -108,10 +112,12 @@ impl Options {
         let number = number_in(value).filter(|number| (from..=to).contains(number));
         let wrong = OptionError::Value { name: known.name, from, to, value: value.to_string() };
         self.here.insert(known.name, number.ok_or(wrong)?);
+        self.keep.take();
         Ok(())
     }
     pub fn unset(&mut self, name: &str) -> Result<(), OptionError> {
         self.here.remove(find(name)?.name);
+        self.keep.take();
         Ok(())
     }
 
@@ -189,6 +195,11 @@ impl Options {
     }
 
     pub fn keep(&self) -> Keep {
+        let keep = self.keep.get().unwrap_or_else(|| self.work_out_keep());
+        self.keep.set(Some(keep));
+        keep
+    }
+    fn work_out_keep(&self) -> Keep {
         let [duration, size, slow_size, slow, ..] = KNOWN.each_ref().map(|known| self.number(known));
         Keep {
             size: size as usize,

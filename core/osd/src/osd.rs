@@ -597,16 +597,16 @@ impl Osd {
             return;
         }
         let epoch = self.maps.epoch();
-        let pgs: Vec<PgId> = std::mem::take(&mut self.record_queries).into_iter().collect();
-        if !pgs.is_empty() {
+        if !self.record_queries.is_empty() {
+            let pgs = std::mem::take(&mut self.record_queries).into_iter().collect();
             self.to_mon(DaemonMsg::RecordQuery { epoch, pgs }, out);
         }
-        let records: Vec<(PgId, PgRecord)> = std::mem::take(&mut self.activations).into_iter().collect();
-        if !records.is_empty() {
+        if !self.activations.is_empty() {
+            let records = std::mem::take(&mut self.activations).into_iter().collect();
             self.to_mon(DaemonMsg::Activate { epoch, records }, out);
         }
-        let wishes: Vec<PgWish> = std::mem::take(&mut self.wishes).into_values().collect();
-        if !wishes.is_empty() {
+        if !self.wishes.is_empty() {
+            let wishes = std::mem::take(&mut self.wishes).into_values().collect();
             self.to_mon(DaemonMsg::Rearrange(wishes), out);
         }
     }

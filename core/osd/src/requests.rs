@@ -209,13 +209,17 @@ impl History {
         if now.since(request.steps.arrived) >= keep.slow && keep.slow_size > 0 {
             let kept = Answered::new(now, request.clone());
             self.slow.push_back(kept);
-            self.slow.drain(..self.slow.len().saturating_sub(keep.slow_size));
+        }
+        while self.slow.len() > keep.slow_size {
+            self.slow.pop_front();
         }
         if keep.size > 0 {
             self.recent.push_back(Answered::new(now, request));
         }
-        self.recent.drain(..self.recent.len().saturating_sub(keep.size));
-        while self.recent.front().is_some_and(|oldest| now.since(oldest.at) > keep.duration) {
+        let is_over = |recent: &VecDeque<Answered>| {
+            recent.len() > keep.size || recent.front().is_some_and(|one| now.since(one.at) > keep.duration)
+        };
+        while is_over(&self.recent) {
             self.recent.pop_front();
         }
     }

@@ -56,6 +56,11 @@ impl Geometry {
     pub fn data_blocks(&self) -> u32 {
         self.blocks - self.data_start
     }
+    /// For what is found by a hash: which keys meet in one place differs from store to store.
+    pub fn hash_seed(&self) -> u64 {
+        let (seed, _) = self.uuid.split_first_chunk().expect("it has 16 bytes");
+        u64::from_le_bytes(*seed)
+    }
     pub fn holds_data(&self, run: Run) -> bool {
         run.start >= self.data_start && run.start.checked_add(run.len).is_some_and(|end| end <= self.blocks)
     }

@@ -61,7 +61,7 @@ pub use log_device::{LogDeviceError, MoveError, MoveTo};
 pub use memory::Memory;
 pub use open::{FormatError, OpenError, Options, Report};
 pub use placing::{Placed, Placing};
-pub use read::{Fetched, ReadPlan};
+pub use read::{Fetched, ReadPlan, is_small};
 pub use store::{Store, SubmitError, Ticket};
 
 /// The unit of allocation and of checksums, in bytes.

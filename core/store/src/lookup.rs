@@ -39,8 +39,8 @@ impl fmt::Debug for Pager {
 }
 
 impl Pager {
-    pub fn new(disk: Arc<dyn Disk + Send + Sync>) -> Pager {
-        Pager { disk, pages: RefCell::new(Recent::new()), things: RefCell::new(Recent::new()) }
+    pub fn new(disk: Arc<dyn Disk + Send + Sync>, seed: u64) -> Pager {
+        Pager { disk, pages: RefCell::new(Recent::new(seed)), things: RefCell::new(Recent::new(seed)) }
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {

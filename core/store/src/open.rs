@@ -124,7 +124,7 @@ pub struct Report {
 /// How what the layers have is looked at.
 enum Reading {
     /// When it is needed, also later.
-    Paged(Pager),
+    Paged(Arc<dyn Disk + Send + Sync>),
     /// All of it at once, which proves it.
     Whole,
     /// The same, but counts that are wrong are made right.
@@ -199,7 +199,7 @@ impl Store {
     }
     /// The same, for a daemon: what is known of things is read when it is needed, also later.
     pub fn open_paged(disk: Arc<dyn Disk + Send + Sync>) -> Result<(Store, Report), OpenError> {
-        Store::open_with(&*disk, Reading::Paged(Pager::new(disk.clone())))
+        Store::open_with(&*disk, Reading::Paged(disk.clone()))
     }
 
     fn open_with(disk: &(impl Disk + ?Sized), reading: Reading) -> Result<(Store, Report), OpenError> {
@@ -359,7 +359,7 @@ impl Recovery {
         let shared = owners.parts.iter().copied().filter(|(_, owners)| *owners > 1);
         let shares = Shares::new(shared.collect());
         let (pager, is_whole, mends) = match reading {
-            Reading::Paged(pager) => (Some(pager), false, false),
+            Reading::Paged(disk) => (Some(Pager::new(disk, superblock.geometry.hash_seed())), false, false),
             Reading::Whole => (None, true, false),
             Reading::Mending => (None, true, true),
         };

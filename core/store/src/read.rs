@@ -38,6 +38,11 @@ pub struct Fetched {
 /// large one does would be slower, and a stream would push out what others come back to.
 const CACHED_READ_MAX: usize = 64 << 10;
 
+/// Whether what is asked for is so little that it is looked for in memory first.
+pub fn is_small(extents: &[(u64, u64)]) -> bool {
+    extents.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len)) <= CACHED_READ_MAX as u64
+}
+
 /// A part of one block.
 #[derive(Debug)]
 struct Piece {
@@ -84,8 +89,7 @@ impl ReadPlan {
     ) -> Result<(Vec<Bytes>, Fetched), ReadError> {
         let sums = self.extents.iter().map(|pieces| sum(pieces)).collect();
         let mut fetched = Fetched { blocks: Vec::new(), sums, _pin: self.pin.clone() };
-        let keeps =
-            if self.len() <= CACHED_READ_MAX && !self.device { Some(&mut fetched.blocks) } else { None };
+        let keeps = if self.is_small() && !self.device { Some(&mut fetched.blocks) } else { None };
         let extents = self.run_extents(&mut read, keeps)?;
         Ok((extents, fetched))
     }
@@ -103,6 +107,10 @@ impl ReadPlan {
     }
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+    /// So little that it may be read at once, if that takes only memory.
+    pub fn is_small(&self) -> bool {
+        self.len() <= CACHED_READ_MAX
     }
     /// False if all of it is in memory.
     pub fn needs_device(&self) -> bool {
@@ -300,8 +308,8 @@ impl Store {
     }
 
     /// Keeps in memory what a read brought from the device, if it is worth it.
-    pub fn keep(&mut self, fetched: Fetched) {
-        let cache = self.cache.get_mut();
+    pub fn keep(&self, fetched: Fetched) {
+        let mut cache = self.cache.borrow_mut();
         fetched.blocks.iter().for_each(|(block, bytes)| cache.insert(*block, bytes));
     }
 }

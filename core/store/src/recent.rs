@@ -1,10 +1,14 @@
 //! What was used lately, up to a number of bytes: what was used since it was last looked at gets a second turn.
 
-use std::collections::{BTreeMap, VecDeque, btree_map::Entry};
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, hash_map::Entry};
+use std::collections::VecDeque;
+use std::hash::Hash;
 
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
-    things: BTreeMap<K, Kept<V>>,
+    /// Nothing walks through it: its order means nothing.
+    things: HashMap<K, Kept<V>, FixedState>,
     /// The next to go is in front. Some are gone, some are here twice.
     queue: VecDeque<K>,
     bytes: usize,
@@ -18,9 +22,15 @@ struct Kept<V> {
     is_used: bool,
 }
 
-impl<K: Ord + Clone, V: Clone> Recent<K, V> {
-    pub fn new() -> Recent<K, V> {
-        Recent { things: BTreeMap::new(), queue: VecDeque::new(), bytes: 0, limit: 0 }
+impl<K: Hash + Ord + Clone, V: Clone> Recent<K, V> {
+    /// `seed`: of the hash, so that nobody outside knows which keys meet in one place.
+    pub fn new(seed: u64) -> Recent<K, V> {
+        Recent {
+            things: HashMap::with_hasher(FixedState::with_seed(seed)),
+            queue: VecDeque::new(),
+            bytes: 0,
+            limit: 0,
+        }
     }
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -82,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_and_the_rest_goes_in_order() {
-        let mut recent = Recent::new();
+        let mut recent = Recent::new(7);
         recent.limit(100);
         (0..10).for_each(|n| recent.insert(n, n, 10));
         assert_eq!(recent.get(&0), Some(0));

@@ -208,10 +208,9 @@ impl Store {
     /// As the checkpoint has it, for the log to be replayed over it.
     pub(crate) fn new(found: Found) -> Store {
         let superblock = found.superblock;
-        let (seed, _) = superblock.geometry.uuid.split_first_chunk().expect("it has 16 bytes");
         Store {
             geometry: superblock.geometry,
-            index: Index::new(found.totals, found.shares, u64::from_le_bytes(*seed)),
+            index: Index::new(found.totals, found.shares, superblock.geometry.hash_seed()),
             blocks: found.blocks,
             dead: BTreeSet::new(),
             space: found.space,

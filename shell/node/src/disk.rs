@@ -22,9 +22,6 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Reads that may be under way at once.
 const READERS: usize = 8;
 
-/// Reads of so many bytes may be done by the daemon's own thread, from memory.
-const CACHED_READ_MAX: usize = 64 << 10;
-
 /// A sparse file gets its space in pieces of this many bytes, filled with zeros. Otherwise every small
 /// write would make the file system allocate, and every flush commit its journal.
 const PIECE: u64 = 1 << 20;
@@ -463,7 +460,7 @@ impl DiskThreads {
         let read = |reads: &mut [(u64, &mut [u8])]| {
             reads.iter_mut().try_for_each(|(offset, into)| self.disk.read_cached(*offset, into))
         };
-        if plan.len() <= CACHED_READ_MAX { plan.run_fetching(read).ok() } else { None }
+        if plan.is_small() { plan.run_fetching(read).ok() } else { None }
     }
     /// On the calling thread, which waits for the device.
     pub(crate) fn commit_here(&self, batch: Batch) -> Done {

@@ -17,6 +17,7 @@ mod ring;
 mod running;
 mod session;
 mod spec;
+mod storage;
 mod timers;
 
 pub use client::{BlockingClient, Pending};

@@ -9,20 +9,20 @@ use crate::clock;
 use crate::counters::{CountedDisk, MemoryCounters, MessengerCounters, StoreCounters};
 use crate::disk::{self, DiskThreads};
 use crate::ids::IdPool;
-use crate::pace::Pace;
 use crate::process;
 use crate::session::{self, End, Session};
 use crate::spec::{Limits, Listener, Spec};
+use crate::storage::Storage;
 use crate::timers::Timers;
 use bytes::Bytes;
 use nacre_base::Time;
-use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, StoreView, Token};
+use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, StoreView};
 use nacre_msgr::{
     AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent, Sums,
 };
 use nacre_proto::messages::{Envelope, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
-use nacre_store::{Memory, Store, SubmitError, Ticket};
+use nacre_store::Memory;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -79,31 +79,6 @@ struct Inner<M> {
     gave_up: bool,
 }
 
-struct Storage {
-    store: Store,
-    threads: DiskThreads,
-    counters: Arc<StoreCounters>,
-    /// Transactions that are not durable, oldest first.
-    waiting: VecDeque<Waiting>,
-    /// Reads under way, and when each was planned.
-    reading: BTreeMap<Token, Time>,
-    /// When the batch that is with the disk was begun.
-    began: Time,
-    pace: Pace,
-    /// A batch is with the disk; what comes meanwhile goes into the next one.
-    committing: bool,
-    /// Something is being brought to its place.
-    placing: bool,
-    /// No batch was begun since the last look.
-    idle: bool,
-}
-
-struct Waiting {
-    ticket: Ticket,
-    token: Token,
-    submitted: Time,
-}
-
 impl<M: Machine + 'static> Node<M> {
     pub(crate) fn new(spec: Spec, machine: M, disk_done: disk::Sender) -> (Rc<Node<M>>, Vec<Listener>) {
         let memory: Arc<MemoryCounters> = spec.perf.add();
@@ -113,18 +88,7 @@ impl<M: Machine + 'static> Node<M> {
             nacre_base::buffer::give_back();
             let counters: Arc<StoreCounters> = spec.perf.add();
             let disk = CountedDisk::new(disk, counters.clone());
-            Storage {
-                store,
-                threads: DiskThreads::start(&spec.name, disk, disk_done),
-                counters,
-                waiting: VecDeque::new(),
-                reading: BTreeMap::new(),
-                began: Time::ZERO,
-                pace: Pace::default(),
-                committing: false,
-                placing: false,
-                idle: false,
-            }
+            Storage::new(store, DiskThreads::start(&spec.name, disk, disk_done), counters)
         });
         let inner = Inner {
             machine,
@@ -182,7 +146,7 @@ impl<M: Machine + 'static> Node<M> {
             && let Some(event) = inner.loops.pop_front().map(Event::Loop).or_else(|| inner.events.pop_front())
         {
             let view: &dyn StoreView = match &inner.store {
-                Some(storage) => &storage.store,
+                Some(storage) => storage,
                 None => &NoStore,
             };
             inner.machine.handle(clock::now(), event, view, &mut effects);
@@ -259,17 +223,8 @@ impl<M: Machine + 'static> Node<M> {
             Effect::Read { token, id, extents, device: false } => {
                 let storage = inner.storage();
                 match storage.store.plan_read(&id, &extents) {
-                    Ok(plan) => match storage.threads.read_cached(&plan) {
-                        Some((read, fetched)) => {
-                            let how = match plan.needs_device() {
-                                true => &storage.counters.read_cached,
-                                false => &storage.counters.read_memory,
-                            };
-                            how.inc();
-                            drop(plan);
-                            storage.store.keep(fetched);
-                            inner.events.push_back(Event::ReadDone { token, result: Ok(read) });
-                        }
+                    Ok(plan) => match storage.read_at_once(&plan) {
+                        Some(read) => inner.events.push_back(Event::ReadDone { token, result: Ok(read) }),
                         None => {
                             storage.reading.insert(token, clock::mono());
                             storage.threads.read(token, plan);
@@ -636,48 +591,6 @@ impl<M: Machine + 'static> Node<M> {
         let inner = self.inner.borrow();
         inner.store.as_ref().is_none_or(|s| s.waiting.is_empty())
             && inner.sessions.values().all(|s| s.peer_kind.get().is_none() || s.unsent() == 0)
-    }
-}
-
-impl Storage {
-    fn submit(
-        &mut self,
-        token: Token,
-        txn: nacre_proto::transaction::Transaction,
-    ) -> Result<(), Box<SubmitError>> {
-        // A machine looks at the space that is left before it accepts what needs more.
-        self.counters.txn.inc();
-        self.counters.txn_bytes.add(txn.data_len() as u64);
-        let ticket = self.store.submit(txn)?;
-        self.waiting.push_back(Waiting { ticket, token, submitted: clock::mono() });
-        Ok(())
-    }
-
-    /// Begins to bring to its place what is only in the log, unless that is under way.
-    fn place(&mut self) {
-        if !self.placing
-            && let Some(placing) = self.store.take_placing()
-        {
-            self.placing = true;
-            self.threads.place(placing);
-        }
-    }
-
-    /// Begins a batch, unless one is with the disk: then the next one is larger. What it gives is done
-    /// already.
-    fn commit(&mut self) -> Option<disk::Done> {
-        if self.committing {
-            return None;
-        }
-        let batch = self.store.take_batch()?;
-        self.idle = false;
-        self.began = clock::mono();
-        if self.reading.is_empty() && self.pace.may_block(batch.cost()) {
-            return Some(self.threads.commit_here(batch));
-        }
-        self.committing = true;
-        self.threads.commit(batch);
-        None
     }
 }
 

@@ -145,14 +145,19 @@ impl<'a> Draft<'a> {
             let holds = |(snap, start, len, _): &&(_, u64, u64, Bytes)| {
                 *snap == self.source.snap && *start <= from && shown <= start + len
             };
-            match self.fetched.extents.iter().find(holds) {
+            let fetched = self.fetched.extents.iter().find(holds);
+            let found = fetched.map(|(_, start, _, bytes)| {
+                let have = bytes.len() as u64;
+                bytes.slice((from - start).min(have) as usize..(shown - start).min(have) as usize)
+            });
+            let in_memory = || self.store.read_now(&self.id, &[(from, shown - from)])?.pop();
+            match found.or_else(in_memory) {
                 None => need.push((from, shown - from)),
-                Some((_, start, _, bytes)) => {
-                    let have = bytes.len() as u64;
-                    let (a, b) = ((from - start).min(have), (shown - start).min(have));
-                    parts.push(bytes.slice(a as usize..b as usize));
-                    if b - a < shown - from {
-                        parts.push(zeros(shown - from - (b - a)));
+                Some(bytes) => {
+                    let left = shown - from - bytes.len() as u64;
+                    parts.push(bytes);
+                    if left > 0 {
+                        parts.push(zeros(left));
                     }
                 }
             }

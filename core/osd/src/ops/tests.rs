@@ -59,6 +59,15 @@ impl Object {
                 }
             }
         };
+        if !fetched.extents.is_empty() {
+            self.store.in_memory = true;
+            let at_once = execute(&self.store, &self.id, &ops, &env, &snaps, &Fetched::default()).unwrap();
+            self.store.in_memory = false;
+            assert!(
+                matches!(at_once, Outcome::Done(at_once) if at_once == done),
+                "data in memory is no other"
+            );
+        }
         self.store.apply(&done.change.txn);
         self.writes += 1;
         done

@@ -105,6 +105,12 @@ struct Running {
     fetched: Fetched,
 }
 
+impl Running {
+    fn new(op: ClientOp) -> Running {
+        Running { op, asked: Default::default(), copying: None, fetched: Fetched::default() }
+    }
+}
+
 pub struct Active {
     pub members: BTreeMap<OsdId, Member>,
     in_flight: VecDeque<InFlight>,
@@ -302,6 +308,12 @@ impl Pg {
             self.finish_read(ctx, op, reply);
             return;
         }
+        let has_queue = active.queues.contains_key(&op.object);
+        let is_sure = active.doubts(&op.object) == (false, false) && !self.changed.1.contains(&op.object);
+        if !has_queue && !op.is_write() && is_sure && !self.missing.lacks_meta(&op.object) {
+            return self.run(ctx, Running::new(op)); // as most reads
+        }
+        let Some(active) = self.active() else { return };
         let object = op.object.clone();
         let queue = active.queue(&object);
         if op.for_copy {
@@ -351,10 +363,7 @@ impl Pg {
                 self.run_again(ctx, op, &answer);
                 continue;
             }
-            self.run(
-                ctx,
-                Running { op, asked: Default::default(), copying: None, fetched: Fetched::default() },
-            );
+            self.run(ctx, Running::new(op));
         }
         if let Some(active) = self.active() {
             active.drop_idle(object);
@@ -365,8 +374,9 @@ impl Pg {
         running.op.steps.start(ctx.now.mono);
         if let Some(done) = self.answer_to_watcher(&running.op) {
             let reply = self.read_reply(ctx, &running.op, done);
-            self.finish_read(ctx, running.op.clone(), reply);
-            self.after_read(ctx, &running.op, 0);
+            let op = running.op.clone();
+            self.finish_read(ctx, running.op, reply);
+            self.after_read(ctx, &op, 0);
             return;
         }
         let op = &running.op;
@@ -384,7 +394,7 @@ impl Pg {
             caller: Caller { name: op.sender.0, addr: op.sender.1, now: ctx.now.wall },
             notify_id: u64::from(ctx.map.epoch.0) << 32 | (op.seq & 0xffff_ffff),
         };
-        let view = Patchy::new(ctx.store, &self.missing);
+        let view = Patchy::new(ctx.store, &self.missing, self.viewed == self.issued);
         let outcome = execute(&view, &op.object, &op.ops, &env, &snaps, &running.fetched);
         if let Ok(Outcome::Need(object, extents)) = &outcome {
             view.need_data(&object.clone().into(), extents);
@@ -413,10 +423,11 @@ impl Pg {
             }
             Ok(Outcome::Done(done)) => {
                 let carried_out = done.result >= 0;
+                let about_watches = (carried_out && op.is_about_watches()).then(|| op.clone());
                 let reply = self.read_reply(ctx, op, done);
-                self.finish_read(ctx, running.op.clone(), reply);
-                if carried_out {
-                    self.after_read(ctx, &running.op, env.notify_id);
+                self.finish_read(ctx, running.op, reply);
+                if let Some(op) = about_watches {
+                    self.after_read(ctx, &op, env.notify_id);
                 }
             }
             Err(error) => self.fail(ctx, running.op, &error),

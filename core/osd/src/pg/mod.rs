@@ -102,6 +102,12 @@ impl ClientOp {
         });
         rolled_back.chain([self.snap]).filter(|snap| *snap < SnapId::HEAD)
     }
+    pub fn is_about_watches(&self) -> bool {
+        let watch = |op: &Op| {
+            matches!(op, Op::Watch { .. } | Op::ListWatchers | Op::Notify { .. } | Op::NotifyAck { .. })
+        };
+        self.ops.iter().any(|op| watch(&op.op))
+    }
     pub fn is_write(&self) -> bool {
         self.ops.iter().any(|op| op.is_write)
     }
@@ -340,6 +346,8 @@ pub struct Pg {
     last_read: u64,
     /// Objects changed in this turn: the view shows them as they were before it.
     changed: (u64, BTreeSet<ObjectId>),
+    /// How many transactions of this group the view shows.
+    viewed: u64,
     /// What this turn made of the map of what changed before the log.
     folded: Folded,
     counts: PgCounts,
@@ -421,6 +429,7 @@ impl Pg {
             push_reads: BTreeMap::new(),
             last_read: 0,
             changed: (0, BTreeSet::new()),
+            viewed: 0,
             folded: Folded::default(),
             counts: PgCounts::default(),
             last_change: Utime::ZERO,
@@ -453,6 +462,7 @@ impl Pg {
     pub fn handle(&mut self, ctx: &mut Ctx<'_>, event: PgEvent) {
         if self.changed.0 != ctx.turn {
             self.changed = (ctx.turn, BTreeSet::new());
+            self.viewed = self.issued;
             self.folded = Folded::default();
         }
         match event {

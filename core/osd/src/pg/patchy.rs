@@ -14,12 +14,14 @@ use std::collections::BTreeMap;
 pub struct Patchy<'a> {
     store: &'a dyn StoreView,
     missing: &'a Missing,
+    /// Nothing was stored in this turn, so that data in the view is what it will be.
+    is_current: bool,
     looked_at: RefCell<BTreeMap<ObjectId, Part>>,
 }
 
 impl<'a> Patchy<'a> {
-    pub fn new(store: &'a dyn StoreView, missing: &'a Missing) -> Patchy<'a> {
-        Patchy { store, missing, looked_at: RefCell::default() }
+    pub fn new(store: &'a dyn StoreView, missing: &'a Missing, is_current: bool) -> Patchy<'a> {
+        Patchy { store, missing, is_current, looked_at: RefCell::default() }
     }
     /// What somebody tried to look at and is missing. What came of it then means nothing.
     pub fn into_looked_at(self) -> BTreeMap<ObjectId, Part> {
@@ -39,6 +41,10 @@ impl<'a> Patchy<'a> {
     }
     /// The data that a read of these extents needs.
     pub fn need_data(&self, id: &StoredId, extents: &[(u64, u64)]) -> bool {
+        let StoredId::Object(object) = id else { return true };
+        if self.missing.get(object).is_none() {
+            return true; // as nearly always
+        }
         let data = extents.iter().map(|(offset, len)| *offset..offset.saturating_add(*len)).collect();
         self.need(id, &Part { data, ..Part::default() }).is_ok()
     }
@@ -101,6 +107,9 @@ impl StoreView for Patchy<'_> {
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
         self.need(id, &Part { data: (offset..offset.saturating_add(len)).into(), ..Part::default() })?;
         self.store.extents(id, offset, len)
+    }
+    fn read_now(&self, id: &StoredId, extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
+        if self.is_current && self.need_data(id, extents) { self.store.read_now(id, extents) } else { None }
     }
     fn statfs(&self) -> Statfs {
         self.store.statfs()

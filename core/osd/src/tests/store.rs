@@ -22,6 +22,8 @@ pub struct MemStore {
     /// Blocks of 4096 bytes that cannot be read until they are written anew.
     pub bad: BTreeSet<(StoredId, u64)>,
     pub lost: Lost,
+    /// Data can be read at once.
+    pub in_memory: bool,
     /// Bytes that are free of a GiB; none: there is no end.
     pub free: Option<u64>,
     /// How often one attribute was asked for.
@@ -154,6 +156,9 @@ impl StoreView for MemStore {
             at = next;
         }
         Ok(extents)
+    }
+    fn read_now(&self, id: &StoredId, extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
+        if self.in_memory { self.read(id, extents).ok() } else { None }
     }
     fn lost(&self) -> Lost {
         self.lost.clone()

@@ -170,12 +170,14 @@ impl World {
             lose: None,
         };
         for node in 0..osds {
+            // Some have all in memory, in some worlds the first, in some the second.
+            let store = MemStore { in_memory: (seed + node as u64) % 2 == 0, ..MemStore::default() };
             world.nodes.push(Node {
                 osd: None,
                 life: 0,
                 addr: addr_of(node, 0),
-                view: MemStore::default(),
-                disk: MemStore::default(),
+                view: store.clone(),
+                disk: store,
                 disk_busy: Time::ZERO,
                 accepted: 0,
                 armed: BTreeMap::new(),

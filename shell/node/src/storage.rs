@@ -1,0 +1,150 @@
+//! A machine's store with its disk: what is submitted, read and brought to its place, and what the machine sees of it.
+
+use crate::clock;
+use crate::counters::StoreCounters;
+use crate::disk::{self, DiskThreads};
+use crate::pace::Pace;
+use bytes::Bytes;
+use nacre_base::{Name, Time};
+use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView, Token};
+use nacre_proto::transaction::{StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+use nacre_store::{ReadPlan, Store, SubmitError, Ticket};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+pub(crate) struct Storage {
+    pub(crate) store: Store,
+    pub(crate) threads: DiskThreads,
+    pub(crate) counters: Arc<StoreCounters>,
+    /// Transactions that are not durable, oldest first.
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// Reads under way, and when each was planned.
+    pub(crate) reading: BTreeMap<Token, Time>,
+    /// When the batch that is with the disk was begun.
+    pub(crate) began: Time,
+    pub(crate) pace: Pace,
+    /// A batch is with the disk; what comes meanwhile goes into the next one.
+    pub(crate) committing: bool,
+    /// Something is being brought to its place.
+    pub(crate) placing: bool,
+    /// No batch was begun since the last look.
+    pub(crate) idle: bool,
+}
+
+pub(crate) struct Waiting {
+    pub(crate) ticket: Ticket,
+    pub(crate) token: Token,
+    pub(crate) submitted: Time,
+}
+
+impl Storage {
+    pub(crate) fn new(store: Store, threads: DiskThreads, counters: Arc<StoreCounters>) -> Storage {
+        Storage {
+            store,
+            threads,
+            counters,
+            waiting: VecDeque::new(),
+            reading: BTreeMap::new(),
+            began: Time::ZERO,
+            pace: Pace::default(),
+            committing: false,
+            placing: false,
+            idle: false,
+        }
+    }
+
+    pub(crate) fn submit(&mut self, token: Token, txn: Transaction) -> Result<(), Box<SubmitError>> {
+        // A machine looks at the space that is left before it accepts what needs more.
+        self.counters.txn.inc();
+        self.counters.txn_bytes.add(txn.data_len() as u64);
+        let ticket = self.store.submit(txn)?;
+        self.waiting.push_back(Waiting { ticket, token, submitted: clock::mono() });
+        Ok(())
+    }
+
+    /// Reads a little if all of it is in memory, the store's or the system's.
+    pub(crate) fn read_at_once(&self, plan: &ReadPlan) -> Option<Vec<Bytes>> {
+        let (read, fetched) = self.threads.read_cached(plan)?;
+        let how = match plan.needs_device() {
+            true => &self.counters.read_cached,
+            false => &self.counters.read_memory,
+        };
+        how.inc();
+        self.store.keep(fetched);
+        Some(read)
+    }
+
+    /// Begins to bring to its place what is only in the log, unless that is under way.
+    pub(crate) fn place(&mut self) {
+        if !self.placing
+            && let Some(placing) = self.store.take_placing()
+        {
+            self.placing = true;
+            self.threads.place(placing);
+        }
+    }
+
+    /// Begins a batch, unless one is with the disk: then the next one is larger. What it gives is done
+    /// already.
+    pub(crate) fn commit(&mut self) -> Option<disk::Done> {
+        if self.committing {
+            return None;
+        }
+        let batch = self.store.take_batch()?;
+        self.idle = false;
+        self.began = clock::mono();
+        if self.reading.is_empty() && self.pace.may_block(batch.cost()) {
+            return Some(self.threads.commit_here(batch));
+        }
+        self.committing = true;
+        self.threads.commit(batch);
+        None
+    }
+}
+
+impl StoreView for Storage {
+    /// On the way to where the data is the daemon would do more than a read from the page cache takes.
+    fn read_now(&self, id: &StoredId, extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
+        if !nacre_store::is_small(extents) {
+            return None;
+        }
+        self.read_at_once(&self.store.plan_read(id, extents).ok()?)
+    }
+
+    fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError> {
+        self.store.stat(id)
+    }
+    fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        self.store.attr(id, name)
+    }
+    fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
+        self.store.attrs(id)
+    }
+    fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
+        self.store.omap_header(id)
+    }
+    fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        self.store.omap_get(id, key)
+    }
+    fn omap_walk(
+        &self,
+        id: &StoredId,
+        from: &[u8],
+        each: &mut dyn FnMut(&Name, &Bytes) -> bool,
+    ) -> Result<(), ReadError> {
+        self.store.omap_walk(id, from, each)
+    }
+    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+        self.store.object_walk(from, each)
+    }
+    fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
+        self.store.extents(id, offset, len)
+    }
+    fn statfs(&self) -> Statfs {
+        self.store.statfs()
+    }
+    fn lost(&self) -> Lost {
+        self.store.lost()
+    }
+}
