@@ -5,18 +5,41 @@ use nacre_base::Name;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::ObjectId;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 
 /// Why stored bytes could not be given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error("no {0}")]
     NotFound(StoredId),
-    #[error("{id}: checksum of block {block} is {found:08x}, not {expected:08x}")]
-    Checksum { id: StoredId, block: u64, expected: u32, found: u32 },
-    #[error("{id}: block {block} cannot be read: {why}")]
-    Unreadable { id: StoredId, block: u64, why: String },
+    #[error("{id}: checksum of block {block} is {found:08x}, not {expected:08x}{known}")]
+    Checksum { id: StoredId, block: u64, expected: u32, found: u32, known: Known },
+    #[error("{id}: block {block} cannot be read: {why}{known}")]
+    Unreadable { id: StoredId, block: u64, why: String, known: Known },
     #[error("device: {0}")]
     Device(String),
+}
+
+/// What is known of a block that cannot be given whole, since it was written after the rest was damaged, or
+/// without looking at it: bytes, each with where they begin in the thing's data. In order, not touching.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known(pub Vec<(u64, Bytes)>);
+
+impl Known {
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.0.iter().map(|(offset, bytes)| *offset..offset + bytes.len() as u64)
+    }
+}
+
+/// As the end of a sentence about the rest.
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ranges().map(|range| range.end - range.start).sum::<u64>() {
+            0 => Ok(()),
+            bytes => write!(f, "; {bytes} bytes of it are known"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use crate::BLOCK;
 use crate::format::ENTRY_LEN;
+use crate::known;
 use bytes::Bytes;
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
 
@@ -52,30 +53,11 @@ impl Content {
                 Content::Whole(whole.into())
             }
             Content::Patch { base, runs } => {
-                // Neighbours join, so that appending piece by piece stays one run.
-                let (mut start, mut joined) = (from, bytes.to_vec());
-                let mut kept = Vec::with_capacity(runs.len() + 1);
-                for run in runs {
-                    let at = usize::from(run.at);
-                    if run.end() < from || at > from + bytes.len() {
-                        kept.push(run.clone());
-                        continue;
-                    }
-                    if at < from {
-                        joined.splice(..0, run.bytes[..from - at].iter().copied());
-                        start = at;
-                    }
-                    let end = from + bytes.len();
-                    if run.end() > end {
-                        joined.extend_from_slice(&run.bytes[end - at..]);
-                    }
+                let runs = put_over(runs, from, bytes);
+                match known::whole(&runs) {
+                    Some(all) => Content::Whole(all.clone()),
+                    None => Content::Patch { base: *base, runs },
                 }
-                if joined.len() == BLOCK {
-                    return Content::Whole(joined.into());
-                }
-                kept.push(PatchRun { at: start as u16, bytes: joined.into() });
-                kept.sort_by_key(|run| run.at);
-                Content::Patch { base: *base, runs: kept }
             }
         }
     }
@@ -105,11 +87,7 @@ impl Content {
             Content::Patch { base, runs } => {
                 base.block.encode(out);
                 base.crc.encode(out);
-                for run in runs {
-                    run.at.encode(out);
-                    (run.bytes.len() as u16).encode(out);
-                    out.extend_from_slice(&run.bytes);
-                }
+                encode_runs(runs, out);
             }
         }
     }
@@ -127,18 +105,55 @@ impl Content {
             return Ok(Content::Whole(whole.into()));
         }
         let base = Base { block: base, crc: Decode::decode(&mut r)? };
-        let mut runs: Vec<PatchRun> = Vec::new();
-        while !r.is_empty() {
-            let (at, len) = (u16::decode(&mut r)?, u16::decode(&mut r)?);
-            let run = PatchRun { at, bytes: Bytes::copy_from_slice(r.take(len.into())?) };
-            let in_order = runs.last().is_none_or(|last| last.end() < usize::from(at));
-            if !in_order || len == 0 || run.end() > BLOCK {
-                return Err(DecodeError::BadValue { what: "part of a block", value: at.into() });
-            }
-            runs.push(run);
-        }
-        Ok(Content::Patch { base, runs })
+        Ok(Content::Patch { base, runs: decode_runs(&mut r)? })
     }
+}
+
+/// Runs with these bytes over them from `from` on.
+pub(crate) fn put_over(runs: &[PatchRun], from: usize, bytes: &[u8]) -> Vec<PatchRun> {
+    // Neighbours join, so that appending piece by piece stays one run.
+    let (mut start, mut joined) = (from, bytes.to_vec());
+    let mut kept = Vec::with_capacity(runs.len() + 1);
+    for run in runs {
+        let at = usize::from(run.at);
+        if run.end() < from || at > from + bytes.len() {
+            kept.push(run.clone());
+            continue;
+        }
+        if at < from {
+            joined.splice(..0, run.bytes[..from - at].iter().copied());
+            start = at;
+        }
+        let end = from + bytes.len();
+        if run.end() > end {
+            joined.extend_from_slice(&run.bytes[end - at..]);
+        }
+    }
+    kept.push(PatchRun { at: start as u16, bytes: joined.into() });
+    kept.sort_by_key(|run| run.at);
+    kept
+}
+
+pub(crate) fn encode_runs(runs: &[PatchRun], out: &mut Vec<u8>) {
+    for run in runs {
+        run.at.encode(out);
+        (run.bytes.len() as u16).encode(out);
+        out.extend_from_slice(&run.bytes);
+    }
+}
+/// Up to the end.
+pub(crate) fn decode_runs(r: &mut Reader<'_>) -> Result<Vec<PatchRun>, DecodeError> {
+    let mut runs: Vec<PatchRun> = Vec::new();
+    while !r.is_empty() {
+        let (at, len) = (u16::decode(r)?, u16::decode(r)?);
+        let run = PatchRun { at, bytes: Bytes::copy_from_slice(r.take(len.into())?) };
+        let in_order = runs.last().is_none_or(|last| last.end() < usize::from(at));
+        if !in_order || len == 0 || run.end() > BLOCK {
+            return Err(DecodeError::BadValue { what: "part of a block", value: at.into() });
+        }
+        runs.push(run);
+    }
+    Ok(runs)
 }
 
 /// Without the zeros at its end.

@@ -31,6 +31,7 @@ mod extents;
 mod format;
 mod fsck;
 mod index;
+mod known;
 mod layering;
 mod layers;
 mod log;

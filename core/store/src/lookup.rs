@@ -11,7 +11,7 @@ use crate::recent::Recent;
 use crate::space::Run;
 use crate::store::Store;
 use bytes::Bytes;
-use nacre_machine::ReadError;
+use nacre_machine::{Known, ReadError};
 use nacre_proto::transaction::StoredId;
 use std::cell::RefCell;
 use std::fmt;
@@ -92,7 +92,8 @@ enum Said {
 }
 
 fn unreadable(id: &StoredId, why: impl fmt::Display) -> ReadError {
-    ReadError::Unreadable { id: id.clone(), block: 0, why: format!("what is known of it is damaged: {why}") }
+    let why = format!("what is known of it is damaged: {why}");
+    ReadError::Unreadable { id: id.clone(), block: 0, why, known: Known::default() }
 }
 
 impl Store {

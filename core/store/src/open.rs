@@ -9,6 +9,7 @@ use crate::format::{Geometry, LOG_START, SUPERBLOCKS, Superblock, SuperblockErro
 use crate::index::omap::is_reserved;
 use crate::index::parts::Shares;
 use crate::index::{Moves, Object, Op, Slot, Totals};
+use crate::known;
 use crate::layers;
 use crate::layers::directory::Owners;
 use crate::layers::page::{self, Kind, Loaded};
@@ -523,7 +524,7 @@ impl Recovery {
             let base =
                 content.base().filter(|base| geometry.holds_data(Run { start: base.block, len: 1 }))?;
             let read = disk.read_at(u64::from(base.block) * BLOCK as u64, &mut bytes);
-            (read.is_err() || crc32c(u32::MAX, &bytes) != base.crc).then_some(*block)
+            (read.is_err() || !known::is_intact(&bytes, base.crc)).then_some(*block)
         };
         let gone: Vec<u32> = self.inline.iter().filter_map(is_gone).collect();
         gone.iter().for_each(|block| drop(self.inline.remove(block)));

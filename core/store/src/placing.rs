@@ -2,8 +2,9 @@
 
 use crate::BLOCK;
 use crate::batch::write_joined;
-use crate::content::{Base, Content};
+use crate::content::{Base, Content, PatchRun};
 use crate::disk::{Disk, DiskError};
+use crate::known::{self, Held};
 use crate::layers::merge::{self, Merge};
 use bytes::Bytes;
 use nacre_wire::crc32c;
@@ -26,7 +27,8 @@ pub struct Placed {
     /// Block and checksum.
     pub(crate) crcs: Vec<(u32, u32)>,
     /// Blocks that were changed in part although the rest of them was damaged. Reading them goes on
-    /// failing: what is damaged does not become valid because something beside it was written.
+    /// failing: what is damaged does not become valid because something beside it was written. But what was
+    /// written is kept, and the error says what it is.
     pub damaged: u32,
     pub(crate) merge: Option<Box<Merge>>,
 }
@@ -46,21 +48,27 @@ impl Placing {
         }
         let mut whole: Vec<(u32, Bytes)> = Vec::with_capacity(self.blocks.len());
         for (block, content) in self.blocks {
-            let (bytes, is_damaged) = match content {
-                Content::Whole(bytes) => (bytes, false),
-                Content::Patch { base, runs } => {
-                    let (mut bytes, is_damaged) = match self.bases.get(&base.block) {
-                        Some(bytes) => (bytes.clone(), false),
-                        None => read_base(disk, base),
-                    };
-                    runs.iter().for_each(|run| run.apply(&mut bytes));
-                    (bytes.into(), is_damaged)
-                }
+            let (bytes, crc) = match content {
+                Content::Whole(bytes) => with_sum(bytes),
+                Content::Patch { base, runs } => match self.bases.get(&base.block) {
+                    Some(bytes) => with_sum(patched(bytes.clone(), &runs)),
+                    None => match read_base(disk, base) {
+                        Ok(bytes) => with_sum(patched(bytes, &runs)),
+                        Err(parts) => {
+                            let parts = known::joined(parts, &runs);
+                            match known::whole(&parts) {
+                                Some(all) => with_sum(all.clone()),
+                                None => {
+                                    placed.damaged += 1;
+                                    let (bytes, crc) = known::list(&parts);
+                                    (bytes.into(), crc)
+                                }
+                            }
+                        }
+                    },
+                },
             };
-            let crc = crc32c(u32::MAX, &bytes);
-            // A checksum that cannot match keeps a damaged block damaged.
-            placed.crcs.push((block, if is_damaged { !crc } else { crc }));
-            placed.damaged += u32::from(is_damaged);
+            placed.crcs.push((block, crc));
             whole.push((block, bytes));
         }
         let mut writes: Vec<(u32, &[u8])> = whole.iter().map(|(block, bytes)| (*block, &bytes[..])).collect();
@@ -72,11 +80,25 @@ impl Placing {
     }
 }
 
-/// What a block of the device holds, and whether it is damaged: what cannot be read is as good as rotten;
-/// a device that is gone fails the writes.
-fn read_base(disk: &(impl Disk + ?Sized), base: Base) -> (Vec<u8>, bool) {
+fn with_sum(bytes: Bytes) -> (Bytes, u32) {
+    let crc = crc32c(u32::MAX, &bytes);
+    (bytes, crc)
+}
+
+fn patched(mut bytes: Vec<u8>, runs: &[PatchRun]) -> Bytes {
+    runs.iter().for_each(|run| run.apply(&mut bytes));
+    bytes.into()
+}
+
+/// What a block of the device holds, or what is known of it if it is damaged: what cannot be read is as good as
+/// rotten; a device that is gone fails the writes.
+fn read_base(disk: &(impl Disk + ?Sized), base: Base) -> Result<Vec<u8>, Vec<PatchRun>> {
     let mut bytes = vec![0; BLOCK];
-    let read = disk.read_at(u64::from(base.block) * BLOCK as u64, &mut bytes);
-    let is_damaged = read.is_err() || crc32c(u32::MAX, &bytes) != base.crc;
-    (bytes, is_damaged)
+    match disk.read_at(u64::from(base.block) * BLOCK as u64, &mut bytes) {
+        Ok(()) => match known::look(&bytes, base.crc) {
+            Held::Whole => Ok(bytes),
+            Held::Parts(parts) => Err(parts),
+        },
+        Err(_) => Err(Vec::new()),
+    }
 }

@@ -4,10 +4,11 @@ use crate::BLOCK;
 use crate::aligned::Aligned;
 use crate::content::{Content, PatchRun};
 use crate::disk::{Disk, DiskError};
+use crate::known::{self, Held};
 use crate::lookup::Found;
 use crate::store::Store;
 use bytes::Bytes;
-use nacre_machine::ReadError;
+use nacre_machine::{Known, ReadError};
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{crc32c, crc32c_of_blocks};
 use std::sync::Arc;
@@ -197,8 +198,11 @@ impl ReadPlan {
             // One bad sector fails the whole read: which block it is in is found by halves.
             let half = pieces.len() / 2;
             if half == 0 {
+                let [Piece { source: Source::Disk { at, patches, .. }, .. }] = pieces else {
+                    unreachable!("a run has only pieces on the device");
+                };
                 let (id, why) = (self.id.clone(), error.to_string());
-                return Err(ReadError::Unreadable { id, block: pieces[0].position(), why });
+                return Err(ReadError::Unreadable { id, block: *at, why, known: in_data(*at, patches) });
             }
             let (left, right) = into.split_at_mut(half * BLOCK);
             self.read_run(read, offset, &pieces[..half], left)?;
@@ -210,18 +214,30 @@ impl ReadPlan {
     /// Each as the device should have it; then what is put over it.
     fn verify(&self, pieces: &[Piece], into: &mut [u8]) -> Result<(), ReadError> {
         for (piece, bytes) in pieces.iter().zip(into.chunks_exact_mut(BLOCK)) {
-            let Source::Disk { crc, patches, .. } = &piece.source else {
+            let Source::Disk { crc, at, patches, .. } = &piece.source else {
                 unreachable!("a run has only pieces on the device");
             };
-            let found = crc32c(u32::MAX, bytes);
-            if found != *crc {
-                let (id, block) = (self.id.clone(), piece.position());
-                return Err(ReadError::Checksum { id, block, expected: *crc, found });
+            match known::look(bytes, *crc) {
+                Held::Whole => patches.iter().for_each(|run| run.apply(bytes)),
+                Held::Parts(parts) => {
+                    let parts = known::joined(parts, patches);
+                    let Some(all) = known::whole(&parts) else {
+                        let (id, found) = (self.id.clone(), crc32c(u32::MAX, bytes));
+                        let known = in_data(*at, &parts);
+                        return Err(ReadError::Checksum { id, block: *at, expected: *crc, found, known });
+                    };
+                    bytes.copy_from_slice(all);
+                }
             }
-            patches.iter().for_each(|run| run.apply(bytes));
         }
         Ok(())
     }
+}
+
+/// Parts of block `at` of a thing, by where they are in its data.
+fn in_data(at: u64, parts: &[PatchRun]) -> Known {
+    let part = |run: &PatchRun| (at * BLOCK as u64 + u64::from(run.at), run.bytes.clone());
+    Known(parts.iter().map(part).collect())
 }
 
 /// The checksum of all that these pieces hold, if they are whole blocks as they are on the device.
@@ -238,13 +254,6 @@ fn sum(pieces: &[Piece]) -> Option<u32> {
 impl Piece {
     fn is_on(&self, block: u32) -> bool {
         matches!(self.source, Source::Disk { block: this, .. } if this == block)
-    }
-    /// Which block of its object it is, if it is read from the device.
-    fn position(&self) -> u64 {
-        match self.source {
-            Source::Disk { at, .. } => at,
-            Source::Hole | Source::Memory(_) => unreachable!("only what is on the device is looked for"),
-        }
     }
 }
 

@@ -527,10 +527,15 @@ impl Pg {
                 running.op.steps.fetched = Some(ctx.now.mono);
                 self.run(ctx, running);
             }
-            Err(error) => match self.give_up(ctx, &error) {
-                Some(lacking) => self.wait_for_parts(ctx, running.op, &[lacking].into()),
-                None => self.fail(ctx, running.op, &error),
-            },
+            Err(error) if self.give_up(ctx, &error) => {
+                // It runs again, and waits for what it touches of what is missing now.
+                let Some(active) = self.active() else { return };
+                active.put_first(&object, [running.op].into());
+                active.note_runnable(&object);
+                ctx.out.push(PgEffect::Loop);
+                return;
+            }
+            Err(error) => self.fail(ctx, running.op, &error),
         }
         self.pump(ctx, &object);
     }

@@ -1,11 +1,12 @@
 //! A block of ours whose bytes are not what was written, or cannot be read: it is given up, noted as missing, and comes
-//! back from another member. Whoever asked for its bytes waits for that, and notices nothing else.
+//! back from another member. Whoever asked for its bytes waits for that, and notices nothing else. What was written
+//! to it later than it went bad is known, and stays: perhaps nobody else has it yet.
 
 use super::record::RecordChanges;
 use super::{Ctx, Pg, Phase};
 use crate::object_info::ObjectInfo;
-use nacre_base::Version;
-use nacre_machine::{Level, ReadError, StoreView};
+use nacre_base::{IntervalSet, Version};
+use nacre_machine::{Known, Level, ReadError, StoreView};
 use nacre_proto::messages::part::Part;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -14,31 +15,30 @@ use nacre_proto::types::ObjectId;
 pub const BLOCK: u64 = 4096;
 
 impl Pg {
-    /// Gives up the block that cannot be read, if somebody else has its bytes. What of which object
-    /// has to be fetched then; none if nobody has it, or the error is another.
-    pub fn give_up(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> Option<(ObjectId, Part)> {
-        let (ReadError::Checksum { id: StoredId::Object(object), block, .. }
-        | ReadError::Unreadable { id: StoredId::Object(object), block, .. }) = error
-        else {
-            return None;
-        };
-        let Phase::Active(active) = &self.phase else { return None };
-        let Bad { part, .. } = Bad::find(ctx.store, object, *block)?;
+    /// Gives up what is not known of a block that cannot be read, if somebody else has those bytes. Whether it
+    /// did; not if the error is another.
+    pub fn give_up(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> bool {
+        let Some((object, block, known)) = bad_block(error) else { return false };
+        let Phase::Active(active) = &self.phase else { return false };
+        let Some(bad) = Bad::find(ctx.store, object, block, known) else { return false };
         if self.changed.1.contains(object) {
-            return None;
+            return false;
         }
-        let up = active.members.iter().filter(|(osd, _)| ctx.map.is_up(**osd));
+        // What is missing here anyway is not lost with it.
+        let mut lost = bad.part.clone().without(&self.missing.part(object));
+        for (_, member) in active.members.iter().filter(|(osd, _)| ctx.map.is_up(**osd)) {
+            lost = lost.intersection(&member.missing.part(object));
+        }
         // While the group moves, only those whom it leaves may have it.
-        let left = active.recovery.may_be_elsewhere(&ctx.map, object, &part);
-        if !left && !up.into_iter().any(|(_, member)| !member.missing.lacks(object, &part)) {
-            return None;
+        if !lost.is_empty() && !active.recovery.may_be_elsewhere(&ctx.map, object, &lost) {
+            return false;
         }
         ctx.log(Level::Warn, format!("pg {}: {object}: {error}; mended from another copy", self.id));
         let mut txn = Transaction::new();
-        self.note_bad(ctx.store, object, *block, &mut txn);
+        self.note_bad(object, bad, &mut txn);
         self.changed.1.insert(object.clone());
         self.store(ctx, txn);
-        Some((object.clone(), part))
+        true
     }
 
     /// Notes a block that the store lost, before the group does anything else. Whether others have its bytes
@@ -51,15 +51,12 @@ impl Pg {
         txn: &mut Transaction,
     ) -> bool {
         let is_ours = self.range.contains(object);
+        let mut members = self.interval.acting.iter().chain(&self.interval.up);
         if is_ours
-            && self
-                .interval
-                .acting
-                .iter()
-                .chain(&self.interval.up)
-                .any(|osd| osd.is_some() && *osd != self.me)
+            && members.any(|osd| osd.is_some() && *osd != self.me)
+            && let Some(bad) = Bad::find(store, object, block, &Known::default())
         {
-            self.note_bad(store, object, block, txn);
+            self.note_bad(object, bad, txn);
         }
         is_ours
     }
@@ -73,17 +70,40 @@ impl Pg {
         self.record_info(txn);
     }
 
-    fn note_bad(&mut self, store: &dyn StoreView, object: &ObjectId, block: u64, txn: &mut Transaction) {
-        let Some(Bad { need, size, part }) = Bad::find(store, object, block) else { return };
+    fn note_bad(&mut self, object: &ObjectId, bad: Bad, txn: &mut Transaction) {
+        let Bad { need, size, unknown, part } = bad;
         let id = StoredId::Object(object.clone());
-        self.missing.add(object, need, &part);
-        // Nothing may be put over the bad block, or together with it.
-        txn.push(id.clone(), Change::Zero { offset: block * BLOCK, len: BLOCK });
+        // Nothing may depend on the bad block any more: what is known of it and these zeros are all of the new
+        // one. What was written to it since it was read stays as well.
+        for range in unknown.iter() {
+            txn.push(id.clone(), Change::Zero { offset: range.start, len: range.end - range.start });
+        }
         txn.push(id, Change::Truncate { size });
+        if !part.is_empty() {
+            self.missing.add(object, need, &part);
+        }
         let mut changes = RecordChanges::new(self.id);
         changes.missing(object, self.missing.get(object));
         changes.into_txn(txn);
     }
+}
+
+/// A block of an object that cannot be given as it should be, and what is known of it.
+pub fn bad_block(error: &ReadError) -> Option<(&ObjectId, u64, &Known)> {
+    match error {
+        ReadError::Checksum { id: StoredId::Object(object), block, known, .. }
+        | ReadError::Unreadable { id: StoredId::Object(object), block, known, .. } => {
+            Some((object, *block, known))
+        }
+        _ => None,
+    }
+}
+
+/// Of a bad block, what is not known.
+pub fn unknown(block: u64, known: &Known) -> IntervalSet {
+    let mut unknown = IntervalSet::from(block * BLOCK..(block + 1) * BLOCK);
+    known.ranges().for_each(|range| unknown.remove(range));
+    unknown
 }
 
 /// What a bad block holds.
@@ -91,17 +111,21 @@ struct Bad {
     /// The object's version, and its size.
     need: Version,
     size: u64,
+    /// What of the block is not known, also past the object's end.
+    unknown: IntervalSet,
+    /// What of the object that is.
     part: Part,
 }
 
 impl Bad {
-    fn find(store: &dyn StoreView, object: &ObjectId, block: u64) -> Option<Bad> {
+    fn find(store: &dyn StoreView, object: &ObjectId, block: u64, known: &Known) -> Option<Bad> {
         let size = store.stat(&StoredId::Object(object.clone())).ok()??.size;
         let need = ObjectInfo::load(store, object).ok()??.version;
-        let start = block * BLOCK;
-        (start < size).then(|| {
-            let range = start..(start + BLOCK).min(size);
-            Bad { need, size, part: Part { data: range.into(), ..Part::default() } }
+        (block * BLOCK < size).then(|| {
+            let unknown = unknown(block, known);
+            let mut data = unknown.clone();
+            data.remove(size..u64::MAX);
+            Bad { need, size, unknown, part: Part { data, ..Part::default() } }
         })
     }
 }

@@ -4,6 +4,7 @@
 //! changes present on all members, the primary among them. So whenever a part was read, and however
 //! late it arrives, what of it the receiver still lacks is right; the rest is newer there.
 
+use super::mend::{BLOCK, bad_block, unknown};
 use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::{ATTR, ObjectInfo};
@@ -12,13 +13,14 @@ use crate::room::has_room;
 use crate::snap_index;
 use bytes::Bytes;
 use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, SnapId, key_after};
-use nacre_machine::{Level, ReadError, StoreView};
+use nacre_machine::{Known, Level, ReadError, StoreView};
 use nacre_proto::messages::part::{Meta, Part};
 use nacre_proto::messages::peer::{PgMsg, Push};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_wire::from_slice;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Bytes of data in one message. Tests need several for small objects.
 const PART_DATA: u64 = if cfg!(test) { 16 } else { 512 << 10 };
@@ -30,8 +32,12 @@ const PART_KEYS: usize = if cfg!(test) { 2 } else { 4096 };
 pub struct PushRead {
     id: u64,
     object: ObjectId,
+    /// The data that were asked for, and what fits in one message of that and the rest.
+    wanted: IntervalSet,
     part: Part,
     extents: Vec<(u64, u64)>,
+    /// What is known of blocks that cannot be read.
+    known: Known,
     purpose: Purpose,
 }
 
@@ -51,14 +57,28 @@ impl Pg {
     /// Starts to read that part of `object`, or as much of it as is here and fits in one message;
     /// it is sent when it has come, or `push_failed` follows.
     pub fn make_push(&mut self, ctx: &mut Ctx<'_>, id: u64, object: ObjectId, part: Part, purpose: Purpose) {
-        match self.readable(ctx, &object, part) {
+        self.make_push_with(ctx, id, object, part, purpose, Known::default());
+    }
+
+    /// Some of the data need not be read.
+    fn make_push_with(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        id: u64,
+        object: ObjectId,
+        part: Part,
+        purpose: Purpose,
+        known: Known,
+    ) {
+        let wanted = part.data.clone();
+        match self.readable(ctx, &object, part, &known) {
             Err(error) => {
                 ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
                 self.push_failed(ctx, id, object, purpose);
             }
             Ok(None) => self.push_failed(ctx, id, object, purpose),
             Ok(Some((part, extents))) => {
-                let read = PushRead { id, object, part, extents, purpose };
+                let read = PushRead { id, object, wanted, part, extents, known, purpose };
                 if read.extents.is_empty() {
                     self.finish_push(ctx, read, Vec::new());
                     return;
@@ -72,7 +92,13 @@ impl Pg {
     }
 
     /// What of a part can be given, and which data must be read for it. The omap is cut later.
-    fn readable(&self, ctx: &Ctx<'_>, object: &ObjectId, part: Part) -> Result<Option<Readable>, ReadError> {
+    fn readable(
+        &self,
+        ctx: &Ctx<'_>,
+        object: &ObjectId,
+        part: Part,
+        known: &Known,
+    ) -> Result<Option<Readable>, ReadError> {
         let id = StoredId::Object(object.clone());
         if self.missing.lacks_meta(object) || self.changed.1.contains(object) {
             return Ok(None);
@@ -82,7 +108,10 @@ impl Pg {
         if part.is_empty() {
             return Ok(None);
         }
-        let (mut data, mut extents, mut left) = (IntervalSet::new(), Vec::new(), PART_DATA);
+        let known: IntervalSet = known.ranges().collect();
+        let mut data = part.data.intersection(&known);
+        part.data.subtract(&known);
+        let (mut extents, mut left) = (Vec::new(), PART_DATA);
         for range in part.data.iter() {
             let end = range.end.min(stat.size);
             if range.start >= end {
@@ -119,13 +148,31 @@ impl Pg {
             Ok(data) => self.finish_push(ctx, read, data),
             // Removed meanwhile: nobody lacks any of it now.
             Err(ReadError::NotFound(_)) => self.push_failed(ctx, read.id, read.object, read.purpose),
-            Err(error) => {
-                if self.give_up(ctx, &error).is_none() {
-                    ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, read.object));
-                }
+            Err(error) if self.give_up(ctx, &error) => {
                 self.push_failed(ctx, read.id, read.object, read.purpose);
             }
+            Err(error) => {
+                ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, read.object));
+                self.push_rest(ctx, read, &error);
+            }
         }
+    }
+
+    /// What can be read, and what is known of the block that cannot: perhaps nobody else has any of it.
+    fn push_rest(&mut self, ctx: &mut Ctx<'_>, read: PushRead, error: &ReadError) {
+        let PushRead { id, object, wanted, mut part, extents, known: mut all_known, purpose } = read;
+        let bad = bad_block(error).filter(|(_, block, _)| {
+            let (start, end) = (block * BLOCK, (block + 1) * BLOCK);
+            extents.iter().any(|(offset, len)| *offset < end && start < offset + len)
+        });
+        let Some((_, block, known)) = bad else {
+            self.push_failed(ctx, id, object, purpose);
+            return;
+        };
+        part.data = wanted;
+        part.data.subtract(&unknown(block, known));
+        all_known.0.extend(known.0.iter().cloned());
+        self.make_push_with(ctx, id, object, part, purpose, all_known);
     }
 
     fn finish_push(&mut self, ctx: &mut Ctx<'_>, read: PushRead, data: Vec<Bytes>) {
@@ -158,14 +205,18 @@ impl Pg {
         read: PushRead,
         data: Vec<Bytes>,
     ) -> Result<Option<Push>, ReadError> {
-        let PushRead { id, object, mut part, extents, .. } = read;
+        let PushRead { id, object, mut part, extents, known, .. } = read;
         let stored = StoredId::Object(object.clone());
         if self.changed.1.contains(&object) || ctx.store.stat(&stored)?.is_none() {
             return Ok(None);
         }
         let meta = if part.meta { Some(load_meta(ctx.store, &stored)?) } else { None };
-        let writes = extents.iter().zip(data).map(|((offset, _), data)| (*offset, data));
-        let writes = writes.filter(|(_, data)| !data.is_empty()).collect();
+        let read = extents.iter().zip(data).map(|((offset, _), data)| (*offset, data));
+        let mut writes: Vec<(u64, Bytes)> = read.filter(|(_, data)| !data.is_empty()).collect();
+        if !known.0.is_empty() {
+            writes.extend(of_part(&known, &part));
+            writes.sort_by_key(|(offset, _)| *offset);
+        }
         let (omap, pairs) = self.omap_part(ctx, &stored, &part.omap)?;
         part.omap = omap;
         Ok(Some(Push { id, object, part, meta, writes, pairs }))
@@ -312,6 +363,17 @@ impl Pg {
             Err(error) => ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id)),
         }
     }
+}
+
+/// What a part needs of what is known.
+fn of_part(known: &Known, part: &Part) -> Vec<(u64, Bytes)> {
+    let cut = |(offset, bytes): &(u64, Bytes)| -> Vec<(u64, Bytes)> {
+        let wanted = part.data.intersection(&(*offset..offset + bytes.len() as u64).into());
+        let slice =
+            |range: Range<u64>| bytes.slice((range.start - offset) as usize..(range.end - offset) as usize);
+        wanted.iter().map(|range| (range.start, slice(range))).collect()
+    };
+    known.0.iter().flat_map(cut).collect()
 }
 
 fn load_meta(store: &dyn StoreView, id: &StoredId) -> Result<Meta, ReadError> {

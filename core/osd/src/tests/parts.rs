@@ -5,7 +5,7 @@ use super::store::Thing;
 use super::world::{POOL, World};
 use super::{break_something, mend_everything, read, seeds, write};
 use bytes::Bytes;
-use nacre_base::{Name, Rng};
+use nacre_base::{IntervalSet, Name, Rng};
 use nacre_proto::maps::map_flags;
 use nacre_proto::messages::OsdOpReply;
 use nacre_proto::transaction::StoredId;
@@ -371,7 +371,7 @@ fn spoil(w: &mut World, osd: usize, name: &str, block: u64) {
         let id = StoredId::Object(object.clone());
         let data = &mut store.things.get_mut(&id).unwrap().data;
         data[block as usize * 4096] ^= 1;
-        store.bad.insert((id, block));
+        store.bad.insert((id, block), IntervalSet::new());
     }
 }
 
@@ -446,7 +446,7 @@ fn a_block_that_the_store_lost_is_missing_at_once_and_comes_back_unasked() {
         w.kill(osd);
         w.run_ops("b", write("b"));
         spoil(&mut w, osd, "a", 1);
-        let lost = w.nodes[osd].disk.bad.iter().cloned().collect();
+        let lost = w.nodes[osd].disk.bad.keys().cloned().collect();
         w.nodes[osd].disk.lost.blocks = lost;
         w.start(osd);
         w.run_until("clean", World::all_clean);
@@ -503,6 +503,57 @@ fn a_bad_block_that_nobody_else_has_is_an_error_and_stays() {
     assert_eq!(w.run_ops("a", vec![Op::Read(Extent::new(0, 4096))]).result, 0);
     assert_eq!(w.run_ops("a", read()).result, -5);
     assert_eq!(w.nodes[0].view.bad.len(), 1);
+}
+
+/// What one member wrote to a bad block without the others is good, and the rest of it is theirs.
+#[test]
+fn what_was_written_to_a_bad_block_reaches_the_others_and_the_rest_comes_from_them() {
+    for (bad, other) in [(0, 1), (1, 0)] {
+        let mut w = World::new(3, 2, 2, 1, 1);
+        w.allow_errors = true;
+        let text = "0123456789".repeat(1000);
+        w.run_ops("a", write(&text));
+        w.run_until("clean", World::all_clean);
+        w.kill(other);
+        spoil(&mut w, bad, "a", 1);
+        assert_eq!(w.run_ops("a", vec![write_at(5000, "new"), write_at(6000, "er")]).result, 0);
+        w.start(other);
+        w.run_until("clean", World::all_clean);
+        let new = [&text[..5000], "new", &text[5003..6000], "er", &text[6002..]].concat();
+        assert_eq!(w.run_ops("a", read()).ops[0].data, new);
+        // A bad block of a replica stays until somebody looks at it.
+        let primary = bad == 0;
+        w.run_for(Duration::from_secs(1));
+        assert_eq!(w.nodes[bad].disk.bad.is_empty(), primary);
+        if primary {
+            w.assert_replicas_equal();
+        }
+        w.kill(1 - bad);
+        w.run_until("alone", |w| !w.map.is_up(nacre_base::OsdId(1 - bad as i32)));
+        assert_eq!(w.run_ops("a", vec![Op::Read(Extent::new(0, 4096))]).ops[0].data, new[..4096]);
+    }
+}
+
+#[test]
+fn who_has_the_only_copy_gives_all_of_it_but_the_bad_block() {
+    for (bad, other) in [(0, 1), (1, 0)] {
+        let mut w = World::new(3, 2, 2, 1, 1);
+        w.allow_errors = true;
+        w.run_ops("b", write("b"));
+        w.run_until("clean", World::all_clean);
+        w.kill(other);
+        let text = "0123456789".repeat(1000);
+        w.run_ops("a", write(&text));
+        spoil(&mut w, bad, "a", 1);
+        w.run_ops("a", vec![write_at(5000, "new")]);
+        w.start(other);
+        w.run_for(Duration::from_secs(60));
+        assert!(!w.all_clean());
+        let id = w.nodes[other].disk.objects().find(|(object, _)| object.name == "a");
+        let data = &id.expect("it came").1.data;
+        let new = [&text[..4096], &"\0".repeat(904), "new", &"\0".repeat(3189), &text[8192..]].concat();
+        assert!(data == new.as_bytes());
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::store::{MemStore, Thing};
 use super::world::{POOL, World};
 use super::{append, read, write};
 use bytes::Bytes;
-use nacre_base::{OsdId, PgId, Rng, SnapId};
+use nacre_base::{IntervalSet, OsdId, PgId, Rng, SnapId};
 use nacre_proto::messages::{Config, DaemonMsg, PgReport, pg_state};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{ObjectId, Op, ScrubLs};
@@ -101,7 +101,7 @@ fn wrong_content_is_found_by_reading_it_and_replaced() {
             thing(store, "a").data[5000] ^= 1;
             thing(store, "b").omap.insert("k2".into(), Bytes::from_static(b"other"));
             thing(store, "c").omap.insert("k9".into(), Bytes::from_static(b"more"));
-            store.bad.insert((id("d"), 1));
+            store.bad.insert((id("d"), 1), IntervalSet::new());
         });
         assert_eq!(scrub(&mut w, false, false).scrub.errors(), 0);
         let found = scrub(&mut w, true, false);
@@ -178,7 +178,7 @@ fn few_wrong_copies_are_replaced_unasked_if_that_is_wanted() {
     w.tell_osds(|| set(&[("osd_scrub_auto_repair", "true")]).into());
     w.rot(1, |store| thing(store, "a").data[5000] ^= 1);
     w.rot(0, |store| {
-        store.bad.insert((id("d"), 1));
+        store.bad.insert((id("d"), 1), IntervalSet::new());
     });
     assert_eq!(scrub(&mut w, true, false).scrub.errors(), 0);
     assert_eq!(report(&w).scrub.repaired, 2);
@@ -242,7 +242,7 @@ fn repairs_that_anything_interrupts_are_finished_by_the_next() {
             w.rot(node, |store| match kind {
                 0 => drop(store.things.remove(&id(name))),
                 1 => {
-                    store.bad.insert((id(name), 1));
+                    store.bad.insert((id(name), 1), IntervalSet::new());
                 }
                 2 => drop(thing(store, name).omap.insert("k2".into(), Bytes::from_static(b"other"))),
                 _ => thing(store, name).data[9000] ^= 1,

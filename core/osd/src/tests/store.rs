@@ -1,12 +1,13 @@
 //! A store in memory that loses what was not durable when its machine dies.
 
 use bytes::Bytes;
-use nacre_base::Name;
-use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
+use nacre_base::{IntervalSet, Name};
+use nacre_machine::{Known, Lost, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Thing {
@@ -19,8 +20,8 @@ pub struct Thing {
 #[derive(Clone, Default)]
 pub struct MemStore {
     pub things: BTreeMap<StoredId, Thing>,
-    /// Blocks of 4096 bytes that cannot be read until they are written anew.
-    pub bad: BTreeSet<(StoredId, u64)>,
+    /// Blocks of 4096 bytes that cannot be read until all of them was written anew; what of them was.
+    pub bad: BTreeMap<(StoredId, u64), IntervalSet>,
     pub lost: Lost,
     /// Data can be read at once.
     pub in_memory: bool,
@@ -37,13 +38,32 @@ impl MemStore {
         for (id, change) in &txn.changes {
             if let Change::Remove = change {
                 self.things.remove(id);
-                self.bad.retain(|(of, _)| of != id);
+                self.bad.retain(|(of, _), _| of != id);
                 continue;
             }
             if let Change::CloneFrom(from) = change {
                 let copy = self.things.get(from).cloned().unwrap_or_default();
                 self.things.insert(id.clone(), copy);
+                let bad = self.bad.iter().filter(|((of, _), _)| of == from);
+                let bad: Vec<_> =
+                    bad.map(|((_, block), known)| ((id.clone(), *block), known.clone())).collect();
+                self.bad.retain(|(of, _), _| of != id);
+                self.bad.extend(bad);
                 continue;
+            }
+            if let Change::Write { offset, .. } | Change::Zero { offset, .. } = change {
+                let len = match change {
+                    Change::Zero { len, .. } => *len,
+                    Change::Write { data, .. } => data.len() as u64,
+                    _ => unreachable!("just matched"),
+                };
+                self.bad.retain(|(of, block), known| {
+                    if of == id {
+                        let block = block * 4096..(block + 1) * 4096;
+                        known.add(&IntervalSet::from(*offset..offset + len).intersection(&block.into()));
+                    }
+                    known.size() < 4096
+                });
             }
             let thing = self.things.entry(id.clone()).or_default();
             match change {
@@ -53,8 +73,6 @@ impl MemStore {
                     thing.data[start..end].copy_from_slice(data);
                 }
                 Change::Zero { offset, len } => {
-                    let whole = |block: u64| *offset <= block * 4096 && (block + 1) * 4096 <= offset + len;
-                    self.bad.retain(|(of, block)| of != id || !whole(*block));
                     let (start, end) = (*offset as usize, (*offset + *len) as usize);
                     thing.data.resize(thing.data.len().max(end), 0);
                     thing.data[start..end].fill(0);
@@ -79,8 +97,14 @@ impl MemStore {
         let thing = self.things.get(id).ok_or_else(|| ReadError::NotFound(id.clone()))?;
         for &(offset, len) in extents {
             let blocks = offset / 4096..=(offset + len - 1) / 4096;
-            if let Some(block) = blocks.into_iter().find(|block| self.bad.contains(&(id.clone(), *block))) {
-                return Err(ReadError::Checksum { id: id.clone(), block, expected: 1, found: 2 });
+            let bad = |block| Some((block, self.bad.get(&(id.clone(), block))?));
+            if let Some((block, known)) = blocks.into_iter().find_map(bad) {
+                let bytes = |range: Range<u64>| {
+                    let end = thing.data.len().min(range.end as usize);
+                    Some((range.start, Bytes::copy_from_slice(thing.data.get(range.start as usize..end)?)))
+                };
+                let known = Known(known.iter().filter_map(bytes).collect());
+                return Err(ReadError::Checksum { id: id.clone(), block, expected: 1, found: 2, known });
             }
         }
         let part = |&(offset, len): &(u64, u64)| {

@@ -80,6 +80,102 @@ fn rotten_data_is_an_error_and_stays_one_when_a_part_is_overwritten() {
     assert_eq!(read(&store, 4096, 4096).unwrap(), [vec![4; BLOCK]], "overwritten whole, it is good again");
 }
 
+/// A store whose thing "a" has three blocks, the second of which is damaged.
+fn with_damage(seed: u64, breaks: bool) -> (SimDisk, Store) {
+    let (disk, mut store) = fresh(seed);
+    write(&mut store, &disk, "a", 0, &[[1; BLOCK], [2; BLOCK], [3; BLOCK]].concat());
+    store.request_checkpoint();
+    settle(&mut store, &disk);
+    let damaged = find(&disk, &[2; BLOCK]) * BLOCK_LEN;
+    if breaks {
+        disk.break_sector(damaged + 77)
+    } else {
+        disk.rot(damaged + 77)
+    }
+    (disk, store)
+}
+/// What is known of the second block of "a", which is not whole.
+fn known_of(store: &Store, disk: &SimDisk) -> Vec<(u64, Bytes)> {
+    match store.plan_read(&StoredId::meta("a"), &[(0, u64::MAX)]).unwrap().run(disk) {
+        Err(ReadError::Checksum { block: 1, known, .. } | ReadError::Unreadable { block: 1, known, .. }) => {
+            known.0
+        }
+        other => panic!("{other:?}"),
+    }
+}
+/// Asks for something in each state in which what was written can be: in memory, in the log of a store that
+/// was just opened, in its place, and in a checkpoint of such a store.
+fn in_every_state(disk: &SimDisk, store: Store, check: &dyn Fn(&Store)) -> Store {
+    check(&store);
+    drop(store);
+    let (mut store, _) = Store::open(disk).unwrap();
+    check(&store);
+    store.request_checkpoint();
+    let placed = store.take_placing().unwrap().run(disk).unwrap();
+    store.placed(placed);
+    check(&store);
+    settle(&mut store, disk);
+    check(&store);
+    drop(store);
+    let (store, _) = Store::open(disk).unwrap();
+    check(&store);
+    store
+}
+
+#[test]
+fn what_is_written_to_a_damaged_block_is_known_whatever_becomes_of_it() {
+    for breaks in [false, true] {
+        let (disk, mut store) = with_damage(1, breaks);
+        assert_eq!(known_of(&store, &disk), []);
+        write(&mut store, &disk, "a", 5000, b"new");
+        write(&mut store, &disk, "a", 5002, b"er");
+        let known = [(5000, Bytes::from_static(b"neer"))];
+        let check = |store: &Store| assert_eq!(known_of(store, &disk), known);
+        let mut store = in_every_state(&disk, store, &check);
+
+        write(&mut store, &disk, "a", 8000, &[8; 1000]);
+        write(&mut store, &disk, "a", 4999, b"k");
+        let known = [(4999, Bytes::from_static(b"kneer")), (8000, Bytes::from(vec![8; 192]))];
+        let check = |store: &Store| assert_eq!(known_of(store, &disk), known);
+        let mut store = in_every_state(&disk, store, &check);
+
+        // The rest is overwritten: then all is known.
+        let mut txn = Transaction::new();
+        for (from, to) in [(4096, 4999), (5004, 8000)] {
+            txn.push(StoredId::meta("a"), Change::Zero { offset: from, len: to - from });
+        }
+        store.submit(txn).unwrap();
+        settle(&mut store, &disk);
+        let whole = [&[0; 903], &b"kneer"[..], &[0; 2996], &[8; 192]].concat();
+        let check = |store: &Store| {
+            let read = store.plan_read(&StoredId::meta("a"), &[(4096, BLOCK_LEN)]).unwrap().run(&disk);
+            assert!(read.unwrap() == [&whole]);
+        };
+        in_every_state(&disk, store, &check);
+    }
+}
+
+#[test]
+fn rot_in_what_is_known_of_a_block_is_an_error_like_any_other() {
+    let (disk, mut store) = with_damage(1, false);
+    write(&mut store, &disk, "a", 5000, b"new");
+    store.request_checkpoint();
+    settle(&mut store, &disk);
+    let is_list = |block: &u64| read_block(&disk, *block).starts_with(b"KnPt");
+    let list = (0..disk.len() / BLOCK_LEN).find(is_list).expect("it is somewhere") * BLOCK_LEN;
+    for at in [0, 4, 6, 9, 4000] {
+        disk.rot(list + at);
+        assert_eq!(known_of(&store, &disk), [], "at {at}");
+        disk.rot(list + at);
+    }
+    assert_eq!(known_of(&store, &disk), [(5000, Bytes::from_static(b"new"))]);
+    // What is written to it then is known all the same.
+    disk.rot(list + 9);
+    write(&mut store, &disk, "a", 6000, b"newer");
+    let check = |store: &Store| assert_eq!(known_of(store, &disk), [(6000, Bytes::from_static(b"newer"))]);
+    in_every_state(&disk, store, &check);
+}
+
 #[test]
 fn a_sector_that_cannot_be_read_fails_its_block_only_until_it_is_written_again() {
     let (disk, mut store) = fresh(8);

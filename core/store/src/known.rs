@@ -1,0 +1,176 @@
+//! Blocks of which only parts are known: what was written over a block that turned out to be damaged. The
+//! bytes that were written are good, and perhaps nobody else has them.
+//!
+//! Such a block is on the device as a list of these parts, under a checksum that tells it from a whole one,
+//! from one that rotted, and from one that was condemned (`Store::open`): that of the list, with `MARK`.
+
+use crate::BLOCK;
+use crate::content::{PatchRun, decode_runs, encode_runs, put_over};
+use bytes::Bytes;
+use nacre_wire::{Reader, crc32c};
+
+const MAGIC: [u8; 4] = *b"KnPt";
+/// No rot of one byte turns a list into something that has its checksum, nor a whole block into a list.
+const MARK: u32 = 0x6e61_6372;
+/// What a part takes beside its bytes.
+const RUN_COST: usize = 2 + 2;
+
+/// What a block of the device holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// What it should, all of it.
+    Whole,
+    /// It is damaged, but for these parts. They are in order and do not touch.
+    Parts(Vec<PatchRun>),
+}
+
+/// Looks at what was read of a block that should have this checksum.
+pub(crate) fn look(bytes: &[u8], expected: u32) -> Held {
+    let found = crc32c(u32::MAX, bytes);
+    if found == expected {
+        return Held::Whole;
+    }
+    let parts = if found == expected ^ MARK { from_list(bytes) } else { None };
+    Held::Parts(parts.unwrap_or_default())
+}
+
+/// Whether a block is as it was written, be it whole or a list.
+pub(crate) fn is_intact(bytes: &[u8], expected: u32) -> bool {
+    match look(bytes, expected) {
+        Held::Whole => true,
+        Held::Parts(parts) => !parts.is_empty(),
+    }
+}
+
+/// The block that keeps these parts, and its checksum. What does not fit is lost: a few bytes, where nearly all of
+/// the block is known.
+pub(crate) fn list(parts: &[PatchRun]) -> (Vec<u8>, u32) {
+    let mut fitting = Vec::with_capacity(parts.len());
+    let mut left = BLOCK - MAGIC.len();
+    for part in parts {
+        let len = part.bytes.len().min(left.saturating_sub(RUN_COST));
+        if len > 0 {
+            fitting.push(PatchRun { at: part.at, bytes: part.bytes.slice(..len) });
+            left -= RUN_COST + len;
+        }
+    }
+    let mut bytes = Vec::with_capacity(BLOCK);
+    bytes.extend(MAGIC);
+    encode_runs(&fitting, &mut bytes);
+    bytes.resize(BLOCK, 0);
+    let crc = crc32c(u32::MAX, &bytes) ^ MARK;
+    (bytes, crc)
+}
+
+/// None if it is no list.
+fn from_list(bytes: &[u8]) -> Option<Vec<PatchRun>> {
+    let listed = bytes.strip_prefix(&MAGIC)?;
+    // A part has at least one byte: a length of 0 is where the zeros begin.
+    let mut end = 0;
+    while let Some([_, _, low, high]) = listed.get(end..end + RUN_COST) {
+        match u16::from_le_bytes([*low, *high]) {
+            0 => break,
+            len => end += RUN_COST + usize::from(len),
+        }
+    }
+    let (runs, rest) = listed.split_at_checked(end)?;
+    if rest.iter().any(|byte| *byte != 0) {
+        return None;
+    }
+    decode_runs(&mut Reader::new(runs)).ok()
+}
+
+/// These parts with others over them.
+pub(crate) fn joined(parts: Vec<PatchRun>, over: &[PatchRun]) -> Vec<PatchRun> {
+    over.iter().fold(parts, |parts, run| put_over(&parts, run.at.into(), &run.bytes))
+}
+
+/// All bytes of the block, if the parts are all of them.
+pub(crate) fn whole(parts: &[PatchRun]) -> Option<&Bytes> {
+    match parts {
+        [all] if all.bytes.len() == BLOCK => Some(&all.bytes),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::Rng;
+
+    fn part(at: u16, bytes: &[u8]) -> PatchRun {
+        PatchRun { at, bytes: Bytes::copy_from_slice(bytes) }
+    }
+
+    #[test]
+    fn parts_read_back_as_they_were_listed() {
+        let mut rng = Rng::new(1);
+        for _ in 0..300 {
+            let mut parts = Vec::new();
+            for _ in 0..1 + rng.below(9) {
+                let from = rng.below(BLOCK as u64 - 300) as usize;
+                let bytes = vec![rng.below(256) as u8; 1 + rng.below(300) as usize];
+                parts = put_over(&parts, from, &bytes);
+            }
+            let (bytes, crc) = list(&parts);
+            assert_eq!((bytes.len(), look(&bytes, crc)), (BLOCK, Held::Parts(parts)));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_off() {
+        let (bytes, crc) = list(&[part(1, &[7; BLOCK - 1])]);
+        assert_eq!(look(&bytes, crc), Held::Parts(vec![part(1, &[7; BLOCK - 8])]));
+        let (bytes, crc) = list(&[part(0, &[7; BLOCK - 16]), part(4090, &[8; 6])]);
+        assert_eq!(look(&bytes, crc), Held::Parts(vec![part(0, &[7; BLOCK - 16]), part(4090, &[8; 4])]));
+        let many: Vec<PatchRun> = (0..BLOCK as u16 / 2).map(|i| part(2 * i, &[9])).collect();
+        let (bytes, crc) = list(&many);
+        assert_eq!(look(&bytes, crc), Held::Parts(many[..(BLOCK - 4) / 5].to_vec()));
+    }
+
+    #[test]
+    fn rot_is_not_taken_for_a_list_nor_a_rotten_list_for_anything() {
+        let (list, crc) = list(&[part(100, b"known"), part(4000, &[3; 96])]);
+        let plain: Vec<u8> = (0..BLOCK).map(|i| i as u8).collect();
+        let sum = crc32c(u32::MAX, &plain);
+        for (bytes, crc) in [(&list, crc), (&plain, sum), (&list, crc ^ MARK)] {
+            for at in 0..BLOCK {
+                let mut rotten = bytes.clone();
+                rotten[at] ^= 1 << (at % 8);
+                assert_eq!(look(&rotten, crc), Held::Parts(Vec::new()), "at {at}");
+            }
+        }
+        // Neither is what was condemned, nor other bytes under such a checksum.
+        assert_eq!(look(&list, !crc32c(u32::MAX, &list)), Held::Parts(Vec::new()));
+        assert_eq!(look(&plain, sum ^ MARK), Held::Parts(Vec::new()));
+        assert_eq!(look(&list, crc ^ MARK), Held::Whole, "somebody's bytes may look like a list");
+    }
+
+    #[test]
+    fn no_rot_of_one_byte_makes_the_mark() {
+        for error in 1..=255 {
+            let mut change = crc32c(0, &[error]);
+            for _ in 0..BLOCK {
+                assert_ne!(change, MARK);
+                change = crc32c(change, &[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_under_the_checksum_of_a_list_are_survived() {
+        let mut rng = Rng::new(2);
+        for _ in 0..20_000 {
+            let mut bytes = list(&[part(9, b"known"), part(50, &[3; 20])]).0;
+            for _ in 0..1 + rng.below(3) {
+                let at = 4 + rng.below(60) as usize;
+                bytes[at] = [0, 1, 0xff, rng.below(256) as u8][rng.below(4) as usize];
+            }
+            let Held::Parts(parts) = look(&bytes, crc32c(u32::MAX, &bytes) ^ MARK) else {
+                panic!("not whole")
+            };
+            assert!(parts.iter().all(|part| part.end() <= BLOCK && !part.bytes.is_empty()));
+            assert!(parts.is_sorted_by(|a, b| a.end() < b.at.into()));
+        }
+    }
+}
