@@ -5,6 +5,7 @@
 mod beside;
 mod cluster;
 mod counts;
+mod device;
 mod failure;
 mod instructions;
 mod nacre;

@@ -1,7 +1,7 @@
 //! Objects through the stock `rados` and python3-rados: Ceph and Nacre, alternately.
 
 use crate::beside::Beside;
-use crate::{cluster, report, workload};
+use crate::{cluster, device, report, workload};
 use anyhow::Result;
 
 #[derive(clap::Args)]
@@ -20,15 +20,28 @@ pub fn measure(options: &Options) -> Result<()> {
     let clusters = options.beside.clusters()?;
 
     let mut table = report::Table::new(clusters.iter().map(|cluster| cluster.name));
+    let mut streams = Vec::new();
     let mut result = Ok(());
     for workload in &workloads {
-        result = measure_one(workload, &clusters, &options.beside, &mut table);
+        result = measure_one(workload, &clusters, &options.beside, &mut table, &mut streams);
         if result.is_err() {
             break;
         }
     }
     // Also after a failure: what was measured until then is true.
     print!("{}", if options.json { table.json() } else { table.text() });
+    if !streams.is_empty() {
+        let write = report::median(streams.iter().map(|s: &device::Streams| s.write));
+        let read = report::median(streams.iter().map(|s| s.read));
+        match options.json {
+            true => {
+                println!("{}", serde_json::json!({ "device": { "write MiB/s": write, "read MiB/s": read } }))
+            }
+            false => {
+                println!("the disk itself, 4 MiB, 16 under way: {write:.0} MiB/s written, {read:.0} read")
+            }
+        }
+    }
     result
 }
 
@@ -37,12 +50,16 @@ fn measure_one(
     clusters: &[cluster::Cluster],
     options: &Beside,
     table: &mut report::Table,
+    streams: &mut Vec<device::Streams>,
 ) -> Result<()> {
     for cluster in clusters {
         workload.prepare(cluster)?;
     }
     let mut runs = Vec::new();
     for round in 0..options.rounds {
+        if workload.is_stream() {
+            streams.push(device::streams(&options.folder)?);
+        }
         for cluster in clusters {
             eprintln!("{} on {}, round {}/{}", workload.name, cluster.name, round + 1, options.rounds);
             runs.push((cluster, workload.measure(cluster, options.seconds)?));

@@ -51,6 +51,11 @@ pub fn all() -> Vec<Workload> {
 const POOL: &str = "bench";
 
 impl Workload {
+    /// What the disk bounds, and not the number of operations.
+    pub fn is_stream(&self) -> bool {
+        self.size >= 1 << 20
+    }
+
     /// An empty pool, or one with objects to read.
     pub fn prepare(&self, cluster: &Cluster) -> Result<()> {
         cluster.run("ceph config set mon mon_allow_pool_delete true")?;
