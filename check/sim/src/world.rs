@@ -340,9 +340,11 @@ impl World {
                 let done = batch.commit(disk).expect("a simulated disk with power works");
                 let _its = memory::on_behalf_of(id.0);
                 let durable = node.store.as_mut().expect("it has a disk").finished(done);
+                let mut last = None;
                 while let Some((_, token)) = node.waiting.pop_front_if(|(ticket, _)| *ticket <= durable) {
-                    node.events.push_back(Event::Stored(token));
+                    last = Some(token);
                 }
+                node.events.extend(last.map(Event::Stored));
             }
             What::Placed => {
                 let node = self.node_mut(id);

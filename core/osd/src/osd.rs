@@ -516,9 +516,10 @@ impl Osd {
     }
 
     fn on_stored(&mut self, now: Now, store: &dyn StoreView, token: Token, out: &mut Vec<Effect>) {
-        self.disk.stored(token);
         self.look_at_room(store, out);
-        for token in self.joined.stored(token) {
+        let durable: Vec<Token> =
+            self.disk.stored(token).into_iter().flat_map(|token| self.joined.stored(token)).collect();
+        for token in durable {
             self.stores.remove(&token);
             self.on_bench_stored(now, token, out);
             let at = (token % (SHARDS + 1)) as usize;

@@ -5,6 +5,10 @@ use std::sync::LazyLock;
 
 /// Continues `seed` over `bytes`. Ceph starts from 0 or from `u32::MAX`, and never inverts the end.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
+    if seed == u32::MAX {
+        // As nearly always: what the library begins with as well, and without the state that it keeps otherwise.
+        return !crc_fast::crc32_iscsi(bytes);
+    }
     // The library's state is the inverted register, as in the common form of the checksum.
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed));
     digest.update(bytes);

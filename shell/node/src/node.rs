@@ -477,12 +477,15 @@ impl<M: Machine + 'static> Node<M> {
                     let took = now.since(storage.began);
                     storage.counters.batch_lat.add(took);
                     storage.pace.committed(took);
+                    let mut last = None;
                     while let Some(waited) = storage.waiting.pop_front_if(|w| w.ticket <= durable) {
                         // Submitted while the batch before was with the disk, mostly.
                         storage.counters.txn_queue_lat.add(storage.began.since(waited.submitted));
                         storage.counters.txn_lat.add(now.since(waited.submitted));
-                        inner.events.push_back(Event::Stored(waited.token));
+                        last = Some(waited.token);
                     }
+                    // One event for all: what they let the machine say then goes out together.
+                    inner.events.extend(last.map(Event::Stored));
                 }
                 // What is on the device is unknown from here on; a restart reads it.
                 disk::Done::Committed(Err(e)) | disk::Done::Placed(Err(e)) => {

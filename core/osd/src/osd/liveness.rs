@@ -208,10 +208,10 @@ impl DiskWatch {
             }
         }
     }
-    pub fn stored(&mut self, token: Token) {
-        if let Some(at) = self.stores.iter().position(|(stored, _)| *stored == token) {
-            self.stores.drain(..=at);
-        }
+    /// Gives all that are durable with this one, in order.
+    pub fn stored(&mut self, token: Token) -> Vec<Token> {
+        let durable = self.stores.iter().position(|(stored, _)| *stored == token).map_or(0, |at| at + 1);
+        self.stores.drain(..durable).map(|(token, _)| token).collect()
     }
     pub fn read_done(&mut self, token: Token) {
         self.reads.remove(&token);

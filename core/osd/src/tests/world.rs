@@ -171,7 +171,7 @@ impl World {
         };
         for node in 0..osds {
             // Some have all in memory, in some worlds the first, in some the second.
-            let store = MemStore { in_memory: (seed + node as u64) % 2 == 0, ..MemStore::default() };
+            let store = MemStore { in_memory: (seed + node as u64).is_multiple_of(2), ..MemStore::default() };
             world.nodes.push(Node {
                 osd: None,
                 life: 0,

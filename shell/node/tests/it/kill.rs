@@ -46,7 +46,10 @@ fn written(store: &Store, n: u64) -> u64 {
 }
 
 /// Writes one number after another, and prints those that are durable.
-struct Writer(u64);
+struct Writer {
+    written: u64,
+    durable: u64,
+}
 
 impl Machine for Writer {
     fn handle(&mut self, _: Now, event: Event, _: &dyn StoreView, out: &mut Vec<Effect>) {
@@ -55,13 +58,14 @@ impl Machine for Writer {
             Event::Stored(n) => {
                 println!("durable {n}");
                 std::io::stdout().flush().unwrap();
-                1
+                // With all before it.
+                n - std::mem::replace(&mut self.durable, n)
             }
             _ => 0,
         };
         for _ in 0..wanted {
-            self.0 += 1;
-            out.push(Effect::Store { token: self.0, txn: write(self.0) });
+            self.written += 1;
+            out.push(Effect::Store { token: self.written, txn: write(self.written) });
         }
     }
 }
@@ -105,7 +109,9 @@ fn writer() {
     let Some(path) = std::env::var_os(STORE) else { return };
     let (store, disk) = open(Path::new(&path));
     let first = last(&store);
-    Running::start(spec("writer", (store, disk)), move || Writer(first)).join().unwrap();
+    Running::start(spec("writer", (store, disk)), move || Writer { written: first, durable: first })
+        .join()
+        .unwrap();
 }
 
 #[test]
