@@ -15,8 +15,8 @@ use nacre_proto::types::ObjectId;
 pub const BLOCK: u64 = 4096;
 
 impl Pg {
-    /// Gives up what is not known of a block that cannot be read, if somebody else has those bytes. Whether it
-    /// did; not if the error is another.
+    /// Gives up what is not known of a block that cannot be read, if somebody else has those bytes, or may have them
+    /// and is away: whoever asks for them waits then. Whether it did; not if the error is another.
     pub fn give_up(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> bool {
         let Some((object, block, known)) = bad_block(error) else { return false };
         let Phase::Active(active) = &self.phase else { return false };
@@ -30,10 +30,14 @@ impl Pg {
             lost = lost.intersection(&member.missing.part(object));
         }
         // While the group moves, only those whom it leaves may have it.
-        if !lost.is_empty() && !active.recovery.may_be_elsewhere(&ctx.map, object, &lost) {
-            return false;
-        }
-        ctx.log(Level::Warn, format!("pg {}: {object}: {error}; mended from another copy", self.id));
+        let is_there = lost.is_empty() || active.recovery.may_be_elsewhere(&ctx.map, object, &lost);
+        let somebody_is_away = self.interval.acting.len() < self.interval.size;
+        let then = match (is_there, somebody_is_away) {
+            (true, _) => "mended from another copy",
+            (false, true) => "nobody who is up has it, and who is away is waited for",
+            (false, false) => return false,
+        };
+        ctx.log(Level::Warn, format!("pg {}: {object}: {error}; {then}", self.id));
         let mut txn = Transaction::new();
         self.note_bad(object, bad, &mut txn);
         self.changed.1.insert(object.clone());

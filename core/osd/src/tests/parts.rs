@@ -505,6 +505,26 @@ fn a_bad_block_that_nobody_else_has_is_an_error_and_stays() {
     assert_eq!(w.nodes[0].view.bad.len(), 1);
 }
 
+#[test]
+fn a_bad_block_that_only_somebody_away_has_is_waited_for() {
+    let mut w = World::new(3, 2, 2, 1, 1);
+    w.allow_errors = true;
+    let text = "0123456789".repeat(1000);
+    w.run_ops("a", write(&text));
+    w.run_until("clean", World::all_clean);
+    w.kill(1);
+    w.run_until("alone", |w| !w.map.is_up(nacre_base::OsdId(1)));
+    spoil(&mut w, 0, "a", 1);
+    let waits = w.submit("a", read());
+    w.run_for(Duration::from_secs(20));
+    assert!(!w.replies.contains_key(&waits));
+    assert_eq!(w.run_ops("a", vec![Op::Read(Extent::new(0, 4096))]).ops[0].data, text[..4096]);
+    w.start(1);
+    assert_eq!(w.reply(waits).ops[0].data, text);
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+}
+
 /// What one member wrote to a bad block without the others is good, and the rest of it is theirs.
 #[test]
 fn what_was_written_to_a_bad_block_reaches_the_others_and_the_rest_comes_from_them() {
