@@ -10,6 +10,8 @@ import tempfile
 
 POOL = sys.argv[1]
 FOLDER = tempfile.mkdtemp(prefix="rbd-snaps-")
+# Without what librbd logs: it comes between the lines, and into them, now here and now there.
+ENVIRONMENT = dict(os.environ, CEPH_ARGS=os.environ.get("CEPH_ARGS", "") + " --log-to-stderr=false --err-to-stderr=false")
 
 
 def plain(text):
@@ -24,13 +26,12 @@ def plain(text):
 
 def rbd(line, data=None):
     done = subprocess.run(["timeout", "100", "rbd", "--rbd-default-pool", POOL, *line.replace("@@", POOL + "/").split()],
-                          capture_output=True, input=data)
+                          env=ENVIRONMENT, capture_output=True, input=data)
     print("$ rbd", plain(line))
     for out in (done.stdout, done.stderr):
         for text in plain(out.decode("utf-8", "replace")).splitlines():
-            # Neither progress nor the library's log.
+            # No progress.
             text = re.sub(r".*\d+% complete\.\.\.", "", text)
-            text = re.sub(r"TIME ID -1 .*", "", text)
             if text.strip() and not text.startswith("TIME") and not re.fullmatch(r"[A-Z][A-Za-z -]+: *", text):
                 print("  ", text.rstrip())
     print("   code", done.returncode, flush=True)
