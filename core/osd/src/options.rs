@@ -96,7 +96,7 @@ pub struct Options {
     from_mon: BTreeMap<String, String>,
     /// Set here, until the process ends.
     here: BTreeMap<&'static str, u64>,
-    /// What they say of this, which is asked with every request; none until it is asked again.
+    /// What they come to, since each request asks; none from when one of them changes until then.
     keep: Cell<Option<Keep>>,
 }
 

@@ -104,7 +104,7 @@ impl Storage {
 }
 
 impl StoreView for Storage {
-    /// On the way to where the data is the daemon would do more than a read from the page cache takes.
+    /// Also what the system has in its page cache: that takes less than to put the request aside and come back to it.
     fn read_now(&self, id: &StoredId, extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
         if !nacre_store::is_small(extents) {
             return None;

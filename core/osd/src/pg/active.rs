@@ -311,7 +311,8 @@ impl Pg {
         let has_queue = active.queues.contains_key(&op.object);
         let is_sure = active.doubts(&op.object) == (false, false) && !self.changed.1.contains(&op.object);
         if !has_queue && !op.is_write() && is_sure && !self.missing.lacks_meta(&op.object) {
-            return self.run(ctx, Running::new(op)); // as most reads
+            // As most reads: nobody is there to line up behind, and what it looks at is here.
+            return self.run(ctx, Running::new(op));
         }
         let Some(active) = self.active() else { return };
         let object = op.object.clone();

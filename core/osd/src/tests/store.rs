@@ -51,16 +51,16 @@ impl MemStore {
                 self.bad.extend(bad);
                 continue;
             }
-            if let Change::Write { offset, .. } | Change::Zero { offset, .. } = change {
-                let len = match change {
-                    Change::Zero { len, .. } => *len,
-                    Change::Write { data, .. } => data.len() as u64,
-                    _ => unreachable!("just matched"),
-                };
+            let covered = match change {
+                Change::Write { offset, data } => Some(*offset..offset + data.len() as u64),
+                Change::Zero { offset, len } => Some(*offset..offset + len),
+                _ => None,
+            };
+            if let Some(covered) = covered.map(IntervalSet::from) {
                 self.bad.retain(|(of, block), known| {
                     if of == id {
                         let block = block * 4096..(block + 1) * 4096;
-                        known.add(&IntervalSet::from(*offset..offset + len).intersection(&block.into()));
+                        known.add(&covered.intersection(&block.into()));
                     }
                     known.size() < 4096
                 });
