@@ -102,6 +102,19 @@ impl ReadPlan {
         let one = |pieces: &Vec<Piece>| self.run_extent(read, pieces, fetched.as_deref_mut());
         self.extents.iter().map(one).collect()
     }
+    /// What it takes from the device: (offset, length), neighbours as one.
+    pub fn runs(&self) -> Vec<(u64, usize)> {
+        let mut runs: Vec<(u64, usize)> = Vec::new();
+        for piece in self.extents.iter().flatten() {
+            let Source::Disk { block, .. } = piece.source else { continue };
+            let offset = u64::from(block) * BLOCK as u64;
+            match runs.last_mut() {
+                Some((from, len)) if *from + *len as u64 == offset => *len += BLOCK,
+                _ => runs.push((offset, BLOCK)),
+            }
+        }
+        runs
+    }
     /// Bytes that `run` gives.
     pub fn len(&self) -> usize {
         self.extents.iter().flatten().map(|piece| piece.to - piece.from).sum()
@@ -112,6 +125,10 @@ impl ReadPlan {
     /// So little that it may be read at once, if that takes only memory.
     pub fn is_small(&self) -> bool {
         self.len() <= CACHED_READ_MAX
+    }
+    /// What the device itself holds is wanted, past all that is kept in memory of it.
+    pub fn is_of_device(&self) -> bool {
+        self.device
     }
     /// False if all of it is in memory.
     pub fn needs_device(&self) -> bool {

@@ -109,7 +109,7 @@ impl CountedDisk {
         CountedDisk { disk, counters, log }
     }
     /// See `FileDisk::read_cached`. The device has nothing to do with it.
-    pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+    pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> bool {
         self.disk.read_cached(offset, into)
     }
     pub(crate) fn fill_ahead(&self) {
@@ -121,7 +121,8 @@ impl CountedDisk {
         self.read(len, start.elapsed());
         Ok(())
     }
-    fn read(&self, len: usize, took: Duration) {
+    /// A read of the device that went past this took so long.
+    pub(crate) fn read(&self, len: usize, took: Duration) {
         self.counters.disk_read.inc();
         self.counters.disk_read_bytes.add(len as u64);
         self.counters.disk_read_lat.add(took);

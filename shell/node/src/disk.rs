@@ -2,8 +2,11 @@
 //! what is safe in the log, a few that read.
 
 use crate::counters::CountedDisk;
+use crate::parts::Parts;
+use crate::reads::Reads;
 use crate::ring::{Ring, with_ring};
 use bytes::Bytes;
+use nacre_base::Buffer;
 use nacre_machine::{ReadError, Token};
 use nacre_store::{BLOCK, Batch, Discard, Discarded, Disk, DiskError, Fetched, Placed, Placing, ReadPlan};
 use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, seek};
@@ -126,16 +129,16 @@ impl FileDisk {
         self.log.as_deref()
     }
 
-    /// Like `read_at`, but only what is in memory already: an error if that is not all.
-    pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+    /// Reads through the page cache, without waiting; None where that does not go.
+    pub(crate) fn reads(&self) -> Option<Reads> {
+        Reads::new(self.file.clone())
+    }
+
+    /// Like `read_at`, but only what is in memory already: false if that is not all. (Then the kernel begins to
+    /// bring it there.)
+    pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> bool {
         let len = into.len();
-        let failed = failed("cached read", offset, len);
-        let mut into = [IoSliceMut::new(into)];
-        match preadv2(&self.file, &mut into, offset, ReadWriteFlags::NOWAIT) {
-            Ok(read) if read == len => Ok(()),
-            Ok(_) => Err(failed(io::ErrorKind::WouldBlock.into())),
-            Err(e) => Err(failed(e.into())),
-        }
+        preadv2(&self.file, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
     }
 
     /// Writes zeros around a small write into pieces that hold nothing yet.
@@ -222,8 +225,7 @@ impl FileDisk {
             reads.iter_mut().try_for_each(|(offset, into)| self.read_at(*offset, into))
         };
         let Some(ring) = ring else { return one_by_one(reads) };
-        let is_cached =
-            |offset: u64, into: &mut [u8]| into.len() < LARGE && self.read_cached(offset, into).is_ok();
+        let is_cached = |offset: u64, into: &mut [u8]| into.len() < LARGE && self.read_cached(offset, into);
         let missing = reads
             .iter_mut()
             .filter_map(|(offset, into)| (!is_cached(*offset, into)).then_some((*offset, &mut **into)));
@@ -398,7 +400,7 @@ enum Background {
 
 /// They end when this is dropped and what they were given is done.
 pub(crate) struct DiskThreads {
-    disk: CountedDisk,
+    pub(crate) disk: CountedDisk,
     batches: mpsc::Sender<Batch>,
     background: mpsc::Sender<Background>,
     reads: mpsc::Sender<(Token, ReadPlan)>,
@@ -457,10 +459,12 @@ impl DiskThreads {
 
     /// Reads a little at once if all of it is in memory: cheaper than waking another thread.
     pub(crate) fn read_cached(&self, plan: &ReadPlan) -> Option<(Vec<Bytes>, Fetched)> {
-        let read = |reads: &mut [(u64, &mut [u8])]| {
-            reads.iter_mut().try_for_each(|(offset, into)| self.disk.read_cached(*offset, into))
-        };
-        if plan.is_small() { plan.run_fetching(read).ok() } else { None }
+        if !plan.is_small() {
+            return None;
+        }
+        let mut parts = Parts::of(plan);
+        let is_here = |(offset, bytes): &mut (u64, Buffer)| self.disk.read_cached(*offset, bytes.as_mut());
+        parts.0.iter_mut().all(is_here).then(|| plan.run_fetching(|wanted| parts.read(wanted)).ok())?
     }
     /// On the calling thread, which waits for the device.
     pub(crate) fn commit_here(&self, batch: Batch) -> Done {
@@ -721,7 +725,7 @@ mod tests {
         }
         // What was read just now is in memory, or the kernel says that it is not.
         disk.read_at(PIECE, &mut small).unwrap();
-        if disk.read_cached(PIECE, &mut small).is_ok() {
+        if disk.read_cached(PIECE, &mut small) {
             assert_eq!(small, [3; 4096]);
         }
     }

@@ -10,6 +10,7 @@ use crate::counters::{CountedDisk, MemoryCounters, MessengerCounters, StoreCount
 use crate::disk::{self, DiskThreads};
 use crate::ids::IdPool;
 use crate::process;
+use crate::reads::Reads;
 use crate::session::{self, End, Session};
 use crate::spec::{Limits, Listener, Spec};
 use crate::storage::Storage;
@@ -87,8 +88,9 @@ impl<M: Machine + 'static> Node<M> {
             // Opening took large ones, which nobody needs again.
             nacre_base::buffer::give_back();
             let counters: Arc<StoreCounters> = spec.perf.add();
+            let reads = disk.reads();
             let disk = CountedDisk::new(disk, counters.clone());
-            Storage::new(store, DiskThreads::start(&spec.name, disk, disk_done), counters)
+            Storage::new(store, DiskThreads::start(&spec.name, disk, disk_done), reads, counters)
         });
         let inner = Inner {
             machine,
@@ -157,6 +159,7 @@ impl<M: Machine + 'static> Node<M> {
         self.sums.forget();
         if let Some(storage) = inner.store.as_mut().filter(|_| !inner.gave_up) {
             storage.place();
+            storage.reads.iter_mut().for_each(Reads::submit);
             if !storage.committing {
                 self.submitted.notify_one();
             }
@@ -213,23 +216,20 @@ impl<M: Machine + 'static> Node<M> {
             Effect::Read { token, id, extents, device: true } => {
                 let storage = inner.storage();
                 match storage.store.plan_device_read(&id, &extents) {
-                    Ok(plan) => {
-                        storage.reading.insert(token, clock::mono());
-                        storage.threads.read(token, plan);
-                    }
+                    Ok(plan) => storage.begin_read(token, plan),
                     Err(e) => inner.events.push_back(Event::ReadDone { token, result: Err(e) }),
                 }
             }
             Effect::Read { token, id, extents, device: false } => {
                 let storage = inner.storage();
                 match storage.store.plan_read(&id, &extents) {
-                    Ok(plan) => match storage.read_at_once(&plan) {
-                        Some(read) => inner.events.push_back(Event::ReadDone { token, result: Ok(read) }),
-                        None => {
-                            storage.reading.insert(token, clock::mono());
-                            storage.threads.read(token, plan);
-                        }
-                    },
+                    // A machine has looked into the page cache itself, mostly (`read_now`).
+                    Ok(plan) if plan.needs_device() => storage.begin_read(token, plan),
+                    Ok(plan) => {
+                        storage.counters.read_memory.inc();
+                        let result = plan.run(&storage.threads.disk);
+                        inner.events.push_back(Event::ReadDone { token, result });
+                    }
                     Err(e) => inner.events.push_back(Event::ReadDone { token, result: Err(e) }),
                 }
             }
@@ -450,8 +450,21 @@ impl<M: Machine + 'static> Node<M> {
         }
     }
 
-    pub(crate) fn disk_done(self: &Rc<Self>, done: disk::Done) {
-        {
+    /// Takes what small reads gave, for as long as the daemon runs.
+    pub(crate) async fn take_reads(self: Rc<Self>) {
+        let ready = |inner: &Inner<M>| Some(inner.store.as_ref()?.reads.as_ref()?.ready.clone());
+        let Some(ready) = ready(&self.inner.borrow()) else { return };
+        while let Ok(mut readable) = ready.readable().await {
+            // Before it is looked at: what comes meanwhile is told again.
+            readable.clear_ready();
+            let finished = self.inner.borrow_mut().storage().finished_reads();
+            self.disk_done(finished);
+        }
+    }
+
+    /// Tells the machine what the disk did.
+    pub(crate) fn disk_done(self: &Rc<Self>, done: impl IntoIterator<Item = disk::Done>) {
+        for done in done {
             let inner = &mut *self.inner.borrow_mut();
             match done {
                 disk::Done::Read { token, result } => {
@@ -521,7 +534,7 @@ impl<M: Machine + 'static> Node<M> {
                 let inner = &mut *self.inner.borrow_mut();
                 inner.store.as_mut().filter(|_| !inner.gave_up).and_then(Storage::commit)
             };
-            if let Some(done) = done {
+            if done.is_some() {
                 self.disk_done(done);
             }
         }

@@ -54,7 +54,9 @@ impl<M: Machine + 'static> Running<M> {
                     .enable_all()
                     .build()
                     .expect("the system gives a daemon its event queue");
-                LocalSet::new().block_on(&runtime, live(spec, machine(), commands));
+                // A task of its own: what is waited for here is looked at whenever any task has something to do.
+                let life = async { tokio::task::spawn_local(live(spec, machine(), commands)).await };
+                LocalSet::new().block_on(&runtime, life).expect("a daemon that panics ends its thread");
             })
             .expect("the system gives a daemon its threads");
         Running { name, control, thread }
@@ -94,6 +96,7 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
     let (node, listeners) = Node::new(spec, machine, to);
     node.turn();
     tokio::task::spawn_local(node.clone().commit());
+    tokio::task::spawn_local(node.clone().take_reads());
     for listener in listeners {
         tokio::task::spawn_local(node.clone().accept(listener));
     }
@@ -106,7 +109,7 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
     while !node.is_stopped() {
         let next_timer = node.next_timer().map(|at| at.since(clock::mono()));
         tokio::select! {
-            Some(done) = from_disk.recv() => node.disk_done(done),
+            Some(done) = from_disk.recv() => node.disk_done([done]),
             () = sleep(next_timer.unwrap_or_default()), if next_timer.is_some() => node.fire_timers(),
             () = node.timers_changed.notified() => {}
             // None: the handle was dropped, and the daemon runs on until the process ends.
@@ -131,7 +134,7 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
     let farewell = Instant::now() + FAREWELL_TIMEOUT;
     while !node.is_quiet() && Instant::now() < farewell {
         tokio::select! {
-            Some(done) = from_disk.recv() => node.disk_done(done),
+            Some(done) = from_disk.recv() => node.disk_done([done]),
             () = sleep(FAREWELL_LOOK) => {}
         }
     }

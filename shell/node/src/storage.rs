@@ -4,6 +4,7 @@ use crate::clock;
 use crate::counters::StoreCounters;
 use crate::disk::{self, DiskThreads};
 use crate::pace::Pace;
+use crate::reads::{Finished, Reads};
 use bytes::Bytes;
 use nacre_base::{Name, Time};
 use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView, Token};
@@ -12,6 +13,7 @@ use nacre_proto::types::ObjectId;
 use nacre_store::{ReadPlan, Store, SubmitError, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) struct Storage {
     pub(crate) store: Store,
@@ -19,6 +21,8 @@ pub(crate) struct Storage {
     pub(crate) counters: Arc<StoreCounters>,
     /// Transactions that are not durable, oldest first.
     pub(crate) waiting: VecDeque<Waiting>,
+    /// Small reads that the threads need not do; None if they do all.
+    pub(crate) reads: Option<Reads>,
     /// Reads under way, and when each was planned.
     pub(crate) reading: BTreeMap<Token, Time>,
     /// When the batch that is with the disk was begun.
@@ -39,10 +43,16 @@ pub(crate) struct Waiting {
 }
 
 impl Storage {
-    pub(crate) fn new(store: Store, threads: DiskThreads, counters: Arc<StoreCounters>) -> Storage {
+    pub(crate) fn new(
+        store: Store,
+        threads: DiskThreads,
+        reads: Option<Reads>,
+        counters: Arc<StoreCounters>,
+    ) -> Storage {
         Storage {
             store,
             threads,
+            reads,
             counters,
             waiting: VecDeque::new(),
             reading: BTreeMap::new(),
@@ -73,6 +83,35 @@ impl Storage {
         how.inc();
         self.store.keep(fetched);
         Some(read)
+    }
+
+    /// Begins a read that takes the device.
+    pub(crate) fn begin_read(&mut self, token: Token, plan: ReadPlan) {
+        self.reading.insert(token, clock::mono());
+        let left = match &mut self.reads {
+            Some(reads) if plan.is_small() && !plan.is_of_device() => reads.begin(token, plan),
+            _ => Some(plan),
+        };
+        if let Some(plan) = left {
+            self.threads.read(token, plan);
+        }
+    }
+
+    /// What small reads gave. Those that failed go to a thread, which finds out where.
+    pub(crate) fn finished_reads(&mut self) -> Vec<disk::Done> {
+        let Storage { reads: Some(reads), threads, reading, .. } = self else { return Vec::new() };
+        let now = clock::mono();
+        let done = |read: Finished| {
+            let token = read.token;
+            if !read.is_whole {
+                threads.read(token, read.plan);
+                return None;
+            }
+            let took = reading.get(&token).map_or(Duration::ZERO, |since| now.since(*since));
+            read.parts.lens().for_each(|len| threads.disk.read(len, took));
+            Some(disk::Done::Read { token, result: read.plan.run_fetching(|wanted| read.parts.read(wanted)) })
+        };
+        reads.finished().into_iter().filter_map(done).collect()
     }
 
     /// Begins to bring to its place what is only in the log, unless that is under way.
