@@ -79,7 +79,10 @@ impl Batch {
             // The log must never name a block that a power cut could still take away.
             disk.flush()?;
         }
-        let head = self.record.map(|record| append(disk, &self.geometry, record, &crcs)).transpose()?;
+        let head = match self.record {
+            Some(record) => Some(append(disk, &self.geometry, record, &crcs)?),
+            None => None,
+        };
         if let Some(superblock) = self.superblock {
             let bytes = superblock.encode();
             // One after the other: a torn first copy must leave the second one whole. Only after
@@ -90,6 +93,53 @@ impl Batch {
             }
         }
         Ok(Done { id: self.id, crcs, head })
+    }
+}
+
+/// A batch that is one durable write of the log, for whoever does that write himself.
+#[derive(Debug)]
+pub struct Append {
+    id: u64,
+    offset: u64,
+    bytes: Aligned,
+    head_len: usize,
+}
+
+impl Batch {
+    /// Whether it is one durable write of the log and nothing else, as most are.
+    pub fn is_append(&self) -> bool {
+        let is_alone = self.fresh.is_empty() && self.chunks.is_empty() && self.superblock.is_none();
+        // The log's end is written before its beginning.
+        let goes_round = |record: &Record| before_end(&self.geometry, record.pos) < record.blocks(0);
+        is_alone && self.record.as_ref().is_some_and(|record| !goes_round(record))
+    }
+    /// If `is_append`.
+    pub fn into_append(self) -> Append {
+        assert!(self.is_append(), "more than one write");
+        let record = self.record.expect("it has one");
+        let offset = self.geometry.log_offset(record.pos);
+        let (bytes, head_len) = encode(&self.geometry, record, &[]);
+        Append { id: self.id, offset, bytes, head_len }
+    }
+}
+
+impl Append {
+    /// Where on the log's device.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+    /// They stay where they are in memory.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+    /// Does the write.
+    pub fn commit(self, disk: &(impl Disk + ?Sized)) -> Result<Done, DiskError> {
+        write_log(disk, self.offset, self.bytes())?;
+        Ok(self.done())
+    }
+    /// The write is durable.
+    pub fn done(self) -> Done {
+        Done { id: self.id, crcs: Vec::new(), head: Some(head(&self.bytes, self.head_len)) }
     }
 }
 
@@ -166,6 +216,36 @@ fn append(
     record: Record,
     crcs: &[(u32, u32)],
 ) -> Result<Vec<u8>, DiskError> {
+    let (pos, before_end) = (record.pos, before_end(geometry, record.pos));
+    let (bytes, head_len) = encode(geometry, record, crcs);
+    let all = bytes.as_ref();
+    let (first, second) = all.split_at(all.len().min(before_end as usize * BLOCK));
+    write_log(disk, geometry.log_offset(pos), first)?;
+    if !second.is_empty() {
+        write_log(disk, geometry.log_offset(pos + before_end), second)?;
+    }
+    Ok(head(&bytes, head_len))
+}
+
+fn write_log(disk: &(impl Disk + ?Sized), offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    match disk.log() {
+        Some(log) => log.write_durable(offset, bytes),
+        None => disk.write_durable(offset, bytes),
+    }
+}
+
+/// Blocks of the log from there to its end.
+fn before_end(geometry: &Geometry, pos: u64) -> u64 {
+    u64::from(geometry.log_blocks) - pos % u64::from(geometry.log_blocks)
+}
+
+/// What the next record should repeat of this one.
+fn head(bytes: &Aligned, head_len: usize) -> Vec<u8> {
+    if head_len <= REPEAT_MAX { bytes.as_ref()[..head_len].to_vec() } else { Vec::new() }
+}
+
+/// As it is in the log, and how long its head is. `crcs` are those of fresh blocks.
+fn encode(geometry: &Geometry, record: Record, crcs: &[(u32, u32)]) -> (Aligned, usize) {
     let placed = record.placed.len() + crcs.len();
     let len = |len: usize| u32::try_from(len).expect("a record is smaller than the log");
     let header = RecordHeader {
@@ -198,16 +278,5 @@ fn append(
     bytes.extend_from_slice(&record.contents);
     bytes.extend_from_slice(&record.repeat);
     bytes.pad_to(blocks as usize * BLOCK);
-
-    let before_end = u64::from(geometry.log_blocks) - record.pos % u64::from(geometry.log_blocks);
-    let (first, second) = bytes.as_ref().split_at((before_end.min(blocks) as usize) * BLOCK);
-    let write = |pos, bytes| match disk.log() {
-        Some(log) => log.write_durable(geometry.log_offset(pos), bytes),
-        None => disk.write_durable(geometry.log_offset(pos), bytes),
-    };
-    write(record.pos, first)?;
-    if !second.is_empty() {
-        write(record.pos + before_end, second)?;
-    }
-    Ok(if head_len <= REPEAT_MAX { bytes.as_ref()[..head_len].to_vec() } else { Vec::new() })
+    (bytes, head_len)
 }

@@ -53,7 +53,7 @@ mod tests;
 mod upgrade;
 mod view;
 
-pub use batch::{Batch, Done};
+pub use batch::{Append, Batch, Done};
 pub use discard::{Discard, Discarded};
 pub use disk::{Disk, DiskError, WithLog};
 pub use export::{Damage, EXPORT_HEADER, Import, ImportError, RECORD_HEADER, export};

@@ -2,7 +2,8 @@
 
 use crate::disk::FileDisk;
 use nacre_perf::counters;
-use nacre_store::{Disk, DiskError};
+use nacre_store::{Append, Disk, DiskError};
+use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,6 +122,16 @@ impl CountedDisk {
         self.read(len, start.elapsed());
         Ok(())
     }
+    /// See `FileDisk::for_append`; who writes there says so with `appended`.
+    pub(crate) fn for_append(&self, append: &Append) -> Option<Arc<File>> {
+        self.disk.for_append(append.offset(), append.bytes().len())
+    }
+    /// A durable write took so long.
+    pub(crate) fn appended(&self, len: usize, took: Duration) {
+        self.counters.disk_durable_write.inc();
+        self.counters.disk_write_bytes.add(len as u64);
+        self.counters.disk_durable_write_lat.add(took);
+    }
     /// A read of the device that went past this took so long.
     pub(crate) fn read(&self, len: usize, took: Duration) {
         self.counters.disk_read.inc();
@@ -176,9 +187,7 @@ impl Disk for CountedDisk {
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let start = Instant::now();
         self.disk.write_durable(offset, bytes)?;
-        self.counters.disk_durable_write.inc();
-        self.counters.disk_write_bytes.add(bytes.len() as u64);
-        self.counters.disk_durable_write_lat.add(start.elapsed());
+        self.appended(bytes.len(), start.elapsed());
         Ok(())
     }
     fn flush(&self) -> Result<(), DiskError> {

@@ -3,12 +3,14 @@
 
 use crate::counters::CountedDisk;
 use crate::parts::Parts;
-use crate::reads::Reads;
+use crate::requests::Requests;
 use crate::ring::{Ring, with_ring};
 use bytes::Bytes;
 use nacre_base::Buffer;
 use nacre_machine::{ReadError, Token};
-use nacre_store::{BLOCK, Batch, Discard, Discarded, Disk, DiskError, Fetched, Placed, Placing, ReadPlan};
+use nacre_store::{
+    Append, BLOCK, Batch, Discard, Discarded, Disk, DiskError, Fetched, Placed, Placing, ReadPlan,
+};
 use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::cell::RefCell;
@@ -86,14 +88,17 @@ impl FileDisk {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         file.set_len(len)?;
         file.sync_all()?;
-        FileDisk::new(path, file, len)
+        FileDisk::new(file, open_direct(path)?, len)
     }
 
     /// Opens what `create` made, for this process alone.
     pub fn open(path: &Path) -> io::Result<FileDisk> {
         let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        let direct = open_direct(path)?;
+        // Of the two the one that is written to: what a process that was killed had under way holds on to it.
+        let locked = direct.as_deref().unwrap_or(&file);
         let patience = Instant::now() + ENDING;
-        while let Err(error) = file.try_lock() {
+        while let Err(error) = locked.try_lock() {
             match error {
                 TryLockError::WouldBlock if Instant::now() < patience => thread::sleep(ENDING / 100),
                 error => return Err(io::Error::new(io::ErrorKind::ResourceBusy, error)),
@@ -101,19 +106,13 @@ impl FileDisk {
         }
         // A block device says its size only this way.
         let len = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
-        FileDisk::new(path, file, len)
+        FileDisk::new(file, direct, len)
     }
 
-    fn new(path: &Path, file: File, len: u64) -> io::Result<FileDisk> {
+    fn new(file: File, direct: Option<Arc<File>>, len: u64) -> io::Result<FileDisk> {
         let len = len / BLOCK as u64 * BLOCK as u64;
         let states = Mutex::new(pieces_with_data(&file, len)?);
         let pieces = Arc::new(Pieces { states, filled: Condvar::new(), log: AtomicU64::new(0) });
-        let flags = OFlags::DIRECT.bits() as i32;
-        let direct = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
-            Ok(direct) => Some(Arc::new(direct)),
-            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => None,
-            Err(e) => return Err(e),
-        };
         // Reading ahead of small reads all over the device only costs.
         fadvise(&file, 0, None, Advice::Random)?;
         Ok(FileDisk { file: Arc::new(file), direct, len, pieces, log: None })
@@ -129,9 +128,21 @@ impl FileDisk {
         self.log.as_deref()
     }
 
-    /// Reads through the page cache, without waiting; None where that does not go.
-    pub(crate) fn reads(&self) -> Option<Reads> {
-        Reads::new(self.file.clone())
+    /// For a thread that does not wait for the disk: reads go through the page cache. None where that does not go.
+    pub(crate) fn requests(&self) -> Option<Requests> {
+        Requests::new(self.file.clone())
+    }
+
+    /// What to write an aligned piece of the log to; None if that takes more than the write.
+    pub(crate) fn for_append(&self, offset: u64, len: usize) -> Option<Arc<File>> {
+        if let Some(log) = &self.log {
+            return log.for_append(offset, len);
+        }
+        let pieces = (offset / PIECE) as usize..(offset + len as u64).div_ceil(PIECE) as usize;
+        let states = self.pieces.states.lock().expect("nobody panics with it");
+        let is_filled = states[pieces].iter().all(|piece| *piece == Piece::Filled);
+        self.pieces.log.store(offset, Ordering::Relaxed);
+        self.direct.clone().filter(|_| is_filled)
     }
 
     /// Like `read_at`, but only what is in memory already: false if that is not all. (Then the kernel begins to
@@ -270,6 +281,16 @@ impl FileDisk {
     }
 }
 
+/// Past the page cache; None where the file system has no such thing.
+fn open_direct(path: &Path) -> io::Result<Option<Arc<File>>> {
+    let flags = OFlags::DIRECT.bits() as i32;
+    match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+        Ok(direct) => Ok(Some(Arc::new(direct))),
+        Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 thread_local! {
     static BOUNCE_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -392,6 +413,11 @@ pub(crate) enum Done {
 
 pub(crate) type Sender = UnboundedSender<Done>;
 
+enum Commit {
+    Batch(Box<Batch>),
+    Append(Append),
+}
+
 /// What one thread does, one after the other.
 enum Background {
     Place(Placing),
@@ -401,7 +427,7 @@ enum Background {
 /// They end when this is dropped and what they were given is done.
 pub(crate) struct DiskThreads {
     pub(crate) disk: CountedDisk,
-    batches: mpsc::Sender<Batch>,
+    batches: mpsc::Sender<Commit>,
     background: mpsc::Sender<Background>,
     reads: mpsc::Sender<(Token, ReadPlan)>,
 }
@@ -409,11 +435,15 @@ pub(crate) struct DiskThreads {
 impl DiskThreads {
     pub(crate) fn start(name: &str, disk: CountedDisk, done: Sender) -> DiskThreads {
         let (to, writer) = (done.clone(), disk.clone());
-        let (batches, work) = mpsc::channel::<Batch>();
+        let (batches, work) = mpsc::channel::<Commit>();
         spawn(format!("{name} write"), move || {
-            for batch in work {
+            for commit in work {
+                let done = match commit {
+                    Commit::Batch(batch) => batch.commit(&writer),
+                    Commit::Append(append) => append.commit(&writer),
+                };
                 // Nobody listens any more: the daemon is gone, and so is the need.
-                if to.send(Done::Committed(batch.commit(&writer))).is_err() {
+                if to.send(Done::Committed(done)).is_err() {
                     return;
                 }
             }
@@ -471,7 +501,10 @@ impl DiskThreads {
         Done::Committed(batch.commit(&self.disk))
     }
     pub(crate) fn commit(&self, batch: Batch) {
-        self.batches.send(batch).expect("the writer lives as long as this");
+        self.batches.send(Commit::Batch(Box::new(batch))).expect("the writer lives as long as this");
+    }
+    pub(crate) fn append(&self, append: Append) {
+        self.batches.send(Commit::Append(append)).expect("the writer lives as long as this");
     }
     pub(crate) fn place(&self, placing: Placing) {
         self.background.send(Background::Place(placing)).expect("the placing thread lives as long as this");

@@ -14,7 +14,7 @@ mod node;
 mod pace;
 mod parts;
 mod process;
-mod reads;
+mod requests;
 mod ring;
 mod running;
 mod session;

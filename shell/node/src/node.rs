@@ -10,7 +10,7 @@ use crate::counters::{CountedDisk, MemoryCounters, MessengerCounters, StoreCount
 use crate::disk::{self, DiskThreads};
 use crate::ids::IdPool;
 use crate::process;
-use crate::reads::Reads;
+use crate::requests::Requests;
 use crate::session::{self, End, Session};
 use crate::spec::{Limits, Listener, Spec};
 use crate::storage::Storage;
@@ -88,9 +88,9 @@ impl<M: Machine + 'static> Node<M> {
             // Opening took large ones, which nobody needs again.
             nacre_base::buffer::give_back();
             let counters: Arc<StoreCounters> = spec.perf.add();
-            let reads = disk.reads();
+            let requests = disk.requests();
             let disk = CountedDisk::new(disk, counters.clone());
-            Storage::new(store, DiskThreads::start(&spec.name, disk, disk_done), reads, counters)
+            Storage::new(store, DiskThreads::start(&spec.name, disk, disk_done), requests, counters)
         });
         let inner = Inner {
             machine,
@@ -159,7 +159,7 @@ impl<M: Machine + 'static> Node<M> {
         self.sums.forget();
         if let Some(storage) = inner.store.as_mut().filter(|_| !inner.gave_up) {
             storage.place();
-            storage.reads.iter_mut().for_each(Reads::submit);
+            storage.requests.iter_mut().for_each(Requests::submit);
             if !storage.committing {
                 self.submitted.notify_one();
             }
@@ -450,14 +450,14 @@ impl<M: Machine + 'static> Node<M> {
         }
     }
 
-    /// Takes what small reads gave, for as long as the daemon runs.
-    pub(crate) async fn take_reads(self: Rc<Self>) {
-        let ready = |inner: &Inner<M>| Some(inner.store.as_ref()?.reads.as_ref()?.ready.clone());
+    /// Takes what the disk did for this thread, for as long as the daemon runs.
+    pub(crate) async fn take_requests(self: Rc<Self>) {
+        let ready = |inner: &Inner<M>| Some(inner.store.as_ref()?.requests.as_ref()?.ready.clone());
         let Some(ready) = ready(&self.inner.borrow()) else { return };
         while let Ok(mut readable) = ready.readable().await {
             // Before it is looked at: what comes meanwhile is told again.
             readable.clear_ready();
-            let finished = self.inner.borrow_mut().storage().finished_reads();
+            let finished = self.inner.borrow_mut().storage().finished_requests();
             self.disk_done(finished);
         }
     }

@@ -96,7 +96,7 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
     let (node, listeners) = Node::new(spec, machine, to);
     node.turn();
     tokio::task::spawn_local(node.clone().commit());
-    tokio::task::spawn_local(node.clone().take_reads());
+    tokio::task::spawn_local(node.clone().take_requests());
     for listener in listeners {
         tokio::task::spawn_local(node.clone().accept(listener));
     }

@@ -4,7 +4,7 @@ use crate::clock;
 use crate::counters::StoreCounters;
 use crate::disk::{self, DiskThreads};
 use crate::pace::Pace;
-use crate::reads::{Finished, Reads};
+use crate::requests::{Asked, Finished, Requests};
 use bytes::Bytes;
 use nacre_base::{Name, Time};
 use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView, Token};
@@ -15,14 +15,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A longer record is summed and written by another thread, while this one goes on.
+const APPEND_MAX: usize = 64 << 10;
+
 pub(crate) struct Storage {
     pub(crate) store: Store,
     pub(crate) threads: DiskThreads,
     pub(crate) counters: Arc<StoreCounters>,
     /// Transactions that are not durable, oldest first.
     pub(crate) waiting: VecDeque<Waiting>,
-    /// Small reads that the threads need not do; None if they do all.
-    pub(crate) reads: Option<Reads>,
+    /// What is small and the threads need not do; None if they do all.
+    pub(crate) requests: Option<Requests>,
     /// Reads under way, and when each was planned.
     pub(crate) reading: BTreeMap<Token, Time>,
     /// When the batch that is with the disk was begun.
@@ -46,13 +49,13 @@ impl Storage {
     pub(crate) fn new(
         store: Store,
         threads: DiskThreads,
-        reads: Option<Reads>,
+        requests: Option<Requests>,
         counters: Arc<StoreCounters>,
     ) -> Storage {
         Storage {
             store,
             threads,
-            reads,
+            requests,
             counters,
             waiting: VecDeque::new(),
             reading: BTreeMap::new(),
@@ -88,8 +91,8 @@ impl Storage {
     /// Begins a read that takes the device.
     pub(crate) fn begin_read(&mut self, token: Token, plan: ReadPlan) {
         self.reading.insert(token, clock::mono());
-        let left = match &mut self.reads {
-            Some(reads) if plan.is_small() && !plan.is_of_device() => reads.begin(token, plan),
+        let left = match &mut self.requests {
+            Some(requests) if plan.is_small() && !plan.is_of_device() => requests.read(token, plan),
             _ => Some(plan),
         };
         if let Some(plan) = left {
@@ -97,21 +100,32 @@ impl Storage {
         }
     }
 
-    /// What small reads gave. Those that failed go to a thread, which finds out where.
-    pub(crate) fn finished_reads(&mut self) -> Vec<disk::Done> {
-        let Storage { reads: Some(reads), threads, reading, .. } = self else { return Vec::new() };
-        let now = clock::mono();
-        let done = |read: Finished| {
-            let token = read.token;
-            if !read.is_whole {
-                threads.read(token, read.plan);
-                return None;
-            }
-            let took = reading.get(&token).map_or(Duration::ZERO, |since| now.since(*since));
-            read.parts.lens().for_each(|len| threads.disk.read(len, took));
-            Some(disk::Done::Read { token, result: read.plan.run_fetching(|wanted| read.parts.read(wanted)) })
+    /// What became of the requests that are complete. What failed goes to a thread, which finds out why and where.
+    pub(crate) fn finished_requests(&mut self) -> Vec<disk::Done> {
+        let Storage { requests: Some(requests), threads, reading, began, .. } = self else {
+            return Vec::new();
         };
-        reads.finished().into_iter().filter_map(done).collect()
+        let now = clock::mono();
+        let done = |Finished { asked, is_whole }: Finished| match asked {
+            Asked::Read { token, plan, .. } if !is_whole => {
+                threads.read(token, plan);
+                None
+            }
+            Asked::Read { token, plan, parts } => {
+                let took = reading.get(&token).map_or(Duration::ZERO, |since| now.since(*since));
+                parts.lens().for_each(|len| threads.disk.read(len, took));
+                Some(disk::Done::Read { token, result: plan.run_fetching(|wanted| parts.read(wanted)) })
+            }
+            Asked::Append(append) if !is_whole => {
+                threads.append(append);
+                None
+            }
+            Asked::Append(append) => {
+                threads.disk.appended(append.bytes().len(), now.since(*began));
+                Some(disk::Done::Committed(Ok(append.done())))
+            }
+        };
+        requests.finished().into_iter().filter_map(done).collect()
     }
 
     /// Begins to bring to its place what is only in the log, unless that is under way.
@@ -137,7 +151,18 @@ impl Storage {
             return Some(self.threads.commit_here(batch));
         }
         self.committing = true;
-        self.threads.commit(batch);
+        match &mut self.requests {
+            Some(requests) if batch.cost() <= APPEND_MAX && batch.is_append() => {
+                let append = batch.into_append();
+                match self.threads.disk.for_append(&append) {
+                    Some(file) => {
+                        requests.append(append, &file);
+                    }
+                    None => self.threads.append(append),
+                }
+            }
+            _ => self.threads.commit(batch),
+        }
         None
     }
 }

@@ -1,0 +1,328 @@
+//! What a daemon's own thread asks of the disk, through io_uring: small reads, and the log's small writes.
+//!
+//! For each of these that another thread does, that thread is woken twice and the daemon's once more than here; for 4 KiB
+//! that takes more than all the rest. Large ones are not for this: whoever sums them should be another thread.
+
+use crate::parts::Parts;
+use io_uring::{IoUring, opcode, squeue, types};
+use nacre_machine::Token;
+use nacre_store::{Append, ReadPlan};
+use rustix::event::{EventfdFlags, eventfd};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Requests under way at most. A read has one for each run of neighbouring blocks.
+const DEPTH: usize = 128;
+/// Of them for reads; the log has the rest.
+const READS_MAX: usize = DEPTH - 1;
+
+/// Requests that are under way. Whoever begins some calls `submit`, and `finished` whenever `ready` is readable.
+pub(crate) struct Requests {
+    ring: IoUring,
+    /// Readable when there is something for `finished`.
+    pub ready: Rc<AsyncFd<OwnedFd>>,
+    file: Arc<File>,
+    /// By what the requests carry; None is free.
+    slots: Vec<Option<Slot>>,
+    /// Requests that were begun and are not complete.
+    requests: usize,
+}
+
+/// What was asked for, in one request or several.
+struct Slot {
+    asked: Asked,
+    /// Requests that are not complete.
+    left: usize,
+    is_whole: bool,
+}
+
+pub(crate) enum Asked {
+    Read { token: Token, plan: ReadPlan, parts: Parts },
+    Append(Append),
+}
+
+impl Asked {
+    fn len_of(&self, request: usize) -> usize {
+        match self {
+            Asked::Read { parts, .. } => parts.0[request].1.as_ref().len(),
+            Asked::Append(append) => append.bytes().len(),
+        }
+    }
+}
+
+/// Something whose requests are complete.
+pub(crate) struct Finished {
+    pub asked: Asked,
+    /// False if a part of it failed or came short: then somebody else is to do it, and find out what is wrong.
+    pub is_whole: bool,
+}
+
+impl Requests {
+    /// None where the kernel has no io_uring or does not let us. For the calling thread only, which runs a reactor.
+    /// `file` is what is read.
+    pub fn new(file: Arc<File>) -> Option<Requests> {
+        // Completions then wait until this thread asks for them, instead of interrupting it. Kernels before 6.1 do
+        // not know that.
+        let mut lean = IoUring::builder();
+        lean.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        let ring = lean.build(DEPTH as u32).or_else(|_| IoUring::new(DEPTH as u32)).ok()?;
+        let ready = Rc::new(ready(&ring).ok()?);
+        let slots = (0..DEPTH).map(|_| None).collect();
+        Some(Requests { ring, ready, file, slots, requests: 0 })
+    }
+
+    /// Puts a read in line for `submit`. What there is no room for comes back.
+    pub fn read(&mut self, token: Token, plan: ReadPlan) -> Option<ReadPlan> {
+        let mut parts = Parts::of(&plan);
+        if self.requests + parts.0.len() > READS_MAX {
+            return Some(plan);
+        }
+        let fd = types::Fd(self.file.as_raw_fd());
+        let entry = |(offset, bytes): &mut (u64, nacre_base::Buffer)| {
+            let bytes = bytes.as_mut();
+            opcode::Read::new(fd, bytes.as_mut_ptr(), len_of(bytes)).offset(*offset).build()
+        };
+        let entries = parts.0.iter_mut().map(entry).collect();
+        self.begin(entries, Asked::Read { token, plan, parts });
+        None
+    }
+
+    /// Begins a durable write of the log; one at a time.
+    pub fn append(&mut self, append: Append, file: &File) {
+        let (fd, bytes) = (types::Fd(file.as_raw_fd()), append.bytes());
+        let entry = opcode::Write::new(fd, bytes.as_ptr(), len_of(bytes)).offset(append.offset());
+        let entry = entry.rw_flags(rustix::io::ReadWriteFlags::DSYNC.bits() as i32).build();
+        self.begin(vec![entry], Asked::Append(append));
+        self.submit();
+    }
+
+    fn begin(&mut self, entries: Vec<squeue::Entry>, asked: Asked) {
+        let slot = self.slots.iter().position(Option::is_none).expect("no more than requests");
+        self.requests += entries.len();
+        self.slots[slot] = Some(Slot { asked, left: entries.len(), is_whole: true });
+        for (at, entry) in entries.into_iter().enumerate() {
+            let entry = entry.user_data((slot * DEPTH + at) as u64);
+            // SAFETY: the kernel reads or writes bytes of `asked` until this completes. They are on the heap and belong
+            // to the slot, which nobody looks into before all of its requests are complete, and which is never freed
+            // otherwise (`drop`).
+            #[allow(unsafe_code)]
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            pushed.expect("as much room as requests");
+        }
+    }
+
+    /// Tells the kernel what was begun. What it does not take now, it is told the next time.
+    pub fn submit(&mut self) {
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit() {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return tracing::warn!("io_uring takes no requests: {e}"),
+            }
+        }
+    }
+
+    /// What is complete.
+    pub fn finished(&mut self) -> Vec<Finished> {
+        // The kernel completes nothing for a thread that does not ask.
+        if let Err(e) = self.ring.submit() {
+            tracing::debug!("io_uring: {e}");
+        }
+        let mut finished = Vec::new();
+        for completion in self.ring.completion() {
+            let carried = completion.user_data() as usize;
+            let slot = &mut self.slots[carried / DEPTH];
+            let asked = slot.as_mut().expect("it has a request under way");
+            let len = asked.asked.len_of(carried % DEPTH);
+            asked.is_whole &= usize::try_from(completion.result()) == Ok(len);
+            asked.left -= 1;
+            self.requests -= 1;
+            if let Some(Slot { asked, is_whole, .. }) = slot.take_if(|slot| slot.left == 0) {
+                finished.push(Finished { asked, is_whole });
+            }
+        }
+        finished
+    }
+}
+
+fn len_of(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).expect("only small ones are asked for here")
+}
+
+/// The ring's own descriptor does not do: kernels do not say there that a completion waits to be asked for.
+fn ready(ring: &IoUring) -> io::Result<AsyncFd<OwnedFd>> {
+    let fd = eventfd(0, EventfdFlags::CLOEXEC)?;
+    ring.submitter().register_eventfd(fd.as_raw_fd())?;
+    // SAFETY: it owns the descriptor, and gives always the same.
+    #[allow(unsafe_code)]
+    let ready = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    Ok(ready?)
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        // The kernel may still use what is under way, and a device may hang: so nobody waits for it, and that
+        // memory is never used for anything else.
+        self.slots.drain(..).for_each(std::mem::forget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::FileDisk;
+    use nacre_proto::transaction::{Change, StoredId, Transaction};
+    use nacre_store::{BLOCK, Options, Store};
+    use std::path::Path;
+
+    /// A store with forty objects of which no two blocks are alike.
+    fn filled(path: &Path) -> (Store, FileDisk) {
+        let disk = FileDisk::create(path, 256 << 20).unwrap();
+        Store::format(&disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
+        let (mut store, _) = Store::open(&disk).unwrap();
+        for n in 0..40 {
+            let data: Vec<u8> =
+                (0..128 << 10).map(|at| (n * 32 + at / BLOCK as u64 + at % 7) as u8).collect();
+            let mut txn = Transaction::new();
+            txn.push(id(n), Change::Write { offset: 0, data: data.into() });
+            store.submit(txn).unwrap();
+        }
+        store.settle(&disk).unwrap();
+        (store, disk)
+    }
+
+    fn id(n: u64) -> StoredId {
+        StoredId::Meta(n.to_string().into())
+    }
+
+    fn plan(store: &Store, n: u64) -> ReadPlan {
+        let extents = [(n % 4 * 1000, 3 * BLOCK as u64), (90_000, 10)];
+        let plan = store.plan_read(&id(n), &extents).unwrap();
+        assert_eq!(plan.runs().len(), 2);
+        plan
+    }
+
+    /// As a daemon does it.
+    async fn all(reads: &mut Requests, count: usize) -> Vec<Finished> {
+        let (ready, mut all) = (reads.ready.clone(), Vec::new());
+        while all.len() < count {
+            let mut readable = ready.readable().await.unwrap();
+            readable.clear_ready();
+            all.extend(reads.finished());
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn reads_under_way_together_give_what_each_gives_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, disk) = filled(&dir.path().join("disk"));
+        let Some(mut reads) = disk.requests() else { return }; // no io_uring here
+        for _ in 0..3 {
+            let begun =
+                (0..40).map(|n| reads.read(n, plan(&store, n)).is_none()).filter(|begun| *begun).count();
+            assert!((DEPTH / 8..=40).contains(&begun), "{begun}");
+            reads.submit();
+            let all = tokio::time::timeout(std::time::Duration::from_secs(60), all(&mut reads, begun)).await;
+            for Finished { asked, is_whole } in all.expect("the kernel tells of all of them") {
+                let Asked::Read { token, plan: planned, parts } = asked else {
+                    panic!("nothing was written")
+                };
+                assert!(is_whole);
+                let (bytes, _) = planned.run_fetching(|wanted| parts.read(wanted)).unwrap();
+                assert_eq!(bytes, plan(&store, token).run(&disk).unwrap());
+            }
+            assert_eq!(reads.requests, 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_that_comes_short_is_told_and_the_others_are_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let (store, disk) = filled(&path);
+        let Some(mut reads) = disk.requests() else { return };
+        let end = |n: u64| plan(&store, n).runs().iter().map(|(at, len)| at + *len as u64).max().unwrap();
+        let last = (0..40).max_by_key(|n| end(*n)).unwrap();
+        // It became shorter behind our back.
+        File::options().write(true).open(&path).unwrap().set_len(end(last) - 100).unwrap();
+        for n in [last, 1, 2] {
+            assert!(reads.read(n, plan(&store, n)).is_none());
+        }
+        reads.submit();
+        for Finished { asked, is_whole } in all(&mut reads, 3).await {
+            let Asked::Read { token, .. } = asked else { panic!("nothing was written") };
+            assert_eq!(is_whole, token != last);
+        }
+    }
+
+    /// What one object says now, in a batch that is not durable yet.
+    fn change(store: &mut Store, byte: u8) -> Append {
+        let mut txn = Transaction::new();
+        txn.push(id(1), Change::Write { offset: 7, data: vec![byte; 100].into() });
+        store.submit(txn).unwrap();
+        let batch = store.take_batch().unwrap();
+        assert!(batch.is_append());
+        batch.into_append()
+    }
+
+    fn read_again(disk: FileDisk) -> u8 {
+        let (store, _) = Store::open(&disk).unwrap();
+        store.plan_read(&id(1), &[(50, 1)]).unwrap().run(&disk).unwrap()[0][0]
+    }
+
+    #[tokio::test]
+    async fn what_was_appended_is_there_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, disk) = filled(&dir.path().join("disk"));
+        let Some(mut requests) = disk.requests() else { return };
+        for byte in 200..220 {
+            let append = change(&mut store, byte);
+            let file = disk.for_append(append.offset(), append.bytes().len());
+            requests.append(append, &file.expect("the log's beginning was written to"));
+            let Ok([Finished { asked: Asked::Append(append), is_whole: true }]) =
+                <[Finished; 1]>::try_from(all(&mut requests, 1).await)
+            else {
+                panic!("one append that is whole")
+            };
+            store.finished(append.done());
+        }
+        drop(store);
+        assert_eq!(read_again(disk), 219);
+    }
+
+    #[tokio::test]
+    async fn an_append_that_fails_can_be_done_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let (mut store, disk) = filled(&path);
+        let Some(mut requests) = disk.requests() else { return };
+        // Writable for who opened it first, not for who writes.
+        requests.append(change(&mut store, 200), &File::open(&path).unwrap());
+        let Ok([Finished { asked: Asked::Append(append), is_whole: false }]) =
+            <[Finished; 1]>::try_from(all(&mut requests, 1).await)
+        else {
+            panic!("one append that failed")
+        };
+        store.finished(append.commit(&disk).unwrap());
+        assert_eq!(read_again(disk), 200);
+    }
+
+    #[tokio::test]
+    async fn memory_of_reads_that_nobody_waits_for_is_not_used_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, disk) = filled(&dir.path().join("disk"));
+        let Some(mut reads) = disk.requests() else { return };
+        assert!(reads.read(1, plan(&store, 1)).is_none());
+        reads.submit();
+        let kept = nacre_base::buffer::kept();
+        drop(reads);
+        assert_eq!(nacre_base::buffer::kept(), kept);
+    }
+}
