@@ -3,12 +3,14 @@
 //! Everything that is not said here is Ceph's default.
 
 use crate::cluster::{Cluster, Shape, Starts, run};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const OSD_BYTES: u64 = 10 << 30;
+/// Whatever else is measured beside full block files needs no more.
+const OTHERS_BYTES: u64 = 10 << 30;
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
 
 /// Three OSDs.
@@ -27,6 +29,9 @@ pub fn up_with(folder: &Path, shape: Shape, tcmalloc: bool, fill: bool) -> Resul
     }
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder)?;
+    if fill {
+        ensure_room_to_fill(folder, shape.osds)?;
+    }
     let conf = folder.join("ceph.conf");
     let fsid = uuid::Uuid::new_v4().to_string();
     std::fs::write(&conf, configuration(folder, &fsid, port))?;
@@ -130,6 +135,21 @@ osd_op_num_threads_per_shard = 2
         ports = port + 20,
         ports_end = port + 250,
     )
+}
+
+/// A file system that is full in the middle of a run ends the daemons of both clusters.
+fn ensure_room_to_fill(folder: &Path, osds: u32) -> Result<()> {
+    let needed = u64::from(osds) * OSD_BYTES + OTHERS_BYTES;
+    let stat = rustix::fs::statvfs(folder).context("cannot see how much room there is")?;
+    let free = stat.f_bavail * stat.f_frsize;
+    ensure!(
+        free >= needed,
+        "{} has {} GiB free, and --fill needs {}: make room, or measure elsewhere with --folder",
+        folder.display(),
+        free >> 30,
+        needed >> 30
+    );
+    Ok(())
 }
 
 fn write_zeros(file: &Path) -> Result<()> {

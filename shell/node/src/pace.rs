@@ -2,7 +2,7 @@
 //!
 //! Two threads that wake each other cost more than a small write to a fast device. So where a daemon has
 //! nothing else to do, as with one client that waits for each of its writes, its own thread commits. When
-//! there is more to do, or the device is slow, the disk's thread does, and this one goes on.
+//! there is more to do, or the device is slow, it does not wait, and goes on.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 const SMALL: usize = 64 << 10;
 /// Messages between two batches when there is nearly nothing to do: a request, and the replicas' answers.
 const CALM: u32 = 4;
-/// A device that usually takes longer is waited for by another thread.
+/// A device that usually takes longer is not waited for.
 const FAST: Duration = Duration::from_millis(1);
 /// How much a single batch says about what is usual.
 const WEIGHT: u32 = 8;
