@@ -79,10 +79,7 @@ impl Batch {
             // The log must never name a block that a power cut could still take away.
             disk.flush()?;
         }
-        let head = match self.record {
-            Some(record) => Some(append(disk, &self.geometry, record, &crcs)?),
-            None => None,
-        };
+        let head = self.record.map(|record| append(disk, &self.geometry, record, &crcs)).transpose()?;
         if let Some(superblock) = self.superblock {
             let bytes = superblock.encode();
             // One after the other: a torn first copy must leave the second one whole. Only after

@@ -492,7 +492,7 @@ impl DiskThreads {
         if !plan.is_small() {
             return None;
         }
-        let mut parts = Parts::of(plan);
+        let mut parts = Parts::new(plan.runs());
         let is_here = |(offset, bytes): &mut (u64, Buffer)| self.disk.read_cached(*offset, bytes.as_mut());
         parts.0.iter_mut().all(is_here).then(|| plan.run_fetching(|wanted| parts.read(wanted)).ok())?
     }

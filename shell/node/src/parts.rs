@@ -1,14 +1,15 @@
 //! The blocks that a read takes, on their way from the disk to the read's plan.
 
 use nacre_base::Buffer;
-use nacre_store::{DiskError, ReadPlan};
+use nacre_store::DiskError;
 
 /// For each run of neighbouring blocks where it begins, and room for it.
 pub(crate) struct Parts(pub Vec<(u64, Buffer)>);
 
 impl Parts {
-    pub fn of(plan: &ReadPlan) -> Parts {
-        Parts(plan.runs().into_iter().map(|(offset, len)| (offset, Buffer::new(len))).collect())
+    /// For a plan's runs.
+    pub fn new(runs: Vec<(u64, usize)>) -> Parts {
+        Parts(runs.into_iter().map(|(offset, len)| (offset, Buffer::new(len))).collect())
     }
 
     pub fn lens(&self) -> impl Iterator<Item = usize> {

@@ -5,6 +5,7 @@
 
 use crate::parts::Parts;
 use io_uring::{IoUring, opcode, squeue, types};
+use nacre_base::Buffer;
 use nacre_machine::Token;
 use nacre_store::{Append, ReadPlan};
 use rustix::event::{EventfdFlags, eventfd};
@@ -78,12 +79,13 @@ impl Requests {
 
     /// Puts a read in line for `submit`. What there is no room for comes back.
     pub fn read(&mut self, token: Token, plan: ReadPlan) -> Option<ReadPlan> {
-        let mut parts = Parts::of(&plan);
-        if self.requests + parts.0.len() > READS_MAX {
+        let runs = plan.runs();
+        if self.requests + runs.len() > READS_MAX {
             return Some(plan);
         }
+        let mut parts = Parts::new(runs);
         let fd = types::Fd(self.file.as_raw_fd());
-        let entry = |(offset, bytes): &mut (u64, nacre_base::Buffer)| {
+        let entry = |(offset, bytes): &mut (u64, Buffer)| {
             let bytes = bytes.as_mut();
             opcode::Read::new(fd, bytes.as_mut_ptr(), len_of(bytes)).offset(*offset).build()
         };
