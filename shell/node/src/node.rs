@@ -1,7 +1,7 @@
 //! Drives one machine: gives it what happened, in order, and carries out what it wants, in order.
 //!
-//! Everything here lives on one thread. Events come from session tasks (`session`), from the disk's
-//! threads (`disk`), from timers and from the handle (`running`); whoever brings one ends with
+//! Everything here lives on one thread. Events come from session tasks (`session`), from the disk
+//! (`requests`, and the threads of `disk`), from timers and from the handle (`running`); whoever brings one ends with
 //! `Node::turn`, which runs the machine until nothing is left to tell it. Read `turn`, then `carry_out`.
 
 use crate::budget::Budget;
