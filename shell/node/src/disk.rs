@@ -130,7 +130,8 @@ impl FileDisk {
 
     /// For a thread that does not wait for the disk: reads go through the page cache. None where that does not go.
     pub(crate) fn requests(&self) -> Option<Requests> {
-        Requests::new(self.file.clone())
+        let why = |e: io::Error| tracing::info!("threads read and write, as io_uring is not to be had: {e}");
+        Requests::new(self.file.clone()).map_err(why).ok()
     }
 
     /// What to write an aligned piece of the log to; None if that takes more than the write.

@@ -64,17 +64,17 @@ pub(crate) struct Finished {
 }
 
 impl Requests {
-    /// None where the kernel has no io_uring or does not let us. For the calling thread only, which runs a reactor.
-    /// `file` is what is read.
-    pub fn new(file: Arc<File>) -> Option<Requests> {
+    /// An error where the kernel has no io_uring or does not let us. For the calling thread only, which runs a
+    /// reactor. `file` is what is read.
+    pub fn new(file: Arc<File>) -> io::Result<Requests> {
         // Completions then wait until this thread asks for them, instead of interrupting it. Kernels before 6.1 do
         // not know that.
         let mut lean = IoUring::builder();
         lean.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-        let ring = lean.build(DEPTH as u32).or_else(|_| IoUring::new(DEPTH as u32)).ok()?;
-        let ready = Rc::new(ready(&ring).ok()?);
+        let ring = lean.build(DEPTH as u32).or_else(|_| IoUring::new(DEPTH as u32))?;
+        let ready = Rc::new(ready(&ring)?);
         let slots = (0..DEPTH).map(|_| None).collect();
-        Some(Requests { ring, ready, file, slots, requests: 0 })
+        Ok(Requests { ring, ready, file, slots, requests: 0 })
     }
 
     /// Puts a read in line for `submit`. What there is no room for comes back.
