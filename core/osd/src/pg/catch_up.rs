@@ -9,7 +9,7 @@ use crate::object_info::ObjectInfo;
 use crate::snap_index;
 use nacre_base::{KeyRanges, SnapId, Version};
 use nacre_machine::{ReadError, StoreView};
-use nacre_proto::messages::part::{Act, Dirty, Part, Stale};
+use nacre_proto::messages::part::{Act, Dirty, Origin, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -76,6 +76,13 @@ impl<'a> CatchUp<'a> {
         Ok(())
     }
 
+    /// The object becomes what is here of another one, and lacks what that lacks.
+    fn copy(&mut self, object: &ObjectId, from: &ObjectId, need: Version) {
+        self.txn.push(object.clone(), Change::CloneFrom(from.clone().into()));
+        self.here.insert(object.clone(), true);
+        self.missing.set(object.clone(), Stale { need, part: self.missing.part(from) });
+    }
+
     /// That of what is here turned out to be wrong.
     pub fn give_up(&mut self, object: &ObjectId, stale: &Stale) -> Result<(), ReadError> {
         if stale.part.meta || !self.is_here(object)? {
@@ -96,17 +103,29 @@ impl<'a> CatchUp<'a> {
         if dirty.last <= base {
             return Ok(());
         }
-        if dirty.gone || dirty.born > base {
+        // Whoever follows again after it died on the way has made it anew already.
+        let anew = self.version(object)?.is_none_or(|version| version < dirty.born);
+        if dirty.gone || anew {
             // Nothing of what we have under that name is of use.
             self.remove(object)?;
         }
-        if dirty.gone {
-            Ok(())
-        } else if dirty.born > base || self.version(object)?.is_none() {
-            self.lose_all(object, dirty.last)
-        } else {
-            self.lose(object, dirty.last, &dirty.part)
+        match &dirty.origin {
+            _ if dirty.gone => Ok(()),
+            Some(origin) if anew && self.has_origin(object, origin)? => {
+                self.copy(object, &object.to_head(), dirty.last);
+                self.lose(object, dirty.last, &origin.part)?;
+                self.lose(object, dirty.last, &dirty.part)
+            }
+            _ if anew => self.lose_all(object, dirty.last),
+            _ => self.lose(object, dirty.last, &dirty.part),
         }
+    }
+
+    /// Whether what is here of the clone's head, apart from what is missing, is what the clone was made of. A head
+    /// that was made anew afterwards is not here until it is copied, which is when nothing is left to follow.
+    fn has_origin(&self, clone: &ObjectId, origin: &Origin) -> Result<bool, ReadError> {
+        let head = clone.to_head();
+        Ok(self.is_here(&head)? && self.version(&head)?.is_some_and(|version| origin.born <= version))
     }
 
     /// Entries that are in our log alone, oldest first.
@@ -150,14 +169,12 @@ impl<'a> CatchUp<'a> {
         // Clones are of what there was before the entry, wherever they stand in it.
         for (object, _, _, acts) in &objects {
             if let Some(Act::CloneFrom(from)) = acts.first() {
-                let part = self.missing.part(from);
                 if self.is_here(from)? {
-                    self.txn.push(object.clone(), Change::CloneFrom(from.clone().into()));
-                    self.here.insert(object.clone(), true);
+                    self.copy(object, from, version);
                 } else {
                     self.remove(object)?;
+                    self.missing.set(object.clone(), Stale { need: version, part: self.missing.part(from) });
                 }
-                self.missing.set(object.clone(), Stale { need: version, part });
             }
         }
         for (object, kind, _, acts) in objects {

@@ -13,9 +13,9 @@ use super::catch_up::changes_of;
 use super::record::{DIRTY, RecordChanges, dirty_key};
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use bytes::Bytes;
-use nacre_base::{Name, OsdId, Version};
+use nacre_base::{Name, OsdId, SnapId, Version};
 use nacre_machine::{Level, ReadError};
-use nacre_proto::messages::part::{Act, Dirty};
+use nacre_proto::messages::part::{Act, Dirty, Origin, Part};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgMsg};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{EntityType, ObjectId};
@@ -99,13 +99,26 @@ impl Pg {
             dirty.last = entry.version;
             dirty.gone = kind == EntryKind::Delete;
             let anew = |act: &Act| matches!(act, Act::Remove | Act::CloneFrom(_));
-            if dirty.gone || prior == Version::ZERO || acts.iter().any(anew) {
-                dirty =
-                    Dirty { last: entry.version, gone: dirty.gone, born: entry.version, ..Dirty::default() };
-            } else {
-                dirty.part.add(&super::missing::part_of(&acts));
-                dirty.part.data.coarsen(RANGES_MAX);
-                dirty.part.omap.coarsen(RANGES_MAX);
+            let changed = match &acts[..] {
+                // Heads that are rolled back are made anew like any other, and always were.
+                [Act::CloneFrom(of), changed @ ..]
+                    if object.snap != SnapId::HEAD && !changed.iter().any(anew) =>
+                {
+                    let Dirty { born, part, .. } = self.dirty(ctx, of)?.unwrap_or_default();
+                    dirty.origin = Some(Origin { born, part });
+                    (dirty.born, dirty.part) = (entry.version, Part::default());
+                    Some(changed)
+                }
+                acts if dirty.gone || prior == Version::ZERO || acts.iter().any(anew) => None,
+                acts => Some(acts),
+            };
+            match changed {
+                Some(changed) => {
+                    dirty.part.add(&super::missing::part_of(changed));
+                    dirty.part.data.coarsen(RANGES_MAX);
+                    dirty.part.omap.coarsen(RANGES_MAX);
+                }
+                None => (dirty.born, dirty.part, dirty.origin) = (entry.version, Part::default(), None),
             }
             changes.dirty(&object, &dirty);
             self.folded.objects.insert(object, dirty);

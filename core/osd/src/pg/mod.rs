@@ -343,6 +343,8 @@ pub struct Pg {
     forced: Forced,
     /// Parts of objects that are being read for someone.
     push_reads: BTreeMap<u64, PushRead>,
+    /// Objects of which some could not be read for others, as the log says.
+    told_unreadable: BTreeSet<ObjectId>,
     last_read: u64,
     /// Objects changed in this turn: the view shows them as they were before it.
     changed: (u64, BTreeSet<ObjectId>),
@@ -427,6 +429,7 @@ impl Pg {
             moving: Moving::default(),
             forced: Forced::default(),
             push_reads: BTreeMap::new(),
+            told_unreadable: BTreeSet::new(),
             last_read: 0,
             changed: (0, BTreeSet::new()),
             viewed: 0,
@@ -569,6 +572,7 @@ impl Pg {
         self.look_for_watches_again();
         self.when_stored.clear();
         self.push_reads.clear();
+        self.told_unreadable.clear();
         self.scrub_reads.clear();
         self.phase = if is_primary {
             Phase::Peering(Box::new(Peering::new()))

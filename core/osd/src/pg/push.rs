@@ -28,6 +28,9 @@ const PART_DATA: u64 = if cfg!(test) { 16 } else { 512 << 10 };
 const PART_OMAP: usize = 1 << 20;
 const PART_KEYS: usize = if cfg!(test) { 2 } else { 4096 };
 
+/// Objects that a group remembers having complained of.
+const TOLD_MAX: usize = 256;
+
 /// A part whose data is being read.
 pub struct PushRead {
     id: u64,
@@ -73,7 +76,7 @@ impl Pg {
         let wanted = part.data.clone();
         match self.readable(ctx, &object, part, &known) {
             Err(error) => {
-                ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
+                self.tell_unreadable(ctx, &object, &error);
                 self.push_failed(ctx, id, object, purpose);
             }
             Ok(None) => self.push_failed(ctx, id, object, purpose),
@@ -152,9 +155,19 @@ impl Pg {
                 self.push_failed(ctx, read.id, read.object, read.purpose);
             }
             Err(error) => {
-                ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, read.object));
+                self.tell_unreadable(ctx, &read.object, &error);
                 self.push_rest(ctx, read, &error);
             }
+        }
+    }
+
+    /// Once in an interval for each object: what nobody else has is asked for every few seconds.
+    fn tell_unreadable(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, error: &ReadError) {
+        if self.told_unreadable.len() == TOLD_MAX {
+            self.told_unreadable.clear();
+        }
+        if self.told_unreadable.insert(object.clone()) {
+            ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
         }
     }
 
@@ -185,7 +198,7 @@ impl Pg {
             },
             Ok(None) => self.push_failed(ctx, id, object, purpose),
             Err(error) => {
-                ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
+                self.tell_unreadable(ctx, &object, &error);
                 self.push_failed(ctx, id, object, purpose);
             }
         }

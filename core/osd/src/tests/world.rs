@@ -101,6 +101,8 @@ pub struct World {
     pub allocations: usize,
     /// OSDs may have reason to complain.
     pub allow_errors: bool,
+    /// How often they did.
+    pub errors: usize,
     pub min_delay: Duration,
     pub max_delay: Duration,
     /// Bytes of memory that each OSD started from now on has.
@@ -163,6 +165,7 @@ impl World {
             stored: BTreeMap::new(),
             allocations: 0,
             allow_errors: false,
+            errors: 0,
             trace: std::env::var("TRACE").is_ok(),
             min_delay: Duration::from_micros(50),
             max_delay: Duration::from_millis(5),
@@ -675,6 +678,7 @@ impl World {
                     eprintln!("{} osd.{node} {level:?}: {text}", self.now.nanos / 1_000_000);
                 }
                 assert!(level != Level::Error || self.allow_errors, "osd.{node}: {text}");
+                self.errors += usize::from(level == Level::Error);
             }
             Effect::Stopped => {
                 self.kill(node);

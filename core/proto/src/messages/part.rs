@@ -78,6 +78,17 @@ pub struct Dirty {
     pub born: Version,
     /// What was changed since.
     pub part: Part,
+    /// Of a clone that was made in this stretch: of what.
+    pub origin: Option<Origin>,
+}
+
+/// The head that a clone was made of, for those who have it as it was earlier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// As `Dirty::born`, of the head at that time.
+    pub born: Version,
+    /// What had been changed of the head in this stretch until then.
+    pub part: Part,
 }
 
 /// A change of a transaction without what it writes. That an object's metadata changes goes without
@@ -152,9 +163,29 @@ pub struct Meta {
 
 versioned_fields!(Part, "part of an object", meta, data, omap);
 versioned_fields!(Stale, "stale part", need, part);
-versioned_fields!(Dirty, "dirty object", last, gone, born, part);
+versioned_fields!(Origin, "origin of a clone", born, part);
 versioned_fields!(Meta, "object metadata", size, attrs, omap_header);
 versioned_fields!(Acts, "acts", object, acts);
+
+/// Before version 2 nobody noted the origin.
+impl Encode for Dirty {
+    fn encode(&self, out: &mut Vec<u8>) {
+        nacre_wire::versioned(out, 2, 1, |out| {
+            (self.last, self.gone).encode(out);
+            (self.born, &self.part).encode(out);
+            self.origin.encode(out);
+        });
+    }
+}
+impl Decode for Dirty {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("dirty object", 2, |r, version| {
+            let ((last, gone), (born, part)) = Decode::decode(r)?;
+            let origin = if version < 2 { None } else { Decode::decode(r)? };
+            Ok(Dirty { last, gone, born, part, origin })
+        })
+    }
+}
 
 impl Encode for Act {
     fn encode(&self, out: &mut Vec<u8>) {

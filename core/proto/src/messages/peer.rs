@@ -668,7 +668,7 @@ impl Decode for EntryKind {
 mod tests {
     use super::*;
     use crate::messages::answer::Answer;
-    use crate::messages::part::Act;
+    use crate::messages::part::{Act, Origin};
     use crate::transaction::Change;
     use nacre_base::PoolId;
 
@@ -742,6 +742,7 @@ mod tests {
         let meta = Meta { size: 9, attrs: pairs.clone(), omap_header: Bytes::from_static(b"h") };
         let mut txn = Transaction::new();
         txn.push(object.clone(), Change::Write { offset: 0, data: Bytes::from_static(b"bytes") });
+        let origin = Origin { born: version, part: Part::everything() };
         let of_pgs = [
             PgMsg::InfoQuery,
             PgMsg::Info { info: Some(info), lease_left_ms: 5 },
@@ -787,7 +788,13 @@ mod tests {
                 reaches: true,
                 objects: vec![(
                     ObjectId::max(),
-                    Dirty { last: version, gone: true, born: version, part: Part::meta() },
+                    Dirty {
+                        last: version,
+                        gone: true,
+                        born: version,
+                        part: Part::meta(),
+                        origin: Some(origin),
+                    },
                 )],
                 next: Some("l".into()),
             },
