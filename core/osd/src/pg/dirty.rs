@@ -100,7 +100,7 @@ impl Pg {
             dirty.gone = kind == EntryKind::Delete;
             let anew = |act: &Act| matches!(act, Act::Remove | Act::CloneFrom(_));
             let changed = match &acts[..] {
-                // Heads that are rolled back are made anew like any other, and always were.
+                // Not a head that is rolled back: clones count on it being here as it was, or not at all.
                 [Act::CloneFrom(of), changed @ ..]
                     if object.snap != SnapId::HEAD && !changed.iter().any(anew) =>
                 {
