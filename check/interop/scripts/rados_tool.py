@@ -34,10 +34,10 @@ def run(words, given=None, limit=60):
     return subprocess.run(command, env=ENVIRONMENT, input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
 
-# While it ends, one thread of the stock client may still look at its configuration, which is gone: what it did is done, and
-# it says that it succeeded.
-DIES_ENDING = re.compile(r"^(terminate called after throwing .*bad_get|  what\(\):  boost::bad_get|\*\*\* Caught signal \(Aborted\)"
-                         r"| in thread \w+ thread_name:io_context_pool)")
+# While the stock client ends, another of its threads may still look at its configuration, which is gone (with --striper that
+# thread ends the cluster's handle, too): what it did is done, it says that it succeeded, and in the middle of that how it died.
+DIES_ENDING = re.compile(r"\*\*\* Caught signal .*\n?|^(terminate called after throwing .*bad_get|  what\(\):  boost::bad_get| in thread \w+ thread_name:"
+                         r"| ceph version | \d+: | NOTE: a copy of the executable).*\n?", re.MULTILINE)
 
 
 def rados(line, given=None, ordered=True, quiet=False):
@@ -46,9 +46,10 @@ def rados(line, given=None, ordered=True, quiet=False):
     words = [POOL if word == "POOL" else OTHER if word == "OTHER" else word for word in words]
     done = run(["rados", "-p", POOL, *words], given)
     print("$ rados " + line)
-    lines = [part.rstrip() for part in normal(done.stdout.decode(errors="backslashreplace")).splitlines()]
-    if not done.returncode:
-        lines = [part for part in lines if not DIES_ENDING.search(part)]
+    text = normal(done.stdout.decode(errors="backslashreplace"))
+    if not done.returncode and "*** Caught signal" in text:
+        text = DIES_ENDING.sub("", text)
+    lines = [part.rstrip() for part in text.splitlines()]
     if "usage: rados [options] [commands]" in lines:
         lines = [*lines[:lines.index("usage: rados [options] [commands]")], "and how it is used"]
     if not ordered:
