@@ -131,8 +131,10 @@ impl Run {
         self.workload.read_all(&mut self.c);
         self.all_answered()?;
         self.workload.check()?;
-        // Nothing is on its way to a disk any more.
+        // Nothing is on its way to a disk any more, and nobody moves a group while copies are compared.
+        self.c.command(&json!({ "prefix": "balancer off" }));
         self.c.run_for(Duration::from_secs(5));
+        self.c.wait_clean()?;
         self.c.check_replicas(script.shape.frail)?;
         self.scrub(script.shape.frail.is_some())?;
         self.c.check_replicas(None)?;

@@ -218,6 +218,7 @@ pub fn bytes_for(txn: &Transaction) -> u64 {
         Change::OmapSet(keys) => pairs(keys),
         Change::OmapSetHeader(header) => 2 * header.len() as u64,
         Change::CloneFrom(_) => CLONE,
+        Change::CloneBlocks { blocks, .. } => blocks.len() as u64 * 64,
         _ => 0,
     };
     ENTRY + txn.changes.iter().map(|(_, change)| of(change)).sum::<u64>()

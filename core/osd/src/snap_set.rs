@@ -102,6 +102,16 @@ impl SnapSet {
         differs
     }
 
+    /// The clones next to a clone, or to the head, and where their data is the same.
+    pub fn neighbours(&self, snap: SnapId) -> impl Iterator<Item = (SnapId, &IntervalSet)> {
+        let own = self.clones.get(&snap);
+        let is_known = own.is_some() || snap == SnapId::HEAD;
+        let older = self.clones.range(..snap).next_back().filter(|_| is_known);
+        let newer = own.and_then(|own| Some((own, self.clones.range(snap..).nth(1)?)));
+        let older = older.map(|(id, clone)| (*id, &clone.overlap));
+        older.into_iter().chain(newer.map(|(own, (id, _))| (*id, &own.overlap)))
+    }
+
     /// Removes a clone. What it shared with the next newer one is what the next older one shares
     /// with that.
     pub fn remove_clone(&mut self, id: SnapId) {
@@ -152,6 +162,14 @@ mod tests {
         set.head_changed(&std::iter::once(50..60).collect());
         assert_eq!(set.bytes(), 20);
         assert_eq!(set.differs_from(SnapId(1), 100), [0..10, 50..60].into_iter().collect());
+        let neighbours =
+            |snap| set.neighbours(snap).map(|(id, same)| (id.0, same.clone())).collect::<Vec<_>>();
+        let older: IntervalSet = std::iter::once(10..100).collect();
+        let newer: IntervalSet = [0..50, 60..100].into_iter().collect();
+        assert_eq!(neighbours(SnapId::HEAD), [(2, newer)]);
+        assert_eq!(neighbours(SnapId(2)), [(1, older.clone())]);
+        assert_eq!(neighbours(SnapId(1)), [(2, older)]);
+        assert_eq!(neighbours(SnapId(9)), []);
         set.remove_clone(SnapId(2));
         assert_eq!(set.clones[&SnapId(1)].overlap, [10..50, 60..100].into_iter().collect());
         assert_eq!(set.bytes(), 20);

@@ -7,6 +7,7 @@ use nacre_base::{Name, PgId};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Range;
 
 /// What a store keeps data, attributes and an omap under.
 ///
@@ -76,6 +77,22 @@ pub enum Change {
     OmapSetHeader(Bytes),
     /// Replaces the content of this with a copy of `from`: data, attributes and omap.
     CloneFrom(StoredId),
+    /// Replaces these blocks of 4 KiB of this with those of `from`, and their space is shared. Grows the size if they
+    /// end beyond.
+    CloneBlocks {
+        from: StoredId,
+        blocks: Range<u32>,
+    },
+}
+
+impl Change {
+    /// What it has something of, besides the thing that it changes.
+    pub fn source(&self) -> Option<&StoredId> {
+        match self {
+            Change::CloneFrom(from) | Change::CloneBlocks { from, .. } => Some(from),
+            _ => None,
+        }
+    }
 }
 
 /// Changes that become durable together or not at all, applied in order.
@@ -219,6 +236,11 @@ fn encode_change(change: &Change, out: &mut Vec<u8>, written: &mut Vec<Bytes>) {
             out.push(12);
             from.encode(out);
         }
+        Change::CloneBlocks { from, blocks } => {
+            out.push(13);
+            from.encode(out);
+            (blocks.start, blocks.end).encode(out);
+        }
     }
 }
 
@@ -260,6 +282,13 @@ fn decode_change(r: &mut Reader<'_>, written: &Bytes, at: &mut usize) -> Result<
         10 => Change::OmapClear,
         11 => Change::OmapSetHeader(Decode::decode(r)?),
         12 => Change::CloneFrom(Decode::decode(r)?),
+        13 => {
+            let (from, (start, end)) = <(StoredId, (u32, u32))>::decode(r)?;
+            if end < start {
+                return Err(DecodeError::BadValue { what: "end of a change", value: end.into() });
+            }
+            Change::CloneBlocks { from, blocks: start..end }
+        }
         value => return Err(DecodeError::BadValue { what: "change kind", value: value.into() }),
     })
 }
@@ -287,6 +316,7 @@ mod tests {
             Change::OmapClear,
             Change::OmapSetHeader(Bytes::from_static(b"h")),
             Change::CloneFrom(StoredId::meta("super")),
+            Change::CloneBlocks { from: StoredId::meta("super"), blocks: 3..7 },
             Change::Write { offset: 0, data: Bytes::from_static(b"world") },
             Change::Remove,
         ] {

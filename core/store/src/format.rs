@@ -4,9 +4,11 @@ use crate::BLOCK;
 use crate::space::Run;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-pub(crate) const VERSION: u32 = 7;
-/// The one before, in which no omap had parts: what it wrote can be read as it is, and the next checkpoint makes it
-/// the newest.
+/// The one before did not know of objects that share some of their blocks. What it wrote, and what the one before that
+/// did, can be read as it is, and the next checkpoint makes it the newest.
+pub(crate) const VERSION: u32 = 8;
+/// No omap had parts.
+#[cfg(test)]
 pub(crate) const VERSION_WHOLE: u32 = 6;
 /// Its checkpoints can be read as well (`upgrade.rs`).
 pub(crate) const VERSION_OLD: u32 = 5;
@@ -158,7 +160,7 @@ impl Superblock {
         }
         let mut r = Reader::new(&body[8..]);
         let version = u32::decode(&mut r).map_err(SuperblockError::Decode)?;
-        if ![VERSION, VERSION_WHOLE, VERSION_OLD].contains(&version) {
+        if !(VERSION_OLD..=VERSION).contains(&version) {
             return Err(SuperblockError::Version(version));
         }
         Superblock::decode_fields(&mut r, version).map_err(SuperblockError::Decode)

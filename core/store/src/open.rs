@@ -440,8 +440,7 @@ impl Recovery {
             for _ in 0..u32::decode(&mut r)? {
                 let id = StoredId::decode(&mut r)?;
                 let op = Op::decode(&mut r)?;
-                let from_reserved = matches!(&op, Op::CloneFrom(from) if is_reserved(from));
-                if is_reserved(&id) || from_reserved {
+                if is_reserved(&id) || op.source().is_some_and(is_reserved) {
                     return Err(DecodeError::BadValue { what: "id of the store's own", value: 0 });
                 }
                 self.apply(&id, op, &mut known)?;
@@ -480,25 +479,24 @@ impl Recovery {
     fn apply(&mut self, id: &StoredId, op: Op, known: &mut BTreeSet<u32>) -> Result<(), DecodeError> {
         let store = &mut self.store;
         store.bring(id);
-        match &op {
-            Op::CloneFrom(from) => drop(store.bring(from)),
-            Op::Place(runs) => {
-                // Each has a checksum or its content in this record, once.
-                for block in runs.iter().flat_map(|run| run.blocks.blocks()) {
-                    let is_free = match store.blocks.changed.get(block) {
-                        Some(owners) => owners == 0,
-                        None => {
-                            store.geometry.holds_data(Run { start: block, len: 1 })
-                                && !store.space.is_taken(block)
-                        }
-                    };
-                    if !known.remove(&block) || !is_free {
-                        return Err(DecodeError::BadValue { what: "block placed", value: block.into() });
+        if let Some(source) = op.source() {
+            store.bring(source);
+        }
+        if let Op::Place(runs) = &op {
+            // Each has a checksum or its content in this record, once.
+            for block in runs.iter().flat_map(|run| run.blocks.blocks()) {
+                let is_free = match store.blocks.changed.get(block) {
+                    Some(owners) => owners == 0,
+                    None => {
+                        store.geometry.holds_data(Run { start: block, len: 1 })
+                            && !store.space.is_taken(block)
                     }
-                    store.blocks.fresh(block);
+                };
+                if !known.remove(&block) || !is_free {
+                    return Err(DecodeError::BadValue { what: "block placed", value: block.into() });
                 }
+                store.blocks.fresh(block);
             }
-            _ => {}
         }
         store.bring_parts(id, &op);
         let mut moves = Moves::default();

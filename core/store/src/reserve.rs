@@ -65,7 +65,7 @@ impl Store {
         };
         let mut needs = Needs::default();
         // What each object gets in this transaction; of interest only where some of it is cloned.
-        let clones = txn.changes.iter().any(|(_, change)| matches!(change, Change::CloneFrom(_)));
+        let clones = txn.changes.iter().any(|(_, change)| change.source().is_some());
         let mut gained: BTreeMap<&StoredId, u64> = BTreeMap::new();
         let mut copied: BTreeMap<&StoredId, &StoredId> = BTreeMap::new();
         let of_clone = |(id, change): &'_ (StoredId, Change)| match change {
@@ -109,6 +109,7 @@ impl Store {
                     let from = copied.get(from).copied().unwrap_or(from);
                     copied.insert(id, from);
                 }
+                Change::CloneBlocks { blocks, .. } => encoded = blocks.len() as u64 * BLOCK_COST,
                 _ => {}
             }
             let keys = match change {

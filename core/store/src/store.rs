@@ -26,6 +26,7 @@ use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_wire::Encode;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The number of a transaction: they become durable in this order.
@@ -309,15 +310,15 @@ impl Store {
     pub fn submit(&mut self, txn: Transaction) -> Result<Ticket, SubmitError> {
         let (mut before, mut has_damaged) = (None, false);
         for (id, change) in &txn.changes {
-            let from = if let Change::CloneFrom(from) = change { from } else { id };
-            if let Some(id) = [id, from].into_iter().find(|id| is_reserved(id)) {
+            let from = change.source();
+            if let Some(id) = std::iter::once(id).chain(from).find(|id| is_reserved(id)) {
                 return Err(SubmitError::Reserved { id: id.clone() });
             }
             // Mostly one thing changes in several ways.
             if before.replace(id) != Some(id) {
                 has_damaged |= self.bring(id);
             }
-            if let Change::CloneFrom(from) = change {
+            if let Some(from) = from {
                 has_damaged |= self.bring(from);
             }
         }
@@ -517,8 +518,13 @@ impl Store {
 
     fn plan(&mut self, planning: &mut Planning, id: &StoredId, change: Change) {
         let is_lost = |id: &StoredId| matches!(self.index.slot(id), Some(Slot::Damaged(_)));
-        let source = if let Change::CloneFrom(from) = &change { from } else { id };
-        if planning.has_damaged && is_lost(source) && !matches!(change, Change::Remove) {
+        let may_lose = match &change {
+            Change::Remove => false,
+            Change::CloneFrom(from) => is_lost(from),
+            Change::CloneBlocks { from, .. } => is_lost(from) || is_lost(id),
+            _ => is_lost(id),
+        };
+        if planning.has_damaged && may_lose {
             // Perhaps it can be read again when the log is replayed. What was planned without having seen it must
             // not be done to it then.
             return self.step(planning, id, Op::Lose);
@@ -559,6 +565,13 @@ impl Store {
             Change::OmapClear => self.step(planning, id, Op::OmapClear),
             Change::OmapSetHeader(header) => self.step(planning, id, Op::OmapSetHeader(own(&header))),
             Change::CloneFrom(from) => self.step(planning, id, Op::CloneFrom(from)),
+            Change::CloneBlocks { from: of, blocks: Range { start: from, end: to } } => {
+                self.step(planning, id, Op::CloneBlocks { of, from, to });
+                let end = u64::from(to) * BLOCK as u64;
+                if from < to && end > self.size_of(id) {
+                    self.step(planning, id, Op::Size(end));
+                }
+            }
         }
     }
 

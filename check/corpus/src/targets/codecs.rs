@@ -178,6 +178,7 @@ fn peer_messages() -> Vec<Message> {
     let meta =
         Meta { size: 4, attrs: [("_".into(), Bytes::from_static(b"info"))].into(), omap_header: "h".into() };
     let push = Push {
+        common: vec![(SnapId(4), (0..4096).into())],
         id: 3,
         object: object.clone(),
         part: Part::everything(),
@@ -313,6 +314,7 @@ pub fn transaction_seeds() -> Vec<Vec<u8>> {
         txn.push(id.clone(), Change::OmapClear);
         txn.push(id.clone(), Change::OmapSetHeader(Bytes::from_static(b"header")));
         txn.push(id.clone(), Change::CloneFrom(ids[0].clone()));
+        txn.push(id.clone(), Change::CloneBlocks { from: ids[0].clone(), blocks: 1..9 });
         txn.push(id.clone(), Change::Remove);
     }
     let each = txn.changes.iter().map(|change| Transaction { changes: vec![change.clone()] });

@@ -168,6 +168,7 @@ fn change(store: &mut Store, disk: &Image) -> bool {
     txn.push(StoredId::meta("new"), Change::Write { offset: 77, data: Bytes::from(vec![1; 5000]) });
     txn.push(StoredId::meta("a"), Change::Write { offset: 100, data: Bytes::from_static(b"patch") });
     txn.push(StoredId::meta("b"), Change::CloneFrom(StoredId::meta("a")));
+    txn.push(StoredId::meta("b"), Change::CloneBlocks { from: StoredId::meta("c"), blocks: 1..3 });
     let pairs = [("051".into(), Bytes::from_static(b"value")), ("2".into(), Bytes::from(vec![1; 900]))];
     txn.push(StoredId::meta("long"), Change::OmapSet(pairs.into()));
     let (begin, end) = ("004".into(), "060".into());

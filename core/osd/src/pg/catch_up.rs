@@ -72,7 +72,8 @@ impl<'a> CatchUp<'a> {
     /// The object in that version, however it came about.
     fn lose_all(&mut self, object: &ObjectId, need: Version) -> Result<(), ReadError> {
         self.lose(object, need, &Part::everything())?;
-        self.missing.set(object.clone(), Stale::everything(need));
+        let was_wrong = self.missing.was_wrong(object);
+        self.missing.set(object.clone(), Stale { was_wrong, ..Stale::everything(need) });
         Ok(())
     }
 
@@ -80,17 +81,23 @@ impl<'a> CatchUp<'a> {
     fn copy(&mut self, object: &ObjectId, from: &ObjectId, need: Version) {
         self.txn.push(object.clone(), Change::CloneFrom(from.clone().into()));
         self.here.insert(object.clone(), true);
-        self.missing.set(object.clone(), Stale { need, part: self.missing.part(from) });
+        self.lack_as(object, from, need);
+    }
+    fn lack_as(&mut self, object: &ObjectId, from: &ObjectId, need: Version) {
+        let (part, was_wrong) = (self.missing.part(from), self.missing.was_wrong(from));
+        self.missing.set(object.clone(), Stale { need, part, was_wrong });
     }
 
     /// That of what is here turned out to be wrong.
     pub fn give_up(&mut self, object: &ObjectId, stale: &Stale) -> Result<(), ReadError> {
         if stale.part.meta || !self.is_here(object)? {
             self.remove(object)?;
-            self.lose_all(object, stale.need)
+            self.lose_all(object, stale.need)?;
         } else {
-            self.lose(object, stale.need, &stale.part)
+            self.lose(object, stale.need, &stale.part)?;
         }
+        self.missing.note_wrong(object);
+        Ok(())
     }
 
     /// The object exists in that version: then what is here of it is right, or else nothing of it.
@@ -144,8 +151,8 @@ impl<'a> CatchUp<'a> {
             } else if self.version(&object)? == newest {
                 self.lose(&object, before, &part)?;
                 // Back to an older version than the record may have named.
-                let part = self.missing.part(&object);
-                self.missing.set(object, Stale { need: before, part });
+                let (part, was_wrong) = (self.missing.part(&object), self.missing.was_wrong(&object));
+                self.missing.set(object, Stale { need: before, part, was_wrong });
             } else {
                 self.lose_all(&object, before)?;
             }
@@ -173,7 +180,7 @@ impl<'a> CatchUp<'a> {
                     self.copy(object, from, version);
                 } else {
                     self.remove(object)?;
-                    self.missing.set(object.clone(), Stale { need: version, part: self.missing.part(from) });
+                    self.lack_as(object, from, version);
                 }
             }
         }

@@ -85,6 +85,7 @@ impl Pg {
         txn.push(id, Change::Truncate { size });
         if !part.is_empty() {
             self.missing.add(object, need, &part);
+            self.missing.note_wrong(object);
         }
         let mut changes = RecordChanges::new(self.id);
         changes.missing(object, self.missing.get(object));

@@ -51,6 +51,15 @@ impl Missing {
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&ObjectId, &Stale)> {
         self.stale.iter()
     }
+    /// What is here of the object was wrong, before it was noted as lacking.
+    pub fn note_wrong(&mut self, object: &ObjectId) {
+        if let Some(stale) = self.stale.get_mut(object) {
+            stale.was_wrong = true;
+        }
+    }
+    pub fn was_wrong(&self, object: &ObjectId) -> bool {
+        self.stale.get(object).is_some_and(|stale| stale.was_wrong)
+    }
     /// From the first `>= from` on.
     pub fn from(&self, from: &ObjectId) -> impl Iterator<Item = (&ObjectId, &Stale)> {
         self.stale.range(from..)

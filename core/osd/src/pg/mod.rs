@@ -13,6 +13,7 @@
 mod active;
 mod answered;
 mod catch_up;
+mod common;
 mod dirty;
 mod follow;
 mod granted;
@@ -47,7 +48,7 @@ use granted::Granted;
 use log::Log;
 use missing::Missing;
 use moving::{Forced, Moving};
-use nacre_base::{Epoch, Now, OsdId, PgId, SnapId, Time, Utime, Version};
+use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, SnapId, Time, Utime, Version};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
@@ -747,7 +748,8 @@ impl Pg {
             PgMsg::RepAck { version } => self.on_rep_ack(ctx, from, version),
             PgMsg::PullRefused { id, .. } => self.on_pull_refused(ctx, from, id),
             PgMsg::Push(push) => self.on_push(ctx, from, *push),
-            PgMsg::Pushed { id, object } => self.on_pushed(ctx, from, &object, id),
+            PgMsg::Pushed { id, object } => self.on_pushed(ctx, from, &object, id, &IntervalSet::new()),
+            PgMsg::PushedWithout { id, object, data } => self.on_pushed(ctx, from, &object, id, &data),
             PgMsg::StrayNotify { info } => self.on_stray_notify(ctx, from, info),
             PgMsg::StrayRemove => self.on_stray_remove(ctx, from),
             PgMsg::Scrub(msg) => self.on_scrub(ctx, from, *msg),

@@ -4,6 +4,7 @@
 //! changes present on all members, the primary among them. So whenever a part was read, and however
 //! late it arrives, what of it the receiver still lacks is right; the rest is newer there.
 
+use super::common::{self, Common};
 use super::mend::{BLOCK, bad_block, unknown};
 use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
@@ -41,6 +42,8 @@ pub struct PushRead {
     extents: Vec<(u64, u64)>,
     /// What is known of blocks that cannot be read.
     known: Known,
+    /// What the receiver takes from clones that it has.
+    common: Common,
     purpose: Purpose,
 }
 
@@ -74,14 +77,22 @@ impl Pg {
         known: Known,
     ) {
         let wanted = part.data.clone();
-        match self.readable(ctx, &object, part, &known) {
+        let common = match purpose {
+            Purpose::Pushed(osd) => self.common_with(ctx, osd, &object, &wanted),
+            Purpose::Pulled(_) => Ok(Common::new()),
+        };
+        let readable = common.and_then(|common| {
+            let readable = self.readable(ctx, &object, part, &known, &common)?;
+            Ok(readable.map(|(part, extents)| (part, extents, common)))
+        });
+        match readable {
             Err(error) => {
                 self.tell_unreadable(ctx, &object, &error);
                 self.push_failed(ctx, id, object, purpose);
             }
             Ok(None) => self.push_failed(ctx, id, object, purpose),
-            Ok(Some((part, extents))) => {
-                let read = PushRead { id, object, wanted, part, extents, known, purpose };
+            Ok(Some((part, extents, common))) => {
+                let read = PushRead { id, object, wanted, part, extents, known, common, purpose };
                 if read.extents.is_empty() {
                     self.finish_push(ctx, read, Vec::new());
                     return;
@@ -94,13 +105,15 @@ impl Pg {
         }
     }
 
-    /// What of a part can be given, and which data must be read for it. The omap is cut later.
+    /// What of a part can be given, beside what the receiver has elsewhere, and which data must be read for it.
+    /// The omap is cut later.
     fn readable(
         &self,
         ctx: &Ctx<'_>,
         object: &ObjectId,
         part: Part,
         known: &Known,
+        common: &Common,
     ) -> Result<Option<Readable>, ReadError> {
         let id = StoredId::Object(object.clone());
         if self.missing.lacks_meta(object) || self.changed.1.contains(object) {
@@ -108,7 +121,8 @@ impl Pg {
         }
         let Some(stat) = ctx.store.stat(&id)? else { return Ok(None) };
         let mut part = part.without(&self.missing.part(object));
-        if part.is_empty() {
+        part.data.subtract(&common::all(common));
+        if part.is_empty() && common.is_empty() {
             return Ok(None);
         }
         let known: IntervalSet = known.ranges().collect();
@@ -173,7 +187,7 @@ impl Pg {
 
     /// What can be read, and what is known of the block that cannot: perhaps nobody else has any of it.
     fn push_rest(&mut self, ctx: &mut Ctx<'_>, read: PushRead, error: &ReadError) {
-        let PushRead { id, object, wanted, mut part, extents, known: mut all_known, purpose } = read;
+        let PushRead { id, object, wanted, mut part, extents, known: mut all_known, purpose, .. } = read;
         let bad = bad_block(error).filter(|(_, block, _)| {
             let (start, end) = (block * BLOCK, (block + 1) * BLOCK);
             extents.iter().any(|(offset, len)| *offset < end && start < offset + len)
@@ -218,7 +232,7 @@ impl Pg {
         read: PushRead,
         data: Vec<Bytes>,
     ) -> Result<Option<Push>, ReadError> {
-        let PushRead { id, object, mut part, extents, known, .. } = read;
+        let PushRead { id, object, mut part, extents, known, common, .. } = read;
         let stored = StoredId::Object(object.clone());
         if self.changed.1.contains(&object) || ctx.store.stat(&stored)?.is_none() {
             return Ok(None);
@@ -232,7 +246,8 @@ impl Pg {
         }
         let (omap, pairs) = self.omap_part(ctx, &stored, &part.omap)?;
         part.omap = omap;
-        Ok(Some(Push { id, object, part, meta, writes, pairs }))
+        part.data.add(&common::all(&common));
+        Ok(Some(Push { id, object, part, meta, writes, pairs, common }))
     }
 
     /// As many pairs of these ranges as fit in one message, and the ranges that they are all of.
@@ -270,15 +285,15 @@ impl Pg {
         Ok((done, pairs))
     }
 
-    /// Takes of a push what is still missing here.
-    pub fn take_push(&mut self, ctx: &mut Ctx<'_>, push: Push) -> Result<(), ReadError> {
-        let Push { object, part, meta, writes, pairs, .. } = push;
-        let Some(stale) = self.missing.get(&object) else { return Ok(()) };
+    /// Takes of a push what is still missing here. Gives which of the bytes that we should have elsewhere we have not.
+    pub fn take_push(&mut self, ctx: &mut Ctx<'_>, push: Push) -> Result<IntervalSet, ReadError> {
+        let Push { object, part, meta, writes, pairs, common, .. } = push;
+        let Some(stale) = self.missing.get(&object) else { return Ok(IntervalSet::new()) };
         let id = StoredId::Object(object.clone());
-        let part = part.intersection(&stale.part);
+        let mut part = part.intersection(&stale.part);
         let meta = meta.filter(|_| part.meta);
         if stale.part.meta && meta.is_none() {
-            return Ok(()); // without its size the object's bytes have no place
+            return Ok(IntervalSet::new()); // without its size the object's bytes have no place
         }
         let mut txn = Transaction::new();
         if let Some(meta) = &meta {
@@ -290,7 +305,15 @@ impl Pg {
             Some(meta) => meta.size,
             None => ctx.store.stat(&id)?.unwrap_or_default().size,
         };
-        for range in part.data.iter() {
+        let mut refused = common::all(&common).intersection(&part.data);
+        let common = self.takeable(ctx.store, &object, common, &part.data, size);
+        common::share(&mut txn, &object, &common);
+        let shared = common::all(&common);
+        refused.subtract(&shared);
+        part.data.subtract(&refused);
+        let mut sent = part.data.clone();
+        sent.subtract(&shared);
+        for range in sent.iter() {
             let end = range.end.min(size);
             let mut at = range.start;
             for (offset, data) in &writes {
@@ -334,7 +357,7 @@ impl Pg {
         changes.into_txn(&mut txn);
         self.changed.1.insert(object);
         self.store(ctx, txn);
-        Ok(())
+        Ok(refused)
     }
 
     /// The primary lacks some of an object.
@@ -369,8 +392,11 @@ impl Pg {
         }
         let (id, object) = (push.id, push.object.clone());
         match self.take_push(ctx, push) {
-            Ok(()) => {
-                let answer = PgMsg::Pushed { id, object };
+            Ok(refused) => {
+                let answer = match refused.is_empty() {
+                    true => PgMsg::Pushed { id, object },
+                    false => PgMsg::PushedWithout { id, object, data: refused },
+                };
                 self.once_durable(ctx, WhenStored::Answer(from, Box::new(answer)));
             }
             Err(error) => ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id)),
@@ -498,6 +524,7 @@ pub fn metas_after(
             Change::OmapSetHeader(header) => meta.omap_header = header.clone(),
             Change::Touch | Change::OmapSet(_) | Change::OmapRemove(_) | Change::OmapRemoveRange { .. } => {}
             Change::Remove | Change::CloneFrom(_) => unreachable!("done above"),
+            Change::CloneBlocks { .. } => unreachable!("recovery alone shares blocks"),
         }
     }
     let found = metas.into_iter().filter_map(|(id, meta)| match id {

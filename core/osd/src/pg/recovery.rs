@@ -5,6 +5,8 @@
 //! Who is asked for something has the group's log, so that what it does not call missing is right.
 //! Members have it from peering; others who hold the group take it when they are needed.
 
+use super::active::Active;
+use super::common::{self, Common};
 use super::log::part_for;
 use super::missing::Missing;
 use super::moving::is_too_full;
@@ -12,8 +14,8 @@ use super::push::Purpose;
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::budget::{Claim, Slot};
 use crate::room::{fits, has_room};
-use nacre_base::{OsdId, Time};
-use nacre_machine::Level;
+use nacre_base::{IntervalSet, OsdId, SnapId, Time};
+use nacre_machine::{Level, ReadError};
 use nacre_proto::maps::{OsdMap, map_flags};
 use nacre_proto::messages::part::{Part, Stale};
 use nacre_proto::messages::peer::{PgInfo, PgMsg, Push};
@@ -26,6 +28,8 @@ use std::time::Duration;
 const URGENT_JOBS_MAX: usize = 16;
 /// Without an answer for so long a transfer is started anew.
 const STALLED: Duration = Duration::from_secs(3);
+/// Objects that are made whole of what is here, in one turn.
+const TAKEN_MAX: usize = 16;
 /// How often those who did not have something are asked again.
 const UNFOUND_RETRY: Duration = Duration::from_secs(3);
 
@@ -48,6 +52,8 @@ struct Send {
     since: Time,
     /// None if requests wait for it. It ends with this.
     _slot: Option<Slot>,
+    /// It could not be read; tried again after a while.
+    failed: bool,
 }
 
 /// Someone who holds the group without being a member.
@@ -75,7 +81,16 @@ pub struct Recovery {
     /// Nobody that can be asked has it; ask again then.
     unfound: BTreeMap<ObjectId, (Part, Time)>,
     sources: BTreeMap<OsdId, Source>,
+    /// Members that do not have, under the names of its clones, what they should have of an object: it is sent.
+    not_in_common: BTreeSet<(ObjectId, OsdId)>,
     last_id: u64,
+}
+
+/// How we come by what we lack.
+enum Next {
+    Pull(ObjectId, Part),
+    /// It is here, under the names of its clones.
+    Take(ObjectId, Common),
 }
 
 impl Recovery {
@@ -116,6 +131,10 @@ impl Recovery {
         self.last_id += 1;
         self.last_id
     }
+    /// Whether somebody that can be asked may have some of what we lack.
+    fn may_find(&self, object: &ObjectId, part: &Part) -> bool {
+        self.unfound.get(object).is_none_or(|(unfound, _)| !part.clone().without(unfound).is_empty())
+    }
     /// What is on its way to us, or nobody has.
     fn not_to_ask(&self, object: &ObjectId) -> Part {
         let mut part = self.unfound.get(object).map(|(part, _)| part.clone()).unwrap_or_default();
@@ -137,29 +156,16 @@ impl Pg {
         let no_backfill = ctx.map.has(map_flags::NOBACKFILL);
         // A full disk takes nothing more that nobody waits for, or its store would refuse a write.
         let room = !self.missing.is_empty() && has_room(ctx.store, 0);
-        loop {
+        let mut taken = 0;
+        while taken < TAKEN_MAX {
             let Phase::Active(active) = &self.phase else { return };
-            // What changed in this turn cannot be read before the next.
-            let changed = &self.changed.1;
-            let recovery = &active.recovery;
             let allowed = |stale: &Stale| !no_backfill || !is_whole(&stale.part);
-            let own = self.missing.iter().filter(|_| room).filter(|(_, stale)| allowed(stale)).find_map(
-                |(object, stale)| {
-                    let part = stale.part.clone().without(&recovery.not_to_ask(object));
-                    (!part.is_empty() && !changed.contains(object)).then(|| (object.clone(), part))
-                },
-            );
+            let own = if room { self.next_own(ctx, active, allowed) } else { None };
             let theirs = || {
                 active.members.iter().find_map(|(&osd, member)| {
                     let too_full = is_too_full(&ctx.map, osd);
                     let may = |stale: &Stale| allowed(stale) && !(too_full && is_whole(&stale.part));
-                    let mut lacking = member.missing.iter().filter(|(_, stale)| may(stale));
-                    let next = lacking.find(|(object, _)| {
-                        !changed.contains(*object)
-                            && !recovery.sends.contains_key(&((*object).clone(), osd))
-                            && self.can_send(&member.missing, object)
-                    });
-                    next.map(|(object, _)| (object.clone(), osd))
+                    Some((self.next_of(active, osd, &member.missing, may)?, osd))
                 })
             };
             let theirs = if own.is_none() { theirs() } else { None };
@@ -170,11 +176,95 @@ impl Pg {
             let scarce = whole + usize::from(self.missing.is_empty()) <= 1;
             let claim = Claim { scarce, forced: self.forced.recovery || self.forced.backfill };
             let Some(slot) = ctx.budget.recovery.take(ctx.now.mono, self.id, claim) else { return };
-            if let Some((object, part)) = own {
-                self.start_pull(ctx, object, part, BTreeSet::new(), Some(slot));
-            } else if let Some((object, osd)) = theirs {
-                self.start_send(ctx, object, osd, &Part::everything(), Some(slot));
+            match (own, theirs) {
+                (Some(Next::Pull(object, part)), _) => {
+                    self.start_pull(ctx, object, part, BTreeSet::new(), Some(slot));
+                }
+                (Some(Next::Take(object, common)), _) => {
+                    self.take_common(ctx, &object, common);
+                    taken += 1;
+                }
+                (None, Some((object, osd))) => {
+                    self.start_send(ctx, object, osd, &Part::everything(), Some(slot));
+                }
+                (None, None) => return,
             }
+        }
+    }
+
+    /// The first that we lack and that is neither on its way nor unfound. What of it older clones have comes from
+    /// them, so it waits for these.
+    fn next_own(&self, ctx: &Ctx<'_>, active: &Active, allowed: impl Fn(&Stale) -> bool) -> Option<Next> {
+        // What changed in this turn cannot be read before the next.
+        let (changed, recovery) = (&self.changed.1, &active.recovery);
+        let mut older: Option<&ObjectId> = None;
+        for (object, stale) in self.missing.iter().filter(|(_, stale)| allowed(stale)) {
+            let waits = older.is_some_and(|older| older.is_of_same_head(object));
+            older = Some(object).filter(|_| recovery.may_find(object, &stale.part));
+            let mut part = stale.part.clone().without(&recovery.not_to_ask(object));
+            if part.is_empty() || waits || changed.contains(object) {
+                continue;
+            }
+            let head = object.to_head();
+            if object.snap != SnapId::HEAD && self.missing.lacks_meta(&head) && !changed.contains(&head) {
+                // It says what its clones have in common.
+                if !recovery.not_to_ask(&head).meta {
+                    return Some(Next::Pull(head, Part::meta()));
+                } else if recovery.may_find(&head, &Part::meta()) {
+                    continue;
+                }
+            }
+            // If the head cannot be read, others tell of it.
+            let common = self.in_common(ctx.store, object, &part.data, &self.missing).unwrap_or_default();
+            if !common.is_empty() && !self.missing.lacks_meta(object) {
+                return Some(Next::Take(object.clone(), common));
+            }
+            part.data.subtract(&common::all(&common));
+            if !part.is_empty() {
+                return Some(Next::Pull(object.clone(), part));
+            }
+        }
+        None
+    }
+
+    /// The same for a member.
+    fn next_of(
+        &self,
+        active: &Active,
+        osd: OsdId,
+        missing: &Missing,
+        allowed: impl Fn(&Stale) -> bool,
+    ) -> Option<ObjectId> {
+        let mut older: Option<&ObjectId> = None;
+        for (object, _) in missing.iter().filter(|(_, stale)| allowed(stale)) {
+            let waits = older.is_some_and(|older| older.is_of_same_head(object));
+            let send = active.recovery.sends.get(&(object.clone(), osd));
+            let comes = match send {
+                Some(send) => !send.failed,
+                None => self.can_send(missing, object),
+            };
+            older = Some(object).filter(|_| comes);
+            if comes && send.is_none() && !waits && !self.changed.1.contains(object) {
+                return Some(object.clone());
+            }
+        }
+        None
+    }
+
+    /// What of that a member has under the names of the object's clones.
+    pub fn common_with(
+        &self,
+        ctx: &Ctx<'_>,
+        osd: OsdId,
+        object: &ObjectId,
+        lacking: &IntervalSet,
+    ) -> Result<Common, ReadError> {
+        let Phase::Active(active) = &self.phase else { return Ok(Common::new()) };
+        match active.members.get(&osd) {
+            Some(member) if !active.recovery.not_in_common.contains(&(object.clone(), osd)) => {
+                self.in_common(ctx.store, object, lacking, &member.missing)
+            }
+            _ => Ok(Common::new()),
         }
     }
 
@@ -315,7 +405,7 @@ impl Pg {
         push.part = push.part.intersection(&pull.part);
         let bytes = push.payload_len();
         match self.take_push(ctx, push) {
-            Ok(()) => {
+            Ok(_) => {
                 self.counts.recovered_bytes += bytes;
                 if self.missing.get(&pull.object).is_none() {
                     self.counts.recovered_objects += 1;
@@ -362,7 +452,10 @@ impl Pg {
         let mut part = lacking.intersection(part);
         part.meta = lacking.meta;
         let id = active.recovery.next_id();
-        active.recovery.sends.insert((object.clone(), osd), Send { id, push: None, since: now, _slot: slot });
+        active
+            .recovery
+            .sends
+            .insert((object.clone(), osd), Send { id, push: None, since: now, _slot: slot, failed: false });
         self.make_push(ctx, id, object, part, Purpose::Pushed(osd));
     }
 
@@ -385,16 +478,30 @@ impl Pg {
         let missing = |osd| active.members.get(&osd).is_some_and(|m| m.missing.get(object).is_some());
         if !missing(osd) {
             active.recovery.sends.remove(&(object.clone(), osd));
+        } else if let Some(send) = active.recovery.sends.get_mut(&(object.clone(), osd)) {
+            send.failed = true;
         }
     }
 
-    pub fn on_pushed(&mut self, ctx: &mut Ctx<'_>, from: OsdId, object: &ObjectId, id: u64) {
+    /// The member has that, but for `refused`.
+    pub fn on_pushed(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        from: OsdId,
+        object: &ObjectId,
+        id: u64,
+        refused: &IntervalSet,
+    ) {
         let Phase::Active(active) = &mut self.phase else { return };
         let key = (object.clone(), from);
         if active.recovery.sends.get(&key).is_none_or(|send| send.id != id || send.push.is_none()) {
             return;
         }
-        let Some(Send { push: Some(push), .. }) = active.recovery.sends.remove(&key) else { return };
+        let Some(Send { push: Some(mut push), .. }) = active.recovery.sends.remove(&key) else { return };
+        if !refused.is_empty() {
+            push.part.data.subtract(refused);
+            active.recovery.not_in_common.insert(key);
+        }
         if let Some(member) = active.members.get_mut(&from) {
             member.missing.got(object, &push.part, push.meta.as_ref().map(|meta| meta.size));
             self.counts.recovered_bytes += push.payload_len();

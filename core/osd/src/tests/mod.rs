@@ -1,6 +1,7 @@
 //! OSDs among each other: what single groups cannot show.
 
 mod answers;
+mod common;
 mod copies;
 mod counters;
 mod dirty;

@@ -51,6 +51,10 @@ impl MemStore {
                 self.bad.extend(bad);
                 continue;
             }
+            if let Change::CloneBlocks { from, blocks } = change {
+                self.clone_blocks(id, from, blocks);
+                continue;
+            }
             let covered = match change {
                 Change::Write { offset, data } => Some(*offset..offset + data.len() as u64),
                 Change::Zero { offset, len } => Some(*offset..offset + len),
@@ -88,9 +92,23 @@ impl MemStore {
                     thing.header = Bytes::new();
                 }
                 Change::OmapSetHeader(header) => thing.header = header.clone(),
-                Change::Touch | Change::Remove | Change::CloneFrom(_) => {}
+                Change::Touch | Change::Remove | Change::CloneFrom(_) | Change::CloneBlocks { .. } => {}
             }
         }
+    }
+
+    fn clone_blocks(&mut self, id: &StoredId, from: &StoredId, blocks: &Range<u32>) {
+        let part = blocks.start as usize * 4096..blocks.end as usize * 4096;
+        let mut data = self.things.get(from).cloned().unwrap_or_default().data;
+        data.resize(part.end, 0);
+        let thing = self.things.entry(id.clone()).or_default();
+        thing.data.resize(thing.data.len().max(part.end), 0);
+        thing.data[part.clone()].copy_from_slice(&data[part]);
+        let is_copied = |block: u64| (u64::from(blocks.start)..u64::from(blocks.end)).contains(&block);
+        self.bad.retain(|(of, block), _| of != id || !is_copied(*block));
+        let bad = self.bad.iter().filter(|((of, block), _)| of == from && is_copied(*block));
+        let bad: Vec<_> = bad.map(|((_, block), known)| ((id.clone(), *block), known.clone())).collect();
+        self.bad.extend(bad);
     }
 
     pub fn read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<Vec<Bytes>, ReadError> {

@@ -57,11 +57,13 @@ pub struct Stale {
     /// The newest version that the member missed.
     pub need: Version,
     pub part: Part,
+    /// Some of what was there turned out to be wrong. Clones of the object may share that.
+    pub was_wrong: bool,
 }
 
 impl Stale {
     pub fn everything(need: Version) -> Stale {
-        Stale { need, part: Part::everything() }
+        Stale { need, part: Part::everything(), was_wrong: false }
     }
 }
 
@@ -148,6 +150,7 @@ pub fn acts_of(txn: &Transaction, own: &ObjectId) -> Vec<Acts> {
             Change::CloneFrom(StoredId::Object(from)) => acts.push(Act::CloneFrom(from.clone())),
             Change::Touch | Change::SetAttrs(_) | Change::RemoveAttr(_) | Change::OmapSetHeader(_) => {}
             Change::CloneFrom(_) => unreachable!("objects are copies of objects"),
+            Change::CloneBlocks { .. } => unreachable!("recovery alone shares blocks"),
         }
     }
     all
@@ -162,10 +165,28 @@ pub struct Meta {
 }
 
 versioned_fields!(Part, "part of an object", meta, data, omap);
-versioned_fields!(Stale, "stale part", need, part);
 versioned_fields!(Origin, "origin of a clone", born, part);
 versioned_fields!(Meta, "object metadata", size, attrs, omap_header);
 versioned_fields!(Acts, "acts", object, acts);
+
+/// Before version 2 nobody noted what was wrong.
+impl Encode for Stale {
+    fn encode(&self, out: &mut Vec<u8>) {
+        nacre_wire::versioned(out, 2, 1, |out| {
+            (self.need, &self.part).encode(out);
+            self.was_wrong.encode(out);
+        });
+    }
+}
+impl Decode for Stale {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("stale part", 2, |r, version| {
+            let (need, part) = Decode::decode(r)?;
+            let was_wrong = version >= 2 && bool::decode(r)?;
+            Ok(Stale { need, part, was_wrong })
+        })
+    }
+}
 
 /// Before version 2 nobody noted the origin.
 impl Encode for Dirty {

@@ -15,7 +15,7 @@ use super::scrub::ScrubMsg;
 use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, PgId, Utime, Version};
+use nacre_base::{Epoch, IntervalSet, Name, PgId, SnapId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,6 +133,12 @@ pub enum PgMsg {
     Pushed {
         id: u64,
         object: ObjectId,
+    },
+    /// All but these bytes, which it does not have under the names that it was told.
+    PushedWithout {
+        id: u64,
+        object: ObjectId,
+        data: IntervalSet,
     },
     /// From an OSD that holds the group but is no member of it, to the primary.
     StrayNotify {
@@ -283,7 +289,12 @@ pub struct Push {
     pub meta: Option<Meta>,
     pub writes: Vec<(u64, Bytes)>,
     pub pairs: BTreeMap<Name, Bytes>,
+    /// Bytes of it that the receiver has under the names of the object's clones, in blocks of 4 KiB.
+    pub common: Vec<(SnapId, IntervalSet)>,
 }
+
+/// In its encoding.
+const PUSH_WITH_COMMON: u8 = 19;
 
 impl Push {
     /// Roughly, what it costs to send.
@@ -441,7 +452,9 @@ impl PgMsg {
                 object.encode(out);
             }
             PgMsg::Push(push) => {
-                out.push(12);
+                // Whoever does not know of the second must not take it for the first.
+                let has_common = !push.common.is_empty();
+                out.push(if has_common { PUSH_WITH_COMMON } else { 12 });
                 push.id.encode(out);
                 push.object.encode(out);
                 push.part.encode(out);
@@ -451,11 +464,20 @@ impl PgMsg {
                     push.writes.iter().map(|(offset, data)| (*offset, data.len() as u64)).collect();
                 places.encode(out);
                 data.extend(push.writes.iter().map(|(_, data)| data.clone()));
+                if has_common {
+                    push.common.encode(out);
+                }
             }
             PgMsg::Pushed { id, object } => {
                 out.push(13);
                 id.encode(out);
                 object.encode(out);
+            }
+            PgMsg::PushedWithout { id, object, data } => {
+                out.push(20);
+                id.encode(out);
+                object.encode(out);
+                data.encode(out);
             }
             PgMsg::StrayNotify { info } => {
                 out.push(14);
@@ -511,15 +533,21 @@ impl PgMsg {
                 PgMsg::Pull { id: Decode::decode(r)?, object: Decode::decode(r)?, part: Decode::decode(r)? }
             }
             11 => PgMsg::PullRefused { id: Decode::decode(r)?, object: Decode::decode(r)? },
-            12 => PgMsg::Push(Box::new(Push {
+            kind @ (12 | PUSH_WITH_COMMON) => PgMsg::Push(Box::new(Push {
                 id: Decode::decode(r)?,
                 object: Decode::decode(r)?,
                 part: Decode::decode(r)?,
                 meta: Decode::decode(r)?,
                 pairs: Decode::decode(r)?,
                 writes: cut_out(&Vec::<(u64, u64)>::decode(r)?, data)?,
+                common: if kind == PUSH_WITH_COMMON { Decode::decode(r)? } else { Vec::new() },
             })),
             13 => PgMsg::Pushed { id: Decode::decode(r)?, object: Decode::decode(r)? },
+            20 => PgMsg::PushedWithout {
+                id: Decode::decode(r)?,
+                object: Decode::decode(r)?,
+                data: Decode::decode(r)?,
+            },
             14 => PgMsg::StrayNotify { info: Decode::decode(r)? },
             15 => PgMsg::StrayRemove,
             16 => PgMsg::Scrub(Box::new(Decode::decode(r)?)),
@@ -776,9 +804,20 @@ mod tests {
                 part: Part::everything(),
                 meta: Some(meta),
                 writes: vec![(3, Bytes::from_static(b"three")), (9, Bytes::from_static(b"nine"))],
-                pairs,
+                pairs: pairs.clone(),
+                common: Vec::new(),
             })),
-            PgMsg::Pushed { id: 7, object },
+            PgMsg::Push(Box::new(Push {
+                id: 8,
+                object: object.clone(),
+                part: Part::everything(),
+                meta: None,
+                writes: vec![(3, Bytes::from_static(b"three"))],
+                pairs,
+                common: vec![(SnapId(5), (4096..8192).into())],
+            })),
+            PgMsg::Pushed { id: 7, object: object.clone() },
+            PgMsg::PushedWithout { id: 8, object, data: (4096..8192).into() },
             PgMsg::StrayNotify { info },
             PgMsg::StrayRemove,
             PgMsg::Scrub(Box::new(ScrubMsg::Answer { id: 7, answer: None })),

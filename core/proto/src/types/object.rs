@@ -85,6 +85,14 @@ impl ObjectId {
     pub fn to_head(&self) -> ObjectId {
         ObjectId { snap: SnapId::HEAD, ..self.clone() }
     }
+    /// Whether both are clones of one object, or it.
+    pub fn is_of_same_head(&self, other: &ObjectId) -> bool {
+        let of = |object: &ObjectId| (object.pool, object.hash, object.max);
+        of(self) == of(other)
+            && self.name == other.name
+            && self.namespace == other.namespace
+            && self.key == other.key
+    }
     /// Before every object. Ceph: `hobject_t()`.
     pub fn min() -> ObjectId {
         ObjectId {

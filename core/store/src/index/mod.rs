@@ -173,6 +173,8 @@ impl Index {
             Op::Remove => self.remove(id, moves),
             Op::CloneFrom(from) if from == *id => self.edit(id, |_| ()),
             Op::CloneFrom(from) => self.copy(&from, id, moves),
+            Op::CloneBlocks { of, .. } if of == *id => self.edit(id, |_| ()),
+            Op::CloneBlocks { of, from, to } => self.copy_blocks(&of, id, from, to, moves),
             Op::Touch => self.edit(id, |_| ()),
             Op::Lose => {
                 self.edit(id, |_| ());
@@ -249,6 +251,21 @@ impl Index {
             old = std::mem::replace(object, copy).omap;
         });
         old.iter().flat_map(|omap| omap.parts.list()).for_each(|part| self.release(part));
+    }
+
+    fn copy_blocks(&mut self, of: &StoredId, id: &StoredId, from: u32, to: u32, moves: &mut Moves) {
+        let runs: Vec<Placement> = match (self.things.get(of), self.things.get(id)) {
+            (Some(Slot::Damaged(_)), _) => return self.apply(id, Op::Lose, moves),
+            // It gets nothing anyway.
+            (_, Some(Slot::Damaged(_))) => Vec::new(),
+            (Some(Slot::Object(of)), _) => of.blocks.range(from, to).collect(),
+            (Some(Slot::Gone(_)) | None, _) => Vec::new(),
+        };
+        moves.copied.extend(runs.iter().map(|run| run.blocks));
+        self.edit(id, |object| {
+            moves.dropped.extend(object.blocks.remove(from, to));
+            runs.into_iter().for_each(|run| drop(object.blocks.insert(run)));
+        });
     }
 
     /// It becomes a copy of what cannot be read.

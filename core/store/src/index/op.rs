@@ -32,9 +32,25 @@ pub(crate) enum Op {
     OmapClear,
     OmapSetHeader(Bytes),
     CloneFrom(StoredId),
+    /// The object's blocks `from..to` become those of that thing, holes too.
+    CloneBlocks {
+        of: StoredId,
+        from: u32,
+        to: u32,
+    },
     /// It could not be read when it was to be changed, or to be copied to here: nothing can be told of it from
     /// now on.
     Lose,
+}
+
+impl Op {
+    /// What it has something of, besides the thing that it changes.
+    pub fn source(&self) -> Option<&StoredId> {
+        match self {
+            Op::CloneFrom(of) | Op::CloneBlocks { of, .. } => Some(of),
+            _ => None,
+        }
+    }
 }
 
 impl Encode for Op {
@@ -85,6 +101,11 @@ impl Encode for Op {
                 from.encode(out);
             }
             Op::Lose => out.push(13),
+            Op::CloneBlocks { of, from, to } => {
+                out.push(14);
+                of.encode(out);
+                (*from, *to).encode(out);
+            }
         }
     }
 }
@@ -108,6 +129,10 @@ impl Decode for Op {
             11 => Op::OmapSetHeader(Decode::decode(r)?),
             12 => Op::CloneFrom(Decode::decode(r)?),
             13 => Op::Lose,
+            14 => {
+                let (of, (from, to)) = Decode::decode(r)?;
+                Op::CloneBlocks { of, from, to }
+            }
             value => return Err(DecodeError::BadValue { what: "log operation", value: value.into() }),
         })
     }

@@ -1,5 +1,6 @@
 //! What a store should be, as plain maps, and random transactions for both.
 
+use crate::BLOCK;
 use crate::testing::SimDisk;
 use crate::{Disk, Fetched, ReadPlan, Store};
 use bytes::Bytes;
@@ -35,10 +36,7 @@ impl Model {
             self.things.remove(id);
             return;
         }
-        let from = match change {
-            Change::CloneFrom(from) => self.things.get(from).cloned().unwrap_or_default(),
-            _ => Arc::default(),
-        };
+        let from = change.source().and_then(|from| self.things.get(from)).cloned().unwrap_or_default();
         let thing = Arc::make_mut(self.things.entry(id.clone()).or_default());
         match change {
             Change::Touch => {}
@@ -57,6 +55,12 @@ impl Model {
             }
             Change::OmapSetHeader(header) => thing.header = header.clone(),
             Change::CloneFrom(_) => *thing = (*from).clone(),
+            Change::CloneBlocks { blocks, .. } => {
+                let (start, end) = (blocks.start as usize * BLOCK, blocks.end as usize * BLOCK);
+                let mut data = from.data.clone();
+                data.resize(data.len().max(end), 0);
+                write(&mut thing.data, start as u64, &data[start..end]);
+            }
         }
     }
     pub fn ids(&self) -> Vec<StoredId> {
@@ -224,7 +228,7 @@ impl Source {
             .collect()
     }
     fn change(&mut self, model: &Model, id: &StoredId) -> Change {
-        match self.rng.below(22) {
+        match self.rng.below(24) {
             0 => Change::Touch,
             1..=6 => {
                 let offset = self.place();
@@ -247,7 +251,11 @@ impl Source {
             18 => Change::OmapRemoveRange { begin: self.key(), end: self.key() },
             19 if self.rng.chance(300) => Change::OmapClear,
             19 => Change::OmapSetHeader(self.bytes(20)),
-            _ => Change::CloneFrom(self.id()),
+            20 | 21 => Change::CloneFrom(self.id()),
+            _ => {
+                let (one, other) = (self.place() as usize / BLOCK, self.place() as usize / BLOCK);
+                Change::CloneBlocks { from: self.id(), blocks: one.min(other) as u32..one.max(other) as u32 }
+            }
         }
     }
 }

@@ -75,6 +75,7 @@ impl Pg {
             let Phase::Active(active) = &mut self.phase else { return };
             let Some(member) = active.members.get_mut(&osd) else { continue };
             member.missing.add(object, stale.need, &stale.part);
+            member.missing.note_wrong(object);
             active.scrub.mending.insert((osd, object.clone()), stale.part.meta);
             let msg = ScrubMsg::Mend { object: object.clone(), stale };
             ctx.out.push(PgEffect::Ask(osd, PgMsg::Scrub(Box::new(msg))));

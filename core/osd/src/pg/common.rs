@@ -1,0 +1,119 @@
+//! What an object has in common with the clones next to it. Whoever lacks that of the one and has the other takes it from
+//! there: no bytes travel, and the two share their space again.
+//!
+//! Only clones give. Their content never changes, so what is said of one holds however late it arrives.
+
+use super::mend::BLOCK;
+use super::record::RecordChanges;
+use super::{Ctx, Missing, Pg};
+use crate::object_info::ObjectInfo;
+use nacre_base::{IntervalSet, SnapId};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::messages::part::Part;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+
+/// Ranges of whole blocks, by the clone that has the same there.
+pub type Common = Vec<(SnapId, IntervalSet)>;
+
+impl Pg {
+    /// What of `lacking` somebody has under the names of neighbouring clones, of which `missing` is missing there.
+    pub fn in_common(
+        &self,
+        store: &dyn StoreView,
+        object: &ObjectId,
+        lacking: &IntervalSet,
+        missing: &Missing,
+    ) -> Result<Common, ReadError> {
+        let head = object.to_head();
+        // What was wrong may be wrong under every name.
+        if lacking.is_empty() || missing.was_wrong(object) || self.missing.lacks_meta(&head) {
+            return Ok(Common::new());
+        }
+        let Some(info) = ObjectInfo::load(store, &head)? else { return Ok(Common::new()) };
+        let mut left = lacking.clone();
+        let mut common = Common::new();
+        for (snap, same) in info.snap_set.neighbours(object.snap) {
+            let ranges = here(missing, &clone_of(object, snap), same.intersection(&left));
+            if !ranges.is_empty() {
+                left.subtract(&ranges);
+                common.push((snap, ranges));
+            }
+        }
+        Ok(common)
+    }
+
+    /// What we have of that, of an object of `size` bytes that lacks `lacking`.
+    pub fn takeable(
+        &self,
+        store: &dyn StoreView,
+        object: &ObjectId,
+        common: Common,
+        lacking: &IntervalSet,
+        size: u64,
+    ) -> Common {
+        let mut lacking = lacking.intersection(&(0..size).into());
+        let mut takeable = Common::new();
+        if self.missing.was_wrong(object) {
+            return takeable;
+        }
+        for (snap, ranges) in common {
+            let clone = clone_of(object, snap);
+            let is_there = || matches!(store.stat(&StoredId::Object(clone.clone())), Ok(Some(_)));
+            if snap != SnapId::HEAD && snap != object.snap && is_there() {
+                let ranges = here(&self.missing, &clone, ranges.intersection(&lacking));
+                lacking.subtract(&ranges);
+                takeable.push((snap, ranges));
+            }
+        }
+        takeable
+    }
+
+    /// We lack that of an object whose metadata we have, and take it from our own clones.
+    pub fn take_common(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, common: Common) {
+        let mut txn = Transaction::new();
+        share(&mut txn, object, &common);
+        let part = Part { data: all(&common), ..Part::default() };
+        self.missing.got(object, &part, None);
+        if self.missing.get(object).is_none() {
+            self.counts.recovered_objects += 1;
+        }
+        let mut changes = RecordChanges::new(self.id);
+        changes.missing(object, self.missing.get(object));
+        changes.into_txn(&mut txn);
+        self.changed.1.insert(object.clone());
+        self.store(ctx, txn);
+        self.on_recovered(ctx, object);
+    }
+}
+
+/// Gives the object what it has in common with others.
+pub fn share(txn: &mut Transaction, object: &ObjectId, common: &Common) {
+    for (snap, ranges) in common {
+        for range in ranges.iter() {
+            let from = clone_of(object, *snap).into();
+            let blocks = (range.start / BLOCK) as u32..(range.end / BLOCK) as u32;
+            txn.push(object.clone(), Change::CloneBlocks { from, blocks });
+        }
+    }
+}
+
+pub fn all(common: &Common) -> IntervalSet {
+    let mut all = IntervalSet::new();
+    common.iter().for_each(|(_, ranges)| all.add(ranges));
+    all
+}
+
+fn clone_of(object: &ObjectId, snap: SnapId) -> ObjectId {
+    ObjectId { snap, ..object.clone() }
+}
+
+/// Those blocks of a clone's ranges that are not missing.
+fn here(missing: &Missing, clone: &ObjectId, mut ranges: IntervalSet) -> IntervalSet {
+    if missing.lacks_meta(clone) {
+        return IntervalSet::new();
+    }
+    ranges.subtract(&missing.part(clone).data);
+    let whole = |range: std::ops::Range<u64>| range.start.next_multiple_of(BLOCK)..range.end / BLOCK * BLOCK;
+    ranges.iter().map(whole).filter(|range| range.start < range.end).collect()
+}

@@ -1,0 +1,150 @@
+//! What clones of an object have in common reaches a member once.
+
+use super::world::{POOL, World};
+use super::{mend_everything, read};
+use bytes::Bytes;
+use nacre_base::{OsdId, Rng, SnapId};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::{Extent, Op};
+use std::time::Duration;
+
+const BLOCK: usize = 4096;
+
+fn blocks(at: usize, count: usize, byte: u8) -> Vec<Op> {
+    let len = count * BLOCK;
+    vec![Op::Write {
+        extent: Extent::new((at * BLOCK) as u64, len as u64),
+        data: Bytes::from(vec![byte; len]),
+    }]
+}
+fn snap(w: &mut World, seq: u64) {
+    w.write_under(seq, &(1..=seq).rev().collect::<Vec<_>>());
+}
+fn move_to(w: &mut World, osds: [i32; 3]) {
+    w.place(vec![(0, osds.map(OsdId).into())]);
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+}
+fn recovered(w: &World) -> u64 {
+    let pg = w.map.pgs(POOL).next().unwrap();
+    let running = w.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
+    running.map(|pg| pg.counts().recovered_bytes).sum()
+}
+/// Metadata of so many objects, and omap keys of none.
+fn with_metadata(blocks: usize, objects: usize) -> u64 {
+    (blocks * BLOCK + objects * 500) as u64
+}
+
+#[test]
+fn who_is_new_to_a_group_gets_an_object_with_its_clones_once() {
+    let mut w = World::new(1, 4, 3, 2, 1);
+    w.run_ops("a", blocks(0, 6, 1));
+    for seq in 1..6 {
+        snap(&mut w, seq);
+        w.run_ops("a", blocks(seq as usize, 1, 10 + seq as u8));
+    }
+    w.run_ops("a", vec![Op::Rollback { snap: SnapId(2) }]);
+    move_to(&mut w, [0, 1, 3]);
+    // The first clone, for each newer one what was written in between, and for the head what was undone.
+    assert!(recovered(&w) < with_metadata(6 + 4 + 4, 7), "{}", recovered(&w));
+    for seq in 1..6 {
+        let seen = w.run_at(SnapId(seq), "a", read()).ops[0].data.clone();
+        let written: Vec<u8> = (0..6).map(|at| if at > 0 && at < seq as u8 { 10 + at } else { 1 }).collect();
+        assert_eq!((0..6).map(|at| seen[at * BLOCK]).collect::<Vec<_>>(), written, "at {seq}");
+    }
+}
+
+#[test]
+fn what_was_written_before_a_snapshot_comes_once_for_the_clone_and_its_neighbours() {
+    for victim in 0..3 {
+        let mut w = World::new(2, 3, 3, 2, 1);
+        w.run_ops("a", blocks(0, 6, 1));
+        w.run_until("clean", World::all_clean);
+        w.kill(victim);
+        for seq in 1..5 {
+            w.run_ops("a", blocks(seq as usize, 1, 10 + seq as u8));
+            snap(&mut w, seq);
+        }
+        w.run_ops("a", blocks(5, 1, 20));
+        // What may not be committed is sent at once, whoever has it. That is so of the last writes only.
+        (0..4).for_each(|_| drop(w.run_ops("b", vec![Op::Create { exclusive: false }])));
+        w.start(victim);
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+        assert!(recovered(&w) < with_metadata(5, 7), "osd.{victim}: {}", recovered(&w));
+    }
+}
+
+#[test]
+fn what_a_member_does_not_have_under_a_clones_name_is_sent() {
+    let mut w = World::new(3, 4, 3, 2, 1);
+    w.run_ops("a", blocks(0, 4, 1));
+    snap(&mut w, 1);
+    w.run_ops("a", blocks(2, 1, 2));
+    w.run_until("clean", World::all_clean);
+    w.place(vec![(0, [0, 1, 3].map(OsdId).into())]);
+    // The clone came, and the device loses it before the head does.
+    let is_clone = |id: &StoredId| matches!(id, StoredId::Object(o) if o.snap != SnapId::HEAD);
+    let has_clone = |w: &World| {
+        let of = w.nodes[3].view.things.iter().filter(|(id, _)| is_clone(id));
+        of.map(|(_, thing)| thing.data.len()).sum::<usize>() == 4 * BLOCK
+            && w.nodes[3].view.things.iter().any(|(id, thing)| is_clone(id) && thing.data[4 * BLOCK - 1] == 1)
+    };
+    w.run_until("the clone is there", has_clone);
+    w.rot(3, |store| store.things.retain(|id, _| !is_clone(id)));
+    w.run_until("clean", World::all_clean);
+    assert_eq!(w.run_ops("a", read()).ops[0].data.len(), 4 * BLOCK);
+    let head = |node: usize| w.nodes[node].view.objects().find(|(o, _)| o.snap == SnapId::HEAD).unwrap().1;
+    assert!(head(3) == head(0), "they differ");
+}
+
+/// Heads that are written, cut, rolled back and deleted under snapshots, while members change and die.
+#[test]
+fn whatever_is_in_common_replicas_are_equal() {
+    for seed in 0..4 {
+        let mut rng = Rng::new(seed);
+        let mut w = World::new(seed, 4, 3, 2, 1);
+        let mut seq = 0;
+        for round in 0..6 {
+            let away = rng.chance(500).then(|| rng.below(3) as usize);
+            away.iter().for_each(|node| w.kill(*node));
+            for _ in 0..8 {
+                if rng.chance(300) {
+                    seq += 1;
+                    snap(&mut w, seq);
+                }
+                let name = ["a", "b"][rng.below(2) as usize];
+                let ops = match rng.below(8) {
+                    0 => vec![Op::Truncate {
+                        size: rng.below(4 * BLOCK as u64),
+                        truncate_size: 0,
+                        truncate_seq: 0,
+                    }],
+                    1 if seq > 0 => vec![Op::Rollback { snap: SnapId(1 + rng.below(seq)) }],
+                    2 => vec![Op::Delete],
+                    3 => vec![Op::Zero { off: rng.below(9000), len: 1 + rng.below(9000) }],
+                    4 | 5 => {
+                        let data = Bytes::from(vec![rng.below(256) as u8; 1 + rng.below(6000) as usize]);
+                        vec![Op::Write { extent: Extent::new(rng.below(9000), data.len() as u64), data }]
+                    }
+                    _ => blocks(rng.below(3) as usize, 1 + rng.below(2) as usize, rng.below(256) as u8),
+                };
+                w.run_ops(name, ops);
+            }
+            mend_everything(&mut w);
+            let members = [[0, 1, 3], [3, 2, 1], [0, 1, 2], [2, 3, 0]][round % 4];
+            w.place(vec![(0, members.map(OsdId).into())]);
+            w.run_for(Duration::from_millis(rng.below(30)));
+            if rng.chance(300) {
+                let one = rng.below(4) as usize;
+                w.kill(one);
+                w.run_for(Duration::from_millis(rng.below(50)));
+                w.start(one);
+            }
+            mend_everything(&mut w);
+            w.assert_replicas_equal();
+        }
+    }
+}
