@@ -43,6 +43,15 @@ impl Pg {
         Ok(common)
     }
 
+    /// What of an object that we lack we have under the names of neighbouring clones.
+    pub fn own_common(&self, store: &dyn StoreView, object: &ObjectId, lacking: &IntervalSet) -> Common {
+        // If the head cannot be read, others tell of it.
+        let common = self.in_common(store, object, lacking, &self.missing).unwrap_or_default();
+        let size = || Some(store.stat(&StoredId::Object(object.clone())).ok()??.size);
+        let size = if self.missing.lacks_meta(object) { u64::MAX } else { size().unwrap_or_default() };
+        self.takeable(store, object, common, lacking, size)
+    }
+
     /// What we have of that, of an object of `size` bytes that lacks `lacking`.
     pub fn takeable(
         &self,
@@ -62,8 +71,10 @@ impl Pg {
             let is_there = || matches!(store.stat(&StoredId::Object(clone.clone())), Ok(Some(_)));
             if snap != SnapId::HEAD && snap != object.snap && is_there() {
                 let ranges = here(&self.missing, &clone, ranges.intersection(&lacking));
-                lacking.subtract(&ranges);
-                takeable.push((snap, ranges));
+                if !ranges.is_empty() {
+                    lacking.subtract(&ranges);
+                    takeable.push((snap, ranges));
+                }
             }
         }
         takeable

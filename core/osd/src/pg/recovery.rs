@@ -214,8 +214,7 @@ impl Pg {
                     continue;
                 }
             }
-            // If the head cannot be read, others tell of it.
-            let common = self.in_common(ctx.store, object, &part.data, &self.missing).unwrap_or_default();
+            let common = self.own_common(ctx.store, object, &part.data);
             if !common.is_empty() && !self.missing.lacks_meta(object) {
                 return Some(Next::Take(object.clone(), common));
             }
