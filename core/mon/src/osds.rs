@@ -98,9 +98,12 @@ impl Mon {
         self.reports.heard.insert(osd, now.mono);
         match message {
             DaemonMsg::Boot(boot) => self.boot(now, osd, boot, draft),
-            DaemonMsg::MarkMeDown { osd: target, .. } => {
+            DaemonMsg::MarkMeDown { osd: target, is_over, .. } => {
                 if *target == osd && draft.map().is_up(osd) && !draft.flips_up(osd) {
                     draft.mark_down(osd);
+                    if *is_over {
+                        draft.mark_dead(osd);
+                    }
                     self.log(now, draft, LogLevel::Info, format!("osd.{osd} marked itself down"));
                 }
                 Done::Silent

@@ -68,7 +68,7 @@ pub(super) fn daemon_messages() -> Vec<DaemonMsg> {
             host: "node".into(),
             metadata: BTreeMap::from([("os".into(), "linux".into())]),
         }),
-        DaemonMsg::MarkMeDown { osd, epoch },
+        DaemonMsg::MarkMeDown { osd, epoch, is_over: true },
         DaemonMsg::Failure(OsdFailure {
             target: osd,
             target_addrs: addrs,

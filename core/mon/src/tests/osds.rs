@@ -108,10 +108,12 @@ fn reports_taken_back_of_an_older_life_or_under_nodown_do_not_count() {
 fn an_osd_that_says_goodbye_is_down_at_once() {
     let (mut t, conns) = TestMon::with_osds(2);
     let epoch = t.map().epoch;
-    t.send(conns[1], DaemonMsg::MarkMeDown { osd: OsdId(1), epoch });
+    t.send(conns[1], DaemonMsg::MarkMeDown { osd: OsdId(1), epoch, is_over: true });
     assert!(t.map().is_down(OsdId(1)));
+    // Nobody waits until its leases end.
+    assert_eq!(t.map().osd(OsdId(1)).unwrap().xinfo.dead_epoch, t.map().epoch);
     // It cannot speak for another.
-    t.send(conns[1], DaemonMsg::MarkMeDown { osd: OsdId(0), epoch });
+    t.send(conns[1], DaemonMsg::MarkMeDown { osd: OsdId(0), epoch, is_over: false });
     assert!(t.map().is_up(OsdId(0)));
 }
 
@@ -393,7 +395,7 @@ fn how_long_an_osd_is_down_and_how_often_it_came_back_outlives_the_leader() {
         assert!(t.map().is_up(OsdId(2)));
     }
     let epoch = t.map().epoch;
-    t.send(conns[3], DaemonMsg::MarkMeDown { osd: OsdId(3), epoch });
+    t.send(conns[3], DaemonMsg::MarkMeDown { osd: OsdId(3), epoch, is_over: false });
     t.pass(Duration::from_secs(70));
     let report = failure(&t, 2, FailureEvidence::Refused);
     t.send(conns[0], report);
@@ -463,7 +465,7 @@ fn under_noup_nobody_comes_up() {
     assert!(t.map().is_up(OsdId(1)) && t.map().osds[1].public_addrs == addr(6901, 1));
     let epoch = t.map().epoch;
     let conn = t.open(EntityType::Osd, 1, addr(6901, 1));
-    t.send(conn, DaemonMsg::MarkMeDown { osd: OsdId(1), epoch });
+    t.send(conn, DaemonMsg::MarkMeDown { osd: OsdId(1), epoch, is_over: false });
     t.boot(1, 6950, 2);
     assert!(t.map().is_down(OsdId(1)));
     t.run(json!({ "prefix": "osd unset", "key": "noup" }));

@@ -87,7 +87,10 @@ impl Osd {
         self.life = Life::Stopping(now.mono + GOODBYE);
         match (&self.mon, self.serving) {
             (MonState::Open(conn, _), true) => {
-                let message = DaemonMsg::MarkMeDown { osd: self.me(), epoch: self.maps.epoch() }.into();
+                // Or else whoever leads our groups next would wait until our leases end.
+                self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(Pg::give_up_leases);
+                let epoch = self.maps.epoch();
+                let message = DaemonMsg::MarkMeDown { osd: self.me(), epoch, is_over: true }.into();
                 out.push(Effect::Send { conn: *conn, tid: 0, message });
             }
             _ => self.life = Life::Stopping(now.mono),

@@ -172,7 +172,7 @@ impl Osd {
         }
     }
     fn ask_to_be_down(&self, out: &mut Vec<Effect>) {
-        self.to_mon(DaemonMsg::MarkMeDown { osd: self.me(), epoch: self.maps.epoch() }, out);
+        self.to_mon(DaemonMsg::MarkMeDown { osd: self.me(), epoch: self.maps.epoch(), is_over: false }, out);
     }
 
     fn tell_cluster(&self, now: Now, level: u8, text: String, out: &mut Vec<Effect>) {

@@ -1,6 +1,6 @@
 //! Sessions with other OSDs: those that we dial and ask over, and those over which others ask us.
 
-use super::{MON_RETRY, MonState, Osd, Session, WAITING_MAX};
+use super::{Life, MON_RETRY, MonState, Osd, Session, WAITING_MAX};
 use crate::heartbeat::Place;
 use crate::peers::Ended;
 use crate::pg::{LEASE, PgEvent};
@@ -200,6 +200,8 @@ impl Osd {
                 let grant = PeerMsg::LeaseGrant { sent, pgs: granted };
                 out.push(Effect::Send { conn, tid: 0, message: grant.into() });
             }
+            // Given up.
+            PeerMsg::LeaseGrant { .. } if matches!(self.life, Life::Stopping(_)) => {}
             PeerMsg::LeaseGrant { sent, pgs } => {
                 let until = Time::from_nanos(sent) + LEASE;
                 for (pg, interval) in pgs {

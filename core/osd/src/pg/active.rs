@@ -570,14 +570,21 @@ impl Pg {
 
     fn finish_read(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, reply: Box<OsdOpReply>) {
         let Some(active) = self.active() else { return };
-        if active.lease_holds(ctx.now.mono) {
+        let is_leased = active.lease_holds(ctx.now.mono);
+        if is_leased && !self.leases_given_up {
             ctx.out.push(reply_to(&op, reply));
             return;
         }
+        let Some(active) = self.active() else { return };
         // It holds back the writes behind it: their answers must not overtake this one.
         active.queue(&op.object).reads += 1;
         active.unleased.push((op, reply));
         ctx.out.push(PgEffect::LeasesNow);
+    }
+
+    /// From now on; the OSD is about to stop.
+    pub fn give_up_leases(&mut self) {
+        self.leases_given_up = true;
     }
 
     pub fn on_lease(&mut self, ctx: &mut Ctx<'_>, from: OsdId, until: Time) {

@@ -69,6 +69,7 @@ impl Pg {
         for (snap, ranges) in common {
             let clone = clone_of(object, snap);
             let is_there = || matches!(store.stat(&StoredId::Object(clone.clone())), Ok(Some(_)));
+            // (Nobody removes a clone while something is missing.)
             if snap != SnapId::HEAD && snap != object.snap && is_there() {
                 let ranges = here(&self.missing, &clone, ranges.intersection(&lacking));
                 if !ranges.is_empty() {

@@ -339,6 +339,8 @@ pub struct Pg {
     when_stored: VecDeque<(u64, WhenStored)>,
     /// What older primaries may rely on.
     granted: Granted,
+    /// We answer nothing more that needs a lease.
+    leases_given_up: bool,
     /// How it becomes CRUSH's members that have the group.
     moving: Moving,
     forced: Forced,
@@ -427,6 +429,7 @@ impl Pg {
             durable: 0,
             when_stored: VecDeque::new(),
             granted: Granted::default(),
+            leases_given_up: false,
             moving: Moving::default(),
             forced: Forced::default(),
             push_reads: BTreeMap::new(),

@@ -5,8 +5,8 @@
 //! Who is asked for something has the group's log, so that what it does not call missing is right.
 //! Members have it from peering; others who hold the group take it when they are needed.
 
-use super::active::Active;
-use super::common::{self, Common};
+mod next;
+
 use super::log::part_for;
 use super::missing::Missing;
 use super::moving::is_too_full;
@@ -14,12 +14,13 @@ use super::push::Purpose;
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::budget::{Claim, Slot};
 use crate::room::{fits, has_room};
-use nacre_base::{IntervalSet, OsdId, SnapId, Time};
-use nacre_machine::{Level, ReadError};
+use nacre_base::{IntervalSet, OsdId, Time};
+use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, map_flags};
 use nacre_proto::messages::part::{Part, Stale};
 use nacre_proto::messages::peer::{PgInfo, PgMsg, Push};
 use nacre_proto::types::ObjectId;
+use next::Next;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -84,13 +85,6 @@ pub struct Recovery {
     /// Members that do not have, under the names of its clones, what they should have of an object: it is sent.
     not_in_common: BTreeSet<(ObjectId, OsdId)>,
     last_id: u64,
-}
-
-/// How we come by what we lack.
-enum Next {
-    Pull(ObjectId, Part),
-    /// It is here, under the names of its clones.
-    Take(ObjectId, Common),
 }
 
 impl Recovery {
@@ -190,87 +184,6 @@ impl Pg {
                 (None, None) => return,
             }
         }
-    }
-
-    /// The first that we lack and that is neither on its way nor unfound. What of it older clones have comes from
-    /// them, so it waits for these.
-    fn next_own(&self, ctx: &Ctx<'_>, active: &Active, allowed: impl Fn(&Stale) -> bool) -> Option<Next> {
-        // What changed in this turn cannot be read before the next.
-        let (changed, recovery) = (&self.changed.1, &active.recovery);
-        let mut older: Option<&ObjectId> = None;
-        for (object, stale) in self.missing.iter().filter(|(_, stale)| allowed(stale)) {
-            let waits = older.is_some_and(|older| older.is_of_same_head(object));
-            older = Some(object).filter(|_| recovery.may_find(object, &stale.part));
-            let mut part = stale.part.clone().without(&recovery.not_to_ask(object));
-            if part.is_empty() || waits || changed.contains(object) {
-                continue;
-            }
-            let head = object.to_head();
-            if object.snap != SnapId::HEAD && self.missing.lacks_meta(&head) && !changed.contains(&head) {
-                // It says what its clones have in common.
-                if !recovery.not_to_ask(&head).meta {
-                    return Some(Next::Pull(head, Part::meta()));
-                } else if recovery.may_find(&head, &Part::meta()) {
-                    continue;
-                }
-            }
-            let common = self.own_common(ctx.store, object, &part.data);
-            if !common.is_empty() && !self.missing.lacks_meta(object) {
-                return Some(Next::Take(object.clone(), common));
-            }
-            part.data.subtract(&common::all(&common));
-            if !part.is_empty() {
-                return Some(Next::Pull(object.clone(), part));
-            }
-        }
-        None
-    }
-
-    /// The same for a member.
-    fn next_of(
-        &self,
-        active: &Active,
-        osd: OsdId,
-        missing: &Missing,
-        allowed: impl Fn(&Stale) -> bool,
-    ) -> Option<ObjectId> {
-        let mut older: Option<&ObjectId> = None;
-        for (object, _) in missing.iter().filter(|(_, stale)| allowed(stale)) {
-            let waits = older.is_some_and(|older| older.is_of_same_head(object));
-            let send = active.recovery.sends.get(&(object.clone(), osd));
-            let comes = match send {
-                Some(send) => !send.failed,
-                None => self.can_send(missing, object),
-            };
-            older = Some(object).filter(|_| comes);
-            if comes && send.is_none() && !waits && !self.changed.1.contains(object) {
-                return Some(object.clone());
-            }
-        }
-        None
-    }
-
-    /// What of that a member has under the names of the object's clones.
-    pub fn common_with(
-        &self,
-        ctx: &Ctx<'_>,
-        osd: OsdId,
-        object: &ObjectId,
-        lacking: &IntervalSet,
-    ) -> Result<Common, ReadError> {
-        let Phase::Active(active) = &self.phase else { return Ok(Common::new()) };
-        match active.members.get(&osd) {
-            Some(member) if !active.recovery.not_in_common.contains(&(object.clone(), osd)) => {
-                self.in_common(ctx.store, object, lacking, &member.missing)
-            }
-            _ => Ok(Common::new()),
-        }
-    }
-
-    /// Whether we have some of what a member lacks of an object.
-    fn can_send(&self, lacking: &Missing, object: &ObjectId) -> bool {
-        !self.missing.lacks_meta(object)
-            && !lacking.part(object).without(&self.missing.part(object)).is_empty()
     }
 
     /// What requests wait for, and what has to be everywhere before anybody sees it.

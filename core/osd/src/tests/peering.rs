@@ -2,7 +2,8 @@
 
 use super::World;
 use super::world::MON;
-use super::write;
+use super::{read, write};
+use crate::pg::LEASE;
 use nacre_base::OsdId;
 use std::time::Duration;
 
@@ -117,4 +118,16 @@ fn who_missed_maps_agrees_with_the_others_when_the_interval_began() {
             w.assert_replicas_equal();
         }
     }
+}
+
+#[test]
+fn nobody_waits_for_the_leases_of_an_osd_that_stops_and_it_answers_no_reads_any_more() {
+    let mut w = World::new(31, 3, 3, 2, 1);
+    w.run_ops("a", write("before"));
+    w.run_until("clean", World::all_clean);
+    w.stop(0);
+    let began = w.now;
+    assert_eq!(w.run_ops("a", write("after")).result, 0);
+    assert!(w.now.since(began) < LEASE / 4, "{:?}", w.now.since(began));
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "after");
 }

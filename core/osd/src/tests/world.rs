@@ -11,8 +11,8 @@ use nacre_base::{Epoch, Now, OsdId, PgId, PoolId, Rng, SnapId, Time, Utime};
 use nacre_crush::CrushMap;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer};
 use nacre_proto::maps::{
-    Incremental, Osd as OsdState, OsdMap, Pool, PoolMerge, is_merge_source, is_merge_target, is_split,
-    osd_state,
+    Incremental, Osd as OsdState, OsdMap, OsdXinfo, Pool, PoolMerge, is_merge_source, is_merge_target,
+    is_split, osd_state,
 };
 use nacre_proto::messages::{
     DaemonMsg, Envelope, MergeReady, Message, MonGetVersionReply, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply,
@@ -368,7 +368,15 @@ impl World {
                     inc.new_hb_front_up.insert(boot.osd, boot.public);
                 });
             }
-            DaemonMsg::MarkMeDown { osd, .. } => self.mark_down(osd),
+            DaemonMsg::MarkMeDown { osd, is_over, .. } => {
+                self.mark_down(osd);
+                if is_over {
+                    self.change(|map, inc| {
+                        let xinfo = map.osd(osd).map(|osd| osd.xinfo).unwrap_or_default();
+                        inc.new_xinfo.insert(osd, OsdXinfo { dead_epoch: inc.epoch, ..xinfo });
+                    });
+                }
+            }
             DaemonMsg::Failure(failure) => {
                 let same =
                     self.map.osd(failure.target).is_some_and(|o| o.cluster_addrs == failure.target_addrs);

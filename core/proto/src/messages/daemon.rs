@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 pub enum DaemonMsg {
     /// OSD to monitor: take me into the map as up. Answered by a map that says so.
     Boot(OsdBoot),
-    /// OSD to monitor: I am about to stop; mark me down so that nobody waits for me.
-    MarkMeDown { osd: OsdId, epoch: Epoch },
+    /// OSD to monitor: mark me down so that nobody waits for me. `is_over`: I am about to stop, and answer nothing any
+    /// more that I need a lease for.
+    MarkMeDown { osd: OsdId, epoch: Epoch, is_over: bool },
     /// OSD to monitor: another OSD does not answer (or does again).
     Failure(OsdFailure),
     /// OSD to monitor, every few seconds and whenever a placement group changes state.
@@ -388,10 +389,11 @@ impl Encode for DaemonMsg {
                 out.push(0);
                 boot.encode(out);
             }
-            DaemonMsg::MarkMeDown { osd, epoch } => {
+            DaemonMsg::MarkMeDown { osd, epoch, is_over } => {
                 out.push(1);
                 osd.encode(out);
                 epoch.encode(out);
+                is_over.encode(out);
             }
             DaemonMsg::Failure(failure) => {
                 out.push(2);
@@ -460,7 +462,12 @@ impl Decode for DaemonMsg {
         r.versioned("daemon message", 1, |r, _| {
             Ok(match u8::decode(r)? {
                 0 => DaemonMsg::Boot(Decode::decode(r)?),
-                1 => DaemonMsg::MarkMeDown { osd: Decode::decode(r)?, epoch: Decode::decode(r)? },
+                1 => DaemonMsg::MarkMeDown {
+                    osd: Decode::decode(r)?,
+                    epoch: Decode::decode(r)?,
+                    // Older programs do not say.
+                    is_over: !r.is_empty() && bool::decode(r)?,
+                },
                 2 => DaemonMsg::Failure(Decode::decode(r)?),
                 3 => DaemonMsg::Report(Decode::decode(r)?),
                 4 => DaemonMsg::RecordQuery { epoch: Decode::decode(r)?, pgs: Decode::decode(r)? },
@@ -536,7 +543,7 @@ mod tests {
                 host: "h".into(),
                 metadata: BTreeMap::from([("a".into(), "b".into())]),
             }),
-            DaemonMsg::MarkMeDown { osd: OsdId(1), epoch: Epoch(2) },
+            DaemonMsg::MarkMeDown { osd: OsdId(1), epoch: Epoch(2), is_over: true },
             DaemonMsg::MergeReady(MergeReady {
                 epoch: Epoch(9),
                 source: pg,

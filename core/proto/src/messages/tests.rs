@@ -325,7 +325,7 @@ fn samples() -> Vec<Message> {
         MgrClose { daemon_name: text("d"), service_name: text("s") }.into(),
         MgrCommand { fsid, cmd: vec![text("{}")], input: bytes("in") }.into(),
         MgrCommandReply { retval: 1, status: text("s"), output: bytes("out") }.into(),
-        DaemonMsg::MarkMeDown { osd: nacre_base::OsdId(1), epoch: Epoch(2) }.into(),
+        DaemonMsg::MarkMeDown { osd: nacre_base::OsdId(1), epoch: Epoch(2), is_over: false }.into(),
         PeerMsg::Ping { stamp: 7 }.into(),
         QuorumMsg::Raft(bytes("raft")).into(),
     ]

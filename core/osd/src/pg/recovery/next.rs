@@ -1,0 +1,105 @@
+//! What to recover next, and from where: an object waits for its older clones as long as those come, as what it has in common
+//! with them need not travel again.
+
+use super::super::active::Active;
+use super::super::common::{self, Common};
+use super::super::missing::Missing;
+use super::super::{Ctx, Pg, Phase};
+use nacre_base::{IntervalSet, OsdId, SnapId};
+use nacre_machine::ReadError;
+use nacre_proto::messages::part::{Part, Stale};
+use nacre_proto::types::ObjectId;
+
+/// How we come by what we lack.
+pub(super) enum Next {
+    Pull(ObjectId, Part),
+    /// It is here, under the names of its clones.
+    Take(ObjectId, Common),
+}
+
+impl Pg {
+    /// The first that we lack, that neither is on its way nor unfound, and that need not wait.
+    pub(super) fn next_own(
+        &self,
+        ctx: &Ctx<'_>,
+        active: &Active,
+        allowed: impl Fn(&Stale) -> bool,
+    ) -> Option<Next> {
+        // What changed in this turn cannot be read before the next.
+        let (changed, recovery) = (&self.changed.1, &active.recovery);
+        let mut older: Option<&ObjectId> = None;
+        for (object, stale) in self.missing.iter().filter(|(_, stale)| allowed(stale)) {
+            let waits = older.is_some_and(|older| older.is_of_same_head(object));
+            older = Some(object).filter(|_| recovery.may_find(object, &stale.part));
+            let mut part = stale.part.clone().without(&recovery.not_to_ask(object));
+            if part.is_empty() || waits || changed.contains(object) {
+                continue;
+            }
+            let head = object.to_head();
+            if object.snap != SnapId::HEAD && self.missing.lacks_meta(&head) && !changed.contains(&head) {
+                // It says what its clones have in common.
+                if !recovery.not_to_ask(&head).meta {
+                    return Some(Next::Pull(head, Part::meta()));
+                } else if recovery.may_find(&head, &Part::meta()) {
+                    continue;
+                }
+            }
+            let common = self.own_common(ctx.store, object, &part.data);
+            if !common.is_empty() && !self.missing.lacks_meta(object) {
+                return Some(Next::Take(object.clone(), common));
+            }
+            part.data.subtract(&common::all(&common));
+            if !part.is_empty() {
+                return Some(Next::Pull(object.clone(), part));
+            }
+        }
+        None
+    }
+
+    /// The same for a member.
+    pub(super) fn next_of(
+        &self,
+        active: &Active,
+        osd: OsdId,
+        missing: &Missing,
+        allowed: impl Fn(&Stale) -> bool,
+    ) -> Option<ObjectId> {
+        let mut older: Option<&ObjectId> = None;
+        for (object, _) in missing.iter().filter(|(_, stale)| allowed(stale)) {
+            let waits = older.is_some_and(|older| older.is_of_same_head(object));
+            let send = active.recovery.sends.get(&(object.clone(), osd));
+            let comes = match send {
+                Some(send) => !send.failed,
+                None => self.can_send(missing, object),
+            };
+            older = Some(object).filter(|_| comes);
+            if comes && send.is_none() && !waits && !self.changed.1.contains(object) {
+                return Some(object.clone());
+            }
+        }
+        None
+    }
+
+    /// What of that a member has under the names of the object's clones.
+    pub fn common_with(
+        &self,
+        ctx: &Ctx<'_>,
+        osd: OsdId,
+        object: &ObjectId,
+        lacking: &IntervalSet,
+    ) -> Result<Common, ReadError> {
+        let Phase::Active(active) = &self.phase else { return Ok(Common::new()) };
+        match active.members.get(&osd) {
+            Some(member) if !active.recovery.not_in_common.contains(&(object.clone(), osd)) => {
+                self.in_common(ctx.store, object, lacking, &member.missing)
+            }
+            _ => Ok(Common::new()),
+        }
+    }
+
+    /// Whether we have some of what a member lacks of an object.
+    pub(super) fn can_send(&self, lacking: &Missing, object: &ObjectId) -> bool {
+        !self.missing.lacks_meta(object)
+            && !lacking.part(object).without(&self.missing.part(object)).is_empty()
+    }
+}
