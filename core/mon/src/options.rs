@@ -245,7 +245,7 @@ pub const ALL: &[ConfigOption] = &[
     osd_option(
         "osd_max_pg_log_entries",
         Kind::Uint,
-        "3000",
+        "500",
         (1.0, 100_000.0),
         "writes that the log of a group holds for members that were away, as long as all logs of an OSD take less than \
          three parts in 32 of its memory (48 MiB of 512)",
