@@ -569,13 +569,12 @@ impl Pg {
     }
 
     fn finish_read(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, reply: Box<OsdOpReply>) {
+        let given_up = self.leases_given_up;
         let Some(active) = self.active() else { return };
-        let is_leased = active.lease_holds(ctx.now.mono);
-        if is_leased && !self.leases_given_up {
+        if !given_up && active.lease_holds(ctx.now.mono) {
             ctx.out.push(reply_to(&op, reply));
             return;
         }
-        let Some(active) = self.active() else { return };
         // It holds back the writes behind it: their answers must not overtake this one.
         active.queue(&op.object).reads += 1;
         active.unleased.push((op, reply));

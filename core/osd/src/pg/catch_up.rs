@@ -83,6 +83,7 @@ impl<'a> CatchUp<'a> {
         self.here.insert(object.clone(), true);
         self.lack_as(object, from, need);
     }
+    /// Of the first, in that version, what is lacking of the second now.
     fn lack_as(&mut self, object: &ObjectId, from: &ObjectId, need: Version) {
         let (part, was_wrong) = (self.missing.part(from), self.missing.was_wrong(from));
         self.missing.set(object.clone(), Stale { need, part, was_wrong });
@@ -151,8 +152,7 @@ impl<'a> CatchUp<'a> {
             } else if self.version(&object)? == newest {
                 self.lose(&object, before, &part)?;
                 // Back to an older version than the record may have named.
-                let (part, was_wrong) = (self.missing.part(&object), self.missing.was_wrong(&object));
-                self.missing.set(object, Stale { need: before, part, was_wrong });
+                self.lack_as(&object, &object, before);
             } else {
                 self.lose_all(&object, before)?;
             }

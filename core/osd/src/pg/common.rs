@@ -4,7 +4,6 @@
 //! Only clones give. Their content never changes, so what is said of one holds however late it arrives.
 
 use super::mend::BLOCK;
-use super::record::RecordChanges;
 use super::{Ctx, Missing, Pg};
 use crate::object_info::ObjectInfo;
 use nacre_base::{IntervalSet, SnapId};
@@ -86,15 +85,10 @@ impl Pg {
         let mut txn = Transaction::new();
         share(&mut txn, object, &common);
         let part = Part { data: all(&common), ..Part::default() };
-        self.missing.got(object, &part, None);
+        self.store_part(ctx, object, &part, None, txn);
         if self.missing.get(object).is_none() {
             self.counts.recovered_objects += 1;
         }
-        let mut changes = RecordChanges::new(self.id);
-        changes.missing(object, self.missing.get(object));
-        changes.into_txn(&mut txn);
-        self.changed.1.insert(object.clone());
-        self.store(ctx, txn);
         self.on_recovered(ctx, object);
     }
 }
@@ -110,6 +104,7 @@ pub fn share(txn: &mut Transaction, object: &ObjectId, common: &Common) {
     }
 }
 
+/// By whichever clone.
 pub fn all(common: &Common) -> IntervalSet {
     let mut all = IntervalSet::new();
     common.iter().for_each(|(_, ranges)| all.add(ranges));

@@ -351,13 +351,25 @@ impl Pg {
         if !pairs.is_empty() {
             txn.push(id, Change::OmapSet(pairs));
         }
-        self.missing.got(&object, &part, meta.map(|meta| meta.size));
-        let mut changes = RecordChanges::new(self.id);
-        changes.missing(&object, self.missing.get(&object));
-        changes.into_txn(&mut txn);
-        self.changed.1.insert(object);
-        self.store(ctx, txn);
+        self.store_part(ctx, &object, &part, meta.map(|meta| meta.size), txn);
         Ok(refused)
+    }
+
+    /// With `txn` that part of the object is here, and with the metadata its size: it is missing no more.
+    pub fn store_part(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        object: &ObjectId,
+        part: &Part,
+        size: Option<u64>,
+        mut txn: Transaction,
+    ) {
+        self.missing.got(object, part, size);
+        let mut changes = RecordChanges::new(self.id);
+        changes.missing(object, self.missing.get(object));
+        changes.into_txn(&mut txn);
+        self.changed.1.insert(object.clone());
+        self.store(ctx, txn);
     }
 
     /// The primary lacks some of an object.

@@ -1,6 +1,7 @@
 //! What clones of an object have in common reaches a member once.
 
-use super::world::{POOL, World};
+use super::dirty::recovered;
+use super::world::World;
 use super::{mend_everything, read};
 use bytes::Bytes;
 use nacre_base::{OsdId, Rng, SnapId};
@@ -25,11 +26,6 @@ fn move_to(w: &mut World, osds: [i32; 3]) {
     w.run_until("clean", World::all_clean);
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
-}
-fn recovered(w: &World) -> u64 {
-    let pg = w.map.pgs(POOL).next().unwrap();
-    let running = w.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
-    running.map(|pg| pg.counts().recovered_bytes).sum()
 }
 /// Metadata of so many objects, and omap keys of none.
 fn with_metadata(blocks: usize, objects: usize) -> u64 {

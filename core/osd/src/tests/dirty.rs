@@ -12,7 +12,7 @@ fn write_at(off: u64, data: &'static str) -> Vec<Op> {
 }
 
 /// Over all OSDs that run.
-fn recovered(w: &World) -> u64 {
+pub fn recovered(w: &World) -> u64 {
     let pg = w.map.pgs(POOL).next().unwrap();
     let running = w.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
     running.map(|pg| pg.counts().recovered_bytes).sum()
