@@ -1,6 +1,5 @@
 //! What clones of an object have in common reaches a member once.
 
-use super::dirty::recovered;
 use super::world::World;
 use super::{mend_everything, read};
 use bytes::Bytes;
@@ -43,7 +42,7 @@ fn who_is_new_to_a_group_gets_an_object_with_its_clones_once() {
     w.run_ops("a", vec![Op::Rollback { snap: SnapId(2) }]);
     move_to(&mut w, [0, 1, 3]);
     // The first clone, for each newer one what was written in between, and for the head what was undone.
-    assert!(recovered(&w) < with_metadata(6 + 4 + 4, 7), "{}", recovered(&w));
+    assert!(w.recovered_bytes() < with_metadata(6 + 4 + 4, 7), "{}", w.recovered_bytes());
     for seq in 1..6 {
         let seen = w.run_at(SnapId(seq), "a", read()).ops[0].data.clone();
         let written: Vec<u8> = (0..6).map(|at| if at > 0 && at < seq as u8 { 10 + at } else { 1 }).collect();
@@ -69,7 +68,7 @@ fn what_was_written_before_a_snapshot_comes_once_for_the_clone_and_its_neighbour
         w.run_until("clean", World::all_clean);
         w.run_for(Duration::from_secs(1));
         w.assert_replicas_equal();
-        assert!(recovered(&w) < with_metadata(5, 7), "osd.{victim}: {}", recovered(&w));
+        assert!(w.recovered_bytes() < with_metadata(5, 7), "osd.{victim}: {}", w.recovered_bytes());
     }
 }
 

@@ -1,6 +1,6 @@
 //! Members that were away for longer than the log reaches back.
 
-use super::world::{POOL, World};
+use super::world::World;
 use super::{append, mend_everything, read, write};
 use bytes::Bytes;
 use nacre_base::SnapId;
@@ -11,19 +11,12 @@ fn write_at(off: u64, data: &'static str) -> Vec<Op> {
     vec![Op::Write { extent: Extent::new(off, data.len() as u64), data: Bytes::from_static(data.as_bytes()) }]
 }
 
-/// Over all OSDs that run.
-pub fn recovered(w: &World) -> u64 {
-    let pg = w.map.pgs(POOL).next().unwrap();
-    let running = w.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
-    running.map(|pg| pg.counts().recovered_bytes).sum()
-}
-
 fn forget_counts(w: &mut World) {
     let nodes = w.nodes.len();
     (0..nodes).for_each(|node| w.kill(node));
     (0..nodes).for_each(|node| w.start(node));
     w.run_until("clean", World::all_clean);
-    assert_eq!(recovered(w), 0);
+    assert_eq!(w.recovered_bytes(), 0);
 }
 
 #[test]
@@ -51,7 +44,7 @@ fn who_was_away_for_longer_than_the_log_gets_what_changed_and_no_more() {
         w.run_for(Duration::from_secs(1));
         w.assert_replicas_equal();
         // 9 + 105 + 3 + 18 + 14 + 5 bytes of data, and the attributes of five objects.
-        assert!(recovered(&w) < 2500, "osd.{victim}: {}", recovered(&w));
+        assert!(w.recovered_bytes() < 2500, "osd.{victim}: {}", w.recovered_bytes());
         assert_eq!(w.run_ops("c", read()).result, -2);
         assert_eq!(w.run_ops("d", read()).ops[0].data, "new");
     }
@@ -74,7 +67,7 @@ fn who_dies_again_while_it_learns_what_changed_still_gets_no_more() {
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
     // 11 changes of 6 bytes to each of 15 objects, whose attributes came up to 12 times.
-    assert!(recovered(&w) < 15 * (66 + 12 * 150), "{}", recovered(&w));
+    assert!(w.recovered_bytes() < 15 * (66 + 12 * 150), "{}", w.recovered_bytes());
 }
 
 #[test]
@@ -147,7 +140,7 @@ fn snapshots_taken_beyond_the_log_cost_no_copy() {
         w.assert_replicas_equal();
         // Of 5 heads and 10 clones of 4 to 11 KB: at most 18 bytes of each, and attributes; but a head that is
         // rolled back comes whole.
-        assert!(recovered(&w) < 11_000 + 5000, "osd.{victim}: {}", recovered(&w));
+        assert!(w.recovered_bytes() < 11_000 + 5000, "osd.{victim}: {}", w.recovered_bytes());
         for (snap, seen) in [(1, "before"), (2, "between")] {
             let at = 50 + 100 * (snap as usize - 1);
             for name in names {
@@ -178,5 +171,5 @@ fn who_dies_again_while_it_learns_of_snapshots_still_copies_none() {
     mend_everything(&mut w);
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
-    assert!(recovered(&w) < 20_000, "{}", recovered(&w));
+    assert!(w.recovered_bytes() < 20_000, "{}", w.recovered_bytes());
 }

@@ -315,11 +315,6 @@ fn one_was_away(away: usize) -> World {
     w.start(away);
     w
 }
-fn recovered_bytes(w: &World) -> u64 {
-    let pg = w.map.pgs(POOL).next().unwrap();
-    let groups = w.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
-    groups.map(|pg| pg.counts().recovered_bytes).sum()
-}
 
 #[test]
 fn only_what_changed_is_recovered() {
@@ -329,7 +324,7 @@ fn only_what_changed_is_recovered() {
         w.run_for(Duration::from_secs(1));
         w.assert_replicas_equal();
         // The object's info and its attributes' names come with the bytes.
-        let bytes = recovered_bytes(&w);
+        let bytes = w.recovered_bytes();
         assert!((8..300).contains(&bytes), "{bytes} bytes for eight");
     }
 }

@@ -948,6 +948,12 @@ impl World {
         let tid = self.submit(name, ops);
         self.reply(tid)
     }
+    /// Of the first group, over all OSDs that run.
+    pub fn recovered_bytes(&self) -> u64 {
+        let pg = self.map.pgs(POOL).next().unwrap();
+        let groups = self.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
+        groups.map(|pg| pg.counts().recovered_bytes).sum()
+    }
     /// Every member of every group has the same objects, byte for byte.
     pub fn assert_replicas_equal(&self) {
         let pool = self.map.pool(POOL).unwrap();
