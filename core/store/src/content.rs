@@ -156,10 +156,14 @@ pub(crate) fn decode_runs(r: &mut Reader<'_>) -> Result<Vec<PatchRun>, DecodeErr
     Ok(runs)
 }
 
-/// Without the zeros at its end.
+/// Without the zeros at its end. Sixteen bytes at a time: each block of a small write comes by here twice, and
+/// those of disks are often zeros to their beginning.
 fn without_zeros(bytes: &[u8]) -> &[u8] {
-    let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    &bytes[..len]
+    let is_zero = |word: &&[u8]| **word == [0; 16];
+    let zeros = bytes.rchunks_exact(16).take_while(is_zero).count() * 16;
+    let rest = &bytes[..bytes.len() - zeros];
+    let len = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &rest[..len]
 }
 
 #[cfg(test)]
@@ -191,6 +195,18 @@ mod tests {
                 Content::Patch { runs, .. } => runs.iter().for_each(|run| run.apply(&mut merged)),
             }
             assert!(merged == plain);
+        }
+    }
+
+    #[test]
+    fn zeros_at_the_end_are_found_wherever_the_last_byte_is() {
+        for len in 0..40 {
+            assert_eq!(without_zeros(&vec![0; len]), []);
+            for last in 0..len {
+                let mut bytes = vec![0; len];
+                bytes[last] = 1;
+                assert_eq!(without_zeros(&bytes), &bytes[..=last]);
+            }
         }
     }
 
