@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub struct Beside {
     /// How often each workload runs on each cluster; the table shows medians.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     pub rounds: usize,
     /// How long one run of a workload takes, in seconds.
     #[arg(long, default_value_t = 10)]

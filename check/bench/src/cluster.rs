@@ -150,9 +150,15 @@ pub fn cpu_of(pids: &[u32]) -> Result<Duration> {
     Ok(Duration::from_millis(total * 10))
 }
 
+/// How `timeout` ends when it has ended its command.
+const TIMED_OUT: i32 = 124;
+
 pub fn run(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.code() == Some(TIMED_OUT) {
+        bail!("{command:?} did not end in time: is its cluster full, or are its OSDs gone?");
+    }
     if !output.status.success() {
         bail!("{command:?}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
     }

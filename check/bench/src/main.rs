@@ -7,6 +7,7 @@ mod cluster;
 mod counts;
 mod device;
 mod failure;
+mod fio;
 mod instructions;
 mod nacre;
 mod plot;

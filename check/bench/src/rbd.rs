@@ -6,9 +6,10 @@
 
 use crate::beside::Beside;
 use crate::cluster::{Cluster, run};
+use crate::fio;
 use crate::probe::Probe;
 use crate::report::median;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -156,7 +157,7 @@ pub fn measure(options: &Options) -> Result<()> {
         for round in 0..beside.rounds {
             for cluster in &clusters {
                 eprintln!("{} on {}, round {}/{}", job.name, cluster.name, round + 1, beside.rounds);
-                runs.0.entry(cluster.name).or_default().push(fio(cluster, job, beside.seconds)?);
+                runs.0.entry(cluster.name).or_default().push(measure_job(cluster, job, beside.seconds)?);
             }
             if job.probed {
                 runs.0.entry(PROBE).or_default().push(probe.measure(beside.seconds)?);
@@ -187,46 +188,25 @@ fn fio_command(cluster: &Cluster, how: &str) -> Result<std::process::Command> {
     let conf = cluster.conf.with_file_name("uncached.conf");
     let whole = std::fs::read_to_string(&cluster.conf)?;
     std::fs::write(&conf, whole + "\n[client]\nrbd cache = false\n")?;
-    let mut fio = cluster.client("fio");
-    // fio leaves files of its own where it runs.
-    fio.env("CEPH_CONF", &conf).current_dir(cluster.conf.parent().context("no folder")?);
-    fio.args([
-        "--name=bench",
-        "--ioengine=rbd",
-        "--clientname=admin",
-        "--rbdname=image",
-        "--output-format=json",
-    ]);
-    fio.arg(format!("--pool={POOL}")).args(how.split(' '));
-    Ok(fio)
+    let mut command = fio::command(cluster, "rbd", POOL, &conf)?;
+    command.arg("--rbdname=image").args(how.split(' '));
+    Ok(command)
 }
 
-fn fio(cluster: &Cluster, job: &Job, seconds: u32) -> Result<Measured> {
+fn measure_job(cluster: &Cluster, job: &Job, seconds: u32) -> Result<Measured> {
     let before = cluster.cpu()?;
     let mut command = fio_command(cluster, job.how)?;
-    let said = run(command.args([
-        "--time_based",
-        "--ramp_time=1",
-        "--randrepeat=0",
-        &format!("--runtime={seconds}"),
-    ]))?;
+    command.args(["--time_based", "--ramp_time=1", "--randrepeat=0", &format!("--runtime={seconds}")]);
+    let said = fio::run(&mut command, job.is_write)?;
     let cpu = cluster.cpu()? - before;
-    // What librbd has to say comes before.
-    let json = said.find('{').map_or("", |at| &said[at..]);
-    let all: Value = serde_json::from_str(json).with_context(|| format!("fio gave no JSON: {said}"))?;
-    let done = &all["jobs"][0][if job.is_write { "write" } else { "read" }];
-    let number = |value: &Value| value.as_f64().with_context(|| format!("fio left out a number: {done}"));
-    let percentile = |at: &str| number(&done["clat_ns"]["percentile"][at]).map(|ns| ns / 1e6);
-    let ops = number(&done["total_ios"])?;
-    ensure!(ops > 0.0, "fio did nothing: {said}");
     // The processors worked during the ramp, too.
     let share = f64::from(seconds) / f64::from(seconds + 1);
     Ok(Measured {
-        ops_per_second: number(&done["iops"])?,
-        p50: percentile("50.000000")?,
-        p99: percentile("99.000000")?,
-        p999: percentile("99.900000")?,
-        cpu_per_1000: cpu.as_secs_f64() * share / ops * 1000.0,
+        ops_per_second: said.ops_per_second,
+        p50: said.p50,
+        p99: said.p99,
+        p999: said.p999,
+        cpu_per_1000: cpu.as_secs_f64() * share / said.ops * 1000.0,
     })
 }
 

@@ -21,15 +21,14 @@ pub fn measure(options: &Options) -> Result<()> {
 
     let mut table = report::Table::new(clusters.iter().map(|cluster| cluster.name));
     let mut streams = Vec::new();
-    let mut result = Ok(());
-    for workload in &workloads {
-        result = measure_one(workload, &clusters, &options.beside, &mut table, &mut streams);
-        if result.is_err() {
-            break;
-        }
+    if !options.json {
+        println!("{}", report::Table::head());
     }
-    // Also after a failure: what was measured until then is true.
-    print!("{}", if options.json { table.json() } else { table.text() });
+    for workload in &workloads {
+        measure_one(workload, &clusters, &options.beside, &mut table, &mut streams)?;
+        // At once: what was measured is true, whatever becomes of the next.
+        print!("{}", if options.json { table.json(workload.name) } else { table.text(workload.name) });
+    }
     if !streams.is_empty() {
         let write = report::median(streams.iter().map(|s: &device::Streams| s.write));
         let read = report::median(streams.iter().map(|s| s.read));
@@ -42,7 +41,7 @@ pub fn measure(options: &Options) -> Result<()> {
             }
         }
     }
-    result
+    Ok(())
 }
 
 fn measure_one(

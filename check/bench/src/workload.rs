@@ -1,6 +1,7 @@
 //! What the clients do.
 
 use crate::cluster::{Cluster, run};
+use crate::fio;
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::time::Duration;
@@ -20,6 +21,16 @@ enum Kind {
     RadosSequentialRead,
     PythonSync,
     PythonAsync,
+    FioWrite,
+}
+
+/// What a client says of its run.
+struct Done {
+    ops: f64,
+    seconds: f64,
+    /// In milliseconds, as is `p99`.
+    latency: f64,
+    p99: Option<f64>,
 }
 
 /// One run of one workload on one cluster.
@@ -27,6 +38,8 @@ pub struct Measured {
     pub ops_per_second: f64,
     /// Mean latency of an operation, in milliseconds.
     pub latency: f64,
+    /// 99 of 100 took no longer, in milliseconds; None where the client does not say.
+    pub p99: Option<f64>,
     /// What the OSDs' processors spent on 1000 operations, in seconds, all OSDs together.
     pub cpu_per_1000: f64,
     /// Mean resident memory of an OSD afterwards, in MiB.
@@ -39,6 +52,7 @@ pub fn all() -> Vec<Workload> {
         w("write 4 KiB, 1 in flight", Kind::RadosWrite, 1, 4 << 10),
         w("write 4 KiB, 16 in flight", Kind::RadosWrite, 16, 4 << 10),
         w("write 4 KiB, 64 in flight", Kind::RadosWrite, 64, 4 << 10),
+        w("fio, write 4 KiB, 16 in flight", Kind::FioWrite, 16, 4 << 10),
         w("random read 4 KiB, 1 in flight", Kind::RadosRandomRead, 1, 4 << 10),
         w("random read 4 KiB, 16 in flight", Kind::RadosRandomRead, 16, 4 << 10),
         w("write 4 MiB, 16 in flight", Kind::RadosWrite, 16, 4 << 20),
@@ -49,6 +63,8 @@ pub fn all() -> Vec<Workload> {
 }
 
 const POOL: &str = "bench";
+/// Seconds. A client of a cluster that is full would wait for ever.
+const CLIENT_MAX: u32 = 300;
 
 impl Workload {
     /// What the disk bounds, and not the number of operations.
@@ -76,43 +92,67 @@ impl Workload {
     pub fn measure(&self, cluster: &Cluster, seconds: u32) -> Result<Measured> {
         let before = cluster.cpu()?;
         let (depth, size) = (self.depth, self.size);
-        let (ops, elapsed, latency) = match self.kind {
+        let done = match self.kind {
             Kind::RadosWrite => {
                 self.rados_bench(cluster, &format!("{seconds} write -b {size} -t {depth} --no-cleanup"))?
             }
             Kind::RadosRandomRead => self.rados_bench(cluster, &format!("{seconds} rand -t {depth}"))?,
             Kind::RadosSequentialRead => self.rados_bench(cluster, &format!("{seconds} seq -t {depth}"))?,
             Kind::PythonSync | Kind::PythonAsync => self.python(cluster, seconds)?,
+            Kind::FioWrite => self.fio(cluster, seconds)?,
         };
         let cpu: Duration = cluster.cpu()? - before;
-        Ok(Measured {
-            ops_per_second: ops / elapsed,
-            latency,
-            cpu_per_1000: cpu.as_secs_f64() / ops * 1000.0,
+        let measured = Measured {
+            ops_per_second: done.ops / done.seconds,
+            latency: done.latency,
+            p99: done.p99,
+            cpu_per_1000: cpu.as_secs_f64() / done.ops * 1000.0,
             resident: cluster.resident()?,
-        })
+        };
+        if self.is_stream() && self.kind == Kind::RadosWrite {
+            // Else a fast disk is full after a few rounds, and the clients wait.
+            cluster.run(&format!("rados -p {POOL} cleanup --prefix benchmark_data"))?;
+        }
+        Ok(measured)
     }
 
-    /// Operations done, seconds taken, mean latency in milliseconds.
-    fn rados_bench(&self, cluster: &Cluster, arguments: &str) -> Result<(f64, f64, f64)> {
-        let said = cluster.run(&format!("rados -p {POOL} bench {arguments}"))?;
+    fn rados_bench(&self, cluster: &Cluster, arguments: &str) -> Result<Done> {
+        let said = cluster.run(&format!("timeout {CLIENT_MAX} rados -p {POOL} bench {arguments}"))?;
         let number = |label: &str| -> Result<f64> {
             let line = said.lines().find(|line| line.starts_with(label));
             let line = line.with_context(|| format!("no '{label}' in what rados bench said:\n{said}"))?;
             Ok(line.rsplit([' ', '\t', ':']).next().unwrap_or_default().parse()?)
         };
-        let done = number("Total writes made").or_else(|_| number("Total reads made"))?;
-        Ok((done, number("Total time run")?, number("Average Latency(s)")? * 1000.0))
+        let ops = number("Total writes made").or_else(|_| number("Total reads made"))?;
+        let latency = number("Average Latency(s)")? * 1000.0;
+        Ok(Done { ops, seconds: number("Total time run")?, latency, p99: None })
     }
 
-    fn python(&self, cluster: &Cluster, seconds: u32) -> Result<(f64, f64, f64)> {
+    fn python(&self, cluster: &Cluster, seconds: u32) -> Result<Done> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/puts.py");
         let how = if self.kind == Kind::PythonSync { "sync" } else { "async" };
         let mut command = cluster.client("/usr/bin/python3");
         command.arg(script).args([POOL, how, &seconds.to_string(), &self.size.to_string()]);
         let said = run(command.arg(self.depth.to_string()))?;
         let numbers: Vec<f64> = said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let [ops, elapsed, latency] = numbers[..] else { anyhow::bail!("puts.py said {said}") };
-        Ok((ops, elapsed, latency))
+        let [ops, seconds, latency] = numbers[..] else { anyhow::bail!("puts.py said {said}") };
+        Ok(Done { ops, seconds, latency, p99: None })
+    }
+
+    /// Overwrites of one object of 4 MiB for each that is in flight.
+    fn fio(&self, cluster: &Cluster, seconds: u32) -> Result<Done> {
+        let mut command = fio::command(cluster, "rados", POOL, &cluster.conf)?;
+        command.args(["--rw=randwrite", "--time_based", "--randrepeat=0", "--filesize=4M"]);
+        command.args([
+            // It does not look where clients look otherwise.
+            format!("--conf={}", cluster.conf.display()),
+            format!("--bs={}", self.size),
+            format!("--iodepth={}", self.depth),
+            format!("--nrfiles={}", self.depth),
+            format!("--size={}M", 4 * self.depth),
+            format!("--runtime={seconds}"),
+        ]);
+        let said = fio::run(&mut command, true)?;
+        Ok(Done { ops: said.ops, seconds: said.seconds, latency: said.mean, p99: Some(said.p99) })
     }
 }
