@@ -35,8 +35,9 @@ def run(words, given=None, limit=60):
 
 
 # While the stock client ends, another of its threads may still look at its configuration, which is gone (with --striper that
-# thread ends the cluster's handle, too): what it did is done, it says that it succeeded, and in the middle of that how it died.
-DIES_ENDING = re.compile(r"\*\*\* Caught signal .*\n?|^(terminate called after throwing .*bad_get|  what\(\):  boost::bad_get| in thread \w+ thread_name:"
+# thread ends the cluster's handle, too): what it did is done, it says that it succeeded, and in the middle of that how it died,
+# which begins behind what it printed, in the same line if that has no end.
+DIES_ENDING = re.compile(r"(\*\*\* Caught signal |terminate called after throwing .*bad_get).*\n?|^(  what\(\):  boost::bad_get| in thread \w+ thread_name:"
                          r"| ceph version | \d+: | NOTE: a copy of the executable).*\n?", re.MULTILINE)
 
 
