@@ -1,4 +1,4 @@
-//! Whether a daemon's thread may wait for the disk itself.
+//! Whether a daemon's thread may wait for the disk itself, where io_uring does not wait for it.
 //!
 //! Two threads that wake each other cost more than a small write to a fast device. So where a daemon has
 //! nothing else to do, as with one client that waits for each of its writes, its own thread commits. When

@@ -147,22 +147,20 @@ impl Storage {
         let batch = self.store.take_batch()?;
         self.idle = false;
         self.began = clock::mono();
-        if self.reading.is_empty() && self.pace.may_block(batch.cost()) {
-            return Some(self.threads.commit_here(batch));
-        }
-        self.committing = true;
         match &mut self.requests {
             Some(requests) if batch.cost() <= APPEND_MAX && batch.is_append() => {
                 let append = batch.into_append();
                 match self.threads.disk.for_append(&append) {
-                    Some(file) => {
-                        requests.append(append, &file);
-                    }
+                    Some(file) => requests.append(append, &file),
                     None => self.threads.append(append),
                 }
             }
+            _ if self.reading.is_empty() && self.pace.may_block(batch.cost()) => {
+                return Some(self.threads.commit_here(batch));
+            }
             _ => self.threads.commit(batch),
         }
+        self.committing = true;
         None
     }
 }
