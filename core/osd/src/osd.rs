@@ -16,7 +16,7 @@ use crate::peers::{PING_EVERY, Peers};
 use crate::pg::{Pg, PgEvent};
 use crate::requests::History;
 use crate::room::OwnRoom;
-use crate::shard::{Scene, Shard, ShardEffect};
+use crate::shard::{EFFECTS_KEPT, Scene, Shard, ShardEffect};
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
 use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_perf::Registry;
@@ -158,6 +158,8 @@ pub struct Osd {
     pub(crate) budget: Budget,
     own_room: OwnRoom,
     pub(crate) shards: Vec<Shard>,
+    /// What a shard wants: empty between events, and there for its memory.
+    effects: Vec<ShardEffect>,
     turn: u64,
     last_conn: u64,
     last_op: u64,
@@ -274,6 +276,7 @@ impl Osd {
             copier: Copier::default(),
             own_room,
             shards,
+            effects: Vec::new(),
             turn: 0,
             last_conn: 0,
             last_op: 0,
@@ -338,13 +341,13 @@ impl Osd {
         run: impl FnOnce(&mut Shard, &mut Scene<'_>),
     ) {
         let Some(map) = self.maps.current.clone() else { return };
-        let mut effects = Vec::new();
+        let mut effects = std::mem::take(&mut self.effects);
         let budget = &self.budget;
         let mut scene = Scene { now, turn: self.turn, store, map: &map, budget, out: &mut effects };
         if let Some(shard) = self.shards.get_mut(at) {
             run(shard, &mut scene);
         }
-        for effect in effects {
+        for effect in effects.drain(..) {
             match effect {
                 ShardEffect::Do(effect) => out.push(*effect),
                 ShardEffect::Reply { conn, tid, reply, request } => {
@@ -379,6 +382,8 @@ impl Osd {
                 }
             }
         }
+        effects.shrink_to(EFFECTS_KEPT);
+        self.effects = effects;
     }
     fn tell_pg(&mut self, now: Now, store: &dyn StoreView, pg: PgId, event: PgEvent, out: &mut Vec<Effect>) {
         let at = self.shard_of(pg);

@@ -15,6 +15,9 @@ use nacre_proto::types::CopySource;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Memory for so many effects is kept for the next event.
+pub const EFFECTS_KEPT: usize = 256;
+
 /// What a shard wants: mostly plain effects, and some that need the whole daemon.
 #[derive(Debug)]
 pub enum ShardEffect {
@@ -63,6 +66,8 @@ pub struct Shard {
     counted: Counted,
     /// The event at hand is a write that another OSD sent us.
     is_subop: bool,
+    /// What a group wants: empty between events, and there for its memory.
+    effects: Vec<PgEffect>,
 }
 
 /// A transaction that is not durable yet.
@@ -89,6 +94,7 @@ impl Shard {
             loops: BTreeSet::new(),
             counted,
             is_subop: false,
+            effects: Vec::new(),
         }
     }
 
@@ -103,7 +109,8 @@ impl Shard {
 
     pub fn create(&mut self, scene: &mut Scene<'_>, id: PgId, interval: Interval, pg_num: u32) {
         let start = interval.start;
-        let (pg, effects) = Self::run(scene, |ctx| Pg::create(id, self.me, interval, pg_num, ctx));
+        let (pg, effects) =
+            Self::run(&mut self.effects, scene, |ctx| Pg::create(id, self.me, interval, pg_num, ctx));
         self.pgs.insert(id, pg);
         self.carry(scene, id, start, effects);
     }
@@ -111,14 +118,14 @@ impl Shard {
     /// The children that a larger `pg_num` makes; they may belong to other shards.
     pub fn split(&mut self, scene: &mut Scene<'_>, id: PgId, pg_num: u32) -> Vec<Pg> {
         let Some(pg) = self.pgs.get_mut(&id) else { return Vec::new() };
-        let (children, effects) = Self::run(scene, |ctx| pg.split(ctx, pg_num));
+        let (children, effects) = Self::run(&mut self.effects, scene, |ctx| pg.split(ctx, pg_num));
         let interval = pg.interval().start;
         self.carry(scene, id, interval, effects);
         children
     }
     pub fn adopt(&mut self, scene: &mut Scene<'_>, mut pg: Pg) {
         let id = pg.id;
-        let ((), effects) = Self::run(scene, |ctx| pg.after_split(ctx));
+        let ((), effects) = Self::run(&mut self.effects, scene, |ctx| pg.after_split(ctx));
         let interval = pg.interval().start;
         self.pgs.insert(id, pg);
         self.carry(scene, id, interval, effects);
@@ -133,7 +140,7 @@ impl Shard {
     /// What these groups had is this one's.
     pub fn merge(&mut self, scene: &mut Scene<'_>, id: PgId, sources: Vec<Pg>, pg_num: u32) {
         let Some(pg) = self.pgs.get_mut(&id) else { return };
-        let ((), effects) = Self::run(scene, |ctx| pg.merge(ctx, sources, pg_num));
+        let ((), effects) = Self::run(&mut self.effects, scene, |ctx| pg.merge(ctx, sources, pg_num));
         let interval = pg.interval().start;
         self.carry(scene, id, interval, effects);
     }
@@ -145,7 +152,7 @@ impl Shard {
             self.counted.osd.subop_w.inc();
             self.counted.osd.subop_w_in_bytes.add(op.txn.data_len() as u64);
         }
-        let ((), effects) = Self::run(scene, |ctx| pg.handle(ctx, event));
+        let ((), effects) = Self::run(&mut self.effects, scene, |ctx| pg.handle(ctx, event));
         let interval = pg.interval().start;
         let gone = effects.iter().any(|effect| matches!(effect, PgEffect::Gone));
         self.carry(scene, id, interval, effects);
@@ -202,8 +209,12 @@ impl Shard {
     }
 
     /// Runs something of one group. What it wants is `carry`'d over afterwards.
-    fn run<T>(scene: &Scene<'_>, run: impl FnOnce(&mut Ctx<'_>) -> T) -> (T, Vec<PgEffect>) {
-        let mut effects = Vec::new();
+    fn run<T>(
+        effects: &mut Vec<PgEffect>,
+        scene: &Scene<'_>,
+        run: impl FnOnce(&mut Ctx<'_>) -> T,
+    ) -> (T, Vec<PgEffect>) {
+        let mut effects = std::mem::take(effects);
         let mut ctx = Ctx {
             now: scene.now,
             turn: scene.turn,
@@ -218,10 +229,12 @@ impl Shard {
 
     /// `interval` is the one that the group is in now. Nothing of an older one is ever sent: what
     /// waited for the disk then was dropped with it.
-    fn carry(&mut self, scene: &mut Scene<'_>, pg: PgId, interval: Epoch, effects: Vec<PgEffect>) {
-        for effect in effects {
+    fn carry(&mut self, scene: &mut Scene<'_>, pg: PgId, interval: Epoch, mut effects: Vec<PgEffect>) {
+        for effect in effects.drain(..) {
             self.carry_one(scene, pg, interval, effect);
         }
+        effects.shrink_to(EFFECTS_KEPT);
+        self.effects = effects;
     }
     fn carry_one(&mut self, scene: &mut Scene<'_>, pg: PgId, interval: Epoch, effect: PgEffect) {
         let out = match effect {

@@ -38,6 +38,8 @@ const DATAGRAM_MAX: usize = 2048;
 
 /// So many bytes must have been freed before it is worth giving them back.
 const FREED_MIN: usize = 64 << 20;
+/// Memory for so many effects is kept for the next event.
+const EFFECTS_KEPT: usize = 256;
 
 pub(crate) struct Node<M> {
     kind: EntityType,
@@ -78,6 +80,8 @@ struct Inner<M> {
     stopped: bool,
     /// The machine thinks that something is stored that is not: it must neither hear nor say anything more.
     gave_up: bool,
+    /// What the machine wants: empty between events, and there for its memory.
+    effects: Vec<Effect>,
 }
 
 impl<M: Machine + 'static> Node<M> {
@@ -115,6 +119,7 @@ impl<M: Machine + 'static> Node<M> {
             global_seq: 0,
             stopped: false,
             gave_up: false,
+            effects: Vec::new(),
         };
         let node = Node {
             kind: spec.kind,
@@ -143,7 +148,7 @@ impl<M: Machine + 'static> Node<M> {
     pub(crate) fn turn(self: &Rc<Self>) {
         let inner = &mut *self.inner.borrow_mut();
         let first_timer = inner.timers.next();
-        let mut effects = Vec::new();
+        let mut effects = std::mem::take(&mut inner.effects);
         while !inner.gave_up
             && let Some(event) = inner.loops.pop_front().map(Event::Loop).or_else(|| inner.events.pop_front())
         {
@@ -156,6 +161,8 @@ impl<M: Machine + 'static> Node<M> {
                 self.carry_out(inner, effect);
             }
         }
+        effects.shrink_to(EFFECTS_KEPT);
+        inner.effects = effects;
         self.sums.forget();
         if let Some(storage) = inner.store.as_mut().filter(|_| !inner.gave_up) {
             storage.place();

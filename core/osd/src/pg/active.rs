@@ -114,7 +114,9 @@ impl Running {
 pub struct Active {
     pub members: BTreeMap<OsdId, Member>,
     in_flight: VecDeque<InFlight>,
-    queues: BTreeMap<ObjectId, Queue>,
+    /// Boxed, as everything here that comes and goes with each request: a node of the map for whole ones is a piece of
+    /// memory that allocators are slow with.
+    queues: BTreeMap<Box<ObjectId>, Box<Queue>>,
     /// Objects whose queue may go on in the next turn.
     runnable: BTreeSet<ObjectId>,
     /// For each object that is missing in part, those whose requests wait for it beside its own.
@@ -210,7 +212,7 @@ impl Active {
         self.in_flight.is_empty() && !self.queues.values().any(|queue| queue.fetching)
     }
     pub fn note_all_runnable(&mut self) {
-        self.runnable.extend(self.queues.keys().cloned());
+        self.runnable.extend(self.queues.keys().map(|object| (**object).clone()));
     }
     pub fn doubtful(&self) -> impl Iterator<Item = (&ObjectId, &Part)> {
         self.doubtful.iter()
@@ -226,11 +228,13 @@ impl Active {
         self.members.values().all(|member| now < member.lease_until)
     }
     fn queue(&mut self, object: &ObjectId) -> &mut Queue {
-        self.queues.entry(object.clone()).or_default()
+        // Mostly there is one request at a time.
+        let new = || Box::new(Queue { waiting: VecDeque::with_capacity(1), ..Queue::default() });
+        self.queues.entry(Box::new(object.clone())).or_insert_with(new)
     }
     /// Whether a write of our own would come in the way of requests on the object.
     pub fn in_use(&self, object: &ObjectId) -> bool {
-        let busy = |queue: &Queue| queue.reads > 0 || queue.fetching || !queue.waiting.is_empty();
+        let busy = |queue: &Box<Queue>| queue.reads > 0 || queue.fetching || !queue.waiting.is_empty();
         self.queues.get(object).is_some_and(busy)
     }
     /// Whether something is read of the object, or for a write to it, at this moment.
@@ -238,7 +242,7 @@ impl Active {
         self.queues.get(object).is_some_and(|queue| queue.reads > 0 || queue.fetching)
     }
     fn drop_idle(&mut self, object: &ObjectId) {
-        if self.queues.get(object).is_some_and(Queue::is_idle) {
+        if self.queues.get(object).is_some_and(|queue| queue.is_idle()) {
             self.queues.remove(object);
         }
     }

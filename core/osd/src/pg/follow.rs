@@ -114,7 +114,7 @@ impl Pg {
     pub fn note_caught_up(&mut self, noted: BTreeSet<ObjectId>, changes: &mut RecordChanges) {
         for object in noted {
             changes.missing(&object, self.missing.get(&object));
-            self.changed.1.insert(object);
+            self.changed.1.insert(Box::new(object));
         }
     }
 

@@ -40,7 +40,7 @@ impl Pg {
         ctx.log(Level::Warn, format!("pg {}: {object}: {error}; {then}", self.id));
         let mut txn = Transaction::new();
         self.note_bad(object, bad, &mut txn);
-        self.changed.1.insert(object.clone());
+        self.changed.1.insert(Box::new(object.clone()));
         self.store(ctx, txn);
         true
     }

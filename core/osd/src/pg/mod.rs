@@ -349,8 +349,9 @@ pub struct Pg {
     /// Objects of which some could not be read for others, as the log says.
     told_unreadable: BTreeSet<ObjectId>,
     last_read: u64,
-    /// Objects changed in this turn: the view shows them as they were before it.
-    changed: (u64, BTreeSet<ObjectId>),
+    /// Objects changed in this turn: the view shows them as they were before it. Boxed, so that the set of one that each
+    /// write makes is a small piece of memory.
+    changed: (u64, BTreeSet<Box<ObjectId>>),
     /// How many transactions of this group the view shows.
     viewed: u64,
     /// What this turn made of the map of what changed before the log.

@@ -368,7 +368,7 @@ impl Pg {
         let mut changes = RecordChanges::new(self.id);
         changes.missing(object, self.missing.get(object));
         changes.into_txn(&mut txn);
-        self.changed.1.insert(object.clone());
+        self.changed.1.insert(Box::new(object.clone()));
         self.store(ctx, txn);
     }
 

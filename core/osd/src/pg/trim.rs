@@ -130,7 +130,7 @@ impl Pg {
                     // It is not there, or not for this snapshot: only its key is left.
                     let mut txn = Transaction::new();
                     snap_index::remove(clone, &[snap], &mut txn);
-                    self.changed.1.insert(clone.clone());
+                    self.changed.1.insert(Box::new(clone.clone()));
                     self.store(ctx, txn);
                     ctx.out.push(PgEffect::Loop);
                 }

@@ -18,8 +18,40 @@ const ROOM_MIN: usize = 4096;
 pub(super) struct Things {
     slots: HashMap<Arc<StoredId>, Slot, FixedState>,
     /// The same ids.
-    order: BTreeSet<Arc<StoredId>>,
+    order: BTreeSet<InOrder>,
 }
+
+/// An id in order. Nearly always its place decides, which is at hand: the id is somewhere else in memory, and to find
+/// the place of a new one takes more than ten comparisons.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct InOrder {
+    place: u64,
+    id: Arc<StoredId>,
+}
+
+impl InOrder {
+    fn new(id: Arc<StoredId>) -> InOrder {
+        InOrder { place: place(&id), id }
+    }
+}
+
+/// In the order of ids, as far as it tells them apart: by pool and hash.
+fn place(id: &StoredId) -> u64 {
+    let object = match id {
+        StoredId::Meta(_) => return 0,
+        StoredId::Pg(_) => return 1,
+        StoredId::Object(object) => object,
+    };
+    match u32::try_from(object.pool.0) {
+        _ if object.max => u64::MAX,
+        Ok(pool @ 0..POOLS) => (u64::from(pool) + 1) << 32 | u64::from(object.hash.reverse_bits()),
+        _ if object.pool.0 < 0 => 2,
+        _ => u64::from(POOLS + 1) << 32,
+    }
+}
+
+/// Objects of pools from this one on are told apart by their ids alone.
+const POOLS: u32 = u32::MAX - 1;
 
 impl Things {
     /// `seed`: of the hash, so that nobody outside knows which ids meet in one place.
@@ -42,13 +74,13 @@ impl Things {
             return (id.clone(), Some(std::mem::replace(old, slot)));
         }
         let id = Arc::new(id.clone());
-        self.order.insert(id.clone());
+        self.order.insert(InOrder::new(id.clone()));
         self.slots.insert(id.clone(), slot);
         (id, None)
     }
     pub fn remove(&mut self, id: &StoredId) -> Option<Slot> {
-        let slot = self.slots.remove(id)?;
-        self.order.remove(id);
+        let (id, slot) = self.slots.remove_entry(id)?;
+        self.order.remove(&InOrder::new(id));
         if self.slots.capacity() > ROOM_MIN.max(self.slots.len() * 16) {
             self.slots.shrink_to(self.slots.len() * 2);
         }
@@ -56,28 +88,48 @@ impl Things {
     }
     /// In order.
     pub fn from(&self, from: Bound<&StoredId>) -> ThingsFrom<'_> {
-        ThingsFrom { order: self.order.range::<StoredId, _>((from, Bound::Unbounded)), slots: &self.slots }
+        let from = from.map(|id| InOrder::new(Arc::new(id.clone())));
+        ThingsFrom { order: self.order.range((from, Bound::Unbounded)), slots: &self.slots }
     }
 }
 
 /// Things in order.
 pub(crate) struct ThingsFrom<'a> {
-    order: btree_set::Range<'a, Arc<StoredId>>,
+    order: btree_set::Range<'a, InOrder>,
     slots: &'a HashMap<Arc<StoredId>, Slot, FixedState>,
 }
 
 impl<'a> Iterator for ThingsFrom<'a> {
     type Item = (&'a StoredId, &'a Slot);
     fn next(&mut self) -> Option<Self::Item> {
-        self.order.next().map(|id| (&**id, &self.slots[id]))
+        self.order.next().map(|InOrder { id, .. }| (&**id, &self.slots[id]))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_base::{Name, Rng};
+    use nacre_base::{Name, PgId, PoolId, Rng};
+    use nacre_proto::types::ObjectId;
     use std::collections::BTreeMap;
+
+    /// Of all kinds, and with pools and hashes at which places begin and end.
+    fn any_id(rng: &mut Rng) -> StoredId {
+        let n = rng.below(1000);
+        let name = Name::from(format!("{}", rng.below(20)));
+        let pools = [i64::MIN, -2, -1, 0, 1, i64::from(POOLS) - 1, POOLS.into(), i64::from(u32::MAX) + 5];
+        let hashes = [0, 1, 2, 0x8000_0000, u32::MAX];
+        let pool = PoolId(pools[rng.below(pools.len() as u64) as usize]);
+        match rng.below(10) {
+            0 => StoredId::Meta(name),
+            1 => StoredId::Pg(PgId { pool, seed: n as u32 }),
+            2 => StoredId::Object(ObjectId::max()),
+            _ => {
+                let hash = if n < 500 { hashes[n as usize % hashes.len()] } else { n as u32 };
+                StoredId::Object(ObjectId { pool, hash, name, ..ObjectId::min() })
+            }
+        }
+    }
 
     #[test]
     fn they_agree_with_an_ordered_map() {
@@ -86,7 +138,7 @@ mod tests {
         // It grows, and shrinks again.
         for phase in [900, 200, 900, 0] {
             for _ in 0..20_000 {
-                let id = StoredId::Meta(Name::from(format!("{}", rng.below(9000))));
+                let id = any_id(&mut rng);
                 if rng.chance(phase) {
                     let mark = rng.below(100);
                     let (kept, old) = things.insert(&id, Slot::Gone(mark));
@@ -96,7 +148,7 @@ mod tests {
                 }
                 assert_eq!((things.len(), things.get(&id)), (map.len(), map.get(&id)));
             }
-            let from = StoredId::Meta(Name::from(format!("{}", rng.below(9000))));
+            let from = any_id(&mut rng);
             assert!(
                 things.from(Bound::Excluded(&from)).eq(map.range((Bound::Excluded(&from), Bound::Unbounded)))
             );

@@ -12,7 +12,6 @@ use nacre_machine::ReadError;
 use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
 use nacre_proto::messages::peer::{LogEntry, PgMsg, RepOp};
 use nacre_proto::types::{EntityName, ObjectId, ReqId};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Pg {
@@ -172,8 +171,8 @@ impl Pg {
         changes.entry(&entry);
         changes.info(&self.info);
         changes.into_txn(&mut txn);
-        self.changed.1.extend(entry.touched().map(|(object, ..)| object.clone()));
-        self.changed.1.extend(noted);
+        self.changed.1.extend(entry.touched().map(|(object, ..)| Box::new(object.clone())));
+        self.changed.1.extend(noted.into_iter().map(Box::new));
         self.store(ctx, txn);
         Ok(())
     }
@@ -198,7 +197,7 @@ impl Pg {
                 *step = Some(ctx.now.mono);
             }
         }
-        let mut objects = BTreeSet::new();
+        let mut objects = Vec::new();
         let mut committed = None;
         let (mut carried_out, mut trimmed) = (Vec::new(), 0);
         while active.in_flight.front().is_some_and(|write| write.waiting_for.is_empty()) {
@@ -208,7 +207,7 @@ impl Pg {
             let answer = answer_of(entry);
             ctx.out.extend(write.ops.iter().map(|op| write_reply(op, &answer, epoch)));
             committed = Some(write.version);
-            objects.insert(write.object);
+            objects.push(write.object);
             trimmed += usize::from(Active::is_trim(entry));
             if entry.result >= 0 {
                 carried_out.push((write.vanishes, write.ops));
@@ -226,6 +225,8 @@ impl Pg {
         }
         if let Some(version) = committed {
             self.note_committed(version);
+            objects.sort();
+            objects.dedup();
             objects.iter().for_each(|object| self.pump(ctx, object));
         }
     }

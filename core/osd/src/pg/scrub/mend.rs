@@ -134,7 +134,7 @@ impl Pg {
         let noted: BTreeSet<ObjectId> = noted.into_iter().chain([object.clone()]).collect();
         noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));
         changes.into_txn(&mut txn);
-        self.changed.1.extend(noted);
+        self.changed.1.extend(noted.into_iter().map(Box::new));
         self.store(ctx, txn);
         Ok(())
     }
