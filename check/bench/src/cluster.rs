@@ -139,15 +139,30 @@ impl Drop for Cluster {
 
 /// CPU time that these processes have used so far.
 pub fn cpu_of(pids: &[u32]) -> Result<Duration> {
-    // Fields 14 and 15, counted after the name in parentheses, in clock ticks of 10 ms.
-    let ticks = |pid: &u32| -> Result<u64> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let rest = stat.rsplit_once(')').context("no name in /proc/PID/stat")?.1;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
+    pids.iter().map(|pid| Ok(cpu(&pid.to_string())?.0)).sum()
+}
+
+/// The same of this process.
+pub fn own_cpu() -> Result<Duration> {
+    Ok(cpu("self")?.0)
+}
+/// And of all clients that it ran, and that have ended.
+pub fn clients_cpu() -> Result<Duration> {
+    Ok(cpu("self")?.1)
+}
+
+/// A process's own CPU time, and that of its children that ended.
+fn cpu(pid: &str) -> Result<(Duration, Duration)> {
+    // Fields 14 to 17, counted after the name in parentheses, in clock ticks of 10 ms.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let rest = stat.rsplit_once(')').context("no name in /proc/PID/stat")?.1;
+    let ticks: Vec<u64> =
+        rest.split_whitespace().skip(11).take(4).map(str::parse).collect::<Result<_, _>>()?;
+    let [user, system, childrens_user, childrens_system] = ticks[..] else {
+        bail!("/proc/{pid}/stat has too little");
     };
-    let total: u64 = pids.iter().map(ticks).sum::<Result<u64>>()?;
-    Ok(Duration::from_millis(total * 10))
+    let time = |ticks: u64| Duration::from_millis(ticks * 10);
+    Ok((time(user + system), time(childrens_user + childrens_system)))
 }
 
 /// How `timeout` ends when it has ended its command.

@@ -7,7 +7,7 @@
 use crate::beside::Beside;
 use crate::cluster::{Cluster, run};
 use crate::fio;
-use crate::probe::Probe;
+use crate::probe::{PROBE, Probe, Probed};
 use crate::report::median;
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -87,7 +87,6 @@ const JITTER_MAX: f64 = 1.5;
 const CALL_MS_MAX: f64 = 50.0;
 
 const POOL: &str = "rbd-bench";
-const PROBE: &str = "probe";
 
 /// One run of one job.
 #[derive(Clone, Copy)]
@@ -160,7 +159,7 @@ pub fn measure(options: &Options) -> Result<()> {
                 runs.0.entry(cluster.name).or_default().push(measure_job(cluster, job, beside.seconds)?);
             }
             if job.probed {
-                runs.0.entry(PROBE).or_default().push(probe.measure(beside.seconds)?);
+                runs.0.entry(PROBE).or_default().push(probe.measure(beside.seconds, 1)?.into());
             }
         }
         show(job, &runs);
@@ -172,6 +171,12 @@ pub fn measure(options: &Options) -> Result<()> {
     println!("targets:");
     verdicts.iter().for_each(|verdict| println!("{}", verdict.text()));
     Ok(())
+}
+
+impl From<Probed> for Measured {
+    fn from(Probed { ops_per_second, p50, p99, p999, cpu_per_1000, .. }: Probed) -> Measured {
+        Measured { ops_per_second, p50, p99, p999, cpu_per_1000 }
+    }
 }
 
 fn prepare(cluster: &Cluster, mib: u64) -> Result<()> {

@@ -1,6 +1,8 @@
-//! Objects through the stock `rados` and python3-rados: Ceph and Nacre, alternately.
+//! Objects through the stock `rados` and python3-rados: Ceph and Nacre, alternately. With small writes the probe as well,
+//! which shows what the machine allows.
 
 use crate::beside::Beside;
+use crate::probe::{PROBE, Probe};
 use crate::{cluster, device, report, workload};
 use anyhow::Result;
 
@@ -18,6 +20,7 @@ pub fn measure(options: &Options) -> Result<()> {
         workload::all().into_iter().filter(|workload| options.beside.wants(workload.name)).collect();
 
     let clusters = options.beside.clusters()?;
+    let mut probe = Probe::start(&options.beside.folder.canonicalize()?.join(PROBE))?;
 
     let mut table = report::Table::new(clusters.iter().map(|cluster| cluster.name));
     let mut streams = Vec::new();
@@ -25,7 +28,7 @@ pub fn measure(options: &Options) -> Result<()> {
         println!("{}", report::Table::head());
     }
     for workload in &workloads {
-        measure_one(workload, &clusters, &options.beside, &mut table, &mut streams)?;
+        measure_one(workload, &clusters, &mut probe, &options.beside, &mut table, &mut streams)?;
         // At once: what was measured is true, whatever becomes of the next.
         print!("{}", if options.json { table.json(workload.name) } else { table.text(workload.name) });
     }
@@ -47,6 +50,7 @@ pub fn measure(options: &Options) -> Result<()> {
 fn measure_one(
     workload: &workload::Workload,
     clusters: &[cluster::Cluster],
+    probe: &mut Probe,
     options: &Beside,
     table: &mut report::Table,
     streams: &mut Vec<device::Streams>,
@@ -61,10 +65,13 @@ fn measure_one(
         }
         for cluster in clusters {
             eprintln!("{} on {}, round {}/{}", workload.name, cluster.name, round + 1, options.rounds);
-            runs.push((cluster, workload.measure(cluster, options.seconds)?));
+            runs.push((cluster.name, workload.measure(cluster, options.seconds)?));
+        }
+        if let Some(depth) = workload.probed() {
+            runs.push((PROBE, probe.measure(options.seconds, depth)?.into()));
         }
     }
     // A workload is in the table with all its runs or not at all.
-    runs.into_iter().for_each(|(cluster, measured)| table.add(workload, cluster, measured));
+    runs.into_iter().for_each(|(name, measured)| table.add(workload, name, measured));
     clusters.iter().try_for_each(|cluster| workload.clean_up(cluster))
 }

@@ -1,7 +1,8 @@
 //! What the clients do.
 
-use crate::cluster::{Cluster, run};
+use crate::cluster::{Cluster, clients_cpu, run};
 use crate::fio;
+use crate::probe::Probed;
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::time::Duration;
@@ -42,8 +43,16 @@ pub struct Measured {
     pub p99: Option<f64>,
     /// What the OSDs' processors spent on 1000 operations, in seconds, all OSDs together.
     pub cpu_per_1000: f64,
-    /// Mean resident memory of an OSD afterwards, in MiB.
-    pub resident: f64,
+    /// Processors that the client kept busy.
+    pub client: f64,
+    /// Mean resident memory of an OSD afterwards, in MiB; None of what is not one.
+    pub resident: Option<f64>,
+}
+
+impl From<Probed> for Measured {
+    fn from(Probed { ops_per_second, mean, p99, cpu_per_1000, client, .. }: Probed) -> Measured {
+        Measured { ops_per_second, latency: mean, p99: Some(p99), cpu_per_1000, client, resident: None }
+    }
 }
 
 pub fn all() -> Vec<Workload> {
@@ -72,6 +81,11 @@ impl Workload {
         self.size >= 1 << 20
     }
 
+    /// As many writes as this under way are what a probe can do as well.
+    pub fn probed(&self) -> Option<usize> {
+        (self.kind == Kind::RadosWrite && !self.is_stream()).then_some(self.depth as usize)
+    }
+
     /// An empty pool, or one with objects to read.
     pub fn prepare(&self, cluster: &Cluster) -> Result<()> {
         cluster.run("ceph config set mon mon_allow_pool_delete true")?;
@@ -90,7 +104,7 @@ impl Workload {
     }
 
     pub fn measure(&self, cluster: &Cluster, seconds: u32) -> Result<Measured> {
-        let before = cluster.cpu()?;
+        let (before, client) = (cluster.cpu()?, clients_cpu()?);
         let (depth, size) = (self.depth, self.size);
         let done = match self.kind {
             Kind::RadosWrite => {
@@ -101,13 +115,14 @@ impl Workload {
             Kind::PythonSync | Kind::PythonAsync => self.python(cluster, seconds)?,
             Kind::FioWrite => self.fio(cluster, seconds)?,
         };
-        let cpu: Duration = cluster.cpu()? - before;
+        let (cpu, client): (Duration, Duration) = (cluster.cpu()? - before, clients_cpu()? - client);
         let measured = Measured {
             ops_per_second: done.ops / done.seconds,
             latency: done.latency,
             p99: done.p99,
             cpu_per_1000: cpu.as_secs_f64() / done.ops * 1000.0,
-            resident: cluster.resident()?,
+            client: client.as_secs_f64() / done.seconds,
+            resident: Some(cluster.resident()?),
         };
         if self.is_stream() && self.kind == Kind::RadosWrite {
             // Else a fast disk is full after a few rounds, and the clients wait.

@@ -234,8 +234,9 @@ impl Active {
     }
     /// Whether a write of our own would come in the way of requests on the object.
     pub fn in_use(&self, object: &ObjectId) -> bool {
-        let busy = |queue: &Box<Queue>| queue.reads > 0 || queue.fetching || !queue.waiting.is_empty();
-        self.queues.get(object).is_some_and(busy)
+        self.queues
+            .get(object)
+            .is_some_and(|queue| queue.reads > 0 || queue.fetching || !queue.waiting.is_empty())
     }
     /// Whether something is read of the object, or for a write to it, at this moment.
     pub fn is_being_read(&self, object: &ObjectId) -> bool {
