@@ -99,6 +99,9 @@ impl Change {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     pub changes: Vec<(StoredId, Change)>,
+    /// Who reads what this writes asks here and not another daemon, so it may be worth keeping in memory. Each daemon
+    /// says so for itself: this is not sent.
+    pub is_read_here: bool,
 }
 
 impl Transaction {
@@ -150,7 +153,7 @@ impl Transaction {
         let mut at = 0;
         let txn = r.versioned("transaction", 1, |r, _| {
             let changes = r.list(|r| Ok((StoredId::decode(r)?, decode_change(r, data, &mut at)?)))?;
-            Ok(Transaction { changes })
+            Ok(Transaction { changes, is_read_here: false })
         })?;
         match data.len() - at {
             0 => Ok(txn),

@@ -1,5 +1,5 @@
-//! Blocks of data in memory: those that were read in small pieces. What was written in small pieces the
-//! device itself may still have in memory (`Disk::write_kept`); here it would be a second time.
+//! Blocks of data in memory: those that were read in small pieces, and of those that were written so, a part of what may
+//! be read here.
 //!
 //! S3-FIFO: a block comes into a short queue and leaves it soon, unless it is read meanwhile; then, or if
 //! it comes again soon after it left, it goes into the long queue, where it stays as long as it is read now
@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 const SEGMENT: usize = 256;
 /// One in so many blocks is in the short queue.
 const SHORT: usize = 10;
+/// Of all blocks, the part that may be ones that nobody has asked for since they came, if more are written.
+const WRITTEN_PART: usize = 4;
 /// Reads of a block that count.
 const USES_MAX: u8 = 3;
 const NONE: u32 = u32::MAX;
@@ -135,6 +137,18 @@ impl Cache {
         self.push(slot, which);
     }
 
+    /// The same of what was just written. Most of that is not read soon, if at all: once there is much that nobody has
+    /// asked for, it takes the place of the oldest of that.
+    pub fn insert_written(&mut self, block: u32, bytes: &[u8]) {
+        // Two for one, so that it becomes less.
+        for _ in 0..2 {
+            if self.short.len > self.capacity / WRITTEN_PART {
+                self.evict_short();
+            }
+        }
+        self.insert(block, bytes);
+    }
+
     /// The block may hold something else from now on.
     pub fn forget(&mut self, block: u32) {
         self.ghosts.remove(&block);
@@ -160,24 +174,45 @@ impl Cache {
 
     fn evict(&mut self) {
         loop {
-            let from_short =
-                self.short.len > 0 && (self.short.len > self.capacity / SHORT || self.long.len == 0);
-            let slot = if from_short { self.short.oldest } else { self.long.oldest };
-            let Slot { block, uses, .. } = self.slots[slot as usize];
-            if uses == 0 {
-                self.drop_slot(slot);
-                if from_short {
-                    self.ghost_number += 1;
-                    self.ghosts.insert(block, self.ghost_number);
-                    self.ghost_order.push_back((block, self.ghost_number));
-                    self.trim_ghosts();
-                }
+            let is_full = self.short.len > self.capacity / SHORT || self.long.len == 0;
+            let is_done = if self.short.len > 0 && is_full { self.evict_short() } else { self.evict_long() };
+            if is_done {
                 return;
             }
-            self.unlink(slot);
-            self.slots[slot as usize].uses = if from_short { 0 } else { uses - 1 };
-            self.push(slot, Which::Long);
         }
+    }
+
+    /// The oldest there leaves, or moves to the long queue if it was read.
+    fn evict_short(&mut self) -> bool {
+        let slot = self.short.oldest;
+        let Slot { block, uses, .. } = self.slots[slot as usize];
+        if uses == 0 {
+            self.drop_slot(slot);
+            self.ghost_number += 1;
+            self.ghosts.insert(block, self.ghost_number);
+            self.ghost_order.push_back((block, self.ghost_number));
+            self.trim_ghosts();
+            return true;
+        }
+        self.requeue(slot, 0);
+        false
+    }
+    /// The oldest there leaves, or goes on for a while if it was read.
+    fn evict_long(&mut self) -> bool {
+        let slot = self.long.oldest;
+        let uses = self.slots[slot as usize].uses;
+        if uses == 0 {
+            self.drop_slot(slot);
+            return true;
+        }
+        self.requeue(slot, uses - 1);
+        false
+    }
+    /// As the newest of the long queue.
+    fn requeue(&mut self, slot: u32, uses: u8) {
+        self.unlink(slot);
+        self.slots[slot as usize].uses = uses;
+        self.push(slot, Which::Long);
     }
 
     /// As many as blocks that it may keep.
@@ -312,6 +347,20 @@ mod tests {
             }
         }
         assert!(found > 3000, "only {found} were there");
+    }
+
+    #[test]
+    fn what_is_written_and_not_read_takes_a_part_only() {
+        let mut cache = Cache::default();
+        cache.limit(1000 * BLOCK);
+        (0..500).for_each(|block| cache.insert(block, &content(block, 0)));
+        (0..500).for_each(|block| assert!(cache.get(block).is_some()));
+        (1000..9000).for_each(|block| cache.insert_written(block, &content(block, 0)));
+        let read = (0..500).filter(|block| cache.get(*block).is_some()).count();
+        assert!(read > 480, "{read} of those that were read are left");
+        let written = (1000..9000).filter(|block| cache.get(*block).is_some()).count();
+        assert!((200..300).contains(&written), "{written} of those that were written are here");
+        assert_eq!(cache.check(|_| false), [""; 0]);
     }
 
     #[test]

@@ -8,14 +8,14 @@
 //! replaying would find something else. So it is held, also when nobody owns it any more.
 
 use crate::disk::{Disk, DiskError};
-use crate::placing::{Placed, Placing};
+use crate::placing::{Placed, Placing, ToPlace};
 use crate::store::{Store, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Placing begins when so many blocks wait; half of them stay, since they may be overwritten soon.
 const WAITING_MAX: u64 = 2048;
 /// Blocks that are placed at a time: few, so that a commit beside them does not wait long.
-const SLICE: usize = 256;
+const SLICE: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
@@ -80,7 +80,8 @@ impl Store {
             {
                 bases.insert(base.block, bytes.to_vec());
             }
-            blocks.push((block, pending.content.clone()));
+            let (content, is_read_here) = (pending.content.clone(), pending.is_read_here);
+            blocks.push(ToPlace { block, content, is_read_here });
             if under_way.blocks.is_empty() {
                 under_way.oldest = seq;
             }
@@ -101,6 +102,9 @@ impl Store {
         assert!(placed.crcs.iter().map(|(block, _)| block).eq(&under_way), "others were placed");
         if let Some(merge) = placed.merge {
             self.merged(merge);
+        }
+        for (block, bytes) in placed.read_here.iter().filter(|(block, _)| !self.dead.contains(block)) {
+            self.cache.get_mut().insert_written(*block, bytes);
         }
         for (block, crc) in placed.crcs {
             let pending = self.pending.remove(&block).expect("a block that is being placed is pending");

@@ -33,10 +33,6 @@ pub trait Disk {
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
         writes.iter().try_for_each(|(offset, bytes)| self.write_at(*offset, bytes))
     }
-    /// The same as `write_at`, of what is likely to be read soon: a device with a cache may keep it there.
-    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.write_at(offset, bytes)
-    }
     /// Writes so that these bytes, not all that was written before, survive a power cut when it returns.
     /// A device may do that faster than a write and a flush.
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
@@ -82,9 +78,6 @@ impl<D: Disk, L: Disk> Disk for WithLog<D, L> {
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
         self.0.write_many(writes)
     }
-    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.0.write_kept(offset, bytes)
-    }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.0.write_durable(offset, bytes)
     }
@@ -118,9 +111,6 @@ impl<D: Disk + ?Sized> Disk for &D {
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
         (**self).write_many(writes)
     }
-    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        (**self).write_kept(offset, bytes)
-    }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_durable(offset, bytes)
     }
@@ -152,9 +142,6 @@ impl<D: Disk + ?Sized> Disk for std::sync::Arc<D> {
     }
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
         (**self).write_many(writes)
-    }
-    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        (**self).write_kept(offset, bytes)
     }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         (**self).write_durable(offset, bytes)

@@ -14,11 +14,18 @@ use std::collections::BTreeMap;
 /// whatever batch is under way.
 #[derive(Debug)]
 pub struct Placing {
-    pub(crate) blocks: Vec<(u32, Content)>,
+    pub(crate) blocks: Vec<ToPlace>,
     /// What some of them are patches of, known without looking at the device.
     pub(crate) bases: BTreeMap<u32, Vec<u8>>,
     /// A slice of making one layer of several.
     pub(crate) merge: Option<Box<Merge>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ToPlace {
+    pub block: u32,
+    pub content: Content,
+    pub is_read_here: bool,
 }
 
 /// What `Store::placed` needs to know about blocks that are durable in their place.
@@ -26,6 +33,8 @@ pub struct Placing {
 pub struct Placed {
     /// Block and checksum.
     pub(crate) crcs: Vec<(u32, u32)>,
+    /// What those hold that may be read soon.
+    pub(crate) read_here: Vec<(u32, Bytes)>,
     /// Blocks that were changed in part although the rest of them was damaged. Reading them goes on
     /// failing: what is damaged does not become valid because something beside it was written. But what was
     /// written is kept, and the error says what it is.
@@ -41,48 +50,58 @@ impl Placing {
 
     /// Carries it out. After an error the store has to be opened anew.
     pub fn run(self, disk: &(impl Disk + ?Sized)) -> Result<Placed, DiskError> {
-        let mut placed =
-            Placed { crcs: Vec::with_capacity(self.blocks.len()), damaged: 0, merge: self.merge };
+        let crcs = Vec::with_capacity(self.blocks.len());
+        let mut placed = Placed { crcs, read_here: Vec::new(), damaged: 0, merge: self.merge };
         if let Some(merge) = &mut placed.merge {
             merge.run(disk)?;
         }
         let mut whole: Vec<(u32, Bytes)> = Vec::with_capacity(self.blocks.len());
-        for (block, content) in self.blocks {
-            let (bytes, crc) = match content {
-                Content::Whole(bytes) => with_sum(bytes),
-                Content::Patch { base, runs } => match self.bases.get(&base.block) {
-                    Some(bytes) => with_sum(patched(bytes.clone(), &runs)),
-                    None => match read_base(disk, base) {
-                        Ok(bytes) => with_sum(patched(bytes, &runs)),
-                        Err(parts) => {
-                            let parts = known::joined(parts, &runs);
-                            match known::whole(&parts) {
-                                Some(all) => with_sum(all.clone()),
-                                None => {
-                                    placed.damaged += 1;
-                                    let (bytes, crc) = known::list(&parts);
-                                    (bytes.into(), crc)
-                                }
-                            }
-                        }
-                    },
-                },
+        for ToPlace { block, content, is_read_here } in self.blocks {
+            let (bytes, crc) = match whole_of(disk, &self.bases, content) {
+                Ok(bytes) => {
+                    if is_read_here {
+                        placed.read_here.push((block, bytes.clone()));
+                    }
+                    let crc = crc32c(u32::MAX, &bytes);
+                    (bytes, crc)
+                }
+                Err(parts) => {
+                    placed.damaged += 1;
+                    let (bytes, crc) = known::list(&parts);
+                    (bytes.into(), crc)
+                }
             };
             placed.crcs.push((block, crc));
             whole.push((block, bytes));
         }
         let mut writes: Vec<(u32, &[u8])> = whole.iter().map(|(block, bytes)| (*block, &bytes[..])).collect();
-        write_joined(&mut writes, |writes| {
-            writes.iter().try_for_each(|(offset, bytes)| disk.write_kept(*offset, bytes))
-        })?;
+        write_joined(&mut writes, |writes| disk.write_many(writes))?;
         disk.flush()?;
         Ok(placed)
     }
 }
 
-fn with_sum(bytes: Bytes) -> (Bytes, u32) {
-    let crc = crc32c(u32::MAX, &bytes);
-    (bytes, crc)
+/// What a block is to hold, or what is known of it if what it is a patch of is damaged.
+fn whole_of(
+    disk: &(impl Disk + ?Sized),
+    bases: &BTreeMap<u32, Vec<u8>>,
+    content: Content,
+) -> Result<Bytes, Vec<PatchRun>> {
+    let (base, runs) = match content {
+        Content::Whole(bytes) => return Ok(bytes),
+        Content::Patch { base, runs } => (base, runs),
+    };
+    let bytes = match bases.get(&base.block) {
+        Some(bytes) => Ok(bytes.clone()),
+        None => read_base(disk, base),
+    };
+    match bytes {
+        Ok(bytes) => Ok(patched(bytes, &runs)),
+        Err(parts) => {
+            let parts = known::joined(parts, &runs);
+            known::whole(&parts).cloned().ok_or(parts)
+        }
+    }
 }
 
 fn patched(mut bytes: Vec<u8>, runs: &[PatchRun]) -> Bytes {

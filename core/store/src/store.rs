@@ -64,6 +64,8 @@ pub(crate) struct Pending {
     /// Of the transaction that made it.
     pub seq: u64,
     pub content: Content,
+    /// It may be read soon after it is in its place.
+    pub is_read_here: bool,
 }
 
 #[derive(Debug)]
@@ -197,6 +199,7 @@ pub(crate) struct LogEnd {
 struct Planning {
     /// One of the things that it is about, or several.
     has_damaged: bool,
+    is_read_here: bool,
     steps: u32,
     body: Vec<u8>,
     direct: Vec<(u32, Bytes)>,
@@ -259,7 +262,7 @@ impl Store {
         self.is_unconfirmed = log.is_unconfirmed;
         self.lost_blocks = log.lost_blocks;
         for (block, content) in log.inline {
-            self.add_pending(block, Pending { seq: log.last_seq, content });
+            self.add_pending(block, Pending { seq: log.last_seq, content, is_read_here: false });
             self.deferred.order.push_back((log.last_seq, block));
         }
         if log.is_broken {
@@ -331,7 +334,7 @@ impl Store {
         }
 
         let seq = self.submitted + 1;
-        let mut planning = Planning { has_damaged, ..Planning::default() };
+        let mut planning = Planning { has_damaged, is_read_here: txn.is_read_here, ..Planning::default() };
         planning.body.reserve(1024);
         planning.body.extend([0; 4]);
         for (id, change) in txn.changes {
@@ -712,7 +715,7 @@ impl Store {
                         }
                     }
                 };
-                self.add_pending(block, Pending { seq, content });
+                self.add_pending(block, Pending { seq, content, is_read_here: planning.is_read_here });
             }
         }
         self.step(planning, id, Op::Place(placements(pairs.into_iter())));
@@ -729,7 +732,7 @@ impl Store {
             for (block, from) in blocks.blocks().zip((0..).step_by(BLOCK)) {
                 self.blocks.fresh(block);
                 let content = Content::Whole(these.slice(from..from + BLOCK));
-                self.add_pending(block, Pending { seq, content });
+                self.add_pending(block, Pending { seq, content, is_read_here: planning.is_read_here });
             }
             planning.direct.push((blocks.start, these));
             placements.push(Placement { at, blocks });

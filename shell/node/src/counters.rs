@@ -181,9 +181,6 @@ impl Disk for CountedDisk {
         writes.iter().for_each(|(_, bytes)| self.written(bytes.len(), share));
         Ok(())
     }
-    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.count_write(bytes.len(), || self.disk.write_kept(offset, bytes))
-    }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let start = Instant::now();
         self.disk.write_durable(offset, bytes)?;

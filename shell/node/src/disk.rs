@@ -367,12 +367,6 @@ impl Disk for FileDisk {
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
         with_ring(|ring| self.write_by(ring, writes))
     }
-    /// Through the page cache, where small reads look first.
-    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        let written = self.fill(offset, bytes.len() as u64);
-        let written = written.and_then(|()| write_all(&self.file, offset, bytes, ReadWriteFlags::empty()));
-        written.map_err(failed("write", offset, bytes.len()))
-    }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.pieces.log.store(offset, Ordering::Relaxed);
         let written = self.fill(offset, bytes.len() as u64);

@@ -48,10 +48,6 @@ impl Disk for Counted<'_> {
         writes.iter().for_each(|(_, bytes)| self.counts.add(&self.counts.writes, bytes.len()));
         self.disk.write_many(writes)
     }
-    fn write_kept(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.counts.add(&self.counts.writes, bytes.len());
-        self.disk.write_kept(offset, bytes)
-    }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.counts.add(&self.counts.durable, bytes.len());
         self.disk.write_durable(offset, bytes)

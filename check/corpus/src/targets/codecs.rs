@@ -317,7 +317,8 @@ pub fn transaction_seeds() -> Vec<Vec<u8>> {
         txn.push(id.clone(), Change::CloneBlocks { from: ids[0].clone(), blocks: 1..9 });
         txn.push(id.clone(), Change::Remove);
     }
-    let each = txn.changes.iter().map(|change| Transaction { changes: vec![change.clone()] });
+    let each =
+        txn.changes.iter().map(|change| Transaction { changes: vec![change.clone()], is_read_here: false });
     each.chain([Transaction::new(), txn.clone()]).map(|txn| split(&txn)).collect()
 }
 

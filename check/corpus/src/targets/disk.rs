@@ -88,7 +88,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         vec![(long.clone(), Change::OmapSet(pairs.collect()))],
         vec![(copy.clone(), Change::CloneFrom(long)), (copy, Change::OmapRemove(["050".into()].into()))],
     ] {
-        store.submit(Transaction { changes }).expect("there is space");
+        store.submit(Transaction { changes, is_read_here: false }).expect("there is space");
         store.request_checkpoint();
         settle(&mut store, &disk);
     }

@@ -652,7 +652,8 @@ impl Pg {
 
     // ---- the disk ----
 
-    fn store(&mut self, ctx: &mut Ctx<'_>, txn: Transaction) {
+    fn store(&mut self, ctx: &mut Ctx<'_>, mut txn: Transaction) {
+        txn.is_read_here = self.interval.primary == Some(self.me);
         self.issued += 1;
         ctx.out.push(PgEffect::Store(txn));
     }

@@ -55,6 +55,8 @@ fn requests_are_counted_with_their_bytes_and_the_time_of_each_stage() {
     assert!(mean("commit") > 0.0 && mean("replicas") > 0.0 && mean("execute") == 0.0);
     let latency = of("op_w_latency")["avgtime"].as_f64().unwrap();
     assert!(latency >= mean("replicas"), "{latency}");
+    // Replicas' stores are told that nobody reads there what they write.
+    assert!(w.read_here.iter().eq([&osd]), "{:?}", w.read_here);
     let histograms = ask(&mut w, osd, json!({"prefix": "perf histogram dump", "logger": "osd"})).unwrap();
     let by_size = histograms["osd"]["op_w_latency_in_bytes_histogram"]["values"].as_array().unwrap().clone();
     let sum: u64 = by_size.iter().flat_map(|row| row.as_array().unwrap()).filter_map(Value::as_u64).sum();

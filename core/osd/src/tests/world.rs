@@ -97,6 +97,8 @@ pub struct World {
     pub sent: BTreeMap<(usize, usize), usize>,
     /// How many transactions each OSD gave to its disk.
     pub stored: BTreeMap<usize, usize>,
+    /// And which of them wrote data that clients read there.
+    pub read_here: BTreeSet<usize>,
     /// How often OSDs allocated when messages came or something was stored.
     pub allocations: usize,
     /// OSDs may have reason to complain.
@@ -163,6 +165,7 @@ impl World {
             last_tid: 0,
             sent: BTreeMap::new(),
             stored: BTreeMap::new(),
+            read_here: BTreeSet::new(),
             allocations: 0,
             allow_errors: false,
             errors: 0,
@@ -662,6 +665,9 @@ impl World {
             }
             Effect::Store { token, txn } => {
                 *self.stored.entry(node).or_default() += 1;
+                if txn.is_read_here && txn.data_len() > 0 {
+                    self.read_here.insert(node);
+                }
                 self.nodes[node].view.apply(&txn);
                 let busy = self.nodes[node].disk_busy.max(self.now);
                 let when = busy + self.rng.duration(Duration::from_micros(50), Duration::from_millis(2));

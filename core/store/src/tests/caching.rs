@@ -18,7 +18,10 @@ fn fresh(memory: usize) -> (SimDisk, Store) {
 }
 
 fn write(store: &mut Store, offset: u64, data: &[u8]) {
-    let mut txn = Transaction::new();
+    write_for(store, offset, data, false);
+}
+fn write_for(store: &mut Store, offset: u64, data: &[u8], is_read_here: bool) {
+    let mut txn = Transaction { is_read_here, ..Transaction::new() };
     txn.push(StoredId::meta("a"), Change::Write { offset, data: Bytes::copy_from_slice(data) });
     store.submit(txn).unwrap();
 }
@@ -46,7 +49,7 @@ fn a_small_write_is_read_from_memory_until_it_is_in_its_place_and_again_once_it_
     let old = |from_memory| Ok((from_memory, Bytes::from_static(&[1; 5000])));
     assert_eq!(read(&mut store, &disk, 100, 5000), old(true));
     place(&mut store, &disk);
-    // The device may have kept it in memory; here it would be there twice.
+    // Nobody said that it would be read.
     assert_eq!(store.memory().cache, 0);
     assert_eq!(read(&mut store, &disk, 100, 5000), old(false));
     assert_eq!(read(&mut store, &disk, 100, 5000), old(true));
@@ -60,6 +63,28 @@ fn a_small_write_is_read_from_memory_until_it_is_in_its_place_and_again_once_it_
     assert_eq!(read(&mut store, &disk, 0, 4096), Ok((true, expected(0))));
     place(&mut store, &disk);
     assert_eq!(read(&mut store, &disk, 9, 4087), Ok((false, expected(9))));
+}
+
+#[test]
+fn what_will_be_read_stays_in_memory_when_it_comes_to_its_place() {
+    let (disk, mut store) = fresh(4 << 20);
+    write_for(&mut store, 0, &[1; 8000], true);
+    place(&mut store, &disk);
+    assert_eq!(read(&mut store, &disk, 100, 5000), Ok((true, Bytes::from_static(&[1; 5000]))));
+    // Large data passes by, whoever asks for it.
+    write_for(&mut store, 0, &[2; 1 << 20], true);
+    place(&mut store, &disk);
+    assert!(!read(&mut store, &disk, 0, 4096).unwrap().0);
+    // What was overwritten in part meanwhile, and what was damaged and is known in part only.
+    write_for(&mut store, 4096, &[3; 10], true);
+    place(&mut store, &disk);
+    let (from_memory, bytes) = read(&mut store, &disk, 4096, 20).unwrap();
+    assert!(from_memory && bytes[..] == [[3; 10], [2; 10]].concat());
+    let first = u64::from(store.geometry.data_start);
+    (first..first + 300).for_each(|block| disk.rot(block * BLOCK as u64 + 9));
+    write_for(&mut store, 5 * 4096, &[4; 2], true);
+    place(&mut store, &disk);
+    assert!(read(&mut store, &disk, 5 * 4096, 20).is_err());
 }
 
 /// Whoever looks for rot does not want to hear what the block was before.
@@ -121,7 +146,7 @@ fn a_block_that_is_used_again_is_not_taken_for_what_it_was() {
         // Fills the device over and over, so that every block is used again.
         write(&mut store, 0, &vec![turn; 2 << 20]);
         for at in 0..5 {
-            write(&mut store, at * 10_000, &[!turn; 5000]);
+            write_for(&mut store, at * 10_000, &[!turn; 5000], turn % 2 == 0);
         }
         if turn % 3 == 0 {
             place(&mut store, &disk);
