@@ -405,7 +405,12 @@ impl Pg {
         if let Ok(Outcome::Need(object, extents)) = &outcome {
             view.need_data(&object.clone().into(), extents);
         }
-        let lacking = view.into_looked_at();
+        let mut lacking = view.into_looked_at();
+        if lacking.is_empty()
+            && let Ok(Outcome::Done(done)) = &outcome
+        {
+            lacking = self.lacked_by_all(&done.change.txn);
+        }
         if !lacking.is_empty() {
             self.wait_for_parts(ctx, running.op, &lacking);
             return;

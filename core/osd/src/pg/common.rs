@@ -115,12 +115,18 @@ fn clone_of(object: &ObjectId, snap: SnapId) -> ObjectId {
     ObjectId { snap, ..object.clone() }
 }
 
-/// Those blocks of a clone's ranges that are not missing.
-fn here(missing: &Missing, clone: &ObjectId, mut ranges: IntervalSet) -> IntervalSet {
+/// Those bytes of a clone's ranges that are not missing.
+pub fn present(missing: &Missing, clone: &ObjectId, mut ranges: IntervalSet) -> IntervalSet {
     if missing.lacks_meta(clone) {
         return IntervalSet::new();
     }
     ranges.subtract(&missing.part(clone).data);
+    ranges
+}
+
+/// Those blocks of a clone's ranges that are not missing.
+fn here(missing: &Missing, clone: &ObjectId, ranges: IntervalSet) -> IntervalSet {
+    let ranges = present(missing, clone, ranges);
     let whole = |range: std::ops::Range<u64>| range.start.next_multiple_of(BLOCK)..range.end / BLOCK * BLOCK;
     ranges.iter().map(whole).filter(|range| range.start < range.end).collect()
 }

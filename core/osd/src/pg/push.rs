@@ -57,6 +57,8 @@ pub enum Purpose {
     Pulled(OsdId),
     /// We, the primary, push it to a member that lacks it.
     Pushed(OsdId),
+    /// We, the primary, lack it of another object that has the same there.
+    Renamed,
 }
 
 impl Pg {
@@ -79,7 +81,7 @@ impl Pg {
         let wanted = part.data.clone();
         let common = match purpose {
             Purpose::Pushed(osd) => self.common_with(ctx, osd, &object, &wanted),
-            Purpose::Pulled(_) => Ok(Common::new()),
+            Purpose::Pulled(_) | Purpose::Renamed => Ok(Common::new()),
         };
         let readable = common.and_then(|common| {
             let readable = self.readable(ctx, &object, part, &known, &common)?;
@@ -93,7 +95,8 @@ impl Pg {
             Ok(None) => self.push_failed(ctx, id, object, purpose),
             Ok(Some((part, extents, common))) => {
                 let read = PushRead { id, object, wanted, part, extents, known, common, purpose };
-                if read.extents.is_empty() {
+                // Recovery that starts this is not to be called back while it is at it.
+                if read.extents.is_empty() && purpose != Purpose::Renamed {
                     self.finish_push(ctx, read, Vec::new());
                     return;
                 }
@@ -209,6 +212,7 @@ impl Pg {
             Ok(Some(push)) => match purpose {
                 Purpose::Pulled(osd) => ctx.out.push(PgEffect::Answer(osd, PgMsg::Push(Box::new(push)))),
                 Purpose::Pushed(osd) => self.push_ready(ctx, osd, push),
+                Purpose::Renamed => self.on_pulled(ctx, self.me, push),
             },
             Ok(None) => self.push_failed(ctx, id, object, purpose),
             Err(error) => {
@@ -222,6 +226,7 @@ impl Pg {
         match purpose {
             Purpose::Pulled(osd) => ctx.out.push(PgEffect::Answer(osd, PgMsg::PullRefused { id, object })),
             Purpose::Pushed(osd) => self.send_failed(ctx, &object, osd),
+            Purpose::Renamed => self.pull_elsewhere(ctx, id),
         }
     }
 

@@ -20,7 +20,7 @@ use nacre_proto::maps::{OsdMap, map_flags};
 use nacre_proto::messages::part::{Part, Stale};
 use nacre_proto::messages::peer::{PgInfo, PgMsg, Push};
 use nacre_proto::types::ObjectId;
-use next::Next;
+use next::{Giver, Next};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,8 +38,8 @@ const UNFOUND_RETRY: Duration = Duration::from_secs(3);
 struct Pull {
     object: ObjectId,
     part: Part,
-    from: OsdId,
-    tried: BTreeSet<OsdId>,
+    from: Giver,
+    tried: BTreeSet<Giver>,
     since: Time,
     /// None if a request waits for it.
     slot: Option<Slot>,
@@ -242,31 +242,16 @@ impl Pg {
         ctx: &mut Ctx<'_>,
         object: ObjectId,
         mut part: Part,
-        mut tried: BTreeSet<OsdId>,
+        mut tried: BTreeSet<Giver>,
         slot: Option<Slot>,
     ) {
         let now = ctx.now.mono;
-        let lacks_meta = self.missing.lacks_meta(&object);
-        let Phase::Active(active) = &mut self.phase else { return };
         // Nothing of an object has a place here before its metadata.
-        part.meta |= lacks_meta;
-        let members = active.members.iter().map(|(osd, member)| (*osd, &member.missing));
-        let sources = active.recovery.sources.iter();
-        let sources = sources.filter_map(|(osd, source)| Some((*osd, source.missing.as_ref()?)));
-        let mut best: Option<(OsdId, Part)> = None;
-        for (osd, missing) in members.chain(sources) {
-            let has = part.clone().without(&missing.part(&object));
-            if tried.contains(&osd) || !ctx.map.is_up(osd) || has.is_empty() || lacks_meta && !has.meta {
-                continue;
-            }
-            if has == part {
-                best = Some((osd, has));
-                break;
-            }
-            best.get_or_insert((osd, has));
-        }
+        part.meta |= self.missing.lacks_meta(&object);
+        let giver = self.find_giver(ctx, &object, &part, &tried);
+        let Phase::Active(active) = &mut self.phase else { return };
         let recovery = &mut active.recovery;
-        let Some((from, part)) = best else {
+        let Some((from, part)) = giver else {
             let unfound = recovery.unfound.entry(object).or_insert((Part::default(), now));
             unfound.0.add(&part);
             unfound.1 = now + UNFOUND_RETRY;
@@ -275,8 +260,13 @@ impl Pg {
         };
         tried.insert(from);
         let id = recovery.next_id();
-        ctx.out.push(PgEffect::Ask(from, PgMsg::Pull { id, object: object.clone(), part: part.clone() }));
-        recovery.pulls.insert(id, Pull { object, part, from, tried, since: now, slot });
+        let asked = from.name_of(&object);
+        recovery.pulls.insert(id, Pull { object, part: part.clone(), from, tried, since: now, slot });
+        if from.osd == self.me {
+            self.make_push(ctx, id, asked, part, Purpose::Renamed);
+        } else {
+            ctx.out.push(PgEffect::Ask(from.osd, PgMsg::Pull { id, object: asked, part }));
+        }
     }
 
     /// Those who hold the group and have not taken its log shall do so.
@@ -306,7 +296,7 @@ impl Pg {
     pub fn on_pulled(&mut self, ctx: &mut Ctx<'_>, from: OsdId, mut push: Push) {
         let Phase::Active(active) = &mut self.phase else { return };
         let Some(pull) = active.recovery.pulls.get(&push.id) else { return };
-        if pull.from != from || pull.object != push.object {
+        if pull.from.osd != from || pull.from.name_of(&pull.object) != push.object {
             return;
         }
         // Some time later it is asked for again, perhaps elsewhere.
@@ -314,6 +304,7 @@ impl Pg {
             return;
         }
         let pull = active.recovery.pulls.remove(&push.id).expect("just found");
+        push.object = pull.object.clone();
         push.part = push.part.intersection(&pull.part);
         let bytes = push.payload_len();
         match self.take_push(ctx, push) {
@@ -332,13 +323,13 @@ impl Pg {
 
     pub fn on_pull_refused(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64) {
         let Phase::Active(active) = &mut self.phase else { return };
-        if active.recovery.pulls.get(&id).is_some_and(|pull| pull.from == from) {
+        if active.recovery.pulls.get(&id).is_some_and(|pull| pull.from.osd == from) {
             self.pull_elsewhere(ctx, id);
             self.recover(ctx);
         }
     }
 
-    fn pull_elsewhere(&mut self, ctx: &mut Ctx<'_>, id: u64) {
+    pub fn pull_elsewhere(&mut self, ctx: &mut Ctx<'_>, id: u64) {
         let Phase::Active(active) = &mut self.phase else { return };
         let Some(pull) = active.recovery.pulls.remove(&id) else { return };
         let part = self.missing.part(&pull.object).intersection(&pull.part);
@@ -463,7 +454,7 @@ impl Pg {
         recovery.unfound.retain(|_, (_, retry)| now < *retry);
         recovery.sends.retain(|_, send| now.since(send.since) <= STALLED);
         let slow = recovery.pulls.iter().filter(|(_, pull)| now.since(pull.since) > STALLED);
-        let slow: Vec<(u64, OsdId)> = slow.map(|(id, pull)| (*id, pull.from)).collect();
+        let slow: Vec<(u64, OsdId)> = slow.map(|(id, pull)| (*id, pull.from.osd)).collect();
         for (id, from) in slow {
             ctx.log(Level::Info, format!("pg {}: osd.{from} is slow to give what we lack", self.id));
             self.pull_elsewhere(ctx, id);
@@ -474,8 +465,8 @@ impl Pg {
     /// Messages to that OSD may have been lost.
     pub fn recovery_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
         let Phase::Active(active) = &mut self.phase else { return };
-        for (&id, pull) in active.recovery.pulls.iter().filter(|(_, pull)| pull.from == osd) {
-            let (object, part) = (pull.object.clone(), pull.part.clone());
+        for (&id, pull) in active.recovery.pulls.iter().filter(|(_, pull)| pull.from.osd == osd) {
+            let (object, part) = (pull.from.name_of(&pull.object), pull.part.clone());
             ctx.out.push(PgEffect::Ask(osd, PgMsg::Pull { id, object, part }));
         }
         let sends = active.recovery.sends.iter().filter(|((_, to), _)| *to == osd);

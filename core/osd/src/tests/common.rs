@@ -1,9 +1,9 @@
 //! What clones of an object have in common reaches a member once.
 
 use super::world::World;
-use super::{mend_everything, read};
+use super::{mend_everything, read, write};
 use bytes::Bytes;
-use nacre_base::{OsdId, Rng, SnapId};
+use nacre_base::{IntervalSet, OsdId, Rng, SnapId};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{Extent, Op};
 use std::time::Duration;
@@ -93,6 +93,84 @@ fn what_a_member_does_not_have_under_a_clones_name_is_sent() {
     assert_eq!(w.run_ops("a", read()).ops[0].data.len(), 4 * BLOCK);
     let head = |node: usize| w.nodes[node].view.objects().find(|(o, _)| o.snap == SnapId::HEAD).unwrap().1;
     assert!(head(3) == head(0), "they differ");
+}
+
+/// A device loses this block of the objects that have it, as it shows when the OSD starts. Gives how many.
+fn lose_blocks(w: &mut World, node: usize, block: usize, of: impl Fn(SnapId) -> bool) -> usize {
+    let disk = &mut w.nodes[node].disk;
+    let is_lost = |id: &StoredId, len: usize| {
+        matches!(id, StoredId::Object(object) if of(object.snap)) && len > block * BLOCK
+    };
+    let things = disk.things.iter_mut().filter(|(id, thing)| is_lost(id, thing.data.len()));
+    let lost: Vec<(StoredId, u64)> = things
+        .map(|(id, thing)| {
+            thing.data[block * BLOCK..].iter_mut().take(BLOCK).for_each(|byte| *byte = 9);
+            (id.clone(), block as u64)
+        })
+        .collect();
+    disk.bad.extend(lost.iter().map(|lost| (lost.clone(), IntervalSet::new())));
+    disk.lost.blocks = lost.into_iter().collect();
+    disk.lost.blocks.len()
+}
+
+/// Who is away then has it under the clone's name only.
+#[test]
+fn a_head_does_not_become_a_clone_that_nobody_has_all_of() {
+    let mut w = World::new(4, 3, 3, 2, 1);
+    w.allow_errors = true;
+    w.run_ops("a", blocks(0, 3, 1));
+    snap(&mut w, 1);
+    w.run_ops("a", blocks(0, 3, 2));
+    // What may not be committed comes to everybody before anything else happens to it. That is so of the last writes only.
+    (0..4).for_each(|_| drop(w.run_ops("b", vec![Op::Create { exclusive: false }])));
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    w.kill(2);
+    w.run_until("it is away", |w| !w.map.is_up(OsdId(2)));
+    for node in 0..2 {
+        w.kill(node);
+        assert_eq!(lose_blocks(&mut w, node, 1, |snap| snap != SnapId::HEAD), 1);
+        w.start(node);
+    }
+    let waits = w.submit("a", vec![Op::Rollback { snap: SnapId(1) }]);
+    w.run_for(Duration::from_secs(20));
+    assert!(!w.replies.contains_key(&waits));
+    w.start(2);
+    assert_eq!(w.reply(waits).result, 0);
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+    assert_eq!(w.run_ops("a", read()).ops[0].data, vec![1; 3 * BLOCK]);
+}
+
+/// Of the last block, of which clones have only a part in common, one name on one device is left.
+#[test]
+fn what_nobody_has_under_its_own_name_comes_from_who_has_it_as_an_older_clones() {
+    for has in 0..2 {
+        let mut w = World::new(4, 2, 2, 1, 1);
+        w.allow_errors = true;
+        let text = "0123456789".repeat(1000);
+        w.run_ops("a", write(&text));
+        for seq in 1..3 {
+            snap(&mut w, seq);
+            w.run_ops("a", blocks(0, 1, seq as u8));
+        }
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        for node in 0..2 {
+            w.kill(node);
+            let of = |snap: SnapId| node != has || snap != SnapId(1);
+            assert_eq!(lose_blocks(&mut w, node, 2, of), if node == has { 2 } else { 3 });
+        }
+        (0..2).for_each(|node| w.start(node));
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+        for snap in [SnapId(1), SnapId(2), SnapId::HEAD] {
+            let seen = w.run_at(snap, "a", read()).ops[0].data.clone();
+            assert_eq!(seen[BLOCK..], text.as_bytes()[BLOCK..], "osd.{has} has it, at {snap}");
+        }
+    }
 }
 
 /// Heads that are written, cut, rolled back and deleted under snapshots, while members change and die.

@@ -7,11 +7,13 @@ use crate::pg::push::{attrs_after, metas_after, set_meta};
 use crate::pg::record::RecordChanges;
 use crate::pg::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::room::bytes_for;
-use nacre_base::{OsdId, Version};
+use nacre_base::{OsdId, SnapId, Version};
 use nacre_machine::ReadError;
 use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
 use nacre_proto::messages::peer::{LogEntry, PgMsg, RepOp};
+use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{EntityName, ObjectId, ReqId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Pg {
@@ -71,6 +73,24 @@ impl Pg {
             result: 0,
             outputs: Vec::new(),
         }
+    }
+
+    /// What no member has of the clones that a head becomes. Somebody who is away may have it, and would have it under the clone's
+    /// name only.
+    pub(super) fn lacked_by_all(&self, txn: &Transaction) -> BTreeMap<ObjectId, Part> {
+        let Phase::Active(active) = &self.phase else { return BTreeMap::new() };
+        if self.missing.is_empty() {
+            return BTreeMap::new(); // as nearly always
+        }
+        let clones = txn.changes.iter().filter_map(|(_, change)| match change {
+            Change::CloneFrom(StoredId::Object(clone)) if clone.snap != SnapId::HEAD => Some(clone),
+            _ => None,
+        });
+        let lacked = |clone: &ObjectId| {
+            let own = self.missing.part(clone);
+            active.members.values().fold(own, |part, member| part.intersection(&member.missing.part(clone)))
+        };
+        clones.map(|clone| (clone.clone(), lacked(clone))).filter(|(_, part)| !part.is_empty()).collect()
     }
 
     /// Appends a write to the log, and has all members carry it out.

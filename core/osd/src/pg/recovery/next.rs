@@ -1,14 +1,16 @@
-//! What to recover next, and from where: an object waits for its older clones as long as those come, as what it has in common
+//! What to recover next, and who has it: an object waits for its older clones as long as those come, as what it has in common
 //! with them need not travel again.
 
 use super::super::active::Active;
 use super::super::common::{self, Common};
 use super::super::missing::Missing;
 use super::super::{Ctx, Pg, Phase};
+use crate::object_info::ObjectInfo;
 use nacre_base::{IntervalSet, OsdId, SnapId};
 use nacre_machine::ReadError;
 use nacre_proto::messages::part::{Part, Stale};
 use nacre_proto::types::ObjectId;
+use std::collections::BTreeSet;
 
 /// How we come by what we lack.
 pub(super) enum Next {
@@ -17,7 +19,84 @@ pub(super) enum Next {
     Take(ObjectId, Common),
 }
 
+/// Who has what we lack, and under which snapshot's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Giver {
+    pub osd: OsdId,
+    snap: SnapId,
+}
+
+impl Giver {
+    /// What it calls what it gives of that object.
+    pub fn name_of(&self, object: &ObjectId) -> ObjectId {
+        ObjectId { snap: self.snap, ..object.clone() }
+    }
+}
+
 impl Pg {
+    /// Who can be asked for most of a part that we lack, and for what of it. Under the names of the object's clones it
+    /// is looked for, here too, when nobody has it under its own.
+    pub(super) fn find_giver(
+        &self,
+        ctx: &Ctx<'_>,
+        object: &ObjectId,
+        part: &Part,
+        tried: &BTreeSet<Giver>,
+    ) -> Option<(Giver, Part)> {
+        let Phase::Active(active) = &self.phase else { return None };
+        let members = active.members.iter().map(|(osd, member)| (*osd, &member.missing));
+        let sources = active.recovery.sources.iter();
+        let sources = sources.filter_map(|(osd, source)| Some((*osd, source.missing.as_ref()?)));
+        let others: Vec<(OsdId, &Missing)> =
+            members.chain(sources).filter(|(osd, _)| ctx.map.is_up(*osd)).collect();
+        let mut best: Option<(Giver, Part)> = None;
+        for (osd, missing) in &others {
+            let giver = Giver { osd: *osd, snap: object.snap };
+            let has = part.clone().without(&missing.part(object));
+            if tried.contains(&giver) || has.is_empty() || part.meta && !has.meta {
+                continue;
+            }
+            if has == *part {
+                return Some((giver, has));
+            }
+            best.get_or_insert((giver, has));
+        }
+        if best.is_some() || part.meta {
+            return best;
+        }
+        let everyone = others.iter().copied().chain([(self.me, &self.missing)]);
+        let givers = self.under_other_names(ctx, object, &part.data, everyone);
+        givers.into_iter().find(|(giver, _)| !tried.contains(giver))
+    }
+
+    /// Who has some of these bytes of an object as those of a clone next to it.
+    fn under_other_names<'a>(
+        &self,
+        ctx: &Ctx<'_>,
+        object: &ObjectId,
+        data: &IntervalSet,
+        everyone: impl Iterator<Item = (OsdId, &'a Missing)> + Clone,
+    ) -> Vec<(Giver, Part)> {
+        let head = object.to_head();
+        if self.missing.lacks_meta(&head) || self.changed.1.contains(&head) {
+            return Vec::new();
+        }
+        // If the head cannot be read, others tell of it.
+        let Ok(Some(info)) = ObjectInfo::load(ctx.store, &head) else { return Vec::new() };
+        let mut givers = Vec::new();
+        for (snap, same) in info.snap_set.neighbours(object.snap) {
+            let same = same.intersection(data);
+            for (osd, missing) in everyone.clone() {
+                let giver = Giver { osd, snap };
+                let data = common::present(missing, &giver.name_of(object), same.clone());
+                if !data.is_empty() {
+                    givers.push((giver, Part { data, ..Part::default() }));
+                }
+            }
+        }
+        givers
+    }
+
     /// The first that we lack, that neither is on its way nor unfound, and that need not wait.
     pub(super) fn next_own(
         &self,
