@@ -94,8 +94,8 @@ pub trait StoreView {
     fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError>;
     /// The parts of `offset..offset + len` that hold data, as (offset, length); the rest are holes.
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError>;
-    /// What a few (offset, length) extents hold, each up to where the data ends; None if that takes the device, or goes
-    /// wrong, which `Effect::Read` then says.
+    /// What a few (offset, length) extents hold, each up to where the data ends; None if that is much, takes the device, or
+    /// goes wrong, which `Effect::Read` then says.
     fn read_now(&self, _id: &StoredId, _extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
         None
     }

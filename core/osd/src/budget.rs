@@ -7,6 +7,7 @@
 //! when they wait twice as long, all but the least. It never stops, so that recovery ends. Nobody there:
 //! as many as there may be.
 
+use crate::answers::Answers;
 use crate::options::Options;
 use crate::pg::log::LogLimits;
 use crate::room::Rooms;
@@ -108,6 +109,8 @@ pub struct Budget {
     pub scrub: ScrubPace,
     /// Not in the background: what clients' writes find on the disks that they go to.
     pub rooms: Rooms,
+    /// Nor this: what is read for clients.
+    pub answers: Answers,
     /// Nor this: which groups peer at the same time.
     pub waves: Waves,
 }
@@ -118,17 +121,18 @@ const LOGS_PART: usize = 2;
 const PEERING_PART: usize = 4;
 
 impl Budget {
-    /// `memory`: bytes for the OSD's own records.
-    pub fn new(options: &Options, memory: usize) -> Budget {
+    /// `records`: bytes of memory for the OSD's own records; `answers`: for what clients read.
+    pub fn new(options: &Options, records: usize, answers: usize) -> Budget {
         Budget {
             recovery: Share::new(options.recovery()),
             moves: Moves::new(options.moves()),
             trim: Share::new(options.trimming()),
-            logs_max: memory / LOGS_PART,
+            logs_max: records / LOGS_PART,
             log_limits: options.logs(),
             scrub: ScrubPace::new(options.scrub()),
             rooms: Rooms::default(),
-            waves: Waves::new(memory / PEERING_PART),
+            answers: Answers::new(answers as u64),
+            waves: Waves::new(records / PEERING_PART),
         }
     }
 

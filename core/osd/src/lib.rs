@@ -6,6 +6,7 @@
 //!
 //! Not here yet, with a place to go: erasure coding (`pg::active::write`).
 
+mod answers;
 mod bench;
 mod budget;
 mod commands;

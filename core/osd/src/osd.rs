@@ -73,6 +73,8 @@ pub const MEMORY: usize = 512 << 20;
 /// Of sixteen parts of an OSD's memory those for its own records: logs, what is missing, groups that peer. Eight
 /// are its store's, four for requests: those of clients until they are answered.
 const RECORDS_PARTS: usize = 3;
+/// One for the data of answers.
+const ANSWERS_PARTS: usize = 1;
 /// And, within the store's half, those for large writes that are on their way to the disk.
 const WRITES_PARTS: usize = 2;
 
@@ -81,6 +83,9 @@ const TICK: u64 = 0;
 const RECOVERY_STARTS: usize = 2;
 const BEAT: u64 = 1;
 const SCRUB: u64 = 2;
+const ANSWERS: u64 = 3;
+/// Nobody says when a client has taken an answer. Those who wait for its memory see it so much later.
+const ANSWERS_EVERY: Duration = Duration::from_millis(2);
 const TICK_EVERY: Duration = Duration::from_millis(250);
 /// How often a boot that no map answers is repeated.
 const BOOT_RETRY: Duration = Duration::from_secs(1);
@@ -175,6 +180,8 @@ pub struct Osd {
     activations: BTreeMap<PgId, PgRecord>,
     wishes: BTreeMap<PgId, PgWish>,
     leases_now: bool,
+    /// A look is due at whether there is memory for what clients read.
+    looks_for_answers: bool,
     /// Something changed that groups which become one may have waited for.
     merges_due: bool,
     last_tick: Time,
@@ -216,6 +223,7 @@ impl Machine for Osd {
             }
             Event::Timer(BEAT) => self.on_beat(now, out),
             Event::Timer(SCRUB) => self.go_on_with_scrubs(now, store, out),
+            Event::Timer(ANSWERS) => self.looks_for_answers = false,
             Event::Timer(_) => self.on_tick(now, store, out),
             Event::Loop(at) => {
                 self.in_shard(now, store, at as usize, out, |shard, scene| shard.on_loop(scene))
@@ -228,6 +236,12 @@ impl Machine for Osd {
         }
         while let Some(pg) = self.budget.rooms.next_waiting() {
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
+        }
+        while let Some(pg) = self.budget.answers.next_waiting() {
+            self.tell_pg(now, store, pg, PgEvent::Loop, out);
+        }
+        if self.budget.answers.has_waiting() && !std::mem::replace(&mut self.looks_for_answers, true) {
+            out.push(Effect::Arm { timer: ANSWERS, after: ANSWERS_EVERY });
         }
         for _ in 0..RECOVERY_STARTS {
             let Some(pg) = self.budget.next_waiting(now.mono) else { break };
@@ -253,7 +267,11 @@ impl Osd {
         let own_room = OwnRoom::new(config.memory / 16 * WRITES_PARTS);
         Osd {
             rng: Rng::new(config.seed),
-            budget: Budget::new(&Options::default(), config.memory / 16 * RECORDS_PARTS),
+            budget: Budget::new(
+                &Options::default(),
+                config.memory / 16 * RECORDS_PARTS,
+                config.memory / 16 * ANSWERS_PARTS,
+            ),
             config,
             started: Time::ZERO,
             life: Life::Running,
@@ -292,6 +310,7 @@ impl Osd {
             activations: BTreeMap::new(),
             wishes: BTreeMap::new(),
             leases_now: false,
+            looks_for_answers: false,
             merges_due: false,
             last_tick: Time::ZERO,
             last_ping: Time::ZERO,

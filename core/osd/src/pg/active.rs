@@ -6,6 +6,7 @@
 //! log order, those to reads only while every replica's lease holds: without it another primary
 //! could have taken over and written already.
 
+mod reads;
 mod recount;
 mod writes;
 
@@ -19,6 +20,7 @@ use super::room::Unplaced;
 use super::scrub::Scrub;
 use super::trim::Trimming;
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase};
+use crate::answers::Held;
 use crate::ops::{Copied, Done, Env, Fetched, Outcome, Snaps, execute};
 use crate::room::OnItsWay;
 use crate::snap_set::SnapContext;
@@ -103,11 +105,13 @@ struct Running {
     asked: (SnapId, Vec<(u64, u64)>),
     copying: Option<CopySource>,
     fetched: Fetched,
+    /// The memory for what is being fetched.
+    held: Option<Held>,
 }
 
 impl Running {
     fn new(op: ClientOp) -> Running {
-        Running { op, asked: Default::default(), copying: None, fetched: Fetched::default() }
+        Running { op, asked: Default::default(), copying: None, fetched: Fetched::default(), held: None }
     }
 }
 
@@ -122,6 +126,8 @@ pub struct Active {
     /// For each object that is missing in part, those whose requests wait for it beside its own.
     waiters: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
     running: BTreeMap<u64, Running>,
+    /// Reads of those that wait for memory, in order.
+    unread: VecDeque<(u64, ObjectId)>,
     /// Reads that were carried out while a lease was missing.
     unleased: Vec<(ClientOp, Box<OsdOpReply>)>,
     pub unplaced: Unplaced,
@@ -164,6 +170,7 @@ impl Active {
             runnable: BTreeSet::new(),
             waiters: BTreeMap::new(),
             running: BTreeMap::new(),
+            unread: VecDeque::new(),
             unleased: Vec::new(),
             unplaced: Unplaced::default(),
             doubtful,
@@ -418,9 +425,8 @@ impl Pg {
         match outcome {
             Ok(Outcome::Need(object, extents)) => {
                 let read = self.next_read();
-                let asked = (object.snap, extents.clone());
-                ctx.out.push(PgEffect::Read { read, object, extents, device: false });
-                self.wait_for_data(read, Running { asked, ..running });
+                self.wait_for_data(read, Running { asked: (object.snap, extents), ..running });
+                self.begin_read(ctx, read, object, false);
             }
             Ok(Outcome::NeedCopy(source)) => {
                 let read = self.next_read();
@@ -575,6 +581,7 @@ impl Pg {
         }
         self.counts.reads += 1;
         self.counts.read_bytes += bytes as u64;
+        ctx.budget.answers.count(&mut reply);
         Box::new(reply)
     }
 
@@ -587,8 +594,11 @@ impl Pg {
         }
         // It holds back the writes behind it: their answers must not overtake this one.
         active.queue(&op.object).reads += 1;
+        // The first one asks for leases: those that follow would ask the same again.
+        if active.unleased.is_empty() {
+            ctx.out.push(PgEffect::LeasesNow);
+        }
         active.unleased.push((op, reply));
-        ctx.out.push(PgEffect::LeasesNow);
     }
 
     /// From now on; the OSD is about to stop.
@@ -638,6 +648,7 @@ impl Pg {
         }
         objects.iter().for_each(|object| self.pump(ctx, object));
         self.place_again(ctx);
+        self.begin_unread(ctx);
         self.rearrange(ctx);
         self.recover(ctx);
         self.trim(ctx);
