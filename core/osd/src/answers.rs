@@ -1,29 +1,63 @@
-//! Memory for what clients read: data of much more than a block is read when there is memory for it, and
-//! counts until the last of it is gone, which is when the client's socket has taken it.
+//! Memory for what clients read: data are read when there is memory for them, and count until the last of
+//! them are gone, which is when the client's socket has taken them.
 //!
 //! A client that takes its time, or a lease that a hung member does not renew, keeps answers here. With many
-//! clients that read whole objects that would be any amount.
+//! clients, or much that each asks for at a time, that would be any amount.
+//!
+//! Clients that take nothing are cut by the shell after a while. Until then what they keep is not to be in the
+//! way of others: there is some memory for it beside, and who keeps an answer that long waits with its next reads.
 
 use bytes::Bytes;
-use nacre_base::PgId;
-use nacre_proto::messages::OsdOpReply;
+use nacre_base::{PgId, Time};
+use nacre_machine::ConnId;
+use nacre_proto::messages::OsdOpResult;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-/// Answers with no more data are sent as they come. Each client can make but so many wait
-/// before it is not read from (the shell's limit).
+/// Reads of no more wait only behind twice as many bytes as there should be: a guest does not wait for a backup.
 const SMALL: u64 = 64 << 10;
+/// Answers with no more data do not count: the rest of them takes as much.
+const TINY: u64 = 512;
+/// A client has not taken an answer that was sent so long ago.
+const SLOW: Duration = Duration::from_millis(500);
+/// There may be so many times as many bytes beside in such answers.
+const SLOW_TIMES: u64 = 2;
+
+/// Small reads and large ones wait in lines of their own.
+pub const KINDS: usize = 2;
+
+pub fn kind(bytes: u64) -> usize {
+    usize::from(bytes > SMALL)
+}
 
 pub struct Answers {
     /// Bytes.
     most: u64,
     held: Arc<AtomicU64>,
-    /// Groups with reads that wait, and how many bytes the first of those brings. Who has waited longest goes first.
-    waiting: RefCell<VecDeque<(PgId, u64)>>,
-    /// Whose turn it is.
-    woken: Cell<Option<PgId>>,
+    /// Groups with reads that wait, and how many bytes the first of those brings: where those are small, and where they
+    /// are large. Who has waited longest goes first.
+    waiting: RefCell<[VecDeque<(PgId, u64)>; KINDS]>,
+    /// Whose turn it is, with which kind.
+    woken: Cell<Option<(PgId, usize)>>,
+    /// Answers that were sent, as far as they may still be there, in that order.
+    sent: RefCell<VecDeque<Sent>>,
+    slow: RefCell<Slow>,
+}
+
+struct Sent {
+    at: Time,
+    to: ConnId,
+    held: Weak<Held>,
+}
+
+/// What clients had not taken when that was looked at last.
+#[derive(Default)]
+struct Slow {
+    bytes: u64,
+    clients: BTreeSet<ConnId>,
 }
 
 /// Bytes that are read, or were; none any more when this is dropped, however that comes about.
@@ -42,7 +76,7 @@ impl Drop for Held {
 /// Data of an answer that counts.
 struct Counted {
     data: Bytes,
-    _held: Held,
+    _held: Arc<Held>,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -51,71 +85,121 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
+/// Why a read has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The group hears when there may be memory.
+    Memory,
+    /// Its client has not taken what it asked for before.
+    Client,
+}
+
 impl Answers {
     pub fn new(most: u64) -> Answers {
-        Answers { most, held: Arc::default(), waiting: RefCell::default(), woken: Cell::default() }
+        Answers {
+            most,
+            held: Arc::default(),
+            waiting: RefCell::default(),
+            woken: Cell::default(),
+            sent: RefCell::default(),
+            slow: RefCell::default(),
+        }
     }
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
     pub fn has_waiting(&self) -> bool {
-        !self.waiting.borrow().is_empty()
+        self.waiting.borrow().iter().any(|line| !line.is_empty())
     }
-    fn hold(&self, bytes: u64) -> Held {
+    pub fn hold(&self, bytes: u64) -> Held {
         self.held.fetch_add(bytes, Ordering::Relaxed);
         Held { bytes, all: self.held.clone() }
     }
     /// What is larger than all that there is goes alone.
     fn fits(&self, bytes: u64) -> bool {
-        let held = self.held();
-        bytes <= SMALL || held == 0 || held + bytes <= self.most
+        let beside = self.slow.borrow().bytes.min(SLOW_TIMES * self.most);
+        let held = self.held().saturating_sub(beside);
+        let most = if bytes <= SMALL { 2 * self.most } else { self.most };
+        held == 0 || held + bytes <= most
+    }
+    /// Whether what is in memory anyway may be copied for an answer at once.
+    pub fn is_open(&self) -> bool {
+        self.fits(SMALL) && self.waiting.borrow()[0].is_empty()
     }
 
-    /// Whether a read of so many bytes may begin. If not, its group hears when there may be memory for it; then it may begin
-    /// reads that have waited. Nobody goes before those who wait.
-    pub fn take(&self, pg: PgId, bytes: u64, has_waited: bool) -> Option<Held> {
+    /// Whether a read of so many bytes for a client may begin. If there is no memory its group hears when there may be some; then
+    /// it may begin reads that have waited. Nobody goes before those who wait.
+    pub fn take(&self, pg: PgId, client: ConnId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
+        if self.slow.borrow().clients.contains(&client) {
+            return Err(Wait::Client);
+        }
         let mut waiting = self.waiting.borrow_mut();
-        let may = bytes <= SMALL || waiting.is_empty() || has_waited && self.woken.get() == Some(pg);
+        let kind = kind(bytes);
+        let line = &mut waiting[kind];
+        let may = line.is_empty() || has_waited && self.woken.get() == Some((pg, kind));
         if may && self.fits(bytes) {
-            return Some(self.hold(if bytes <= SMALL { 0 } else { bytes }));
+            return Ok(self.hold(bytes));
         }
-        if !waiting.iter().any(|(other, _)| *other == pg) {
-            waiting.push_back((pg, bytes));
+        if !line.iter().any(|(other, _)| *other == pg) {
+            line.push_back((pg, bytes));
         }
-        None
+        Err(Wait::Memory)
     }
     /// A group for whose first read there is memory now.
     pub fn next_waiting(&self) -> Option<PgId> {
         let mut waiting = self.waiting.borrow_mut();
-        let first = waiting.front().filter(|(_, bytes)| self.fits(*bytes)).map(|(pg, _)| *pg);
-        if first.is_some() {
-            waiting.pop_front();
-        }
-        self.woken.set(first);
-        first
+        let fits = |line: &VecDeque<(PgId, u64)>| line.front().is_some_and(|(_, bytes)| self.fits(*bytes));
+        let kind = waiting.iter().position(fits);
+        self.woken.set(kind.and_then(|kind| Some((waiting[kind].pop_front()?.0, kind))));
+        self.woken.get().map(|(pg, _)| pg)
     }
 
-    /// The answer's data counts until it is gone.
-    pub fn count(&self, reply: &mut OsdOpReply) {
-        let bytes: u64 = reply.ops.iter().map(|result| result.data.len() as u64).sum();
-        if bytes <= SMALL {
+    /// An answer leaves now. Its data counts until it is gone.
+    pub fn send(&self, now: Time, to: ConnId, answer: &mut [OsdOpResult]) {
+        let bytes = data_of(answer);
+        if bytes <= TINY {
             return;
         }
-        for result in reply.ops.iter_mut().filter(|result| !result.data.is_empty()) {
+        let held = Arc::new(self.hold(bytes));
+        for result in answer.iter_mut().filter(|result| !result.data.is_empty()) {
             let data = std::mem::take(&mut result.data);
-            let _held = self.hold(data.len() as u64);
-            result.data = Bytes::from_owner(Counted { data, _held });
+            result.data = Bytes::from_owner(Counted { data, _held: held.clone() });
         }
+        let mut sent = self.sent.borrow_mut();
+        while sent.front().is_some_and(|first| first.held.strong_count() == 0) {
+            sent.pop_front();
+        }
+        sent.push_back(Sent { at: now, to, held: Arc::downgrade(&held) });
     }
+    /// Sees who has not taken what was sent a while ago.
+    pub fn look(&self, now: Time) {
+        let mut slow = Slow::default();
+        let mut sent = self.sent.borrow_mut();
+        sent.retain(|sent| sent.held.strong_count() > 0);
+        for Sent { to, held, .. } in sent.iter().take_while(|sent| now.since(sent.at) > SLOW) {
+            slow.bytes += held.upgrade().map_or(0, |held| held.bytes);
+            slow.clients.insert(*to);
+        }
+        *self.slow.borrow_mut() = slow;
+    }
+}
+
+/// Bytes of data in an answer.
+pub fn data_of(answer: &[OsdOpResult]) -> u64 {
+    answer.iter().map(|result| result.data.len() as u64).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use nacre_base::PoolId;
+    use nacre_proto::types::{OpCode, RawOp};
 
     const MIB: u64 = 1 << 20;
 
+    fn take(answers: &Answers, pg: PgId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
+        answers.take(pg, ConnId::Accepted(1), bytes, has_waited)
+    }
     fn pg(seed: u32) -> PgId {
         PgId { pool: PoolId(1), seed }
     }
@@ -123,23 +207,66 @@ mod tests {
     #[test]
     fn reads_wait_in_turn_for_memory_and_one_always_goes() {
         let answers = Answers::new(8 * MIB);
-        let alone = answers.take(pg(0), 100 * MIB, false).unwrap();
-        assert!(answers.take(pg(1), 6 * MIB, false).is_none());
-        assert!(answers.take(pg(2), MIB, false).is_none());
-        assert!(answers.take(pg(2), MIB, false).is_none(), "it waits already");
-        assert!(answers.take(pg(3), SMALL, false).is_some(), "small ones wait for nothing");
+        let alone = take(&answers, pg(0), 100 * MIB, false).unwrap();
+        assert!(take(&answers, pg(1), 6 * MIB, false).is_err());
+        assert!(take(&answers, pg(2), MIB, false).is_err());
+        assert!(take(&answers, pg(2), MIB, false).is_err(), "it waits already");
         assert_eq!(answers.next_waiting(), None);
         drop(alone);
-        assert!(answers.take(pg(4), MIB, false).is_none(), "others wait");
+        assert!(take(&answers, pg(4), MIB, false).is_err(), "others wait");
         assert_eq!(answers.next_waiting(), Some(pg(1)));
-        let first = answers.take(pg(1), 6 * MIB, true).unwrap();
-        assert!(answers.take(pg(1), 6 * MIB, true).is_none(), "its next one is behind the others");
+        let first = take(&answers, pg(1), 6 * MIB, true).unwrap();
+        assert!(take(&answers, pg(1), 6 * MIB, true).is_err(), "its next one is behind the others");
         assert_eq!(answers.next_waiting(), Some(pg(2)));
-        let second = answers.take(pg(2), MIB, true).unwrap();
+        let second = take(&answers, pg(2), MIB, true).unwrap();
         assert_eq!(answers.next_waiting(), Some(pg(4)));
         assert_eq!(answers.next_waiting(), None);
         drop((first, second));
         assert_eq!((answers.next_waiting(), answers.has_waiting()), (Some(pg(1)), false));
+        assert_eq!(answers.held(), 0);
+    }
+
+    #[test]
+    fn small_reads_wait_behind_twice_as_much_and_for_no_large_one() {
+        let answers = Answers::new(MIB);
+        let large = take(&answers, pg(0), MIB, false).unwrap();
+        assert!(take(&answers, pg(1), MIB, false).is_err());
+        let mut small = Vec::new();
+        while let Ok(held) = take(&answers, pg(2), SMALL, false) {
+            assert_eq!(answers.is_open(), answers.held() < 2 * MIB - SMALL + 1);
+            small.push(held);
+        }
+        assert_eq!((small.len() as u64, answers.is_open()), (MIB / SMALL, false));
+        small.pop();
+        assert_eq!(answers.next_waiting(), Some(pg(2)));
+        drop(large);
+        assert_eq!(answers.next_waiting(), None, "nearly all of a large one's memory is with small ones");
+        small.clear();
+        assert_eq!((answers.next_waiting(), answers.is_open()), (Some(pg(1)), true));
+    }
+
+    #[test]
+    fn who_does_not_take_answers_waits_and_others_do_not() {
+        let answers = Answers::new(MIB);
+        let at = |ms: u64| Time { nanos: ms * 1_000_000 };
+        let op = RawOp { code: OpCode::READ, flags: 0, args: [0; 28] };
+        let result = || OsdOpResult { op, rval: 0, data: vec![7; 300 << 10].into() };
+        let mut replies: Vec<OsdOpResult> = (0..4).map(|_| result()).collect();
+        replies
+            .iter_mut()
+            .for_each(|one| answers.send(at(0), ConnId::Accepted(9), std::slice::from_mut(one)));
+        assert_eq!(answers.held(), 4 * (300 << 10));
+        answers.look(at(400));
+        assert_eq!(take(&answers, pg(1), MIB / 2, false).unwrap_err(), Wait::Memory);
+        answers.look(at(600));
+        assert_eq!(answers.next_waiting(), Some(pg(1)));
+        let other = take(&answers, pg(1), MIB / 2, true).unwrap();
+        assert_eq!(answers.take(pg(1), ConnId::Accepted(9), 1, false).unwrap_err(), Wait::Client);
+        replies.clear();
+        answers.look(at(601));
+        let again = answers.take(pg(1), ConnId::Accepted(9), MIB / 2, false).unwrap();
+        assert_eq!(answers.held(), MIB);
+        drop((other, again));
         assert_eq!(answers.held(), 0);
     }
 }

@@ -223,7 +223,10 @@ impl Machine for Osd {
             }
             Event::Timer(BEAT) => self.on_beat(now, out),
             Event::Timer(SCRUB) => self.go_on_with_scrubs(now, store, out),
-            Event::Timer(ANSWERS) => self.looks_for_answers = false,
+            Event::Timer(ANSWERS) => {
+                self.looks_for_answers = false;
+                self.budget.answers.look(now.mono);
+            }
             Event::Timer(_) => self.on_tick(now, store, out),
             Event::Loop(at) => {
                 self.in_shard(now, store, at as usize, out, |shard, scene| shard.on_loop(scene))
@@ -561,6 +564,7 @@ impl Osd {
             self.peers.forgive(now.mono);
         }
         self.last_tick = now.mono;
+        self.budget.answers.look(now.mono);
         self.look_at_disk(now, out);
         self.look_at_room(store, out);
         let latency = &self.counted.osd.op_latency;

@@ -121,8 +121,12 @@ impl Session {
         if let Err(reason) = self.conn.borrow_mut().check_deadline(now.mono) {
             return self.finish(End::Fault(reason));
         }
+        let may_stall = match self.peer_kind.get() {
+            Some(EntityType::Client) => limits.stalled_client_timeout,
+            _ => limits.stalled_timeout,
+        };
         if let Some(since) = self.stalled_since.get().map(|t| now.mono.since(t))
-            && since > limits.stalled_timeout
+            && since > may_stall
         {
             return self.finish(End::Stalled { unsent: self.unsent(), since });
         }

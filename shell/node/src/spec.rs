@@ -83,8 +83,10 @@ pub struct Limits {
     pub unsent_max: usize,
     /// From the first byte to the first message.
     pub handshake_timeout: Duration,
-    /// A peer that takes nothing of what waits for it is cut after this long.
+    /// A daemon that takes nothing of what waits for it is cut after this long, ...
     pub stalled_timeout: Duration,
+    /// ... and a client after this long: others wait for the memory of its answers. One that wakes up asks again.
+    pub stalled_client_timeout: Duration,
     /// A peer that was silent this long is asked whether it is there, ...
     pub idle_probe: Duration,
     /// ... and cut when it was silent this long.
@@ -119,6 +121,7 @@ impl Default for Limits {
             unsent_max: 1 << 30,
             handshake_timeout: Duration::from_secs(10),
             stalled_timeout: Duration::from_secs(60),
+            stalled_client_timeout: Duration::from_secs(2),
             idle_probe: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(120),
             stop_timeout: Duration::from_secs(10),

@@ -10,6 +10,7 @@ mod reads;
 mod recount;
 mod writes;
 
+use self::reads::Unread;
 use self::recount::Recount;
 use super::answered::answer_of;
 use super::log::Log;
@@ -20,7 +21,7 @@ use super::room::Unplaced;
 use super::scrub::Scrub;
 use super::trim::Trimming;
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase};
-use crate::answers::Held;
+use crate::answers::{Held, data_of};
 use crate::ops::{Copied, Done, Env, Fetched, Outcome, Snaps, execute};
 use crate::room::OnItsWay;
 use crate::snap_set::SnapContext;
@@ -126,10 +127,9 @@ pub struct Active {
     /// For each object that is missing in part, those whose requests wait for it beside its own.
     waiters: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
     running: BTreeMap<u64, Running>,
-    /// Reads of those that wait for memory, in order.
-    unread: VecDeque<(u64, ObjectId)>,
-    /// Reads that were carried out while a lease was missing.
-    unleased: Vec<(ClientOp, Box<OsdOpReply>)>,
+    unread: Unread,
+    /// Reads that were carried out while a lease was missing, and the memory that they take.
+    unleased: Vec<(ClientOp, Box<OsdOpReply>, Held)>,
     pub unplaced: Unplaced,
     /// What the newest writes before the interval changed, as far as somebody lacks it. They may
     /// not have been everywhere, so nothing of these objects is shown before they are.
@@ -170,7 +170,7 @@ impl Active {
             runnable: BTreeSet::new(),
             waiters: BTreeMap::new(),
             running: BTreeMap::new(),
-            unread: VecDeque::new(),
+            unread: Unread::default(),
             unleased: Vec::new(),
             unplaced: Unplaced::default(),
             doubtful,
@@ -187,7 +187,7 @@ impl Active {
         let in_flight = self.in_flight.into_iter().flat_map(|write| write.ops);
         let waiting = self.queues.into_values().flat_map(|queue| queue.waiting);
         let running = self.running.into_values().map(|running| running.op);
-        let unleased = self.unleased.into_iter().map(|(op, _)| op);
+        let unleased = self.unleased.into_iter().map(|(op, ..)| op);
         let unplaced = self.unplaced.into_ops();
         in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced).collect()
     }
@@ -197,7 +197,7 @@ impl Active {
         let waiting =
             self.queues.values().flat_map(|queue| &queue.waiting).map(|op| (op, "waiting for object"));
         let running = self.running.values().map(|running| (&running.op, "reading"));
-        let unleased = self.unleased.iter().map(|(op, _)| (op, "waiting for lease"));
+        let unleased = self.unleased.iter().map(|(op, ..)| (op, "waiting for lease"));
         let unplaced = self.unplaced.ops().map(|op| (op, "waiting for room on all disks"));
         in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced)
     }
@@ -407,7 +407,8 @@ impl Pg {
             caller: Caller { name: op.sender.0, addr: op.sender.1, now: ctx.now.wall },
             notify_id: u64::from(ctx.map.epoch.0) << 32 | (op.seq & 0xffff_ffff),
         };
-        let view = Patchy::new(ctx.store, &self.missing, self.viewed == self.issued);
+        let reads_now = self.viewed == self.issued && ctx.budget.answers.is_open();
+        let view = Patchy::new(ctx.store, &self.missing, reads_now);
         let outcome = execute(&view, &op.object, &op.ops, &env, &snaps, &running.fetched);
         if let Ok(Outcome::Need(object, extents)) = &outcome {
             view.need_data(&object.clone().into(), extents);
@@ -426,7 +427,7 @@ impl Pg {
             Ok(Outcome::Need(object, extents)) => {
                 let read = self.next_read();
                 self.wait_for_data(read, Running { asked: (object.snap, extents), ..running });
-                self.begin_read(ctx, read, object, false);
+                self.begin_read(ctx, read, object);
             }
             Ok(Outcome::NeedCopy(source)) => {
                 let read = self.next_read();
@@ -581,14 +582,14 @@ impl Pg {
         }
         self.counts.reads += 1;
         self.counts.read_bytes += bytes as u64;
-        ctx.budget.answers.count(&mut reply);
         Box::new(reply)
     }
 
-    fn finish_read(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, reply: Box<OsdOpReply>) {
+    fn finish_read(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, mut reply: Box<OsdOpReply>) {
         let given_up = self.leases_given_up;
         let Some(active) = self.active() else { return };
         if !given_up && active.lease_holds(ctx.now.mono) {
+            ctx.budget.answers.send(ctx.now.mono, op.conn, &mut reply.ops);
             ctx.out.push(reply_to(&op, reply));
             return;
         }
@@ -598,7 +599,8 @@ impl Pg {
         if active.unleased.is_empty() {
             ctx.out.push(PgEffect::LeasesNow);
         }
-        active.unleased.push((op, reply));
+        let held = ctx.budget.answers.hold(data_of(&reply.ops));
+        active.unleased.push((op, reply, held));
     }
 
     /// From now on; the OSD is about to stop.
@@ -618,7 +620,9 @@ impl Pg {
             return;
         }
         let mut objects = BTreeSet::new();
-        for (op, reply) in std::mem::take(&mut active.unleased) {
+        for (op, mut reply, held) in std::mem::take(&mut active.unleased) {
+            drop(held);
+            ctx.budget.answers.send(ctx.now.mono, op.conn, &mut reply.ops);
             ctx.out.push(reply_to(&op, reply));
             active.queue(&op.object).reads -= 1;
             objects.insert(op.object);
@@ -678,6 +682,7 @@ impl Pg {
 
     pub fn active_tick(&mut self, ctx: &mut Ctx<'_>) {
         self.place_again(ctx);
+        self.look_at_put_aside(ctx);
         self.rearrange(ctx);
         self.recovery_tick(ctx);
         self.recount_some(ctx);

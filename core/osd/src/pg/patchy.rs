@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 pub struct Patchy<'a> {
     store: &'a dyn StoreView,
     missing: &'a Missing,
-    /// Nothing was stored in this turn, so that data in the view is what it will be.
-    is_current: bool,
+    /// Nothing was stored in this turn, so that data in the view is what it will be, and there is memory to copy it.
+    reads_now: bool,
     looked_at: RefCell<BTreeMap<ObjectId, Part>>,
 }
 
 impl<'a> Patchy<'a> {
-    pub fn new(store: &'a dyn StoreView, missing: &'a Missing, is_current: bool) -> Patchy<'a> {
-        Patchy { store, missing, is_current, looked_at: RefCell::default() }
+    pub fn new(store: &'a dyn StoreView, missing: &'a Missing, reads_now: bool) -> Patchy<'a> {
+        Patchy { store, missing, reads_now, looked_at: RefCell::default() }
     }
     /// What somebody tried to look at and is missing. What came of it then means nothing.
     pub fn into_looked_at(self) -> BTreeMap<ObjectId, Part> {
@@ -109,7 +109,7 @@ impl StoreView for Patchy<'_> {
         self.store.extents(id, offset, len)
     }
     fn read_now(&self, id: &StoredId, extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
-        if self.is_current && self.need_data(id, extents) { self.store.read_now(id, extents) } else { None }
+        if self.reads_now && self.need_data(id, extents) { self.store.read_now(id, extents) } else { None }
     }
     fn statfs(&self) -> Statfs {
         self.store.statfs()

@@ -128,7 +128,7 @@ fn a_peer_that_answers_nothing_is_given_up_and_one_that_is_only_idle_is_kept() {
 
 #[test]
 fn a_peer_that_takes_nothing_of_what_waits_for_it_is_cut() {
-    let limits = Limits { stalled_timeout: Duration::from_millis(500), ..Limits::default() };
+    let limits = Limits { stalled_client_timeout: Duration::from_millis(500), ..Limits::default() };
     let (_server, relay, ended) = relayed(limits);
     let (client, hears) = call(relay.addr, EntityType::Osd);
     assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));

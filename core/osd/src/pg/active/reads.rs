@@ -1,42 +1,74 @@
 //! Reads of data for requests, as many at a time as there is memory for what they bring.
 
+use crate::answers::{KINDS, Wait, kind};
 use crate::pg::{Ctx, Pg, PgEffect};
 use nacre_proto::types::ObjectId;
+use std::collections::VecDeque;
+
+/// Reads of running requests that wait, in order.
+#[derive(Default)]
+pub(super) struct Unread {
+    /// For memory: small ones, and large ones.
+    lines: [VecDeque<(u64, ObjectId)>; KINDS],
+    /// For their clients to take what they asked for before.
+    put_aside: Vec<(u64, ObjectId)>,
+}
 
 impl Pg {
     /// Begins to fetch what a running request asked for of an object, or one of its clones, unless that has to wait.
-    pub(super) fn begin_read(
+    pub(super) fn begin_read(&mut self, ctx: &mut Ctx<'_>, read: u64, object: ObjectId) {
+        if let Some((kind, object)) = self.try_read(ctx, read, object, false)
+            && let Some(active) = self.active()
+        {
+            active.unread.lines[kind].push_back((read, object));
+        }
+    }
+
+    /// There may be memory now.
+    pub(super) fn begin_unread(&mut self, ctx: &mut Ctx<'_>) {
+        for kind in 0..KINDS {
+            while let Some(active) = self.active()
+                && let Some((read, object)) = active.unread.lines[kind].pop_front()
+            {
+                if let Some((_, object)) = self.try_read(ctx, read, object, true)
+                    && let Some(active) = self.active()
+                {
+                    active.unread.lines[kind].push_front((read, object));
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Clients may have taken something.
+    pub(super) fn look_at_put_aside(&mut self, ctx: &mut Ctx<'_>) {
+        let Some(active) = self.active() else { return };
+        for (read, object) in std::mem::take(&mut active.unread.put_aside) {
+            self.begin_read(ctx, read, object);
+        }
+    }
+
+    /// Gives it back if there is no memory.
+    fn try_read(
         &mut self,
         ctx: &mut Ctx<'_>,
         read: u64,
         object: ObjectId,
         has_waited: bool,
-    ) -> bool {
+    ) -> Option<(usize, ObjectId)> {
         let pg = self.id;
-        let Some(active) = self.active() else { return false };
-        let Some(running) = active.running.get_mut(&read) else { return true };
+        let active = self.active()?;
+        let running = active.running.get_mut(&read)?;
         let extents = running.asked.1.clone();
         let bytes = extents.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len));
-        running.held = ctx.budget.answers.take(pg, bytes, has_waited);
-        let begins = running.held.is_some();
-        if begins {
-            ctx.out.push(PgEffect::Read { read, object, extents, device: false });
-        } else if has_waited {
-            active.unread.push_front((read, object));
-        } else {
-            active.unread.push_back((read, object));
-        }
-        begins
-    }
-
-    /// There may be memory now.
-    pub(super) fn begin_unread(&mut self, ctx: &mut Ctx<'_>) {
-        loop {
-            let Some(active) = self.active() else { return };
-            let Some((read, object)) = active.unread.pop_front() else { return };
-            if !self.begin_read(ctx, read, object, true) {
-                return;
+        match ctx.budget.answers.take(pg, running.op.conn, bytes, has_waited) {
+            Ok(held) => {
+                running.held = Some(held);
+                ctx.out.push(PgEffect::Read { read, object, extents, device: false });
             }
+            Err(Wait::Memory) => return Some((kind(bytes), object)),
+            Err(Wait::Client) => active.unread.put_aside.push((read, object)),
         }
+        None
     }
 }
