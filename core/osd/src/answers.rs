@@ -5,7 +5,8 @@
 //! clients, or much that each asks for at a time, that would be any amount.
 //!
 //! Clients that take nothing are cut by the shell after a while. Until then what they keep is not to be in the
-//! way of others: there is some memory for it beside, and who keeps an answer that long waits with its next reads.
+//! way of others: there is some memory for it beside, and unless there is plenty, who keeps an answer that long waits with
+//! its next reads.
 
 use bytes::Bytes;
 use nacre_base::{PgId, Time};
@@ -130,7 +131,7 @@ impl Answers {
     /// Whether a read of so many bytes for a client may begin. If there is no memory its group hears when there may be some; then
     /// it may begin reads that have waited. Nobody goes before those who wait.
     pub fn take(&self, pg: PgId, client: ConnId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
-        if self.slow.borrow().clients.contains(&client) {
+        if self.held() + bytes > self.most / 2 && self.slow.borrow().clients.contains(&client) {
             return Err(Wait::Client);
         }
         let mut waiting = self.waiting.borrow_mut();
@@ -261,6 +262,11 @@ mod tests {
         answers.look(at(600));
         assert_eq!(answers.next_waiting(), Some(pg(1)));
         let other = take(&answers, pg(1), MIB / 2, true).unwrap();
+        assert_eq!(answers.take(pg(1), ConnId::Accepted(9), 1, false).unwrap_err(), Wait::Client);
+        drop(other);
+        replies.truncate(1);
+        assert!(answers.take(pg(1), ConnId::Accepted(9), 1, false).is_ok(), "there is plenty");
+        let other = answers.take(pg(1), ConnId::Accepted(8), MIB / 2, false).unwrap();
         assert_eq!(answers.take(pg(1), ConnId::Accepted(9), 1, false).unwrap_err(), Wait::Client);
         replies.clear();
         answers.look(at(601));

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
+/// What a request takes beside its data while a machine has it.
+const REQUEST: usize = 2 << 10;
+
 /// Counts received bytes until the last reference to them is gone, wherever that is: in a machine's
 /// queue, in a transaction on its way to the disk.
 pub(crate) struct Budget {
@@ -25,18 +28,17 @@ impl Budget {
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
-    /// The same bytes, counted until they are dropped.
+    /// The same bytes, counted until they are dropped, and so is what a request takes beside its data.
     pub(crate) fn charge(self: &Arc<Budget>, bytes: Bytes) -> Bytes {
-        if bytes.is_empty() {
-            return bytes;
-        }
-        self.used.fetch_add(bytes.len(), Ordering::Relaxed);
-        Bytes::from_owner(Charged { bytes, budget: self.clone() })
+        let weight = bytes.len() + REQUEST;
+        self.used.fetch_add(weight, Ordering::Relaxed);
+        Bytes::from_owner(Charged { bytes, weight, budget: self.clone() })
     }
 }
 
 struct Charged {
     bytes: Bytes,
+    weight: usize,
     budget: Arc<Budget>,
 }
 
@@ -47,7 +49,7 @@ impl AsRef<[u8]> for Charged {
 }
 impl Drop for Charged {
     fn drop(&mut self) {
-        let before = self.budget.used.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        let before = self.budget.used.fetch_sub(self.weight, Ordering::Relaxed);
         if before >= self.budget.limit {
             self.budget.room.notify_waiters();
         }
@@ -70,5 +72,9 @@ mod tests {
         assert_eq!(slice, "e");
         drop(slice);
         assert!(!budget.is_full());
+        let none = budget.charge(Bytes::new());
+        assert!(budget.is_full() && none.is_empty());
+        drop(none);
+        assert_eq!(budget.used(), 0);
     }
 }

@@ -59,6 +59,15 @@ impl From<Op> for OsdOpItem {
 }
 
 impl OsdOp {
+    /// A request without data keeps the message's, of which there are no bytes, for the sake of their owner who counts
+    /// requests. One with data does so anyway.
+    pub fn carry(&mut self, data: Bytes) {
+        if data.is_empty()
+            && let Some(item) = self.ops.first_mut()
+        {
+            item.data = data;
+        }
+    }
     /// The request's identity in all its attempts. `sender` is who the connection belongs to and
     /// `tid` the message's: clients leave the field for it empty.
     pub fn request_id(&self, sender: EntityName, tid: u64) -> ReqId {

@@ -2,10 +2,11 @@
 //! passing bytes on: the sockets stay open, as those of a machine that lost its power.
 
 use crate::toys::{Echo, Heard, PATIENCE, bind, call, command, listen, send, serve};
-use nacre_base::Now;
+use nacre_base::{Epoch, Now, PgId, PoolId, SnapId};
 use nacre_machine::{Closed, Effect, Event, Machine, StoreView};
 use nacre_node::Limits;
-use nacre_proto::types::{EntityAddr, EntityType};
+use nacre_proto::messages::{Message, OsdOp};
+use nacre_proto::types::{EntityAddr, EntityType, ObjectLocator, Op, SpgId};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,4 +152,69 @@ fn a_peer_that_reads_slower_than_it_asks_is_cut_before_its_answers_fill_the_memo
     send(&client, 1, command("echo", vec![7; 8 << 20]));
     let why = ended.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(&why, Closed::Fault(text) if text.contains("limit 1048576")), "{why:?}");
+}
+
+/// Keeps what it gets, and tells how much that is.
+struct Keep(Vec<Message>, Sender<usize>);
+
+impl Machine for Keep {
+    fn handle(&mut self, now: Now, event: Event, view: &dyn StoreView, out: &mut Vec<Effect>) {
+        if let Event::Message { message, .. } = event {
+            self.0.push(message);
+            let _ = self.1.send(self.0.len());
+        } else {
+            Echo.handle(now, event, view, out);
+        }
+    }
+}
+
+/// Without data: it asks whether an object is there.
+fn stat() -> Message {
+    let pg = PgId { pool: PoolId(1), seed: 0 };
+    let request = OsdOp {
+        spg: SpgId { pg, shard: -1 },
+        hash: 0,
+        epoch: Epoch(1),
+        flags: 0,
+        reqid: Default::default(),
+        client_inc: 0,
+        mtime: Default::default(),
+        locator: ObjectLocator { pool: pg.pool, key: "".into(), namespace: "".into(), hash: None },
+        name: "object".into(),
+        ops: vec![Op::Stat.into()],
+        snap: SnapId::HEAD,
+        snap_seq: SnapId(0),
+        snaps: Vec::new(),
+        retry_attempt: 0,
+        features: 0,
+    };
+    Message::OsdOp(request.into())
+}
+
+#[test]
+fn requests_without_data_are_read_as_many_as_there_is_memory_for() {
+    let (heard, hears_kept) = channel();
+    let limits = Limits { received_max: 1 << 20, ..Limits::default() };
+    let (server, addr) = listen(EntityType::Osd, limits, || Keep(Vec::new(), heard));
+    let (client, hears) = call(addr, EntityType::Osd);
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
+    const SENT: usize = 4000;
+    (0..SENT).for_each(|tid| send(&client, tid as u64, stat()));
+    let mut kept = 0;
+    while let Ok(more) = hears_kept.recv_timeout(if kept == 0 { PATIENCE } else { Duration::from_secs(1) }) {
+        kept = more;
+    }
+    // Of 2 KiB each, and what one look into the socket brought.
+    assert!((512..1200).contains(&kept), "{kept} are kept");
+    // What is answered makes room, until all have come.
+    let mut all = kept;
+    while all < SENT {
+        assert!(server.call(|machine, _, _| machine.0.clear()));
+        all += 1;
+        assert_eq!(hears_kept.recv_timeout(PATIENCE).unwrap(), 1);
+        while hears_kept.recv_timeout(Duration::from_millis(300)).is_ok() {
+            all += 1;
+        }
+    }
+    assert_eq!(all, SENT);
 }
