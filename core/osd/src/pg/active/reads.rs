@@ -2,6 +2,7 @@
 
 use crate::answers::{KINDS, Wait, kind};
 use crate::pg::{Ctx, Pg, PgEffect};
+use nacre_proto::messages::part::Part;
 use nacre_proto::types::ObjectId;
 use std::collections::VecDeque;
 
@@ -48,7 +49,8 @@ impl Pg {
         }
     }
 
-    /// Gives it back if there is no memory.
+    /// Gives it back if there is no memory. A block may have turned out to be bad while it waited, and is missing now: then the
+    /// request begins anew, and waits for that.
     fn try_read(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -57,9 +59,21 @@ impl Pg {
         has_waited: bool,
     ) -> Option<(usize, ObjectId)> {
         let pg = self.id;
+        let extents = self.active()?.running.get(&read)?.asked.1.clone();
+        let data = || extents.iter().map(|(offset, len)| *offset..offset.saturating_add(*len)).collect();
+        if self.missing.get(&object).is_some()
+            && self.missing.lacks(&object, &Part { data: data(), ..Part::default() })
+        {
+            let running = self.take_running(read)?;
+            let head = object.to_head();
+            let active = self.active()?;
+            active.put_first(&head, [running.op].into());
+            active.note_runnable(&head);
+            ctx.out.push(PgEffect::Loop);
+            return None;
+        }
         let active = self.active()?;
         let running = active.running.get_mut(&read)?;
-        let extents = running.asked.1.clone();
         let bytes = extents.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len));
         match ctx.budget.answers.take(pg, running.op.conn, bytes, has_waited) {
             Ok(held) => {
