@@ -8,13 +8,13 @@
 //! way of others: there is some memory for it beside, and unless there is plenty, who keeps an answer that long waits with
 //! its next reads.
 
+use crate::memory::{Held, Memory, fits};
 use bytes::Bytes;
 use nacre_base::{PgId, Time};
 use nacre_machine::ConnId;
 use nacre_proto::messages::OsdOpResult;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -35,9 +35,7 @@ pub fn kind(bytes: u64) -> usize {
 }
 
 pub struct Answers {
-    /// Bytes.
-    most: u64,
-    held: Arc<AtomicU64>,
+    memory: Memory,
     /// Groups with reads that wait, and how many bytes the first of those brings: where those are small, and where they
     /// are large. Who has waited longest goes first.
     waiting: RefCell<[VecDeque<(PgId, u64)>; KINDS]>,
@@ -59,19 +57,6 @@ struct Sent {
 struct Slow {
     bytes: u64,
     clients: BTreeSet<ConnId>,
-}
-
-/// Bytes that are read, or were; none any more when this is dropped, however that comes about.
-#[derive(Debug)]
-pub struct Held {
-    bytes: u64,
-    all: Arc<AtomicU64>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 /// Data of an answer that counts.
@@ -96,10 +81,10 @@ pub enum Wait {
 }
 
 impl Answers {
-    pub fn new(most: u64) -> Answers {
+    /// `most`: bytes.
+    pub fn new(most: usize) -> Answers {
         Answers {
-            most,
-            held: Arc::default(),
+            memory: Memory::new(most as u64),
             waiting: RefCell::default(),
             woken: Cell::default(),
             sent: RefCell::default(),
@@ -107,21 +92,19 @@ impl Answers {
         }
     }
     pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+        self.memory.held()
     }
     pub fn has_waiting(&self) -> bool {
         self.waiting.borrow().iter().any(|line| !line.is_empty())
     }
     pub fn hold(&self, bytes: u64) -> Held {
-        self.held.fetch_add(bytes, Ordering::Relaxed);
-        Held { bytes, all: self.held.clone() }
+        self.memory.hold(bytes)
     }
-    /// What is larger than all that there is goes alone.
     fn fits(&self, bytes: u64) -> bool {
-        let beside = self.slow.borrow().bytes.min(SLOW_TIMES * self.most);
-        let held = self.held().saturating_sub(beside);
-        let most = if bytes <= SMALL { 2 * self.most } else { self.most };
-        held == 0 || held + bytes <= most
+        let most = self.memory.most();
+        let beside = self.slow.borrow().bytes.min(SLOW_TIMES * most);
+        let most = if bytes <= SMALL { 2 * most } else { most };
+        fits(bytes, self.held().saturating_sub(beside), most)
     }
     /// Whether what is in memory anyway may be copied for an answer at once.
     pub fn is_open(&self) -> bool {
@@ -131,7 +114,8 @@ impl Answers {
     /// Whether a read of so many bytes for a client may begin. If there is no memory its group hears when there may be some; then
     /// it may begin reads that have waited. Nobody goes before those who wait.
     pub fn take(&self, pg: PgId, client: ConnId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
-        if self.held() + bytes > self.most / 2 && self.slow.borrow().clients.contains(&client) {
+        let is_plenty = self.held().saturating_add(bytes) <= self.memory.most() / 2;
+        if !is_plenty && self.slow.borrow().clients.contains(&client) {
             return Err(Wait::Client);
         }
         let mut waiting = self.waiting.borrow_mut();
@@ -178,7 +162,7 @@ impl Answers {
         let mut sent = self.sent.borrow_mut();
         sent.retain(|sent| sent.held.strong_count() > 0);
         for Sent { to, held, .. } in sent.iter().take_while(|sent| now.since(sent.at) > SLOW) {
-            slow.bytes += held.upgrade().map_or(0, |held| held.bytes);
+            slow.bytes += held.upgrade().map_or(0, |held| held.bytes());
             slow.clients.insert(*to);
         }
         *self.slow.borrow_mut() = slow;
@@ -198,6 +182,10 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    fn of_mib(most: usize) -> Answers {
+        Answers::new(most << 20)
+    }
+
     fn take(answers: &Answers, pg: PgId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
         answers.take(pg, ConnId::Accepted(1), bytes, has_waited)
     }
@@ -207,7 +195,7 @@ mod tests {
 
     #[test]
     fn reads_wait_in_turn_for_memory_and_one_always_goes() {
-        let answers = Answers::new(8 * MIB);
+        let answers = of_mib(8);
         let alone = take(&answers, pg(0), 100 * MIB, false).unwrap();
         assert!(take(&answers, pg(1), 6 * MIB, false).is_err());
         assert!(take(&answers, pg(2), MIB, false).is_err());
@@ -229,7 +217,7 @@ mod tests {
 
     #[test]
     fn small_reads_wait_behind_twice_as_much_and_for_no_large_one() {
-        let answers = Answers::new(MIB);
+        let answers = of_mib(1);
         let large = take(&answers, pg(0), MIB, false).unwrap();
         assert!(take(&answers, pg(1), MIB, false).is_err());
         let mut small = Vec::new();
@@ -248,7 +236,7 @@ mod tests {
 
     #[test]
     fn who_does_not_take_answers_waits_and_others_do_not() {
-        let answers = Answers::new(MIB);
+        let answers = of_mib(1);
         let at = |ms: u64| Time { nanos: ms * 1_000_000 };
         let op = RawOp { code: OpCode::READ, flags: 0, args: [0; 28] };
         let result = || OsdOpResult { op, rval: 0, data: vec![7; 300 << 10].into() };

@@ -131,7 +131,7 @@ impl Budget {
             log_limits: options.logs(),
             scrub: ScrubPace::new(options.scrub()),
             rooms: Rooms::default(),
-            answers: Answers::new(answers as u64),
+            answers: Answers::new(answers),
             waves: Waves::new(records / PEERING_PART),
         }
     }

@@ -14,6 +14,7 @@ mod copier;
 mod counters;
 mod heartbeat;
 mod maps;
+mod memory;
 mod object_info;
 mod ops;
 mod options;

@@ -4,44 +4,29 @@
 //! Only primaries take room. What they ask of others is answered at once, out of what those others have for
 //! themselves, so that no group waits for another's room to get its own. A single one always fits.
 
+use crate::memory::{Held, Memory, fits};
 use nacre_base::PgId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub struct Waves {
-    /// Bytes.
-    max: usize,
-    held: Arc<AtomicUsize>,
+    memory: Memory,
     /// Those who found no room, with what they need.
-    waiting: RefCell<BTreeMap<PgId, usize>>,
-}
-
-/// What one group holds; nothing any more when this is dropped, however that comes about.
-#[derive(Debug)]
-pub struct Room {
-    held: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
+    waiting: RefCell<BTreeMap<PgId, u64>>,
 }
 
 impl Waves {
-    pub fn new(max: usize) -> Waves {
-        Waves { max, held: Arc::default(), waiting: RefCell::default() }
+    /// `most`: bytes.
+    pub fn new(most: usize) -> Waves {
+        Waves { memory: Memory::new(most as u64), waiting: RefCell::default() }
     }
 
+    #[cfg(test)]
     pub fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.memory.held() as usize
     }
-    fn fits(&self, bytes: usize) -> bool {
-        let held = self.held();
-        held == 0 || held + bytes <= self.max
+    fn fits(&self, bytes: u64) -> bool {
+        fits(bytes, self.memory.held(), self.memory.most())
     }
 
     #[cfg(test)]
@@ -50,14 +35,14 @@ impl Waves {
     }
 
     /// Who finds none hears when there is some.
-    pub fn take(&self, pg: PgId, bytes: usize) -> Option<Room> {
+    pub fn take(&self, pg: PgId, bytes: usize) -> Option<Held> {
+        let bytes = bytes as u64;
         if !self.fits(bytes) {
             self.waiting.borrow_mut().insert(pg, bytes);
             return None;
         }
         self.waiting.borrow_mut().remove(&pg);
-        self.held.fetch_add(bytes, Ordering::Relaxed);
-        Some(Room { held: self.held.clone(), bytes })
+        Some(self.memory.hold(bytes))
     }
 
     /// One that waits and fits now. Nobody goes before the first, or a large one might wait for ever.

@@ -30,16 +30,21 @@ impl Budget {
     }
     /// The same bytes, counted until they are dropped, and so is what a request takes beside its data.
     pub(crate) fn charge(self: &Arc<Budget>, bytes: Bytes) -> Bytes {
-        let weight = bytes.len() + REQUEST;
-        self.used.fetch_add(weight, Ordering::Relaxed);
-        Bytes::from_owner(Charged { bytes, weight, budget: self.clone() })
+        let charged = Charged { bytes, budget: self.clone() };
+        self.used.fetch_add(charged.weight(), Ordering::Relaxed);
+        Bytes::from_owner(charged)
     }
 }
 
 struct Charged {
     bytes: Bytes,
-    weight: usize,
     budget: Arc<Budget>,
+}
+
+impl Charged {
+    fn weight(&self) -> usize {
+        self.bytes.len() + REQUEST
+    }
 }
 
 impl AsRef<[u8]> for Charged {
@@ -49,7 +54,7 @@ impl AsRef<[u8]> for Charged {
 }
 impl Drop for Charged {
     fn drop(&mut self) {
-        let before = self.budget.used.fetch_sub(self.weight, Ordering::Relaxed);
+        let before = self.budget.used.fetch_sub(self.weight(), Ordering::Relaxed);
         if before >= self.budget.limit {
             self.budget.room.notify_waiters();
         }

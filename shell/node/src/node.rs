@@ -21,7 +21,7 @@ use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, Stor
 use nacre_msgr::{
     AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent, Sums,
 };
-use nacre_proto::messages::{Envelope, Message, RawMessage};
+use nacre_proto::messages::{Envelope, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use nacre_store::Memory;
 use std::cell::{Cell, RefCell};
@@ -399,15 +399,10 @@ impl<M: Machine + 'static> Node<M> {
             return Ok(()); // hung up meanwhile
         }
         self.counters.msgr_recv_messages.inc();
-        let charged = (session.peer_kind.get() == Some(EntityType::Client)).then(|| {
-            raw.data = self.budget.charge(std::mem::take(&mut raw.data));
-            raw.data.clone()
-        });
-        let Envelope { tid, body: mut message } = Envelope::from_raw(raw).map_err(End::Message)?;
-        // Its data would keep it, but a request may have none.
-        if let (Message::OsdOp(request), Some(data)) = (&mut message, charged) {
-            request.carry(data);
+        if session.peer_kind.get() == Some(EntityType::Client) {
+            raw.data = self.budget.charge(raw.data);
         }
+        let Envelope { tid, body: message } = Envelope::from_raw(raw).map_err(End::Message)?;
         if let Some(storage) = &mut inner.store {
             storage.pace.arrived();
         }

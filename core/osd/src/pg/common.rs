@@ -6,6 +6,7 @@
 use super::mend::BLOCK;
 use super::{Ctx, Missing, Pg};
 use crate::object_info::ObjectInfo;
+use crate::ops::clone_of;
 use nacre_base::{IntervalSet, SnapId};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::part::Part;
@@ -24,15 +25,13 @@ impl Pg {
         lacking: &IntervalSet,
         missing: &Missing,
     ) -> Result<Common, ReadError> {
-        let head = object.to_head();
         // What was wrong may be wrong under every name.
-        if lacking.is_empty() || missing.was_wrong(object) || self.missing.lacks_meta(&head) {
+        if lacking.is_empty() || missing.was_wrong(object) {
             return Ok(Common::new());
         }
-        let Some(info) = ObjectInfo::load(store, &head)? else { return Ok(Common::new()) };
         let mut left = lacking.clone();
         let mut common = Common::new();
-        for (snap, same) in info.snap_set.neighbours(object.snap) {
+        for (snap, same) in self.same_in_neighbours(store, object, lacking)? {
             let ranges = here(missing, &clone_of(object, snap), same.intersection(&left));
             if !ranges.is_empty() {
                 left.subtract(&ranges);
@@ -40,6 +39,22 @@ impl Pg {
             }
         }
         Ok(common)
+    }
+
+    /// Where in these ranges an object is the same as the clones next to it, whoever has those.
+    pub fn same_in_neighbours(
+        &self,
+        store: &dyn StoreView,
+        object: &ObjectId,
+        ranges: &IntervalSet,
+    ) -> Result<Vec<(SnapId, IntervalSet)>, ReadError> {
+        let head = object.to_head();
+        if self.missing.lacks_meta(&head) {
+            return Ok(Vec::new());
+        }
+        let Some(info) = ObjectInfo::load(store, &head)? else { return Ok(Vec::new()) };
+        let neighbours = info.snap_set.neighbours(object.snap);
+        Ok(neighbours.map(|(snap, same)| (snap, same.intersection(ranges))).collect())
     }
 
     /// What of an object that we lack we have under the names of neighbouring clones.
@@ -109,10 +124,6 @@ pub fn all(common: &Common) -> IntervalSet {
     let mut all = IntervalSet::new();
     common.iter().for_each(|(_, ranges)| all.add(ranges));
     all
-}
-
-fn clone_of(object: &ObjectId, snap: SnapId) -> ObjectId {
-    ObjectId { snap, ..object.clone() }
 }
 
 /// Those bytes of a clone's ranges that are not missing.

@@ -25,7 +25,7 @@ use super::lost::is_declared_lost;
 use super::missing::Missing;
 use super::recovery::Source;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::waves::Room;
+use crate::memory::Held;
 use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::messages::PgRecord;
@@ -77,7 +77,7 @@ pub struct Peering {
     leases_end: Time,
     asked: Time,
     /// What it may hold until it serves, and since when it does.
-    room: Option<(Room, Time)>,
+    room: Option<(Held, Time)>,
     /// It had that, for too long.
     overdue: bool,
 }

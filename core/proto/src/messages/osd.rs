@@ -59,15 +59,6 @@ impl From<Op> for OsdOpItem {
 }
 
 impl OsdOp {
-    /// A request without data keeps the message's, of which there are no bytes, for the sake of their owner who counts
-    /// requests. One with data does so anyway.
-    pub fn carry(&mut self, data: Bytes) {
-        if data.is_empty()
-            && let Some(item) = self.ops.first_mut()
-        {
-            item.data = data;
-        }
-    }
     /// The request's identity in all its attempts. `sender` is who the connection belongs to and
     /// `tid` the message's: clients leave the field for it empty.
     pub fn request_id(&self, sender: EntityName, tid: u64) -> ReqId {
@@ -107,7 +98,8 @@ pub(super) fn joined<'a>(parts: impl Iterator<Item = &'a Bytes> + Clone) -> Byte
     }
 }
 
-/// Takes the next operation's share off the data segment.
+/// Takes the next operation's share off the data segment. Where there is none the first one gets the segment itself, so that its
+/// owner, who counts requests, is there as long as the request.
 fn next_data(data: &mut Bytes, len: usize) -> Result<Bytes, DecodeError> {
     if len > data.len() {
         return Err(DecodeError::Short { needed: len, left: data.len() });

@@ -5,7 +5,7 @@ use super::super::active::Active;
 use super::super::common::{self, Common};
 use super::super::missing::Missing;
 use super::super::{Ctx, Pg, Phase};
-use crate::object_info::ObjectInfo;
+use crate::ops::clone_of;
 use nacre_base::{IntervalSet, OsdId, SnapId};
 use nacre_machine::ReadError;
 use nacre_proto::messages::part::{Part, Stale};
@@ -29,7 +29,7 @@ pub(super) struct Giver {
 impl Giver {
     /// What it calls what it gives of that object.
     pub fn name_of(&self, object: &ObjectId) -> ObjectId {
-        ObjectId { snap: self.snap, ..object.clone() }
+        clone_of(object, self.snap)
     }
 }
 
@@ -77,15 +77,13 @@ impl Pg {
         data: &IntervalSet,
         everyone: impl Iterator<Item = (OsdId, &'a Missing)> + Clone,
     ) -> Vec<(Giver, Part)> {
-        let head = object.to_head();
-        if self.missing.lacks_meta(&head) || self.changed.1.contains(&head) {
+        if self.changed.1.contains(&object.to_head()) {
             return Vec::new();
         }
         // If the head cannot be read, others tell of it.
-        let Ok(Some(info)) = ObjectInfo::load(ctx.store, &head) else { return Vec::new() };
+        let neighbours = self.same_in_neighbours(ctx.store, object, data).unwrap_or_default();
         let mut givers = Vec::new();
-        for (snap, same) in info.snap_set.neighbours(object.snap) {
-            let same = same.intersection(data);
+        for (snap, same) in neighbours {
             for (osd, missing) in everyone.clone() {
                 let giver = Giver { osd, snap };
                 let data = common::present(missing, &giver.name_of(object), same.clone());
