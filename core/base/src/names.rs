@@ -75,9 +75,18 @@ impl Default for Name {
     }
 }
 
+/// What is kept in place is compared in place, all of it at once: behind a short name are zeros.
 impl PartialEq for Name {
     fn eq(&self, other: &Name) -> bool {
-        self.cmp(other).is_eq()
+        match (&self.0, &other.0) {
+            (Kept::Short { len, bytes }, Kept::Short { len: other_len, bytes: other }) => {
+                len == other_len && bytes == other
+            }
+            _ => {
+                let (a, b) = (self.as_bytes(), other.as_bytes());
+                a.len() == b.len() && (a.as_ptr() == b.as_ptr() || a == b)
+            }
+        }
     }
 }
 impl Eq for Name {}
@@ -93,12 +102,24 @@ impl Hash for Name {
 /// that was looked up before: neither needs to be read.
 impl Ord for Name {
     fn cmp(&self, other: &Name) -> Ordering {
+        if let (Kept::Short { len, bytes }, Kept::Short { len: other_len, bytes: other }) =
+            (&self.0, &other.0)
+        {
+            // The zeros behind a name come before whatever a longer one has there; where that is zeros, too, the length tells.
+            return words(bytes).cmp(&words(other)).then(len.cmp(other_len));
+        }
         let (a, b) = (self.as_bytes(), other.as_bytes());
         match (a.as_ptr() == b.as_ptr() && a.len() == b.len()) || a.is_empty() || b.is_empty() {
             true => a.len().cmp(&b.len()),
             false => a.cmp(b),
         }
     }
+}
+/// Numbers that are in the order of the bytes.
+fn words(bytes: &[u8; SHORT_MAX]) -> (u64, u64, u64) {
+    let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    // The last one begins within the one before: only where that is the same does it count.
+    (word(0), word(8), word(SHORT_MAX - 8))
 }
 impl PartialOrd for Name {
     fn partial_cmp(&self, other: &Name) -> Option<Ordering> {
@@ -158,6 +179,9 @@ mod tests {
                 assert_eq!(one.cmp(other), at.cmp(&other_at), "{one} and {other}");
             }
         }
+        // Also where bytes are zeros, as behind a short name.
+        let zeros = (0..40).map(|len| Name::new(vec![0; len]));
+        assert!(zeros.clone().is_sorted() && zeros.clone().zip(zeros.skip(1)).all(|(a, b)| a != b));
         let (whole, part) = (Name::new(shared.clone()), Name::new(shared.slice(..30)));
         assert_eq!((whole.cmp(&whole.clone()), whole.cmp(&part)), (Ordering::Equal, Ordering::Greater));
     }

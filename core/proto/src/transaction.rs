@@ -7,13 +7,14 @@ use nacre_base::{Name, PgId};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 /// What a store keeps data, attributes and an omap under.
 ///
 /// Objects of all placement groups live in one order (see `ObjectId`), in which a placement group
 /// is a range: there are no collections to create, and a split moves nothing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoredId {
     /// Something of the daemon's own: its superblock, its maps, a monitor's log.
     Meta(Name),
@@ -25,6 +26,27 @@ pub enum StoredId {
 impl StoredId {
     pub fn meta(name: &'static str) -> StoredId {
         StoredId::Meta(Name::new(name.as_bytes()))
+    }
+    /// How many bytes `encode` takes.
+    pub fn encoded_len(&self) -> usize {
+        let body = match self {
+            StoredId::Meta(name) => 4 + name.len(),
+            // Version, pool, seed, what was the preferred OSD.
+            StoredId::Pg(_) => 1 + 8 + 4 + 4,
+            StoredId::Object(object) => object.encoded_len(),
+        };
+        1 + body
+    }
+}
+
+/// Which kind it is need not be told: few are not objects.
+impl Hash for StoredId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            StoredId::Meta(name) => state.write(name.as_bytes()),
+            StoredId::Pg(pg) => pg.hash(state),
+            StoredId::Object(object) => object.hash(state),
+        }
     }
 }
 
@@ -327,6 +349,9 @@ mod tests {
         }
         txn.push(StoredId::Pg(PgId { pool: PoolId(1), seed: 3 }), Change::Touch);
 
+        for (id, _) in txn.changes.iter().chain(&[(StoredId::meta("super"), Change::Touch)]) {
+            assert_eq!(nacre_wire::to_vec(id).len(), id.encoded_len());
+        }
         let (mut out, mut data) = (Vec::new(), Vec::new());
         txn.encode_split(&mut out, &mut data);
         assert_eq!(data, ["hello", "world"]);

@@ -10,6 +10,7 @@
 use crate::BLOCK;
 use crate::blocks::Blocks;
 use crate::format::{CHUNK_HEADER, Geometry};
+use crate::index::order::Ids;
 use crate::index::parts::SHARE_COST;
 use crate::index::{Index, OWNERS_COST, Object, Slot, Totals};
 use crate::layers::directory::Owners;
@@ -18,7 +19,7 @@ use crate::layers::writer::{Chunks, LayerWriter};
 use crate::space::Space;
 use bytes::Bytes;
 use nacre_proto::transaction::StoredId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The longest chunk, in blocks.
@@ -43,7 +44,7 @@ pub(crate) struct Checkpoint {
     /// What is in it has no higher mark than this.
     pub mark: u64,
     /// What is still to be written, and what was.
-    ids: BTreeSet<Arc<StoredId>>,
+    ids: Ids,
     pub walked: Vec<Arc<StoredId>>,
     before: BTreeMap<StoredId, Kept>,
     /// As they were at `seq`, until they are written.

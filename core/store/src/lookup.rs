@@ -183,15 +183,15 @@ impl Store {
             && object.blocks.runs().last().is_none_or(|run| u64::from(run.at + run.blocks.len) <= end)
     }
 
-    /// Brings the parts of an object's omap into memory that `op` is about to change. Gives what it may change
-    /// besides.
-    pub(crate) fn bring_parts(&mut self, id: &StoredId, op: &Op) -> Vec<u64> {
-        let touched = self.index.touched(id, op);
-        for part in &touched.changed {
+    /// Brings the parts of an object's omap into memory that `op` is about to change. Gives all that it may change, if
+    /// that is asked for.
+    pub(crate) fn bring_parts(&mut self, id: &StoredId, op: &Op, wants_all: bool) -> Vec<u64> {
+        let touched = self.index.touched(id, op, wants_all);
+        if self.pager.is_none() {
+            return touched.all;
+        }
+        for part in &touched.absent {
             let id = part_id(part.number);
-            if self.pager.is_none() || self.index.slot(&id).is_some() {
-                continue;
-            }
             let slot = match self.ask_layers(&id) {
                 Ok(Said::Object(thing)) if part.is_in(&thing.object) => {
                     Slot::Object(Arc::new(thing.object.clone()))
@@ -204,7 +204,7 @@ impl Store {
             let kept = self.index.bring(&id, slot);
             self.leaving.push_back(kept);
         }
-        touched.others
+        touched.all
     }
     /// A part of an object's omap, wherever it is.
     pub(crate) fn find_part(&self, id: &StoredId, part: &Part) -> Result<Found, ReadError> {

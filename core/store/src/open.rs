@@ -498,7 +498,7 @@ impl Recovery {
                 store.blocks.fresh(block);
             }
         }
-        store.bring_parts(id, &op);
+        store.bring_parts(id, &op, false);
         let mut moves = Moves::default();
         store.index.apply(id, op, &mut moves);
         for block in store.blocks.apply(moves) {

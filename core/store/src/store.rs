@@ -201,6 +201,8 @@ struct Planning {
     has_damaged: bool,
     is_read_here: bool,
     steps: u32,
+    /// What is being changed, as it stands in the log.
+    id: Vec<u8>,
     body: Vec<u8>,
     direct: Vec<(u32, Bytes)>,
     inline: Vec<u32>,
@@ -337,8 +339,14 @@ impl Store {
         let mut planning = Planning { has_damaged, is_read_here: txn.is_read_here, ..Planning::default() };
         planning.body.reserve(1024);
         planning.body.extend([0; 4]);
+        let mut before: Option<StoredId> = None;
         for (id, change) in txn.changes {
+            if before.as_ref() != Some(&id) {
+                planning.id.clear();
+                id.encode(&mut planning.id);
+            }
             self.plan(&mut planning, &id, change);
+            before = Some(id);
         }
         planning.body[..4].copy_from_slice(&planning.steps.to_le_bytes());
         self.submitted = seq;
@@ -521,13 +529,13 @@ impl Store {
 
     fn plan(&mut self, planning: &mut Planning, id: &StoredId, change: Change) {
         let is_lost = |id: &StoredId| matches!(self.index.slot(id), Some(Slot::Damaged(_)));
-        let may_lose = match &change {
+        let may_lose = || match &change {
             Change::Remove => false,
             Change::CloneFrom(from) => is_lost(from),
             Change::CloneBlocks { from, .. } => is_lost(from) || is_lost(id),
             _ => is_lost(id),
         };
-        if planning.has_damaged && may_lose {
+        if planning.has_damaged && may_lose() {
             // Perhaps it can be read again when the log is replayed. What was planned without having seen it must
             // not be done to it then.
             return self.step(planning, id, Op::Lose);
@@ -584,9 +592,9 @@ impl Store {
 
     fn step(&mut self, planning: &mut Planning, id: &StoredId, op: Op) {
         planning.steps += 1;
-        id.encode(&mut planning.body);
+        planning.body.extend_from_slice(&planning.id);
         op.encode(&mut planning.body);
-        let parts = self.bring_parts(id, &op);
+        let parts = self.bring_parts(id, &op, self.checkpoint.is_some());
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.preserve(id, &self.index, &self.blocks);
             for part in parts {

@@ -54,7 +54,7 @@ impl Decode for ObjectLocator {
 /// The order is Ceph's: pool, then the hash with its bits reversed, namespace, key, name, snapshot.
 /// In that order a placement group is one contiguous range whatever `pg_num` is, so that splitting
 /// one moves nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ObjectId {
     pub pool: PoolId,
     pub hash: u32,
@@ -70,9 +70,23 @@ pub struct ObjectId {
 /// By what tells objects apart nearly always.
 impl Hash for ObjectId {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.pool, self.hash, self.snap, &self.name).hash(state);
+        state.write_u64((self.pool.0 as u64).rotate_left(32) ^ u64::from(self.hash));
+        state.write_u64(self.snap.0);
+        state.write(self.name.as_bytes());
     }
 }
+
+/// What tells objects apart nearly always is compared first.
+impl PartialEq for ObjectId {
+    fn eq(&self, other: &ObjectId) -> bool {
+        (self.hash, self.snap, self.pool) == (other.hash, other.snap, other.pool)
+            && self.name == other.name
+            && self.namespace == other.namespace
+            && self.key == other.key
+            && self.max == other.max
+    }
+}
+impl Eq for ObjectId {}
 
 impl ObjectId {
     /// The head of the object that a client names; computes its hash.
@@ -92,6 +106,11 @@ impl ObjectId {
             && self.name == other.name
             && self.namespace == other.namespace
             && self.key == other.key
+    }
+    /// How many bytes `encode` takes.
+    pub fn encoded_len(&self) -> usize {
+        // The envelope; lengths of three names; snapshot, hash, whether it is the end, pool.
+        6 + 3 * 4 + self.key.len() + self.name.len() + self.namespace.len() + 8 + 4 + 1 + 8
     }
     /// Before every object. Ceph: `hobject_t()`.
     pub fn min() -> ObjectId {

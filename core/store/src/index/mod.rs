@@ -8,6 +8,7 @@
 mod object;
 pub(crate) mod omap;
 mod op;
+pub(crate) mod order;
 pub(crate) mod parts;
 mod things;
 
@@ -16,10 +17,9 @@ pub(crate) use op::Op;
 
 use crate::space::Run;
 use nacre_proto::transaction::StoredId;
-use nacre_wire::to_vec;
 use omap::is_reserved;
+use order::Ids;
 use parts::Shares;
-use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use things::Things;
@@ -92,12 +92,33 @@ pub(crate) struct Totals {
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     /// Also of what was removed.
-    pub ids: BTreeSet<Arc<StoredId>>,
+    pub ids: Ids,
     /// No less than what these take in a checkpoint.
     pub encoded: u64,
     /// Things with this mark are in `ids`. Those that came from a checkpoint have the mark 0, so it begins
     /// with 1.
     pub mark: u64,
+}
+
+/// Where an object is counted that changes.
+struct Counts<'a> {
+    mark: u64,
+    total: &'a mut Weight,
+    here: &'a mut Weight,
+    pairs: &'a mut usize,
+    encoded: &'a mut u64,
+}
+
+impl Counts<'_> {
+    fn add(self, object: &mut Object) {
+        // Now, as it may have become a copy of another.
+        object.mark = self.mark;
+        let weight = object.weight();
+        self.total.add(weight);
+        self.here.add(weight);
+        *self.pairs += object.omap().pairs.len();
+        *self.encoded += weight.encoded;
+    }
 }
 
 fn counted(id: &StoredId) -> u64 {
@@ -237,7 +258,7 @@ impl Index {
         let copy = match self.things.get(from) {
             // As `Op::Lose` does it, which stands in the log instead.
             Some(Slot::Damaged(_)) => return self.apply(id, Op::Lose, moves),
-            Some(Slot::Object(from)) => Object { id_len: to_vec(id).len() as u32, ..Object::clone(from) },
+            Some(Slot::Object(from)) => Object { id_len: id.encoded_len() as u32, ..Object::clone(from) },
             Some(Slot::Gone(_)) | None => Object::new(id),
         };
         moves.copied.extend(copy.blocks.runs().iter().map(|run| run.blocks));
@@ -278,42 +299,55 @@ impl Index {
     /// Changes an object, which is created if need be. A checkpoint that still has to write the old
     /// one keeps it: then this is a copy.
     fn edit(&mut self, id: &StoredId, change: impl FnOnce(&mut Object)) {
-        if !self.things.get(id).is_some_and(Slot::exists) {
-            let object = Object::new(id);
-            self.total.weight.add(object.weight());
-            self.total.things += counted(id);
-            self.here.add(object.weight());
-            self.things.insert(id, Slot::Object(Arc::new(object)));
+        if let Some((object, counts)) = self.begin_edit(id) {
+            change(object);
+            counts.add(object);
         }
-        let (kept, slot) = self.things.get_mut(id).expect("it is here now");
-        let object = match slot {
-            Slot::Object(object) => Arc::make_mut(object),
-            Slot::Damaged(mark) => {
-                if *mark != self.changed.mark {
-                    *mark = self.changed.mark;
-                    self.changed.ids.insert(kept.clone());
-                    self.changed.encoded += bare_cost(id);
-                }
-                return;
+    }
+
+    /// The beginning of that: an object that is not counted any more. None if it cannot be read: it stays so.
+    fn begin_edit(&mut self, id: &StoredId) -> Option<(&mut Object, Counts<'_>)> {
+        let Index { things, total, here, pairs, changed, .. } = self;
+        let mark = changed.mark;
+        let (kept, slot) = things.get_or_make(id, || Slot::Gone(0));
+        let was_noted = slot.mark() == mark;
+        if let Slot::Gone(_) = slot {
+            // If it went in this interval, it comes back now.
+            changed.encoded -= if was_noted { bare_cost(id) } else { 0 };
+            total.things += counted(id);
+            *slot = Slot::Object(Arc::new(Object::new(id)));
+        } else if let Slot::Object(object) = slot {
+            let weight = object.weight();
+            changed.encoded -= if was_noted { weight.encoded } else { 0 };
+            total.weight.sub_of_said(weight);
+            here.sub(weight);
+            *pairs -= object.omap().pairs.len();
+        }
+        if !was_noted {
+            changed.ids.insert(kept.clone());
+        }
+        match slot {
+            Slot::Object(object) => {
+                let counts =
+                    Counts { mark, total: &mut total.weight, here, pairs, encoded: &mut changed.encoded };
+                Some((Arc::make_mut(object), counts))
+            }
+            Slot::Damaged(damaged) => {
+                changed.encoded += if was_noted { 0 } else { bare_cost(id) };
+                *damaged = mark;
+                None
             }
             Slot::Gone(_) => unreachable!("it was just made"),
-        };
-        let before = object.weight();
-        if object.mark == self.changed.mark {
-            self.changed.encoded -= before.encoded;
-        } else if !self.changed.ids.insert(kept.clone()) {
-            self.changed.encoded -= bare_cost(id); // it comes back in the same interval
         }
-        self.total.weight.sub_of_said(before);
-        self.here.sub(before);
-        self.pairs -= object.omap().pairs.len();
+    }
+    /// The end of a change that `begin_edit` began, with a last word.
+    fn end_edit(&mut self, id: &StoredId, change: impl FnOnce(&mut Object)) {
+        let Index { things, total, here, pairs, changed, .. } = self;
+        let Some((_, Slot::Object(object))) = things.get_mut(id) else { return };
+        let object = Arc::make_mut(object);
         change(object);
-        object.mark = self.changed.mark;
-        let after = object.weight();
-        self.total.weight.add(after);
-        self.here.add(after);
-        self.pairs += object.omap().pairs.len();
-        self.changed.encoded += after.encoded;
+        let (total, encoded) = (&mut total.weight, &mut changed.encoded);
+        Counts { mark: changed.mark, total, here, pairs, encoded }.add(object);
     }
 
     /// What `Changed::encoded` should be, for `Store::check`.

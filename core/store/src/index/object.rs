@@ -75,12 +75,12 @@ pub(super) const fn id_cost(id_len: usize) -> u64 {
 }
 /// The same, of one that does not exist yet, or was removed.
 pub(crate) fn bare_cost(id: &StoredId) -> u64 {
-    id_cost(to_vec(id).len())
+    id_cost(id.encoded_len())
 }
 
 impl Object {
     pub fn new(id: &StoredId) -> Object {
-        Object { id_len: to_vec(id).len() as u32, ..Object::default() }
+        Object { id_len: id.encoded_len() as u32, ..Object::default() }
     }
     pub fn weight(&self) -> Weight {
         let whole = self.blocks.len() as u64 * BLOCK as u64;

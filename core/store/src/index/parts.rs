@@ -53,10 +53,10 @@ impl Shares {
 /// What an operation does to parts.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
-    /// They have to be in memory.
-    pub changed: Vec<Part>,
-    /// They may become others, or end.
-    pub others: Vec<u64>,
+    /// They have to be in memory, and are not.
+    pub absent: Vec<Part>,
+    /// They may change, become others, or end. Only if that is asked for.
+    pub all: Vec<u64>,
 }
 
 impl Index {
@@ -65,7 +65,7 @@ impl Index {
     }
 
     /// What `op` will do to parts of this object's omap.
-    pub fn touched(&self, id: &StoredId, op: &Op) -> Touched {
+    pub fn touched(&self, id: &StoredId, op: &Op, wants_all: bool) -> Touched {
         let mut touched = Touched::default();
         // Most operations are none of these, and need no look-up.
         let may_touch = matches!(
@@ -80,32 +80,40 @@ impl Index {
         );
         let Some(parts) = (if may_touch { self.parts(id) } else { None }) else { return touched };
         let list = parts.list();
-        // In order, as keys are.
-        let mut changed: Vec<usize> = Vec::new();
+        // Keys are in order, so that those of one part follow each other.
+        let mut last = None;
+        let mut change = |key: &Name, touched: &mut Touched| {
+            let at = parts.at(key.as_bytes());
+            if last.replace(at) == Some(at) {
+                return;
+            }
+            if self.slot(&part_id(list[at].number)).is_none() {
+                touched.absent.push(list[at].clone());
+            }
+            if wants_all {
+                // What is left of it may be joined with a neighbour.
+                let neighbours = at.saturating_sub(1)..(at + 2).min(list.len());
+                touched.all.extend(list[neighbours].iter().map(|part| part.number));
+            }
+        };
         match op {
-            Op::OmapSet(pairs) => changed.extend(pairs.keys().map(|key| parts.at(key.as_bytes()))),
-            Op::OmapRemove(keys) => changed.extend(keys.iter().map(|key| parts.at(key.as_bytes()))),
+            Op::OmapSet(pairs) => pairs.keys().for_each(|key| change(key, &mut touched)),
+            Op::OmapRemove(keys) => keys.iter().for_each(|key| change(key, &mut touched)),
             Op::OmapRemoveRange { begin, end } if begin < end => {
-                let (first, last) = (parts.at(begin.as_bytes()), parts.at(end.as_bytes()));
-                changed.extend([first, last]);
-                touched.others.extend(list[first..=last].iter().map(|part| part.number));
+                change(begin, &mut touched);
+                change(end, &mut touched);
+                let between = parts.at(begin.as_bytes())..=parts.at(end.as_bytes());
+                touched.all.extend(list[between].iter().filter(|_| wants_all).map(|part| part.number));
             }
             Op::OmapClear | Op::Remove | Op::CloneFrom(_) | Op::Lose => {
-                touched.others.extend(list.iter().map(|part| part.number));
+                touched.all.extend(list.iter().filter(|_| wants_all).map(|part| part.number));
             }
             _ => {}
-        }
-        changed.dedup();
-        for at in changed {
-            // What is left of it may be joined with a neighbour.
-            let neighbours = at.saturating_sub(1)..(at + 2).min(list.len());
-            touched.others.extend(list[neighbours].iter().map(|part| part.number));
-            touched.changed.push(list[at].clone());
         }
         touched
     }
 
-    pub(super) fn omap_set(&mut self, id: &StoredId, mut pairs: BTreeMap<Name, Bytes>) {
+    pub(super) fn omap_set(&mut self, id: &StoredId, pairs: BTreeMap<Name, Bytes>) {
         if self.parts(id).is_none() {
             self.edit(id, |object| {
                 pairs.into_iter().for_each(|(key, value)| object.omap_mut().set(key, value));
@@ -114,12 +122,17 @@ impl Index {
         }
         let mut parts = self.take_parts(id);
         // From behind, so that a part that becomes several moves none that comes next.
-        while let Some((last, _)) = pairs.last_key_value() {
+        let mut pairs = pairs.into_iter().rev().peekable();
+        while let Some((last, _)) = pairs.peek() {
             let at = parts.at(last.as_bytes());
-            let these = pairs.split_off(&parts.list()[at].first);
+            let first = parts.list()[at].first.clone();
             self.edit_part(&mut parts, at, |omap| {
-                these.into_iter().for_each(|(key, value)| omap.set(key, value));
+                while let Some((key, value)) = pairs.next_if(|(key, _)| *key >= first) {
+                    omap.set(key, value);
+                }
             });
+            // One that cannot be read has not taken them.
+            while pairs.next_if(|(key, _)| *key >= first).is_some() {}
             self.split(&mut parts, at);
         }
         self.put_parts(id, parts);
@@ -213,11 +226,10 @@ impl Index {
         self.changed.ids.insert(kept);
     }
 
-    /// While they are out of the object, `edit` may change their parts.
+    /// Begins to edit an object, until `put_parts`. While they are out of it, `edit` may change its parts.
     fn take_parts(&mut self, id: &StoredId) -> Parts {
-        let mut parts = Parts::default();
-        self.edit(id, |object| parts = std::mem::take(&mut object.omap_mut().parts));
-        parts
+        let (object, _) = self.begin_edit(id).expect("what has parts can be read");
+        std::mem::take(&mut object.omap_mut().parts)
     }
     fn put_parts(&mut self, id: &StoredId, mut parts: Parts) {
         let mut pairs = BTreeMap::new();
@@ -230,7 +242,7 @@ impl Index {
             self.remove(&part, &mut Moves::default());
             parts = Parts::default();
         }
-        self.edit(id, |object| {
+        self.end_edit(id, |object| {
             let omap = object.omap_mut();
             omap.parts = parts;
             if !pairs.is_empty() {
@@ -243,8 +255,8 @@ impl Index {
         if self.get(id).is_none_or(|object| object.omap().cost() <= WHOLE_MAX) {
             return;
         }
-        let mut pairs = BTreeMap::new();
-        self.edit(id, |object| pairs = object.omap_mut().take_pairs());
+        let (object, _) = self.begin_edit(id).expect("it was looked at");
+        let pairs = object.omap_mut().take_pairs();
         let mut parts = Parts::default();
         let part = self.new_part(Name::default(), pairs);
         parts.insert(0, part);
@@ -277,9 +289,10 @@ impl Index {
             part.number = number;
         }
         let id = part_id(part.number);
-        if !self.slot(&id).is_some_and(Slot::exists) {
+        let (_, slot) = self.things.get_or_make(&id, || Slot::Damaged(0));
+        if !slot.exists() {
             // It was another's as well, which no store says of a part that is not shared.
-            self.things.insert(&id, Slot::Damaged(0));
+            *slot = Slot::Damaged(0);
         }
         self.edit(&id, |object| {
             change(object.omap_mut());
@@ -293,9 +306,12 @@ impl Index {
 
     /// Makes several parts of one that became long.
     fn split(&mut self, parts: &mut Parts, at: usize) {
-        let part = &parts.list()[at];
-        let (id, cost) = (part_id(part.number), part.cost);
-        if cost <= PART_MAX || self.get(&id).is_none() {
+        let &Part { number, cost, .. } = &parts.list()[at];
+        if cost <= PART_MAX {
+            return; // as nearly always
+        }
+        let id = part_id(number);
+        if self.get(&id).is_none() {
             return;
         }
         let aim = cost.div_ceil(cost.div_ceil(PART_AIM));

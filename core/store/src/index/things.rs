@@ -4,10 +4,11 @@
 //! lie all over memory; here it is one hash. Nothing ever walks through the hash map, whose order means nothing.
 
 use super::Slot;
+use super::order::{Ids, IdsFrom};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use hashbrown::hash_map::EntryRef;
 use nacre_proto::transaction::StoredId;
-use std::collections::{BTreeSet, btree_set};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -18,45 +19,13 @@ const ROOM_MIN: usize = 4096;
 pub(super) struct Things {
     slots: HashMap<Arc<StoredId>, Slot, FixedState>,
     /// The same ids.
-    order: BTreeSet<InOrder>,
+    order: Ids,
 }
-
-/// An id in order. Nearly always its place decides, which is at hand: the id is somewhere else in memory, and to find
-/// the place of a new one takes more than ten comparisons.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct InOrder {
-    place: u64,
-    id: Arc<StoredId>,
-}
-
-impl InOrder {
-    fn new(id: Arc<StoredId>) -> InOrder {
-        InOrder { place: place(&id), id }
-    }
-}
-
-/// In the order of ids, as far as it tells them apart: by pool and hash.
-fn place(id: &StoredId) -> u64 {
-    let object = match id {
-        StoredId::Meta(_) => return 0,
-        StoredId::Pg(_) => return 1,
-        StoredId::Object(object) => object,
-    };
-    match u32::try_from(object.pool.0) {
-        _ if object.max => u64::MAX,
-        Ok(pool @ 0..POOLS) => (u64::from(pool) + 1) << 32 | u64::from(object.hash.reverse_bits()),
-        _ if object.pool.0 < 0 => 2,
-        _ => u64::from(POOLS + 1) << 32,
-    }
-}
-
-/// Objects of pools from this one on are told apart by their ids alone.
-const POOLS: u32 = u32::MAX - 1;
 
 impl Things {
     /// `seed`: of the hash, so that nobody outside knows which ids meet in one place.
     pub fn new(seed: u64) -> Things {
-        Things { slots: HashMap::with_hasher(FixedState::with_seed(seed)), order: BTreeSet::new() }
+        Things { slots: HashMap::with_hasher(FixedState::with_seed(seed)), order: Ids::default() }
     }
     pub fn len(&self) -> usize {
         self.slots.len()
@@ -68,19 +37,31 @@ impl Things {
     pub fn get_mut(&mut self, id: &StoredId) -> Option<(&Arc<StoredId>, &mut Slot)> {
         self.slots.get_key_value_mut(id)
     }
+    /// The same, after `make` where there is none.
+    pub fn get_or_make(&mut self, id: &StoredId, make: impl FnOnce() -> Slot) -> (&Arc<StoredId>, &mut Slot) {
+        let entry = match self.slots.entry_ref(id) {
+            EntryRef::Occupied(entry) => entry,
+            EntryRef::Vacant(entry) => {
+                let id = Arc::new(id.clone());
+                self.order.insert(id.clone());
+                entry.insert_entry_with_key(id, make())
+            }
+        };
+        entry.into_entry()
+    }
     /// Gives the id as it is kept, and what was there.
     pub fn insert(&mut self, id: &StoredId, slot: Slot) -> (Arc<StoredId>, Option<Slot>) {
         if let Some((id, old)) = self.slots.get_key_value_mut(id) {
             return (id.clone(), Some(std::mem::replace(old, slot)));
         }
         let id = Arc::new(id.clone());
-        self.order.insert(InOrder::new(id.clone()));
+        self.order.insert(id.clone());
         self.slots.insert(id.clone(), slot);
         (id, None)
     }
     pub fn remove(&mut self, id: &StoredId) -> Option<Slot> {
-        let (id, slot) = self.slots.remove_entry(id)?;
-        self.order.remove(&InOrder::new(id));
+        let slot = self.slots.remove(id)?;
+        self.order.remove(id);
         if self.slots.capacity() > ROOM_MIN.max(self.slots.len() * 16) {
             self.slots.shrink_to(self.slots.len() * 2);
         }
@@ -88,26 +69,26 @@ impl Things {
     }
     /// In order.
     pub fn from(&self, from: Bound<&StoredId>) -> ThingsFrom<'_> {
-        let from = from.map(|id| InOrder::new(Arc::new(id.clone())));
-        ThingsFrom { order: self.order.range((from, Bound::Unbounded)), slots: &self.slots }
+        ThingsFrom { order: self.order.from(from), slots: &self.slots }
     }
 }
 
 /// Things in order.
 pub(crate) struct ThingsFrom<'a> {
-    order: btree_set::Range<'a, InOrder>,
+    order: IdsFrom<'a>,
     slots: &'a HashMap<Arc<StoredId>, Slot, FixedState>,
 }
 
 impl<'a> Iterator for ThingsFrom<'a> {
     type Item = (&'a StoredId, &'a Slot);
     fn next(&mut self) -> Option<Self::Item> {
-        self.order.next().map(|InOrder { id, .. }| (&**id, &self.slots[id]))
+        self.order.next().map(|id| (&**id, &self.slots[id]))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::order::POOLS;
     use super::*;
     use nacre_base::{Name, PgId, PoolId, Rng};
     use nacre_proto::types::ObjectId;
