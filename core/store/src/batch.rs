@@ -3,11 +3,12 @@
 
 use crate::BLOCK;
 use crate::aligned::Aligned;
+use crate::content::Content;
 use crate::disk::{Disk, DiskError};
 use crate::format::{ENTRY_LEN, Geometry, PLACED_LEN, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock};
 use crate::layers::writer::Chunks;
 use bytes::Bytes;
-use nacre_wire::{Encode, crc32c};
+use nacre_wire::crc32c;
 
 /// Writes are joined up to this many bytes where blocks are neighbours.
 const WRITE_MAX: usize = 1 << 20;
@@ -22,10 +23,10 @@ pub(crate) struct Record {
     pub body: Vec<u8>,
     /// Block and checksum of what was in the log and is in its place now.
     pub placed: Vec<(u32, u32)>,
-    /// Blocks that will be placed later, and the length of each one's content.
-    pub listed: Vec<(u32, usize)>,
-    /// These contents, one after another.
-    pub contents: Vec<u8>,
+    /// Blocks that will be placed later, and what they are to hold.
+    pub listed: Vec<(u32, Content)>,
+    /// Bytes that all of these take, entries and contents.
+    pub listed_len: usize,
     /// The head of the record before, or nothing.
     pub repeat: Vec<u8>,
 }
@@ -60,7 +61,7 @@ impl Batch {
     /// Bytes that this will write, roughly: what a simulated disk charges time for.
     pub fn cost(&self) -> usize {
         let chunks: usize = self.chunks.iter().map(|(_, bytes)| bytes.len()).sum();
-        let record = self.record.as_ref().map_or(0, |r| r.body.len() + r.contents.len() + BLOCK);
+        let record = self.record.as_ref().map_or(0, |r| r.body.len() + r.listed_len + BLOCK);
         blocks_in(&self.fresh) * BLOCK + chunks + record
     }
 
@@ -201,8 +202,7 @@ pub(crate) fn record_blocks(body_len: usize, placed: usize, listed_len: usize, r
 impl Record {
     /// `fresh` blocks were placed for it.
     pub fn blocks(&self, fresh: usize) -> u64 {
-        let listed_len = self.listed.len() * ENTRY_LEN + self.contents.len();
-        record_blocks(self.body.len(), self.placed.len() + fresh, listed_len, self.repeat.len())
+        record_blocks(self.body.len(), self.placed.len() + fresh, self.listed_len, self.repeat.len())
     }
 }
 
@@ -253,26 +253,33 @@ fn encode(geometry: &Geometry, record: Record, crcs: &[(u32, u32)]) -> (Aligned,
         body_len: len(record.body.len()),
         placed: len(placed),
         contents: len(record.listed.len()),
-        contents_len: len(record.contents.len()),
+        contents_len: len(record.listed_len - record.listed.len() * ENTRY_LEN),
         repeat_len: len(record.repeat.len()),
     };
     let blocks = record.blocks(crcs.len());
-    let mut lists = Vec::with_capacity(placed * PLACED_LEN + record.listed.len() * ENTRY_LEN);
-    record.placed.iter().chain(crcs).for_each(|pair| pair.encode(&mut lists));
-    let mut rest = &record.contents[..];
-    for (block, len) in &record.listed {
-        let content = rest.split_off(..*len).expect("as long as they were said to be");
-        block.encode(&mut lists);
-        (*len as u16).encode(&mut lists);
-        crc32c(u32::MAX, content).encode(&mut lists);
-    }
     let mut bytes = Aligned::with_capacity(blocks as usize * BLOCK);
     bytes.pad_to(RECORD_HEADER);
     bytes.extend_from_slice(&record.body);
-    bytes.extend_from_slice(&lists);
-    let head_len = bytes.len();
-    header.seal(bytes.as_mut());
-    bytes.extend_from_slice(&record.contents);
+    for (block, crc) in record.placed.iter().chain(crcs) {
+        bytes.extend_from_slice(&block.to_le_bytes());
+        bytes.extend_from_slice(&crc.to_le_bytes());
+    }
+    // The list stands before the contents, and says how long they are, and their checksums.
+    let list = bytes.len();
+    let head_len = list + record.listed.len() * ENTRY_LEN;
+    bytes.pad_to(head_len);
+    for ((block, content), at) in record.listed.iter().zip((list..).step_by(ENTRY_LEN)) {
+        let from = bytes.len();
+        content.log(|piece| bytes.extend_from_slice(piece));
+        let logged = &bytes.as_ref()[from..];
+        let (len, crc) = (logged.len() as u16, crc32c(u32::MAX, logged));
+        let entry = &mut bytes.as_mut()[at..at + ENTRY_LEN];
+        entry[..4].copy_from_slice(&block.to_le_bytes());
+        entry[4..6].copy_from_slice(&len.to_le_bytes());
+        entry[6..].copy_from_slice(&crc.to_le_bytes());
+    }
+    assert_eq!(bytes.len() - list, record.listed_len, "contents are as long as they were counted");
+    header.seal(&mut bytes.as_mut()[..head_len]);
     bytes.extend_from_slice(&record.repeat);
     bytes.pad_to(blocks as usize * BLOCK);
     (bytes, head_len)

@@ -4,7 +4,7 @@ use crate::BLOCK;
 use crate::format::ENTRY_LEN;
 use crate::known;
 use bytes::Bytes;
-use nacre_wire::{Decode, DecodeError, Encode, Reader};
+use nacre_wire::{Decode, DecodeError, Reader};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
@@ -77,17 +77,17 @@ impl Content {
             }
         }
     }
-    /// As it stands in a record.
-    pub fn log(&self, out: &mut Vec<u8>) {
+    /// As it stands in a record, piece by piece.
+    pub fn log(&self, mut put: impl FnMut(&[u8])) {
         match self {
             Content::Whole(bytes) => {
-                0_u32.encode(out);
-                out.extend_from_slice(without_zeros(bytes));
+                put(&0_u32.to_le_bytes());
+                put(without_zeros(bytes));
             }
             Content::Patch { base, runs } => {
-                base.block.encode(out);
-                base.crc.encode(out);
-                encode_runs(runs, out);
+                put(&base.block.to_le_bytes());
+                put(&base.crc.to_le_bytes());
+                put_runs(runs, put);
             }
         }
     }
@@ -134,11 +134,12 @@ pub(crate) fn put_over(runs: &[PatchRun], from: usize, bytes: &[u8]) -> Vec<Patc
     kept
 }
 
-pub(crate) fn encode_runs(runs: &[PatchRun], out: &mut Vec<u8>) {
+/// As `decode_runs` reads them, piece by piece.
+pub(crate) fn put_runs(runs: &[PatchRun], mut put: impl FnMut(&[u8])) {
     for run in runs {
-        run.at.encode(out);
-        (run.bytes.len() as u16).encode(out);
-        out.extend_from_slice(&run.bytes);
+        put(&run.at.to_le_bytes());
+        put(&(run.bytes.len() as u16).to_le_bytes());
+        put(&run.bytes);
     }
 }
 /// Up to the end.
@@ -185,7 +186,7 @@ mod tests {
                 plain[from..from + bytes.len()].copy_from_slice(&bytes);
                 content = content.patched(from, &bytes);
                 let mut logged = Vec::new();
-                content.log(&mut logged);
+                content.log(|bytes| logged.extend_from_slice(bytes));
                 assert_eq!(logged.len() + ENTRY_LEN, content.logged_len());
                 assert_eq!(Content::from_log(&logged), Ok(content.clone()));
             }
@@ -217,7 +218,7 @@ mod tests {
         let content = Content::Whole(bytes.into());
         assert_eq!(content.logged_len(), WHOLE_COST + 11);
         let mut logged = Vec::new();
-        content.log(&mut logged);
+        content.log(|bytes| logged.extend_from_slice(bytes));
         assert_eq!(Content::from_log(&logged), Ok(content));
     }
 }

@@ -5,7 +5,7 @@
 //! from one that rotted, and from one that was condemned (`Store::open`): that of the list, with `MARK`.
 
 use crate::BLOCK;
-use crate::content::{PatchRun, decode_runs, encode_runs, put_over};
+use crate::content::{PatchRun, decode_runs, put_over, put_runs};
 use bytes::Bytes;
 use nacre_wire::{Reader, crc32c};
 
@@ -56,7 +56,7 @@ pub(crate) fn list(parts: &[PatchRun]) -> (Vec<u8>, u32) {
     }
     let mut bytes = Vec::with_capacity(BLOCK);
     bytes.extend(MAGIC);
-    encode_runs(&fitting, &mut bytes);
+    put_runs(&fitting, |run| bytes.extend_from_slice(run));
     bytes.resize(BLOCK, 0);
     let crc = crc32c(u32::MAX, &bytes) ^ MARK;
     (bytes, crc)

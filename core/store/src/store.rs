@@ -378,13 +378,9 @@ impl Store {
         let is_news = logged && !taken.is_empty();
         let record =
             (is_news || (logged && confirms && self.queue.is_empty() && self.log_room() > 0)).then(|| {
-                let mut contents = Vec::with_capacity(taken.iter().map(|queued| queued.inline_len).sum());
-                let list = |(_, block): &(u64, u32)| {
-                    let from = contents.len();
-                    self.pending[block].content.log(&mut contents);
-                    (*block, contents.len() - from)
-                };
+                let list = |(_, block): &(u64, u32)| (*block, self.pending[block].content.clone());
                 let listed = inline.iter().map(list).collect();
+                let listed_len = taken.iter().map(|queued| queued.inline_len).sum();
                 let mut body = Vec::with_capacity(taken.iter().map(|queued| queued.body.len()).sum());
                 taken.iter().for_each(|queued| body.extend_from_slice(&queued.body));
                 let mut record = Record {
@@ -394,7 +390,7 @@ impl Store {
                     body,
                     placed: Vec::new(),
                     listed,
-                    contents,
+                    listed_len,
                     repeat: std::mem::take(&mut self.last_head),
                 };
                 // Both fill the last block, and may take more where there is room.
