@@ -10,7 +10,8 @@
 //! `Cache::forget` is called where a block becomes free, and nowhere else is a need for it.
 
 use crate::BLOCK;
-use std::collections::{BTreeMap, VecDeque};
+use crate::by_block::ByBlock;
+use std::collections::VecDeque;
 
 /// Memory is taken, and given back, in pieces of so many blocks.
 const SEGMENT: usize = 256;
@@ -55,11 +56,11 @@ pub(crate) struct Cache {
     segments: Vec<Box<[u8]>>,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    place: BTreeMap<u32, u32>,
+    place: ByBlock<u32>,
     short: Queue,
     long: Queue,
     /// Blocks that left the short queue unread, each with a number of its own.
-    ghosts: BTreeMap<u32, u64>,
+    ghosts: ByBlock<u64>,
     ghost_order: VecDeque<(u32, u64)>,
     ghost_number: u64,
 }
@@ -72,10 +73,10 @@ impl Default for Cache {
             segments: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
-            place: BTreeMap::new(),
+            place: ByBlock::default(),
             short: EMPTY,
             long: EMPTY,
-            ghosts: BTreeMap::new(),
+            ghosts: ByBlock::default(),
             ghost_order: VecDeque::new(),
             ghost_number: 0,
         }
@@ -306,6 +307,7 @@ impl Cache {
 mod tests {
     use super::*;
     use nacre_base::Rng;
+    use std::collections::BTreeMap;
 
     fn content(block: u32, version: u32) -> Vec<u8> {
         [block.to_le_bytes(), version.to_le_bytes()].concat().repeat(BLOCK / 8)

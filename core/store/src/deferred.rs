@@ -7,6 +7,7 @@
 //! What a patch is put over must not change before the patch is in its place and the log says so:
 //! replaying would find something else. So it is held, also when nobody owns it any more.
 
+use crate::by_block::ByBlock;
 use crate::disk::{Disk, DiskError};
 use crate::placing::{Placed, Placing, ToPlace};
 use crate::store::{Store, Ticket};
@@ -25,9 +26,9 @@ pub(crate) struct Deferred {
     /// What was placed, and the log does not say so yet.
     pub notes: BTreeMap<u32, Note>,
     /// How many patches are put over a block, and whether somebody writes it right now.
-    pub holds: BTreeMap<u32, u32>,
+    pub holds: ByBlock<u32>,
     /// What the patches in the log are put over, by the patched block.
-    pub base_of: BTreeMap<u32, u32>,
+    pub base_of: ByBlock<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +164,7 @@ impl Store {
     /// Proves the holds; gives what is wrong, one line each.
     pub(crate) fn check_deferred(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let mut holds: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut holds: ByBlock<u32> = ByBlock::default();
         let under_way = self.deferred.under_way.iter().flat_map(|placing| &placing.blocks);
         for block in self.deferred.base_of.values().chain(under_way) {
             *holds.entry(*block).or_default() += 1;

@@ -18,6 +18,7 @@ mod aligned;
 mod attrs;
 mod batch;
 mod blocks;
+mod by_block;
 mod cache;
 mod changes;
 mod check;

@@ -6,6 +6,7 @@
 use crate::BLOCK;
 use crate::batch::{Batch, Done, Record, blocks_in, record_blocks};
 use crate::blocks::Blocks;
+use crate::by_block::{BlockSet, ByBlock};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::content::{Base, Content, PatchRun};
@@ -25,7 +26,7 @@ use nacre_base::Name;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_wire::Encode;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -119,10 +120,10 @@ pub struct Store {
     pub(crate) index: Index,
     pub(crate) blocks: Blocks,
     /// Blocks that are durably without owners: each is free once nobody holds it.
-    pub(crate) dead: BTreeSet<u32>,
+    pub(crate) dead: BlockSet,
     pub(crate) space: Space,
     /// What is not in its place on the device yet.
-    pub(crate) pending: BTreeMap<u32, Pending>,
+    pub(crate) pending: ByBlock<Pending>,
     pub(crate) deferred: Deferred,
     pub(crate) discards: Discards,
     /// Behind a cell since looking into it changes what stays there.
@@ -218,9 +219,9 @@ impl Store {
             geometry: superblock.geometry,
             index: Index::new(found.totals, found.shares, superblock.geometry.hash_seed()),
             blocks: found.blocks,
-            dead: BTreeSet::new(),
+            dead: BlockSet::default(),
             space: found.space,
-            pending: BTreeMap::new(),
+            pending: ByBlock::default(),
             deferred: Deferred::default(),
             discards: Discards::default(),
             cache: RefCell::default(),

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -132,11 +133,26 @@ impl Requests {
 
     /// What is complete.
     pub fn finished(&mut self) -> Vec<Finished> {
+        let mut finished = Vec::new();
+        // The kernel would tell again of each completion when it is asked for it, which wakes this thread for nothing.
+        self.ring.completion().disable_eventfd();
+        loop {
+            self.take_finished(&mut finished);
+            self.ring.completion().enable_eventfd();
+            // Nobody was told of what came before that. Either we see it now or the kernel sees that it has to tell.
+            fence(Ordering::SeqCst);
+            if !self.ring.submission().taskrun() && self.ring.completion().is_empty() {
+                return finished;
+            }
+            self.ring.completion().disable_eventfd();
+        }
+    }
+
+    fn take_finished(&mut self, finished: &mut Vec<Finished>) {
         // The kernel completes nothing for a thread that does not ask.
         if let Err(e) = self.ring.submit() {
             tracing::debug!("io_uring: {e}");
         }
-        let mut finished = Vec::new();
         for completion in self.ring.completion() {
             let carried = completion.user_data() as usize;
             let slot = &mut self.slots[carried / DEPTH];
@@ -149,7 +165,6 @@ impl Requests {
                 finished.push(Finished { asked, is_whole });
             }
         }
-        finished
     }
 }
 
