@@ -108,6 +108,10 @@ pub enum Change {
 }
 
 impl Change {
+    /// Whether the thing that it changes exists afterwards, whatever was before.
+    pub fn makes_exist(&self) -> bool {
+        !matches!(self, Change::Remove)
+    }
     /// What it has something of, besides the thing that it changes.
     pub fn source(&self) -> Option<&StoredId> {
         match self {

@@ -202,8 +202,8 @@ struct Planning {
     has_damaged: bool,
     is_read_here: bool,
     steps: u32,
-    /// What is being changed, as it stands in the log.
-    id: Vec<u8>,
+    /// Where in the body the thing stands that is being changed; nowhere yet if that is empty.
+    id: Range<usize>,
     body: Vec<u8>,
     direct: Vec<(u32, Bytes)>,
     inline: Vec<u32>,
@@ -341,12 +341,16 @@ impl Store {
         planning.body.reserve(1024);
         planning.body.extend([0; 4]);
         let mut before: Option<StoredId> = None;
-        for (id, change) in txn.changes {
+        let mut changes = txn.changes.into_iter().peekable();
+        while let Some((id, change)) = changes.next() {
             if before.as_ref() != Some(&id) {
-                planning.id.clear();
-                id.encode(&mut planning.id);
+                planning.id = 0..0;
             }
-            self.plan(&mut planning, &id, change);
+            // What comes next makes it exist as well, mostly.
+            let is_needless = |(next, change): &(StoredId, Change)| change.makes_exist() && *next == id;
+            if change != Change::Touch || !changes.peek().is_some_and(is_needless) {
+                self.plan(&mut planning, &id, change);
+            }
             before = Some(id);
         }
         planning.body[..4].copy_from_slice(&planning.steps.to_le_bytes());
@@ -563,7 +567,8 @@ impl Store {
                 self.step(planning, id, Op::Size(size));
             }
             Change::Remove => self.step(planning, id, Op::Remove),
-            Change::SetAttrs(attrs) => self.step(planning, id, Op::SetAttrs(own_pairs(attrs))),
+            // They are copied to where the others are.
+            Change::SetAttrs(attrs) => self.step(planning, id, Op::SetAttrs(attrs)),
             Change::RemoveAttr(name) => self.step(planning, id, Op::RemoveAttr(name)),
             Change::OmapSet(pairs) => self.step(planning, id, Op::OmapSet(own_pairs(pairs))),
             Change::OmapRemove(keys) => self.step(planning, id, Op::OmapRemove(keys)),
@@ -589,7 +594,13 @@ impl Store {
 
     fn step(&mut self, planning: &mut Planning, id: &StoredId, op: Op) {
         planning.steps += 1;
-        planning.body.extend_from_slice(&planning.id);
+        let at = planning.body.len();
+        if planning.id.is_empty() {
+            id.encode(&mut planning.body);
+            planning.id = at..planning.body.len();
+        } else {
+            planning.body.extend_from_within(planning.id.clone());
+        }
         op.encode(&mut planning.body);
         let parts = self.bring_parts(id, &op, self.checkpoint.is_some());
         if let Some(checkpoint) = &mut self.checkpoint {
