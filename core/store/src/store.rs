@@ -143,6 +143,8 @@ pub struct Store {
     /// The last record has transactions, and none behind it shows that it was whole once.
     pub(crate) is_unconfirmed: bool,
     confirm_wanted: bool,
+    /// A batch was finished since `tidy`.
+    is_untidy: bool,
     outstanding: Option<Outstanding>,
     next_batch: u64,
     pub(crate) generation: u64,
@@ -236,6 +238,7 @@ impl Store {
             last_head: Vec::new(),
             is_unconfirmed: false,
             confirm_wanted: false,
+            is_untidy: false,
             outstanding: None,
             next_batch: 1,
             generation: superblock.generation,
@@ -370,6 +373,9 @@ impl Store {
         if self.outstanding.is_some() {
             return None;
         }
+        if std::mem::take(&mut self.is_untidy) {
+            self.tidy();
+        }
         self.begin_checkpoint();
         let (mut taken, logged) = self.take_queued();
         let last_seq = taken.last().map_or(self.written, |queued| queued.seq);
@@ -461,6 +467,13 @@ impl Store {
         if outstanding.ends_checkpoint {
             self.checkpoint_ended();
         }
+        self.is_untidy = true;
+        self.durable()
+    }
+
+    /// What a batch that is durable leaves to be done, and nobody waits for: who was waiting for the batch hears of it
+    /// first.
+    fn tidy(&mut self) {
         while self.dying.front().is_some_and(|(seq, _)| *seq <= self.durable) {
             let (_, blocks) = self.dying.pop_front().expect("it has a front");
             for block in blocks {
@@ -473,7 +486,6 @@ impl Store {
         self.reclaim();
         self.put_away();
         self.share_memory();
-        self.durable()
     }
 
     pub(crate) fn pin(&self) -> Arc<()> {

@@ -149,9 +149,12 @@ impl<M: Machine + 'static> Node<M> {
         let inner = &mut *self.inner.borrow_mut();
         let first_timer = inner.timers.next();
         let mut effects = std::mem::take(&mut inner.effects);
-        while !inner.gave_up
-            && let Some(event) = inner.loops.pop_front().map(Event::Loop).or_else(|| inner.events.pop_front())
+        while let Some(event) = inner.loops.pop_front().map(Event::Loop).or_else(|| inner.events.pop_front())
         {
+            self.submit(inner);
+            if inner.gave_up {
+                break;
+            }
             let view: &dyn StoreView = match &inner.store {
                 Some(storage) => storage,
                 None => &NoStore,
@@ -165,9 +168,8 @@ impl<M: Machine + 'static> Node<M> {
         inner.effects = effects;
         self.sums.forget();
         if let Some(storage) = inner.store.as_mut().filter(|_| !inner.gave_up) {
-            storage.place();
             storage.requests.iter_mut().for_each(Requests::submit);
-            if !storage.committing {
+            if !(storage.committing && storage.placing) {
                 self.submitted.notify_one();
             }
         }
@@ -215,12 +217,9 @@ impl<M: Machine + 'static> Node<M> {
                     let _ = socket.try_send_to(&bytes, to);
                 }
             }
-            Effect::Store { token, txn } => {
-                if let Err(e) = inner.storage().submit(token, txn) {
-                    self.give_up(inner, &format!("the store refused what it must not: {e}"));
-                }
-            }
+            Effect::Store { token, txn } => inner.storage().hold(token, txn),
             Effect::Read { token, id, extents, device: true } => {
+                self.submit(inner);
                 let storage = inner.storage();
                 match storage.store.plan_device_read(&id, &extents) {
                     Ok(plan) => storage.begin_read(token, plan),
@@ -228,6 +227,7 @@ impl<M: Machine + 'static> Node<M> {
                 }
             }
             Effect::Read { token, id, extents, device: false } => {
+                self.submit(inner);
                 let storage = inner.storage();
                 match storage.store.plan_read(&id, &extents) {
                     // A machine has looked into the page cache itself, mostly (`read_now`).
@@ -257,6 +257,13 @@ impl<M: Machine + 'static> Node<M> {
         }
     }
 
+    /// Gives the store what it has not seen.
+    fn submit(&self, inner: &mut Inner<M>) {
+        if let Some(Err(e)) = inner.store.as_mut().map(Storage::submit) {
+            self.give_up(inner, &format!("the store refused what it must not: {e}"));
+        }
+    }
+
     /// Ends the daemon, with its reason. What was acknowledged is durable, and nothing is acknowledged any more.
     fn give_up(&self, inner: &mut Inner<M>, why: &str) {
         if !inner.gave_up {
@@ -266,7 +273,7 @@ impl<M: Machine + 'static> Node<M> {
         // Unsent messages go as well: sessions end with what they have.
         std::mem::take(&mut inner.sessions).values().for_each(|session| session.finish(End::HungUp));
         if let Some(storage) = &mut inner.store {
-            storage.waiting.clear();
+            storage.give_up();
         }
     }
 
@@ -491,19 +498,7 @@ impl<M: Machine + 'static> Node<M> {
                 }
                 disk::Done::Committed(Ok(done)) => {
                     let storage = inner.store.as_mut().expect("only a store commits");
-                    storage.committing = false;
-                    let (durable, now) = (storage.store.finished(done), clock::mono());
-                    storage.counters.batch.inc();
-                    let took = now.since(storage.began);
-                    storage.counters.batch_lat.add(took);
-                    storage.pace.committed(took);
-                    let mut last = None;
-                    while let Some(waited) = storage.waiting.pop_front_if(|w| w.ticket <= durable) {
-                        // Submitted while the batch before was with the disk, mostly.
-                        storage.counters.txn_queue_lat.add(storage.began.since(waited.submitted));
-                        storage.counters.txn_lat.add(now.since(waited.submitted));
-                        last = Some(waited.token);
-                    }
+                    let last = storage.committed(done);
                     // One event for all: what they let the machine say then goes out together.
                     inner.events.extend(last.map(Event::Stored));
                 }
@@ -539,7 +534,12 @@ impl<M: Machine + 'static> Node<M> {
             self.submitted.notified().await;
             let done = {
                 let inner = &mut *self.inner.borrow_mut();
-                inner.store.as_mut().filter(|_| !inner.gave_up).and_then(Storage::commit)
+                self.submit(inner);
+                let storage = inner.store.as_mut().filter(|_| !inner.gave_up);
+                storage.and_then(|storage| {
+                    storage.place();
+                    storage.commit()
+                })
             };
             if done.is_some() {
                 self.disk_done(done);
@@ -612,7 +612,7 @@ impl<M: Machine + 'static> Node<M> {
     /// Whether everything that the machine pushed is durable and sent.
     pub(crate) fn is_quiet(&self) -> bool {
         let inner = self.inner.borrow();
-        inner.store.as_ref().is_none_or(|s| s.waiting.is_empty())
+        inner.store.as_ref().is_none_or(Storage::is_quiet)
             && inner.sessions.values().all(|s| s.peer_kind.get().is_none() || s.unsent() == 0)
     }
 }

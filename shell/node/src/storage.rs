@@ -10,7 +10,7 @@ use nacre_base::{Name, Time};
 use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView, Token};
 use nacre_proto::transaction::{StoredId, Transaction};
 use nacre_proto::types::ObjectId;
-use nacre_store::{ReadPlan, Store, SubmitError, Ticket};
+use nacre_store::{Done, ReadPlan, Store, SubmitError, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,10 @@ pub(crate) struct Storage {
     pub(crate) store: Store,
     pub(crate) threads: DiskThreads,
     pub(crate) counters: Arc<StoreCounters>,
-    /// Transactions that are not durable, oldest first.
-    pub(crate) waiting: VecDeque<Waiting>,
+    /// Transactions that the store does not have yet, oldest first.
+    held: Vec<(Token, Transaction)>,
+    /// Those that it has and that are not durable, oldest first.
+    waiting: VecDeque<Waiting>,
     /// What is small and the threads need not do; None if they do all.
     pub(crate) requests: Option<Requests>,
     /// Reads under way, and when each was planned.
@@ -39,10 +41,10 @@ pub(crate) struct Storage {
     pub(crate) idle: bool,
 }
 
-pub(crate) struct Waiting {
-    pub(crate) ticket: Ticket,
-    pub(crate) token: Token,
-    pub(crate) submitted: Time,
+struct Waiting {
+    ticket: Ticket,
+    token: Token,
+    submitted: Time,
 }
 
 impl Storage {
@@ -57,6 +59,7 @@ impl Storage {
             threads,
             requests,
             counters,
+            held: Vec::new(),
             waiting: VecDeque::new(),
             reading: BTreeMap::new(),
             began: Time::ZERO,
@@ -67,13 +70,50 @@ impl Storage {
         }
     }
 
-    pub(crate) fn submit(&mut self, token: Token, txn: Transaction) -> Result<(), Box<SubmitError>> {
-        // A machine looks at the space that is left before it accepts what needs more.
-        self.counters.txn.inc();
-        self.counters.txn_bytes.add(txn.data_len() as u64);
-        let ticket = self.store.submit(txn)?;
-        self.waiting.push_back(Waiting { ticket, token, submitted: clock::mono() });
+    /// Takes a transaction for the store, which gets it with the next `submit`: what the machine says beside it is sent
+    /// first, so that other daemons work on it at the same time.
+    pub(crate) fn hold(&mut self, token: Token, txn: Transaction) {
+        self.held.push((token, txn));
+    }
+
+    /// Gives the store what it has not seen. To be called before anybody looks at it.
+    pub(crate) fn submit(&mut self) -> Result<(), SubmitError> {
+        for (token, txn) in self.held.drain(..) {
+            // A machine looks at the space that is left before it accepts what needs more.
+            self.counters.txn.inc();
+            self.counters.txn_bytes.add(txn.data_len() as u64);
+            let ticket = self.store.submit(txn)?;
+            self.waiting.push_back(Waiting { ticket, token, submitted: clock::mono() });
+        }
         Ok(())
+    }
+
+    /// All that was to be stored is durable.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.held.is_empty() && self.waiting.is_empty()
+    }
+    /// Nobody is told any more what becomes durable.
+    pub(crate) fn give_up(&mut self) {
+        self.held.clear();
+        self.waiting.clear();
+    }
+
+    /// Takes note of a batch that is durable. Gives the last of what was waited for, if there is any.
+    pub(crate) fn committed(&mut self, done: Done) -> Option<Token> {
+        self.committing = false;
+        let (durable, now) = (self.store.finished(done), clock::mono());
+        self.counters.batch.inc();
+        let took = now.since(self.began);
+        self.counters.batch_lat.add(took);
+        self.pace.committed(took);
+        let mut last = None;
+        while let Some(waited) = self.waiting.pop_front_if(|w| w.ticket <= durable) {
+            // Submitted while the batch before was with the disk, mostly.
+            self.counters.txn_queue_lat.add(self.began.since(waited.submitted));
+            self.counters.txn_lat.add(now.since(waited.submitted));
+            last = Some(waited.token);
+        }
+        last
     }
 
     /// Reads a little if all of it is in memory, the store's or the system's.
