@@ -13,7 +13,7 @@ use nacre_proto::messages::answer::{Answer, Answers};
 use nacre_proto::messages::peer::LogEntry;
 use nacre_proto::types::ReqId;
 use nacre_wire::{from_slice, to_vec};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// How far back answers reach at least, in writes of the group, however little memory there is.
 const KEPT_AT_LEAST: u64 = 1000;
@@ -26,8 +26,25 @@ const PAGE_OVERHEAD: usize = 120;
 pub struct Answered {
     /// Oldest first.
     pages: VecDeque<Page>,
+    /// By `client_of`, which requests of each client may be here. Clients number theirs in the order in which they send
+    /// them, so that a new one is told from those here at once.
+    clients: BTreeMap<u64, Asked>,
     last_number: u64,
     memory: usize,
+}
+
+/// Of one client, or of several that are not told apart.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// No request here has a higher number.
+    last_tid: u64,
+    /// How many pages have some.
+    pages: usize,
+}
+
+/// Which client a request is of. Different ones may have the same.
+fn client_of(reqid: &ReqId) -> u64 {
+    digest(&ReqId { tid: 0, ..*reqid })
 }
 
 /// Never empty.
@@ -37,6 +54,8 @@ pub struct Page {
     newest: Version,
     /// Of the requests, half of it, in the order in which they are encoded.
     digests: Box<[u32]>,
+    /// Each client once, and its highest number.
+    clients: Box<[(u64, u64)]>,
     pub encoded: Bytes,
 }
 
@@ -44,10 +63,16 @@ impl Page {
     fn new(number: u64, answers: &Answers) -> Option<Page> {
         let newest = answers.0.last()?.version;
         let digests = answers.0.iter().map(|answer| digest(&answer.reqid) as u32).collect();
-        Some(Page { number, newest, digests, encoded: to_vec(answers).into() })
+        let mut clients = BTreeMap::new();
+        for Answer { reqid, .. } in &answers.0 {
+            let last: &mut u64 = clients.entry(client_of(reqid)).or_default();
+            *last = reqid.tid.max(*last);
+        }
+        let clients = clients.into_iter().collect();
+        Some(Page { number, newest, digests, clients, encoded: to_vec(answers).into() })
     }
     fn memory(&self) -> usize {
-        PAGE_OVERHEAD + self.encoded.len() + 4 * self.digests.len()
+        PAGE_OVERHEAD + self.encoded.len() + 4 * self.digests.len() + size_of_val(&*self.clients)
     }
     fn read(&self) -> Vec<Answer> {
         from_slice::<Answers>(&self.encoded).expect("a page that was encoded here").0
@@ -105,6 +130,9 @@ impl Answered {
         Answers(self.pages.iter().flat_map(Page::read).collect())
     }
     pub fn find(&self, reqid: &ReqId) -> Option<Answer> {
+        if self.clients.get(&client_of(reqid)).is_none_or(|asked| reqid.tid > asked.last_tid) {
+            return None; // as nearly always
+        }
         let digest = digest(reqid) as u32;
         let pages = self.pages.iter().rev().filter(|page| page.digests.contains(&digest));
         pages.flat_map(|page| page.read().into_iter().rev()).find(|answer| answer.reqid == *reqid)
@@ -113,6 +141,11 @@ impl Answered {
     fn push(&mut self, page: Page) {
         self.last_number = page.number;
         self.memory += page.memory();
+        for (client, last_tid) in &page.clients {
+            let asked = self.clients.entry(*client).or_insert(Asked { last_tid: 0, pages: 0 });
+            asked.last_tid = asked.last_tid.max(*last_tid);
+            asked.pages += 1;
+        }
         self.pages.push_back(page);
     }
     /// Those that are newer than all that are here. Gives the page that they make.
@@ -133,6 +166,13 @@ impl Answered {
             }
             let page = self.pages.pop_front().expect("there is a front");
             self.memory -= page.memory();
+            for (client, _) in &page.clients {
+                let asked = self.clients.get_mut(client).expect("it came with the page");
+                asked.pages -= 1;
+                if asked.pages == 0 {
+                    self.clients.remove(client);
+                }
+            }
             gone.push(page.number);
         }
         gone
@@ -173,6 +213,27 @@ mod tests {
         assert_eq!((back.all(), back.memory()), (answered.all(), answered.memory()));
         back.add(vec![answer(3001)]);
         assert_eq!(find(&back, 3001), Some(answer(3001)));
+    }
+
+    #[test]
+    fn clients_are_known_as_long_as_a_page_has_requests_of_theirs() {
+        let of = |client, tid, version| {
+            let reqid = ReqId { client: EntityName { kind: 8, num: client }, tid, inc: 0 };
+            Answer { reqid, version: v(version), ..Answer::default() }
+        };
+        let find = |answered: &Answered, client, tid| answered.find(&of(client, tid, 0).reqid);
+        let mut answered = Answered::default();
+        // One numbers high and ends; another goes on, and what it sent was not carried out in that order.
+        answered.add(vec![of(1, 900, 1), of(2, 3, 2), of(2, 2, 3)]);
+        answered.add(vec![of(2, 4, 1004), of(3, 5, 1005)]);
+        for (client, tid, version) in [(1, 900, 1), (2, 3, 2), (2, 2, 3), (2, 4, 1004), (3, 5, 1005)] {
+            assert_eq!(find(&answered, client, tid), Some(of(client, tid, version)));
+        }
+        assert_eq!((find(&answered, 1, 2), find(&answered, 3, 6)), (None, None));
+        answered.trim(v(1010), &limits(100, usize::MAX), 0);
+        assert_eq!((find(&answered, 1, 900), find(&answered, 2, 3)), (None, None));
+        assert_eq!(find(&answered, 2, 4), Some(of(2, 4, 1004)));
+        assert_eq!(answered.clients.len(), 2);
     }
 
     #[test]
