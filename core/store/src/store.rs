@@ -557,10 +557,7 @@ impl Store {
         let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
         let own_pairs = |mut map: BTreeMap<Name, Bytes>| {
             map.values_mut().for_each(|value| *value = own(value));
-            match map.keys().any(Name::is_shared) {
-                true => map.into_iter().map(|(key, value)| (key.into_own(), value)).collect(),
-                false => map,
-            }
+            map
         };
         match change {
             Change::Touch => self.step(planning, id, Op::Touch),
