@@ -103,15 +103,16 @@ impl Preamble {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend([self.tag as u8, self.count]);
-        for (index, alignment) in ALIGNMENTS.into_iter().enumerate() {
+        let mut bytes = [0; PREAMBLE_LEN]; // flags and a reserved byte stay so
+        (bytes[0], bytes[1]) = (self.tag as u8, self.count);
+        for (index, slot) in bytes[2..26].chunks_exact_mut(6).enumerate() {
             let present = index < usize::from(self.count);
-            self.lens[index].encode(out);
-            if present { alignment } else { 0 }.encode(out);
+            slot[..4].copy_from_slice(&self.lens[index].to_le_bytes());
+            slot[4..].copy_from_slice(&if present { ALIGNMENTS[index] } else { 0 }.to_le_bytes());
         }
-        out.extend([0, 0]); // flags, reserved
-        crc32c(0, &out[start..]).encode(out);
+        let (body, crc) = bytes.split_at_mut(PREAMBLE_LEN - CRC_LEN);
+        crc.copy_from_slice(&crc32c(0, body).to_le_bytes());
+        out.extend_from_slice(&bytes);
     }
 
     fn decode(bytes: &[u8]) -> Result<Preamble, FaultReason> {
@@ -154,12 +155,14 @@ pub(crate) struct Frame {
 }
 
 /// Which part of a frame comes next.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Preamble,
-    Head(Preamble),
-    Body(Preamble, usize, [Bytes; SEGMENTS_MAX]),
-    Epilogue(Preamble, [Bytes; SEGMENTS_MAX]),
+    /// The first segment, and its checksum.
+    Head,
+    /// Another segment.
+    Body(usize),
+    Epilogue,
 }
 
 /// Cuts a stream into frames. What lies whole in one chunk of input is shared with it, not copied; the
@@ -167,6 +170,9 @@ enum Part {
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     part: Part,
+    /// Of the frame that has begun, as are these.
+    preamble: Preamble,
+    segments: [Bytes; SEGMENTS_MAX],
     /// What has come of a part that is not whole yet, unless that is large.
     gather: BytesMut,
     /// A large part, and how much of it has come: where a device can take it without a copy.
@@ -175,22 +181,28 @@ pub(crate) struct FrameReader {
 
 impl FrameReader {
     pub(crate) fn new() -> FrameReader {
-        FrameReader { part: Part::Preamble, gather: BytesMut::new(), large: None }
+        FrameReader {
+            part: Part::Preamble,
+            preamble: Preamble { tag: Tag::Message, count: 0, lens: [0; SEGMENTS_MAX] },
+            segments: Default::default(),
+            gather: BytesMut::new(),
+            large: None,
+        }
     }
 
     /// True between two frames.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.part, Part::Preamble) && self.gather.is_empty() && self.large.is_none()
+        self.part == Part::Preamble && self.gather.is_empty() && self.large.is_none()
     }
 
     fn needed(&self) -> usize {
-        match &self.part {
+        match self.part {
             Part::Preamble => PREAMBLE_LEN,
             // An empty first segment has no crc either.
-            Part::Head(p) if p.lens[0] == 0 => 0,
-            Part::Head(p) => p.lens[0] as usize + CRC_LEN,
-            Part::Body(p, index, _) => p.lens[*index] as usize,
-            Part::Epilogue(..) => EPILOGUE_LEN,
+            Part::Head if self.preamble.lens[0] == 0 => 0,
+            Part::Head => self.preamble.lens[0] as usize + CRC_LEN,
+            Part::Body(index) => self.preamble.lens[index] as usize,
+            Part::Epilogue => EPILOGUE_LEN,
         }
     }
 
@@ -238,6 +250,16 @@ impl FrameReader {
         (self.gather.len() == len).then(|| std::mem::take(&mut self.gather).freeze())
     }
 
+    /// Lets `read` look at the next `len` bytes, once they are here.
+    fn look<T>(&mut self, len: usize, input: &mut Bytes, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        if self.gather.is_empty() && self.large.is_none() && input.len() >= len {
+            let seen = read(&input[..len]);
+            input.advance(len);
+            return Some(seen);
+        }
+        self.take(len, input).map(|bytes| read(&bytes))
+    }
+
     /// The next frame, or None if more input is needed. `admit` sees each preamble before anything is
     /// allocated for what it announces.
     pub(crate) fn next(
@@ -246,42 +268,52 @@ impl FrameReader {
         admit: impl Fn(&Preamble) -> Result<(), FaultReason>,
     ) -> Result<Option<Frame>, FaultReason> {
         loop {
-            let Some(bytes) = self.take(self.needed(), input) else { return Ok(None) };
-            let (part, frame) = match std::mem::replace(&mut self.part, Part::Preamble) {
+            let needed = self.needed();
+            match self.part {
                 Part::Preamble => {
-                    let preamble = Preamble::decode(&bytes)?;
-                    admit(&preamble)?;
-                    (Part::Head(preamble), None)
+                    let Some(preamble) = self.look(needed, input, Preamble::decode) else { return Ok(None) };
+                    self.preamble = preamble?;
+                    admit(&self.preamble)?;
+                    self.part = Part::Head;
                 }
-                Part::Head(p) => {
-                    let head = checked_head(&p, bytes)?;
-                    after_segment(p, 0, [head, Bytes::new(), Bytes::new(), Bytes::new()])
+                Part::Head => {
+                    let Some(bytes) = self.take(needed, input) else { return Ok(None) };
+                    self.segments[0] = checked_head(&self.preamble, bytes)?;
+                    if self.preamble.count == 1 {
+                        return Ok(Some(self.frame(true, u32::MAX)));
+                    }
+                    self.part = self.after_segment(0);
                 }
-                Part::Body(p, index, mut segments) => {
-                    segments[index] = bytes;
-                    after_segment(p, index, segments)
+                Part::Body(index) => {
+                    let Some(bytes) = self.take(needed, input) else { return Ok(None) };
+                    self.segments[index] = bytes;
+                    self.part = self.after_segment(index);
                 }
-                Part::Epilogue(p, segments) => {
-                    let (complete, data_crc) = check_epilogue(&p, &segments, &bytes)?;
-                    (Part::Preamble, Some(Frame { tag: p.tag, segments, complete, data_crc }))
+                Part::Epilogue => {
+                    let Some(epilogue) =
+                        self.look(needed, input, |bytes| <[u8; EPILOGUE_LEN]>::try_from(bytes))
+                    else {
+                        return Ok(None);
+                    };
+                    let epilogue = epilogue.expect("as many as were asked for");
+                    let (complete, data_crc) = check_epilogue(&self.preamble, &self.segments, &epilogue)?;
+                    return Ok(Some(self.frame(complete, data_crc)));
                 }
-            };
-            self.part = part;
-            if frame.is_some() {
-                return Ok(frame);
             }
         }
     }
-}
 
-/// Where to go when segment `index` is there: the next one that is not empty, or the end.
-fn after_segment(p: Preamble, index: usize, segments: [Bytes; SEGMENTS_MAX]) -> (Part, Option<Frame>) {
-    if p.count == 1 {
-        return (Part::Preamble, Some(Frame { tag: p.tag, segments, complete: true, data_crc: u32::MAX }));
+    /// Where to go when segment `index` is there: the next one that is not empty, or the end.
+    fn after_segment(&self, index: usize) -> Part {
+        let Preamble { count, lens, .. } = &self.preamble;
+        let next = (index + 1..usize::from(*count)).find(|&next| lens[next] > 0);
+        next.map_or(Part::Epilogue, Part::Body)
     }
-    match (index + 1..p.count.into()).find(|&i| p.lens[i] > 0) {
-        Some(next) => (Part::Body(p, next, segments), None),
-        None => (Part::Epilogue(p, segments), None),
+
+    /// The one that is whole now.
+    fn frame(&mut self, complete: bool, data_crc: u32) -> Frame {
+        self.part = Part::Preamble;
+        Frame { tag: self.preamble.tag, segments: std::mem::take(&mut self.segments), complete, data_crc }
     }
 }
 
@@ -294,10 +326,11 @@ fn check_crc(tag: Tag, index: usize, expected: u32, segment: &[u8]) -> Result<()
 }
 
 fn checked_head(p: &Preamble, mut bytes: Bytes) -> Result<Bytes, FaultReason> {
-    let mut crc = bytes.split_off(p.lens[0] as usize);
-    if !bytes.is_empty() {
-        check_crc(p.tag, 0, crc.get_u32_le(), &bytes)?;
+    let (head, mut crc) = bytes.split_at(p.lens[0] as usize);
+    if !head.is_empty() {
+        check_crc(p.tag, 0, crc.get_u32_le(), head)?;
     }
+    bytes.truncate(p.lens[0] as usize);
     Ok(bytes)
 }
 
@@ -318,36 +351,36 @@ fn check_epilogue(p: &Preamble, segments: &[Bytes], mut epilogue: &[u8]) -> Resu
 
 /// Queues a frame of one segment, which is what everything but a message is.
 pub(crate) fn put_control(out: &mut Outbox, tag: Tag, payload: &[u8]) {
-    let preamble = Preamble::of(tag, [payload.len(), 0, 0, 0]);
-    let mut bytes = Vec::with_capacity(PREAMBLE_LEN + payload.len() + CRC_LEN);
-    preamble.encode(&mut bytes);
-    bytes.extend_from_slice(payload);
-    crc32c(u32::MAX, payload).encode(&mut bytes);
-    out.push(bytes.into());
+    out.put(|out| {
+        Preamble::of(tag, [payload.len(), 0, 0, 0]).encode(out);
+        out.extend_from_slice(payload);
+        crc32c(u32::MAX, payload).encode(out);
+    });
 }
 
-/// Queues a message. Its three parts are shared, not copied.
+/// Queues a message. Of its three parts large ones are shared, not copied.
 pub(crate) fn put_message(out: &mut Outbox, header: &MessageHeader, parts: [Bytes; 3], sums: &Sums) {
     let [front, middle, data] = &parts;
     let preamble = Preamble::of(Tag::Message, [MessageHeader::LEN, front.len(), middle.len(), data.len()]);
-    let head_len = PREAMBLE_LEN + MessageHeader::LEN + CRC_LEN;
-    // Head and epilogue share one allocation.
-    let mut bytes = Vec::with_capacity(head_len + EPILOGUE_LEN);
-    preamble.encode(&mut bytes);
-    header.encode(&mut bytes);
-    crc32c(u32::MAX, &bytes[PREAMBLE_LEN..]).encode(&mut bytes);
-    if preamble.count > 1 {
-        bytes.push(STATUS_COMPLETE);
-        for (index, part) in parts.iter().enumerate() {
-            let sent = index + 1 < preamble.count.into();
-            if sent { sums.of(part) } else { 0 }.encode(&mut bytes);
-        }
+    out.put(|out| {
+        preamble.encode(out);
+        let start = out.len();
+        header.encode(out);
+        crc32c(u32::MAX, &out[start..]).encode(out);
+    });
+    if preamble.count == 1 {
+        return;
     }
-    let mut head = Bytes::from(bytes);
-    let epilogue = head.split_off(head_len);
-    out.push(head);
+    let mut epilogue = [0; EPILOGUE_LEN];
+    epilogue[0] = STATUS_COMPLETE;
+    // Of segments that are not sent it stays zero.
+    for (part, crc) in
+        parts.iter().zip(epilogue[1..].chunks_exact_mut(CRC_LEN)).take(usize::from(preamble.count) - 1)
+    {
+        crc.copy_from_slice(&sums.of(part).to_le_bytes());
+    }
     parts.into_iter().for_each(|part| out.push(part));
-    out.push(epilogue);
+    out.put(|out| out.extend_from_slice(&epilogue));
 }
 
 /// Segment 0 of a message. Ceph: `ceph_msg_header2`.

@@ -1,4 +1,4 @@
-//! Checksums of large data segments that need not be made again: what is received is often sent on, and sent
+//! Checksums of data segments that need not be made again: what is received is often sent on, and sent
 //! to more than one.
 
 use bytes::Bytes;
@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Shorter ones are summed sooner than found.
-const LEN_MIN: usize = 64 << 10;
-/// So many are known at most: they keep what they are of in memory.
-const COUNT_MAX: usize = 4;
+const LEN_MIN: usize = 1 << 10;
+/// So many are known at most: they keep what they are of in memory, and are looked through one by one. As many
+/// requests come at a time.
+const COUNT_MAX: usize = 64;
 
 /// Known to all connections that have a clone of it, until somebody says `forget`.
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ mod tests {
         assert_eq!(sums.of(&part), crc32c(u32::MAX, &part));
         sums.forget();
         assert_eq!(sums.of(&large), crc32c(u32::MAX, &large));
-        let others: Vec<Bytes> = (0..9).map(|n| Bytes::from(vec![n; LEN_MIN])).collect();
+        let others: Vec<Bytes> = (0..2 * COUNT_MAX).map(|n| Bytes::from(vec![n as u8; LEN_MIN])).collect();
         assert!(others.iter().all(|bytes| sums.of(bytes) == crc32c(u32::MAX, bytes)));
         assert_eq!(sums.0.borrow().len(), COUNT_MAX);
     }
