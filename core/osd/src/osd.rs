@@ -175,7 +175,7 @@ pub struct Osd {
     map_askers: Vec<MapAsker>,
     last_ask: u64,
     waiting_ops: VecDeque<(ConnId, u64, Box<OsdOp>)>,
-    waiting_msgs: VecDeque<(OsdId, (PgId, Epoch, PgMsg))>,
+    waiting_msgs: VecDeque<(OsdId, (PgId, Epoch, Box<PgMsg>))>,
     record_queries: BTreeSet<PgId>,
     activations: BTreeMap<PgId, PgRecord>,
     wishes: BTreeMap<PgId, PgWish>,

@@ -147,7 +147,9 @@ impl Shard {
 
     pub fn handle(&mut self, scene: &mut Scene<'_>, id: PgId, event: PgEvent) {
         let Some(pg) = self.pgs.get_mut(&id) else { return };
-        if let PgEvent::Peer { msg: PgMsg::RepOp(op), .. } = &event {
+        if let PgEvent::Peer { msg, .. } = &event
+            && let PgMsg::RepOp(op) = &**msg
+        {
             self.is_subop = true;
             self.counted.osd.subop_w.inc();
             self.counted.osd.subop_w_in_bytes.add(op.txn.data_len() as u64);
@@ -238,10 +240,8 @@ impl Shard {
     }
     fn carry_one(&mut self, scene: &mut Scene<'_>, pg: PgId, interval: Epoch, effect: PgEffect) {
         let out = match effect {
-            PgEffect::Ask(to, msg) => ShardEffect::Ask(to, PeerMsg::Pg { pg, interval, msg: Box::new(msg) }),
-            PgEffect::Answer(to, msg) => {
-                ShardEffect::Answer(to, PeerMsg::Pg { pg, interval, msg: Box::new(msg) })
-            }
+            PgEffect::Ask(to, msg) => ShardEffect::Ask(to, PeerMsg::Pg { pg, interval, msg }),
+            PgEffect::Answer(to, msg) => ShardEffect::Answer(to, PeerMsg::Pg { pg, interval, msg }),
             PgEffect::Reply { conn, tid, reply, request } => ShardEffect::Reply { conn, tid, reply, request },
             PgEffect::Notify { conn, message } => {
                 plain(Effect::Send { conn, tid: 0, message: (*message).into() })

@@ -121,6 +121,11 @@ impl Change {
     }
 }
 
+/// Of those that were announced room for so many is made at once: they may be far bigger in memory than their bytes.
+const CHANGES_FIRST: usize = 1024;
+/// Who carries out what was sent adds a change or two of its own.
+const CHANGES_MORE: usize = 2;
+
 /// Changes that become durable together or not at all, applied in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
@@ -136,6 +141,12 @@ impl Transaction {
     }
     pub fn push(&mut self, id: impl Into<StoredId>, change: Change) {
         self.changes.push((id.into(), change));
+    }
+    /// The same, with room for so many more changes.
+    pub fn clone_with_room(&self, more: usize) -> Transaction {
+        let mut changes = Vec::with_capacity(self.changes.len() + more);
+        changes.extend_from_slice(&self.changes);
+        Transaction { changes, is_read_here: self.is_read_here }
     }
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -167,8 +178,17 @@ impl Transaction {
     pub fn encode_split(&self, out: &mut Vec<u8>, data: &mut Vec<Bytes>) {
         versioned(out, 1, 1, |out| {
             (self.changes.len() as u32).encode(out);
+            // What is changed is mostly what was changed just before.
+            let mut last: Option<(&StoredId, Range<usize>)> = None;
             for (id, change) in &self.changes {
-                id.encode(out);
+                match &last {
+                    Some((same, encoded)) if *same == id => out.extend_from_within(encoded.clone()),
+                    _ => {
+                        let start = out.len();
+                        id.encode(out);
+                        last = Some((id, start..out.len()));
+                    }
+                }
                 encode_change(change, out, data);
             }
         });
@@ -178,7 +198,26 @@ impl Transaction {
     pub fn decode_split(r: &mut Reader<'_>, data: &Bytes) -> Result<Transaction, DecodeError> {
         let mut at = 0;
         let txn = r.versioned("transaction", 1, |r, _| {
-            let changes = r.list(|r| Ok((StoredId::decode(r)?, decode_change(r, data, &mut at)?)))?;
+            let count = r.count(1)?;
+            let mut changes: Vec<(StoredId, Change)> =
+                Vec::with_capacity(count.min(CHANGES_FIRST) + CHANGES_MORE);
+            // Of the last one.
+            let mut encoded: &[u8] = &[];
+            for _ in 0..count {
+                let ahead = r.rest();
+                let id = match changes.last() {
+                    Some((last, _)) if ahead.starts_with(encoded) => {
+                        r.take(encoded.len())?;
+                        last.clone()
+                    }
+                    _ => {
+                        let id = StoredId::decode(r)?;
+                        encoded = &ahead[..ahead.len() - r.remaining()];
+                        id
+                    }
+                };
+                changes.push((id, decode_change(r, data, &mut at)?));
+            }
             Ok(Transaction { changes, is_read_here: false })
         })?;
         match data.len() - at {

@@ -14,7 +14,7 @@ impl<T: Encode + ?Sized> Encode for &T {
 
 /// Writes `body` in an envelope. Ceph: `ENCODE_START(version, compat)` ... `ENCODE_FINISH`.
 pub fn versioned(out: &mut Vec<u8>, version: u8, compat: u8, body: impl FnOnce(&mut Vec<u8>)) {
-    out.extend([version, compat, 0, 0, 0, 0]);
+    out.extend_from_slice(&[version, compat, 0, 0, 0, 0]);
     let start = out.len();
     body(out);
     let len = (out.len() - start) as u32;

@@ -7,11 +7,13 @@
 mod crc;
 mod decode;
 mod encode;
+mod encoded;
 mod impls;
 
 pub use crc::{CRC_BLOCK, crc32c, crc32c_of_blocks, crc32c_zeros};
 pub use decode::{Decode, DecodeError, Reader};
 pub use encode::{Encode, encode_list, encode_map, versioned};
+pub use encoded::Encoded;
 
 /// Decodes a whole buffer and refuses leftovers: for values that own their buffer.
 pub fn from_slice<T: Decode>(bytes: &[u8]) -> Result<T, DecodeError> {

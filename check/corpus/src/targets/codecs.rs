@@ -20,7 +20,7 @@ use nacre_proto::messages::{
 };
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{AddrVec, EntityAddr, ObjectId, Op, OpCode, RawOp, ReqId};
-use nacre_wire::{Decode, Encode, Reader, crc32c, from_slice, to_vec};
+use nacre_wire::{Decode, Encode, Encoded, Reader, crc32c, from_slice, to_vec};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -194,7 +194,7 @@ fn peer_messages() -> Vec<Message> {
         answers: Answers(vec![answer(version), Answer { result: -17, ..answer(version) }]),
     };
     let rep_op = RepOp {
-        entry,
+        entry: Encoded::new(entry),
         previous: Version::default(),
         committed_to: version,
         trim_to: Version::default(),

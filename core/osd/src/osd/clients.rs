@@ -75,19 +75,11 @@ impl Osd {
         if op.epoch < since || op.epoch < pool.last_force_op_resend {
             return; // the client sends it again when it has that map
         }
-        let ops: Result<Vec<FlaggedOp>, _> = op
-            .ops
-            .iter()
-            .map(|item| {
-                let parsed = item.parse()?;
-                Ok::<_, nacre_wire::DecodeError>(FlaggedOp::new(
-                    parsed,
-                    item.op.flags,
-                    item.op.code.is_write(),
-                ))
-            })
-            .collect();
-        let Ok(ops) = ops else { return refuse(EINVAL, out) };
+        let mut ops = Vec::with_capacity(op.ops.len());
+        for item in &op.ops {
+            let Ok(parsed) = item.parse() else { return refuse(EINVAL, out) };
+            ops.push(FlaggedOp::new(parsed, item.op.flags, item.op.code.is_write()));
+        }
         let object = op.object();
         let writes = ops.iter().any(|op| op.is_write);
         let lists = ops.iter().any(|op| op.op.is_about_group());
@@ -121,6 +113,6 @@ impl Osd {
         let sender = (EntityName::client(client as u64), sender_addr);
         let steps = Steps::new(now.mono);
         let op = ClientOp { seq, conn, tid, sender, reqid, object, snap, ops, request, steps, for_copy };
-        self.tell_pg(now, store, id, PgEvent::Op(op), out);
+        self.tell_pg(now, store, id, PgEvent::Op(Box::new(op)), out);
     }
 }

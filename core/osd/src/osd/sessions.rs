@@ -210,10 +210,12 @@ impl Osd {
             }
             PeerMsg::Room(room) => self.budget.rooms.told(from, room),
             PeerMsg::Pg { pg, interval, msg } => {
-                self.on_peer_msg(now, store, from, (pg, interval, *msg), out);
+                self.on_peer_msg(now, store, from, (pg, interval, msg), out);
             }
             PeerMsg::Pgs(msgs) => {
-                msgs.into_iter().for_each(|msg| self.on_peer_msg(now, store, from, msg, out));
+                for (pg, interval, msg) in msgs {
+                    self.on_peer_msg(now, store, from, (pg, interval, Box::new(msg)), out);
+                }
             }
         }
     }
@@ -223,7 +225,7 @@ impl Osd {
         now: Now,
         store: &dyn StoreView,
         from: OsdId,
-        (pg, interval, msg): (PgId, Epoch, PgMsg),
+        (pg, interval, msg): (PgId, Epoch, Box<PgMsg>),
         out: &mut Vec<Effect>,
     ) {
         if interval > self.maps.epoch() {
@@ -235,7 +237,7 @@ impl Osd {
         }
         if self.pg(pg).is_some() {
             self.tell_pg(now, store, pg, PgEvent::Peer { from, interval, msg }, out);
-        } else if msg == PgMsg::InfoQuery {
+        } else if *msg == PgMsg::InfoQuery {
             // Nothing here; but who knows what we granted in our last life.
             let lease_ends = self.started + LEASE;
             let left = if lease_ends > now.mono { lease_ends.since(now.mono) } else { Duration::ZERO };

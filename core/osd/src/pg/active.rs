@@ -54,18 +54,19 @@ struct InFlight {
     object: ObjectId,
     /// For those to whom it must be sent again.
     rep_op: Arc<RepOp>,
-    waiting_for: BTreeSet<OsdId>,
+    /// Members; a few.
+    waiting_for: Vec<OsdId>,
     _on_its_way: OnItsWay,
     /// The object is not there any more for clients.
     vanishes: bool,
     /// The request, and resends of it that came meanwhile.
-    ops: Vec<ClientOp>,
+    ops: Vec<Box<ClientOp>>,
 }
 
 /// The requests on one object, in whichever snapshot.
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<ClientOp>,
+    waiting: VecDeque<Box<ClientOp>>,
     /// Reads that have begun and were not answered.
     reads: usize,
     /// A write is fetching data that it needs.
@@ -98,11 +99,11 @@ fn may_pass(op: &ClientOp, earlier: &ClientOp) -> bool {
 }
 
 /// A request that was not carried out, and why.
-type Unwritten = Box<(Option<ClientOp>, ReadError)>;
+type Unwritten = Box<(Option<Box<ClientOp>>, ReadError)>;
 
 /// A request that waits for data.
 struct Running {
-    op: ClientOp,
+    op: Box<ClientOp>,
     /// Of the object or which clone.
     asked: (SnapId, Vec<(u64, u64)>),
     copying: Option<CopySource>,
@@ -112,7 +113,7 @@ struct Running {
 }
 
 impl Running {
-    fn new(op: ClientOp) -> Running {
+    fn new(op: Box<ClientOp>) -> Running {
         Running { op, asked: Default::default(), copying: None, fetched: Fetched::default(), held: None }
     }
 }
@@ -130,7 +131,7 @@ pub struct Active {
     running: BTreeMap<u64, Running>,
     unread: Unread,
     /// Reads that were carried out while a lease was missing, and the memory that they take.
-    unleased: Vec<(ClientOp, Box<OsdOpReply>, Held)>,
+    unleased: Vec<(Box<ClientOp>, Box<OsdOpReply>, Held)>,
     pub unplaced: Unplaced,
     /// What the newest writes before the interval changed, as far as somebody lacks it. They may
     /// not have been everywhere, so nothing of these objects is shown before they are.
@@ -184,7 +185,7 @@ impl Active {
     }
 
     /// All requests that were not answered.
-    pub fn into_ops(self) -> Vec<ClientOp> {
+    pub fn into_ops(self) -> Vec<Box<ClientOp>> {
         let in_flight = self.in_flight.into_iter().flat_map(|write| write.ops);
         let waiting = self.queues.into_values().flat_map(|queue| queue.waiting);
         let running = self.running.into_values().map(|running| running.op);
@@ -194,11 +195,11 @@ impl Active {
     }
     pub fn ops(&self) -> impl Iterator<Item = (&ClientOp, &'static str)> {
         let in_flight =
-            self.in_flight.iter().flat_map(|write| &write.ops).map(|op| (op, "waiting for sub ops"));
+            self.in_flight.iter().flat_map(|write| &write.ops).map(|op| (&**op, "waiting for sub ops"));
         let waiting =
-            self.queues.values().flat_map(|queue| &queue.waiting).map(|op| (op, "waiting for object"));
-        let running = self.running.values().map(|running| (&running.op, "reading"));
-        let unleased = self.unleased.iter().map(|(op, ..)| (op, "waiting for lease"));
+            self.queues.values().flat_map(|queue| &queue.waiting).map(|op| (&**op, "waiting for object"));
+        let running = self.running.values().map(|running| (&*running.op, "reading"));
+        let unleased = self.unleased.iter().map(|(op, ..)| (&**op, "waiting for lease"));
         let unplaced = self.unplaced.ops().map(|op| (op, "waiting for room on all disks"));
         in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced)
     }
@@ -236,9 +237,12 @@ impl Active {
         self.members.values().all(|member| now < member.lease_until)
     }
     fn queue(&mut self, object: &ObjectId) -> &mut Queue {
-        // Mostly there is one request at a time.
-        let new = || Box::new(Queue { waiting: VecDeque::with_capacity(1), ..Queue::default() });
-        self.queues.entry(Box::new(object.clone())).or_insert_with(new)
+        if !self.queues.contains_key(object) {
+            // Mostly there is one request at a time.
+            let new = Queue { waiting: VecDeque::with_capacity(1), ..Queue::default() };
+            self.queues.insert(Box::new(object.clone()), Box::new(new));
+        }
+        self.queues.get_mut(object).expect("it is there by now")
     }
     /// Whether a write of our own would come in the way of requests on the object.
     pub fn in_use(&self, object: &ObjectId) -> bool {
@@ -256,7 +260,7 @@ impl Active {
         }
     }
     /// Requests that were taken from its queue go on before all others.
-    pub fn put_first(&mut self, object: &ObjectId, ops: VecDeque<ClientOp>) {
+    pub fn put_first(&mut self, object: &ObjectId, ops: VecDeque<Box<ClientOp>>) {
         let waiting = &mut self.queue(object).waiting;
         ops.into_iter().rev().for_each(|op| waiting.push_front(op));
     }
@@ -308,7 +312,7 @@ impl Pg {
         self.recover(ctx);
     }
 
-    pub fn on_active_op(&mut self, ctx: &mut Ctx<'_>, op: ClientOp) {
+    pub fn on_active_op(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>) {
         if !self.range.contains(&op.object) && !is_about_group(&op) {
             // The client's map has another number of groups; it sends again once it has ours.
             return;
@@ -322,7 +326,7 @@ impl Pg {
             return;
         }
         let has_queue = active.queues.contains_key(&op.object);
-        let is_sure = active.doubts(&op.object) == (false, false) && !self.changed.1.contains(&op.object);
+        let is_sure = active.doubts(&op.object) == (false, false) && !self.changed.contains(&op.object);
         if !has_queue && !op.is_write() && is_sure && !self.missing.lacks_meta(&op.object) {
             // As most reads: nobody is there to line up behind, and what it looks at is here.
             return self.run(ctx, Running::new(op));
@@ -342,7 +346,7 @@ impl Pg {
     pub fn pump(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
         loop {
             let lacks_meta = self.missing.lacks_meta(object);
-            let stale_view = self.changed.1.contains(object);
+            let stale_view = self.changed.contains(object);
             let Some(active) = self.active() else { return };
             let held = active.holds_writes;
             let (own_doubtful, of_clones) = active.doubts(object);
@@ -455,7 +459,7 @@ impl Pg {
 
     /// Some of what the request looks at is missing here: it runs again, before all others, when
     /// that has come. Until then it holds up those alone that must not pass it.
-    fn wait_for_parts(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, lacking: &BTreeMap<ObjectId, Part>) {
+    fn wait_for_parts(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>, lacking: &BTreeMap<ObjectId, Part>) {
         let Some(active) = self.active() else { return };
         for (object, part) in lacking {
             active.recovery.hurry(object, part);
@@ -475,7 +479,7 @@ impl Pg {
     }
 
     /// A request that was carried out before gets the answer that it got, or will get, then.
-    fn run_again(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, answer: &Answer) {
+    fn run_again(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>, answer: &Answer) {
         let epoch = ctx.map.epoch;
         let Some(active) = self.active() else { return };
         match active.in_flight.iter_mut().find(|write| write.version == answer.version) {
@@ -560,7 +564,7 @@ impl Pg {
     }
 
     /// The store cannot give what it should hold.
-    fn fail(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, error: &ReadError) {
+    fn fail(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>, error: &ReadError) {
         ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, op.object));
         let reply = OsdOpReply::to(&op.request, -EIO, ctx.map.epoch);
         ctx.out.push(reply_to(&op, Box::new(reply)));
@@ -586,7 +590,7 @@ impl Pg {
         Box::new(reply)
     }
 
-    fn finish_read(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, mut reply: Box<OsdOpReply>) {
+    fn finish_read(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>, mut reply: Box<OsdOpReply>) {
         let given_up = self.leases_given_up;
         let Some(active) = self.active() else { return };
         if !given_up && active.lease_holds(ctx.now.mono) {
@@ -697,7 +701,7 @@ impl Pg {
         let Some(active) = self.active() else { return };
         for write in active.in_flight.iter().filter(|write| write.waiting_for.contains(&osd)) {
             if active.members.contains_key(&osd) {
-                ctx.out.push(PgEffect::Ask(osd, PgMsg::RepOp(write.rep_op.clone())));
+                ctx.out.push(PgEffect::ask(osd, PgMsg::RepOp(write.rep_op.clone())));
             }
         }
         self.scrub_opened(ctx, osd);

@@ -38,6 +38,12 @@ pub struct Folded {
     objects: BTreeMap<ObjectId, Dirty>,
 }
 
+impl Folded {
+    pub fn is_empty(&self) -> bool {
+        !self.cleared && self.objects.is_empty()
+    }
+}
+
 impl Pg {
     /// Whether there is somebody for whose sake history is kept: a member too few, or one to come.
     fn somebody_is_away(&self) -> bool {
@@ -144,7 +150,7 @@ impl Pg {
 
     /// Tells what changed after `since`, as far as the log does not.
     pub fn answer_dirty(&mut self, ctx: &mut Ctx<'_>, to: OsdId, since: Version, from: Name) {
-        if self.folded.cleared || !self.folded.objects.is_empty() {
+        if !self.folded.is_empty() {
             return; // the view does not show it; they ask again
         }
         let reaches = self.info.dirty_from <= since && !self.info.incomplete;
@@ -157,7 +163,7 @@ impl Pg {
             Err(error) => {
                 ctx.log(Level::Error, format!("pg {}: {error}", self.id));
                 let (objects, next) = (Vec::new(), None);
-                ctx.out.push(PgEffect::Answer(to, PgMsg::Dirty { from, reaches: false, objects, next }));
+                ctx.out.push(PgEffect::answer(to, PgMsg::Dirty { from, reaches: false, objects, next }));
             }
         }
     }

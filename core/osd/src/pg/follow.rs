@@ -61,7 +61,7 @@ impl Following {
     }
     fn ask(&mut self, ctx: &mut Ctx<'_>) {
         self.asked = ctx.now.mono;
-        ctx.out.push(PgEffect::Ask(self.source, self.query()));
+        ctx.out.push(PgEffect::ask(self.source, self.query()));
     }
     pub fn ask_again(&mut self, ctx: &mut Ctx<'_>, after: Duration) {
         if ctx.now.mono.since(self.asked) >= after {
@@ -114,7 +114,7 @@ impl Pg {
     pub fn note_caught_up(&mut self, noted: BTreeSet<ObjectId>, changes: &mut RecordChanges) {
         for object in noted {
             changes.missing(&object, self.missing.get(&object));
-            self.changed.1.insert(Box::new(object));
+            self.changed.insert(object);
         }
     }
 

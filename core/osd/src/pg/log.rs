@@ -2,6 +2,7 @@
 //! resent requests get the answer that they already got.
 
 use super::answered::Answered;
+use hashbrown::HashTable;
 use nacre_base::Version;
 use nacre_proto::messages::answer::Answers;
 use nacre_proto::messages::peer::{LogEntry, PgInfo, PgLog};
@@ -38,8 +39,8 @@ pub const ENTRIES: (u64, u64) = if cfg!(test) { (10, 5) } else { (500, 250) };
 pub struct Log {
     /// Oldest first.
     entries: VecDeque<Kept>,
-    /// By `digest` of the request.
-    by_request: BTreeSet<(u64, Version)>,
+    /// By `digest` of the request. Looked up, and never walked through.
+    by_request: HashTable<(u64, Version)>,
     /// Of all encoded entries together.
     bytes: usize,
 }
@@ -62,6 +63,11 @@ impl Kept {
 pub fn digest(reqid: &ReqId) -> u64 {
     let client = (reqid.client.num as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (client ^ reqid.inc as u64).rotate_left(32) ^ reqid.tid
+}
+
+/// Requests of one client differ in few bits, and a table wants all of them to differ.
+fn spread(digest: u64) -> u64 {
+    digest.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Log {
@@ -102,11 +108,11 @@ impl Log {
     /// The entry of a request that was carried out before; the newest, if it was in several guises.
     pub fn find(&self, reqid: &ReqId) -> Option<LogEntry> {
         let digest = digest(reqid);
-        let newest = Version { epoch: nacre_base::Epoch(u32::MAX), version: u64::MAX };
-        let found = self.by_request.range((digest, Version::ZERO)..=(digest, newest)).rev();
-        found
-            .map(|(_, version)| self.entries[self.place_after(*version) - 1].read())
-            .find(|e| e.reqid == *reqid)
+        let same = self.by_request.iter_hash(spread(digest)).filter(|(of, _)| *of == digest);
+        let mut versions: Vec<Version> = same.map(|(_, version)| *version).collect();
+        versions.sort_unstable();
+        let mut newest_first = versions.iter().rev().map(|v| self.entries[self.place_after(*v) - 1].read());
+        newest_first.find(|entry| entry.reqid == *reqid)
     }
     /// The version of the newest entry that should go: there are enough after it, or they take more
     /// memory than there is for this log beside what else is remembered.
@@ -127,23 +133,25 @@ impl Log {
     }
 
     pub fn append(&mut self, entry: &LogEntry) {
+        self.append_encoded(entry, &to_vec(entry));
+    }
+    /// If the encoding is there already.
+    pub fn append_encoded(&mut self, entry: &LogEntry, encoded: &[u8]) {
         assert!(self.newest().is_none_or(|newest| newest < entry.version), "log entries come in order");
-        self.push(Kept {
-            version: entry.version,
-            digest: digest(&entry.reqid),
-            // Of its own size: a vector has room to spare.
-            encoded: to_vec(entry)[..].into(),
-        });
+        self.push(Kept { version: entry.version, digest: digest(&entry.reqid), encoded: encoded.into() });
     }
     fn push(&mut self, kept: Kept) {
-        self.by_request.insert((kept.digest, kept.version));
+        let request = (kept.digest, kept.version);
+        self.by_request.insert_unique(spread(kept.digest), request, |(digest, _)| spread(*digest));
         self.bytes += kept.encoded.len();
         self.entries.push_back(kept);
     }
     /// Those that were taken out of `entries`.
     fn forget(&mut self, gone: &[Kept]) {
         for kept in gone {
-            self.by_request.remove(&(kept.digest, kept.version));
+            let found =
+                self.by_request.find_entry(spread(kept.digest), |of| *of == (kept.digest, kept.version));
+            found.expect("every entry is found by its request").remove();
             self.bytes -= kept.encoded.len();
         }
     }

@@ -62,7 +62,7 @@ impl Pg {
         }
         for (object, part) in active.recovery.take_unfound() {
             let Phase::Active(active) = &self.phase else { return };
-            if self.changed.1.contains(&object) || active.is_being_read(&object.to_head()) {
+            if self.changed.contains(&object) || active.is_being_read(&object.to_head()) {
                 continue; // it is unfound again in a moment, and may be marked then
             }
             let revert = !delete && !self.missing.lacks_meta(&object);
@@ -96,7 +96,7 @@ impl Pg {
         let mut changes = super::record::RecordChanges::new(self.id);
         changes.missing(object, self.missing.get(object));
         changes.into_txn(&mut txn);
-        self.changed.1.insert(Box::new(object.clone()));
+        self.changed.insert(object.clone());
         self.store(ctx, txn);
         Ok(())
     }

@@ -21,7 +21,7 @@ impl Pg {
         let Some((object, block, known)) = bad_block(error) else { return false };
         let Phase::Active(active) = &self.phase else { return false };
         let Some(bad) = Bad::find(ctx.store, object, block, known) else { return false };
-        if self.changed.1.contains(object) {
+        if self.changed.contains(object) {
             return false;
         }
         // What is missing here anyway is not lost with it.
@@ -40,7 +40,7 @@ impl Pg {
         ctx.log(Level::Warn, format!("pg {}: {object}: {error}; {then}", self.id));
         let mut txn = Transaction::new();
         self.note_bad(object, bad, &mut txn);
-        self.changed.1.insert(Box::new(object.clone()));
+        self.changed.insert(object.clone());
         self.store(ctx, txn);
         true
     }

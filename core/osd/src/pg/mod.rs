@@ -13,6 +13,7 @@
 mod active;
 mod answered;
 mod catch_up;
+mod changed;
 mod common;
 mod dirty;
 mod follow;
@@ -42,6 +43,7 @@ use crate::ops::{Copied, FlaggedOp};
 use crate::requests::{Access, Request, Steps};
 use active::Active;
 use answered::Answered;
+use changed::Changed;
 use dirty::Folded;
 use follow::Page;
 use granted::Granted;
@@ -175,11 +177,12 @@ pub enum PgEvent {
         up: Vec<OsdId>,
         up_primary: Option<OsdId>,
     },
-    Op(ClientOp),
+    /// Boxed, as events are passed on from hand to hand; so is what members say.
+    Op(Box<ClientOp>),
     Peer {
         from: OsdId,
         interval: Epoch,
-        msg: PgMsg,
+        msg: Box<PgMsg>,
     },
     /// Messages to it may have been lost; from now on they arrive.
     PeerOpened(OsdId),
@@ -235,9 +238,9 @@ pub enum PgEvent {
 #[derive(Debug)]
 pub enum PgEffect {
     /// Over our own session with that OSD.
-    Ask(OsdId, PgMsg),
+    Ask(OsdId, Box<PgMsg>),
     /// Over its session with us.
-    Answer(OsdId, PgMsg),
+    Answer(OsdId, Box<PgMsg>),
     Reply {
         conn: ConnId,
         tid: u64,
@@ -278,6 +281,15 @@ pub enum PgEffect {
     Log(Level, String),
     /// For the cluster's log: how bad (debug 0, info 1, warning 3, error 4), and what.
     ClusterLog(u8, String),
+}
+
+impl PgEffect {
+    fn ask(to: OsdId, msg: PgMsg) -> PgEffect {
+        PgEffect::Ask(to, Box::new(msg))
+    }
+    fn answer(to: OsdId, msg: PgMsg) -> PgEffect {
+        PgEffect::Answer(to, Box::new(msg))
+    }
 }
 
 /// What an event is handled with.
@@ -333,7 +345,7 @@ pub struct Pg {
     last_primary_change: Epoch,
     phase: Phase,
     /// In arrival order; they run once the group is active.
-    held: VecDeque<ClientOp>,
+    held: VecDeque<Box<ClientOp>>,
     issued: u64,
     durable: u64,
     when_stored: VecDeque<(u64, WhenStored)>,
@@ -349,9 +361,8 @@ pub struct Pg {
     /// Objects of which some could not be read for others, as the log says.
     told_unreadable: BTreeSet<ObjectId>,
     last_read: u64,
-    /// Objects changed in this turn: the view shows them as they were before it. Boxed, so that the set of one that each
-    /// write makes is a small piece of memory.
-    changed: (u64, BTreeSet<Box<ObjectId>>),
+    /// Objects changed in this turn: the view shows them as they were before it.
+    changed: Changed,
     /// How many transactions of this group the view shows.
     viewed: u64,
     /// What this turn made of the map of what changed before the log.
@@ -436,7 +447,7 @@ impl Pg {
             push_reads: BTreeMap::new(),
             told_unreadable: BTreeSet::new(),
             last_read: 0,
-            changed: (0, BTreeSet::new()),
+            changed: Changed::default(),
             viewed: 0,
             folded: Folded::default(),
             counts: PgCounts::default(),
@@ -468,10 +479,11 @@ impl Pg {
     }
 
     pub fn handle(&mut self, ctx: &mut Ctx<'_>, event: PgEvent) {
-        if self.changed.0 != ctx.turn {
-            self.changed = (ctx.turn, BTreeSet::new());
+        if self.changed.begin(ctx.turn) {
             self.viewed = self.issued;
-            self.folded = Folded::default();
+            if !self.folded.is_empty() {
+                self.folded = Folded::default();
+            }
         }
         match event {
             PgEvent::Map { interval, serving } => self.on_map(ctx, interval, serving),
@@ -484,9 +496,10 @@ impl Pg {
                     self.agree(ctx, interval);
                 }
                 // One of us did not see all maps: the stray learns from our answer what we call the interval.
-                let mistaken = matches!(msg, PgMsg::StrayNotify { .. }) && interval >= self.interval.earliest;
+                let mistaken =
+                    matches!(*msg, PgMsg::StrayNotify { .. }) && interval >= self.interval.earliest;
                 if interval == self.interval.start || mistaken {
-                    self.on_peer(ctx, from, msg);
+                    self.on_peer(ctx, from, *msg);
                 }
             }
             PgEvent::PeerOpened(osd) => self.on_peer_opened(ctx, osd),
@@ -562,7 +575,7 @@ impl Pg {
             return; // goes on, whoever has the group now
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Stray(Stray::default()));
-        let mut ops: Vec<ClientOp> = std::mem::take(&mut self.held).into();
+        let mut ops: Vec<Box<ClientOp>> = std::mem::take(&mut self.held).into();
         if let Phase::Active(active) = phase {
             ops.extend(active.into_ops());
         }
@@ -674,7 +687,7 @@ impl Pg {
             match what {
                 WhenStored::Write(version) => self.on_own_write(ctx, version),
                 WhenStored::OwnMerge => self.on_merged(ctx, self.me, Vec::new()),
-                WhenStored::Answer(to, msg) => ctx.out.push(PgEffect::Answer(to, *msg)),
+                WhenStored::Answer(to, msg) => ctx.out.push(PgEffect::Answer(to, msg)),
                 WhenStored::Merged => self.on_own_merge(ctx),
             }
         }
@@ -691,7 +704,7 @@ impl Pg {
 
     // ---- what every phase does ----
 
-    fn on_op(&mut self, ctx: &mut Ctx<'_>, op: ClientOp) {
+    fn on_op(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>) {
         match self.phase {
             Phase::Active(_) => self.on_active_op(ctx, op),
             _ => self.held.push_back(op),

@@ -203,7 +203,7 @@ impl Pg {
         for osd in all {
             if ctx.map.is_up(osd) && !peering.peers.contains_key(&osd) {
                 peering.peers.insert(osd, PeerState { info: None, lease_until: UNANSWERED });
-                ctx.out.push(PgEffect::Ask(osd, PgMsg::InfoQuery));
+                ctx.out.push(PgEffect::ask(osd, PgMsg::InfoQuery));
                 if peering.is_down() {
                     // Nobody is to take it for lost before this one has answered.
                     peering.step = Step::Gathering;
@@ -314,7 +314,7 @@ impl Pg {
             self.merge_everywhere(ctx);
         } else {
             peering.step = Step::FetchingLog { from: best };
-            ctx.out.push(PgEffect::Ask(best, PgMsg::LogQuery));
+            ctx.out.push(PgEffect::ask(best, PgMsg::LogQuery));
         }
     }
 
@@ -391,7 +391,7 @@ impl Pg {
         let Phase::Peering(peering) = &self.phase else { return };
         let theirs = peering.peers.get(&osd).and_then(|peer| peer.info.as_ref());
         let log = part_for(&self.info, &self.log, &self.answered, theirs);
-        ctx.out.push(PgEffect::Ask(osd, PgMsg::Merge(log)));
+        ctx.out.push(PgEffect::ask(osd, PgMsg::Merge(log)));
     }
 
     /// A member has the group's log durably.
@@ -499,10 +499,10 @@ impl Pg {
         match &mut peering.step {
             Step::Gathering | Step::Queued | Step::Down(_) | Step::TooFew => {
                 let silent = peering.asked_peers().filter(|osd| concerns(*osd));
-                ctx.out.extend(silent.map(|osd| PgEffect::Ask(osd, PgMsg::InfoQuery)));
+                ctx.out.extend(silent.map(|osd| PgEffect::ask(osd, PgMsg::InfoQuery)));
             }
             Step::FetchingLog { from } if concerns(*from) => {
-                ctx.out.push(PgEffect::Ask(*from, PgMsg::LogQuery));
+                ctx.out.push(PgEffect::ask(*from, PgMsg::LogQuery));
             }
             Step::Following(following) if concerns(following.source) => {
                 following.ask_again(ctx, Duration::ZERO);

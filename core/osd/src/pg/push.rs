@@ -119,7 +119,7 @@ impl Pg {
         common: &Common,
     ) -> Result<Option<Readable>, ReadError> {
         let id = StoredId::Object(object.clone());
-        if self.missing.lacks_meta(object) || self.changed.1.contains(object) {
+        if self.missing.lacks_meta(object) || self.changed.contains(object) {
             return Ok(None);
         }
         let Some(stat) = ctx.store.stat(&id)? else { return Ok(None) };
@@ -210,7 +210,7 @@ impl Pg {
         let object = read.object.clone();
         match self.push_message(ctx, read, data) {
             Ok(Some(push)) => match purpose {
-                Purpose::Pulled(osd) => ctx.out.push(PgEffect::Answer(osd, PgMsg::Push(Box::new(push)))),
+                Purpose::Pulled(osd) => ctx.out.push(PgEffect::answer(osd, PgMsg::Push(Box::new(push)))),
                 Purpose::Pushed(osd) => self.push_ready(ctx, osd, push),
                 Purpose::Renamed => self.on_pulled(ctx, self.me, push),
             },
@@ -224,7 +224,7 @@ impl Pg {
 
     fn push_failed(&mut self, ctx: &mut Ctx<'_>, id: u64, object: ObjectId, purpose: Purpose) {
         match purpose {
-            Purpose::Pulled(osd) => ctx.out.push(PgEffect::Answer(osd, PgMsg::PullRefused { id, object })),
+            Purpose::Pulled(osd) => ctx.out.push(PgEffect::answer(osd, PgMsg::PullRefused { id, object })),
             Purpose::Pushed(osd) => self.send_failed(ctx, &object, osd),
             Purpose::Renamed => self.pull_elsewhere(ctx, id),
         }
@@ -239,7 +239,7 @@ impl Pg {
     ) -> Result<Option<Push>, ReadError> {
         let PushRead { id, object, mut part, extents, known, common, .. } = read;
         let stored = StoredId::Object(object.clone());
-        if self.changed.1.contains(&object) || ctx.store.stat(&stored)?.is_none() {
+        if self.changed.contains(&object) || ctx.store.stat(&stored)?.is_none() {
             return Ok(None);
         }
         let meta = if part.meta { Some(load_meta(ctx.store, &stored)?) } else { None };
@@ -373,7 +373,7 @@ impl Pg {
         let mut changes = RecordChanges::new(self.id);
         changes.missing(object, self.missing.get(object));
         changes.into_txn(&mut txn);
-        self.changed.1.insert(Box::new(object.clone()));
+        self.changed.insert(object.clone());
         self.store(ctx, txn);
     }
 

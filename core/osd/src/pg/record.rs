@@ -12,6 +12,7 @@
 use super::answered::{Answered, Page};
 use super::log::Log;
 use super::missing::Missing;
+use bytes::Bytes;
 use nacre_base::{Name, PgId, Version};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::answer::Answers;
@@ -69,7 +70,7 @@ pub fn dirty_key(object: &ObjectId) -> Name {
 #[derive(Debug)]
 pub struct RecordChanges {
     pg: PgId,
-    set: BTreeMap<Name, bytes::Bytes>,
+    set: BTreeMap<Name, Bytes>,
     remove: BTreeSet<Name>,
     /// All that is dirty goes, before anything is set.
     no_dirty: bool,
@@ -79,7 +80,7 @@ impl RecordChanges {
     pub fn new(pg: PgId) -> RecordChanges {
         RecordChanges { pg, set: BTreeMap::new(), remove: BTreeSet::new(), no_dirty: false }
     }
-    fn put(&mut self, key: Name, value: impl Into<bytes::Bytes>) {
+    fn put(&mut self, key: Name, value: impl Into<Bytes>) {
         self.remove.remove(&key);
         self.set.insert(key, value.into());
     }
@@ -92,6 +93,10 @@ impl RecordChanges {
     }
     pub fn entry(&mut self, entry: &LogEntry) {
         self.put(log_key(entry.version), to_vec(entry));
+    }
+    /// If the encoding is there already.
+    pub fn encoded_entry(&mut self, version: Version, encoded: Bytes) {
+        self.put(log_key(version), encoded);
     }
     pub fn no_entry(&mut self, version: Version) {
         self.take(log_key(version));

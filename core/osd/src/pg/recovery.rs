@@ -198,7 +198,7 @@ impl Pg {
                 if recovery.wanted.remove(&object).is_some() {
                     self.on_recovered(ctx, &object);
                 }
-            } else if self.changed.1.contains(&object) {
+            } else if self.changed.contains(&object) {
                 active.note_runnable(&object);
                 ctx.out.push(PgEffect::Loop);
             } else if recovery.pulls.len() < URGENT_JOBS_MAX {
@@ -223,7 +223,7 @@ impl Pg {
             }
         }
         for ((object, osd), part) in sends {
-            if self.changed.1.contains(&object) {
+            if self.changed.contains(&object) {
                 if let Phase::Active(active) = &mut self.phase {
                     active.note_runnable(&object);
                 }
@@ -265,7 +265,7 @@ impl Pg {
         if from.osd == self.me {
             self.make_push(ctx, id, asked, part, Purpose::Renamed);
         } else {
-            ctx.out.push(PgEffect::Ask(from.osd, PgMsg::Pull { id, object: asked, part }));
+            ctx.out.push(PgEffect::ask(from.osd, PgMsg::Pull { id, object: asked, part }));
         }
     }
 
@@ -278,7 +278,7 @@ impl Pg {
             if source.missing.is_none() && !asked && ctx.map.is_up(osd) {
                 source.asked = Some(now);
                 let log = part_for(&self.info, &self.log, &self.answered, source.info.as_ref());
-                ctx.out.push(PgEffect::Ask(osd, PgMsg::Merge(log)));
+                ctx.out.push(PgEffect::ask(osd, PgMsg::Merge(log)));
             }
         }
     }
@@ -372,7 +372,7 @@ impl Pg {
         let push = Box::new(push);
         send.since = now;
         send.push = Some(push.clone());
-        ctx.out.push(PgEffect::Ask(osd, PgMsg::Push(push)));
+        ctx.out.push(PgEffect::ask(osd, PgMsg::Push(push)));
     }
 
     /// What was to be sent cannot be read now. The transfer stays, and is tried again after a while.
@@ -467,11 +467,11 @@ impl Pg {
         let Phase::Active(active) = &mut self.phase else { return };
         for (&id, pull) in active.recovery.pulls.iter().filter(|(_, pull)| pull.from.osd == osd) {
             let (object, part) = (pull.from.name_of(&pull.object), pull.part.clone());
-            ctx.out.push(PgEffect::Ask(osd, PgMsg::Pull { id, object, part }));
+            ctx.out.push(PgEffect::ask(osd, PgMsg::Pull { id, object, part }));
         }
         let sends = active.recovery.sends.iter().filter(|((_, to), _)| *to == osd);
         for push in sends.filter_map(|(_, send)| send.push.as_ref()) {
-            ctx.out.push(PgEffect::Ask(osd, PgMsg::Push(push.clone())));
+            ctx.out.push(PgEffect::ask(osd, PgMsg::Push(push.clone())));
         }
         if let Some(source) = active.recovery.sources.get_mut(&osd) {
             source.asked = None;
@@ -483,7 +483,7 @@ impl Pg {
         let clean = self.is_clean();
         match &mut self.phase {
             Phase::Peering(peering) => peering.add_stray(from),
-            Phase::Active(_) if clean => ctx.out.push(PgEffect::Answer(from, PgMsg::StrayRemove)),
+            Phase::Active(_) if clean => ctx.out.push(PgEffect::answer(from, PgMsg::StrayRemove)),
             Phase::Active(active) if !active.members.contains_key(&from) => {
                 if let Entry::Vacant(slot) = active.recovery.sources.entry(from) {
                     slot.insert(Source::new(Some(info)));

@@ -203,7 +203,7 @@ impl Pg {
     pub fn on_own_merge(&mut self, ctx: &mut Ctx<'_>) {
         let Some(primary) = self.interval.primary else { return };
         let missing = self.missing.iter().map(|(object, stale)| (object.clone(), stale.clone())).collect();
-        ctx.out.push(PgEffect::Answer(primary, PgMsg::Merged { missing }));
+        ctx.out.push(PgEffect::answer(primary, PgMsg::Merged { missing }));
     }
 
     pub fn replica_tick(&mut self, ctx: &mut Ctx<'_>) {
@@ -220,7 +220,7 @@ impl Pg {
         }
     }
 
-    pub fn on_rep_op(&mut self, ctx: &mut Ctx<'_>, from: OsdId, op: Arc<RepOp>) {
+    pub fn on_rep_op(&mut self, ctx: &mut Ctx<'_>, from: OsdId, mut op: Arc<RepOp>) {
         if self.interval.primary != Some(from) || !self.is_merged_replica() {
             return;
         }
@@ -256,8 +256,14 @@ impl Pg {
         self.info.objects = op.objects;
         self.info.clones = op.clones;
         self.info.bytes = op.bytes;
-        self.log.append(&op.entry);
-        self.store_write(ctx, op).unwrap_or_else(|error| panic!("pg {}: {UNREADABLE}: {error}", self.id));
+        self.log.append_encoded(&op.entry, op.entry.bytes());
+        // Nobody else has it, unless both ends are in one process.
+        let txn = match Arc::get_mut(&mut op) {
+            Some(op) => std::mem::take(&mut op.txn),
+            None => op.txn.clone(),
+        };
+        self.store_write(ctx, &op, txn)
+            .unwrap_or_else(|error| panic!("pg {}: {UNREADABLE}: {error}", self.id));
         self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));
     }
 
@@ -270,7 +276,7 @@ impl Pg {
         }
         stray.next_notify = ctx.now.mono + STRAY_NOTIFY;
         if let Some(primary) = self.interval.primary {
-            ctx.out.push(PgEffect::Ask(primary, PgMsg::StrayNotify { info: self.info }));
+            ctx.out.push(PgEffect::ask(primary, PgMsg::StrayNotify { info: self.info }));
         }
     }
 
@@ -357,6 +363,7 @@ mod tests {
     use nacre_base::{PoolId, Utime, Version};
     use nacre_proto::messages::part::Meta;
     use nacre_proto::types::{ObjectId, ReqId};
+    use nacre_wire::Encoded;
 
     /// Found by fuzzing: such an offset went as far as the store, which refused it.
     #[test]
@@ -380,7 +387,7 @@ mod tests {
             txn.push(object.clone(), change);
             let metas = vec![(object.clone(), Meta { size, ..Meta::default() })];
             sizes_are_possible(&RepOp {
-                entry: entry.clone(),
+                entry: Encoded::new(entry.clone()),
                 previous: Version::ZERO,
                 committed_to: Version::ZERO,
                 trim_to: Version::ZERO,

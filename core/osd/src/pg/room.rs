@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Writes that wait for room, in order for each object.
 #[derive(Default)]
 pub struct Unplaced {
-    ops: BTreeMap<ObjectId, VecDeque<ClientOp>>,
+    ops: BTreeMap<ObjectId, VecDeque<Box<ClientOp>>>,
     /// Objects to look at when writes that are on their way have arrived, by when the first of those that wait came:
     /// where that one is small, and where it is large.
     soon: [BTreeMap<u64, ObjectId>; 2],
@@ -24,23 +24,28 @@ pub struct Unplaced {
 
 impl Unplaced {
     pub fn ops(&self) -> impl Iterator<Item = &ClientOp> {
-        self.ops.values().flatten()
+        self.ops.values().flatten().map(|op| &**op)
     }
-    pub fn into_ops(self) -> impl Iterator<Item = ClientOp> {
+    pub fn into_ops(self) -> impl Iterator<Item = Box<ClientOp>> {
         self.ops.into_values().flatten()
     }
     /// Whether the request has to wait behind one on the same object.
     pub fn is_before(&self, op: &ClientOp) -> bool {
         op.is_write() && !wants_to_know(op) && self.ops.contains_key(&op.object)
     }
-    pub fn push(&mut self, op: ClientOp) {
+    pub fn push(&mut self, op: Box<ClientOp>) {
         self.ops.entry(op.object.clone()).or_default().push_back(op);
     }
 }
 
 impl Pg {
     /// Gives the request back if its changes may be made.
-    pub fn place(&mut self, ctx: &mut Ctx<'_>, op: ClientOp, change: &ObjectChange) -> Option<ClientOp> {
+    pub fn place(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        op: Box<ClientOp>,
+        change: &ObjectChange,
+    ) -> Option<Box<ClientOp>> {
         let Phase::Active(active) = &mut self.phase else { return None };
         let writes = || op.ops.iter().filter(|op| op.is_write);
         // A snapshot may keep what it was, and still it takes no room for data.

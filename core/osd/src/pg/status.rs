@@ -1,5 +1,6 @@
 //! What a group's primary tells others about it.
 
+use super::active::Member;
 use super::lost::is_declared_lost;
 use super::moving::{Forced, Hold, is_too_full};
 use super::{Ctx, Interval, Pg, PgEffect, Phase};
@@ -47,8 +48,8 @@ impl Pg {
         (degraded, beyond.iter().sum::<u64>() + newcomers.saturating_sub(absent))
     }
 
-    /// `pg_state` bits; zero when this OSD is not the primary.
-    fn state(&self, map: &OsdMap) -> u64 {
+    /// `pg_state` bits, of a group that is clean or not; zero when this OSD is not the primary.
+    fn state(&self, map: &OsdMap, clean: bool) -> u64 {
         let mut state = 0;
         match &self.phase {
             Phase::Peering(peering) if peering.is_down() => state |= pg_state::DOWN | pg_state::PEERING,
@@ -57,12 +58,13 @@ impl Pg {
             Phase::Peering(_) => state |= pg_state::PEERING,
             Phase::Active(active) => {
                 state |= pg_state::ACTIVE;
-                let (degraded, misplaced) = self.away();
+                // Looked at after every event, and clean nearly always.
+                let (degraded, misplaced) = if clean { (0, 0) } else { self.away() };
                 if degraded > 0 {
                     state |= pg_state::DEGRADED;
                 }
-                let missing =
-                    !self.missing.is_empty() || active.members.values().any(|m| !m.missing.is_empty());
+                let lacks = |member: &Member| !member.missing.is_empty();
+                let missing = !clean && (!self.missing.is_empty() || active.members.values().any(lacks));
                 let waits = !active.recovery.is_busy();
                 if missing {
                     state |= match (self.is_filling() || misplaced > 0, waits) {
@@ -81,7 +83,7 @@ impl Pg {
                 } else if self.moving.hold.is_some() && !missing {
                     state |= pg_state::BACKFILL_WAIT;
                 }
-                if self.is_clean() {
+                if clean {
                     state |= pg_state::CLEAN | self.trim_state();
                 }
                 if self.forced.recovery {
@@ -114,10 +116,11 @@ impl Pg {
 
     /// Lets the monitors know when something changed.
     pub fn note_state(&mut self, ctx: &mut Ctx<'_>) {
-        if self.is_clean() {
+        let clean = self.is_clean();
+        if clean {
             self.forced = Forced::default();
         }
-        let state = self.state(&ctx.map);
+        let state = self.state(&ctx.map, clean);
         if state & pg_state::CLEAN != 0 {
             self.last_clean = ctx.now.wall;
         }
@@ -204,7 +207,7 @@ impl Pg {
     /// `ceph tell PG query`.
     pub fn query(&self, ctx: &Ctx<'_>) -> Value {
         let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
-        let state = self.state(&ctx.map);
+        let state = self.state(&ctx.map, self.is_clean());
         let name = match &self.phase {
             Phase::Stray(_) => "stray".to_string(),
             Phase::Replica(_) => "replica".to_string(),
@@ -295,7 +298,7 @@ impl Pg {
 
     /// Requests that were not answered, with what they wait for.
     pub fn ops_in_flight(&self, now: Now) -> Vec<Value> {
-        let held = self.held.iter().map(|op| (op, "waiting for active"));
+        let held = self.held.iter().map(|op| (&**op, "waiting for active"));
         let active: Vec<_> = match &self.phase {
             Phase::Active(active) => active.ops().collect(),
             _ => Vec::new(),

@@ -70,7 +70,7 @@ impl Pg {
             || !trimming.allowed
             || active.holds_writes
             || !trimming.in_flight.is_empty()
-            || !self.changed.1.is_empty()
+            || !self.changed.is_empty()
         {
             return;
         }
@@ -109,7 +109,7 @@ impl Pg {
             if left == 0 {
                 return;
             }
-            if self.changed.1.contains(&head) || active.in_use(&head) {
+            if self.changed.contains(&head) || active.in_use(&head) {
                 continue;
             }
             let Some(slot) = ctx.budget.trim.take(ctx.now.mono, self.id, Claim::default()) else { return };
@@ -130,7 +130,7 @@ impl Pg {
                     // It is not there, or not for this snapshot: only its key is left.
                     let mut txn = Transaction::new();
                     snap_index::remove(clone, &[snap], &mut txn);
-                    self.changed.1.insert(Box::new(clone.clone()));
+                    self.changed.insert(clone.clone());
                     self.store(ctx, txn);
                     ctx.out.push(PgEffect::Loop);
                 }

@@ -361,7 +361,7 @@ impl Pg {
         }
         for ((object, client), (addr, cookies)) in over {
             let op = self.removal(ctx, object, (EntityName::client(client), addr), &cookies);
-            self.on_active_op(ctx, op);
+            self.on_active_op(ctx, Box::new(op));
         }
     }
 

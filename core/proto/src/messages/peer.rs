@@ -16,7 +16,7 @@ use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, Name, PgId, SnapId, Utime, Version};
-use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
+use nacre_wire::{Decode, DecodeError, Encode, Encoded, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -259,7 +259,8 @@ impl LogEntry {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepOp {
-    pub entry: LogEntry,
+    /// Every member keeps it as it is encoded here.
+    pub entry: Encoded<LogEntry>,
     /// The newest version before this one: a replica that has less missed something.
     pub previous: Version,
     /// All up to here are durable on every member.
@@ -785,7 +786,7 @@ mod tests {
             PgMsg::Merge(log),
             PgMsg::Merged { missing: vec![(object.clone(), Stale::everything(version))] },
             PgMsg::RepOp(Arc::new(RepOp {
-                entry,
+                entry: Encoded::new(entry),
                 previous: Version::ZERO,
                 committed_to: version,
                 trim_to: Version::ZERO,

@@ -13,11 +13,12 @@ use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
 use nacre_proto::messages::peer::{LogEntry, PgMsg, RepOp};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{EntityName, ObjectId, ReqId};
+use nacre_wire::Encoded;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Pg {
-    pub(super) fn write(&mut self, ctx: &mut Ctx<'_>, mut op: ClientOp, env: Env, done: Done) {
+    pub(super) fn write(&mut self, ctx: &mut Ctx<'_>, mut op: Box<ClientOp>, env: Env, done: Done) {
         op.steps.sent = Some(ctx.now.mono);
         let Done { result, outputs, user_version, change } = done;
         let entry = LogEntry {
@@ -100,7 +101,7 @@ impl Pg {
         ctx: &mut Ctx<'_>,
         entry: LogEntry,
         change: ObjectChange,
-        op: Option<ClientOp>,
+        op: Option<Box<ClientOp>>,
     ) -> Result<(), Unwritten> {
         let (version, head) = (entry.version, entry.object.to_head());
         let Some(active) = self.active() else { return Ok(()) };
@@ -127,7 +128,8 @@ impl Pg {
         self.info.objects = self.info.objects.saturating_add_signed(change.objects);
         self.info.clones = self.info.clones.saturating_add_signed(change.clones);
         self.info.bytes = self.info.bytes.saturating_add_signed(change.bytes);
-        self.log.append(&entry);
+        let entry = Encoded::new(entry);
+        self.log.append_encoded(&entry, entry.bytes());
         let trim_to = self
             .log
             .trim_point(ctx.budget.log_limits(), self.answered.memory())
@@ -152,47 +154,56 @@ impl Pg {
             recount.bytes = recount.bytes.saturating_add_signed(change.bytes);
         }
         for &osd in active.members.keys() {
-            ctx.out.push(PgEffect::Ask(osd, PgMsg::RepOp(rep_op.clone())));
+            ctx.out.push(PgEffect::ask(osd, PgMsg::RepOp(rep_op.clone())));
         }
         active.queue(&head).uncommitted += 1;
+        let mut waiting_for = Vec::with_capacity(active.members.len() + 1);
+        waiting_for.extend(active.members.keys().copied().chain([me]));
         active.in_flight.push_back(InFlight {
             version,
             object: head,
             rep_op: rep_op.clone(),
-            waiting_for: active.members.keys().copied().chain([me]).collect(),
+            waiting_for,
             _on_its_way: on_its_way,
             vanishes: change.vanishes,
             ops: op.into_iter().collect(),
         });
-        self.store_write(ctx, rep_op).expect("our own metadata is here, or the request had waited");
+        // Room for what the record adds.
+        let txn = rep_op.txn.clone_with_room(2);
+        self.store_write(ctx, &rep_op, txn).expect("our own metadata is here, or the request had waited");
         self.once_durable(ctx, WhenStored::Write(version));
         Ok(())
     }
 
-    /// The part of a write that is the same on every member.
-    pub fn store_write(&mut self, ctx: &mut Ctx<'_>, op: Arc<RepOp>) -> Result<(), ReadError> {
-        let RepOp { entry, trim_to, mut txn, metas, .. } = Arc::unwrap_or_clone(op);
+    /// The part of a write that is the same on every member; `txn` is the write's.
+    pub fn store_write(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        op: &RepOp,
+        mut txn: Transaction,
+    ) -> Result<(), ReadError> {
+        let RepOp { entry, metas, .. } = op;
         let mut changes = RecordChanges::new(self.id);
         // What it overwrites was missing no longer than until now, and no metadata that comes along.
         let mut noted = self.missing.written(&entry.object, &entry.acts);
         for (object, meta) in metas {
-            if self.missing.lacks_meta(&object) {
-                let have = attrs_after(ctx.store, &object, &txn)?;
-                set_meta(&mut txn, &object.clone().into(), &meta, have);
-                self.missing.got(&object, &Part::meta(), Some(meta.size));
-                noted.insert(object);
+            if self.missing.lacks_meta(object) {
+                let have = attrs_after(ctx.store, object, &txn)?;
+                set_meta(&mut txn, &object.clone().into(), meta, have);
+                self.missing.got(object, &Part::meta(), Some(meta.size));
+                noted.insert(object.clone());
             }
         }
         noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));
-        if trim_to > self.info.log_tail {
-            self.trim_log(ctx, trim_to, &mut changes);
+        if op.trim_to > self.info.log_tail {
+            self.trim_log(ctx, op.trim_to, &mut changes);
         }
         noted.iter().for_each(|object| self.on_overwritten(ctx, object));
-        changes.entry(&entry);
+        changes.encoded_entry(entry.version, entry.bytes().clone());
         changes.info(&self.info);
         changes.into_txn(&mut txn);
-        self.changed.1.extend(entry.touched().map(|(object, ..)| Box::new(object.clone())));
-        self.changed.1.extend(noted.into_iter().map(Box::new));
+        self.changed.extend(entry.touched().map(|(object, ..)| object.clone()));
+        self.changed.extend(noted);
         self.store(ctx, txn);
         Ok(())
     }
@@ -211,43 +222,38 @@ impl Pg {
         let (epoch, me) = (ctx.map.epoch, self.me);
         let Some(active) = self.active() else { return };
         for write in active.in_flight.iter_mut().take_while(|write| write.version <= version) {
-            write.waiting_for.remove(&osd);
+            write.waiting_for.retain(|waiting| *waiting != osd);
             for op in &mut write.ops {
                 let step = if osd == me { &mut op.steps.stored } else { &mut op.steps.replicated };
                 *step = Some(ctx.now.mono);
             }
         }
-        let mut objects = Vec::new();
-        let mut committed = None;
-        let (mut carried_out, mut trimmed) = (Vec::new(), 0);
-        while active.in_flight.front().is_some_and(|write| write.waiting_for.is_empty()) {
-            let write = active.in_flight.pop_front().expect("there is a front");
+        let is_done = |write: &InFlight| write.waiting_for.is_empty();
+        let count = active.in_flight.iter().take_while(|write| is_done(write)).count();
+        let done: Vec<InFlight> = active.in_flight.drain(..count).collect();
+        for write in &done {
             active.queue(&write.object).uncommitted -= 1;
-            let entry = &write.rep_op.entry;
-            let answer = answer_of(entry);
+            let answer = answer_of(&write.rep_op.entry);
             ctx.out.extend(write.ops.iter().map(|op| write_reply(op, &answer, epoch)));
-            committed = Some(write.version);
-            objects.push(write.object);
-            trimmed += usize::from(Active::is_trim(entry));
-            if entry.result >= 0 {
-                carried_out.push((write.vanishes, write.ops));
-            }
         }
-        for (vanishes, ops) in carried_out {
-            ops.iter().for_each(|op| self.after_write(ctx, op));
-            if let (true, Some(op)) = (vanishes, ops.first()) {
+        for write in done.iter().filter(|write| write.rep_op.entry.result >= 0) {
+            write.ops.iter().for_each(|op| self.after_write(ctx, op));
+            if let (true, Some(op)) = (write.vanishes, write.ops.first()) {
                 self.after_delete(ctx, &op.object);
             }
         }
-        (0..trimmed).for_each(|_| self.on_trimmed(ctx));
+        for _ in done.iter().filter(|write| Active::is_trim(&write.rep_op.entry)) {
+            self.on_trimmed(ctx);
+        }
         if self.ready_to_merge().is_some() {
             ctx.out.push(PgEffect::Report);
         }
-        if let Some(version) = committed {
-            self.note_committed(version);
-            objects.sort();
+        if let Some(last) = done.last() {
+            self.note_committed(last.version);
+            let mut objects: Vec<&ObjectId> = done.iter().map(|write| &write.object).collect();
+            objects.sort_unstable();
             objects.dedup();
-            objects.iter().for_each(|object| self.pump(ctx, object));
+            objects.into_iter().for_each(|object| self.pump(ctx, object));
         }
     }
 

@@ -77,7 +77,7 @@ impl Pg {
         data: &IntervalSet,
         everyone: impl Iterator<Item = (OsdId, &'a Missing)> + Clone,
     ) -> Vec<(Giver, Part)> {
-        if self.changed.1.contains(&object.to_head()) {
+        if self.changed.contains(&object.to_head()) {
             return Vec::new();
         }
         // If the head cannot be read, others tell of it.
@@ -103,7 +103,7 @@ impl Pg {
         allowed: impl Fn(&Stale) -> bool,
     ) -> Option<Next> {
         // What changed in this turn cannot be read before the next.
-        let (changed, recovery) = (&self.changed.1, &active.recovery);
+        let (changed, recovery) = (&self.changed, &active.recovery);
         let mut older: Option<&ObjectId> = None;
         for (object, stale) in self.missing.iter().filter(|(_, stale)| allowed(stale)) {
             let waits = older.is_some_and(|older| older.is_of_same_head(object));
@@ -150,7 +150,7 @@ impl Pg {
                 None => self.can_send(missing, object),
             };
             older = Some(object).filter(|_| comes);
-            if comes && send.is_none() && !waits && !self.changed.1.contains(object) {
+            if comes && send.is_none() && !waits && !self.changed.contains(object) {
                 return Some(object.clone());
             }
         }

@@ -50,7 +50,7 @@ impl Pg {
         if self.interval.primary != Some(from) || !self.is_merged_replica() {
             return;
         }
-        if self.info.last_update != at || !self.changed.1.is_empty() {
+        if self.info.last_update != at || !self.changed.is_empty() {
             self.say(ctx, Some(from), id, None);
             return;
         }
@@ -83,7 +83,7 @@ impl Pg {
         match asker {
             Some(osd) => {
                 let msg = Box::new(ScrubMsg::Answer { id, answer });
-                ctx.out.push(PgEffect::Answer(osd, PgMsg::Scrub(msg)));
+                ctx.out.push(PgEffect::answer(osd, PgMsg::Scrub(msg)));
             }
             None => self.on_scrub_answer(ctx, self.me, id, answer),
         }

@@ -78,7 +78,7 @@ impl Pg {
             member.missing.note_wrong(object);
             active.scrub.mending.insert((osd, object.clone()), stale.part.meta);
             let msg = ScrubMsg::Mend { object: object.clone(), stale };
-            ctx.out.push(PgEffect::Ask(osd, PgMsg::Scrub(Box::new(msg))));
+            ctx.out.push(PgEffect::ask(osd, PgMsg::Scrub(Box::new(msg))));
         }
         self.drop_finding(ctx, object);
         if let Some(running) = self.running() {
@@ -105,7 +105,7 @@ impl Pg {
             }
             if let Some(stale) = missing.get(object).cloned() {
                 let msg = ScrubMsg::Mend { object: object.clone(), stale };
-                ctx.out.push(PgEffect::Ask(osd, PgMsg::Scrub(Box::new(msg))));
+                ctx.out.push(PgEffect::ask(osd, PgMsg::Scrub(Box::new(msg))));
             }
         }
     }
@@ -134,7 +134,7 @@ impl Pg {
         let noted: BTreeSet<ObjectId> = noted.into_iter().chain([object.clone()]).collect();
         noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));
         changes.into_txn(&mut txn);
-        self.changed.1.extend(noted.into_iter().map(Box::new));
+        self.changed.extend(noted);
         self.store(ctx, txn);
         Ok(())
     }

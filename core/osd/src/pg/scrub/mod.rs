@@ -299,7 +299,7 @@ impl Pg {
     pub fn scrub_on(&mut self, ctx: &mut Ctx<'_>) {
         let whole = self.lacks_nothing();
         let now = ctx.now.mono;
-        let (id, settled) = (self.id, self.changed.1.is_empty());
+        let (id, settled) = (self.id, self.changed.is_empty());
         let Some(running) = self.running() else { return };
         if running.asking.as_ref().is_some_and(|asking| asking.waits_for.is_empty()) {
             self.take_answers(ctx);
@@ -399,7 +399,7 @@ impl Pg {
         running.asking = Some(Asking { id, since, waits_for, answers: BTreeMap::new(), what });
         for osd in others {
             let msg = Box::new(ScrubMsg::Query { id, at, query: query(osd) });
-            ctx.out.push(PgEffect::Ask(osd, PgMsg::Scrub(msg)));
+            ctx.out.push(PgEffect::ask(osd, PgMsg::Scrub(msg)));
         }
         self.look(ctx, None, id, query(me));
     }
@@ -422,7 +422,7 @@ impl Pg {
     /// Everybody answered.
     fn take_answers(&mut self, ctx: &mut Ctx<'_>) {
         let (pg, now) = (self.id, ctx.now.mono);
-        if !self.changed.1.is_empty() {
+        if !self.changed.is_empty() {
             // What is to be put right may be among what this turn's writes change.
             ctx.out.push(PgEffect::Loop);
             return;

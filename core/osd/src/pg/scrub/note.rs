@@ -101,7 +101,7 @@ impl Pg {
         }
         for osd in active.members.keys() {
             let msg = Box::new(ScrubMsg::Note(note.clone()));
-            ctx.out.push(PgEffect::Ask(*osd, PgMsg::Scrub(msg)));
+            ctx.out.push(PgEffect::ask(*osd, PgMsg::Scrub(msg)));
         }
     }
 
