@@ -8,6 +8,7 @@
 //! as many as there may be.
 
 use crate::answers::Answers;
+use crate::memory::Memory;
 use crate::options::Options;
 use crate::pg::log::LogLimits;
 use crate::room::Rooms;
@@ -113,6 +114,8 @@ pub struct Budget {
     pub answers: Answers,
     /// Nor this: which groups peer at the same time.
     pub waves: Waves,
+    /// What requests take that wait for a group which does not serve.
+    pub waiting: Memory,
 }
 
 /// Of an OSD's memory for its own records, the part for logs,
@@ -121,8 +124,9 @@ const LOGS_PART: usize = 2;
 const PEERING_PART: usize = 4;
 
 impl Budget {
-    /// `records`: bytes of memory for the OSD's own records; `answers`: for what clients read.
-    pub fn new(options: &Options, records: usize, answers: usize) -> Budget {
+    /// `records`: bytes of memory for the OSD's own records; `answers`: for what clients read; `waiting`: for requests to
+    /// groups that do not serve.
+    pub fn new(options: &Options, records: usize, answers: usize, waiting: usize) -> Budget {
         Budget {
             recovery: Share::new(options.recovery()),
             moves: Moves::new(options.moves()),
@@ -133,6 +137,7 @@ impl Budget {
             rooms: Rooms::default(),
             answers: Answers::new(answers),
             waves: Waves::new(records / PEERING_PART),
+            waiting: Memory::new(waiting as u64),
         }
     }
 

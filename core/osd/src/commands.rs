@@ -375,6 +375,9 @@ fn set_gauges(osd: &Osd, store: &dyn StoreView) {
     counted.numpg_primary.set(primary);
     counted.numpg_replica.set(replica);
     counted.numpg_stray.set(all - primary - replica);
+    let backoffs = &osd.counted.backoffs;
+    backoffs.waiting.set(osd.backoffs.len() as u64);
+    backoffs.held_bytes.set(osd.budget.waiting.held());
     counted.op_wip.set(osd.pgs().map(|pg| pg.ops_in_flight_len() as u64).sum());
     counted.recovery_ops.set(osd.pgs().map(|pg| pg.counts().recovered_objects).sum());
     counted.recovery_bytes.set(osd.pgs().map(|pg| pg.counts().recovered_bytes).sum());

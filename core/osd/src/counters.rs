@@ -99,17 +99,30 @@ counters! {
     }
 }
 
+counters! {
+    /// Clients that keep requests to themselves, as a group does not serve.
+    pub struct BackoffCounters, "osd-backoffs" {
+        /// Pairs of a session and a group for which its client keeps them now
+        waiting: Gauge,
+        /// How often a client was asked to
+        blocks: Count,
+        /// What requests take that wait here for a group that does not serve
+        held_bytes: GaugeBytes,
+    }
+}
+
 /// All of them, as an OSD holds them.
 #[derive(Clone, Debug)]
 pub struct Counted {
     pub registry: Registry,
     pub osd: Arc<OsdCounters>,
     pub stages: Arc<Stages>,
+    pub backoffs: Arc<BackoffCounters>,
 }
 
 impl Counted {
     pub fn new(registry: Registry) -> Counted {
-        let (osd, stages) = (registry.add(), registry.add());
-        Counted { registry, osd, stages }
+        let (osd, stages, backoffs) = (registry.add(), registry.add(), registry.add());
+        Counted { registry, osd, stages, backoffs }
     }
 }

@@ -7,6 +7,7 @@
 //! Not here yet, with a place to go: erasure coding (`pg::active::write`).
 
 mod answers;
+mod backoffs;
 mod bench;
 mod budget;
 mod commands;

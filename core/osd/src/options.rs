@@ -57,6 +57,9 @@ const YEAR: u64 = 366 * DAY;
 const MAPS: [Known; 1] =
     [Known { name: "mon_min_osdmap_epochs", default: maps::KEPT as u64, range: (1, 100_000) }];
 
+/// Whether clients are told at once to keep requests to themselves while a group peers, however short that is.
+const BACKOFF: [Known; 1] = [Known { name: "osd_backoff_on_peering", default: 0, range: YES_OR_NO }];
+
 /// When and how fast copies are compared. Counts, hours, seconds, or one for yes; in the order of names.
 const SCRUB: [Known; 9] = [
     Known { name: "osd_deep_scrub_interval", default: 7 * DAY, range: (0, YEAR) },
@@ -183,6 +186,10 @@ impl Options {
         self.number(&MAPS[0]) as u32
     }
 
+    pub fn backs_off_at_once(&self) -> bool {
+        self.number(&BACKOFF[0]) > 0
+    }
+
     /// As long as there is memory.
     pub fn logs(&self) -> LogLimits {
         let [entries, at_least, answers] = LOGS.each_ref().map(|known| self.number(known));
@@ -253,7 +260,7 @@ fn number_in(text: &str) -> Option<u64> {
 }
 
 fn all() -> impl Iterator<Item = &'static Known> {
-    KNOWN.iter().chain(&SCRUB).chain(&LOGS).chain(&MAPS)
+    KNOWN.iter().chain(&SCRUB).chain(&LOGS).chain(&MAPS).chain(&BACKOFF)
 }
 fn find(name: &str) -> Result<&'static Known, OptionError> {
     all().find(|known| known.name == name).ok_or_else(|| OptionError::Unknown(name.to_string()))
@@ -276,7 +283,7 @@ mod tests {
         options.take([(name.to_string(), "many".to_string())].into());
         assert_eq!(options.keep().size, 20);
         assert!(options.set(name, "-1").is_err() && options.set("nonsense", "1").is_err());
-        assert_eq!(options.show().len(), KNOWN.len() + SCRUB.len() + LOGS.len() + MAPS.len());
+        assert_eq!(options.show().len(), all().count());
         assert_eq!(options.get("osd_scrub_auto_repair"), Some("false".into()));
         options.take([("osd_scrub_auto_repair".to_string(), "true".to_string())].into());
         options.set("osd_scrub_min_interval", "60.5").unwrap();

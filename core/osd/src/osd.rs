@@ -4,6 +4,7 @@
 //! Life: `Start` loads what was stored and dials a monitor; maps come; `Boot` asks to be up; from
 //! the map that says so on, groups serve. A map that says otherwise starts that over.
 
+use crate::backoffs::Backoffs;
 use crate::bench::Bench;
 use crate::budget::Budget;
 use crate::commands;
@@ -29,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod backoffs;
 mod clients;
 mod copies;
 mod epochs;
@@ -73,6 +75,10 @@ pub const MEMORY: usize = 512 << 20;
 /// Of sixteen parts of an OSD's memory those for its own records: logs, what is missing, groups that peer. Eight
 /// are its store's, four for requests: those of clients until they are answered.
 const RECORDS_PARTS: usize = 3;
+/// Half of them for those that wait for a group which does not serve, before their clients are asked to keep them.
+const WAITING_PARTS: usize = 2;
+/// Of the memory for its own records, the part for knowing which clients were asked to.
+const BACKOFFS_PART: usize = 32;
 /// One for the data of answers.
 const ANSWERS_PARTS: usize = 1;
 /// And, within the store's half, those for large writes that are on their way to the disk.
@@ -162,6 +168,7 @@ pub struct Osd {
     copier: Copier,
     pub(crate) budget: Budget,
     own_room: OwnRoom,
+    pub(crate) backoffs: Backoffs,
     pub(crate) shards: Vec<Shard>,
     /// What a shard wants: empty between events, and there for its memory.
     effects: Vec<ShardEffect>,
@@ -184,6 +191,8 @@ pub struct Osd {
     looks_for_answers: bool,
     /// Something changed that groups which become one may have waited for.
     merges_due: bool,
+    /// A group may serve that clients keep requests for.
+    backoffs_due: bool,
     last_tick: Time,
     last_ping: Time,
     report_at: Time,
@@ -253,6 +262,9 @@ impl Machine for Osd {
         while std::mem::take(&mut self.merges_due) {
             self.prepare_merges(now, store, out);
         }
+        if std::mem::take(&mut self.backoffs_due) {
+            self.end_backoffs(out);
+        }
         self.wake_for_scrubs(now, out);
         self.copy(now, store, out);
         self.flush(now, out);
@@ -274,7 +286,9 @@ impl Osd {
                 &Options::default(),
                 config.memory / 16 * RECORDS_PARTS,
                 config.memory / 16 * ANSWERS_PARTS,
+                config.memory / 16 * WAITING_PARTS,
             ),
+            backoffs: Backoffs::new(config.memory / 16 * RECORDS_PARTS / BACKOFFS_PART),
             config,
             started: Time::ZERO,
             life: Life::Running,
@@ -315,6 +329,7 @@ impl Osd {
             leases_now: false,
             looks_for_answers: false,
             merges_due: false,
+            backoffs_due: false,
             last_tick: Time::ZERO,
             last_ping: Time::ZERO,
             report_at: Time::ZERO,
@@ -399,7 +414,7 @@ impl Osd {
                     self.to_mon(DaemonMsg::ClusterLog { level, stamp: now.wall, text }, out);
                 }
                 ShardEffect::Report => {
-                    self.merges_due = true;
+                    (self.merges_due, self.backoffs_due) = (true, true);
                     self.report_at = self.report_at.min(now.mono + REPORT_AFTER_CHANGE);
                 }
             }
@@ -462,6 +477,7 @@ impl Osd {
             Message::Config(Config { values }) => self.options.take(values),
             Message::Peer(msg) => self.on_peer(now, store, conn, msg, out),
             Message::OsdOp(op) => self.on_op(now, store, conn, tid, op, out),
+            Message::OsdBackoff(message) => self.on_backoff(conn, &message),
             Message::OsdOpReply(reply) if self.peers.by_conn(conn).is_some() => {
                 self.on_copy_reply(now, store, tid, &reply, out);
             }
@@ -592,9 +608,10 @@ impl Osd {
         if self.serving {
             self.look_at_scrubs(now);
             self.tell_all(now, store, out, || PgEvent::Tick);
+            self.look_at_held(now, out);
             self.start_scrub(now, store, out);
             self.leases_now = true;
-            self.merges_due = true;
+            (self.merges_due, self.backoffs_due) = (true, true);
             if now.mono.since(self.last_ping) >= PING_EVERY {
                 self.last_ping = now.mono;
                 self.ping(now, out);

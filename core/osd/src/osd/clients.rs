@@ -3,7 +3,7 @@
 use super::{OURSELVES, Osd, WAITING_MAX};
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
 use crate::pg::room::full;
-use crate::pg::{ClientOp, Pg, PgEvent};
+use crate::pg::{ClientOp, PgEvent};
 use crate::requests::Steps;
 use crate::snap_set::SnapContext;
 use nacre_base::errno::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, ENXIO, ESHUTDOWN};
@@ -23,6 +23,9 @@ impl Osd {
         op: Box<OsdOp>,
         out: &mut Vec<Effect>,
     ) {
+        if self.backoffs.covers(conn, op.spg.pg, op.hash) {
+            return; // the client sends it again
+        }
         // Copies are read for OSDs, of which one may be ourselves.
         let (client, sender_addr, blocked_addrs, for_copy) = match self.sessions.get(&conn) {
             Some(session) => {
@@ -71,7 +74,8 @@ impl Osd {
             }
             return;
         }
-        let since = self.pg(id).map_or(Epoch(0), Pg::last_primary_change);
+        let (since, waits_since) =
+            self.pg(id).map_or((Epoch(0), None), |pg| (pg.last_primary_change(), pg.waits_since()));
         if op.epoch < since || op.epoch < pool.last_force_op_resend {
             return; // the client sends it again when it has that map
         }
@@ -103,6 +107,9 @@ impl Osd {
             if full(&map, pool).is_some() && !op.has_flag(insists) {
                 return;
             }
+        }
+        if waits_since.is_some_and(|since| self.is_to_be_kept(now, conn, since)) {
+            return self.block(conn, id, out);
         }
         self.last_op += 1;
         self.ops_served += 1;

@@ -157,9 +157,6 @@ impl Osd {
         for (from, msg) in std::mem::take(&mut self.waiting_msgs) {
             self.on_peer_msg(now, store, from, msg, out);
         }
-        for (conn, tid, op) in std::mem::take(&mut self.waiting_ops) {
-            self.on_op(now, store, conn, tid, op, out);
-        }
         // A client that waits for an answer from an OSD that is gone learns of it here first.
         let clients: Vec<ConnId> = self
             .sessions
@@ -168,6 +165,11 @@ impl Osd {
             .map(|(conn, _)| *conn)
             .collect();
         clients.into_iter().for_each(|conn| self.share_map(conn, None, out));
+        // Whoever knows the map first sends nothing to us that is for others. New backoffs may begin after that.
+        self.end_backoffs(out);
+        for (conn, tid, op) in std::mem::take(&mut self.waiting_ops) {
+            self.on_op(now, store, conn, tid, op, out);
+        }
         self.stop_if_done(now, out);
     }
 

@@ -122,6 +122,12 @@ impl Osd {
             return;
         }
         if let Some(session) = self.sessions.remove(&conn) {
+            self.backoffs.forget(conn);
+            // What it sent and still wants comes again over the next one.
+            self.shards
+                .iter_mut()
+                .flat_map(|shard| shard.pgs.values_mut())
+                .for_each(|pg| pg.drop_held_of(conn));
             let osd = OsdId(session.peer.num as i32);
             if session.peer.kind == EntityType::Osd && self.askers.get(&osd) == Some(&conn) {
                 self.askers.remove(&osd);

@@ -305,7 +305,8 @@ impl Pg {
     /// The interval's first moment of service.
     pub fn run_held(&mut self, ctx: &mut Ctx<'_>) {
         ctx.out.push(PgEffect::LeasesNow);
-        for op in std::mem::take(&mut self.held) {
+        self.waits_since = None;
+        for op in self.held.take() {
             self.on_active_op(ctx, op);
         }
         self.rearrange(ctx);

@@ -18,6 +18,7 @@ mod common;
 mod dirty;
 mod follow;
 mod granted;
+mod held;
 mod listing;
 pub(crate) mod log;
 pub mod lost;
@@ -47,6 +48,7 @@ use changed::Changed;
 use dirty::Folded;
 use follow::Page;
 use granted::Granted;
+use held::HeldOps;
 use log::Log;
 use missing::Missing;
 use moving::{Forced, Moving};
@@ -60,7 +62,7 @@ use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{CopySource, EntityAddr, EntityName, ObjectId, Op, ReqId};
 use peering::Peering;
 use push::PushRead;
-use range::PgRange;
+pub use range::PgRange;
 use record::{Record, RecordChanges};
 use replica::{Deleting, Replica, Stray};
 pub use scrub::ScrubPlan;
@@ -344,8 +346,10 @@ pub struct Pg {
     /// Operations that clients sent by older maps are sent again by them.
     last_primary_change: Epoch,
     phase: Phase,
-    /// In arrival order; they run once the group is active.
-    held: VecDeque<Box<ClientOp>>,
+    /// They run once the group is active.
+    held: HeldOps,
+    /// Since when clients wait for us to serve it.
+    waits_since: Option<Time>,
     issued: u64,
     durable: u64,
     when_stored: VecDeque<(u64, WhenStored)>,
@@ -436,7 +440,8 @@ impl Pg {
             last_primary_change: interval.earliest,
             interval,
             phase: Phase::Stray(Stray::default()),
-            held: VecDeque::new(),
+            held: HeldOps::default(),
+            waits_since: None,
             issued: 0,
             durable: 0,
             when_stored: VecDeque::new(),
@@ -476,6 +481,21 @@ impl Pg {
     /// Requests sent by older maps than this are not ours to answer.
     pub fn last_primary_change(&self) -> Epoch {
         self.last_primary_change
+    }
+
+    /// Since when we do not serve it, if we lead it.
+    pub fn waits_since(&self) -> Option<Time> {
+        self.waits_since.filter(|_| matches!(self.phase, Phase::Peering(_)))
+    }
+    pub fn range(&self) -> &PgRange {
+        &self.range
+    }
+    /// Over which requests came that wait until the group serves.
+    pub fn sessions_held_of(&self) -> BTreeSet<ConnId> {
+        self.held.sessions()
+    }
+    pub fn drop_held_of(&mut self, conn: ConnId) {
+        self.held.drop_those_of(conn);
     }
 
     pub fn handle(&mut self, ctx: &mut Ctx<'_>, event: PgEvent) {
@@ -575,14 +595,14 @@ impl Pg {
             return; // goes on, whoever has the group now
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Stray(Stray::default()));
-        let mut ops: Vec<Box<ClientOp>> = std::mem::take(&mut self.held).into();
+        let mut ops: Vec<Box<ClientOp>> = self.held.take().collect();
         if let Phase::Active(active) = phase {
             ops.extend(active.into_ops());
         }
         if was_primary && is_primary && self.last_primary_change < self.interval.start {
             // The clients see the same primary and do not send again.
             ops.sort_by_key(|op| op.seq);
-            self.held = ops.into();
+            self.held = HeldOps::new(ops, &ctx.budget.waiting);
         }
         if !is_primary || old.primary != self.interval.primary {
             self.forget_watches(); // clients come back to the new primary by themselves
@@ -602,6 +622,7 @@ impl Pg {
         self.moving.restart(is_primary);
         if !is_primary {
             self.forced = Forced::default();
+            self.waits_since = None;
         }
         if is_primary {
             self.start_peering(ctx);
@@ -707,7 +728,7 @@ impl Pg {
     fn on_op(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>) {
         match self.phase {
             Phase::Active(_) => self.on_active_op(ctx, op),
-            _ => self.held.push_back(op),
+            _ => self.held.push(op, &ctx.budget.waiting),
         }
     }
 

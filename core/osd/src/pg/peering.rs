@@ -178,6 +178,7 @@ impl Pg {
     pub fn start_peering(&mut self, ctx: &mut Ctx<'_>) {
         let (me, own) = (self.me, PeerState { info: Some(self.info), lease_until: self.lease_end(&ctx.map) });
         let now = ctx.now.mono;
+        self.waits_since.get_or_insert(now);
         let Some(peering) = self.peering() else { return };
         peering.asked = now;
         peering.peers.insert(me, own);

@@ -28,8 +28,10 @@ impl PgRange {
     }
 
     pub fn contains(&self, object: &ObjectId) -> bool {
-        let at = object.hash.reverse_bits();
-        !object.max && object.pool == self.pool && (self.first..=self.last).contains(&at)
+        !object.max && object.pool == self.pool && self.contains_hash(object.hash)
+    }
+    pub fn contains_hash(&self, hash: u32) -> bool {
+        (self.first..=self.last).contains(&hash.reverse_bits())
     }
 
     /// The reversed hashes of its objects.

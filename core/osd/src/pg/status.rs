@@ -298,7 +298,7 @@ impl Pg {
 
     /// Requests that were not answered, with what they wait for.
     pub fn ops_in_flight(&self, now: Now) -> Vec<Value> {
-        let held = self.held.iter().map(|op| (&**op, "waiting for active"));
+        let held = self.held.iter().map(|op| (op, "waiting for active"));
         let active: Vec<_> = match &self.phase {
             Phase::Active(active) => active.ops().collect(),
             _ => Vec::new(),

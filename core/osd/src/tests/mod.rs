@@ -1,6 +1,7 @@
 //! OSDs among each other: what single groups cannot show.
 
 mod answers;
+mod backoffs;
 mod common;
 mod copies;
 mod counters;
@@ -129,8 +130,12 @@ fn mend_everything(w: &mut World) {
 /// Clients append numbered words to objects while everything breaks; each word must be there once,
 /// in order, whatever the answers' ways.
 fn torture(seed: u64, rounds: u32) {
+    torture_with(seed, rounds, |_| {});
+}
+fn torture_with(seed: u64, rounds: u32, prepare: impl Fn(&mut World)) {
     let osds = 4;
     let mut w = World::new(seed, osds, 3, 2, 4);
+    prepare(&mut w);
     let mut rng = Rng::new(seed ^ 0x5eed);
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let mut expected: BTreeMap<&str, String> = names.iter().map(|n| (*n, String::new())).collect();
@@ -187,6 +192,7 @@ fn torture(seed: u64, rounds: u32) {
     }
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
+    assert!(w.backoffs.is_empty(), "seed {seed}: {:?} are to wait for ever", w.backoffs.keys());
 }
 
 #[test]

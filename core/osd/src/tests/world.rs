@@ -15,15 +15,16 @@ use nacre_proto::maps::{
     is_split, osd_state,
 };
 use nacre_proto::messages::{
-    DaemonMsg, Envelope, MergeReady, Message, MonGetVersionReply, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply,
-    PeerMsg, PgRecord, PgReport, PgWish,
+    BackoffOp, Config, DaemonMsg, Envelope, MergeReady, Message, MonGetVersionReply, OsdBackoff, OsdMapMsg,
+    OsdOp, OsdOpItem, OsdOpReply, PeerMsg, PgRecord, PgReport, PgWish,
 };
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{
-    AddrVec, EntityAddr, EntityType, ObjectLocator, Op, ReqId, SpgId, object_hash, op_flags,
+    AddrVec, EntityAddr, EntityType, ObjectId, ObjectLocator, Op, ReqId, SpgId, object_hash, op_flags,
 };
 use nacre_wire::to_vec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +90,10 @@ pub struct World {
     client_conns: BTreeMap<OsdId, (ConnId, bool)>,
     client_last: u64,
     pub client_id: i64,
+    pub client_features: u64,
+    /// What OSDs asked the client to keep, by session, group and number; and how often they did.
+    pub backoffs: BTreeMap<(ConnId, PgId, u64), Range<ObjectId>>,
+    pub blocks: usize,
     requests: BTreeMap<u64, Request>,
     pub replies: BTreeMap<u64, OsdOpReply>,
     last_tid: u64,
@@ -107,8 +112,12 @@ pub struct World {
     pub errors: usize,
     pub min_delay: Duration,
     pub max_delay: Duration,
+    /// So much longer everything takes from and to the client.
+    pub client_delay: Duration,
     /// Bytes of memory that each OSD started from now on has.
     pub memory: usize,
+    /// What the monitor says when an OSD comes.
+    pub config: BTreeMap<String, String>,
     /// So many messages between daemons from now, one is lost.
     pub lose: Option<usize>,
 }
@@ -160,6 +169,9 @@ impl World {
             client_conns: BTreeMap::new(),
             client_last: 0,
             client_id: 4100,
+            client_features: u64::MAX,
+            backoffs: BTreeMap::new(),
+            blocks: 0,
             requests: BTreeMap::new(),
             replies: BTreeMap::new(),
             last_tid: 0,
@@ -172,7 +184,9 @@ impl World {
             trace: std::env::var("TRACE").is_ok(),
             min_delay: Duration::from_micros(50),
             max_delay: Duration::from_millis(5),
+            client_delay: Duration::ZERO,
             memory: MEMORY,
+            config: BTreeMap::new(),
             lose: None,
         };
         for node in 0..osds {
@@ -332,7 +346,11 @@ impl World {
 
     fn mon_event(&mut self, event: Event) {
         match event {
-            Event::Opened { conn, peer } => drop(self.mon_conns.insert(conn, peer.num as usize)),
+            Event::Opened { conn, peer } => {
+                self.mon_conns.insert(conn, peer.num as usize);
+                let values = self.config.clone();
+                self.send(MON, conn, 0, Config { values }.into());
+            }
             Event::Closed { conn, .. } => drop(self.mon_conns.remove(&conn)),
             Event::Message { conn, message, .. } => match message {
                 Message::MonSubscribe(sub) => {
@@ -566,8 +584,9 @@ impl World {
         // Through the wire form and back, as everything that travels.
         let raw = Envelope { tid, body: message }.to_raw();
         let message = Envelope::from_raw(raw).unwrap().body;
-        let when =
-            (self.now + self.delay()).max(self.arrivals.get(&(to, there)).copied().unwrap_or_default());
+        let more = if node == CLIENT || to == CLIENT { self.client_delay } else { Duration::ZERO };
+        let when = (self.now + self.delay() + more)
+            .max(self.arrivals.get(&(to, there)).copied().unwrap_or_default());
         self.arrivals.insert((to, there), when);
         if self.trace && node < MON && to < MON && !matches!(message, Message::Peer(_)) {
             eprintln!("{} {node} -> {to} {message:?}", self.now.nanos / 1_000_000);
@@ -597,6 +616,7 @@ impl World {
         let other = ConnId::Accepted(*number);
         self.links.insert((node, conn), (target, other));
         self.links.insert((target, other), (node, conn));
+        let of_client = self.client_features;
         let peer = |n: usize, num: i64, addr: EntityAddr| Peer {
             kind: match n {
                 MON => EntityType::Mon,
@@ -606,7 +626,7 @@ impl World {
             num,
             addrs: AddrVec::one(addr),
             observed: addr,
-            features: u64::MAX,
+            features: if n == CLIENT { of_client } else { u64::MAX },
         };
         let us = if node == CLIENT { self.client_id } else { node as i64 };
         let our_addr = self.nodes.get(node).map_or(addr_of(node, 1), |n| n.addr);
@@ -811,6 +831,7 @@ impl World {
                     );
                 }
                 self.client_conns.retain(|_, (have, _)| *have != conn);
+                self.backoffs.retain(|(have, ..), _| *have != conn);
                 for request in self.requests.values_mut() {
                     if request.sent_to.is_some_and(|(_, sent)| sent == conn) {
                         request.sent_to = None;
@@ -831,7 +852,39 @@ impl World {
                     self.replies.insert(tid, *reply);
                 }
             }
+            Event::Message { conn, message: Message::OsdBackoff(message), .. } => {
+                self.client_backoff(conn, message);
+            }
             _ => {}
+        }
+    }
+
+    fn client_backoff(&mut self, conn: ConnId, message: OsdBackoff) {
+        let OsdBackoff { spg, id, ref begin, ref end, .. } = message;
+        let (key, range) = ((conn, spg.pg, id), begin.clone()..end.clone());
+        if self.trace {
+            eprintln!("{} client hears {:?} {id} of {}", self.now.nanos / 1_000_000, message.op, spg.pg);
+        }
+        match message.op {
+            BackoffOp::Block => {
+                let alike =
+                    self.backoffs.iter().any(|((c, pg, _), r)| (*c, *pg, &r.start) == (conn, spg.pg, begin));
+                assert!(!alike, "Ceph's client takes two with the same begin for one");
+                self.backoffs.insert(key, range);
+                self.blocks += 1;
+                self.send(CLIENT, conn, 0, OsdBackoff { op: BackoffOp::AckBlock, ..message }.into());
+            }
+            BackoffOp::Unblock => {
+                self.backoffs.remove(&key).expect("what ends has begun");
+                for request in self.requests.values_mut() {
+                    let sent = request.sent_to.is_some_and(|(_, sent)| sent == conn);
+                    if sent && request.op.spg.pg == spg.pg && range.contains(&request.op.object()) {
+                        request.sent_to = None;
+                    }
+                }
+                self.retarget();
+            }
+            BackoffOp::AckBlock => panic!("that is the client's to say"),
         }
     }
 
@@ -854,7 +907,8 @@ impl World {
                 || is_merge_target(was, old, pg_num);
             let lives = map.osd(primary).unwrap().info.up_from;
             let moved = request.sent_to.is_none_or(|(osd, _)| osd != primary) || lives > request.op.epoch;
-            if !split && !moved {
+            let forced = request.op.epoch < map.pool(pool).unwrap().last_force_op_resend;
+            if !split && !moved && !forced {
                 continue;
             }
             // Should the old primary come back, it does not remember.
@@ -864,12 +918,17 @@ impl World {
                 Some((conn, true)) => {
                     let conn = *conn;
                     let request = self.requests.get_mut(&tid).unwrap();
+                    request.op.spg = SpgId::replicated(pg);
+                    let object = request.op.object();
+                    let mut of_group = self.backoffs.range((conn, pg, 0)..=(conn, pg, u64::MAX));
+                    if of_group.any(|(_, range)| range.contains(&object)) {
+                        continue;
+                    }
                     request.sent_to = Some((primary, conn));
                     request.attempt += 1;
                     request.pg_num = pg_num;
                     request.op.retry_attempt = request.attempt;
                     request.op.epoch = map.epoch;
-                    request.op.spg = SpgId::replicated(pg);
                     let message = Box::new(request.op.clone()).into();
                     if self.trace {
                         let at = self.now.nanos / 1_000_000;

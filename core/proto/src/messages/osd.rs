@@ -351,6 +351,9 @@ impl Body for WatchNotify {
     }
 }
 
+/// The bits of those who know `OsdBackoff`: one of them is Luminous', the other tells that it is not what it was before.
+pub const RADOS_BACKOFF: u64 = 1 << 21 | 1 << 57;
+
 /// An OSD asks a client not to send requests about a range of objects until it says otherwise.
 /// Ceph: `MOSDBackoff`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,78 @@
+//! When clients are asked to keep their requests on a group that does not serve, and when they may send them.
+//! (`docs/decisions/0046-backoff.md`)
+//!
+//! Mostly a group peers for less time than it takes to tell anybody: then it holds what comes. But what it holds takes memory that
+//! clients of other groups need, and one that lacks members may wait for hours.
+
+use super::{Osd, TICK_EVERY};
+use nacre_base::{Now, PgId, Time};
+use nacre_machine::{ConnId, Effect};
+use nacre_proto::messages::{BackoffOp, OsdBackoff, RADOS_BACKOFF};
+use nacre_proto::types::EntityType;
+use std::time::Duration;
+
+/// A group that has not served for so long holds nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Osd {
+    /// Whether its client is to keep a new request on a group that does not serve since then.
+    pub(super) fn is_to_be_kept(&self, now: Now, conn: ConnId, since: Time) -> bool {
+        let is_much = self.budget.waiting.held() >= self.budget.waiting.most();
+        let wanted = is_much || now.mono.since(since) >= PATIENCE || self.options.backs_off_at_once();
+        wanted && self.may_block(conn)
+    }
+    fn may_block(&self, conn: ConnId) -> bool {
+        let knows_how = self.sessions.get(&conn).is_some_and(|session| {
+            // What is read for copies has no client that would keep it.
+            session.peer.kind != EntityType::Osd && session.peer.features & RADOS_BACKOFF == RADOS_BACKOFF
+        });
+        knows_how && self.backoffs.has_room()
+    }
+
+    /// What came from it so far is forgotten: it sends all that it has for the group when it is told to go on.
+    pub(super) fn block(&mut self, conn: ConnId, id: PgId, out: &mut Vec<Effect>) {
+        let at = self.shard_of(id);
+        let Some(pg) = self.shards[at].pgs.get_mut(&id) else { return };
+        pg.drop_held_of(conn);
+        let range = *pg.range();
+        self.waiting_ops
+            .retain(|(from, _, op)| *from != conn || op.spg.pg != id || !range.contains_hash(op.hash));
+        let message = self.backoffs.begin(conn, id, range, self.maps.epoch());
+        self.counted.backoffs.blocks.inc();
+        out.push(Effect::Send { conn, tid: 0, message: message.into() });
+    }
+
+    /// A few times a second: groups that do not serve give back what they have held for long, and if it is much, earlier.
+    pub(super) fn look_at_held(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let is_much = self.budget.waiting.held() >= self.budget.waiting.most();
+        let patience = if is_much { TICK_EVERY } else { PATIENCE };
+        let give_back: Vec<(ConnId, PgId)> = self
+            .pgs()
+            .filter(|pg| pg.waits_since().is_some_and(|since| now.mono.since(since) >= patience))
+            .flat_map(|pg| pg.sessions_held_of().into_iter().map(|conn| (conn, pg.id)))
+            .collect();
+        for (conn, pg) in give_back {
+            if self.may_block(conn) {
+                self.block(conn, pg, out);
+            }
+        }
+    }
+
+    pub(super) fn on_backoff(&mut self, conn: ConnId, message: &OsdBackoff) {
+        if message.op == BackoffOp::AckBlock {
+            self.backoffs.heard(conn, message.spg.pg, message.id);
+        }
+    }
+
+    /// Lets clients go on with groups that serve now, and with those that are not ours, or not in this form, any more: who
+    /// serves those is not for us to know.
+    pub(super) fn end_backoffs(&mut self, out: &mut Vec<Effect>) {
+        let groups: Vec<PgId> = self.backoffs.groups().collect();
+        for id in groups {
+            let waits = self.pg(id).filter(|pg| pg.waits_since().is_some()).map(|pg| *pg.range());
+            for (conn, message) in self.backoffs.end(id, waits, self.maps.epoch()) {
+                out.push(Effect::Send { conn, tid: 0, message: message.into() });
+            }
+        }
+    }
+}

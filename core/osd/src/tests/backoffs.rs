@@ -1,0 +1,234 @@
+//! Requests that clients keep to themselves while a group does not serve.
+
+use super::*;
+use nacre_base::{Epoch, PgId, PoolId};
+use nacre_proto::maps::Pool;
+use nacre_proto::messages::Message;
+use world::POOL;
+
+const OTHER: PoolId = PoolId(2);
+
+/// One group of three copies, of which two must be there, led by osd.0.
+fn one_group(seed: u64) -> World {
+    let mut w = World::new(seed, 4, 3, 2, 1);
+    w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2)])]);
+    w.run_until("clean", World::all_clean);
+    w
+}
+/// OSDs ask for it as soon as a group peers.
+fn at_once(w: &mut World) {
+    w.config.insert("osd_backoff_on_peering".into(), "true".into());
+    let values = w.config.clone();
+    w.tell_osds(|| Message::Config(nacre_proto::messages::Config { values: values.clone() }));
+    w.run_for(Duration::from_millis(20));
+}
+fn lose_two(w: &mut World) {
+    [1, 2].into_iter().for_each(|n| w.kill(n));
+    w.run_until("two are down", |w| !w.map.is_up(OsdId(1)) && !w.map.is_up(OsdId(2)));
+    w.run_for(Duration::from_millis(100));
+}
+fn held(w: &World, node: usize) -> u64 {
+    w.nodes[node].osd.as_ref().unwrap().budget.waiting.held()
+}
+fn append_all(w: &mut World, words: std::ops::Range<usize>) -> Vec<u64> {
+    words.map(|n| w.submit("a", append(&format!("{n} ")))).collect()
+}
+fn check(w: &mut World, tids: &[u64]) {
+    for tid in tids {
+        assert_eq!(w.reply(*tid).result, 0);
+    }
+    let words: String = (0..tids.len()).map(|n| format!("{n} ")).collect();
+    assert_eq!(w.run_ops("a", read()).ops[0].data, words, "all, once, in order");
+    w.run_for(Duration::from_millis(500));
+    assert!(w.backoffs.is_empty());
+}
+
+#[test]
+fn what_a_group_holds_is_given_back_after_a_while_and_done_when_it_serves() {
+    let mut w = one_group(1);
+    lose_two(&mut w);
+    let mut tids = append_all(&mut w, 0..10);
+    w.run_for(Duration::from_millis(500));
+    assert!(held(&w, 0) > 0 && w.blocks == 0, "it may be a short one");
+    w.run_for(Duration::from_secs(3));
+    assert_eq!((held(&w, 0), w.blocks), (0, 1));
+    tids.extend(append_all(&mut w, 10..20));
+    w.run_for(Duration::from_secs(1));
+    assert_eq!((held(&w, 0), w.blocks), (0, 1), "they did not leave their client");
+    w.start(1);
+    check(&mut w, &tids);
+}
+
+#[test]
+fn a_group_that_peers_for_a_moment_holds_what_comes() {
+    let mut w = one_group(2);
+    let mut tids = Vec::new();
+    for n in 0..20 {
+        tids.extend(append_all(&mut w, n..n + 1));
+        if n % 5 == 0 {
+            w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2 + n as i32 / 5 % 2)])]);
+        }
+        w.run_for(Duration::from_millis(3));
+    }
+    check(&mut w, &tids);
+    assert_eq!(w.blocks, 0);
+}
+
+#[test]
+fn who_fills_the_memory_for_requests_that_wait_keeps_them_and_others_are_served() {
+    let mut w = World::new(3, 3, 3, 2, 1);
+    w.run_until("clean", World::all_clean);
+    let leader = w.map.pg_to_up_acting(PgId { pool: POOL, seed: 0 }).acting_primary.unwrap();
+    w.add_pool(OTHER, vec![leader]);
+    let (most, others) = {
+        let osd = w.nodes[leader.index()].osd.as_ref().unwrap();
+        (osd.budget.waiting.most(), (0..3).filter(|n| *n != leader.index()).collect::<Vec<_>>())
+    };
+    others.iter().for_each(|n| w.kill(*n));
+    w.run_until("alone", |w| w.map.up_osds().count() == 1);
+    let large = Bytes::from(vec![7; 8 << 20]);
+    let tids: Vec<u64> = (0..32)
+        .map(|n| w.submit(&format!("large{n}"), vec![Op::WriteFull { data: large.clone() }]))
+        .collect();
+    w.run_for(Duration::from_millis(200));
+    assert_eq!((held(&w, leader.index()), w.blocks), (0, 1), "of {most}");
+    let locator = ObjectLocator::new(OTHER);
+    let hash = nacre_proto::types::object_hash(&Name::default(), &"b".into());
+    let tid = w.submit_with(locator, "b".into(), hash, 0, write("served"));
+    assert_eq!(w.reply(tid).result, 0);
+    others.iter().for_each(|n| w.start(*n));
+    tids.iter().for_each(|tid| assert_eq!(w.reply(*tid).result, 0));
+}
+
+/// What it sent before it heard of a backoff comes again, and must not come before what was dropped already.
+#[test]
+fn what_is_on_its_way_when_a_backoff_begins_and_ends_keeps_its_order() {
+    for seed in 0..20 {
+        let mut w = one_group(seed);
+        at_once(&mut w);
+        w.client_delay = Duration::from_millis(60);
+        let mut tids = Vec::new();
+        for n in 0..150 {
+            tids.extend(append_all(&mut w, n..n + 1));
+            if n % 25 == 10 {
+                w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2 + n as i32 / 25 % 2)])]);
+            }
+            w.run_for(Duration::from_millis(4));
+        }
+        check(&mut w, &tids);
+        assert!(w.blocks > 0);
+    }
+}
+
+#[test]
+fn a_client_that_does_not_know_of_it_is_not_asked() {
+    let mut w = World::new(5, 4, 3, 2, 1);
+    w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2)])]);
+    w.client_features = !(1 << 57);
+    w.run_until("clean", World::all_clean);
+    at_once(&mut w);
+    lose_two(&mut w);
+    let tids = append_all(&mut w, 0..10);
+    w.run_for(Duration::from_secs(4));
+    assert_eq!(w.blocks, 0);
+    w.start(1);
+    check(&mut w, &tids);
+}
+
+/// A group that clients keep requests for.
+fn blocked(seed: u64) -> (World, Vec<u64>) {
+    let mut w = one_group(seed);
+    at_once(&mut w);
+    lose_two(&mut w);
+    let tids = append_all(&mut w, 0..10);
+    w.run_until("blocked", |w| !w.backoffs.is_empty());
+    (w, tids)
+}
+
+#[test]
+fn nobody_is_blocked_for_ever_when_another_leads_the_group() {
+    for seed in 0..4 {
+        let (mut w, tids) = blocked(seed);
+        w.start(1);
+        w.place(vec![(0, vec![OsdId(1), OsdId(3), OsdId(0)])]);
+        check(&mut w, &tids);
+        // And when it comes back to whom it was with.
+        w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(3)])]);
+        assert_eq!(w.run_ops("a", read()).result, 0);
+    }
+}
+
+#[test]
+fn nobody_is_blocked_for_ever_when_the_group_is_split() {
+    for seed in 0..4 {
+        let (mut w, tids) = blocked(seed);
+        let more: Vec<u64> = (0..20).map(|n| w.submit(&format!("o{n}"), write("x"))).collect();
+        w.split(4);
+        w.run_for(Duration::from_secs(1));
+        let groups: Vec<u32> = w.backoffs.keys().map(|(_, pg, _)| pg.seed).collect();
+        assert!(groups.len() <= 4, "{groups:?}");
+        w.start(1);
+        more.into_iter().for_each(|tid| assert_eq!(w.reply(tid).result, 0));
+        check(&mut w, &tids);
+    }
+}
+
+#[test]
+fn nobody_is_blocked_for_ever_when_a_session_ends_or_its_osd_does() {
+    for seed in 0..4 {
+        let (mut w, tids) = blocked(seed);
+        w.reset_between(0, 101);
+        w.run_until("blocked again, over the next session", |w| w.backoffs.is_empty());
+        w.run_until("blocked again, over the next session", |w| !w.backoffs.is_empty());
+        w.kill(0);
+        w.start(0);
+        w.start(1);
+        check(&mut w, &tids);
+    }
+}
+
+#[test]
+fn a_group_that_is_deleted_blocks_nobody() {
+    let (mut w, tids) = blocked(9);
+    tids.into_iter().for_each(|tid| w.forget(tid));
+    w.change(|_, inc| {
+        inc.old_pools.insert(POOL);
+    });
+    w.run_until("over", |w| w.backoffs.is_empty());
+}
+
+/// Another number of members suffices, and the interval is a new one with the same leader.
+#[test]
+fn a_group_that_may_serve_with_fewer_lets_clients_go_on() {
+    let (mut w, tids) = blocked(10);
+    w.change(|map, inc| {
+        let pool = Pool { min_size: 1, ..map.pool(POOL).unwrap().clone() };
+        inc.new_pools.insert(POOL, pool.into());
+    });
+    check(&mut w, &tids);
+    assert!(w.map.epoch > Epoch(0));
+}
+
+/// The client reconnects, and has all it sent before and did not hear of done, once.
+#[test]
+fn what_waits_of_a_session_that_ended_goes_with_it() {
+    let mut w = one_group(11);
+    lose_two(&mut w);
+    let tids = append_all(&mut w, 0..10);
+    w.run_for(Duration::from_millis(100));
+    let before = held(&w, 0);
+    for _ in 0..3 {
+        w.reset_between(0, 101);
+        w.run_for(Duration::from_millis(100));
+        assert_eq!(held(&w, 0), before);
+    }
+    w.start(1);
+    check(&mut w, &tids);
+}
+
+#[test]
+fn nothing_is_lost_or_done_twice_where_every_group_that_peers_backs_off() {
+    for seed in seeds(20) {
+        torture_with(seed, 60, at_once);
+    }
+}
