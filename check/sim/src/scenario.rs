@@ -172,6 +172,10 @@ impl Run {
             let name = "mon_min_osdmap_epochs";
             c.command(&json!({ "prefix": "config set", "who": "global", "name": name, "value": value }));
         }
+        if script.shape.backoff {
+            let name = "osd_backoff_on_peering";
+            c.command(&json!({ "prefix": "config set", "who": "osd", "name": name, "value": "true" }));
+        }
         self.pools.push(c.pool("pool0", 4));
         c.world.network.loss = script.shape.loss;
         if let Some(slow) = script.shape.slow {

@@ -93,6 +93,8 @@ pub struct Shape {
     pub memory: u64,
     /// Older maps that daemons keep; none: as many as usual.
     pub maps: u64,
+    /// Whether clients keep their requests whenever a group peers; else only if it takes its time.
+    pub backoff: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +156,7 @@ impl Shape {
             entries: if rng.chance(600) { 3 + rng.below(30) } else { 0 },
             memory: if rng.chance(300) { *rng.pick(&MEMORY).expect("some") } else { 0 },
             maps: if rng.chance(400) { 3 + rng.below(20) } else { 0 },
+            backoff: false,
         }
     }
 }
@@ -161,7 +164,9 @@ impl Shape {
 impl Script {
     pub fn draw(seed: u64) -> Script {
         let rng = &mut Rng::new(seed ^ 0x5c21_97b0_0000_0000);
-        let shape = Shape::draw(rng);
+        // Drawn for itself: without it a seed's faults are what they were before there were backoffs.
+        let backoff = Rng::new(seed ^ 0x0bac_c0ff_0000_0000).chance(350);
+        let shape = Shape { backoff, ..Shape::draw(rng) };
         let mut often = || rng.chance(550);
         let kinds = Kinds {
             kill: often(),
@@ -295,7 +300,7 @@ impl Display for Fault {
 impl Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shape { mons, osds, per_host, per_rack, loss, slow, skew, frail, .. } = &self.shape;
-        let Shape { log, entries, disk, memory, maps, .. } = &self.shape;
+        let Shape { log, entries, disk, memory, maps, backoff, .. } = &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -326,6 +331,9 @@ impl Display for Script {
         }
         if *maps > 0 {
             writeln!(f, "maps {maps}")?;
+        }
+        if *backoff {
+            writeln!(f, "backoff 1")?;
         }
         for (at, fault) in &self.steps {
             writeln!(f, "{:.6} {fault}", at.as_secs_f64())?;
@@ -429,6 +437,7 @@ impl FromStr for Script {
                 "disk" => shape.disk = number,
                 "memory" => shape.memory = number,
                 "maps" => shape.maps = number,
+                "backoff" => shape.backoff = number > 0,
                 _ => return Err(bad()),
             }
         }

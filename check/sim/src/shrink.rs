@@ -39,6 +39,7 @@ pub fn shrink(script: &Script, mut tell: impl FnMut(&Script, &str)) -> Script {
         |s: &mut Script| s.shape.slow = None,
         |s: &mut Script| s.shape.skew = 0,
         |s: &mut Script| s.shape.mons = 1,
+        |s: &mut Script| s.shape.backoff = false,
     ] {
         let mut candidate = best.clone();
         calmer(&mut candidate);

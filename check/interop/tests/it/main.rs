@@ -14,6 +14,7 @@ mod objects;
 mod scrub;
 mod shrinking;
 mod stores;
+mod stuck;
 mod transcripts;
 mod two_clients;
 mod watch;
