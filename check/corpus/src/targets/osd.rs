@@ -13,9 +13,12 @@ use nacre_crush::CrushMap;
 use nacre_machine::{ConnId, Effect, Event, Machine, Peer};
 use nacre_osd::{Osd, OsdConfig};
 use nacre_proto::maps::{Incremental, Osd as OsdState, OsdMap, Pool, osd_state};
-use nacre_proto::messages::{DaemonMsg, Envelope, Message, MonGetVersionReply, OsdMapMsg, OsdOp, RawMessage};
+use nacre_proto::messages::{
+    BackoffOp, Config, DaemonMsg, Envelope, Message, MonGetVersionReply, OsdBackoff, OsdMapMsg, OsdOp,
+    RawMessage,
+};
 use nacre_proto::types::{
-    AddrVec, EntityAddr, EntityType, ObjectLocator, Op, ReqId, SpgId, object_hash, op_flags,
+    AddrVec, EntityAddr, EntityType, ObjectId, ObjectLocator, Op, ReqId, SpgId, object_hash, op_flags,
 };
 use nacre_store::{Options, Store};
 use nacre_wire::{Decode, Encode, Reader, to_vec};
@@ -309,6 +312,18 @@ fn requests() -> Vec<RawMessage> {
     ours.collect()
 }
 
+/// The other one does not answer, so the client is asked to keep what it has for both.
+fn backed_off() -> Vec<(u8, RawMessage)> {
+    let spg = SpgId::replicated(PgId { pool: SHARED, seed: 0 });
+    let is_for_both = |raw: &RawMessage| matches!(Envelope::from_raw(raw.clone()).map(|envelope| envelope.body), Ok(Message::OsdOp(op)) if op.spg == spg);
+    let asked = requests().into_iter().filter(is_for_both).take(4).map(|raw| (0, raw));
+    let (begin, end) = (ObjectId::min(), ObjectId::max());
+    let heard = OsdBackoff { spg, epoch: map().epoch, op: BackoffOp::AckBlock, id: 1, begin, end };
+    let at_once = Config { values: [("osd_backoff_on_peering".to_string(), "true".to_string())].into() };
+    let first = (3, Envelope::new(at_once).to_raw());
+    [first].into_iter().chain(asked).chain([(0, Envelope::new(heard).to_raw())]).collect()
+}
+
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<_> = requests().into_iter().map(|raw| input(&[(0, raw)])).collect();
     let mut pair = Cluster::new(2);
@@ -333,6 +348,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         gap_removed_snaps: BTreeMap::new(),
     };
     seeds.push(input(&[(3, Envelope::new(down).to_raw())]));
+    seeds.push(input(&backed_off()));
     seeds
 }
 
@@ -374,13 +390,15 @@ mod tests {
     #[test]
     fn the_samples_get_to_groups_that_serve() {
         let count = |cluster: &Cluster, name: &str| cluster.sent.iter().filter(|m| m.name() == name).count();
-        let (mut answers, mut replicated) = (0, 0);
+        let (mut answers, mut replicated, mut backoffs) = (0, 0, 0);
         for seed in seeds() {
             let cluster = feed(&seed);
             answers += count(&cluster, "osd_op_reply");
+            backoffs += count(&cluster, "osd_backoff");
             replicated += cluster.sent.iter().filter(|m| format!("{m:?}").contains("RepAck")).count();
         }
         assert!(answers > 20, "{answers} requests are answered");
         assert!(replicated > 0, "{replicated} writes of the other OSD are acknowledged");
+        assert!(backoffs > 0, "{backoffs} times a client was asked to keep its requests");
     }
 }

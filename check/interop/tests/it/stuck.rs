@@ -39,7 +39,8 @@ fn requests_that_wait_for_members_keep_no_other_pool_from_being_served() {
         assert!(start.elapsed() < Duration::from_secs(10), "write {n} took {:?}", start.elapsed());
     }
     // Each of its clients was asked for each group by now, and nothing of theirs is here.
-    wait_until("nothing to be held", Duration::from_secs(30), || Ok(backoffs(&c, "held_bytes") == 0)).unwrap();
+    wait_until("nothing to be held", Duration::from_secs(30), || Ok(backoffs(&c, "held_bytes") == 0))
+        .unwrap();
     assert_eq!((backoffs(&c, "waiting"), backoffs(&c, "blocks")), (3 * 8, 3 * 8));
 
     for osd in ["osd.1", "osd.2"] {
