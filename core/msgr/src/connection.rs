@@ -9,12 +9,14 @@
 
 use crate::auth::{AuthName, CONNECTION_MODE_CRC, Prover, Verdict, Verifier};
 use crate::fault::FaultReason;
-use crate::frame::{Frame, FrameReader, MessageHeader, Preamble, Tag, payload, put_control, put_message};
+use crate::frame::{
+    Frame, FrameReader, Front, MessageHeader, Preamble, Tag, payload, put_control, put_message,
+};
 use crate::handshake::{
     AuthBadMethod, AuthDone, BANNER_PAYLOAD_MAX, BANNER_PAYLOAD_MIN, BANNER_PREFIX, BANNER_PREFIX_V1,
     ClientIdent, FLAG_LOSSY, Hello, Ident, MESSENGER_FEATURES, ServerIdent, banner,
 };
-use crate::outbox::Outbox;
+use crate::outbox::{COPIED_MAX, Outbox};
 use crate::sums::Sums;
 use crate::{
     FEATURES_REQUIRED_BY_CLIENTS, FEATURES_REQUIRED_BY_SERVICES, FEATURES_REQUIRED_BY_STORAGE,
@@ -249,9 +251,19 @@ impl Connection {
     /// session nobody may rely on what was not answered.
     pub fn send(&mut self, message: RawMessage) {
         match self.phase {
-            Phase::Open => self.put(message),
+            Phase::Open => self.put(message, None),
             Phase::Failed(_) => {}
             _ => self.waiting.push_back(message),
+        }
+    }
+
+    /// The same, of a message whose front is in a buffer that may be used again: empty afterwards.
+    pub fn send_behind(&mut self, message: RawMessage, front: &mut Vec<u8>) {
+        if self.is_established() && front.len() <= COPIED_MAX {
+            self.put(message, Some(front));
+            front.clear();
+        } else {
+            self.send(RawMessage { front: std::mem::take(front).into(), ..message });
         }
     }
 
@@ -610,16 +622,18 @@ impl Connection {
             lossy,
         }));
         for message in std::mem::take(&mut self.waiting) {
-            self.put(message);
+            self.put(message, None);
         }
     }
 
-    fn put(&mut self, message: RawMessage) {
+    /// `lent` is its front, if that is not in it.
+    fn put(&mut self, message: RawMessage, lent: Option<&[u8]>) {
         let RawMessage { kind, version, compat, tid, priority, front, middle, data } = message;
         self.out_seq += 1;
         let header =
             MessageHeader { seq: self.out_seq, tid, kind, priority, version, ack_seq: self.in_seq, compat };
-        put_message(&mut self.outbox, &header, [front, middle, data], &self.config.sums);
+        let front = lent.map_or(Front::Own(front), Front::Lent);
+        put_message(&mut self.outbox, &header, front, [middle, data], &self.config.sums);
     }
 
     fn on_message(&mut self, frame: Frame, out: &mut Vec<Event>) -> Result<(), FaultReason> {

@@ -358,10 +358,25 @@ pub(crate) fn put_control(out: &mut Outbox, tag: Tag, payload: &[u8]) {
     });
 }
 
-/// Queues a message. Of its three parts large ones are shared, not copied.
-pub(crate) fn put_message(out: &mut Outbox, header: &MessageHeader, parts: [Bytes; 3], sums: &Sums) {
-    let [front, middle, data] = &parts;
-    let preamble = Preamble::of(Tag::Message, [MessageHeader::LEN, front.len(), middle.len(), data.len()]);
+/// A message's first part: in a buffer that is used again, or one that may be kept.
+pub(crate) enum Front<'a> {
+    Lent(&'a [u8]),
+    Own(Bytes),
+}
+
+/// Queues a message. Of its parts large ones are shared, not copied.
+pub(crate) fn put_message(
+    out: &mut Outbox,
+    header: &MessageHeader,
+    front: Front<'_>,
+    [middle, data]: [Bytes; 2],
+    sums: &Sums,
+) {
+    let front_len = match &front {
+        Front::Lent(bytes) => bytes.len(),
+        Front::Own(bytes) => bytes.len(),
+    };
+    let preamble = Preamble::of(Tag::Message, [MessageHeader::LEN, front_len, middle.len(), data.len()]);
     out.put(|out| {
         preamble.encode(out);
         let start = out.len();
@@ -371,15 +386,30 @@ pub(crate) fn put_message(out: &mut Outbox, header: &MessageHeader, parts: [Byte
     if preamble.count == 1 {
         return;
     }
+    // Of segments that are not sent it stays zero.
     let mut epilogue = [0; EPILOGUE_LEN];
     epilogue[0] = STATUS_COMPLETE;
-    // Of segments that are not sent it stays zero.
-    for (part, crc) in
-        parts.iter().zip(epilogue[1..].chunks_exact_mut(CRC_LEN)).take(usize::from(preamble.count) - 1)
-    {
-        crc.copy_from_slice(&sums.of(part).to_le_bytes());
+    let mut note = |segment: u8, crc: u32| {
+        let at = 1 + CRC_LEN * usize::from(segment - 1);
+        epilogue[at..at + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
+    };
+    match front {
+        Front::Lent(bytes) => {
+            note(1, crc32c(u32::MAX, bytes));
+            out.put(|out| out.extend_from_slice(bytes));
+        }
+        Front::Own(bytes) => {
+            note(1, sums.of(&bytes));
+            out.push(bytes);
+        }
     }
-    parts.into_iter().for_each(|part| out.push(part));
+    for (segment, part) in [(2, &middle), (3, &data)] {
+        if segment < preamble.count {
+            note(segment, sums.of(part));
+        }
+    }
+    out.push(middle);
+    out.push(data);
     out.put(|out| out.extend_from_slice(&epilogue));
 }
 

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 
 /// Up to this length it costs less to copy a piece behind others than to keep it for itself, and to hand it to
 /// the system for itself.
-const COPIED_MAX: usize = 2 << 10;
+pub(crate) const COPIED_MAX: usize = 2 << 10;
 /// Memory for so many copied bytes is kept when all are written; so many that are written make room for others.
 const COPIED_KEPT: usize = 64 << 10;
 

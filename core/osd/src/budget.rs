@@ -77,6 +77,9 @@ impl Line {
     fn has_forced(&self) -> bool {
         !self.forced.borrow().is_empty()
     }
+    fn is_empty(&self) -> bool {
+        self.others.borrow().is_empty() && !self.has_forced()
+    }
     fn pop(&self) -> Option<PgId> {
         let forced = self.forced.borrow_mut().pop_first();
         forced.or_else(|| self.others.borrow_mut().pop_first())
@@ -186,8 +189,10 @@ impl Moves {
         Some(Slot(self.under_way.clone()))
     }
     fn next_waiting(&self) -> Option<PgId> {
-        let free = self.under_way.load(Ordering::Relaxed) < self.max;
-        if free { self.waiting.pop() } else { None }
+        if !self.waiting.is_empty() && self.under_way.load(Ordering::Relaxed) < self.max {
+            return self.waiting.pop();
+        }
+        None
     }
 }
 
@@ -257,8 +262,10 @@ impl Share {
 
     /// One that waits, if something may start now.
     pub fn next_waiting(&self, now: Time) -> Option<PgId> {
-        let free = self.is_free(now, self.window, self.rest);
-        if free { self.waiting.pop() } else { None }
+        if !self.waiting.is_empty() && self.is_free(now, self.window, self.rest) {
+            return self.waiting.pop();
+        }
+        None
     }
 
     /// A few times a second: how many requests of clients were answered so far, and how long all of

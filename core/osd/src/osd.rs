@@ -560,8 +560,8 @@ impl Osd {
 
     fn on_stored(&mut self, now: Now, store: &dyn StoreView, token: Token, out: &mut Vec<Effect>) {
         self.look_at_room(store, out);
-        let durable: Vec<Token> =
-            self.disk.stored(token).into_iter().flat_map(|token| self.joined.stored(token)).collect();
+        let mut durable = Vec::new();
+        self.disk.stored(token).into_iter().for_each(|token| self.joined.stored(token, &mut durable));
         for token in durable {
             self.stores.remove(&token);
             self.on_bench_stored(now, token, out);

@@ -12,7 +12,7 @@ use nacre_proto::messages::peer::PgMsg;
 use nacre_proto::messages::{OsdOpReply, PeerMsg, PgRecord, PgWish};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::CopySource;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Memory for so many effects is kept for the next event.
@@ -58,7 +58,8 @@ pub struct Shard {
     offset: u64,
     pub pgs: BTreeMap<PgId, Pg>,
     last_number: u64,
-    stores: BTreeMap<Token, Stored>,
+    /// In their order, in which they become durable.
+    stores: VecDeque<(Token, Stored)>,
     reads: BTreeMap<Token, (PgId, u64)>,
     /// How many transactions each group issued.
     issued: BTreeMap<PgId, u64>,
@@ -88,7 +89,7 @@ impl Shard {
             offset,
             pgs: BTreeMap::new(),
             last_number: 0,
-            stores: BTreeMap::new(),
+            stores: VecDeque::new(),
             reads: BTreeMap::new(),
             issued: BTreeMap::new(),
             loops: BTreeSet::new(),
@@ -170,7 +171,8 @@ impl Shard {
         self.loops.remove(&id);
         self.reads.retain(|_, (pg, _)| *pg != id);
         // A group of this name that is made anew counts from one.
-        self.stores.values_mut().filter(|stored| stored.pg == id).for_each(|stored| stored.number = 0);
+        let stores = self.stores.iter_mut().map(|(_, stored)| stored);
+        stores.filter(|stored| stored.pg == id).for_each(|stored| stored.number = 0);
     }
 
     /// Every group, in order.
@@ -180,7 +182,8 @@ impl Shard {
     }
 
     pub fn on_stored(&mut self, scene: &mut Scene<'_>, token: Token) {
-        let Some(stored) = self.stores.remove(&token) else { return };
+        let Ok(at) = self.stores.binary_search_by_key(&token, |(token, _)| *token) else { return };
+        let (_, stored) = self.stores.remove(at).expect("just found");
         let took = scene.now.mono.since(stored.since);
         self.counted.stages.commit.add(took);
         if stored.is_subop {
@@ -251,7 +254,7 @@ impl Shard {
                 let number = self.issued.entry(pg).or_insert(0);
                 *number += 1;
                 let (number, since, is_subop) = (*number, scene.now.mono, self.is_subop);
-                self.stores.insert(token, Stored { pg, number, since, is_subop });
+                self.stores.push_back((token, Stored { pg, number, since, is_subop }));
                 plain(Effect::Store { token, txn })
             }
             PgEffect::Read { read, object, extents, device } => {

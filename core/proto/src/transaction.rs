@@ -123,8 +123,8 @@ impl Change {
 
 /// Of those that were announced room for so many is made at once: they may be far bigger in memory than their bytes.
 const CHANGES_FIRST: usize = 1024;
-/// Who carries out what was sent adds a change or two of its own.
-const CHANGES_MORE: usize = 2;
+/// Who carries out what was sent adds one of its own, mostly.
+const CHANGES_MORE: usize = 1;
 
 /// Changes that become durable together or not at all, applied in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

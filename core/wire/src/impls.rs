@@ -130,10 +130,21 @@ impl<K: Encode, V: Encode> Encode for BTreeMap<K, V> {
         encode_map(out, self.iter());
     }
 }
+/// To sort so many pairs before they become a map costs more than to put them there one by one.
+const FEW: usize = 4;
+
 impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let count = r.count(1)?;
-        (0..count).map(|_| Ok((K::decode(r)?, V::decode(r)?))).collect()
+        if count > FEW {
+            return (0..count).map(|_| Ok((K::decode(r)?, V::decode(r)?))).collect();
+        }
+        let mut map = BTreeMap::new();
+        for _ in 0..count {
+            let key = K::decode(r)?;
+            map.insert(key, V::decode(r)?);
+        }
+        Ok(map)
     }
 }
 impl<T: Encode> Encode for Option<T> {

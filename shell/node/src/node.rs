@@ -82,6 +82,8 @@ struct Inner<M> {
     gave_up: bool,
     /// What the machine wants: empty between events, and there for its memory.
     effects: Vec<Effect>,
+    /// The first part of the message that is being sent: empty between them.
+    front: Vec<u8>,
 }
 
 impl<M: Machine + 'static> Node<M> {
@@ -120,6 +122,7 @@ impl<M: Machine + 'static> Node<M> {
             stopped: false,
             gave_up: false,
             effects: Vec::new(),
+            front: Vec::new(),
         };
         let node = Node {
             kind: spec.kind,
@@ -197,7 +200,8 @@ impl<M: Machine + 'static> Node<M> {
             Effect::Send { conn, tid, message } => {
                 let Some(session) = inner.sessions.get(&conn) else { return };
                 self.counters.msgr_send_messages.inc();
-                session.conn.borrow_mut().send(Envelope { tid, body: message }.to_raw());
+                let raw = Envelope { tid, body: message }.to_raw_behind(&mut inner.front);
+                session.conn.borrow_mut().send_behind(raw, &mut inner.front);
                 let (unsent, limit) = (session.unsent(), self.limits.unsent_max);
                 if unsent > limit {
                     session.finish(End::SlowReader { unsent, limit });

@@ -282,9 +282,8 @@ async fn converse<M: Machine + 'static>(
             return Ok(());
         }
         let room = node.room();
+        // Made before the checks, so that room made in between is not missed.
         tokio::pin!(room);
-        // Enabled before the checks, so that room made in between is not missed.
-        room.as_mut().enable();
         session.conn.borrow_mut().decide().map_err(End::Fault)?;
         let waits_for_id = session.conn.borrow().is_undecided();
         let blocked = session.write(writer, &node.counters)?;

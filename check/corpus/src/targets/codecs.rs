@@ -221,7 +221,7 @@ fn peer_messages() -> Vec<Message> {
     ];
     let of_group = of_group.into_iter().chain(scrub_messages(object, version));
     let many = [PgMsg::InfoQuery, PgMsg::RepAck { version }, PgMsg::StrayRemove];
-    let many = PeerMsg::Pgs(many.map(|msg| (pg, interval, msg)).to_vec());
+    let many = PeerMsg::Pgs(many.map(|msg| (pg, interval, Box::new(msg))).to_vec());
     let of_group = of_group.map(|msg| PeerMsg::Pg { pg, interval, msg: Box::new(msg) });
     let others = [
         many,

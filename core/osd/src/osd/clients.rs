@@ -10,7 +10,7 @@ use nacre_base::errno::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, ENXIO, ESHUTDOWN};
 use nacre_base::{Epoch, Now, SnapId};
 use nacre_machine::{ConnId, Effect, StoreView};
 use nacre_proto::messages::{OsdOp, OsdOpReply};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityName, EntityType, op_flags};
+use nacre_proto::types::{EntityAddr, EntityName, EntityType, op_flags};
 use std::sync::Arc;
 
 impl Osd {
@@ -27,15 +27,14 @@ impl Osd {
             return; // the client sends it again
         }
         // Copies are read for OSDs, of which one may be ourselves.
-        let (client, sender_addr, blocked_addrs, for_copy) = match self.sessions.get(&conn) {
+        let (client, sender_addr, is_blocked, for_copy) = match self.sessions.get(&conn) {
             Some(session) => {
                 let peer = &session.peer;
                 let addr = peer.addrs.0.first().copied().unwrap_or(peer.observed);
-                (peer.num, addr, peer.addrs.clone(), peer.kind == EntityType::Osd)
+                let is_blocked = self.map().is_some_and(|map| map.is_blocklisted(&peer.addrs));
+                (peer.num, addr, is_blocked, peer.kind == EntityType::Osd)
             }
-            None if conn == OURSELVES => {
-                (self.me().0.into(), EntityAddr::default(), AddrVec::default(), true)
-            }
+            None if conn == OURSELVES => (self.me().0.into(), EntityAddr::default(), false, true),
             None => return,
         };
         let epoch = self.maps.epoch();
@@ -54,7 +53,7 @@ impl Osd {
             let reply = Box::new(OsdOpReply::to(&op, -errno, epoch));
             out.push(Effect::Send { conn, tid, message: reply.into() });
         };
-        if map.is_blocklisted(&blocked_addrs) {
+        if is_blocked {
             return refuse(ESHUTDOWN, out);
         }
         let Some(pool) = map.pool(op.spg.pg.pool) else {

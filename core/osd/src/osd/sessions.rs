@@ -219,9 +219,7 @@ impl Osd {
                 self.on_peer_msg(now, store, from, (pg, interval, msg), out);
             }
             PeerMsg::Pgs(msgs) => {
-                for (pg, interval, msg) in msgs {
-                    self.on_peer_msg(now, store, from, (pg, interval, Box::new(msg)), out);
-                }
+                msgs.into_iter().for_each(|msg| self.on_peer_msg(now, store, from, msg, out));
             }
         }
     }

@@ -16,12 +16,13 @@ const PARTS_MAX: usize = 1024;
 /// Messages about groups that were not sent yet, by session.
 #[derive(Default)]
 pub struct Outbox {
-    waiting: BTreeMap<ConnId, Batch>,
+    /// In their order. There are few.
+    waiting: Vec<(ConnId, Batch)>,
 }
 
 #[derive(Default)]
 struct Batch {
-    msgs: Vec<(PgId, Epoch, PgMsg)>,
+    msgs: Vec<(PgId, Epoch, Box<PgMsg>)>,
     bytes: usize,
 }
 
@@ -30,34 +31,42 @@ impl Outbox {
     pub fn push(&mut self, conn: ConnId, msg: PeerMsg, out: &mut Vec<Effect>) {
         match msg {
             PeerMsg::Pg { pg, interval, msg } if is_batched(&msg) => {
-                let batch = self.waiting.entry(conn).or_default();
+                let at = self.place(conn).unwrap_or_else(|at| {
+                    self.waiting.insert(at, (conn, Batch::default()));
+                    at
+                });
+                let (_, batch) = &mut self.waiting[at];
                 batch.bytes += len(&msg);
-                batch.msgs.push((pg, interval, *msg));
+                batch.msgs.push((pg, interval, msg));
                 if batch.bytes >= BYTES_MAX || batch.msgs.len() >= PARTS_MAX {
-                    self.send(conn, out);
+                    out.push(self.waiting.remove(at).1.into_effect(conn));
                 }
             }
             msg => {
-                self.send(conn, out);
+                if let Ok(at) = self.place(conn) {
+                    out.push(self.waiting.remove(at).1.into_effect(conn));
+                }
                 out.push(Effect::Send { conn, tid: 0, message: msg.into() });
             }
         }
     }
-    fn send(&mut self, conn: ConnId, out: &mut Vec<Effect>) {
-        let Some(mut batch) = self.waiting.remove(&conn) else { return };
-        let message = if batch.msgs.len() == 1 {
-            let (pg, interval, msg) = batch.msgs.remove(0);
-            PeerMsg::Pg { pg, interval, msg: Box::new(msg) }
-        } else {
-            PeerMsg::Pgs(batch.msgs)
-        };
-        out.push(Effect::Send { conn, tid: 0, message: message.into() });
+    fn place(&self, conn: ConnId) -> Result<usize, usize> {
+        self.waiting.binary_search_by_key(&conn, |(conn, _)| *conn)
     }
     /// At the end of a turn nothing waits.
     pub fn flush(&mut self, out: &mut Vec<Effect>) {
-        while let Some(conn) = self.waiting.first_key_value().map(|(conn, _)| *conn) {
-            self.send(conn, out);
-        }
+        out.extend(self.waiting.drain(..).map(|(conn, batch)| batch.into_effect(conn)));
+    }
+}
+
+impl Batch {
+    fn into_effect(mut self, conn: ConnId) -> Effect {
+        let only = if self.msgs.len() == 1 { self.msgs.pop() } else { None };
+        let message = match only {
+            Some((pg, interval, msg)) => PeerMsg::Pg { pg, interval, msg },
+            None => PeerMsg::Pgs(self.msgs),
+        };
+        Effect::Send { conn, tid: 0, message: message.into() }
     }
 }
 
@@ -127,9 +136,12 @@ impl Joined {
         open.drain(..).for_each(|(_, txn)| all.append(txn));
         out.push(Effect::Store { token: last, txn: all });
     }
-    /// The transactions that are durable now that this one is.
-    pub fn stored(&mut self, token: Token) -> Vec<Token> {
-        self.by_last.remove(&token).unwrap_or_else(|| vec![token])
+    /// Adds the transactions that are durable now that this one is.
+    pub fn stored(&mut self, token: Token, durable: &mut Vec<Token>) {
+        match self.by_last.remove(&token) {
+            Some(joined) => durable.extend(joined),
+            None => durable.push(token),
+        }
     }
 }
 
@@ -163,9 +175,9 @@ mod tests {
             })
             .collect();
         assert_eq!(shown, [(2, 2), (3, 0), (6, 3), (7, 1), (8, 1)]);
-        assert_eq!(joined.stored(2), [1, 2]);
-        assert_eq!(joined.stored(6), [4, 5, 6]);
-        assert_eq!(joined.stored(7), [7]);
+        let mut durable = Vec::new();
+        [2, 6, 7].into_iter().for_each(|token| joined.stored(token, &mut durable));
+        assert_eq!(durable, [1, 2, 4, 5, 6, 7]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use nacre_proto::messages::peer::{LogEntry, PgInfo};
 use nacre_proto::messages::scrub::{Finding, ScrubState};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
-use nacre_wire::{Decode, DecodeError, from_slice, to_vec};
+use nacre_wire::{Decode, DecodeError, Encode, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 
 const INFO: &[u8] = b"info";
@@ -89,7 +89,9 @@ impl RecordChanges {
         self.remove.insert(key);
     }
     pub fn info(&mut self, info: &PgInfo) {
-        self.put(Name::new(INFO), to_vec(info));
+        let mut encoded = Vec::with_capacity(PgInfo::ENCODED_LEN);
+        info.encode(&mut encoded);
+        self.put(Name::copy_from(INFO), encoded);
     }
     pub fn entry(&mut self, entry: &LogEntry) {
         self.put(log_key(entry.version), to_vec(entry));

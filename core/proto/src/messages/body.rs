@@ -6,16 +6,16 @@ use nacre_wire::DecodeError;
 
 /// The content of one kind of message.
 pub(super) trait Body: Sized {
-    /// The front and data segments. The middle one is used by CephFS alone.
-    fn to_segments(&self) -> (Vec<u8>, Bytes);
+    /// Appends the front segment, and gives the data segment. The middle one is used by CephFS alone.
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes;
     /// Bytes behind what is known are skipped: newer senders append, and the kernel's client sends
     /// fixed structs with fields that it leaves unused.
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError>;
 }
 
 impl<T: Body> Body for Box<T> {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        (**self).to_segments()
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        (**self).to_segments(front)
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         T::from_segments(raw).map(Box::new)
@@ -26,8 +26,9 @@ impl<T: Body> Body for Box<T> {
 macro_rules! front_only {
     ($($t:ty),* $(,)?) => {$(
         impl $crate::messages::body::Body for $t {
-            fn to_segments(&self) -> (Vec<u8>, bytes::Bytes) {
-                (nacre_wire::to_vec(self), bytes::Bytes::new())
+            fn to_segments(&self, front: &mut Vec<u8>) -> bytes::Bytes {
+                nacre_wire::Encode::encode(self, front);
+                bytes::Bytes::new()
             }
             fn from_segments(raw: &$crate::messages::RawMessage) -> Result<Self, nacre_wire::DecodeError> {
                 nacre_wire::Decode::decode(&mut nacre_wire::Reader::new(&raw.front))
@@ -41,10 +42,9 @@ macro_rules! front_only {
 macro_rules! fields {
     ($($t:ident { $($field:ident),* } $(data $data:ident)?;)*) => {$(
         impl $crate::messages::body::Body for $t {
-            fn to_segments(&self) -> (Vec<u8>, bytes::Bytes) {
-                let mut front = Vec::new();
-                $(nacre_wire::Encode::encode(&self.$field, &mut front);)*
-                (front, $crate::messages::body::data_segment!(self $($data)?))
+            fn to_segments(&self, front: &mut Vec<u8>) -> bytes::Bytes {
+                $(nacre_wire::Encode::encode(&self.$field, front);)*
+                $crate::messages::body::data_segment!(self $($data)?)
             }
             fn from_segments(raw: &$crate::messages::RawMessage) -> Result<Self, nacre_wire::DecodeError> {
                 let r = &mut nacre_wire::Reader::new(&raw.front);

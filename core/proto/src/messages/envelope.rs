@@ -72,8 +72,15 @@ macro_rules! messages {
 
         impl Envelope {
             pub fn to_raw(&self) -> RawMessage {
-                let (version, compat, (front, data)) = match &self.body {
-                    $(Message::$variant(body) => ($version, $compat, body.to_segments()),)*
+                let mut front = Vec::new();
+                let raw = self.to_raw_behind(&mut front);
+                RawMessage { front: front.into(), ..raw }
+            }
+
+            /// With its front segment appended to a buffer, and not in the message.
+            pub fn to_raw_behind(&self, front: &mut Vec<u8>) -> RawMessage {
+                let (version, compat, data) = match &self.body {
+                    $(Message::$variant(body) => ($version, $compat, body.to_segments(front)),)*
                 };
                 RawMessage {
                     kind: self.body.kind(),
@@ -81,7 +88,7 @@ macro_rules! messages {
                     compat,
                     tid: self.tid,
                     priority: PRIORITY,
-                    front: front.into(),
+                    front: Bytes::new(),
                     middle: Bytes::new(),
                     data,
                 }

@@ -14,8 +14,9 @@ pub struct MgrMapMsg {
 }
 
 impl Body for MgrMapMsg {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        (self.map.to_vec(), Bytes::new())
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        front.extend_from_slice(&self.map);
+        Bytes::new()
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         Ok(MgrMapMsg { map: raw.front.clone() })
@@ -63,13 +64,12 @@ pub struct MgrConfigure {
 }
 
 impl Body for MgrConfigure {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let mut front = Vec::new();
-        self.stats_period_secs.encode(&mut front);
-        self.stats_threshold.encode(&mut front);
-        0_u32.encode(&mut front); // no OSD queries
-        false.encode(&mut front); // no other queries
-        (front, Bytes::new())
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        self.stats_period_secs.encode(front);
+        self.stats_threshold.encode(front);
+        0_u32.encode(front); // no OSD queries
+        false.encode(front); // no other queries
+        Bytes::new()
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);
@@ -131,16 +131,15 @@ impl Decode for PerfCounter {
 }
 
 impl Body for MgrReport {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let mut front = Vec::new();
-        self.daemon_name.encode(&mut front);
-        self.declared.encode(&mut front);
-        self.values.encode(&mut front);
-        self.undeclared.encode(&mut front);
-        self.service_name.encode(&mut front);
-        self.status.encode(&mut front);
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        self.daemon_name.encode(front);
+        self.declared.encode(front);
+        self.values.encode(front);
+        self.undeclared.encode(front);
+        self.service_name.encode(front);
+        self.status.encode(front);
         front.extend_from_slice(&self.rest);
-        (front, Bytes::new())
+        Bytes::new()
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);

@@ -35,8 +35,8 @@ impl Decode for PaxosVersion {
 pub struct MonGetMap;
 
 impl Body for MonGetMap {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        (Vec::new(), Bytes::new())
+    fn to_segments(&self, _front: &mut Vec<u8>) -> Bytes {
+        Bytes::new()
     }
     fn from_segments(_raw: &RawMessage) -> Result<Self, DecodeError> {
         Ok(MonGetMap)
@@ -89,11 +89,10 @@ impl Decode for MonSub {
 }
 
 impl Body for MonSubscribe {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let mut front = Vec::new();
-        self.what.encode(&mut front);
-        self.hostname.encode(&mut front);
-        (front, Bytes::new())
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        self.what.encode(front);
+        self.hostname.encode(front);
+        Bytes::new()
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);
@@ -237,18 +236,17 @@ impl Decode for PoolOpKind {
 }
 
 impl Body for PoolOp {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let mut front = Vec::new();
-        self.version.encode(&mut front);
-        self.fsid.encode(&mut front);
-        self.pool.encode(&mut front);
-        self.op.encode(&mut front);
-        self.auid.encode(&mut front);
-        self.snap.encode(&mut front);
-        self.name.encode(&mut front);
-        0_u8.encode(&mut front); // was the rule, when a byte held it
-        self.crush_rule.encode(&mut front);
-        (front, Bytes::new())
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        self.version.encode(front);
+        self.fsid.encode(front);
+        self.pool.encode(front);
+        self.op.encode(front);
+        self.auid.encode(front);
+        self.snap.encode(front);
+        self.name.encode(front);
+        0_u8.encode(front); // was the rule, when a byte held it
+        self.crush_rule.encode(front);
+        Bytes::new()
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);
@@ -326,8 +324,9 @@ pub struct Ping {
 }
 
 impl Body for Ping {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        (self.text.as_ref().map_or_else(Vec::new, nacre_wire::to_vec), Bytes::new())
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        self.text.iter().for_each(|text| text.encode(front));
+        Bytes::new()
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);
@@ -350,15 +349,14 @@ pub struct OsdMapMsg {
 }
 
 impl Body for OsdMapMsg {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let mut front = Vec::new();
-        self.fsid.encode(&mut front);
-        encode_map(&mut front, self.incrementals.iter());
-        encode_map(&mut front, self.full.iter());
-        self.oldest.encode(&mut front);
-        self.newest.encode(&mut front);
-        self.gap_removed_snaps.encode(&mut front);
-        (front, Bytes::new())
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        self.fsid.encode(front);
+        encode_map(front, self.incrementals.iter());
+        encode_map(front, self.full.iter());
+        self.oldest.encode(front);
+        self.newest.encode(front);
+        self.gap_removed_snaps.encode(front);
+        Bytes::new()
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);
@@ -396,10 +394,9 @@ pub struct FsMapUser {
 }
 
 impl Body for FsMapUser {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let mut front = Vec::new();
-        self.epoch.encode(&mut front);
-        versioned(&mut front, 1, 1, |out| {
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        self.epoch.encode(front);
+        versioned(front, 1, 1, |out| {
             self.epoch.encode(out);
             self.legacy_client_fscid.encode(out);
             (self.filesystems.len() as u32).encode(out);
@@ -407,7 +404,7 @@ impl Body for FsMapUser {
                 versioned(out, 1, 1, |out| filesystem.encode(out));
             }
         });
-        (front, Bytes::new())
+        Bytes::new()
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);

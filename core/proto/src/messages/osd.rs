@@ -111,8 +111,8 @@ fn next_data(data: &mut Bytes, len: usize) -> Result<Bytes, DecodeError> {
 const NO_TRACE: [u8; 24] = [0; 24];
 
 impl Body for OsdOp {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let out = &mut Vec::with_capacity(256 + self.ops.len() * RawOp::WIRE_LEN);
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        let out = front;
         self.spg.encode(out);
         self.hash.encode(out);
         self.epoch.encode(out);
@@ -132,7 +132,7 @@ impl Body for OsdOp {
         self.snaps.encode(out);
         self.retry_attempt.encode(out);
         self.features.encode(out);
-        (std::mem::take(out), joined(self.ops.iter().map(|item| &item.data)))
+        joined(self.ops.iter().map(|item| &item.data))
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);
@@ -150,12 +150,12 @@ impl Body for OsdOp {
         let locator = ObjectLocator::decode(r)?;
         let name = Name::decode(r)?;
         let mut data = raw.data.clone();
-        let ops = (0..u16::decode(r)?)
-            .map(|_| {
-                let (op, len) = RawOp::decode_with_len(r)?;
-                Ok(OsdOpItem { op, data: next_data(&mut data, len)? })
-            })
-            .collect::<Result<_, DecodeError>>()?;
+        let count = u16::decode(r)?;
+        let mut ops = Vec::with_capacity(usize::from(count).min(r.remaining() / RawOp::WIRE_LEN));
+        for _ in 0..count {
+            let (op, len) = RawOp::decode_with_len(r)?;
+            ops.push(OsdOpItem { op, data: next_data(&mut data, len)? });
+        }
         Ok(OsdOp {
             spg,
             hash,
@@ -230,8 +230,8 @@ impl OsdOpReply {
 }
 
 impl Body for OsdOpReply {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let out = &mut Vec::with_capacity(160 + self.ops.len() * (RawOp::WIRE_LEN + 4));
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        let out = front;
         self.name.encode(out);
         self.pg.encode(out);
         i64::from(self.flags).encode(out);
@@ -250,7 +250,7 @@ impl Body for OsdOpReply {
         self.user_version.encode(out);
         false.encode(out); // no redirect to another object, which only cache tiers do
         out.extend_from_slice(&NO_TRACE);
-        (std::mem::take(out), joined(self.ops.iter().map(|result| &result.data)))
+        joined(self.ops.iter().map(|result| &result.data))
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);
@@ -318,15 +318,15 @@ pub enum WatchNotifyKind {
 }
 
 impl Body for WatchNotify {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let mut out = vec![1, self.kind as u8]; // the first byte is a version from before v1
-        self.cookie.encode(&mut out);
-        self.version.encode(&mut out);
-        self.notify_id.encode(&mut out);
-        self.payload.encode(&mut out);
-        self.result.encode(&mut out);
-        self.notifier.encode(&mut out);
-        (out, self.acks.clone())
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        front.extend_from_slice(&[1, self.kind as u8]); // the first byte is a version from before v1
+        self.cookie.encode(front);
+        self.version.encode(front);
+        self.notify_id.encode(front);
+        self.payload.encode(front);
+        self.result.encode(front);
+        self.notifier.encode(front);
+        self.acks.clone()
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(&raw.front);

@@ -126,12 +126,13 @@ pub struct Acts {
 
 /// What a transaction does to objects; `own` is the one that its log entry names.
 pub fn acts_of(txn: &Transaction, own: &ObjectId) -> Vec<Acts> {
-    let mut all: Vec<Acts> = Vec::new();
+    // Mostly one object's.
+    let mut all: Vec<Acts> = Vec::with_capacity(1);
     for (id, change) in &txn.changes {
         let StoredId::Object(object) = id else { continue };
         let object = (object != own).then(|| object.clone());
         if all.last().is_none_or(|last| last.object != object) {
-            all.push(Acts { object, acts: Vec::new() });
+            all.push(Acts { object, acts: Vec::with_capacity(1) });
         }
         let acts = &mut all.last_mut().expect("just pushed").acts;
         match change {

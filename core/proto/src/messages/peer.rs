@@ -47,7 +47,7 @@ pub enum PeerMsg {
         msg: Box<PgMsg>,
     },
     /// The same of many groups, in order; none of them with bytes of objects.
-    Pgs(Vec<(PgId, Epoch, PgMsg)>),
+    Pgs(Vec<(PgId, Epoch, Box<PgMsg>)>),
     /// How much the one who says so can store, from now on.
     Room(Room),
 }
@@ -307,11 +307,9 @@ impl Push {
 }
 
 impl PeerMsg {
-    /// The front and data segments of a message.
-    pub fn encode_split(&self) -> (Vec<u8>, Vec<Bytes>) {
-        // Room for the most frequent one, a write.
-        let (mut front, mut data) = (Vec::with_capacity(1024), Vec::new());
-        versioned(&mut front, 1, 1, |out| match self {
+    /// The front segment of a message, and the pieces of its data segment.
+    fn encode_split(&self, front: &mut Vec<u8>, data: &mut Vec<Bytes>) {
+        versioned(front, 1, 1, |out| match self {
             PeerMsg::Ping { stamp } => {
                 out.push(0);
                 stamp.encode(out);
@@ -334,7 +332,7 @@ impl PeerMsg {
                 out.push(4);
                 pg.encode(out);
                 interval.encode(out);
-                msg.encode_split(out, &mut data);
+                msg.encode_split(out, data);
             }
             PeerMsg::Pgs(msgs) => {
                 out.push(5);
@@ -342,7 +340,7 @@ impl PeerMsg {
                 for (pg, interval, msg) in msgs {
                     pg.encode(out);
                     interval.encode(out);
-                    msg.encode_split(out, &mut data);
+                    msg.encode_split(out, data);
                 }
                 assert!(data.is_empty(), "messages with bytes of objects go one by one");
             }
@@ -353,7 +351,6 @@ impl PeerMsg {
                 room.memory.encode(out);
             }
         });
-        (front, data)
     }
 
     /// The reverse of `encode_split`.
@@ -370,7 +367,8 @@ impl PeerMsg {
                     msg: Box::new(PgMsg::decode_split(r, data)?),
                 },
                 5 => PeerMsg::Pgs(r.list(|r| {
-                    Ok((PgId::decode(r)?, Epoch::decode(r)?, PgMsg::decode_split(r, &Bytes::new())?))
+                    let (pg, interval) = (PgId::decode(r)?, Epoch::decode(r)?);
+                    Ok((pg, interval, Box::new(PgMsg::decode_split(r, &Bytes::new())?)))
                 })?),
                 6 => PeerMsg::Room(Room {
                     full: Decode::decode(r)?,
@@ -384,9 +382,10 @@ impl PeerMsg {
 }
 
 impl Body for PeerMsg {
-    fn to_segments(&self) -> (Vec<u8>, Bytes) {
-        let (front, data) = self.encode_split();
-        (front, joined(data.iter()))
+    fn to_segments(&self, front: &mut Vec<u8>) -> Bytes {
+        let mut data = Vec::new();
+        self.encode_split(front, &mut data);
+        joined(data.iter())
     }
     fn from_segments(raw: &RawMessage) -> Result<Self, DecodeError> {
         PeerMsg::decode_split(&raw.front, &raw.data)
@@ -562,6 +561,10 @@ impl PgMsg {
             value => return Err(DecodeError::BadValue { what: "group message", value: value.into() }),
         })
     }
+}
+
+impl PgInfo {
+    pub const ENCODED_LEN: usize = 100;
 }
 
 impl Encode for PgInfo {
@@ -760,6 +763,7 @@ mod tests {
             outputs: vec![(1, Bytes::from_static(b"out"))],
         };
         let info = PgInfo { last_update: version, objects: 3, ..PgInfo::default() };
+        assert_eq!(nacre_wire::to_vec(&info).len(), PgInfo::ENCODED_LEN);
         let answer = Answer { version, result: -2, ..Answer::default() };
         let log = PgLog {
             info,
@@ -848,12 +852,13 @@ mod tests {
                 PeerMsg::LeaseGrant { sent: 4, pgs: vec![(pg, Epoch(4))] },
                 PeerMsg::Room(Room { full: true, window: 4096, memory: 8192 }),
                 PeerMsg::Pgs(vec![
-                    (pg, Epoch(4), PgMsg::InfoQuery),
-                    (PgId { seed: 3, ..pg }, Epoch(5), PgMsg::RepAck { version }),
+                    (pg, Epoch(4), Box::new(PgMsg::InfoQuery)),
+                    (PgId { seed: 3, ..pg }, Epoch(5), Box::new(PgMsg::RepAck { version })),
                 ]),
             ]);
         for message in messages {
-            let (front, data) = message.encode_split();
+            let (mut front, mut data) = (Vec::new(), Vec::new());
+            message.encode_split(&mut front, &mut data);
             let data = Bytes::from(data.concat());
             assert_eq!(PeerMsg::decode_split(&front, &data), Ok(message));
             for cut in 0..front.len() {

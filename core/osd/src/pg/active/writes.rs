@@ -106,9 +106,11 @@ impl Pg {
         let (version, head) = (entry.version, entry.object.to_head());
         let Some(active) = self.active() else { return Ok(()) };
         let lacking = |object: &ObjectId| active.members.values().any(|m| m.missing.lacks_meta(object));
-        let metas = match metas_after(ctx.store, &change.txn, &lacking) {
-            Ok(metas) => metas,
-            Err(error) => return Err(Box::new((op, error))),
+        let somebody_lacks = active.members.values().any(|member| !member.missing.is_empty());
+        let metas = match somebody_lacks.then(|| metas_after(ctx.store, &change.txn, &lacking)) {
+            None => Vec::new(), // as nearly always
+            Some(Ok(metas)) => metas,
+            Some(Err(error)) => return Err(Box::new((op, error))),
         };
         for Acts { object, acts } in &entry.acts {
             let target = object.as_ref().unwrap_or(&entry.object);
@@ -168,8 +170,8 @@ impl Pg {
             vanishes: change.vanishes,
             ops: op.into_iter().collect(),
         });
-        // Room for what the record adds.
-        let txn = rep_op.txn.clone_with_room(2);
+        // Room for what the record adds, mostly.
+        let txn = rep_op.txn.clone_with_room(1);
         self.store_write(ctx, &rep_op, txn).expect("our own metadata is here, or the request had waited");
         self.once_durable(ctx, WhenStored::Write(version));
         Ok(())
