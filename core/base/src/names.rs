@@ -38,10 +38,19 @@ impl Short {
     fn len(&self) -> usize {
         self.0[SHORT_MAX].into()
     }
-    /// All of it as numbers that have its order. The last ones overlap, which changes nothing.
-    fn words(&self) -> [u64; 4] {
-        let word = |at: usize| u64::from_be_bytes(self.0[at..at + 8].try_into().expect("eight bytes"));
-        [word(0), word(8), word(16), word(SHORT_MAX + 1 - 8)]
+    /// Eight bytes as a number that has their order.
+    fn word(&self, at: usize) -> u64 {
+        u64::from_be_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
+    }
+    fn cmp(&self, other: &Short) -> Ordering {
+        // The last two overlap, which changes nothing.
+        for at in [0, 8, 16, SHORT_MAX + 1 - 8] {
+            let (a, b) = (self.word(at), other.word(at));
+            if a != b {
+                return a.cmp(&b);
+            }
+        }
+        Ordering::Equal
     }
 }
 
@@ -83,7 +92,7 @@ impl Default for Name {
 impl PartialEq for Name {
     fn eq(&self, other: &Name) -> bool {
         match (&self.0, &other.0) {
-            (Kept::Short(a), Kept::Short(b)) => a.words() == b.words(),
+            (Kept::Short(a), Kept::Short(b)) => a.0 == b.0,
             (Kept::Long(a), Kept::Long(b)) => Arc::ptr_eq(a, b) || a == b,
             _ => false,
         }
@@ -103,7 +112,7 @@ impl Hash for Name {
 impl Ord for Name {
     fn cmp(&self, other: &Name) -> Ordering {
         match (&self.0, &other.0) {
-            (Kept::Short(a), Kept::Short(b)) => a.words().cmp(&b.words()),
+            (Kept::Short(a), Kept::Short(b)) => a.cmp(b),
             (Kept::Long(a), Kept::Long(b)) if Arc::ptr_eq(a, b) => Ordering::Equal,
             _ => self.as_bytes().cmp(other.as_bytes()),
         }

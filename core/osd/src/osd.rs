@@ -387,6 +387,7 @@ impl Osd {
         for effect in effects.drain(..) {
             match effect {
                 ShardEffect::Do(effect) => out.push(*effect),
+                ShardEffect::Store(token, txn) => out.push(Effect::Store { token, txn }),
                 ShardEffect::Reply { conn, tid, reply, request } => {
                     // Not what we asked ourselves.
                     if self.sessions.contains_key(&conn) {
@@ -399,7 +400,7 @@ impl Osd {
                 ShardEffect::Answer(to, msg) => self.answer(to, msg, out),
                 ShardEffect::Copy(pg, read, source) => {
                     if let Some(interval) = self.pg(pg).map(|pg| pg.interval().start) {
-                        self.copier.start(Asker { pg, interval, read }, source);
+                        self.copier.start(Asker { pg, interval, read }, *source);
                     }
                 }
                 ShardEffect::QueryRecord(pg) => {

@@ -10,7 +10,7 @@ use nacre_machine::{ConnId, Effect, ReadError, StoreView, Token};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PgMsg;
 use nacre_proto::messages::{OsdOpReply, PeerMsg, PgRecord, PgWish};
-use nacre_proto::transaction::StoredId;
+use nacre_proto::transaction::{StoredId, Transaction};
 use nacre_proto::types::CopySource;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,6 +22,7 @@ pub const EFFECTS_KEPT: usize = 256;
 #[derive(Debug)]
 pub enum ShardEffect {
     Do(Box<Effect>),
+    Store(Token, Transaction),
     /// The answer to a client's request.
     Reply {
         conn: ConnId,
@@ -32,7 +33,7 @@ pub enum ShardEffect {
     Ask(OsdId, PeerMsg),
     Answer(OsdId, PeerMsg),
     /// For the request of a group that goes by this number.
-    Copy(PgId, u64, CopySource),
+    Copy(PgId, u64, Box<CopySource>),
     QueryRecord(PgId),
     Activate(PgId, PgRecord),
     Rearrange(PgWish),
@@ -255,12 +256,12 @@ impl Shard {
                 *number += 1;
                 let (number, since, is_subop) = (*number, scene.now.mono, self.is_subop);
                 self.stores.push_back((token, Stored { pg, number, since, is_subop }));
-                plain(Effect::Store { token, txn })
+                ShardEffect::Store(token, txn)
             }
             PgEffect::Read { read, object, extents, device } => {
                 let token = self.token();
                 self.reads.insert(token, (pg, read));
-                plain(Effect::Read { token, id: StoredId::Object(object), extents, device })
+                plain(Effect::Read { token, id: StoredId::Object(*object), extents, device })
             }
             PgEffect::Copy { read, source } => ShardEffect::Copy(pg, read, source),
             PgEffect::QueryRecord => ShardEffect::QueryRecord(pg),

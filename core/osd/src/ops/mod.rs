@@ -31,6 +31,7 @@ use nacre_proto::messages::peer::{EntryKind, OtherChange};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{CopySource, ObjectId, Op, OpCode, WatchAction, op_flags};
 pub use snaps::{Snaps, clone_of, trim_clone};
+use std::collections::BTreeMap;
 pub use watch::timeout_of;
 
 /// Ceph: `osd_max_object_name_len`.
@@ -329,7 +330,9 @@ pub fn execute(
             draft.info.mtime = mtime;
         }
         let (name, value) = draft.info.to_attr();
-        draft.changes.push(Change::SetAttrs([(name, value)].into()));
+        let mut attrs = BTreeMap::new(); // from an array it would be sorted first
+        attrs.insert(name, value);
+        draft.changes.push(Change::SetAttrs(attrs));
     }
     let bytes_after = draft.size + draft.info.snap_set.bytes();
     let clones = kept.others.len() as i64;

@@ -6,10 +6,12 @@
 //! log order, those to reads only while every replica's lease holds: without it another primary
 //! could have taken over and written already.
 
+mod queues;
 mod reads;
 mod recount;
 mod writes;
 
+use self::queues::Queues;
 use self::reads::Unread;
 use self::recount::Recount;
 use super::answered::answer_of;
@@ -121,9 +123,7 @@ impl Running {
 pub struct Active {
     pub members: BTreeMap<OsdId, Member>,
     in_flight: VecDeque<InFlight>,
-    /// Boxed, as everything here that comes and goes with each request: a node of the map for whole ones is a piece of
-    /// memory that allocators are slow with.
-    queues: BTreeMap<Box<ObjectId>, Box<Queue>>,
+    queues: Queues,
     /// Objects whose queue may go on in the next turn.
     runnable: BTreeSet<ObjectId>,
     /// For each object that is missing in part, those whose requests wait for it beside its own.
@@ -168,7 +168,7 @@ impl Active {
         Active {
             members,
             in_flight: VecDeque::new(),
-            queues: BTreeMap::new(),
+            queues: Queues::default(),
             runnable: BTreeSet::new(),
             waiters: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -187,7 +187,8 @@ impl Active {
     /// All requests that were not answered.
     pub fn into_ops(self) -> Vec<Box<ClientOp>> {
         let in_flight = self.in_flight.into_iter().flat_map(|write| write.ops);
-        let waiting = self.queues.into_values().flat_map(|queue| queue.waiting);
+        let mut waiting: Vec<_> = self.queues.into_queues().flat_map(|queue| queue.waiting).collect();
+        waiting.sort_by_key(|op| op.seq);
         let running = self.running.into_values().map(|running| running.op);
         let unleased = self.unleased.into_iter().map(|(op, ..)| op);
         let unplaced = self.unplaced.into_ops();
@@ -196,8 +197,10 @@ impl Active {
     pub fn ops(&self) -> impl Iterator<Item = (&ClientOp, &'static str)> {
         let in_flight =
             self.in_flight.iter().flat_map(|write| &write.ops).map(|op| (&**op, "waiting for sub ops"));
-        let waiting =
-            self.queues.values().flat_map(|queue| &queue.waiting).map(|op| (&**op, "waiting for object"));
+        let mut waiting: Vec<&ClientOp> =
+            self.queues.iter().flat_map(|(_, queue)| &queue.waiting).map(|op| &**op).collect();
+        waiting.sort_by_key(|op| op.seq);
+        let waiting = waiting.into_iter().map(|op| (op, "waiting for object"));
         let running = self.running.values().map(|running| (&*running.op, "reading"));
         let unleased = self.unleased.iter().map(|(op, ..)| (&**op, "waiting for lease"));
         let unplaced = self.unplaced.ops().map(|op| (op, "waiting for room on all disks"));
@@ -218,10 +221,10 @@ impl Active {
     }
     /// Every write is everywhere, and none is about to begin.
     pub fn is_drained(&self) -> bool {
-        self.in_flight.is_empty() && !self.queues.values().any(|queue| queue.fetching)
+        self.in_flight.is_empty() && !self.queues.iter().any(|(_, queue)| queue.fetching)
     }
     pub fn note_all_runnable(&mut self) {
-        self.runnable.extend(self.queues.keys().map(|object| (**object).clone()));
+        self.runnable.extend(self.queues.iter().map(|(object, _)| object.clone()));
     }
     pub fn doubtful(&self) -> impl Iterator<Item = (&ObjectId, &Part)> {
         self.doubtful.iter()
@@ -237,12 +240,9 @@ impl Active {
         self.members.values().all(|member| now < member.lease_until)
     }
     fn queue(&mut self, object: &ObjectId) -> &mut Queue {
-        if !self.queues.contains_key(object) {
-            // Mostly there is one request at a time.
-            let new = Queue { waiting: VecDeque::with_capacity(1), ..Queue::default() };
-            self.queues.insert(Box::new(object.clone()), Box::new(new));
-        }
-        self.queues.get_mut(object).expect("it is there by now")
+        // Mostly there is one request at a time.
+        let new = || Queue { waiting: VecDeque::with_capacity(1), ..Queue::default() };
+        self.queues.get_or_insert(object, new)
     }
     /// Whether a write of our own would come in the way of requests on the object.
     pub fn in_use(&self, object: &ObjectId) -> bool {
@@ -255,9 +255,7 @@ impl Active {
         self.queues.get(object).is_some_and(|queue| queue.reads > 0 || queue.fetching)
     }
     fn drop_idle(&mut self, object: &ObjectId) {
-        if self.queues.get(object).is_some_and(|queue| queue.is_idle()) {
-            self.queues.remove(object);
-        }
+        self.queues.remove_if(object, Queue::is_idle);
     }
     /// Requests that were taken from its queue go on before all others.
     pub fn put_first(&mut self, object: &ObjectId, ops: VecDeque<Box<ClientOp>>) {
@@ -274,7 +272,7 @@ impl Active {
         assert!(versions.clone().is_sorted(), "writes in flight are in log order");
         assert!(versions.clone().all(|v| info.committed_to < v && v <= info.last_update));
         assert!(self.in_flight.front().is_none_or(|write| !write.waiting_for.is_empty()));
-        debug_assert_eq!(self.in_flight.len(), self.queues.values().map(|q| q.uncommitted).sum::<usize>());
+        debug_assert_eq!(self.in_flight.len(), self.queues.iter().map(|(_, q)| q.uncommitted).sum::<usize>());
     }
 
     /// No request waits for bytes that it does not touch: one that waits for parts of objects touches some that
@@ -326,7 +324,7 @@ impl Pg {
             self.finish_read(ctx, op, reply);
             return;
         }
-        let has_queue = active.queues.contains_key(&op.object);
+        let has_queue = active.queues.get(&op.object).is_some();
         let is_sure = active.doubts(&op.object) == (false, false) && !self.changed.contains(&op.object);
         if !has_queue && !op.is_write() && is_sure && !self.missing.lacks_meta(&op.object) {
             // As most reads: nobody is there to line up behind, and what it looks at is here.
@@ -437,7 +435,7 @@ impl Pg {
             }
             Ok(Outcome::NeedCopy(source)) => {
                 let read = self.next_read();
-                ctx.out.push(PgEffect::Copy { read, source: source.clone() });
+                ctx.out.push(PgEffect::Copy { read, source: Box::new(source.clone()) });
                 self.wait_for_data(read, Running { copying: Some(source), ..running });
             }
             Ok(Outcome::Done(done)) if op.is_write() => {

@@ -15,7 +15,7 @@ pub struct Changed {
 
 /// Clones have their head's, and mostly wait together. What a name hashes to has what is random in its low bits, and
 /// the table wants some in the high ones, too.
-fn hash(object: &ObjectId) -> u64 {
+pub fn hash(object: &ObjectId) -> u64 {
     u64::from(object.hash).wrapping_mul(0x9e37_79b9_0000_0001)
 }
 

@@ -259,7 +259,7 @@ pub enum PgEffect {
     Store(Transaction),
     Read {
         read: u64,
-        object: ObjectId,
+        object: Box<ObjectId>,
         extents: Vec<(u64, u64)>,
         /// From the device itself, past every cache.
         device: bool,
@@ -267,7 +267,7 @@ pub enum PgEffect {
     /// Another object, of whatever group.
     Copy {
         read: u64,
-        source: CopySource,
+        source: Box<CopySource>,
     },
     QueryRecord,
     Activate(PgRecord),

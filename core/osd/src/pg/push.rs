@@ -103,7 +103,12 @@ impl Pg {
                 let number = self.next_read();
                 let (object, extents) = (read.object.clone(), read.extents.clone());
                 self.push_reads.insert(number, read);
-                ctx.out.push(PgEffect::Read { read: number, object, extents, device: false });
+                ctx.out.push(PgEffect::Read {
+                    read: number,
+                    object: Box::new(object),
+                    extents,
+                    device: false,
+                });
             }
         }
     }

@@ -78,7 +78,7 @@ impl Pg {
         match ctx.budget.answers.take(pg, running.op.conn, bytes, has_waited) {
             Ok(held) => {
                 running.held = Some(held);
-                ctx.out.push(PgEffect::Read { read, object, extents, device: false });
+                ctx.out.push(PgEffect::Read { read, object: Box::new(object), extents, device: false });
             }
             Err(Wait::Memory) => return Some((kind(bytes), object)),
             Err(Wait::Client) => active.unread.put_aside.push((read, object)),

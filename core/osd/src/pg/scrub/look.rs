@@ -126,7 +126,7 @@ impl Pg {
         let number = self.next_read();
         let extents = read.extents.clone();
         self.scrub_reads.insert(number, read);
-        ctx.out.push(PgEffect::Read { read: number, object, extents, device: true });
+        ctx.out.push(PgEffect::Read { read: number, object: Box::new(object), extents, device: true });
         Ok(None)
     }
 
