@@ -1,7 +1,9 @@
 //! The objects that the turn at hand changed: the store's view does not show that yet.
 
+use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use nacre_proto::types::ObjectId;
+use std::hash::BuildHasher;
 
 /// Memory for so many is kept for the next turn.
 const KEPT: usize = 64;
@@ -13,10 +15,9 @@ pub struct Changed {
     objects: HashTable<ObjectId>,
 }
 
-/// Clones have their head's, and mostly wait together. What a name hashes to has what is random in its low bits, and
-/// the table wants some in the high ones, too.
+/// Of the name as well: clients choose names, and can choose many that Ceph's hash does not tell apart.
 pub fn hash(object: &ObjectId) -> u64 {
-    u64::from(object.hash).wrapping_mul(0x9e37_79b9_0000_0001)
+    FixedState::default().hash_one(object)
 }
 
 impl Changed {
