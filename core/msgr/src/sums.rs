@@ -12,6 +12,8 @@ const LEN_MIN: usize = 1 << 10;
 /// So many are known at most: they keep what they are of in memory, and are looked through one by one. As many
 /// requests come at a time.
 const COUNT_MAX: usize = 64;
+/// What was not received is sent once, mostly, as answers to reads are: it is worth being known only where a sum takes long.
+const SENT_MIN: usize = 64 << 10;
 
 /// Known to all connections that have a clone of it, until somebody says `forget`.
 #[derive(Clone, Debug)]
@@ -46,7 +48,9 @@ impl Sums {
         let known = self.0.borrow().iter().find(is_same).map(|(_, crc)| *crc);
         known.unwrap_or_else(|| {
             let crc = crc32c(u32::MAX, bytes);
-            self.note(bytes, crc);
+            if bytes.len() >= SENT_MIN {
+                self.note(bytes, crc);
+            }
             crc
         })
     }
@@ -71,7 +75,7 @@ mod tests {
         assert_eq!(sums.of(&part), crc32c(u32::MAX, &part));
         sums.forget();
         assert_eq!(sums.of(&large), crc32c(u32::MAX, &large));
-        let others: Vec<Bytes> = (0..2 * COUNT_MAX).map(|n| Bytes::from(vec![n as u8; LEN_MIN])).collect();
+        let others: Vec<Bytes> = (0..2 * COUNT_MAX).map(|n| Bytes::from(vec![n as u8; SENT_MIN])).collect();
         assert!(others.iter().all(|bytes| sums.of(bytes) == crc32c(u32::MAX, bytes)));
         assert_eq!(sums.0.borrow().len(), COUNT_MAX);
     }

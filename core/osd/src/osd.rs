@@ -22,7 +22,7 @@ use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
 use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_perf::Registry;
 use nacre_proto::maps::OsdMap;
-use nacre_proto::messages::peer::{PeerMsg, PgMsg};
+use nacre_proto::messages::peer::PeerMsg;
 use nacre_proto::messages::{Command, Config, DaemonMsg, Message, MonGetVersion, OsdOp, PgRecord, PgWish};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{AddrVec, EntityAddr};
@@ -45,7 +45,7 @@ mod together;
 
 use liveness::DiskWatch;
 use orders::MapAsker;
-use together::{Joined, Outbox};
+use together::{GroupMsg, Joined, Outbox};
 
 /// How the machine is told who it is.
 #[derive(Clone, Debug)]
@@ -182,7 +182,7 @@ pub struct Osd {
     map_askers: Vec<MapAsker>,
     last_ask: u64,
     waiting_ops: VecDeque<(ConnId, u64, Box<OsdOp>)>,
-    waiting_msgs: VecDeque<(OsdId, (PgId, Epoch, Box<PgMsg>))>,
+    waiting_msgs: VecDeque<(OsdId, GroupMsg)>,
     record_queries: BTreeSet<PgId>,
     activations: BTreeMap<PgId, PgRecord>,
     wishes: BTreeMap<PgId, PgWish>,

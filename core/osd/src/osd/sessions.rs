@@ -1,10 +1,11 @@
 //! Sessions with other OSDs: those that we dial and ask over, and those over which others ask us.
 
+use super::together::GroupMsg;
 use super::{Life, MON_RETRY, MonState, Osd, Session, WAITING_MAX};
 use crate::heartbeat::Place;
 use crate::peers::Ended;
 use crate::pg::{LEASE, PgEvent};
-use nacre_base::{Epoch, Now, OsdId, PgId, Time};
+use nacre_base::{Epoch, Now, OsdId, Time};
 use nacre_machine::{Closed, ConnId, Effect, Peer, StoreView};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::{PeerMsg, PgMsg};
@@ -229,7 +230,7 @@ impl Osd {
         now: Now,
         store: &dyn StoreView,
         from: OsdId,
-        (pg, interval, msg): (PgId, Epoch, Box<PgMsg>),
+        (pg, interval, msg): GroupMsg,
         out: &mut Vec<Effect>,
     ) {
         if interval > self.maps.epoch() {

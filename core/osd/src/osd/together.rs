@@ -13,6 +13,9 @@ const BYTES_MAX: usize = 256 << 10;
 /// Nor with so many groups, or changes, inside.
 const PARTS_MAX: usize = 1024;
 
+/// A group, the interval of who says it, and what.
+pub type GroupMsg = (PgId, Epoch, Box<PgMsg>);
+
 /// Messages about groups that were not sent yet, by session.
 #[derive(Default)]
 pub struct Outbox {
@@ -22,7 +25,7 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct Batch {
-    msgs: Vec<(PgId, Epoch, Box<PgMsg>)>,
+    msgs: Vec<GroupMsg>,
     bytes: usize,
 }
 

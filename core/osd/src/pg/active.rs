@@ -62,6 +62,7 @@ struct InFlight {
     /// The object is not there any more for clients.
     vanishes: bool,
     /// The request, and resends of it that came meanwhile.
+    #[allow(clippy::vec_box, reason = "they are not moved out of their boxes from queue to queue")]
     ops: Vec<Box<ClientOp>>,
 }
 
@@ -185,14 +186,14 @@ impl Active {
     }
 
     /// All requests that were not answered.
-    pub fn into_ops(self) -> Vec<Box<ClientOp>> {
+    pub fn into_ops(self) -> impl Iterator<Item = Box<ClientOp>> {
         let in_flight = self.in_flight.into_iter().flat_map(|write| write.ops);
         let mut waiting: Vec<_> = self.queues.into_queues().flat_map(|queue| queue.waiting).collect();
         waiting.sort_by_key(|op| op.seq);
         let running = self.running.into_values().map(|running| running.op);
         let unleased = self.unleased.into_iter().map(|(op, ..)| op);
         let unplaced = self.unplaced.into_ops();
-        in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced).collect()
+        in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced)
     }
     pub fn ops(&self) -> impl Iterator<Item = (&ClientOp, &'static str)> {
         let in_flight =
