@@ -77,7 +77,7 @@ impl Storage {
     }
 
     /// Gives the store what it has not seen. To be called before anybody looks at it.
-    pub(crate) fn submit(&mut self) -> Result<(), SubmitError> {
+    pub(crate) fn submit(&mut self) -> Result<(), Box<SubmitError>> {
         for (token, txn) in self.held.drain(..) {
             // A machine looks at the space that is left before it accepts what needs more.
             self.counters.txn.inc();
