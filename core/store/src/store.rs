@@ -474,15 +474,6 @@ impl Store {
     /// What a batch that is durable leaves to be done, and nobody waits for: who was waiting for the batch hears of it
     /// first.
     fn tidy(&mut self) {
-        while self.dying.front().is_some_and(|(seq, _)| *seq <= self.durable) {
-            let (_, blocks) = self.dying.pop_front().expect("it has a front");
-            for block in blocks {
-                self.dead.insert(block);
-                if !self.deferred.holds.contains_key(&block) {
-                    self.generations.back_mut().expect("one is open").freed.push(block);
-                }
-            }
-        }
         self.reclaim();
         self.put_away();
         self.share_memory();
@@ -508,8 +499,17 @@ impl Store {
         }
     }
 
-    /// Frees the blocks that no plan can refer to any more.
+    /// Frees the blocks that durably have no owners, and to which no plan can refer any more.
     pub(crate) fn reclaim(&mut self) {
+        while self.dying.front().is_some_and(|(seq, _)| *seq <= self.durable) {
+            let (_, blocks) = self.dying.pop_front().expect("it has a front");
+            for block in blocks {
+                self.dead.insert(block);
+                if !self.deferred.holds.contains_key(&block) {
+                    self.generations.back_mut().expect("one is open").freed.push(block);
+                }
+            }
+        }
         loop {
             if self.generations.back().is_some_and(|open| !open.freed.is_empty()) {
                 self.generations.push_back(Generation::default());
