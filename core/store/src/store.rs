@@ -22,7 +22,6 @@ use crate::layers::Layer;
 use crate::lookup::Pager;
 use crate::space::{Run, Space};
 use bytes::Bytes;
-use nacre_base::Name;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_wire::Encode;
 use std::cell::RefCell;
@@ -555,10 +554,6 @@ impl Store {
         }
         // What stays in memory must not hold on to the frame that it came in.
         let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
-        let own_pairs = |mut map: BTreeMap<Name, Bytes>| {
-            map.values_mut().for_each(|value| *value = own(value));
-            map
-        };
         match change {
             Change::Touch => self.step(planning, id, Op::Touch),
             Change::Write { offset, data } => self.plan_write(planning, id, offset, &data),
@@ -579,7 +574,10 @@ impl Store {
             // They are copied to where the others are.
             Change::SetAttrs(attrs) => self.step(planning, id, Op::SetAttrs(attrs)),
             Change::RemoveAttr(name) => self.step(planning, id, Op::RemoveAttr(name)),
-            Change::OmapSet(pairs) => self.step(planning, id, Op::OmapSet(own_pairs(pairs))),
+            Change::OmapSet(mut pairs) => {
+                pairs.values_mut().for_each(|value| *value = own(value));
+                self.step(planning, id, Op::OmapSet(pairs));
+            }
             Change::OmapRemove(keys) => self.step(planning, id, Op::OmapRemove(keys)),
             Change::OmapRemoveRange { begin, end } => {
                 self.step(planning, id, Op::OmapRemoveRange { begin, end });

@@ -134,9 +134,9 @@ impl Requests {
     /// What is complete.
     pub fn finished(&mut self) -> Vec<Finished> {
         let mut finished = Vec::new();
-        // The kernel would tell again of each completion when it is asked for it, which wakes this thread for nothing.
-        self.ring.completion().disable_eventfd();
         loop {
+            // The kernel would tell again of each completion when it is asked for it, which wakes this thread for nothing.
+            self.ring.completion().disable_eventfd();
             self.take_finished(&mut finished);
             self.ring.completion().enable_eventfd();
             // Nobody was told of what came before that. Either we see it now or the kernel sees that it has to tell.
@@ -144,7 +144,6 @@ impl Requests {
             if !self.ring.submission().taskrun() && self.ring.completion().is_empty() {
                 return finished;
             }
-            self.ring.completion().disable_eventfd();
         }
     }
 
@@ -292,6 +291,28 @@ mod tests {
     fn read_again(disk: FileDisk) -> u8 {
         let (store, _) = Store::open(&disk).unwrap();
         store.plan_read(&id(1), &[(50, 1)]).unwrap().run(&disk).unwrap()[0][0]
+    }
+
+    #[tokio::test]
+    async fn a_completion_is_told_once_and_not_again_when_it_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, disk) = filled(&dir.path().join("disk"));
+        let Some(mut requests) = disk.requests() else { return };
+        for byte in 200..210 {
+            let append = change(&mut store, byte);
+            let file = disk.for_append(append.offset(), append.bytes().len());
+            requests.append(append, &file.expect("the log's beginning was written to"));
+            for Finished { asked, is_whole } in all(&mut requests, 1).await {
+                let (Asked::Append(append), true) = (asked, is_whole) else {
+                    panic!("an append that is whole")
+                };
+                store.finished(append.done());
+            }
+            // Nobody else reads how often it was told.
+            let mut told = [0; 8];
+            rustix::io::read(requests.ready.get_ref(), &mut told).unwrap();
+            assert_eq!(u64::from_ne_bytes(told), 1);
+        }
     }
 
     #[tokio::test]

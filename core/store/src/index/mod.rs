@@ -353,7 +353,7 @@ impl Index {
     /// What `Changed::encoded` should be, for `Store::check`.
     pub fn recount_changed(&self) -> u64 {
         let cost = |id: &Arc<StoredId>| self.get(id).map_or_else(|| bare_cost(id), |o| o.weight().encoded);
-        self.changed.ids.iter().map(cost).sum()
+        self.changed.ids.from(Bound::Unbounded).map(cost).sum()
     }
     /// What `here` should be, for `Store::check`.
     pub fn recount(&self) -> Weight {

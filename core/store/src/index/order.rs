@@ -33,9 +33,6 @@ impl Ids {
     pub fn pop_first(&mut self) -> Option<Arc<StoredId>> {
         self.0.pop_first().map(|first| first.id)
     }
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<StoredId>> {
-        self.0.iter().map(|one| &one.id)
-    }
     pub fn from(&self, from: Bound<&StoredId>) -> IdsFrom<'_> {
         let from = from.map(Sought::new);
         let from = from.as_ref().map(|sought| sought as &dyn Placed);

@@ -51,13 +51,10 @@ impl Things {
     }
     /// Gives the id as it is kept, and what was there.
     pub fn insert(&mut self, id: &StoredId, slot: Slot) -> (Arc<StoredId>, Option<Slot>) {
-        if let Some((id, old)) = self.slots.get_key_value_mut(id) {
-            return (id.clone(), Some(std::mem::replace(old, slot)));
-        }
-        let id = Arc::new(id.clone());
-        self.order.insert(id.clone());
-        self.slots.insert(id.clone(), slot);
-        (id, None)
+        let mut new = Some(slot);
+        let (kept, here) = self.get_or_make(id, || new.take().expect("it is made once"));
+        let old = new.map(|new| std::mem::replace(here, new));
+        (kept.clone(), old)
     }
     pub fn remove(&mut self, id: &StoredId) -> Option<Slot> {
         let slot = self.slots.remove(id)?;
