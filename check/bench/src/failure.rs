@@ -35,6 +35,9 @@ pub struct Options {
     /// Writes per second; 0: as many as go.
     #[arg(long, value_delimiter = ',', default_value = "200")]
     rate: Vec<u32>,
+    /// Writes in flight at most.
+    #[arg(long, default_value_t = 16)]
+    depth: u32,
     /// Objects of 4 MiB each.
     #[arg(long, default_value_t = 512)]
     objects: u32,
@@ -149,7 +152,7 @@ pub fn measure(options: &Options) -> Result<()> {
             if !curves.is_empty() {
                 let picture =
                     plot::picture(&format!("{} drill, {}", options.drill.name(), case.name), &curves);
-                std::fs::write(options.results.join(format!("{}.svg", case.name)), picture)?;
+                plot::save(&options.results.join(&case.name), &picture)?;
             }
         }
     }
@@ -266,6 +269,7 @@ fn failure(
     command.args(["--fail", &fail, "--back", &back]).arg("--csv").arg(csv);
     command.args(["--through", options.through.name()]);
     command.args(["--rate", &case.rate.to_string(), "--healthy", &options.healthy.to_string()]);
+    command.args(["--depth", &options.depth.to_string()]);
     match options.drill {
         Drill::Memory => command.args(["--away-writes", &options.writes.to_string()]),
         // All that follows is the change.

@@ -1,9 +1,11 @@
 //! A picture of what clients got, second by second: writes answered, and the 99th percentile of how
 //! long they took, for several clusters beneath each other in the same scale.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::process::Command;
 
 /// One cluster's seconds.
 pub struct Curve {
@@ -46,6 +48,20 @@ const TOP: f64 = 40.0;
 const GAP: f64 = 50.0;
 /// Latencies are shown from here on, by orders of magnitude.
 const MS_MIN: f64 = 0.1;
+
+/// As SVG, and as PNG where there is something that makes one of it.
+pub fn save(path: &Path, svg: &str) -> Result<()> {
+    let (from, to) = (path.with_added_extension("svg"), path.with_added_extension("png"));
+    std::fs::write(&from, svg)?;
+    match Command::new("rsvg-convert").arg("--output").arg(to).arg(&from).status() {
+        Ok(status) => ensure!(status.success(), "rsvg-convert: {status}"),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            eprintln!("no PNG of {}: rsvg-convert is in the package librsvg2-bin", from.display());
+        }
+        Err(e) => return Err(e).context("rsvg-convert"),
+    }
+    Ok(())
+}
 
 /// As SVG.
 pub fn picture(title: &str, curves: &[Curve]) -> String {

@@ -1,5 +1,7 @@
 //! Which groups may make their members agree at the same time: as many as there is memory for what they
-//! hold meanwhile, which is logs on their way and lists of what is missing.
+//! hold meanwhile, which is logs on their way and lists of what is missing; and of those in which a member lacks much,
+//! only a few. Such a member takes milliseconds for each of its groups: one after the other, the first serve again long before
+//! the last ones would all together.
 //!
 //! Only primaries take room. What they ask of others is answered at once, out of what those others have for
 //! themselves, so that no group waits for another's room to get its own. A single one always fits.
@@ -9,24 +11,52 @@ use nacre_base::PgId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+/// Log entries that members lack, of all groups that go at a time.
+const ENTRIES_MAX: u64 = 1000;
+
+/// What a group takes until its members agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    pub bytes: u64,
+    /// Log entries that its members lack, together.
+    pub entries: u64,
+}
+
+/// The same, as long as this is kept.
+#[derive(Debug)]
+pub struct Room {
+    _memory: Held,
+    entries: Option<Held>,
+}
+
+impl Room {
+    /// Its members agree. What is left to wait for is the monitors, and that holds up no other group.
+    pub fn agreed(&mut self) {
+        self.entries = None;
+    }
+}
+
 pub struct Waves {
     memory: Memory,
+    entries: Memory,
     /// Those who found no room, with what they need.
-    waiting: RefCell<BTreeMap<PgId, u64>>,
+    waiting: RefCell<BTreeMap<PgId, Need>>,
 }
 
 impl Waves {
     /// `most`: bytes.
     pub fn new(most: usize) -> Waves {
-        Waves { memory: Memory::new(most as u64), waiting: RefCell::default() }
+        let (memory, entries) = (Memory::new(most as u64), Memory::new(ENTRIES_MAX));
+        Waves { memory, entries, waiting: RefCell::default() }
     }
 
     #[cfg(test)]
     pub fn held(&self) -> usize {
         self.memory.held() as usize
     }
-    fn fits(&self, bytes: u64) -> bool {
-        fits(bytes, self.memory.held(), self.memory.most())
+    fn fits(&self, need: Need) -> bool {
+        let in_turn = need.entries == 0 || fits(need.entries, self.entries.held(), self.entries.most());
+        in_turn && fits(need.bytes, self.memory.held(), self.memory.most())
     }
 
     #[cfg(test)]
@@ -35,14 +65,13 @@ impl Waves {
     }
 
     /// Who finds none hears when there is some.
-    pub fn take(&self, pg: PgId, bytes: usize) -> Option<Held> {
-        let bytes = bytes as u64;
-        if !self.fits(bytes) {
-            self.waiting.borrow_mut().insert(pg, bytes);
+    pub fn take(&self, pg: PgId, need: Need) -> Option<Room> {
+        if !self.fits(need) {
+            self.waiting.borrow_mut().insert(pg, need);
             return None;
         }
         self.waiting.borrow_mut().remove(&pg);
-        Some(self.memory.hold(bytes))
+        Some(Room { _memory: self.memory.hold(need.bytes), entries: Some(self.entries.hold(need.entries)) })
     }
 
     /// One that waits and fits now. Nobody goes before the first, or a large one might wait for ever.
@@ -62,18 +91,39 @@ mod tests {
         PgId { pool: PoolId(1), seed }
     }
 
+    fn bytes(bytes: u64) -> Need {
+        Need { bytes, entries: 0 }
+    }
+
     #[test]
     fn as_many_go_at_a_time_as_there_is_memory_for_and_one_always() {
         let waves = Waves::new(100);
-        let large = waves.take(pg(0), 1000).expect("alone");
-        assert!(waves.take(pg(2), 60).is_none() && waves.take(pg(1), 60).is_none());
+        let large = waves.take(pg(0), bytes(1000)).expect("alone");
+        assert!(waves.take(pg(2), bytes(60)).is_none() && waves.take(pg(1), bytes(60)).is_none());
         assert_eq!(waves.next_waiting(), None);
         drop(large);
         assert_eq!(waves.next_waiting(), Some(pg(1)));
-        let first = waves.take(pg(1), 60).expect("there is room");
+        let first = waves.take(pg(1), bytes(60)).expect("there is room");
         assert_eq!((waves.next_waiting(), waves.held()), (None, 60));
         drop(first);
         assert_eq!(waves.next_waiting(), Some(pg(2)));
         assert_eq!(waves.next_waiting(), None, "each is told once");
+    }
+
+    #[test]
+    fn those_that_lack_much_go_a_few_at_a_time_and_those_that_lack_nothing_pass() {
+        let waves = Waves::new(1 << 20);
+        let lacks = |entries| Need { bytes: 100, entries };
+        let first = waves.take(pg(0), lacks(5 * ENTRIES_MAX)).expect("alone");
+        assert!(waves.take(pg(1), lacks(ENTRIES_MAX / 2)).is_none());
+        assert!(waves.take(pg(2), lacks(1)).is_none());
+        let agrees = waves.take(pg(3), lacks(0)).expect("it costs nobody anything");
+        assert_eq!(waves.next_waiting(), None);
+        drop((first, agrees));
+        assert_eq!(waves.next_waiting(), Some(pg(1)));
+        let mut second = waves.take(pg(1), lacks(ENTRIES_MAX)).expect("there is room");
+        assert_eq!(waves.next_waiting(), None);
+        second.agreed();
+        assert_eq!(waves.next_waiting(), Some(pg(2)));
     }
 }

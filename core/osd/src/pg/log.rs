@@ -31,7 +31,7 @@ pub struct LogLimits {
 
 /// Entries unless somebody says otherwise, and at least. Who returns takes all of a group's log before the group goes on, and
 /// what the log has no more is remembered by object (`dirty`). Tests reach the end of the log sooner.
-pub const ENTRIES: (u64, u64) = if cfg!(test) { (10, 5) } else { (500, 250) };
+pub const ENTRIES: (u64, u64) = if cfg!(test) { (10, 5) } else { (200, 100) };
 
 /// An entry with all its lists takes ten times as much memory as its encoding, and a busy OSD has a
 /// hundred thousand of them: they are kept encoded, and read when somebody asks.

@@ -25,7 +25,7 @@ use super::lost::is_declared_lost;
 use super::missing::Missing;
 use super::recovery::Source;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::memory::Held;
+use crate::waves::{Need, Room};
 use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::messages::PgRecord;
@@ -42,8 +42,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A group that is not done after so long goes on, but holds up no other.
 const ROOM_MAX: Duration = Duration::from_secs(10);
 /// What a group holds while its members agree: for each of them, and for each entry that it lacks.
-const MEMBER_COST: usize = 1 << 10;
-const ENTRY_COST: usize = 300;
+const MEMBER_COST: u64 = 1 << 10;
+const ENTRY_COST: u64 = 300;
 
 struct PeerState {
     info: Option<PgInfo>,
@@ -77,7 +77,7 @@ pub struct Peering {
     leases_end: Time,
     asked: Time,
     /// What it may hold until it serves, and since when it does.
-    room: Option<(Held, Time)>,
+    room: Option<(Room, Time)>,
     /// It had that, for too long.
     overdue: bool,
 }
@@ -136,7 +136,7 @@ impl Peering {
                 }
             }
             Step::Queued => {
-                "its turn: there is memory for only so many groups that peer at the same time".into()
+                "its turn: only so many groups whose members lack something peer at the same time".into()
             }
             Step::FetchingLog { from } => format!("the log of osd.{from}"),
             Step::Following(following) => following.waits_for(),
@@ -156,12 +156,18 @@ impl Peering {
     }
 }
 
-/// Bytes that are held while a member comes to have the log that this is about: what it has not of it.
-fn cost(authority: &PgInfo, has: Option<PgInfo>) -> usize {
+/// Entries that a member lacks of the log that this is about.
+fn lacks(authority: &PgInfo, has: Option<PgInfo>) -> u64 {
     let overlapping = has.filter(|has| Log::overlaps(has, authority));
     let from = overlapping.map_or(authority.log_tail, |has| has.last_update.min(authority.last_update));
-    let entries = authority.last_update.version.saturating_sub(from.version);
-    MEMBER_COST + entries as usize * ENTRY_COST
+    authority.last_update.version.saturating_sub(from.version)
+}
+
+/// What it takes until members have the log that this is about, who have this now.
+fn need(authority: &PgInfo, members: impl Iterator<Item = Option<PgInfo>>) -> Need {
+    let lack: Vec<u64> = members.map(|has| lacks(authority, has)).collect();
+    let entries = lack.iter().sum();
+    Need { bytes: lack.len() as u64 * MEMBER_COST + entries * ENTRY_COST, entries }
 }
 
 /// Stands in for the answer of a peer that has not given one.
@@ -296,8 +302,7 @@ impl Pg {
         };
         if peering.room.is_none() && !peering.overdue {
             let known = acting.iter().filter(|osd| osd.is_some()).map(|osd| peering.peers.get(osd)?.info);
-            let bytes = known.map(|info| cost(&best_info, info)).sum();
-            let Some(room) = ctx.budget.waves.take(id, bytes) else {
+            let Some(room) = ctx.budget.waves.take(id, need(&best_info, known)) else {
                 peering.step = Step::Queued;
                 return;
             };
@@ -411,6 +416,9 @@ impl Pg {
         }
         if waiting.is_empty() {
             peering.step = Step::Committing;
+            if let Some((room, _)) = &mut peering.room {
+                room.agreed();
+            }
             self.commit_record(ctx);
             ctx.out.push(PgEffect::LeasesNow);
         }
