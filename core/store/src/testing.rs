@@ -111,13 +111,21 @@ enum Burnt {
     Gone,
 }
 
+/// What a block holds. One that is the same eight bytes over and over takes no more than these: what a long run writes
+/// would not fit into memory otherwise.
+#[derive(Clone, Debug)]
+enum Held {
+    Same([u8; 8]),
+    Bytes(Box<[u8; BLOCK]>),
+}
+
 #[derive(Debug)]
 struct State {
-    /// What reads see.
-    now: BTreeMap<u64, Box<[u8; SECTOR]>>,
-    /// For each sector written since the last flush: all that it may be after a crash, from what
+    /// What reads see of each block.
+    now: BTreeMap<u64, Held>,
+    /// For each block written since the last flush: all that any sector of it may be after a crash, from what
     /// was durable to just before what it is now.
-    unflushed: BTreeMap<u64, Vec<[u8; SECTOR]>>,
+    unflushed: BTreeMap<u64, Vec<Held>>,
     /// Sectors that cannot be read before they are written again.
     broken: BTreeSet<u64>,
     rng: Rng,
@@ -150,11 +158,15 @@ impl SimDisk {
         let state = &mut *self.state();
         // Not always half of them: also (nearly) nothing and (nearly) everything survives.
         let kept = [0, 30, 500, 970, 1000][state.rng.below(5) as usize];
-        for (sector, versions) in std::mem::take(&mut state.unflushed) {
-            if !state.rng.chance(kept) {
-                let version = *state.rng.pick(&versions).expect("there is one at least");
-                state.put(sector, &version);
+        for (block, versions) in std::mem::take(&mut state.unflushed) {
+            let mut now = state.get(block).bytes();
+            for at in (0..BLOCK).step_by(SECTOR) {
+                if !state.rng.chance(kept) {
+                    let version = state.rng.pick(&versions).expect("there is one at least");
+                    now[at..at + SECTOR].copy_from_slice(&version.bytes()[at..at + SECTOR]);
+                }
             }
+            state.put(block, Held::new(&now));
         }
     }
     /// The power goes after this many more writes and flushes; the one in which it goes may be
@@ -172,9 +184,10 @@ impl SimDisk {
     /// Changes one byte, durably and unnoticed.
     pub fn rot(&self, offset: u64) {
         let state = &mut *self.state();
-        let mut sector = state.get(offset / SECTOR as u64);
-        sector[offset as usize % SECTOR] ^= 0x40;
-        state.put(offset / SECTOR as u64, &sector);
+        let block = offset / BLOCK as u64;
+        let mut bytes = state.get(block).bytes();
+        bytes[offset as usize % BLOCK] ^= 0x40;
+        state.put(block, Held::new(&bytes));
     }
 
     /// The sector there cannot be read until something is written to it.
@@ -197,12 +210,35 @@ impl SimDisk {
     }
 }
 
-impl State {
-    fn get(&self, sector: u64) -> [u8; SECTOR] {
-        self.now.get(&sector).map_or([0; SECTOR], |bytes| **bytes)
+impl Held {
+    const NOTHING: Held = Held::Same([0; 8]);
+
+    fn new(bytes: &[u8; BLOCK]) -> Held {
+        match bytes.first_chunk() {
+            Some(first) if bytes[8..] == bytes[..BLOCK - 8] => Held::Same(*first),
+            _ => Held::Bytes(Box::new(*bytes)),
+        }
     }
-    fn put(&mut self, sector: u64, bytes: &[u8; SECTOR]) {
-        self.now.insert(sector, Box::new(*bytes));
+    fn bytes(&self) -> [u8; BLOCK] {
+        let mut bytes = [0; BLOCK];
+        self.copy_to(&mut bytes);
+        bytes
+    }
+    fn copy_to(&self, into: &mut [u8]) {
+        match self {
+            Held::Same(same) => into.chunks_exact_mut(same.len()).for_each(|part| part.copy_from_slice(same)),
+            Held::Bytes(bytes) => into.copy_from_slice(&bytes[..]),
+        }
+    }
+}
+
+impl State {
+    fn get(&self, block: u64) -> &Held {
+        self.now.get(&block).unwrap_or(&Held::NOTHING)
+    }
+    /// Gives what it was.
+    fn put(&mut self, block: u64, held: Held) -> Held {
+        self.now.insert(block, held).unwrap_or(Held::NOTHING)
     }
 }
 
@@ -233,14 +269,13 @@ impl Disk for SimDisk {
             return Err(no_power("read", offset, into.len()));
         }
         let state = self.state();
-        let first = offset / SECTOR as u64;
-        let sectors = first..first + (into.len() / SECTOR) as u64;
+        let sectors = offset / SECTOR as u64..(offset + into.len() as u64) / SECTOR as u64;
         if let Some(bad) = state.broken.range(sectors).next() {
             let why = format!("sector {bad} is bad");
             return Err(DiskError { op: "read", offset, len: into.len() as u64, why });
         }
-        for (sector, part) in (first..).zip(into.chunks_exact_mut(SECTOR)) {
-            part.copy_from_slice(&state.get(sector));
+        for (block, part) in (offset / BLOCK as u64..).zip(into.chunks_exact_mut(BLOCK)) {
+            state.get(block).copy_to(part);
         }
         Ok(())
     }
@@ -252,11 +287,13 @@ impl Disk for SimDisk {
             return Err(no_power("write", offset, bytes.len()));
         }
         let state = &mut *self.state();
-        for (sector, part) in (offset / SECTOR as u64..).zip(bytes.chunks_exact(SECTOR)) {
-            let old = state.get(sector);
-            state.unflushed.entry(sector).or_default().push(old);
-            state.put(sector, part.try_into().expect("a whole sector"));
-            state.broken.remove(&sector);
+        for (block, part) in (offset / BLOCK as u64..).zip(bytes.chunks_exact(BLOCK)) {
+            let old = state.put(block, Held::new(part.try_into().expect("a whole block")));
+            state.unflushed.entry(block).or_default().push(old);
+        }
+        if !state.broken.is_empty() {
+            let sectors = offset / SECTOR as u64..(offset + bytes.len() as u64) / SECTOR as u64;
+            state.broken.retain(|sector| !sectors.contains(sector));
         }
         if burnt == Burnt::Powered { Ok(()) } else { Err(no_power("write", offset, bytes.len())) }
     }
@@ -274,9 +311,9 @@ impl Disk for SimDisk {
             return Err(no_power("discard", offset, len as usize));
         }
         let state = &mut *self.state();
-        for sector in offset / SECTOR as u64..(offset + len) / SECTOR as u64 {
-            state.unflushed.remove(&sector);
-            state.put(sector, &[0xdd; SECTOR]);
+        for block in offset / BLOCK as u64..(offset + len) / BLOCK as u64 {
+            state.unflushed.remove(&block);
+            state.put(block, Held::Same([0xdd; 8]));
         }
         Ok(())
     }
