@@ -20,17 +20,42 @@ pub struct Options {
     /// Runs the script in this file, with its trace printed.
     #[arg(long, conflicts_with_all = ["seed", "seeds", "shrink"])]
     script: Option<String>,
+    /// One OSD is away during so many scattered writes, then all start at once; tells what memory that took.
+    #[arg(long, conflicts_with_all = ["seeds", "shrink", "script"])]
+    away_writes: Option<u64>,
+    /// With --away-writes: to so many objects of 4 MiB.
+    #[arg(long, default_value_t = 256, requires = "away_writes")]
+    objects: u64,
+    /// With --away-writes: an OSD that holds more MiB of memory ends the run.
+    #[arg(long, default_value_t = 256, requires = "away_writes")]
+    memory_mib: u64,
 }
 
 impl Options {
     pub fn seeds(seeds: u64) -> Options {
-        Options { seeds, from: 1, seed: None, shrink: None, script: None }
+        Options {
+            seeds,
+            from: 1,
+            seed: None,
+            shrink: None,
+            script: None,
+            away_writes: None,
+            objects: 256,
+            memory_mib: 256,
+        }
     }
 }
 
 pub fn run(options: &Options) -> Result<()> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--profile", "sim", "--package", "nacre-sim", "--"]);
+    if let Some(writes) = options.away_writes {
+        command.args(["--away-writes", &writes.to_string()]);
+        command.args(["--objects", &options.objects.to_string()]);
+        command.args(["--memory-mib", &options.memory_mib.to_string()]);
+        command.args(options.seed.iter().flat_map(|seed| ["--seed", seed]));
+        return step("simulator", &mut command);
+    }
     match (&options.seed, &options.shrink, &options.script) {
         (Some(seed), ..) => command.args(["--seed", seed]),
         (_, Some(seed), _) => command.args(["--shrink", seed]),

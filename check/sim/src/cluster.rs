@@ -101,6 +101,16 @@ impl Cluster {
         self
     }
 
+    /// OSDs have so many bytes of memory, and their stores so many of these; else stores have so little that their
+    /// caches are full all the time.
+    pub fn with_memory(mut self, bytes: usize, of_store: usize) -> Cluster {
+        self.osd_memory = Some(bytes);
+        for id in self.osds.clone() {
+            self.world.node_mut(id).store_memory = Some(of_store);
+        }
+        self
+    }
+
     /// Starts everything and waits until all OSDs are up.
     pub fn up(mut self) -> Cluster {
         let all: Vec<NodeId> = self.mons.iter().chain(&self.osds).chain(&self.clients).copied().collect();
@@ -239,6 +249,11 @@ impl Cluster {
                 harm(disk, block.offset + rng.below(BLOCK as u64));
             }
         }
+    }
+
+    /// The most memory that an OSD held since the last look.
+    pub fn take_memory_peak(&mut self, osd: usize) -> usize {
+        std::mem::take(&mut self.world.node_mut(self.osds[osd]).memory_peak)
     }
 
     /// Everything that an OSD's disk does takes so long, give or take; 0: as long as usual.
@@ -429,30 +444,41 @@ impl Cluster {
         if self.gone.contains(&osd) {
             return BTreeMap::new();
         }
-        let node = self.world.node(self.osds[osd]);
-        let store = node.store.as_ref().expect("a running OSD has a store");
-        let disk = node.disk.as_ref().expect("an OSD has a disk");
+        let objects = self.objects(osd).into_iter();
+        objects
+            .map(|object| (object.clone(), self.content_of(osd, &object).expect("it was listed")))
+            .collect()
+    }
+
+    /// Names of what a running OSD stores of clients' objects.
+    pub fn objects(&self, osd: usize) -> Vec<ObjectId> {
+        let store = self.world.node(self.osds[osd]).store.as_ref().expect("a running OSD has a store");
         let mut objects = Vec::new();
         let walk = store.object_walk(&ObjectId::min(), &mut |object| {
             objects.push(object.clone());
             true
         });
         walk.expect("a simulated store can be read");
-        let content = |object: ObjectId| {
-            let id = StoredId::Object(object.clone());
-            let size = store.stat(&id).expect("readable").expect("it was listed").size;
-            let plan = store.plan_read(&id, &[(0, size)]).expect("readable");
-            let data = plan.run(disk).map(|parts| parts.concat());
-            let attrs = store.attrs(&id).expect("readable");
-            let mut omap = BTreeMap::new();
-            let walk = store.omap_walk(&id, b"", &mut |key, value| {
-                omap.insert(key.clone(), value.clone());
-                true
-            });
-            walk.expect("readable");
-            (object, Content { data, attrs, omap, header: store.omap_header(&id).expect("readable") })
-        };
-        objects.into_iter().map(content).collect()
+        objects
+    }
+
+    /// None if the OSD has no such object.
+    pub fn content_of(&self, osd: usize, object: &ObjectId) -> Option<Content> {
+        let node = self.world.node(self.osds[osd]);
+        let store = node.store.as_ref().expect("a running OSD has a store");
+        let disk = node.disk.as_ref().expect("an OSD has a disk");
+        let id = StoredId::Object(object.clone());
+        let size = store.stat(&id).expect("readable")?.size;
+        let plan = store.plan_read(&id, &[(0, size)]).expect("readable");
+        let data = plan.run(disk).map(|parts| parts.concat());
+        let attrs = store.attrs(&id).expect("readable");
+        let mut omap = BTreeMap::new();
+        let walk = store.omap_walk(&id, b"", &mut |key, value| {
+            omap.insert(key.clone(), value.clone());
+            true
+        });
+        walk.expect("readable");
+        Some(Content { data, attrs, omap, header: store.omap_header(&id).expect("readable") })
     }
 
     fn osd_map(&self) -> Arc<OsdMap> {
@@ -529,6 +555,11 @@ impl Cluster {
                 }
             }
         }
+        self.check_stores()
+    }
+
+    /// Each store proves its own accounting.
+    pub fn check_stores(&self) -> Result<(), String> {
         for (osd, id) in self.osds.iter().enumerate().filter(|(osd, _)| !self.gone.contains(osd)) {
             let faults = self.world.node(*id).store.as_ref().expect("it runs").check();
             if !faults.is_empty() {

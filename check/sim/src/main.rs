@@ -1,7 +1,7 @@
 //! `cargo xtask sim`: many seeds, or one with its trace.
 
 use clap::Parser;
-use nacre_sim::{Outcome, Script, Seed, run_script, run_seed, shrink};
+use nacre_sim::{Away, Outcome, Script, Seed, run_script, run_seed, shrink};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -30,6 +30,15 @@ struct Options {
     /// Runs the script in this file; prints what happens.
     #[arg(long, conflicts_with_all = ["seed", "shrink"])]
     script: Option<PathBuf>,
+    /// One OSD is away during so many scattered writes, then all start at once; tells what memory that took.
+    #[arg(long, conflicts_with_all = ["shrink", "script"])]
+    away_writes: Option<u64>,
+    /// With --away-writes: to so many objects of 4 MiB.
+    #[arg(long, default_value_t = 256)]
+    objects: u64,
+    /// With --away-writes: an OSD that holds more MiB of memory ends the run.
+    #[arg(long, default_value_t = 256)]
+    memory_mib: usize,
     /// With --seed or --script: do not print what happens.
     #[arg(long)]
     quiet: bool,
@@ -40,6 +49,9 @@ const TWICE_EVERY: u64 = 10;
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(writes) = options.away_writes {
+        return away(&options, writes);
+    }
     match one(&options) {
         Err(why) => {
             eprintln!("{why}");
@@ -116,6 +128,32 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+fn away(options: &Options, writes: u64) -> ExitCode {
+    let seed = match options.seed.as_deref().map_or(Ok(1), number) {
+        Ok(seed) => seed,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (objects, memory) = (options.objects, options.memory_mib << 20);
+    let away = Away { seed, objects, memory, tell: !options.quiet, ..Away::new(writes) };
+    let started = Instant::now();
+    match away.run() {
+        Ok(report) => {
+            println!(
+                "{writes} writes to {objects} objects while one OSD of three was away, then all started"
+            );
+            println!("{report}, in {} s", started.elapsed().as_secs());
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            println!("FAIL seed={seed:#x}: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// The one script that was asked for, if it was one.
 fn one(options: &Options) -> Result<Option<Script>, String> {
     if let Some(file) = &options.script {
@@ -123,12 +161,15 @@ fn one(options: &Options) -> Result<Option<Script>, String> {
         return text.parse().map(Some).map_err(|why| format!("{}: {why}", file.display()));
     }
     let Some(text) = options.seed.as_ref().or(options.shrink.as_ref()) else { return Ok(None) };
+    Ok(Some(Script::draw(number(text)?)))
+}
+
+fn number(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    let seed = parsed.map_err(|_| format!("'{text}' is no seed: a number, decimal or 0x hexadecimal"))?;
-    Ok(Some(Script::draw(seed)))
+    parsed.map_err(|_| format!("'{text}' is no seed: a number, decimal or 0x hexadecimal"))
 }
 
 fn shrunk(script: &Script) -> ExitCode {

@@ -70,6 +70,8 @@ pub struct Node {
     /// Bytes of memory that it may take, and the most that it ever held.
     pub memory_max: Option<usize>,
     pub memory_peak: usize,
+    /// Bytes of memory that its store is told to make do with, if that is not next to nothing.
+    pub store_memory: Option<usize>,
 }
 
 impl Node {
@@ -106,6 +108,7 @@ impl Node {
             wall_ahead: Duration::ZERO,
             memory_max: None,
             memory_peak: 0,
+            store_memory: None,
         }
     }
 

@@ -145,7 +145,8 @@ impl World {
             let _its = memory::on_behalf_of(id.0);
             let opened = Store::open_paged(disk.clone());
             let (mut store, _) = opened.unwrap_or_else(|e| panic!("{}: {e}", node.name));
-            store.limit_memory(STORE_MEMORY[(id.0 + node.life as usize) % STORE_MEMORY.len()]);
+            let little = STORE_MEMORY[(id.0 + node.life as usize) % STORE_MEMORY.len()];
+            store.limit_memory(node.store_memory.unwrap_or(little));
             node.store = Some(store);
         }
         node.life += 1;

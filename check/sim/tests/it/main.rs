@@ -1,5 +1,6 @@
 //! Scripts: what must hold, and what once did not.
 
+mod away;
 mod detection;
 
 use nacre_sim::{Cluster, Script, Seed, run_script, run_seed};
