@@ -36,7 +36,10 @@ pub enum Passing {
 }
 
 pub struct PgStat {
+    /// Its counters of work are those of all who led the group.
     pub report: PgReport,
+    /// What each of them had counted when it was last heard.
+    counted: BTreeMap<OsdId, Work>,
     pub from: OsdId,
     pub stamp: Utime,
     /// Reports of this group so far.
@@ -49,8 +52,8 @@ pub struct OsdStat {
     pub report: OsdReport,
 }
 
-/// Counters that only grow.
-#[derive(Clone, Copy, Default)]
+/// Counters that only grow, as long as the process lives that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Work {
     reads: u64,
     read_bytes: u64,
@@ -58,6 +61,42 @@ struct Work {
     write_bytes: u64,
     recovered_objects: u64,
     recovered_bytes: u64,
+}
+
+impl Work {
+    fn of(counts: &PgCounts) -> Work {
+        Work {
+            reads: counts.reads,
+            read_bytes: counts.read_bytes,
+            writes: counts.writes,
+            write_bytes: counts.write_bytes,
+            recovered_objects: counts.recovered_objects,
+            recovered_bytes: counts.recovered_bytes,
+        }
+    }
+    fn show(self, counts: &mut PgCounts) {
+        counts.reads = self.reads;
+        counts.read_bytes = self.read_bytes;
+        counts.writes = self.writes;
+        counts.write_bytes = self.write_bytes;
+        counts.recovered_objects = self.recovered_objects;
+        counts.recovered_bytes = self.recovered_bytes;
+    }
+    fn each(self, other: Work, f: impl Fn(u64, u64) -> u64) -> Work {
+        Work {
+            reads: f(self.reads, other.reads),
+            read_bytes: f(self.read_bytes, other.read_bytes),
+            writes: f(self.writes, other.writes),
+            write_bytes: f(self.write_bytes, other.write_bytes),
+            recovered_objects: f(self.recovered_objects, other.recovered_objects),
+            recovered_bytes: f(self.recovered_bytes, other.recovered_bytes),
+        }
+    }
+    /// What was done since the same OSD had counted so much. It counts from zero if it was started again.
+    fn since(self, before: Work) -> Work {
+        let is_same_life = self.each(before, u64::min) == before;
+        if is_same_life { self.each(before, |now, then| now - then) } else { self }
+    }
 }
 
 /// Per second.
@@ -138,13 +177,19 @@ impl Stats {
     pub fn report(&mut self, wall: Utime, osd: OsdId, mut report: OsdReport, map: &OsdMap) {
         self.version += 1;
         self.stamp = wall;
-        for pg in std::mem::take(&mut report.pgs) {
+        for mut pg in std::mem::take(&mut report.pgs) {
             let from_primary = map.pg_to_up_acting(pg.pg).acting_primary == Some(osd);
             if !map.pg_exists(pg.pg) || !from_primary || is_about_a_half(map, &pg) {
                 continue;
             }
-            let seq = self.pgs.get(&pg.pg).map_or(0, |old| old.seq) + 1;
-            let stat = PgStat { from: osd, stamp: wall, seq, map_epoch: report.epoch.0, report: pg };
+            let old = self.pgs.remove(&pg.pg);
+            let seq = old.as_ref().map_or(0, |old| old.seq) + 1;
+            let all = old.as_ref().map_or(Work::default(), |old| Work::of(&old.report.counts));
+            let mut counted = old.map_or(BTreeMap::new(), |old| old.counted);
+            let now = Work::of(&pg.counts);
+            let before = counted.insert(osd, now).unwrap_or_default();
+            all.each(now.since(before), |all, more| all.saturating_add(more)).show(&mut pg.counts);
+            let stat = PgStat { from: osd, counted, stamp: wall, seq, map_epoch: report.epoch.0, report: pg };
             self.pgs.insert(stat.report.pg, stat);
         }
         self.osds.insert(osd, OsdStat { report });
@@ -178,13 +223,8 @@ impl Stats {
         self.since = since;
         let mut pools: BTreeMap<PoolId, Work> = BTreeMap::new();
         for stat in self.pgs.values() {
-            let (work, counts) = (pools.entry(stat.report.pg.pool).or_default(), &stat.report.counts);
-            work.reads += counts.reads;
-            work.read_bytes += counts.read_bytes;
-            work.writes += counts.writes;
-            work.write_bytes += counts.write_bytes;
-            work.recovered_objects += counts.recovered_objects;
-            work.recovered_bytes += counts.recovered_bytes;
+            let work = pools.entry(stat.report.pg.pool).or_default();
+            *work = work.each(Work::of(&stat.report.counts), |sum, one| sum.saturating_add(one));
         }
         self.samples.push_back((now, pools));
         while self.samples.len() > 2 && now.since(self.samples[0].0) > RATE_WINDOW {

@@ -163,7 +163,7 @@ impl Store {
         let is_damaged = matches!(slot, Slot::Damaged(_));
         let kept = self.index.bring(id, slot);
         // It may be that it does not change.
-        self.leaving.push_back(kept);
+        self.leaving.push_back((kept, self.stored_mark));
         is_damaged
     }
     /// False if they cannot be its own: then nothing is changed.
@@ -202,7 +202,7 @@ impl Store {
                 pager.things.borrow_mut().remove(&id);
             }
             let kept = self.index.bring(&id, slot);
-            self.leaving.push_back(kept);
+            self.leaving.push_back((kept, self.stored_mark));
         }
         touched.all
     }
@@ -216,14 +216,20 @@ impl Store {
         found.filter(|found| part.is_in(found.object())).ok_or_else(missing)
     }
 
-    /// Lets go of some of what the durable checkpoint has as it is.
+    /// Lets go of some of what the durable checkpoint has as it is, where things take much memory.
     pub(crate) fn put_away(&mut self) {
         for _ in 0..PUT_AWAY.max(self.leaving.len() / PUT_AWAY) {
-            let Some(id) = self.leaving.pop_front() else { return };
+            let is_crowded = self.is_crowded();
+            // Things that change again and again are noted each time.
+            if !is_crowded && self.leaving.len() <= PUT_AWAY + 2 * self.index.len() {
+                return;
+            }
+            let Some((id, mark)) = self.leaving.pop_front() else { return };
             match self.index.slot(&id) {
                 // It changed since: the next checkpoint has it, and brings it here again.
-                Some(slot) if slot.mark() > self.stored_mark => {}
+                Some(slot) if slot.mark() > mark => {}
                 None => {}
+                Some(_) if !is_crowded => self.leaving.push_back((id, mark)),
                 Some(Slot::Object(object)) => {
                     let Some(pager) = &self.pager else { continue };
                     let object = object.clone();

@@ -33,6 +33,9 @@ const PAGES_PART: usize = 16;
 const THINGS_PART: usize = 4;
 /// What changed may take such a part; then a checkpoint lets it go.
 const CHANGED_PART: usize = 4;
+/// Up to such a part things stay in memory although they did not change: who writes to one mostly does so again, and to
+/// bring it back takes as long as it has blocks.
+const STAYING_PART: usize = 6;
 /// Before that, so many blocks of log have to be written, and such a part of what the checkpoint will write.
 const LOGGED_MIN: u64 = 256;
 const LOGGED_PART: u64 = 4;
@@ -61,8 +64,8 @@ impl Store {
 
     /// Gives the cache what is left.
     pub(crate) fn share_memory(&mut self) {
-        let here = self.index.here().encoded as usize + self.index.len() * OBJECT + self.index.pairs() * PAIR;
-        if self.pager.is_some() && here > self.memory_limit / CHANGED_PART && self.is_worth_a_checkpoint() {
+        let is_too_much = self.things_bytes() > self.memory_limit / CHANGED_PART;
+        if self.pager.is_some() && is_too_much && self.is_worth_a_checkpoint() {
             self.checkpoint_wanted |= self.checkpoint.is_none();
         }
         let Memory { index, pending, .. } = self.memory();
@@ -73,6 +76,15 @@ impl Store {
         if left < now || left > now + now / 8 + (1 << 20) || now == 0 {
             self.cache.get_mut().limit(left);
         }
+    }
+
+    /// What things in memory take.
+    fn things_bytes(&self) -> usize {
+        self.index.here().encoded as usize + self.index.len() * OBJECT + self.index.pairs() * PAIR
+    }
+    /// Whether some of them should leave that did not change.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.things_bytes() > self.memory_limit / STAYING_PART
     }
 
     /// Whether enough was logged since the last one: what changes all the time cannot leave memory, and would be

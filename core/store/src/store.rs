@@ -161,8 +161,8 @@ pub struct Store {
     pub(crate) pager: Option<Pager>,
     /// What is in the durable checkpoint has no higher mark than this.
     pub(crate) stored_mark: u64,
-    /// What may be able to leave memory.
-    pub(crate) leaving: VecDeque<Arc<StoredId>>,
+    /// What may be able to leave memory, if it has no higher mark than this.
+    pub(crate) leaving: VecDeque<(Arc<StoredId>, u64)>,
     /// Blocks without owners, by the transaction that has to be durable before they can be reused.
     pub(crate) dying: VecDeque<(u64, Vec<u32>)>,
     /// Oldest first; the last one is open for new plans.

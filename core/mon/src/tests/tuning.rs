@@ -206,3 +206,29 @@ fn recovery_shows_how_far_it_is_and_how_long_it_will_take() {
     report(&mut t, recovering, 10);
     assert_eq!(known(&mut t), (1, 0));
 }
+
+#[test]
+fn what_was_recovered_counts_whoever_led_the_group_meanwhile() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 1);
+    t.activate(&conns, pool);
+    let recovered = |t: &mut TestMon, bytes: u64| {
+        let map = t.map();
+        let pg = map.pgs(pool).next().unwrap();
+        let primary = map.pg_to_up_acting(pg).acting_primary.unwrap();
+        let counts = PgCounts { recovered_bytes: bytes, reads: 1, ..PgCounts::default() };
+        let pgs = vec![PgReport { counts, ..pg_report(&map, pg) }];
+        let report = OsdReport { osd: Some(primary), epoch: map.epoch, pgs, ..OsdReport::default() };
+        t.send(conns[primary.index()], DaemonMsg::Report(report));
+        let sum = t.json(json!({ "prefix": "pg dump", "dumpcontents": ["sum"] }));
+        let sum = &sum["pg_map"]["pg_stats_sum"]["stat_sum"];
+        (primary, sum["num_bytes_recovered"].as_u64().unwrap(), sum["num_read"].as_u64().unwrap())
+    };
+    assert_eq!(recovered(&mut t, 10).1, 10);
+    let (first, ..) = recovered(&mut t, 12);
+    t.run(json!({ "prefix": "osd down", "ids": [first.to_string()] }));
+    let (second, all, reads) = recovered(&mut t, 5);
+    assert_eq!((second == first, all, reads), (false, 17, 2));
+    assert_eq!(recovered(&mut t, 8).1, 20);
+    assert_eq!(recovered(&mut t, 2).1, 22, "it was started again");
+}

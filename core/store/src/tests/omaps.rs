@@ -1,6 +1,6 @@
 //! Omaps that have parts: what they show, what of them is in memory, and what a rotten part costs.
 
-use super::paging::fresh;
+use super::paging::{fresh, let_go};
 use crate::index::Slot;
 use crate::index::omap::{part_id, part_number};
 use crate::testing::SimDisk;
@@ -34,7 +34,7 @@ fn shown(store: &Store, id: &StoredId, from: &[u8]) -> Pairs {
 fn checkpoint(store: &mut Store, disk: &SimDisk) {
     store.request_checkpoint();
     store.settle(disk).unwrap();
-    (0..100).for_each(|_| store.put_away());
+    let_go(store);
     store.settle(disk).unwrap();
     assert_eq!(store.check(), [""; 0]);
 }

@@ -38,12 +38,41 @@ fn attr(value: &[u8]) -> Change {
 fn checkpoint(store: &mut Store, disk: &SimDisk) {
     store.request_checkpoint();
     store.settle(disk).unwrap();
-    // What may leave does so a little at a time.
-    (0..100).for_each(|_| store.put_away());
+    let_go(store);
     settle(store, disk);
+}
+/// What may leave does so a little at a time, as it does where there is no memory left.
+pub fn let_go(store: &mut Store) {
+    let most = std::mem::take(&mut store.memory_limit);
+    (0..100).for_each(|_| store.put_away());
+    store.memory_limit = most;
 }
 fn listed(store: &Store) -> Vec<StoredId> {
     store.ids().map(Result::unwrap).collect()
+}
+
+#[test]
+fn things_stay_in_memory_as_long_as_they_take_little_of_it() {
+    let (disk, mut store) = fresh();
+    store.limit_memory(64 << 20);
+    for round in 0..40_u32 {
+        for n in 0..300 {
+            submit(&mut store, &object(n), [attr(&round.to_le_bytes())]);
+            // With each batch some are looked at.
+            if n % 30 == 0 {
+                store.settle(&*disk).unwrap();
+            }
+        }
+        store.request_checkpoint();
+        store.settle(&*disk).unwrap();
+        assert_eq!(store.index.len(), 300);
+        assert!(store.leaving.len() < 1000, "{}", store.leaving.len());
+    }
+    store.limit_memory(256 << 10);
+    (0..100).for_each(|_| store.put_away());
+    let left = store.index.len();
+    assert!((1..300).contains(&left) && !store.is_crowded(), "{left}");
+    assert_eq!(listed(&store).len(), 300);
 }
 
 #[test]
