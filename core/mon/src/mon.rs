@@ -238,12 +238,16 @@ impl Mon {
     fn on_closed(&mut self, conn: ConnId, why: &Closed, out: &mut Vec<Effect>) {
         self.sessions.remove(conn);
         if let Some((id, link)) = self.peers.iter_mut().find(|(_, link)| link.conn == Some(conn)) {
+            let asked = link.open && self.known_leader == Some(*id);
             if link.open {
                 out.push(Effect::Log { level: Level::Warn, text: format!("lost monitor {id}: {why}") });
             }
             *link = PeerLink { conn: None, open: false };
             self.raft.as_mut().expect("started").unreachable(*id);
             out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
+            if asked {
+                self.have_all_ask_again(out);
+            }
         }
     }
 }

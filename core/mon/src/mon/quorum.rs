@@ -9,6 +9,7 @@ use nacre_proto::messages::{Envelope, Message, QuorumMsg};
 use nacre_proto::types::EntityType;
 use nacre_raft::{PeerMessage, Raft, StepError};
 use nacre_wire::{DecodeError, from_slice};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How long requests wait for a leader to be elected.
@@ -75,6 +76,20 @@ impl Mon {
             message: Envelope { tid: 0, body: message }.to_raw(),
         };
         self.send_quorum(leader, message, out);
+    }
+
+    /// What the leader was asked is lost, with it or with the session to it: whoever waits asks again after a hangup,
+    /// and OSDs say again what they said without waiting.
+    pub(super) fn have_all_ask_again(&mut self, out: &mut Vec<Effect>) {
+        let waiting: BTreeSet<ConnId> =
+            std::mem::take(&mut self.forwarded).into_values().map(|(conn, _)| conn).collect();
+        for conn in self.sessions.clients() {
+            let kind = self.sessions.get(conn).map(|session| session.peer.kind);
+            if waiting.contains(&conn) || (kind == Some(EntityType::Osd) && !self.peers.is_empty()) {
+                self.sessions.remove(conn);
+                out.push(Effect::Hangup { conn });
+            }
+        }
     }
 
     /// Nobody leads yet: the request waits.

@@ -6,12 +6,10 @@ use crate::persist;
 use crate::state::Batch;
 use crate::stats::Stats;
 use nacre_base::{Now, Time};
-use nacre_machine::{ConnId, Effect, Token};
+use nacre_machine::{Effect, Token};
 use nacre_proto::messages::QuorumMsg;
-use nacre_proto::types::EntityType;
 use nacre_raft::{Outgoing, Raft, Ready};
 use nacre_wire::{from_slice, to_vec};
-use std::collections::BTreeSet;
 
 /// Entries after which the log is compacted.
 const CHECKPOINT_EVERY: u64 = 500;
@@ -112,17 +110,7 @@ impl Mon {
         if leader != self.known_leader {
             self.known_leader = leader;
             self.leader_changed = now.mono;
-            // What the old one was asked is lost with it: whoever waits asks again after a hangup, and
-            // OSDs say again what they said without waiting.
-            let waiting: BTreeSet<ConnId> =
-                std::mem::take(&mut self.forwarded).into_values().map(|(conn, _)| conn).collect();
-            for conn in self.sessions.clients() {
-                let kind = self.sessions.get(conn).map(|session| session.peer.kind);
-                if waiting.contains(&conn) || (kind == Some(EntityType::Osd) && !self.peers.is_empty()) {
-                    self.sessions.remove(conn);
-                    out.push(Effect::Hangup { conn });
-                }
-            }
+            self.have_all_ask_again(out);
             self.ask_for_ids(out);
         }
         let leads = self.raft.as_ref().is_some_and(Raft::leads_in_earnest);
