@@ -236,18 +236,19 @@ impl Mon {
     }
 
     fn on_closed(&mut self, conn: ConnId, why: &Closed, out: &mut Vec<Effect>) {
-        self.sessions.remove(conn);
+        let closed = self.sessions.remove(conn);
         if let Some((id, link)) = self.peers.iter_mut().find(|(_, link)| link.conn == Some(conn)) {
-            let asked = link.open && self.known_leader == Some(*id);
             if link.open {
                 out.push(Effect::Log { level: Level::Warn, text: format!("lost monitor {id}: {why}") });
             }
             *link = PeerLink { conn: None, open: false };
             self.raft.as_mut().expect("started").unreachable(*id);
             out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
-            if asked {
-                self.have_all_ask_again(out);
-            }
+        }
+        // We ask in the session that we dialled, and it answers in its own.
+        let monitor = closed.and_then(|session| session.monitor());
+        if monitor.is_some() && monitor == self.known_leader {
+            self.have_all_ask_again(out);
         }
     }
 }

@@ -48,6 +48,10 @@ impl Session {
             refilled: now,
         }
     }
+    /// Which monitor is there, if it is one.
+    pub fn monitor(&self) -> Option<u64> {
+        (self.peer.kind == EntityType::Mon).then(|| (self.peer.num as u64).wrapping_add(1))
+    }
     /// Whether one more message is within what this peer may send. Daemons always may.
     pub fn admit(&mut self) -> bool {
         if self.peer.kind != EntityType::Client {
@@ -63,8 +67,8 @@ impl Sessions {
     pub fn insert(&mut self, conn: ConnId, session: Session) {
         self.all.insert(conn, session);
     }
-    pub fn remove(&mut self, conn: ConnId) {
-        self.all.remove(&conn);
+    pub fn remove(&mut self, conn: ConnId) -> Option<Session> {
+        self.all.remove(&conn)
     }
     pub fn get(&self, conn: ConnId) -> Option<&Session> {
         self.all.get(&conn)

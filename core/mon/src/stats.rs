@@ -52,15 +52,15 @@ pub struct OsdStat {
     pub report: OsdReport,
 }
 
-/// Counters that only grow, as long as the process lives that counts.
+/// What was done: counters, which only grow as long as the process lives that counts, or as much of it in a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Work {
-    reads: u64,
-    read_bytes: u64,
-    writes: u64,
-    write_bytes: u64,
-    recovered_objects: u64,
-    recovered_bytes: u64,
+pub struct Work {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub recovered_objects: u64,
+    pub recovered_bytes: u64,
 }
 
 impl Work {
@@ -92,22 +92,14 @@ impl Work {
             recovered_bytes: f(self.recovered_bytes, other.recovered_bytes),
         }
     }
+    fn plus(self, other: Work) -> Work {
+        self.each(other, u64::saturating_add)
+    }
     /// What was done since the same OSD had counted so much. It counts from zero if it was started again.
     fn since(self, before: Work) -> Work {
         let is_same_life = self.each(before, u64::min) == before;
         if is_same_life { self.each(before, |now, then| now - then) } else { self }
     }
-}
-
-/// Per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub writes: u64,
-    pub write_bytes: u64,
-    pub recovered_objects: u64,
-    pub recovered_bytes: u64,
 }
 
 /// Space in bytes.
@@ -183,13 +175,19 @@ impl Stats {
                 continue;
             }
             let old = self.pgs.remove(&pg.pg);
-            let seq = old.as_ref().map_or(0, |old| old.seq) + 1;
-            let all = old.as_ref().map_or(Work::default(), |old| Work::of(&old.report.counts));
-            let mut counted = old.map_or(BTreeMap::new(), |old| old.counted);
+            let (seq, done, mut counted) =
+                old.map_or_else(Default::default, |old| (old.seq, Work::of(&old.report.counts), old.counted));
             let now = Work::of(&pg.counts);
             let before = counted.insert(osd, now).unwrap_or_default();
-            all.each(now.since(before), |all, more| all.saturating_add(more)).show(&mut pg.counts);
-            let stat = PgStat { from: osd, counted, stamp: wall, seq, map_epoch: report.epoch.0, report: pg };
+            done.plus(now.since(before)).show(&mut pg.counts);
+            let stat = PgStat {
+                from: osd,
+                counted,
+                stamp: wall,
+                seq: seq + 1,
+                map_epoch: report.epoch.0,
+                report: pg,
+            };
             self.pgs.insert(stat.report.pg, stat);
         }
         self.osds.insert(osd, OsdStat { report });
@@ -224,7 +222,7 @@ impl Stats {
         let mut pools: BTreeMap<PoolId, Work> = BTreeMap::new();
         for stat in self.pgs.values() {
             let work = pools.entry(stat.report.pg.pool).or_default();
-            *work = work.each(Work::of(&stat.report.counts), |sum, one| sum.saturating_add(one));
+            *work = work.plus(Work::of(&stat.report.counts));
         }
         self.samples.push_back((now, pools));
         while self.samples.len() > 2 && now.since(self.samples[0].0) > RATE_WINDOW {
@@ -237,34 +235,20 @@ impl Stats {
         self.since.get(&(pg, passing)).map_or(Duration::ZERO, |since| now.since(*since))
     }
 
-    pub fn rates(&self, pool: PoolId) -> Rates {
+    /// In a second, of late.
+    pub fn rates(&self, pool: PoolId) -> Work {
         let (Some((from, first)), Some((to, last))) = (self.samples.front(), self.samples.back()) else {
-            return Rates::default();
+            return Work::default();
         };
         let seconds = to.since(*from).as_secs_f64();
-        let (Some(first), Some(last)) = (first.get(&pool), last.get(&pool)) else { return Rates::default() };
+        let (Some(first), Some(last)) = (first.get(&pool), last.get(&pool)) else { return Work::default() };
         if seconds < 0.5 {
-            return Rates::default();
+            return Work::default();
         }
-        let rate = |a: u64, b: u64| (b.saturating_sub(a) as f64 / seconds) as u64;
-        Rates {
-            reads: rate(first.reads, last.reads),
-            read_bytes: rate(first.read_bytes, last.read_bytes),
-            writes: rate(first.writes, last.writes),
-            write_bytes: rate(first.write_bytes, last.write_bytes),
-            recovered_objects: rate(first.recovered_objects, last.recovered_objects),
-            recovered_bytes: rate(first.recovered_bytes, last.recovered_bytes),
-        }
+        last.each(*first, |last, first| (last.saturating_sub(first) as f64 / seconds) as u64)
     }
-    pub fn all_rates(&self, map: &OsdMap) -> Rates {
-        map.pools.keys().map(|&pool| self.rates(pool)).fold(Rates::default(), |a, b| Rates {
-            reads: a.reads + b.reads,
-            read_bytes: a.read_bytes + b.read_bytes,
-            writes: a.writes + b.writes,
-            write_bytes: a.write_bytes + b.write_bytes,
-            recovered_objects: a.recovered_objects + b.recovered_objects,
-            recovered_bytes: a.recovered_bytes + b.recovered_bytes,
-        })
+    pub fn all_rates(&self, map: &OsdMap) -> Work {
+        map.pools.keys().map(|&pool| self.rates(pool)).fold(Work::default(), Work::plus)
     }
 
     /// The state of a group as people see it: as its primary reported, and stale once that is down.

@@ -5,7 +5,7 @@ use crate::crush_edit;
 use crate::mon::Mon;
 use crate::present::Align::{Left, Right};
 use crate::present::{self, Table, bytes, count, float};
-use crate::stats::{PoolUsage, Rates, Space, rule_weights};
+use crate::stats::{PoolUsage, Space, Work, rule_weights};
 use nacre_base::{OsdId, PoolId, errno};
 use nacre_proto::maps::{Osd, OsdMap};
 use nacre_proto::messages::{
@@ -475,7 +475,7 @@ pub(super) fn latency_json(micros: u32) -> Value {
     })
 }
 
-fn rates_json(rates: &Rates, usage: &PoolUsage) -> [Value; 3] {
+fn rates_json(rates: &Work, usage: &PoolUsage) -> [Value; 3] {
     let (mut recovery, mut recovery_rate, mut client) = (Map::new(), Map::new(), Map::new());
     let put = |into: &mut Map<String, Value>, name: &str, n: u64| {
         if n > 0 {

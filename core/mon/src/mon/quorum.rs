@@ -78,7 +78,7 @@ impl Mon {
         self.send_quorum(leader, message, out);
     }
 
-    /// What the leader was asked is lost, with it or with the session to it: whoever waits asks again after a hangup,
+    /// What the leader was asked is lost, with it or with a session to it or from it: whoever waits asks again after a hangup,
     /// and OSDs say again what they said without waiting.
     pub(super) fn have_all_ask_again(&mut self, out: &mut Vec<Effect>) {
         let waiting: BTreeSet<ConnId> =
@@ -138,10 +138,8 @@ impl Mon {
     }
 
     pub(super) fn on_quorum(&mut self, now: Now, conn: ConnId, message: QuorumMsg, out: &mut Vec<Effect>) {
-        let Some(session) = self.sessions.get(conn).filter(|s| s.peer.kind == EntityType::Mon) else {
-            return;
-        };
-        let mon = (session.peer.num as u64).wrapping_add(1);
+        let Some(session) = self.sessions.get(conn) else { return };
+        let Some(mon) = session.monitor() else { return };
         match message {
             QuorumMsg::Raft(bytes) => {
                 if let Err(error) = self.on_raft(&bytes) {

@@ -146,3 +146,23 @@ fn who_waits_for_a_leader_that_died_is_hung_up_on_to_ask_again() {
     assert!(three.mons[follower].hung_up.contains(&conn));
     assert!(!three.mons[follower].hung_up.contains(&idle) || three.leader() == follower);
 }
+
+#[test]
+fn who_waits_for_a_leader_is_hung_up_on_when_a_session_with_it_breaks_either_way() {
+    for is_dialled in [true, false] {
+        let mut three = Three::new();
+        three.pass(10_000);
+        let leader = three.leader();
+        let follower = (leader + 1) % 3;
+        let (waits, idle) = (three.mons[follower].client(), three.mons[follower].client());
+        let cmd = vec![json!({ "prefix": "osd set", "key": "noout" }).to_string()];
+        let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
+        three.mons[follower].send(waits, message);
+        let (dials, other) = if is_dialled { (follower, leader) } else { (leader, follower) };
+        let link = three.links.iter().find(|((from, _), (to, _))| (*from, *to) == (dials, other)).unwrap();
+        let conn = if is_dialled { link.0.1 } else { link.1.1 };
+        three.mons[follower].event(Event::Closed { conn, why: Closed::Reset });
+        assert!(three.mons[follower].hung_up.contains(&waits));
+        assert!(!three.mons[follower].hung_up.contains(&idle));
+    }
+}
