@@ -21,7 +21,7 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["seed", "seeds", "shrink"])]
     script: Option<String>,
     /// One OSD is away during so many scattered writes, then all start at once; tells what memory that took.
-    #[arg(long, conflicts_with_all = ["seeds", "shrink", "script"])]
+    #[arg(long, conflicts_with_all = ["seeds", "from", "shrink", "script"])]
     away_writes: Option<u64>,
     /// With --away-writes: to so many objects of 4 MiB.
     #[arg(long, default_value_t = 256, requires = "away_writes")]

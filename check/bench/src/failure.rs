@@ -35,8 +35,8 @@ pub struct Options {
     /// Writes per second; 0: as many as go.
     #[arg(long, value_delimiter = ',', default_value = "200")]
     rate: Vec<u32>,
-    /// Writes in flight at most.
-    #[arg(long, default_value_t = 16)]
+    /// Writes in flight at most; `restart` has its own number.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     depth: u32,
     /// Objects of 4 MiB each.
     #[arg(long, default_value_t = 512)]

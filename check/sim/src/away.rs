@@ -42,8 +42,7 @@ pub struct AwayReport {
     /// Virtual time from the start of all until a write to each object was answered, and until all was clean.
     pub writable: Duration,
     pub clean: Duration,
-    /// Bytes that were brought to members that lacked them, as primaries count them: without those of groups that
-    /// somebody else served until their primary had everything.
+    /// Bytes that were brought to members that lacked them.
     pub recovered: u64,
     /// The same twice for the same seed.
     pub hash: u64,
@@ -107,12 +106,7 @@ impl Display for AwayReport {
         }
         let (writable, clean) = (self.writable.as_secs_f64(), self.clean.as_secs_f64());
         writeln!(f, "every object written {writable:.1} s after the start, all clean after {clean:.1} s")?;
-        write!(
-            f,
-            "{} KiB recovered by who is primary now, trace hash {:016x}",
-            self.recovered >> 10,
-            self.hash
-        )
+        write!(f, "{} KiB recovered, trace hash {:016x}", self.recovered >> 10, self.hash)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `cargo xtask sim`: many seeds, or one with its trace.
 
-use clap::Parser;
+use clap::{Parser, value_parser};
 use nacre_sim::{Away, Outcome, Script, Seed, run_script, run_seed, shrink};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,18 +31,21 @@ struct Options {
     #[arg(long, conflicts_with_all = ["seed", "shrink"])]
     script: Option<PathBuf>,
     /// One OSD is away during so many scattered writes, then all start at once; tells what memory that took.
-    #[arg(long, conflicts_with_all = ["shrink", "script"])]
+    #[arg(long, conflicts_with_all = ["seeds", "from", "minutes", "shrink", "script"], value_parser = value_parser!(u64).range(..=WRITES_MAX))]
     away_writes: Option<u64>,
     /// With --away-writes: to so many objects of 4 MiB.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, requires = "away_writes", value_parser = value_parser!(u64).range(1..=1 << 20))]
     objects: u64,
     /// With --away-writes: an OSD that holds more MiB of memory ends the run.
-    #[arg(long, default_value_t = 256)]
-    memory_mib: usize,
-    /// With --seed or --script: do not print what happens.
+    #[arg(long, default_value_t = 256, requires = "away_writes", value_parser = value_parser!(u32).range(1..=1 << 20))]
+    memory_mib: u32,
+    /// With --seed, --script or --away-writes: do not print what happens.
     #[arg(long)]
     quiet: bool,
 }
+
+/// The number of a write, and of those before and after, is kept in 32 bits.
+const WRITES_MAX: u64 = 4_000_000_000;
 
 /// Every so many seeds one is run twice and must do the same.
 const TWICE_EVERY: u64 = 10;
@@ -136,7 +139,7 @@ fn away(options: &Options, writes: u64) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (objects, memory) = (options.objects, options.memory_mib << 20);
+    let (objects, memory) = (options.objects, (options.memory_mib as usize) << 20);
     let away = Away { seed, objects, memory, tell: !options.quiet, ..Away::new(writes) };
     let started = Instant::now();
     match away.run() {

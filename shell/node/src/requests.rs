@@ -288,6 +288,19 @@ mod tests {
         batch.into_append()
     }
 
+    /// Such a change, through to its end.
+    async fn commit(store: &mut Store, disk: &FileDisk, requests: &mut Requests, byte: u8) {
+        let append = change(store, byte);
+        let file = disk.for_append(append.offset(), append.bytes().len());
+        requests.append(append, &file.expect("the log's beginning was written to"));
+        let Ok([Finished { asked: Asked::Append(append), is_whole: true }]) =
+            <[Finished; 1]>::try_from(all(requests, 1).await)
+        else {
+            panic!("one append that is whole")
+        };
+        store.finished(append.done());
+    }
+
     fn read_again(disk: FileDisk) -> u8 {
         let (store, _) = Store::open(&disk).unwrap();
         store.plan_read(&id(1), &[(50, 1)]).unwrap().run(&disk).unwrap()[0][0]
@@ -299,15 +312,7 @@ mod tests {
         let (mut store, disk) = filled(&dir.path().join("disk"));
         let Some(mut requests) = disk.requests() else { return };
         for byte in 200..210 {
-            let append = change(&mut store, byte);
-            let file = disk.for_append(append.offset(), append.bytes().len());
-            requests.append(append, &file.expect("the log's beginning was written to"));
-            for Finished { asked, is_whole } in all(&mut requests, 1).await {
-                let (Asked::Append(append), true) = (asked, is_whole) else {
-                    panic!("an append that is whole")
-                };
-                store.finished(append.done());
-            }
+            commit(&mut store, &disk, &mut requests, byte).await;
             // Nobody else reads how often it was told.
             let mut told = [0; 8];
             rustix::io::read(requests.ready.get_ref(), &mut told).unwrap();
@@ -321,15 +326,7 @@ mod tests {
         let (mut store, disk) = filled(&dir.path().join("disk"));
         let Some(mut requests) = disk.requests() else { return };
         for byte in 200..220 {
-            let append = change(&mut store, byte);
-            let file = disk.for_append(append.offset(), append.bytes().len());
-            requests.append(append, &file.expect("the log's beginning was written to"));
-            let Ok([Finished { asked: Asked::Append(append), is_whole: true }]) =
-                <[Finished; 1]>::try_from(all(&mut requests, 1).await)
-            else {
-                panic!("one append that is whole")
-            };
-            store.finished(append.done());
+            commit(&mut store, &disk, &mut requests, byte).await;
         }
         drop(store);
         assert_eq!(read_again(disk), 219);

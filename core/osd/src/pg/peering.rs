@@ -3,7 +3,7 @@
 //!
 //!   Gathering       the activation record from the monitors, and from every OSD that may matter
 //!                   what it has
-//!   Queued          until there is memory for what follows beside what other groups hold (`Waves`)
+//!   Queued          until there is room for what follows beside what other groups do (`Waves`)
 //!   FetchingLog     from the survivor of the recorded acting set whose log is the authority
 //!   Following       what changed, if our log does not overlap with that one
 //!   Merging         every member makes its log the same, durably, and says what it misses
@@ -135,9 +135,7 @@ impl Peering {
                     (true, true) => "the next map".into(),
                 }
             }
-            Step::Queued => {
-                "its turn: only so many groups whose members lack something peer at the same time".into()
-            }
+            Step::Queued => "its turn: only so many groups peer at the same time".into(),
             Step::FetchingLog { from } => format!("the log of osd.{from}"),
             Step::Following(following) => following.waits_for(),
             Step::Merging { waiting } => {
