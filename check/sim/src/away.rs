@@ -42,7 +42,8 @@ pub struct AwayReport {
     /// Virtual time from the start of all until a write to each object was answered, and until all was clean.
     pub writable: Duration,
     pub clean: Duration,
-    /// Bytes that were brought to members that lacked them.
+    /// Bytes that were brought to members that lacked them, as far as the monitors were told: not what who led a group for
+    /// a while did in the half second before it handed it over.
     pub recovered: u64,
     /// The same twice for the same seed.
     pub hash: u64,
