@@ -148,8 +148,9 @@ def note(name):
 
 
 def shell(line):
-    # What is started goes on without us.
-    return subprocess.Popen(line, shell=True, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # What is started goes on without us, in our session as those do that it joins: Linux shares out
+    # processors between sessions first (sched_autogroup_enabled), and one OSD alone would have half of them.
+    return subprocess.Popen(line, shell=True, process_group=0, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 time.sleep(options.healthy)

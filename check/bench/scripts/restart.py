@@ -91,7 +91,8 @@ def start_until(line, **conditions):
     """Seconds from the start until each holds."""
     begun = time.monotonic()
     nowhere = subprocess.DEVNULL
-    subprocess.Popen(line, shell=True, start_new_session=True, stdout=nowhere, stderr=nowhere)
+    # Not in a session of its own, which would have a share of the processors of its own.
+    subprocess.Popen(line, shell=True, process_group=0, stdout=nowhere, stderr=nowhere)
     took = {}
     while len(took) < len(conditions) and time.monotonic() - begun < 180:
         for name, holds in conditions.items():

@@ -77,23 +77,41 @@ impl Extents {
 
     /// Puts a run over whatever is there; gives the blocks that were.
     pub fn insert(&mut self, run: Placement) -> Vec<u32> {
-        let removed = self.remove(run.at, run.end());
         let mut at = self.first_ending_behind(run.at);
         self.len += run.blocks.len;
-        if at > 0 && self.runs[at - 1].meets(&run) {
-            at -= 1;
-            self.runs[at].blocks.len += run.blocks.len;
+        let same = self.runs.get_mut(at).filter(|old| old.at == run.at && old.blocks.len == run.blocks.len);
+        let removed = if let Some(old) = same {
+            // Thousands of runs may follow, in an object that is written over block by block.
+            let removed = std::mem::replace(&mut old.blocks, run.blocks).blocks().collect();
+            self.len -= run.blocks.len;
+            removed
         } else {
-            self.make_room(at, at, 1);
-            self.runs.insert(at, run);
+            let removed = self.remove(run.at, run.end());
+            at = self.first_ending_behind(run.at);
+            if at > 0 && self.runs[at - 1].meets(&run) {
+                at -= 1;
+                self.runs[at].blocks.len += run.blocks.len;
+            } else {
+                self.make_room(at, at, 1);
+                self.runs.insert(at, run);
+            }
+            removed
+        };
+        self.join(at);
+        if at > 0 {
+            self.join(at - 1);
         }
+        removed
+    }
+
+    /// Makes one run of this and the next, if it can be.
+    fn join(&mut self, at: usize) {
         if let Some(next) = self.runs.get(at + 1).copied()
             && self.runs[at].meets(&next)
         {
             self.runs[at].blocks.len += next.blocks.len;
             self.runs.remove(at + 1);
         }
-        removed
     }
 
     /// The first run that ends behind `at`.

@@ -96,6 +96,17 @@ impl Missing {
                 }
                 let Some(stale) = self.stale.get_mut(object) else { continue };
                 let part = &mut stale.part;
+                // Mostly a write and what is lacking are at different places of an object, and
+                // what changed here has to be written down, all of it.
+                let is_elsewhere = match act {
+                    Act::Data { offset, len } => !part.data.overlaps(*offset..offset + len),
+                    Act::Truncate { size } => !part.data.overlaps(*size..u64::MAX),
+                    Act::Keys(_) | Act::KeyRange { .. } | Act::OmapClear => part.omap.is_empty(),
+                    Act::Remove | Act::CloneFrom(_) => false,
+                };
+                if is_elsewhere {
+                    continue;
+                }
                 match act {
                     Act::Data { offset, len } => part.data.remove(*offset..offset + len),
                     Act::Truncate { size } => part.data.remove(*size..u64::MAX),
@@ -141,4 +152,33 @@ pub fn part_of(acts: &[Act]) -> Part {
         }
     }
     part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::{Name, PoolId};
+
+    #[test]
+    fn a_write_elsewhere_changes_nothing_of_what_is_lacking() {
+        let object = ObjectId::head(PoolId(1), Name::default(), Name::default(), "a".into());
+        let mut part = Part::default();
+        part.data.insert(4096..8192);
+        part.data.insert(65536..u64::MAX);
+        let mut missing = Missing::default();
+        missing.set(object.clone(), Stale { part, ..Stale::default() });
+        let write = |missing: &mut Missing, act| {
+            !missing.written(&object, &[Acts { object: None, acts: vec![act] }]).is_empty()
+        };
+        assert!(!write(&mut missing, Act::Data { offset: 8192, len: 4096 }));
+        assert!(!write(&mut missing, Act::Data { offset: 0, len: 4096 }));
+        assert!(!write(&mut missing, Act::Keys([Name::from("k")].into_iter().collect())));
+        assert!(!write(&mut missing, Act::OmapClear));
+        assert!(write(&mut missing, Act::Truncate { size: 16384 }));
+        assert!(!write(&mut missing, Act::Truncate { size: 16384 }), "nothing is left there");
+        assert!(write(&mut missing, Act::Data { offset: 0, len: 5000 }));
+        assert_eq!(missing.part(&object).data.iter().collect::<Vec<_>>(), vec![5000..8192]);
+        assert!(write(&mut missing, Act::Data { offset: 0, len: 8192 }));
+        assert!(missing.is_empty());
+    }
 }
