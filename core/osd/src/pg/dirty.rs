@@ -20,7 +20,7 @@ use nacre_proto::messages::peer::{EntryKind, LogEntry, PgMsg};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{EntityType, ObjectId};
 use nacre_wire::from_slice;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Objects in the map at most.
 const OBJECTS_MAX: u32 = if cfg!(test) { 20 } else { 32_768 };
@@ -61,12 +61,15 @@ impl Pg {
             self.forget_dirty(changes);
             return;
         }
-        let folded = old.iter().try_for_each(|entry| self.fold(ctx, entry, changes));
-        if let Err(error) = folded {
+        let mut folded = BTreeSet::new();
+        if let Err(error) = old.iter().try_for_each(|entry| self.fold(ctx, entry, &mut folded)) {
             ctx.log(Level::Error, format!("pg {}: what changed before its log: {error}", self.id));
             self.forget_dirty(changes);
         } else if self.info.dirty_objects > OBJECTS_MAX {
             self.forget_dirty(changes);
+        } else {
+            // Once, however many entries an object has among them.
+            folded.iter().for_each(|object| changes.dirty(object, &self.folded.objects[object]));
         }
     }
 
@@ -96,10 +99,13 @@ impl Pg {
         &mut self,
         ctx: &Ctx<'_>,
         entry: &LogEntry,
-        changes: &mut RecordChanges,
+        folded: &mut BTreeSet<ObjectId>,
     ) -> Result<(), ReadError> {
         for (object, kind, prior, acts) in changes_of(entry) {
-            let known = self.dirty(ctx, &object)?;
+            let known = match self.folded.objects.remove(&object) {
+                Some(dirty) => Some(dirty),
+                None => self.dirty(ctx, &object)?,
+            };
             self.info.dirty_objects += u32::from(known.is_none());
             let mut dirty = known.unwrap_or_default();
             dirty.last = entry.version;
@@ -126,7 +132,7 @@ impl Pg {
                 }
                 None => (dirty.born, dirty.part, dirty.origin) = (entry.version, Part::default(), None),
             }
-            changes.dirty(&object, &dirty);
+            folded.insert(object.clone());
             self.folded.objects.insert(object, dirty);
         }
         Ok(())
