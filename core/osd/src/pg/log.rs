@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// At most so many entries go with one write, as it has to carry them out; and where logs are long,
 /// no fewer, as what is remembered of them then takes less: a page for their answers, and while somebody is
-/// away a record for each object that is among them. Ceph: `osd_pg_log_trim_min`.
+/// away a record for each object that is among them. Ceph does so too (`osd_pg_log_trim_min`).
 const TRIMMED_AT_ONCE: usize = 64;
 /// What an entry takes besides its encoding: its place in the log and in the index, with their slack.
 const ENTRY_OVERHEAD: usize = 100;
