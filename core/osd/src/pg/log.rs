@@ -11,8 +11,7 @@ use nacre_wire::{from_slice, to_vec};
 use std::collections::{BTreeSet, VecDeque};
 
 /// At most so many entries go with one write, as it has to carry them out; and where logs are long,
-/// no fewer, as what is remembered of them then takes less: a page for their answers, and while somebody is
-/// away a record for each object that is among them. Ceph does so too (`osd_pg_log_trim_min`).
+/// no fewer, as what is remembered of them then takes less.
 const TRIMMED_AT_ONCE: usize = 64;
 /// What an entry takes besides its encoding: its place in the log and in the index, with their slack.
 const ENTRY_OVERHEAD: usize = 100;
@@ -118,9 +117,9 @@ impl Log {
     /// The version of the newest entry that should go: there are enough after it, or they take more
     /// memory than there is for this log beside what else is remembered.
     pub fn trim_point(&self, limits: &LogLimits, memory_of_answers: usize) -> Option<Version> {
-        let at_once = (limits.entries / 4).clamp(1, TRIMMED_AT_ONCE);
+        let at_once = (limits.entries / 16).clamp(1, TRIMMED_AT_ONCE);
         let most = self.entries.len().saturating_sub(limits.entries_at_least).min(at_once);
-        let surplus = self.entries.len().saturating_sub(limits.entries.saturating_sub(at_once));
+        let surplus = self.entries.len().saturating_sub(limits.entries);
         let mut memory = self.memory() + memory_of_answers;
         let mut going = 0;
         for kept in self.entries.iter().take(most) {
@@ -333,8 +332,7 @@ mod tests {
         let trim_point = |memory| log.trim_point(&LogLimits { memory, ..Options::default().logs() }, 5);
         assert_eq!(trim_point(usize::MAX), None);
         assert_eq!(trim_point(log.memory() + 5), None);
-        assert_eq!(trim_point(log.memory() + 4), None, "they go two at a time");
-        assert_eq!(trim_point(log.memory() + 4 - log.memory() / 9), Some(v(1, 2)));
+        assert_eq!(trim_point(log.memory() + 4), Some(v(1, 1)));
     }
 
     #[test]

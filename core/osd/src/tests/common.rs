@@ -63,7 +63,7 @@ fn what_was_written_before_a_snapshot_comes_once_for_the_clone_and_its_neighbour
         }
         w.run_ops("a", blocks(5, 1, 20));
         // What may not be committed is sent at once, whoever has it. That is so of the last writes only.
-        (0..3).for_each(|_| drop(w.run_ops("b", vec![Op::Create { exclusive: false }])));
+        (0..4).for_each(|_| drop(w.run_ops("b", vec![Op::Create { exclusive: false }])));
         w.start(victim);
         w.run_until("clean", World::all_clean);
         w.run_for(Duration::from_secs(1));
@@ -122,7 +122,7 @@ fn a_head_does_not_become_a_clone_that_nobody_has_all_of() {
     snap(&mut w, 1);
     w.run_ops("a", blocks(0, 3, 2));
     // What may not be committed comes to everybody before anything else happens to it. That is so of the last writes only.
-    (0..3).for_each(|_| drop(w.run_ops("b", vec![Op::Create { exclusive: false }])));
+    (0..4).for_each(|_| drop(w.run_ops("b", vec![Op::Create { exclusive: false }])));
     w.run_until("clean", World::all_clean);
     w.run_for(Duration::from_secs(1));
     w.kill(2);
