@@ -10,6 +10,13 @@ def command(words, timeout=60):
     return json.loads(subprocess.run(line, check=True, capture_output=True, timeout=timeout).stdout)
 
 
+def run_beside(line):
+    """Goes on without us, in our session as those do that it joins: Linux shares out processors between sessions
+    first (sched_autogroup_enabled), and one OSD alone would have half of them."""
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(line, shell=True, process_group=0, stdout=nowhere, stderr=nowhere)
+
+
 def is_clean(cluster):
     """Over a session that is there: a process each time would take a good part of a small machine from what is measured."""
     errno, status, why = cluster.mon_command(json.dumps({"prefix": "status", "format": "json"}), b"", timeout=60)

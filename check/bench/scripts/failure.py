@@ -14,7 +14,7 @@ import time
 
 import rados
 
-from cluster_state import command, memory_mib, wait_clean
+from cluster_state import command, memory_mib, run_beside, wait_clean
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--pool", required=True)
@@ -147,16 +147,10 @@ def note(name):
     events[name] = time.monotonic() - start
 
 
-def shell(line):
-    # What is started goes on without us, in our session as those do that it joins: Linux shares out
-    # processors between sessions first (sched_autogroup_enabled), and one OSD alone would have half of them.
-    return subprocess.Popen(line, shell=True, process_group=0, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
 time.sleep(options.healthy)
 note("fail")
 asked_before = asked
-failing = shell(options.fail)
+failing = run_beside(options.fail)
 if not options.away:
     failing.wait()  # what follows is to be seen with it
 if options.away_writes:
@@ -166,7 +160,7 @@ else:
     time.sleep(options.away)
 note("back")
 if options.back:
-    shell(options.back)
+    run_beside(options.back)
 time.sleep(2)
 became_clean = wait_clean(cluster, options.clean_within)
 note("clean")

@@ -12,7 +12,7 @@ import time
 
 import rados
 
-from cluster_state import memory_mib, osd_processes
+from cluster_state import memory_mib, osd_processes, run_beside
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--pool", required=True)
@@ -90,9 +90,7 @@ def wait_for(holds, seconds=120):
 def start_until(line, **conditions):
     """Seconds from the start until each holds."""
     begun = time.monotonic()
-    nowhere = subprocess.DEVNULL
-    # Not in a session of its own, which would have a share of the processors of its own.
-    subprocess.Popen(line, shell=True, process_group=0, stdout=nowhere, stderr=nowhere)
+    run_beside(line)
     took = {}
     while len(took) < len(conditions) and time.monotonic() - begun < 180:
         for name, holds in conditions.items():

@@ -75,9 +75,7 @@ pub fn up_with(folder: &Path, shape: Shape, tcmalloc: bool, fill: bool) -> Resul
     let start = |daemon: &str, id: &str| {
         format!("ceph-{daemon} -c {} -i {id} -f & echo $! >> {}", conf.display(), pids.display())
     };
-    let preload = if tcmalloc { format!("LD_PRELOAD={TCMALLOC} ") } else { String::new() };
-    let starts =
-        Starts { osd: preload + &start("osd", "{id}"), mon: start("mon", "a") + "; " + &start("mgr", "x") };
+    let starts = Starts { osd: start("osd", "{id}"), mon: start("mon", "a") + "; " + &start("mgr", "x") };
     let cluster = Cluster::new("ceph", conf.clone(), (vec![mon, mgr], osds), starts, {
         let folder = folder.to_path_buf();
         move || {

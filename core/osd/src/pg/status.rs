@@ -35,24 +35,17 @@ impl Pg {
         if self.whole_members() >= acting.len().max(*size) && acting == up {
             return (0, 0);
         }
-        let others = match &self.phase {
-            Phase::Active(active) => Some(&active.members),
-            _ => None,
-        };
-        let lacked = others.into_iter().flat_map(|members| members.values()).map(|m| m.missing.len() as u64);
-        let missing = std::iter::once(self.missing.len() as u64).chain(lacked);
-        let (lacking, beyond) = if others.map_or(0, |members| members.len()) < *size {
-            (missing.sum::<u64>(), 0)
-        } else {
-            // Members beyond those that there should be, who lack most, are on top of a whole set.
-            let mut missing: Vec<u64> = missing.collect();
-            missing.sort_unstable();
-            let beyond = missing.split_off(missing.len().min(*size));
-            (missing.into_iter().sum(), beyond.into_iter().sum())
-        };
+        let mut missing = vec![self.missing.len() as u64];
+        if let Phase::Active(active) = &self.phase {
+            missing.extend(active.members.values().map(|member| member.missing.len() as u64));
+        }
+        missing.sort_unstable();
+        // Members beyond those that there should be, who lack most, are on top of a whole set.
+        let beyond = missing.split_off(missing.len().min(*size));
         let absent = self.info.objects * size.saturating_sub(acting.len()) as u64;
         let newcomers = self.info.objects * self.newcomers().count() as u64;
-        (lacking + absent, beyond + newcomers.saturating_sub(absent))
+        let degraded = missing.iter().sum::<u64>() + absent;
+        (degraded, beyond.iter().sum::<u64>() + newcomers.saturating_sub(absent))
     }
 
     /// `pg_state` bits, of a group that is clean or not; zero when this OSD is not the primary.
