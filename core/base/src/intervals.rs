@@ -50,15 +50,18 @@ impl IntervalSet {
         }
         self.ranges.insert(start, end);
     }
-    pub fn remove(&mut self, range: Range<u64>) {
+    /// Whether any of it was there.
+    pub fn remove(&mut self, range: Range<u64>) -> bool {
+        let mut had_some = false;
         if range.is_empty() {
-            return;
+            return had_some;
         }
         while let Some((&s, &e)) = self.ranges.range(..range.end).next_back() {
             if e <= range.start {
                 break;
             }
             self.ranges.remove(&s);
+            had_some = true;
             if e > range.end {
                 self.ranges.insert(range.end, e);
             }
@@ -67,12 +70,13 @@ impl IntervalSet {
                 break;
             }
         }
+        had_some
     }
     pub fn add(&mut self, other: &IntervalSet) {
         other.iter().for_each(|range| self.insert(range));
     }
     pub fn subtract(&mut self, other: &IntervalSet) {
-        other.iter().for_each(|range| self.remove(range));
+        other.iter().for_each(|range| _ = self.remove(range));
     }
     /// Closes the smallest gaps until there are at most `max` ranges.
     pub fn coarsen(&mut self, max: usize) {
@@ -133,7 +137,11 @@ mod tests {
                 let r = a..a + rng.below(64 - a + 1);
                 match rng.below(3) {
                     0 => (set.insert(r.clone()), plain[r.start as usize..r.end as usize].fill(true)),
-                    1 => (set.remove(r.clone()), plain[r.start as usize..r.end as usize].fill(false)),
+                    1 => {
+                        let cleared = &mut plain[r.start as usize..r.end as usize];
+                        assert_eq!(set.remove(r.clone()), cleared.contains(&true));
+                        ((), cleared.fill(false))
+                    }
                     _ => (other.insert(r.clone()), plain_other[r.start as usize..r.end as usize].fill(true)),
                 };
                 for n in 0..64 {

@@ -43,8 +43,9 @@ impl KeyRanges {
     pub fn insert_key(&mut self, key: &Name) {
         self.insert(key.clone(), Some(key_after(key)));
     }
-    pub fn remove_key(&mut self, key: &Name) {
-        self.remove(key, Some(&key_after(key)));
+    /// Whether it was there.
+    pub fn remove_key(&mut self, key: &Name) -> bool {
+        self.remove(key, Some(&key_after(key)))
     }
     pub fn insert(&mut self, mut start: Name, mut end: Option<Name>) {
         if !is_after(&end, &start) {
@@ -67,9 +68,11 @@ impl KeyRanges {
         }
         self.ranges.insert(start, end);
     }
-    pub fn remove(&mut self, start: &Name, end: Option<&Name>) {
+    /// Whether any of it was there.
+    pub fn remove(&mut self, start: &Name, end: Option<&Name>) -> bool {
+        let mut had_some = false;
         if end.is_some_and(|end| end <= start) {
-            return;
+            return had_some;
         }
         loop {
             let last = match end {
@@ -82,6 +85,7 @@ impl KeyRanges {
             }
             let s = s.clone();
             let e = self.ranges.remove(&s).expect("just found");
+            had_some = true;
             if let Some(end) = end.filter(|end| is_after(&e, end)) {
                 self.ranges.insert(end.clone(), e);
             }
@@ -90,6 +94,7 @@ impl KeyRanges {
                 break;
             }
         }
+        had_some
     }
     /// One range from the first name to the last if there are more than `max`.
     pub fn coarsen(&mut self, max: usize) {
@@ -106,7 +111,7 @@ impl KeyRanges {
         other.iter().for_each(|(start, end)| self.insert(start.clone(), end.cloned()));
     }
     pub fn subtract(&mut self, other: &KeyRanges) {
-        other.iter().for_each(|(start, end)| self.remove(start, end));
+        other.iter().for_each(|(start, end)| _ = self.remove(start, end));
     }
     pub fn intersection(&self, with: &KeyRanges) -> KeyRanges {
         let mut rest = self.clone();
@@ -156,14 +161,20 @@ mod tests {
                 let (start, end) = (names[a].clone(), names.get(b).cloned());
                 match rng.below(5) {
                     0 => (set.insert(start, end), plain[a..b].fill(true)),
-                    1 => (set.remove(&start, end.as_ref()), plain[a..b].fill(false)),
+                    1 => {
+                        let before = set.clone();
+                        assert_eq!(set.remove(&start, end.as_ref()), set != before);
+                        ((), plain[a..b].fill(false))
+                    }
                     2 => {
                         let one = names.iter().position(|name| *name == key_after(&start));
                         let to = one.unwrap_or(a + 1);
                         if rng.chance(500) {
                             (set.insert_key(&start), plain[a..to].fill(true))
                         } else {
-                            (set.remove_key(&start), plain[a..to].fill(false))
+                            let before = set.clone();
+                            assert_eq!(set.remove_key(&start), set != before);
+                            ((), plain[a..to].fill(false))
                         }
                     }
                     _ => (other.insert(start, end), plain_other[a..b].fill(true)),

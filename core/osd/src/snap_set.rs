@@ -5,7 +5,6 @@
 use nacre_base::{IntervalSet, SnapId};
 use nacre_wire::versioned_fields;
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 /// Ceph: `SnapSet`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,7 +86,7 @@ impl SnapSet {
     /// The head's data changed there.
     pub fn head_changed(&mut self, ranges: &IntervalSet) {
         if let Some(mut newest) = self.clones.last_entry() {
-            ranges.iter().for_each(|range| newest.get_mut().overlap.remove(range));
+            newest.get_mut().overlap.subtract(ranges);
         }
     }
 
@@ -98,7 +97,7 @@ impl SnapSet {
             same = same.intersection(&newer.overlap);
         }
         let mut differs: IntervalSet = std::iter::once(0..size).collect();
-        same.iter().for_each(|range: Range<u64>| differs.remove(range));
+        differs.subtract(&same);
         differs
     }
 

@@ -107,7 +107,7 @@ pub fn bad_block(error: &ReadError) -> Option<(&ObjectId, u64, &Known)> {
 /// Of a bad block, what is not known.
 pub fn unknown(block: u64, known: &Known) -> IntervalSet {
     let mut unknown = IntervalSet::from(block * BLOCK..(block + 1) * BLOCK);
-    known.ranges().for_each(|range| unknown.remove(range));
+    known.ranges().for_each(|range| _ = unknown.remove(range));
     unknown
 }
 

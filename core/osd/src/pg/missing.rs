@@ -96,24 +96,21 @@ impl Missing {
                 }
                 let Some(stale) = self.stale.get_mut(object) else { continue };
                 let part = &mut stale.part;
-                // Mostly a write and what is lacking are at different places of an object, and
-                // what changed here has to be written down, all of it.
-                let is_elsewhere = match act {
-                    Act::Data { offset, len } => !part.data.overlaps(*offset..offset + len),
-                    Act::Truncate { size } => !part.data.overlaps(*size..u64::MAX),
-                    Act::Keys(_) | Act::KeyRange { .. } | Act::OmapClear => part.omap.is_empty(),
-                    Act::Remove | Act::CloneFrom(_) => false,
-                };
-                if is_elsewhere {
-                    continue;
-                }
-                match act {
+                let had_some = match act {
                     Act::Data { offset, len } => part.data.remove(*offset..offset + len),
                     Act::Truncate { size } => part.data.remove(*size..u64::MAX),
-                    Act::Keys(keys) => keys.iter().for_each(|key| part.omap.remove_key(key)),
+                    Act::Keys(keys) => keys.iter().filter(|key| part.omap.remove_key(key)).count() > 0,
                     Act::KeyRange { begin, end } => part.omap.remove(begin, Some(end)),
-                    Act::OmapClear => part.omap = Default::default(),
-                    Act::Remove | Act::CloneFrom(_) => *part = Part::default(),
+                    Act::OmapClear => !std::mem::take(&mut part.omap).is_empty(),
+                    Act::Remove | Act::CloneFrom(_) => {
+                        *part = Part::default();
+                        true
+                    }
+                };
+                // Mostly a write and what is lacking are at different places of an object, and
+                // what changed here has to be written down, all of it.
+                if !had_some {
+                    continue;
                 }
                 if part.is_empty() {
                     self.stale.remove(object);

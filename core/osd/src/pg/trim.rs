@@ -62,7 +62,7 @@ impl Pg {
         let trimming = &mut active.trimming;
         trimming.done = trimming.done.intersection(&removed);
         let mut queue = removed.clone();
-        trimming.done.iter().for_each(|range| queue.remove(range));
+        queue.subtract(&trimming.done);
         trimming.left = queue.size();
         trimming.allowed = !ctx.map.has(map_flags::NOSNAPTRIM);
         // The index shows nothing that changed in this turn.

@@ -238,7 +238,7 @@ impl OsdMap {
         }
         for (pool, snaps) in &inc.new_purged_snaps {
             if let Some(queue) = self.removed_snaps_queue.get_mut(pool) {
-                snaps.iter().for_each(|range| queue.remove(range));
+                queue.subtract(snaps);
                 if queue.is_empty() {
                     self.removed_snaps_queue.remove(pool);
                 }
