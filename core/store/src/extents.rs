@@ -78,15 +78,13 @@ impl Extents {
     /// Puts a run over whatever is there; gives the blocks that were.
     pub fn insert(&mut self, run: Placement) -> Vec<u32> {
         let mut at = self.first_ending_behind(run.at);
-        self.len += run.blocks.len;
         let same = self.runs.get_mut(at).filter(|old| old.at == run.at && old.blocks.len == run.blocks.len);
         let removed = if let Some(old) = same {
             // Thousands of runs may follow, in an object that is written over block by block.
-            let removed = std::mem::replace(&mut old.blocks, run.blocks).blocks().collect();
-            self.len -= run.blocks.len;
-            removed
+            std::mem::replace(&mut old.blocks, run.blocks).blocks().collect()
         } else {
             let removed = self.remove(run.at, run.end());
+            self.len += run.blocks.len;
             at = self.first_ending_behind(run.at);
             if at > 0 && self.runs[at - 1].meets(&run) {
                 at -= 1;

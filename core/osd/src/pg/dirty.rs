@@ -61,15 +61,15 @@ impl Pg {
             self.forget_dirty(changes);
             return;
         }
-        let mut folded = BTreeSet::new();
-        if let Err(error) = old.iter().try_for_each(|entry| self.fold(ctx, entry, &mut folded)) {
+        let mut touched = BTreeSet::new();
+        if let Err(error) = old.iter().try_for_each(|entry| self.fold(ctx, entry, &mut touched)) {
             ctx.log(Level::Error, format!("pg {}: what changed before its log: {error}", self.id));
             self.forget_dirty(changes);
         } else if self.info.dirty_objects > OBJECTS_MAX {
             self.forget_dirty(changes);
         } else {
             // Once, however many entries an object has among them.
-            folded.iter().for_each(|object| changes.dirty(object, &self.folded.objects[object]));
+            touched.iter().for_each(|object| changes.dirty(object, &self.folded.objects[object]));
         }
     }
 
@@ -99,13 +99,10 @@ impl Pg {
         &mut self,
         ctx: &Ctx<'_>,
         entry: &LogEntry,
-        folded: &mut BTreeSet<ObjectId>,
+        touched: &mut BTreeSet<ObjectId>,
     ) -> Result<(), ReadError> {
         for (object, kind, prior, acts) in changes_of(entry) {
-            let known = match self.folded.objects.remove(&object) {
-                Some(dirty) => Some(dirty),
-                None => self.dirty(ctx, &object)?,
-            };
+            let known = self.dirty(ctx, &object)?;
             self.info.dirty_objects += u32::from(known.is_none());
             let mut dirty = known.unwrap_or_default();
             dirty.last = entry.version;
@@ -132,7 +129,7 @@ impl Pg {
                 }
                 None => (dirty.born, dirty.part, dirty.origin) = (entry.version, Part::default(), None),
             }
-            folded.insert(object.clone());
+            touched.insert(object.clone());
             self.folded.objects.insert(object, dirty);
         }
         Ok(())
