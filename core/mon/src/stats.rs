@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::Op;
 use nacre_proto::maps::{Osd, OsdMap, Pool};
-use nacre_proto::messages::{OsdReport, PgCounts, PgReport, pg_state};
+use nacre_proto::messages::{OsdReport, PgCounts, PgReport, Work, pg_state};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -50,56 +50,6 @@ pub struct PgStat {
 pub struct OsdStat {
     /// Without its groups.
     pub report: OsdReport,
-}
-
-/// What was done: counters, which only grow as long as the process lives that counts, or as much of it in a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub writes: u64,
-    pub write_bytes: u64,
-    pub recovered_objects: u64,
-    pub recovered_bytes: u64,
-}
-
-impl Work {
-    fn of(counts: &PgCounts) -> Work {
-        Work {
-            reads: counts.reads,
-            read_bytes: counts.read_bytes,
-            writes: counts.writes,
-            write_bytes: counts.write_bytes,
-            recovered_objects: counts.recovered_objects,
-            recovered_bytes: counts.recovered_bytes,
-        }
-    }
-    fn show(self, counts: &mut PgCounts) {
-        counts.reads = self.reads;
-        counts.read_bytes = self.read_bytes;
-        counts.writes = self.writes;
-        counts.write_bytes = self.write_bytes;
-        counts.recovered_objects = self.recovered_objects;
-        counts.recovered_bytes = self.recovered_bytes;
-    }
-    fn each(self, other: Work, f: impl Fn(u64, u64) -> u64) -> Work {
-        Work {
-            reads: f(self.reads, other.reads),
-            read_bytes: f(self.read_bytes, other.read_bytes),
-            writes: f(self.writes, other.writes),
-            write_bytes: f(self.write_bytes, other.write_bytes),
-            recovered_objects: f(self.recovered_objects, other.recovered_objects),
-            recovered_bytes: f(self.recovered_bytes, other.recovered_bytes),
-        }
-    }
-    fn plus(self, other: Work) -> Work {
-        self.each(other, u64::saturating_add)
-    }
-    /// What was done since the same OSD had counted so much. It counts from zero if it was started again.
-    fn since(self, before: Work) -> Work {
-        let is_same_life = self.each(before, u64::min) == before;
-        if is_same_life { self.each(before, |now, then| now - then) } else { self }
-    }
 }
 
 /// Space in bytes.
@@ -176,10 +126,10 @@ impl Stats {
             }
             let old = self.pgs.remove(&pg.pg);
             let (seq, done, mut counted) =
-                old.map_or_else(Default::default, |old| (old.seq, Work::of(&old.report.counts), old.counted));
-            let now = Work::of(&pg.counts);
+                old.map_or_else(Default::default, |old| (old.seq, old.report.counts.work, old.counted));
+            let now = pg.counts.work;
             let before = counted.insert(osd, now).unwrap_or_default();
-            done.plus(now.since(before)).show(&mut pg.counts);
+            pg.counts.work = done.plus(now.since(before));
             let stat = PgStat {
                 from: osd,
                 counted,
@@ -222,7 +172,7 @@ impl Stats {
         let mut pools: BTreeMap<PoolId, Work> = BTreeMap::new();
         for stat in self.pgs.values() {
             let work = pools.entry(stat.report.pg.pool).or_default();
-            *work = work.plus(Work::of(&stat.report.counts));
+            *work = work.plus(stat.report.counts.work);
         }
         self.samples.push_back((now, pools));
         while self.samples.len() > 2 && now.since(self.samples[0].0) > RATE_WINDOW {
@@ -403,10 +353,5 @@ fn add(sum: &mut PgCounts, one: &PgCounts) {
     sum.misplaced += one.misplaced;
     sum.missing_on_primary += one.missing_on_primary;
     sum.unfound += one.unfound;
-    sum.reads += one.reads;
-    sum.read_bytes += one.read_bytes;
-    sum.writes += one.writes;
-    sum.write_bytes += one.write_bytes;
-    sum.recovered_objects += one.recovered_objects;
-    sum.recovered_bytes += one.recovered_bytes;
+    sum.work = sum.work.plus(one.work);
 }

@@ -379,8 +379,8 @@ fn set_gauges(osd: &Osd, store: &dyn StoreView) {
     backoffs.waiting.set(osd.backoffs.len() as u64);
     backoffs.held_bytes.set(osd.budget.waiting.held());
     counted.op_wip.set(osd.pgs().map(|pg| pg.ops_in_flight_len() as u64).sum());
-    counted.recovery_ops.set(osd.pgs().map(|pg| pg.counts().recovered_objects).sum());
-    counted.recovery_bytes.set(osd.pgs().map(|pg| pg.counts().recovered_bytes).sum());
+    counted.recovery_ops.set(osd.pgs().map(|pg| pg.counts().work.recovered_objects).sum());
+    counted.recovery_bytes.set(osd.pgs().map(|pg| pg.counts().work.recovered_bytes).sum());
     let statfs = store.statfs();
     counted.stat_bytes.set(statfs.total);
     counted.stat_bytes_used.set(statfs.total.saturating_sub(statfs.available));

@@ -5,11 +5,11 @@ use crate::crush_edit;
 use crate::mon::Mon;
 use crate::present::Align::{Left, Right};
 use crate::present::{self, Table, bytes, count, float};
-use crate::stats::{PoolUsage, Space, Work, rule_weights};
+use crate::stats::{PoolUsage, Space, rule_weights};
 use nacre_base::{OsdId, PoolId, errno};
 use nacre_proto::maps::{Osd, OsdMap};
 use nacre_proto::messages::{
-    GetPoolStats, GetPoolStatsReply, Message, OsdSpace, PaxosVersion, Statfs, StatfsReply,
+    GetPoolStats, GetPoolStatsReply, Message, OsdSpace, PaxosVersion, Statfs, StatfsReply, Work,
 };
 use nacre_proto::types::{ObjectStatSum, PoolStat, StoreStatfs};
 use serde_json::{Map, Value, json};
@@ -76,12 +76,12 @@ pub fn stat_sum(counts: &nacre_proto::messages::PgCounts) -> ObjectStatSum {
         num_objects_degraded: counts.degraded as i64,
         num_objects_misplaced: counts.misplaced as i64,
         num_objects_unfound: counts.unfound as i64,
-        num_rd: counts.reads as i64,
-        num_rd_kb: (counts.read_bytes >> 10) as i64,
-        num_wr: counts.writes as i64,
-        num_wr_kb: (counts.write_bytes >> 10) as i64,
-        num_objects_recovered: counts.recovered_objects as i64,
-        num_bytes_recovered: counts.recovered_bytes as i64,
+        num_rd: counts.work.reads as i64,
+        num_rd_kb: (counts.work.read_bytes >> 10) as i64,
+        num_wr: counts.work.writes as i64,
+        num_wr_kb: (counts.work.write_bytes >> 10) as i64,
+        num_objects_recovered: counts.work.recovered_objects as i64,
+        num_bytes_recovered: counts.work.recovered_bytes as i64,
         num_omap_bytes: counts.omap_bytes as i64,
         num_omap_keys: counts.omap_keys as i64,
         num_scrub_errors: (counts.shallow_errors + counts.deep_errors) as i64,
@@ -159,10 +159,10 @@ fn pool_json(call: &Call<'_>, id: PoolId, detail: bool) -> Value {
         put("quota_objects", json!(pool.quota_max_objects));
         put("quota_bytes", json!(pool.quota_max_bytes));
         put("dirty", json!(0));
-        put("rd", json!(counts.reads));
-        put("rd_bytes", json!(counts.read_bytes));
-        put("wr", json!(counts.writes));
-        put("wr_bytes", json!(counts.write_bytes));
+        put("rd", json!(counts.work.reads));
+        put("rd_bytes", json!(counts.work.read_bytes));
+        put("wr", json!(counts.work.writes));
+        put("wr_bytes", json!(counts.work.write_bytes));
         put("compress_bytes_used", json!(0));
         put("compress_under_bytes", json!(0));
         put("stored_raw", json!(usage.used));

@@ -216,7 +216,10 @@ fn what_was_recovered_counts_whoever_led_the_group_meanwhile() {
         let map = t.map();
         let pg = map.pgs(pool).next().unwrap();
         let primary = map.pg_to_up_acting(pg).acting_primary.unwrap();
-        let counts = PgCounts { recovered_bytes: bytes, reads: 1, ..PgCounts::default() };
+        let counts = PgCounts {
+            work: Work { recovered_bytes: bytes, reads: 1, ..Work::default() },
+            ..PgCounts::default()
+        };
         let pgs = vec![PgReport { counts, ..pg_report(&map, pg) }];
         let report = OsdReport { osd: Some(primary), epoch: map.epoch, pgs, ..OsdReport::default() };
         t.send(conns[primary.index()], DaemonMsg::Report(report));

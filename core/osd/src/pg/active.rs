@@ -585,8 +585,8 @@ impl Pg {
             result.rval = rval;
             result.data = data;
         }
-        self.counts.reads += 1;
-        self.counts.read_bytes += bytes as u64;
+        self.counts.work.reads += 1;
+        self.counts.work.read_bytes += bytes as u64;
         Box::new(reply)
     }
 

@@ -102,7 +102,7 @@ impl Pg {
         let part = Part { data: all(&common), ..Part::default() };
         self.store_part(ctx, object, &part, None, txn);
         if self.missing.get(object).is_none() {
-            self.counts.recovered_objects += 1;
+            self.counts.work.recovered_objects += 1;
         }
         self.on_recovered(ctx, object);
     }

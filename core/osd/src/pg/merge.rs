@@ -179,13 +179,7 @@ impl Pg {
     }
 
     fn take_counts(&mut self, source: &Pg) {
-        let (ours, theirs) = (&mut self.counts, &source.counts);
-        ours.reads += theirs.reads;
-        ours.read_bytes += theirs.read_bytes;
-        ours.writes += theirs.writes;
-        ours.write_bytes += theirs.write_bytes;
-        ours.recovered_objects += theirs.recovered_objects;
-        ours.recovered_bytes += theirs.recovered_bytes;
+        self.counts.work = self.counts.work.plus(source.counts.work);
     }
 }
 

@@ -309,9 +309,9 @@ impl Pg {
         let bytes = push.payload_len();
         match self.take_push(ctx, push) {
             Ok(_) => {
-                self.counts.recovered_bytes += bytes;
+                self.counts.work.recovered_bytes += bytes;
                 if self.missing.get(&pull.object).is_none() {
-                    self.counts.recovered_objects += 1;
+                    self.counts.work.recovered_objects += 1;
                 }
             }
             Err(error) => ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, pull.object)),
@@ -407,9 +407,9 @@ impl Pg {
         }
         if let Some(member) = active.members.get_mut(&from) {
             member.missing.got(object, &push.part, push.meta.as_ref().map(|meta| meta.size));
-            self.counts.recovered_bytes += push.payload_len();
+            self.counts.work.recovered_bytes += push.payload_len();
             if member.missing.get(object).is_none() {
-                self.counts.recovered_objects += 1;
+                self.counts.work.recovered_objects += 1;
             }
         }
         self.on_recovered(ctx, object);

@@ -40,7 +40,7 @@ fn groups_become_one_without_a_copy() {
     w.run_until("clean", World::all_clean);
     w.assert_replicas_equal();
     let report = &w.reports[&PgId { pool: POOL, seed: 0 }];
-    assert_eq!((report.counts.objects, report.counts.recovered_objects), (60, 0));
+    assert_eq!((report.counts.objects, report.counts.work.recovered_objects), (60, 0));
     // And apart again.
     w.split(4);
     w.run_until("clean", World::all_clean);

@@ -172,7 +172,7 @@ fn a_snapshot_that_a_member_missed_costs_it_no_copy() {
         .iter()
         .filter_map(|node| node.osd.as_ref())
         .flat_map(|osd| osd.pgs())
-        .map(|pg| pg.counts().recovered_bytes)
+        .map(|pg| pg.counts().work.recovered_bytes)
         .sum();
     assert!(0 < bytes && bytes < 1000, "{bytes} bytes for three and two objects' metadata");
 }

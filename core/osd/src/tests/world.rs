@@ -1017,7 +1017,7 @@ impl World {
     pub fn recovered_bytes(&self) -> u64 {
         let pg = self.map.pgs(POOL).next().unwrap();
         let groups = self.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
-        groups.map(|pg| pg.counts().recovered_bytes).sum()
+        groups.map(|pg| pg.counts().work.recovered_bytes).sum()
     }
     /// Every member of every group has the same objects, byte for byte.
     pub fn assert_replicas_equal(&self) {

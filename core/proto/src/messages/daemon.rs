@@ -187,7 +187,40 @@ pub struct PgReport {
     pub scrub: ScrubState,
 }
 
-/// What is in a placement group and what was done with it. Counters of work grow for ever.
+/// What was done: counters, which only grow as long as the process lives that counts, or as much of it in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub recovered_objects: u64,
+    pub recovered_bytes: u64,
+}
+
+impl Work {
+    /// Each of the counters and its twin made one.
+    pub fn each(self, other: Work, f: impl Fn(u64, u64) -> u64) -> Work {
+        Work {
+            reads: f(self.reads, other.reads),
+            read_bytes: f(self.read_bytes, other.read_bytes),
+            writes: f(self.writes, other.writes),
+            write_bytes: f(self.write_bytes, other.write_bytes),
+            recovered_objects: f(self.recovered_objects, other.recovered_objects),
+            recovered_bytes: f(self.recovered_bytes, other.recovered_bytes),
+        }
+    }
+    pub fn plus(self, other: Work) -> Work {
+        self.each(other, u64::saturating_add)
+    }
+    /// What was done since the same OSD had counted so much. It counts from zero if it was started again.
+    pub fn since(self, before: Work) -> Work {
+        let is_same_life = self.each(before, u64::min) == before;
+        if is_same_life { self.each(before, |now, then| now - then) } else { self }
+    }
+}
+
+/// What is in a placement group and what was done with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PgCounts {
     pub objects: u64,
@@ -202,12 +235,7 @@ pub struct PgCounts {
     pub misplaced: u64,
     pub missing_on_primary: u64,
     pub unfound: u64,
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub writes: u64,
-    pub write_bytes: u64,
-    pub recovered_objects: u64,
-    pub recovered_bytes: u64,
+    pub work: Work,
     /// Wrong copies that the last look found, by metadata and by content, and those made right again.
     pub shallow_errors: u64,
     pub deep_errors: u64,
@@ -344,16 +372,32 @@ versioned_fields!(
     misplaced,
     missing_on_primary,
     unfound,
-    reads,
-    read_bytes,
-    writes,
-    write_bytes,
-    recovered_objects,
-    recovered_bytes,
+    work,
     shallow_errors,
     deep_errors,
     repaired,
 );
+
+// No envelope of its own: it is a part of the counts.
+impl Encode for Work {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Work { reads, read_bytes, writes, write_bytes, recovered_objects, recovered_bytes } = self;
+        let all = [reads, read_bytes, writes, write_bytes, recovered_objects, recovered_bytes];
+        all.into_iter().for_each(|count| count.encode(out));
+    }
+}
+impl Decode for Work {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Work {
+            reads: Decode::decode(r)?,
+            read_bytes: Decode::decode(r)?,
+            writes: Decode::decode(r)?,
+            write_bytes: Decode::decode(r)?,
+            recovered_objects: Decode::decode(r)?,
+            recovered_bytes: Decode::decode(r)?,
+        })
+    }
+}
 
 impl Encode for FailureEvidence {
     fn encode(&self, out: &mut Vec<u8>) {

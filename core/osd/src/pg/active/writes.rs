@@ -34,8 +34,8 @@ impl Pg {
             result: if result > 0 && !env.return_vector { 0 } else { result },
             outputs: if env.return_vector || result < 0 { outputs } else { Vec::new() },
         };
-        self.counts.writes += 1;
-        self.counts.write_bytes += op.request.ops.iter().map(|item| item.data.len() as u64).sum::<u64>();
+        self.counts.work.writes += 1;
+        self.counts.work.write_bytes += op.request.ops.iter().map(|item| item.data.len() as u64).sum::<u64>();
         if let Err(unwritten) = self.submit(ctx, entry, change, Some(op))
             && let (Some(op), error) = *unwritten
         {
