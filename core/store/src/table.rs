@@ -1,9 +1,10 @@
 //! The blocks of all things that are in memory, and those that wait to become free: how many such things have
 //! a block, and its checksum.
 //!
-//! Neighbours come and go together: so they lie in pages, of which those exist that have a block in them.
+//! Neighbours come and go together: so they lie in pages, of which those exist that have a block in them. A page is found
+//! by two steps, and not in a map: a checkpoint looks for each block of all that changed, and where objects were written
+//! over at random no two of these are neighbours.
 
-use std::collections::BTreeMap;
 use std::ops::Index;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +15,10 @@ pub(crate) struct BlockInfo {
     pub crc: u32,
 }
 
+/// Blocks of a page.
 const PAGE: u32 = 64;
+/// Pages of a chapter.
+const CHAPTER: u32 = 64;
 
 #[derive(Debug)]
 struct Page {
@@ -23,10 +27,28 @@ struct Page {
     infos: [BlockInfo; PAGE as usize],
 }
 
+#[derive(Debug)]
+struct Chapter {
+    /// How many are here: one at least.
+    len: u32,
+    pages: [Option<Box<Page>>; CHAPTER as usize],
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    pages: BTreeMap<u32, Box<Page>>,
+    /// Up to the last that was ever here while others were: eight bytes for 16 MiB of the device.
+    chapters: Vec<Option<Box<Chapter>>>,
+    /// Of all chapters.
+    pages: usize,
+    /// Chapters that are here.
+    here: usize,
     len: usize,
+}
+
+/// Chapter, page of that, block of that.
+fn place(block: u32) -> (usize, usize, usize) {
+    let page = block / PAGE;
+    ((page / CHAPTER) as usize, (page % CHAPTER) as usize, (block % PAGE) as usize)
 }
 
 impl Table {
@@ -34,50 +56,78 @@ impl Table {
         self.len
     }
     pub fn get(&self, block: u32) -> Option<&BlockInfo> {
-        let page = self.pages.get(&(block / PAGE))?;
-        page.has(block).then(|| &page.infos[(block % PAGE) as usize])
+        let (chapter, page, place) = place(block);
+        let page = self.chapters.get(chapter)?.as_ref()?.pages[page].as_ref()?;
+        page.has(place).then(|| &page.infos[place])
     }
     pub fn get_mut(&mut self, block: u32) -> Option<&mut BlockInfo> {
-        let page = self.pages.get_mut(&(block / PAGE))?;
-        page.has(block).then(|| &mut page.infos[(block % PAGE) as usize])
+        let (chapter, page, place) = place(block);
+        let page = self.chapters.get_mut(chapter)?.as_mut()?.pages[page].as_mut()?;
+        page.has(place).then(|| &mut page.infos[place])
     }
     pub fn contains(&self, block: u32) -> bool {
         self.get(block).is_some()
     }
     /// Replaces what is there.
     pub fn insert(&mut self, block: u32, info: BlockInfo) {
-        let none = || Box::new(Page { present: 0, infos: [BlockInfo::default(); PAGE as usize] });
-        let page = self.pages.entry(block / PAGE).or_insert_with(none);
-        self.len += usize::from(!page.has(block));
-        page.present |= 1 << (block % PAGE);
-        page.infos[(block % PAGE) as usize] = info;
+        let (chapter, page, place) = place(block);
+        if chapter >= self.chapters.len() {
+            self.chapters.resize_with(chapter + 1, || None);
+        }
+        let chapter = self.chapters[chapter].get_or_insert_with(|| {
+            self.here += 1;
+            Box::new(Chapter { len: 0, pages: [const { None }; CHAPTER as usize] })
+        });
+        let page = chapter.pages[page].get_or_insert_with(|| {
+            chapter.len += 1;
+            self.pages += 1;
+            Box::new(Page { present: 0, infos: [BlockInfo::default(); PAGE as usize] })
+        });
+        self.len += usize::from(!page.has(place));
+        page.present |= 1 << place;
+        page.infos[place] = info;
     }
     pub fn remove(&mut self, block: u32) -> Option<BlockInfo> {
-        let info = *self.get(block)?;
-        let page = self.pages.get_mut(&(block / PAGE)).expect("the block is on a page");
-        page.present &= !(1 << (block % PAGE));
-        if page.present == 0 {
-            self.pages.remove(&(block / PAGE));
-        }
+        let (number, in_chapter, place) = place(block);
+        let chapter = self.chapters.get_mut(number)?.as_mut()?;
+        let page = chapter.pages[in_chapter].as_mut().filter(|page| page.has(place))?;
+        let info = page.infos[place];
+        page.present &= !(1 << place);
         self.len -= 1;
+        if page.present == 0 {
+            chapter.pages[in_chapter] = None;
+            chapter.len -= 1;
+            self.pages -= 1;
+            if chapter.len == 0 {
+                self.chapters[number] = None;
+                self.here -= 1;
+            }
+        }
+        if self.len == 0 {
+            self.chapters = Vec::new();
+        }
         Some(info)
     }
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &BlockInfo)> {
-        self.pages.iter().flat_map(|(number, page)| {
-            let blocks = (number * PAGE..).zip(&page.infos);
-            blocks.filter(|(block, _)| page.has(*block))
+        let chapters = (0..).zip(&self.chapters).filter_map(|(n, chapter)| Some((n, chapter.as_ref()?)));
+        let pages = chapters.flat_map(|(n, chapter)| (n * CHAPTER..).zip(&chapter.pages));
+        pages.filter_map(|(n, page)| Some((n, page.as_ref()?))).flat_map(|(n, page)| {
+            let infos = page.infos.iter().enumerate().filter(|(place, _)| page.has(*place));
+            infos.map(move |(place, info)| (n * PAGE + place as u32, info))
         })
     }
     /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
-        self.pages.len() * (size_of::<Page>() + 32)
+        self.pages * (size_of::<Page>() + 16)
+            + self.here * (size_of::<Chapter>() + 16)
+            + self.chapters.capacity() * size_of::<usize>()
     }
 }
 
 impl Page {
-    fn has(&self, block: u32) -> bool {
-        self.present & (1 << (block % PAGE)) != 0
+    fn has(&self, place: usize) -> bool {
+        self.present & (1 << place) != 0
     }
 }
 
@@ -93,13 +143,17 @@ impl Index<u32> for Table {
 mod tests {
     use super::*;
     use nacre_base::Rng;
+    use std::collections::BTreeMap;
 
     #[test]
     fn it_agrees_with_a_map() {
         let (mut table, mut map) = (Table::default(), BTreeMap::new());
         let mut rng = Rng::new(1);
-        for _ in 0..5000 {
-            let block = rng.below(300) as u32;
+        // Of the first pages, of some chapters, and the last that there can be.
+        let blocks: Vec<u32> =
+            (0..300).chain((0..40).map(|n| n * 4095)).chain([u32::MAX - 1, u32::MAX]).collect();
+        for _ in 0..8000 {
+            let block = blocks[rng.below(blocks.len() as u64) as usize];
             let info = BlockInfo { refs: rng.below(3) as u32, crc: rng.next_u64() as u32 };
             if rng.chance(500) {
                 table.insert(block, info);
@@ -110,7 +164,7 @@ mod tests {
             assert_eq!((table.len(), table.get(block)), (map.len(), map.get(&block)));
         }
         assert!(table.iter().eq(map.iter().map(|(block, info)| (*block, info))));
-        (0..300).for_each(|block| _ = table.remove(block));
+        blocks.iter().for_each(|block| _ = table.remove(*block));
         assert_eq!((table.len(), table.bytes()), (0, 0));
     }
 }

@@ -8,8 +8,8 @@
 //! While nobody is away the map is empty and begins at the log's tail; so it does again when it has
 //! become so large that comparing all names costs less.
 
-use super::answered::answer_of;
 use super::catch_up::changes_of;
+use super::log::Kept;
 use super::record::{DIRTY, RecordChanges, dirty_key};
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use bytes::Bytes;
@@ -62,7 +62,7 @@ impl Pg {
             return;
         }
         let mut touched = BTreeSet::new();
-        if let Err(error) = old.iter().try_for_each(|entry| self.fold(ctx, entry, &mut touched)) {
+        if let Err(error) = old.iter().try_for_each(|entry| self.fold(ctx, &entry.read(), &mut touched)) {
             ctx.log(Level::Error, format!("pg {}: what changed before its log: {error}", self.id));
             self.forget_dirty(changes);
         } else if self.info.dirty_objects > OBJECTS_MAX {
@@ -74,11 +74,11 @@ impl Pg {
     }
 
     /// What clients were told of entries that the log has no more.
-    fn remember(&mut self, ctx: &Ctx<'_>, old: &[LogEntry], changes: &mut RecordChanges) {
+    fn remember(&mut self, ctx: &Ctx<'_>, old: &[Kept], changes: &mut RecordChanges) {
         let (last, limits) = (self.info.last_update, ctx.budget.log_limits());
         let by_client = old.iter().filter(|entry| entry.reqid.client.kind != EntityType::Osd as u8);
         let in_reach = by_client.filter(|entry| entry.version.version + limits.answers > last.version);
-        if let Some(page) = self.answered.add(in_reach.map(answer_of).collect()) {
+        if let Some(page) = self.answered.add(in_reach.map(Kept::answer).collect()) {
             changes.answers(page);
         }
         let gone = self.answered.trim(last, limits, self.log.memory());

@@ -4,7 +4,7 @@
 use super::answered::Answered;
 use hashbrown::HashTable;
 use nacre_base::Version;
-use nacre_proto::messages::answer::Answers;
+use nacre_proto::messages::answer::{Answer, Answers};
 use nacre_proto::messages::peer::{LogEntry, PgInfo, PgLog};
 use nacre_proto::types::{ObjectId, ReqId};
 use nacre_wire::{from_slice, to_vec};
@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 /// no fewer, as what is remembered of them then takes less.
 const TRIMMED_AT_ONCE: usize = 64;
 /// What an entry takes besides its encoding: its place in the log and in the index, with their slack.
-const ENTRY_OVERHEAD: usize = 100;
+const ENTRY_OVERHEAD: usize = 140;
 
 /// How long the log of a group is.
 #[derive(Clone, Copy, Debug)]
@@ -45,17 +45,39 @@ pub struct Log {
     bytes: usize,
 }
 
+/// An entry, and at hand what is looked at when it leaves the log, as one does with each write.
 #[derive(Clone, Debug)]
-struct Kept {
-    version: Version,
-    /// Of the request.
-    digest: u64,
+pub struct Kept {
+    pub version: Version,
+    pub reqid: ReqId,
+    user_version: u64,
+    result: i32,
+    has_outputs: bool,
     encoded: Box<[u8]>,
 }
 
 impl Kept {
-    fn read(&self) -> LogEntry {
+    fn new(entry: &LogEntry, encoded: &[u8]) -> Kept {
+        let LogEntry { version, reqid, user_version, result, .. } = *entry;
+        let has_outputs = !entry.outputs.is_empty();
+        Kept { version, reqid, user_version, result, has_outputs, encoded: encoded.into() }
+    }
+    pub fn read(&self) -> LogEntry {
         from_slice(&self.encoded).expect("an entry that was encoded here")
+    }
+    /// What the client was told, or will be.
+    pub fn answer(&self) -> Answer {
+        Answer {
+            reqid: self.reqid,
+            version: self.version,
+            user_version: self.user_version,
+            result: self.result,
+            outputs: if self.has_outputs { self.read().outputs } else { Vec::new() },
+        }
+    }
+    /// What it is found by.
+    fn request(&self) -> (u64, Version) {
+        (digest(&self.reqid), self.version)
     }
 }
 
@@ -138,28 +160,28 @@ impl Log {
     /// If the encoding is there already.
     pub fn append_encoded(&mut self, entry: &LogEntry, encoded: &[u8]) {
         assert!(self.newest().is_none_or(|newest| newest < entry.version), "log entries come in order");
-        self.push(Kept { version: entry.version, digest: digest(&entry.reqid), encoded: encoded.into() });
+        self.push(Kept::new(entry, encoded));
     }
     fn push(&mut self, kept: Kept) {
-        let request = (kept.digest, kept.version);
-        self.by_request.insert_unique(spread(kept.digest), request, |(digest, _)| spread(*digest));
+        let request = kept.request();
+        self.by_request.insert_unique(spread(request.0), request, |(digest, _)| spread(*digest));
         self.bytes += kept.encoded.len();
         self.entries.push_back(kept);
     }
     /// Those that were taken out of `entries`.
     fn forget(&mut self, gone: &[Kept]) {
         for kept in gone {
-            let found =
-                self.by_request.find_entry(spread(kept.digest), |of| *of == (kept.digest, kept.version));
+            let request = kept.request();
+            let found = self.by_request.find_entry(spread(request.0), |of| *of == request);
             found.expect("every entry is found by its request").remove();
             self.bytes -= kept.encoded.len();
         }
     }
     /// Takes out the entries up to and including `version`.
-    pub fn trim(&mut self, to: Version) -> Vec<LogEntry> {
+    pub fn trim(&mut self, to: Version) -> Vec<Kept> {
         let gone: Vec<Kept> = self.entries.drain(..self.place_after(to)).collect();
         self.forget(&gone);
-        gone.iter().map(Kept::read).collect()
+        gone
     }
     /// Takes out the entries after `version`, oldest first.
     pub fn rewind(&mut self, to: Version) -> Vec<LogEntry> {
