@@ -81,9 +81,15 @@ impl IntervalSet {
     /// Closes the smallest gaps until there are at most `max` ranges.
     pub fn coarsen(&mut self, max: usize) {
         let Some(surplus) = self.ranges.len().checked_sub(max.max(1)).filter(|n| *n > 0) else { return };
-        let ranges: Vec<Range<u64>> = self.iter().collect();
-        let mut gaps: Vec<Range<u64>> = ranges.windows(2).map(|w| w[0].end..w[1].start).collect();
-        gaps.sort_by_key(|gap| gap.end - gap.start);
+        let gaps = self.iter().zip(self.iter().skip(1)).map(|(one, next)| one.end..next.start);
+        let len = |gap: &Range<u64>| gap.end - gap.start;
+        // As it is mostly, where ranges come one by one.
+        if surplus == 1 {
+            let smallest = gaps.min_by_key(len).expect("there are two ranges at least");
+            return self.insert(smallest);
+        }
+        let mut gaps: Vec<Range<u64>> = gaps.collect();
+        gaps.sort_by_key(len);
         gaps.into_iter().take(surplus).for_each(|gap| self.insert(gap));
     }
     pub fn intersection(&self, with: &IntervalSet) -> IntervalSet {
@@ -105,8 +111,17 @@ impl From<Range<u64>> for IntervalSet {
 }
 impl FromIterator<Range<u64>> for IntervalSet {
     fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> IntervalSet {
+        let ranges: Vec<Range<u64>> = ranges.into_iter().collect();
+        // As a set gives them: then nothing has to be looked for.
+        let is_set = ranges.iter().all(|range| !range.is_empty())
+            && ranges.windows(2).all(|two| two[0].end < two[1].start);
+        if is_set {
+            return IntervalSet {
+                ranges: ranges.into_iter().map(|range| (range.start, range.end)).collect(),
+            };
+        }
         let mut set = IntervalSet::new();
-        ranges.into_iter().for_each(|r| set.insert(r));
+        ranges.into_iter().for_each(|range| set.insert(range));
         set
     }
 }
@@ -120,6 +135,8 @@ mod tests {
         let mut set: IntervalSet = [0..10, 12..20, 100..110, 111..120, 500..501].into_iter().collect();
         set.coarsen(5);
         assert_eq!(set.num_ranges(), 5);
+        set.coarsen(4);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0..10, 12..20, 100..120, 500..501]);
         set.coarsen(3);
         assert_eq!(set.iter().collect::<Vec<_>>(), [0..20, 100..120, 500..501]);
         set.coarsen(0);

@@ -223,15 +223,12 @@ impl Encode for IntervalSet {
 }
 impl Decode for IntervalSet {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut set = IntervalSet::new();
-        for _ in 0..r.count(16)? {
+        let ranges = (0..r.count(16)?).map(|_| {
             let (start, len) = (u64::decode(r)?, u64::decode(r)?);
-            let end = start
-                .checked_add(len)
-                .ok_or(DecodeError::BadValue { what: "interval_set length", value: len })?;
-            set.insert(start..end);
-        }
-        Ok(set)
+            let end = start.checked_add(len);
+            Ok(start..end.ok_or(DecodeError::BadValue { what: "interval_set length", value: len })?)
+        });
+        ranges.collect()
     }
 }
 /// Ours: (start, end) pairs.

@@ -46,7 +46,7 @@ impl Folded {
 
 impl Pg {
     /// Whether there is somebody for whose sake history is kept: a member too few, or one to come.
-    fn somebody_is_away(&self) -> bool {
+    pub fn somebody_is_away(&self) -> bool {
         let members = self.interval.acting.iter().filter(|osd| osd.is_some()).count();
         members < self.interval.size || self.interval.acting != self.interval.up
     }

@@ -137,9 +137,11 @@ impl Log {
         newest_first.find(|entry| entry.reqid == *reqid)
     }
     /// The version of the newest entry that should go: there are enough after it, or they take more
-    /// memory than there is for this log beside what else is remembered.
-    pub fn trim_point(&self, limits: &LogLimits, memory_of_answers: usize) -> Option<Version> {
-        let at_once = (limits.entries / 16).clamp(1, TRIMMED_AT_ONCE);
+    /// memory than there is for this log beside what else is remembered. `folds`: what they did is written down
+    /// by object, which takes as long for several entries as for one.
+    pub fn trim_point(&self, limits: &LogLimits, memory_of_answers: usize, folds: bool) -> Option<Version> {
+        let part = if folds { 4 } else { 16 };
+        let at_once = (limits.entries / part).clamp(1, TRIMMED_AT_ONCE);
         let most = self.entries.len().saturating_sub(limits.entries_at_least).min(at_once);
         let surplus = self.entries.len().saturating_sub(limits.entries);
         let mut memory = self.memory() + memory_of_answers;
@@ -351,7 +353,8 @@ mod tests {
     fn a_log_without_memory_trims_more_but_keeps_some() {
         let all: Vec<_> = (1..=9).map(|n| entry(v(1, n), Modify, "a", v(1, n - 1))).collect();
         let (_, log) = log(&all);
-        let trim_point = |memory| log.trim_point(&LogLimits { memory, ..Options::default().logs() }, 5);
+        let trim_point =
+            |memory| log.trim_point(&LogLimits { memory, ..Options::default().logs() }, 5, false);
         assert_eq!(trim_point(usize::MAX), None);
         assert_eq!(trim_point(log.memory() + 5), None);
         assert_eq!(trim_point(log.memory() + 4), Some(v(1, 1)));

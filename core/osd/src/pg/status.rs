@@ -35,17 +35,24 @@ impl Pg {
         if self.whole_members() >= acting.len().max(*size) && acting == up {
             return (0, 0);
         }
-        let mut missing = vec![self.missing.len() as u64];
-        if let Phase::Active(active) = &self.phase {
-            missing.extend(active.members.values().map(|member| member.missing.len() as u64));
-        }
-        missing.sort_unstable();
+        let members = match &self.phase {
+            Phase::Active(active) => Some(active.members.values().map(|member| member.missing.len() as u64)),
+            _ => None,
+        };
+        let missing = members.into_iter().flatten().chain([self.missing.len() as u64]);
+        let all: u64 = missing.clone().sum();
         // Members beyond those that there should be, who lack most, are on top of a whole set.
-        let beyond = missing.split_off(missing.len().min(*size));
+        let beyond: u64 = match missing.clone().count().saturating_sub(*size) {
+            0 => 0,
+            beyond => {
+                let mut missing: Vec<u64> = missing.collect();
+                missing.sort_unstable();
+                missing.iter().rev().take(beyond).sum()
+            }
+        };
         let absent = self.info.objects * size.saturating_sub(acting.len()) as u64;
         let newcomers = self.info.objects * self.newcomers().count() as u64;
-        let degraded = missing.iter().sum::<u64>() + absent;
-        (degraded, beyond.iter().sum::<u64>() + newcomers.saturating_sub(absent))
+        (all - beyond + absent, beyond + newcomers.saturating_sub(absent))
     }
 
     /// `pg_state` bits, of a group that is clean or not; zero when this OSD is not the primary.
@@ -67,7 +74,7 @@ impl Pg {
                 let missing = !clean && (!self.missing.is_empty() || active.members.values().any(lacks));
                 let waits = !active.recovery.is_busy();
                 if missing {
-                    state |= match (self.is_filling() || misplaced > 0, waits) {
+                    state |= match (misplaced > 0 || self.is_filling(), waits) {
                         (true, true) => pg_state::BACKFILL_WAIT,
                         (true, false) => pg_state::BACKFILLING,
                         (false, true) => pg_state::RECOVERY_WAIT,

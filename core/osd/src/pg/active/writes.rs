@@ -134,7 +134,7 @@ impl Pg {
         self.log.append_encoded(&entry, entry.bytes());
         let trim_to = self
             .log
-            .trim_point(ctx.budget.log_limits(), self.answered.memory())
+            .trim_point(ctx.budget.log_limits(), self.answered.memory(), self.somebody_is_away())
             .map_or(self.info.log_tail, |v| v.min(self.info.committed_to));
         let rep_op = Arc::new(RepOp {
             entry,
