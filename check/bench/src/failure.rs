@@ -200,6 +200,8 @@ fn on_one(options: &Options, case: &Case<'_>, name: &str) -> Result<String> {
         "nacre" => nacre::up_with(&folder.join("nacre"), shape)?,
         other => bail!("no cluster is called '{other}'"),
     };
+    // Else whole groups that it moves, once all is clean, count as what the return cost.
+    cluster.run("ceph balancer off")?;
     if options.drill == Drill::Host {
         make_hosts(&cluster)?;
     }
