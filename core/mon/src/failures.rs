@@ -7,7 +7,8 @@
 
 use crate::health::{Check, Checks, Severity};
 use crate::memory::{Memory, PastVerdict};
-use nacre_base::{OsdId, Time};
+use crate::osd_sessions::OsdSessions;
+use nacre_base::{Epoch, OsdId, Time};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::OsdMap;
 use nacre_proto::types::Network;
@@ -39,6 +40,10 @@ const SAME_BREAK: Duration = Duration::from_secs(2);
 const RETURN_DELAY: Duration = Duration::from_secs(5);
 const RETURN_DELAY_MAX: Duration = Duration::from_secs(60);
 
+/// A process that ended ends its session with us in the same moment; we may hear of that a little later than
+/// others hear that its port refuses them.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
 /// Why an OSD is marked down.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -67,6 +72,13 @@ pub enum Evidence {
     Refused,
 }
 
+/// Of a life that began at that epoch somebody says that nobody listens where it should.
+struct Refusal {
+    witness: OsdId,
+    life: Epoch,
+    at: Time,
+}
+
 /// The last verdict on an OSD that has not returned.
 struct Conviction {
     at: Time,
@@ -79,6 +91,8 @@ struct Conviction {
 pub struct Failures {
     /// By witness and accused.
     open: BTreeMap<(OsdId, OsdId), Accusation>,
+    /// By accused: the first who was refused.
+    refused: BTreeMap<OsdId, Refusal>,
     convicted: BTreeMap<OsdId, Conviction>,
     /// Witnesses that were wrong about an OSD, and when that was seen.
     wrong: BTreeMap<(OsdId, OsdId, Evidence), Time>,
@@ -126,7 +140,7 @@ impl Failures {
     }
 
     pub fn is_open(&self) -> bool {
-        !self.open.is_empty()
+        !self.open.is_empty() || !self.refused.is_empty()
     }
 
     /// `witness` has heard nothing of `target` for that long; on one network, or at all.
@@ -159,9 +173,36 @@ impl Failures {
         }
     }
 
-    /// A refused connection is proof, unless this witness was wrong about this OSD before.
-    pub fn may_trust(&self, witness: OsdId, target: OsdId) -> bool {
+    /// `target`, which is up in this map, refused a connection of `witness`. That is proof, unless this witness was wrong
+    /// about this OSD before: then its heartbeats tell.
+    pub fn refuse(&mut self, now: Time, witness: OsdId, target: OsdId, map: &OsdMap) {
+        if self.may_trust(witness, target) {
+            let life = map.osd(target).map_or(Epoch(0), |osd| osd.info.up_from);
+            self.refused.entry(target).or_insert(Refusal { witness, life, at: now });
+        }
+    }
+
+    fn may_trust(&self, witness: OsdId, target: OsdId) -> bool {
         !self.wrong.contains_key(&(witness, target, Evidence::Refused))
+    }
+
+    /// Who refuses connections, and whether its process has ended for certain: nobody in between refused in its name, it
+    /// is gone for us as well.
+    pub fn gone(&mut self, now: Time, map: &OsdMap, sessions: &OsdSessions) -> Vec<(Verdict, bool)> {
+        let of_this_life = |target: OsdId, refusal: &Refusal| {
+            map.is_up(target) && map.osd(target).is_some_and(|osd| osd.info.up_from == refusal.life)
+        };
+        self.refused.retain(|target, refusal| of_this_life(*target, refusal));
+        let is_settled = |target: &OsdId, refusal: &mut Refusal| {
+            sessions.is_over(*target) || now.since(refusal.at) >= LAST_WORDS
+        };
+        let settled: Vec<(OsdId, Refusal)> = self.refused.extract_if(.., is_settled).collect();
+        let verdict = |(target, refusal): (OsdId, Refusal)| {
+            let (why, witnesses) = ("connection refused".to_string(), vec![refusal.witness]);
+            let verdict = Verdict { target, why, witnesses, evidence: Evidence::Refused, network: None };
+            (verdict, sessions.is_over(target))
+        };
+        settled.into_iter().map(verdict).collect()
     }
 
     /// The OSD is down now because of these. What was said about it is settled, and what it said

@@ -23,6 +23,7 @@ mod memory;
 mod merges;
 mod mon;
 mod options;
+mod osd_sessions;
 mod osds;
 mod persist;
 mod present;

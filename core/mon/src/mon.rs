@@ -237,12 +237,17 @@ impl Mon {
 
     fn on_closed(&mut self, conn: ConnId, why: &Closed, out: &mut Vec<Effect>) {
         let closed = self.sessions.remove(conn);
+        if let Some(osd) = closed.as_ref().and_then(Session::osd) {
+            self.on_osd_ended(osd, self.id(), out);
+        }
         if let Some((id, link)) = self.peers.iter_mut().find(|(_, link)| link.conn == Some(conn)) {
             if link.open {
                 out.push(Effect::Log { level: Level::Warn, text: format!("lost monitor {id}: {why}") });
             }
             *link = PeerLink { conn: None, open: false };
             self.raft.as_mut().expect("started").unreachable(*id);
+            self.reports.sessions.lost(*id);
+            self.judging_due = true;
             out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
         }
         // We ask in the session that we dialled, and it answers in its own.
@@ -261,7 +266,11 @@ impl Machine for Mon {
                 if let Some(link) = self.peers.values_mut().find(|link| link.conn == Some(conn)) {
                     link.open = true;
                 }
-                self.sessions.insert(conn, Session::new(peer, now.mono));
+                let session = Session::new(peer, now.mono);
+                if let Some(osd) = session.osd() {
+                    self.reports.sessions.heard(osd, self.id());
+                }
+                self.sessions.insert(conn, session);
             }
             Event::Closed { conn, why } => self.on_closed(conn, &why, out),
             Event::Message { conn, tid, message } => self.on_message(now, conn, tid, message, out),

@@ -2,11 +2,12 @@
 
 use crate::crush_edit;
 use crate::draft::Draft;
-use crate::failures::{Evidence, Failures, Verdict};
+use crate::failures::{Failures, Verdict};
 use crate::health::{self, Checks};
 use crate::memory::Memory;
 use crate::merges::{is_merged, is_merging};
 use crate::mon::{Done, Job, Mon};
+use crate::osd_sessions::OsdSessions;
 use crate::restarts::Restarts;
 use crate::stats::rule_weights;
 use nacre_base::{Now, OsdId, PgId, PoolId, Time, Utime};
@@ -30,6 +31,7 @@ pub struct Reports {
     /// When each OSD was last heard of.
     heard: BTreeMap<OsdId, Time>,
     pub(crate) failures: Failures,
+    pub(crate) sessions: OsdSessions,
     pub(crate) restarts: Restarts,
     /// When the memory was written last.
     remembered: Time,
@@ -296,10 +298,7 @@ impl Mon {
     }
 
     fn osd_features(&self, osd: OsdId) -> u64 {
-        let session = self
-            .sessions
-            .iter()
-            .find(|(_, s)| s.peer.kind == EntityType::Osd && s.peer.num == i64::from(osd.0));
+        let session = self.sessions.iter().find(|(_, session)| session.osd() == Some(osd));
         session.map_or(0, |(_, s)| s.peer.features)
     }
 
@@ -321,26 +320,23 @@ impl Mon {
                 let silence = Duration::from_millis(millis.into());
                 failures.accuse(now.mono, reporter, target, Some(network), silence);
             }
-            FailureEvidence::Refused if failures.may_trust(reporter, target) => {
-                let why = "connection refused".to_string();
-                let evidence = Evidence::Refused;
-                let witnesses = vec![reporter];
-                self.down(now, Verdict { target, why, witnesses, evidence, network: None }, draft);
-                // Nobody in between refused in its name: it is gone for us as well.
-                if draft.flips_up(target) && !self.has_session(target) {
-                    draft.mark_dead(target);
-                }
-            }
-            // Its heartbeats tell.
-            FailureEvidence::Refused => {}
+            FailureEvidence::Refused => failures.refuse(now.mono, reporter, target, &map),
         }
     }
 
     /// Marks down whom others miss.
     pub(crate) fn judge(&mut self, now: Now, draft: &mut Draft) {
         if self.reports.failures.is_open() {
-            let enough = self.option("mon_osd_min_down_reporters").parse().unwrap_or(2);
             let map = draft.map().clone();
+            let Reports { failures, sessions, .. } = &mut self.reports;
+            for (verdict, has_ended) in failures.gone(now.mono, &map, sessions) {
+                let target = verdict.target;
+                self.down(now, verdict, draft);
+                if has_ended && draft.flips_up(target) {
+                    draft.mark_dead(target);
+                }
+            }
+            let enough = self.option("mon_osd_min_down_reporters").parse().unwrap_or(2);
             for verdict in self.reports.failures.judge(now.mono, &map, enough) {
                 self.down(now, verdict, draft);
             }
@@ -362,9 +358,8 @@ impl Mon {
         self.reports.failures.convict(now.mono, verdict);
     }
 
-    fn has_session(&self, osd: OsdId) -> bool {
-        let mut sessions = self.sessions.iter();
-        sessions.any(|(_, s)| s.peer.kind == EntityType::Osd && s.peer.num == i64::from(osd.0))
+    pub(crate) fn has_session(&self, osd: OsdId) -> bool {
+        self.sessions.iter().any(|(_, session)| session.osd() == Some(osd))
     }
 
     /// Marks down who fell silent towards us, and out who is down for long.

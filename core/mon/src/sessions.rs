@@ -2,7 +2,7 @@
 
 use crate::mon::Mon;
 use crate::state::ConfigWho;
-use nacre_base::{Epoch, Time};
+use nacre_base::{Epoch, OsdId, Time};
 use nacre_machine::{ConnId, Effect, Peer};
 use nacre_proto::messages::{
     Config, FsMapUser, GetConfig, Log, LogLevel, Message, MgrMapMsg, MonMapMsg, MonSub, MonSubscribe,
@@ -51,6 +51,9 @@ impl Session {
     /// Which monitor is there, if it is one.
     pub fn monitor(&self) -> Option<u64> {
         (self.peer.kind == EntityType::Mon).then(|| (self.peer.num as u64).wrapping_add(1))
+    }
+    pub fn osd(&self) -> Option<OsdId> {
+        (self.peer.kind == EntityType::Osd).then(|| OsdId(self.peer.num as i32))
     }
     /// Whether one more message is within what this peer may send. Daemons always may.
     pub fn admit(&mut self) -> bool {

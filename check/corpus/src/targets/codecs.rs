@@ -246,6 +246,7 @@ fn peer_messages() -> Vec<Message> {
             osd: OsdId(1),
             message: Box::new(DaemonMsg::Scrub { pgs: vec![pg], deep: true, repair: false }),
         },
+        QuorumMsg::Ended { osd: OsdId(1) },
     ];
     let peers = of_group.into_iter().chain(others).map(Message::from);
     peers.chain(quorum.map(Message::from)).collect()

@@ -3,7 +3,7 @@
 use super::requests::{Origin, is_answered};
 use super::{Mon, QUEUE_MAX};
 use crate::state::{Batch, State};
-use nacre_base::Now;
+use nacre_base::{Now, OsdId};
 use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::messages::{Envelope, Message, QuorumMsg};
 use nacre_proto::types::EntityType;
@@ -137,6 +137,19 @@ impl Mon {
         }
     }
 
+    /// A session of that OSD with `mon` ended, which is this monitor or one that tells us. The leader should know.
+    pub(super) fn on_osd_ended(&mut self, osd: OsdId, mon: u64, out: &mut Vec<Effect>) {
+        if self.has_session(osd) {
+            return;
+        }
+        if self.leading.is_some() {
+            self.reports.sessions.ended(osd, mon);
+            self.judging_due = true;
+        } else if let Some(leader) = self.leader_to_ask() {
+            self.send_quorum(leader, QuorumMsg::Ended { osd }, out);
+        }
+    }
+
     pub(super) fn on_quorum(&mut self, now: Now, conn: ConnId, message: QuorumMsg, out: &mut Vec<Effect>) {
         let Some(session) = self.sessions.get(conn) else { return };
         let Some(mon) = session.monitor() else { return };
@@ -152,6 +165,9 @@ impl Mon {
                 let observed = addrs.msgr2().unwrap_or_default();
                 let peer = Peer { kind, num, addrs, observed, features: session.peer.features };
                 let Ok(envelope) = Envelope::from_raw(message) else { return };
+                if kind == EntityType::Osd {
+                    self.reports.sessions.heard(OsdId(num as i32), mon);
+                }
                 let origin = Origin::There { mon, key };
                 if self.is_ready_leader() {
                     self.serve(now, origin, peer, envelope.body, out);
@@ -168,6 +184,9 @@ impl Mon {
                 }
             }
             QuorumMsg::Order { osd, message } => self.tell_osd(osd, &message, out),
+            // Nobody passes it on: who does not lead any more is not asked.
+            QuorumMsg::Ended { osd } if self.leading.is_some() => self.on_osd_ended(osd, mon, out),
+            QuorumMsg::Ended { .. } => {}
             QuorumMsg::IdsWanted => {
                 if self.leading.is_some() {
                     self.ids_wanted_by.insert(mon);

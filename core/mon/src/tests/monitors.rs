@@ -166,3 +166,42 @@ fn who_waits_for_a_leader_is_hung_up_on_when_a_session_with_it_breaks_either_way
         assert!(!three.mons[follower].hung_up.contains(&idle));
     }
 }
+
+#[test]
+fn the_leader_hears_from_the_others_whose_session_ended() {
+    for with_its_monitor in [false, true] {
+        let mut three = Three::new();
+        three.pass(10_000);
+        let leader = three.leader();
+        let follower = (leader + 1) % 3;
+        let conns: Vec<ConnId> = (0..4)
+            .map(|osd| {
+                let at = if osd < 2 { leader } else { follower };
+                three.mons[at].boot(osd, 6900 + osd as u16, 1)
+            })
+            .collect();
+        three.pass(1_000);
+        assert_eq!(three.mons[leader].map().up_osds().count(), 4);
+        let refused = |three: &mut Three, target: i32| {
+            let map = three.mons[leader].map();
+            let target_addrs = map.osds[target as usize].public_addrs.clone();
+            let evidence = FailureEvidence::Refused;
+            let failure = OsdFailure { target: OsdId(target), target_addrs, epoch: map.epoch, evidence };
+            three.mons[leader].send(conns[0], DaemonMsg::Failure(failure));
+            three.pass(300);
+            let map = three.mons[leader].map();
+            assert!(map.is_down(OsdId(target)));
+            map.osd(OsdId(target)).unwrap().xinfo.dead_epoch == map.epoch
+        };
+        // It still talks to its monitor: somebody in between may have refused.
+        assert!(!refused(&mut three, 2));
+        match with_its_monitor {
+            true => three.kill(follower),
+            false => {
+                three.mons[follower].event(Event::Closed { conn: conns[3], why: Closed::Reset });
+                three.round();
+            }
+        }
+        assert!(refused(&mut three, 3));
+    }
+}

@@ -59,6 +59,7 @@ fn a_refused_connection_is_enough_and_silence_needs_two() {
     let (mut t, conns) = TestMon::with_osds(4);
     let report = failure(&t, 3, FailureEvidence::Refused);
     t.send(conns[0], report);
+    t.pass(Duration::from_millis(200));
     assert!(t.map().is_down(OsdId(3)));
 
     let report = failure(&t, 2, SILENT);
@@ -75,6 +76,45 @@ fn a_refused_connection_is_enough_and_silence_needs_two() {
     t.send(conns[0], report);
     t.pass(Duration::from_millis(200));
     assert!(t.map().is_down(OsdId(1)));
+}
+
+#[test]
+fn an_osd_that_refuses_is_dead_for_certain_when_its_session_ends_too() {
+    let (mut t, conns) = TestMon::with_osds(4);
+    let life = |t: &TestMon, osd| t.map().osd(OsdId(osd)).unwrap().clone();
+    // Others hear of it before we do: no map says that it is down and might be alive, for others would wait
+    // until its leases end.
+    let report = failure(&t, 3, FailureEvidence::Refused);
+    t.send(conns[0], report);
+    assert!(t.map().is_up(OsdId(3)));
+    t.event(Event::Closed { conn: conns[3], why: Closed::Reset });
+    assert!(t.map().is_down(OsdId(3)));
+    assert_eq!(life(&t, 3).xinfo.dead_epoch, t.map().epoch);
+
+    // We hear of it first.
+    t.event(Event::Closed { conn: conns[2], why: Closed::Reset });
+    assert!(t.map().is_up(OsdId(2)));
+    let report = failure(&t, 2, FailureEvidence::Refused);
+    t.send(conns[0], report);
+    assert_eq!(life(&t, 2).xinfo.dead_epoch, t.map().epoch);
+
+    // We go on hearing of it: somebody in between may have refused.
+    let report = failure(&t, 1, FailureEvidence::Refused);
+    t.send(conns[0], report);
+    t.pass(Duration::from_millis(200));
+    assert!(t.map().is_down(OsdId(1)));
+    assert!(life(&t, 1).xinfo.dead_epoch < life(&t, 1).info.up_from);
+}
+
+#[test]
+fn what_was_refused_in_one_life_is_nothing_against_the_next() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let report = failure(&t, 2, FailureEvidence::Refused);
+    t.send(conns[0], report);
+    t.boot(2, 6952, 2);
+    t.event(Event::Closed { conn: conns[2], why: Closed::Reset });
+    t.pass(Duration::from_secs(1));
+    assert!(t.map().is_up(OsdId(2)));
 }
 
 #[test]
@@ -101,6 +141,7 @@ fn reports_taken_back_of_an_older_life_or_under_nodown_do_not_count() {
     t.run(json!({ "prefix": "osd set", "key": "nodown" }));
     let now = failure(&t, 3, FailureEvidence::Refused);
     t.send(conns[0], now);
+    t.pass(Duration::from_millis(200));
     assert!(t.map().is_up(OsdId(3)));
 }
 
@@ -322,14 +363,17 @@ fn flags_of_a_bucket_and_of_a_class_hold_for_their_osds() {
     t.run(json!({ "prefix": "osd set-group", "flags": "nodown", "who": ["ssd"] }));
     let report = failure(&t, 3, FailureEvidence::Refused);
     t.send(conns[1], report);
+    t.pass(Duration::from_millis(200));
     assert!(t.map().is_up(OsdId(3)));
     t.run(json!({ "prefix": "osd unset-group", "flags": "nodown", "who": ["ssd"] }));
     t.run(json!({ "prefix": "osd add-nodown", "ids": ["3"] }));
     let report = failure(&t, 3, FailureEvidence::Refused);
     t.send(conns[1], report.clone());
+    t.pass(Duration::from_millis(200));
     assert!(t.map().is_up(OsdId(3)));
     t.run(json!({ "prefix": "osd rm-nodown", "ids": ["all"] }));
     t.send(conns[1], report);
+    t.pass(Duration::from_millis(200));
     assert!(t.map().is_down(OsdId(3)));
 }
 
@@ -382,11 +426,14 @@ fn how_long_an_osd_is_down_and_how_often_it_came_back_outlives_the_leader() {
     for _ in 0..3 {
         let report = failure(&t, 2, FailureEvidence::Refused);
         t.send(conns[0], report.clone());
+        t.pass(Duration::from_millis(200));
         if t.map().is_up(OsdId(2)) {
             // Not believed a second time so easily: it takes another witness.
             t.send(conns[1], report.clone());
+            t.pass(Duration::from_millis(200));
             if t.map().is_up(OsdId(2)) {
                 t.send(conns[3], report);
+                t.pass(Duration::from_millis(200));
             }
         }
         assert!(t.map().is_down(OsdId(2)));
@@ -424,6 +471,7 @@ fn an_osd_that_dies_soon_after_each_start_is_held_back_and_named() {
     for life in 2..=4 {
         let report = failure(&t, 3, FailureEvidence::Refused);
         t.send(conns[0], report);
+        t.pass(Duration::from_millis(200));
         assert!(t.map().is_down(OsdId(3)));
         t.boot(3, 6903, life);
         assert!(t.map().is_up(OsdId(3)), "life {life}");

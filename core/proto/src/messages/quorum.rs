@@ -30,6 +30,8 @@ pub enum QuorumMsg {
     Ids { start: u64, end: u64 },
     /// The leader's, to all: whoever has a session with that OSD, tell it this.
     Order { osd: OsdId, message: Box<DaemonMsg> },
+    /// To the leader: that OSD had a session here, which ended.
+    Ended { osd: OsdId },
 }
 
 impl Encode for RawMessage {
@@ -88,6 +90,10 @@ impl Encode for QuorumMsg {
                 osd.encode(out);
                 message.encode(out);
             }
+            QuorumMsg::Ended { osd } => {
+                out.push(7);
+                osd.encode(out);
+            }
             QuorumMsg::IdsWanted => out.push(3),
             QuorumMsg::Ids { start, end } => {
                 out.push(4);
@@ -114,6 +120,7 @@ impl Decode for QuorumMsg {
                 5 => QuorumMsg::NotLeader { key: Decode::decode(r)? },
                 4 => QuorumMsg::Ids { start: Decode::decode(r)?, end: Decode::decode(r)? },
                 6 => QuorumMsg::Order { osd: Decode::decode(r)?, message: Box::new(Decode::decode(r)?) },
+                7 => QuorumMsg::Ended { osd: Decode::decode(r)? },
                 value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
             })
         })
