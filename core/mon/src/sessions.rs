@@ -53,7 +53,7 @@ impl Session {
         (self.peer.kind == EntityType::Mon).then(|| (self.peer.num as u64).wrapping_add(1))
     }
     pub fn osd(&self) -> Option<OsdId> {
-        (self.peer.kind == EntityType::Osd).then(|| OsdId(self.peer.num as i32))
+        (self.peer.kind == EntityType::Osd).then_some(OsdId(self.peer.num as i32))
     }
     /// Whether one more message is within what this peer may send. Daemons always may.
     pub fn admit(&mut self) -> bool {
