@@ -72,7 +72,7 @@ impl Elections {
         let touched = match fault {
             Fault::Kill(who) | Fault::Power(who) => who.iter().any(is_mon),
             Fault::Stop(who) | Fault::Pause(who) | Fault::Mend(who) => is_mon(who),
-            Fault::Cut(a, b) | Fault::HalfCut(a, b) => {
+            Fault::Cut(a, b) | Fault::HalfCut(a, b) | Fault::Reject(a, b) => {
                 let both = is_mon(a) && is_mon(b);
                 self.cut |= both;
                 both

@@ -48,6 +48,8 @@ pub struct Network {
     last_session: SessionId,
     /// What the first sends to the second on that network is lost.
     cut: BTreeSet<(NodeId, NodeId, Net)>,
+    /// Something between these two refuses their sessions in the name of the other one; datagrams pass.
+    rejected: BTreeSet<(NodeId, NodeId)>,
     /// Of a thousand messages, how many take the time of a retransmission.
     pub loss: u64,
 }
@@ -67,6 +69,7 @@ impl Network {
             by_conn: BTreeMap::new(),
             last_session: 0,
             cut: BTreeSet::new(),
+            rejected: BTreeSet::new(),
             loss: 0,
         }
     }
@@ -133,6 +136,17 @@ impl Network {
     pub fn heal(&mut self, from: NodeId, to: NodeId, on: Net) -> Vec<SessionId> {
         self.cut.remove(&(from, to, on));
         self.between(from, to, on)
+    }
+    pub fn is_rejected(&self, a: NodeId, b: NodeId) -> bool {
+        self.rejected.contains(&pair(a, b))
+    }
+    /// Gives the sessions that end.
+    pub fn reject(&mut self, a: NodeId, b: NodeId) -> Vec<SessionId> {
+        self.rejected.insert(pair(a, b));
+        [Net::Public, Net::Cluster].into_iter().flat_map(|on| self.between(a, b, on)).collect()
+    }
+    pub fn reject_nothing(&mut self) {
+        self.rejected.clear();
     }
     pub fn cuts(&self) -> Vec<(NodeId, NodeId, Net)> {
         self.cut.iter().copied().collect()

@@ -216,6 +216,7 @@ impl Run {
             }
             Fault::Cut(a, b) => self.c.world.cut(self.node(*a), self.node(*b)),
             Fault::HalfCut(a, b) => self.c.world.cut_one_way(self.node(*a), self.node(*b)),
+            Fault::Reject(a, b) => self.c.world.reject(self.node(*a), self.node(*b)),
             Fault::Heal => self.c.world.heal_all(),
             Fault::Rot(osd, blocks) => self.c.damage(*osd, *blocks, |disk, offset| disk.rot(offset)),
             Fault::BadSectors(osd, sectors) => {

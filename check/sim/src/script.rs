@@ -37,7 +37,9 @@ pub enum Fault {
     Cut(Who, Who),
     /// Only what the first sends is lost.
     HalfCut(Who, Who),
-    /// All cuts end.
+    /// Something between them refuses sessions in the name of the other one.
+    Reject(Who, Who),
+    /// All of these end.
     Heal,
     /// So many blocks of an OSD's objects change on its disk, unnoticed.
     Rot(usize, u64),
@@ -221,6 +223,7 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
             (a, b) if rng.chance(500) => Fault::HalfCut(b, a),
             (a, b) => Fault::HalfCut(a, b),
         },
+        22 if kinds.cut => Fault::Reject(victim, other(rng)),
         5 if kinds.clean_stop => Fault::Stop(victim),
         // Everything at once.
         6 if (kinds.kill || kinds.power) && rng.chance(200) => match kinds.power {
@@ -277,6 +280,7 @@ impl Display for Fault {
             Fault::Mend(who) => write!(f, "mend {who}"),
             Fault::Cut(a, b) => write!(f, "cut {a} {b}"),
             Fault::HalfCut(a, b) => write!(f, "half-cut {a} {b}"),
+            Fault::Reject(a, b) => write!(f, "reject {a} {b}"),
             Fault::Heal => f.write_str("heal"),
             Fault::Rot(osd, blocks) => write!(f, "rot osd.{osd} {blocks}"),
             Fault::BadSectors(osd, sectors) => write!(f, "bad-sectors osd.{osd} {sectors}"),
@@ -390,6 +394,7 @@ impl FromStr for Fault {
             ("mend", [who]) => Fault::Mend(*who),
             ("cut", [a, b]) => Fault::Cut(*a, *b),
             ("half-cut", [a, b]) => Fault::HalfCut(*a, *b),
+            ("reject", [a, b]) => Fault::Reject(*a, *b),
             ("heal", []) => Fault::Heal,
             ("out", [Who::Osd(osd)]) => Fault::Out(*osd),
             ("in", [Who::Osd(osd)]) => Fault::In(*osd),

@@ -266,7 +266,19 @@ impl World {
             }
         }
     }
+    /// A firewall between them, say, that resets sessions and refuses new ones.
+    pub fn reject(&mut self, a: NodeId, b: NodeId) {
+        self.note(a, "is refused in the name of", b.0 as u64);
+        for session in self.network.reject(a, b) {
+            let ends = self.network.sessions[&session].ends;
+            for (side, end) in ends.into_iter().enumerate() {
+                let when = self.now + self.network.latency();
+                self.at_life(when, end.node, end.life, What::Closed(session, side, Closed::Reset));
+            }
+        }
+    }
     pub fn heal_all(&mut self) {
+        self.network.reject_nothing();
         for (a, b, on) in self.network.cuts() {
             self.heal_one_way(a, b, on);
         }
@@ -572,6 +584,11 @@ impl World {
                     let why = Closed::Refused;
                     return self.at(self.now, id, What::Event(Event::Closed { conn, why }));
                 };
+                if self.network.is_rejected(id, target) {
+                    let event = Event::Closed { conn, why: Closed::Refused };
+                    let when = self.now + self.network.latency();
+                    return self.at(when, id, What::Event(event));
+                }
                 let silent = self.network.is_stuck(id, target, on);
                 if silent {
                     let event = Event::Closed { conn, why: Closed::TimedOut };

@@ -28,6 +28,10 @@ const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How many OSDs are watched that share no group with us, so that each one has enough who watch it.
 const STRANGERS: usize = 3;
 
+/// Whom we have had no session with for so long is of no use to us, however well its heartbeats come: something between
+/// us lets those pass and no TCP. At 20 % loss it takes some seconds to open one.
+const NO_SESSION_MAX: Duration = Duration::from_secs(10);
+
 /// A network on which something came so lately works.
 const FRESH: Duration = Duration::from_millis(400);
 /// Over the other network goes what belongs on the cluster network until that has worked for so long.
@@ -58,6 +62,8 @@ struct Watched {
     public: Link,
     /// Means nothing if the place is not on the cluster network.
     cluster: Link,
+    /// Since when no session with it could be opened.
+    no_session: Option<Time>,
     /// When, and what was said.
     reported: Option<(Time, Missing)>,
 }
@@ -104,7 +110,13 @@ impl Watched {
             Network::Cluster => &mut self.cluster,
         }
     }
+    fn is_out_of_reach(&self, now: Time) -> bool {
+        self.no_session.is_some_and(|since| now.since(since) > NO_SESSION_MAX)
+    }
     fn missing(&self, now: Time) -> Option<Missing> {
+        if self.is_out_of_reach(now) {
+            return Some(Missing::Everywhere);
+        }
         let public = self.public.is_silent(now);
         if self.place.cluster.is_none() {
             return public.then_some(Missing::Everywhere);
@@ -122,6 +134,9 @@ impl Watched {
     fn silence(&self, now: Time, missing: Missing) -> Duration {
         let of = |link: &Link| now.since(link.last_heard);
         match missing {
+            Missing::Everywhere if self.is_out_of_reach(now) => {
+                self.no_session.map_or(Duration::ZERO, |at| now.since(at))
+            }
             Missing::On(Network::Public) => of(&self.public),
             Missing::On(Network::Cluster) => of(&self.cluster),
             Missing::Everywhere if self.place.cluster.is_none() => of(&self.public),
@@ -142,7 +157,7 @@ impl Heartbeats {
         self.watched = osds
             .map(|(osd, place)| {
                 let (public, cluster) = (Link::new(now), Link::new(now));
-                let fresh = Watched { place, public, cluster, reported: None };
+                let fresh = Watched { place, public, cluster, no_session: None, reported: None };
                 (osd, old.remove(&osd).filter(|old| old.place == place).unwrap_or(fresh))
             })
             .collect();
@@ -162,13 +177,20 @@ impl Heartbeats {
         })
     }
 
+    /// `without_since`: since when there is no session with that life of an OSD although one is wanted.
+    pub fn note_sessions(&mut self, without_since: impl Fn(OsdId, u32) -> Option<Time>) {
+        for (osd, watched) in &mut self.watched {
+            watched.no_session = without_since(*osd, watched.place.public.nonce);
+        }
+    }
+
     /// A sign of life. What was reported is to be taken back.
     pub fn heard(&mut self, osd: OsdId, network: Network, now: Time) -> Option<FailureEvidence> {
         let watched = self.watched.get_mut(&osd)?;
         watched.place.on(network)?;
         watched.link(network).heard(now);
         if watched.missing(now).is_some() {
-            return None; // on the other network, which is said with the next heartbeat
+            return None; // on the other network, or without a session, which is said with the next heartbeat
         }
         watched.reported.take().map(|_| FailureEvidence::Recovered)
     }
@@ -178,7 +200,8 @@ impl Heartbeats {
         for (&osd, watched) in &mut self.watched {
             let missing = watched.missing(now);
             for network in [Network::Public, Network::Cluster] {
-                if missing == Some(Missing::Everywhere) || missing == Some(Missing::On(network)) {
+                let is_silent = missing == Some(Missing::Everywhere) || missing == Some(Missing::On(network));
+                if is_silent && !watched.is_out_of_reach(now) {
                     watched.link(network).broken = Some(now);
                 }
             }
@@ -211,7 +234,7 @@ impl Heartbeats {
     }
     /// Who would be missed by clients or by us, reported or not: nobody is for the cluster network alone.
     pub fn missed(&self, now: Time) -> Vec<OsdId> {
-        let missed = |watched: &Watched| watched.public.is_silent(now);
+        let missed = |watched: &Watched| watched.public.is_silent(now) || watched.is_out_of_reach(now);
         self.watched.iter().filter(|(_, watched)| missed(watched)).map(|(osd, _)| *osd).collect()
     }
     /// We did not look for a while: what was not heard in it proves nothing about others.
@@ -373,6 +396,20 @@ mod tests {
         assert_eq!(beats.silent(at(5_800)).len(), 1);
         beats.watch([(OTHER, place(2))].into_iter(), at(6_000));
         assert_eq!(beats.silent(at(7_000)), []);
+    }
+
+    #[test]
+    fn who_is_heard_and_cannot_be_asked_is_missed() {
+        let mut beats = watching(7);
+        let mut said = Vec::new();
+        for now in (0..20_000).step_by(100) {
+            beats.note_sessions(|_, life| (life == 7 && (1_000..15_000).contains(&now)).then_some(at(1_000)));
+            said.extend(beats.heard(OTHER, Network::Public, at(now)).map(|evidence| (now, evidence)));
+            said.extend(beats.silent(at(now)).into_iter().map(|(_, evidence)| (now, evidence)));
+        }
+        assert_eq!(said[0], (11_100, FailureEvidence::Silent { millis: 10_100 }));
+        assert_eq!(said.last(), Some(&(15_000, FailureEvidence::Recovered)));
+        assert_eq!(said.len(), 9, "twice a second: {said:?}");
     }
 
     #[test]

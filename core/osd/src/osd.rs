@@ -606,6 +606,10 @@ impl Osd {
             self.to_mon(MonGetVersion { handle: 0, what: "osdmap".to_string() }, out);
         }
         self.boot_if_needed(now, store, out);
+        if now.mono.since(self.last_ping) >= PING_EVERY {
+            self.last_ping = now.mono;
+            self.ping(now, out);
+        }
         if self.serving {
             self.look_at_scrubs(now);
             self.tell_all(now, store, out, || PgEvent::Tick);
@@ -613,10 +617,6 @@ impl Osd {
             self.start_scrub(now, store, out);
             self.leases_now = true;
             (self.merges_due, self.backoffs_due) = (true, true);
-            if now.mono.since(self.last_ping) >= PING_EVERY {
-                self.last_ping = now.mono;
-                self.ping(now, out);
-            }
             // Clients are held back before a disk is full only if the monitors know in time.
             let space = store.statfs();
             if space.available.abs_diff(self.reported_available) > space.total / SPACE_NEWS_PARTS {

@@ -36,6 +36,8 @@ pub struct Peers {
     sessions: BTreeMap<OsdId, PeerSession>,
     not_before: BTreeMap<OsdId, Time>,
     failed: BTreeMap<OsdId, Failed>,
+    /// The life of those with whom a session ended or did not come about, and since when there has been none.
+    without: BTreeMap<OsdId, (u32, Time)>,
 }
 
 /// The last attempt to open a session that failed.
@@ -64,6 +66,14 @@ impl Peers {
     /// The open session with that OSD.
     pub fn open(&self, osd: OsdId) -> Option<ConnId> {
         self.sessions.get(&osd).filter(|session| session.open).map(|session| session.conn)
+    }
+    /// Since when there has been no session with that life although one was wanted.
+    pub fn without_since(&self, osd: OsdId, life: u32) -> Option<Time> {
+        self.without.get(&osd).filter(|(of, _)| *of == life).map(|(_, since)| *since)
+    }
+    /// With whom there is no session although one was wanted.
+    pub fn wanted(&self) -> impl Iterator<Item = OsdId> + '_ {
+        self.without.keys().copied()
     }
     /// Whether it should be dialled now: there is no session, and the last one did not just fail.
     pub fn may_dial(&self, osd: OsdId, now: Time) -> bool {
@@ -127,6 +137,7 @@ impl Peers {
         if let Some(session) = self.sessions.get_mut(&osd) {
             session.open = true;
             session.heard = now;
+            self.without.remove(&osd);
             let network = session.network;
             if self.failed.get(&osd).is_some_and(|failed| failed.network == network) {
                 self.failed.remove(&osd);
@@ -136,6 +147,10 @@ impl Peers {
     /// The session is over. `refused`: nobody listens at that address.
     pub fn closed(&mut self, osd: OsdId, now: Time, refused: bool) {
         let Some(session) = self.sessions.remove(&osd) else { return };
+        let without = self.without.entry(osd).or_insert((session.addr.nonce, now));
+        if without.0 != session.addr.nonce {
+            *without = (session.addr.nonce, now);
+        }
         // Whoever ended a session that worked may be asked at once whether he is still there.
         if !session.open {
             self.not_before.insert(osd, now + REDIAL);
@@ -172,5 +187,6 @@ impl Peers {
     /// We stood still ourselves for a while: silence until now proves nothing about others.
     pub fn forgive(&mut self, now: Time) {
         self.sessions.values_mut().for_each(|session| session.heard = now);
+        self.without.values_mut().for_each(|(_, since)| *since = now);
     }
 }

@@ -100,6 +100,23 @@ fn an_end_of_a_broken_link_stays_away_until_it_works_again() {
 }
 
 #[test]
+fn an_end_of_a_link_that_carries_heartbeats_and_no_sessions_stays_away_until_it_works_again() {
+    let (mut c, pool) = cluster(550);
+    c.world.reject(c.osds[0], c.osds[1]);
+    c.run_for(Duration::from_secs(25));
+    for n in 0..8 {
+        c.write(pool, &format!("{n}"), "goes on");
+    }
+    let up = up_since(&mut c);
+    assert_eq!(up.iter().filter(|epoch| **epoch == 0).count(), 1, "{up:?}");
+    c.run_for(Duration::from_secs(60));
+    let after = up_since(&mut c);
+    assert_eq!(up, after, "it comes and goes");
+    c.world.heal_all();
+    c.wait_clean().unwrap();
+}
+
+#[test]
 fn an_osd_whose_disk_hangs_is_down_until_it_answers() {
     let (mut c, pool) = cluster(600);
     let primary = c.primary(pool, "a");

@@ -44,6 +44,7 @@ impl Osd {
                 out.extend(beat.zip(addr.sock).map(|(beat, to)| datagram(network, to, &beat)));
             }
         }
+        self.beats.note_sessions(|osd, life| self.peers.without_since(osd, life));
         for (osd, evidence) in self.beats.silent(now.mono) {
             if let Some(life) = self.beats.life(osd).filter(|_| self.serving) {
                 self.report_failure(osd, life, evidence, out);

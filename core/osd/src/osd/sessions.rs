@@ -255,7 +255,9 @@ impl Osd {
         for conn in self.peers.dead_sessions(now.mono) {
             out.push(Effect::Hangup { conn });
         }
-        let all: BTreeSet<OsdId> = self.beats.watched().chain(self.peers.osds()).collect();
+        // Who is down asks whether those that it could not reach can be reached again: then it may return.
+        let watched = self.beats.watched().filter(|_| self.serving);
+        let all: BTreeSet<OsdId> = watched.chain(self.peers.osds()).chain(self.peers.wanted()).collect();
         for osd in all {
             self.ask(now, osd, PeerMsg::Ping { stamp: now.mono.nanos }, out);
         }
