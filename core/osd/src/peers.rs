@@ -184,9 +184,46 @@ impl Peers {
         self.failed.clear();
         over
     }
+    /// Lives that a map does not know any more are not wanted, and who returns starts anew.
+    pub fn want_only(&mut self, is_up: impl Fn(OsdId, u32) -> bool) {
+        self.without.retain(|osd, (life, _)| is_up(*osd, *life));
+    }
     /// We stood still ourselves for a while: silence until now proves nothing about others.
     pub fn forgive(&mut self, now: Time) {
         self.sessions.values_mut().for_each(|session| session.heard = now);
         self.without.values_mut().for_each(|(_, since)| *since = now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: OsdId = OsdId(1);
+
+    #[test]
+    fn how_long_a_session_is_wanted_is_told_of_one_life_while_that_is_up() {
+        let at = |secs: u64| Time::from_nanos(secs * 1_000_000_000);
+        let mut peers = Peers::default();
+        let fails = |peers: &mut Peers, life, secs| {
+            let addr = EntityAddr::msgr2(([127, 0, 0, 1], 6800).into(), life);
+            peers.dialled(OTHER, ConnId::Dialled(secs), addr, Network::Public, at(secs));
+            peers.closed(OTHER, at(secs), true);
+        };
+        fails(&mut peers, 7, 10);
+        fails(&mut peers, 7, 12);
+        assert_eq!((peers.without_since(OTHER, 7), peers.without_since(OTHER, 8)), (Some(at(10)), None));
+        fails(&mut peers, 8, 20);
+        assert_eq!((peers.without_since(OTHER, 7), peers.without_since(OTHER, 8)), (None, Some(at(20))));
+        // It is down; when it is up again, nobody tried yet.
+        peers.want_only(|_, _| false);
+        assert_eq!(peers.without_since(OTHER, 8), None);
+
+        fails(&mut peers, 8, 30);
+        let addr = EntityAddr::msgr2(([127, 0, 0, 1], 6800).into(), 8);
+        peers.dialled(OTHER, ConnId::Dialled(31), addr, Network::Public, at(31));
+        assert_eq!(peers.without_since(OTHER, 8), Some(at(30)));
+        peers.opened(OTHER, at(32));
+        assert_eq!(peers.without_since(OTHER, 8), None);
     }
 }

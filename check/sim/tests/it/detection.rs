@@ -117,6 +117,25 @@ fn an_end_of_a_link_that_carries_heartbeats_and_no_sessions_stays_away_until_it_
 }
 
 #[test]
+fn who_returns_over_a_mended_link_is_not_accused_of_the_time_before() {
+    for seed in 0..10 {
+        let (mut c, _) = cluster(560 + seed);
+        c.world.cut(c.osds[0], c.osds[1]);
+        c.run_for(Duration::from_secs(25));
+        assert_eq!(up_since(&mut c)[1], 0);
+        c.world.heal(c.osds[0], c.osds[1]);
+        let mut up = up_since(&mut c);
+        while up[1] == 0 {
+            c.run_for(Duration::from_millis(20));
+            up = up_since(&mut c);
+        }
+        c.run_for(Duration::from_secs(10));
+        assert_eq!(up_since(&mut c), up, "seed {seed}: it comes and goes");
+        c.wait_clean().unwrap();
+    }
+}
+
+#[test]
 fn an_osd_whose_disk_hangs_is_down_until_it_answers() {
     let (mut c, pool) = cluster(600);
     let primary = c.primary(pool, "a");

@@ -149,10 +149,11 @@ impl Osd {
         let Some(map) = self.maps.current.clone() else { return };
         let place = |osd| self.place_of(&map, osd);
         let places: BTreeMap<OsdId, Place> =
-            self.peers.osds().filter_map(|osd| Some((osd, place(osd)?))).collect();
+            self.peers.osds().chain(self.peers.wanted()).filter_map(|osd| Some((osd, place(osd)?))).collect();
         for conn in self.peers.outdated(|osd, network| places.get(&osd)?.on(network)) {
             out.push(Effect::Hangup { conn });
         }
+        self.peers.want_only(|osd, life| places.get(&osd).is_some_and(|place| place.public.nonce == life));
         self.choose_watched(now, &map);
         for (from, msg) in std::mem::take(&mut self.waiting_msgs) {
             self.on_peer_msg(now, store, from, msg, out);
