@@ -9,7 +9,6 @@ use crate::{bootstrap, commands};
 use nacre_base::{Epoch, Now, OsdId};
 use nacre_machine::{Effect, Level, Peer};
 use nacre_proto::messages::{DaemonMsg, LogAck, LogEntry, Message, PaxosVersion, PoolOp, QuorumMsg};
-use nacre_proto::types::EntityType;
 use nacre_wire::to_vec;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -189,8 +188,7 @@ impl Mon {
     }
     /// If it talks to us.
     pub(super) fn tell_osd(&self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
-        let is_it = |peer: &Peer| peer.kind == EntityType::Osd && peer.num == i64::from(osd.0);
-        for (conn, _) in self.sessions.iter().filter(|(_, session)| is_it(&session.peer)) {
+        for (conn, _) in self.sessions.iter().filter(|(_, session)| session.osd() == Some(osd)) {
             out.push(Effect::Send { conn, tid: 0, message: message.clone().into() });
         }
     }
