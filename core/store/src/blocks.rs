@@ -105,11 +105,9 @@ impl Blocks {
         }
         true
     }
-    /// It leaves again. Gives its blocks' checksums.
-    pub fn put_away(&mut self, object: &Object) -> Vec<u32> {
-        let crcs = object.blocks.blocks().map(|block| self.table[block].crc).collect();
+    /// It leaves again.
+    pub fn put_away(&mut self, object: &Object) {
         object.blocks.blocks().for_each(|block| self.drop_ref(block, false));
-        crcs
     }
     fn drop_ref(&mut self, block: u32, stays: bool) {
         let info = self.table.get_mut(block).expect("a block of a thing in memory is in the table");

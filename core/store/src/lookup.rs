@@ -46,9 +46,11 @@ impl Pager {
     pub fn bytes(&self) -> usize {
         self.pages.borrow().bytes() + self.things.borrow().bytes()
     }
-    pub fn limit(&self, pages: usize, things: usize) {
-        self.pages.borrow_mut().limit(pages);
-        self.things.borrow_mut().limit(things);
+    pub fn limit_pages(&self, bytes: usize) {
+        self.pages.borrow_mut().limit(bytes);
+    }
+    pub fn limit_things(&self, bytes: usize) {
+        self.things.borrow_mut().limit(bytes);
     }
     fn page(&self, layer: &Layer, page: usize) -> Result<Bytes, PageError> {
         let key = (layer.serial, page);
@@ -230,17 +232,14 @@ impl Store {
                 Some(slot) if slot.mark() > mark => {}
                 None => {}
                 Some(_) if !is_crowded => self.leaving.push_back((id, mark)),
-                Some(Slot::Object(object)) => {
-                    let Some(pager) = &self.pager else { continue };
-                    let object = object.clone();
-                    let crcs = self.blocks.put_away(&object);
-                    self.index.put_away(&id);
-                    let thing = Arc::new(Loaded { object: Arc::unwrap_or_clone(object), crcs });
-                    pager.keep(&id, &thing);
-                }
                 // Without a pager nobody looks into the layers.
-                Some(Slot::Damaged(_)) if self.pager.is_none() => {}
-                Some(Slot::Damaged(_) | Slot::Gone(_)) => self.index.put_away(&id),
+                Some(Slot::Object(_) | Slot::Damaged(_)) if self.pager.is_none() => {}
+                Some(slot) => {
+                    if let Slot::Object(object) = slot {
+                        self.blocks.put_away(object);
+                    }
+                    self.index.put_away(&id);
+                }
             }
         }
     }

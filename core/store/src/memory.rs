@@ -28,14 +28,17 @@ const PENDING: usize = BLOCK + 200;
 /// However large everything else is, this part of the whole is for data.
 const CACHE_PART_MIN: usize = 8;
 
-/// Parts of the whole that pages of layers may take, and things that did not change.
+/// Parts of the whole that pages of layers may take, and all things.
 const PAGES_PART: usize = 16;
-const THINGS_PART: usize = 4;
+const THINGS_PART: usize = 2;
+/// Those in the index come first. What was only looked at may take what they leave, and no less than this part.
+const LOOKED_AT_PART: usize = 8;
 /// What changed may take such a part; then a checkpoint lets it go.
-const CHANGED_PART: usize = 4;
-/// Up to such a part things stay in memory although they did not change: who writes to one mostly does so again, and to
-/// bring it back takes as long as it has blocks.
-const STAYING_PART: usize = 6;
+const CHANGED_PART: usize = 3;
+/// Up to such a part things stay in the index although they did not change: who writes to one mostly does so again, and to
+/// bring it back takes as long as it has blocks. Then they leave memory, the oldest first: to keep them elsewhere
+/// would be more work than to read again the few that are asked for.
+const STAYING_PART: usize = 4;
 /// Before that, so many blocks of log have to be written, and such a part of what the checkpoint will write.
 const LOGGED_MIN: u64 = 256;
 const LOGGED_PART: u64 = 4;
@@ -46,7 +49,7 @@ impl Store {
     pub fn limit_memory(&mut self, bytes: usize) {
         self.memory_limit = bytes;
         if let Some(pager) = &self.pager {
-            pager.limit(bytes / PAGES_PART, bytes / THINGS_PART);
+            pager.limit_pages(bytes / PAGES_PART);
         }
         self.share_memory();
     }
@@ -64,7 +67,12 @@ impl Store {
 
     /// Gives the cache what is left.
     pub(crate) fn share_memory(&mut self) {
-        let is_too_much = self.things_bytes() > self.memory_limit / CHANGED_PART;
+        let things = self.things_bytes();
+        if let Some(pager) = &self.pager {
+            let left = (self.memory_limit / THINGS_PART).saturating_sub(things);
+            pager.limit_things(left.max(self.memory_limit / LOOKED_AT_PART));
+        }
+        let is_too_much = things > self.memory_limit / CHANGED_PART;
         if self.pager.is_some() && is_too_much && self.is_worth_a_checkpoint() {
             self.checkpoint_wanted |= self.checkpoint.is_none();
         }

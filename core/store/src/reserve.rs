@@ -2,7 +2,7 @@
 
 use crate::BLOCK;
 use crate::checkpoint::{Checkpoint, blocks_for, blocks_for_changes};
-use crate::index::omap::{Omap, PAIR_COST, PART_AIM, Part, WHOLE_MAX};
+use crate::index::omap::{Omap, PAIR_COST, PART_AIM, Part, whole_max};
 use crate::index::{BLOCK_COST, Object, Slot, bare_cost};
 use crate::store::{SIZE_MAX, Store, SubmitError};
 use bytes::Bytes;
@@ -124,7 +124,7 @@ impl Store {
                     Some(from) => self.index.get(from),
                     None => slot.and_then(Slot::object),
                 };
-                encoded += self.parts_growth(object, keys, pairs_set, cloned.contains(id));
+                encoded += self.parts_growth(id, object, keys, pairs_set, cloned.contains(id));
             }
             let shrinks = matches!(
                 change,
@@ -154,6 +154,7 @@ impl Store {
     /// transaction, and what they cost.
     fn parts_growth(
         &self,
+        id: &StoredId,
         object: Option<&Arc<Object>>,
         keys: usize,
         pairs_set: (u64, u64),
@@ -166,7 +167,7 @@ impl Store {
             let pairs = omap.map_or(0, |omap| omap.pairs.len() as u64) + pairs_set.0;
             let copies = if is_cloned { whole } else { 0 };
             let made = pairs.min((whole / PART_AIM + 2) * 2);
-            return if whole > WHOLE_MAX { copies + made * Part::COST_MAX } else { 0 };
+            return if whole > whole_max(id) { copies + made * Part::COST_MAX } else { 0 };
         }
         let touched = keys.min(parts.len()) as u64;
         let shares = &self.index.shares;

@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// A longer omap has parts. Tests have short ones, so that all of this happens in them.
-pub(crate) const WHOLE_MAX: u64 = if cfg!(test) { 4 << 10 } else { 64 << 10 };
+const WHOLE_MAX: u64 = if cfg!(test) { 4 << 10 } else { 64 << 10 };
+/// The same of a placement group's record, of which every write changes several ends: it is in memory anyway.
+const RECORD_MAX: u64 = 4 * WHOLE_MAX;
 /// A longer part becomes several.
 pub(crate) const PART_MAX: u64 = if cfg!(test) { 2 << 10 } else { 32 << 10 };
 /// What they are to have then.
@@ -28,6 +30,11 @@ pub(crate) const FIRST_MAX: usize = if cfg!(test) { 64 } else { 1024 };
 /// Names that begin like this, or with less, are the store's own.
 const NAME: &[u8] = b"\0part";
 const NAME_LEN: usize = NAME.len() + 8;
+
+/// A longer omap of this thing has parts.
+pub(crate) fn whole_max(id: &StoredId) -> u64 {
+    if let StoredId::Pg(_) = id { RECORD_MAX } else { WHOLE_MAX }
+}
 
 /// Of the thing that a part is.
 pub(crate) fn part_id(number: u64) -> StoredId {

@@ -1,6 +1,6 @@
 //! Changing omaps that have parts. Those that an operation changes are in memory then (`Index::touched`).
 
-use super::omap::{FIRST_MAX, PART_AIM, PART_MAX, PART_MIN, Part, Parts, WHOLE_MAX, part_id};
+use super::omap::{FIRST_MAX, PART_AIM, PART_MAX, PART_MIN, Part, Parts, part_id, whole_max};
 use super::{Index, Moves, Op, Slot};
 use bytes::Bytes;
 use nacre_base::Name;
@@ -234,7 +234,7 @@ impl Index {
     fn put_parts(&mut self, id: &StoredId, mut parts: Parts) {
         let mut pairs = BTreeMap::new();
         if let [part] = parts.list()
-            && part.cost <= WHOLE_MAX / 4
+            && part.cost <= PART_MAX / 2
             && self.is_alone(part)
         {
             let part = part_id(part.number);
@@ -252,7 +252,7 @@ impl Index {
     }
     /// Of an omap that became long.
     fn take_apart(&mut self, id: &StoredId) {
-        if self.get(id).is_none_or(|object| object.omap().cost() <= WHOLE_MAX) {
+        if self.get(id).is_none_or(|object| object.omap().cost() <= whole_max(id)) {
             return;
         }
         let (object, _) = self.begin_edit(id).expect("it was looked at");

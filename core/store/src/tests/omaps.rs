@@ -6,7 +6,7 @@ use crate::index::omap::{part_id, part_number};
 use crate::testing::SimDisk;
 use crate::{BLOCK, EXPORT_HEADER, Import, ImportError, RECORD_HEADER, Store, SubmitError, export};
 use bytes::Bytes;
-use nacre_base::{Name, Rng};
+use nacre_base::{Name, PgId, PoolId, Rng};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_wire::crc32c;
@@ -139,6 +139,23 @@ fn omaps_of_objects_and_their_copies_are_what_maps_would_be() {
         checkpoint(&mut store, &disk);
         assert_eq!(store.statfs().omap, 0);
     }
+}
+
+/// Each write of its group changes its beginning, its middle and its end.
+#[test]
+fn the_record_of_a_group_has_no_parts_unless_it_is_very_long() {
+    let (disk, mut store) = fresh();
+    let id = StoredId::Pg(PgId { pool: PoolId(1), seed: 3 });
+    let mut model = Pairs::new();
+    let mut set = |store: &mut Store, range| {
+        model.extend(pairs(range));
+        submit(store, &id, Change::OmapSet(model.clone()));
+        checkpoint(store, &disk);
+        assert_eq!(shown(store, &id, b""), model);
+        store.index.total.parts
+    };
+    assert_eq!(set(&mut store, 0..200), 0);
+    assert!(set(&mut store, 200..1000) > 8);
 }
 
 #[test]

@@ -117,6 +117,24 @@ fn looking_at_everything_takes_no_more_memory_than_it_may() {
     }
 }
 
+/// They were kept as decoded things once more, each with an id of its own, which nobody asked for mostly.
+#[test]
+fn what_leaves_the_index_is_in_memory_again_only_when_it_is_looked_at() {
+    let (disk, mut store) = fresh();
+    for n in 0..1000 {
+        submit(&mut store, &object(n), [attr(&n.to_le_bytes())]);
+    }
+    store.request_checkpoint();
+    store.settle(&*disk).unwrap();
+    let before = store.memory().index;
+    let_go(&mut store);
+    assert_eq!((store.index.len(), store.pager.as_ref().unwrap().bytes()), (0, 0));
+    let freed = before - store.memory().index;
+    assert!(freed > 1000 * 276, "{freed} of {before} bytes");
+    assert_eq!(store.attr(&object(7), b"_"), Ok(Some(Bytes::copy_from_slice(&7_u32.to_le_bytes()))));
+    assert!(store.pager.as_ref().unwrap().bytes() > 0);
+}
+
 #[test]
 fn layers_of_similar_size_become_one_and_what_was_removed_leaves_nothing() {
     let (disk, mut store) = fresh();
