@@ -35,13 +35,13 @@ const THINGS_PART: usize = 2;
 const LOOKED_AT_PART: usize = 8;
 /// What changed may take such a part; then a checkpoint lets it go.
 const CHANGED_PART: usize = 3;
+/// Before that, so many blocks of log have to be written, and such a part of what the checkpoint will write.
+const LOGGED_MIN: u64 = 256;
+const LOGGED_PART: u64 = 4;
 /// Up to such a part things stay in the index although they did not change: who writes to one mostly does so again, and to
 /// bring it back takes as long as it has blocks. Then they leave memory, the oldest first: to keep them elsewhere
 /// would be more work than to read again the few that are asked for.
 const STAYING_PART: usize = 4;
-/// Before that, so many blocks of log have to be written, and such a part of what the checkpoint will write.
-const LOGGED_MIN: u64 = 256;
-const LOGGED_PART: u64 = 4;
 
 impl Store {
     /// Index, cache and what is pending should not take more than so many bytes together: the cache takes
