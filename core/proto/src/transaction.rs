@@ -87,6 +87,7 @@ pub enum Change {
     Remove,
     SetAttrs(BTreeMap<Name, Bytes>),
     RemoveAttr(Name),
+    /// Values are kept as they are, so they must not be parts of something larger.
     OmapSet(BTreeMap<Name, Bytes>),
     OmapRemove(BTreeSet<Name>),
     /// Removes the keys in `begin..end`.

@@ -4,6 +4,7 @@
 //! `table` has every block, with its checksum; what is not in memory has the checksums beside it.
 
 use crate::changes::Changes;
+use crate::few::FewBlocks;
 use crate::index::{Moves, Object};
 use crate::runs::{RunMap, joined};
 use crate::space::Run;
@@ -46,8 +47,8 @@ impl Blocks {
         self.allocated -= 1;
     }
 
-    /// Notes what an operation did to things in memory. Gives the blocks that nothing owns any more.
-    pub fn apply(&mut self, moves: Moves) -> Vec<u32> {
+    /// Notes what an operation did to things in memory. Adds the blocks that nothing owns any more.
+    pub fn apply(&mut self, moves: Moves, ownerless: &mut FewBlocks) {
         for block in &moves.placed {
             self.table.get_mut(*block).expect("a fresh block is in the table").refs += 1;
         }
@@ -60,7 +61,6 @@ impl Blocks {
                 self.set_owners(part, owners.unwrap_or(1) + 1);
             }
         }
-        let mut ownerless = Vec::new();
         for run in joined(&moves.dropped) {
             if self.shared.len() == 0 {
                 self.changed.set(run, 0);
@@ -80,7 +80,6 @@ impl Blocks {
                 part.blocks().for_each(|block| self.drop_ref(block, is_last));
             }
         }
-        ownerless
     }
 
     /// A thing comes into memory, with its blocks' checksums. False if that cannot be: then nothing is changed.

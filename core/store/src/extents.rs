@@ -1,12 +1,13 @@
 //! Where an object's data is: runs of neighbouring blocks, in order, as few as there can be.
 
+use crate::few::{Few, FewBlocks};
 use crate::index::Placement;
 use crate::space::Run;
 
 /// Position in the object, in blocks -> block of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extents {
-    runs: Vec<Placement>,
+    runs: Few<Placement>,
     len: u32,
 }
 
@@ -60,8 +61,8 @@ impl Extents {
     }
 
     /// Makes a hole of `from..to`; gives the blocks that were there.
-    pub fn remove(&mut self, from: u32, to: u32) -> Vec<u32> {
-        let removed: Vec<u32> = self.range(from, to).flat_map(|run| run.blocks.blocks()).collect();
+    pub fn remove(&mut self, from: u32, to: u32) -> FewBlocks {
+        let removed: FewBlocks = self.range(from, to).flat_map(|run| run.blocks.blocks()).collect();
         if removed.is_empty() {
             return removed;
         }
@@ -70,13 +71,14 @@ impl Extents {
         let before = Some(self.runs[first]).filter(|run| run.at < from).map(|run| run.up_to(from));
         let behind = Some(self.runs[end - 1]).filter(|run| run.end() > to).map(|run| run.from(to));
         self.make_room(first, end, 2);
-        self.runs.splice(first..end, before.into_iter().chain(behind));
+        self.runs.drain(first..end);
+        self.runs.insert_many(first, before.into_iter().chain(behind));
         self.len -= removed.len() as u32;
         removed
     }
 
     /// Puts a run over whatever is there; gives the blocks that were.
-    pub fn insert(&mut self, run: Placement) -> Vec<u32> {
+    pub fn insert(&mut self, run: Placement) -> FewBlocks {
         let mut at = self.first_ending_behind(run.at);
         let same = self.runs.get_mut(at).filter(|old| old.at == run.at && old.blocks.len == run.blocks.len);
         let removed = if let Some(old) = same {
@@ -155,7 +157,7 @@ mod tests {
                 old.extend((at..at + len).filter_map(|at| map.remove(&at)));
                 extents.remove(at, at + len)
             };
-            assert_eq!(given, old);
+            assert_eq!(given[..], old);
             assert!(extents.iter().eq(map.iter().map(|(at, block)| (*at, *block))));
             assert_eq!(extents.len(), map.len());
             assert_eq!(extents.get(at), map.get(&at).copied());

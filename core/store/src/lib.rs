@@ -29,6 +29,7 @@ mod discard;
 mod disk;
 mod export;
 mod extents;
+mod few;
 mod format;
 mod fsck;
 mod index;

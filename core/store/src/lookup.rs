@@ -4,7 +4,7 @@ use crate::disk::Disk;
 use crate::index::omap::{Part, part_id};
 use crate::index::{Object, Op, Slot, ThingsFrom};
 use crate::layers::filter::hash;
-use crate::layers::page::{Kind, Loaded, id_bytes};
+use crate::layers::page::{Kind, Loaded};
 use crate::layers::{Cursor, Layer, PageError, find_in};
 use crate::memory::PAIR;
 use crate::recent::Recent;
@@ -13,6 +13,7 @@ use crate::store::Store;
 use bytes::Bytes;
 use nacre_machine::{Known, ReadError};
 use nacre_proto::transaction::StoredId;
+use nacre_wire::Encode;
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Bound;
@@ -30,6 +31,8 @@ pub(crate) struct Pager {
     pages: RefCell<Recent<(u64, usize), Bytes>>,
     /// Things as the checkpoint has them.
     things: RefCell<Recent<StoredId, Arc<Loaded>>>,
+    /// The encoding of the id that was sought last: each new object asks all layers.
+    sought: RefCell<Vec<u8>>,
 }
 
 impl fmt::Debug for Pager {
@@ -40,7 +43,8 @@ impl fmt::Debug for Pager {
 
 impl Pager {
     pub fn new(disk: Arc<dyn Disk + Send + Sync>, seed: u64) -> Pager {
-        Pager { disk, pages: RefCell::new(Recent::new(seed)), things: RefCell::new(Recent::new(seed)) }
+        let (pages, things) = (RefCell::new(Recent::new(seed)), RefCell::new(Recent::new(seed)));
+        Pager { disk, pages, things, sought: RefCell::default() }
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
@@ -51,6 +55,13 @@ impl Pager {
     }
     pub fn limit_things(&self, bytes: usize) {
         self.things.borrow_mut().limit(bytes);
+    }
+    /// As filters have it.
+    fn hash(&self, id: &StoredId) -> u64 {
+        let mut sought = self.sought.borrow_mut();
+        sought.clear();
+        id.encode(&mut sought);
+        hash(&sought)
     }
     fn page(&self, layer: &Layer, page: usize) -> Result<Bytes, PageError> {
         let key = (layer.serial, page);
@@ -119,7 +130,7 @@ impl Store {
         if let Some(thing) = pager.things.borrow_mut().get(id) {
             return Ok(Said::Object(thing));
         }
-        let hash = hash(&id_bytes(id));
+        let hash = pager.hash(id);
         for layer in self.layers.iter().rev().filter(|layer| layer.may_have(hash)) {
             if layer.fences.len() == 0 {
                 continue;

@@ -18,7 +18,7 @@ pub struct Memory {
 
 /// An object's part of the index besides its name, attributes and omap: nodes, spare room, what an allocator
 /// adds. Measured by `tests/it`; see `docs/decisions/0014-memory.md`.
-const OBJECT: usize = 276;
+const OBJECT: usize = 244;
 /// What a pair of an omap takes besides its bytes: two pieces of memory, and its place in the map.
 pub(crate) const PAIR: usize = 150;
 /// What an object notes of a block, if every second one has a place of its own.

@@ -5,6 +5,7 @@ use crate::batch::REPEAT_MAX;
 use crate::blocks::Blocks;
 use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
+use crate::few::FewBlocks;
 use crate::format::{Geometry, LOG_START, SUPERBLOCKS, Superblock, SuperblockError, VERSION, VERSION_OLD};
 use crate::index::omap::is_reserved;
 use crate::index::parts::Shares;
@@ -501,7 +502,9 @@ impl Recovery {
         store.bring_parts(id, &op, false);
         let mut moves = Moves::default();
         store.index.apply(id, op, &mut moves);
-        for block in store.blocks.apply(moves) {
+        let mut ownerless = FewBlocks::new();
+        store.blocks.apply(moves, &mut ownerless);
+        for block in ownerless {
             store.blocks.free(block);
             self.damaged.remove(&block);
         }

@@ -13,15 +13,16 @@ use crate::content::{Base, Content, PatchRun};
 use crate::deferred::Deferred;
 use crate::discard::Discards;
 use crate::disk::{Disk, DiskError};
+use crate::few::{Few, FewBlocks};
 use crate::format::{Geometry, Superblock};
 use crate::index::omap::{is_reserved, part_id};
 use crate::index::parts::Shares;
-use crate::index::{Index, Moves, Op, Placement, Slot, Totals, placements};
+use crate::index::{Index, Moves, Op, Placement, Slot, Totals, join_placement};
 use crate::layering::Merging;
 use crate::layers::Layer;
 use crate::lookup::Pager;
 use crate::space::{Run, Space};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_wire::Encode;
 use std::cell::RefCell;
@@ -58,6 +59,13 @@ pub(crate) const HURRY: u64 = 8;
 /// A record says of at most so many blocks that they are in their place, so that it stays short.
 const NOTES_MAX: usize = 256;
 
+/// Room for a transaction of a small write, and how many such stay at hand.
+const BODY_KEPT: usize = 1024;
+const BODIES_KEPT: usize = 256;
+
+/// Blocks that are copied to one piece of memory.
+const COPIES: usize = 16;
+
 /// A block's content that is not on the device.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -75,7 +83,7 @@ pub(crate) struct Queued {
     /// What is written before the record: first block, and the bytes of one block or several.
     direct: Vec<(u32, Bytes)>,
     /// Blocks whose content is in the record.
-    inline: Vec<u32>,
+    inline: FewBlocks,
     inline_len: usize,
 }
 
@@ -123,6 +131,8 @@ pub struct Store {
     pub(crate) space: Space,
     /// What is not in its place on the device yet.
     pub(crate) pending: ByBlock<Pending>,
+    /// Room for the next contents of it.
+    copies: BytesMut,
     pub(crate) deferred: Deferred,
     pub(crate) discards: Discards,
     /// Behind a cell since looking into it changes what stays there.
@@ -131,6 +141,8 @@ pub struct Store {
     pub(crate) memory_limit: usize,
     pub(crate) queue: VecDeque<Queued>,
     queued_bytes: usize,
+    /// Empty ones of transactions that are in a batch, for the next ones.
+    bodies: Vec<Vec<u8>>,
     pub(crate) submitted: u64,
     /// On the device, though perhaps durable only with the checkpoint that is under way.
     pub(crate) written: u64,
@@ -164,7 +176,7 @@ pub struct Store {
     /// What may be able to leave memory, if it has no higher mark than this.
     pub(crate) leaving: VecDeque<(Arc<StoredId>, u64)>,
     /// Blocks without owners, by the transaction that has to be durable before they can be reused.
-    pub(crate) dying: VecDeque<(u64, Vec<u32>)>,
+    pub(crate) dying: VecDeque<(u64, FewBlocks)>,
     /// Oldest first; the last one is open for new plans.
     pub(crate) generations: VecDeque<Generation>,
 }
@@ -207,9 +219,9 @@ struct Planning {
     id: Range<usize>,
     body: Vec<u8>,
     direct: Vec<(u32, Bytes)>,
-    inline: Vec<u32>,
+    inline: FewBlocks,
     inline_len: usize,
-    ownerless: Vec<u32>,
+    ownerless: FewBlocks,
 }
 
 impl Store {
@@ -223,12 +235,14 @@ impl Store {
             dead: BlockSet::default(),
             space: found.space,
             pending: ByBlock::default(),
+            copies: BytesMut::new(),
             deferred: Deferred::default(),
             discards: Discards::default(),
             cache: RefCell::default(),
             memory_limit: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
+            bodies: Vec::new(),
             submitted: superblock.seq,
             written: superblock.seq,
             durable: superblock.seq,
@@ -340,7 +354,7 @@ impl Store {
 
         let seq = self.submitted + 1;
         let mut planning = Planning { has_damaged, is_read_here: txn.is_read_here, ..Planning::default() };
-        planning.body.reserve(1024);
+        planning.body = self.bodies.pop().unwrap_or_else(|| Vec::with_capacity(BODY_KEPT));
         planning.body.extend([0; 4]);
         let mut before: Option<StoredId> = None;
         let mut changes = txn.changes.into_iter().peekable();
@@ -423,6 +437,12 @@ impl Store {
             return None;
         }
 
+        for mut body in taken.into_iter().map(|queued| queued.body) {
+            if self.bodies.len() < BODIES_KEPT && body.capacity() <= BODY_KEPT {
+                body.clear();
+                self.bodies.push(body);
+            }
+        }
         let id = self.next_batch;
         self.next_batch += 1;
         let names_merge = superblock.is_some() && self.merging.is_written();
@@ -552,8 +572,6 @@ impl Store {
             // not be done to it then.
             return self.step(planning, id, Op::Lose);
         }
-        // What stays in memory must not hold on to the frame that it came in.
-        let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
         match change {
             Change::Touch => self.step(planning, id, Op::Touch),
             Change::Write { offset, data } => self.plan_write(planning, id, offset, &data),
@@ -574,16 +592,16 @@ impl Store {
             // They are copied to where the others are.
             Change::SetAttrs(attrs) => self.step(planning, id, Op::SetAttrs(attrs)),
             Change::RemoveAttr(name) => self.step(planning, id, Op::RemoveAttr(name)),
-            Change::OmapSet(mut pairs) => {
-                pairs.values_mut().for_each(|value| *value = own(value));
-                self.step(planning, id, Op::OmapSet(pairs));
-            }
+            Change::OmapSet(pairs) => self.step(planning, id, Op::OmapSet(pairs)),
             Change::OmapRemove(keys) => self.step(planning, id, Op::OmapRemove(keys)),
             Change::OmapRemoveRange { begin, end } => {
                 self.step(planning, id, Op::OmapRemoveRange { begin, end });
             }
             Change::OmapClear => self.step(planning, id, Op::OmapClear),
-            Change::OmapSetHeader(header) => self.step(planning, id, Op::OmapSetHeader(own(&header))),
+            Change::OmapSetHeader(header) => {
+                // What stays in memory must not hold on to the frame that it came in.
+                self.step(planning, id, Op::OmapSetHeader(Bytes::copy_from_slice(&header)));
+            }
             Change::CloneFrom(from) => self.step(planning, id, Op::CloneFrom(from)),
             Change::CloneBlocks { from: of, blocks: Range { start: from, end: to } } => {
                 self.step(planning, id, Op::CloneBlocks { of, from, to });
@@ -618,7 +636,7 @@ impl Store {
         }
         let mut moves = Moves::default();
         self.index.apply(id, op, &mut moves);
-        planning.ownerless.extend(self.blocks.apply(moves));
+        self.blocks.apply(moves, &mut planning.ownerless);
     }
 
     fn plan_write(&mut self, planning: &mut Planning, id: &StoredId, offset: u64, data: &Bytes) {
@@ -635,7 +653,7 @@ impl Store {
         let whole = if is_large && whole < end_whole { whole..end_whole } else { 0..0 };
         let object = self.index.get(id).cloned();
         let size = object.as_ref().map_or(0, |object| object.size);
-        let mut contents = Vec::new();
+        let mut contents = Few::new();
         let others = |at: &u64| !whole.contains(at);
         for at in (offset / block_len..end.div_ceil(block_len)).filter(others) {
             let start = at * block_len;
@@ -675,7 +693,7 @@ impl Store {
             let zeros = Bytes::from(vec![0; (to - from) as usize]);
             Some((at, self.content(Some(old), (from % block_len) as usize, zeros)))
         });
-        let contents: Vec<_> = contents.collect();
+        let contents: Few<_> = contents.collect();
         if !contents.is_empty() {
             self.place(planning, id, contents, false);
         }
@@ -709,11 +727,11 @@ impl Store {
         &mut self,
         planning: &mut Planning,
         id: &StoredId,
-        contents: Vec<(u32, Content)>,
+        contents: Few<(u32, Content)>,
         is_large: bool,
     ) {
         let seq = self.submitted + 1;
-        let mut pairs = Vec::with_capacity(contents.len());
+        let mut placements = Few::new();
         let mut left = contents.len() as u32;
         let mut contents = contents.into_iter();
         while left > 0 {
@@ -721,7 +739,7 @@ impl Store {
             left -= run.len;
             for block in run.blocks() {
                 let (at, content) = contents.next().expect("as many contents as blocks");
-                pairs.push((at, block));
+                join_placement(&mut placements, at, block);
                 self.blocks.fresh(block);
                 let content = match content {
                     Content::Whole(bytes) if is_large => {
@@ -733,7 +751,7 @@ impl Store {
                         planning.inline_len += content.logged_len();
                         match content {
                             // It outlives the frame that it came in.
-                            Content::Whole(bytes) => Content::Whole(Bytes::copy_from_slice(&bytes)),
+                            Content::Whole(bytes) => Content::Whole(self.copy(&bytes)),
                             patch => patch,
                         }
                     }
@@ -741,13 +759,23 @@ impl Store {
                 self.add_pending(block, Pending { seq, content, is_read_here: planning.is_read_here });
             }
         }
-        self.step(planning, id, Op::Place(placements(pairs.into_iter())));
+        self.step(planning, id, Op::Place(placements));
+    }
+
+    /// The bytes of a block, as a part of memory that neighbours in the log share: they are written and let go of
+    /// in that order.
+    fn copy(&mut self, block: &[u8]) -> Bytes {
+        if self.copies.capacity() < BLOCK {
+            self.copies = BytesMut::with_capacity(COPIES * BLOCK);
+        }
+        self.copies.extend_from_slice(block);
+        self.copies.split().freeze()
     }
 
     /// Gives fresh blocks to all of `bytes`, which are whole blocks from the object's block `at` on.
     fn place_whole(&mut self, planning: &mut Planning, id: &StoredId, mut at: u32, mut bytes: Bytes) {
         let seq = self.submitted + 1;
-        let mut placements = Vec::new();
+        let mut placements = Few::new();
         while !bytes.is_empty() {
             let left = (bytes.len() / BLOCK) as u32;
             let blocks = self.space.take_run(left).expect("there was enough space");

@@ -359,8 +359,11 @@ impl<'a> Draft<'a> {
     }
     pub fn omap_set(&mut self, pairs: &BTreeMap<Name, Bytes>) {
         self.touch();
+        // The store keeps them in memory: not with the whole request that they came in.
+        let pairs: BTreeMap<_, _> =
+            pairs.iter().map(|(key, value)| (key.clone(), Bytes::copy_from_slice(value))).collect();
         self.omap.extend(pairs.iter().map(|(k, v)| (k.clone(), Some(v.clone()))));
-        self.changes.push(Change::OmapSet(pairs.clone()));
+        self.changes.push(Change::OmapSet(pairs));
     }
     pub fn omap_remove(&mut self, keys: &BTreeSet<Name>) {
         self.touch();

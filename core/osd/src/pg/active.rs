@@ -39,6 +39,7 @@ use nacre_proto::messages::answer::Answer;
 use nacre_proto::messages::part::Part;
 use nacre_proto::messages::peer::{EntryKind, PgInfo, PgMsg, RepOp};
 use nacre_proto::types::{CopySource, ObjectId, Op, ReqId, op_flags};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -57,13 +58,12 @@ struct InFlight {
     /// For those to whom it must be sent again.
     rep_op: Arc<RepOp>,
     /// Members; a few.
-    waiting_for: Vec<OsdId>,
+    waiting_for: SmallVec<[OsdId; 4]>,
     _on_its_way: OnItsWay,
     /// The object is not there any more for clients.
     vanishes: bool,
     /// The request, and resends of it that came meanwhile.
-    #[allow(clippy::vec_box, reason = "they are not moved out of their boxes from queue to queue")]
-    ops: Vec<Box<ClientOp>>,
+    ops: SmallVec<[Box<ClientOp>; 1]>,
 }
 
 /// The requests on one object, in whichever snapshot.

@@ -12,9 +12,10 @@ pub(crate) mod order;
 pub(crate) mod parts;
 mod things;
 
-pub(crate) use object::{BLOCK_COST, OWNERS_COST, Object, Placement, Weight, bare_cost, placements};
+pub(crate) use object::{BLOCK_COST, OWNERS_COST, Object, Placement, Weight, bare_cost, join_placement};
 pub(crate) use op::Op;
 
+use crate::few::FewBlocks;
 use crate::space::Run;
 use nacre_proto::transaction::StoredId;
 use omap::is_reserved;
@@ -29,10 +30,10 @@ pub(crate) use things::ThingsFrom;
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     /// Nothing had them before.
-    pub placed: Vec<u32>,
+    pub placed: FewBlocks,
     /// Another thing has them as well.
     pub copied: Vec<Run>,
-    pub dropped: Vec<u32>,
+    pub dropped: FewBlocks,
 }
 
 /// What is known of a thing that is in memory.

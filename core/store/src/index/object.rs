@@ -4,6 +4,7 @@ use super::omap::{NO_OMAP, Omap};
 use crate::BLOCK;
 use crate::attrs::Attrs;
 use crate::extents::Extents;
+use crate::few::Few;
 use crate::space::Run;
 use crate::store::SIZE_MAX;
 use bytes::Bytes;
@@ -193,18 +194,14 @@ impl Placement {
     }
 }
 
-/// Joins neighbours.
-pub(crate) fn placements(pairs: impl Iterator<Item = (u32, u32)>) -> Vec<Placement> {
-    let mut runs: Vec<Placement> = Vec::new();
-    for (at, block) in pairs {
-        match runs.last_mut() {
-            Some(run) if run.at + run.blocks.len == at && run.blocks.start + run.blocks.len == block => {
-                run.blocks.len += 1;
-            }
-            _ => runs.push(Placement { at, blocks: Run { start: block, len: 1 } }),
+/// Adds one block behind these: to the last run, if they are neighbours.
+pub(crate) fn join_placement(runs: &mut Few<Placement>, at: u32, block: u32) {
+    match runs.last_mut() {
+        Some(run) if run.at + run.blocks.len == at && run.blocks.start + run.blocks.len == block => {
+            run.blocks.len += 1;
         }
+        _ => runs.push(Placement { at, blocks: Run { start: block, len: 1 } }),
     }
-    runs
 }
 
 impl Encode for Placement {

@@ -1,11 +1,12 @@
 //! What a transaction is made of, as the log has it.
 
 use super::object::Placement;
+use crate::few::Few;
 use crate::store::SIZE_MAX;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_proto::transaction::StoredId;
-use nacre_wire::{Decode, DecodeError, Encode, Reader};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, encode_list};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One step of a transaction, as the log has it.
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) enum Op {
     Touch,
     /// The object's data is in these blocks from now on; what they replace is given back.
-    Place(Vec<Placement>),
+    Place(Few<Placement>),
     /// The object's blocks `from..to` become a hole.
     Punch {
         from: u32,
@@ -59,7 +60,7 @@ impl Encode for Op {
             Op::Touch => out.push(0),
             Op::Place(runs) => {
                 out.push(1);
-                runs.encode(out);
+                encode_list(out, runs);
             }
             Op::Punch { from, to } => {
                 out.push(2);
@@ -113,7 +114,7 @@ impl Decode for Op {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match u8::decode(r)? {
             0 => Op::Touch,
-            1 => Op::Place(Decode::decode(r)?),
+            1 => Op::Place(Vec::decode(r)?.into()),
             2 => Op::Punch { from: Decode::decode(r)?, to: Decode::decode(r)? },
             3 => Op::Size(u64::decode(r).and_then(|value| match value {
                 0..=SIZE_MAX => Ok(value),

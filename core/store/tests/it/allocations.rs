@@ -33,8 +33,8 @@ fn a_small_write_allocates_so_often_and_no_more() {
     allocated(&mut store, (0..500).map(|n| write(n, 0, 4096)).collect());
     let (fresh, _) = allocated(&mut store, (500..4000).map(|n| write(n, 0, 4096)).collect());
     let (again, bytes) = allocated(&mut store, (0..4000).map(|n| write(n, 0, 4096)).collect());
-    assert!(fresh <= 40 && again <= 40, "{fresh} and {again} allocations");
-    assert!(bytes < 40_000, "{bytes} bytes");
+    assert!(fresh <= 13 && again <= 13, "{fresh} and {again} allocations");
+    assert!(bytes < 8_000, "{bytes} bytes");
 }
 
 #[test]

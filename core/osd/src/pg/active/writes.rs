@@ -14,6 +14,7 @@ use nacre_proto::messages::peer::{LogEntry, PgMsg, RepOp};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{EntityName, ObjectId, ReqId};
 use nacre_wire::Encoded;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -159,8 +160,7 @@ impl Pg {
             ctx.out.push(PgEffect::ask(osd, PgMsg::RepOp(rep_op.clone())));
         }
         active.queue(&head).uncommitted += 1;
-        let mut waiting_for = Vec::with_capacity(active.members.len() + 1);
-        waiting_for.extend(active.members.keys().copied().chain([me]));
+        let waiting_for = active.members.keys().copied().chain([me]).collect();
         active.in_flight.push_back(InFlight {
             version,
             object: head,
@@ -232,7 +232,7 @@ impl Pg {
         }
         let is_done = |write: &InFlight| write.waiting_for.is_empty();
         let count = active.in_flight.iter().take_while(|write| is_done(write)).count();
-        let done: Vec<InFlight> = active.in_flight.drain(..count).collect();
+        let done: SmallVec<[InFlight; 1]> = active.in_flight.drain(..count).collect();
         for write in &done {
             active.queue(&write.object).uncommitted -= 1;
             let answer = answer_of(&write.rep_op.entry);
@@ -252,7 +252,7 @@ impl Pg {
         }
         if let Some(last) = done.last() {
             self.note_committed(last.version);
-            let mut objects: Vec<&ObjectId> = done.iter().map(|write| &write.object).collect();
+            let mut objects: SmallVec<[&ObjectId; 4]> = done.iter().map(|write| &write.object).collect();
             objects.sort_unstable();
             objects.dedup();
             objects.into_iter().for_each(|object| self.pump(ctx, object));
