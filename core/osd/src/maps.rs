@@ -101,7 +101,8 @@ impl Maps {
             let next = self.epoch().next();
             if let (Some(map), Some(bytes)) = (&self.current, msg.incrementals.get(&next)) {
                 let map = apply(map, bytes)?;
-                self.keep(map, bytes.clone(), txn);
+                // They are kept for hundreds of epochs: not with all that was received together with them.
+                self.keep(map, Bytes::copy_from_slice(bytes), txn);
                 taken.push((self.current.clone().expect("just kept"), true));
                 continue;
             }
@@ -182,4 +183,52 @@ impl Maps {
 fn apply(map: &OsdMap, bytes: &[u8]) -> Result<OsdMap, MapError> {
     let incremental: Incremental = from_slice(bytes)?;
     Ok(map.apply(&incremental)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::Utime;
+    use nacre_crush::CrushMap;
+    use std::sync::Weak;
+
+    /// What a session received at once, and whether somebody still holds on to it.
+    fn received(bytes: Vec<u8>) -> (Bytes, Weak<[u8]>) {
+        struct Chunk(Arc<[u8]>);
+        impl AsRef<[u8]> for Chunk {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        let chunk: Arc<[u8]> = bytes.into();
+        let held = Arc::downgrade(&chunk);
+        (Bytes::from_owner(Chunk(chunk)), held)
+    }
+
+    /// Found by looking for values of omaps that are parts of something larger: 500 small maps held on to 64 KiB each.
+    #[test]
+    fn kept_maps_do_not_hold_on_to_what_came_with_them() {
+        let map = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());
+        let next = Incremental::after(&map, Utime::ZERO);
+        let (mut maps, mut txn) =
+            (Maps { current: Some(Arc::new(map)), ..Maps::default() }, Transaction::new());
+        let encoded = to_vec(&next);
+        let len = encoded.len();
+        let (chunk, held) = received([encoded, vec![0; 64 << 10]].concat());
+        let incrementals = BTreeMap::from([(next.epoch, chunk.slice(..len))]);
+        let newest = next.epoch;
+        let msg = OsdMapMsg {
+            fsid: next.fsid,
+            incrementals,
+            full: BTreeMap::new(),
+            oldest: newest,
+            newest,
+            gap_removed_snaps: BTreeMap::new(),
+        };
+        drop(chunk);
+        assert_eq!(maps.take(&msg, &mut txn).unwrap().len(), 1);
+        drop(msg);
+        assert_eq!((maps.epoch(), maps.oldest()), (newest, newest));
+        assert!(held.upgrade().is_none());
+    }
 }
