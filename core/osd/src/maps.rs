@@ -188,22 +188,9 @@ fn apply(map: &OsdMap, bytes: &[u8]) -> Result<OsdMap, MapError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::received;
     use nacre_base::Utime;
     use nacre_crush::CrushMap;
-    use std::sync::Weak;
-
-    /// What a session received at once, and whether somebody still holds on to it.
-    fn received(bytes: Vec<u8>) -> (Bytes, Weak<[u8]>) {
-        struct Chunk(Arc<[u8]>);
-        impl AsRef<[u8]> for Chunk {
-            fn as_ref(&self) -> &[u8] {
-                &self.0
-            }
-        }
-        let chunk: Arc<[u8]> = bytes.into();
-        let held = Arc::downgrade(&chunk);
-        (Bytes::from_owner(Chunk(chunk)), held)
-    }
 
     /// Found by looking for values of omaps that are parts of something larger: 500 small maps held on to 64 KiB each.
     #[test]
@@ -212,20 +199,16 @@ mod tests {
         let next = Incremental::after(&map, Utime::ZERO);
         let (mut maps, mut txn) =
             (Maps { current: Some(Arc::new(map)), ..Maps::default() }, Transaction::new());
-        let encoded = to_vec(&next);
-        let len = encoded.len();
-        let (chunk, held) = received([encoded, vec![0; 64 << 10]].concat());
-        let incrementals = BTreeMap::from([(next.epoch, chunk.slice(..len))]);
+        let (bytes, held) = received(&to_vec(&next));
         let newest = next.epoch;
         let msg = OsdMapMsg {
             fsid: next.fsid,
-            incrementals,
+            incrementals: BTreeMap::from([(newest, bytes)]),
             full: BTreeMap::new(),
             oldest: newest,
             newest,
             gap_removed_snaps: BTreeMap::new(),
         };
-        drop(chunk);
         assert_eq!(maps.take(&msg, &mut txn).unwrap().len(), 1);
         drop(msg);
         assert_eq!((maps.epoch(), maps.oldest()), (newest, newest));

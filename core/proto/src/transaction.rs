@@ -87,7 +87,7 @@ pub enum Change {
     Remove,
     SetAttrs(BTreeMap<Name, Bytes>),
     RemoveAttr(Name),
-    /// Values are kept as they are, so they must not be parts of something larger.
+    /// Values stay in memory as they are, so they must not be parts of something larger. What was decoded is none.
     OmapSet(BTreeMap<Name, Bytes>),
     OmapRemove(BTreeSet<Name>),
     /// Removes the keys in `begin..end`.

@@ -437,12 +437,7 @@ impl Store {
             return None;
         }
 
-        for mut body in taken.into_iter().map(|queued| queued.body) {
-            if self.bodies.len() < BODIES_KEPT && body.capacity() <= BODY_KEPT {
-                body.clear();
-                self.bodies.push(body);
-            }
-        }
+        taken.into_iter().for_each(|queued| self.keep_body(queued.body));
         let id = self.next_batch;
         self.next_batch += 1;
         let names_merge = superblock.is_some() && self.merging.is_written();
@@ -459,6 +454,14 @@ impl Store {
             noted,
         });
         Some(Batch { id, geometry: self.geometry, fresh, chunks, record, superblock })
+    }
+
+    /// For the next transaction.
+    fn keep_body(&mut self, mut body: Vec<u8>) {
+        if self.bodies.len() < BODIES_KEPT && body.capacity() <= BODY_KEPT {
+            body.clear();
+            self.bodies.push(body);
+        }
     }
 
     /// Takes note of a batch that was committed; gives the last transaction that is durable now.

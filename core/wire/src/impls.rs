@@ -71,6 +71,7 @@ impl Encode for Bytes {
         self[..].encode(out);
     }
 }
+/// A copy, which does not hold on to the message that it was in.
 impl Decode for Bytes {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Bytes::copy_from_slice(r.bytes()?))

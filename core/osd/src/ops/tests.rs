@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::snap_set::SnapContext;
-use crate::tests::MemStore;
+use crate::tests::{MemStore, received};
 use nacre_base::errno::{ECANCELED, EEXIST, EFBIG, ENODATA};
 use nacre_base::{Epoch, IntervalSet, Name, PoolId};
 use nacre_proto::types::Extent;
@@ -111,6 +111,15 @@ fn operations_see_what_those_before_them_did() {
     assert_eq!(outputs[3], b"01a\0\0\x006789");
     assert_eq!(outputs[6], b"01a\0\0\0z");
     assert_eq!(o.content(), &b"01a\0\0\0z"[..]);
+}
+
+#[test]
+fn values_of_an_omap_do_not_hold_on_to_the_request_that_they_came_in() {
+    let mut o = Object::new();
+    let (value, held) = received(b"value");
+    o.run([Op::OmapSetVals(BTreeMap::from([("key".into(), value)]))]);
+    assert_eq!(o.store.omap_get(&o.id.clone().into(), b"key").unwrap().unwrap(), "value");
+    assert!(held.upgrade().is_none());
 }
 
 #[test]

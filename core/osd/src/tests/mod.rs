@@ -25,9 +25,24 @@ use bytes::Bytes;
 use nacre_base::{Name, OsdId, Rng, SnapId};
 use nacre_proto::types::{CopySource, Extent, ObjectLocator, Op};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 pub use store::MemStore;
 pub use world::World;
+
+/// These bytes as a session hands them on, as a part of all that it received at once; with what tells whether somebody
+/// still holds on to that.
+pub fn received(bytes: &[u8]) -> (Bytes, Weak<[u8]>) {
+    struct Chunk(Arc<[u8]>);
+    impl AsRef<[u8]> for Chunk {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let chunk: Arc<[u8]> = [bytes, &[0; 64 << 10]].concat().into();
+    let held = Arc::downgrade(&chunk);
+    (Bytes::from_owner(Chunk(chunk)).slice(..bytes.len()), held)
+}
 
 fn write(text: &str) -> Vec<Op> {
     vec![Op::WriteFull { data: Bytes::copy_from_slice(text.as_bytes()) }]
