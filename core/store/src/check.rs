@@ -55,7 +55,7 @@ impl Store {
             let (counted, kept) = (self.index.recount(), self.index.here());
             wrong.push(format!("what is in memory weighs {counted:?}, not {kept:?}"));
         }
-        let pairs: usize = self.index.things_from(Bound::Unbounded).map(|(_, slot)| slot.pairs()).sum();
+        let pairs: usize = self.index.things().map(|(_, slot)| slot.pairs()).sum();
         if pairs != self.index.pairs() {
             wrong.push(format!("in memory are {pairs} pairs of omaps, not {}", self.index.pairs()));
         }

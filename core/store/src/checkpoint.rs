@@ -20,6 +20,7 @@ use crate::space::Space;
 use bytes::Bytes;
 use nacre_proto::transaction::StoredId;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The longest chunk, in blocks.
@@ -43,9 +44,11 @@ pub(crate) struct Checkpoint {
     pub gathered: Option<Vec<Gathered>>,
     /// What is in it has no higher mark than this.
     pub mark: u64,
-    /// What is still to be written, and what was.
-    ids: Ids,
-    pub walked: Vec<Arc<StoredId>>,
+    /// All that is in it, and which of these was written last.
+    pub ids: Ids,
+    walked: Option<Arc<StoredId>>,
+    /// All were.
+    has_walked_all: bool,
     before: BTreeMap<StoredId, Kept>,
     /// As they were at `seq`, until they are written.
     end: Option<(Totals, Owners)>,
@@ -100,35 +103,39 @@ impl Checkpoint {
             gathered: gathers.then(Vec::new),
             mark: changed.mark,
             ids: changed.ids,
-            walked: Vec::new(),
+            walked: None,
+            has_walked_all: false,
             before: BTreeMap::new(),
             end: Some((index.total, owners)),
         }
     }
     /// To be called before `id` changes.
     pub fn preserve(&mut self, id: &StoredId, index: &Index, blocks: &Blocks) {
-        let slot = index.slot(id);
-        // Mostly it is not in this checkpoint, or changed since.
-        let may_be_kept = slot.is_none_or(|slot| slot.mark() == self.mark);
-        if !may_be_kept || !self.ids.contains(id) || self.before.contains_key(id) {
+        // Mostly it is not in this checkpoint, or changed since. What changed stays in memory until its checkpoint ended.
+        let Some(slot) = index.slot(id).filter(|slot| slot.mark() == self.mark) else { return };
+        let is_written = self.walked.as_ref().is_some_and(|last| *id <= **last);
+        if is_written || self.before.contains_key(id) {
             return;
         }
         let kept = match slot {
-            Some(Slot::Object(object)) => {
+            Slot::Object(object) => {
                 // Now, since its blocks may be others' by the time it is written.
                 let crcs = object.blocks.blocks().map(|block| blocks.table[block].crc).collect();
                 Kept::Object(object.clone(), crcs)
             }
-            Some(Slot::Damaged(_)) => Kept::Damaged,
-            Some(Slot::Gone(_)) | None => Kept::Gone,
+            Slot::Damaged(_) => Kept::Damaged,
+            Slot::Gone(_) => Kept::Gone,
         };
         self.before.insert(id.clone(), kept);
     }
     /// Walks on until there are `budget` bytes or the end, and gives what is to be written.
     pub fn slice(&mut self, index: &Index, blocks: &Blocks, space: &mut Space, budget: usize) -> Chunks {
         let mut gathered = 0;
-        while self.writer.waiting() + gathered < budget {
-            let Some(id) = self.ids.pop_first() else {
+        let from = self.walked.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.ids.from(from);
+        while !self.has_walked_all && self.writer.waiting() + gathered < budget {
+            let Some(id) = rest.next() else {
+                self.has_walked_all = true;
                 if self.gathered.is_none()
                     && let Some((totals, owners)) = self.end.take()
                 {
@@ -136,22 +143,22 @@ impl Checkpoint {
                 }
                 break;
             };
-            let (kind, body) = self.entry(&id, index, blocks);
+            let (kind, body) = entry(self.before.remove(&**id), index.slot(id), blocks);
             match &mut self.gathered {
                 Some(all) => {
                     gathered += body.len() + 100;
-                    all.push((StoredId::clone(&id), kind, body.into()));
+                    all.push((StoredId::clone(id), kind, body.into()));
                 }
-                None => self.writer.push(kind, &id_bytes(&id), &body),
+                None => self.writer.push(kind, &id_bytes(id), &body),
             }
-            self.walked.push(id);
+            self.walked = Some(id.clone());
         }
         // It is reserved, unless a layer said less of all things than they are: then this waits for space.
         self.writer.cut(|most| space.take_run(most))
     }
     /// All that was gathered, once that is all.
     pub fn take_gathered(&mut self) -> Option<GatheredAll> {
-        if self.gathered.is_none() || !self.ids.is_empty() {
+        if self.gathered.is_none() || !self.has_walked_all {
             return None;
         }
         let (totals, owners) = self.end.take()?;
@@ -168,28 +175,28 @@ impl Checkpoint {
     pub fn is_written(&self) -> bool {
         self.writer.is_written()
     }
+}
 
-    /// What is to be written of a thing.
-    fn entry(&mut self, id: &StoredId, index: &Index, blocks: &Blocks) -> (Kind, Vec<u8>) {
-        // A block that was freed meanwhile is not in the table; the log, which is replayed over the
-        // checkpoint, frees it as well.
-        let crc_of = |block: u32| blocks.table.get(block).map_or(0, |info| info.crc);
-        let mut out = Vec::with_capacity(512);
-        let kind = match (self.before.remove(id), index.slot(id)) {
-            (Some(Kept::Object(object, crcs)), _) => {
-                // Those that were on their way then may be known now.
-                let pairs = object.blocks.blocks().zip(crcs);
-                let crcs = pairs.map(|(block, crc)| if crc == 0 { crc_of(block) } else { crc });
-                object.encode(crcs, &mut out);
-                Kind::of(&object)
-            }
-            (None, Some(Slot::Object(object))) => {
-                object.encode(object.blocks.blocks().map(crc_of), &mut out);
-                Kind::of(object)
-            }
-            (Some(Kept::Damaged), _) | (None, Some(Slot::Damaged(_))) => Kind::Damaged,
-            (Some(Kept::Gone), _) | (None, Some(Slot::Gone(_)) | None) => Kind::Removed,
-        };
-        (kind, out)
-    }
+/// What is to be written of a thing.
+fn entry(before: Option<Kept>, now: Option<&Slot>, blocks: &Blocks) -> (Kind, Vec<u8>) {
+    // A block that was freed meanwhile is not in the table; the log, which is replayed over the
+    // checkpoint, frees it as well.
+    let crc_of = |block: u32| blocks.table.get(block).map_or(0, |info| info.crc);
+    let mut out = Vec::with_capacity(512);
+    let kind = match (before, now) {
+        (Some(Kept::Object(object, crcs)), _) => {
+            // Those that were on their way then may be known now.
+            let pairs = object.blocks.blocks().zip(crcs);
+            let crcs = pairs.map(|(block, crc)| if crc == 0 { crc_of(block) } else { crc });
+            object.encode(crcs, &mut out);
+            Kind::of(&object)
+        }
+        (None, Some(Slot::Object(object))) => {
+            object.encode(object.blocks.blocks().map(crc_of), &mut out);
+            Kind::of(object)
+        }
+        (Some(Kept::Damaged), _) | (None, Some(Slot::Damaged(_))) => Kind::Damaged,
+        (Some(Kept::Gone), _) | (None, Some(Slot::Gone(_)) | None) => Kind::Removed,
+    };
+    (kind, out)
 }

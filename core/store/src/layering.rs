@@ -188,7 +188,7 @@ impl Store {
         self.forget_notes_up_to(checkpoint.seq);
         self.checkpointed = checkpoint.seq;
         self.stored_mark = checkpoint.mark;
-        self.leaving.extend(checkpoint.walked.into_iter().map(|id| (id, checkpoint.mark)));
+        self.leaving.extend(checkpoint.ids.into_iter().map(|id| (id, checkpoint.mark)));
         let old = std::mem::take(&mut self.old_chunks);
         self.free_runs(old);
         if let Some(layer) = checkpoint.writer.into_layer() {

@@ -2,7 +2,8 @@
 
 use crate::disk::Disk;
 use crate::index::omap::{Part, part_id};
-use crate::index::{Object, Op, Slot, ThingsFrom};
+use crate::index::order::IdsFrom;
+use crate::index::{Index, Object, Op, Slot};
 use crate::layers::filter::hash;
 use crate::layers::page::{Kind, Loaded};
 use crate::layers::{Cursor, Layer, PageError, find_in};
@@ -16,7 +17,8 @@ use nacre_proto::transaction::StoredId;
 use nacre_wire::Encode;
 use std::cell::RefCell;
 use std::fmt;
-use std::ops::Bound;
+use std::iter::Peekable;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 /// With each batch so many things are looked at for whether they can leave memory, or such a part of those that
@@ -274,15 +276,26 @@ impl Store {
                 layers.push((layer, cursor));
             }
         }
-        let here = self.index.things_from(from).peekable();
-        Ok(Walk { pager: self.pager.as_ref(), here, layers, is_over: false })
+        let here: Box<dyn Iterator<Item = &StoredId>> = if self.pager.is_some() {
+            let changed = [Some(&self.index.changed().ids), self.checkpoint.as_ref().map(|c| &c.ids)];
+            Box::new(IdsFrom::new(changed.into_iter().flatten(), from).map(|id| &**id))
+        } else {
+            let all = self.index.things().map(|(id, _)| id);
+            let mut all: Vec<_> = all.filter(|id| (from, Bound::Unbounded).contains(id)).collect();
+            all.sort_unstable();
+            Box::new(all.into_iter())
+        };
+        let (pager, index) = (self.pager.as_ref(), &self.index);
+        Ok(Walk { pager, index, here: here.peekable(), layers, is_over: false })
     }
 }
 
 /// All things in order. It ends with the first error.
 pub(crate) struct Walk<'a> {
     pager: Option<&'a Pager>,
-    here: std::iter::Peekable<ThingsFrom<'a>>,
+    index: &'a Index,
+    /// What no layer may have yet, or without a pager everything.
+    here: Peekable<Box<dyn Iterator<Item = &'a StoredId> + 'a>>,
     /// The newest first.
     layers: Vec<(&'a Arc<Layer>, Cursor)>,
     is_over: bool,
@@ -296,11 +309,11 @@ impl Walk<'_> {
                 cursor.ready(layer, |page| pager.page(layer, page))?;
             }
             let stored = self.layers.iter().filter_map(|(_, cursor)| cursor.peek()).min();
-            let here = self.here.peek().map(|(id, _)| *id);
+            let here = self.here.peek().copied();
             let Some(least) = stored.into_iter().chain(here).min().cloned() else { return Ok(None) };
             let mut exists = None;
-            if let Some((_, slot)) = self.here.next_if(|(id, _)| **id == least) {
-                exists = Some(slot.exists());
+            if self.here.next_if(|id| **id == least).is_some() {
+                exists = self.index.slot(&least).map(Slot::exists);
             }
             for (_, cursor) in &mut self.layers {
                 if cursor.peek() == Some(&least)

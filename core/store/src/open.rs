@@ -23,7 +23,6 @@ use crate::table::BlockInfo;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Reader, crc32c};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
 const LOG_LEN_MIN: u64 = 4 << 20;
@@ -556,7 +555,9 @@ impl Recovery {
             let lost = object.blocks.iter().filter(|(_, block)| self.damaged.contains(block));
             lost.map(|(at, _)| (id.clone(), u64::from(at))).collect()
         };
-        self.store.index.things_from(Bound::Unbounded).flat_map(of).collect()
+        let mut lost: Vec<_> = self.store.index.things().flat_map(of).collect();
+        lost.sort_unstable();
+        lost
     }
 
     /// Finds out which blocks are taken in the end.
@@ -571,7 +572,7 @@ impl Recovery {
                 }
             }
         }
-        for (id, slot) in store.index.things_from(Bound::Unbounded) {
+        for (id, slot) in store.index.things() {
             if let Slot::Object(object) = slot
                 && !store.is_sound(object)
             {
@@ -682,8 +683,7 @@ impl Store {
             let of_object = |object: &Object| !object.omap().parts.is_empty();
             is_reserved(id) || matches!(slot, Slot::Object(object) if of_object(object))
         };
-        let has_parts =
-            !self.index.shares.shared().is_empty() || self.index.things_from(Bound::Unbounded).any(has_parts);
+        let has_parts = !self.index.shares.shared().is_empty() || self.index.things().any(has_parts);
         let parts_fit = !has_parts || self.check_parts().is_empty();
         if !self.blocks.table.iter().all(is_right) || !all_owned || has_damaged || !parts_fit {
             let generation = self.generation;

@@ -13,7 +13,6 @@ use crate::table::BlockInfo;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Reader};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 const REMOVED: u8 = 0;
 const OBJECT: u8 = 1;
@@ -56,7 +55,7 @@ impl Store {
 
     /// Finds out who owns which block.
     fn own_all(&mut self, crcs: &BTreeMap<u32, u32>) -> Result<(), OpenError> {
-        let things = self.index.things_from(Bound::Unbounded);
+        let things = self.index.things();
         let objects: Vec<_> =
             things.filter_map(|(id, _)| Some((id.clone(), self.index.get(id)?.clone()))).collect();
         for (id, object) in objects {

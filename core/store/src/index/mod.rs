@@ -21,10 +21,8 @@ use nacre_proto::transaction::StoredId;
 use omap::is_reserved;
 use order::Ids;
 use parts::Shares;
-use std::ops::Bound;
 use std::sync::Arc;
 use things::Things;
-pub(crate) use things::ThingsFrom;
 
 /// References to blocks that an operation made and ended, once each.
 #[derive(Debug, Default)]
@@ -159,9 +157,9 @@ impl Index {
     pub fn pairs(&self) -> usize {
         self.pairs
     }
-    /// In order.
-    pub fn things_from(&self, from: Bound<&StoredId>) -> ThingsFrom<'_> {
-        self.things.from(from)
+    /// All in memory, in an order that means nothing.
+    pub fn things(&self) -> impl Iterator<Item = (&StoredId, &Slot)> {
+        self.things.iter()
     }
     /// Puts a thing of a checkpoint here. Gives its id as it is kept.
     pub fn bring(&mut self, id: &StoredId, slot: Slot) -> Arc<StoredId> {
@@ -354,12 +352,12 @@ impl Index {
     /// What `Changed::encoded` should be, for `Store::check`.
     pub fn recount_changed(&self) -> u64 {
         let cost = |id: &Arc<StoredId>| self.get(id).map_or_else(|| bare_cost(id), |o| o.weight().encoded);
-        self.changed.ids.from(Bound::Unbounded).map(cost).sum()
+        self.changed.ids.iter().map(cost).sum()
     }
     /// What `here` should be, for `Store::check`.
     pub fn recount(&self) -> Weight {
         let mut here = Weight::default();
-        for (id, slot) in self.things.from(Bound::Unbounded) {
+        for (id, slot) in self.things.iter() {
             if let Slot::Object(object) = slot {
                 here.add(object.weighed_anew(id));
             }

@@ -1,108 +1,149 @@
-//! A set of ids, in their order.
+//! Ids of what changed, in their order.
 //!
-//! Nearly always an id's place decides, which is at hand: the id is somewhere else in memory, and to find the place of a
-//! new one takes more than ten comparisons.
+//! The place of a new id among a hundred thousand others is nowhere near that of the one before, so nearly every step to
+//! it is a miss of the processor's cache. Here ids come into a set that is small enough for it, and what fills this set
+//! becomes a run in order, to which nothing is added. Who walks merges the runs.
 
 use nacre_proto::transaction::StoredId;
-use std::borrow::Borrow;
-use std::cmp::Ordering;
-use std::collections::{BTreeSet, btree_set};
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeSet, BinaryHeap, btree_set};
 use std::ops::Bound;
+use std::slice;
 use std::sync::Arc;
 
+/// Ids of a run: more is more than a cache holds beside all else, fewer are more runs to walk.
+const RUN: usize = 2048;
+
+/// Each once.
 #[derive(Debug, Default)]
-pub(crate) struct Ids(BTreeSet<InOrder>);
+pub(crate) struct Ids {
+    newest: BTreeSet<InOrder>,
+    runs: Vec<Box<[InOrder]>>,
+}
 
 impl Ids {
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.newest.len() + self.runs.len() * RUN
     }
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// One that is not there yet.
+    pub fn insert(&mut self, id: Arc<StoredId>) {
+        let is_new = self.newest.insert(InOrder::new(id));
+        debug_assert!(is_new, "it is noted once");
+        if self.newest.len() == RUN {
+            self.runs.push(std::mem::take(&mut self.newest).into_iter().collect());
+        }
     }
-    /// False if it was there.
-    pub fn insert(&mut self, id: Arc<StoredId>) -> bool {
-        self.0.insert(InOrder { place: place(&id), id })
+    /// In no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<StoredId>> {
+        self.runs.iter().flatten().chain(&self.newest).map(|one| &one.id)
     }
-    pub fn remove(&mut self, id: &StoredId) -> bool {
-        self.0.remove(&Sought::new(id) as &dyn Placed)
-    }
-    pub fn contains(&self, id: &StoredId) -> bool {
-        self.0.contains(&Sought::new(id) as &dyn Placed)
-    }
-    pub fn pop_first(&mut self) -> Option<Arc<StoredId>> {
-        self.0.pop_first().map(|first| first.id)
+    /// In no order.
+    pub fn into_iter(self) -> impl Iterator<Item = Arc<StoredId>> {
+        self.runs.into_iter().flatten().chain(self.newest).map(|one| one.id)
     }
     pub fn from(&self, from: Bound<&StoredId>) -> IdsFrom<'_> {
-        let from = from.map(Sought::new);
-        let from = from.as_ref().map(|sought| sought as &dyn Placed);
-        IdsFrom(self.0.range::<dyn Placed, _>((from, Bound::Unbounded)))
+        IdsFrom::new([self], from)
     }
 }
 
-/// Those behind one of them.
-pub(crate) struct IdsFrom<'a>(btree_set::Range<'a, InOrder>);
+/// Those of some sets behind one of them, each once.
+pub(crate) struct IdsFrom<'a>(BinaryHeap<Reverse<Run<'a>>>);
+
+/// What is left of one. It is as great as its first id.
+struct Run<'a> {
+    first: &'a InOrder,
+    rest: Rest<'a>,
+}
+
+enum Rest<'a> {
+    Old(slice::Iter<'a, InOrder>),
+    Newest(btree_set::Range<'a, InOrder>),
+}
+
+impl<'a> IdsFrom<'a> {
+    pub fn new(sets: impl IntoIterator<Item = &'a Ids>, from: Bound<&StoredId>) -> IdsFrom<'a> {
+        let from = from.map(|id| InOrder::new(Arc::new(id.clone())));
+        let is_before = |one: &InOrder| match &from {
+            Bound::Included(first) => one < first,
+            Bound::Excluded(last) => one <= last,
+            Bound::Unbounded => false,
+        };
+        let of = |ids: &'a Ids| {
+            let old = ids.runs.iter().map(|run| Rest::Old(run[run.partition_point(is_before)..].iter()));
+            let newest = ids.newest.range::<InOrder, _>((from.as_ref(), Bound::Unbounded));
+            old.chain([Rest::Newest(newest)]).filter_map(Run::new).map(Reverse).collect::<Vec<_>>()
+        };
+        IdsFrom(sets.into_iter().flat_map(of).collect())
+    }
+    /// The least of all, which is not the least any more.
+    fn step(&mut self) -> Option<&'a Arc<StoredId>> {
+        let mut least = self.0.peek_mut()?;
+        let first = least.0.first;
+        match least.0.rest.next() {
+            Some(next) => least.0.first = next,
+            None => drop(PeekMut::pop(least)),
+        }
+        Some(&first.id)
+    }
+}
 
 impl<'a> Iterator for IdsFrom<'a> {
     type Item = &'a Arc<StoredId>;
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.next().map(|one| &one.id)
+        let id = self.step()?;
+        while self.0.peek().is_some_and(|again| again.0.first.id == *id) {
+            self.step();
+        }
+        Some(id)
     }
 }
 
+impl<'a> Run<'a> {
+    fn new(mut rest: Rest<'a>) -> Option<Run<'a>> {
+        let first = rest.next()?;
+        Some(Run { first, rest })
+    }
+}
+impl Ord for Run<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.first.cmp(other.first)
+    }
+}
+impl PartialOrd for Run<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for Run<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Run<'_> {}
+
+impl<'a> Iterator for Rest<'a> {
+    type Item = &'a InOrder;
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Rest::Old(run) => run.next(),
+            Rest::Newest(set) => set.next(),
+        }
+    }
+}
+
+/// An id, and its place in the order, which nearly always decides and is at hand: the id is somewhere else in memory.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct InOrder {
     place: u64,
     id: Arc<StoredId>,
 }
 
-/// One that is looked for.
-struct Sought<'a> {
-    place: u64,
-    id: &'a StoredId,
-}
-
-impl Sought<'_> {
-    fn new(id: &StoredId) -> Sought<'_> {
-        Sought { place: place(id), id }
+impl InOrder {
+    fn new(id: Arc<StoredId>) -> InOrder {
+        InOrder { place: place(&id), id }
     }
 }
-
-/// What both are, so that nothing has to be made to look for something.
-trait Placed {
-    fn placed(&self) -> (u64, &StoredId);
-}
-impl Placed for InOrder {
-    fn placed(&self) -> (u64, &StoredId) {
-        (self.place, &self.id)
-    }
-}
-impl Placed for Sought<'_> {
-    fn placed(&self) -> (u64, &StoredId) {
-        (self.place, self.id)
-    }
-}
-impl<'a> Borrow<dyn Placed + 'a> for InOrder {
-    fn borrow(&self) -> &(dyn Placed + 'a) {
-        self
-    }
-}
-impl Ord for dyn Placed + '_ {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.placed().cmp(&other.placed())
-    }
-}
-impl PartialOrd for dyn Placed + '_ {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl PartialEq for dyn Placed + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for dyn Placed + '_ {}
 
 /// In the order of ids, as far as it tells them apart: by pool and hash.
 fn place(id: &StoredId) -> u64 {
@@ -120,4 +161,60 @@ fn place(id: &StoredId) -> u64 {
 }
 
 /// Objects of pools from this one on are told apart by their ids alone.
-pub(super) const POOLS: u32 = u32::MAX - 1;
+const POOLS: u32 = u32::MAX - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_base::{Name, PgId, PoolId, Rng};
+    use nacre_proto::types::ObjectId;
+
+    /// Of all kinds, and with pools and hashes at which places begin and end.
+    fn any_id(rng: &mut Rng) -> StoredId {
+        let n = rng.below(1000);
+        let name = Name::from(format!("{}", rng.below(20)));
+        let pools = [i64::MIN, -2, -1, 0, 1, i64::from(POOLS) - 1, POOLS.into(), i64::from(u32::MAX) + 5];
+        let hashes = [0, 1, 2, 0x8000_0000, u32::MAX];
+        let pool = PoolId(pools[rng.below(pools.len() as u64) as usize]);
+        match rng.below(10) {
+            0 => StoredId::Meta(name),
+            1 => StoredId::Pg(PgId { pool, seed: n as u32 }),
+            2 => StoredId::Object(ObjectId::max()),
+            _ => {
+                let hash = if n < 500 { hashes[n as usize % hashes.len()] } else { n as u32 };
+                StoredId::Object(ObjectId { pool, hash, name, ..ObjectId::min() })
+            }
+        }
+    }
+
+    #[test]
+    fn they_agree_with_an_ordered_set() {
+        let mut rng = Rng::new(1);
+        for count in [0, 10, 20_000] {
+            let mut sets = [Ids::default(), Ids::default()];
+            let mut models = [BTreeSet::new(), BTreeSet::new()];
+            for _ in 0..count {
+                let (id, which) = (any_id(&mut rng), rng.below(2) as usize);
+                if models[which].insert(id.clone()) {
+                    sets[which].insert(Arc::new(id));
+                }
+            }
+            assert!(count < 20_000 || sets.iter().all(|ids| !ids.runs.is_empty()), "some have runs");
+            for (ids, model) in sets.iter().zip(&models) {
+                assert_eq!((ids.len(), ids.iter().count()), (model.len(), model.len()));
+                assert!(ids.from(Bound::Unbounded).map(|id| &**id).eq(model));
+            }
+            let all: BTreeSet<&StoredId> = models.iter().flatten().collect();
+            for _ in 0..20 {
+                let from = any_id(&mut rng);
+                for bound in [Bound::Included(&from), Bound::Excluded(&from)] {
+                    let merged = IdsFrom::new(&sets, bound).map(|id| &**id);
+                    assert!(merged.eq(all.range::<StoredId, _>((bound, Bound::Unbounded)).copied()));
+                }
+            }
+            for (ids, model) in sets.into_iter().zip(models) {
+                assert_eq!(ids.into_iter().map(|id| StoredId::clone(&id)).collect::<BTreeSet<_>>(), model);
+            }
+        }
+    }
+}

@@ -54,7 +54,7 @@ fn rot_page(store: &Store, disk: &SimDisk, id: &StoredId) {
 }
 /// Parts that are in memory.
 fn parts_here(store: &Store) -> usize {
-    let things = store.index.things_from(std::ops::Bound::Unbounded);
+    let things = store.index.things();
     things.filter(|(id, slot)| part_number(id).is_some() && slot.exists()).count()
 }
 

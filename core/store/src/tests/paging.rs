@@ -12,7 +12,6 @@ use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_wire::{Encode, to_vec};
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// An empty store, opened as a daemon does, with little memory.
@@ -310,7 +309,7 @@ fn a_store_of_the_version_before_is_opened_and_its_next_checkpoint_is_of_this_on
 /// store uses.
 fn write_as_before(store: &mut Store, disk: &SimDisk) -> Superblock {
     let mut payload = Vec::new();
-    for (id, slot) in store.index.things_from(Bound::Unbounded) {
+    for (id, slot) in store.index.things() {
         let Slot::Object(object) = slot else { continue };
         payload.push(1);
         id.encode(&mut payload);
