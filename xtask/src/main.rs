@@ -1,4 +1,4 @@
-//! The toolbox of the repository: `cargo xtask ci | sim | fuzz | bench | soak | tidy`.
+//! The toolbox of the repository: `cargo xtask ci | sim | fuzz | bench | soak | tidy | train`.
 //!
 //! Each subcommand is a file. They run other programs and print what they run, so that a failing
 //! step can be repeated by hand.
@@ -11,6 +11,7 @@ mod run;
 mod sim;
 mod soak;
 mod tidy;
+mod train;
 
 use clap::{Parser, Subcommand};
 
@@ -36,6 +37,8 @@ enum Task {
     Soak(soak::Options),
     /// Formats, lints and checks the licences of all dependencies.
     Tidy(tidy::Options),
+    /// Learns what release builds are to be optimised for.
+    Train(train::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -47,5 +50,6 @@ fn main() -> anyhow::Result<()> {
         Task::Bench(options) => bench::run(&options),
         Task::Soak(options) => soak::run(&options),
         Task::Tidy(options) => tidy::run(&options),
+        Task::Train(options) => train::run(&options),
     }
 }
