@@ -4,9 +4,9 @@
 
 use crate::cluster::{Cluster, Shape, run};
 use crate::plot::{self, Curve};
-use crate::{nacre, reference};
+use crate::{device, nacre, reference};
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -80,6 +80,8 @@ enum Drill {
     Memory,
     /// Everything is killed and starts again; then one OSD.
     Restart,
+    /// A pool of two copies gets a third one while no client writes, beside what the disk gives to who only copies.
+    Copies,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -112,6 +114,7 @@ impl Drill {
             Drill::Add => "add",
             Drill::Memory => "memory",
             Drill::Restart => "restart",
+            Drill::Copies => "copies",
         }
     }
 }
@@ -132,8 +135,14 @@ struct Case<'a> {
 }
 
 pub fn measure(options: &Options) -> Result<()> {
-    if options.through == Through::Rbd && matches!(options.drill, Drill::Memory | Drill::Restart) {
-        bail!("how many writes fio has done is not known while it runs, so it cannot do this drill");
+    match (options.through, options.drill) {
+        (Through::Rbd, Drill::Memory | Drill::Restart) => {
+            bail!("how many writes fio has done is not known while it runs, so it cannot do this drill")
+        }
+        (Through::Rbd, Drill::Copies) => {
+            bail!("nobody writes in this drill, so there is nothing for fio to do")
+        }
+        _ => {}
     }
     std::fs::create_dir_all(&options.folder)?;
     std::fs::create_dir_all(&options.results)?;
@@ -214,14 +223,27 @@ fn on_one(options: &Options, case: &Case<'_>, name: &str) -> Result<String> {
     let file = |ending: &str| options.results.join(format!("{name}-{}.{ending}", case.name));
     let mut script = match options.drill {
         Drill::Restart => restart(options, &cluster),
+        Drill::Copies => python(&cluster, "copies.py"),
         _ => failure(options, case, &cluster, &file("csv"))?,
     };
     script.args(["--pool", POOL, "--objects", &case.objects.to_string()]);
     script.arg("--folder").arg(cluster.folder());
-    let summary = run(&mut script)?;
-    std::fs::write(file("json"), &summary)?;
-    // One line.
-    Ok(serde_json::from_str::<Value>(&summary).context("the script said no JSON")?.to_string())
+    let mut summary: Value = serde_json::from_str(&run(&mut script)?).context("the script said no JSON")?;
+    if options.drill == Drill::Copies {
+        // In the same minute, as a disk differs.
+        let disk = device::copies(&folder)?;
+        let done = summary["mib_per_second"].as_f64().context("no speed")?;
+        summary["disk_mib_per_second"] =
+            json!({ "plain": round(disk.plain), "flushed": round(disk.flushed) });
+        summary["of_disk"] =
+            json!({ "plain": round(done / disk.plain), "flushed": round(done / disk.flushed) });
+    }
+    std::fs::write(file("json"), summary.to_string())?;
+    Ok(summary.to_string())
+}
+
+fn round(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
 }
 
 /// OSDs 0 to 4 on the first, and so on; and a rule that puts copies on different ones.
