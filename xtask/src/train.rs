@@ -36,15 +36,16 @@ pub fn run(options: &Options) -> Result<()> {
     // It runs the program that is beside it.
     let load = release.join("nacre-bench");
     fs::copy(repository().join("target/release/nacre-bench"), &load).context("cannot copy the load")?;
+    let clusters = target.join("clusters");
+    fs::create_dir_all(&clusters)?;
     for words in LOADS {
         let mut command = Command::new(&load);
-        command.args(words.split(' ')).arg("--folder").arg(target.join("clusters"));
+        command.args(words.split(' ')).arg("--folder").arg(&clusters);
         if words.starts_with("failure") {
             command.arg("--results").arg(target.join("failure"));
         } else {
             command.args(["--seconds", &options.seconds.to_string()]);
         }
-        fs::create_dir_all(target.join("clusters"))?;
         step("load", &mut command)?;
     }
     let seen = repository().join(format!("xtask/profile/{version}.profdata"));

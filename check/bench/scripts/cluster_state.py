@@ -1,8 +1,11 @@
 """What the drills' scripts ask of a cluster."""
 import json
 import os
+import random
 import subprocess
 import time
+
+import rados
 
 
 def command(words, timeout=60):
@@ -17,11 +20,30 @@ def run_beside(line):
     return subprocess.Popen(line, shell=True, process_group=0, stdout=nowhere, stderr=nowhere)
 
 
+def ask(cluster, prefix, timeout=60, **arguments):
+    """A monitor's answer, over a session that is there: a process for each question would take a good part of a small machine
+    from what is measured."""
+    words = json.dumps({"prefix": prefix, "format": "json", **arguments})
+    code, said, why = cluster.mon_command(words, b"", timeout=timeout)
+    if code:
+        raise rados.Error(why)
+    return json.loads(said) if said else None
+
+
+def fill_objects(io, count, size):
+    """So many objects, written full, eight at a time."""
+    full = random.randbytes(size)
+    filling = []
+    for n in range(count):
+        if len(filling) == 8:
+            filling.pop(0).wait_for_complete()
+        filling.append(io.aio_write_full(f"object-{n}", full))
+    for one in filling:
+        one.wait_for_complete()
+
+
 def is_clean(cluster):
-    """Over a session that is there: a process each time would take a good part of a small machine from what is measured."""
-    errno, status, why = cluster.mon_command(json.dumps({"prefix": "status", "format": "json"}), b"", timeout=60)
-    assert errno == 0, why
-    status = json.loads(status)
+    status = ask(cluster, "status")
     states = status["pgmap"]["pgs_by_state"]
     up = status["osdmap"]
     return up["num_up_osds"] == up["num_osds"] and all(s["state_name"] == "active+clean" for s in states)

@@ -1,12 +1,11 @@
 """How fast a pool of two copies gets a third one while no client is there. Says so in one line of JSON."""
 import argparse
 import json
-import random
 import time
 
 import rados
 
-from cluster_state import is_clean, memory_mib, wait_clean
+from cluster_state import ask, fill_objects, is_clean, memory_mib, wait_clean
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--pool", required=True)
@@ -20,14 +19,8 @@ cluster = rados.Rados(conffile="")
 cluster.connect()
 
 
-def ask(prefix, **arguments):
-    errno, said, why = cluster.mon_command(json.dumps({"prefix": prefix, "format": "json", **arguments}), b"", timeout=60)
-    assert errno == 0, why
-    return json.loads(said) if said else None
-
-
 def degraded():
-    return ask("status")["pgmap"].get("degraded_objects", 0)
+    return ask(cluster, "status")["pgmap"].get("degraded_objects", 0)
 
 
 def recovered():
@@ -40,22 +33,15 @@ def recovered():
     return total / 2**20
 
 
-ask("osd pool set", pool=options.pool, var="size", val="2")
+ask(cluster, "osd pool set", pool=options.pool, var="size", val="2")
 with cluster.open_ioctx(options.pool) as io:
-    data = random.randbytes(options.object_size)
-    filling = []
-    for n in range(options.objects):
-        if len(filling) == 8:
-            filling.pop(0).wait_for_complete()
-        filling.append(io.aio_write_full(f"object-{n}", data))
-    for one in filling:
-        one.wait_for_complete()
+    fill_objects(io, options.objects, options.object_size)
 assert wait_clean(cluster, 120), "a pool of two copies does not become clean"
 
-osds = [one["osd"] for one in ask("osd dump")["osds"]]
+osds = [one["osd"] for one in ask(cluster, "osd dump")["osds"]]
 before = recovered()
 begun = time.monotonic()
-ask("osd pool set", pool=options.pool, var="size", val="3")
+ask(cluster, "osd pool set", pool=options.pool, var="size", val="3")
 total = options.objects * options.object_size / 2**20
 done = []  # (seconds, MiB)
 while not done or done[-1][1] < total or not is_clean(cluster):

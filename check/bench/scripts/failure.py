@@ -14,7 +14,7 @@ import time
 
 import rados
 
-from cluster_state import command, memory_mib, run_beside, wait_clean
+from cluster_state import command, fill_objects, memory_mib, run_beside, wait_clean
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--pool", required=True)
@@ -49,16 +49,6 @@ def recovered():
 IMAGE = "image"
 
 
-def fill_objects():
-    full = random.randbytes(options.object_size)
-    filling = [io.aio_write_full(f"object-{n}", full) for n in range(min(8, options.objects))]
-    for n in range(8, options.objects):
-        filling[n % 8].wait_for_complete()
-        filling[n % 8] = io.aio_write_full(f"object-{n}", full)
-    for one in filling:
-        one.wait_for_complete()
-
-
 def fio(*how):
     size = options.objects * options.object_size
     return ["fio", "--name=failure", "--ioengine=rbd", "--clientname=admin", f"--pool={options.pool}", f"--rbdname={IMAGE}",
@@ -79,7 +69,7 @@ if options.through == "rbd":
     os.environ["CEPH_ARGS"] = "--rbd-cache=false"
     fill_image()
 else:
-    fill_objects()
+    fill_objects(io, options.objects, options.object_size)
 assert wait_clean(cluster, 120)
 bytes_before = recovered()
 

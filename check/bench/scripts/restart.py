@@ -12,7 +12,7 @@ import time
 
 import rados
 
-from cluster_state import memory_mib, osd_processes, run_beside
+from cluster_state import ask, memory_mib, osd_processes, run_beside
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--pool", required=True)
@@ -29,15 +29,6 @@ cluster = rados.Rados(conffile="")
 cluster.connect()
 io = cluster.open_ioctx(options.pool)
 names = [f"object-{n}" for n in range(options.objects)]
-
-
-def ask(prefix, **arguments):
-    """A monitor's answer, without a new process for each question."""
-    words = json.dumps({"prefix": prefix, "format": "json", **arguments})
-    code, said, why = cluster.mon_command(words, b"", timeout=5)
-    if code:
-        raise rados.Error(why)
-    return json.loads(said)
 
 
 def fill(writes):
@@ -65,7 +56,7 @@ class Writes:
 
 
 def states():
-    status = ask("status")
+    status = ask(cluster, "status", timeout=5)
     everybody = status["osdmap"]["num_up_osds"] == status["osdmap"]["num_osds"]
     return [s["state_name"] for s in status["pgmap"]["pgs_by_state"]] if everybody else []
 
@@ -127,7 +118,7 @@ wait_for(all_clean)
 
 
 def primary_of(name):
-    return ask("osd map", pool=options.pool, object=name)["acting_primary"]
+    return ask(cluster, "osd map", timeout=5, pool=options.pool, object=name)["acting_primary"]
 
 
 theirs = [name for name in names[:200] if primary_of(name) == options.one]
@@ -138,7 +129,7 @@ for pid in osd_processes(options.folder):
 
 
 def is_up():
-    osds = ask("osd dump")["osds"]
+    osds = ask(cluster, "osd dump", timeout=5)["osds"]
     return all(osd["up"] for osd in osds)
 
 
