@@ -51,6 +51,29 @@ fn listed(store: &Store) -> Vec<StoredId> {
 }
 
 #[test]
+fn all_is_listed_in_order_while_a_checkpoint_of_many_is_under_way() {
+    let (disk, mut store) = fresh();
+    store.limit_memory(64 << 20);
+    (0..2500).for_each(|n| submit(&mut store, &object(n), [attr(b"old")]));
+    checkpoint(&mut store, &disk);
+    // So many that they are more than one run in order.
+    (2000..9000).for_each(|n| submit(&mut store, &object(n), [attr(b"new")]));
+    store.settle(&*disk).unwrap();
+    store.request_checkpoint();
+    store.begin_checkpoint();
+    assert!(store.checkpoint.is_some());
+    (0..9000).step_by(3).for_each(|n| submit(&mut store, &object(n), [Change::Remove]));
+    (9000..12_000).for_each(|n| submit(&mut store, &object(n), [attr(b"later")]));
+    let mut there: Vec<_> = (0..12_000).filter(|n| *n >= 9000 || n % 3 != 0).map(object).collect();
+    there.sort();
+    assert_eq!(listed(&store), there, "while it is under way");
+    store.settle(&*disk).unwrap();
+    assert!(store.checkpoint.is_none());
+    assert_eq!(listed(&store), there, "after it");
+    assert_eq!(listed(&Store::open_paged(disk.clone()).unwrap().0), there, "opened again");
+}
+
+#[test]
 fn things_stay_in_memory_as_long_as_they_take_little_of_it() {
     let (disk, mut store) = fresh();
     store.limit_memory(64 << 20);
