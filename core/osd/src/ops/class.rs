@@ -96,9 +96,9 @@ impl Object for DraftObject<'_, '_> {
         Ok(())
     }
     fn truncate(&mut self, size: u64) -> Result<(), nacre_cls::Stop> {
-        let in_range = check_range(0, size);
-        self.pass(in_range)?;
         if self.draft.exists {
+            let in_range = check_range(size, 0);
+            self.pass(in_range)?;
             self.draft.truncate(size);
         }
         Ok(())

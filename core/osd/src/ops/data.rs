@@ -22,9 +22,10 @@ fn clipped(draft: &Draft<'_>, extent: &Extent) -> (u64, u64) {
     (start, len.min(size - start))
 }
 
+/// Nothing begins at the limit, be it of no bytes.
 pub fn check_range(off: u64, len: u64) -> Result<(), Stop> {
     match off.checked_add(len) {
-        Some(end) if end <= OBJECT_SIZE_MAX => Ok(()),
+        Some(end) if off < OBJECT_SIZE_MAX && end <= OBJECT_SIZE_MAX => Ok(()),
         _ => fail(EFBIG),
     }
 }
@@ -127,23 +128,23 @@ pub fn append(draft: &mut Draft<'_>, data: &Bytes) -> OpResult {
 }
 
 pub fn write_same(draft: &mut Draft<'_>, off: u64, len: u64, data: &Bytes) -> OpResult {
-    check_range(off, len)?;
     if len == 0 {
         return ok();
     }
     if data.is_empty() || !len.is_multiple_of(data.len() as u64) {
         return fail(EINVAL);
     }
+    check_range(off, len)?;
     draft.write(off, data.repeat((len / data.len() as u64) as usize).into());
     ok()
 }
 
 /// On an object that does not exist this does nothing, and succeeds.
 pub fn truncate(draft: &mut Draft<'_>, size: u64, truncate_size: u64, truncate_seq: u32) -> OpResult {
-    check_range(0, size)?;
     if !draft.exists {
         return ok();
     }
+    check_range(size, 0)?;
     if truncate_seq != 0 {
         if size != truncate_size {
             return fail(EINVAL);
@@ -160,7 +161,10 @@ pub fn truncate(draft: &mut Draft<'_>, size: u64, truncate_size: u64, truncate_s
 
 /// Never grows the object. What is zeroed up to its end is cut off.
 pub fn zero(draft: &mut Draft<'_>, off: u64, len: u64) -> OpResult {
-    check_range(off, len)?;
+    let beyond = draft.exists && (draft.size..OBJECT_SIZE_MAX).contains(&off);
+    if !(beyond && len <= OBJECT_SIZE_MAX) {
+        check_range(off, len)?;
+    }
     if len == 0 || off >= draft.size {
         return ok();
     }

@@ -185,6 +185,11 @@ fn fail<T>(errno: i32) -> Result<T, Stop> {
 
 /// Checks that need no object: an error goes back at once.
 pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> {
+    for FlaggedOp { op, .. } in ops {
+        if let Op::Call { class, method, .. } = op {
+            class::find(class, method)?;
+        }
+    }
     if object.name.len() > NAME_LEN_MAX
         || object.key.len() > NAME_LEN_MAX
         || object.namespace.len() > NAMESPACE_LEN_MAX
@@ -205,9 +210,6 @@ pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> 
                 | OpCode::CACHE_TRY_FLUSH
                 | OpCode::CACHE_EVICT,
             ) => return Err(-EINVAL),
-            Op::Call { class, method, .. } => {
-                class::find(class, method)?;
-            }
             Op::Unknown(_) => return Err(-EOPNOTSUPP),
             // They are about the set, and nothing else is.
             op if (*op == Op::ListSnaps) != (object.snap == SnapId::DIR) => return Err(-EINVAL),

@@ -100,7 +100,15 @@ pub fn clear(draft: &mut Draft<'_>) -> OpResult {
     if !draft.exists {
         return fail(ENOENT);
     }
-    draft.omap_clear();
+    let mut empty = draft.omap_header()?.is_empty();
+    draft.omap_walk(&[], &mut |_, _| {
+        empty = false;
+        false
+    })?;
+    // Where there is nothing, nothing changes: the object is as old as it was.
+    if !empty {
+        draft.omap_clear();
+    }
     ok()
 }
 

@@ -193,6 +193,38 @@ fn what_is_zeroed_up_to_the_end_is_cut_off_and_nothing_grows() {
 }
 
 #[test]
+fn nothing_begins_at_the_limit_of_sizes_and_what_comes_to_nothing_is_not_too_large() {
+    let truncate = |size| Op::Truncate { size, truncate_size: 0, truncate_seq: 0 };
+    let last = OBJECT_SIZE_MAX - 1;
+    let mut o = Object::new();
+    assert_eq!(o.run([truncate(u64::MAX)]).result, 0, "of no object");
+    assert_eq!(o.run([Op::Zero { off: last, len: 2 }]).result, -EFBIG);
+    o.run([full("0123456789")]);
+    assert_eq!(o.run([truncate(OBJECT_SIZE_MAX)]).result, -EFBIG);
+    assert_eq!(o.run([write(OBJECT_SIZE_MAX, "")]).result, -EFBIG);
+    assert_eq!(o.run([Op::Zero { off: last, len: 2 }]).result, 0, "beyond the end");
+    assert_eq!(o.run([Op::Zero { off: 5, len: OBJECT_SIZE_MAX }]).result, -EFBIG);
+    assert_eq!(o.run([Op::Zero { off: last, len: OBJECT_SIZE_MAX + 1 }]).result, -EFBIG);
+    assert_eq!(o.content(), "0123456789");
+    let same = |len| Op::WriteSame { off: u64::MAX, len, data: bytes("ab") };
+    assert_eq!(o.run([same(0)]).result, 0);
+    assert_eq!(o.run([same(3)]).result, -EINVAL);
+    assert_eq!(o.run([same(4)]).result, -EFBIG);
+}
+
+#[test]
+fn to_clear_an_omap_in_which_nothing_is_changes_nothing() {
+    let mut o = Object::new();
+    o.run([full("data")]);
+    assert_eq!(o.run([Op::OmapClear]).change.kind, EntryKind::Note);
+    o.run([Op::OmapSetHeader(bytes("h"))]);
+    assert_eq!(o.run([Op::OmapClear]).change.kind, EntryKind::Modify);
+    o.run([Op::OmapSetVals([(Name::default(), bytes("1"))].into())]);
+    assert_eq!(o.run([Op::OmapClear]).change.kind, EntryKind::Modify);
+    assert_eq!(o.run([Op::OmapClear]).change.kind, EntryKind::Note);
+}
+
+#[test]
 fn an_empty_key_can_be_asked_for_and_is_in_no_listing() {
     let mut o = Object::new();
     o.run([Op::OmapSetVals([(Name::default(), bytes("1")), ("k".into(), bytes("2"))].into())]);
@@ -210,6 +242,8 @@ fn requests_that_no_object_can_satisfy_are_told_so_at_once() {
     let named = |name: &str| ObjectId::head(PoolId(1), Name::default(), Name::default(), name.into());
     assert_eq!(check_request(&named(""), &flagged(Op::Stat)), Err(-EINVAL));
     assert_eq!(check_request(&named(&"n".repeat(2049)), &flagged(Op::Stat)), Err(-ENAMETOOLONG));
+    let call = Op::Call { class: "hello".into(), method: "nosuch".into(), input: Bytes::new() };
+    assert_eq!(check_request(&named(&"n".repeat(2049)), &flagged(call)), Err(-EOPNOTSUPP));
     assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::CACHE_PIN))), Err(-EINVAL));
     assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::TMAP2OMAP))), Err(-EOPNOTSUPP));
 }
@@ -242,6 +276,7 @@ fn limits_are_errors_and_not_allocations() {
     let mut o = Object::new();
     assert_eq!(o.run([write(OBJECT_SIZE_MAX, "x")]).result, -EFBIG);
     assert_eq!(o.run([write(u64::MAX, "x")]).result, -EFBIG);
+    o.run([full("there")]);
     let far = Op::Truncate { size: OBJECT_SIZE_MAX + 1, truncate_size: 0, truncate_seq: 0 };
     assert_eq!(o.run([far]).result, -EFBIG);
     assert_eq!(o.run([Op::WriteSame { off: 0, len: 1 << 40, data: bytes("x") }]).result, -EFBIG);
