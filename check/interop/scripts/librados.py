@@ -125,6 +125,7 @@ class Vector:
         return c.byref(rval)
 
 
+L.rados_get_last_version.restype = c.c_uint64
 for function in ("rados_create_write_op", "rados_create_read_op"):
     getattr(L, function).restype = c.c_void_p
 
@@ -408,6 +409,15 @@ def limits():
     L.rados_remove(io, b"far")
     w("zero much", "near", put_full(b"abc"), zero(0, 1 << 40))
     w("writesame too much", "near", same(b"ab" * (1 << 19), 1 << 28))
+    w("writesame of nothing too far away", "near", same(b"ab", 0, 1 << 40))
+    w("writesame uneven too far away", "near", same(b"abc", 4, 1 << 40))
+    w("zero beyond the end, over the limit", "near", put_full(b"0123456789"), zero((128 << 20) - 1, 11))
+    w("zero over the end and the limit", "near", zero(4, 128 << 20))
+    read("what is left of it", "near")
+    say("truncate to the limit", L.rados_trunc(io, b"near", n(128 << 20)))
+    w("write nothing at the limit", "near", put(b"", 128 << 20))
+    say("truncate what is missing, too far", L.rados_trunc(io, text(MISSING), n(1 << 40)))
+    L.rados_remove(io, b"near")
     r("checksum beyond the end", "near", checksum(2, b"\0\0\0\0", 10, 10, 0))
     say("name of 2048", write("n" * 2048, b"x"))
     say("name of 2049", write("n" * 2049, b"x"))
@@ -522,7 +532,9 @@ def omaps():
     r("after rm range", "o", omap_keys())
     w("clear missing", MISSING, omap_clear())
     w("clear", "o", omap_clear())
+    version = L.rados_get_last_version(io)
     w("clear again", "o", omap_clear())
+    say("is no change", int(L.rados_get_last_version(io) == version))
     r("after clear", "o", omap_keys())
     w("set nothing", "o2", omap_set({}))
     stat("set nothing creates", "o2")
@@ -562,7 +574,6 @@ def vectors():
     w("cmpext then write", "c", cmpext(0, b"12"), put(b"3", 2))
     w("cmpext fails, no write", "c", cmpext(0, b"13"), put(b"4", 3))
     r("as compared", "c", get())
-    L.rados_get_last_version.restype = c.c_uint64
     write_full("v", b"1")
     first = L.rados_get_last_version(io)
     w("assert the version", "v", assert_version(first), put_full(b"2"))
@@ -597,11 +608,15 @@ def classes():
     execute("record_hello again", "hello", "hello", "record_hello", b"me")
     execute("replay", "hello", "hello", "replay")
     execute("write_return_data", "hello", "hello", "write_return_data")
+    execute("write_return_data with too much", "hello", "hello", "write_return_data", b"x")
     execute("turn_it_to_11", "hello", "hello", "turn_it_to_11")
     execute("bad_reader", "hello", "hello", "bad_reader")
     execute("bad_writer", "hello", "hello", "bad_writer")
     execute("no class", "hello", "nosuch", "method")
     execute("no method", "hello", "hello", "nosuch")
+    execute("no method of a name too long", "n" * 2049, "hello", "nosuch")
+    execute("assert_snapc_seq of missing", MISSING, "rbd", "assert_snapc_seq", bytes(9))
+    execute("snap_list of what is no image", "hello", "rbd", "snap_list")
     r("in a read", "hello", get(), call("hello", "replay"))
     r("in a read of missing", MISSING, call("hello", "say_hello"))
     w("in a write", "hello2", call("hello", "record_hello", b"x"), setxattr("a", b"1"))

@@ -52,8 +52,11 @@ fn record_hello(ctx: &mut Context<'_>, input: &[u8]) -> Reply {
 }
 
 /// A write's code and output reach clients that ask for them (`RETURNVEC`).
-fn write_return_data(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+fn write_return_data(ctx: &mut Context<'_>, input: &[u8]) -> Reply {
     ctx.set_attr(&Name::from("foo"), "bar")?;
+    if !input.is_empty() {
+        return fail(EINVAL);
+    }
     Ok((42, Bytes::from_static(b"you might see this")))
 }
 

@@ -194,6 +194,7 @@ fn hello_greets_as_a_real_one_does() {
     assert_eq!(done(&mut object, "hello.say_hello", b""), "Hello, world!");
     assert_eq!(error(&mut object, "hello.say_hello", &[b'x'; 101]), EINVAL);
     assert_eq!(error(&mut object, "hello.record_hello", b""), EEXIST);
+    assert_eq!(error(&mut object, "hello.write_return_data", b"too much"), EINVAL);
     let mut object = Memory { slow: true, ..Memory::default() };
     done(&mut object, "hello.record_hello", b"x");
     assert_eq!(object.attrs[&b"said_by"[..]], "client.1 v2:127.0.0.1:0/1");
@@ -707,6 +708,17 @@ fn snapshots_of_old_images_are_in_their_header() {
     let list = done(&mut object, "rbd.snap_list", b"");
     let expected = (5_u64, (1_u32, (3_u64, (1_u64 << 30, Name::from("longer")))));
     assert_eq!(&list[..], &to_vec(&expected)[..]);
+    let mut other = Memory { data: Some(b"no header".to_vec()), ..Memory::default() };
+    assert_eq!(error(&mut other, "rbd.snap_list", b""), EINVAL);
+}
+
+#[test]
+fn what_has_no_snapshots_is_as_old_as_a_writer_says_even_if_it_is_not_there() {
+    // A method that only reads would not get as far: there is no object.
+    assert!(find("rbd", "assert_snapc_seq").unwrap().access.writes());
+    let mut none = Memory::default();
+    done(&mut none, "rbd.assert_snapc_seq", &to_vec(&(0_u64, 0_u8)));
+    assert_eq!(error(&mut none, "rbd.assert_snapc_seq", &to_vec(&(0_u64, 1_u8))), ERANGE);
 }
 
 // ---- journal ----

@@ -67,7 +67,7 @@ pub const CLASS: Class = Class {
         r("get_protection_status", snapshot::get_protection),
         r("snapshot_get_limit", snapshot::get_limit),
         rw("snapshot_set_limit", snapshot::set_limit),
-        r("assert_snapc_seq", snapshot::assert_snapc_seq),
+        rw("assert_snapc_seq", snapshot::assert_snapc_seq),
         r("get_parent", parent::get_legacy),
         rw("set_parent", parent::set_legacy),
         rw("remove_parent", parent::remove_legacy),

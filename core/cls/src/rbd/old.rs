@@ -71,7 +71,7 @@ impl Header {
 
 fn load(ctx: &mut Context<'_>) -> Result<Header, Stop> {
     let bytes = read(ctx)?.ok_or(Stop::Failed(EINVAL))?;
-    Header::decode(&mut Reader::new(&bytes)).map_err(|_| Stop::Failed(EIO))
+    Header::decode(&mut Reader::new(&bytes)).map_err(|_| Stop::Failed(EINVAL))
 }
 
 fn read(ctx: &mut Context<'_>) -> Result<Option<Bytes>, Stop> {
