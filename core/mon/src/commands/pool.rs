@@ -258,19 +258,27 @@ fn rename(call: &mut Call<'_>) -> Outcome {
 
 // ---- applications ----
 
+/// On one pool. Ceph: `MAX_POOL_APPLICATIONS`, `MAX_POOL_APPLICATION_KEYS`, `MAX_POOL_APPLICATION_LENGTH`.
+const APPS_MAX: usize = 4;
+const APP_NOTES_MAX: usize = 64;
+const APP_TEXT_MAX: usize = 128;
+
+fn too_long(what: &str, text: &str) -> Refusal {
+    refuse(errno::EINVAL, format!("{what} '{text}' too long; max length {APP_TEXT_MAX}"))
+}
+
 /// A pool and the name of an application.
 fn pool_and_app(call: &Call<'_>) -> Result<(String, PoolId, String), Refusal> {
     let name = call.args.text("pool")?;
     let id = call.args.pool("pool", call.draft.map())?;
-    let app = call.args.text("app")?;
-    if app.is_empty() || app.len() > 128 {
-        return Err(refuse(errno::EINVAL, "application name must be 1 to 128 characters"));
-    }
-    Ok((name, id, app))
+    Ok((name, id, call.args.text("app")?))
 }
 
 fn app_enable(call: &mut Call<'_>) -> Outcome {
     let (name, id, app) = pool_and_app(call)?;
+    if app.is_empty() {
+        return Err(refuse(errno::EINVAL, "application name must be provided"));
+    }
     let apps = &call.draft.map().pools[&id].applications;
     if !apps.contains_key(&app) {
         if !apps.is_empty() && !call.args.flag("yes_i_really_mean_it") {
@@ -280,8 +288,12 @@ fn app_enable(call: &mut Call<'_>) -> Outcome {
             );
             return Err(refuse(errno::EPERM, text));
         }
-        if apps.len() >= 4 {
-            return Err(refuse(errno::EINVAL, "too many enabled applications on pool"));
+        if apps.len() >= APPS_MAX {
+            let text = format!("too many enabled applications on pool '{name}'; max {APPS_MAX}");
+            return Err(refuse(errno::EINVAL, text));
+        }
+        if app.len() > APP_TEXT_MAX {
+            return Err(too_long("application name", &app));
         }
         call.draft.edit_pool(id, |pool| drop(pool.applications.insert(app.clone(), Default::default())));
     }
@@ -310,11 +322,18 @@ fn app_set(call: &mut Call<'_>) -> Outcome {
     let Some(notes) = call.draft.map().pools[&id].applications.get(&app) else {
         return Err(refuse(errno::ENOENT, format!("application '{app}' is not enabled on pool '{name}'")));
     };
-    if key.is_empty() || key.len() > 128 || value.len() > 128 {
-        return Err(refuse(errno::EINVAL, "keys must be 1 to 128 characters and values at most 128"));
+    if key.is_empty() {
+        return Err(refuse(errno::EINVAL, "key must be provided"));
     }
-    if notes.len() >= 64 && !notes.contains_key(&key) {
-        return Err(refuse(errno::EINVAL, "too many keys set for application on pool"));
+    if notes.len() >= APP_NOTES_MAX && !notes.contains_key(&key) {
+        let text = format!("too many keys set for application '{app}' on pool '{name}'; max {APP_NOTES_MAX}");
+        return Err(refuse(errno::EINVAL, text));
+    }
+    if key.len() > APP_TEXT_MAX {
+        return Err(too_long("key", &app)); // Ceph, too, names the application here
+    }
+    if value.len() > APP_TEXT_MAX {
+        return Err(too_long("value", &value));
     }
     if notes.get(&key) != Some(&value) {
         call.draft.edit_pool(id, |pool| {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ImageAnswer;
+use nacre_base::errno::{EINVAL, ENOENT};
 
 fn busy() -> TestMon {
     busy_with(&[("rbd", 8)])
@@ -238,6 +239,33 @@ fn replies_to_changes_are_cephs() {
         compared += 1;
     }
     assert!(compared > 40, "{compared}");
+}
+
+#[test]
+fn limits_of_applications_are_told_as_a_real_monitor_does() {
+    let mut t = busy();
+    t.run(json!({ "prefix": "osd pool create", "pool": "p1" }));
+    let mut refused = |command: Value| {
+        let (code, said, _) = t.command(command);
+        (-code, said)
+    };
+    let long = "x".repeat(129);
+    let enable = |app: &str| json!({ "prefix": "osd pool application enable", "pool": "p1", "app": app, "yes_i_really_mean_it": true });
+    let set = |app: &str, key: &str, value: &str| json!({ "prefix": "osd pool application set", "pool": "p1", "app": app, "key": key, "value": value });
+    let too_long = |what: &str| (EINVAL, format!("{what} too long; max length 128"));
+    assert_eq!(refused(enable(&long)), too_long(&format!("application name '{long}'")));
+    for app in ["a", "b", "c", "d"] {
+        assert_eq!(refused(enable(app)).0, 0);
+    }
+    assert_eq!(refused(enable("e")), (EINVAL, "too many enabled applications on pool 'p1'; max 4".into()));
+    assert_eq!(refused(set(&long, "k", "v")).0, ENOENT, "which is not enabled, however long");
+    assert_eq!(refused(set("a", &long, "v")), too_long("key 'a'"));
+    assert_eq!(refused(set("a", "k", &long)), too_long(&format!("value '{long}'")));
+    for key in 0..64 {
+        assert_eq!(refused(set("a", &format!("k{key}"), "v")).0, 0);
+    }
+    let many = "too many keys set for application 'a' on pool 'p1'; max 64";
+    assert_eq!(refused(set("a", "one", "v")), (EINVAL, many.into()));
 }
 
 #[test]
