@@ -213,9 +213,12 @@ fn nothing_begins_at_the_limit_of_sizes_and_what_comes_to_nothing_is_not_too_lar
 }
 
 #[test]
-fn to_clear_an_omap_in_which_nothing_is_changes_nothing() {
+fn to_empty_what_is_empty_changes_nothing() {
     let mut o = Object::new();
+    assert_eq!(o.run([full("")]).change.kind, EntryKind::Modify, "it is there now");
+    assert_eq!(o.run([full("")]).change.kind, EntryKind::Note);
     o.run([full("data")]);
+    assert_eq!(o.run([full("")]).change.kind, EntryKind::Modify);
     assert_eq!(o.run([Op::OmapClear]).change.kind, EntryKind::Note);
     o.run([Op::OmapSetHeader(bytes("h"))]);
     assert_eq!(o.run([Op::OmapClear]).change.kind, EntryKind::Modify);
