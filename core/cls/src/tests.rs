@@ -568,10 +568,14 @@ fn updates_of_a_large_object_map_equal_those_of_a_plain_list() {
 #[test]
 fn metadata_lists_in_pages() {
     let mut image = image();
-    let pairs: BTreeMap<Name, Bytes> = ["a", "b", "c"].map(|k| (Name::from(k), Bytes::from("v"))).into();
+    let pairs: BTreeMap<Name, Bytes> = ["", "a", "b", "c"].map(|k| (Name::from(k), Bytes::from("v"))).into();
     done(&mut image, "rbd.metadata_set", &to_vec(&pairs));
     let page = done(&mut image, "rbd.metadata_list", &to_vec(&(Name::from("a"), 1_u64)));
     assert_eq!(decoded::<BTreeMap<Name, Bytes>>(&page).keys().collect::<Vec<_>>(), [&Name::from("b")]);
+    // What has no name is there, and in no page.
+    let page = done(&mut image, "rbd.metadata_list", &to_vec(&(Name::default(), 1_u64)));
+    assert_eq!(decoded::<BTreeMap<Name, Bytes>>(&page).keys().collect::<Vec<_>>(), [&Name::from("a")]);
+    assert_eq!(decoded::<Name>(&done(&mut image, "rbd.metadata_get", &to_vec(""))), Name::from("v"));
     done(&mut image, "rbd.metadata_remove", &to_vec("a"));
     assert_eq!(error(&mut image, "rbd.metadata_get", &to_vec("a")), ENOENT);
     assert_eq!(decoded::<Name>(&done(&mut image, "rbd.metadata_get", &to_vec("b"))), Name::from("v"));
