@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The commands, and what they do.
-pub(crate) const COMMANDS: [(&str, &str); 16] = [
+pub(crate) const COMMANDS: [(&str, &str); 18] = [
     ("rbd task add flatten", "Flatten a cloned image asynchronously in the background"),
     ("rbd task add remove", "Remove an image asynchronously in the background"),
     ("rbd task add trash remove", "Remove an image from the trash asynchronously in the background"),
@@ -21,6 +21,8 @@ pub(crate) const COMMANDS: [(&str, &str); 16] = [
     ("rbd task add migration abort", "Abort a prepared migration asynchronously in the background"),
     ("rbd task cancel", "Cancel a pending or running asynchronous task"),
     ("rbd task list", "List pending or running asynchronous tasks"),
+    ("rbd perf image stats", "Retrieve current RBD IO performance stats"),
+    ("rbd perf image counters", "Retrieve current RBD IO performance counters"),
     ("rbd trash purge schedule add", "Add rbd trash purge schedule"),
     ("rbd trash purge schedule remove", "Remove rbd trash purge schedule"),
     ("rbd trash purge schedule list", "List rbd trash purge schedule"),

@@ -19,6 +19,7 @@ mod draft;
 mod failures;
 mod health;
 mod image_tasks;
+mod image_work;
 mod memory;
 mod merges;
 mod mon;
@@ -35,6 +36,7 @@ mod stats;
 mod temp;
 
 pub use image_tasks::{ImageAnswer, ImageCommand};
+pub use image_work::ImageFigures;
 pub use memory::Memory;
 pub use mon::{Mon, MonConfig};
 pub use state::{Batch, ConfigWho, Genesis, Rejected, State};

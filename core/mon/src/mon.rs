@@ -10,6 +10,7 @@ pub(crate) use requests::{CommandRequest, Origin, Via};
 
 use crate::balance::Balancer;
 use crate::image_tasks::ImageDesk;
+use crate::image_work::ImageLoad;
 use crate::osds::Reports;
 use crate::sessions::{Session, Sessions};
 use crate::state::State;
@@ -94,6 +95,7 @@ pub struct Mon {
     held: VecDeque<(Origin, Peer, Message)>,
     pub(crate) leading: Option<Leading>,
     pub(crate) images: ImageDesk,
+    pub(crate) image_load: ImageLoad,
     pub(crate) balancer: Balancer,
     /// When the numbers of groups were last compared with what pools hold.
     pub(crate) autoscaled: Option<Time>,
@@ -138,6 +140,7 @@ impl Mon {
             held: VecDeque::new(),
             leading: None,
             images: ImageDesk::default(),
+            image_load: ImageLoad::default(),
             balancer: Balancer::default(),
             autoscaled: None,
             autoscale_refused: BTreeMap::new(),
@@ -225,6 +228,7 @@ impl Mon {
                 if let Some(state) = self.state.as_ref().filter(|_| self.leading.is_some()) {
                     self.stats.sample(now, &state.osdmap, shows_progress);
                 }
+                self.image_load.sample(now.mono);
                 self.duties_due = true;
                 self.ask_for_ids(out);
                 self.give_up_held(now, out);

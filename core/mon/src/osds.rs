@@ -147,7 +147,9 @@ impl Mon {
             | DaemonMsg::Records { .. }
             | DaemonMsg::Activated { .. }
             | DaemonMsg::Scrub { .. }
-            | DaemonMsg::Force { .. } => Done::Silent,
+            | DaemonMsg::Force { .. }
+            | DaemonMsg::CountImages { .. }
+            | DaemonMsg::Images(_) => Done::Silent,
         }
     }
 

@@ -342,6 +342,7 @@ mod balance;
 mod commands;
 mod crashes;
 mod forced;
+mod image_work;
 mod merges;
 mod monitors;
 mod osds;

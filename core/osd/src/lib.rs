@@ -14,6 +14,7 @@ mod commands;
 mod copier;
 mod counters;
 mod heartbeat;
+mod images;
 mod maps;
 mod memory;
 mod object_info;

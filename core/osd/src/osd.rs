@@ -11,6 +11,7 @@ use crate::commands;
 use crate::copier::{Asker, Copier};
 use crate::counters::Counted;
 use crate::heartbeat::Heartbeats;
+use crate::images::Images;
 use crate::maps::Maps;
 use crate::options::Options;
 use crate::peers::{PING_EVERY, Peers};
@@ -207,6 +208,7 @@ pub struct Osd {
     pub(crate) ops_served: u64,
     pub(crate) options: Options,
     pub(crate) counted: Counted,
+    images: Images,
     pub(crate) history: History,
     pub(crate) bench: Option<Bench>,
     /// When the next step of comparing copies is to be made.
@@ -340,6 +342,7 @@ impl Osd {
             ops_served: 0,
             options: Options::default(),
             counted,
+            images: Images::default(),
             history: History::default(),
             bench: None,
             scrub_wakes: None,
@@ -392,6 +395,7 @@ impl Osd {
                     // Not what we asked ourselves.
                     if self.sessions.contains_key(&conn) {
                         request.count(now.mono, &reply, &self.counted);
+                        self.images.add(now.mono, &request, &reply);
                         self.history.add(now.mono, *request, &self.options.keep());
                     }
                     out.push(Effect::Send { conn, tid, message: reply.into() });

@@ -73,7 +73,7 @@ pub struct Request {
 }
 
 impl Request {
-    fn data_len(&self) -> usize {
+    pub fn data_len(&self) -> usize {
         self.op.ops.iter().map(|item| item.data.len()).sum()
     }
 

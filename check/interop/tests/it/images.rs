@@ -76,6 +76,42 @@ fn what_schedules_ask_for_is_done() {
 }
 
 #[test]
+fn who_uses_which_image_how_much_is_shown() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create images 8").unwrap();
+    c.run("ceph osd pool create fast 8").unwrap();
+    c.run("rbd pool init images").unwrap();
+    c.run("rbd namespace create images/ns").unwrap();
+    c.run("rbd create --size 64M --data-pool fast images/ns/busy").unwrap();
+    c.run("rbd create --size 64M images/idle").unwrap();
+    assert_eq!(c.json("ceph rbd perf image counters").unwrap()["counters"], serde_json::json!([]));
+    let written = || {
+        let mut bench = c.client("rbd");
+        bench.args(
+            "bench --io-type write --io-size 16K --io-total 4M --rbd-cache=false images/ns/busy".split(' '),
+        );
+        succeed(&mut bench)
+    };
+    written().unwrap();
+    // All of it, once the OSDs have told.
+    let counted = || {
+        let all = c.json("ceph rbd perf image counters images/ns")?;
+        assert_eq!(all["counter_descriptors"][0], "write_ops", "{all}");
+        Ok(all["counters"][0]["0/busy"][2] == 4 << 20 && all["pool_descriptors"]["0"] == "images/ns")
+    };
+    wait_until("4 MiB to be counted", Duration::from_secs(30), counted).unwrap();
+    assert_eq!(
+        c.json("ceph rbd perf image counters images/other").unwrap()["counters"],
+        serde_json::json!([])
+    );
+    written().unwrap();
+    let mut shown = c.client("rbd");
+    shown.args("perf image iostat --iterations 1 --format json --pool images".split(' '));
+    let shown: serde_json::Value = serde_json::from_str(&succeed(&mut shown).unwrap()).unwrap();
+    assert_eq!((&shown[0]["image"], &shown[0]["pool_namespace"]), (&"busy".into(), &"ns".into()), "{shown}");
+}
+
+#[test]
 fn tasks_outlive_the_monitor_that_took_them_and_the_next_leader_does_them() {
     let c = Cluster::up_with(&["--processes", "--mons", "3"]).unwrap();
     c.run("ceph osd pool create images 8").unwrap();

@@ -179,7 +179,7 @@ impl Mon {
     }
 
     /// Tells an OSD something, through whichever monitor it talks to.
-    pub(super) fn order(&mut self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
+    pub(crate) fn order(&mut self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
         self.tell_osd(osd, message, out);
         let others: Vec<u64> = self.peers.keys().copied().collect();
         for mon in others {

@@ -119,6 +119,9 @@ impl Mon {
     ) {
         let request = match message {
             Message::Daemon(DaemonMsg::Report(report)) => return self.on_report(now, &from, report),
+            Message::Daemon(DaemonMsg::Images(work)) if from.kind == EntityType::Osd => {
+                return self.image_load.add(work);
+            }
             Message::Daemon(DaemonMsg::RecordQuery { epoch, pgs }) => {
                 return self.linearize(origin, Read::Records { epoch, pgs });
             }

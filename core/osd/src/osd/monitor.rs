@@ -8,6 +8,7 @@ use nacre_machine::{ConnId, Effect, StoreView};
 use nacre_proto::messages::{DaemonMsg, Message, MonSub, MonSubscribe, OsdBoot, OsdReport, OsdSpace};
 use nacre_proto::types::EntityType;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl Osd {
     pub(super) fn dial_mon(&mut self, now: Now, out: &mut Vec<Effect>) {
@@ -83,6 +84,9 @@ impl Osd {
                     self.tell_pg(now, store, pg, PgEvent::Force { backfill, on }, out);
                 }
             }
+            DaemonMsg::CountImages { seconds } => {
+                self.images.count_for(now.mono, Duration::from_secs(seconds.into()));
+            }
             DaemonMsg::Scrub { pgs, deep, repair } => {
                 self.on_scrub_wanted(now, store, pgs, (deep, repair), out);
             }
@@ -119,6 +123,10 @@ impl Osd {
         };
         self.reports = self.reports.wrapping_add(1);
         self.to_mon(DaemonMsg::Report(report), out);
+        let images = self.images.take(now.mono);
+        if !images.is_empty() {
+            self.to_mon(DaemonMsg::Images(images), out);
+        }
     }
 
     /// The number of the report that is made next.

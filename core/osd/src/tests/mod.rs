@@ -7,6 +7,7 @@ mod copies;
 mod counters;
 mod dirty;
 mod forced;
+mod images;
 mod lost;
 mod memory;
 mod merges;

@@ -15,8 +15,8 @@ use nacre_proto::maps::{
     is_split, osd_state,
 };
 use nacre_proto::messages::{
-    BackoffOp, Config, DaemonMsg, Envelope, MergeReady, Message, MonGetVersionReply, OsdBackoff, OsdMapMsg,
-    OsdOp, OsdOpItem, OsdOpReply, PeerMsg, PgRecord, PgReport, PgWish,
+    BackoffOp, Config, DaemonMsg, Envelope, ImageWork, MergeReady, Message, MonGetVersionReply, OsdBackoff,
+    OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PeerMsg, PgRecord, PgReport, PgWish,
 };
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{
@@ -87,6 +87,7 @@ pub struct World {
     pub reports: BTreeMap<PgId, PgReport>,
     /// The number of each OSD's last report.
     pub last_report: BTreeMap<OsdId, u64>,
+    pub image_work: Vec<ImageWork>,
     client_conns: BTreeMap<OsdId, (ConnId, bool)>,
     client_last: u64,
     pub client_id: i64,
@@ -166,6 +167,7 @@ impl World {
             records: BTreeMap::new(),
             reports: BTreeMap::new(),
             last_report: BTreeMap::new(),
+            image_work: Vec::new(),
             client_conns: BTreeMap::new(),
             client_last: 0,
             client_id: 4100,
@@ -462,6 +464,7 @@ impl World {
                 }
             }
             DaemonMsg::MergeReady(ready) => self.merge(ready),
+            DaemonMsg::Images(work) => self.image_work.extend(work),
             DaemonMsg::Report(report) => {
                 self.last_report.insert(report.osd.expect("it says who it is"), report.seq);
                 let exists = |pg: &PgId| self.map.pg_exists(*pg);

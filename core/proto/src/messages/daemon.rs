@@ -5,6 +5,7 @@
 //!
 //! Each message is an envelope of its own, so that a rolling upgrade can add fields.
 
+use super::images::ImageWork;
 use super::scrub::ScrubState;
 use crate::types::{AddrVec, Network};
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, Utime, Version};
@@ -39,6 +40,10 @@ pub enum DaemonMsg {
     /// Monitor to OSD: of those of these groups that you are the primary of, what recovery does goes before
     /// that of others; or, with `on` unset, no longer. `backfill`: what moving them does, too.
     Force { pgs: Vec<PgId>, backfill: bool, on: bool },
+    /// Monitor to OSD: for so many seconds, count what clients do to each image, and say so with each report.
+    CountImages { seconds: u32 },
+    /// OSD to monitor: what was done to images since the last of these.
+    Images(Vec<ImageWork>),
     /// Primary to monitor: who should serve these, while their data moves. Answered by a map, if at all.
     Rearrange(Vec<PgWish>),
     /// OSD to monitor: a line for the cluster log.
@@ -498,6 +503,14 @@ impl Encode for DaemonMsg {
                 backfill.encode(out);
                 on.encode(out);
             }
+            DaemonMsg::CountImages { seconds } => {
+                out.push(13);
+                seconds.encode(out);
+            }
+            DaemonMsg::Images(work) => {
+                out.push(14);
+                work.encode(out);
+            }
         });
     }
 }
@@ -538,6 +551,8 @@ impl Decode for DaemonMsg {
                     backfill: Decode::decode(r)?,
                     on: Decode::decode(r)?,
                 },
+                13 => DaemonMsg::CountImages { seconds: Decode::decode(r)? },
+                14 => DaemonMsg::Images(Decode::decode(r)?),
                 value => return Err(DecodeError::BadValue { what: "daemon message", value: value.into() }),
             })
         })
@@ -547,6 +562,7 @@ impl Decode for DaemonMsg {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::{ImageCounts, ImageKey};
     use nacre_base::PoolId;
     use nacre_wire::{from_slice, to_vec};
 
@@ -615,6 +631,11 @@ mod tests {
             DaemonMsg::Activated { epoch: Epoch(5), results: vec![(pg, Epoch(5), true)] },
             DaemonMsg::Scrub { pgs: vec![pg], deep: true, repair: false },
             DaemonMsg::Force { pgs: vec![pg], backfill: true, on: false },
+            DaemonMsg::CountImages { seconds: 60 },
+            DaemonMsg::Images(vec![ImageWork {
+                image: ImageKey { pool: PoolId(3), namespace: "n".into(), id: "1f".into() },
+                counts: ImageCounts { writes: 1, write_bytes: 4096, ..ImageCounts::default() },
+            }]),
             DaemonMsg::ClusterLog { level: 1, stamp: Utime::ZERO, text: "x".into() },
         ];
         for message in messages {

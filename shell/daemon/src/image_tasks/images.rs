@@ -131,6 +131,25 @@ impl Images {
         Ok(for_images.map(|(&pool, _)| (pool, map.pool_name(pool).unwrap_or_default().to_owned())).collect())
     }
 
+    /// The one of that name, or else all for images.
+    pub fn pools_named(&self, name: Option<&str>) -> Result<BTreeMap<PoolId, String>, Trouble> {
+        let Some(name) = name else { return Ok(self.pools()?.into_iter().collect()) };
+        match self.ask(Request::lookup_pool(name)) {
+            Ok(Output::Pool(pool)) => Ok([(pool, name.to_string())].into()),
+            Ok(_) => unreachable!("a pool's name gives its number"),
+            Err(failure) if failure.is_not_found() => {
+                let why = format!("[errno 2] RADOS object not found (Pool '{name}' not found)");
+                Err(trouble(errno::ENOENT, why))
+            }
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// None if it is no longer there, or in the trash.
+    pub fn name_of(&self, at: &Place, id: &str) -> Result<Option<String>, Failure> {
+        self.call::<String>(at, "rbd_directory", "dir_get_name", &id.to_string())
+    }
+
     pub(super) fn namespaces(&self, at: &Place) -> Result<Vec<String>, Failure> {
         let mut all: Vec<String> = Vec::new();
         loop {

@@ -8,6 +8,7 @@
 mod every;
 mod helper;
 mod images;
+mod perf;
 mod repeat;
 mod schedules;
 mod task;
@@ -279,7 +280,7 @@ impl Worker {
     fn on_command(&mut self, command: &ImageCommand) {
         let answer = match self.answer(command) {
             _ if !helper::is_installed() => ImageAnswer::no_handler(&command.prefix),
-            Ok(output) => ImageAnswer { output, ..ImageAnswer::default() },
+            Ok(output) => ImageAnswer { output: as_line(output), ..ImageAnswer::default() },
             Err(Trouble { code, text }) => ImageAnswer { code, status: text, output: String::new() },
         };
         let key = command.key;
@@ -296,6 +297,11 @@ impl Worker {
         }
         if let Some(what) = command.prefix.strip_prefix("rbd mirror snapshot schedule ") {
             return self.on_schedule(Kind::MirrorSnapshot, what, command);
+        }
+        match command.prefix.as_str() {
+            "rbd perf image stats" => return self.on_perf("stat", command),
+            "rbd perf image counters" => return self.on_perf("counter", command),
+            _ => {}
         }
         let arg = |name| command.arg(name).unwrap_or_default();
         match command.prefix.as_str() {
@@ -405,6 +411,11 @@ impl Moving {
     }
 }
 
+/// As Ceph's manager ends what its modules say, unless that is nothing.
+fn as_line(output: String) -> String {
+    if output.is_empty() { output } else { output + "\n" }
+}
+
 fn no_task(id: &str) -> Trouble {
     trouble(errno::ENOENT, format!("No such task {id}"))
 }
@@ -479,6 +490,11 @@ fn path(pool: &str, namespace: &str, image: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_is_a_line_unless_it_is_empty() {
+        assert_eq!(["[]", ""].map(|said| as_line(said.to_string())), ["[]\n", ""]);
+    }
 
     #[test]
     fn an_image_is_named_with_or_without_its_pool_and_namespace() {

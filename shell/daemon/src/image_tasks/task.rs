@@ -5,7 +5,7 @@
 
 use nacre_base::{Time, Utime};
 use serde::{Deserialize, Serialize};
-use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Map, Serializer, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -105,7 +105,7 @@ impl Task {
 
     /// As it is stored, and shown to who asked for it.
     pub fn to_json(&self) -> String {
-        written(&Value::Object(self.show()), Spaced(CompactFormatter))
+        written(&Value::Object(self.show()), Spaced)
     }
 
     /// As it is listed.
@@ -117,6 +117,11 @@ impl Task {
 /// Over many lines, as Ceph's manager writes it.
 pub fn written_long(value: &Value) -> String {
     written(value, PrettyFormatter::with_indent(b"    "))
+}
+
+/// In one line, as Python writes it.
+pub fn written_in_line(value: &Value) -> String {
+    written(value, Spaced)
 }
 
 fn sorted(map: Map<String, Value>) -> Value {
@@ -135,7 +140,7 @@ fn written(value: &Value, formatter: impl Formatter) -> String {
 }
 
 /// JSON in one line, with a blank after each comma and colon.
-struct Spaced(CompactFormatter);
+struct Spaced;
 
 impl Formatter for Spaced {
     fn begin_object_key<W: ?Sized + io::Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
@@ -145,7 +150,7 @@ impl Formatter for Spaced {
         out.write_all(b": ")
     }
     fn begin_array_value<W: ?Sized + io::Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
-        self.0.begin_array_value(out, first)
+        self.begin_object_key(out, first)
     }
 }
 

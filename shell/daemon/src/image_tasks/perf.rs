@@ -1,0 +1,105 @@
+//! `ceph rbd perf image stats` and `counters`: who uses which image how much, for `rbd perf image iostat` and `iotop`.
+
+use super::images::{Images, Place};
+use super::task::written_in_line;
+use super::{Trouble, Worker, trouble};
+use nacre_base::{PoolId, errno};
+use nacre_mon::{ImageCommand, ImageFigures};
+use nacre_node::now;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// In the order of `ImageFigures`.
+const COUNTERS: [&str; 6] =
+    ["write_ops", "read_ops", "write_bytes", "read_bytes", "write_latency", "read_latency"];
+/// Of more images, those are left out that do the least. As in Ceph.
+const SHOWN_MAX: usize = 64;
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// `what` is `stat` or `counter`.
+    pub fn on_perf(&mut self, what: &str, command: &ImageCommand) -> Result<String, Trouble> {
+        let wanted = wanted(command.arg("pool_spec").unwrap_or_default())?;
+        let sort_by = command.arg("sort_by").unwrap_or(COUNTERS[0]);
+        let Some(column) = COUNTERS.iter().position(|name| *name == sort_by) else {
+            return Err(trouble(errno::EINVAL, "invalid command"));
+        };
+        let pools = self.images().pools_named(wanted.as_ref().map(|(pool, _)| pool.as_str()))?;
+        let namespace = wanted.and_then(|(_, namespace)| namespace);
+        let mut figures = self.figures()?;
+        figures.retain(|row| pools.contains_key(&row.image.pool));
+        figures.retain(|row| namespace.as_ref().is_none_or(|wanted| *wanted == row.image.namespace));
+        figures.sort_by(|a, b| b.rates[column].total_cmp(&a.rates[column]));
+        figures.truncate(SHOWN_MAX);
+        report(self.images(), what, &pools, &figures)
+    }
+
+    fn figures(&self) -> Result<Vec<ImageFigures>, Trouble> {
+        let (tell, told) = channel();
+        // Who asked may have given up.
+        self.monitor.call(move |manager, now, out| drop(tell.send(manager.mon.image_figures(now, out))));
+        told.recv_timeout(TIMEOUT).map_err(|e| trouble(errno::ETIMEDOUT, e.to_string()))
+    }
+}
+
+/// `[POOL[/NAMESPACE]]`: all pools, or one, and there all namespaces or one.
+fn wanted(spec: &str) -> Result<Option<(String, Option<String>)>, Trouble> {
+    let parts: Vec<&str> = spec.split('/').collect();
+    match parts[..] {
+        [""] => Ok(None),
+        [pool] => Ok(Some((pool.to_string(), None))),
+        [pool, namespace] if !pool.is_empty() && !namespace.is_empty() => {
+            Ok(Some((pool.to_string(), Some(namespace.to_string()))))
+        }
+        _ => Err(trouble(errno::EINVAL, format!("Invalid pool spec: {spec}"))),
+    }
+}
+
+fn report(
+    images: &Images,
+    what: &str,
+    pools: &BTreeMap<PoolId, String>,
+    figures: &[ImageFigures],
+) -> Result<String, Trouble> {
+    let (mut places, mut rows): (Vec<String>, Vec<Value>) = (Vec::new(), Vec::new());
+    for ImageFigures { image, totals, rates } in figures {
+        let at = Place { pool: image.pool, namespace: image.namespace.clone() };
+        let Some(name) = images.name_of(&at, &image.id)? else { continue };
+        let numbers = if what == "stat" { json!(rates) } else { json!(totals) };
+        if numbers.as_array().is_some_and(|all| all.iter().all(|number| number.as_f64() == Some(0.0))) {
+            continue;
+        }
+        let parts = [pools[&image.pool].as_str(), &image.namespace];
+        let place = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+        let number = places.iter().position(|known| *known == place).unwrap_or_else(|| {
+            places.push(place);
+            places.len() - 1
+        });
+        rows.push(json!({ format!("{number}/{name}"): numbers }));
+    }
+    let places = places.into_iter().enumerate();
+    let places: Map<String, Value> = places.map(|(n, place)| (n.to_string(), place.into())).collect();
+    Ok(written_in_line(&json!({
+        "timestamp": f64::from(now().wall.sec),
+        format!("{what}_descriptors"): COUNTERS,
+        "pool_descriptors": places,
+        format!("{what}s"): rows,
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_and_a_namespace_are_named_or_left_out() {
+        let of = |spec| wanted(spec).map_err(|e| e.text);
+        let pool = |name: &str, namespace: Option<&str>| Ok(Some((name.into(), namespace.map(Into::into))));
+        assert_eq!((of(""), of("p"), of("p/n")), (Ok(None), pool("p", None), pool("p", Some("n"))));
+        for bad in ["p/", "/n", "a/b/c", "/"] {
+            assert_eq!(of(bad), Err(format!("Invalid pool spec: {bad}")));
+        }
+    }
+}
