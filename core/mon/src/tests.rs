@@ -338,6 +338,7 @@ fn subscribe(what: &str, start: u64, flags: u8) -> MonSubscribe {
 }
 
 mod absent;
+mod arguments;
 mod balance;
 mod commands;
 mod crashes;

@@ -30,6 +30,7 @@ mod pg;
 mod pg_change;
 mod pg_force;
 mod pool;
+mod pool_options;
 mod pool_set;
 mod progress;
 mod reweight;

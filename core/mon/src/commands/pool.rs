@@ -68,16 +68,16 @@ fn make(mon: &Mon, now: Now, draft: &mut Draft, wish: &Wish) -> Result<bool, Ref
     }
     let pgp_num = if wish.pgp_num == 0 { pg_num } else { wish.pgp_num };
     if pgp_num > pg_num {
-        return Err(refuse(
-            errno::EINVAL,
-            format!("'pgp_num' must be lower or equal than 'pg_num', which is {pg_num}"),
-        ));
+        let text = format!(
+            "'pgp_num' must be greater than 0 and lower or equal than 'pg_num', which in this case is {pg_num}"
+        );
+        return Err(refuse(errno::ERANGE, text));
     }
     let size = if wish.size == 0 { option("osd_pool_default_size") } else { wish.size };
     if !(1..=10).contains(&size) {
         return Err(refuse(errno::EINVAL, "pool size must be between 1 and 10"));
     }
-    check_pgs_per_osd(mon, &map, None, pg_num * size)?;
+    check_pgs_per_osd(mon, &map, None, pg_num, size)?;
     let min_size = match option("osd_pool_default_min_size") {
         0 => size - size / 2,
         chosen => chosen.min(size),
@@ -129,15 +129,23 @@ fn rule_for(mon: &Mon, map: &OsdMap, name: Option<&str>) -> Result<u8, Refusal> 
 }
 
 /// Keeps OSDs from having to hold more groups than they manage.
-pub fn check_pgs_per_osd(mon: &Mon, map: &OsdMap, except: Option<PoolId>, more: u64) -> Result<(), Refusal> {
+pub fn check_pgs_per_osd(
+    mon: &Mon,
+    map: &OsdMap,
+    except: Option<PoolId>,
+    pg_num: u64,
+    size: u64,
+) -> Result<(), Refusal> {
     let per_osd: u64 = mon.option("mon_max_pg_per_osd").parse().unwrap_or(0);
     let osds = map.osd_ids().filter(|&osd| map.is_in(osd)).count().max(3) as u64;
     let pools = map.pools.iter().filter(|(id, _)| Some(**id) != except);
     let have: u64 = pools.map(|(_, pool)| u64::from(pool.pg_num) * u64::from(pool.size)).sum();
-    if per_osd > 0 && have + more > per_osd * osds {
+    let (all, max) = (have + pg_num * size, per_osd * osds);
+    if per_osd > 0 && all > max {
+        let which = except.map_or(String::new(), |id| format!("pool id {id}"));
         let text = format!(
-            "{} placement group copies would be more than mon_max_pg_per_osd {per_osd} on each of {osds} OSDs",
-            have + more
+            "{which} pg_num {pg_num} size {size} would mean {all} total pgs, which exceeds max {max} \
+             (mon_max_pg_per_osd {per_osd} * num_in_osds {osds})"
         );
         return Err(refuse(errno::ERANGE, text));
     }
@@ -151,12 +159,15 @@ fn create(call: &mut Call<'_>) -> Outcome {
     };
     let name = call.args.text("pool")?;
     let exists = call.draft.map().pool_by_name(&name).is_some();
-    if call.args.text_opt("pool_type").as_deref() == Some("erasure") && !exists {
-        return Err(refuse(errno::EOPNOTSUPP, "not built yet: erasure-coded pools"));
+    match call.args.text_opt("pool_type").as_deref() {
+        None | Some("" | "replicated") => {}
+        _ if exists => {}
+        Some("erasure") => return Err(refuse(errno::EOPNOTSUPP, "not built yet: erasure-coded pools")),
+        Some(other) => return Err(refuse(errno::EINVAL, format!("unknown pool type '{other}'"))),
     }
-    // The tool puts the rule's name where older versions had the profile's.
+    // The tool puts the rule's name where erasure-coded pools have the profile's, and what follows into `rule`.
     let profile = call.args.text_opt("erasure_code_profile");
-    let rule = call.args.text_opt("rule").or(profile);
+    let rule = profile.or(call.args.text_opt("rule"));
     let autoscale = match call.args.text_opt("autoscale_mode").as_deref() {
         Some("on") => Some(2),
         Some("warn") => Some(1),
@@ -224,6 +235,7 @@ fn rm(call: &mut Call<'_>) -> Outcome {
         return Answer::said(format!("pool '{name}' does not exist"));
     };
     let sure = call.args.flag("yes_i_really_really_mean_it")
+        || call.args.flag("yes_i_really_really_mean_it_not_faking")
         || call.args.text_opt("sure").as_deref() == Some("--yes-i-really-really-mean-it");
     if call.args.text_opt("pool2").as_deref() != Some(&name) || !sure {
         return Err(refuse(

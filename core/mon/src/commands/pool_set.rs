@@ -2,7 +2,7 @@
 
 use super::osdmap_dump::{POOL_OPTIONS, autoscale_name, option_value};
 use super::pool::check_pgs_per_osd;
-use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, pool_options, refuse};
 use crate::draft::Draft;
 use crate::mon::Mon;
 use crate::present::{bytes, count};
@@ -33,8 +33,9 @@ fn invalid(text: impl Into<String>) -> Refusal {
     refuse(errno::EINVAL, text)
 }
 
-fn number(text: &str, var: &str) -> Result<u64, Refusal> {
-    text.parse().map_err(|_| invalid(format!("error parsing integer value '{text}' for {var}")))
+/// What is below zero is refused as zero is.
+fn number(text: &str) -> Result<u64, Refusal> {
+    pool_options::integer(text).map(|n| u64::try_from(n).unwrap_or(0))
 }
 
 fn switch(text: &str) -> Result<bool, Refusal> {
@@ -52,18 +53,21 @@ fn set(call: &mut Call<'_>) -> Outcome {
     match &*var {
         "size" => set_size(call, id, &pool, &val)?,
         "min_size" => {
-            let min = number(&val, &var)?;
+            let min = number(&val)?;
             if !(1..=pool.size.into()).contains(&min) {
                 let text = format!("pool min_size must be between 1 and size, which is set to {}", pool.size);
                 return Err(invalid(text));
             }
             change(call, id, |pool, _| pool.min_size = min as u8);
         }
-        "pg_num" | "pg_num_actual" => set_groups(call.mon, call.draft, id, number(&val, &var)?)?,
+        "pg_num" | "pg_num_actual" => set_groups(call.mon, call.draft, id, number(&val)?)?,
         "pgp_num" | "pgp_num_actual" => {
-            let n = number(&val, &var)?;
+            let n = number(&val)?;
             if n == 0 || n > pool.pg_num.into() {
-                return Err(invalid(format!("specified pgp_num {n} > pg_num {}", pool.pg_num)));
+                return Err(invalid(match n {
+                    0 => "specified pgp_num must > 0, but you set to 0".to_string(),
+                    n => format!("specified pgp_num {n} > pg_num {}", pool.pg_num),
+                }));
             }
             if pool.has(pool_flags::NOPGCHANGE) {
                 return Err(refuse(
@@ -91,12 +95,8 @@ fn set(call: &mut Call<'_>) -> Outcome {
             }
             change(call, id, |pool, _| pool.fast_read = on);
         }
-        "use_gmt_hitset" => {
-            let on = switch(&val)?;
-            change(call, id, |pool, _| pool.use_gmt_hitset = on);
-        }
         "allow_ec_overwrites" => {
-            return Err(refuse(errno::EOPNOTSUPP, format!("not built yet: {var}")));
+            return Err(invalid("ec overwrites can only be enabled for an erasure coded pool"));
         }
         var => {
             if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == var) {
@@ -104,13 +104,13 @@ fn set(call: &mut Call<'_>) -> Outcome {
                 if var == "hashpspool" && !call.args.flag("yes_i_really_mean_it") {
                     return Err(refuse(
                         errno::EPERM,
-                        "are you SURE?  this will remap all placement groups in this pool, this may trigger a lot of \
-                         data movement; add --yes-i-really-mean-it if you really do.",
+                        "are you SURE?  this will remap all placement groups in this pool, this triggers large \
+                         data movement, pass --yes-i-really-mean-it if you really do.",
                     ));
                 }
                 change(call, id, |pool, _| if on { pool.flags |= flag } else { pool.flags &= !flag });
-            } else {
-                set_option(call, id, var, &val)?;
+            } else if !set_option(call, id, &pool, var, &val)? {
+                return Answer::said(format!("unset pool {id} {var}"));
             }
         }
     }
@@ -132,7 +132,7 @@ fn change_in(draft: &mut Draft, id: PoolId, edit: impl Fn(&mut Pool, Epoch)) {
 }
 
 fn set_size(call: &mut Call<'_>, id: PoolId, pool: &Pool, val: &str) -> Result<(), Refusal> {
-    let size = number(val, "size")?;
+    let size = number(val)?;
     if pool.has(pool_flags::NOSIZECHANGE) {
         return Err(refuse(
             errno::EPERM,
@@ -158,7 +158,7 @@ fn set_size(call: &mut Call<'_>, id: PoolId, pool: &Pool, val: &str) -> Result<(
             ));
         }
     }
-    check_pgs_per_osd(call.mon, call.draft.map(), Some(id), u64::from(pool.pg_num) * size)?;
+    check_pgs_per_osd(call.mon, call.draft.map(), Some(id), pool.pg_num.into(), size)?;
     let wished = call.option_u64("osd_pool_default_min_size");
     let min_size = if wished == 0 { size - size / 2 } else { wished.min(size) };
     change(call, id, |pool, _| (pool.size, pool.min_size) = (size as u8, min_size as u8));
@@ -200,7 +200,7 @@ pub(crate) fn set_groups(mon: &Mon, draft: &mut Draft, id: PoolId, n: u64) -> Re
         });
         return Ok(());
     }
-    check_pgs_per_osd(mon, draft.map(), Some(id), n * u64::from(pool.size))?;
+    check_pgs_per_osd(mon, draft.map(), Some(id), n, pool.size.into())?;
     let follow = pool.pgp_num_target == pool.pg_num_target;
     change_in(draft, id, |pool, epoch| {
         let n = n as u32;
@@ -213,39 +213,19 @@ pub(crate) fn set_groups(mon: &Mon, draft: &mut Draft, id: PoolId, n: u64) -> Re
     Ok(())
 }
 
-fn set_option(call: &mut Call<'_>, id: PoolId, var: &str, val: &str) -> Result<(), Refusal> {
-    let Some((option, _)) = POOL_OPTIONS.iter().find(|(_, name)| *name == var) else {
-        return Err(invalid(format!("unrecognized variable '{var}'")));
-    };
-    let value = match var {
-        "compression_mode" | "compression_algorithm" | "csum_type" | "fingerprint_algorithm" => {
-            (val != "unset").then(|| PoolOption::Text(val.to_string()))
-        }
-        "scrub_min_interval"
-        | "scrub_max_interval"
-        | "deep_scrub_interval"
-        | "compression_required_ratio"
-        | "target_size_ratio"
-        | "pg_autoscale_bias" => {
-            let x: f64 =
-                val.parse().map_err(|_| invalid(format!("error parsing floating point value '{val}'")))?;
-            if !x.is_finite() || x < 0.0 {
-                return Err(invalid(format!("{var} must be a number that is not negative")));
-            }
-            (x != 0.0).then_some(PoolOption::Float(x))
-        }
-        _ => {
-            let n: i64 = val.parse().map_err(|_| invalid(format!("error parsing integer value '{val}'")))?;
-            (n != 0).then_some(PoolOption::Int(n))
-        }
-    };
+/// Whether the setting is there afterwards.
+fn set_option(call: &mut Call<'_>, id: PoolId, pool: &Pool, var: &str, val: &str) -> Result<bool, Refusal> {
+    if let Some(refusal) = pool_options::why_absent(&call.args.text("pool")?, var) {
+        return Err(refusal);
+    }
+    let (option, value) = pool_options::parse(pool, var, val)?;
     change(call, id, |pool, _| {
         match value.clone() {
-            Some(value) => drop(pool.options.insert(*option, value)),
-            None => drop(pool.options.remove(option)),
+            Some(value) => drop(pool.options.insert(option, value)),
+            None => drop(pool.options.remove(&option)),
         };
     });
-    Ok(())
+    Ok(value.is_some() || val != "unset")
 }
 
 fn get(call: &mut Call<'_>) -> Outcome {
@@ -266,24 +246,23 @@ fn get(call: &mut Call<'_>) -> Outcome {
     all.extend(others.iter().map(shown));
     all.push(("use_gmt_hitset", json!(pool.use_gmt_hitset)));
     all.push(("fast_read", json!(u8::from(pool.fast_read))));
-    all.push(("pg_autoscale_mode", json!(autoscale_name(pool.autoscale_mode))));
-    all.push(shown(last));
     for (option, option_name) in POOL_OPTIONS {
+        if option == PoolOption::PG_NUM_MIN {
+            all.push(("pg_autoscale_mode", json!(autoscale_name(pool.autoscale_mode))));
+        }
         if let Some(value) = pool.options.get(&option) {
-            all.push((option_name, option_value(value)));
+            all.push((option_name, shown_option(option_name, value)));
         }
     }
+    all.push(shown(last));
     if var != "all" {
         all.retain(|(have, _)| *have == var);
         if all.is_empty() {
             if POOL_OPTIONS.iter().any(|(_, option)| *option == var) {
                 return Err(refuse(errno::ENOENT, format!("option '{var}' is not set on pool '{name}'")));
             }
-            let text = format!(
-                "'{var}' is not a setting of a {} pool",
-                if pool.is_erasure() { "erasure" } else { "replicated" }
-            );
-            return Err(refuse(errno::EACCES, text));
+            let unknown = || invalid(format!("pools have no setting '{var}'"));
+            return Err(pool_options::why_absent(&name, &var).unwrap_or_else(unknown));
         }
     }
     let mut value = Map::new();
@@ -304,23 +283,19 @@ fn get(call: &mut Call<'_>) -> Outcome {
     })
 }
 
+/// As it was given.
+fn shown_option(name: &str, value: &PoolOption) -> Value {
+    let by_name = |n: i64| pool_options::CSUM_TYPES.iter().find(|(_, number)| *number == n);
+    match value {
+        PoolOption::Int(n) if name == "csum_type" => by_name(*n).map_or(json!(n), |(name, _)| json!(name)),
+        value => option_value(value),
+    }
+}
+
 fn set_quota(call: &mut Call<'_>) -> Outcome {
     let id = call.args.pool("pool", call.draft.map())?;
     let (name, field, val) = (call.args.text("pool")?, call.args.text("field")?, call.args.text("val")?);
-    let bad = |why: &str| invalid(format!("error parsing value '{val}': {why}"));
-    let digits = val.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = &val[digits.len()..];
-    let n: u64 = digits.parse().map_err(|_| bad("not a number"))?;
-    let shift = match (&*field, unit.trim_end_matches("iB").trim_end_matches('B')) {
-        (_, "") => 0,
-        ("max_bytes", "K") => 10,
-        ("max_bytes", "M") => 20,
-        ("max_bytes", "G") => 30,
-        ("max_bytes", "T") => 40,
-        ("max_bytes", "P") => 50,
-        _ => return Err(bad("strict_si_cast: unit prefix not recognized")),
-    };
-    let n = n.checked_shl(shift).filter(|m| m >> shift == n).ok_or_else(|| bad("too large"))?;
+    let n = pool_options::scaled(&val, if field == "max_bytes" { 1024 } else { 1000 })? as u64;
     match &*field {
         "max_objects" => change(call, id, |pool, _| pool.quota_max_objects = n),
         "max_bytes" => change(call, id, |pool, _| pool.quota_max_bytes = n),

