@@ -139,7 +139,11 @@ fn osds(map: &OsdMap, checks: &mut Checks) {
     if !flags.is_empty() {
         warn(checks, "OSDMAP_FLAGS", 1, format!("{flags} flag(s) set"), Vec::new());
     }
-    let names = |bits: u32| osd_state::names(bits).collect::<Vec<_>>().join(",");
+    let names = |bits: u32| {
+        let mut names: Vec<_> = osd_state::names(bits).collect();
+        names.sort_unstable();
+        names.join(",")
+    };
     let bits = osd_state::NOUP | osd_state::NODOWN | osd_state::NOIN | osd_state::NOOUT;
     let own = map.osd_ids().map(|osd| (format!("osd.{osd}"), map.osds[osd.index()].state & bits));
     let name = |names: &BTreeMap<i32, String>, id: &i32| names.get(id).cloned().unwrap_or_default();
@@ -147,7 +151,7 @@ fn osds(map: &OsdMap, checks: &mut Checks) {
     let nodes = nodes.map(|(id, bits)| (format!("crush node {}", name(&map.crush.names, id)), *bits));
     let classes = map.device_class_flags.iter();
     let classes =
-        classes.map(|(id, bits)| (format!("device class {}", name(&map.crush.class_names, id)), *bits));
+        classes.map(|(id, bits)| (format!("device class '{}'", name(&map.crush.class_names, id)), *bits));
     let flagged: Vec<String> = own
         .chain(nodes)
         .chain(classes)

@@ -88,7 +88,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
                 some(a.effective_target_ratio > 0.0, format!("{:.4}", a.effective_target_ratio)),
                 format!("{:.1}", a.bias),
                 groups(a.pool).to_string(),
-                some(a.is_off, a.best.to_string()),
+                some(a.is_off && mode(a.pool) != "off", a.best.to_string()),
                 mode(a.pool).to_string(),
                 if a.bulk { "True" } else { "False" }.to_string(),
             ]);

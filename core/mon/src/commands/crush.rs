@@ -149,9 +149,11 @@ fn rule_rename(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (call.args.text("srcname")?, call.args.text("dstname")?);
     let mut crush = call.draft.map().crush.as_ref().clone();
     match (crush.rule_by_name(&from), crush.rule_by_name(&to)) {
-        (None, Some(_)) => Answer::said("already renamed"),
-        (None, None) => Err(refuse(errno::ENOENT, format!("rule {from} does not exist"))),
-        (Some(_), Some(_)) => Err(refuse(errno::EEXIST, format!("rule {to} already exists"))),
+        (None, Some(_)) => Answer::said(format!("already renamed to '{to}'")),
+        (None, None) => Err(refuse(errno::ENOENT, format!("source rule name '{from}' does not exist"))),
+        (Some(_), Some(_)) => {
+            Err(refuse(errno::EEXIST, format!("destination rule name '{to}' already exists")))
+        }
         (Some(id), None) => {
             crush.rule_names.insert(id as i32, to);
             call.draft.edit_crush(crush);
@@ -164,7 +166,7 @@ fn rule_rename(call: &mut Call<'_>) -> Outcome {
 
 fn tree(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.osdmap;
-    let nodes = osd_show::walk(map, &map.crush.roots(call.args.flag("show_shadow")));
+    let nodes = osd_show::walk(map, &map.crush.roots(call.args.text_opt("shadow").is_some()));
     let rows: Vec<Value> = nodes
         .iter()
         .map(|&(id, depth, weight)| {
@@ -293,7 +295,7 @@ fn ls(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("node")?;
     let id = crush.item_by_name(&name);
     let id = id.ok_or_else(|| refuse(errno::ENOENT, format!("node '{name}' does not exist")))?;
-    let items = crush.bucket(id).map(|bucket| bucket.items.clone()).unwrap_or_default();
+    let items = crush.bucket(id).map_or_else(|| vec![id], |bucket| bucket.items.clone());
     let names: Vec<&String> = items.iter().filter_map(|item| crush.names.get(item)).collect();
     call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
 }
@@ -310,15 +312,12 @@ fn osds_of_class(crush: &CrushMap, class: &str) -> Vec<i32> {
 fn class_ls_osd(call: &mut Call<'_>) -> Outcome {
     let class = call.args.text("class")?;
     let crush = &call.state.osdmap.crush;
-    if crush.class_by_name(&class).is_none() {
-        return Err(refuse(errno::ENOENT, format!("class '{class}' doesn't exist")));
-    }
     let osds = osds_of_class(crush, &class);
     call.show(json!(osds), || osds.iter().map(|osd| format!("{osd}\n")).collect())
 }
 
-/// The OSDs that a command lists, or all.
-fn ids(call: &Call<'_>) -> Result<Vec<OsdId>, Refusal> {
+/// The OSDs that a command lists, or all; and what is to be said of those that do not exist.
+fn ids(call: &Call<'_>) -> Result<(Vec<OsdId>, String), Refusal> {
     let map = call.draft.map();
     let mut osds = Vec::new();
     for text in call.args.list("ids") {
@@ -332,29 +331,34 @@ fn ids(call: &Call<'_>) -> Result<Vec<OsdId>, Refusal> {
             }
         }
     }
-    match osds.iter().find(|&&osd| !map.exists(osd)) {
-        Some(osd) => Err(refuse(errno::ENOENT, format!("osd.{osd} does not exist"))),
-        None => Ok(osds),
-    }
+    let (there, absent): (Vec<OsdId>, Vec<OsdId>) = osds.into_iter().partition(|&osd| map.exists(osd));
+    Ok((there, absent.iter().map(|osd| format!("osd.{osd} does not exist. ")).collect()))
 }
 
 fn class_get(call: &mut Call<'_>) -> Outcome {
     let crush = &call.state.osdmap.crush;
-    let osds = ids(call)?;
+    let osds = call.args.list("ids");
+    let osds: Result<Vec<OsdId>, Refusal> = osds
+        .iter()
+        .map(|id| {
+            parse_osd(id).ok_or_else(|| refuse(errno::EINVAL, format!("unable to parse osd id:'{id}'")))
+        })
+        .collect();
+    let osds = osds?;
     let class = |osd: &OsdId| crush.class_name_of(osd.0).unwrap_or_default().to_string();
     let rows: Vec<Value> =
         osds.iter().map(|osd| json!({ "osd": osd.0, "device_class": class(osd) })).collect();
-    call.show(rows.into(), || {
-        let classes: BTreeSet<String> = osds.iter().map(class).collect();
-        classes.into_iter().map(|class| class + "\n").collect()
+    call.show(rows.into(), || match &osds[..] {
+        [osd] => class(osd),
+        osds => osds.iter().map(|osd| format!("osd.{osd} {}\n", class(osd))).collect(),
     })
 }
 
 fn class_set(call: &mut Call<'_>) -> Outcome {
     let class = call.args.text("class")?;
-    let osds = ids(call)?;
+    let (osds, mut said) = ids(call)?;
     let mut crush = call.draft.map().crush.as_ref().clone();
-    let mut changed = false;
+    let mut changed = Vec::new();
     for osd in &osds {
         if let Some(have) = crush.class_name_of(osd.0).filter(|have| *have != class) {
             let text = format!(
@@ -363,19 +367,21 @@ fn class_set(call: &mut Call<'_>) -> Outcome {
             );
             return Err(refuse(errno::EBUSY, text));
         }
-        changed |= crush.set_device_class(osd.0, &class).map_err(edit_error)?;
+        match crush.set_device_class(osd.0, &class).map_err(edit_error)? {
+            true => changed.push(osd.to_string()),
+            false => said += &format!("osd.{osd} already set to class {class}. "),
+        }
     }
-    if changed {
+    if !changed.is_empty() {
         call.draft.edit_crush(crush);
     }
-    let set: Vec<String> = osds.iter().map(OsdId::to_string).collect();
-    Answer::said(format!("set osd(s) {} to class '{class}'", set.join(",")))
+    Answer::said(format!("{said}set osd(s) {} to class '{class}'", changed.join(",")))
 }
 
 fn class_rm(call: &mut Call<'_>) -> Outcome {
-    let osds = ids(call)?;
+    let (osds, mut said) = ids(call)?;
     let mut crush = call.draft.map().crush.as_ref().clone();
-    let (mut said, mut removed) = (String::new(), Vec::new());
+    let mut removed = Vec::new();
     for osd in &osds {
         if crush.remove_device_class(osd.0).map_err(edit_error)? {
             removed.push(osd.to_string());
@@ -537,6 +543,16 @@ fn unlink(call: &mut Call<'_>) -> Outcome {
     let Some(id) = crush.item_by_name(&name) else {
         return Answer::said(format!("device '{name}' does not appear in the crush map"));
     };
+    let ancestor = ancestor(call, &crush)?;
+    if !crush.unlink_item(&name, ancestor.as_deref()).map_err(edit_error)? {
+        return Answer::said(format!("item {id} does not appear in that position"));
+    }
+    call.draft.edit_crush(crush);
+    Answer::said(format!("removed item id {id} name '{name}' from crush map"))
+}
+
+/// The bucket below which alone an item is to be removed, if one is named.
+fn ancestor(call: &Call<'_>, crush: &CrushMap) -> Result<Option<String>, Refusal> {
     let ancestor = call.args.text_opt("ancestor");
     if let Some(ancestor) = &ancestor
         && crush.item_by_name(ancestor).is_none()
@@ -544,10 +560,7 @@ fn unlink(call: &mut Call<'_>) -> Outcome {
         let text = format!("ancestor item '{ancestor}' does not appear in the crush map");
         return Err(refuse(errno::ENOENT, text));
     }
-    if crush.unlink_item(&name, ancestor.as_deref()).map_err(edit_error)? {
-        call.draft.edit_crush(crush);
-    }
-    Answer::said(format!("removed item id {id} name '{name}' from crush map"))
+    Ok(ancestor)
 }
 
 fn swap_bucket(call: &mut Call<'_>) -> Outcome {
@@ -563,7 +576,9 @@ fn swap_bucket(call: &mut Call<'_>) -> Outcome {
         |id: i32| crush.buckets.iter().flatten().filter(move |bucket| bucket.items.contains(&id)).count();
     let sure = call.args.flag("yes_i_really_mean_it");
     if parents(a) > 0 && !sure {
-        let text = format!("{source} is not an orphan bucket; pass --yes-i-really-mean-it to proceed anyway");
+        let text = format!(
+            "source item {source} is not an orphan bucket; pass --yes-i-really-mean-it to proceed anyway"
+        );
         return Err(refuse(errno::EPERM, text));
     }
     let weight = |id: i32| crush.bucket(id).map_or(0, |bucket| bucket.weight);
@@ -590,8 +605,10 @@ fn add_bucket(call: &mut Call<'_>) -> Outcome {
     if crush.item_by_name(&name).is_some() {
         return Answer::said(format!("bucket '{name}' already exists"));
     }
-    if crush.type_by_name(&kind).is_none_or(|kind| kind == 0) {
-        return Err(refuse(errno::EINVAL, format!("type '{kind}' does not exist")));
+    match crush.type_by_name(&kind) {
+        None => return Err(refuse(errno::EINVAL, format!("type '{kind}' does not exist"))),
+        Some(0) => return Err(refuse(errno::EINVAL, format!("type '{kind}' is for devices, not buckets"))),
+        Some(_) => {}
     }
     crush.add_bucket(&name, &kind).map_err(edit_error)?;
     let mut text = format!("added bucket {name} type {kind} to crush map");
@@ -607,7 +624,12 @@ fn rename_bucket(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (call.args.text("srcname")?, call.args.text("dstname")?);
     let mut crush = call.draft.map().crush.as_ref().clone();
     if crush.item_by_name(&from).is_none() && crush.item_by_name(&to).is_some() {
-        return Answer::said(format!("renamed bucket {from} into {to}"));
+        let text = format!("srcname = '{from}' does not exist and dstname = '{to}' already exists");
+        return Answer::said(text);
+    }
+    if let Some(id) = crush.item_by_name(&from).filter(|id| *id >= 0) {
+        let text = format!("srcname = '{from}' is not a bucket because its id = {id} is >= 0");
+        return Err(refuse(errno::ENOTDIR, text));
     }
     crush.rename_item(&from, &to).map_err(edit_error)?;
     call.draft.edit_crush(crush);
@@ -620,7 +642,19 @@ fn rm(call: &mut Call<'_>) -> Outcome {
     let Some(id) = crush.item_by_name(&name) else {
         return Answer::said(format!("device '{name}' does not appear in the crush map"));
     };
-    crush.remove_item(&name).map_err(edit_error)?;
+    if let Some(ancestor) = ancestor(call, &crush)? {
+        if crush.bucket(id).is_some_and(|bucket| !bucket.items.is_empty()) {
+            return Err(edit_error(EditError::NotEmpty(name)));
+        }
+        if !crush.unlink_item(&name, Some(&ancestor)).map_err(edit_error)? {
+            return Answer::said(format!("item {id} does not appear in that position"));
+        }
+    }
+    // What is somewhere else still stays what it is.
+    let elsewhere = crush.buckets.iter().flatten().any(|bucket| bucket.items.contains(&id));
+    if !elsewhere || call.args.text_opt("ancestor").is_none() {
+        crush.remove_item(&name).map_err(edit_error)?;
+    }
     call.draft.edit_crush(crush);
     Answer::said(format!("removed item id {id} name '{name}' from crush map"))
 }

@@ -19,6 +19,7 @@ pub const COMMANDS: &[Row] = &[
     ("mon metadata", "show what monitors say of themselves", metadata),
     ("mon feature ls", "show what the monitors can do", feature_ls),
     ("mon ok-to-stop", "ask whether monitors may stop without stopping the cluster", ok_to_stop),
+    ("mon enable-msgr2", "give all monitors addresses of msgr v2: they have no others", enable_msgr2),
     ("mon ok-to-rm", "ask whether a monitor may be removed without stopping the cluster", ok_to_rm),
     ("mon ok-to-add-offline", "ask whether a monitor may be added that does not run yet", ok_to_add),
     ("mon count-metadata", "count the values of what monitors say of themselves", count_mons),
@@ -26,9 +27,16 @@ pub const COMMANDS: &[Row] = &[
     ("quorum_status", "show who takes part in decisions", quorum_status),
     ("mgr dump", "show the manager map", mgr_dump),
     ("mgr stat", "show the manager in short", mgr_stat),
+    (
+        "mgr module enable",
+        "use a module of the manager: those that are there are always on",
+        mgr_module_enable,
+    ),
+    ("mgr module disable", "use a module of the manager no longer", mgr_module_disable),
     ("mgr module ls", "list the manager's modules", mgr_modules),
     ("mgr services", "show what the manager serves where", mgr_services),
     ("mgr versions", "show which version the manager runs", mgr_versions),
+    ("mgr count-metadata", "count the values of what managers say of themselves", count_mgrs),
     ("mgr metadata", "show what the manager says of itself", mgr_metadata),
     ("fs ls", "list the file systems", fs_ls),
     ("fs dump", "show the file system map", fs_dump),
@@ -38,6 +46,10 @@ pub const COMMANDS: &[Row] = &[
     ("log", "write a line into the cluster log", log),
     ("log last", "show the last lines of the cluster log", log_last),
 ];
+
+/// What Ceph's manager does in modules and the leading monitor does here.
+const ALWAYS_ON: [&str; 7] =
+    ["balancer", "crash", "iostat", "pg_autoscaler", "progress", "rbd_support", "status"];
 
 const FEATURES: [&str; 8] =
     ["kraken", "luminous", "mimic", "osdmap-prune", "nautilus", "octopus", "pacific", "elector-pinging"];
@@ -165,6 +177,9 @@ fn stat(call: &mut Call<'_>) -> Outcome {
 
 fn getmap(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.monmap;
+    if let Some(epoch) = call.args.int_opt("epoch")?.filter(|epoch| *epoch != i64::from(map.epoch.0)) {
+        return Err(refuse(errno::ENOENT, format!("there is no map for epoch {epoch}")));
+    }
     Ok(Answer { status: format!("got monmap epoch {}", map.epoch), output: to_vec(map) })
 }
 
@@ -195,20 +210,14 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
         None => call.show_json(rows.into()),
         Some(id) => match rows.into_iter().find(|row| row["name"] == json!(id)) {
             Some(row) => call.show_json(row),
-            None => Err(refuse(errno::ENOENT, format!("mon.{id} is not in the monitor map"))),
+            None => Err(refuse(errno::ENOENT, "requested mon not found")),
         },
     }
 }
 
-/// Whether `left` of `total` monitors decide, in the words that operators' tools look for.
-fn still_decide(left: usize, total: usize, what: &str) -> Outcome {
-    match left > total / 2 {
-        true => Answer::said(format!("quorum should be preserved ({left} of {total}) after {what}")),
-        false => Err(refuse(
-            errno::EBUSY,
-            format!("not enough monitors would be available ({left} of {total}) after {what}"),
-        )),
-    }
+/// Whether `left` of `total` monitors decide.
+fn decide(left: usize, total: usize) -> bool {
+    left > total / 2
 }
 
 fn here(call: &Call<'_>) -> Vec<String> {
@@ -221,8 +230,20 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     if ids.is_empty() {
         return Err(refuse(errno::EINVAL, "must specify one or more mon ids"));
     }
-    let left = here(call).iter().filter(|name| !ids.contains(name)).count();
-    still_decide(left, call.state.monmap.ranks.len(), &format!("stopping [{}]", ids.join(",")))
+    let left: Vec<String> = here(call).into_iter().filter(|name| !ids.contains(name)).collect();
+    let what = format!("({}) after stopping", left.join(","));
+    match decide(left.len(), call.state.monmap.ranks.len()) {
+        true => Answer::said(format!("quorum should be preserved {what} [{}]", ids.join(","))),
+        false => {
+            let text = format!("not enough monitors would be available {what} mons [{}]", ids.join(","));
+            Err(refuse(errno::EBUSY, text))
+        }
+    }
+}
+
+/// Installers say this to every cluster.
+fn enable_msgr2(_: &mut Call<'_>) -> Outcome {
+    Answer::said("")
 }
 
 fn ok_to_rm(call: &mut Call<'_>) -> Outcome {
@@ -230,12 +251,19 @@ fn ok_to_rm(call: &mut Call<'_>) -> Outcome {
     if !call.state.monmap.ranks.contains(&id) {
         return Answer::said(format!("mon.{id} does not exist"));
     }
-    let left = here(call).iter().filter(|name| **name != id).count();
-    still_decide(left, call.state.monmap.ranks.len() - 1, &format!("removing mon.{id}"))
+    let left: Vec<String> = here(call).into_iter().filter(|name| *name != id).collect();
+    if !decide(left.len(), call.state.monmap.ranks.len() - 1) {
+        return Err(refuse(errno::EBUSY, format!("removing mon.{id} would break quorum")));
+    }
+    Answer::said(format!("safe to remove mon.{id} (quorum would be {})", left.join(",")))
 }
 
 fn ok_to_add(call: &mut Call<'_>) -> Outcome {
-    still_decide(here(call).len(), call.state.monmap.ranks.len() + 1, "adding a new one that is not started")
+    if !decide(here(call).len(), call.state.monmap.ranks.len() + 1) {
+        let text = "adding a monitor may break quorum (until that monitor starts)";
+        return Err(refuse(errno::EBUSY, text));
+    }
+    Answer::said("adding another mon that is not yet online will not break quorum")
 }
 
 /// How often each value occurs.
@@ -264,13 +292,19 @@ fn count_mons(call: &mut Call<'_>) -> Outcome {
 
 fn feature_ls(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.monmap;
-    let persistent = features(map.persistent_features);
+    let with_value = call.args.text_opt("with_value").is_some();
+    let shown = |bits: u64| -> Vec<String> {
+        let bit = |name: &str| FEATURES.iter().position(|feature| *feature == name).map_or(0, |at| 1 << at);
+        let number = |name: &str| if with_value { format!("({})", bit(name)) } else { String::new() };
+        features(bits).into_iter().map(|name| format!("{name}{}", number(name))).collect()
+    };
+    let (all, persistent) = (shown(u64::MAX), shown(map.persistent_features));
     let value = json!({
-        "all": { "supported": FEATURES, "persistent": FEATURES },
+        "all": { "supported": all, "persistent": all },
         "monmap": { "persistent": persistent, "optional": [], "required": persistent },
     });
     call.show(value, || {
-        let (all, have) = (FEATURES.join(","), persistent.join(","));
+        let (all, have) = (all.join(","), persistent.join(","));
         format!(
             "all features\n\tsupported: [{all}]\n\tpersistent: [{all}]\non current monmap (epoch {})\n\tpersistent: [{have}]\n\trequired: [{have}]",
             map.epoch
@@ -334,11 +368,29 @@ fn mgr_stat(call: &mut Call<'_>) -> Outcome {
 }
 
 fn mgr_modules(call: &mut Call<'_>) -> Outcome {
-    call.show_json(json!({ "always_on_modules": [], "enabled_modules": [], "disabled_modules": [] }))
+    call.show_json(json!({ "always_on_modules": ALWAYS_ON, "enabled_modules": [], "disabled_modules": [] }))
 }
 fn mgr_services(call: &mut Call<'_>) -> Outcome {
     call.show_json(json!({}))
 }
+fn mgr_module_enable(call: &mut Call<'_>) -> Outcome {
+    let module = call.args.text("module")?;
+    if ALWAYS_ON.contains(&&*module) {
+        return Answer::said(format!("module '{module}' is already enabled (always-on)"));
+    }
+    let text = format!("not in Nacre: module '{module}'; `ceph mgr module ls` lists what there is");
+    Err(refuse(errno::ENOENT, text))
+}
+
+fn mgr_module_disable(call: &mut Call<'_>) -> Outcome {
+    let module = call.args.text("module")?;
+    if ALWAYS_ON.contains(&&*module) {
+        let text = format!("module '{module}' cannot be disabled (always-on)");
+        return Err(refuse(errno::EINVAL, text));
+    }
+    Answer::said(format!("module '{module}' is already disabled"))
+}
+
 fn mgr_versions(call: &mut Call<'_>) -> Outcome {
     call.show_json(versions_of(1))
 }
@@ -346,17 +398,29 @@ fn mgr_metadata(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.mgrmap;
     let who = call.args.text_opt("who");
     if let Some(who) = who.as_ref().filter(|who| **who != map.active_name) {
-        return Err(refuse(errno::ENOENT, format!("no manager is called '{who}'")));
+        return Err(refuse(errno::ENOENT, format!("mgr.{who} does not exist")));
     }
-    let row = json!({
+    let row = mgr_row(call);
+    call.show_json(if who.is_some() { row } else { json!([row]) })
+}
+
+fn count_mgrs(call: &mut Call<'_>) -> Outcome {
+    let property = call.args.text("property")?;
+    let row = mgr_row(call);
+    call.show_json(count(row[property].as_str().into_iter().map(str::to_string)))
+}
+
+fn mgr_row(call: &Call<'_>) -> Value {
+    let map = &call.state.mgrmap;
+    json!({
         "name": map.active_name,
         "addr": legacy_addr(&map.active_addrs),
         "addrs": map.active_addrs.to_string(),
         "ceph_release": "pacific",
         "ceph_version": VERSION,
+        "ceph_version_short": env!("CARGO_PKG_VERSION"),
         "hostname": call.mon.config.host,
-    });
-    call.show_json(if who.is_some() { row } else { json!([row]) })
+    })
 }
 
 // ---- file systems ----

@@ -2,9 +2,10 @@
 
 use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::present::{list, parse_uuid, short};
+use crate::present::{self, list, parse_uuid, short};
 use nacre_base::{OsdId, PgId, errno};
 use nacre_proto::maps::{MAX_OSDS, Osd, osd_state, release};
+use serde_json::json;
 use std::collections::BTreeSet;
 
 pub const COMMANDS: &[Row] = &[
@@ -31,11 +32,29 @@ pub const COMMANDS: &[Row] = &[
     ("osd rm-pg-upmap-items", "let CRUSH place a group again", rm_pg_upmap_items),
 ];
 
+/// Whether a word stands for every OSD.
+pub(super) fn means_all(word: &str) -> bool {
+    matches!(word, "all" | "any" | "*")
+}
+
+/// The OSDs that a command names, or all.
+pub(super) fn asked(call: &Call<'_>, field: &str) -> Result<Vec<OsdId>, Refusal> {
+    let mut osds = Vec::new();
+    for id in call.args.list(field) {
+        match parse_osd(&id) {
+            _ if means_all(&id) => return Ok(call.draft.map().osd_ids().collect()),
+            Some(osd) => osds.push(osd),
+            None => return Err(refuse(errno::EINVAL, format!("invalid osd id '{id}'"))),
+        }
+    }
+    Ok(osds)
+}
+
 /// Does something to each OSD of `ids`, collecting what there is to say of each.
 fn for_each(call: &mut Call<'_>, each: impl Fn(&mut Call<'_>, OsdId) -> String) -> Outcome {
     let mut said = String::new();
     let ids = call.args.list("ids");
-    let all = ids.iter().any(|id| matches!(&**id, "all" | "any" | "*"));
+    let all = ids.iter().any(|id| means_all(id));
     if all {
         for osd in call.draft.map().clone().osd_ids() {
             let text = each(call, osd);
@@ -134,13 +153,19 @@ fn new(call: &mut Call<'_>) -> Outcome {
         None => [0; 16],
         Some(text) => parse_uuid(&text).ok_or_else(bad)?,
     };
-    if uuid != [0; 16]
-        && let Some(have) = map.osd_ids().find(|osd| map.osds[osd.index()].uuid == uuid)
-    {
-        return Answer::text(format!("{have}\n"));
+    let id = call.args.text_opt("id").map(|_| call.args.osd("id")).transpose()?;
+    let has_uuid = |osd: &OsdId| uuid != [0; 16] && map.osds[osd.index()].uuid == uuid;
+    if let Some(have) = map.osd_ids().find(has_uuid) {
+        return match id {
+            Some(id) if id != have => {
+                let text = format!("uuid {} already in use for different id {have}", present::uuid(&uuid));
+                Err(refuse(errno::EEXIST, text))
+            }
+            _ => number(call, have),
+        };
     }
-    let osd = match call.args.text_opt("id") {
-        Some(_) => call.args.osd("id")?,
+    let osd = match id {
+        Some(id) => id,
         None => (0..).map(OsdId).find(|&osd| !map.exists(osd)).expect("there are more numbers than OSDs"),
     };
     if osd.0 as u32 >= MAX_OSDS {
@@ -149,7 +174,8 @@ fn new(call: &mut Call<'_>) -> Outcome {
     if map.exists(osd) {
         let destroyed = map.osds[osd.index()].has(osd_state::DESTROYED);
         if !destroyed {
-            return Err(refuse(errno::EEXIST, format!("osd.{osd} exists already")));
+            let text = format!("id {osd} already in use and does not match uuid {}", present::uuid(&uuid));
+            return Err(refuse(errno::EINVAL, text));
         }
         call.draft.flip(osd, osd_state::DESTROYED);
     } else {
@@ -161,7 +187,11 @@ fn new(call: &mut Call<'_>) -> Outcome {
         call.draft.flip(osd, osd_state::EXISTS | osd_state::NEW);
     }
     call.draft.edit(|inc| inc.new_uuid.insert(osd, uuid));
-    Answer::text(format!("{osd}\n"))
+    number(call, osd)
+}
+
+fn number(call: &Call<'_>, osd: OsdId) -> Outcome {
+    call.show(json!({ "osdid": osd.0 }), || osd.to_string())
 }
 
 /// Takes an OSD out of the OSD map; it must be down.

@@ -1,7 +1,6 @@
 //! Ending OSDs for good, and whether that costs data.
 
-use super::args::parse_osd;
-use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, osd, refuse};
 use crate::present::Format;
 use nacre_base::{OsdId, errno};
 use nacre_proto::maps::osd_state;
@@ -74,15 +73,17 @@ fn join(ids: &[i32]) -> String {
 }
 
 fn safe_to_destroy(call: &mut Call<'_>) -> Outcome {
-    let found = Holdings::of(call, &call.args.osds("ids")?);
+    let found = Holdings::of(call, &osd::asked(call, "ids")?);
     let Holdings { safe, active, unknown, stored, .. } = &found;
     let value =
         json!({ "safe_to_destroy": safe, "active": active, "missing_stats": unknown, "stored_pgs": stored });
     match found.objection() {
         Some(refusal) if call.format == Format::Plain => Err(refusal),
-        _ => call.show(value, || {
-            format!("OSD(s) {} are safe to destroy without reducing data durability.", join(safe))
-        }),
+        None if call.format == Format::Plain => {
+            let text = "are safe to destroy without reducing data durability.";
+            Answer::said(format!("OSD(s) {} {text}", join(safe)))
+        }
+        _ => call.show(value, String::new),
     }
 }
 
@@ -113,17 +114,27 @@ fn remove(call: &mut Call<'_>, osd: OsdId) -> Result<(), Refusal> {
 }
 
 fn rm(call: &mut Call<'_>) -> Outcome {
-    let mut said = Vec::new();
-    for id in call.args.list("ids") {
-        let osd = parse_osd(&id).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{id}'")))?;
+    let (mut said, mut removed, mut refused) = (String::new(), Vec::new(), None);
+    for osd in osd::asked(call, "ids")? {
         if !call.draft.map().exists(osd) {
-            said.push(format!("osd.{osd} does not exist."));
+            said += &format!("osd.{osd} does not exist. ");
             continue;
         }
-        remove(call, osd)?;
-        said.push(format!("removed osd.{osd}"));
+        match remove(call, osd) {
+            Ok(()) => removed.push(format!("osd.{osd}")),
+            Err(refusal) => {
+                said += &refusal.text;
+                refused = Some(refusal);
+            }
+        }
     }
-    Answer::said(said.join(", "))
+    if let Some(refusal) = refused.filter(|_| removed.is_empty()) {
+        return Err(Refusal { text: said, ..refusal });
+    }
+    if !removed.is_empty() {
+        said += &format!("removed {}", removed.join(", "));
+    }
+    Answer::said(said)
 }
 
 fn sure(call: &Call<'_>, what: &str) -> Result<(), Refusal> {

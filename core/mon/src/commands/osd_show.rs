@@ -1,6 +1,7 @@
 //! Looking at OSDs and at the map.
 
 use super::cluster::{osd_counts, osd_line, osd_versions};
+use super::osd::asked;
 use super::{Answer, Call, Outcome, Row, osdmap_dump, refuse, weight_set};
 use crate::crush_edit;
 use crate::present::Align::{Left, Right};
@@ -72,7 +73,9 @@ pub fn node_head(map: &OsdMap, id: i32, weight: u32, depth: usize) -> Map<String
         node.insert("type_id".to_string(), json!(0));
         node.insert("crush_weight".to_string(), float(f64::from(weight) / 65536.0));
         node.insert("depth".to_string(), json!(depth));
-        node.insert("pool_weights".to_string(), weight_set::weights_of(map, id));
+        if depth > 0 {
+            node.insert("pool_weights".to_string(), weight_set::weights_of(map, id));
+        }
         return node;
     }
     let kind = map.crush.bucket(id).map_or(0, |bucket| i32::from(bucket.kind));
@@ -85,10 +88,19 @@ pub fn node_head(map: &OsdMap, id: i32, weight: u32, depth: usize) -> Map<String
     node
 }
 
-/// The last added first, as Ceph lists them.
+/// Trees are shown with buckets by their names, then OSDs by class and number, as Ceph sorts them.
+fn sort_key(map: &OsdMap, id: i32) -> String {
+    match id {
+        osd if osd >= 0 => format!("{}_osd.{osd:08}", map.crush.class_name_of(osd).unwrap_or_default()),
+        bucket => format!("_{}", map.crush.names.get(&bucket).cloned().unwrap_or_default()),
+    }
+}
+
+/// In the reverse of the order in which they are shown, as Ceph lists them.
 pub fn children(map: &OsdMap, id: i32) -> Value {
-    let items = map.crush.bucket(id).map(|bucket| bucket.items.clone()).unwrap_or_default();
-    json!(items.into_iter().rev().collect::<Vec<_>>())
+    let mut items = map.crush.bucket(id).map(|bucket| bucket.items.clone()).unwrap_or_default();
+    items.sort_by_cached_key(|id| std::cmp::Reverse(sort_key(map, *id)));
+    json!(items)
 }
 
 /// `    host vm`, or `osd.1` below it.
@@ -112,12 +124,10 @@ pub fn walk(map: &OsdMap, roots: &[i32]) -> Vec<(i32, usize, u32)> {
         while let Some((id, depth, weight)) = left.pop() {
             out.push((id, depth, weight));
             if let Some(bucket) = map.crush.bucket(id) {
-                let (mut buckets, mut devices): (Vec<_>, Vec<_>) =
-                    bucket.content().into_iter().partition(|(id, _)| *id < 0);
-                // What is pushed last comes first: buckets by -id, then OSDs by number.
-                devices.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
-                buckets.sort_by_key(|(id, _)| *id);
-                left.extend(devices.into_iter().chain(buckets).map(|(id, weight)| (id, depth + 1, weight)));
+                // What is pushed last comes first.
+                let mut items = bucket.content();
+                items.sort_by_cached_key(|(id, _)| std::cmp::Reverse(sort_key(map, *id)));
+                left.extend(items.into_iter().map(|(id, weight)| (id, depth + 1, weight)));
             }
         }
     }
@@ -127,9 +137,13 @@ pub fn walk(map: &OsdMap, roots: &[i32]) -> Vec<(i32, usize, u32)> {
 fn tree(call: &mut Call<'_>) -> Outcome {
     let map = map_asked(call)?;
     let states: Vec<String> = call.args.list("states");
-    for both in [["up", "down"], ["in", "out"]] {
+    for both in [["up", "down"], ["up", "destroyed"], ["down", "destroyed"], ["in", "out"]] {
         if both.iter().all(|state| states.iter().any(|asked| asked == state)) {
-            return Err(refuse(errno::EINVAL, format!("no OSD is both {} and {}", both[0], both[1])));
+            let text = match both[0] {
+                "in" => "can specify only one of 'in' and 'out'",
+                _ => "can specify only one of 'up', 'down' and 'destroyed'",
+            };
+            return Err(refuse(errno::EINVAL, text));
         }
     }
     let wanted = |osd: OsdId| {
@@ -177,10 +191,13 @@ fn tree(call: &mut Call<'_>) -> Outcome {
         }
         Value::Object(node)
     };
-    let value = json!({
+    let mut value = json!({
         "nodes": shown.iter().map(|(id, depth, weight)| node_json(*id, *depth, *weight)).collect::<Vec<_>>(),
-        "stray": stray.iter().map(|osd| node_json(osd.0, 0, 0)).collect::<Vec<_>>(),
     });
+    if call.args.text_opt("bucket").is_none() {
+        let stray = stray.iter().map(|osd| node_json(osd.0, 0, 0));
+        value["stray"] = stray.collect();
+    }
     call.show(value, || {
         let mut table = Table::new(&[
             ("ID", Left, Right),
@@ -291,6 +308,9 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
         return call.show_json(all_metadata(call));
     }
     let osd = existing(call, "id")?;
+    if !call.state.metadata.contains_key(&osd) {
+        return Err(refuse(errno::ENOENT, ""));
+    }
     call.show_json(metadata_of(call, osd))
 }
 
@@ -323,9 +343,13 @@ fn find(call: &mut Call<'_>) -> Outcome {
 
 fn info(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.osdmap;
-    let wanted = match call.args.text_opt("id") {
+    let wanted: Vec<OsdId> = match call.args.text_opt("id") {
         None => map.osd_ids().collect(),
-        Some(_) => vec![existing(call, "id")?],
+        Some(_) => {
+            let osd = call.args.osd("id")?;
+            let known = map.exists(osd).then_some(osd);
+            vec![known.ok_or_else(|| refuse(errno::EINVAL, format!("osd.{osd} does not exist")))?]
+        }
     };
     let dump = osdmap_dump::dump(map);
     let rows: Vec<&Value> = dump["osds"]
@@ -335,7 +359,7 @@ fn info(call: &mut Call<'_>) -> Outcome {
         .filter(|row| wanted.iter().any(|osd| row["osd"] == json!(osd.0)))
         .collect();
     let value = if call.args.text_opt("id").is_some() { json!(rows[0]) } else { json!(rows) };
-    call.show_json(value)
+    call.show(value, || wanted.iter().map(|osd| osdmap_dump::osd_line(map, *osd) + "\n").collect())
 }
 
 fn map_object(call: &mut Call<'_>) -> Outcome {
@@ -414,7 +438,7 @@ fn numa(call: &mut Call<'_>) -> Outcome {
 }
 
 fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
-    let osds: BTreeSet<OsdId> = call.args.osds("ids")?.into_iter().collect();
+    let osds: BTreeSet<OsdId> = asked(call, "ids")?.into_iter().collect();
     let map = &call.state.osdmap;
     let (mut fine, mut degraded, mut stopped) = (0, Vec::new(), Vec::new());
     for pg in crate::stats::all_pgs(map) {

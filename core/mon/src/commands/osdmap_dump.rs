@@ -254,7 +254,7 @@ pub fn affinity(map: &OsdMap, id: OsdId) -> Value {
     float(f64::from(map.primary_affinity(id)) / f64::from(Osd::DEFAULT_AFFINITY))
 }
 
-fn osd_line(map: &OsdMap, id: OsdId) -> String {
+pub fn osd_line(map: &OsdMap, id: OsdId) -> String {
     let osd = map.osd(id).expect("the caller walks those that exist");
     let info = &osd.info;
     let mut line = format!(

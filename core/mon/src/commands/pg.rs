@@ -430,14 +430,17 @@ fn dump_pools(call: &mut Call<'_>) -> Outcome {
 }
 
 fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
-    let has = |part: &str| what.contains("all") || what.contains(part);
+    let all = what.contains("all");
+    let summary = what.contains("sum") || what.contains("summary");
+    // The sums stand alone, or with everything.
+    let has = |part: &str| all || !summary && what.contains(part);
     let stats = &call.mon.stats;
     let map = &call.state.osdmap;
     let mut out = String::new();
     if what.contains("pgs_brief") {
         return brief_text(&rows(call, |_| true));
     }
-    let whole = has("sum") || has("summary") || has("pgs");
+    let whole = all || summary;
     if whole {
         out += &format!(
             "version {}\nstamp {}\nlast_osdmap_epoch {}\nlast_pg_scan 0\n",
@@ -503,7 +506,9 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
             ]);
         }
         out += &table.render();
-        out += " \n";
+        if all {
+            out += " \n";
+        }
     }
     let columns = |first: &'static str| {
         let mut columns = vec![(first, Left, Left)];
@@ -546,7 +551,9 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
             table.row(cells(id.to_string(), &usage.counts, usage.log_entries));
         }
         out += &table.render();
-        out += " \n";
+        if all {
+            out += " \n";
+        }
     }
     if whole {
         let mut table = Table::new(&columns("PG_STAT"));
@@ -583,7 +590,9 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
         table.row(row);
         out += &table.render();
     }
-    out + NOTE
+    // Nothing else was gathered by scrubs.
+    let note = if whole || has("pgs") || has("pools") { NOTE } else { "" };
+    out + note
 }
 
 fn brief_text(rows: &[Line]) -> String {
@@ -778,8 +787,11 @@ fn pool_arg(call: &Call<'_>, name: &str) -> Result<Option<PoolId>, Refusal> {
 
 fn osd_arg(call: &Call<'_>) -> Result<OsdId, Refusal> {
     let text = call.args.text("osd")?;
-    let osd = parse_osd(&text).filter(|&osd| call.state.osdmap.exists(osd));
-    osd.ok_or_else(|| refuse(errno::ENOENT, format!("osd {text} does not exist")))
+    let osd = parse_osd(&text).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{text}'")))?;
+    match call.state.osdmap.is_up(osd) {
+        true => Ok(osd),
+        false => Err(refuse(errno::EAGAIN, format!("osd {osd} is not up"))),
+    }
 }
 
 fn ls(call: &mut Call<'_>) -> Outcome {

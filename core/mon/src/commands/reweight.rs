@@ -84,7 +84,7 @@ fn loads(call: &Call<'_>, by: &By) -> Result<(BTreeMap<OsdId, f64>, f64), Refusa
             for name in call.args.list("pools") {
                 let pool = map.pool_by_name(&name);
                 pools.insert(
-                    pool.ok_or_else(|| refuse(errno::ENOENT, format!("unrecognized pool '{name}'")))?,
+                    pool.ok_or_else(|| refuse(errno::ENOENT, format!("pool '{name}' does not exist")))?,
                 );
             }
             let groups = groups(map, &pools);
@@ -184,21 +184,25 @@ fn run(call: &mut Call<'_>, by: By, for_real: bool) -> Outcome {
         })
         .collect();
     let value = json!({
+        "overload_min": limits.overload,
+        "max_change": float(limits.change),
+        "max_change_osds": limits.osds,
+        "average_utilization": float(average),
+        "overload_utilization": float(overload),
+        "reweights": rows,
         "utilization": {
             "moved_pgs": moved,
             "total_pgs": placements,
-            "percent_moved": float(percent),
-            "average_pgs": float(mean),
+            "avg_pgs": float(mean),
             "std_dev": float(deviation),
+            "expected_baseline_std_dev": float(expected),
             "new_std_dev": float(new_deviation),
-        },
-        "reweight": {
-            "oload": limits.overload,
-            "max_change": float(limits.change),
-            "max_osds": limits.osds,
-            "average_utilization": float(average),
-            "overload_utilization": float(overload),
-            "reweights": rows,
+            "min_osd": least.0,
+            "min_osd_pgs": of(&old, least),
+            "new_min_osd_pgs": of(&new, least),
+            "max_osd": most.0,
+            "max_osd_pgs": of(&old, most),
+            "new_max_osd_pgs": of(&new, most),
         },
     });
     let mut text = format!(
@@ -226,14 +230,10 @@ fn run(call: &mut Call<'_>, by: By, for_real: bool) -> Outcome {
     for (osd, new) in &changes {
         text += &format!("osd.{osd} weight {:.4} -> {:.4}\n", weight(map.weight(*osd)), weight(*new));
     }
-    if for_real {
-        changes.into_iter().for_each(|(osd, weight)| call.draft.set_weight(osd, weight));
+    let answer = call.show(value, || text)?;
+    if !for_real || changes.is_empty() {
+        return Ok(Answer { status: "no change".to_string(), ..answer });
     }
-    match call.show(value, || text) {
-        // A person reads it where commands say what they did.
-        Ok(Answer { output, .. }) if call.format == crate::present::Format::Plain => {
-            Answer::said(String::from_utf8_lossy(&output).into_owned())
-        }
-        other => other,
-    }
+    changes.into_iter().for_each(|(osd, weight)| call.draft.set_weight(osd, weight));
+    Ok(answer)
 }

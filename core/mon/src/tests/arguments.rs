@@ -75,3 +75,133 @@ fn a_new_pool_has_the_rule_that_the_tool_puts_where_profiles_are() {
     }));
     assert_eq!(said, "pool 'p' removed");
 }
+
+#[test]
+fn a_uuid_stands_for_one_osd() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let uuid = |n: u8| format!("{n:02x}111111-1111-1111-1111-111111111111");
+    let new = |n: u8, id: i32| json!({ "prefix": "osd new", "uuid": uuid(n), "id": id.to_string() });
+    assert_eq!(t.json(json!({ "prefix": "osd new", "uuid": uuid(1) })), json!({ "osdid": 1 }));
+    assert_eq!(t.run(new(1, 1)), "1\n");
+    let (code, said, _) = t.command(new(1, 5));
+    assert_eq!((code, said), (-17, format!("uuid {} already in use for different id 1", uuid(1))));
+    let (code, said, _) = t.command(new(2, 1));
+    assert_eq!((code, said), (-22, format!("id 1 already in use and does not match uuid {}", uuid(2))));
+    assert_eq!(t.map().osd_ids().count(), 2);
+}
+
+#[test]
+fn all_osds_may_be_meant_at_once() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 8);
+    t.activate(&conns, pool);
+    t.report(&conns, pool);
+    for word in ["all", "any", "*"] {
+        for (code, prefix) in [(-16, "osd ok-to-stop"), (-16, "osd safe-to-destroy"), (-16, "osd rm")] {
+            let (have, said, _) = t.command(json!({ "prefix": prefix, "ids": [word] }));
+            assert_eq!(have, code, "{prefix} {word}: {said}");
+        }
+    }
+    // Those that are up do not keep others from being removed.
+    t.run(json!({ "prefix": "osd new" }));
+    let said = t.run(json!({ "prefix": "osd rm", "ids": ["0", "3", "9"] }));
+    assert_eq!(said, "osd.0 is still up; must be down before removal. osd.9 does not exist. removed osd.3");
+    let line = t.run(json!({ "prefix": "osd info", "id": "1" }));
+    assert!(line.starts_with("osd.1 up   in  weight 1 "), "{line}");
+    assert_eq!(t.command(json!({ "prefix": "osd info", "id": "9" })).0, -22);
+}
+
+#[test]
+fn parts_of_the_groups_states_are_shown_without_the_rest() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 1);
+    t.activate(&conns, pool);
+    t.report(&conns, pool);
+    let mut headings = |what: &[&str]| -> Vec<String> {
+        let (code, _, out) = t.command(json!({ "prefix": "pg dump", "dumpcontents": what }));
+        assert_eq!(code, 0);
+        let first = |line: &str| line.split_whitespace().next().unwrap_or_default().to_string();
+        let known = ["version", "PG_STAT", "OSD_STAT", "POOLID", "*"];
+        out.lines().map(first).filter(|word| known.contains(&&**word)).collect()
+    };
+    assert_eq!(headings(&["pgs"]), ["PG_STAT", "*"]);
+    assert_eq!(headings(&["pools"]), ["POOLID", "*"]);
+    assert_eq!(headings(&["osds"]), ["OSD_STAT"]);
+    assert_eq!(headings(&["sum", "osds"]), ["version", "PG_STAT", "OSD_STAT", "*"]);
+    assert_eq!(headings(&["delta"]), [""; 0]);
+    assert_eq!(headings(&[]), ["version", "PG_STAT", "POOLID", "PG_STAT", "OSD_STAT", "*"]);
+    assert_eq!(t.command(json!({ "prefix": "pg ls-by-osd", "osd": "9" })).0, -11);
+}
+
+#[test]
+fn classes_are_shown_by_osd_and_trees_by_name() {
+    let (mut t, _) = TestMon::with_osds(2);
+    let class = |ids: &[&str]| json!({ "prefix": "osd crush get-device-class", "ids": ids });
+    assert_eq!(t.run(class(&["0"])), "ssd\n");
+    assert_eq!(t.run(class(&["0", "osd.1"])), "osd.0 ssd\nosd.1 ssd\n");
+    assert_eq!(t.command(class(&["any"])).0, -22);
+    assert_eq!(t.json(json!({ "prefix": "osd crush class ls-osd", "class": "nope" })), json!([]));
+    let set = json!({ "prefix": "osd crush set-device-class", "class": "ssd", "ids": ["0", "7"] });
+    let said = t.run(set);
+    assert_eq!(said, "osd.7 does not exist. osd.0 already set to class ssd. set osd(s)  to class 'ssd'");
+
+    for name in ["zebra", "ant"] {
+        t.run(json!({ "prefix": "osd crush add-bucket", "name": name, "type": "rack", "args": ["root=default"] }));
+    }
+    let tree = t.json(json!({ "prefix": "osd crush tree" }));
+    let names = |tree: &Value| -> Vec<String> {
+        tree["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| node["name"].as_str().unwrap().to_string())
+            .collect()
+    };
+    let racks: Vec<String> =
+        names(&tree).into_iter().filter(|name| ["zebra", "ant"].contains(&&**name)).collect();
+    assert_eq!(racks, ["ant", "zebra"]);
+    // An item is removed from the place that is named, and kept in others.
+    t.run(json!({ "prefix": "osd crush add-bucket", "name": "bee", "type": "host", "args": ["rack=ant"] }));
+    t.run(json!({ "prefix": "osd crush link", "name": "bee", "args": ["rack=zebra"] }));
+    let rm = |ancestor: &str| json!({ "prefix": "osd crush rm", "name": "bee", "ancestor": ancestor });
+    assert!(t.run(rm("zebra")).starts_with("removed item id "));
+    assert!(t.map().crush.item_by_name("bee").is_some());
+    assert!(t.run(rm("zebra")).ends_with(" does not appear in that position"));
+    assert_eq!(t.command(rm("nope")).0, -2);
+    t.run(rm("default"));
+    assert!(t.map().crush.item_by_name("bee").is_none());
+    let shadows = t.json(json!({ "prefix": "osd crush tree", "shadow": "--show-shadow" }));
+    assert!(names(&shadows).contains(&"default~ssd".to_string()), "{shadows}");
+    for (code, said, from, to) in [
+        (-20, "srcname = 'osd.0' is not a bucket because its id = 0 is >= 0", "osd.0", "foo"),
+        (0, "srcname = 'nope' does not exist and dstname = 'ant' already exists", "nope", "ant"),
+    ] {
+        let rename = json!({ "prefix": "osd crush rename-bucket", "srcname": from, "dstname": to });
+        let (have, text, _) = t.command(rename);
+        assert_eq!((have, &*text), (code, said));
+    }
+}
+
+#[test]
+fn modules_that_are_there_are_always_on() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let listed = t.json(json!({ "prefix": "mgr module ls" }));
+    assert!(listed["always_on_modules"].as_array().unwrap().contains(&json!("balancer")), "{listed}");
+    for (code, what, module) in [
+        (0, "enable", "balancer"),
+        (-2, "enable", "prometheus"),
+        (0, "disable", "prometheus"),
+        (-22, "disable", "balancer"),
+    ] {
+        let command = json!({ "prefix": format!("mgr module {what}"), "module": module });
+        assert_eq!(t.command(command).0, code, "{what} {module}");
+    }
+    let counted = t.json(json!({ "prefix": "mgr count-metadata", "property": "ceph_release" }));
+    assert_eq!(counted, json!({ "pacific": 1 }));
+    let features = t.run(json!({ "prefix": "mon feature ls", "with_value": "--with-value" }));
+    assert!(
+        features.contains("supported: [kraken(1),luminous(2),mimic(4),osdmap-prune(8),nautilus(16)"),
+        "{features}"
+    );
+    assert_eq!(t.command(json!({ "prefix": "mon getmap", "epoch": 99 })).0, -2);
+}

@@ -351,7 +351,7 @@ fn flags_of_a_bucket_and_of_a_class_hold_for_their_osds() {
     assert!(t.map().is_down(OsdId(4)));
     let health = t.json(json!({ "prefix": "health", "detail": "detail" }));
     let text = &health["checks"]["OSD_FLAGS"]["detail"][0]["message"];
-    assert_eq!(text, "crush node r1 has flags noup,noout");
+    assert_eq!(text, "crush node r1 has flags noout,noup");
     assert_eq!(
         t.json(json!({ "prefix": "osd dump" }))["crush_node_flags"],
         json!({ "r1": ["noup", "noout"] })
