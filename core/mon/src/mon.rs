@@ -63,6 +63,8 @@ pub struct MonConfig {
 
 pub struct Mon {
     pub(crate) config: MonConfig,
+    /// What `ceph tell mon.X config set` said, until the next start.
+    injected: BTreeMap<String, String>,
     rng: Rng,
     raft: Option<Raft>,
     /// None until the cluster's first batch is applied.
@@ -116,6 +118,7 @@ impl Mon {
         let rng = Rng::new(config.seed);
         Mon {
             config,
+            injected: BTreeMap::new(),
             rng,
             raft: None,
             state: None,
@@ -186,8 +189,11 @@ impl Mon {
         ranks.sort_unstable();
         ranks
     }
-    /// An option's value: from the cluster's configuration, else from the file, else the default.
+    /// An option's value: what this very monitor was told, else from the cluster's configuration, else from the file, else the default.
     pub(crate) fn option(&self, name: &str) -> String {
+        if let Some(value) = self.injected.get(name) {
+            return value.clone();
+        }
         options::value(self.state.as_ref(), &self.config.options, name)
     }
 

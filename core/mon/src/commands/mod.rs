@@ -3,10 +3,11 @@
 //! `signatures.json` holds the shape of each command of Ceph 16: words and arguments, module,
 //! permission and flags, one per line. The tool learns them by `get_command_descriptions` and
 //! matches what the user typed against them. Those that have a row in `BUILT` work; the rest say
-//! that they are not built yet. A command that only reads is answered at once, any other in a
+//! that they are not built yet, or why Nacre has nothing like them (`absent.rs`). A command that only reads is answered at once, any other in a
 //! `Draft`, whose commit its answer waits for. So each must be repeatable: a client whose connection
 //! broke sends it again.
 
+mod absent;
 mod args;
 mod autoscale;
 mod balancer;
@@ -46,6 +47,7 @@ pub use monitors::PACIFIC_FEATURES;
 pub use pool::pool_op;
 pub(crate) use pool_set::set_groups;
 pub(crate) use progress::SHOWS_PROGRESS;
+pub(crate) use tell::inject;
 pub use usage::{pool_stats, statfs};
 
 use crate::draft::Draft;
@@ -208,7 +210,8 @@ fn descriptions() -> String {
     let mut all = Map::new();
     for (at, s) in signatures().iter().enumerate() {
         let built = built().get(&*s.prefix).map(|(help, _)| *help).or_else(|| ImageDesk::help(&s.prefix));
-        let help = built.unwrap_or("not built yet in Nacre");
+        let absent = if absent::why(&s.prefix).is_some() { "not in Nacre" } else { "not built yet in Nacre" };
+        let help = built.unwrap_or(absent);
         let row = json!({
             "sig": s.sig, "help": help, "module": s.module, "perm": s.perm, "flags": s.flags,
         });
@@ -299,7 +302,8 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
     match built().get(prefix) {
         Some((_, handler)) => handler(call),
         None if signatures().iter().any(|s| s.prefix == prefix) => {
-            Err(refuse(errno::EOPNOTSUPP, no_handler(prefix)))
+            let why = absent::why(prefix).map(|why| format!("not in Nacre: {why}"));
+            Err(refuse(errno::EOPNOTSUPP, why.unwrap_or_else(|| no_handler(prefix))))
         }
         None => Err(refuse(errno::EINVAL, "command not known")),
     }

@@ -1,19 +1,25 @@
 //! What one can ask this very process: `ceph tell mon.a ...`.
 
 use super::cluster::{VERSION, election_epoch, health_json};
-use super::{Call, Outcome, refuse};
-use crate::mon::Mon;
+use super::{Answer, Args, Call, Outcome, prefix_and_args, refuse};
+use crate::mon::{CommandRequest, Mon};
 use crate::options;
 use crate::present::{addrvec, uuid};
 use nacre_base::errno;
+use nacre_proto::messages::Message;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
-/// The words, required arguments and help of each command.
+/// The words, required arguments and help of each command. Arguments that may come several times end with `*`.
 const COMMANDS: &[(&str, &[&str], &str)] = &[
     ("config get", &["var"], "show the value of an option here"),
+    ("config set", &["var", "val*"], "set an option of this monitor until it restarts"),
     ("config show", &[], "show the values of all options here"),
+    ("config unset", &["var"], "forget what 'config set' said"),
     ("get_command_descriptions", &[], "list the commands that this daemon takes"),
     ("health", &[], "show what is wrong, if anything"),
+    ("injectargs", &["injected_args*"], "set options of this monitor until it restarts"),
+    ("log flush", &[], "write what the log holds back: nothing"),
     ("help", &[], "list the commands that this daemon takes"),
     ("mon_status", &[], "show how this monitor is"),
     ("quorum_status", &[], "show who takes part in decisions"),
@@ -34,6 +40,8 @@ pub fn run(call: &mut Call<'_>, prefix: &str) -> Outcome {
             call.show_json(json!({ "version": VERSION, "release": "pacific", "release_type": "stable" }))
         }
         "mon_status" | "quorum_status" | "status" => call.show_json(mon_status(call.mon)),
+        // Lines are written as they come.
+        "log flush" => call.show_json(json!({})),
         "health" => call.show_json(health_json(call, true)),
         "config get" => {
             let var = call.args.text("var")?;
@@ -52,10 +60,77 @@ pub fn run(call: &mut Call<'_>, prefix: &str) -> Outcome {
     }
 }
 
+/// Carries out what sets options of this monitor alone; None if the command is another one.
+pub(crate) fn inject(injected: &mut BTreeMap<String, String>, command: &CommandRequest) -> Option<Message> {
+    let (prefix, args) = prefix_and_args(&command.cmd)?;
+    let args = Args::new(&args);
+    let outcome = match &*prefix {
+        "config set" => config_set(injected, &args),
+        "config unset" => config_unset(injected, &args),
+        "injectargs" => inject_args(injected, &args.list("injected_args").join(" ")),
+        _ => return None,
+    };
+    Some(match outcome {
+        Ok(answer) => command.reply(0, answer.status, answer.output.into()),
+        Err(refusal) => command.reply(-refusal.code, refusal.text, refusal.output.into()),
+    })
+}
+
+fn config_set(injected: &mut BTreeMap<String, String>, args: &Args<'_>) -> Outcome {
+    let (name, value) = (args.text("var")?, args.list("val").join(" "));
+    let failed = |code, why| refuse(code, format!("error setting '{name}' to '{value}': {why}"));
+    if !options::exists(&name) {
+        return Err(failed(errno::ENOENT, "(2) No such file or directory"));
+    }
+    let kept = options::normalize(&name, &value);
+    let kept = kept.map_err(|_| failed(errno::EINVAL, "(22) Invalid argument"))?;
+    let said = format!("{name} = '{kept}' ");
+    injected.insert(name, kept);
+    Answer::text(format!("{:#}\n", json!({ "success": said })))
+}
+
+fn config_unset(injected: &mut BTreeMap<String, String>, args: &Args<'_>) -> Outcome {
+    let name = args.text("var")?;
+    if !options::exists(&name) {
+        return Err(refuse(errno::EINVAL, format!("error unsetting '{name}': (22) Invalid argument")));
+    }
+    injected.remove(&name);
+    Answer::text("{}\n")
+}
+
+/// `--name value` and `--name=value`, with dashes or underscores: all of them, or none.
+fn inject_args(injected: &mut BTreeMap<String, String>, text: &str) -> Outcome {
+    let (mut wanted, mut said) = (Vec::new(), String::new());
+    let mut words = text.split_whitespace();
+    while let Some(word) = words.next() {
+        let unknown = || refuse(errno::EINVAL, format!(" failed to parse arguments: {word}\n"));
+        let option = word.strip_prefix("--").ok_or_else(unknown)?;
+        let (name, value) = match option.split_once('=') {
+            Some(pair) => pair,
+            None => (option, words.next().unwrap_or_default()),
+        };
+        let name = name.replace('-', "_");
+        if !options::exists(&name) {
+            return Err(unknown());
+        }
+        let value = options::normalize(&name, value).map_err(|why| {
+            let text = format!("Parse error setting {name} to '{value}' using injectargs ({why}).\n");
+            refuse(errno::EINVAL, text)
+        })?;
+        said += &format!("{name} = '{value}' ");
+        wanted.push((name, value));
+    }
+    injected.extend(wanted);
+    Ok(Answer { status: said, output: b"{}\n".to_vec() })
+}
+
 fn descriptions() -> Value {
     let rows = COMMANDS.iter().enumerate().map(|(at, (words, args, help))| {
         let mut sig: Vec<Value> = words.split(' ').map(|word| json!(word)).collect();
-        sig.extend(args.iter().map(|name| json!({ "name": name, "type": "CephString" })));
+        sig.extend(args.iter().map(|name| match name.strip_suffix('*') {
+            Some(name) => json!({ "name": name, "type": "CephString", "n": "N" }),
+            None => json!({ "name": name, "type": "CephString" }),
+        }));
         (format!("cmd{at:03}"), json!({ "sig": sig, "help": help, "module": "mon", "perm": "r", "flags": 0 }))
     });
     Value::Object(rows.collect())

@@ -95,7 +95,10 @@ impl Mon {
             // What is asked of this very daemon.
             Message::Command(m) if self.state.is_some() && !commands::is_for_cluster(&m.cmd) => {
                 let command = CommandRequest { cmd: m.cmd, input: m.input, via: Via::Tell };
-                let reply = self.run_read_only(now, origin, from, command);
+                let reply = match commands::inject(&mut self.injected, &command) {
+                    Some(reply) => reply,
+                    None => self.run_read_only(now, origin, from, command),
+                };
                 self.answer(origin, reply, out);
             }
             // What needs the leader.

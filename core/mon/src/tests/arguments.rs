@@ -1,6 +1,7 @@
 //! What commands say of odd arguments: what Ceph 16.2.15 says of them.
 
 use super::*;
+use nacre_proto::messages::Command;
 
 #[test]
 fn settings_of_pools_take_what_they_take_in_ceph() {
@@ -180,6 +181,59 @@ fn classes_are_shown_by_osd_and_trees_by_name() {
         let (have, text, _) = t.command(rename);
         assert_eq!((have, &*text), (code, said));
     }
+}
+
+#[test]
+fn one_monitor_is_told_an_option_until_it_restarts() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let tell = |t: &mut TestMon, command: Value| {
+        let conn = t.client();
+        let cmd = vec![command.to_string()];
+        match t.ask(conn, Command { fsid: [0; 16], cmd, input: Bytes::new() }) {
+            Message::CommandReply(reply) => (reply.retval, reply.status),
+            other => panic!("{other:?}"),
+        }
+    };
+    // A pool of 8 groups fits if each OSD may hold 8 of its 24 copies.
+    let fits = |t: &mut TestMon| {
+        let name = format!("p{}", t.map().pool_max);
+        let (code, said, _) = t.command(json!({ "prefix": "osd pool create", "pool": name, "pg_num": 8 }));
+        assert!(code == 0 || code == -34, "{said}");
+        code == 0
+    };
+    let inject = |words: &[&str]| json!({ "prefix": "injectargs", "injected_args": words });
+    let (code, said) = tell(&mut t, inject(&["--nope=1"]));
+    assert_eq!((code, &*said), (-22, " failed to parse arguments: --nope=1\n"));
+    assert_eq!(tell(&mut t, inject(&["--mon_max_pg_per_osd=1", "--nope"])).0, -22);
+    assert!(fits(&mut t), "all or nothing");
+    let (code, said) = tell(&mut t, inject(&["--mon-max-pg-per-osd", "1"]));
+    assert_eq!((code, &*said), (0, "mon_max_pg_per_osd = '1' "));
+    assert!(!fits(&mut t));
+    assert_eq!(tell(&mut t, json!({ "prefix": "config unset", "var": "mon_max_pg_per_osd" })).0, 0);
+    assert!(fits(&mut t));
+    let set = |value: &str| json!({ "prefix": "config set", "var": "mon_max_pg_per_osd", "val": [value] });
+    assert_eq!(tell(&mut t, set("1")).0, 0);
+    assert_eq!(tell(&mut t, set("many")).0, -22);
+    assert!(!fits(&mut t));
+    let mut t = t.restart();
+    assert!(fits(&mut t));
+}
+
+#[test]
+fn what_nacre_does_not_have_is_told_from_what_it_will() {
+    let (mut t, _) = TestMon::with_osds(1);
+    for (prefix, said) in [
+        (
+            "compact",
+            "not in Nacre: the store makes its checkpoints by itself, in layers, and cannot be told to",
+        ),
+        ("mgr fail", "not in Nacre: the leading monitor is the manager; when it stops, another one leads"),
+        ("osd tier add", "not built yet in Nacre: No handler found for 'osd tier add'"),
+    ] {
+        let (code, text, _) = t.command(json!({ "prefix": prefix }));
+        assert_eq!((code, &*text), (-95, said));
+    }
+    assert_eq!(t.run(json!({ "prefix": "mon enable-msgr2" })), "");
 }
 
 #[test]
