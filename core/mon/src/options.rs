@@ -242,6 +242,51 @@ pub const ALL: &[ConfigOption] = &[
         "older OSD maps that monitors keep, and OSDs if it is set in the section global: whoever is further behind gets a \
          whole one",
     ),
+    ConfigOption {
+        service: "osd",
+        ..option(
+            "osd_backoff_on_peering",
+            Kind::Bool,
+            "false",
+            None,
+            "whether clients are told at once to keep requests to themselves while a group peers",
+        )
+    },
+    osd_option(
+        "osd_max_backfills",
+        Kind::Uint,
+        "1",
+        (1.0, 1000.0),
+        "groups that an OSD fills again at a time, for members that are empty or were away too long for the log",
+    ),
+    osd_option(
+        "osd_op_history_duration",
+        Kind::Uint,
+        "600",
+        (0.0, 86_400.0),
+        "seconds for which `dump_historic_ops` remembers a request",
+    ),
+    osd_option(
+        "osd_op_history_size",
+        Kind::Uint,
+        "20",
+        (0.0, 1000.0),
+        "requests that `dump_historic_ops` remembers",
+    ),
+    osd_option(
+        "osd_op_history_slow_op_size",
+        Kind::Uint,
+        "20",
+        (0.0, 1000.0),
+        "requests that `dump_historic_slow_ops` remembers",
+    ),
+    osd_option(
+        "osd_op_history_slow_op_threshold",
+        Kind::Uint,
+        "10",
+        (0.0, 86_400.0),
+        "seconds after which `dump_historic_slow_ops` calls a request slow",
+    ),
     osd_option(
         "osd_max_pg_log_entries",
         Kind::Uint,

@@ -183,6 +183,23 @@ fn classes_are_shown_by_osd_and_trees_by_name() {
     }
 }
 
+/// They take part in decisions of OSDs, which are told by the monitors.
+#[test]
+fn what_osds_use_is_known_with_its_default_and_range() {
+    let (mut t, _) = TestMon::with_osds(1);
+    for (name, default, wrong) in [
+        ("osd_max_backfills", "1", "abc"),
+        ("osd_op_history_size", "20", "-1"),
+        ("osd_op_history_duration", "600", "long"),
+        ("osd_backoff_on_peering", "false", "maybe"),
+    ] {
+        let get = json!({ "prefix": "config get", "who": "osd.0", "key": name });
+        assert_eq!(t.run(get).trim(), default, "{name}");
+        let set = json!({ "prefix": "config set", "who": "osd", "name": name, "value": wrong });
+        assert_eq!(t.command(set).0, -22, "{name}");
+    }
+}
+
 #[test]
 fn one_monitor_is_told_an_option_until_it_restarts() {
     let (mut t, _) = TestMon::with_osds(1);
