@@ -70,7 +70,11 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("send_beacon", "", "tell the monitors now that the OSD is there"),
     // Of `ceph tell PG`, which puts the group into the command itself.
     ("query", "", "show details of a placement group"),
-    ("list_unfound", "", "list objects of a placement group that nobody has"),
+    (
+        "list_unfound",
+        "name=pgid,type=CephPgid,req=false name=offset,type=CephString,req=false",
+        "list objects of a placement group that nobody has",
+    ),
     (
         "mark_unfound_lost",
         "name=pgid,type=CephPgid,req=false name=mulcmd,type=CephChoices,strings=revert|delete",
@@ -351,7 +355,10 @@ fn with_ctx<T>(
 /// In the form that the `ceph` command builds its parser from.
 fn descriptions() -> Value {
     let mut all = Map::new();
-    for (n, (name, args, help)) in COMMANDS.iter().enumerate() {
+    // Those that do nothing too: the tool would not send them, and nobody would learn why.
+    let absent =
+        absent::names().map(|name| (name, "name=args,type=CephString,n=N,req=false", "not in Nacre"));
+    for (n, (name, args, help)) in COMMANDS.iter().copied().chain(absent).enumerate() {
         let mut sig: Vec<Value> = name.split(' ').map(|word| json!(word)).collect();
         for arg in args.split_whitespace() {
             let fields = arg.split(',').filter_map(|field| field.split_once('='));

@@ -58,6 +58,10 @@ const ABSENT: [(&str, &str); 45] = [
     ("trim stale osdmaps", "older maps are removed as new ones come"),
 ];
 
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ABSENT.iter().map(|(words, _)| *words)
+}
+
 /// Why this does nothing; None if it is no command of Ceph's.
 pub fn why(prefix: &str) -> Option<&'static str> {
     let begins =
