@@ -4,6 +4,7 @@ use crate::admission;
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, make_dir};
 use crate::crashes;
 use crate::device;
+use crate::host;
 use crate::image_tasks::{Manager, Worker};
 use crate::log;
 use crate::networks::{Listen, OsdAddrs};
@@ -219,6 +220,7 @@ fn metadata(layout: &Layout, daemon: &DaemonName) -> BTreeMap<String, String> {
     let mut known = device::Report::load(&layout.device_report(daemon))
         .map(|report| report.metadata())
         .unwrap_or_default();
+    known.extend(host::facts());
     let path = layout.store(daemon);
     let target = fs::canonicalize(&path).unwrap_or(path);
     if let Ok(file) = File::open(&target) {

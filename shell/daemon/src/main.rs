@@ -13,6 +13,7 @@ mod crashes;
 mod daemons;
 mod device;
 mod format;
+mod host;
 mod image_tasks;
 mod log;
 mod networks;
