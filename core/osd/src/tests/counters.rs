@@ -179,6 +179,10 @@ fn order(w: &mut World, osd: usize, words: Value) -> (i32, String) {
 fn commands_that_mean_nothing_here_say_why_and_unknown_ones_are_told_apart() {
     let mut w = World::new(1, 3, 3, 2, 4);
     w.run_until("clean", World::all_clean);
+    // The tool sends only what is listed.
+    let listed = ask(&mut w, 0, json!({"prefix": "get_command_descriptions"})).unwrap();
+    let begins = |word: &str| listed.as_object().unwrap().values().any(|row| row["sig"][0] == word);
+    assert!(["heap", "bluefs", "cache", "scrub"].into_iter().all(begins), "{listed}");
     for absent in ["compact", "heap", "bluefs files list", "bluestore allocator score block", "cache drop"] {
         assert_eq!(ask(&mut w, 0, json!({"prefix": absent})), Err(-95), "{absent}");
     }
