@@ -420,7 +420,8 @@ fn location_text(location: &Location) -> String {
 pub(super) fn weight(call: &Call<'_>) -> Result<(f64, u32), Refusal> {
     let x = call.args.float("weight")?;
     if !(0.0..=65_535.0).contains(&x) {
-        return Err(refuse(errno::EINVAL, "weight must be >= 0 and at most 65535"));
+        let code = if x > 65_535.0 { errno::EOVERFLOW } else { errno::EINVAL };
+        return Err(refuse(code, "weight must be >= 0 and at most 65535"));
     }
     Ok((x, (x * 65536.0) as u32))
 }
@@ -643,11 +644,11 @@ fn rm(call: &mut Call<'_>) -> Outcome {
         return Answer::said(format!("device '{name}' does not appear in the crush map"));
     };
     if let Some(ancestor) = ancestor(call, &crush)? {
-        if crush.bucket(id).is_some_and(|bucket| !bucket.items.is_empty()) {
-            return Err(edit_error(EditError::NotEmpty(name)));
-        }
         if !crush.unlink_item(&name, Some(&ancestor)).map_err(edit_error)? {
             return Answer::said(format!("item {id} does not appear in that position"));
+        }
+        if crush.bucket(id).is_some_and(|bucket| !bucket.items.is_empty()) {
+            return Err(edit_error(EditError::NotEmpty(name)));
         }
     }
     // What is somewhere else still stays what it is.

@@ -169,6 +169,10 @@ fn classes_are_shown_by_osd_and_trees_by_name() {
     assert!(t.map().crush.item_by_name("bee").is_some());
     assert!(t.run(rm("zebra")).ends_with(" does not appear in that position"));
     assert_eq!(t.command(rm("nope")).0, -2);
+    let full = json!({ "prefix": "osd crush rm", "name": "default", "ancestor": "ant" });
+    assert!(t.run(full).ends_with(" does not appear in that position"), "it is not looked at there");
+    let heavy = json!({ "prefix": "osd crush reweight", "name": "osd.0", "weight": 1e6 });
+    assert_eq!(t.command(heavy).0, -75);
     t.run(rm("default"));
     assert!(t.map().crush.item_by_name("bee").is_none());
     let shadows = t.json(json!({ "prefix": "osd crush tree", "shadow": "--show-shadow" }));
