@@ -468,7 +468,7 @@ pub const ALL: &[ConfigOption] = &[
 ];
 
 /// Options of Ceph's for which Nacre has another way, and which.
-const SUPERSEDED: [(&str, &str); 31] = [
+const SUPERSEDED: [(&str, &str); 34] = [
     ("mon_osd_adjust_down_out_interval", "mon_osd_down_out_interval is what it says"),
     ("mon_osd_adjust_heartbeat_grace", "each OSD learns how long its peers are silent when they are well"),
     ("mon_osd_report_timeout", "an OSD without a session with the monitors is down after 15 s of silence"),
@@ -483,6 +483,12 @@ const SUPERSEDED: [(&str, &str); 31] = [
     ("osd_markdown_log", "who returns for the third time within ten minutes waits, at most a minute"),
     ("osd_max_markdown_count", "who returns for the third time within ten minutes waits, at most a minute"),
     ("osd_max_markdown_period", "who returns for the third time within ten minutes waits, at most a minute"),
+    ("osd_memory_cache_min", "a part of an OSD's memory, as `nacre osd --memory` gives it, is its cache"),
+    (
+        "osd_memory_target",
+        "how much an OSD may take is said when it starts: `nacre osd --memory`, `nacre up --memory`",
+    ),
+    ("osd_memory_target_autotune", "how much an OSD may take is said when it starts: `nacre osd --memory`"),
     ("osd_recovery_max_active_hdd", "osd_recovery_max_active counts on every device"),
     ("osd_recovery_max_active_ssd", "osd_recovery_max_active counts on every device"),
     ("osd_recovery_max_chunk", "a transfer has at most 512 KiB of data"),

@@ -244,7 +244,12 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
             let name = word("var");
             let value = osd.options.get(name);
             value.map(|value| json!({name: value})).ok_or_else(|| {
-                (ENOENT, format!("option '{name}' is not set here; what is not set has its default"))
+                (
+                    ENOENT,
+                    format!(
+                        "OSDs use no option '{name}'; `ceph config help {name}` says what there is instead"
+                    ),
+                )
             })
         }
         "config set" => {

@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// A number, one for yes, or microseconds where it is a pause.
 struct Known {
     name: &'static str,
     default: u64,
@@ -22,8 +23,22 @@ impl Known {
         match (self.range, number) {
             (YES_OR_NO, 0) => "false".to_string(),
             (YES_OR_NO, _) => "true".to_string(),
+            (PAUSE, micros) => format!("{:.6}", micros as f64 / SECOND as f64),
             (_, number) => number.to_string(),
         }
+    }
+    /// None if it is not in range.
+    fn parse(&self, text: &str) -> Option<u64> {
+        let number = match self.range {
+            PAUSE => micros_in(text),
+            _ => number_in(text),
+        };
+        number.filter(|number| (self.range.0..=self.range.1).contains(number))
+    }
+    /// In the unit that is asked for.
+    fn limits(&self) -> (u64, u64) {
+        let (from, to) = self.range;
+        if self.range == PAUSE { (from / SECOND, to / SECOND) } else { (from, to) }
     }
 }
 
@@ -74,6 +89,15 @@ const SCRUB: [Known; 9] = [
 ];
 const YES_OR_NO: (u64, u64) = (0, 1);
 
+/// How long is waited between two steps of a work at least, in seconds with fractions; in the order of names.
+const PAUSES: [Known; 3] = [
+    Known { name: "osd_recovery_sleep", default: 0, range: PAUSE },
+    Known { name: "osd_scrub_sleep", default: 0, range: PAUSE },
+    Known { name: "osd_snap_trim_sleep", default: 0, range: PAUSE },
+];
+const SECOND: u64 = 1_000_000;
+const PAUSE: (u64, u64) = (0, 60 * SECOND);
+
 /// In place of zero, for `osd_recovery_max_active`. Ceph has that for solid state drives.
 const RECOVERY_MAX_ACTIVE: u32 = 10;
 
@@ -111,10 +135,9 @@ impl Options {
 
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         let known = find(name)?;
-        let (from, to) = known.range;
-        let number = number_in(value).filter(|number| (from..=to).contains(number));
+        let (from, to) = known.limits();
         let wrong = OptionError::Value { name: known.name, from, to, value: value.to_string() };
-        self.here.insert(known.name, number.ok_or(wrong)?);
+        self.here.insert(known.name, known.parse(value).ok_or(wrong)?);
         self.keep.take();
         Ok(())
     }
@@ -158,8 +181,7 @@ impl Options {
 
     /// What is out of range or no number counts as not set: the monitors take any text for it.
     fn number(&self, known: &Known) -> u64 {
-        let (from, to) = known.range;
-        let from_mon = || number_in(self.from_mon.get(known.name)?).filter(|n| (from..=to).contains(n));
+        let from_mon = || known.parse(self.from_mon.get(known.name)?);
         self.here.get(known.name).copied().or_else(from_mon).unwrap_or(known.default)
     }
 
@@ -178,7 +200,7 @@ impl Options {
             hours: (begin, end),
             chunk,
             auto_repair: (repair > 0).then_some(repair_max),
-            sleep: self.pause("osd_scrub_sleep"),
+            sleep: self.pause(&PAUSES[1]),
         }
     }
 
@@ -219,12 +241,7 @@ impl Options {
     pub fn recovery(&self) -> Limits {
         let [.., max, priority] = KNOWN.each_ref().map(|known| self.number(known));
         let max = if max == 0 { RECOVERY_MAX_ACTIVE } else { max as u32 };
-        Limits {
-            max,
-            sleep: self.pause("osd_recovery_sleep"),
-            priority: priority as u32,
-            rest_max: RECOVERY_REST_MAX,
-        }
+        Limits { max, sleep: self.pause(&PAUSES[0]), priority: priority as u32, rest_max: RECOVERY_REST_MAX }
     }
 
     /// Groups at a time that have members more than they should, to be moved.
@@ -236,14 +253,12 @@ impl Options {
     /// Ceph's limits are for one group and for the groups at a time; what counts is their product.
     pub fn trimming(&self) -> Limits {
         let [_, _, _, _, _, groups, each, priority, ..] = KNOWN.each_ref().map(|known| self.number(known));
-        let sleep = self.pause("osd_snap_trim_sleep");
+        let sleep = self.pause(&PAUSES[2]);
         Limits { max: (groups * each) as u32, sleep, priority: priority as u32, rest_max: TRIM_REST_MAX }
     }
 
-    /// Options with fractions of seconds are only ever the monitors' to set.
-    fn pause(&self, name: &str) -> Duration {
-        let secs = self.from_mon.get(name).and_then(|text| text.parse::<f64>().ok());
-        Duration::from_secs_f64(secs.filter(|secs| (0.0..=60.0).contains(secs)).unwrap_or_default())
+    fn pause(&self, known: &Known) -> Duration {
+        Duration::from_micros(self.number(known))
     }
 }
 
@@ -259,8 +274,13 @@ fn number_in(text: &str) -> Option<u64> {
     }
 }
 
+fn micros_in(text: &str) -> Option<u64> {
+    let secs = text.parse::<f64>().ok().filter(|secs| (0.0..1e6).contains(secs))?;
+    Some((secs * SECOND as f64).round() as u64)
+}
+
 fn all() -> impl Iterator<Item = &'static Known> {
-    KNOWN.iter().chain(&SCRUB).chain(&LOGS).chain(&MAPS).chain(&BACKOFF)
+    KNOWN.iter().chain(&SCRUB).chain(&LOGS).chain(&MAPS).chain(&BACKOFF).chain(&PAUSES)
 }
 fn find(name: &str) -> Result<&'static Known, OptionError> {
     all().find(|known| known.name == name).ok_or_else(|| OptionError::Unknown(name.to_string()))
@@ -297,5 +317,11 @@ mod tests {
             (sleep("0.1"), sleep("-1"), sleep("NaN")),
             (Duration::from_millis(100), Duration::ZERO, Duration::ZERO)
         );
+        // Whoever is in a hurry tells the OSDs themselves.
+        options.set("osd_recovery_sleep", "0.25").unwrap();
+        assert_eq!(options.recovery().sleep, Duration::from_millis(250));
+        assert_eq!(options.get("osd_recovery_sleep"), Some("0.250000".into()));
+        let wrong = options.set("osd_snap_trim_sleep", "61").unwrap_err().to_string();
+        assert_eq!(wrong, "osd_snap_trim_sleep is a number from 0 to 60, not '61'");
     }
 }

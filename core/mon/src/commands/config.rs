@@ -62,9 +62,11 @@ fn set(call: &mut Call<'_>) -> Outcome {
     }
     let value = options::normalize(&key.name, &value).map_err(|text| refuse(errno::EINVAL, text))?;
     if call.state.config.get(&key) != Some(&value) {
-        call.draft.batch.config.push((key, Some(value)));
+        call.draft.batch.config.push((key.clone(), Some(value)));
     }
-    Answer::said("")
+    // Or who set it waits for what will not come.
+    let how = options::superseded(&key.name).map(|how| format!("{} does nothing in Nacre: {how}", key.name));
+    Answer::said(how.unwrap_or_default())
 }
 
 fn rm(call: &mut Call<'_>) -> Outcome {

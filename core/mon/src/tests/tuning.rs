@@ -86,6 +86,10 @@ fn an_option_that_nacre_replaced_says_by_what() {
     assert!(said.contains("superseded") && said.contains("osd_recovery_max_active"), "{said}");
     let said = t.run(json!({ "prefix": "config help", "key": "osd_recovery_max_active" }));
     assert!(said.contains("Services: [osd]"), "{said}");
+    let set = |name: &str| json!({ "prefix": "config set", "who": "osd", "name": name, "value": "4" });
+    let (code, said, _) = t.command(set("osd_memory_target"));
+    assert!(code == 0 && said.contains("does nothing in Nacre") && said.contains("--memory"), "{said}");
+    assert_eq!(t.command(set("osd_max_backfills")).1, "");
 }
 
 #[test]
