@@ -134,17 +134,18 @@ impl Requests {
     /// What is complete.
     pub fn finished(&mut self) -> Vec<Finished> {
         let mut finished = Vec::new();
-        loop {
-            // The kernel would tell again of each completion when it is asked for it, which wakes this thread for nothing.
-            self.ring.completion().disable_eventfd();
+        // The kernel would tell again of each completion when it is asked for it, which wakes this thread for nothing.
+        self.ring.completion().disable_eventfd();
+        self.take_finished(&mut finished);
+        self.ring.completion().enable_eventfd();
+        // Nobody was told of what came before that. Either we see it now or the kernel sees that it has to tell.
+        fence(Ordering::SeqCst);
+        // Once more, and no more than once: what comes from now on is told. The flag alone says little, as the kernel may
+        // set it for work that was done meanwhile, and then it stays until there is other work.
+        if self.ring.submission().taskrun() || !self.ring.completion().is_empty() {
             self.take_finished(&mut finished);
-            self.ring.completion().enable_eventfd();
-            // Nobody was told of what came before that. Either we see it now or the kernel sees that it has to tell.
-            fence(Ordering::SeqCst);
-            if !self.ring.submission().taskrun() && self.ring.completion().is_empty() {
-                return finished;
-            }
         }
+        finished
     }
 
     fn take_finished(&mut self, finished: &mut Vec<Finished>) {
