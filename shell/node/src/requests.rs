@@ -321,6 +321,42 @@ mod tests {
         }
     }
 
+    /// Sets what the kernel sets when there is work, where there is none: IORING_SQ_TASKRUN in `io_rings.sq_flags`.
+    #[allow(unsafe_code)]
+    fn pretend_there_is_work(ring: &IoUring) {
+        use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+        let all = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping of the ring's shared page, of which one aligned word is changed as the kernel does it.
+        unsafe {
+            let fd = std::os::fd::BorrowedFd::borrow_raw(ring.as_raw_fd());
+            let page = mmap(std::ptr::null_mut(), 4096, all, MapFlags::SHARED, fd, 0).unwrap();
+            let word = |at: usize| &*page.cast::<std::sync::atomic::AtomicU32>().add(at);
+            // Behind how many entries both queues have, and how many were dropped.
+            let is = |at: usize, n: usize| word(at).load(Ordering::SeqCst) == n as u32;
+            let entries = (0..1020).find(|at| is(*at, DEPTH) && is(at + 1, 2 * DEPTH));
+            word(entries.expect("the ring says how large it is") + 3).fetch_or(4, Ordering::SeqCst);
+            munmap(page, 4096).unwrap();
+        }
+    }
+
+    /// The kernel queues work and then says so: when it says so, this thread may have done it.
+    #[test]
+    fn nobody_asks_for_ever_for_work_that_is_done() {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let dir = tempfile::tempdir().unwrap();
+                let disk = FileDisk::create(&dir.path().join("disk"), 1 << 20).unwrap();
+                let Some(mut requests) = disk.requests() else { return tell.send(0).unwrap() };
+                pretend_there_is_work(&requests.ring);
+                assert!(requests.ring.submission().taskrun());
+                tell.send(requests.finished().len()).unwrap();
+            });
+        });
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(30)), Ok(0));
+    }
+
     #[tokio::test]
     async fn what_was_appended_is_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
