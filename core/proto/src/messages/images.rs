@@ -66,14 +66,15 @@ impl ImageCounts {
         let ImageCounts { writes, reads, write_bytes, read_bytes, write_nanos, read_nanos } = self;
         [writes, reads, write_bytes, read_bytes, write_nanos, read_nanos]
     }
+    /// What came from outside may be any number.
     pub fn plus(self, other: ImageCounts) -> ImageCounts {
         ImageCounts {
-            writes: self.writes + other.writes,
-            reads: self.reads + other.reads,
-            write_bytes: self.write_bytes + other.write_bytes,
-            read_bytes: self.read_bytes + other.read_bytes,
-            write_nanos: self.write_nanos + other.write_nanos,
-            read_nanos: self.read_nanos + other.read_nanos,
+            writes: self.writes.saturating_add(other.writes),
+            reads: self.reads.saturating_add(other.reads),
+            write_bytes: self.write_bytes.saturating_add(other.write_bytes),
+            read_bytes: self.read_bytes.saturating_add(other.read_bytes),
+            write_nanos: self.write_nanos.saturating_add(other.write_nanos),
+            read_nanos: self.read_nanos.saturating_add(other.read_nanos),
         }
     }
 }
@@ -81,6 +82,12 @@ impl ImageCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_count_is_too_large() {
+        let most = ImageCounts { writes: u64::MAX, read_nanos: 1, ..ImageCounts::default() };
+        assert_eq!(most.plus(most), ImageCounts { read_nanos: 2, ..most });
+    }
 
     #[test]
     fn objects_say_which_image_they_are_a_part_of() {
