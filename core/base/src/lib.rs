@@ -9,6 +9,7 @@ mod key_ranges;
 mod names;
 mod rng;
 mod time;
+pub mod words;
 
 pub use buffer::Buffer;
 pub use ids::{Epoch, OsdId, PgId, PoolId, SnapId, Version};

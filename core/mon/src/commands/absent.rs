@@ -1,5 +1,7 @@
 //! Commands of Ceph's monitors and managers that are about something Nacre does not have, and what there is in its place.
 
+use nacre_base::words::begins_with;
+
 const MODULE: &str = "the leading monitor does what managers do, and takes no modules";
 const DISKS: &str = "disks are not asked how they are; `ceph device ls` shows which there are";
 const RAFT: &str = "monitors elect and follow by Raft, which has no such thing";
@@ -49,7 +51,5 @@ const ABSENT: [(&str, &str); 38] = [
 
 /// Why this does nothing; None if it is no such command.
 pub fn why(prefix: &str) -> Option<&'static str> {
-    let begins =
-        |words: &str| prefix.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
-    ABSENT.iter().find(|(words, _)| begins(words)).map(|(_, why)| *why)
+    ABSENT.iter().find(|(words, _)| begins_with(prefix, words)).map(|(_, why)| *why)
 }

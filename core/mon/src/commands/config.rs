@@ -61,11 +61,11 @@ fn set(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EINVAL, format!("unrecognized config option '{}'", key.name)));
     }
     let value = options::normalize(&key.name, &value).map_err(|text| refuse(errno::EINVAL, text))?;
-    if call.state.config.get(&key) != Some(&value) {
-        call.draft.batch.config.push((key.clone(), Some(value)));
-    }
     // Or who set it waits for what will not come.
     let how = options::superseded(&key.name).map(|how| format!("{} does nothing in Nacre: {how}", key.name));
+    if call.state.config.get(&key) != Some(&value) {
+        call.draft.batch.config.push((key, Some(value)));
+    }
     Answer::said(how.unwrap_or_default())
 }
 

@@ -1,7 +1,7 @@
 //! The CRUSH map: looking at it and changing it.
 
 use super::args::parse_osd;
-use super::{Answer, Call, Outcome, Refusal, Row, osd_show, refuse, weight_set};
+use super::{Answer, Call, Outcome, Refusal, Row, osd, osd_show, refuse, weight_set};
 use crate::crush_edit;
 use crate::present::Align::{Left, Right};
 use crate::present::{Table, short};
@@ -322,7 +322,7 @@ fn ids(call: &Call<'_>) -> Result<(Vec<OsdId>, String), Refusal> {
     let mut osds = Vec::new();
     for text in call.args.list("ids") {
         match &*text {
-            "all" | "any" | "*" => osds.extend(map.osd_ids()),
+            text if osd::means_all(text) => osds.extend(map.osd_ids()),
             text => {
                 let osd = parse_osd(text);
                 osds.push(
@@ -643,8 +643,9 @@ fn rm(call: &mut Call<'_>) -> Outcome {
     let Some(id) = crush.item_by_name(&name) else {
         return Answer::said(format!("device '{name}' does not appear in the crush map"));
     };
-    if let Some(ancestor) = ancestor(call, &crush)? {
-        if !crush.unlink_item(&name, Some(&ancestor)).map_err(edit_error)? {
+    let ancestor = ancestor(call, &crush)?;
+    if ancestor.is_some() {
+        if !crush.unlink_item(&name, ancestor.as_deref()).map_err(edit_error)? {
             return Answer::said(format!("item {id} does not appear in that position"));
         }
         if crush.bucket(id).is_some_and(|bucket| !bucket.items.is_empty()) {
@@ -653,7 +654,7 @@ fn rm(call: &mut Call<'_>) -> Outcome {
     }
     // What is somewhere else still stays what it is.
     let elsewhere = crush.buckets.iter().flatten().any(|bucket| bucket.items.contains(&id));
-    if !elsewhere || call.args.text_opt("ancestor").is_none() {
+    if !elsewhere || ancestor.is_none() {
         crush.remove_item(&name).map_err(edit_error)?;
     }
     call.draft.edit_crush(crush);

@@ -3,9 +3,9 @@
 //! `signatures.json` holds the shape of each command of Ceph 16: words and arguments, module,
 //! permission and flags, one per line. The tool learns them by `get_command_descriptions` and
 //! matches what the user typed against them. Those that have a row in `BUILT` work; the rest say
-//! that they are not built yet, or why Nacre has nothing like them (`absent.rs`). A command that only reads is answered at once, any other in a
-//! `Draft`, whose commit its answer waits for. So each must be repeatable: a client whose connection
-//! broke sends it again.
+//! that they are not built yet, or why Nacre has nothing like them (`absent.rs`). A command that only
+//! reads is answered at once, any other in a `Draft`, whose commit its answer waits for. So each must be
+//! repeatable: a client whose connection broke sends it again.
 
 mod absent;
 mod args;

@@ -1,5 +1,7 @@
 //! Commands of Ceph's OSDs that mean nothing here, or nothing yet, and why.
 
+use nacre_base::words::begins_with;
+
 const STORE: &str = "the store is not BlueStore";
 const CACHES: &str = "the store's memory has a fixed size, and is neither counted by kind nor given back";
 const INJECTIONS: &str = "errors and changes to single objects are not injected; the simulator does that";
@@ -64,7 +66,5 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Why this does nothing; None if it is no command of Ceph's.
 pub fn why(prefix: &str) -> Option<&'static str> {
-    let begins =
-        |words: &str| prefix.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
-    ABSENT.iter().find(|(words, _)| begins(words)).map(|(_, why)| *why)
+    ABSENT.iter().find(|(words, _)| begins_with(prefix, words)).map(|(_, why)| *why)
 }
