@@ -11,13 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What one listing may take of memory; more is refused, since its end could not be told.
 const LISTING_BYTES_MAX: usize = 32 << 20;
 
-/// The object of a call, as the operations before it in the same request left it.
+/// The object of a call. Its size is as the operations before it in the same request left it, and this one so far; its
+/// bytes, attributes and omap are as they were stored before that request. So a method does not see what it wrote.
 ///
 /// Attributes are named as clients name them. A change makes the object exist.
 pub trait Object {
     /// In bytes; None if it does not exist.
     fn size(&self) -> Option<u64>;
-    /// Bytes of a range as far as the object reaches.
+    /// Bytes of a range as far as the object reaches; ENOENT, as for attributes, if there are some and none are stored.
     fn read(&mut self, offset: u64, len: u64) -> Result<Bytes, Stop>;
     fn attr(&mut self, name: &Name) -> Result<Option<Bytes>, Stop>;
     fn attrs(&mut self) -> Result<BTreeMap<Name, Bytes>, Stop>;
@@ -90,12 +91,10 @@ impl<'a> Context<'a> {
     /// ENOENT if the object and ENODATA if the attribute does not exist.
     pub fn attr(&mut self, name: &Name) -> Result<Bytes, Stop> {
         self.has_read = true;
-        self.stat()?;
         self.object.attr(name)?.ok_or(Stop::Failed(ENODATA))
     }
     pub fn attrs(&mut self) -> Result<BTreeMap<Name, Bytes>, Stop> {
         self.has_read = true;
-        self.stat()?;
         self.object.attrs()
     }
     pub fn omap_get(&mut self, key: &Name) -> Result<Option<Bytes>, Stop> {

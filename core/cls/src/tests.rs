@@ -18,6 +18,17 @@ struct Memory {
     /// Reads of data go through only the second time, as on an OSD.
     slow: bool,
     fetched: BTreeSet<(u64, u64)>,
+    /// What it was before the call under way, which is what that reads.
+    before: Option<Box<Memory>>,
+    /// Keys and attributes that the call under way wrote: a method that asks for one of them expects to see that.
+    written: BTreeSet<Name>,
+}
+
+impl Memory {
+    fn stored(&self) -> Result<&Memory, Stop> {
+        let stored = self.before.as_deref().unwrap_or(self);
+        if stored.data.is_some() { Ok(stored) } else { Err(Stop::Failed(ENOENT)) }
+    }
 }
 
 impl Object for Memory {
@@ -28,22 +39,31 @@ impl Object for Memory {
         if self.slow && self.fetched.insert((offset, len)) {
             return Err(Stop::Interrupted);
         }
-        let data = self.data.as_deref().unwrap_or_default();
+        let size = self.data.as_ref().map_or(0, Vec::len);
+        if offset >= size as u64 || len == 0 {
+            return Ok(Bytes::new());
+        }
+        let data = self.stored()?.data.as_deref().unwrap_or_default();
+        let data = &data[..data.len().min(size)];
         let start = (offset as usize).min(data.len());
         let end = (offset.saturating_add(len).min(data.len() as u64) as usize).max(start);
         Ok(Bytes::copy_from_slice(&data[start..end]))
     }
     fn attr(&mut self, name: &Name) -> Result<Option<Bytes>, Stop> {
-        Ok(self.attrs.get(name).cloned())
+        assert!(!self.written.contains(name), "{name:?} is read after it was written");
+        Ok(self.stored()?.attrs.get(name).cloned())
     }
     fn attrs(&mut self) -> Result<BTreeMap<Name, Bytes>, Stop> {
-        Ok(self.attrs.clone())
+        Ok(self.stored()?.attrs.clone())
     }
     fn omap_get(&mut self, key: &Name) -> Result<Option<Bytes>, Stop> {
-        Ok(self.omap.get(key).cloned())
+        assert!(!self.written.contains(key), "{key:?} is read after it was written");
+        Ok(self.stored().ok().and_then(|stored| stored.omap.get(key).cloned()))
     }
     fn omap_walk(&mut self, from: &[u8], each: &mut dyn FnMut(&Name, &Bytes) -> bool) -> Result<(), Stop> {
-        let _ = self.omap.range(Name::copy_from(from)..).all(|(key, value)| each(key, value));
+        if let Ok(stored) = self.stored() {
+            let _ = stored.omap.range(Name::copy_from(from)..).all(|(key, value)| each(key, value));
+        }
         Ok(())
     }
     fn snap_seq(&self) -> Option<u64> {
@@ -79,15 +99,18 @@ impl Object for Memory {
     fn set_attr(&mut self, name: &Name, value: Bytes) -> Result<(), Stop> {
         self.create();
         self.attrs.insert(name.clone(), value);
+        self.written.insert(name.clone());
         Ok(())
     }
     fn omap_set(&mut self, pairs: &BTreeMap<Name, Bytes>) -> Result<(), Stop> {
         self.create();
         self.omap.extend(pairs.clone());
+        self.written.extend(pairs.keys().cloned());
         Ok(())
     }
     fn omap_remove(&mut self, keys: &BTreeSet<Name>) -> Result<(), Stop> {
         keys.iter().for_each(|key| drop(self.omap.remove(key)));
+        self.written.extend(keys.iter().cloned());
         Ok(())
     }
     fn random(&mut self) -> u64 {
@@ -108,6 +131,7 @@ fn run(object: &mut Memory, caller: &Caller, method: &str, input: &[u8]) -> Repl
     let (class, name) = method.split_once('.').expect("class.method");
     let method = find(class, name).map_err(Stop::Failed)?;
     let mut draft = object.clone();
+    draft.before = Some(Box::new(object.clone()));
     match call(method, &mut draft, caller, input) {
         Err(Stop::Interrupted) => {
             object.fetched = draft.fetched;
@@ -116,6 +140,8 @@ fn run(object: &mut Memory, caller: &Caller, method: &str, input: &[u8]) -> Repl
         Err(stop) => Err(stop),
         done => {
             draft.fetched.clear();
+            draft.before = None;
+            draft.written.clear();
             *object = draft;
             done
         }

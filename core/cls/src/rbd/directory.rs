@@ -33,7 +33,8 @@ pub fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     output(&pairs?)
 }
 
-fn insert(ctx: &mut Context<'_>, name: &Name, id: &Name) -> Reply {
+/// `renamed`: another name of the id is being taken away.
+fn insert(ctx: &mut Context<'_>, name: &Name, id: &Name, renamed: bool) -> Reply {
     if name.is_empty() || !is_valid_id(id) {
         return fail(EINVAL);
     }
@@ -41,7 +42,7 @@ fn insert(ctx: &mut Context<'_>, name: &Name, id: &Name) -> Reply {
     if ctx.omap_get(&name_key)?.is_some() {
         return fail(EEXIST);
     }
-    if ctx.omap_get(&id_key)?.is_some() {
+    if !renamed && ctx.omap_get(&id_key)?.is_some() {
         return fail(EBADF);
     }
     ctx.omap_set_all(&[(name_key, to_vec(id).into()), (id_key, to_vec(name).into())].into())?;
@@ -64,7 +65,7 @@ fn take(ctx: &mut Context<'_>, name: &Name, id: &Name) -> Reply {
 pub fn add(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     ctx.create(false)?;
     let (name, id) = input(bytes, <(Name, Name)>::decode)?;
-    insert(ctx, &name, &id)
+    insert(ctx, &name, &id, false)
 }
 
 pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
@@ -74,11 +75,8 @@ pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
 
 pub fn rename(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let (from, (to, id)) = input(bytes, <(Name, (Name, Name))>::decode)?;
-    if ctx.omap_get(&key(NAME, &to))?.is_some() {
-        return fail(EEXIST);
-    }
     take(ctx, &from, &id)?;
-    insert(ctx, &to, &id)
+    insert(ctx, &to, &id, true)
 }
 
 pub fn state_assert(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {

@@ -135,7 +135,7 @@ pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
         return fail(EBUSY);
     }
     ctx.unset(&key(id))?;
-    let others = all(ctx)?;
+    let others: Vec<Snap> = all(ctx)?.into_iter().filter(|other| other.id != id).collect();
     let child_snaps = others.iter().any(|snap| snap.parent_overlap.is_some());
     let trash_snaps = others.iter().any(|snap| snap.namespace.kind() == KIND_TRASH);
     let parent = ctx.get::<Parent>(&Name::from("parent"))?.filter(Parent::exists);

@@ -14,9 +14,6 @@ pub fn stored(name: &Name) -> Name {
 }
 
 pub fn get(draft: &mut Draft<'_>, name: &Name) -> OpResult {
-    if !draft.exists {
-        return fail(ENOENT);
-    }
     if name.is_empty() {
         return fail(ENODATA);
     }
@@ -27,9 +24,6 @@ pub fn get(draft: &mut Draft<'_>, name: &Name) -> OpResult {
 }
 
 pub fn get_all(draft: &mut Draft<'_>) -> OpResult {
-    if !draft.exists {
-        return fail(ENOENT);
-    }
     let attrs = draft.attrs()?;
     let users: Vec<(&[u8], &Bytes)> = attrs
         .iter()
@@ -77,9 +71,6 @@ pub fn holds(op: i32, order: Ordering) -> Option<bool> {
 }
 
 pub fn compare(draft: &mut Draft<'_>, name: &Name, given: &Bytes, op: u8, mode: u8) -> OpResult {
-    if !draft.exists {
-        return fail(ENOENT);
-    }
     let have = draft.attr(&stored(name))?.unwrap_or_default();
     let order = match mode {
         1 => given[..].cmp(&have[..]),

@@ -77,7 +77,10 @@ pub fn sparse_read(draft: &mut Draft<'_>, extent: &Extent) -> OpResult {
 pub fn compare(draft: &mut Draft<'_>, off: u64, expected: &Bytes) -> OpResult {
     let end = off.saturating_add(expected.len() as u64);
     let start = off.min(draft.size);
-    let have = draft.read(start, end.min(draft.size) - start)?;
+    let have = match draft.read(start, end.min(draft.size) - start) {
+        Err(Stop::Failed(_)) => Bytes::new(), // it is new
+        have => have?,
+    };
     let zeros = std::iter::repeat(&0_u8);
     match have.iter().chain(zeros).zip(expected).position(|(a, b)| a != b) {
         None => ok(),

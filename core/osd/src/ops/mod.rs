@@ -418,8 +418,8 @@ fn one(draft: &mut Draft<'_>, env: &Env, snaps: &Snaps<'_>, op: &Op) -> OpResult
 fn assert_version(draft: &Draft<'_>, version: u64) -> OpResult {
     match version {
         0 => fail(EINVAL),
-        v if v < draft.info.user_version => fail(ERANGE),
-        v if v > draft.info.user_version => fail(EOVERFLOW),
+        v if v < draft.stored_user_version => fail(ERANGE),
+        v if v > draft.stored_user_version => fail(EOVERFLOW),
         _ => ok(),
     }
 }

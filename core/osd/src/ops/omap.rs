@@ -71,7 +71,7 @@ pub fn get_by_keys(draft: &mut Draft<'_>, keys: &BTreeSet<Name>) -> OpResult {
 /// Compares like an attribute's: equal, less and greater are the only ways there are. Here it is
 /// the stored value that is on the left.
 pub fn compare(draft: &mut Draft<'_>, asserts: &BTreeMap<Name, (Bytes, i32)>) -> OpResult {
-    if !draft.exists {
+    if !draft.exists || draft.omap_is_new() {
         return fail(ENOENT);
     }
     for (key, (value, op)) in asserts {
@@ -100,13 +100,8 @@ pub fn clear(draft: &mut Draft<'_>) -> OpResult {
     if !draft.exists {
         return fail(ENOENT);
     }
-    let mut empty = draft.omap_header()?.is_empty();
-    draft.omap_walk(&[], &mut |_, _| {
-        empty = false;
-        false
-    })?;
     // Where there is nothing, nothing changes: the object is as old as it was.
-    if !empty {
+    if !draft.omap_is_empty()? {
         draft.omap_clear();
     }
     ok()
