@@ -1,7 +1,8 @@
 //! How a machine looks at what its store holds, between effects.
 
 use bytes::Bytes;
-use nacre_base::Name;
+use nacre_base::{Name, PoolId};
+use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::ObjectId;
 use std::collections::BTreeMap;
@@ -100,6 +101,8 @@ pub trait StoreView {
         None
     }
     fn statfs(&self) -> Statfs;
+    /// What the objects of each pool take, of pools that have any.
+    fn pools(&self) -> Vec<(PoolId, PoolSpace)>;
     fn lost(&self) -> Lost {
         Lost::default()
     }
@@ -140,5 +143,8 @@ impl StoreView for NoStore {
     }
     fn statfs(&self) -> Statfs {
         Statfs::default()
+    }
+    fn pools(&self) -> Vec<(PoolId, PoolSpace)> {
+        Vec::new()
     }
 }

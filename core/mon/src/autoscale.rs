@@ -181,7 +181,7 @@ impl Mon {
             let mut advice = Advice {
                 pool: id,
                 root: tree.root,
-                stored: self.stats.pool(map, id).counts.bytes,
+                stored: self.stats.pool(map, id).stored,
                 target_bytes,
                 rate: raw_rate(map, pool),
                 capacity: tree.capacity,

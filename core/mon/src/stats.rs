@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::Op;
 use nacre_proto::maps::{Osd, OsdMap, Pool};
-use nacre_proto::messages::{OsdReport, PgCounts, PgReport, Work, pg_state};
+use nacre_proto::messages::{OsdReport, PgCounts, PgReport, PoolSpace, Work, pg_state};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -52,6 +52,14 @@ pub struct OsdStat {
     pub report: OsdReport,
 }
 
+impl OsdStat {
+    /// What it has of a pool.
+    pub fn in_pool(&self, id: PoolId) -> Option<PoolSpace> {
+        let known = self.report.pools.as_ref()?.iter().find(|(pool, _)| *pool == id);
+        Some(known.map(|(_, space)| *space).unwrap_or_default())
+    }
+}
+
 /// Space in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
@@ -73,8 +81,13 @@ impl Space {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PoolUsage {
     pub counts: PgCounts,
-    /// All copies together.
+    /// What clients wrote, of data and omaps, and of omaps alone; all copies together.
+    pub stored: u64,
+    pub stored_omap: u64,
+    pub stored_raw: u64,
+    /// All copies together, of data and omaps, and of omaps alone.
     pub used: u64,
+    pub used_omap: u64,
     /// What could still be stored until the first OSD is full.
     pub max_available: u64,
     /// The same before dividing by the number of copies.
@@ -248,12 +261,36 @@ impl Stats {
             usage.pgs += 1;
         }
         let rate = raw_rate(map, pool);
-        usage.used = (usage.counts.bytes as f64 * rate) as u64;
+        let PgCounts { bytes, omap_bytes, copies, degraded, .. } = usage.counts;
+        match self.pool_space(map, id) {
+            Some(space) => {
+                // As many copies as there are.
+                let rate = rate
+                    * if copies > 0 { copies.saturating_sub(degraded) as f64 / copies as f64 } else { 1.0 };
+                let once = |bytes: u64| if rate > 0.0 { (bytes as f64 / rate).round() as u64 } else { 0 };
+                usage.stored_raw = space.stored + space.omap;
+                (usage.stored, usage.stored_omap) = (once(usage.stored_raw), once(space.omap));
+                (usage.used, usage.used_omap) = (space.allocated + space.omap, space.omap);
+            }
+            // With the holes of objects.
+            None => {
+                let all = |bytes: u64| (bytes as f64 * rate) as u64;
+                (usage.stored, usage.stored_omap) = (bytes, omap_bytes);
+                (usage.used, usage.used_omap) = (all(bytes), all(omap_bytes));
+                usage.stored_raw = usage.used;
+            }
+        }
         usage.max_available_raw = self.rule_available(map, pool);
         usage.max_available = (usage.max_available_raw as f64 / rate) as u64;
         let whole = usage.used + usage.max_available_raw;
         usage.used_ratio = if whole == 0 { 0.0 } else { usage.used as f64 / whole as f64 };
         usage
+    }
+    /// What all OSDs that are up have of a pool; None if one of them cannot tell.
+    fn pool_space(&self, map: &OsdMap, id: PoolId) -> Option<PoolSpace> {
+        let mut up = self.osds.iter().filter(|(osd, _)| map.is_up(**osd)).peekable();
+        up.peek()?;
+        up.try_fold(PoolSpace::default(), |sum, (_, stat)| Some(sum.plus(stat.in_pool(id)?)))
     }
     pub fn sum(&self) -> PgCounts {
         let mut sum = PgCounts::default();

@@ -69,6 +69,9 @@ impl StoreView for Omaps {
     fn statfs(&self) -> Statfs {
         Statfs::default()
     }
+    fn pools(&self) -> Vec<(PoolId, PoolSpace)> {
+        Vec::new()
+    }
 }
 
 fn addr(port: u16, nonce: u32) -> AddrVec {

@@ -1,7 +1,7 @@
 //! Proof that a store is what it should be.
 
 use crate::index::omap::{is_reserved, part_number};
-use crate::index::{Totals, Weight};
+use crate::index::{Pools, Totals, Weight};
 use crate::lookup::Found;
 use crate::runs::RunMap;
 use crate::space::Run;
@@ -46,9 +46,9 @@ impl Store {
                 object.blocks.blocks().for_each(|block| *here.entry(block).or_default() += 1);
             }
         }
-        let kept = self.index.total;
-        let counted = Totals { things, weight, ..kept };
-        if counted != kept {
+        let kept = &self.index.total;
+        let counted = Totals { things, weight, parts: kept.parts, pools: Some(self.recount_pools()) };
+        if !counted.are(kept) {
             wrong.push(format!("all things are {counted:?}, not {kept:?}"));
         }
         if self.index.recount() != self.index.here() {
@@ -130,6 +130,26 @@ impl Store {
             wrong.push(format!("the log goes from {} to {}", self.log_head, self.log_tail));
         }
         wrong
+    }
+
+    /// What all objects take that can be read.
+    pub(crate) fn recount_pools(&self) -> Pools {
+        let (mut pools, mut seen) = (Pools::default(), RunMap::default());
+        for id in self.walk(Bound::Unbounded).into_iter().flatten().flatten() {
+            let Ok(Some(found)) = self.find(&id) else { continue };
+            let object = found.object();
+            pools.add(&id, object, object.weight());
+            for (part, owners) in
+                object.blocks.runs().iter().flat_map(|run| self.blocks.shared.parts(run.blocks))
+            {
+                let is_new = |block: &u32| owners.is_none() || seen.get(*block).is_none();
+                pools.count_blocks(&id, part.blocks().filter(is_new).count(), 0);
+                if owners.is_some() {
+                    seen.set(part, Some(1));
+                }
+            }
+        }
+        pools
     }
 
     /// Proves that each part of an omap has the owners that it should have.

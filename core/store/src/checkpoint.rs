@@ -106,7 +106,7 @@ impl Checkpoint {
             walked: None,
             has_walked_all: false,
             before: BTreeMap::new(),
-            end: Some((index.total, owners)),
+            end: Some((index.total.clone(), owners)),
         }
     }
     /// To be called before `id` changes.

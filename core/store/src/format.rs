@@ -4,9 +4,9 @@ use crate::BLOCK;
 use crate::space::Run;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-/// The one before did not know of objects that share some of their blocks. What it wrote, and what the one before that
-/// did, can be read as it is, and the next checkpoint makes it the newest.
-pub(crate) const VERSION: u32 = 8;
+/// The one before did not say what pools take. What it wrote, and what the two before that did, can be read as it is, and
+/// the next checkpoint makes it the newest.
+pub(crate) const VERSION: u32 = 9;
 /// No omap had parts.
 #[cfg(test)]
 pub(crate) const VERSION_WHOLE: u32 = 6;

@@ -9,7 +9,7 @@ use crate::few::FewBlocks;
 use crate::format::{Geometry, LOG_START, SUPERBLOCKS, Superblock, SuperblockError, VERSION, VERSION_OLD};
 use crate::index::omap::is_reserved;
 use crate::index::parts::Shares;
-use crate::index::{Moves, Object, Op, Slot, Totals};
+use crate::index::{Object, Op, Slot, Totals};
 use crate::known;
 use crate::layers;
 use crate::layers::directory::Owners;
@@ -341,11 +341,11 @@ impl Recovery {
     ) -> Result<Recovery, OpenError> {
         let geometry = superblock.geometry;
         let is_old = superblock.version == VERSION_OLD;
-        let (mut layers, mut owners, mut totals) = (Vec::new(), Owners::default(), Totals::default());
+        let (mut layers, mut owners, mut totals) = (Vec::new(), Owners::default(), Totals::none());
         for named in superblock.layers.iter().filter(|_| !is_old) {
             let (layer, newer) = layers::open(disk, &geometry, *named)?;
             owners = owners.overlaid(&newer);
-            totals = layer.totals;
+            totals = layer.totals.clone();
             layers.push(layer);
         }
         let mut space = Space::all_free(geometry.data_start, geometry.blocks);
@@ -377,9 +377,12 @@ impl Recovery {
         if is_whole {
             let counted = store.bring_all(disk)?;
             if mends {
-                freed = store.mend_counts(counted, &owners.blocks);
+                freed = store.mend_counts(counted.clone(), &owners.blocks);
             }
             store.prove_counts(counted)?;
+        }
+        if is_old || mends || store.index.total.pools.is_none() {
+            store.count_pools();
         }
         Ok(Recovery { store, inline: BTreeMap::new(), damaged: BTreeSet::new(), freed })
     }
@@ -499,10 +502,8 @@ impl Recovery {
             }
         }
         store.bring_parts(id, &op, false);
-        let mut moves = Moves::default();
-        store.index.apply(id, op, &mut moves);
         let mut ownerless = FewBlocks::new();
-        store.blocks.apply(moves, &mut ownerless);
+        store.apply(id, op, &mut ownerless);
         for block in ownerless {
             store.blocks.free(block);
             self.damaged.remove(&block);
@@ -638,7 +639,8 @@ impl Store {
                 }
             }
         }
-        let mut totals = Totals { parts: self.index.total.parts, ..Totals::default() };
+        let Totals { parts, pools, .. } = self.index.total.clone();
+        let mut totals = Totals { parts, pools, ..Totals::default() };
         for (id, thing) in things {
             totals.things += u64::from(!is_reserved(&id));
             let Some(thing) = thing else {

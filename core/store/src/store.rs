@@ -637,9 +637,16 @@ impl Store {
                 checkpoint.preserve(&part_id(part), &self.index, &self.blocks);
             }
         }
+        self.apply(id, op, &mut planning.ownerless);
+    }
+
+    /// Changes what is known of things in memory. Adds the blocks that nothing owns any more.
+    pub(crate) fn apply(&mut self, id: &StoredId, op: Op, ownerless: &mut FewBlocks) {
         let mut moves = Moves::default();
         self.index.apply(id, op, &mut moves);
-        self.blocks.apply(moves, &mut planning.ownerless);
+        let (placed, before) = (moves.placed.len(), ownerless.len());
+        self.blocks.apply(moves, ownerless);
+        self.index.count_blocks(id, placed, ownerless.len() - before);
     }
 
     fn plan_write(&mut self, planning: &mut Planning, id: &StoredId, offset: u64, data: &Bytes) {

@@ -10,6 +10,7 @@ mod log_device;
 mod model;
 mod omaps;
 mod paging;
+mod pools;
 mod rot;
 
 use crate::testing::SimDisk;

@@ -1,6 +1,8 @@
-//! Reading the checkpoint of a store of format version 5: its layers are one stream of entries each, without pages.
+//! What older versions of the format need when a store is opened.
 //!
-//! All of it comes into memory as if it had just changed, so the next checkpoint writes it as it is now.
+//! Up to version 8 nothing was said of pools: all things are looked at once. In version 5 the layers of a checkpoint were
+//! one stream of entries each, without pages: all of it comes into memory as if it had just changed, so that the next
+//! checkpoint writes it as it is now.
 
 use crate::disk::Disk;
 use crate::format::Layer;
@@ -37,6 +39,12 @@ impl Store {
         self.own_all(&crcs)?;
         self.checkpoint_wanted = true;
         Ok(())
+    }
+
+    /// Finds out what each pool takes, where no checkpoint says so.
+    pub(crate) fn count_pools(&mut self) {
+        self.index.total.pools = Some(self.recount_pools());
+        self.checkpoint_wanted = true;
     }
 
     fn adopt_entry(&mut self, r: &mut Reader<'_>, crcs: &mut BTreeMap<u32, u32>) -> Result<(), DecodeError> {

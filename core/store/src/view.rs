@@ -1,12 +1,14 @@
 //! What a machine sees of its store.
 
 use crate::BLOCK;
+use crate::index::Pools;
 use crate::index::omap::Omap;
 use crate::read::is_small;
 use crate::store::Store;
 use bytes::Bytes;
-use nacre_base::Name;
+use nacre_base::{Name, PoolId};
 use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
+use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::ObjectId;
 use std::collections::BTreeMap;
@@ -119,5 +121,8 @@ impl StoreView for Store {
             omap: total.omap,
             internal: (u64::from(self.geometry.data_start) + chunks) * block_len,
         }
+    }
+    fn pools(&self) -> Vec<(PoolId, PoolSpace)> {
+        self.index.total.pools.iter().flat_map(Pools::list).collect()
     }
 }

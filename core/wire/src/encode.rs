@@ -43,21 +43,25 @@ pub fn encode_map<K: Encode, V: Encode>(out: &mut Vec<u8>, pairs: impl ExactSize
 }
 
 /// Encodes and decodes a struct's fields in the order given, in an envelope of version 1. For what
-/// only Nacre reads, so that one order serves both ways; a field that comes later is read only when
-/// the version has it.
+/// only Nacre reads, so that one order serves both ways. Fields behind `later` were added since: they are their default
+/// where the envelope ends before them.
 #[macro_export]
 macro_rules! versioned_fields {
-    ($t:ident, $name:literal, $($field:ident),* $(,)?) => {
+    ($t:ident, $name:literal, $($field:ident),* $(,)? $(; later $($late:ident),*)?) => {
         impl $crate::Encode for $t {
             fn encode(&self, out: &mut Vec<u8>) {
                 $crate::versioned(out, 1, 1, |out| {
                     $($crate::Encode::encode(&self.$field, out);)*
+                    $($($crate::Encode::encode(&self.$late, out);)*)?
                 });
             }
         }
         impl $crate::Decode for $t {
             fn decode(r: &mut $crate::Reader<'_>) -> Result<Self, $crate::DecodeError> {
-                r.versioned($name, 1, |r, _| Ok($t { $($field: $crate::Decode::decode(r)?),* }))
+                r.versioned($name, 1, |r, _| Ok($t {
+                    $($field: $crate::Decode::decode(r)?,)*
+                    $($($late: if r.is_empty() { Default::default() } else { $crate::Decode::decode(r)? },)*)?
+                }))
             }
         }
     };

@@ -6,8 +6,9 @@ use crate::disk::{self, DiskThreads};
 use crate::pace::Pace;
 use crate::requests::{Asked, Finished, Requests};
 use bytes::Bytes;
-use nacre_base::{Name, Time};
+use nacre_base::{Name, PoolId, Time};
 use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView, Token};
+use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::{StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_store::{Done, ReadPlan, Store, SubmitError, Ticket};
@@ -245,6 +246,9 @@ impl StoreView for Storage {
     }
     fn statfs(&self) -> Statfs {
         self.store.statfs()
+    }
+    fn pools(&self) -> Vec<(PoolId, PoolSpace)> {
+        self.store.pools()
     }
     fn lost(&self) -> Lost {
         self.store.lost()

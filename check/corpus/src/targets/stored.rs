@@ -8,11 +8,11 @@ use nacre_machine::{NoStore, ReadError, Statfs, StoreStat, StoreView};
 use nacre_mon::{Batch, ConfigWho, Genesis, State};
 use nacre_osd::stored::{CloneInfo, Maps, ObjectInfo, Record, SnapSet, Watcher, scrub_state, walk_findings};
 use nacre_proto::maps::{Incremental, MonMap, OsdMap};
-use nacre_proto::messages::PgRecord;
 use nacre_proto::messages::answer::{Answer, Answers};
 use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::PgInfo;
 use nacre_proto::messages::scrub::{BadObject, Finding, ScrubState};
+use nacre_proto::messages::{PgRecord, PoolSpace};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{EntityAddr, ObjectId};
 use nacre_wire::{Encode, Reader, from_slice, to_vec};
@@ -77,6 +77,9 @@ impl StoreView for Omap {
     }
     fn statfs(&self) -> Statfs {
         NoStore.statfs()
+    }
+    fn pools(&self) -> Vec<(PoolId, PoolSpace)> {
+        NoStore.pools()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::present::{Format, Table, bytes, list, to_json};
 use crate::stats::{PgStat, all_pgs};
 use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Utime, errno};
 use nacre_proto::messages::scrub::ScrubState;
-use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, pg_state};
+use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, PoolSpace, pg_state};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -321,12 +321,10 @@ fn pool_statfs(call: &Call<'_>) -> Vec<Value> {
     let map = &call.state.osdmap;
     let mut out = Vec::new();
     for &id in map.pools.keys() {
-        let usage = call.mon.stats.pool(map, id);
-        let osds = call.mon.stats.osds.len().max(1) as u64;
-        for &osd in call.mon.stats.osds.keys() {
+        for (&osd, stat) in &call.mon.stats.osds {
             let mut row = json!({ "poolid": id.0, "osd": osd.0 });
-            let share =
-                OsdSpace { allocated: usage.used / osds, stored: usage.used / osds, ..OsdSpace::default() };
+            let PoolSpace { allocated, stored, omap } = stat.in_pool(id).unwrap_or_default();
+            let share = OsdSpace { allocated, stored, omap, ..OsdSpace::default() };
             row.as_object_mut()
                 .expect("just made")
                 .extend(store_json(&share).as_object().expect("an object").clone());

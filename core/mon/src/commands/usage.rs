@@ -9,7 +9,7 @@ use crate::stats::{PoolUsage, Space, rule_weights};
 use nacre_base::{OsdId, PoolId, errno};
 use nacre_proto::maps::{Osd, OsdMap};
 use nacre_proto::messages::{
-    GetPoolStats, GetPoolStatsReply, Message, OsdSpace, PaxosVersion, Statfs, StatfsReply, Work,
+    GetPoolStats, GetPoolStatsReply, Message, OsdSpace, PaxosVersion, PoolSpace, Statfs, StatfsReply, Work,
 };
 use nacre_proto::types::{ObjectStatSum, PoolStat, StoreStatfs};
 use serde_json::{Map, Value, json};
@@ -32,7 +32,7 @@ pub fn statfs(mon: &Mon, ask: &Statfs) -> Message {
     let (kb, kb_used, kb_avail, num_objects) = match ask.data_pool.filter(|&pool| map.pool(pool).is_some()) {
         Some(pool) => {
             let usage = mon.stats.pool(map, pool);
-            let (used, free) = (usage.counts.bytes, usage.max_available);
+            let (used, free) = (usage.stored, usage.max_available);
             ((used + free) >> 10, used >> 10, free >> 10, usage.counts.objects)
         }
         None => {
@@ -54,14 +54,20 @@ pub fn pool_stats(mon: &Mon, ask: &GetPoolStats) -> Message {
 
 fn pool_stat(mon: &Mon, map: &OsdMap, id: PoolId) -> PoolStat {
     let usage = mon.stats.pool(map, id);
-    let used = usage.used as i64;
+    let spaces = mon.stats.osds.values().filter_map(|stat| stat.in_pool(id));
+    let space = spaces.fold(PoolSpace::default(), PoolSpace::plus);
     PoolStat {
         sum: stat_sum(&usage.counts),
         log_size: usage.log_entries as i64,
         ondisk_log_size: usage.log_entries as i64,
         up: usage.up as i32,
         acting: usage.acting as i32,
-        store: StoreStatfs { allocated: used, data_stored: used, ..StoreStatfs::default() },
+        store: StoreStatfs {
+            allocated: space.allocated as i64,
+            data_stored: space.stored as i64,
+            omap_allocated: space.omap as i64,
+            ..StoreStatfs::default()
+        },
         num_store_stats: mon.stats.osds.len() as i32,
     }
 }
@@ -138,20 +144,19 @@ fn pool_json(call: &Call<'_>, id: PoolId, detail: bool) -> Value {
     let pool = &map.pools[&id];
     let usage = call.mon.stats.pool(map, id);
     let counts = &usage.counts;
-    let stored = counts.bytes;
     let mut stats = Map::new();
     let mut put = |name: &str, value: Value| drop(stats.insert(name.to_string(), value));
-    put("stored", json!(stored));
+    put("stored", json!(usage.stored));
     if detail {
-        put("stored_data", json!(stored));
-        put("stored_omap", json!(counts.omap_bytes));
+        put("stored_data", json!(usage.stored - usage.stored_omap));
+        put("stored_omap", json!(usage.stored_omap));
     }
     put("objects", json!(counts.objects));
     put("kb_used", json!(usage.used.div_ceil(1024)));
     put("bytes_used", json!(usage.used));
     if detail {
-        put("data_bytes_used", json!(usage.used));
-        put("omap_bytes_used", json!(counts.omap_bytes * u64::from(pool.size)));
+        put("data_bytes_used", json!(usage.used - usage.used_omap));
+        put("omap_bytes_used", json!(usage.used_omap));
     }
     put("percent_used", float(usage.used_ratio));
     put("max_avail", json!(usage.max_available));
@@ -165,7 +170,7 @@ fn pool_json(call: &Call<'_>, id: PoolId, detail: bool) -> Value {
         put("wr_bytes", json!(counts.work.write_bytes));
         put("compress_bytes_used", json!(0));
         put("compress_under_bytes", json!(0));
-        put("stored_raw", json!(usage.used));
+        put("stored_raw", json!(usage.stored_raw));
         put("avail_raw", json!(usage.max_available_raw));
     }
     json!({ "name": map.pool_name(id), "id": id.0, "stats": stats })
@@ -213,16 +218,16 @@ fn df_text(call: &Call<'_>, all: &Space, detail: bool) -> String {
             map.pool_name(id).unwrap_or_default().to_string(),
             id.to_string(),
             pool.pg_num.to_string(),
-            bytes(counts.bytes),
+            bytes(usage.stored),
         ];
         let detailed = |row: &mut Vec<String>, cells: &[String]| {
             if detail {
                 row.extend_from_slice(cells);
             }
         };
-        detailed(&mut row, &[bytes(counts.bytes), bytes(counts.omap_bytes)]);
+        detailed(&mut row, &[bytes(usage.stored - usage.stored_omap), bytes(usage.stored_omap)]);
         row.extend([count(counts.objects), bytes(usage.used)]);
-        detailed(&mut row, &[bytes(usage.used), bytes(counts.omap_bytes * u64::from(pool.size))]);
+        detailed(&mut row, &[bytes(usage.used - usage.used_omap), bytes(usage.used_omap)]);
         row.extend([percent(usage.used_ratio), bytes(usage.max_available)]);
         let quota = |n: u64, text: String| if n == 0 { "N/A".to_string() } else { text };
         detailed(

@@ -556,6 +556,37 @@ fn the_number_of_groups_is_judged_by_what_pools_hold_and_announce() {
     assert_eq!(lines("pool 'b' should have"), 1, "{log}");
 }
 
+#[test]
+fn what_pools_use_is_what_stores_say_that_is_placed() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("thin", 8);
+    super::merges::serve(&mut t, &conns, pool);
+    let space = OsdSpace { total: 10 << 30, available: 9 << 30, ..OsdSpace::default() };
+    let report = |t: &mut TestMon, osd: usize, pools| {
+        let report = OsdReport { osd: Some(OsdId(osd as i32)), space, pools, ..OsdReport::default() };
+        t.send(conns[osd], DaemonMsg::Report(report));
+    };
+    let placed = PoolSpace { allocated: 8192, stored: 5000, omap: 100 };
+    (0..3).for_each(|osd| report(&mut t, osd, Some(vec![(pool, placed)])));
+    let stats = t.json(json!({ "prefix": "df", "detail": "detail" }))["pools"][0]["stats"].clone();
+    let expected = json!({
+        "stored": 5100, "stored_data": 5000, "stored_omap": 100, "stored_raw": 3 * 5100,
+        "bytes_used": 3 * 8292, "data_bytes_used": 3 * 8192, "omap_bytes_used": 300,
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(stats[name], *value, "{name}");
+    }
+    let rows =
+        t.json(json!({ "prefix": "pg dump", "dumpcontents": ["all"] }))["pg_map"]["pool_statfs"].clone();
+    let of =
+        |row: &Value| [&row["statfs"]["allocated"], &row["allocated"]].into_iter().find_map(Value::as_u64);
+    assert_eq!(rows.as_array().unwrap().iter().filter_map(of).collect::<Vec<_>>(), [8192; 3]);
+    // An OSD of an older version does not say: then it is what objects are long.
+    report(&mut t, 1, None);
+    let stats = t.json(json!({ "prefix": "df", "detail": "detail" }))["pools"][0]["stats"].clone();
+    assert_eq!(stats["stored"], 65_536, "{stats}");
+}
+
 fn groups(t: &mut TestMon, pool: &str) -> u64 {
     t.json(json!({ "prefix": "osd pool get", "pool": pool, "var": "pg_num" }))["pg_num"].as_u64().unwrap()
 }

@@ -120,6 +120,7 @@ impl Osd {
             pgs: self.pgs().filter_map(|pg| pg.report(now.wall)).collect(),
             num_objects: self.pgs().map(Pg::objects).sum(),
             seq: self.next_report(),
+            pools: Some(store.pools()),
         };
         self.reports = self.reports.wrapping_add(1);
         self.to_mon(DaemonMsg::Report(report), out);

@@ -3,8 +3,9 @@
 
 use super::missing::Missing;
 use bytes::Bytes;
-use nacre_base::{KeyRanges, Name};
+use nacre_base::{KeyRanges, Name, PoolId};
 use nacre_machine::{ReadError, Statfs, StoreStat, StoreView};
+use nacre_proto::messages::PoolSpace;
 use nacre_proto::messages::part::Part;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::ObjectId;
@@ -113,5 +114,8 @@ impl StoreView for Patchy<'_> {
     }
     fn statfs(&self) -> Statfs {
         self.store.statfs()
+    }
+    fn pools(&self) -> Vec<(PoolId, PoolSpace)> {
+        self.store.pools()
     }
 }

@@ -1,8 +1,9 @@
 //! A store in memory that loses what was not durable when its machine dies.
 
 use bytes::Bytes;
-use nacre_base::{IntervalSet, Name};
+use nacre_base::{IntervalSet, Name, PoolId};
 use nacre_machine::{Known, Lost, ReadError, Statfs, StoreStat, StoreView};
+use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use std::cell::Cell;
@@ -209,5 +210,8 @@ impl StoreView for MemStore {
     fn statfs(&self) -> Statfs {
         let (total, available) = self.free.map_or((1 << 40, 1 << 40), |free| (1 << 30, free));
         Statfs { total, available, ..Statfs::default() }
+    }
+    fn pools(&self) -> Vec<(PoolId, PoolSpace)> {
+        Vec::new()
     }
 }

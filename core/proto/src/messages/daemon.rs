@@ -8,7 +8,7 @@
 use super::images::ImageWork;
 use super::scrub::ScrubState;
 use crate::types::{AddrVec, Network};
-use nacre_base::{Epoch, IntervalSet, OsdId, PgId, Utime, Version};
+use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
 
@@ -150,6 +150,28 @@ pub struct OsdReport {
     /// Which report of this OSD it is: the epoch in which it came up, and a count within that life in the lower half.
     /// Ceph's number, so that scripts can wait until what they have seen reported is known.
     pub seq: u64,
+    /// What the objects of each pool take; None if the OSD cannot tell.
+    pub pools: Option<Vec<(PoolId, PoolSpace)>>,
+}
+
+/// What the objects of one pool take on one OSD, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolSpace {
+    /// Of the device. What clones share counts once.
+    pub allocated: u64,
+    /// What clients wrote, holes not counted; of each clone, too.
+    pub stored: u64,
+    pub omap: u64,
+}
+
+impl PoolSpace {
+    pub fn plus(self, other: PoolSpace) -> PoolSpace {
+        PoolSpace {
+            allocated: self.allocated + other.allocated,
+            stored: self.stored + other.stored,
+            omap: self.omap + other.omap,
+        }
+    }
 }
 
 /// In bytes. See `Statfs` in `machine`.
@@ -339,7 +361,8 @@ versioned_fields!(
     target_interval,
     target_version
 );
-versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq);
+versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools);
+versioned_fields!(PoolSpace, "pool space", allocated, stored, omap);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
 versioned_fields!(
     PgReport,
@@ -618,7 +641,12 @@ mod tests {
                 epoch: Epoch(4),
                 evidence: FailureEvidence::Silent { millis: 1200 },
             }),
-            DaemonMsg::Report(OsdReport { osd: Some(OsdId(1)), pgs: vec![report], ..OsdReport::default() }),
+            DaemonMsg::Report(OsdReport {
+                osd: Some(OsdId(1)),
+                pgs: vec![report],
+                pools: Some(vec![(PoolId(2), PoolSpace { allocated: 4096, stored: 10, omap: 7 })]),
+                ..OsdReport::default()
+            }),
             DaemonMsg::Failure(OsdFailure {
                 target: OsdId(2),
                 target_addrs: AddrVec::default(),

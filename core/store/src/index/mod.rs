@@ -10,10 +10,14 @@ pub(crate) mod omap;
 mod op;
 pub(crate) mod order;
 pub(crate) mod parts;
+mod pools;
 mod things;
 
 pub(crate) use object::{BLOCK_COST, OWNERS_COST, Object, Placement, Weight, bare_cost, join_placement};
 pub(crate) use op::Op;
+pub(crate) use pools::Pools;
+#[cfg(test)]
+pub(crate) use pools::pool_of;
 
 use crate::few::FewBlocks;
 use crate::space::Run;
@@ -78,13 +82,40 @@ pub(crate) struct Index {
 }
 
 /// Of all things.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Without parts of omaps, which are things only to the store.
     pub things: u64,
     pub weight: Weight,
     /// The number of the part that was made last.
     pub parts: u64,
+    /// None before they were counted: no layer says it that version 8 wrote.
+    pub pools: Option<Pools>,
+}
+
+impl Totals {
+    /// Of a store that has nothing.
+    pub fn none() -> Totals {
+        Totals { pools: Some(Pools::default()), ..Totals::default() }
+    }
+    /// Pools that have nothing say nothing.
+    pub fn are(&self, other: &Totals) -> bool {
+        let pools = |totals: &Totals| totals.pools.iter().flat_map(Pools::list).collect::<Vec<_>>();
+        let rest = |totals: &Totals| (totals.things, totals.weight, totals.parts);
+        rest(self) == rest(other) && pools(self) == pools(other)
+    }
+    fn add(&mut self, id: &StoredId, object: &Object, weight: Weight) {
+        self.weight.add(weight);
+        if let Some(pools) = &mut self.pools {
+            pools.add(id, object, weight);
+        }
+    }
+    fn sub(&mut self, id: &StoredId, object: &Object, weight: Weight) {
+        self.weight.sub_of_said(weight);
+        if let Some(pools) = &mut self.pools {
+            pools.sub(id, object, weight);
+        }
+    }
 }
 
 /// What changed since the last checkpoint was begun.
@@ -101,8 +132,9 @@ pub(crate) struct Changed {
 
 /// Where an object is counted that changes.
 struct Counts<'a> {
+    id: &'a StoredId,
     mark: u64,
-    total: &'a mut Weight,
+    total: &'a mut Totals,
     here: &'a mut Weight,
     pairs: &'a mut usize,
     encoded: &'a mut u64,
@@ -113,7 +145,7 @@ impl Counts<'_> {
         // Now, as it may have become a copy of another.
         object.mark = self.mark;
         let weight = object.weight();
-        self.total.add(weight);
+        self.total.add(self.id, object, weight);
         self.here.add(weight);
         *self.pairs += object.omap().pairs.len();
         *self.encoded += weight.encoded;
@@ -188,6 +220,13 @@ impl Index {
         self.remove(id, &mut Moves::default());
     }
 
+    /// Blocks came to be, or ended, that a thing has or had.
+    pub fn count_blocks(&mut self, id: &StoredId, taken: usize, freed: usize) {
+        if let Some(pools) = &mut self.total.pools {
+            pools.count_blocks(id, taken, freed);
+        }
+    }
+
     pub fn apply(&mut self, id: &StoredId, op: Op, moves: &mut Moves) {
         match op {
             Op::Remove => self.remove(id, moves),
@@ -239,7 +278,7 @@ impl Index {
             let weight = object.weight();
             self.here.sub(weight);
             self.pairs -= object.omap().pairs.len();
-            self.total.weight.sub_of_said(weight);
+            self.total.sub(id, object, weight);
             self.changed.encoded -= if is_changed { weight.encoded } else { 0 };
             moves.dropped.extend(object.blocks.blocks());
         } else if is_changed {
@@ -305,7 +344,7 @@ impl Index {
     }
 
     /// The beginning of that: an object that is not counted any more. None if it cannot be read: it stays so.
-    fn begin_edit(&mut self, id: &StoredId) -> Option<(&mut Object, Counts<'_>)> {
+    fn begin_edit<'a>(&'a mut self, id: &'a StoredId) -> Option<(&'a mut Object, Counts<'a>)> {
         let Index { things, total, here, pairs, changed, .. } = self;
         let mark = changed.mark;
         let (kept, slot) = things.get_or_make(id, || Slot::Gone(0));
@@ -318,7 +357,7 @@ impl Index {
         } else if let Slot::Object(object) = slot {
             let weight = object.weight();
             changed.encoded -= if was_noted { weight.encoded } else { 0 };
-            total.weight.sub_of_said(weight);
+            total.sub(id, object, weight);
             here.sub(weight);
             *pairs -= object.omap().pairs.len();
         }
@@ -327,8 +366,7 @@ impl Index {
         }
         match slot {
             Slot::Object(object) => {
-                let counts =
-                    Counts { mark, total: &mut total.weight, here, pairs, encoded: &mut changed.encoded };
+                let counts = Counts { id, mark, total, here, pairs, encoded: &mut changed.encoded };
                 Some((Arc::make_mut(object), counts))
             }
             Slot::Damaged(damaged) => {
@@ -345,8 +383,7 @@ impl Index {
         let Some((_, Slot::Object(object))) = things.get_mut(id) else { return };
         let object = Arc::make_mut(object);
         change(object);
-        let (total, encoded) = (&mut total.weight, &mut changed.encoded);
-        Counts { mark: changed.mark, total, here, pairs, encoded }.add(object);
+        Counts { id, mark: changed.mark, total, here, pairs, encoded: &mut changed.encoded }.add(object);
     }
 
     /// What `Changed::encoded` should be, for `Store::check`.

@@ -2,7 +2,7 @@
 //! with, which things it surely does not have, and who owns which blocks.
 
 use super::filter::Filter;
-use crate::index::{Totals, Weight};
+use crate::index::{Pools, Totals, Weight};
 use crate::runs::overlaid;
 use crate::space::Run;
 use nacre_proto::transaction::StoredId;
@@ -143,8 +143,8 @@ impl Owners {
 
 impl Encode for Directory {
     fn encode(&self, out: &mut Vec<u8>) {
-        let Totals { things, weight, parts } = self.totals;
-        [things, weight.stored, weight.omap, weight.encoded, weight.blocks, self.entries]
+        let Totals { things, weight, parts, pools } = &self.totals;
+        [*things, weight.stored, weight.omap, weight.encoded, weight.blocks, self.entries]
             .iter()
             .for_each(|number| number.encode(out));
         (self.runs.len() as u32).encode(out);
@@ -160,6 +160,9 @@ impl Encode for Directory {
         }
         parts.encode(out);
         self.owners.parts.encode(out);
+        if let Some(pools) = pools {
+            pools.encode(out);
+        }
     }
 }
 impl Decode for Directory {
@@ -204,7 +207,9 @@ impl Decode for Directory {
         if parts > u64::MAX / 2 {
             return Err(DecodeError::BadValue { what: "number of a part", value: parts });
         }
-        let totals = Totals { things, weight, parts };
+        // In version 8 this was the end.
+        let pools = if r.is_empty() { None } else { Some(Pools::decode(r)?) };
+        let totals = Totals { things, weight, parts, pools };
         Ok(Directory { totals, entries, runs, fences, filter, owners })
     }
 }
@@ -241,7 +246,7 @@ mod tests {
         (0..50).for_each(|n| fences.push(&to_vec(&id(n * 10 + 5)), 4 + n % 2, n));
         let weight = Weight { stored: 5, omap: 6, encoded: 7, blocks: 8 };
         let directory = Directory {
-            totals: Totals { things: 9, weight, parts: 10 },
+            totals: Totals { things: 9, weight, parts: 10, pools: Some(Pools::default()) },
             entries: 4,
             runs: vec![Run { start: 7, len: 225 }],
             fences,
@@ -254,7 +259,7 @@ mod tests {
         let mut again: Directory = from_slice(&to_vec(&directory)).unwrap();
         again.fences.shrink();
         assert_eq!(again, directory);
-        let impossible = Totals { weight: Weight { encoded: u64::MAX, ..weight }, ..directory.totals };
+        let impossible = Totals { weight: Weight { encoded: u64::MAX, ..weight }, ..again.totals.clone() };
         assert!(from_slice::<Directory>(&to_vec(&Directory { totals: impossible, ..directory })).is_err());
         assert_eq!(
             [0, 5, 6, 14, 15, 16, 494, 495, 999].map(|n| again.fences.find(&id(n))),

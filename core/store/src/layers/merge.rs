@@ -157,10 +157,10 @@ impl Merge {
             let (_, newer) = opened.map_err(|_| (layer.serial, PageError::Order))?;
             owners = owners.overlaid(&newer);
         }
-        let mut totals = self.inputs.last().map_or_else(Totals::default, |layer| layer.totals);
+        let mut totals = self.inputs.last().map_or_else(Totals::none, |layer| layer.totals.clone());
         if let Some(newest) = &self.newest {
             owners = owners.overlaid(&newest.owners);
-            totals = newest.totals;
+            totals = newest.totals.clone();
         }
         if self.is_lowest {
             owners.shrink();

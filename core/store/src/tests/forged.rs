@@ -62,7 +62,7 @@ fn forged_as(
     }
     let weight = Weight { stored: 1 << 20, omap: 1 << 20, encoded: 1 << 20, blocks: 1 << 10 };
     let owners = Owners { blocks: owners.to_vec(), parts: Vec::new() };
-    writer.finish(Totals { things: things.len() as u64, weight, parts: 0 }, owners);
+    writer.finish(Totals { things: things.len() as u64, weight, parts: 0, pools: None }, owners);
     let mut next = PAGES;
     let chunks = writer.cut(|len| {
         next += len;

@@ -1,6 +1,7 @@
 //! What a store should be, as plain maps, and random transactions for both.
 
 use crate::BLOCK;
+use crate::index::pool_of;
 use crate::testing::SimDisk;
 use crate::{Disk, Fetched, ReadPlan, Store};
 use bytes::Bytes;
@@ -207,6 +208,12 @@ impl Source {
     fn id(&mut self) -> StoredId {
         self.rng.pick(&ids()).expect("there are some").clone()
     }
+    /// What may share blocks with it, which pools never do.
+    fn relative(&mut self, id: &StoredId) -> StoredId {
+        let mut ids = ids();
+        ids.retain(|other| pool_of(other) == pool_of(id));
+        self.rng.pick(&ids).expect("itself").clone()
+    }
     /// On a block boundary half of the time.
     fn place(&mut self) -> u64 {
         let at = self.rng.below(self.size_max);
@@ -251,10 +258,13 @@ impl Source {
             18 => Change::OmapRemoveRange { begin: self.key(), end: self.key() },
             19 if self.rng.chance(300) => Change::OmapClear,
             19 => Change::OmapSetHeader(self.bytes(20)),
-            20 | 21 => Change::CloneFrom(self.id()),
+            20 | 21 => Change::CloneFrom(self.relative(id)),
             _ => {
                 let (one, other) = (self.place() as usize / BLOCK, self.place() as usize / BLOCK);
-                Change::CloneBlocks { from: self.id(), blocks: one.min(other) as u32..one.max(other) as u32 }
+                Change::CloneBlocks {
+                    from: self.relative(id),
+                    blocks: one.min(other) as u32..one.max(other) as u32,
+                }
             }
         }
     }
