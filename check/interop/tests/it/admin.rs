@@ -20,10 +20,19 @@ fn status_commands_tell_the_truth() {
     assert!(c.run("ceph ping mon.a").unwrap().contains("health"));
 
     c.run("rados -p p bench 1 write -b 65536 --no-cleanup").unwrap();
+    // At the end of an object of which nothing else is written.
+    c.run("ceph osd pool create thin 1").unwrap();
+    c.run("ceph osd pool application enable thin test").unwrap();
+    c.run("rados -p thin put thin /etc/os-release --offset 4096000").unwrap();
+    let written = std::fs::metadata("/etc/os-release").unwrap().len();
     wait_until("ceph df to show what was written", Duration::from_secs(20), || {
         let df = c.json("ceph df")?;
-        let pools = df["pools"].as_array().cloned().unwrap_or_default();
-        Ok(pools.iter().any(|pool| pool["stats"]["stored"].as_u64() > Some(60_000)))
+        let of = |name: &str, what: &str| {
+            let pool = df["pools"].as_array()?.iter().find(|pool| pool["name"] == name)?;
+            pool["stats"][what].as_u64()
+        };
+        let thin = ["stored", "bytes_used"].map(|what| of("thin", what));
+        Ok(of("p", "stored") > Some(60_000) && thin == [Some(written), Some(3 * 4096)])
     })
     .unwrap();
 

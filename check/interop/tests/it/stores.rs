@@ -54,6 +54,13 @@ fn a_store_is_checked_listed_and_copied_without_its_daemon() {
     assert!(succeed(&mut store(&["fsck", dir])).unwrap().ends_with("sound\n"));
     let stat = json(&["stat", dir]);
     assert!(stat["objects"].as_u64().unwrap() > 1 && stat["placement_groups"].as_u64().unwrap() >= 8);
+    let pools = stat["pools"].as_array().unwrap();
+    let sum = |what: &str| pools.iter().map(|pool| pool[what].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(
+        (sum("stored_bytes"), sum("omap_bytes")),
+        (stat["stored_bytes"].as_u64().unwrap(), 8 + 8),
+        "{stat:#}"
+    );
     let list = succeed(&mut store(&["ls", dir, "--format", "json"])).unwrap();
     assert_eq!(list.lines().count() as u64, stat["objects"].as_u64().unwrap());
     let release = list.lines().find(|line| line.contains("\"release\"")).unwrap();

@@ -3,7 +3,9 @@
 use super::Where;
 use crate::Format;
 use anyhow::Result;
+use nacre_base::PoolId;
 use nacre_machine::StoreView;
+use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::StoredId;
 use nacre_store::Store;
 use serde_json::{Value, json};
@@ -54,15 +56,27 @@ pub fn stat(options: &StatOptions) -> Result<()> {
         ("checkpoints_written", json!(store.checkpoints_written())),
         ("times_lost_transactions", json!(report.losses)),
     ];
+    let pools = store.pools();
     match options.format {
         Format::Json => {
-            let rows: serde_json::Map<String, Value> =
+            let mut rows: serde_json::Map<String, Value> =
                 rows.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+            let pool = |(id, space): &(PoolId, PoolSpace)| {
+                let PoolSpace { allocated, stored, omap } = *space;
+                json!({ "id": id.0, "allocated_bytes": allocated, "stored_bytes": stored, "omap_bytes": omap })
+            };
+            rows.insert("pools".to_string(), pools.iter().map(pool).collect());
             println!("{}", serde_json::to_string_pretty(&rows)?);
         }
-        Format::Table => rows.iter().for_each(|(name, value)| {
-            println!("{name:<24}{}", value.as_str().map_or_else(|| value.to_string(), str::to_string));
-        }),
+        Format::Table => {
+            for (name, value) in rows {
+                println!("{name:<24}{}", value.as_str().map_or_else(|| value.to_string(), str::to_string));
+            }
+            for (id, PoolSpace { allocated, stored, omap }) in pools {
+                let pool = format!("pool {id}");
+                println!("{pool:<24}{allocated} allocated, {stored} stored, {omap} in omaps");
+            }
+        }
     }
     Ok(())
 }
