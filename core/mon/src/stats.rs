@@ -268,9 +268,9 @@ impl Stats {
                 let rate = rate
                     * if copies > 0 { copies.saturating_sub(degraded) as f64 / copies as f64 } else { 1.0 };
                 let once = |bytes: u64| if rate > 0.0 { (bytes as f64 / rate).round() as u64 } else { 0 };
-                usage.stored_raw = space.stored + space.omap;
+                usage.stored_raw = space.stored.saturating_add(space.omap);
                 (usage.stored, usage.stored_omap) = (once(usage.stored_raw), once(space.omap));
-                (usage.used, usage.used_omap) = (space.allocated + space.omap, space.omap);
+                (usage.used, usage.used_omap) = (space.allocated.saturating_add(space.omap), space.omap);
             }
             // With the holes of objects.
             None => {
@@ -282,7 +282,7 @@ impl Stats {
         }
         usage.max_available_raw = self.rule_available(map, pool);
         usage.max_available = (usage.max_available_raw as f64 / rate) as u64;
-        let whole = usage.used + usage.max_available_raw;
+        let whole = usage.used.saturating_add(usage.max_available_raw);
         usage.used_ratio = if whole == 0 { 0.0 } else { usage.used as f64 / whole as f64 };
         usage
     }

@@ -165,11 +165,12 @@ pub struct PoolSpace {
 }
 
 impl PoolSpace {
+    /// As far as numbers go: they come from outside.
     pub fn plus(self, other: PoolSpace) -> PoolSpace {
         PoolSpace {
-            allocated: self.allocated + other.allocated,
-            stored: self.stored + other.stored,
-            omap: self.omap + other.omap,
+            allocated: self.allocated.saturating_add(other.allocated),
+            stored: self.stored.saturating_add(other.stored),
+            omap: self.omap.saturating_add(other.omap),
         }
     }
 }
