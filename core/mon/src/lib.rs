@@ -30,6 +30,7 @@ mod persist;
 mod present;
 mod progress;
 mod restarts;
+mod services;
 mod sessions;
 mod state;
 mod stats;

@@ -12,6 +12,7 @@ use crate::balance::Balancer;
 use crate::image_tasks::ImageDesk;
 use crate::image_work::ImageLoad;
 use crate::osds::Reports;
+use crate::services::Services;
 use crate::sessions::{Session, Sessions};
 use crate::state::State;
 use crate::stats::Stats;
@@ -99,6 +100,7 @@ pub struct Mon {
     pub(crate) images: ImageDesk,
     pub(crate) image_load: ImageLoad,
     pub(crate) balancer: Balancer,
+    pub(crate) services: Services,
     /// When the numbers of groups were last compared with what pools hold.
     pub(crate) autoscaled: Option<Time>,
     /// Pools that cannot be changed as they should be, and why: what the log has said already.
@@ -145,6 +147,7 @@ impl Mon {
             images: ImageDesk::default(),
             image_load: ImageLoad::default(),
             balancer: Balancer::default(),
+            services: Services::default(),
             autoscaled: None,
             autoscale_refused: BTreeMap::new(),
             duties_due: true,
@@ -235,6 +238,8 @@ impl Mon {
                     self.stats.sample(now, &state.osdmap, shows_progress);
                 }
                 self.image_load.sample(now.mono);
+                let grace = self.option("mgr_service_beacon_grace").parse().unwrap_or(60);
+                self.services.prune(now, Duration::from_secs(grace));
                 self.duties_due = true;
                 self.ask_for_ids(out);
                 self.give_up_held(now, out);

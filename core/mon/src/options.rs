@@ -128,6 +128,13 @@ pub const ALL: &[ConfigOption] = &[
         None,
         "whether it is watched how far recovery is, for `ceph progress` and `ceph -s`",
     ),
+    mgr_option(
+        "mgr_service_beacon_grace",
+        Kind::Secs,
+        "60",
+        Some((1.0, 1e9)),
+        "how long a service's daemon may be silent before it is no longer among those that are active",
+    ),
     option("mon_allow_pool_delete", Kind::Bool, "false", None, "whether pools may be removed at all"),
     option("mon_allow_pool_size_one", Kind::Bool, "false", None, "whether a pool may have a single copy"),
     option(

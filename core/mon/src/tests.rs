@@ -352,6 +352,7 @@ mod monitors;
 mod osds;
 mod recreate;
 mod scrub;
+mod services;
 mod sessions;
 mod temp;
 mod tuning;

@@ -231,7 +231,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
             "modules": state.mgrmap.modules,
             "services": {},
         },
-        "servicemap": { "epoch": 1, "modified": state.monmap.created.to_string(), "services": {} },
+        "servicemap": mon.services.dump(state.monmap.created),
         "progress_events": stats.progress.status_json(),
     });
     call.show(value, || status_text(call))
@@ -304,30 +304,38 @@ fn status_text(call: &Call<'_>) -> String {
     if !muted.is_empty() {
         out += &format!("            (muted: {})\n", muted.join(" "));
     }
-    let mons = state.monmap.ranks.len();
-    let names = quorum_names(call);
-    out += &format!(
-        " \n  services:\n    mon: {mons} daemons, quorum {} (age {})\n",
-        names.join(","),
-        age(quorum_age(call))
-    );
-    match state.mgrmap.available {
-        true => {
-            let since = age(seconds_since(call.now.wall, state.mgrmap.active_change));
-            out += &format!("    mgr: {}(active, since {since})\n", state.mgrmap.active_name);
-        }
-        false => out += "    mgr: no daemons active\n",
-    }
-    out += &format!("    osd: {}\n", osd_line(call, " (since "));
-    let flags = flags_text(map.flags);
-    if !flags.is_empty() {
-        out += &format!("         flags {flags}\n");
-    }
+    out += &services_text(call);
     out += &data_text(call);
     if let Some(text) = mon.stats.progress.text(6) {
         out += &format!("  progress:\n    {text}\n \n");
     }
     out
+}
+
+/// The cluster's own daemons, and below them who registered; what is said of them begins in one column.
+fn services_text(call: &Call<'_>) -> String {
+    let (state, mon) = (call.state, call.mon);
+    let registered: Vec<(&str, String)> = mon.services.summaries().collect();
+    let width = registered.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("mon".len()) + 1;
+    let names = quorum_names(call).join(",");
+    let mons =
+        format!("{} daemons, quorum {names} (age {})", state.monmap.ranks.len(), age(quorum_age(call)));
+    let mgr = match state.mgrmap.available {
+        true => {
+            let since = age(seconds_since(call.now.wall, state.mgrmap.active_change));
+            format!("{}(active, since {since})", state.mgrmap.active_name)
+        }
+        false => "no daemons active".to_string(),
+    };
+    let mut osds = osd_line(call, " (since ");
+    let flags = flags_text(state.osdmap.flags);
+    if !flags.is_empty() {
+        osds += &format!("\n{:>1$}flags {flags}", "", 5 + width);
+    }
+    let own = [("mon", mons), ("mgr", mgr), ("osd", osds)];
+    let lines = own.into_iter().chain(registered);
+    let lines = lines.map(|(name, text)| format!("    {:<width$} {text}\n", format!("{name}:")));
+    format!(" \n  services:\n{}", lines.collect::<String>())
 }
 
 /// `3 osds: 3 up (since 10s), 3 in (since 12s)`
@@ -432,13 +440,18 @@ fn versions(call: &mut Call<'_>) -> Outcome {
     let osds = osd_versions(call);
     let mut overall = osds.clone();
     *overall.entry(VERSION.to_string()).or_default() += mons + 1;
-    call.show_json(json!({
+    let mut all = json!({
         "mon": versions_of(mons),
         "mgr": versions_of(1),
         "osd": osds,
         "mds": {},
-        "overall": overall,
-    }))
+    });
+    for (service, versions) in call.mon.services.versions() {
+        all[service] = json!(versions);
+        versions.into_iter().for_each(|(version, n)| *overall.entry(version).or_default() += n);
+    }
+    all["overall"] = json!(overall);
+    call.show_json(all)
 }
 
 /// How many of the OSDs that are up run which version.
@@ -495,6 +508,7 @@ fn report(call: &mut Call<'_>) -> Outcome {
         "health": health_json(call, true),
         "monmap": super::monitors::monmap_json(call),
         "osdmap": super::osdmap_dump::dump(&call.state.osdmap),
+        "servicemap": call.mon.services.dump(call.state.monmap.created),
         "osd_metadata": super::osd_show::all_metadata(call),
         "crushmap": super::crush::dump_json(&call.state.osdmap.crush),
     });
@@ -502,10 +516,10 @@ fn report(call: &mut Call<'_>) -> Outcome {
 }
 
 fn service_dump(call: &mut Call<'_>) -> Outcome {
-    call.show_json(json!({ "epoch": 1, "modified": call.state.monmap.created.to_string(), "services": {} }))
+    call.show_json(call.mon.services.dump(call.state.monmap.created))
 }
 fn service_status(call: &mut Call<'_>) -> Outcome {
-    call.show_json(json!({}))
+    call.show_json(call.mon.services.status())
 }
 
 fn node_ls(call: &mut Call<'_>) -> Outcome {

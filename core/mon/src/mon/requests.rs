@@ -8,7 +8,7 @@ use crate::draft::Draft;
 use nacre_base::{Epoch, Now, PgId};
 use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::messages::{
-    CommandReply, Config as ConfigMsg, DaemonMsg, Envelope, Message, MgrClose, MgrCommandReply, MgrConfigure,
+    CommandReply, Config as ConfigMsg, DaemonMsg, Envelope, Message, MgrCommandReply, MgrConfigure,
     MonCommandAck, MonGetVersionReply, MonMapMsg, PaxosVersion, Ping, QuorumMsg,
 };
 use nacre_proto::types::EntityType;
@@ -83,15 +83,21 @@ impl Mon {
                 let text = Some(commands::ping_text(self, now));
                 out.push(Effect::Send { conn, tid, message: Ping { text }.into() });
             }
-            Message::MgrOpen(_) => {
+            Message::MgrOpen(open) => {
+                self.services.open(now, &from, open);
                 let message = MgrConfigure { stats_period_secs: 5, stats_threshold: 5 }.into();
                 out.push(Effect::Send { conn, tid, message });
             }
             Message::MgrClose(close) => {
-                let MgrClose { daemon_name, service_name } = close;
-                out.push(Effect::Send { conn, tid, message: MgrClose { daemon_name, service_name }.into() });
+                self.services.close(now, &close);
+                out.push(Effect::Send { conn, tid, message: close.into() });
             }
-            Message::MgrReport(_) => {}
+            Message::MgrReport(report) => {
+                if !self.services.report(now, report) {
+                    self.sessions.remove(conn);
+                    out.push(Effect::Hangup { conn });
+                }
+            }
             // What is asked of this very daemon.
             Message::Command(m) if self.state.is_some() && !commands::is_for_cluster(&m.cmd) => {
                 let command = CommandRequest { cmd: m.cmd, input: m.input, via: Via::Tell };
