@@ -16,7 +16,7 @@ pub struct Options {
 }
 
 /// The stock clients that the tests run, by a file that shows that the package is there.
-pub const PACKAGES: [(&str, &str); 8] = [
+pub const PACKAGES: [(&str, &str); 9] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
@@ -24,6 +24,7 @@ pub const PACKAGES: [(&str, &str); 8] = [
     ("fio", "/usr/bin/fio"),
     ("qemu-utils", "/usr/bin/qemu-img"),
     ("qemu-block-extra", "/usr/share/doc/qemu-block-extra"),
+    ("rbd-mirror", "/usr/bin/rbd-mirror"),
     ("rbd-nbd", "/usr/bin/rbd-nbd"),
 ];
 

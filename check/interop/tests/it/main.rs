@@ -9,6 +9,7 @@ mod docs;
 mod durability;
 mod guest;
 mod images;
+mod mirroring;
 mod model;
 mod objects;
 mod scrub;
