@@ -13,6 +13,15 @@ use std::time::Duration;
 
 /// Of all services.
 const DAEMONS_MAX: usize = 1000;
+/// What one daemon says of itself, in bytes; who says more is not listed.
+const SAID_MAX: usize = 64 << 10;
+
+/// What is known of these comes from elsewhere.
+const OWN: [&str; 4] = ["mon", "mgr", "osd", "mds"];
+
+fn said_bytes(said: &BTreeMap<String, String>) -> usize {
+    said.iter().map(|(key, value)| key.len() + value.len() + 64).sum()
+}
 
 struct Daemon {
     peer: Peer,
@@ -35,10 +44,12 @@ pub(crate) struct Services {
 
 impl Services {
     pub fn open(&mut self, now: Now, peer: &Peer, open: MgrOpen) {
-        let Some(service) = open.service else { return };
+        let Some(service) = open.service.filter(|_| !OWN.contains(&&*open.service_name)) else { return };
         let known = self.all.get(&open.service_name).and_then(|daemons| daemons.get(&open.daemon_name));
+        let names = open.service_name.len() + open.daemon_name.len();
         // The same one in another session is no news.
         let (start_epoch, start_stamp) = match known {
+            _ if names + said_bytes(&service.metadata) + said_bytes(&service.status) > SAID_MAX => return,
             Some(known) if known.peer.num == peer.num => (known.start_epoch, known.start_stamp),
             None if self.all.values().map(BTreeMap::len).sum::<usize>() >= DAEMONS_MAX => return,
             _ => {
@@ -65,7 +76,7 @@ impl Services {
             return report.service_name.is_empty();
         };
         daemon.heard = now;
-        if let Some(status) = report.status {
+        if let Some(status) = report.status.filter(|status| said_bytes(status) <= SAID_MAX) {
             (daemon.status, daemon.status_stamp) = (status, now.wall);
         }
         true

@@ -94,3 +94,19 @@ fn a_service_that_comes_back_is_no_news() {
     t.mirror(4201, "one");
     assert_eq!(t.json(json!({ "prefix": "service dump" })), before);
 }
+
+#[test]
+fn a_service_says_only_so_much_and_is_none_of_the_clusters_own_daemons() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let conn = t.mirror(4201, "one");
+    t.send(conn, report(4201, Some("short")));
+    t.send(conn, report(4201, Some(&"x".repeat(70_000))));
+    let status = t.json(json!({ "prefix": "service status" }));
+    assert_eq!(status["rbd-mirror"]["4201"]["status"], json!({ "json": "short" }));
+    t.mirror(4202, &"x".repeat(70_000));
+    let conn = t.open(EntityType::Client, 4203, addr(0, 4203));
+    t.send(conn, MgrOpen { service_name: "osd".to_string(), ..introduction(4203, "one") });
+    assert_eq!(t.services().as_object().unwrap().keys().collect::<Vec<_>>(), ["rbd-mirror"]);
+    assert_eq!(t.services()["rbd-mirror"]["daemons"].as_object().unwrap().len(), 2, "one and the summary");
+    assert!(t.json(json!({ "prefix": "versions" }))["osd"]["ceph version 16"].is_null());
+}
