@@ -1,11 +1,11 @@
 //! Each new map: which groups peer anew, split or leave, and who else must hear of it.
 
-use super::Osd;
+use super::{GOODBYE, Life, Osd};
 use crate::heartbeat::Place;
 use crate::pg::{Interval, Pg, PgEvent};
 use nacre_base::{Epoch, Now, OsdId, PgId};
 use nacre_machine::{ConnId, Effect, Level, StoreView};
-use nacre_proto::maps::{OsdMap, UpActing, is_merge_source, is_merge_target, is_split};
+use nacre_proto::maps::{OsdMap, UpActing, is_merge_source, is_merge_target, is_split, osd_state};
 use nacre_proto::messages::OsdMapMsg;
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::EntityType;
@@ -68,6 +68,10 @@ impl Osd {
             let text = format!("osd.{} is {} in map {}", self.me(), up_or_down(self.serving), map.epoch);
             out.push(Effect::Log { level: Level::Info, text });
             self.report_at = now.mono;
+            // `ceph osd stop`: it is to end, not only to be down.
+            if was_serving && us.is_some_and(|osd| osd.has(osd_state::STOP)) {
+                self.life = Life::Stopping(now.mono + GOODBYE);
+            }
             self.note_fall(now, was_serving);
         }
         self.merge_groups(now, store, map, out);

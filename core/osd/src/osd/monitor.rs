@@ -3,9 +3,11 @@
 use super::{BOOT_RETRY, Life, MonState, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
 use crate::commands;
 use crate::pg::{Pg, PgEvent};
-use nacre_base::Now;
+use nacre_base::{Now, Time};
 use nacre_machine::{ConnId, Effect, StoreView};
-use nacre_proto::messages::{DaemonMsg, Message, MonSub, MonSubscribe, OsdBoot, OsdReport, OsdSpace};
+use nacre_proto::messages::{
+    DaemonMsg, Message, MonSub, MonSubscribe, OsdBoot, OsdReport, OsdSpace, SlowOps,
+};
 use nacre_proto::types::EntityType;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -121,6 +123,7 @@ impl Osd {
             num_objects: self.pgs().map(Pg::objects).sum(),
             seq: self.next_report(),
             pools: Some(store.pools()),
+            slow: self.slow_ops(now.mono),
         };
         self.reports = self.reports.wrapping_add(1);
         self.to_mon(DaemonMsg::Report(report), out);
@@ -128,6 +131,15 @@ impl Osd {
         if !images.is_empty() {
             self.to_mon(DaemonMsg::Images(images), out);
         }
+    }
+
+    fn slow_ops(&self, now: Time) -> SlowOps {
+        let slow = self.options.keep().slow;
+        let ages = self.pgs().flat_map(move |pg| pg.ages(now)).filter(|age| *age >= slow);
+        ages.fold(SlowOps::default(), |found, age| SlowOps {
+            count: found.count + 1,
+            oldest_secs: found.oldest_secs.max(age.as_secs() as u32),
+        })
     }
 
     /// The number of the report that is made next.

@@ -4,13 +4,14 @@ use super::active::Member;
 use super::lost::is_declared_lost;
 use super::moving::{Forced, Hold, is_too_full};
 use super::{Ctx, Interval, Pg, PgEffect, Phase};
-use nacre_base::{Now, OsdId, SnapId, Utime};
+use nacre_base::{Now, OsdId, SnapId, Time, Utime};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PgInfo;
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{PgCounts, PgReport, pg_state};
 use nacre_proto::types::ObjectId;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 impl Pg {
     /// Every member has everything, and there are as many members as there should be.
@@ -74,9 +75,12 @@ impl Pg {
                 let missing = !clean && (!self.missing.is_empty() || active.members.values().any(lacks));
                 let waits = !active.recovery.is_busy();
                 if missing {
+                    let unfound = waits && active.recovery.unfound_len() > 0;
                     state |= match (misplaced > 0 || self.is_filling(), waits) {
+                        (true, _) if unfound => pg_state::BACKFILL_UNFOUND,
                         (true, true) => pg_state::BACKFILL_WAIT,
                         (true, false) => pg_state::BACKFILLING,
+                        (false, _) if unfound => pg_state::RECOVERY_UNFOUND,
                         (false, true) => pg_state::RECOVERY_WAIT,
                         (false, false) => pg_state::RECOVERING,
                     };
@@ -311,6 +315,16 @@ impl Pg {
             _ => Vec::new(),
         };
         held.chain(active).map(|(op, waits)| op.request().in_flight(now, waits)).collect()
+    }
+
+    /// For how long each of those that `ops_in_flight` has is here.
+    pub fn ages(&self, now: Time) -> impl Iterator<Item = Duration> {
+        let active = match &self.phase {
+            Phase::Active(active) => Some(active.ops().map(|(op, _)| op)),
+            _ => None,
+        };
+        let ops = self.held.iter().chain(active.into_iter().flatten());
+        ops.map(move |op| now.since(op.steps.arrived))
     }
 
     /// How many `ops_in_flight` has.

@@ -4,7 +4,7 @@ use super::world::{POOL, World};
 use super::{read, write};
 use nacre_base::{OsdId, PgId};
 use nacre_proto::maps::map_flags;
-use nacre_proto::messages::{Command, PgReport, pg_state};
+use nacre_proto::messages::{Command, Config, PgReport, SlowOps, pg_state};
 use nacre_proto::types::{Extent, Op};
 use std::time::Duration;
 
@@ -55,6 +55,32 @@ fn nothing_is_marked_lost_while_a_dead_osd_may_have_it() {
     assert_eq!(w.reply(waits).ops[0].data, "new");
     w.run_until("clean", World::all_clean);
     w.assert_replicas_equal();
+}
+
+#[test]
+fn a_group_that_waits_for_what_nobody_has_says_so_in_its_state() {
+    let mut w = world(6);
+    w.run_for(Duration::from_secs(1));
+    let state = pg_state::name(report(&w).state);
+    assert_eq!(state, "active+recovery_unfound+undersized+degraded");
+    w.start(0);
+    w.run_until("clean", World::all_clean);
+}
+
+#[test]
+fn a_request_that_waits_for_long_is_reported_until_it_is_answered() {
+    let mut w = world(7);
+    let values = || [("osd_op_complaint_time".to_string(), "4".to_string())].into();
+    w.tell_osds(|| Config { values: values() }.into());
+    let waits = w.submit("new", read());
+    w.run_for(Duration::from_secs(2));
+    assert_eq!(w.slow[&OsdId(1)], SlowOps::default());
+    w.run_until("a slow request", |w| w.slow[&OsdId(1)].count == 1);
+    w.run_for(Duration::from_secs(10));
+    assert!(w.slow[&OsdId(1)].oldest_secs > 8, "{:?}", w.slow);
+    w.start(0);
+    assert_eq!(w.reply(waits).ops[0].data, "new");
+    w.run_until("it is answered", |w| w.slow[&OsdId(1)].count == 0);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::world::MON;
 use super::{read, write};
 use crate::pg::LEASE;
 use nacre_base::OsdId;
+use nacre_proto::maps::osd_state;
 use std::time::Duration;
 
 const GROUPS: u32 = 1000;
@@ -130,4 +131,21 @@ fn nobody_waits_for_the_leases_of_an_osd_that_stops_and_it_answers_no_reads_any_
     assert_eq!(w.run_ops("a", write("after")).result, 0);
     assert!(w.now.since(began) < LEASE / 4, "{:?}", w.now.since(began));
     assert_eq!(w.run_ops("a", read()).ops[0].data, "after");
+}
+
+#[test]
+fn an_osd_that_the_map_says_is_stopped_ends_and_is_there_again_when_it_is_started() {
+    let mut w = World::new(9, 3, 3, 2, 8);
+    w.run_until("clean", World::all_clean);
+    w.change(|_, inc| {
+        inc.new_state.insert(OsdId(1), osd_state::UP | osd_state::STOP);
+    });
+    w.run_until("the end of osd.1", |w| !w.is_running(1));
+    assert_eq!(w.run_ops("o", write("without it")).result, 0);
+    w.start(1);
+    w.run_until("clean again", World::all_clean);
+    assert!(w.is_running(1));
+    // One that is only marked down does not end.
+    w.mark_down(OsdId(2));
+    w.run_until("clean once more", World::all_clean);
 }

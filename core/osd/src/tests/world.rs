@@ -16,7 +16,7 @@ use nacre_proto::maps::{
 };
 use nacre_proto::messages::{
     BackoffOp, Config, DaemonMsg, Envelope, ImageWork, MergeReady, Message, MonGetVersionReply, OsdBackoff,
-    OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PeerMsg, PgRecord, PgReport, PgWish,
+    OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PeerMsg, PgRecord, PgReport, PgWish, SlowOps,
 };
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{
@@ -87,6 +87,8 @@ pub struct World {
     pub reports: BTreeMap<PgId, PgReport>,
     /// The number of each OSD's last report.
     pub last_report: BTreeMap<OsdId, u64>,
+    /// Requests that each OSD has had for too long.
+    pub slow: BTreeMap<OsdId, SlowOps>,
     pub image_work: Vec<ImageWork>,
     client_conns: BTreeMap<OsdId, (ConnId, bool)>,
     client_last: u64,
@@ -167,6 +169,7 @@ impl World {
             records: BTreeMap::new(),
             reports: BTreeMap::new(),
             last_report: BTreeMap::new(),
+            slow: BTreeMap::new(),
             image_work: Vec::new(),
             client_conns: BTreeMap::new(),
             client_last: 0,
@@ -466,7 +469,9 @@ impl World {
             DaemonMsg::MergeReady(ready) => self.merge(ready),
             DaemonMsg::Images(work) => self.image_work.extend(work),
             DaemonMsg::Report(report) => {
-                self.last_report.insert(report.osd.expect("it says who it is"), report.seq);
+                let osd = report.osd.expect("it says who it is");
+                self.last_report.insert(osd, report.seq);
+                self.slow.insert(osd, report.slow);
                 let exists = |pg: &PgId| self.map.pg_exists(*pg);
                 for pg in report.pgs.into_iter().filter(|report| exists(&report.pg)) {
                     let newer = self.reports.get(&pg.pg).is_none_or(|old| old.interval <= pg.interval);

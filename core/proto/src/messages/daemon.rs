@@ -152,6 +152,7 @@ pub struct OsdReport {
     pub seq: u64,
     /// What the objects of each pool take; None if the OSD cannot tell.
     pub pools: Option<Vec<(PoolId, PoolSpace)>>,
+    pub slow: SlowOps,
 }
 
 /// What the objects of one pool take on one OSD, in bytes.
@@ -173,6 +174,14 @@ impl PoolSpace {
             omap: self.omap.saturating_add(other.omap),
         }
     }
+}
+
+/// Requests of clients that are not answered for longer than `osd_op_complaint_time`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlowOps {
+    pub count: u32,
+    /// How long the first of them has been waiting.
+    pub oldest_secs: u32,
 }
 
 /// In bytes. See `Statfs` in `machine`.
@@ -276,6 +285,8 @@ pub mod pg_state {
     pub const ACTIVE: u64 = 1 << 1;
     pub const CLEAN: u64 = 1 << 2;
     pub const DOWN: u64 = 1 << 4;
+    pub const RECOVERY_UNFOUND: u64 = 1 << 5;
+    pub const BACKFILL_UNFOUND: u64 = 1 << 6;
     pub const PREMERGE: u64 = 1 << 7;
     pub const SCRUBBING: u64 = 1 << 8;
     pub const DEGRADED: u64 = 1 << 10;
@@ -296,22 +307,28 @@ pub mod pg_state {
     pub const PEERED: u64 = 1 << 25;
     pub const SNAPTRIM: u64 = 1 << 26;
     pub const SNAPTRIM_WAIT: u64 = 1 << 27;
+    /// These two are Ceph's alone: no group is in them, but scripts ask for those that are.
+    pub const RECOVERY_TOOFULL: u64 = 1 << 28;
+    pub const SNAPTRIM_ERROR: u64 = 1 << 29;
     pub const FORCED_RECOVERY: u64 = 1 << 30;
     pub const FORCED_BACKFILL: u64 = 1 << 31;
 
     /// As Ceph joins them: `active+undersized+degraded`; `unknown` when no bit is set.
     pub fn name(state: u64) -> String {
         // The order is the one in which Ceph prints them.
-        const NAMES: [(u64, &str); 26] = [
+        const NAMES: [(u64, &str); 30] = [
             (STALE, "stale"),
             (CREATING, "creating"),
             (ACTIVE, "active"),
             (ACTIVATING, "activating"),
             (CLEAN, "clean"),
             (RECOVERY_WAIT, "recovery_wait"),
+            (RECOVERY_TOOFULL, "recovery_toofull"),
             (RECOVERING, "recovering"),
             (FORCED_RECOVERY, "forced_recovery"),
             (DOWN, "down"),
+            (RECOVERY_UNFOUND, "recovery_unfound"),
+            (BACKFILL_UNFOUND, "backfill_unfound"),
             (UNDERSIZED, "undersized"),
             (DEGRADED, "degraded"),
             (REMAPPED, "remapped"),
@@ -329,6 +346,7 @@ pub mod pg_state {
             (PEERED, "peered"),
             (SNAPTRIM, "snaptrim"),
             (SNAPTRIM_WAIT, "snaptrim_wait"),
+            (SNAPTRIM_ERROR, "snaptrim_error"),
         ];
         let set: Vec<&str> =
             NAMES.iter().filter(|(bit, _)| state & bit != 0).map(|(_, name)| *name).collect();
@@ -362,8 +380,9 @@ versioned_fields!(
     target_interval,
     target_version
 );
-versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools);
+versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools, slow);
 versioned_fields!(PoolSpace, "pool space", allocated, stored, omap);
+versioned_fields!(SlowOps, "slow ops", count, oldest_secs);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
 versioned_fields!(
     PgReport,
@@ -646,6 +665,7 @@ mod tests {
                 osd: Some(OsdId(1)),
                 pgs: vec![report],
                 pools: Some(vec![(PoolId(2), PoolSpace { allocated: 4096, stored: 10, omap: 7 })]),
+                slow: SlowOps { count: 2, oldest_secs: 31 },
                 ..OsdReport::default()
             }),
             DaemonMsg::Failure(OsdFailure {
