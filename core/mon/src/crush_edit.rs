@@ -27,9 +27,9 @@ pub fn class_of(map: &CrushMap, osd: i32) -> Option<String> {
     map.class_name_of(osd).map(String::from)
 }
 
-/// `root=default,host=a`, from the top down.
-pub fn location_text(map: &CrushMap, osd: OsdId) -> String {
-    let path = map.location(osd.0);
+/// Where an OSD or a bucket is: `root=default,host=a`, from the top down.
+pub fn location_text(map: &CrushMap, item: i32) -> String {
+    let path = map.location(item);
     path.iter().rev().map(|(kind, name)| format!("{kind}={name}")).collect::<Vec<_>>().join(",")
 }
 

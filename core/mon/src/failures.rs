@@ -337,7 +337,8 @@ impl Failures {
 
     /// What an operator should know about the network between OSDs.
     pub fn checks(&self, now: Time, map: &OsdMap, checks: &mut Checks) {
-        let place = |osd: OsdId| format!("osd.{osd} ({})", crate::crush_edit::location_text(&map.crush, osd));
+        let place =
+            |osd: OsdId| format!("osd.{osd} ({})", crate::crush_edit::location_text(&map.crush, osd.0));
         let minutes = MEMORY.as_secs() / 60;
         let mut lines: BTreeMap<(OsdId, OsdId), String> = BTreeMap::new();
         for (&(a, b), times) in self.mended.iter().filter(|(_, times)| times.len() >= OFTEN) {
@@ -387,7 +388,7 @@ impl Failures {
     /// Who is heard on one network and not on the other, in words.
     fn lost_networks(&self, now: Time, map: &OsdMap) -> Vec<String> {
         let place = |osd: OsdId, network: Network| {
-            let location = crate::crush_edit::location_text(&map.crush, osd);
+            let location = crate::crush_edit::location_text(&map.crush, osd.0);
             let addrs = map.osd(osd).map(|info| match network {
                 Network::Public => &info.public_addrs,
                 Network::Cluster => &info.cluster_addrs,

@@ -2,8 +2,10 @@
 
 use crate::autoscale;
 use crate::commands::{crash, flags_text};
+use crate::crush_edit;
 use crate::draft::Draft;
 use crate::mon::Mon;
+use crate::present;
 use crate::state::Mute;
 use crate::stats::{Passing, all_pgs};
 use nacre_base::{Now, OsdId, PgId, Utime};
@@ -14,6 +16,8 @@ use std::time::Duration;
 
 /// Groups named in the detail of one warning.
 const DETAILS_MAX: usize = 50;
+/// Daemons named in one summary.
+const NAMES_MAX: usize = 10;
 /// A group takes a moment to get going; only a longer one is worth a warning.
 const INACTIVE_FOR: Duration = Duration::from_secs(5);
 
@@ -34,7 +38,7 @@ impl Severity {
     }
     pub fn tag(self) -> &'static str {
         match self {
-            Severity::Ok => "INF",
+            Severity::Ok => "OK",
             Severity::Warn => "WRN",
             Severity::Error => "ERR",
         }
@@ -64,6 +68,7 @@ pub fn checks(mon: &Mon, now: Now, map: &OsdMap) -> Checks {
     osds(map, &mut checks);
     mon.reports.failures.checks(now.mono, map, &mut checks);
     mon.reports.restarts.checks(now.mono, map, &mut checks);
+    slow_ops(mon, map, &mut checks);
     space(mon, map, &mut checks);
     groups(mon, now, map, &mut checks);
     scrubs(mon, now, map, &mut checks);
@@ -74,6 +79,16 @@ pub fn checks(mon: &Mon, now: Now, map: &OsdMap) -> Checks {
 
 fn warn(checks: &mut Checks, code: &'static str, count: usize, summary: String, detail: Vec<String>) {
     checks.insert(code, Check { severity: Severity::Warn, summary, count: count as i64, detail });
+}
+
+/// Lines about groups, of which there may be very many.
+fn shortened(mut lines: Vec<String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(DETAILS_MAX);
+    if more > 0 {
+        lines.truncate(DETAILS_MAX);
+        lines.push(format!("{more} more pgs... "));
+    }
+    lines
 }
 
 fn crashes(mon: &Mon, now: Now, checks: &mut Checks) {
@@ -106,7 +121,7 @@ fn osds(map: &OsdMap, checks: &mut Checks) {
         .osd_ids()
         .filter(|&osd| map.is_down(osd) && map.is_in(osd) && !map.osds[osd.index()].has(osd_state::NEW))
         .collect();
-    let place = |osd: OsdId| crate::crush_edit::location_text(&map.crush, osd);
+    let place = |osd: OsdId| crush_edit::location_text(&map.crush, osd.0);
     if !down.is_empty() {
         let detail = down.iter().map(|&osd| format!("osd.{osd} ({}) is down", place(osd))).collect();
         warn(checks, "OSD_DOWN", down.len(), format!("{} osds down", down.len()), detail);
@@ -118,7 +133,7 @@ fn osds(map: &OsdMap, checks: &mut Checks) {
         let mut lines = Vec::new();
         let mut osds = 0;
         for bucket in map.crush.buckets.iter().flatten().filter(|b| i32::from(b.kind) == kind) {
-            let below = crate::crush_edit::osds_below(&map.crush, bucket.id);
+            let below = crush_edit::osds_below(&map.crush, bucket.id);
             let name = map.crush.names.get(&bucket.id).cloned().unwrap_or_default();
             let counted: Vec<OsdId> =
                 below.into_iter().filter(|&osd| map.exists(osd) && map.is_in(osd)).collect();
@@ -126,7 +141,11 @@ fn osds(map: &OsdMap, checks: &mut Checks) {
             if !name.contains('~') && !counted.is_empty() && counted.iter().all(|osd| down_set.contains(osd))
             {
                 osds += counted.len();
-                lines.push(format!("{kind_name} {name} ({} osds) is down", counted.len()));
+                let place = match crush_edit::location_text(&map.crush, bucket.id) {
+                    root if root.is_empty() => root,
+                    place => format!(" ({place})"),
+                };
+                lines.push(format!("{kind_name} {name}{place} ({} osds) is down", counted.len()));
             }
         }
         if !lines.is_empty() {
@@ -148,7 +167,10 @@ fn osds(map: &OsdMap, checks: &mut Checks) {
     let own = map.osd_ids().map(|osd| (format!("osd.{osd}"), map.osds[osd.index()].state & bits));
     let name = |names: &BTreeMap<i32, String>, id: &i32| names.get(id).cloned().unwrap_or_default();
     let nodes = map.crush_node_flags.iter();
-    let nodes = nodes.map(|(id, bits)| (format!("crush node {}", name(&map.crush.names, id)), *bits));
+    let nodes = nodes.map(|(id, bits)| {
+        let kind = map.crush.bucket(*id).map_or(0, |bucket| i32::from(bucket.kind));
+        (format!("{} {}", name(&map.crush.types, &kind), name(&map.crush.names, id)), *bits)
+    });
     let classes = map.device_class_flags.iter();
     let classes =
         classes.map(|(id, bits)| (format!("device class '{}'", name(&map.crush.class_names, id)), *bits));
@@ -165,6 +187,24 @@ fn osds(map: &OsdMap, checks: &mut Checks) {
         );
         warn(checks, "OSD_FLAGS", flagged.len(), summary, flagged);
     }
+}
+
+/// Requests that OSDs have had for too long, and who has them.
+fn slow_ops(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
+    let osds = mon.stats.osds.iter().map(|(osd, stat)| (*osd, stat.report.slow));
+    let slow: Vec<_> = osds.filter(|(osd, slow)| slow.count > 0 && map.is_up(*osd)).collect();
+    let count: u32 = slow.iter().map(|(_, slow)| slow.count).sum();
+    let Some(oldest) = slow.iter().map(|(_, slow)| slow.oldest_secs).max() else { return };
+    let names: Vec<String> = slow.iter().take(NAMES_MAX).map(|(osd, _)| format!("osd.{osd}")).collect();
+    let who = match slow.len() {
+        1 => format!("{} has", names[0]),
+        n => format!("daemons [{}{}] have", names.join(","), if n > NAMES_MAX { "..." } else { "" }),
+    };
+    let detail = slow.iter().map(|(osd, slow)| {
+        format!("osd.{osd} has {} slow ops, oldest one blocked for {} sec", slow.count, slow.oldest_secs)
+    });
+    let summary = format!("{count} slow ops, oldest one blocked for {oldest} sec, {who} slow ops.");
+    warn(checks, "SLOW_OPS", count as usize, summary, detail.collect());
 }
 
 fn space(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
@@ -264,8 +304,14 @@ fn groups(mon: &Mon, now: Now, map: &OsdMap, checks: &mut Checks) {
                 degraded.add("undersized", pg);
             }
         }
-        if state & s::INCONSISTENT != 0 {
-            damaged.add("inconsistent", pg);
+        for (bit, word) in [
+            (s::INCONSISTENT, "inconsistent"),
+            (s::RECOVERY_UNFOUND, "recovery_unfound"),
+            (s::BACKFILL_UNFOUND, "backfill_unfound"),
+        ] {
+            if state & bit != 0 {
+                damaged.add(word, pg);
+            }
         }
         if state & s::BACKFILL_TOOFULL != 0 {
             full.add("backfill_toofull", pg);
@@ -283,7 +329,8 @@ fn groups(mon: &Mon, now: Now, map: &OsdMap, checks: &mut Checks) {
             checks.insert(check.0, check.1);
         }
     }
-    if sum.misplaced > 0 {
+    // That data moves is not wrong.
+    if sum.misplaced > 0 && mon.option("mon_warn_on_misplaced") == "true" {
         let summary =
             format!("{}/{} objects misplaced ({:.3}%)", sum.misplaced, sum.copies, percent(sum.misplaced));
         warn(checks, "OBJECT_MISPLACED", 1, summary, Vec::new());
@@ -291,7 +338,9 @@ fn groups(mon: &Mon, now: Now, map: &OsdMap, checks: &mut Checks) {
     if sum.unfound > 0 {
         let percent = 100.0 * sum.unfound as f64 / sum.objects.max(1) as f64;
         let summary = format!("{}/{} objects unfound ({percent:.3}%)", sum.unfound, sum.objects);
-        warn(checks, "OBJECT_UNFOUND", sum.unfound as usize, summary, Vec::new());
+        let counts = stats.pgs.iter().map(|(pg, stat)| (pg, stat.report.counts.unfound));
+        let lines = counts.filter(|(_, n)| *n > 0).map(|(pg, n)| format!("pg {pg} has {n} unfound objects"));
+        warn(checks, "OBJECT_UNFOUND", sum.unfound as usize, summary, shortened(lines.collect()));
     }
 }
 
@@ -335,11 +384,7 @@ fn scrubs(mon: &Mon, now: Now, map: &OsdMap, checks: &mut Checks) {
         }
         if !lines.is_empty() {
             let count = lines.len();
-            if count > DETAILS_MAX {
-                lines.truncate(DETAILS_MAX);
-                lines.push(format!("{} more pgs... ", count - DETAILS_MAX));
-            }
-            warn(checks, code, count, format!("{count} pgs not {what} in time"), lines);
+            warn(checks, code, count, format!("{count} pgs not {what} in time"), shortened(lines));
         }
     }
 }
@@ -384,6 +429,20 @@ impl Trouble {
 
 fn pools(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
     let name = |id| map.pool_name(id).unwrap_or_default();
+    let flags = [("noscrub", pool_flags::NOSCRUB), ("nodeep-scrub", pool_flags::NODEEP_SCRUB)];
+    let set = flags.map(|(flag, bit)| map.pools.values().any(|pool| pool.has(bit)).then_some(flag));
+    let set: Vec<&str> = set.into_iter().flatten().collect();
+    if !set.is_empty() {
+        let lines = map.pools.iter().flat_map(|(id, pool)| {
+            let set = flags.iter().filter(|(_, bit)| pool.has(*bit));
+            set.map(|(flag, _)| format!("Pool {} has {flag} flag", name(*id)))
+        });
+        let detail: Vec<String> = lines.collect();
+        let summary = format!("Some pool(s) have the {} flag(s) set", set.join(", "));
+        // Somebody said so, and knows what for.
+        let (severity, count) = (Severity::Ok, detail.len() as i64);
+        checks.insert("POOL_SCRUB_FLAGS", Check { severity, summary, count, detail });
+    }
     if mon.option("mon_warn_on_pool_no_app") == "true" {
         let lines: Vec<String> = map
             .pools
@@ -406,6 +465,7 @@ fn pools(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
             warn(checks, "POOL_APP_NOT_ENABLED", n, summary, lines);
         }
     }
+    group_numbers(mon, map, checks);
     let (mut few, mut many) = (Vec::new(), Vec::new());
     for advice in mon.misshapen_pools(map, autoscale::WARN) {
         let has = map.pool(advice.pool).map_or(0, |pool| pool.pg_num_target);
@@ -438,9 +498,10 @@ fn pools(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
             .iter()
             .filter(|(_, pool)| pool.has(bit))
             .map(|(id, pool)| {
-                let why = match bit == pool_flags::FULL && pool.has(pool_flags::FULL_QUOTA) {
-                    true => " (running out of quota)",
-                    false => "",
+                let why = match (bit == pool_flags::FULL, pool.has(pool_flags::FULL_QUOTA)) {
+                    (true, true) => " (running out of quota)",
+                    (true, false) => " (no space)",
+                    (false, _) => "",
                 };
                 format!("pool '{}' is {what}{why}", name(*id))
             })
@@ -451,19 +512,83 @@ fn pools(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
     }
 }
 
+/// Too many groups or too few, for the OSDs or for what is in them.
+fn group_numbers(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
+    let number = |name: &str| mon.option(name).parse::<f64>().unwrap_or(0.0);
+    let usages: Vec<_> = map.pools.iter().map(|(id, pool)| (*id, pool, mon.stats.pool(map, *id))).collect();
+    let osds = map.osd_ids().filter(|&osd| map.is_in(osd)).count() as u64;
+    let copies: u64 = usages.iter().map(|(.., usage)| usage.up).sum();
+    if let Some(each) = copies.checked_div(osds) {
+        let (least, most) = (number("mon_pg_warn_min_per_osd"), number("mon_max_pg_per_osd"));
+        if each > 0 && (each as f64) < least {
+            let summary = format!("too few PGs per OSD ({each} < min {least})");
+            warn(checks, "TOO_FEW_PGS", (least as u64 - each) as usize, summary, Vec::new());
+        }
+        if most > 0.0 && each as f64 > most {
+            let summary = format!("too many PGs per OSD ({each} > max {most})");
+            warn(checks, "TOO_MANY_PGS", (each - most as u64) as usize, summary, Vec::new());
+        }
+    }
+    let name = |id| map.pool_name(id).unwrap_or_default();
+    let smaller = usages.iter().filter(|(_, pool, _)| pool.pg_num_target > pool.pgp_num_target);
+    let smaller: Vec<String> = smaller
+        .map(|(id, pool, _)| {
+            let (pgs, placed) = (pool.pg_num_target, pool.pgp_num_target);
+            format!("pool '{}' pg_num {pgs} > pgp_num {placed}", name(*id))
+        })
+        .collect();
+    if !smaller.is_empty() {
+        let summary = format!("{} pools have pg_num > pgp_num", smaller.len());
+        warn(checks, "SMALLER_PGP_NUM", smaller.len(), summary, smaller);
+    }
+    let sum = mon.stats.sum();
+    let average = sum.objects.checked_div(usages.iter().map(|(.., usage)| usage.pgs).sum()).unwrap_or(0);
+    let skew = number("mon_pg_warn_max_object_skew");
+    let skewed: Vec<String> = usages
+        .iter()
+        // Pools whose number of groups follows what they hold need no warning.
+        .filter(|(_, pool, _)| average > 0 && skew > 0.0 && pool.autoscale_mode != autoscale::ON)
+        .filter(|(.., usage)| usage.counts.objects as f64 >= number("mon_pg_warn_min_pool_objects"))
+        .filter_map(|(id, _, usage)| {
+            let each = usage.counts.objects.checked_div(usage.pgs)?;
+            let ratio = each as f64 / average as f64;
+            (ratio > skew).then(|| {
+                format!(
+                    "pool {} objects per pg ({each}) is more than {} times cluster average ({average})",
+                    name(*id),
+                    present::short(ratio)
+                )
+            })
+        })
+        .collect();
+    if !skewed.is_empty() && sum.objects as f64 >= number("mon_pg_warn_min_objects") {
+        let summary = format!("{} pools have many more objects per pg than average", skewed.len());
+        warn(checks, "MANY_OBJECTS_PER_PG", skewed.len(), summary, skewed);
+    }
+}
+
 impl Mon {
     /// Ends mutes whose time is over or whose cause is gone, and those of causes that grew.
     pub(crate) fn watch_health(&mut self, now: Now, draft: &mut Draft) {
         let state = self.state.as_ref().expect("the caller leads");
         let checks = checks(self, now, &state.osdmap);
+        let mut ended = Vec::new();
         for (code, mute) in &state.mutes {
             let over = mute.until != Utime::ZERO && mute.until <= now.wall;
             let check = checks.get(&**code);
             let gone = !mute.sticky && check.is_none();
             let grew = !mute.sticky && check.is_some_and(|check| check.count > mute.count);
-            if over || gone || grew {
-                draft.batch.mutes.push((code.clone(), None));
-            }
+            let why = match (over, gone) {
+                (true, _) => format!("passed TTL {}", mute.until),
+                (_, true) => "health alert cleared".to_string(),
+                _ if grew => format!("count increased from {}", mute.count),
+                _ => continue,
+            };
+            draft.batch.mutes.push((code.clone(), None));
+            ended.push(format!("Health alert mute {code} cleared ({why})"));
+        }
+        for text in ended {
+            self.log(now, draft, LogLevel::Info, text);
         }
         for (level, text) in self.reports.health_news(&checks) {
             self.log(now, draft, level, text);
@@ -474,8 +599,11 @@ impl Mon {
 /// What to write into the cluster log when the warnings were `before` and are `now`.
 pub fn news(before: &Checks, now: &Checks) -> Vec<(LogLevel, String)> {
     let mut lines = Vec::new();
-    let level =
-        |check: &Check| if check.severity == Severity::Error { LogLevel::Error } else { LogLevel::Warn };
+    let level = |check: &Check| match check.severity {
+        Severity::Ok => LogLevel::Info,
+        Severity::Warn => LogLevel::Warn,
+        Severity::Error => LogLevel::Error,
+    };
     for (code, check) in now {
         match before.get(code) {
             None => lines.push((level(check), format!("Health check failed: {} ({code})", check.summary))),

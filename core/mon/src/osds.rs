@@ -239,7 +239,8 @@ impl Mon {
             inc.new_last_up_change = now.wall;
             inc.new_uuid.insert(osd, boot.uuid);
         });
-        let new_flag = map.osd(osd).is_some_and(|o| o.has(osd_state::NEW));
+        // A new disk under an old number is new.
+        let new_flag = map.osd(osd).is_some_and(|o| o.state & (osd_state::NEW | osd_state::DESTROYED) != 0);
         let is = |name: &str| self.option(name) == "true";
         let wanted = is("mon_osd_auto_mark_in")
             || ((is_new || new_flag) && is("mon_osd_auto_mark_new_in"))
@@ -353,7 +354,7 @@ impl Mon {
             return;
         }
         draft.mark_down(target);
-        let place = crate::crush_edit::location_text(&map.crush, target);
+        let place = crate::crush_edit::location_text(&map.crush, target.0);
         let names: Vec<String> = verdict.witnesses.iter().map(|osd| format!("osd.{osd}")).collect();
         let text = format!("osd.{target} failed ({place}): {}, says {}", verdict.why, names.join(", "));
         self.log(now, draft, LogLevel::Info, text);

@@ -103,6 +103,29 @@ fn scaled(n: u64, base: u64, units: &[&str], space: &str) -> String {
     format!("{x:.digits$}{suffix}")
 }
 
+/// Bytes and counts in five characters, as Ceph's manager prints them: `303M`, `1.90G`, `0 `.
+pub fn narrow_bytes(n: u64) -> String {
+    narrow(n, 1024)
+}
+pub fn narrow_count(n: u64) -> String {
+    narrow(n, 1000)
+}
+fn narrow(n: u64, base: u64) -> String {
+    const DIGITS: usize = 4;
+    let (mut unit, mut divisor) = (0, 1_u64);
+    while (n / divisor).to_string().len() > DIGITS {
+        unit += 1;
+        divisor *= base;
+    }
+    let unit = [" ", "k", "M", "G", "T", "P", "E"][unit];
+    if divisor == 1 {
+        return format!("{n}{unit}");
+    }
+    let mut text = format!("{:.6}", n as f64 / divisor as f64);
+    text.truncate(DIGITS);
+    format!("{}{unit}", text.trim_end_matches('.'))
+}
+
 /// At most six significant digits, without trailing zeros: what C++ streams print.
 pub fn short(x: f64) -> String {
     if x == 0.0 {

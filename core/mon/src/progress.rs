@@ -112,8 +112,12 @@ impl Progress {
 
     /// What primaries say now; once a second.
     pub fn observe<'a>(&mut self, now: Now, reports: impl Iterator<Item = &'a PgReport>) {
-        let work =
-            pg_state::RECOVERING | pg_state::BACKFILLING | pg_state::RECOVERY_WAIT | pg_state::BACKFILL_WAIT;
+        let work = pg_state::RECOVERING
+            | pg_state::BACKFILLING
+            | pg_state::RECOVERY_WAIT
+            | pg_state::BACKFILL_WAIT
+            | pg_state::RECOVERY_UNFOUND
+            | pg_state::BACKFILL_UNFOUND;
         let mut left = None;
         for report in reports.filter(|report| report.state & work != 0) {
             *left.get_or_insert(0) += report.counts.degraded + report.counts.misplaced;

@@ -70,7 +70,7 @@ impl Restarts {
     pub fn checks(&self, now: Time, map: &OsdMap, checks: &mut Checks) {
         let mut detail = Vec::new();
         for (&osd, times) in self.died.iter().filter(|(_, times)| times.len() > FREE) {
-            let place = crate::crush_edit::location_text(&map.crush, osd);
+            let place = crate::crush_edit::location_text(&map.crush, osd.0);
             let (times, minutes) = (times.len(), MEMORY.as_secs() / 60);
             let held = match self.wait(now, osd).filter(|_| self.is_held(now, osd, map) && map.is_down(osd)) {
                 Some(wait) => format!("; it is held back for {} s", wait.as_millis().div_ceil(1000)),

@@ -21,11 +21,18 @@ pub struct Stats {
     /// Counts reports.
     pub version: u64,
     pub stamp: Utime,
-    /// Work counters as they were, oldest first.
-    samples: VecDeque<(Time, BTreeMap<PoolId, Work>)>,
+    samples: VecDeque<Sample>,
     /// Since when a group is in a state that passes by itself, mostly.
     since: BTreeMap<(PgId, Passing), Time>,
     pub progress: Progress,
+}
+
+/// Work counters as they were.
+struct Sample {
+    at: Time,
+    pools: BTreeMap<PoolId, Work>,
+    /// Of each OSD as a primary.
+    osds: BTreeMap<OsdId, Work>,
 }
 
 /// States that are a warning only when they last.
@@ -45,6 +52,33 @@ pub struct PgStat {
     /// Reports of this group so far.
     pub seq: u64,
     pub map_epoch: u32,
+    pub lasts: Lasts,
+}
+
+/// When a group was last seen as it should be. Its primaries come and go, and each new one knows little of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lasts {
+    pub active: Utime,
+    pub peered: Utime,
+    pub clean: Utime,
+    pub undegraded: Utime,
+    pub full_sized: Utime,
+}
+
+impl Lasts {
+    /// After one more report.
+    fn seen(self, wall: Utime, report: &PgReport) -> Lasts {
+        use pg_state as s;
+        let (state, clean) = (report.state, report.last_clean);
+        let last = |is_so: bool, known: Utime, said: Utime| if is_so { wall } else { known.max(said) };
+        Lasts {
+            active: last(state & s::ACTIVE != 0, self.active, report.last_active),
+            peered: last(state & (s::ACTIVE | s::PEERED) != 0, self.peered, report.last_active),
+            clean: last(state & s::CLEAN != 0, self.clean, clean),
+            undegraded: last(state & s::DEGRADED == 0, self.undegraded, clean),
+            full_sized: last(state & s::UNDERSIZED == 0, self.full_sized, clean),
+        }
+    }
 }
 
 pub struct OsdStat {
@@ -138,8 +172,9 @@ impl Stats {
                 continue;
             }
             let old = self.pgs.remove(&pg.pg);
-            let (seq, done, mut counted) =
-                old.map_or_else(Default::default, |old| (old.seq, old.report.counts.work, old.counted));
+            let (seq, done, mut counted, lasts) = old.map_or_else(Default::default, |old| {
+                (old.seq, old.report.counts.work, old.counted, old.lasts)
+            });
             let now = pg.counts.work;
             let before = counted.insert(osd, now).unwrap_or_default();
             pg.counts.work = done.plus(now.since(before));
@@ -149,6 +184,7 @@ impl Stats {
                 stamp: wall,
                 seq: seq + 1,
                 map_epoch: report.epoch.0,
+                lasts: lasts.seen(wall, &pg),
                 report: pg,
             };
             self.pgs.insert(stat.report.pg, stat);
@@ -182,13 +218,17 @@ impl Stats {
             }
         }
         self.since = since;
-        let mut pools: BTreeMap<PoolId, Work> = BTreeMap::new();
+        let mut sample = Sample { at: now, pools: BTreeMap::new(), osds: BTreeMap::new() };
         for stat in self.pgs.values() {
-            let work = pools.entry(stat.report.pg.pool).or_default();
+            let work = sample.pools.entry(stat.report.pg.pool).or_default();
             *work = work.plus(stat.report.counts.work);
+            for (osd, counted) in &stat.counted {
+                let work = sample.osds.entry(*osd).or_default();
+                *work = work.plus(*counted);
+            }
         }
-        self.samples.push_back((now, pools));
-        while self.samples.len() > 2 && now.since(self.samples[0].0) > RATE_WINDOW {
+        self.samples.push_back(sample);
+        while self.samples.len() > 2 && now.since(self.samples[0].at) > RATE_WINDOW {
             self.samples.pop_front();
         }
     }
@@ -200,11 +240,18 @@ impl Stats {
 
     /// In a second, of late.
     pub fn rates(&self, pool: PoolId) -> Work {
-        let (Some((from, first)), Some((to, last))) = (self.samples.front(), self.samples.back()) else {
+        self.rate(|sample| sample.pools.get(&pool))
+    }
+    /// Of what an OSD did as a primary.
+    pub fn osd_rates(&self, osd: OsdId) -> Work {
+        self.rate(|sample| sample.osds.get(&osd))
+    }
+    fn rate(&self, of: impl Fn(&Sample) -> Option<&Work>) -> Work {
+        let (Some(from), Some(to)) = (self.samples.front(), self.samples.back()) else {
             return Work::default();
         };
-        let seconds = to.since(*from).as_secs_f64();
-        let (Some(first), Some(last)) = (first.get(&pool), last.get(&pool)) else { return Work::default() };
+        let seconds = to.at.since(from.at).as_secs_f64();
+        let (Some(first), Some(last)) = (of(from), of(to)) else { return Work::default() };
         if seconds < 0.5 {
             return Work::default();
         }

@@ -354,5 +354,6 @@ mod recreate;
 mod scrub;
 mod services;
 mod sessions;
+mod states;
 mod temp;
 mod tuning;

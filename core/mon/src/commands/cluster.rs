@@ -1,6 +1,6 @@
 //! The cluster as a whole: `ceph -s`, health, versions.
 
-use super::{Answer, Call, Outcome, Row, refuse};
+use super::{Answer, Call, Outcome, Row, refuse, usage};
 use crate::health::{self, Check};
 use crate::mon::Mon;
 use crate::present::{self, age, bytes, count, uuid};
@@ -93,13 +93,16 @@ fn health_text(call: &Call<'_>, detail: bool) -> String {
     if !summaries.is_empty() {
         out += &format!(" {}", summaries.join("; "));
     }
-    let muted: Vec<&str> = checks.keys().filter(|code| mutes.contains_key(**code)).copied().collect();
-    if !muted.is_empty() {
-        out += &format!(" (muted: {})", muted.join(" "));
+    if let Some(muted) = muted_text(call) {
+        out += &format!(" {muted}");
     }
     if detail {
         for (code, check) in &checks {
-            let muted = if mutes.contains_key(*code) { "(MUTED) " } else { "" };
+            let muted = mutes.get(*code).map(|mute| {
+                let ttl = time_left(call, mute).map(|left| format!(" ttl {left}")).unwrap_or_default();
+                format!("(MUTED{ttl}{}) ", if mute.sticky { ", STICKY" } else { "" })
+            });
+            let muted = muted.unwrap_or_default();
             out += &format!("\n{muted}[{}] {code}: {}", check.severity.tag(), check.summary);
             check.detail.iter().for_each(|line| out += &format!("\n    {line}"));
         }
@@ -107,22 +110,35 @@ fn health_text(call: &Call<'_>, detail: bool) -> String {
     out
 }
 
+fn time_left(call: &Call<'_>, mute: &Mute) -> Option<String> {
+    (mute.until != Utime::ZERO).then(|| age(seconds_since(mute.until, call.now.wall)))
+}
+
+/// What is muted, whether or not it is wrong now, and for how much longer.
+fn muted_text(call: &Call<'_>) -> Option<String> {
+    let left = |mute| time_left(call, mute).map(|left| format!("({left})")).unwrap_or_default();
+    let muted = call.state.mutes.iter().map(|(code, mute)| format!("{code}{}", left(mute)));
+    let muted: Vec<String> = muted.collect();
+    (!muted.is_empty()).then(|| format!("(muted: {})", muted.join(" ")))
+}
+
 fn mute(call: &mut Call<'_>) -> Outcome {
     let code = call.args.text("code")?;
     let sticky = call.args.flag("sticky");
+    let seconds = call
+        .args
+        .text_opt("ttl")
+        .map(|ttl| parse_ttl(&ttl).ok_or_else(|| refuse(errno::EINVAL, format!("invalid duration: {ttl}"))));
+    let seconds = seconds.transpose()?;
     let checks = health::checks(call.mon, call.now, &call.state.osdmap);
     let check = checks.get(&*code);
     if check.is_none() && !sticky {
         return Err(refuse(errno::ENOENT, format!("health alert {code} is not currently raised")));
     }
-    let until = match call.args.text_opt("ttl") {
-        None => Utime::ZERO,
-        Some(ttl) => {
-            let seconds = parse_ttl(&ttl)
-                .ok_or_else(|| refuse(errno::EINVAL, format!("not a valid duration: {ttl}")))?;
-            Utime { sec: call.now.wall.sec.saturating_add(seconds), ..call.now.wall }
-        }
-    };
+    let until = seconds.map_or(Utime::ZERO, |seconds| Utime {
+        sec: call.now.wall.sec.saturating_add(seconds),
+        ..call.now.wall
+    });
     let mute = Mute {
         until,
         sticky,
@@ -183,7 +199,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
     let stats = &mon.stats;
     let states = stats.states(map);
     let sum = stats.sum();
-    let space = stats.space(|osd| map.exists(osd));
+    let space = stats.space(|osd| map.is_in(osd));
     let mut pgmap = json!({
         "pgs_by_state": by_count(&states).iter()
             .map(|(state, n)| json!({ "state_name": pg_state::name(*state), "count": n })).collect::<Vec<_>>(),
@@ -196,20 +212,11 @@ fn status(call: &mut Call<'_>) -> Outcome {
         "bytes_total": space.total,
     });
     let fields = pgmap.as_object_mut().expect("just made");
-    pg_ratios(&states, &sum, fields);
+    pg_ratios(&states, fields);
+    fields.extend(usage::recovery_json(&sum));
     let rates = stats.all_rates(map);
-    for (name, value) in [
-        ("recovering_objects_per_sec", rates.recovered_objects),
-        ("recovering_bytes_per_sec", rates.recovered_bytes),
-        ("read_bytes_sec", rates.read_bytes),
-        ("write_bytes_sec", rates.write_bytes),
-        ("read_op_per_sec", rates.reads),
-        ("write_op_per_sec", rates.writes),
-    ] {
-        if value > 0 {
-            fields.insert(name.to_string(), json!(value));
-        }
-    }
+    fields.extend(usage::recovery_rate_json(&rates));
+    fields.extend(usage::client_rate_json(&rates));
     let value = json!({
         "fsid": uuid(&state.fsid),
         "health": health_json(call, false),
@@ -249,11 +256,7 @@ pub fn by_count(states: &BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
     rows
 }
 
-fn pg_ratios(
-    states: &BTreeMap<u64, u64>,
-    sum: &nacre_proto::messages::PgCounts,
-    fields: &mut Map<String, Value>,
-) {
+fn pg_ratios(states: &BTreeMap<u64, u64>, fields: &mut Map<String, Value>) {
     let all: u64 = states.values().sum();
     let unknown = states.get(&0).copied().unwrap_or(0);
     let active: u64 = states.iter().filter(|(state, _)| *state & pg_state::ACTIVE != 0).map(|(_, n)| n).sum();
@@ -263,18 +266,6 @@ fn pg_ratios(
     }
     if active + unknown < all {
         fields.insert("inactive_pgs_ratio".to_string(), ratio(all - active - unknown, all));
-    }
-    for (what, objects) in [("degraded", sum.degraded), ("misplaced", sum.misplaced)] {
-        if objects > 0 {
-            fields.insert(format!("{what}_objects"), json!(objects));
-            fields.insert(format!("{what}_total"), json!(sum.copies));
-            fields.insert(format!("{what}_ratio"), ratio(objects, sum.copies));
-        }
-    }
-    if sum.unfound > 0 {
-        fields.insert("unfound_objects".to_string(), json!(sum.unfound));
-        fields.insert("unfound_total".to_string(), json!(sum.objects));
-        fields.insert("unfound_ratio".to_string(), ratio(sum.unfound, sum.objects));
     }
 }
 
@@ -299,10 +290,8 @@ fn status_text(call: &Call<'_>) -> String {
     for (_, check) in checks.iter().filter(|(code, _)| !state.mutes.contains_key(**code)) {
         out += &format!("            {}\n", check.summary);
     }
-    let muted: Vec<String> =
-        state.mutes.keys().filter(|code| checks.contains_key(&***code)).cloned().collect();
-    if !muted.is_empty() {
-        out += &format!("            (muted: {})\n", muted.join(" "));
+    if let Some(muted) = muted_text(call) {
+        out += &format!("            {muted}\n");
     }
     out += &services_text(call);
     out += &data_text(call);
@@ -366,7 +355,7 @@ fn data_text(call: &Call<'_>) -> String {
     let map = &call.state.osdmap;
     let stats = &call.mon.stats;
     let (states, sum) = (stats.states(map), stats.sum());
-    let space = stats.space(|osd| map.exists(osd));
+    let space = stats.space(|osd| map.is_in(osd));
     let all: u64 = states.values().sum();
     let mut out = format!(
         " \n  data:\n    pools:   {} pools, {all} pgs\n    objects: {} objects, {}\n    usage:   {} used, {} / {} avail\n    pgs:     ",
@@ -415,9 +404,7 @@ fn data_text(call: &Call<'_>) -> String {
             }
         }
         for (n, what) in [(rates.reads, "rd"), (rates.writes, "wr")] {
-            if n > 0 {
-                parts.push(format!("{} op/s {what}", count(n)));
-            }
+            parts.push(format!("{} op/s {what}", count(n)));
         }
         io.push(format!("    client:   {}\n", parts.join(", ")));
     }

@@ -12,7 +12,7 @@ pub const COMMANDS: &[Row] = &[
     ("osd in", "let OSDs hold data", mark_in),
     ("osd out", "move data off OSDs", mark_out),
     ("osd down", "declare OSDs down; those that run come back", mark_down),
-    ("osd stop", "declare OSDs down", mark_down),
+    ("osd stop", "declare OSDs down, and have them end", stop),
     ("osd reweight", "scale how much data an OSD holds, from 0 to 1", reweight),
     ("osd reweightn", "scale how much data several OSDs hold", reweightn),
     ("osd primary-affinity", "say how readily an OSD becomes primary, from 0 to 1", affinity),
@@ -103,6 +103,21 @@ fn mark_down(call: &mut Call<'_>) -> Outcome {
     })
 }
 
+/// Who runs ends when it sees this in the map. It comes back when somebody starts it.
+fn stop(call: &mut Call<'_>) -> Outcome {
+    for_each(call, |call, osd| {
+        let known = call.draft.map().osds[osd.index()].state;
+        if known & osd_state::STOP != 0 {
+            return format!("osd.{osd} is already stopped. ");
+        }
+        if known & osd_state::UP != 0 && !call.draft.flips_up(osd) {
+            call.draft.mark_down(osd);
+        }
+        call.draft.flip(osd, osd_state::STOP);
+        format!("stop {}osd.{osd}. ", if known & osd_state::UP != 0 { "" } else { "down " })
+    })
+}
+
 fn fraction(name: &str, x: f64) -> Result<u32, Refusal> {
     if !(0.0..=1.0).contains(&x) {
         return Err(refuse(errno::EINVAL, format!("{name} must be >= 0 and <= 1")));
@@ -172,12 +187,12 @@ fn new(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::ERANGE, format!("osd.{osd} is over the limit of {MAX_OSDS} OSDs")));
     }
     if map.exists(osd) {
-        let destroyed = map.osds[osd.index()].has(osd_state::DESTROYED);
-        if !destroyed {
+        let state = map.osds[osd.index()].state;
+        if state & osd_state::DESTROYED == 0 {
             let text = format!("id {osd} already in use and does not match uuid {}", present::uuid(&uuid));
             return Err(refuse(errno::EINVAL, text));
         }
-        call.draft.flip(osd, osd_state::DESTROYED);
+        call.draft.flip(osd, osd_state::DESTROYED | osd_state::NEW & !state);
     } else {
         call.draft.edit(|inc| {
             if osd.0 as u32 >= map.max_osd() {

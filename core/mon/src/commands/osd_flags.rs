@@ -122,13 +122,18 @@ fn change_group(call: &mut Call<'_>, on: bool) -> Outcome {
             }
         };
     }
+    let mut said = String::new();
     for who in call.args.list("who") {
+        if let Some(osd) = parse_osd(&who).filter(|osd| !call.draft.map().exists(*osd)) {
+            said += &format!("osd.{osd} does not exist. ");
+            continue;
+        }
         let Some(groups) = groups(call, &who) else {
             return Err(refuse(errno::EINVAL, format!("invalid osd id, crush node or device class '{who}'")));
         };
         groups.iter().for_each(|group| change(call, group, bits, on));
     }
-    Answer::said("")
+    Answer::said(said)
 }
 fn set_group(call: &mut Call<'_>) -> Outcome {
     change_group(call, true)

@@ -11,6 +11,7 @@ pub const COMMANDS: &[Row] = &[
     ("osd safe-to-destroy", "ask whether OSDs hold nothing that is needed", safe_to_destroy),
     ("osd destroy", "declare an OSD's data gone, keeping its number", destroy),
     ("osd purge", "remove an OSD from the maps", purge),
+    ("osd purge-new", "remove an OSD from the maps that never ran", purge_new),
     ("osd lost", "declare a down OSD's data lost", lost),
 ];
 
@@ -89,7 +90,7 @@ fn safe_to_destroy(call: &mut Call<'_>) -> Outcome {
 
 /// What only this OSD has would be lost with it.
 fn not_needed(call: &Call<'_>, osd: OsdId) -> Result<(), Refusal> {
-    if call.args.flag("force") || !call.draft.map().exists(osd) {
+    if call.args.flag("force") {
         return Ok(());
     }
     let Some(refusal) = Holdings::of(call, &[osd]).objection() else { return Ok(()) };
@@ -149,16 +150,24 @@ fn sure(call: &Call<'_>, what: &str) -> Result<(), Refusal> {
     ))
 }
 
-fn destroy(call: &mut Call<'_>) -> Outcome {
+/// An OSD that may go, or what to say instead.
+fn leaving(call: &Call<'_>) -> Result<Result<OsdId, Answer>, Refusal> {
     let osd = call.args.osd("id")?;
-    not_needed(call, osd)?;
-    sure(call, &format!("This declares the data of osd.{osd} gone"))?;
     if !call.draft.map().exists(osd) {
-        return Answer::said(format!("osd.{osd} does not exist"));
+        return Ok(Err(Answer { status: format!("osd.{osd} does not exist"), output: Vec::new() }));
     }
+    not_needed(call, osd)?;
     if call.draft.map().is_up(osd) {
         return Err(refuse(errno::EBUSY, format!("osd.{osd} is not `down`.")));
     }
+    Ok(Ok(osd))
+}
+
+fn destroy(call: &mut Call<'_>) -> Outcome {
+    let osd = match leaving(call)? {
+        Ok(osd) => osd,
+        Err(answer) => return Ok(answer),
+    };
     if !call.draft.map().osds[osd.index()].has(osd_state::DESTROYED) {
         call.draft.flip(osd, osd_state::DESTROYED);
         call.draft.edit(|inc| inc.new_uuid.insert(osd, [0; 16]));
@@ -167,12 +176,28 @@ fn destroy(call: &mut Call<'_>) -> Outcome {
 }
 
 fn purge(call: &mut Call<'_>) -> Outcome {
-    let osd = call.args.osd("id")?;
-    not_needed(call, osd)?;
-    sure(call, &format!("This removes osd.{osd} from the maps"))?;
-    if call.draft.map().exists(osd) {
-        remove(call, osd)?;
+    match leaving(call)? {
+        Ok(osd) => forget(call, osd),
+        Err(answer) => Ok(answer),
     }
+}
+
+/// Takes back `osd new`: what never ran holds nothing.
+fn purge_new(call: &mut Call<'_>) -> Outcome {
+    let osd = call.args.osd("id")?;
+    sure(call, &format!("This removes osd.{osd} from the maps"))?;
+    let map = call.draft.map();
+    if !map.exists(osd) {
+        return Answer::said(format!("osd.{osd} does not exist"));
+    }
+    if !map.osds[osd.index()].has(osd_state::NEW) {
+        return Err(refuse(errno::EPERM, format!("osd.{osd} is not new: it ran before")));
+    }
+    forget(call, osd)
+}
+
+fn forget(call: &mut Call<'_>, osd: OsdId) -> Outcome {
+    remove(call, osd)?;
     let mut crush = call.draft.map().crush.as_ref().clone();
     if crush.remove_item(&format!("osd.{osd}")).is_ok() {
         call.draft.edit_crush(crush);

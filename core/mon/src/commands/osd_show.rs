@@ -1,13 +1,14 @@
 //! Looking at OSDs and at the map.
 
-use super::cluster::{osd_counts, osd_line, osd_versions};
+use super::cluster::{flags_text, osd_counts, osd_line, osd_versions};
 use super::osd::asked;
 use super::{Answer, Call, Outcome, Row, osdmap_dump, refuse, weight_set};
 use crate::crush_edit;
 use crate::present::Align::{Left, Right};
-use crate::present::{Format, Table, addrvec, float, list, uuid};
+use crate::present::{Format, Table, addrvec, float, list, narrow_bytes, narrow_count, uuid};
 use nacre_base::{Epoch, Name, OsdId, errno};
 use nacre_proto::maps::{Osd, OsdMap, release};
+use nacre_proto::messages::pg_state;
 use nacre_proto::types::{ObjectLocator, object_hash};
 use nacre_wire::{from_slice, to_vec};
 use serde_json::{Map, Value, json};
@@ -51,7 +52,9 @@ fn map_asked(call: &Call<'_>) -> Result<OsdMap, super::Refusal> {
 
 fn stat(call: &mut Call<'_>) -> Outcome {
     call.show(osd_counts(call), || {
-        format!("{}; epoch: e{}", osd_line(call, " (since "), call.state.osdmap.epoch)
+        let flags = flags_text(call.state.osdmap.flags);
+        let flags = if flags.is_empty() { flags } else { format!("\nflags {flags}") };
+        format!("{}; epoch: e{}{flags}", osd_line(call, " (since "), call.state.osdmap.epoch)
     })
 }
 
@@ -158,10 +161,11 @@ fn tree(call: &mut Call<'_>) -> Outcome {
     };
     let roots = match call.args.text_opt("bucket") {
         None => map.crush.roots(false),
-        Some(name) => {
-            let id = map.crush.item_by_name(&name).filter(|&id| id < 0);
-            vec![id.ok_or_else(|| refuse(errno::ENOENT, format!("bucket '{name}' does not exist")))?]
-        }
+        Some(name) => match map.crush.item_by_name(&name) {
+            Some(id) if id < 0 => vec![id],
+            Some(_) => return Err(refuse(errno::EINVAL, format!("'{name}' is not a bucket"))),
+            None => return Err(refuse(errno::ENOENT, format!("bucket '{name}' does not exist"))),
+        },
     };
     let nodes = walk(&map, &roots);
     let shown: Vec<&(i32, usize, u32)> = nodes
@@ -237,7 +241,7 @@ fn tree(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-fn status_word(map: &OsdMap, osd: OsdId) -> &'static str {
+pub fn status_word(map: &OsdMap, osd: OsdId) -> &'static str {
     let destroyed = map.osd(osd).is_some_and(|o| o.has(nacre_proto::maps::osd_state::DESTROYED));
     match (map.is_up(osd), destroyed) {
         (true, _) => "up",
@@ -318,7 +322,7 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
 fn last_stat_seq(call: &mut Call<'_>) -> Outcome {
     let seq = call.mon.stats.osds.get(&call.args.osd("id")?).map_or(0, |stat| stat.report.seq);
     // In Ceph other formats have no text.
-    Answer::text(if call.format == Format::Plain { seq.to_string() } else { String::new() })
+    Answer::text(if call.format == Format::Plain { format!("{seq}\n") } else { String::new() })
 }
 
 fn versions(call: &mut Call<'_>) -> Outcome {
@@ -440,62 +444,69 @@ fn numa(call: &mut Call<'_>) -> Outcome {
 fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     let osds: BTreeSet<OsdId> = asked(call, "ids")?.into_iter().collect();
     let map = &call.state.osdmap;
-    let (mut fine, mut degraded, mut stopped) = (0, Vec::new(), Vec::new());
+    let (mut degraded, mut stopped, mut inactive) = (Vec::new(), Vec::new(), Vec::new());
     for pg in crate::stats::all_pgs(map) {
         let acting = map.pg_to_up_acting(pg).acting;
         if !acting.iter().any(|osd| osds.contains(osd)) {
             continue;
         }
-        let left = acting.iter().filter(|osd| osd.is_some() && !osds.contains(osd)).count();
-        if left >= map.pools[&pg.pool].min_size.into() {
-            fine += 1;
-            degraded.push(pg.to_string());
-        } else {
-            stopped.push(pg.to_string());
-        }
+        let pool = &map.pools[&pg.pool];
+        let state = call.mon.stats.pg_state(map, pg);
+        let here = acting.iter().filter(|osd| osd.is_some());
+        // A group with all members that is degraded has one who lacks something, whoever that is: nobody
+        // relies on it alone.
+        let lacking = here.clone().count() >= pool.size.into() && state & pg_state::DEGRADED != 0;
+        let left = here.clone().filter(|osd| !osds.contains(osd)).count();
+        let left = left.saturating_sub(lacking.into());
+        let serves = here.count() >= pool.min_size.into() && (state == 0 || state & pg_state::ACTIVE != 0);
+        let of = match left >= pool.min_size.into() {
+            _ if !serves => &mut inactive,
+            true => &mut degraded,
+            false => &mut stopped,
+        };
+        of.push(pg.to_string());
     }
-    let ok = stopped.is_empty();
+    let bad = stopped.len() + inactive.len();
+    let ok = bad == 0;
     let mut value = json!({
         "ok_to_stop": ok,
         "osds": osds.iter().map(|osd| osd.0).collect::<Vec<_>>(),
-        "num_ok_pgs": fine,
-        "num_not_ok_pgs": stopped.len(),
+        "num_ok_pgs": degraded.len(),
+        "num_not_ok_pgs": bad,
     });
-    let fields = value.as_object_mut().expect("just made");
-    if !stopped.is_empty() {
-        fields.insert("bad_become_inactive".to_string(), json!(stopped));
-    }
-    if !degraded.is_empty() {
-        fields.insert("ok_become_degraded".to_string(), json!(degraded));
+    for (name, pgs) in [
+        ("bad_already_inactive", inactive),
+        ("bad_become_inactive", stopped),
+        ("ok_become_degraded", degraded),
+    ] {
+        if !pgs.is_empty() {
+            value[name] = json!(pgs);
+        }
     }
     let answer = Answer::text(format!("{value}\n"))?;
     if ok {
         return Ok(answer);
     }
-    let text =
-        format!("unsafe to stop osd(s) at this time ({} PGs are or would become offline)", stopped.len());
+    let text = format!("unsafe to stop osd(s) at this time ({bad} PGs are or would become offline)");
     Err(super::Refusal { output: answer.output, ..refuse(errno::EBUSY, text) })
 }
 
 fn status(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.osdmap;
-    let mut table = Table::new(&[
-        ("ID", Left, Right),
-        ("HOST", Left, Left),
-        ("USED", Left, Right),
-        ("AVAIL", Left, Right),
-        ("STATE", Left, Left),
-    ]);
+    let mut columns = vec![("ID", Left, Right), ("HOST", Left, Left)];
+    let numbers = ["USED", "AVAIL", "WR OPS", "WR DATA", "RD OPS", "RD DATA"];
+    columns.extend(numbers.map(|name| (name, Right, Right)));
+    columns.push(("STATE", Left, Left));
+    let mut table = Table::new(&columns);
     for osd in map.osd_ids() {
         let space = call.mon.stats.osds.get(&osd).map(|stat| stat.report.space).unwrap_or_default();
-        let words: Vec<&str> = nacre_proto::maps::osd_state::names(map.osds[osd.index()].state).collect();
-        table.row([
-            osd.to_string(),
-            host_of(call, osd),
-            crate::present::bytes(space.total.saturating_sub(space.available)),
-            crate::present::bytes(space.available),
-            words.join(","),
-        ]);
+        let rates = call.mon.stats.osd_rates(osd);
+        let mut row = vec![osd.to_string(), host_of(call, osd)];
+        row.extend([space.total.saturating_sub(space.available), space.available].map(narrow_bytes));
+        row.extend([narrow_count(rates.writes), narrow_bytes(rates.write_bytes)]);
+        row.extend([narrow_count(rates.reads), narrow_bytes(rates.read_bytes)]);
+        row.push(osdmap_dump::state_words(map.osds[osd.index()].state).join(","));
+        table.row(row);
     }
     Answer::text(table.render())
 }

@@ -2,7 +2,7 @@
 
 use super::fences::named;
 use crate::present::{addrvec, bracketed, float, legacy_addr, list, short, uuid};
-use nacre_base::{IntervalSet, OsdId, PoolId, Utime};
+use nacre_base::{Epoch, IntervalSet, OsdId, PoolId, Utime};
 use nacre_proto::maps::{Osd, OsdMap, Pool, PoolOption, map_flags, osd_state, pool_flags, release};
 use nacre_proto::types::EntityAddr;
 use serde_json::{Map, Value, json};
@@ -246,7 +246,7 @@ fn osd(map: &OsdMap, id: OsdId) -> Value {
         "cluster_addr": legacy_addr(&osd.cluster_addrs),
         "heartbeat_back_addr": legacy_addr(&osd.hb_back_addrs),
         "heartbeat_front_addr": legacy_addr(&osd.hb_front_addrs),
-        "state": osd_state::names(osd.state).collect::<Vec<_>>(),
+        "state": state_words(osd.state),
     })
 }
 
@@ -271,6 +271,9 @@ pub fn osd_line(map: &OsdMap, id: OsdId) -> String {
         " up_from {} up_thru {} down_at {} last_clean_interval [{},{})",
         info.up_from, info.up_thru, info.down_at, info.last_clean_begin, info.last_clean_end
     );
+    if info.lost_at != Epoch(0) {
+        line += &format!(" lost_at {}", info.lost_at);
+    }
     let addrs = |addrs: &nacre_proto::types::AddrVec| {
         if addrs.0.is_empty() { String::new() } else { bracketed(addrs) }
     };
@@ -278,12 +281,19 @@ pub fn osd_line(map: &OsdMap, id: OsdId) -> String {
         " {} {} {}",
         addrs(&osd.public_addrs),
         addrs(&osd.cluster_addrs),
-        osd_state::names(osd.state).collect::<Vec<_>>().join(",")
+        state_words(osd.state).join(",")
     );
     if osd.uuid != [0; 16] {
         line += &format!(" {}", uuid(&osd.uuid));
     }
     line
+}
+
+/// What is said of an OSD's state, in the order in which Ceph says it.
+pub fn state_words(bits: u32) -> Vec<&'static str> {
+    let mut words: Vec<&str> = osd_state::names(bits).collect();
+    words.sort_unstable();
+    words
 }
 
 /// Which clients the features in use need.

@@ -1,11 +1,11 @@
 //! Placement groups as their primaries report them.
 
 use super::args::parse_osd;
-use super::usage::{latency_json, stat_sum};
+use super::usage::{latency_json, recovery_json, recovery_rate_json, stat_sum};
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::present::Align::{Left, Right};
 use crate::present::{Format, Table, bytes, list, to_json};
-use crate::stats::{PgStat, all_pgs};
+use crate::stats::{Lasts, PgStat, all_pgs};
 use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Utime, errno};
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, PoolSpace, pg_state};
@@ -58,6 +58,7 @@ fn unreported(call: &Call<'_>, pg: PgId) -> PgReport {
 /// One group with what listings say of it.
 struct Line {
     report: PgReport,
+    lasts: Lasts,
     state: u64,
     stamp: Utime,
     seq: u64,
@@ -67,10 +68,13 @@ struct Line {
 fn row(call: &Call<'_>, pg: PgId) -> Line {
     let state = call.mon.stats.pg_state(&call.state.osdmap, pg);
     match call.mon.stats.pgs.get(&pg) {
-        Some(PgStat { report, stamp, seq, map_epoch, .. }) => {
-            Line { report: report.clone(), state, stamp: *stamp, seq: *seq, epoch: *map_epoch }
+        Some(PgStat { report, lasts, stamp, seq, map_epoch, .. }) => {
+            Line { report: report.clone(), lasts: *lasts, state, stamp: *stamp, seq: *seq, epoch: *map_epoch }
         }
-        None => Line { report: unreported(call, pg), state, stamp: Utime::ZERO, seq: 0, epoch: 0 },
+        None => {
+            let (report, lasts) = (unreported(call, pg), Lasts::default());
+            Line { report, lasts, state, stamp: Utime::ZERO, seq: 0, epoch: 0 }
+        }
     }
 }
 
@@ -135,8 +139,7 @@ fn ids(osds: &[OsdId]) -> Vec<i32> {
 fn pg_json(row: &Line) -> Value {
     let r = &row.report;
     let fresh = stamp(row.stamp);
-    let while_clean = if row.state & pg_state::CLEAN != 0 { fresh.clone() } else { stamp(r.last_clean) };
-    let while_active = if row.state & pg_state::ACTIVE != 0 { fresh.clone() } else { stamp(r.last_active) };
+    let active = stamp(row.lasts.active);
     let purged: Vec<Value> = r
         .trimmed
         .iter()
@@ -150,14 +153,14 @@ fn pg_json(row: &Line) -> Value {
         "state": pg_state::name(row.state),
         "last_fresh": fresh,
         "last_change": stamp(r.last_change),
-        "last_active": while_active,
-        "last_peered": while_active,
-        "last_clean": while_clean,
-        "last_became_active": stamp(r.last_active),
-        "last_became_peered": stamp(r.last_active),
+        "last_active": active,
+        "last_peered": stamp(row.lasts.peered),
+        "last_clean": stamp(row.lasts.clean),
+        "last_became_active": active,
+        "last_became_peered": active,
         "last_unstale": fresh,
-        "last_undegraded": while_clean,
-        "last_fullsized": while_clean,
+        "last_undegraded": stamp(row.lasts.undegraded),
+        "last_fullsized": stamp(row.lasts.full_sized),
         "mapping_epoch": r.interval.0,
         "log_start": r.log_tail.to_string(),
         "ondisk_log_start": r.log_tail.to_string(),
@@ -392,21 +395,28 @@ fn dump(call: &mut Call<'_>) -> Outcome {
         let text = dump_text(call, &what);
         return Ok(Answer { status: format!("dumped {}", join(&what)), output: text.into_bytes() });
     }
-    let value = if what.len() == 1 && what.contains("pgs_brief") {
-        json!({ "pg_ready": true, "pg_stats": rows(call, |_| true).iter().map(brief_json).collect::<Vec<_>>() })
-    } else if what.len() == 1 && what.contains("osds") {
-        json!({ "pg_ready": true, "osd_stats": osd_stats(call), "pool_statfs": pool_statfs(call) })
-    } else if what.len() == 1 && what.contains("pools") {
-        json!({ "pg_ready": true, "pool_stats": pool_stats(call) })
-    } else if what.len() == 1 && what.contains("pgs") {
-        json!({ "pg_ready": true, "pg_stats": rows(call, |_| true).iter().rev().map(pg_json).collect::<Vec<_>>() })
-    } else if what.len() == 1 && what.contains("delta") {
-        let mut delta = with_sums(&PgCounts::default(), &OsdSpace::default(), 0, 0, 0, 0);
-        delta.insert("stamp_delta".to_string(), json!("0.000000"));
-        json!({ "pg_ready": true, "delta": { "pg_stats_delta": delta } })
+    let mut value = json!({ "pg_ready": true });
+    if ["all", "sum", "summary"].iter().any(|word| what.contains(*word)) {
+        value["pg_map"] = pg_map(call, &what);
     } else {
-        json!({ "pg_ready": true, "pg_map": pg_map(call, &what) })
-    };
+        if what.contains("pools") {
+            value["pool_stats"] = pool_stats(call).into();
+        }
+        if what.contains("osds") {
+            value["osd_stats"] = osd_stats(call).into();
+            value["pool_statfs"] = pool_statfs(call).into();
+        }
+        if what.contains("pgs") {
+            value["pg_stats"] = rows(call, |_| true).iter().rev().map(pg_json).collect();
+        } else if what.contains("pgs_brief") {
+            value["pg_stats"] = rows(call, |_| true).iter().map(brief_json).collect();
+        }
+        if what.contains("delta") {
+            let mut delta = with_sums(&PgCounts::default(), &OsdSpace::default(), 0, 0, 0, 0);
+            delta.insert("stamp_delta".to_string(), json!("0.000000"));
+            value["delta"] = json!({ "pg_stats_delta": delta });
+        }
+    }
     let text = to_json(&value, call.format == Format::JsonPretty) + "\n";
     Ok(Answer { status: format!("dumped {}", join(&what)), output: text.into_bytes() })
 }
@@ -504,10 +514,8 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
             ]);
         }
         out += &table.render();
-        if all {
-            out += " \n";
-        }
     }
+    // With everything, only groups and OSDs have headings: scripts look for columns by the heading that begins with PG_STAT.
     let columns = |first: &'static str| {
         let mut columns = vec![(first, Left, Left)];
         columns.extend(
@@ -525,6 +533,9 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
             ]
             .map(|name| (name, Left, Right)),
         );
+        if all {
+            columns.iter_mut().for_each(|column| column.0 = "");
+        }
         columns
     };
     let cells = |name: String, c: &PgCounts, log: u64| {
@@ -549,9 +560,6 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
             table.row(cells(id.to_string(), &usage.counts, usage.log_entries));
         }
         out += &table.render();
-        if all {
-            out += " \n";
-        }
     }
     if whole {
         let mut table = Table::new(&columns("PG_STAT"));
@@ -621,21 +629,32 @@ fn stat(call: &mut Call<'_>) -> Outcome {
     let stats = &call.mon.stats;
     let states = super::cluster::by_count(&stats.states(map));
     let sum = stats.sum();
-    let space = stats.space(|osd| map.exists(osd));
+    let space = stats.space(|osd| map.is_in(osd));
     let all: u64 = states.iter().map(|(_, n)| n).sum();
-    let value = json!({
-        "pg_ready": true,
-        "pg_summary": {
-            "num_pg_by_state": states.iter()
-                .map(|(state, n)| json!({ "name": pg_state::name(*state), "num": n })).collect::<Vec<_>>(),
-            "num_pgs": all,
-            "num_bytes": sum.bytes,
-            "total_bytes": space.total,
-            "total_avail_bytes": space.available,
-            "total_used_bytes": space.used(),
-            "total_used_raw_bytes": space.used(),
-        },
+    let rates = stats.all_rates(map);
+    let mut summary = json!({
+        "num_pg_by_state": states.iter()
+            .map(|(state, n)| json!({ "name": pg_state::name(*state), "num": n })).collect::<Vec<_>>(),
+        "num_pgs": all,
+        "num_bytes": sum.bytes,
+        "total_bytes": space.total,
+        "total_avail_bytes": space.available,
+        "total_used_bytes": space.used(),
+        "total_used_raw_bytes": space.used(),
     });
+    let fields = summary.as_object_mut().expect("just made");
+    for (name, n) in [
+        ("read_bytes_sec", rates.read_bytes),
+        ("write_bytes_sec", rates.write_bytes),
+        ("io_sec", rates.reads + rates.writes),
+    ] {
+        if n > 0 {
+            fields.insert(name.to_string(), json!(n));
+        }
+    }
+    fields.extend(recovery_json(&sum));
+    fields.extend(recovery_rate_json(&rates));
+    let value = json!({ "pg_ready": true, "pg_summary": summary });
     call.show(value, || {
         let parts: Vec<String> =
             states.iter().map(|(state, n)| format!("{n} {}", pg_state::name(*state))).collect();
@@ -648,10 +667,11 @@ fn stat(call: &mut Call<'_>) -> Outcome {
             bytes(space.total)
         );
         let percent = |n: u64, of: u64| 100.0 * n as f64 / of.max(1) as f64;
-        let rates = stats.all_rates(map);
         if rates.reads + rates.writes > 0 {
-            let (rd, wr) = (bytes(rates.read_bytes), bytes(rates.write_bytes));
-            text += &format!("; {rd}/s rd, {wr}/s wr, {} op/s", rates.reads + rates.writes);
+            let amounts = [(rates.read_bytes, "rd"), (rates.write_bytes, "wr")];
+            let amounts = amounts.iter().filter(|(n, _)| *n > 0);
+            let amounts: String = amounts.map(|(n, what)| format!("{}/s {what}, ", bytes(*n))).collect();
+            text += &format!("; {amounts}{} op/s", rates.reads + rates.writes);
         }
         for (n, what) in [(sum.degraded, "degraded"), (sum.misplaced, "misplaced")] {
             if n > 0 {
@@ -661,6 +681,10 @@ fn stat(call: &mut Call<'_>) -> Outcome {
         if sum.unfound > 0 {
             let part = percent(sum.unfound, sum.objects);
             text += &format!("; {}/{} objects unfound ({part:.3}%)", sum.unfound, sum.objects);
+        }
+        if rates.recovered_bytes + rates.recovered_objects > 0 {
+            let (amount, objects) = (bytes(rates.recovered_bytes), rates.recovered_objects);
+            text += &format!("; {amount}/s, {objects} objects/s recovering");
         }
         text + "\n"
     })
@@ -704,8 +728,11 @@ fn matches_states(row: &Line, states: &[String]) -> Result<bool, Refusal> {
             "unknown" => row.state == 0,
             word => {
                 let bit = state_bit(word);
-                let bit =
-                    bit.ok_or_else(|| refuse(errno::EINVAL, format!("'{word}' is not a valid pg state")))?;
+                let bit = bit.ok_or_else(|| {
+                    let all = pg_state::name(u64::MAX);
+                    let text = format!("'{word}' is not a valid pg state, available choices: {all}");
+                    refuse(errno::EINVAL, text)
+                })?;
                 row.state & bit != 0
             }
         };
@@ -770,7 +797,7 @@ fn list_where(call: &Call<'_>, pool: Option<PoolId>, mut wanted: impl FnMut(&Lin
                 stamp(r.scrub.last_deep_stamp),
             ]);
         }
-        table.render() + NOTE
+        if rows.is_empty() { String::new() } else { table.render() + NOTE }
     })
 }
 
@@ -826,11 +853,11 @@ fn dump_stuck(call: &mut Call<'_>) -> Outcome {
     let rows = rows(call, |row| {
         let lacks = |bit: u64| row.state & bit == 0;
         kinds.iter().any(|kind| match &**kind {
-            "inactive" => lacks(pg_state::ACTIVE) && long(row.report.last_active),
-            "unclean" => lacks(pg_state::CLEAN) && long(row.report.last_clean),
+            "inactive" => lacks(pg_state::ACTIVE) && long(row.lasts.active),
+            "unclean" => lacks(pg_state::CLEAN) && long(row.lasts.clean),
             "stale" => !lacks(pg_state::STALE) && long(row.stamp),
-            "undersized" => !lacks(pg_state::UNDERSIZED) && long(row.report.last_clean),
-            _ => !lacks(pg_state::DEGRADED) && long(row.report.last_clean),
+            "undersized" => !lacks(pg_state::UNDERSIZED) && long(row.lasts.full_sized),
+            _ => !lacks(pg_state::DEGRADED) && long(row.lasts.undegraded),
         })
     });
     let value = json!({ "pg_ready": true, "stuck_pg_stats": rows.iter().map(pg_json).collect::<Vec<_>>() });

@@ -1,15 +1,17 @@
 //! Space and load: who uses how much.
 
+use super::osd_show::status_word;
 use super::{Call, Outcome, Refusal, Row, refuse};
 use crate::crush_edit;
 use crate::mon::Mon;
 use crate::present::Align::{Left, Right};
 use crate::present::{self, Table, bytes, count, float};
-use crate::stats::{PoolUsage, Space, rule_weights};
+use crate::stats::{Space, rule_weights};
 use nacre_base::{OsdId, PoolId, errno};
 use nacre_proto::maps::{Osd, OsdMap};
 use nacre_proto::messages::{
-    GetPoolStats, GetPoolStatsReply, Message, OsdSpace, PaxosVersion, PoolSpace, Statfs, StatfsReply, Work,
+    GetPoolStats, GetPoolStatsReply, Message, OsdSpace, PaxosVersion, PgCounts, PoolSpace, Statfs,
+    StatfsReply, Work,
 };
 use nacre_proto::types::{ObjectStatSum, PoolStat, StoreStatfs};
 use serde_json::{Map, Value, json};
@@ -36,7 +38,7 @@ pub fn statfs(mon: &Mon, ask: &Statfs) -> Message {
             ((used + free) >> 10, used >> 10, free >> 10, usage.counts.objects)
         }
         None => {
-            let space = mon.stats.space(|osd| map.exists(osd));
+            let space = mon.stats.space(|osd| map.is_in(osd));
             (space.total >> 10, space.used() >> 10, space.available >> 10, mon.stats.sum().objects)
         }
     };
@@ -72,7 +74,7 @@ fn pool_stat(mon: &Mon, map: &OsdMap, id: PoolId) -> PoolStat {
     }
 }
 
-pub fn stat_sum(counts: &nacre_proto::messages::PgCounts) -> ObjectStatSum {
+pub fn stat_sum(counts: &PgCounts) -> ObjectStatSum {
     ObjectStatSum {
         num_bytes: counts.bytes as i64,
         num_objects: counts.objects as i64,
@@ -108,7 +110,7 @@ fn by_class(call: &Call<'_>) -> BTreeMap<String, Space> {
     let space = |class: &String| {
         call.mon
             .stats
-            .space(|osd| map.exists(osd) && crush_edit::class_of(&map.crush, osd.0).as_ref() == Some(class))
+            .space(|osd| map.is_in(osd) && crush_edit::class_of(&map.crush, osd.0).as_ref() == Some(class))
     };
     classes.into_iter().map(|class| (class.clone(), space(&class))).collect()
 }
@@ -127,7 +129,7 @@ fn space_json(space: &Space) -> Map<String, Value> {
 fn df(call: &mut Call<'_>) -> Outcome {
     let detail = call.args.text_opt("detail").is_some();
     let map = &call.state.osdmap;
-    let all = call.mon.stats.space(|osd| map.exists(osd));
+    let all = call.mon.stats.space(|osd| map.is_in(osd));
     let mut stats = space_json(&all);
     stats.insert("num_osds".to_string(), json!(all.osds));
     stats.insert("num_per_pool_osds".to_string(), json!(all.osds));
@@ -287,7 +289,8 @@ fn osds_asked(call: &Call<'_>) -> Result<BTreeSet<OsdId>, Refusal> {
     let crush = &map.crush;
     let Some(by) = call.args.text_opt("filter_by") else { return Ok(map.osd_ids().collect()) };
     let name = call.args.text("filter")?;
-    let unknown = || refuse(errno::EINVAL, format!("there is no {by} '{name}'"));
+    let text = format!("'{name}' not a pool, crush node or device class name");
+    let unknown = || refuse(errno::EINVAL, &*text);
     match &*by {
         "class" => {
             crush.class_by_name(&name).ok_or_else(unknown)?;
@@ -337,17 +340,19 @@ fn osd_df(call: &mut Call<'_>) -> Outcome {
         // One OSD may hang below several roots.
         lines.dedup_by_key(|line| line.id);
     }
+    // Who is out is shown, and is not part of the whole.
+    let counts = |line: &&Line| line.id >= 0 && map.is_in(OsdId(line.id));
     let mut sum = OsdSpace::default();
-    asked.iter().for_each(|osd| add(&mut sum, &space_of(*osd)));
+    asked.iter().filter(|osd| map.is_in(**osd)).for_each(|osd| add(&mut sum, &space_of(*osd)));
     let total = Line { id: 0, depth: 0, weight: 0, space: sum, pgs: 0 };
     let average = total.utilization();
     let var = |line: &Line| if average > 0.0 { line.utilization() / average } else { 0.0 };
-    let vars: Vec<f64> = lines.iter().filter(|l| l.id >= 0 && l.space.total > 0).map(var).collect();
+    let vars: Vec<f64> = lines.iter().filter(counts).filter(|l| l.space.total > 0).map(var).collect();
     let least = vars.iter().copied().fold(f64::INFINITY, f64::min);
     let (least, most) =
         (if least.is_finite() { least } else { 0.0 }, vars.iter().copied().fold(0.0, f64::max));
     let deviation = {
-        let osds: Vec<f64> = lines.iter().filter(|l| l.id >= 0).map(Line::utilization).collect();
+        let osds: Vec<f64> = lines.iter().filter(counts).map(Line::utilization).collect();
         let squares: f64 = osds.iter().map(|u| (u - average).powi(2)).sum();
         (squares / osds.len().max(1) as f64).sqrt()
     };
@@ -368,7 +373,7 @@ fn osd_df(call: &mut Call<'_>) -> Outcome {
         node.insert("var".to_string(), float(var(line)));
         node.insert("pgs".to_string(), json!(line.pgs));
         if line.id >= 0 {
-            node.insert("status".to_string(), json!(if map.is_up(OsdId(line.id)) { "up" } else { "down" }));
+            node.insert("status".to_string(), json!(status_word(map, OsdId(line.id))));
         } else {
             node.insert("children".to_string(), super::osd_show::children(map, line.id));
         }
@@ -415,7 +420,7 @@ fn osd_df(call: &mut Call<'_>) -> Outcome {
             row.extend(sizes(line).map(bytes));
             row.extend([number(line.utilization(), 2), number(var(line), 2)]);
             row.push(osd.map_or("-".to_string(), |_| line.pgs.to_string()));
-            row.push(osd.map_or("", |osd| if map.is_up(osd) { "up" } else { "down" }).to_string());
+            row.push(osd.map_or("", |osd| status_word(map, osd)).to_string());
             if tree {
                 row.push(super::osd_show::indented_name(map, line.id, line.depth));
             }
@@ -480,34 +485,49 @@ pub(super) fn latency_json(micros: u32) -> Value {
     })
 }
 
-fn rates_json(rates: &Work, usage: &PoolUsage) -> [Value; 3] {
-    let (mut recovery, mut recovery_rate, mut client) = (Map::new(), Map::new(), Map::new());
-    let put = |into: &mut Map<String, Value>, name: &str, n: u64| {
-        if n > 0 {
-            into.insert(name.to_string(), json!(n));
-        }
-    };
-    let counts = &usage.counts;
+/// What is not as it should be, as `status`, `pg stat` and `osd pool stats` have it.
+pub fn recovery_json(counts: &PgCounts) -> Map<String, Value> {
+    let mut out = Map::new();
     for (what, n, total) in [
         ("degraded", counts.degraded, counts.copies),
         ("misplaced", counts.misplaced, counts.copies),
         ("unfound", counts.unfound, counts.objects),
     ] {
         if n > 0 {
-            recovery.insert(format!("{what}_objects"), json!(n));
-            recovery.insert(format!("{what}_total"), json!(total));
-            recovery.insert(format!("{what}_ratio"), float(n as f64 / total.max(1) as f64));
+            out.insert(format!("{what}_objects"), json!(n));
+            out.insert(format!("{what}_total"), json!(total));
+            out.insert(format!("{what}_ratio"), float(n as f64 / total.max(1) as f64));
         }
     }
-    put(&mut recovery_rate, "recovering_objects_per_sec", rates.recovered_objects);
-    put(&mut recovery_rate, "recovering_bytes_per_sec", rates.recovered_bytes);
-    put(&mut client, "read_bytes_sec", rates.read_bytes);
-    put(&mut client, "write_bytes_sec", rates.write_bytes);
-    if rates.reads + rates.writes > 0 {
-        client.insert("read_op_per_sec".to_string(), json!(rates.reads));
-        client.insert("write_op_per_sec".to_string(), json!(rates.writes));
+    out
+}
+
+/// All of the rates, or none when nothing is recovered. Keys of omaps are not counted by themselves.
+pub fn recovery_rate_json(rates: &Work) -> Map<String, Value> {
+    let (objects, bytes) = (rates.recovered_objects, rates.recovered_bytes);
+    if objects + bytes == 0 {
+        return Map::new();
     }
-    [recovery.into(), recovery_rate.into(), client.into()]
+    let rows = [
+        ("recovering_objects_per_sec", objects),
+        ("recovering_bytes_per_sec", bytes),
+        ("recovering_keys_per_sec", 0),
+        ("num_objects_recovered", objects),
+        ("num_bytes_recovered", bytes),
+        ("num_keys_recovered", 0),
+    ];
+    rows.map(|(name, n)| (name.to_string(), json!(n))).into_iter().collect()
+}
+
+pub fn client_rate_json(rates: &Work) -> Map<String, Value> {
+    let some = rates.reads + rates.writes > 0;
+    let rows = [
+        ("read_bytes_sec", rates.read_bytes, rates.read_bytes > 0),
+        ("write_bytes_sec", rates.write_bytes, rates.write_bytes > 0),
+        ("read_op_per_sec", rates.reads, some),
+        ("write_op_per_sec", rates.writes, some),
+    ];
+    rows.into_iter().filter(|row| row.2).map(|(name, n, _)| (name.to_string(), json!(n))).collect()
 }
 
 fn pool_rates(call: &mut Call<'_>) -> Outcome {
@@ -520,10 +540,11 @@ fn pool_rates(call: &mut Call<'_>) -> Outcome {
         .iter()
         .map(|&id| {
             let rates = call.mon.stats.rates(id);
-            let [recovery, recovery_rate, client] = rates_json(&rates, &call.mon.stats.pool(map, id));
             json!({
                 "pool_name": map.pool_name(id), "pool_id": id.0,
-                "recovery": recovery, "recovery_rate": recovery_rate, "client_io_rate": client,
+                "recovery": recovery_json(&call.mon.stats.pool(map, id).counts),
+                "recovery_rate": recovery_rate_json(&rates),
+                "client_io_rate": client_rate_json(&rates),
             })
         })
         .collect();
@@ -533,9 +554,15 @@ fn pool_rates(call: &mut Call<'_>) -> Outcome {
             let rates = call.mon.stats.rates(id);
             let counts = call.mon.stats.pool(map, id).counts;
             let mut lines = Vec::new();
-            if counts.degraded > 0 {
-                let part = 100.0 * counts.degraded as f64 / counts.copies.max(1) as f64;
-                lines.push(format!("  {}/{} objects degraded ({part:.3}%)", counts.degraded, counts.copies));
+            for (what, n, total) in [
+                ("degraded", counts.degraded, counts.copies),
+                ("misplaced", counts.misplaced, counts.copies),
+                ("unfound", counts.unfound, counts.objects),
+            ] {
+                if n > 0 {
+                    let part = 100.0 * n as f64 / total.max(1) as f64;
+                    lines.push(format!("  {n}/{total} objects {what} ({part:.3}%)"));
+                }
             }
             if rates.recovered_objects + rates.recovered_bytes > 0 {
                 let objects = rates.recovered_objects;

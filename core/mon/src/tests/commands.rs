@@ -346,10 +346,10 @@ fn commands_on_images_go_to_the_driver_and_its_answer_to_who_asked() {
 fn the_last_report_of_an_osd_has_the_number_that_the_osd_gave_it() {
     let (mut t, conns) = TestMon::with_osds(1);
     let seq = |t: &mut TestMon, osd: &str| t.run(json!({ "prefix": "osd last-stat-seq", "id": osd }));
-    assert_eq!((seq(&mut t, "0"), seq(&mut t, "7")), ("0".to_string(), "0".to_string()));
+    assert_eq!((seq(&mut t, "0"), seq(&mut t, "7")), ("0\n".to_string(), "0\n".to_string()));
     let report = OsdReport { osd: Some(OsdId(0)), seq: 3 << 32 | 5, ..OsdReport::default() };
     t.send(conns[0], DaemonMsg::Report(report));
-    assert_eq!(seq(&mut t, "osd.0"), "12884901893");
+    assert_eq!(seq(&mut t, "osd.0"), "12884901893\n");
     assert_eq!(t.command(json!({ "prefix": "osd last-stat-seq", "id": "x" })).0, -22);
 }
 

@@ -303,6 +303,27 @@ fn a_destroyed_number_goes_to_the_next_disk() {
     assert!(osd.has(osd_state::UP) && !osd.has(osd_state::DESTROYED) && osd.uuid == [99; 16]);
 }
 
+#[test]
+fn the_next_disk_of_an_osd_that_was_out_holds_data_whether_or_not_it_is_announced() {
+    for announced in [false, true] {
+        let (mut t, _) = TestMon::with_osds(2);
+        t.run(json!({ "prefix": "osd out", "ids": ["1"] }));
+        t.run(json!({ "prefix": "osd down", "ids": ["1"] }));
+        t.run(json!({ "prefix": "osd destroy", "id": 1 }));
+        if announced {
+            let uuid = "63636363-6363-6363-6363-636363636363";
+            t.run(json!({ "prefix": "osd new", "uuid": uuid, "id": 1 }));
+            assert!(t.map().osds[1].has(osd_state::NEW) && !t.map().osds[1].has(osd_state::DESTROYED));
+        }
+        let conn = t.open(EntityType::Osd, 1, addr(7000, 5));
+        let DaemonMsg::Boot(mut other) = boot(1, 7000, 5) else { unreachable!() };
+        other.uuid = [99; 16];
+        t.send(conn, DaemonMsg::Boot(other));
+        assert!(t.map().is_up(OsdId(1)) && t.map().is_in(OsdId(1)), "announced: {announced}");
+        assert!(!t.map().osds[1].has(osd_state::NEW));
+    }
+}
+
 /// Six OSDs on three hosts in two racks: 0..4 in one, 4 and 5 in the other.
 fn racks() -> (TestMon, Vec<ConnId>) {
     let (mut t, conns) = TestMon::with_osds(6);
@@ -351,7 +372,7 @@ fn flags_of_a_bucket_and_of_a_class_hold_for_their_osds() {
     assert!(t.map().is_down(OsdId(4)));
     let health = t.json(json!({ "prefix": "health", "detail": "detail" }));
     let text = &health["checks"]["OSD_FLAGS"]["detail"][0]["message"];
-    assert_eq!(text, "crush node r1 has flags noout,noup");
+    assert_eq!(text, "rack r1 has flags noout,noup");
     assert_eq!(
         t.json(json!({ "prefix": "osd dump" }))["crush_node_flags"],
         json!({ "r1": ["noup", "noout"] })
