@@ -193,7 +193,7 @@ fn osds(map: &OsdMap, checks: &mut Checks) {
 fn slow_ops(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
     let osds = mon.stats.osds.iter().map(|(osd, stat)| (*osd, stat.report.slow));
     let slow: Vec<_> = osds.filter(|(osd, slow)| slow.count > 0 && map.is_up(*osd)).collect();
-    let count: u32 = slow.iter().map(|(_, slow)| slow.count).sum();
+    let count = slow.iter().fold(0_u32, |sum, (_, slow)| sum.saturating_add(slow.count));
     let Some(oldest) = slow.iter().map(|(_, slow)| slow.oldest_secs).max() else { return };
     let names: Vec<String> = slow.iter().take(NAMES_MAX).map(|(osd, _)| format!("osd.{osd}")).collect();
     let who = match slow.len() {
