@@ -20,6 +20,18 @@ enum What {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Models of objects and of images, while daemons are killed and hang and administrators do all
+    /// that they do; after each episode everything must be well.
+    Chaos {
+        #[arg(long, default_value_t = 10)]
+        episodes: u64,
+        /// Of an episode's faults; a minute or two more until all is compared.
+        #[arg(long, default_value_t = 240)]
+        seconds: u64,
+        /// To have the same faults again; they meet the cluster at other moments.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Very many watchers of one object, all of whom hear of every notify once.
     Watchers {
         #[arg(long, default_value_t = 1000)]
@@ -50,6 +62,14 @@ pub fn run(options: &Options) -> Result<()> {
                 test.env("NACRE_MODEL_SEED", seed.to_string());
             }
             step("model", test.args(["model", "--", "--nocapture"]))
+        }
+        What::Chaos { episodes, seconds, seed } => {
+            test.env("NACRE_CHAOS_EPISODES", episodes.to_string());
+            test.env("NACRE_CHAOS_SECONDS", seconds.to_string());
+            if let Some(seed) = seed {
+                test.env("NACRE_CHAOS_SEED", seed.to_string());
+            }
+            step("chaos", test.args(["everything_at_once", "--", "--ignored", "--nocapture"]))
         }
         What::Watchers { count } => {
             test.env("NACRE_WATCHERS", count.to_string());

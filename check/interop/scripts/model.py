@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Random operations through stock librados against a model in memory, until told to stop on stdin.
 
-Arguments: a pool, a seed, and `snaps` for snapshots too. Each worker has objects of its own, so
-that it knows at any moment what they are, whatever happens to OSDs meanwhile."""
+Arguments: a pool, a seed, and one of `snaps` for half of the workers, `pool-snaps` for one worker that has the
+pool to itself, `large` for objects of some MiB. Each worker has objects of its own, so that it knows at any
+moment what they are, whatever happens to OSDs meanwhile."""
 import copy
 import errno
 import random
@@ -13,8 +14,7 @@ import traceback
 
 import rados
 
-POOL, SEED, SNAPS = sys.argv[1], int(sys.argv[2]), "snaps" in sys.argv[3:]
-WORKERS, OBJECTS, SIZE_MAX, SNAPS_MAX = 8, 6, 200_000, 4
+WORKERS, OBJECTS, SIZE_MAX, SNAPS_MAX, LARGE = 8, 6, 200_000, 4, 20
 stop = threading.Event()
 failures = []
 
@@ -37,17 +37,38 @@ def overwrite(data, off, new):
     data[off:off + len(new)] = new
 
 
-class Worker(threading.Thread):
-    def __init__(self, cluster, number):
+class Player(threading.Thread):
+    """Does one of its `actions` after the other, on things that only it uses."""
+
+    def __init__(self, cluster, pool, seed, number):
         super().__init__(name=f"worker {number}", daemon=True)
-        self.rng = random.Random(f"{SEED} {number}")
-        self.io = cluster.open_ioctx(POOL)
+        self.rng = random.Random(f"{seed} {number}")
+        self.pool, self.io = pool, cluster.open_ioctx(pool)
+        self.done, self.trail, self.names, self.actions = 0, [], [], []
+
+    def run(self):
+        try:
+            while not stop.is_set():
+                action = self.rng.choices(*zip(*self.actions))[0]
+                name = self.rng.choice(self.names)
+                self.trail = self.trail[-60:] + [f"{action.__name__} {name}"]
+                action(name)
+                self.done += 1
+            self.check_all()
+        except Exception:
+            failures.append(f"{self.name}: {traceback.format_exc()}\nwhat it did: {', '.join(self.trail)}")
+            stop.set()
+
+
+class Worker(Player):
+    snapped, scale = False, 1
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        number = arguments[-1]
         self.names = [f"w{number}-{i}" for i in range(OBJECTS)]
         self.head = {name: None for name in self.names}
         self.snaps = {}  # id -> what all objects were
-        self.snapped = SNAPS and number % 2 == 0
-        self.done = 0
-        self.trail = []
         self.actions = [
             (self.write, 12), (self.write_full, 6), (self.append, 8), (self.truncate, 4), (self.zero, 4),
             (self.remove, 2), (self.create, 2), (self.set_attr, 5), (self.remove_attr, 2), (self.omap_set, 8),
@@ -59,21 +80,11 @@ class Worker(threading.Thread):
         else:
             self.actions += [(self.copy, 1)]
 
-    def run(self):
-        try:
-            while not stop.is_set():
-                action = self.rng.choices(*zip(*self.actions))[0]
-                name = self.rng.choice(self.names)
-                self.trail = self.trail[-60:] + [f"{action.__name__} {name}"]
-                action(name)
-                self.done += 1
-            for name in self.names:
-                self.check(name)
-                for snap in list(self.snaps):
-                    self.compare_with(name, self.snaps[snap][name], snap)
-        except Exception:
-            failures.append(f"{self.name}: {traceback.format_exc()}\nwhat it did: {', '.join(self.trail)}")
-            stop.set()
+    def check_all(self):
+        for name in self.names:
+            self.check(name)
+            for snap in list(self.snaps):
+                self.compare_with(name, self.snaps[snap][name], snap)
 
     # ---- what both, the cluster and the model, do ----
 
@@ -99,11 +110,11 @@ class Worker(threading.Thread):
             self.head[name] = after
 
     def bytes(self):
-        size = self.rng.choice([0, 1, 100, 4096, 5000, 40_000])
+        size = self.rng.choice([0, 1, 100, 4096, 5000, 40_000 * self.scale])
         return self.rng.randbytes(1) * size if self.rng.random() < 0.3 else self.rng.randbytes(size)
 
     def offset(self):
-        return self.rng.choice([0, 4096, self.rng.randrange(SIZE_MAX // 2)])
+        return self.rng.choice([0, 4096, self.rng.randrange(SIZE_MAX * self.scale // 2)])
 
     def one(self, kind):
         """An operation for a vector: how it is asked for, and what it does."""
@@ -169,7 +180,7 @@ class Worker(threading.Thread):
         self.single(name, "write_full")
 
     def append(self, name):
-        if self.head[name] is None or len(self.head[name].data) < SIZE_MAX:
+        if self.head[name] is None or len(self.head[name].data) < SIZE_MAX * self.scale:
             self.single(name, "append")
 
     def truncate(self, name):
@@ -268,7 +279,7 @@ class Worker(threading.Thread):
         source = self.rng.choice(self.names)
         if source == name:
             return
-        done = subprocess.run(["rados", "-p", POOL, "cp", source, name], capture_output=True, check=False)
+        done = subprocess.run(["rados", "-p", self.pool, "cp", source, name], capture_output=True, check=False)
         if self.head[source] is None:
             assert done.returncode, f"{source} was copied, and is not there"
         else:
@@ -297,7 +308,7 @@ class Worker(threading.Thread):
 
     def snap_create(self, _):
         if len(self.snaps) < SNAPS_MAX:
-            snap = self.io.create_self_managed_snap()
+            snap = self.take_snap()
             self.snaps[snap] = copy.deepcopy(self.head)
             self.write_context()
 
@@ -306,7 +317,16 @@ class Worker(threading.Thread):
             snap = self.rng.choice(list(self.snaps))
             del self.snaps[snap]
             self.write_context()
-            self.io.remove_self_managed_snap(snap)
+            self.drop_snap(snap)
+
+    def take_snap(self):
+        return self.io.create_self_managed_snap()
+
+    def drop_snap(self, snap):
+        self.io.remove_self_managed_snap(snap)
+
+    def roll_back(self, name, snap):
+        self.io.rollback_self_managed_snap(name, snap)
 
     def rollback(self, name):
         if not self.snaps:
@@ -314,7 +334,7 @@ class Worker(threading.Thread):
         snap = self.rng.choice(list(self.snaps))
         if self.head[name] is None and self.snaps[snap][name] is None:
             return
-        self.io.rollback_self_managed_snap(name, snap)
+        self.roll_back(name, snap)
         self.head[name] = copy.deepcopy(self.snaps[snap][name])
 
     def check_snap(self, name):
@@ -341,7 +361,7 @@ class Worker(threading.Thread):
         self.io.set_read(snap if snap is not None else rados.LIBRADOS_SNAP_HEAD)
         where = name if snap is None else f"{name} at {snap} of {sorted(self.snaps)}"
         try:
-            data = self.io.read(name, SIZE_MAX * 4)
+            data = self.io.read(name, SIZE_MAX * self.scale * 4)
             attrs = {key: value or b"" for key, value in self.io.get_xattrs(name)}
             with rados.ReadOpCtx() as op:
                 pairs, _ = self.io.get_omap_vals(op, "", "", 100)
@@ -360,24 +380,62 @@ class Worker(threading.Thread):
         assert omap == model.omap, f"{where}: omap {sorted(omap)}, expected {sorted(model.omap)}"
 
 
-def main():
+class Snapped(Worker):
+    snapped = True
+
+
+class Large(Worker):
+    scale = LARGE
+
+
+class PoolSnapped(Worker):
+    """Snapshots of the whole pool, which has no other worker."""
+    snapped = True
+
+    def write_context(self):
+        pass  # it is the pool's
+
+    def take_snap(self):
+        label = f"snap {self.done}"
+        self.io.create_snap(label)
+        return self.io.lookup_snap(label).snap_id
+
+    def label(self, snap):
+        return next(s.name for s in self.io.list_snaps() if s.snap_id == snap)
+
+    def drop_snap(self, snap):
+        self.io.remove_snap(self.label(snap))
+
+    def roll_back(self, name, snap):
+        self.io.snap_rollback(name, self.label(snap))
+
+
+KINDS = {
+    "": [Worker] * WORKERS, "snaps": [Snapped, Worker] * (WORKERS // 2), "pool-snaps": [PoolSnapped],
+    "large": [Large, Large],
+}
+
+
+def play(kinds, pool, seed):
+    """Has workers of these kinds work until somebody says so on stdin; 0 if all was as they expected."""
     cluster = rados.Rados(conffile="")
     cluster.connect()
-    workers = [Worker(cluster, number) for number in range(WORKERS)]
+    workers = [kind(cluster, pool, seed, number) for number, kind in enumerate(kinds)]
     for worker in workers:
         worker.start()
     print("working", flush=True)
-    sys.stdin.readline()
-    stop.set()
+    threading.Thread(target=lambda: sys.stdin.readline() and stop.set(), daemon=True).start()
+    stop.wait()
     for worker in workers:
         worker.join(120)
         if worker.is_alive():
             failures.append(f"{worker.name} hangs in {worker.trail[-1]}")
     if failures:
-        print(f"seed {SEED}: " + "\n".join(failures), flush=True)
+        print(f"seed {seed}: " + "\n".join(failures), flush=True)
         return 1
     print(f"all good, {sum(worker.done for worker in workers)} operations", flush=True)
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(play(KINDS["".join(sys.argv[3:])], sys.argv[1], int(sys.argv[2])))

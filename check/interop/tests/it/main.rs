@@ -2,6 +2,7 @@
 
 mod abuse;
 mod admin;
+mod chaos;
 mod classes;
 mod counters;
 mod devices;
