@@ -3,6 +3,7 @@
 killed and hang, and administrators do what they do. After each episode all must be well again.
 
 Arguments: the cluster's folder (3 monitors, 5 OSDs or more), the `nacre` binary, a seed, episodes, seconds of each."""
+import collections
 import glob
 import json
 import os
@@ -92,7 +93,8 @@ class Daemons:
 
 
 def nacre(*words):
-    done = subprocess.run([NACRE, *words, "--data", FOLDER], capture_output=True, text=True, check=False)
+    where = [] if words[0] == "store" else ["--data", FOLDER]
+    done = subprocess.run([NACRE, *words, *where], capture_output=True, text=True, check=False)
     assert not done.returncode, f"nacre {' '.join(words)}: {done.stdout}{done.stderr}"
     return done.stdout
 
@@ -272,8 +274,13 @@ class Chaos:
             nacre("stop", name)
             self.daemons.running.discard(name)
             if self.tell("osd purge", id=int(osd), yes_i_really_mean_it=True):
-                self.daemons.all.discard(name)
-                self.add_osd()
+                # A new one takes its place, or it comes back with what it had.
+                if self.rng.random() < 0.5:
+                    self.daemons.start(name)
+                    self.tell_in(osd)
+                else:
+                    self.daemons.all.discard(name)
+                    self.add_osd()
             else:
                 self.daemons.start(name)
                 self.tell_in(osd)
@@ -309,6 +316,7 @@ class Chaos:
     # ---- an episode ----
 
     def run(self, seconds, failed):
+        self.tell("balancer on")
         end = time.monotonic() + seconds
         while time.monotonic() < end and not failed():
             try:
@@ -326,6 +334,7 @@ class Chaos:
             self.daemons.start(*away)
         self.undo = [entry for entry in self.undo if entry[1][0] not in (self.daemons.start, self.purge)]
         self.undo_due(float("inf"))
+        self.insist("balancer off")  # it moves groups whenever all is clean
         for flag in FLAGS:
             self.insist("osd unset", key=flag)
         for osd in self.osds():
@@ -387,15 +396,20 @@ def stop_models(pools, models):
     assert not any(model.returncode for model in models), "a model found something else than it expected"
 
 
-def check_stores(daemons):
-    """Offline, all of them; then the cluster is up again."""
+def check_stores(daemons, sizes):
+    """Offline, all of them: each object is on as many as its pool says, of which there are still some. Then the
+    cluster is up again."""
+    copies = collections.Counter()
     names = sorted(daemons.running, key=lambda name: (name.startswith("mon."), name))
     for name in names:
         nacre("stop", name)
     daemons.running.clear()
     for name in names:
-        done = subprocess.run([NACRE, "store", "fsck", f"{FOLDER}/{name}", "--deep"], capture_output=True, text=True, check=False)
-        assert not done.returncode, f"fsck of {name}: {done.stdout}{done.stderr}"
+        nacre("store", "fsck", f"{FOLDER}/{name}", "--deep")
+        stored = [json.loads(line) for line in nacre("store", "ls", f"{FOLDER}/{name}", "--format", "json").splitlines()]
+        copies.update((thing["pool"], thing["id"]) for thing in stored if thing["pool"] >= 0)
+    strange = {thing: count for thing, count in copies.items() if count != sizes.get(thing[0])}
+    assert not strange, f"copies of which there are too many or too few: {strange}, pools have {sizes}"
     say("every store is right")
     daemons.start(*reversed(names))
 
@@ -421,7 +435,7 @@ def main():
         chaos.wait_until("all is clean", chaos.is_clean)
         chaos.deep_scrub()
         daemons.look()
-        check_stores(daemons)
+        check_stores(daemons, {pool["pool"]: pool["size"] for pool in chaos.ask("osd dump")["pools"]})
         chaos.wait_until("all is clean again", chaos.is_clean)
         say(f"at most, in MiB: {({name: most >> 20 for name, most in sorted(daemons.most.items())})}")
     say("all good")

@@ -20,6 +20,9 @@ pub fn key_after(key: &Name) -> Name {
 fn is_after(end: &Option<Name>, key: &Name) -> bool {
     end.as_ref().is_none_or(|end| end > key)
 }
+fn sooner(a: &Option<Name>, b: &Option<Name>) -> Option<Name> {
+    [a, b].into_iter().flatten().min().cloned()
+}
 fn later(a: Option<Name>, b: Option<Name>) -> Option<Name> {
     a.zip(b).map(|(a, b)| a.max(b))
 }
@@ -114,11 +117,27 @@ impl KeyRanges {
         other.iter().for_each(|(start, end)| _ = self.remove(start, end));
     }
     pub fn intersection(&self, with: &KeyRanges) -> KeyRanges {
-        let mut rest = self.clone();
-        rest.subtract(with);
-        let mut both = self.clone();
-        both.subtract(&rest);
-        both
+        let (few, many) = self.by_number(with);
+        let shared = few.ranges.iter().flat_map(|(start, end)| many.within(start, end));
+        KeyRanges { ranges: shared.collect() }
+    }
+    /// Whether they have any name in common.
+    pub fn overlaps(&self, with: &KeyRanges) -> bool {
+        let (few, many) = self.by_number(with);
+        few.ranges.iter().any(|(start, end)| many.within(start, end).next().is_some())
+    }
+    fn by_number<'a>(&'a self, with: &'a KeyRanges) -> (&'a KeyRanges, &'a KeyRanges) {
+        if self.len() <= with.len() { (self, with) } else { (with, self) }
+    }
+    /// What is here of the names from `start` to `end`.
+    fn within<'a>(
+        &'a self,
+        start: &'a Name,
+        end: &'a Option<Name>,
+    ) -> impl Iterator<Item = (Name, Option<Name>)> + 'a {
+        let before = self.ranges.range::<Name, _>(..start).next_back().filter(|(_, e)| is_after(e, start));
+        let rest = self.ranges.range::<Name, _>(start..).take_while(|(s, _)| is_after(end, s));
+        before.into_iter().chain(rest).map(|(s, e)| (s.max(start).clone(), sooner(e, end)))
     }
 }
 
@@ -182,6 +201,7 @@ mod tests {
                 let both = set.intersection(&other);
                 let mut sum = set.clone();
                 sum.add(&other);
+                assert_eq!(set.overlaps(&other), !both.is_empty());
                 for (n, name) in names.iter().enumerate() {
                     assert_eq!(set.contains(name), plain[n], "{name:?} in {set:?}");
                     assert_eq!(both.contains(name), plain[n] && plain_other[n]);

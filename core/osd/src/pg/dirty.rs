@@ -13,7 +13,7 @@ use super::log::Kept;
 use super::record::{DIRTY, RecordChanges, dirty_key};
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use bytes::Bytes;
-use nacre_base::{Name, OsdId, SnapId, Version};
+use nacre_base::{Name, OsdId, SnapId, Version, key_after};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::part::{Act, Dirty, Origin, Part};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgMsg};
@@ -123,7 +123,8 @@ impl Pg {
             };
             match changed {
                 Some(changed) => {
-                    dirty.part.add(&super::missing::part_of(changed));
+                    let changed: Vec<Act> = changed.iter().map(coarse).collect();
+                    dirty.part.add(&super::missing::part_of(&changed));
                     dirty.part.data.coarsen(RANGES_MAX);
                     dirty.part.omap.coarsen(RANGES_MAX);
                 }
@@ -194,6 +195,18 @@ impl Pg {
             bad.is_none()
         })?;
         bad.map_or(Ok((objects, next)), Err)
+    }
+}
+
+/// More keys than are told apart anyway, at once as the range that they become.
+fn coarse(act: &Act) -> Act {
+    match act {
+        Act::Keys(keys) if keys.len() > RANGES_MAX => {
+            let (first, last) =
+                (keys.iter().min().expect("there are many"), keys.iter().max().expect("there are many"));
+            Act::KeyRange { begin: first.clone(), end: key_after(last) }
+        }
+        act => act.clone(),
     }
 }
 

@@ -34,7 +34,7 @@ impl Missing {
     }
     /// Whether some of that part is lacking.
     pub fn lacks(&self, object: &ObjectId, part: &Part) -> bool {
-        self.stale.get(object).is_some_and(|stale| !stale.part.intersection(part).is_empty())
+        self.stale.get(object).is_some_and(|stale| stale.part.overlaps(part))
     }
     pub fn set(&mut self, object: ObjectId, stale: Stale) {
         self.stale.insert(object, stale);

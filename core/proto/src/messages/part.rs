@@ -41,6 +41,13 @@ impl Part {
         self.subtract(other);
         self
     }
+    /// Whether they have anything in common: asked of each request that waits, whenever anything happens, so it copies
+    /// nothing.
+    pub fn overlaps(&self, with: &Part) -> bool {
+        self.meta && with.meta
+            || with.data.iter().any(|range| self.data.overlaps(range))
+            || self.omap.overlaps(&with.omap)
+    }
     pub fn intersection(&self, with: &Part) -> Part {
         Part {
             meta: self.meta && with.meta,
