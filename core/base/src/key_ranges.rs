@@ -111,6 +111,9 @@ impl KeyRanges {
         }
     }
     pub fn add(&mut self, other: &KeyRanges) {
+        if self.is_empty() {
+            return self.clone_from(other);
+        }
         other.iter().for_each(|(start, end)| self.insert(start.clone(), end.cloned()));
     }
     pub fn subtract(&mut self, other: &KeyRanges) {
@@ -143,6 +146,12 @@ impl KeyRanges {
 
 impl FromIterator<(Name, Option<Name>)> for KeyRanges {
     fn from_iter<I: IntoIterator<Item = (Name, Option<Name>)>>(ranges: I) -> KeyRanges {
+        let ranges: Vec<_> = ranges.into_iter().collect();
+        // As they are mostly, and a member may lack a hundred thousand keys: nobody needs to look for their places.
+        let is_apart = |pair: &[(Name, Option<Name>)]| pair[0].1.as_ref().is_some_and(|end| *end < pair[1].0);
+        if ranges.iter().all(|(start, end)| is_after(end, start)) && ranges.windows(2).all(is_apart) {
+            return KeyRanges { ranges: ranges.into_iter().collect() };
+        }
         let mut set = KeyRanges::default();
         ranges.into_iter().for_each(|(start, end)| set.insert(start, end));
         set
@@ -209,6 +218,8 @@ mod tests {
                 }
                 let again: KeyRanges = set.iter().map(|(s, e)| (s.clone(), e.cloned())).collect();
                 assert_eq!(again, set);
+                let pieces = set.iter().chain(other.iter()).map(|(s, e)| (s.clone(), e.cloned()));
+                assert_eq!(pieces.collect::<KeyRanges>(), sum);
             }
         }
     }

@@ -244,11 +244,7 @@ impl Encode for KeyRanges {
 }
 impl Decode for KeyRanges {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut set = KeyRanges::default();
-        for _ in 0..r.count(5)? {
-            set.insert(Decode::decode(r)?, Decode::decode(r)?);
-        }
-        Ok(set)
+        (0..r.count(5)?).map(|_| Ok((Decode::decode(r)?, Decode::decode(r)?))).collect()
     }
 }
 

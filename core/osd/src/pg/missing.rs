@@ -5,7 +5,7 @@
 //! an object's size is no more than a piece of its metadata. Ranges without an end hold no omap keys
 //! of the member's own: they were cleared when the range was noted.
 
-use nacre_base::Version;
+use nacre_base::{Version, key_after};
 use nacre_proto::messages::part::{Act, Acts, Part, Stale};
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,7 +142,9 @@ pub fn part_of(acts: &[Act]) -> Part {
         match act {
             Act::Data { offset, len } => part.data.insert(*offset..offset + len),
             Act::Truncate { size } => part.data.insert(*size..u64::MAX),
-            Act::Keys(keys) => keys.iter().for_each(|key| part.omap.insert_key(key)),
+            Act::Keys(keys) => {
+                part.omap.add(&keys.iter().map(|key| (key.clone(), Some(key_after(key)))).collect())
+            }
             Act::KeyRange { begin, end } => part.omap.insert(begin.clone(), Some(end.clone())),
             Act::OmapClear => part.omap = nacre_base::KeyRanges::all(),
             Act::Remove | Act::CloneFrom(_) => part = Part::everything(),
