@@ -117,7 +117,14 @@ impl KeyRanges {
         other.iter().for_each(|(start, end)| self.insert(start.clone(), end.cloned()));
     }
     pub fn subtract(&mut self, other: &KeyRanges) {
-        other.iter().for_each(|(start, end)| _ = self.remove(start, end));
+        if self.len() >= other.len() {
+            return other.iter().for_each(|(start, end)| _ = self.remove(start, end));
+        }
+        // From the few that are here: most of the others are elsewhere.
+        let here = KeyRanges { ranges: self.ranges.clone() };
+        for (start, end) in &here.ranges {
+            other.within(start, end).for_each(|(start, end)| _ = self.remove(&start, end.as_ref()));
+        }
     }
     pub fn intersection(&self, with: &KeyRanges) -> KeyRanges {
         let (few, many) = self.by_number(with);
@@ -211,9 +218,12 @@ mod tests {
                 let mut sum = set.clone();
                 sum.add(&other);
                 assert_eq!(set.overlaps(&other), !both.is_empty());
+                let mut rest = set.clone();
+                rest.subtract(&other);
                 for (n, name) in names.iter().enumerate() {
                     assert_eq!(set.contains(name), plain[n], "{name:?} in {set:?}");
                     assert_eq!(both.contains(name), plain[n] && plain_other[n]);
+                    assert_eq!(rest.contains(name), plain[n] && !plain_other[n]);
                     assert_eq!(sum.contains(name), plain[n] || plain_other[n]);
                 }
                 let again: KeyRanges = set.iter().map(|(s, e)| (s.clone(), e.cloned())).collect();

@@ -130,10 +130,13 @@ impl Recovery {
         self.unfound.get(object).is_none_or(|(unfound, _)| !part.clone().without(unfound).is_empty())
     }
     /// What is on its way to us, or nobody has.
-    fn not_to_ask(&self, object: &ObjectId) -> Part {
-        let mut part = self.unfound.get(object).map(|(part, _)| part.clone()).unwrap_or_default();
-        self.pulls.values().filter(|pull| pull.object == *object).for_each(|pull| part.add(&pull.part));
-        part
+    fn not_to_ask(&self, object: &ObjectId) -> impl Iterator<Item = &Part> {
+        let pulls = self.pulls.values().filter(move |pull| pull.object == *object);
+        self.unfound.get(object).map(|(part, _)| part).into_iter().chain(pulls.map(|pull| &pull.part))
+    }
+    /// Some of what we lack, without that. One after the other: all of it together may be a hundred thousand keys.
+    fn left_to_ask(&self, object: &ObjectId, lacking: Part) -> Part {
+        self.not_to_ask(object).fold(lacking, |left, part| left.without(part))
     }
 }
 
@@ -203,7 +206,7 @@ impl Pg {
                 ctx.out.push(PgEffect::Loop);
             } else if recovery.pulls.len() < URGENT_JOBS_MAX {
                 let lacking = self.missing.part(&object).intersection(&part);
-                let ask = lacking.without(&recovery.not_to_ask(&object));
+                let ask = recovery.left_to_ask(&object, lacking);
                 if !ask.is_empty() {
                     self.start_pull(ctx, object.clone(), ask, BTreeSet::new(), None);
                 }

@@ -108,14 +108,17 @@ impl Pg {
         for (object, stale) in self.missing.iter().filter(|(_, stale)| allowed(stale)) {
             let waits = older.is_some_and(|older| older.is_of_same_head(object));
             older = Some(object).filter(|_| recovery.may_find(object, &stale.part));
-            let mut part = stale.part.clone().without(&recovery.not_to_ask(object));
-            if part.is_empty() || waits || changed.contains(object) {
+            if waits || changed.contains(object) {
+                continue;
+            }
+            let mut part = recovery.left_to_ask(object, stale.part.clone());
+            if part.is_empty() {
                 continue;
             }
             let head = object.to_head();
             if object.snap != SnapId::HEAD && self.missing.lacks_meta(&head) && !changed.contains(&head) {
                 // It says what its clones have in common.
-                if !recovery.not_to_ask(&head).meta {
+                if !recovery.not_to_ask(&head).any(|part| part.meta) {
                     return Some(Next::Pull(head, Part::meta()));
                 } else if recovery.may_find(&head, &Part::meta()) {
                     continue;
