@@ -34,6 +34,15 @@ fn addrs(port: u16) -> AddrVec {
     AddrVec::one(EntityAddr::msgr2(([127, 0, 0, 1], port).into(), 1))
 }
 
+fn opened(conn: ConnId, kind: EntityType, num: i64, addrs: AddrVec) -> Event {
+    let observed = addrs.msgr2().unwrap_or_default();
+    Event::Opened { conn, peer: Peer { kind, num, addrs, observed, features: u64::MAX } }
+}
+
+fn the_client() -> Event {
+    opened(CLIENT, EntityType::Client, 4100, addrs(0))
+}
+
 impl Cluster {
     /// With one OSD and one pool, "p".
     fn new() -> Cluster {
@@ -56,15 +65,14 @@ impl Cluster {
         let mut cluster = Cluster { mon, disk, store, now, timers: BTreeMap::new(), sent: Vec::new() };
         cluster.event(Event::Start);
         cluster.pass(Duration::from_secs(2));
-        cluster.open(CLIENT, EntityType::Client, 4100, addrs(0));
+        cluster.event(the_client());
         cluster.open(OSD, EntityType::Osd, 0, addrs(6801));
         cluster.message(OSD, boot().into());
         cluster.message(CLIENT, command(json!({"prefix": "osd pool create", "pool": "p", "pg_num": 8})));
         cluster
     }
     fn open(&mut self, conn: ConnId, kind: EntityType, num: i64, addrs: AddrVec) {
-        let observed = addrs.msgr2().unwrap_or_default();
-        self.event(Event::Opened { conn, peer: Peer { kind, num, addrs, observed, features: u64::MAX } });
+        self.event(opened(conn, kind, num, addrs));
     }
     fn message(&mut self, conn: ConnId, message: Message) {
         self.event(Event::Message { conn, tid: 1, message });
@@ -85,6 +93,8 @@ impl Cluster {
                     Effect::Arm { timer, after } => drop(self.timers.insert(timer, self.now.mono + after)),
                     Effect::Disarm { timer } => drop(self.timers.remove(&timer)),
                     Effect::Loop(n) => events.push_front(Event::Loop(n)),
+                    // It comes back.
+                    Effect::Hangup { conn: CLIENT } => events.push_back(the_client()),
                     _ => {}
                 }
             }
