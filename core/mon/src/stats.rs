@@ -322,8 +322,8 @@ impl Stats {
             // With the holes of objects.
             None => {
                 let all = |bytes: u64| (bytes as f64 * rate) as u64;
-                (usage.stored, usage.stored_omap) = (bytes, omap_bytes);
-                (usage.used, usage.used_omap) = (all(bytes), all(omap_bytes));
+                (usage.stored, usage.stored_omap) = (bytes.saturating_add(omap_bytes), omap_bytes);
+                (usage.used, usage.used_omap) = (all(usage.stored), all(omap_bytes));
                 usage.stored_raw = usage.used;
             }
         }

@@ -585,6 +585,17 @@ fn what_pools_use_is_what_stores_say_that_is_placed() {
     report(&mut t, 1, None);
     let stats = t.json(json!({ "prefix": "df", "detail": "detail" }))["pools"][0]["stats"].clone();
     assert_eq!(stats["stored"], 65_536, "{stats}");
+    // And omaps, which may be all that there is.
+    let map = t.map();
+    for pg in map.pgs(pool) {
+        let counts = PgCounts { omap_bytes: 1000, ..PgCounts::default() };
+        let pgs = vec![PgReport { counts, ..pg_report(&map, pg) }];
+        let osd = map.pg_to_up_acting(pg).acting_primary;
+        let conn = conns[osd.expect("it is served").index()];
+        t.send(conn, DaemonMsg::Report(OsdReport { osd, space, pgs, ..OsdReport::default() }));
+    }
+    let stats = t.json(json!({ "prefix": "df", "detail": "detail" }))["pools"][0]["stats"].clone();
+    assert_eq!((&stats["stored"], &stats["stored_data"]), (&json!(8000), &json!(0)), "{stats}");
 }
 
 fn groups(t: &mut TestMon, pool: &str) -> u64 {
