@@ -120,11 +120,9 @@ impl KeyRanges {
         if self.len() >= other.len() {
             return other.iter().for_each(|(start, end)| _ = self.remove(start, end));
         }
-        // From the few that are here: most of the others are elsewhere.
-        let here = KeyRanges { ranges: self.ranges.clone() };
-        for (start, end) in &here.ranges {
-            other.within(start, end).for_each(|(start, end)| _ = self.remove(&start, end.as_ref()));
-        }
+        // Few are here: most of the others are elsewhere.
+        let shared = self.intersection(other);
+        shared.iter().for_each(|(start, end)| _ = self.remove(start, end));
     }
     pub fn intersection(&self, with: &KeyRanges) -> KeyRanges {
         let (few, many) = self.by_number(with);

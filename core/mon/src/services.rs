@@ -51,7 +51,7 @@ impl Services {
         let (start_epoch, start_stamp) = match known {
             _ if names + said_bytes(&service.metadata) + said_bytes(&service.status) > SAID_MAX => return,
             Some(known) if known.peer.num == peer.num => (known.start_epoch, known.start_stamp),
-            None if self.all.values().map(BTreeMap::len).sum::<usize>() >= DAEMONS_MAX => return,
+            None if self.len() >= DAEMONS_MAX => return,
             _ => {
                 self.changed(now);
                 (self.epoch(), now.wall)
@@ -92,17 +92,20 @@ impl Services {
     }
 
     fn retain(&mut self, now: Now, keep: impl Fn(&str, &str, &Daemon) -> bool) {
-        let count = |all: &BTreeMap<_, BTreeMap<_, _>>| all.values().map(BTreeMap::len).sum::<usize>();
-        let before = count(&self.all);
+        let before = self.len();
         for (service, daemons) in &mut self.all {
             daemons.retain(|name, daemon| keep(service, name, daemon));
         }
-        if count(&self.all) < before {
+        if self.len() < before {
             self.all.retain(|_, daemons| !daemons.is_empty());
             self.changed(now);
         }
     }
 
+    /// Daemons of all services.
+    fn len(&self) -> usize {
+        self.all.values().map(BTreeMap::len).sum()
+    }
     fn changed(&mut self, now: Now) {
         self.changes += 1;
         self.modified = Some(now.wall);

@@ -173,8 +173,7 @@ pub fn child_detach(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     }
     snap.child_count -= 1;
     snapshot::save(ctx, &snap)?;
-    let others = snapshot::all(ctx)?.into_iter().filter(|other| other.id != id);
-    if snap.child_count == 0 && !others.into_iter().any(|other| other.child_count > 0) {
+    if snap.child_count == 0 && !snapshot::others(ctx, id)?.iter().any(|other| other.child_count > 0) {
         set_op_features(ctx, 0, op_features::CLONE_PARENT)?;
     }
     ok()

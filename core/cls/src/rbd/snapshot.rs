@@ -33,6 +33,10 @@ pub fn save(ctx: &mut Context<'_>, snap: &Snap) -> Result<(), Stop> {
 pub fn all(ctx: &mut Context<'_>) -> Result<Vec<Snap>, Stop> {
     Ok(ctx.list_all(PREFIX)?.into_iter().map(|(_, snap)| snap).collect())
 }
+/// All but one, which the call under way changes or removes: it does not see what it wrote.
+pub fn others(ctx: &mut Context<'_>, id: u64) -> Result<Vec<Snap>, Stop> {
+    Ok(all(ctx)?.into_iter().filter(|other| other.id != id).collect())
+}
 
 /// A snapshot's id in a request; the image itself is not meant.
 fn id_of(bytes: &[u8]) -> Result<u64, Stop> {
@@ -135,7 +139,7 @@ pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
         return fail(EBUSY);
     }
     ctx.unset(&key(id))?;
-    let others: Vec<Snap> = all(ctx)?.into_iter().filter(|other| other.id != id).collect();
+    let others = others(ctx, id)?;
     let child_snaps = others.iter().any(|snap| snap.parent_overlap.is_some());
     let trash_snaps = others.iter().any(|snap| snap.namespace.kind() == KIND_TRASH);
     let parent = ctx.get::<Parent>(&Name::from("parent"))?.filter(Parent::exists);
