@@ -8,6 +8,7 @@ use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::Op;
 use nacre_proto::maps::{Osd, OsdMap, Pool};
 use nacre_proto::messages::{OsdReport, PgCounts, PgReport, PoolSpace, Work, pg_state};
+use nacre_proto::shown::Lasts;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -53,32 +54,6 @@ pub struct PgStat {
     pub seq: u64,
     pub map_epoch: u32,
     pub lasts: Lasts,
-}
-
-/// When a group was last seen as it should be. Its primaries come and go, and each new one knows little of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lasts {
-    pub active: Utime,
-    pub peered: Utime,
-    pub clean: Utime,
-    pub undegraded: Utime,
-    pub full_sized: Utime,
-}
-
-impl Lasts {
-    /// After one more report.
-    fn seen(self, wall: Utime, report: &PgReport) -> Lasts {
-        use pg_state as s;
-        let (state, clean) = (report.state, report.last_clean);
-        let last = |is_so: bool, known: Utime, said: Utime| if is_so { wall } else { known.max(said) };
-        Lasts {
-            active: last(state & s::ACTIVE != 0, self.active, report.last_active),
-            peered: last(state & (s::ACTIVE | s::PEERED) != 0, self.peered, report.last_active),
-            clean: last(state & s::CLEAN != 0, self.clean, clean),
-            undegraded: last(state & s::DEGRADED == 0, self.undegraded, clean),
-            full_sized: last(state & s::UNDERSIZED == 0, self.full_sized, clean),
-        }
-    }
 }
 
 pub struct OsdStat {

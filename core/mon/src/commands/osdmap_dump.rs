@@ -4,6 +4,7 @@ use super::fences::named;
 use crate::present::{addrvec, bracketed, float, legacy_addr, list, short, uuid};
 use nacre_base::{Epoch, IntervalSet, OsdId, PoolId, Utime};
 use nacre_proto::maps::{Osd, OsdMap, Pool, PoolOption, map_flags, osd_state, pool_flags, release};
+use nacre_proto::shown::span_text;
 use nacre_proto::types::EntityAddr;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -215,9 +216,7 @@ pub fn pool_line(map: &OsdMap, id: PoolId) -> String {
         line += &format!("\n\tsnap {} '{}' {}", snap.id.0, snap.name, snap.stamp);
     }
     if let Some(queue) = map.removed_snaps_queue.get(&id) {
-        let ranges: Vec<String> =
-            queue.iter().map(|r| format!("{:x}~{:x}", r.start, r.end - r.start)).collect();
-        line += &format!("\n\tremoved_snaps_queue [{}]", ranges.join(","));
+        line += &format!("\n\tremoved_snaps_queue {}", span_text(queue));
     }
     line
 }

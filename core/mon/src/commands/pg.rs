@@ -1,14 +1,15 @@
 //! Placement groups as their primaries report them.
 
 use super::args::parse_osd;
-use super::usage::{latency_json, recovery_json, recovery_rate_json, stat_sum};
+use super::usage::{latency_json, recovery_json, recovery_rate_json};
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::present::Align::{Left, Right};
 use crate::present::{Format, Table, bytes, list, to_json};
-use crate::stats::{Lasts, PgStat, all_pgs};
+use crate::stats::{PgStat, all_pgs};
 use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Utime, errno};
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, PoolSpace, pg_state};
+use nacre_proto::shown::{Lasts, PgShown, ids, stamp};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -55,144 +56,26 @@ fn unreported(call: &Call<'_>, pg: PgId) -> PgReport {
     }
 }
 
-/// One group with what listings say of it.
-struct Line {
-    report: PgReport,
-    lasts: Lasts,
-    state: u64,
-    stamp: Utime,
-    seq: u64,
-    epoch: u32,
-}
-
-fn row(call: &Call<'_>, pg: PgId) -> Line {
+fn row(call: &Call<'_>, pg: PgId) -> PgShown {
     let state = call.mon.stats.pg_state(&call.state.osdmap, pg);
     match call.mon.stats.pgs.get(&pg) {
-        Some(PgStat { report, lasts, stamp, seq, map_epoch, .. }) => {
-            Line { report: report.clone(), lasts: *lasts, state, stamp: *stamp, seq: *seq, epoch: *map_epoch }
-        }
+        Some(PgStat { report, lasts, stamp, seq, map_epoch, .. }) => PgShown {
+            report: report.clone(),
+            lasts: *lasts,
+            state,
+            stamp: *stamp,
+            seq: *seq,
+            epoch: *map_epoch,
+        },
         None => {
             let (report, lasts) = (unreported(call, pg), Lasts::default());
-            Line { report, lasts, state, stamp: Utime::ZERO, seq: 0, epoch: 0 }
+            PgShown { report, lasts, state, stamp: Utime::ZERO, seq: 0, epoch: 0 }
         }
     }
 }
 
-fn rows(call: &Call<'_>, mut wanted: impl FnMut(&Line) -> bool) -> Vec<Line> {
+fn rows(call: &Call<'_>, mut wanted: impl FnMut(&PgShown) -> bool) -> Vec<PgShown> {
     all_pgs(&call.state.osdmap).map(|pg| row(call, pg)).filter(|row| wanted(row)).collect()
-}
-
-fn stamp(at: Utime) -> String {
-    if at == Utime::ZERO { "0.000000".to_string() } else { at.to_string() }
-}
-
-fn sum_json(counts: &PgCounts) -> Value {
-    let s = stat_sum(counts);
-    json!({
-        "num_bytes": s.num_bytes,
-        "num_objects": s.num_objects,
-        "num_object_clones": s.num_object_clones,
-        "num_object_copies": s.num_object_copies,
-        "num_objects_missing_on_primary": s.num_objects_missing_on_primary,
-        "num_objects_missing": s.num_objects_missing,
-        "num_objects_degraded": s.num_objects_degraded,
-        "num_objects_misplaced": s.num_objects_misplaced,
-        "num_objects_unfound": s.num_objects_unfound,
-        "num_objects_dirty": s.num_objects_dirty,
-        "num_whiteouts": s.num_whiteouts,
-        "num_read": s.num_rd,
-        "num_read_kb": s.num_rd_kb,
-        "num_write": s.num_wr,
-        "num_write_kb": s.num_wr_kb,
-        "num_scrub_errors": s.num_scrub_errors,
-        "num_shallow_scrub_errors": s.num_shallow_scrub_errors,
-        "num_deep_scrub_errors": s.num_deep_scrub_errors,
-        "num_objects_recovered": s.num_objects_recovered,
-        "num_bytes_recovered": s.num_bytes_recovered,
-        "num_keys_recovered": s.num_keys_recovered,
-        "num_objects_omap": s.num_objects_omap,
-        "num_objects_hit_set_archive": 0,
-        "num_bytes_hit_set_archive": 0,
-        "num_flush": 0,
-        "num_flush_kb": 0,
-        "num_evict": 0,
-        "num_evict_kb": 0,
-        "num_promote": 0,
-        "num_flush_mode_high": 0,
-        "num_flush_mode_low": 0,
-        "num_evict_mode_some": 0,
-        "num_evict_mode_full": 0,
-        "num_objects_pinned": 0,
-        "num_legacy_snapsets": 0,
-        "num_large_omap_objects": s.num_large_omap_objects,
-        "num_objects_manifest": 0,
-        "num_omap_bytes": s.num_omap_bytes,
-        "num_omap_keys": s.num_omap_keys,
-        "num_objects_repaired": s.num_objects_repaired,
-    })
-}
-
-fn ids(osds: &[OsdId]) -> Vec<i32> {
-    osds.iter().map(|osd| osd.0).collect()
-}
-
-fn pg_json(row: &Line) -> Value {
-    let r = &row.report;
-    let fresh = stamp(row.stamp);
-    let active = stamp(row.lasts.active);
-    let purged: Vec<Value> = r
-        .trimmed
-        .iter()
-        .map(|s| json!({ "start": format!("{:x}", s.start), "length": format!("{:x}", s.end - s.start) }))
-        .collect();
-    json!({
-        "pgid": r.pg.to_string(),
-        "version": r.last_update.to_string(),
-        "reported_seq": row.seq,
-        "reported_epoch": row.epoch,
-        "state": pg_state::name(row.state),
-        "last_fresh": fresh,
-        "last_change": stamp(r.last_change),
-        "last_active": active,
-        "last_peered": stamp(row.lasts.peered),
-        "last_clean": stamp(row.lasts.clean),
-        "last_became_active": active,
-        "last_became_peered": active,
-        "last_unstale": fresh,
-        "last_undegraded": stamp(row.lasts.undegraded),
-        "last_fullsized": stamp(row.lasts.full_sized),
-        "mapping_epoch": r.interval.0,
-        "log_start": r.log_tail.to_string(),
-        "ondisk_log_start": r.log_tail.to_string(),
-        "created": 0,
-        "last_epoch_clean": r.interval.0,
-        "parent": "0.0",
-        "parent_split_bits": 0,
-        "last_scrub": r.scrub.last.to_string(),
-        "last_scrub_stamp": stamp(r.scrub.last_stamp),
-        "last_deep_scrub": r.scrub.last_deep.to_string(),
-        "last_deep_scrub_stamp": stamp(r.scrub.last_deep_stamp),
-        "last_clean_scrub_stamp": stamp(r.scrub.last_clean_stamp),
-        "log_size": r.log_entries,
-        "ondisk_log_size": r.log_entries,
-        "stats_invalid": false,
-        "dirty_stats_invalid": false,
-        "omap_stats_invalid": false,
-        "hitset_stats_invalid": false,
-        "hitset_bytes_stats_invalid": false,
-        "pin_stats_invalid": false,
-        "manifest_stats_invalid": false,
-        "snaptrimq_len": r.to_trim,
-        "stat_sum": sum_json(&r.counts),
-        "up": ids(&r.up),
-        "acting": ids(&r.acting),
-        "avail_no_missing": [],
-        "object_location_counts": [],
-        "blocked_by": waited_for(r).iter().map(|osd| osd.0).collect::<Vec<_>>(),
-        "up_primary": r.up_primary.0,
-        "acting_primary": r.acting_primary.0,
-        "purged_snaps": purged,
-    })
 }
 
 fn store_json(space: &OsdSpace) -> Value {
@@ -219,7 +102,7 @@ fn with_sums(
     stores: usize,
 ) -> Map<String, Value> {
     let value = json!({
-        "stat_sum": sum_json(counts),
+        "stat_sum": counts.stat_sum().to_json(),
         "store_stats": store_json(store),
         "log_size": log,
         "ondisk_log_size": log,
@@ -363,7 +246,7 @@ fn pg_map(call: &Call<'_>, what: &BTreeSet<String>) -> Value {
     put("osd_stats_sum", osd_fields(&space, 0, acting, &[], 0, Some(stats.osds.len())));
     put("pg_stats_delta", delta.into());
     if has("pgs") {
-        put("pg_stats", rows(call, |_| true).iter().rev().map(pg_json).collect());
+        put("pg_stats", rows(call, |_| true).iter().rev().map(PgShown::to_json).collect());
     }
     if has("pools") {
         put("pool_stats", pool_stats(call).into());
@@ -377,7 +260,7 @@ fn pg_map(call: &Call<'_>, what: &BTreeSet<String>) -> Value {
     out.into()
 }
 
-fn brief_json(row: &Line) -> Value {
+fn brief_json(row: &PgShown) -> Value {
     let r = &row.report;
     json!({
         "pgid": r.pg.to_string(),
@@ -407,7 +290,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
             value["pool_statfs"] = pool_statfs(call).into();
         }
         if what.contains("pgs") {
-            value["pg_stats"] = rows(call, |_| true).iter().rev().map(pg_json).collect();
+            value["pg_stats"] = rows(call, |_| true).iter().rev().map(PgShown::to_json).collect();
         } else if what.contains("pgs_brief") {
             value["pg_stats"] = rows(call, |_| true).iter().map(brief_json).collect();
         }
@@ -601,7 +484,7 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
     out + note
 }
 
-fn brief_text(rows: &[Line]) -> String {
+fn brief_text(rows: &[PgShown]) -> String {
     let mut table = Table::new(&[
         ("PG_STAT", Left, Left),
         ("STATE", Left, Right),
@@ -720,7 +603,7 @@ fn state_bit(word: &str) -> Option<u64> {
     (0..64).map(|bit| 1_u64 << bit).find(|&bit| pg_state::name(bit) == word)
 }
 
-fn matches_states(row: &Line, states: &[String]) -> Result<bool, Refusal> {
+fn matches_states(row: &PgShown, states: &[String]) -> Result<bool, Refusal> {
     let mut any = states.is_empty();
     for word in states {
         any |= match &**word {
@@ -740,7 +623,7 @@ fn matches_states(row: &Line, states: &[String]) -> Result<bool, Refusal> {
     Ok(any)
 }
 
-fn list_where(call: &Call<'_>, pool: Option<PoolId>, mut wanted: impl FnMut(&Line) -> bool) -> Outcome {
+fn list_where(call: &Call<'_>, pool: Option<PoolId>, mut wanted: impl FnMut(&PgShown) -> bool) -> Outcome {
     let states = call.args.list("states");
     let mut bad = None;
     let rows = rows(call, |row| {
@@ -753,7 +636,8 @@ fn list_where(call: &Call<'_>, pool: Option<PoolId>, mut wanted: impl FnMut(&Lin
     if let Some(refusal) = bad {
         return Err(refusal);
     }
-    let value = json!({ "pg_ready": true, "pg_stats": rows.iter().map(pg_json).collect::<Vec<_>>() });
+    let value =
+        json!({ "pg_ready": true, "pg_stats": rows.iter().map(PgShown::to_json).collect::<Vec<_>>() });
     call.show(value, || {
         let mut table = Table::new(&[
             ("PG", Left, Left),
@@ -860,7 +744,8 @@ fn dump_stuck(call: &mut Call<'_>) -> Outcome {
             _ => !lacks(pg_state::DEGRADED) && long(row.lasts.undegraded),
         })
     });
-    let value = json!({ "pg_ready": true, "stuck_pg_stats": rows.iter().map(pg_json).collect::<Vec<_>>() });
+    let value =
+        json!({ "pg_ready": true, "stuck_pg_stats": rows.iter().map(PgShown::to_json).collect::<Vec<_>>() });
     let mut answer = call.show(value, || if rows.is_empty() { String::new() } else { brief_text(&rows) })?;
     // The table is what tools read; the words are for people.
     let words = rows.iter().filter(|row| !row.report.waiting_for.is_empty());
@@ -868,15 +753,6 @@ fn dump_stuck(call: &mut Call<'_>) -> Outcome {
         words.map(|row| format!("pg {} waits for {}\n", row.report.pg, row.report.waiting_for)).collect();
     answer.status = words + "ok";
     Ok(answer)
-}
-
-/// The OSDs that a group's primary names when it says what it waits for.
-pub fn waited_for(report: &PgReport) -> BTreeSet<OsdId> {
-    let words = report.waiting_for.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
-    words
-        .filter(|word| word.starts_with("osd."))
-        .filter_map(|word| super::args::parse_osd(word.trim_end_matches('.')))
-        .collect()
 }
 
 fn debug(call: &mut Call<'_>) -> Outcome {

@@ -13,7 +13,7 @@ use nacre_proto::messages::{
     GetPoolStats, GetPoolStatsReply, Message, OsdSpace, PaxosVersion, PgCounts, PoolSpace, Statfs,
     StatfsReply, Work,
 };
-use nacre_proto::types::{ObjectStatSum, PoolStat, StoreStatfs};
+use nacre_proto::types::{PoolStat, StoreStatfs};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ fn pool_stat(mon: &Mon, map: &OsdMap, id: PoolId) -> PoolStat {
     let spaces = mon.stats.osds.values().filter_map(|stat| stat.in_pool(id));
     let space = spaces.fold(PoolSpace::default(), PoolSpace::plus);
     PoolStat {
-        sum: stat_sum(&usage.counts),
+        sum: usage.counts.stat_sum(),
         log_size: usage.log_entries as i64,
         ondisk_log_size: usage.log_entries as i64,
         up: usage.up as i32,
@@ -71,32 +71,6 @@ fn pool_stat(mon: &Mon, map: &OsdMap, id: PoolId) -> PoolStat {
             ..StoreStatfs::default()
         },
         num_store_stats: mon.stats.osds.len() as i32,
-    }
-}
-
-pub fn stat_sum(counts: &PgCounts) -> ObjectStatSum {
-    ObjectStatSum {
-        num_bytes: counts.bytes as i64,
-        num_objects: counts.objects as i64,
-        num_object_clones: counts.clones as i64,
-        num_object_copies: counts.copies as i64,
-        num_objects_missing_on_primary: counts.missing_on_primary as i64,
-        num_objects_degraded: counts.degraded as i64,
-        num_objects_misplaced: counts.misplaced as i64,
-        num_objects_unfound: counts.unfound as i64,
-        num_rd: counts.work.reads as i64,
-        num_rd_kb: (counts.work.read_bytes >> 10) as i64,
-        num_wr: counts.work.writes as i64,
-        num_wr_kb: (counts.work.write_bytes >> 10) as i64,
-        num_objects_recovered: counts.work.recovered_objects as i64,
-        num_bytes_recovered: counts.work.recovered_bytes as i64,
-        num_omap_bytes: counts.omap_bytes as i64,
-        num_omap_keys: counts.omap_keys as i64,
-        num_scrub_errors: (counts.shallow_errors + counts.deep_errors) as i64,
-        num_shallow_scrub_errors: counts.shallow_errors as i64,
-        num_deep_scrub_errors: counts.deep_errors as i64,
-        num_objects_repaired: counts.repaired as i64,
-        ..ObjectStatSum::default()
     }
 }
 
@@ -621,7 +595,7 @@ fn utilization(call: &mut Call<'_>) -> Outcome {
 fn blocked_by(call: &mut Call<'_>) -> Outcome {
     let mut counts: BTreeMap<OsdId, u64> = BTreeMap::new();
     for stat in call.mon.stats.pgs.values() {
-        let osds = super::pg::waited_for(&stat.report);
+        let osds = stat.report.waited_for();
         osds.into_iter().for_each(|osd| *counts.entry(osd).or_default() += 1);
     }
     let rows: Vec<Value> = counts.iter().map(|(osd, n)| json!({ "id": osd.0, "num_blocked": n })).collect();

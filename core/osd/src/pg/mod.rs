@@ -29,6 +29,7 @@ mod moving;
 mod patchy;
 mod peering;
 mod push;
+mod query;
 mod range;
 pub mod record;
 mod recovery;

@@ -28,10 +28,12 @@ use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::waves::{Need, Room};
 use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_machine::Level;
+use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::PgRecord;
 use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
 use nacre_proto::types::ObjectId;
+use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -146,6 +148,57 @@ impl Peering {
             Step::Down(why) => why.clone(),
             Step::TooFew => "more members: there are fewer than the pool's min_size".into(),
         }
+    }
+
+    /// What those have who answered.
+    pub fn infos(&self) -> impl Iterator<Item = (OsdId, &PgInfo)> {
+        self.peers.iter().filter_map(|(osd, peer)| Some((*osd, peer.info.as_ref()?)))
+    }
+
+    /// Which of Ceph's states this is, below "Peering", and on whom it waits.
+    pub fn ceph_state(&self) -> (&'static str, Value) {
+        let named = |osds: Vec<OsdId>| -> Vec<Value> {
+            osds.iter().map(|osd| json!({"osd": osd.to_string()})).collect()
+        };
+        match &self.step {
+            Step::Gathering => {
+                ("/GetInfo", json!({"requested_info_from": named(self.asked_peers().collect())}))
+            }
+            Step::Queued => ("/GetLog", json!({})),
+            Step::FetchingLog { from } => ("/GetLog", json!({"auth_log_shard": from.to_string()})),
+            Step::Following(_) => ("/GetMissing", json!({})),
+            Step::Merging { waiting } => {
+                ("/GetMissing", json!({"peer_missing_requested": named(waiting.iter().copied().collect())}))
+            }
+            Step::Committing | Step::WaitingOut => ("/WaitUpThru", json!({})),
+            Step::Down(_) => ("/Down", json!({})),
+            Step::TooFew => ("/Incomplete", json!({})),
+        }
+    }
+
+    /// Whom it asks, and who would be asked if they were up.
+    pub fn blocked_json(&self, map: &OsdMap) -> Value {
+        let recorded = self.record.iter().flatten().flat_map(|record| &record.acting);
+        let down: BTreeSet<OsdId> =
+            recorded.copied().filter(|osd| osd.is_some() && !map.is_up(*osd)).collect();
+        let blockers: &BTreeSet<OsdId> = if self.is_down() { &down } else { &BTreeSet::new() };
+        let blocker = |osd: &OsdId| {
+            json!({
+                "osd": osd.0,
+                "current_lost_at": map.osd(*osd).map_or(0, |known| known.info.lost_at.0),
+                "comment": "starting or marking this osd lost may let us proceed",
+            })
+        };
+        let mut shown = json!({
+            "past_intervals": [],
+            "probing_osds": self.peers.keys().map(ToString::to_string).collect::<Vec<_>>(),
+        });
+        if !blockers.is_empty() {
+            shown["blocked"] = json!("peering is blocked due to down osds");
+        }
+        shown["down_osds_we_would_probe"] = json!(down.iter().map(|osd| osd.0).collect::<Vec<_>>());
+        shown["peering_blocked_by"] = blockers.iter().map(blocker).collect();
+        shown
     }
 
     /// Those who were asked and did not answer.

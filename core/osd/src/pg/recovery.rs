@@ -21,6 +21,7 @@ use nacre_proto::messages::part::{Part, Stale};
 use nacre_proto::messages::peer::{PgInfo, PgMsg, Push};
 use nacre_proto::types::ObjectId;
 use next::{Giver, Next};
+use serde_json::{Value, json};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -97,6 +98,28 @@ impl Recovery {
     }
     pub fn is_busy(&self) -> bool {
         !self.pulls.is_empty() || !self.sends.is_empty()
+    }
+    /// Objects of which something is on its way.
+    pub fn under_way(&self) -> BTreeSet<&ObjectId> {
+        self.pulls
+            .values()
+            .map(|pull| &pull.object)
+            .chain(self.sends.keys().map(|(object, _)| object))
+            .collect()
+    }
+    /// From whom, and to whom.
+    pub fn transfers_json(&self) -> Value {
+        let pulls = self.pulls.values();
+        let pulls = pulls
+            .map(|pull| json!({"pull_from": pull.from.osd.to_string(), "soid": pull.object.to_string()}));
+        let sends = self.sends.keys();
+        let sends =
+            sends.map(|(object, osd)| json!({"pushing_to": osd.to_string(), "object": object.to_string()}));
+        json!({"pull_from_peer": pulls.collect::<Vec<_>>(), "pushing": sends.collect::<Vec<_>>()})
+    }
+    /// Who holds the group without being a member, and said what of it.
+    pub fn holders(&self) -> impl Iterator<Item = (OsdId, &PgInfo)> {
+        self.sources.iter().filter_map(|(osd, source)| Some((*osd, source.info.as_ref()?)))
     }
     pub fn unfound(&self) -> impl Iterator<Item = &ObjectId> {
         self.unfound.keys()

@@ -1,16 +1,14 @@
 //! What a group's primary tells others about it.
 
 use super::active::Member;
-use super::lost::is_declared_lost;
 use super::moving::{Forced, Hold, is_too_full};
 use super::{Ctx, Interval, Pg, PgEffect, Phase};
-use nacre_base::{Now, OsdId, SnapId, Time, Utime};
+use nacre_base::{Now, OsdId, Time, Utime};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PgInfo;
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{PgCounts, PgReport, pg_state};
-use nacre_proto::types::ObjectId;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
 
 impl Pg {
@@ -57,7 +55,7 @@ impl Pg {
     }
 
     /// `pg_state` bits, of a group that is clean or not; zero when this OSD is not the primary.
-    fn state(&self, map: &OsdMap, clean: bool) -> u64 {
+    pub fn state(&self, map: &OsdMap, clean: bool) -> u64 {
         let mut state = 0;
         match &self.phase {
             Phase::Peering(peering) if peering.is_down() => state |= pg_state::DOWN | pg_state::PEERING,
@@ -142,7 +140,7 @@ impl Pg {
         }
     }
 
-    fn waits_for(&self) -> String {
+    pub fn waits_for(&self) -> String {
         match &self.phase {
             Phase::Peering(peering) => peering.waits_for(),
             Phase::Active(active) if active.recovery.unfound_len() > 0 => {
@@ -156,10 +154,12 @@ impl Pg {
 
     /// None if another OSD is the primary.
     pub fn report(&self, wall: Utime) -> Option<PgReport> {
+        (self.reported_state != 0).then(|| self.described(wall))
+    }
+
+    /// As far as this OSD knows, which is not much if another one is the primary.
+    pub fn described(&self, wall: Utime) -> PgReport {
         let state = self.reported_state;
-        if state == 0 {
-            return None;
-        }
         let interval = &self.interval;
         let (trimmed, to_trim) = self.trimmed();
         let PgInfo { objects, clones, bytes, .. } = self.info;
@@ -175,7 +175,7 @@ impl Pg {
             counts.unfound = active.recovery.unfound_len() as u64;
         }
         let active = state & pg_state::ACTIVE != 0;
-        Some(PgReport {
+        PgReport {
             pg: self.id,
             state,
             waiting_for: self.waits_for(),
@@ -195,7 +195,7 @@ impl Pg {
             trimmed,
             to_trim,
             scrub: self.scrub_state,
-        })
+        }
     }
 
     /// One line for a failing test.
@@ -213,98 +213,6 @@ impl Pg {
             "{phase} since {}, misses {missing}, waits for '{waits}', {:?}",
             self.interval.start, self.info
         )
-    }
-
-    /// `ceph tell PG query`.
-    pub fn query(&self, ctx: &Ctx<'_>) -> Value {
-        let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
-        let state = self.state(&ctx.map, self.is_clean());
-        let name = match &self.phase {
-            Phase::Stray(_) => "stray".to_string(),
-            Phase::Replica(_) => "replica".to_string(),
-            Phase::Deleting(_) => "deleting".to_string(),
-            _ => pg_state::name(state),
-        };
-        let missing: Vec<Value> = match &self.phase {
-            Phase::Active(active) => active
-                .members
-                .iter()
-                .map(|(osd, member)| json!({"osd": osd.0, "missing": member.missing.len()}))
-                .collect(),
-            _ => Vec::new(),
-        };
-        json!({
-            "snap_trimq": "[]",
-            "state": name,
-            "waiting_for": self.waits_for(),
-            "recovery": self.recovery_words(&ctx.map),
-            "epoch": ctx.map.epoch.0,
-            "interval": self.interval.start.0,
-            "up": ids(&self.interval.up),
-            "acting": ids(&self.interval.acting),
-            "info": {
-                "pgid": self.id.to_string(),
-                "last_update": self.info.last_update.to_string(),
-                "last_complete": self.info.committed_to.to_string(),
-                "log_tail": self.info.log_tail.to_string(),
-                "last_user_version": self.info.last_user_version,
-                "last_interval_started": self.info.interval_started.0,
-                "history": {
-                    "last_scrub": self.scrub_state.last.to_string(),
-                    "last_scrub_stamp": self.scrub_state.last_stamp.to_string(),
-                    "last_deep_scrub": self.scrub_state.last_deep.to_string(),
-                    "last_deep_scrub_stamp": self.scrub_state.last_deep_stamp.to_string(),
-                    "last_clean_scrub_stamp": self.scrub_state.last_clean_stamp.to_string(),
-                },
-                "log_entries": self.log.len(),
-                "missing": self.missing.len(),
-                "stats": {"stat_sum": {"num_objects": self.info.objects, "num_bytes": self.info.bytes}},
-            },
-            "peer_info": missing,
-            "ops_in_flight": self.ops_in_flight(ctx.now),
-        })
-    }
-
-    /// `ceph tell PG list_unfound`.
-    pub fn list_unfound(&self, map: &OsdMap) -> Value {
-        let unfound: Vec<&ObjectId> = match &self.phase {
-            Phase::Active(active) => active.recovery.unfound().collect(),
-            _ => Vec::new(),
-        };
-        let need = |object: &ObjectId| {
-            self.missing.get(object).map(|stale| stale.need).unwrap_or_default().to_string()
-        };
-        let row = |object: &&ObjectId| {
-            let snap = if object.snap == SnapId::HEAD { -2 } else { object.snap.0 as i64 };
-            json!({
-                "oid": {
-                    "oid": object.name.to_text(),
-                    "key": object.key.to_text(),
-                    "snapid": snap,
-                    "hash": object.hash,
-                    "max": 0,
-                    "pool": object.pool.0,
-                    "namespace": object.namespace.to_text(),
-                },
-                "need": need(object),
-                "have": "0'0",
-                "flags": "none",
-                "locations": [],
-            })
-        };
-        let away = map.osd_ids().filter(|osd| map.is_down(*osd));
-        let status = |osd| if is_declared_lost(map, osd) { "osd is lost" } else { "osd is down" };
-        let away: Vec<Value> =
-            away.map(|osd| json!({ "osd": osd.to_string(), "status": status(osd) })).collect();
-        json!({
-            "num_missing": self.missing.len(),
-            "num_unfound": unfound.len(),
-            "objects": unfound.iter().map(row).collect::<Vec<_>>(),
-            "state": "Active",
-            "available_might_have_unfound": true,
-            "might_have_unfound": if unfound.is_empty() { Vec::new() } else { away },
-            "more": false,
-        })
     }
 
     /// Requests that were not answered, with what they wait for.

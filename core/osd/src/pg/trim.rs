@@ -12,7 +12,7 @@ use crate::ops::trim_clone;
 use crate::snap_index;
 use nacre_base::{IntervalSet, SnapId};
 use nacre_machine::Level;
-use nacre_proto::maps::map_flags;
+use nacre_proto::maps::{OsdMap, map_flags};
 use nacre_proto::messages::peer::{EntryKind, LogEntry};
 use nacre_proto::messages::pg_state;
 use nacre_proto::transaction::Transaction;
@@ -55,14 +55,21 @@ impl Pg {
         }
     }
 
+    /// Removed snapshots for which something may be kept here; none if this is not the primary.
+    pub fn to_trim(&self, map: &OsdMap) -> IntervalSet {
+        let Phase::Active(active) = &self.phase else { return IntervalSet::new() };
+        let mut queue = map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default();
+        queue.subtract(&active.trimming.done);
+        queue
+    }
+
     /// A slice, if there is something to trim and the last slice is durable.
     pub fn trim(&mut self, ctx: &mut Ctx<'_>) {
         let removed = ctx.map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default();
+        let queue = self.to_trim(&ctx.map);
         let Phase::Active(active) = &mut self.phase else { return };
         let trimming = &mut active.trimming;
         trimming.done = trimming.done.intersection(&removed);
-        let mut queue = removed.clone();
-        queue.subtract(&trimming.done);
         trimming.left = queue.size();
         trimming.allowed = !ctx.map.has(map_flags::NOSNAPTRIM);
         // The index shows nothing that changed in this turn.

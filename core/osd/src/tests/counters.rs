@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Asks one OSD, past the network.
-fn ask(w: &mut World, osd: usize, words: Value) -> Result<Value, i32> {
+pub fn ask(w: &mut World, osd: usize, words: Value) -> Result<Value, i32> {
     let now = Now { mono: w.now, ..Now::default() };
     let command = Command { fsid: [0; 16], cmd: vec![words.to_string()], input: Bytes::new() };
     let node = &mut w.nodes[osd];

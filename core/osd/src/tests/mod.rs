@@ -14,6 +14,7 @@ mod merges;
 mod moves;
 mod parts;
 mod peering;
+mod query;
 mod room;
 mod scrub;
 mod snaps;
