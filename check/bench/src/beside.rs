@@ -23,7 +23,7 @@ pub struct Beside {
     /// libgoogle-perftools4).
     #[arg(long)]
     tcmalloc: bool,
-    /// Write the reference's block files full before it starts, so that its host file system has
+    /// Write the files of both clusters' OSDs full before they start, so that the host's file system has
     /// nothing to allocate under load.
     #[arg(long)]
     fill: bool,
@@ -45,7 +45,7 @@ impl Beside {
         if !self.nacre_only {
             clusters.push(reference::up(&folder.join("ceph"), self.tcmalloc, self.fill)?);
         }
-        clusters.push(nacre::up(&folder.join("nacre"))?);
+        clusters.push(nacre::up(&folder.join("nacre"), self.fill)?);
         Ok(clusters)
     }
 }

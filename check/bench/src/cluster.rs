@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// Of an OSD's file that is written full before it is used.
+pub const OSD_BYTES: u64 = 8 << 30;
+
 /// How large a cluster is, and where it listens.
 #[derive(Clone, Copy)]
 pub struct Shape {

@@ -39,7 +39,7 @@ const STAGES: [&str; 6] = ["queue", "read", "execute", "commit", "replicas", "re
 
 pub fn count(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&options.folder)?;
-    let cluster = nacre::up(&options.folder.canonicalize()?.join("nacre"))?;
+    let cluster = nacre::up(&options.folder.canonicalize()?.join("nacre"), false)?;
     println!("for one operation of a client, over all OSDs:");
     print!("{:<32}", "");
     COLUMNS.iter().for_each(|(head, ..)| print!("{head:>11}"));

@@ -206,7 +206,7 @@ fn on_one(options: &Options, case: &Case<'_>, name: &str) -> Result<String> {
             cluster.run("ceph config set mon paxos_propose_interval 0.02")?;
             cluster
         }
-        "nacre" => nacre::up_with(&folder.join("nacre"), shape)?,
+        "nacre" => nacre::up_with(&folder.join("nacre"), shape, false)?,
         other => bail!("no cluster is called '{other}'"),
     };
     // Else whole groups that it moves, once all is clean, count as what the return cost.

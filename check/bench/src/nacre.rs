@@ -1,6 +1,6 @@
 //! Nacre, each daemon a process.
 
-use crate::cluster::{Cluster, Shape, Starts, run};
+use crate::cluster::{Cluster, OSD_BYTES, Shape, Starts, run};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +9,11 @@ use std::process::Command;
 const PORTS: u16 = 260;
 
 /// Three OSDs.
-pub fn up(folder: &Path) -> Result<Cluster> {
-    up_with(folder, Shape::default())
+pub fn up(folder: &Path, fill: bool) -> Result<Cluster> {
+    up_with(folder, Shape::default(), fill)
 }
 
-pub fn up_with(folder: &Path, shape: Shape) -> Result<Cluster> {
+pub fn up_with(folder: &Path, shape: Shape, fill: bool) -> Result<Cluster> {
     let _ = std::fs::remove_dir_all(folder);
     let binary = binary()?;
     let nacre = |subcommand: &str| {
@@ -25,6 +25,9 @@ pub fn up_with(folder: &Path, shape: Shape) -> Result<Cluster> {
     let osds = shape.osds.to_string();
     let mut up = nacre("up");
     up.args(["--processes", "--detach", "--port-base", &port, "--osds", &osds]);
+    if fill {
+        up.args(["--preallocate", "--osd-size", &OSD_BYTES.to_string()]);
+    }
     if let Some(memory) = shape.memory_mib {
         up.args(["--memory", &format!("{memory}M")]);
     }

@@ -2,13 +2,12 @@
 //!
 //! Everything that is not said here is Ceph's default.
 
-use crate::cluster::{Cluster, Shape, Starts, run};
+use crate::cluster::{Cluster, OSD_BYTES, Shape, Starts, run};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-const OSD_BYTES: u64 = 10 << 30;
 /// Whatever else is measured beside full block files needs no more.
 const OTHERS_BYTES: u64 = 10 << 30;
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
@@ -137,9 +136,9 @@ osd_op_num_threads_per_shard = 2
     )
 }
 
-/// A file system that is full in the middle of a run ends the daemons of both clusters.
+/// A file system that is full in the middle of a run ends the daemons of both clusters, whose files are full.
 fn ensure_room_to_fill(folder: &Path, osds: u32) -> Result<()> {
-    let needed = u64::from(osds) * OSD_BYTES + OTHERS_BYTES;
+    let needed = 2 * u64::from(osds) * OSD_BYTES + OTHERS_BYTES;
     let stat = rustix::fs::statvfs(folder).context("cannot see how much room there is")?;
     let free = stat.f_bavail * stat.f_frsize;
     ensure!(

@@ -29,7 +29,7 @@ pub fn measure(options: &Options) -> Result<()> {
     for name in &options.clusters {
         let cluster = match name.as_str() {
             "ceph" => reference::up(&folder.join("ceph"), false, false)?,
-            "nacre" => nacre::up(&folder.join("nacre"))?,
+            "nacre" => nacre::up(&folder.join("nacre"), false)?,
             other => anyhow::bail!("no cluster is called '{other}'"),
         };
         cluster.run(&format!("ceph osd pool create {POOL} 32 32"))?;

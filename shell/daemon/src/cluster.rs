@@ -96,8 +96,11 @@ pub struct Cluster {
 pub struct OsdDisk {
     pub id: u32,
     pub uuid: Uuid,
-    /// Bytes of its sparse file.
+    /// Bytes of its file.
     pub size: Size,
+    /// The file has all its room, and keeps it. Otherwise it is sparse.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preallocated: bool,
 }
 
 /// A part of 127.0.0.0/8 such as `127.2.0.0/24`. Each OSD has an address of its own in it.
@@ -153,6 +156,8 @@ pub struct Wishes {
     pub auth: Option<Auth>,
     pub port_base: Option<u16>,
     pub osd_size: Option<Size>,
+    /// Of new OSDs.
+    pub preallocate: bool,
     pub cluster_network: Option<LoopbackNetwork>,
     pub memory: Option<Size>,
 }
@@ -173,7 +178,7 @@ impl Cluster {
             memory: wishes.memory,
         };
         ensure!(cluster.auth == Auth::None, "--auth cephx is not built yet: use --auth none");
-        cluster.add_osds(wishes.osds.unwrap_or(OSDS_DEFAULT), wishes.osd_size)?;
+        cluster.add_osds(wishes.osds.unwrap_or(OSDS_DEFAULT), wishes.osd_size, wishes.preallocate)?;
         Ok(cluster)
     }
 
@@ -197,7 +202,9 @@ impl Cluster {
         self.memory = wishes.memory.or(self.memory);
         let have = self.osds.len() as u32;
         match wishes.osds {
-            Some(osds) if osds > have => self.add_osds(osds - have, wishes.osd_size)?,
+            Some(osds) if osds > have => {
+                self.add_osds(osds - have, wishes.osd_size, wishes.preallocate)?;
+            }
             Some(osds) if osds < have => {
                 bail!("this cluster has {have} OSDs, which hold its data: it cannot start with {osds}")
             }
@@ -220,12 +227,12 @@ impl Cluster {
     pub fn next_osd(&self) -> u32 {
         self.osds.len() as u32
     }
-    pub fn add_osd(&mut self, size: Size) -> Result<&OsdDisk> {
-        self.add_osds(1, Some(size))?;
+    pub fn add_osd(&mut self, size: Size, preallocated: bool) -> Result<&OsdDisk> {
+        self.add_osds(1, Some(size), preallocated)?;
         Ok(self.osds.last().expect("it was added just now"))
     }
 
-    fn add_osds(&mut self, count: u32, size: Option<Size>) -> Result<()> {
+    fn add_osds(&mut self, count: u32, size: Option<Size>, preallocated: bool) -> Result<()> {
         let size = size.unwrap_or(OSD_SIZE_DEFAULT);
         ensure!(size.0 >= OSD_SIZE_MIN.0, "an OSD of {size} is too small, {OSD_SIZE_MIN} is the least");
         let first = self.osds.len() as u32;
@@ -235,13 +242,19 @@ impl Cluster {
         if let Some(network) = self.cluster_network {
             ensure!(network.addr(first + count - 1).is_some(), "{network} has no addresses for so many OSDs");
         }
-        self.osds.extend((first..first + count).map(|id| OsdDisk { id, uuid: Uuid::new_v4(), size }));
+        let new = |id| OsdDisk { id, uuid: Uuid::new_v4(), size, preallocated };
+        self.osds.extend((first..first + count).map(new));
         Ok(())
     }
 
     pub fn daemons(&self) -> Vec<DaemonName> {
         let mons = self.mons.iter().cloned().map(DaemonName::Mon);
         mons.chain(self.osds.iter().map(|osd| DaemonName::Osd(osd.id))).collect()
+    }
+
+    pub fn is_preallocated(&self, daemon: &DaemonName) -> bool {
+        let DaemonName::Osd(id) = daemon else { return false };
+        self.osds.iter().any(|osd| osd.id == *id && osd.preallocated)
     }
 
     pub fn ensure_has(&self, daemon: &DaemonName) -> Result<()> {

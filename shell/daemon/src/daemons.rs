@@ -4,6 +4,7 @@ use crate::admission;
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, make_dir};
 use crate::crashes;
 use crate::device;
+use crate::format::preallocate;
 use crate::host;
 use crate::image_tasks::{Manager, Worker};
 use crate::log;
@@ -177,7 +178,7 @@ fn prepare(
         addrs: addrs.clone(),
         listeners,
         datagrams,
-        store: Some(open_store(&layout.store(daemon), kind)?),
+        store: Some(open_store(&layout.store(daemon), kind, cluster.is_preallocated(daemon))?),
         perf: perf.clone(),
         limits: Limits::of_memory(memory),
     };
@@ -241,8 +242,11 @@ fn metadata(layout: &Layout, daemon: &DaemonName) -> BTreeMap<String, String> {
     known
 }
 
-fn open_store(path: &Path, kind: EntityType) -> Result<(Store, FileDisk)> {
-    let disk = store::open_disk(path, None)?;
+fn open_store(path: &Path, kind: EntityType, preallocated: bool) -> Result<(Store, FileDisk)> {
+    let mut disk = store::open_disk(path, None)?;
+    if preallocated {
+        disk.keep_room();
+    }
     let opened = Store::open_paged(Arc::new(disk.clone()));
     let (store, report) = opened.with_context(|| format!("cannot use {}", path.display()))?;
     if report.torn_tail {
@@ -267,21 +271,25 @@ fn open_store(path: &Path, kind: EntityType) -> Result<(Store, FileDisk)> {
 /// Makes the stores that do not exist yet.
 pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
     let mons = cluster.mons.iter().map(|id| (DaemonName::Mon(id.clone()), Uuid::new_v4(), MON_SIZE));
-    let osds = cluster.osds.iter().map(|osd| (DaemonName::Osd(osd.id), osd.uuid, osd.size));
-    for (daemon, uuid, size) in mons.chain(osds) {
+    let mons = mons.map(|(daemon, uuid, size)| (daemon, uuid, size, false));
+    let osds = cluster.osds.iter().map(|osd| (DaemonName::Osd(osd.id), osd.uuid, osd.size, osd.preallocated));
+    for (daemon, uuid, size, preallocated) in mons.chain(osds) {
         let path = layout.store(&daemon);
         // A link to a device that is absent is no reason to make another store.
         if fs::symlink_metadata(&path).is_ok() {
             continue;
         }
         make_dir(path.parent().expect("a store is in a folder"))?;
+        // Under another name until it is whole, so that dying here leaves nothing half-made.
+        let new = path.with_extension("new");
         let format = || -> Result<()> {
-            // Under another name until it is whole, so that dying here leaves nothing half-made.
-            let new = path.with_extension("new");
             if new.exists() {
                 fs::remove_file(&new)?;
             }
-            let disk = FileDisk::create(&new, size.0)?;
+            let mut disk = FileDisk::create(&new, size.0)?;
+            if preallocated {
+                preallocate(&mut disk, &path)?;
+            }
             Store::format(
                 &disk,
                 Options {
@@ -292,7 +300,10 @@ pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
             )?;
             Ok(fs::rename(&new, &path)?)
         };
-        format().with_context(|| format!("cannot make {}", path.display()))?;
+        if let Err(error) = format() {
+            let _ = fs::remove_file(&new); // it may take room that is needed
+            return Err(error.context(format!("cannot make {}", path.display())));
+        }
     }
     Ok(())
 }

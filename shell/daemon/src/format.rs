@@ -26,6 +26,9 @@ pub struct Options {
     /// Size of a file that is made
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
+    /// Give a file all its room now: it keeps it, and no write waits for the file system
+    #[arg(long)]
+    preallocate: bool,
     /// Another, faster device or file for the log, which small writes wait for. A file is made if it is not
     /// there and --wal-size is given
     #[arg(long, value_name = "PATH")]
@@ -143,6 +146,12 @@ fn link_to(target: &Path, link: &Path) -> Result<()> {
     symlink(target, link).with_context(|| format!("cannot make {}", link.display()))
 }
 
+/// May take a while.
+pub fn preallocate(disk: &mut FileDisk, path: &Path) -> Result<()> {
+    say(format_args!("Preallocating {} for {} ...", Size(disk.len()), path.display()));
+    disk.preallocate().with_context(|| format!("cannot preallocate {}", path.display()))
+}
+
 fn open_wal(wal: &Path) -> Result<FileDisk> {
     ensure!(!wal.is_dir(), "{} is a folder", wal.display());
     FileDisk::open(wal).with_context(|| format!("cannot open the log's device {}", wal.display()))
@@ -208,7 +217,7 @@ fn add(
     let daemon = DaemonName::Osd(cluster.next_osd());
     ensure!(!dev.is_dir(), "{} is a folder: `nacre up --osds` makes OSDs in folders", dev.display());
     let target = Target::open(dev, options.force)?;
-    let uuid = cluster.add_osd(Size(target.len))?.uuid;
+    let uuid = cluster.add_osd(Size(target.len), options.preallocate)?.uuid;
     let report = match options.no_check {
         true => None,
         false => {
@@ -225,7 +234,14 @@ fn add(
         if !options.force {
             drop(Target::open_blank(wal)?);
         }
-        disk = disk.with_log(open_wal(wal)?);
+        let mut log = open_wal(wal)?;
+        if options.preallocate {
+            preallocate(&mut log, wal)?;
+        }
+        disk = disk.with_log(log);
+    }
+    if options.preallocate {
+        preallocate(&mut disk, dev)?;
     }
     let store_options = StoreOptions {
         uuid: uuid.into_bytes(),

@@ -34,6 +34,9 @@ pub struct Options {
     /// Size of each new OSD's file, which is sparse [default: 10G]
     #[arg(long, value_name = "SIZE")]
     osd_size: Option<Size>,
+    /// Give the files of new OSDs all their room now: they keep it, and no write waits for the file system
+    #[arg(long)]
+    preallocate: bool,
     /// Let OSDs talk among themselves on a network of their own, such as 127.2.0.0/24
     #[arg(long, value_name = "NET")]
     cluster_network: Option<LoopbackNetwork>,
@@ -62,6 +65,7 @@ pub fn up(options: &Options) -> Result<()> {
         auth: options.auth,
         port_base: options.port_base,
         osd_size: options.osd_size,
+        preallocate: options.preallocate,
         cluster_network: options.cluster_network,
         memory: options.memory.map(|memory| memory.0),
     };

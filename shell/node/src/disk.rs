@@ -16,7 +16,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -58,9 +58,21 @@ pub struct FileDisk {
     /// The same file past the page cache; None where the file system has no such thing.
     direct: Option<Arc<File>>,
     len: u64,
+    space: Space,
     pieces: Arc<Pieces>,
     /// What the log is on, if not on this.
     log: Option<Arc<FileDisk>>,
+}
+
+/// Where the bytes are, as far as room for them goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    /// In a file that takes room as it is written, and gives back what is free.
+    Sparse,
+    /// In a file that has all its room, and keeps it.
+    Preallocated,
+    /// On a block device. It has no holes, also where it was told to forget something.
+    Device,
 }
 
 /// What is known of each `PIECE`.
@@ -111,11 +123,29 @@ impl FileDisk {
 
     fn new(file: File, direct: Option<Arc<File>>, len: u64) -> io::Result<FileDisk> {
         let len = len / BLOCK as u64 * BLOCK as u64;
+        let is_device = file.metadata()?.file_type().is_block_device();
+        let space = if is_device { Space::Device } else { Space::Sparse };
         let states = Mutex::new(pieces_with_data(&file, len)?);
         let pieces = Arc::new(Pieces { states, filled: Condvar::new(), log: AtomicU64::new(0) });
         // Reading ahead of small reads all over the device only costs.
         fadvise(&file, 0, None, Advice::Random)?;
-        Ok(FileDisk { file: Arc::new(file), direct, len, pieces, log: None })
+        Ok(FileDisk { file: Arc::new(file), direct, len, space, pieces, log: None })
+    }
+
+    /// A file gets all its room now, and keeps it.
+    pub fn preallocate(&mut self) -> io::Result<()> {
+        self.keep_room();
+        for piece in 0..self.len.div_ceil(PIECE) {
+            self.fill_piece(piece, piece * PIECE, 0)?;
+        }
+        self.file.sync_all()
+    }
+
+    /// Of a file that was preallocated.
+    pub fn keep_room(&mut self) {
+        if self.space == Space::Sparse {
+            self.space = Space::Preallocated;
+        }
     }
 
     /// With another one for the store's log.
@@ -376,13 +406,19 @@ impl Disk for FileDisk {
     fn flush(&self) -> Result<(), DiskError> {
         self.file.sync_data().map_err(failed("flush", 0, 0))
     }
-    /// A file gets holes. A block device is told to forget it, if it can.
+    /// A file gets holes, unless it is to keep its room. A block device is told to forget it, if it can.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        if self.space == Space::Preallocated {
+            return Ok(());
+        }
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, how, offset, len) {
             Ok(()) => {}
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
             Err(e) => return Err(failed("discard", offset, len as usize)(e.into())),
+        }
+        if self.space == Space::Device {
+            return Ok(());
         }
         let mut states = self.pieces.states.lock().expect("nobody panics with it");
         // Less than a piece, or parts of two, leaves none that is all hole.
@@ -666,6 +702,29 @@ mod tests {
         }
         expected[2 * PIECE as usize..][..4096].fill(8);
         assert!(whole == expected);
+    }
+
+    #[test]
+    fn a_preallocated_file_has_all_its_room_and_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let allocated = || std::os::unix::fs::MetadataExt::blocks(&path.metadata().unwrap()) * 512;
+        let mut disk = FileDisk::create(&path, 4 * PIECE + 4096).unwrap();
+        disk.write_at(PIECE + 4096, &[7; 4096]).unwrap();
+        disk.preallocate().unwrap();
+        assert!(allocated() >= 4 * PIECE + 4096, "{}", allocated());
+        let mut block = [0; 4096];
+        disk.read_at(PIECE + 4096, &mut block).unwrap();
+        assert_eq!(block, [7; 4096]);
+        disk.discard(0, 4 * PIECE).unwrap();
+        drop(disk);
+        let mut disk = FileDisk::open(&path).unwrap();
+        disk.keep_room();
+        disk.discard(0, 4 * PIECE).unwrap();
+        assert!(allocated() >= 4 * PIECE + 4096, "{}", allocated());
+        drop(disk);
+        FileDisk::open(&path).unwrap().discard(0, 4 * PIECE).unwrap();
+        assert!(allocated() < PIECE, "{}", allocated());
     }
 
     #[test]

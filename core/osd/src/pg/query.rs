@@ -97,6 +97,7 @@ impl Pg {
                 "info": self.own_info(map, state, wall),
                 "peer_info": self.peer_infos(),
                 "recovery_state": self.recovery_state(map),
+                "scrubber": {"active": state & pg_state::SCRUBBING != 0},
                 "agent_state": {},
                 "interval": interval.start.0,
                 "waiting_for": self.waits_for(),
