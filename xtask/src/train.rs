@@ -87,4 +87,21 @@ mod tests {
         let seen = repository().join(format!("xtask/profile/{}.profdata", channel.trim_matches('"')));
         assert!(seen.exists(), "{} is missing: cargo xtask train", seen.display());
     }
+
+    /// By the names of symbols what was counted is found again.
+    #[test]
+    fn names_of_symbols_do_not_depend_on_what_a_library_depends_on() {
+        let compiled = |words: &str| {
+            let mut rustc = Command::new(repository().join("xtask/profile/rustc"));
+            let said = rustc.arg("echo").args(words.split(' ')).output().unwrap();
+            String::from_utf8(said.stdout).unwrap()
+        };
+        let library =
+            "--crate-name nacre_proto --crate-type lib -C opt-level=3 -C metadata=1a2b -C extra-filename=-3c";
+        assert_eq!(compiled(library), library.replace("1a2b", "nacre") + "\n");
+        let others = ["--crate-name bytes --crate-type lib", "--crate-name nacre_bench --crate-type bin"];
+        for other in others.map(|other| format!("{other} -C opt-level=3 -C metadata=1a2b")) {
+            assert_eq!(compiled(&other), other.clone() + "\n");
+        }
+    }
 }
