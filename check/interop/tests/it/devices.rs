@@ -3,6 +3,7 @@
 use nacre_interop::{Cluster, nacre_binary, succeed, text, wait_until};
 use serde_json::Value;
 use std::process::Command;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 fn nacre(words: &[&str]) -> Command {
@@ -29,7 +30,9 @@ fn an_osd_on_a_file_of_its_own_joins_and_shows_what_its_device_can_do() {
     assert!(text(&refused.stderr).contains("holds data"), "{}", text(&refused.stderr));
     std::fs::remove_file(&dev).unwrap();
 
-    let said = succeed(&mut format(&["--size", "2G"])).unwrap();
+    let said = succeed(&mut format(&["--size", "2G", "--preallocate"])).unwrap();
+    let has_all_its_room = || dev.metadata().unwrap().blocks() * 512 >= 2 << 30;
+    assert!(said.contains("Preallocating 2G") && has_all_its_room(), "{said}");
     assert!(said.contains("Verdict: ") && said.contains("osd.3 is made on"), "{said}");
     c.start("osd.3").unwrap();
     wait_until("osd.3 to be up", Duration::from_secs(30), || {
@@ -51,6 +54,7 @@ fn an_osd_on_a_file_of_its_own_joins_and_shows_what_its_device_can_do() {
     c.kill("osd.3").unwrap();
     c.start("osd.3").unwrap();
     c.wait_clean().unwrap();
+    assert!(has_all_its_room());
     // Nobody measures or formats what a daemon runs on.
     let busy = nacre(&["device", "check", dev_text, "--short", "--force"]).output().unwrap();
     assert!(text(&busy.stderr).contains("in use"), "{}", text(&busy.stderr));
