@@ -2,8 +2,8 @@
 
 use nacre_interop::{Cluster, nacre_binary, succeed, text, wait_until};
 use serde_json::Value;
-use std::process::Command;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::time::Duration;
 
 fn nacre(words: &[&str]) -> Command {
