@@ -218,6 +218,11 @@ impl Cluster {
                         other.size
                     );
                 }
+                if wishes.preallocate
+                    && let Some(other) = self.osds.iter().find(|osd| !osd.preallocated)
+                {
+                    bail!("osd.{} was made without --preallocate: that is for new OSDs", other.id);
+                }
             }
         }
         Ok(())
@@ -451,8 +456,10 @@ mod tests {
     #[test]
     fn osds_are_added_and_everything_else_stays() {
         let mut cluster = Cluster::new(&Wishes::default()).unwrap();
-        let more = Wishes { osds: Some(5), osd_size: Some(Size(2 << 30)), ..Wishes::default() };
+        let size = Some(Size(2 << 30));
+        let more = Wishes { osds: Some(5), osd_size: size, preallocate: true, ..Wishes::default() };
         cluster.adjust(&more).unwrap();
+        assert!(cluster.osds.iter().map(|osd| osd.preallocated).eq([false, false, false, true, true]));
         let sizes: Vec<String> = cluster.osds.iter().map(|osd| osd.size.to_string()).collect();
         assert_eq!(sizes, ["10G", "10G", "10G", "2G", "2G"]);
         for refused in [
@@ -461,6 +468,7 @@ mod tests {
             Wishes { port_base: Some(1), ..Wishes::default() },
             Wishes { auth: Some(Auth::Cephx), ..Wishes::default() },
             Wishes { osd_size: Some(Size(4 << 30)), ..Wishes::default() },
+            Wishes { preallocate: true, ..Wishes::default() },
         ] {
             let before = cluster.clone();
             assert!(cluster.adjust(&refused).is_err(), "{refused:?}");
