@@ -109,6 +109,9 @@ pub fn metadata(config: &OsdConfig) -> BTreeMap<String, String> {
         ("default_device_class", config.device_class.clone()),
         ("front_addr", config.public.to_string()),
         ("back_addr", config.cluster.to_string()),
+        // The same sockets: heartbeats come as datagrams.
+        ("hb_front_addr", config.public.to_string()),
+        ("hb_back_addr", config.cluster.to_string()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_string(), value))
