@@ -704,6 +704,19 @@ mod tests {
         assert!(whole == expected);
     }
 
+    /// Else a MiB of zeros would be written beside each small write to what was forgotten.
+    #[test]
+    fn what_a_block_device_forgot_is_no_hole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = FileDisk::create(&dir.path().join("disk"), 4 * PIECE).unwrap();
+        file.write_at(0, &vec![7; 4 * PIECE as usize]).unwrap();
+        let is_hole = |piece: usize| file.pieces.states.lock().unwrap()[piece] == Piece::Hole;
+        FileDisk { space: Space::Device, ..file.clone() }.discard(0, PIECE).unwrap();
+        assert!(!is_hole(0));
+        file.discard(0, PIECE).unwrap();
+        assert!(is_hole(0));
+    }
+
     #[test]
     fn a_preallocated_file_has_all_its_room_and_keeps_it() {
         let dir = tempfile::tempdir().unwrap();
