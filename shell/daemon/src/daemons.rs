@@ -271,9 +271,8 @@ fn open_store(path: &Path, kind: EntityType, preallocated: bool) -> Result<(Stor
 /// Makes the stores that do not exist yet.
 pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
     let mons = cluster.mons.iter().map(|id| (DaemonName::Mon(id.clone()), Uuid::new_v4(), MON_SIZE));
-    let mons = mons.map(|(daemon, uuid, size)| (daemon, uuid, size, false));
-    let osds = cluster.osds.iter().map(|osd| (DaemonName::Osd(osd.id), osd.uuid, osd.size, osd.preallocated));
-    for (daemon, uuid, size, preallocated) in mons.chain(osds) {
+    let osds = cluster.osds.iter().map(|osd| (DaemonName::Osd(osd.id), osd.uuid, osd.size));
+    for (daemon, uuid, size) in mons.chain(osds) {
         let path = layout.store(&daemon);
         // A link to a device that is absent is no reason to make another store.
         if fs::symlink_metadata(&path).is_ok() {
@@ -287,7 +286,7 @@ pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
                 fs::remove_file(&new)?;
             }
             let mut disk = FileDisk::create(&new, size.0)?;
-            if preallocated {
+            if cluster.is_preallocated(&daemon) {
                 preallocate(&mut disk, &path)?;
             }
             Store::format(

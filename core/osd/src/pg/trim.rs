@@ -37,6 +37,13 @@ pub struct Trimming {
     in_flight: Vec<Slot>,
 }
 
+impl Trimming {
+    fn not_done(&self, mut removed: IntervalSet) -> IntervalSet {
+        removed.subtract(&self.done);
+        removed
+    }
+}
+
 impl Pg {
     /// `pg_state` bits.
     pub fn trim_state(&self) -> u64 {
@@ -58,18 +65,16 @@ impl Pg {
     /// Removed snapshots for which something may be kept here; none if this is not the primary.
     pub fn to_trim(&self, map: &OsdMap) -> IntervalSet {
         let Phase::Active(active) = &self.phase else { return IntervalSet::new() };
-        let mut queue = map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default();
-        queue.subtract(&active.trimming.done);
-        queue
+        active.trimming.not_done(map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default())
     }
 
     /// A slice, if there is something to trim and the last slice is durable.
     pub fn trim(&mut self, ctx: &mut Ctx<'_>) {
         let removed = ctx.map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default();
-        let queue = self.to_trim(&ctx.map);
         let Phase::Active(active) = &mut self.phase else { return };
         let trimming = &mut active.trimming;
         trimming.done = trimming.done.intersection(&removed);
+        let queue = trimming.not_done(removed.clone());
         trimming.left = queue.size();
         trimming.allowed = !ctx.map.has(map_flags::NOSNAPTRIM);
         // The index shows nothing that changed in this turn.

@@ -111,8 +111,8 @@ fn what_is_reverted_keeps_its_older_content() {
     w.assert_replicas_equal();
 }
 
-#[test]
-fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_have() {
+/// The group of "a", which osd.0 had alone, who is dead, waits for it on osd.1.
+pub fn group_that_is_down() -> World {
     let mut w = World::new(4, 3, 1, 1, 1);
     w.run_ops("a", write("on osd.0 alone"));
     w.run_until("clean", World::all_clean);
@@ -120,6 +120,12 @@ fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_hav
     w.run_until("down", |w| !w.map.is_up(OsdId(0)));
     w.place(vec![(0, vec![OsdId(1)])]);
     w.run_for(Duration::from_secs(3));
+    w
+}
+
+#[test]
+fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_have() {
+    let mut w = group_that_is_down();
     assert!(report(&w).waiting_for.contains("osd.0"), "{:?}", report(&w));
     declare_lost(&mut w);
     assert_eq!(w.run_ops("a", read()).result, -2);

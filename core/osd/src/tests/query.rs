@@ -1,9 +1,10 @@
 //! What `ceph pg ID query` says, where operators and their programs look for it.
 
 use super::counters::ask;
+use super::lost::group_that_is_down;
 use super::world::{POOL, World};
 use super::{read, write};
-use nacre_base::{OsdId, PgId};
+use nacre_base::PgId;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -49,13 +50,7 @@ fn a_clean_group_is_shown_by_its_primary_with_all_members_and_by_them() {
 
 #[test]
 fn a_group_that_is_down_names_who_has_to_come_back() {
-    let mut w = World::new(4, 3, 1, 1, 1);
-    w.run_ops("a", write("on osd.0 alone"));
-    w.run_until("clean", World::all_clean);
-    w.kill(0);
-    w.run_until("down", |w| !w.map.is_up(OsdId(0)));
-    w.place(vec![(0, vec![OsdId(1)])]);
-    w.run_for(Duration::from_secs(3));
+    let mut w = group_that_is_down();
     let shown = query(&mut w, 1);
     assert_eq!(names(&shown), ["Started/Primary/Peering/Down", "Started/Primary/Peering", "Started"]);
     let peering = &shown["recovery_state"][1];
