@@ -11,7 +11,7 @@ use std::time::Duration;
 const PG: PgId = PgId { pool: POOL, seed: 0 };
 
 /// osd.1 alone, which lacks all of "new" and a piece of "changed"; osd.0, who had them, is dead.
-fn world(seed: u64) -> World {
+pub fn world(seed: u64) -> World {
     let mut w = World::new(seed, 2, 2, 1, 1);
     w.run_ops("changed", write("old content"));
     w.run_until("clean", World::all_clean);

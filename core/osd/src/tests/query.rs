@@ -1,7 +1,7 @@
 //! What `ceph pg ID query` says, where operators and their programs look for it.
 
 use super::counters::ask;
-use super::lost::group_that_is_down;
+use super::lost::{self, group_that_is_down};
 use super::world::{POOL, World};
 use super::{read, write};
 use nacre_base::PgId;
@@ -61,4 +61,16 @@ fn a_group_that_is_down_names_who_has_to_come_back() {
     w.start(0);
     assert_eq!(w.run_ops("a", read()).result, 0);
     assert_eq!(names(&query(&mut w, 1)), ["Started/Primary/Active", "Started"]);
+}
+
+#[test]
+fn a_group_with_unfound_objects_names_who_may_have_them() {
+    let mut w = lost::world(1);
+    let shown = query(&mut w, 1);
+    assert_eq!(names(&shown), ["Started/Primary/Active", "Started"]);
+    let might_have = &shown["recovery_state"][0]["might_have_unfound"];
+    assert_eq!(*might_have, json!([{"osd": "0", "status": "osd is down"}]));
+    assert_eq!(shown["info"]["missing"], 2);
+    assert_eq!(shown["info"]["last_complete"], "0'0");
+    assert_eq!(shown["info"]["stats"]["stat_sum"]["num_objects_unfound"], 2);
 }
