@@ -36,10 +36,10 @@ impl Cluster {
         self.folder.path()
     }
 
-    /// The `nacre` binary with a subcommand, on this cluster's folder.
+    /// The `nacre` binary with a subcommand such as `mon format`, on this cluster's folder.
     pub fn nacre(&self, subcommand: &str) -> Command {
         let mut command = Command::new(nacre_binary());
-        command.arg(subcommand).arg("--data").arg(self.folder());
+        command.args(subcommand.split(' ')).arg("--data").arg(self.folder());
         command
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
 use nacre_machine::{ReadError, StoreView};
-use nacre_mon::{Mon, MonConfig};
+use nacre_mon::{Member, Mon, MonConfig};
 use nacre_osd::{MEMORY, Osd, OsdConfig};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
@@ -30,6 +30,8 @@ pub struct Cluster {
     pub mons: Vec<NodeId>,
     pub osds: Vec<NodeId>,
     pub clients: Vec<NodeId>,
+    /// Monitors that the cluster began with; those after them join.
+    founders: usize,
     /// OSDs on each host.
     pub per_host: usize,
     /// OSDs that were removed for good.
@@ -66,6 +68,7 @@ impl Cluster {
             mons: Vec::new(),
             osds: Vec::new(),
             clients: Vec::new(),
+            founders: mons,
             per_host,
             gone: BTreeSet::new(),
             osd_disk: (if mib > 0 { mib << 20 } else { OSD_DISK }, (log > 0).then_some(log << 10)),
@@ -151,10 +154,17 @@ impl Cluster {
         let its = memory::on_behalf_of(id.0);
         let role = match kind {
             EntityType::Mon => {
-                let members = mon_addrs.iter().enumerate();
+                let founders = self.founders;
+                let member = |(n, addr): (usize, &EntityAddr)| Member {
+                    id: n as u64 + 1,
+                    name: mon_name(n),
+                    addrs: AddrVec::one(*addr),
+                    founder: n < founders,
+                };
                 Role::Mon(Box::new(Mon::new(MonConfig {
+                    id: num as u64 + 1,
                     name: mon_name(num as usize),
-                    members: members.map(|(n, addr)| (mon_name(n), AddrVec::one(*addr))).collect(),
+                    members: mon_addrs.iter().enumerate().map(member).collect(),
                     mgr_addrs: AddrVec::one(addr(3400, num as usize, 0)),
                     fsid: Some([42; 16]),
                     options: options(self.osds.len(), self.per_host),
@@ -189,6 +199,34 @@ impl Cluster {
         };
         drop(its);
         self.world.start(id, role);
+    }
+
+    /// One more monitor, which starts with an empty disk and joins when it is expected; the command for that.
+    pub fn add_mon(&mut self) -> Value {
+        let n = self.mons.len();
+        let disk = disk(&mut self.world, MON_DISK, None, 100 + n as u8);
+        let (name, addr) = (mon_name(n), addr(3300, n, 0));
+        let id = self.world.add(Node::new(format!("mon.{name}"), EntityType::Mon, n as i64, addr, disk));
+        self.mons.push(id);
+        self.start(id);
+        json!({ "prefix": "mon add", "name": name, "addr": addr.sock.expect("it has one").to_string() })
+    }
+
+    /// Every monitor of the map is there, and they know the same ones.
+    pub fn wait_monitors(&mut self) -> Result<(), String> {
+        let mut seen = String::new();
+        for _ in 0..30 {
+            seen = self.command(&json!({ "prefix": "quorum_status", "format": "json" }));
+            let status: Value = serde_json::from_str(&seen).unwrap_or_default();
+            let names = status["monmap"]["mons"].as_array().into_iter().flatten();
+            let names: BTreeSet<&str> = names.filter_map(|mon| mon["name"].as_str()).collect();
+            let quorum = status["quorum_names"].as_array().into_iter().flatten();
+            if !names.is_empty() && names == quorum.filter_map(Value::as_str).collect() {
+                return Ok(());
+            }
+            self.run_for(Duration::from_secs(1));
+        }
+        Err(format!("not all monitors are there: {seen}"))
     }
 
     /// One more OSD, which starts with an empty disk.
@@ -585,7 +623,7 @@ fn disk(world: &mut World, len: u64, log_len: Option<u64>, n: u8) -> Option<Arc<
     Some(Arc::new(disk))
 }
 
-fn mon_name(n: usize) -> String {
+pub fn mon_name(n: usize) -> String {
     char::from(b'a' + n as u8).to_string()
 }
 

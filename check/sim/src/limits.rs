@@ -77,6 +77,8 @@ impl Elections {
                 self.cut |= both;
                 both
             }
+            // Who leads lets another one lead before it goes.
+            Fault::AddMon | Fault::RemoveMon(_) => true,
             Fault::Heal | Fault::End => std::mem::take(&mut self.cut) || *fault == Fault::End,
             _ => false,
         };

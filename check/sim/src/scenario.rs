@@ -1,6 +1,6 @@
 //! The run of one script: work while things break, then peace, then the reckoning.
 
-use crate::cluster::{Cluster, Seed};
+use crate::cluster::{Cluster, Seed, mon_name};
 use crate::limits::{Elections, check_maps};
 use crate::script::{Fault, Script, Who};
 use crate::workload::Workload;
@@ -126,6 +126,7 @@ impl Run {
         for osd in self.leaving.intersection(&self.out).copied().collect::<Vec<_>>() {
             self.c.purge(osd)?;
         }
+        self.c.wait_monitors()?;
         self.elections.check(&self.c)?;
         check_maps(&self.c, &script.shape)?;
         self.workload.read_all(&mut self.c);
@@ -186,7 +187,8 @@ impl Run {
 
     fn node(&self, who: Who) -> NodeId {
         match who {
-            Who::Mon(n) => self.c.mons[n],
+            // Scripts are made shorter by leaving out what made this one, too.
+            Who::Mon(n) => self.c.mons[n.min(self.c.mons.len() - 1)],
             Who::Osd(n) => self.c.osds[n],
             Who::Client(n) => self.c.clients[n],
         }
@@ -235,6 +237,13 @@ impl Run {
             Fault::Add if self.added < ADDED_MAX => {
                 self.added += 1;
                 self.c.add_osd();
+            }
+            Fault::AddMon => {
+                let add = self.c.add_mon();
+                self.command(add, None);
+            }
+            Fault::RemoveMon(mon) => {
+                self.command(json!({ "prefix": "mon rm", "name": mon_name(*mon) }), None);
             }
             Fault::In(osd) => {
                 self.out.remove(osd);

@@ -55,6 +55,10 @@ pub enum Fault {
     Purge(usize),
     /// One OSD more, on a host of its own or the last one.
     Add,
+    /// One monitor more.
+    AddMon,
+    /// A monitor leaves for good, if the others can go on without it.
+    RemoveMon(usize),
     /// The first pool gets that many placement groups, more or fewer.
     Groups(u64),
     Pool,
@@ -108,6 +112,8 @@ pub struct Script {
 }
 
 const CLIENTS: usize = 2;
+/// With those that were removed.
+const MONS_MAX: u64 = 7;
 /// KiB of memory that OSDs make do with in some runs.
 const MEMORY: [u64; 2] = [6 << 10, 8 << 10];
 /// Virtual time of trouble.
@@ -191,9 +197,39 @@ impl Script {
             steps.extend(draw_faults(rng, &shape, &kinds).into_iter().map(|fault| (at, fault)));
             at += rng.duration(BETWEEN.0, BETWEEN.1);
         }
+        // Drawn for themselves, too.
+        let rng = &mut Rng::new(seed ^ 0x0a0d_d0a0_0000_0000);
+        if rng.chance(250) {
+            steps.extend(draw_monitors(rng, &shape, end));
+            steps.sort_by_key(|(at, _)| *at);
+        }
         steps.push((end, Fault::End));
         Script { seed, shape, steps }
     }
+}
+
+/// Monitors that come and go, and of which some are killed meanwhile.
+fn draw_monitors(rng: &mut Rng, shape: &Shape, end: Duration) -> Vec<(Duration, Fault)> {
+    let mut steps = Vec::new();
+    let mut mons = shape.mons as u64;
+    let mut at = rng.duration(BETWEEN.0, BETWEEN.1);
+    while at < end {
+        let any = rng.below(mons) as usize;
+        steps.push((
+            at,
+            match rng.below(6) {
+                0 | 1 if mons < MONS_MAX => {
+                    mons += 1;
+                    Fault::AddMon
+                }
+                2 | 3 => Fault::RemoveMon(any),
+                4 => Fault::Kill(vec![Who::Mon(any)]),
+                _ => Fault::Mend(Who::Mon(any)),
+            },
+        ));
+        at += rng.duration(BETWEEN.0, BETWEEN.1 * 3);
+    }
+    steps
 }
 
 /// A fault, or the end of some.
@@ -289,6 +325,8 @@ impl Display for Fault {
             Fault::In(osd) => write!(f, "in osd.{osd}"),
             Fault::Purge(osd) => write!(f, "purge osd.{osd}"),
             Fault::Add => f.write_str("add"),
+            Fault::AddMon => f.write_str("add-mon"),
+            Fault::RemoveMon(mon) => write!(f, "remove mon.{mon}"),
             Fault::Reweight(osd, percent) => write!(f, "reweight osd.{osd} {percent}"),
             Fault::Groups(pg_num) => write!(f, "groups {pg_num}"),
             Fault::Pool => f.write_str("pool"),
@@ -400,6 +438,8 @@ impl FromStr for Fault {
             ("in", [Who::Osd(osd)]) => Fault::In(*osd),
             ("purge", [Who::Osd(osd)]) => Fault::Purge(*osd),
             ("add", []) => Fault::Add,
+            ("add-mon", []) => Fault::AddMon,
+            ("remove", [Who::Mon(mon)]) => Fault::RemoveMon(*mon),
             ("pool", []) => Fault::Pool,
             ("empty", []) => Fault::Empty,
             ("snap", []) => Fault::Snap,

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 pub fn genesis(config: &MonConfig, rng: &mut Rng, now: Utime) -> Genesis {
     let fsid = config.fsid.unwrap_or_else(|| random_uuid(rng));
-    let monmap = MonMap::new(fsid, now, config.members.clone());
+    let founders = config.members.iter().filter(|member| member.founder);
+    let monmap = MonMap::new(fsid, now, founders.map(|member| (member.name.clone(), member.addrs.clone())));
     // 0 is the type of OSDs themselves: a cluster on one host.
     let failure_domain =
         options::value(None, &config.options, "osd_crush_chooseleaf_type").parse().unwrap_or(1);

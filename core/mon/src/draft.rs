@@ -22,6 +22,8 @@ pub struct Draft {
     pub orders: Vec<(OsdId, DaemonMsg)>,
     /// The leader is to forget what it knows of recoveries, past ones too.
     pub clear_progress: bool,
+    /// The member that is to lead from here on: what was asked is asked of it again.
+    pub hand_over: Option<u64>,
 }
 
 impl Draft {
@@ -34,6 +36,7 @@ impl Draft {
             batch: Batch { stamp: now, ..Batch::default() },
             orders: Vec::new(),
             clear_progress: false,
+            hand_over: None,
         }
     }
 

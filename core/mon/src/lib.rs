@@ -20,6 +20,7 @@ mod failures;
 mod health;
 mod image_tasks;
 mod image_work;
+mod membership;
 mod memory;
 mod merges;
 mod mon;
@@ -38,8 +39,9 @@ mod temp;
 
 pub use image_tasks::{ImageAnswer, ImageCommand};
 pub use image_work::ImageFigures;
+pub use membership::MonChange;
 pub use memory::Memory;
-pub use mon::{Mon, MonConfig};
+pub use mon::{Member, Mon, MonConfig};
 pub use state::{Batch, ConfigWho, Genesis, Rejected, State};
 
 #[cfg(test)]

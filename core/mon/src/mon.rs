@@ -1,10 +1,12 @@
 //! The machine: events in, effects out, Raft in the middle.
 
+mod members;
 mod proposals;
 mod quorum;
 mod replication;
 mod requests;
 
+pub(crate) use members::decide;
 pub(crate) use proposals::{Done, Job};
 pub(crate) use requests::{CommandRequest, Origin, Via};
 
@@ -17,6 +19,7 @@ use crate::sessions::{Session, Sessions};
 use crate::state::State;
 use crate::stats::Stats;
 use crate::{commands, options, persist};
+use members::PeerLink;
 use nacre_base::{Epoch, Now, PgId, PoolId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
 use nacre_proto::maps::Uuid;
@@ -25,7 +28,6 @@ use nacre_proto::types::AddrVec;
 use nacre_raft::{Outgoing, Raft};
 use nacre_wire::from_slice;
 use proposals::InFlight;
-use quorum::PeerLink;
 use replication::Leading;
 use requests::Read;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,10 +49,12 @@ const TIMER_JUDGE: u64 = 4;
 /// What a monitor is told when it starts.
 #[derive(Clone, Debug)]
 pub struct MonConfig {
-    /// One of `members`.
+    /// The number of this one of `members`.
+    pub id: u64,
     pub name: String,
-    /// All monitors of a new cluster, by rank, with exactly the addresses that they listen on.
-    pub members: Vec<(String, AddrVec)>,
+    /// All monitors, the founders by rank, with exactly the addresses that they listen on. Once there is a
+    /// cluster its map counts instead.
+    pub members: Vec<Member>,
     /// Where this process listens in the manager's role.
     pub mgr_addrs: AddrVec,
     /// Of a new cluster; drawn if there is none.
@@ -60,6 +64,17 @@ pub struct MonConfig {
     pub host: String,
     /// For everything that is drawn; a new one for each start.
     pub seed: u64,
+}
+
+/// A monitor.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its number in Raft, which no other has or had. A founder's is its rank and one.
+    pub id: u64,
+    pub name: String,
+    pub addrs: AddrVec,
+    /// Whether it begins a new cluster; the others join.
+    pub founder: bool,
 }
 
 pub struct Mon {
@@ -86,8 +101,10 @@ pub struct Mon {
     reads: BTreeMap<u64, (Option<u64>, Origin, Read)>,
     /// Record queries that wait for a newer map.
     early_queries: Vec<(Origin, Epoch, Vec<PgId>)>,
-    /// The own sessions to the other monitors, by Raft id.
+    /// The own sessions to the other monitors, by their numbers: members, and who says to be a monitor.
     peers: BTreeMap<u64, PeerLink>,
+    /// It was removed, and does nothing any more.
+    pub(crate) left: bool,
     next_dial: u64,
     /// Requests sent to the leader: who asked here.
     forwarded: BTreeMap<u64, (ConnId, u64)>,
@@ -137,6 +154,7 @@ impl Mon {
             reads: BTreeMap::new(),
             early_queries: Vec::new(),
             peers: BTreeMap::new(),
+            left: false,
             next_dial: 1,
             forwarded: BTreeMap::new(),
             next_forward: 1,
@@ -167,28 +185,34 @@ impl Mon {
         self.state.as_ref().map_or(0, |state| state.incrementals.len() as u64)
     }
 
-    /// This member's number in Raft: its rank and one.
+    /// This member's number in Raft.
     fn id(&self) -> u64 {
-        self.config
-            .members
-            .iter()
-            .position(|(name, _)| *name == self.config.name)
-            .map_or(1, |at| at as u64 + 1)
+        self.config.id
     }
-    pub(crate) fn rank(&self) -> u64 {
-        self.id() - 1
+    /// None for a monitor that has not joined.
+    pub(crate) fn rank(&self) -> Option<u64> {
+        self.rank_of(self.id())
+    }
+    fn rank_of(&self, member: u64) -> Option<u64> {
+        match &self.state {
+            Some(state) => state.rank_of(member),
+            None => self.founders().position(|id| id == member).map(|rank| rank as u64),
+        }
+    }
+    fn founders(&self) -> impl Iterator<Item = u64> {
+        self.config.members.iter().filter(|member| member.founder).map(|member| member.id)
     }
     /// Each election begins another one.
     pub fn term(&self) -> u64 {
         self.raft.as_ref().map_or(0, Raft::term)
     }
     pub(crate) fn leader_rank(&self) -> Option<u64> {
-        self.raft.as_ref()?.leader().map(|id| id - 1)
+        self.rank_of(self.raft.as_ref()?.leader()?)
     }
     /// The ranks that are known to be there.
     pub(crate) fn quorum(&self) -> Vec<u64> {
-        let others = self.peers.iter().filter(|(_, link)| link.open).map(|(id, _)| id - 1);
-        let mut ranks: Vec<u64> = others.chain([self.rank()]).collect();
+        let others = self.peers.iter().filter(|(_, link)| link.open).map(|(id, _)| *id);
+        let mut ranks: Vec<u64> = others.chain([self.id()]).filter_map(|id| self.rank_of(id)).collect();
         ranks.sort_unstable();
         ranks
     }
@@ -201,20 +225,21 @@ impl Mon {
     }
 
     fn on_start(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let ids: Vec<u64> = (1..=self.config.members.len() as u64).collect();
+        let founders: Vec<u64> = self.founders().collect();
+        let group = if founders.contains(&self.id()) { &founders[..] } else { &[] };
         let saved = persist::load(store).expect("a monitor cannot run without its store");
-        let raft = Raft::new(self.id(), self.rng.next_u64(), &ids, &saved)
-            .expect("the monitor's log is damaged: restore it from another monitor");
+        let raft = Raft::new(self.id(), self.rng.next_u64(), group, &saved)
+            .expect("the monitor's log is damaged: remove this monitor and add it anew");
         if let Some(checkpoint) = raft.checkpoint() {
             self.restore(checkpoint.index, &checkpoint.state);
+        }
+        if let Some(persist) = raft.beginning().filter(|_| saved.checkpoint.is_none()) {
+            self.store(&persist, None, Vec::new(), out);
         }
         self.raft = Some(raft);
         out.push(Effect::Arm { timer: TIMER_TICK, after: TICK });
         out.push(Effect::Arm { timer: TIMER_HOUSEKEEPING, after: HOUSEKEEPING });
-        let own = self.id();
-        let others = ids.into_iter().filter(|&id| id != own);
-        self.peers = others.map(|id| (id, PeerLink { conn: None, open: false })).collect();
-        self.redial(out);
+        self.know_peers(out);
         self.reports.restart(now.mono);
     }
 
@@ -243,8 +268,9 @@ impl Mon {
                 self.duties_due = true;
                 self.ask_for_ids(out);
                 self.give_up_held(now, out);
+                self.ask_to_join(out);
             }
-            TIMER_REDIAL => self.redial(out),
+            TIMER_REDIAL => self.know_peers(out),
             TIMER_JUDGE => self.judging_due = true,
             _ => {}
         }
@@ -257,9 +283,11 @@ impl Mon {
         }
         if let Some((id, link)) = self.peers.iter_mut().find(|(_, link)| link.conn == Some(conn)) {
             if link.open {
-                out.push(Effect::Log { level: Level::Warn, text: format!("lost monitor {id}: {why}") });
+                let name = self.state.as_ref().and_then(|state| state.members.get(id));
+                let name = name.cloned().unwrap_or_else(|| format!("(member {id})"));
+                out.push(Effect::Log { level: Level::Warn, text: format!("lost mon.{name}: {why}") });
             }
-            *link = PeerLink { conn: None, open: false };
+            (link.conn, link.open) = (None, false);
             self.raft.as_mut().expect("started").unreachable(*id);
             self.reports.sessions.lost(*id);
             self.judging_due = true;
@@ -276,16 +304,31 @@ impl Mon {
 impl Machine for Mon {
     fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>) {
         match event {
+            Event::Opened { conn, .. } if self.left => return out.push(Effect::Hangup { conn }),
+            // Everything that was said is durable already.
+            Event::Stop => return out.push(Effect::Stopped),
+            _ if self.left => return,
             Event::Start => self.on_start(now, store, out),
             Event::Opened { conn, peer } => {
-                if let Some(link) = self.peers.values_mut().find(|link| link.conn == Some(conn)) {
+                if let Some((id, link)) = self.peers.iter_mut().find(|(_, link)| link.conn == Some(conn)) {
+                    if peer.num.wrapping_add(1) as u64 != *id {
+                        // Another monitor has its place.
+                        link.conn = None;
+                        out.push(Effect::Hangup { conn });
+                        out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
+                        return;
+                    }
                     link.open = true;
                 }
                 let session = Session::new(peer, now.mono);
                 if let Some(osd) = session.osd() {
                     self.reports.sessions.heard(osd, self.id());
                 }
+                let is_monitor = session.monitor().is_some();
                 self.sessions.insert(conn, session);
+                if is_monitor {
+                    self.know_peers(out);
+                }
             }
             Event::Closed { conn, why } => self.on_closed(conn, &why, out),
             Event::Message { conn, tid, message } => self.on_message(now, conn, tid, message, out),
@@ -295,8 +338,6 @@ impl Machine for Mon {
                 self.ids_wanted = true;
                 self.ask_for_ids(out);
             }
-            // Everything that was said is durable already.
-            Event::Stop => return out.push(Effect::Stopped),
             Event::ReadDone { .. } | Event::Loop(_) | Event::Datagram { .. } => return,
         }
         self.drive(now, out);

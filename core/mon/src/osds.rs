@@ -159,7 +159,7 @@ impl Mon {
         let mine = state.monmap.mons.get(&self.config.name);
         draft.batch.log.push(LogEntry {
             name: AuthName::new(EntityType::Mon, self.config.name.clone()),
-            rank: EntityName::new(EntityType::Mon, self.rank() as i64),
+            rank: EntityName::new(EntityType::Mon, self.rank().map_or(-1, |rank| rank as i64)),
             addrs: mine.map(|mon| mon.public_addrs.clone()).unwrap_or_default(),
             stamp: now.wall,
             seq: state.log_seq + draft.batch.log.len() as u64 + 1,

@@ -4,6 +4,7 @@
 //! else: no clock, no configuration file, no session. `Batch` is one entry of the Raft log; `State`
 //! is what they add up to, and what a checkpoint holds.
 
+use crate::membership::MonChange;
 use crate::memory::Memory;
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
@@ -28,6 +29,11 @@ const FIRST_GLOBAL_ID: u64 = 4100;
 pub struct State {
     pub fsid: Uuid,
     pub monmap: MonMap,
+    /// The monitors that decide: their names by their numbers in Raft, which those of the beginning have
+    /// from their ranks.
+    pub members: BTreeMap<u64, String>,
+    /// No member had this number or a higher one yet.
+    pub next_member: u64,
     pub mgrmap: MgrMap,
     pub osdmap: Arc<OsdMap>,
     /// `osdmap`, encoded: what subscribers get.
@@ -93,7 +99,8 @@ pub struct Batch {
     pub stamp: Utime,
     /// The beginning of a cluster: only in the first batch.
     pub genesis: Option<Genesis>,
-    pub monmap: Option<MonMap>,
+    /// If Raft's group changes with it, this is the entry that does that.
+    pub monitors: Option<MonChange>,
     pub mgrmap: Option<MgrMap>,
     /// An encoded incremental with its checksums.
     pub osdmap: Option<Bytes>,
@@ -142,6 +149,8 @@ impl State {
         let osdmap: OsdMap = from_slice(&genesis.osdmap)?;
         Ok(State {
             fsid: genesis.monmap.fsid,
+            members: founders(&genesis.monmap),
+            next_member: genesis.monmap.ranks.len() as u64 + 1,
             monmap: genesis.monmap.clone(),
             mgrmap: MgrMap::default(),
             base: (osdmap.epoch, genesis.osdmap.clone()),
@@ -166,14 +175,14 @@ impl State {
         if batch.genesis.is_some() {
             return Err(Rejected::Exists);
         }
+        if let Some(change) = &batch.monitors {
+            self.change_monitors(change, batch.stamp);
+        }
         // First what can fail.
         if let Some(bytes) = &batch.osdmap {
             let inc: Incremental = from_slice(bytes)?;
             let next = self.osdmap.apply(&inc)?;
             self.take_osdmap(next, inc, bytes.clone());
-        }
-        if let Some(monmap) = &batch.monmap {
-            self.monmap = monmap.clone();
         }
         if let Some(mgrmap) = &batch.mgrmap {
             self.mgrmap = mgrmap.clone();
@@ -371,11 +380,12 @@ versioned_fields!(Genesis, "genesis", monmap, osdmap);
 
 impl Encode for Batch {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 2, 1, |out| {
+        versioned(out, 3, 1, |out| {
             self.origin.encode(out);
             self.stamp.encode(out);
             self.genesis.encode(out);
-            self.monmap.encode(out);
+            // Once a monitor map.
+            None::<MonMap>.encode(out);
             self.mgrmap.encode(out);
             self.osdmap.encode(out);
             self.records.encode(out);
@@ -386,18 +396,21 @@ impl Encode for Batch {
             self.mutes.encode(out);
             self.global_ids.encode(out);
             self.memory.encode(out);
+            self.monitors.encode(out);
         });
     }
 }
 impl Decode for Batch {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("batch", 2, |r, v| {
+        r.versioned("batch", 3, |r, v| {
             Ok(Batch {
                 origin: Decode::decode(r)?,
                 stamp: Decode::decode(r)?,
                 genesis: Decode::decode(r)?,
-                monmap: Decode::decode(r)?,
-                mgrmap: Decode::decode(r)?,
+                mgrmap: {
+                    Option::<MonMap>::decode(r)?;
+                    Decode::decode(r)?
+                },
                 osdmap: Decode::decode(r)?,
                 records: Decode::decode(r)?,
                 config: Decode::decode(r)?,
@@ -407,6 +420,7 @@ impl Decode for Batch {
                 mutes: Decode::decode(r)?,
                 global_ids: Decode::decode(r)?,
                 memory: if v >= 2 { Decode::decode(r)? } else { None },
+                monitors: if v >= 3 { Decode::decode(r)? } else { None },
             })
         })
     }
@@ -415,7 +429,7 @@ impl Decode for Batch {
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 3, 1, |out| {
+        versioned(out, 4, 1, |out| {
             self.monmap.encode(out);
             self.mgrmap.encode(out);
             self.full.encode(out);
@@ -432,17 +446,21 @@ impl Encode for State {
             self.next_global_id.encode(out);
             self.purged_snaps.encode(out);
             self.memory.encode(out);
+            self.members.encode(out);
+            self.next_member.encode(out);
         });
     }
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 3, |r, v| {
+        r.versioned("monitor state", 4, |r, v| {
             let monmap = MonMap::decode(r)?;
             let mgrmap = MgrMap::decode(r)?;
             let full = Bytes::decode(r)?;
-            Ok(State {
+            let mut state = State {
                 fsid: monmap.fsid,
+                members: founders(&monmap),
+                next_member: monmap.ranks.len() as u64 + 1,
                 monmap,
                 mgrmap,
                 osdmap: Arc::new(from_slice(&full)?),
@@ -460,9 +478,18 @@ impl Decode for State {
                 next_global_id: Decode::decode(r)?,
                 purged_snaps: if v >= 2 { Decode::decode(r)? } else { BTreeMap::new() },
                 memory: if v >= 3 { Decode::decode(r)? } else { Memory::default() },
-            })
+            };
+            if v >= 4 {
+                (state.members, state.next_member) = (Decode::decode(r)?, Decode::decode(r)?);
+            }
+            Ok(state)
         })
     }
+}
+
+/// The members of a cluster's beginning: their ranks and one.
+fn founders(monmap: &MonMap) -> BTreeMap<u64, String> {
+    (1..).zip(monmap.ranks.iter().cloned()).collect()
 }
 
 #[cfg(test)]

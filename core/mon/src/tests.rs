@@ -1,6 +1,6 @@
 //! A monitor with a driver that stores at once, and clients that are only sessions.
 
-use crate::{Mon, MonConfig};
+use crate::{Member, Mon, MonConfig};
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, Name, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, ReadError, Statfs, StoreStat, StoreView};
@@ -79,7 +79,7 @@ fn addr(port: u16, nonce: u32) -> AddrVec {
 }
 
 fn config(rank: usize, mons: usize, seed: u64) -> MonConfig {
-    let name = |n: usize| ["a", "b", "c"][n].to_string();
+    let name = |n: usize| ["a", "b", "c", "d"][n].to_string();
     let options = [
         ("osd_crush_chooseleaf_type", "0"),
         ("mon_allow_pool_delete", "true"),
@@ -87,9 +87,12 @@ fn config(rank: usize, mons: usize, seed: u64) -> MonConfig {
         ("osd_pool_default_min_size", "2"),
         ("osd_pool_default_pg_num", "8"),
     ];
+    let member =
+        |n: usize| Member { id: n as u64 + 1, name: name(n), addrs: addr(3300 + n as u16, 0), founder: true };
     MonConfig {
+        id: rank as u64 + 1,
         name: name(rank),
-        members: (0..mons).map(|n| (name(n), addr(3300 + n as u16, 0))).collect(),
+        members: (0..mons).map(member).collect(),
         mgr_addrs: addr(6800 + rank as u16, 1),
         fsid: (mons > 1).then_some([9; 16]),
         options: options.map(|(name, value)| (name.to_string(), value.to_string())).into(),

@@ -24,7 +24,9 @@ use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_perf::Registry;
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PeerMsg;
-use nacre_proto::messages::{Command, Config, DaemonMsg, Message, MonGetVersion, OsdOp, PgRecord, PgWish};
+use nacre_proto::messages::{
+    Command, Config, DaemonMsg, Message, MonGetVersion, MonMapMsg, OsdOp, PgRecord, PgWish,
+};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{AddrVec, EntityAddr};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -147,6 +149,9 @@ pub struct Osd {
     life: Life,
     pub(crate) maps: Maps,
     mon: MonState,
+    /// Where monitors are: those that it was told of when it started, then those of their map.
+    mons: Vec<EntityAddr>,
+    mons_epoch: Epoch,
     next_mon: usize,
     last_mon_ping: Time,
     /// The monitor had a newer map the last time it was asked.
@@ -291,6 +296,8 @@ impl Osd {
                 config.memory / 16 * WAITING_PARTS,
             ),
             backoffs: Backoffs::new(config.memory / 16 * RECORDS_PARTS / BACKOFFS_PART),
+            mons: config.mons.clone(),
+            mons_epoch: Epoch(0),
             config,
             started: Time::ZERO,
             life: Life::Running,
@@ -479,6 +486,7 @@ impl Osd {
                 self.on_maps(now, store, &msg, out);
             }
             Message::Daemon(msg) if self.is_mon(conn) => self.on_daemon(now, store, msg, out),
+            Message::MonMap(MonMapMsg { map }) if self.is_mon(conn) => self.on_monitors(&map, out),
             Message::Config(Config { values }) => self.options.take(values),
             Message::Peer(msg) => self.on_peer(now, store, conn, msg, out),
             Message::OsdOp(op) => self.on_op(now, store, conn, tid, op, out),

@@ -4,11 +4,14 @@
 //! a disk. Start with `Raft`: feed it `tick`, `step` and `propose`, then take a `Ready` and carry it
 //! out in this order: send `now`, store `persist`, and once that is durable call `stored` and send
 //! `after`. Entries come out of `committed` only when a majority has them on disk.
+//! Who the members are changes by an entry of the log, too (`Change`).
 
+mod change;
 mod log;
 mod node;
 mod peer;
 
+pub use change::Change;
 pub use log::{Persist, Saved};
 pub use node::{Committed, NotLeader, Outgoing, Raft, ReadId, Ready, Restored, StepError};
 pub use peer::PeerMessage;

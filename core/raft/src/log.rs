@@ -57,8 +57,12 @@ impl Saved {
 /// The whole log in memory: it is bounded, since what is in the checkpoint is dropped.
 pub(crate) struct Log {
     pub hard_state: HardState,
-    /// Its metadata also holds who the members are.
+    /// Its metadata also holds who the members were.
     pub checkpoint: Snapshot,
+    /// Who they are after the last entry that was applied.
+    pub members: ConfState,
+    /// The index of the last change of members: nobody gets entries from before it.
+    pub changed_at: u64,
     /// Index and term of the entry before `entries`.
     pub before: (u64, u64),
     pub entries: VecDeque<Entry>,
@@ -68,8 +72,10 @@ impl Log {
     /// The log of a member that starts for the first time.
     pub fn fresh(members: &[u64]) -> Log {
         let mut checkpoint = Snapshot::default();
-        checkpoint.mut_metadata().set_conf_state(ConfState::from((members.to_vec(), Vec::<u64>::new())));
-        Log { hard_state: HardState::default(), checkpoint, before: (0, 0), entries: VecDeque::new() }
+        let members = ConfState::from((members.to_vec(), Vec::<u64>::new()));
+        checkpoint.mut_metadata().set_conf_state(members.clone());
+        let (hard_state, before, entries) = (HardState::default(), (0, 0), VecDeque::new());
+        Log { hard_state, checkpoint, members, changed_at: 0, before, entries }
     }
 
     /// None if the bytes are not what a `Persist` had.
@@ -80,12 +86,13 @@ impl Log {
         }
         if let Some(bytes) = &saved.checkpoint {
             log.checkpoint = parse::<Snapshot>(bytes, &SNAPSHOT)?;
+            log.members = log.checkpoint.get_metadata().get_conf_state().clone();
+            crate::peer::members(&log.members)?;
         }
         for bytes in saved.entries.values() {
             log.entries.push_back(parse::<Entry>(bytes, &PLAIN)?);
         }
         let metadata = log.checkpoint.get_metadata();
-        crate::peer::members(metadata.get_conf_state())?;
         log.before = match log.entries.front() {
             None => (metadata.index, metadata.term),
             // The entry before the first is only asked for by members that fell behind; those get
@@ -132,6 +139,7 @@ impl Log {
         let metadata = checkpoint.get_metadata();
         self.before = (metadata.index, metadata.term);
         self.entries.clear();
+        self.members = metadata.get_conf_state().clone();
         persist.checkpoint = Some(bytes_of(&checkpoint));
         persist.truncate_from = Some(0);
         self.checkpoint = checkpoint;
@@ -143,8 +151,9 @@ impl Log {
         let term = self.term(index).expect("only what is in the log is applied");
         let metadata = self.checkpoint.mut_metadata();
         (metadata.index, metadata.term) = (index, term);
+        metadata.set_conf_state(self.members.clone());
         self.checkpoint.data = state.into();
-        let keep_from = index.saturating_sub(tail);
+        let keep_from = index.saturating_sub(tail).max(self.changed_at);
         while self.before.0 < keep_from {
             let entry = self.entries.pop_front().expect("the log reaches to the checkpoint");
             self.before = (entry.index, entry.term);
@@ -197,9 +206,12 @@ impl Storage for Log {
     fn last_index(&self) -> Result<u64> {
         Ok(Log::last_index(self))
     }
-    fn snapshot(&self, request_index: u64, _to: u64) -> Result<Snapshot> {
-        let index = self.checkpoint.get_metadata().index;
-        if index == 0 || index < request_index {
+    fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
+        let metadata = self.checkpoint.get_metadata();
+        let index = metadata.index;
+        // Who was added waits for the checkpoint in which it is.
+        let is_in = metadata.get_conf_state().get_voters().contains(&to);
+        if index == 0 || index < request_index || !is_in {
             return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
         }
         Ok(self.checkpoint.clone())

@@ -1,11 +1,12 @@
 //! One member.
 
+use crate::change::Change;
 use crate::log::{Log, bytes_of};
-use crate::peer::{PeerMessage, members};
+use crate::peer::{PeerMessage, members, proposal};
 use crate::{Persist, Saved};
 use nacre_base::Rng;
 use protobuf::Message as _;
-use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType, Snapshot};
+use raft::eraftpb::{Entry, HardState, Message, MessageType};
 use raft::{Config, RawNode, StateRole};
 use std::collections::BTreeSet;
 
@@ -70,6 +71,8 @@ pub struct Committed {
     pub term: u64,
     /// As proposed.
     pub data: Vec<u8>,
+    /// It changed who the members are: `compact` at once, so that who is new gets a checkpoint with it.
+    pub change: Option<Change>,
 }
 
 /// Only the leader takes proposals.
@@ -94,7 +97,7 @@ pub enum StepError {
 
 impl Raft {
     /// A member with number `id` (not zero) that had stored `saved`; of `members`, unless `saved`
-    /// knows better. None if `saved` is damaged.
+    /// knows better. Without any it waits for a checkpoint of those who add it. None if `saved` is damaged.
     pub fn new(id: u64, seed: u64, members: &[u64], saved: &Saved) -> Option<Raft> {
         let log = Log::load(saved, members)?;
         let config = Config {
@@ -116,7 +119,7 @@ impl Raft {
         let reads = BTreeSet::new();
         let role = StateRole::Follower;
         let mut raft = Raft { node, seed, campaigns: 0, role, stored_hard_state, reads, installing: None };
-        let alone = raft.node.raft.prs().conf().voters().ids().iter().eq([id]);
+        let alone = raft.members() == [id];
         if alone {
             // Nobody else could lead, so there is nothing to wait for.
             raft.node.campaign().expect("a lone member may always lead");
@@ -130,6 +133,20 @@ impl Raft {
         let snapshot = &self.node.store().checkpoint;
         let index = snapshot.get_metadata().index;
         (index > 0).then(|| Restored { index, state: snapshot.get_data().to_vec() })
+    }
+    /// What must be durable before this member says anything: with whom it began, whatever it is told
+    /// when it starts again.
+    pub fn beginning(&self) -> Option<Persist> {
+        let checkpoint = &self.node.store().checkpoint;
+        let metadata = checkpoint.get_metadata();
+        let begins = metadata.index == 0 && !metadata.get_conf_state().get_voters().is_empty();
+        begins.then(|| Persist { checkpoint: Some(bytes_of(checkpoint)), ..Persist::default() })
+    }
+    /// The numbers of all members, in order.
+    pub fn members(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.node.raft.prs().conf().voters().ids().iter().collect();
+        ids.sort_unstable();
+        ids
     }
     pub fn is_leader(&self) -> bool {
         self.node.raft.state == StateRole::Leader
@@ -167,31 +184,46 @@ impl Raft {
     pub fn step(&mut self, message: PeerMessage) -> Result<(), StepError> {
         let PeerMessage(message) = message;
         let raft = &self.node.raft;
-        if message.from == raft.id || !raft.prs().conf().voters().contains(message.from) {
-            return Err(StepError::Stranger { from: message.from });
-        }
+        let is_member = raft.prs().conf().voters().contains(message.from);
         let last = raft.raft_log.last_index();
         match message.get_msg_type() {
+            _ if message.from == raft.id || message.to != raft.id => {
+                return Err(StepError::Stranger { from: message.from });
+            }
+            // Who asks or leads may have been added by entries that this member has yet to see.
+            MessageType::MsgAppend
+            | MessageType::MsgHeartbeat
+            | MessageType::MsgSnapshot
+            | MessageType::MsgRequestVote
+            | MessageType::MsgRequestPreVote => {}
+            _ if !is_member => return Err(StepError::Stranger { from: message.from }),
+            _ => {}
+        }
+        match message.get_msg_type() {
+            // It would know no other members, and take itself for the only one.
+            MessageType::MsgAppend if message.index == 0 && self.members().is_empty() => {
+                return Err(StepError::Unknown);
+            }
+            MessageType::MsgTimeoutNow if message.from != raft.leader_id || self.installing.is_some() => {
+                return Err(StepError::Impossible);
+            }
             // As from a leader that knows us from before our disk lost something.
             MessageType::MsgHeartbeat if message.commit > last => return Err(StepError::Unknown),
             // As from a follower that had another leader's entries when it was asked.
             MessageType::MsgAppendResponse if !message.reject && message.index > last => {
                 return Err(StepError::Unknown);
             }
-            MessageType::MsgSnapshot if !self.is_of_this_group(message.get_snapshot()) => {
-                return Err(StepError::Impossible);
+            MessageType::MsgSnapshot => {
+                let group = members(message.get_snapshot().get_metadata().get_conf_state());
+                if group.is_none_or(|group| !group.contains(&raft.id)) {
+                    return Err(StepError::Impossible);
+                }
             }
             _ => {}
         }
         let stepped = self.node.step(message);
         self.note_role();
         stepped.map_err(StepError::Refused)
-    }
-    fn is_of_this_group(&self, checkpoint: &Snapshot) -> bool {
-        let theirs = members(checkpoint.get_metadata().get_conf_state());
-        let mut ours: Vec<u64> = self.node.raft.prs().conf().voters().ids().iter().collect();
-        ours.sort_unstable();
-        theirs == Some(ours)
     }
     /// The connection to this member is gone: until it answers, one message at a time is enough.
     pub fn unreachable(&mut self, id: u64) {
@@ -209,6 +241,22 @@ impl Raft {
             return Err(NotLeader);
         }
         self.node.propose(Vec::new(), data).map_err(|_| NotLeader)
+    }
+    /// The same for an entry that changes who the members are.
+    pub fn propose_change(&mut self, change: Change, data: Vec<u8>) -> Result<(), NotLeader> {
+        // The library would make nothing of the entry.
+        if !self.is_leader() || self.node.raft.has_pending_conf() {
+            return Err(NotLeader);
+        }
+        self.node.propose_conf_change(data, change.to_library()).map_err(|_| NotLeader)
+    }
+    /// Asks another member to lead. Nothing can be proposed until it does, or has been silent for as long as
+    /// an election takes.
+    pub fn hand_over(&mut self, to: u64) {
+        self.node.transfer_leader(to);
+    }
+    pub fn is_handing_over(&self) -> bool {
+        self.node.raft.lead_transferee.is_some()
     }
     /// Asks how far the log must be applied before `read` may be answered; any member may ask.
     pub fn read(&mut self, read: ReadId) {
@@ -247,7 +295,9 @@ impl Raft {
             self.stored_hard_state = log.hard_state.clone();
             ready.persist.hard_state = Some(bytes_of(&log.hard_state));
         }
-        ready.committed = committed(rd.take_committed_entries());
+        for entry in rd.take_committed_entries() {
+            ready.committed.push(self.commit(&entry));
+        }
         self.node.advance_append_async(rd);
         if let Some(last) = ready.committed.last() {
             self.node.advance_apply_to(last.index);
@@ -255,11 +305,22 @@ impl Raft {
         if let Some(restored) = &ready.restored {
             self.installing = Some((ready.number, restored.index));
         }
-        ready.committed.retain(|entry| !entry.data.is_empty());
+        ready.committed.retain(|entry| !entry.data.is_empty() || entry.change.is_some());
         if ready.persist.is_empty() {
             self.stored(ready.number);
         }
         Some(ready)
+    }
+    fn commit(&mut self, entry: &Entry) -> Committed {
+        let change = Change::of(entry);
+        // An error says that the last member would go: for all of them alike, nothing changes.
+        if let Some(members) =
+            change.and_then(|change| self.node.apply_conf_change(&change.to_library()).ok())
+        {
+            let log = self.node.mut_store();
+            (log.members, log.changed_at) = (members, entry.index);
+        }
+        Committed { index: entry.index, term: entry.term, data: proposal(entry).to_vec(), change }
     }
     /// The `persist` of this `Ready`, and of all before it, is durable.
     pub fn stored(&mut self, number: u64) {
@@ -295,18 +356,6 @@ impl Raft {
 
 fn outgoing(message: Message) -> Outgoing {
     Outgoing { to: message.to, bytes: bytes_of(&message) }
-}
-
-/// Every entry, those of the library's own with empty data.
-fn committed(entries: Vec<Entry>) -> Vec<Committed> {
-    let data = |entry: &Entry| match entry.get_entry_type() {
-        EntryType::EntryNormal => entry.get_data().to_vec(),
-        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => Vec::new(),
-    };
-    entries
-        .iter()
-        .map(|entry| Committed { index: entry.index, term: entry.term, data: data(entry) })
-        .collect()
 }
 
 impl Outgoing {

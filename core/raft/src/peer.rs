@@ -5,6 +5,7 @@
 //! what is impossible in itself, and `Raft::step` what is impossible here.
 
 use crate::StepError;
+use crate::change::Change;
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
 
 /// No log gets there, and below it sums do not overflow.
@@ -28,11 +29,19 @@ impl PeerMessage {
     }
     /// What was proposed and comes with this message.
     pub fn proposals(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.entries.iter().map(|entry| &entry.data[..]).filter(|data| !data.is_empty())
+        self.0.entries.iter().map(proposal).filter(|data| !data.is_empty())
     }
     /// The state in the checkpoint that this message carries.
     pub fn checkpoint(&self) -> Option<&[u8]> {
         (self.0.get_msg_type() == MessageType::MsgSnapshot).then(|| self.0.get_snapshot().get_data())
+    }
+}
+
+/// What was given to `Raft::propose` or `Raft::propose_change`; empty for entries of the library's own.
+pub(crate) fn proposal(entry: &Entry) -> &[u8] {
+    match entry.get_entry_type() {
+        EntryType::EntryNormal => entry.get_data(),
+        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => entry.get_context(),
     }
 }
 
@@ -68,8 +77,9 @@ fn is_possible(message: &Message) -> bool {
             | MessageType::MsgRequestVote
             | MessageType::MsgRequestVoteResponse
             | MessageType::MsgRequestPreVote
-            | MessageType::MsgRequestPreVoteResponse => entries.is_empty(),
-            // What members tell themselves, proposals (only a leader's own) and transfers of leadership.
+            | MessageType::MsgRequestPreVoteResponse
+            | MessageType::MsgTimeoutNow => entries.is_empty(),
+            // What members tell themselves, proposals (only a leader's own) and wishes to lead.
             _ => false,
         }
 }
@@ -85,8 +95,7 @@ pub(crate) fn follow<'a>(
     entries.into_iter().all(|entry| {
         let next = entry.index == last.0 + 1 && (last.1.max(1)..=newest).contains(&entry.term);
         last = (entry.index, entry.term);
-        // Who the members are never changes through the log.
-        next && entry.get_entry_type() == EntryType::EntryNormal
+        next && (entry.get_entry_type() == EntryType::EntryNormal || Change::of(entry).is_some())
     })
 }
 

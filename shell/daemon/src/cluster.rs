@@ -15,6 +15,7 @@ use crate::Auth;
 use crate::size::Size;
 use anyhow::{Context, Result, bail, ensure};
 use nacre_proto::types::EntityAddr;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -37,7 +38,7 @@ const OSD_SIZE_MIN: Size = Size(1 << 30);
 const OSD_PORT_OFFSET: u16 = 20;
 /// As `mon.a` to `mon.i`: more than anyone needs, and as many as have ports.
 const MONS_MAX: u32 = 9;
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 
 /// `mon.a`, `osd.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +76,15 @@ impl FromStr for DaemonName {
     }
 }
 
-/// A cluster in a folder. What is here never changes, except that OSDs are added.
+/// A cluster in a folder. What is here never changes, except that OSDs are added and monitors come and go.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Cluster {
     version: u32,
     pub fsid: Uuid,
     pub auth: Auth,
     pub port_base: u16,
-    pub mons: Vec<String>,
+    #[serde(deserialize_with = "monitors")]
+    pub mons: Vec<Monitor>,
     pub osds: Vec<OsdDisk>,
     /// Where OSDs talk among themselves, if not where clients are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,6 +92,40 @@ pub struct Cluster {
     /// Bytes of memory for each OSD, if not what is usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,
+    /// The highest number that a monitor had.
+    #[serde(default)]
+    last_mon: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Monitor {
+    pub name: String,
+    /// Its number among the monitors, which no other gets: a founder's rank and one.
+    pub id: u64,
+    /// Which of the pairs of ports for monitors it has.
+    place: u16,
+    /// It began with the cluster. Others join.
+    pub founder: bool,
+}
+
+/// In version 1 there were only founders, of which the names stood here.
+fn monitors<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Monitor>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Entry {
+        Name(String),
+        Monitor(Monitor),
+    }
+    let entries = Vec::<Entry>::deserialize(from)?.into_iter().zip(0..);
+    let monitor = |(entry, rank)| match entry {
+        Entry::Name(name) => founder(name, rank),
+        Entry::Monitor(monitor) => monitor,
+    };
+    Ok(entries.map(monitor).collect())
+}
+
+fn founder(name: String, rank: u16) -> Monitor {
+    Monitor { name, id: u64::from(rank) + 1, place: rank, founder: true }
 }
 
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -172,10 +208,11 @@ impl Cluster {
             fsid: Uuid::new_v4(),
             auth: wishes.auth.unwrap_or(Auth::None),
             port_base: wishes.port_base.unwrap_or(PORT_BASE_DEFAULT),
-            mons: ('a'..).take(mons as usize).map(String::from).collect(),
+            mons: ('a'..).map(String::from).zip(0..mons as u16).map(|(n, rank)| founder(n, rank)).collect(),
             osds: Vec::new(),
             cluster_network: wishes.cluster_network,
             memory: wishes.memory,
+            last_mon: mons.into(),
         };
         ensure!(cluster.auth == Auth::None, "--auth cephx is not built yet: use --auth none");
         cluster.add_osds(wishes.osds.unwrap_or(OSDS_DEFAULT), wishes.osd_size, wishes.preallocate)?;
@@ -186,7 +223,13 @@ impl Cluster {
     pub fn adjust(&mut self, wishes: &Wishes) -> Result<()> {
         if let Some(mons) = wishes.mons {
             let have = self.mons.len();
-            ensure!(mons as usize == have, "this cluster has {have} monitor(s), not {mons}");
+            ensure!(
+                mons as usize >= have,
+                "this cluster has {have} monitors: `ceph mon rm` and `nacre mon forget` remove one"
+            );
+            for _ in have..mons as usize {
+                self.add_mon(None)?;
+            }
         }
         if let Some(auth) = wishes.auth {
             ensure!(auth == self.auth, "this cluster was made with --auth {:?}", self.auth);
@@ -228,6 +271,27 @@ impl Cluster {
         Ok(())
     }
 
+    /// A monitor that is to join, with a number that none had. One that has this name leaves its place to it.
+    pub fn add_mon(&mut self, name: Option<&str>) -> Result<&Monitor> {
+        let free = || ('a'..='z').map(String::from).find(|name| self.mon(name).is_none());
+        let name =
+            name.map(String::from).or_else(free).context("all letters are monitors' names: say --id")?;
+        let free = (0..MONS_MAX as u16).find(|place| self.mons.iter().all(|mon| mon.place != *place));
+        let place = self.mon(&name).map(|mon| mon.place).or(free);
+        let place = place.with_context(|| format!("{MONS_MAX} monitors are the most"))?;
+        self.last_mon = self.mons.iter().map(|mon| mon.id).fold(self.last_mon, u64::max) + 1;
+        self.remove_mon(&name);
+        self.mons.push(Monitor { name, id: self.last_mon, place, founder: false });
+        Ok(self.mons.last().expect("it was added just now"))
+    }
+    pub fn remove_mon(&mut self, name: &str) {
+        self.last_mon = self.mons.iter().map(|mon| mon.id).fold(self.last_mon, u64::max);
+        self.mons.retain(|mon| mon.name != name);
+    }
+    pub fn mon(&self, name: &str) -> Option<&Monitor> {
+        self.mons.iter().find(|mon| mon.name == name)
+    }
+
     /// The number that the next OSD gets.
     pub fn next_osd(&self) -> u32 {
         self.osds.len() as u32
@@ -253,7 +317,7 @@ impl Cluster {
     }
 
     pub fn daemons(&self) -> Vec<DaemonName> {
-        let mons = self.mons.iter().cloned().map(DaemonName::Mon);
+        let mons = self.mons.iter().map(|mon| DaemonName::Mon(mon.name.clone()));
         mons.chain(self.osds.iter().map(|osd| DaemonName::Osd(osd.id))).collect()
     }
 
@@ -270,12 +334,12 @@ impl Cluster {
     fn addr(&self, offset: u16) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port_base + offset))
     }
-    pub fn mon_addr(&self, rank: usize) -> SocketAddr {
-        self.addr(2 * rank as u16)
+    pub fn mon_addr(&self, mon: &Monitor) -> SocketAddr {
+        self.addr(2 * mon.place)
     }
     /// Where the same process answers as the manager.
-    pub fn mgr_addr(&self, rank: usize) -> SocketAddr {
-        self.addr(2 * rank as u16 + 1)
+    pub fn mgr_addr(&self, mon: &Monitor) -> SocketAddr {
+        self.addr(2 * mon.place + 1)
     }
     pub fn osd_addr(&self, id: u32) -> SocketAddr {
         self.addr(OSD_PORT_OFFSET + id as u16)
@@ -287,7 +351,7 @@ impl Cluster {
     }
     /// As clients dial them. A monitor's address has no nonce: it is the same in every life.
     pub fn mon_addrs(&self) -> Vec<EntityAddr> {
-        (0..self.mons.len()).map(|rank| EntityAddr::msgr2(self.mon_addr(rank), 0)).collect()
+        self.mons.iter().map(|mon| EntityAddr::msgr2(self.mon_addr(mon), 0)).collect()
     }
 
     /// What the monitors of a one-host cluster see otherwise than by default, by Ceph's names.
@@ -364,10 +428,11 @@ impl Layout {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             text => text.with_context(|| format!("cannot read {}", path.display()))?,
         };
-        let cluster: Cluster =
+        let mut cluster: Cluster =
             serde_json::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))?;
         let (found, path) = (cluster.version, path.display());
-        ensure!(found == FORMAT_VERSION, "{path} is of version {found}, this program knows {FORMAT_VERSION}");
+        ensure!(found <= FORMAT_VERSION, "{path} is of version {found}, this program knows {FORMAT_VERSION}");
+        cluster.version = FORMAT_VERSION;
         Ok(Some(cluster))
     }
 
@@ -464,7 +529,7 @@ mod tests {
         assert_eq!(sizes, ["10G", "10G", "10G", "2G", "2G"]);
         for refused in [
             Wishes { osds: Some(2), ..Wishes::default() },
-            Wishes { mons: Some(3), ..Wishes::default() },
+            Wishes { mons: Some(0), ..Wishes::default() },
             Wishes { port_base: Some(1), ..Wishes::default() },
             Wishes { auth: Some(Auth::Cephx), ..Wishes::default() },
             Wishes { osd_size: Some(Size(4 << 30)), ..Wishes::default() },
@@ -483,6 +548,42 @@ mod tests {
         let hosts = "mon host = [v2:127.0.0.1:20300/0],[v2:127.0.0.1:20302/0],[v2:127.0.0.1:20304/0]\n";
         assert!(cluster.ceph_conf().contains(hosts));
         assert!(Cluster::new(&Wishes { mons: Some(10), ..Wishes::default() }).is_err());
+    }
+
+    #[test]
+    fn monitors_come_and_go_and_no_number_comes_back() {
+        let mut cluster = Cluster::new(&Wishes { mons: Some(2), ..Wishes::default() }).unwrap();
+        let place = |cluster: &Cluster, name: &str| {
+            let mon = cluster.mon(name).unwrap();
+            (mon.id, cluster.mon_addr(mon).port(), mon.founder)
+        };
+        cluster.adjust(&Wishes { mons: Some(3), ..Wishes::default() }).unwrap();
+        assert_eq!((place(&cluster, "b"), place(&cluster, "c")), ((2, 20302, true), (3, 20304, false)));
+        // In the place of the one that was lost.
+        cluster.add_mon(Some("b")).unwrap();
+        assert_eq!(place(&cluster, "b"), (4, 20302, false));
+        cluster.remove_mon("b");
+        let json = serde_json::to_string(&cluster).unwrap();
+        let mut cluster: Cluster = serde_json::from_str(&json).unwrap();
+        cluster.add_mon(None).unwrap();
+        assert_eq!(place(&cluster, "b"), (5, 20302, false));
+        (0..6).for_each(|_| assert!(cluster.add_mon(None).is_ok()));
+        assert!(cluster.add_mon(None).is_err());
+    }
+
+    #[test]
+    fn a_folder_of_the_first_version_has_only_founders() {
+        let cluster = Cluster::new(&Wishes { mons: Some(2), ..Wishes::default() }).unwrap();
+        let mut old = serde_json::to_value(&cluster).unwrap();
+        old["version"] = 1.into();
+        old["mons"] = serde_json::json!(["a", "b"]);
+        old.as_object_mut().unwrap().remove("last_mon");
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::at(dir.path()).unwrap();
+        fs::write(dir.path().join("cluster.json"), old.to_string()).unwrap();
+        let mut loaded = layout.load().unwrap().unwrap();
+        assert_eq!(loaded.mons, cluster.mons);
+        assert_eq!(loaded.add_mon(None).unwrap().id, 3);
     }
 
     #[test]

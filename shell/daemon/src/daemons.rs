@@ -1,9 +1,9 @@
 //! From a folder to running daemons.
 
 use crate::admission;
-use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, make_dir};
+use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, Monitor, make_dir};
 use crate::crashes;
-use crate::device;
+use crate::device::{self, say};
 use crate::format::preallocate;
 use crate::host;
 use crate::image_tasks::{Manager, Worker};
@@ -16,12 +16,12 @@ use crate::up::StopSignals;
 use anyhow::{Context, Result, anyhow, ensure};
 use nacre_base::OsdId;
 use nacre_machine::Machine;
-use nacre_mon::{Mon, MonConfig};
+use nacre_mon::{Member, Mon, MonConfig};
 use nacre_msgr::AuthName;
 use nacre_node::{FileDisk, Limits, Listener, MEMORY_DEFAULT, Running, Spec};
 use nacre_osd::{Osd, OsdConfig};
 use nacre_perf::Registry;
-use nacre_proto::types::{AddrVec, EntityType, Network};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use nacre_store::{Options, Store};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -135,13 +135,15 @@ fn prepare(
     let seed = random();
     let (kind, num, id, listeners) = match daemon {
         DaemonName::Mon(id) => {
-            let rank = cluster.mons.iter().position(|mon| mon == id).expect("it was looked for above");
-            let bind = |addr, kind| Listener::bind(addr, 0, kind, rank as i64);
+            let mon = cluster.mon(id).expect("it was looked for above");
+            // Other monitors know it by this number.
+            let num = mon.id as i64 - 1;
+            let bind = |addr, kind| Listener::bind(addr, 0, kind, num);
             let listeners = vec![
-                bind(cluster.mon_addr(rank), EntityType::Mon)?,
-                bind(cluster.mgr_addr(rank), EntityType::Mgr)?,
+                bind(cluster.mon_addr(mon), EntityType::Mon)?,
+                bind(cluster.mgr_addr(mon), EntityType::Mgr)?,
             ];
-            (EntityType::Mon, rank as i64, id.clone(), listeners)
+            (EntityType::Mon, num, id.clone(), listeners)
         }
         DaemonName::Osd(id) => {
             // Another nonce for each life, so that nobody takes this one for the last.
@@ -184,10 +186,16 @@ fn prepare(
     };
     Ok(match daemon {
         DaemonName::Mon(_) => {
-            let members = cluster.mons.iter().cloned().zip(cluster.mon_addrs().into_iter().map(AddrVec::one));
+            let member = |mon: &Monitor| Member {
+                id: mon.id,
+                name: mon.name.clone(),
+                addrs: AddrVec::one(EntityAddr::msgr2(cluster.mon_addr(mon), 0)),
+                founder: mon.founder,
+            };
             let config = MonConfig {
+                id: num as u64 + 1,
                 name: id,
-                members: members.collect(),
+                members: cluster.mons.iter().map(member).collect(),
                 mgr_addrs: other_addrs.unwrap_or_default(),
                 fsid: Some(cluster.fsid.into_bytes()),
                 options: cluster.options(),
@@ -268,9 +276,30 @@ fn open_store(path: &Path, kind: EntityType, preallocated: bool) -> Result<(Stor
     Ok((store, disk))
 }
 
+/// A monitor whose store is gone has forgotten what it promised: a new store is another monitor, which the cluster
+/// has to be told of.
+pub fn renew_lost_monitors(layout: &Layout, cluster: &mut Cluster) -> Result<()> {
+    let exists = |daemon: DaemonName| fs::symlink_metadata(layout.store(&daemon)).is_ok();
+    let began = cluster.osds.iter().any(|osd| exists(DaemonName::Osd(osd.id)));
+    let is_lost = |mon: &&Monitor| began && !exists(DaemonName::Mon(mon.name.clone()));
+    let lost: Vec<String> = cluster.mons.iter().filter(is_lost).map(|mon| mon.name.clone()).collect();
+    ensure!(
+        lost.is_empty() || lost.len() < cluster.mons.len(),
+        "no monitor of this cluster has its store any more: without one nobody knows where its data are"
+    );
+    for name in lost {
+        let mon = cluster.add_mon(Some(&name))?.clone();
+        let addr = cluster.mon_addr(&mon);
+        say(format_args!(
+            "mon.{name} has lost its store and gets a new one: it joins after `ceph mon rm {name}` and `ceph mon add {name} {addr}`."
+        ));
+    }
+    Ok(())
+}
+
 /// Makes the stores that do not exist yet.
 pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
-    let mons = cluster.mons.iter().map(|id| (DaemonName::Mon(id.clone()), Uuid::new_v4(), MON_SIZE));
+    let mons = cluster.mons.iter().map(|mon| (DaemonName::Mon(mon.name.clone()), Uuid::new_v4(), MON_SIZE));
     let osds = cluster.osds.iter().map(|osd| (DaemonName::Osd(osd.id), osd.uuid, osd.size));
     for (daemon, uuid, size) in mons.chain(osds) {
         let path = layout.store(&daemon);

@@ -2,7 +2,7 @@
 //!
 //! Start at `Command`. `cluster` is what a folder holds, `daemons` makes machines of it and runs them,
 //! `up` brings everything together, `processes` is about pid files and child processes. `format` makes
-//! OSDs of devices, `device` measures them, `store` looks into what they hold. `crashes` is
+//! OSDs of devices, `monitors` monitors that join, `device` measures them, `store` looks into what they hold. `crashes` is
 //! what is left of daemons that panicked, `networks` is
 //! where OSDs listen, `image_tasks` does what is asked of the manager in the background.
 
@@ -16,6 +16,7 @@ mod format;
 mod host;
 mod image_tasks;
 mod log;
+mod monitors;
 mod networks;
 mod processes;
 mod size;
@@ -52,8 +53,9 @@ enum Command {
     Start(OneDaemon),
     /// Stop one daemon of a cluster that was brought up with --processes.
     Stop(OneDaemon),
-    /// Run a monitor in the foreground. It is the manager of its cluster, too.
-    Mon(Foreground),
+    /// Run a monitor in the foreground, make a new one, or forget one that was removed.
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Mon(MonArgs),
     /// Run an OSD in the foreground, or make one of a device.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Osd(OsdArgs),
@@ -91,6 +93,24 @@ struct Foreground {
     /// Which one: `a` of `mon.a`, `0` of `osd.0`.
     #[arg(long)]
     id: String,
+}
+
+#[derive(clap::Args)]
+struct MonArgs {
+    #[command(flatten)]
+    run: Option<Foreground>,
+    #[command(subcommand)]
+    command: Option<MonCommand>,
+}
+
+#[derive(Subcommand)]
+enum MonCommand {
+    /// Make a monitor that is to join a cluster, or one in the place of a monitor that is lost.
+    ///
+    /// It joins once it was announced with `ceph mon add` and runs.
+    Format(monitors::Format),
+    /// Remove what is left of a monitor that was removed from its cluster with `ceph mon rm`.
+    Forget(monitors::Forget),
 }
 
 #[derive(clap::Args)]
@@ -155,12 +175,17 @@ fn run(command: Command) -> Result<()> {
         Command::Down(Folder { data }) => up::down(&data),
         Command::Start(OneDaemon { daemon, folder }) => up::start(&folder.data, &daemon),
         Command::Stop(OneDaemon { daemon, folder }) => up::stop(&folder.data, &daemon),
-        Command::Mon(Foreground { data, id }) => daemons::foreground(
-            &data,
-            &[cluster::DaemonName::mon(&id)?],
-            &format!("mon.{id}"),
-            &Said::default(),
-        ),
+        Command::Mon(MonArgs { command: Some(MonCommand::Format(options)), .. }) => {
+            monitors::format(&options)
+        }
+        Command::Mon(MonArgs { command: Some(MonCommand::Forget(options)), .. }) => {
+            monitors::forget(&options)
+        }
+        Command::Mon(MonArgs { run, .. }) => {
+            let Foreground { data, id } = run.expect("clap asks for it where there is no subcommand");
+            let daemon = cluster::DaemonName::mon(&id)?;
+            daemons::foreground(&data, &[daemon], &format!("mon.{id}"), &Said::default())
+        }
         Command::Osd(OsdArgs { command: Some(OsdCommand::Format(options)), .. }) => format::format(&options),
         Command::Osd(OsdArgs { command: Some(OsdCommand::MoveWal(options)), .. }) => {
             format::move_wal(&options)

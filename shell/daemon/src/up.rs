@@ -1,10 +1,10 @@
 //! `nacre up` and what belongs to it.
 
-use crate::cluster::{Cluster, DaemonName, Layout, LoopbackNetwork, Wishes};
+use crate::cluster::{Cluster, DaemonName, Layout, LoopbackNetwork, Monitor, Wishes};
 use crate::daemons::{self, Fleet};
 use crate::processes::{self, ALL, LockFile, State};
 use crate::size::{Memory, Size};
-use crate::{Auth, DATA_DEFAULT, check, log};
+use crate::{Auth, DATA_DEFAULT, check, log, monitors};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ pub struct Options {
     /// How many OSDs [default: 3, or what the folder has]
     #[arg(long, value_name = "N")]
     osds: Option<u32>,
-    /// How many monitors [default: 1]
+    /// How many monitors: more than there are join [default: 1, or what the folder has]
     #[arg(long, value_name = "N")]
     mons: Option<u32>,
     /// How clients prove who they are [default: none]
@@ -69,12 +69,15 @@ pub fn up(options: &Options) -> Result<()> {
         cluster_network: options.cluster_network,
         memory: options.memory.map(|memory| memory.0),
     };
-    let (cluster, is_new) = match layout.load()? {
+    let (cluster, is_new, more_mons) = match layout.load()? {
         Some(mut cluster) => {
+            daemons::renew_lost_monitors(&layout, &mut cluster)?;
+            let had = cluster.mons.len();
             cluster.adjust(&wishes)?;
-            (cluster, false)
+            let more = cluster.mons[had..].to_vec();
+            (cluster, false, more)
         }
-        None => (Cluster::new(&wishes)?, true),
+        None => (Cluster::new(&wishes)?, true, Vec::new()),
     };
     layout.make()?;
     let _lock = LockFile::take(layout.lock())?
@@ -93,7 +96,7 @@ pub fn up(options: &Options) -> Result<()> {
         let mut stop = StopSignals::new()?;
         let mut started = start_all(&layout, &cluster, options)?;
         let checked = tokio::select! {
-            checked = check_all(&layout, &cluster) => checked,
+            checked = check_all(&layout, &cluster, more_mons) => checked,
             () = stop.wait() => Err(anyhow::anyhow!("interrupted")),
         };
         if let Err(e) = checked {
@@ -118,11 +121,13 @@ pub fn up(options: &Options) -> Result<()> {
 }
 
 /// Waits, off this thread, until the cluster is healthy and has stored a file and given it back.
-async fn check_all(layout: &Layout, cluster: &Cluster) -> Result<()> {
+async fn check_all(layout: &Layout, cluster: &Cluster, more_mons: Vec<Monitor>) -> Result<()> {
     let (layout, cluster) = (layout.clone(), cluster.clone());
-    let proof = tokio::task::spawn_blocking(move || check::prove(&layout, &cluster))
-        .await
-        .context("the check broke")??;
+    let check = move || {
+        monitors::admit(&cluster, &more_mons)?;
+        check::prove(&layout, &cluster)
+    };
+    let proof = tokio::task::spawn_blocking(check).await.context("the check broke")??;
     say(format_args!("{proof}"));
     Ok(())
 }

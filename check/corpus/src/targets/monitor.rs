@@ -8,7 +8,7 @@ use crate::samples;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, OsdId, Time, Utime};
 use nacre_machine::{ConnId, Effect, Event, Machine, Peer};
-use nacre_mon::{Mon, MonConfig};
+use nacre_mon::{Member, Mon, MonConfig};
 use nacre_proto::messages::{DaemonMsg, Envelope, Message, MonCommand, OsdBoot, PaxosVersion};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
 use nacre_store::{Options, Store};
@@ -52,8 +52,9 @@ impl Cluster {
         let (store, _) = Store::open(&disk).expect("it was just formatted");
         let options = [("osd_crush_chooseleaf_type", "0"), ("mon_allow_pool_delete", "true")];
         let config = MonConfig {
+            id: 1,
             name: "a".into(),
-            members: vec![("a".into(), addrs(3300))],
+            members: vec![Member { id: 1, name: "a".into(), addrs: addrs(3300), founder: true }],
             mgr_addrs: addrs(6800),
             fsid: Some(FSID),
             options: options.map(|(name, value)| (name.into(), value.into())).into(),

@@ -12,6 +12,7 @@ mod guest;
 mod images;
 mod mirroring;
 mod model;
+mod monitors;
 mod objects;
 mod scrub;
 mod shrinking;

@@ -1,15 +1,18 @@
 //! Monitors, the manager, the cluster log, and file systems, of which there are none yet.
 
 use super::cluster::{VERSION, election_epoch, versions_of};
-use super::{Answer, Call, Outcome, Row, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use crate::membership::MonChange;
+use crate::mon::decide;
 use crate::present::{addrvec, bracketed, legacy_addr, uuid};
 use crate::sessions::log_level;
 use nacre_base::errno;
 use nacre_proto::maps::{MonMap, release};
 use nacre_proto::messages::{LogEntry, LogLevel};
-use nacre_proto::types::{AuthName, EntityName, EntityType};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityName, EntityType};
 use nacre_wire::to_vec;
 use serde_json::{Map, Value, json};
+use std::net::{IpAddr, SocketAddr};
 
 pub const COMMANDS: &[Row] = &[
     ("mon dump", "show the monitor map", dump),
@@ -19,6 +22,9 @@ pub const COMMANDS: &[Row] = &[
     ("mon metadata", "show what monitors say of themselves", metadata),
     ("mon feature ls", "show what the monitors can do", feature_ls),
     ("mon ok-to-stop", "ask whether monitors may stop without stopping the cluster", ok_to_stop),
+    ("mon add", "expect a monitor of that name at that address: it joins when it runs", add),
+    ("mon rm", "remove a monitor: the others decide without it", rm),
+    ("mon remove", "remove a monitor: the others decide without it", rm),
     ("mon enable-msgr2", "give all monitors addresses of msgr v2: they have no others", enable_msgr2),
     ("mon ok-to-rm", "ask whether a monitor may be removed without stopping the cluster", ok_to_rm),
     ("mon ok-to-add-offline", "ask whether a monitor may be added that does not run yet", ok_to_add),
@@ -46,6 +52,9 @@ pub const COMMANDS: &[Row] = &[
     ("log", "write a line into the cluster log", log),
     ("log last", "show the last lines of the cluster log", log_last),
 ];
+
+/// No cluster needs more, and each waits for a majority of them.
+const MONS_MAX: usize = 31;
 
 /// What Ceph's manager does in modules and the leading monitor does here.
 const ALWAYS_ON: [&str; 7] =
@@ -215,11 +224,6 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Whether `left` of `total` monitors decide.
-fn decide(left: usize, total: usize) -> bool {
-    left > total / 2
-}
-
 fn here(call: &Call<'_>) -> Vec<String> {
     let ranks = &call.state.monmap.ranks;
     call.mon.quorum().iter().filter_map(|rank| ranks.get(*rank as usize).cloned()).collect()
@@ -232,13 +236,97 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     }
     let left: Vec<String> = here(call).into_iter().filter(|name| !ids.contains(name)).collect();
     let what = format!("({}) after stopping", left.join(","));
-    match decide(left.len(), call.state.monmap.ranks.len()) {
+    match decide(left.len(), call.state.members.len()) {
         true => Answer::said(format!("quorum should be preserved {what} [{}]", ids.join(","))),
         false => {
             let text = format!("not enough monitors would be available {what} mons [{}]", ids.join(","));
             Err(refuse(errno::EBUSY, text))
         }
     }
+}
+
+/// Where monitors listen unless somebody says otherwise, and where those of msgr v1 do.
+const MON_PORTS: (u16, u16) = (3300, 6789);
+
+fn mon_addr(text: &str) -> Result<AddrVec, Refusal> {
+    let bad =
+        |why: &str| refuse(errno::EINVAL, format!("{text} is {why}: give an address such as 10.0.0.4:3300"));
+    let plain = text.trim_start_matches('[').trim_end_matches(']').trim_start_matches("v2:");
+    let plain = plain.strip_suffix("/0").unwrap_or(plain);
+    let sock: SocketAddr = match (plain.parse(), plain.parse::<IpAddr>()) {
+        (Ok(sock), _) => sock,
+        (_, Ok(ip)) => SocketAddr::from((ip, 0)),
+        _ => return Err(bad("no address of msgr v2")),
+    };
+    let port = match sock.port() {
+        0 => MON_PORTS.0,
+        port if port == MON_PORTS.1 => return Err(bad("a port of msgr v1, which Nacre does not speak")),
+        port => port,
+    };
+    Ok(AddrVec::one(EntityAddr::msgr2(SocketAddr::from((sock.ip(), port)), 0)))
+}
+
+fn one_at_a_time(call: &Call<'_>) -> Result<(), Refusal> {
+    match call.draft.batch.monitors {
+        None => Ok(()),
+        Some(_) => Err(refuse(errno::EAGAIN, "another monitor comes or goes just now: try again")),
+    }
+}
+
+fn add(call: &mut Call<'_>) -> Outcome {
+    let (name, addrs) = (call.args.text("name")?, mon_addr(&call.args.text("addr")?)?);
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+        return Err(refuse(errno::EINVAL, format!("'{name}' is no name for a monitor")));
+    }
+    let at = bracketed(&addrs);
+    let other = call.state.monmap.by_rank().find(|mon| mon.name == name || mon.public_addrs == addrs);
+    match other {
+        Some(mon) if mon.name == name && mon.public_addrs == addrs => {
+            return Answer::said(format!("mon.{name} at {at} already exists"));
+        }
+        Some(mon) => {
+            let there = bracketed(&mon.public_addrs);
+            return Err(refuse(errno::EEXIST, format!("mon.{} at {there} already exists", mon.name)));
+        }
+        None => {}
+    }
+    if call.state.monmap.ranks.len() >= MONS_MAX {
+        return Err(refuse(errno::E2BIG, format!("{MONS_MAX} monitors are the most")));
+    }
+    one_at_a_time(call)?;
+    call.draft.batch.monitors = Some(MonChange::Expect { name: name.clone(), addrs });
+    Answer::said(format!("adding mon.{name} at {at}: it joins when it runs"))
+}
+
+fn rm(call: &mut Call<'_>) -> Outcome {
+    let name = call.args.text("name")?;
+    let Some(mon) = call.state.monmap.mons.get(&name) else {
+        return Answer::said(format!("mon.{name} does not exist or has already been removed"));
+    };
+    let left = call.state.monmap.ranks.len() - 1;
+    let said =
+        format!("removing mon.{name} at {}, there will be {left} monitors", bracketed(&mon.public_addrs));
+    let member = call.state.member(&name);
+    if let Some(member) = member {
+        if call.state.members.len() == 1 {
+            let text = format!("refusing removal of mon.{name}: it is the last monitor that decides");
+            return Err(refuse(errno::EINVAL, text));
+        }
+        if !call.mon.may_remove(member) {
+            let text = format!(
+                "no majority of the other monitors is there without mon.{name}: start them, or remove those that are gone"
+            );
+            return Err(refuse(errno::EBUSY, text));
+        }
+        // Who leads is asked to let another one lead, which removes it.
+        if let Some(successor) = call.mon.successor(member) {
+            call.draft.hand_over = Some(successor);
+            return Answer::said(said);
+        }
+    }
+    one_at_a_time(call)?;
+    call.draft.batch.monitors = Some(MonChange::Remove { name, member });
+    Answer::said(said)
 }
 
 /// Installers say this to every cluster.
@@ -252,14 +340,14 @@ fn ok_to_rm(call: &mut Call<'_>) -> Outcome {
         return Answer::said(format!("mon.{id} does not exist"));
     }
     let left: Vec<String> = here(call).into_iter().filter(|name| *name != id).collect();
-    if !decide(left.len(), call.state.monmap.ranks.len() - 1) {
+    if !decide(left.len(), call.state.members.len().saturating_sub(1)) {
         return Err(refuse(errno::EBUSY, format!("removing mon.{id} would break quorum")));
     }
     Answer::said(format!("safe to remove mon.{id} (quorum would be {})", left.join(",")))
 }
 
 fn ok_to_add(call: &mut Call<'_>) -> Outcome {
-    if !decide(here(call).len(), call.state.monmap.ranks.len() + 1) {
+    if !decide(here(call).len(), call.state.members.len() + 1) {
         let text = "adding a monitor may break quorum (until that monitor starts)";
         return Err(refuse(errno::EBUSY, text));
     }

@@ -167,7 +167,7 @@ pub fn mon_status(mon: &Mon) -> Value {
     };
     json!({
         "name": mon.config.name,
-        "rank": mon.rank(),
+        "rank": mon.rank().map_or(-1, |rank| rank as i64),
         "state": state,
         "election_epoch": election_epoch(mon),
         "quorum": mon.quorum(),

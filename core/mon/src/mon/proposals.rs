@@ -4,11 +4,13 @@
 use super::requests::{CommandRequest, Origin};
 use super::{Mon, TIMER_JUDGE};
 use crate::draft::Draft;
+use crate::membership::MonChange;
 use crate::state::Batch;
 use crate::{bootstrap, commands};
 use nacre_base::{Epoch, Now, OsdId};
 use nacre_machine::{Effect, Level, Peer};
 use nacre_proto::messages::{DaemonMsg, LogAck, LogEntry, Message, PaxosVersion, PoolOp, QuorumMsg};
+use nacre_proto::types::AddrVec;
 use nacre_wire::to_vec;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,6 +32,12 @@ pub(crate) enum Request {
     Command(CommandRequest),
     PoolOp(PoolOp),
     Log(Vec<LogEntry>),
+    /// A monitor that runs and is no member.
+    Join {
+        member: u64,
+        name: String,
+        addrs: AddrVec,
+    },
 }
 
 #[derive(Default)]
@@ -63,6 +71,11 @@ impl Mon {
             self.duties_due = true;
         }
         self.duties_due |= !batch.records.is_empty();
+        match &batch.monitors {
+            Some(MonChange::Remove { member, .. }) if *member == Some(self.id()) => return self.leave(out),
+            Some(_) => self.know_peers(out),
+            None => {}
+        }
         for line in &batch.log {
             let text = format!("cluster log: {}", line.text);
             out.push(Effect::Log { level: Level::Info, text });
@@ -111,7 +124,8 @@ impl Mon {
     /// Makes a batch of what waits and proposes it, if the last one is done. False if there is
     /// nothing more to do now.
     pub(super) fn propose(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
-        if self.in_flight.is_some() || self.leading.is_none() {
+        let raft = self.raft.as_ref().expect("started");
+        if self.in_flight.is_some() || self.leading.is_none() || raft.is_handing_over() {
             return false;
         }
         if self.state.is_none() {
@@ -147,6 +161,7 @@ impl Mon {
                         out.push(Effect::Hangup { conn });
                     }
                 }
+                Done::Note(text) => out.push(Effect::Log { level: Level::Warn, text }),
                 Done::NextTime => {
                     later.push_back(job);
                     continue;
@@ -167,15 +182,20 @@ impl Mon {
             out.push(Effect::Arm { timer: TIMER_JUDGE, after: JUDGE_EVERY });
         }
         self.keep_serving(&mut draft);
-        if draft.is_empty() {
+        let successor = draft.hand_over;
+        let changes = !draft.is_empty();
+        if !changes {
             for (origin, reply) in in_flight.replies {
                 let reply = self.stamp_reply(reply);
                 self.answer(origin, reply, out);
             }
-            return false;
+        } else {
+            self.submit(draft.finish(), in_flight);
         }
-        self.submit(draft.finish(), in_flight);
-        true
+        if let Some(successor) = successor {
+            self.hand_over(successor, out);
+        }
+        changes
     }
 
     /// Tells an OSD something, through whichever monitor it talks to.
@@ -198,7 +218,11 @@ impl Mon {
         // The term makes the numbers of one life of this process differ from those of the last.
         in_flight.number = (self.term() << 32) | self.batches;
         batch.origin = (self.id(), in_flight.number);
-        let proposed = self.raft.as_mut().expect("started").propose(to_vec(&batch));
+        let raft = self.raft.as_mut().expect("started");
+        let proposed = match batch.monitors.as_ref().and_then(MonChange::of_group) {
+            Some(change) => raft.propose_change(change, to_vec(&batch)),
+            None => raft.propose(to_vec(&batch)),
+        };
         if proposed.is_ok() {
             self.in_flight = Some(in_flight);
         }
@@ -207,7 +231,12 @@ impl Mon {
     pub(super) fn run(&mut self, now: Now, job: &Job, draft: &mut Draft) -> Done {
         match &job.request {
             Request::Daemon(message) => self.run_daemon(now, job, message, draft),
-            Request::Command(command) => Done::Reply(commands::run(self, now, job, command, draft).into()),
+            Request::Command(command) => {
+                let successor = draft.hand_over;
+                let reply = commands::run(self, now, job, command, draft);
+                if draft.hand_over == successor { Done::Reply(reply.into()) } else { Done::NextTime }
+            }
+            Request::Join { member, name, addrs } => self.run_join(now, (*member, name, addrs), draft),
             Request::PoolOp(op) => Done::Reply(commands::pool_op(self, now, op, draft).into()),
             Request::Log(entries) => {
                 let fsid = self.state.as_ref().expect("ready").fsid;
@@ -256,6 +285,8 @@ pub(crate) enum Done {
     Silent,
     /// Log this and hang up.
     Refuse(String),
+    /// Log this.
+    Note(String),
     /// It does not fit into this draft.
     NextTime,
 }

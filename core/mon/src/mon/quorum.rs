@@ -1,5 +1,6 @@
 //! The other monitors: sessions to them, what is passed on to the leader, what waits until there is one.
 
+use super::members::PeerLink;
 use super::requests::{Origin, is_answered};
 use super::{Mon, QUEUE_MAX};
 use crate::state::{Batch, State};
@@ -15,11 +16,6 @@ use std::time::Duration;
 /// How long requests wait for a leader to be elected.
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 
-pub(super) struct PeerLink {
-    pub conn: Option<ConnId>,
-    pub open: bool,
-}
-
 /// Why a message of another monitor was dropped.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RaftMessageError {
@@ -27,22 +23,13 @@ pub(super) enum RaftMessageError {
     Raft(#[from] StepError),
     #[error("its payload: {0}")]
     Payload(#[from] DecodeError),
+    #[error("it is of another cluster")]
+    OtherCluster,
 }
 
 impl Mon {
-    pub(super) fn redial(&mut self, out: &mut Vec<Effect>) {
-        for (id, link) in self.peers.iter_mut().filter(|(_, link)| link.conn.is_none()) {
-            let addrs = &self.config.members[*id as usize - 1].1;
-            let Some(to) = addrs.msgr2() else { continue };
-            let conn = ConnId::Dialled(self.next_dial);
-            self.next_dial += 1;
-            link.conn = Some(conn);
-            out.push(Effect::Dial { conn, to, kind: EntityType::Mon });
-        }
-    }
-
     pub(super) fn send_quorum(&mut self, mon: u64, message: QuorumMsg, out: &mut Vec<Effect>) {
-        let Some(PeerLink { conn: Some(conn), open: true }) = self.peers.get(&mon) else { return };
+        let Some(PeerLink { conn: Some(conn), open: true, .. }) = self.peers.get(&mon) else { return };
         out.push(Effect::Send { conn: *conn, tid: 0, message: message.into() });
     }
 
@@ -153,9 +140,12 @@ impl Mon {
     pub(super) fn on_quorum(&mut self, now: Now, conn: ConnId, message: QuorumMsg, out: &mut Vec<Effect>) {
         let Some(session) = self.sessions.get(conn) else { return };
         let Some(mon) = session.monitor() else { return };
+        if self.state.as_ref().is_some_and(|state| state.was_removed(mon)) {
+            return out.push(Effect::Send { conn, tid: 0, message: QuorumMsg::Removed.into() });
+        }
         match message {
             QuorumMsg::Raft(bytes) => {
-                if let Err(error) = self.on_raft(&bytes) {
+                if let Err(error) = self.on_raft(mon, &bytes) {
                     let text = format!("a message of monitor {mon} was dropped: {error}");
                     out.push(Effect::Log { level: Level::Warn, text });
                 }
@@ -177,6 +167,15 @@ impl Mon {
                     self.send_quorum(mon, QuorumMsg::NotLeader { key }, out);
                 }
             }
+            QuorumMsg::Join { .. } => {
+                let peer = session.peer.clone();
+                self.on_join(mon, conn, peer, message, out);
+            }
+            // Only in a session that was opened to a monitor that is known.
+            QuorumMsg::Removed if self.peers.get(&mon).is_some_and(|link| link.conn == Some(conn)) => {
+                self.leave(out);
+            }
+            QuorumMsg::Removed => {}
             QuorumMsg::NotLeader { key } => {
                 if let Some((conn, _)) = self.forwarded.remove(&key) {
                     self.sessions.remove(conn);
@@ -207,10 +206,17 @@ impl Mon {
     }
 
     /// What gets into the log must be of use to every member, also after a restart.
-    pub(super) fn on_raft(&mut self, bytes: &[u8]) -> Result<(), RaftMessageError> {
+    pub(super) fn on_raft(&mut self, mon: u64, bytes: &[u8]) -> Result<(), RaftMessageError> {
         let message = PeerMessage::decode(bytes)?;
+        if message.from() != mon {
+            return Err(StepError::Stranger { from: message.from() }.into());
+        }
         message.proposals().try_for_each(|entry| from_slice::<Batch>(entry).map(drop))?;
-        message.checkpoint().map(from_slice::<State>).transpose()?;
+        if let Some(theirs) = message.checkpoint().map(from_slice::<State>).transpose()?
+            && self.fsid().is_some_and(|fsid| fsid != theirs.fsid)
+        {
+            return Err(RaftMessageError::OtherCluster);
+        }
         Ok(self.raft.as_mut().expect("started").step(message)?)
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Leading {
 impl Mon {
     /// Goes on until there is nothing to do but wait.
     pub(super) fn drive(&mut self, now: Now, out: &mut Vec<Effect>) {
-        loop {
+        while !self.left {
             while let Some(ready) = self.raft.as_mut().and_then(Raft::ready) {
                 self.carry_out(ready, out);
             }
@@ -46,9 +46,12 @@ impl Mon {
         if let Some(restored) = ready.restored {
             let before = self.state.as_ref().map(|state| state.osdmap.epoch);
             self.restore(restored.index, &restored.state);
+            self.know_peers(out);
             self.publish(before.unwrap_or_default(), out);
         }
+        let mut group_changed = false;
         for entry in ready.committed {
+            group_changed |= entry.change.is_some();
             let batch: Batch = from_slice(&entry.data).expect("every member encodes batches alike");
             self.applied = entry.index;
             self.apply(batch, out);
@@ -59,8 +62,9 @@ impl Mon {
             }
         }
         let raft = self.raft.as_mut().expect("started");
-        if raft.log_len() >= CHECKPOINT_EVERY && self.applied > 0 && self.state.is_some() {
-            let state = to_vec(self.state.as_ref().expect("just seen"));
+        let due = group_changed || raft.log_len() >= CHECKPOINT_EVERY;
+        if let Some(state) = self.state.as_ref().filter(|_| due && self.applied > 0) {
+            let state = to_vec(state);
             let persist = raft.compact(self.applied, state);
             self.store(&persist, None, Vec::new(), out);
         }

@@ -1,35 +1,39 @@
-//! Three monitors.
+//! Several monitors, and how they come and go.
 
 use super::*;
+use nacre_base::errno;
+use std::collections::BTreeSet;
 
 /// Delivers what monitors send each other until nobody has anything to say, then lets time pass.
-struct Three {
+struct Group {
     mons: Vec<TestMon>,
     /// (dialling monitor, its connection) to (accepting monitor, its connection)
     links: BTreeMap<(usize, ConnId), (usize, ConnId)>,
-    dead: Option<usize>,
+    dead: BTreeSet<usize>,
 }
 
-impl Three {
-    fn new() -> Three {
+impl Group {
+    fn of(count: usize) -> Group {
         let now = Now { mono: Time::from_nanos(1 << 40), wall: Utime { sec: 1_800_000_000, nsec: 0 } };
         let mons =
-            (0..3).map(|n| TestMon::start_with(config(n, 3, 40 + n as u64), Omaps::default(), now)).collect();
-        Three { mons, links: BTreeMap::new(), dead: None }
+            (0..count).map(|n| TestMon::start_with(config(n, count, 40 + n as u64), Omaps::default(), now));
+        Group { mons: mons.collect(), links: BTreeMap::new(), dead: BTreeSet::new() }
     }
     fn round(&mut self) {
-        for n in 0..3 {
+        for n in 0..self.mons.len() {
             for (conn, to) in std::mem::take(&mut self.mons[n].dialled) {
                 let other = usize::from(to.sock.unwrap().port() - 3300);
-                if [Some(n), Some(other)].contains(&self.dead) {
+                if other >= self.mons.len() || [n, other].iter().any(|n| self.dead.contains(n)) {
                     self.mons[n].event(Event::Closed { conn, why: Closed::Refused });
                     continue;
                 }
-                let accepted = self.mons[other].open(EntityType::Mon, n as i64, addr(3300 + n as u16, 0));
+                let num = |n: usize| self.mons[n].config.id as i64 - 1;
+                let (own, its) = (num(n), num(other));
+                let accepted = self.mons[other].open(EntityType::Mon, own, addr(3300 + n as u16, 0));
                 self.links.insert((n, conn), (other, accepted));
                 let peer = Peer {
                     kind: EntityType::Mon,
-                    num: other as i64,
+                    num: its,
                     addrs: AddrVec::one(to),
                     observed: to,
                     features: 1,
@@ -38,8 +42,13 @@ impl Three {
             }
             for ((from, conn), (to, accepted)) in self.links.clone() {
                 for (_, message) in self.mons[from].sent.remove(&conn).into_iter().flatten() {
-                    if self.dead != Some(from) && self.dead != Some(to) {
+                    if !self.dead.contains(&from) && !self.dead.contains(&to) {
                         self.mons[to].event(Event::Message { conn: accepted, tid: 0, message });
+                    }
+                }
+                for (_, message) in self.mons[to].sent.remove(&accepted).into_iter().flatten() {
+                    if !self.dead.contains(&from) && !self.dead.contains(&to) {
+                        self.mons[from].event(Event::Message { conn, tid: 0, message });
                     }
                 }
             }
@@ -47,17 +56,20 @@ impl Three {
     }
     fn pass(&mut self, millis: u64) {
         for _ in 0..millis / 50 {
-            for n in (0..3).filter(|n| Some(*n) != self.dead) {
+            for n in self.alive() {
                 self.mons[n].pass(Duration::from_millis(50));
             }
             (0..6).for_each(|_| self.round());
         }
     }
+    fn alive(&self) -> Vec<usize> {
+        (0..self.mons.len()).filter(|n| !self.dead.contains(n)).collect()
+    }
     fn leader(&self) -> usize {
-        (0..3).find(|&n| Some(n) != self.dead && self.mons[n].mon.leading.is_some()).expect("a leader")
+        self.alive().into_iter().find(|&n| self.mons[n].mon.leading.is_some()).expect("a leader")
     }
     fn kill(&mut self, n: usize) {
-        self.dead = Some(n);
+        self.dead.insert(n);
         let broken: Vec<_> = self.links.keys().filter(|(from, _)| *from != n).copied().collect();
         for (from, conn) in broken {
             if self.links[&(from, conn)].0 == n {
@@ -71,38 +83,38 @@ impl Three {
 
 #[test]
 fn three_monitors_agree_and_a_follower_passes_requests_on() {
-    let mut three = Three::new();
-    three.pass(10_000);
-    let leader = three.leader();
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let leader = group.leader();
     let follower = (leader + 1) % 3;
-    let conn = three.mons[follower].client();
+    let conn = group.mons[follower].client();
     let cmd = vec![json!({ "prefix": "osd set", "key": "noout" }).to_string()];
     let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
-    three.mons[follower].send(conn, message);
-    three.mons[follower].send(conn, MonGetVersion { handle: 1, what: "osdmap".into() });
-    three.pass(1000);
-    let got = three.mons[follower].received(conn);
+    group.mons[follower].send(conn, message);
+    group.mons[follower].send(conn, MonGetVersion { handle: 1, what: "osdmap".into() });
+    group.pass(1000);
+    let got = group.mons[follower].received(conn);
     assert!(got.iter().any(|m| matches!(m, Message::MonCommandAck(ack) if ack.retval == 0)), "{got:?}");
     assert!(got.iter().any(|m| matches!(m, Message::MonGetVersionReply(r) if r.version >= 1)), "{got:?}");
-    let maps: Vec<OsdMap> = three.mons.iter().map(TestMon::map).collect();
+    let maps: Vec<OsdMap> = group.mons.iter().map(TestMon::map).collect();
     assert_eq!(maps[0].epoch, Epoch(2));
     assert!(maps.iter().all(|map| *map == maps[0]));
-    assert_eq!(three.mons[leader].mon.quorum(), [0, 1, 2]);
+    assert_eq!(group.mons[leader].mon.quorum(), [0, 1, 2]);
 }
 
 #[test]
 fn two_monitors_go_on_without_the_third() {
-    let mut three = Three::new();
-    three.pass(10_000);
-    let old = three.leader();
-    three.kill(old);
-    three.pass(10_000);
-    let new = three.leader();
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let old = group.leader();
+    group.kill(old);
+    group.pass(10_000);
+    let new = group.leader();
     assert_ne!(new, old);
-    three.mons[new].run_later(json!({ "prefix": "osd set", "key": "noout" }));
-    three.pass(1000);
+    group.mons[new].run_later(json!({ "prefix": "osd set", "key": "noout" }));
+    group.pass(1000);
     let alive = (0..3).filter(|n| *n != old);
-    assert!(alive.map(|n| three.mons[n].map().epoch).all(|epoch| epoch == Epoch(2)));
+    assert!(alive.map(|n| group.mons[n].map().epoch).all(|epoch| epoch == Epoch(2)));
 }
 
 impl TestMon {
@@ -115,93 +127,235 @@ impl TestMon {
 
 #[test]
 fn followers_get_ids_of_their_own_and_answer_for_themselves() {
-    let mut three = Three::new();
-    three.pass(10_000);
-    let mut granted: Vec<_> = three.mons.iter().flat_map(|t| t.granted.clone()).collect();
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let mut granted: Vec<_> = group.mons.iter().flat_map(|t| t.granted.clone()).collect();
     granted.sort_by_key(|ids| ids.start);
     assert_eq!(granted.len(), 3);
     assert!(granted.windows(2).all(|w| w[0].end <= w[1].start), "{granted:?}");
-    let follower = (three.leader() + 1) % 3;
-    let conn = three.mons[follower].client();
+    let follower = (group.leader() + 1) % 3;
+    let conn = group.mons[follower].client();
     let ask = Command { fsid: [0; 16], cmd: vec![r#"{"prefix":"mon_status"}"#.into()], input: Bytes::new() };
-    let Message::CommandReply(reply) = three.mons[follower].ask(conn, ask) else { panic!("no answer") };
+    let Message::CommandReply(reply) = group.mons[follower].ask(conn, ask) else { panic!("no answer") };
     let status: Value = serde_json::from_slice(&reply.output).unwrap();
     assert_eq!(status["state"], "peon");
 }
 
 #[test]
 fn who_waits_for_a_leader_that_died_is_hung_up_on_to_ask_again() {
-    let mut three = Three::new();
-    three.pass(10_000);
-    let old = three.leader();
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let old = group.leader();
     let follower = (old + 1) % 3;
-    let conn = three.mons[follower].client();
-    let idle = three.mons[follower].client();
+    let conn = group.mons[follower].client();
+    let idle = group.mons[follower].client();
     let cmd = vec![json!({ "prefix": "osd set", "key": "noout" }).to_string()];
-    three.dead = Some(old);
+    group.dead.insert(old);
     let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
-    three.mons[follower].send(conn, message);
-    three.kill(old);
-    three.pass(10_000);
-    assert!(three.mons[follower].hung_up.contains(&conn));
-    assert!(!three.mons[follower].hung_up.contains(&idle) || three.leader() == follower);
+    group.mons[follower].send(conn, message);
+    group.kill(old);
+    group.pass(10_000);
+    assert!(group.mons[follower].hung_up.contains(&conn));
+    assert!(!group.mons[follower].hung_up.contains(&idle) || group.leader() == follower);
 }
 
 #[test]
 fn who_waits_for_a_leader_is_hung_up_on_when_a_session_with_it_breaks_either_way() {
     for is_dialled in [true, false] {
-        let mut three = Three::new();
-        three.pass(10_000);
-        let leader = three.leader();
+        let mut group = Group::of(3);
+        group.pass(10_000);
+        let leader = group.leader();
         let follower = (leader + 1) % 3;
-        let (waits, idle) = (three.mons[follower].client(), three.mons[follower].client());
+        let (waits, idle) = (group.mons[follower].client(), group.mons[follower].client());
         let cmd = vec![json!({ "prefix": "osd set", "key": "noout" }).to_string()];
         let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
-        three.mons[follower].send(waits, message);
+        group.mons[follower].send(waits, message);
         let (dials, other) = if is_dialled { (follower, leader) } else { (leader, follower) };
-        let link = three.links.iter().find(|((from, _), (to, _))| (*from, *to) == (dials, other)).unwrap();
+        let link = group.links.iter().find(|((from, _), (to, _))| (*from, *to) == (dials, other)).unwrap();
         let conn = if is_dialled { link.0.1 } else { link.1.1 };
-        three.mons[follower].event(Event::Closed { conn, why: Closed::Reset });
-        assert!(three.mons[follower].hung_up.contains(&waits));
-        assert!(!three.mons[follower].hung_up.contains(&idle));
+        group.mons[follower].event(Event::Closed { conn, why: Closed::Reset });
+        assert!(group.mons[follower].hung_up.contains(&waits));
+        assert!(!group.mons[follower].hung_up.contains(&idle));
     }
 }
 
 #[test]
 fn the_leader_hears_from_the_others_whose_session_ended() {
     for with_its_monitor in [false, true] {
-        let mut three = Three::new();
-        three.pass(10_000);
-        let leader = three.leader();
+        let mut group = Group::of(3);
+        group.pass(10_000);
+        let leader = group.leader();
         let follower = (leader + 1) % 3;
         let conns: Vec<ConnId> = (0..4)
             .map(|osd| {
                 let at = if osd < 2 { leader } else { follower };
-                three.mons[at].boot(osd, 6900 + osd as u16, 1)
+                group.mons[at].boot(osd, 6900 + osd as u16, 1)
             })
             .collect();
-        three.pass(1_000);
-        assert_eq!(three.mons[leader].map().up_osds().count(), 4);
-        let refused = |three: &mut Three, target: i32| {
-            let map = three.mons[leader].map();
+        group.pass(1_000);
+        assert_eq!(group.mons[leader].map().up_osds().count(), 4);
+        let refused = |group: &mut Group, target: i32| {
+            let map = group.mons[leader].map();
             let target_addrs = map.osds[target as usize].public_addrs.clone();
             let evidence = FailureEvidence::Refused;
             let failure = OsdFailure { target: OsdId(target), target_addrs, epoch: map.epoch, evidence };
-            three.mons[leader].send(conns[0], DaemonMsg::Failure(failure));
-            three.pass(300);
-            let map = three.mons[leader].map();
+            group.mons[leader].send(conns[0], DaemonMsg::Failure(failure));
+            group.pass(300);
+            let map = group.mons[leader].map();
             assert!(map.is_down(OsdId(target)));
             map.osd(OsdId(target)).unwrap().xinfo.dead_epoch == map.epoch
         };
         // It still talks to its monitor: somebody in between may have refused.
-        assert!(!refused(&mut three, 2));
+        assert!(!refused(&mut group, 2));
         match with_its_monitor {
-            true => three.kill(follower),
+            true => group.kill(follower),
             false => {
-                three.mons[follower].event(Event::Closed { conn: conns[3], why: Closed::Reset });
-                three.round();
+                group.mons[follower].event(Event::Closed { conn: conns[3], why: Closed::Reset });
+                group.round();
             }
         }
-        assert!(refused(&mut three, 3));
+        assert!(refused(&mut group, 3));
     }
+}
+
+impl Group {
+    /// What `ceph` gets from the leader.
+    fn run(&mut self, command: Value) -> (i32, String) {
+        let leader = self.leader();
+        let conn = self.mons[leader].client();
+        let cmd = vec![command.to_string()];
+        let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
+        self.mons[leader].send(conn, message);
+        self.pass(1000);
+        let answer = self.mons[leader].received(conn).into_iter().find_map(|message| match message {
+            Message::MonCommandAck(ack) => Some((ack.retval, ack.status)),
+            _ => None,
+        });
+        // As `ceph` does when it is hung up on.
+        answer.unwrap_or_else(|| self.run(command))
+    }
+
+    /// A monitor with a new store, in a new place unless a dead one left its own.
+    fn start_new(&mut self, name: &str, id: u64, place: usize) {
+        let mut config = config(0, 1, 90 + id);
+        let member = Member { id, name: name.into(), addrs: addr(3300 + place as u16, 0), founder: false };
+        let own = |n: usize| &self.mons[n].config;
+        let others = self.alive().into_iter().filter(|n| *n != place);
+        let others = others.flat_map(|n| own(n).members.iter().find(|other| other.id == own(n).id).cloned());
+        config.members = others.chain([member]).collect();
+        (config.id, config.name) = (id, name.to_string());
+        let mon = TestMon::start_with(config, Omaps::default(), self.mons[0].now);
+        match place < self.mons.len() {
+            true => self.mons[place] = mon,
+            false => self.mons.push(mon),
+        }
+        self.links.retain(|(from, _), (to, _)| *from != place && *to != place);
+        self.dead.remove(&place);
+    }
+
+    fn members(&self, n: usize) -> Vec<u64> {
+        self.mons[n].mon.state.as_ref().unwrap().members.keys().copied().collect()
+    }
+}
+
+#[test]
+fn a_lone_monitor_gets_two_others_and_does_not_wait_for_who_never_comes() {
+    let mut group = Group::of(1);
+    group.pass(3000);
+    assert_eq!(group.run(json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1:3301" })).0, 0);
+    // Expected, but it decides alone as before.
+    assert_eq!(group.run(json!({ "prefix": "osd set", "key": "noout" })).0, 0);
+    assert_eq!((group.mons[0].mon.quorum(), group.members(0)), (vec![0], vec![1]));
+    assert!(group.mons[0].run(json!({ "prefix": "health" })).contains("1/2 mons down, quorum a"));
+    group.start_new("b", 2, 1);
+    group.pass(5000);
+    assert_eq!((group.members(0), group.members(1)), (vec![1, 2], vec![1, 2]));
+    assert_eq!(group.mons[1].mon.quorum(), [0, 1]);
+    // Nobody said that there is a c.
+    group.start_new("c", 3, 2);
+    group.pass(5000);
+    assert_eq!(group.members(0), [1, 2]);
+    let (code, said) = group.run(json!({ "prefix": "mon add", "name": "c", "addr": "127.0.0.1:3302" }));
+    assert_eq!((code, &*said), (0, "adding mon.c at [v2:127.0.0.1:3302/0]: it joins when it runs"));
+    group.pass(5000);
+    assert_eq!(group.members(2), [1, 2, 3]);
+    assert_eq!(group.mons[2].map(), group.mons[0].map());
+    // Any two of them go on.
+    group.kill(0);
+    group.pass(5000);
+    assert_eq!(group.run(json!({ "prefix": "osd unset", "key": "noout" })).0, 0);
+}
+
+#[test]
+fn a_dead_monitor_is_replaced_at_its_address() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let dead = (group.leader() + 1) % 3;
+    group.kill(dead);
+    let name = ["a", "b", "c"][dead];
+    assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name })).0, 0);
+    let leader = group.leader();
+    assert_eq!(group.mons[leader].mon.state.as_ref().unwrap().monmap.ranks.len(), 2);
+    let at = format!("127.0.0.1:{}", 3300 + dead);
+    assert_eq!(group.run(json!({ "prefix": "mon add", "name": name, "addr": at })).0, 0);
+    group.start_new(name, 4, dead);
+    group.pass(5000);
+    let members = group.members(group.leader());
+    assert!(members.len() == 3 && members.contains(&4), "{members:?}");
+    assert_eq!(group.mons[dead].mon.quorum(), [0, 1, 2]);
+    // The new one has the last rank.
+    assert_eq!(group.mons[dead].mon.rank(), Some(2));
+}
+
+#[test]
+fn a_monitor_that_is_removed_serves_nobody_also_if_it_was_away_meanwhile() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let leader = group.leader();
+    let name = |n: usize| ["a", "b", "c"][n];
+    let (away, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    group.kill(away);
+    // Nobody would decide.
+    let (code, said) = group.run(json!({ "prefix": "mon rm", "name": name(other) }));
+    assert_eq!(code, -errno::EBUSY, "{said}");
+    assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name(away) })).0, 0);
+    let old = std::mem::take(&mut group.mons[away].store);
+    let config = group.mons[away].config.clone();
+    group.mons[away] = TestMon::start_with(config, old, group.mons[leader].now);
+    group.dead.remove(&away);
+    group.pass(5000);
+    assert!(group.mons[away].mon.left && !group.mons[leader].mon.left);
+    // The leader lets the other one lead, which removes it.
+    assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name(leader) })).0, 0);
+    group.pass(2000);
+    assert!(group.mons[leader].mon.left);
+    let conn = group.mons[leader].client();
+    assert!(group.mons[leader].hung_up.contains(&conn));
+    group.kill(leader);
+    assert_eq!((group.leader(), group.members(other).len()), (other, 1));
+    let (code, said) = group.run(json!({ "prefix": "mon rm", "name": name(other) }));
+    assert_eq!(code, -errno::EINVAL, "{said}");
+    assert_eq!(group.run(json!({ "prefix": "osd set", "key": "noout" })).0, 0);
+    let again = group.run(json!({ "prefix": "mon rm", "name": name(leader) }));
+    assert_eq!(again.0, 0, "{}", again.1);
+}
+
+#[test]
+fn addresses_of_monitors_are_of_msgr_v2() {
+    let mut group = Group::of(1);
+    group.pass(3000);
+    let mut add = |name: &str, addr: &str| {
+        let (code, said) = group.run(json!({ "prefix": "mon add", "name": name, "addr": addr }));
+        assert_eq!(code != 0, said.contains("already exists") || code == -errno::EINVAL, "{said}");
+        code
+    };
+    assert_eq!(add("b", "10.0.0.2"), 0);
+    assert_eq!(add("c", "v2:10.0.0.3:3310/0"), 0);
+    assert_eq!(add("d", "[v2:10.0.0.4:3300/0]"), 0);
+    assert_eq!(add("b", "10.0.0.9"), -errno::EEXIST);
+    assert_eq!(add("e", "10.0.0.3:3310"), -errno::EEXIST);
+    for bad in ["10.0.0.2:6789", "v1:10.0.0.2:3300", "nonsense", ""] {
+        assert_eq!(add("e", bad), -errno::EINVAL, "{bad}");
+    }
+    assert_eq!(add("a/b", "10.0.0.5"), -errno::EINVAL);
 }

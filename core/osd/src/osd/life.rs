@@ -21,7 +21,7 @@ impl Osd {
         if let Some(map) = self.maps.current.clone() {
             self.load_groups(now, store, &map, out);
         }
-        self.next_mon = self.rng.below(self.config.mons.len() as u64) as usize;
+        self.next_mon = self.rng.below(self.mons.len() as u64) as usize;
         self.dial_mon(now, out);
         out.push(Effect::Arm { timer: TICK, after: TICK_EVERY });
         out.push(Effect::Arm { timer: BEAT, after: BEAT_EVERY });

@@ -4,17 +4,19 @@ use super::{BOOT_RETRY, Life, MonState, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
 use crate::commands;
 use crate::pg::{Pg, PgEvent};
 use nacre_base::{Now, Time};
-use nacre_machine::{ConnId, Effect, StoreView};
+use nacre_machine::{ConnId, Effect, Level, StoreView};
+use nacre_proto::maps::MonMap;
 use nacre_proto::messages::{
     DaemonMsg, Message, MonSub, MonSubscribe, OsdBoot, OsdReport, OsdSpace, SlowOps,
 };
 use nacre_proto::types::EntityType;
+use nacre_wire::from_slice;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Osd {
     pub(super) fn dial_mon(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(&to) = self.config.mons.get(self.next_mon % self.config.mons.len().max(1)) else { return };
+        let Some(&to) = self.mons.get(self.next_mon % self.mons.len().max(1)) else { return };
         self.next_mon += 1;
         let conn = self.next_conn();
         self.mon = MonState::Dialling(conn, now.mono);
@@ -35,9 +37,26 @@ impl Osd {
         let start = self.map().map_or(0, |map| u64::from(map.epoch.0) + 1);
         let what = BTreeMap::from([
             ("osdmap".to_string(), MonSub { start, flags: 0 }),
+            ("monmap".to_string(), MonSub { start: u64::from(self.mons_epoch.0) + 1, flags: 0 }),
             ("config".to_string(), MonSub::default()),
         ]);
         self.to_mon(MonSubscribe { what, hostname: self.config.host.clone() }, out);
+    }
+
+    /// Monitors come and go while this OSD runs.
+    pub(super) fn on_monitors(&mut self, map: &[u8], out: &mut Vec<Effect>) {
+        match from_slice::<MonMap>(map) {
+            Ok(map) => {
+                let mons: Vec<_> = map.by_rank().filter_map(|mon| mon.public_addrs.msgr2()).collect();
+                if !mons.is_empty() {
+                    (self.mons, self.mons_epoch) = (mons, map.epoch);
+                }
+            }
+            Err(error) => {
+                let text = format!("the map of monitors: {error}");
+                out.push(Effect::Log { level: Level::Error, text });
+            }
+        }
     }
 
     pub(super) fn boot_if_needed(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {

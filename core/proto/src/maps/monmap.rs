@@ -66,6 +66,16 @@ impl MonMap {
             stretch_marked_down: BTreeSet::new(),
         }
     }
+    /// One more, with the last rank.
+    pub fn add(&mut self, name: String, addrs: AddrVec) {
+        self.ranks.push(name.clone());
+        self.mons.insert(name.clone(), MonInfo::new(name, addrs));
+    }
+    /// Those behind it get the rank before theirs.
+    pub fn remove(&mut self, name: &str) {
+        self.ranks.retain(|other| other != name);
+        self.mons.remove(name);
+    }
     /// The monitors by rank.
     pub fn by_rank(&self) -> impl Iterator<Item = &MonInfo> {
         self.ranks.iter().filter_map(|name| self.mons.get(name))

@@ -32,6 +32,10 @@ pub enum QuorumMsg {
     Order { osd: OsdId, message: Box<DaemonMsg> },
     /// To the leader: that OSD had a session here, which ended.
     Ended { osd: OsdId },
+    /// Of a monitor that is none yet: it runs, with this number, and would be the one of that name.
+    Join { member: u64, name: String, addrs: AddrVec },
+    /// To a monitor that is none any more.
+    Removed,
 }
 
 impl Encode for RawMessage {
@@ -94,6 +98,13 @@ impl Encode for QuorumMsg {
                 out.push(7);
                 osd.encode(out);
             }
+            QuorumMsg::Join { member, name, addrs } => {
+                out.push(8);
+                member.encode(out);
+                name.encode(out);
+                addrs.encode(out);
+            }
+            QuorumMsg::Removed => out.push(9),
             QuorumMsg::IdsWanted => out.push(3),
             QuorumMsg::Ids { start, end } => {
                 out.push(4);
@@ -121,6 +132,12 @@ impl Decode for QuorumMsg {
                 4 => QuorumMsg::Ids { start: Decode::decode(r)?, end: Decode::decode(r)? },
                 6 => QuorumMsg::Order { osd: Decode::decode(r)?, message: Box::new(Decode::decode(r)?) },
                 7 => QuorumMsg::Ended { osd: Decode::decode(r)? },
+                8 => QuorumMsg::Join {
+                    member: Decode::decode(r)?,
+                    name: Decode::decode(r)?,
+                    addrs: Decode::decode(r)?,
+                },
+                9 => QuorumMsg::Removed,
                 value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
             })
         })
@@ -155,6 +172,8 @@ mod tests {
             QuorumMsg::IdsWanted,
             QuorumMsg::NotLeader { key: 7 },
             QuorumMsg::Ids { start: 1, end: 9 },
+            QuorumMsg::Join { member: 4, name: "d".into(), addrs: AddrVec::default() },
+            QuorumMsg::Removed,
         ];
         for message in messages {
             assert_eq!(from_slice::<QuorumMsg>(&to_vec(&message)), Ok(message));

@@ -1,5 +1,5 @@
 use super::*;
-use raft::eraftpb::ConfState;
+use raft::eraftpb::{ConfState, Snapshot};
 use std::collections::BTreeMap;
 
 /// Some members in one thread, with a network that may lose and disks that may forget.
@@ -11,6 +11,10 @@ struct Group {
     loss_per_mille: u64,
     /// Members that hear nothing and are not heard.
     cut_off: BTreeSet<u64>,
+    /// Those of the beginning.
+    first: Vec<u64>,
+    /// Who led in each term.
+    led: BTreeMap<u64, u64>,
 }
 
 struct Member {
@@ -25,6 +29,10 @@ struct Member {
 impl Member {
     fn start(id: u64, seed: u64, ids: &[u64], saved: Saved) -> Member {
         let raft = Raft::new(id, seed ^ id, ids, &saved).unwrap();
+        let mut saved = saved;
+        if let Some(persist) = raft.beginning() {
+            saved.apply(&persist);
+        }
         let (mut state, mut applied) = (Vec::new(), 0);
         if let Some(checkpoint) = raft.checkpoint() {
             state = decode(&checkpoint.state);
@@ -45,7 +53,8 @@ impl Group {
     fn new(n: u64, seed: u64) -> Group {
         let ids: Vec<u64> = (1..=n).collect();
         let members = ids.iter().map(|&id| (id, Member::start(id, seed, &ids, Saved::default()))).collect();
-        Group { members, wire: Vec::new(), rng: Rng::new(seed), loss_per_mille: 0, cut_off: BTreeSet::new() }
+        let (rng, cut_off, led) = (Rng::new(seed), BTreeSet::new(), BTreeMap::new());
+        Group { members, wire: Vec::new(), rng, loss_per_mille: 0, cut_off, first: ids, led }
     }
 
     fn drain(&mut self) {
@@ -60,12 +69,22 @@ impl Group {
                 if let Some(restored) = ready.restored {
                     (member.state, member.applied) = (decode(&restored.state), restored.index);
                 }
+                let mut changed = false;
                 for entry in ready.committed {
                     assert!(entry.index > member.applied);
                     member.state.push(String::from_utf8(entry.data).unwrap());
                     member.applied = entry.index;
+                    changed |= entry.change.is_some();
+                }
+                if changed {
+                    let persist = member.raft.compact(member.applied, encode(&member.state));
+                    member.saved.apply(&persist);
                 }
                 member.reads.extend(ready.reads);
+            }
+            if member.raft.is_leader() {
+                let leader = *self.led.entry(member.raft.term()).or_insert(id);
+                assert_eq!(leader, id, "two led in term {}", member.raft.term());
             }
         }
     }
@@ -82,12 +101,10 @@ impl Group {
                 continue;
             }
             let checkpoint = out.is_checkpoint();
-            self.members
-                .get_mut(&out.to)
-                .unwrap()
-                .raft
-                .step(PeerMessage::decode(&out.bytes).unwrap())
-                .unwrap();
+            let stepped =
+                self.members.get_mut(&out.to).unwrap().raft.step(PeerMessage::decode(&out.bytes).unwrap());
+            // Who was removed, or is not known here yet.
+            assert!(matches!(stepped, Ok(()) | Err(StepError::Stranger { .. })), "{stepped:?}");
             if checkpoint {
                 self.members.get_mut(&from).unwrap().raft.checkpoint_sent(out.to, true);
             }
@@ -116,9 +133,26 @@ impl Group {
     }
 
     fn restart(&mut self, id: u64) {
-        let ids: Vec<u64> = self.members.keys().copied().collect();
         let saved = self.members[&id].saved.clone();
-        self.members.insert(id, Member::start(id, 99, &ids, saved));
+        let ids = if self.first.contains(&id) { &self.first[..] } else { &[] };
+        self.members.insert(id, Member::start(id, 99, ids, saved));
+    }
+
+    /// One more, which waits until it is added.
+    fn newcomer(&mut self) -> u64 {
+        let id = self.members.keys().max().unwrap() + 1;
+        self.members.insert(id, Member::start(id, 7, &[], Saved::default()));
+        id
+    }
+
+    fn change(&mut self, change: Change) {
+        for _ in 0..500 {
+            if self.leader().raft.propose_change(change, format!("{change:?}").into()).is_ok() {
+                return;
+            }
+            self.round();
+        }
+        panic!("no leader takes {change:?}");
     }
 }
 
@@ -321,7 +355,7 @@ fn what_no_correct_member_sends_is_refused() {
     let append = Message { index: 1, entries: vec![hole].into(), ..of_type(MessageType::MsgAppend) };
     assert!(matches!(heard(&mut g, append), Err(StepError::Impossible)));
     let mut others = Snapshot::default();
-    others.mut_metadata().set_conf_state(ConfState::from((vec![to, 7], vec![])));
+    others.mut_metadata().set_conf_state(ConfState::from((vec![leader, 7], vec![])));
     (others.mut_metadata().index, others.mut_metadata().term) = (50, 1);
     let install = Message { snapshot: Some(others).into(), ..of_type(MessageType::MsgSnapshot) };
     assert!(matches!(heard(&mut g, install), Err(StepError::Impossible)));
@@ -364,4 +398,147 @@ fn a_member_that_dies_right_after_a_checkpoint_starts_from_it() {
     g.propose("after");
     g.drain();
     assert_eq!(g.members[&1].state.len(), 301);
+}
+
+#[test]
+fn a_lone_member_becomes_three_and_one_again() {
+    let mut g = Group::new(1, 4);
+    g.propose("a");
+    g.drain();
+    for _ in 0..2 {
+        let id = g.newcomer();
+        g.rounds(30);
+        assert!(!g.members[&id].raft.is_leader(), "it leads itself");
+        g.change(Change::Add(id));
+        g.rounds(30);
+    }
+    assert_eq!(g.leader().raft.members(), [1, 2, 3]);
+    g.propose("b");
+    g.rounds(5);
+    let state = ["a", "Add(2)", "Add(3)", "b"];
+    assert!(g.members.values().all(|m| m.state == state && m.raft.members() == [1, 2, 3]));
+    // Two of three are a majority, also when everyone starts again.
+    g.cut_off = [1].into();
+    (1..=3).for_each(|id| g.restart(id));
+    g.rounds(60);
+    g.propose("c");
+    g.rounds(5);
+    assert!(!g.members[&1].raft.is_leader() && !g.members[&1].state.contains(&"c".to_string()));
+    g.cut_off.clear();
+    g.rounds(30);
+    for id in [1, 2] {
+        if g.leader().raft.node.raft.id == id {
+            g.leader().raft.hand_over(3);
+            assert!(g.leader().raft.is_handing_over());
+            g.rounds(5);
+        }
+        g.change(Change::Remove(id));
+        g.rounds(5);
+        g.cut_off.insert(id);
+    }
+    assert_eq!(g.leader().raft.members(), [3]);
+    g.propose("d");
+    g.drain();
+    assert_eq!(g.members[&3].state.last().unwrap(), "d");
+    // The last one stays.
+    g.change(Change::Remove(3));
+    g.drain();
+    assert_eq!(g.leader().raft.members(), [3]);
+}
+
+#[test]
+fn who_leads_hands_over_at_once_to_whom_it_is_told() {
+    let mut g = Group::new(3, 6);
+    g.propose("a");
+    g.rounds(5);
+    let old = g.leader().raft.node.raft.id;
+    let next = old % 3 + 1;
+    g.leader().raft.hand_over(next);
+    g.rounds(4);
+    assert_eq!(g.leader().raft.node.raft.id, next);
+    // To whom does not answer: it leads on.
+    g.cut_off.insert(old);
+    g.leader().raft.hand_over(old);
+    assert!(g.leader().raft.propose(b"lost".to_vec()).is_err());
+    g.rounds(30);
+    assert!(!g.leader().raft.is_handing_over());
+    g.propose("b");
+    g.rounds(5);
+    assert_eq!(g.leader().state, ["a", "b"]);
+}
+
+#[test]
+fn members_come_and_go_while_messages_are_lost_and_members_restart() {
+    for seed in 0..60 {
+        let mut g = Group::new(1 + seed % 3, seed);
+        g.loss_per_mille = 100;
+        for n in 0..40 {
+            g.propose(&format!("{n}"));
+            g.rounds(3);
+            match g.rng.below(6) {
+                0 | 1 => {
+                    let ids: Vec<u64> = g.members.keys().copied().collect();
+                    let id = *g.rng.pick(&ids).unwrap();
+                    g.restart(id);
+                }
+                2 if g.leader().raft.members().len() < 5 => {
+                    let id = g.newcomer();
+                    g.change(Change::Add(id));
+                }
+                3 => {
+                    let leader = g.leader();
+                    let (own, members) = (leader.raft.node.raft.id, leader.raft.members());
+                    let others: Vec<u64> = members.into_iter().filter(|id| *id != own).collect();
+                    if let Some(&id) = g.rng.pick(&others) {
+                        g.change(Change::Remove(id));
+                    }
+                }
+                4 => {
+                    let members = g.leader().raft.members();
+                    let id = *g.rng.pick(&members).unwrap();
+                    g.leader().raft.hand_over(id);
+                }
+                _ => {}
+            }
+            g.rounds(10);
+        }
+        g.loss_per_mille = 0;
+        g.rounds(100);
+        g.propose("end");
+        g.rounds(20);
+        let members = g.leader().raft.members();
+        let states: Vec<_> = members.iter().map(|id| &g.members[id].state).collect();
+        assert!(states[0].last().unwrap() == "end", "seed {seed}: {:?}", states[0]);
+        assert!(states.iter().all(|s| *s == states[0]), "seed {seed}: {states:?}");
+        for (id, m) in g.members.iter().filter(|(id, _)| !members.contains(id)) {
+            assert!(states[0].starts_with(&m.state), "seed {seed}: member {id} has seen something else");
+        }
+    }
+}
+
+/// It would have no members but itself.
+#[test]
+fn who_is_new_takes_no_log_from_its_beginning() {
+    let mut raft = Raft::new(4, 1, &[], &Saved::default()).unwrap();
+    let change = Change::Add(4).to_library();
+    let data = bytes_of(&change).into();
+    let entry_type = raft::eraftpb::EntryType::EntryConfChange;
+    let entry = Entry { index: 1, term: 1, entry_type, data, ..Entry::default() };
+    let append = Message {
+        msg_type: MessageType::MsgAppend,
+        entries: vec![entry.clone()].into(),
+        from: 1,
+        to: 4,
+        term: 1,
+        commit: 1,
+        ..Message::default()
+    };
+    let stepped = PeerMessage::decode(&bytes_of(&append)).and_then(|message| raft.step(message));
+    assert!(matches!(stepped, Err(StepError::Unknown)), "{stepped:?}");
+    // Nor does anybody take a change that none of us proposes.
+    for data in [vec![0xff], bytes_of(&Change::Add(0).to_library()), Vec::new()] {
+        let entry = Entry { data: data.into(), ..entry.clone() };
+        let append = Message { entries: vec![entry].into(), ..append.clone() };
+        assert!(matches!(PeerMessage::decode(&bytes_of(&append)), Err(StepError::Impossible)));
+    }
 }

@@ -1,0 +1,98 @@
+//! Monitors come and go while clients work.
+
+use nacre_interop::{Cluster, succeed, wait_until};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn wait_quorum(c: &Cluster, names: &[&str]) {
+    wait_until("monitors to be there", PATIENCE, || {
+        let status = c.json("ceph quorum_status")?;
+        let quorum = status["quorum_names"].as_array().cloned().unwrap_or_default();
+        let known = status["monmap"]["mons"].as_array().map_or(0, Vec::len);
+        Ok(known == names.len() && quorum.iter().filter_map(|name| name.as_str()).eq(names.iter().copied()))
+    })
+    .unwrap();
+}
+
+/// The command line that `nacre mon format` says to use.
+fn format(c: &Cluster, id: &str) -> String {
+    let said = succeed(c.nacre("mon format").args(["--id", id])).unwrap();
+    let command = said.split('`').nth(1).unwrap_or_else(|| panic!("{said}"));
+    assert!(command.starts_with(&format!("ceph mon add {id} 127.0.0.1:")), "{said}");
+    command.to_string()
+}
+
+#[test]
+fn monitors_are_added_and_lost_and_replaced_under_load() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create load 16").unwrap();
+    let load = c.start_load("load").unwrap();
+    for id in ["b", "c"] {
+        let add = format(&c, id);
+        c.run(&add).unwrap();
+        c.start(&format!("mon.{id}")).unwrap();
+    }
+    wait_quorum(&c, &["a", "b", "c"]);
+
+    // The first one is lost with all that it stored.
+    c.kill("mon.a").unwrap();
+    wait_quorum_without(&c, "a");
+    let refused = c.nacre("mon format").args(["--id", "a"]).output().unwrap();
+    assert!(!refused.status.success(), "a monitor that is still one of them was made anew");
+    c.run("ceph mon rm a").unwrap();
+    let add = format(&c, "a");
+    c.run(&add).unwrap();
+    c.start("mon.a").unwrap();
+    wait_quorum(&c, &["b", "c", "a"]);
+
+    // Who leads is removed, and OSDs that started with one monitor know the others.
+    let leader = c.json("ceph quorum_status").unwrap()["quorum_leader_name"].as_str().unwrap().to_string();
+    c.run(&format!("ceph mon rm {leader}")).unwrap();
+    let left: Vec<&str> = ["b", "c", "a"].into_iter().filter(|name| *name != leader).collect();
+    wait_quorum(&c, &left);
+    succeed(c.nacre("stop").arg(format!("mon.{leader}"))).unwrap();
+    succeed(c.nacre("mon forget").args(["--id", &leader])).unwrap();
+    c.run("ceph osd set noout").unwrap();
+    c.run("ceph osd unset noout").unwrap();
+    c.kill("osd.1").unwrap();
+    c.start("osd.1").unwrap();
+    c.wait_clean().unwrap();
+    load.finish().unwrap();
+
+    // Also from the beginning: everything is killed and started.
+    let daemons = c.daemons().unwrap();
+    assert_eq!(daemons.iter().filter(|name| name.starts_with("mon.")).count(), 2);
+    daemons.iter().for_each(|daemon| c.kill(daemon).unwrap());
+    daemons.iter().for_each(|daemon| c.start(daemon).unwrap());
+    c.wait_clean().unwrap();
+    wait_quorum(&c, &left);
+}
+
+fn wait_quorum_without(c: &Cluster, name: &str) {
+    wait_until("the others to notice", PATIENCE, || {
+        let status = c.json("ceph quorum_status")?;
+        let quorum = status["quorum_names"].as_array().cloned().unwrap_or_default();
+        Ok(quorum.len() == 2 && quorum.iter().all(|other| other != name))
+    })
+    .unwrap();
+}
+
+#[test]
+fn up_makes_three_monitors_of_one_and_a_new_one_of_one_whose_store_is_gone() {
+    let c = Cluster::up_with(&[]).unwrap();
+    succeed(&mut c.nacre("down")).unwrap();
+    succeed(c.nacre("up").args(["--mons", "3", "--processes", "--detach"])).unwrap();
+    wait_quorum(&c, &["a", "b", "c"]);
+    succeed(&mut c.nacre("down")).unwrap();
+    std::fs::remove_dir_all(c.folder().join("mon.b")).unwrap();
+    let said = succeed(c.nacre("up").args(["--processes", "--detach"])).unwrap();
+    assert!(said.contains("mon.b has lost its store and gets a new one"), "{said}");
+    let health = c.run("ceph health detail").unwrap();
+    assert!(health.contains("mon.b is out of quorum"), "{health}");
+    let add = said.split('`').find(|words| words.starts_with("ceph mon add")).unwrap().to_string();
+    c.run("ceph mon rm b").unwrap();
+    c.run(&add).unwrap();
+    wait_quorum(&c, &["a", "c", "b"]);
+    assert_eq!(c.run("ceph health").unwrap(), "HEALTH_OK\n");
+}

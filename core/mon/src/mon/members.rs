@@ -1,0 +1,182 @@
+//! Who the other monitors are, who joins, who leaves.
+
+use super::proposals::{Done, Job, Request};
+use super::requests::Origin;
+use super::{Mon, QUEUE_MAX};
+use crate::draft::Draft;
+use crate::membership::MonChange;
+use crate::sessions::Sessions;
+use nacre_base::Now;
+use nacre_machine::{ConnId, Effect, Level, Peer};
+use nacre_proto::messages::{LogLevel, QuorumMsg};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use std::collections::BTreeMap;
+
+/// With who only says to be a monitor: sessions to more are not opened.
+const PEERS_MAX: usize = 64;
+
+pub(super) struct PeerLink {
+    /// Where it is dialled.
+    pub addr: EntityAddr,
+    pub conn: Option<ConnId>,
+    pub open: bool,
+}
+
+/// Whether `alive` of `total` monitors decide.
+pub(crate) fn decide(alive: usize, total: usize) -> bool {
+    alive > total / 2
+}
+
+impl Mon {
+    /// Has sessions to all members, and to monitors that came by themselves: they may join, or have joined
+    /// by entries that are yet to be seen here.
+    pub(super) fn know_peers(&mut self, out: &mut Vec<Effect>) {
+        let mut wanted: BTreeMap<u64, EntityAddr> = match &self.state {
+            Some(state) => {
+                let addr = |name| state.monmap.mons.get(name)?.public_addrs.msgr2();
+                state.members.iter().filter_map(|(id, name)| Some((*id, addr(name)?))).collect()
+            }
+            None => self.config.members.iter().filter_map(|m| Some((m.id, m.addrs.msgr2()?))).collect(),
+        };
+        for (_, session) in self.sessions.iter() {
+            if let (Some(id), Some(addr)) = (session.monitor(), session.peer.addrs.msgr2())
+                && wanted.len() < PEERS_MAX
+                && !self.state.as_ref().is_some_and(|state| state.was_removed(id))
+            {
+                wanted.entry(id).or_insert(addr);
+            }
+        }
+        wanted.remove(&self.id());
+        let gone: Vec<u64> = self
+            .peers
+            .iter()
+            .filter(|(id, link)| wanted.get(id) != Some(&link.addr))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            if let Some(conn) = self.peers.remove(&id).and_then(|link| link.conn) {
+                self.sessions.remove(conn);
+                out.push(Effect::Hangup { conn });
+            }
+        }
+        for (id, addr) in wanted {
+            self.peers.entry(id).or_insert(PeerLink { addr, conn: None, open: false });
+        }
+        for link in self.peers.values_mut().filter(|link| link.conn.is_none()) {
+            let conn = ConnId::Dialled(self.next_dial);
+            self.next_dial += 1;
+            link.conn = Some(conn);
+            out.push(Effect::Dial { conn, to: link.addr, kind: EntityType::Mon });
+        }
+    }
+
+    /// Members that are there, this one included.
+    fn alive(&self) -> impl Iterator<Item = u64> {
+        let others = self.peers.iter().filter(|(_, link)| link.open).map(|(id, _)| *id);
+        let state = self.state.as_ref();
+        others.chain([self.id()]).filter(move |id| state.is_some_and(|state| state.members.contains_key(id)))
+    }
+
+    /// Who runs and is no member says so again and again, to everyone.
+    pub(super) fn ask_to_join(&mut self, out: &mut Vec<Effect>) {
+        let id = self.id();
+        let is_member = match &self.state {
+            Some(state) => state.members.contains_key(&id),
+            None => self.founders().any(|founder| founder == id),
+        };
+        let own = self.config.members.iter().find(|member| member.id == id);
+        if let (false, Some(own)) = (is_member, own) {
+            let ask = QuorumMsg::Join { member: id, name: own.name.clone(), addrs: own.addrs.clone() };
+            let peers: Vec<u64> = self.peers.keys().copied().collect();
+            peers.into_iter().for_each(|peer| self.send_quorum(peer, ask.clone(), out));
+        }
+    }
+
+    /// `mon` says that somebody would join: it itself, or who asked it.
+    pub(super) fn on_join(
+        &mut self,
+        mon: u64,
+        conn: ConnId,
+        peer: Peer,
+        ask: QuorumMsg,
+        out: &mut Vec<Effect>,
+    ) {
+        let QuorumMsg::Join { member, name, addrs } = ask else { return };
+        if self.is_ready_leader() {
+            let (origin, request) = (Origin::Here { conn, tid: 0 }, Request::Join { member, name, addrs });
+            if self.queue.len() < QUEUE_MAX {
+                self.queue.push_back(Job { origin, from: peer, request });
+            }
+        } else if let Some(leader) = self.leader_to_ask().filter(|_| mon == member) {
+            self.send_quorum(leader, QuorumMsg::Join { member, name, addrs }, out);
+        }
+    }
+
+    /// On the leader. Who is expected joins once there is a session to it, and if the majority of which it
+    /// is a part is there.
+    pub(super) fn run_join(
+        &self,
+        now: Now,
+        (member, name, addrs): (u64, &str, &AddrVec),
+        draft: &mut Draft,
+    ) -> Done {
+        let state = self.state.as_ref().expect("it leads in earnest");
+        let expected = state.monmap.mons.get(name).map(|info| info.public_addrs.msgr2());
+        let is_there = self.peers.get(&member).is_some_and(|link| link.open);
+        let enough = decide(self.alive().count() + 1, state.members.len() + 1);
+        if state.was_removed(member) || state.members.contains_key(&member) {
+            return Done::Silent;
+        }
+        match (expected, state.member(name)) {
+            (None, _) => Done::Silent,
+            (Some(_), Some(_)) => {
+                let text =
+                    format!("a second mon.{name} would join: `ceph mon rm {name}` removes the first one");
+                Done::Note(text)
+            }
+            (Some(expected), None) if expected != addrs.msgr2() => Done::Note(format!(
+                "mon.{name} would join from another address than `ceph mon add` was told: remove it and add it with its own"
+            )),
+            (Some(_), None) if is_there && enough && draft.batch.monitors.is_none() => {
+                self.log(now, draft, LogLevel::Info, format!("mon.{name} joined"));
+                draft.batch.monitors = Some(MonChange::Join { member, name: name.to_string() });
+                Done::Silent
+            }
+            (Some(_), None) => Done::Silent,
+        }
+    }
+
+    /// Whether a majority would be there without that member.
+    pub(crate) fn may_remove(&self, member: u64) -> bool {
+        let total = self.state.as_ref().map_or(0, |state| state.members.len());
+        decide(self.alive().filter(|id| *id != member).count(), total - 1)
+    }
+
+    /// Who is to lead before that member is removed, if that is this one.
+    pub(crate) fn successor(&self, member: u64) -> Option<u64> {
+        self.alive().find(|id| *id != member).filter(|_| member == self.id())
+    }
+
+    pub(super) fn hand_over(&mut self, to: u64, out: &mut Vec<Effect>) {
+        let text = format!("{} hands over to another monitor, to be removed", self.config.name);
+        out.push(Effect::Log { level: Level::Info, text });
+        self.raft.as_mut().expect("started").hand_over(to);
+    }
+
+    /// This monitor was removed: others decide without it, and it must not say anything any more. It runs on,
+    /// since others may share its process.
+    pub(super) fn leave(&mut self, out: &mut Vec<Effect>) {
+        let text = format!(
+            "mon.{name} was removed from the cluster and serves nobody any more: `nacre mon forget --id {name}` \
+             removes what is left of it, `nacre mon format --id {name}` makes a new one",
+            name = self.config.name
+        );
+        out.push(Effect::Log { level: Level::Error, text });
+        let sessions = self.sessions.iter().map(|(conn, _)| conn);
+        let dialled = self.peers.values().filter_map(|link| link.conn.filter(|_| !link.open));
+        out.extend(sessions.chain(dialled).map(|conn| Effect::Hangup { conn }));
+        (self.sessions, self.peers) = (Sessions::default(), BTreeMap::new());
+        self.leading = None;
+        self.left = true;
+    }
+}

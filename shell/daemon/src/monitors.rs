@@ -1,0 +1,139 @@
+//! Monitors that come and go: `nacre mon format`, `nacre mon forget`, and what `nacre up --mons` adds.
+//!
+//! A monitor's store holds what it promised to the others, so a new store is another monitor: it gets a
+//! number of its own (`Cluster::add_mon`) and joins, even where it takes the name and place of one that is
+//! lost. Which monitors there are the cluster itself knows; the folder only says how to run them.
+
+use crate::cluster::{Cluster, DaemonName, Layout, Monitor};
+use crate::daemons;
+use crate::device::say;
+use crate::processes::{self, LockFile, State};
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use nacre_client::{Output, Request};
+use nacre_node::BlockingClient;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+use uuid::Uuid;
+
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(clap::Args)]
+pub struct Format {
+    /// The folder that holds the cluster.
+    #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
+    data: PathBuf,
+    /// Its name, as `d` of `mon.d` [default: the next letter]
+    #[arg(long)]
+    id: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub struct Forget {
+    /// The folder that holds the cluster.
+    #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
+    data: PathBuf,
+    /// Which one: `c` of `mon.c`
+    #[arg(long)]
+    id: String,
+}
+
+pub fn format(options: &Format) -> Result<()> {
+    let (layout, mut cluster) = Layout::open(&options.data)?;
+    let _lock = LockFile::take(layout.lock())?
+        .with_context(|| format!("`nacre up` works on {}", options.data.display()))?;
+    if let Some(name) = &options.id {
+        DaemonName::mon(name)?;
+        if cluster.mon(name).is_some() {
+            ensure_removed(&layout, &cluster, name)?;
+        }
+    }
+    let mon = cluster.add_mon(options.id.as_deref())?.clone();
+    remove_store(&layout, &mon.name)?;
+    daemons::format_stores(&layout, &cluster)?;
+    layout.save(&cluster)?;
+    let (name, addr) = (&mon.name, cluster.mon_addr(&mon));
+    say(format_args!(
+        "mon.{name} is made. It joins after `ceph mon add {name} {addr}` and `nacre start mon.{name}`."
+    ));
+    Ok(())
+}
+
+pub fn forget(options: &Forget) -> Result<()> {
+    let (layout, mut cluster) = Layout::open(&options.data)?;
+    let _lock = LockFile::take(layout.lock())?
+        .with_context(|| format!("`nacre up` works on {}", options.data.display()))?;
+    let name = &options.id;
+    cluster.ensure_has(&DaemonName::mon(name)?)?;
+    ensure_removed(&layout, &cluster, name)?;
+    cluster.remove_mon(name);
+    layout.save(&cluster)?;
+    remove_store(&layout, name)?;
+    say(format_args!("mon.{name} is forgotten."));
+    Ok(())
+}
+
+/// That the cluster knows of no such monitor, and that it does not run.
+fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> {
+    let daemon = DaemonName::mon(name)?;
+    if let State::Runs(pid) | State::Waits(pid) = processes::settled(&layout.pid(&daemon.to_string()))? {
+        bail!("{daemon} runs, as pid {pid}: `nacre stop {daemon}` stops it");
+    }
+    let map = ask(&client(cluster), &json!({ "prefix": "mon dump", "format": "json" }))
+        .context("no monitor says whether it is still one of them")?;
+    let names = map["mons"].as_array().into_iter().flatten();
+    let is_there = names.into_iter().any(|mon| mon["name"] == json!(name));
+    ensure!(!is_there, "{daemon} belongs to the cluster: `ceph mon rm {name}` removes it");
+    Ok(())
+}
+
+fn remove_store(layout: &Layout, name: &str) -> Result<()> {
+    let store = layout.store(&DaemonName::mon(name)?);
+    match fs::remove_file(&store) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", store.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Lets a cluster that runs expect these monitors, and waits until they have joined.
+pub fn admit(cluster: &Cluster, new: &[Monitor]) -> Result<()> {
+    let client = client(cluster);
+    for mon in new {
+        let add = json!({ "prefix": "mon add", "name": mon.name, "addr": cluster.mon_addr(mon).to_string() });
+        ask(&client, &add).with_context(|| format!("mon.{} cannot be added", mon.name))?;
+    }
+    let status = json!({ "prefix": "quorum_status", "format": "json" });
+    let is_in = |status: &Value, mon: &Monitor| {
+        status["quorum_names"].as_array().is_some_and(|names| names.contains(&json!(mon.name)))
+    };
+    for _ in 0..JOIN_LOOKS {
+        let status = ask(&client, &status)?;
+        if new.iter().all(|mon| is_in(&status, mon)) {
+            return Ok(());
+        }
+        std::thread::sleep(JOIN_LOOK);
+    }
+    bail!("the new monitors do not join: their logs say why")
+}
+
+/// A minute altogether.
+const JOIN_LOOKS: u32 = 240;
+const JOIN_LOOK: Duration = Duration::from_millis(250);
+
+fn client(cluster: &Cluster) -> BlockingClient {
+    let (nonce, seed) = Uuid::new_v4().as_u64_pair();
+    BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed)
+}
+
+fn ask(client: &BlockingClient, command: &Value) -> Result<Value> {
+    let request = Request::mon_command(command.to_string(), Bytes::new()).timeout(ASK_TIMEOUT);
+    match client.request(request)? {
+        Output::Command(answer) if answer.output.is_empty() => Ok(Value::Null),
+        Output::Command(answer) => serde_json::from_slice(&answer.output).context("the answer is no JSON"),
+        other => bail!("a command was answered with {other:?}"),
+    }
+}
