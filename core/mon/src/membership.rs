@@ -42,12 +42,14 @@ impl State {
             MonChange::Expect { .. } => return,
             MonChange::Join { member, name } => {
                 self.members.insert(*member, name.clone());
-                self.next_member = self.next_member.max(member.saturating_add(1));
                 return;
             }
             MonChange::Remove { name, member } => {
                 self.monmap.remove(name);
-                member.map(|member| self.members.remove(&member));
+                if let Some(member) = member {
+                    self.members.remove(member);
+                    self.removed.insert(*member);
+                }
             }
         }
         self.monmap.epoch = self.monmap.epoch.next();
@@ -63,9 +65,9 @@ impl State {
         let name = self.members.get(&member)?;
         self.monmap.ranks.iter().position(|other| other == name).map(|rank| rank as u64)
     }
-    /// Whether there was a member with this number, which was removed.
+    /// Whether there was a member with this number, which was removed. They join in any order.
     pub fn was_removed(&self, member: u64) -> bool {
-        member < self.next_member && !self.members.contains_key(&member)
+        self.removed.contains(&member)
     }
 }
 

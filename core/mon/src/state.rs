@@ -11,7 +11,7 @@ use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
 use nacre_proto::maps::{Incremental, MgrMap, MonMap, OsdMap, Uuid, ancestor, split_children};
 use nacre_proto::messages::{LogEntry, PgRecord};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned, versioned_fields};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How many epochs back a map can be had, unless `mon_min_osdmap_epochs` says otherwise; whoever is
@@ -32,8 +32,8 @@ pub struct State {
     /// The monitors that decide: their names by their numbers in Raft, which those of the beginning have
     /// from their ranks.
     pub members: BTreeMap<u64, String>,
-    /// No member had this number or a higher one yet.
-    pub next_member: u64,
+    /// The numbers of those that were removed.
+    pub removed: BTreeSet<u64>,
     pub mgrmap: MgrMap,
     pub osdmap: Arc<OsdMap>,
     /// `osdmap`, encoded: what subscribers get.
@@ -150,7 +150,7 @@ impl State {
         Ok(State {
             fsid: genesis.monmap.fsid,
             members: founders(&genesis.monmap),
-            next_member: genesis.monmap.ranks.len() as u64 + 1,
+            removed: BTreeSet::new(),
             monmap: genesis.monmap.clone(),
             mgrmap: MgrMap::default(),
             base: (osdmap.epoch, genesis.osdmap.clone()),
@@ -447,7 +447,7 @@ impl Encode for State {
             self.purged_snaps.encode(out);
             self.memory.encode(out);
             self.members.encode(out);
-            self.next_member.encode(out);
+            self.removed.encode(out);
         });
     }
 }
@@ -460,7 +460,7 @@ impl Decode for State {
             let mut state = State {
                 fsid: monmap.fsid,
                 members: founders(&monmap),
-                next_member: monmap.ranks.len() as u64 + 1,
+                removed: BTreeSet::new(),
                 monmap,
                 mgrmap,
                 osdmap: Arc::new(from_slice(&full)?),
@@ -480,7 +480,7 @@ impl Decode for State {
                 memory: if v >= 3 { Decode::decode(r)? } else { Memory::default() },
             };
             if v >= 4 {
-                (state.members, state.next_member) = (Decode::decode(r)?, Decode::decode(r)?);
+                (state.members, state.removed) = (Decode::decode(r)?, Decode::decode(r)?);
             }
             Ok(state)
         })
