@@ -45,6 +45,8 @@ pub(crate) struct MonSession {
     addrs: Vec<EntityAddr>,
     /// The next one to try.
     next: usize,
+    /// The one that was dialled last.
+    dialled: EntityAddr,
     /// Failures since a monitor answered.
     failures: u32,
     rng: Rng,
@@ -84,6 +86,7 @@ impl MonSession {
             phase: Phase::Idle,
             addrs,
             next: 0,
+            dialled: EntityAddr::default(),
             failures: 0,
             rng,
             mon_map: None,
@@ -158,6 +161,7 @@ impl MonSession {
     fn dial_next(&mut self, out: &mut Out<'_>) {
         let addr = self.addrs[self.next % self.addrs.len()];
         self.next = (self.next + 1) % self.addrs.len();
+        self.dialled = addr;
         let conn = out.dial(addr, EntityType::Mon);
         out.arm(TIMER, GREETING_TIMEOUT);
         self.phase = Phase::Greeting { conn };
@@ -266,6 +270,7 @@ impl MonSession {
         }
         let known: Vec<EntityAddr> = map.by_rank().filter_map(|mon| mon.public_addrs.msgr2()).collect();
         let newer = self.mon_map.as_ref().is_none_or(|had| had.epoch < map.epoch);
+        let was_removed = newer && !known.is_empty() && !known.contains(&self.dialled);
         if newer && !known.is_empty() {
             self.addrs = known;
             shuffle(&mut self.addrs, &mut self.rng);
@@ -273,6 +278,9 @@ impl MonSession {
         }
         if newer {
             self.mon_map = Some(map);
+        }
+        if was_removed {
+            return self.leave("it is no monitor any more", out);
         }
         let Phase::Greeting { conn } = self.phase else { return };
         self.phase = Phase::Ready { conn, probe: None };

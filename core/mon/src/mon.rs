@@ -19,6 +19,7 @@ use crate::sessions::{Session, Sessions};
 use crate::state::State;
 use crate::stats::Stats;
 use crate::{commands, options, persist};
+use bytes::Bytes;
 use members::PeerLink;
 use nacre_base::{Epoch, Now, PgId, PoolId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
@@ -103,8 +104,8 @@ pub struct Mon {
     early_queries: Vec<(Origin, Epoch, Vec<PgId>)>,
     /// The own sessions to the other monitors, by their numbers: members, and who says to be a monitor.
     peers: BTreeMap<u64, PeerLink>,
-    /// It was removed, and does nothing any more.
-    pub(crate) left: bool,
+    /// It was removed. The monitors that are left, encoded.
+    pub(crate) left: Option<Bytes>,
     next_dial: u64,
     /// Requests sent to the leader: who asked here.
     forwarded: BTreeMap<u64, (ConnId, u64)>,
@@ -154,7 +155,7 @@ impl Mon {
             reads: BTreeMap::new(),
             early_queries: Vec::new(),
             peers: BTreeMap::new(),
-            left: false,
+            left: None,
             next_dial: 1,
             forwarded: BTreeMap::new(),
             next_forward: 1,
@@ -304,10 +305,9 @@ impl Mon {
 impl Machine for Mon {
     fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>) {
         match event {
-            Event::Opened { conn, .. } if self.left => return out.push(Effect::Hangup { conn }),
             // Everything that was said is durable already.
             Event::Stop => return out.push(Effect::Stopped),
-            _ if self.left => return,
+            event if let Some(map) = self.left.clone() => return self.point_elsewhere(map, &event, out),
             Event::Start => self.on_start(now, store, out),
             Event::Opened { conn, peer } => {
                 if let Some((id, link)) = self.peers.iter_mut().find(|(_, link)| link.conn == Some(conn)) {

@@ -152,6 +152,8 @@ pub struct Osd {
     /// Where monitors are: those that it was told of when it started, then those of their map.
     mons: Vec<EntityAddr>,
     mons_epoch: Epoch,
+    /// The one that was dialled last.
+    mon_at: EntityAddr,
     next_mon: usize,
     last_mon_ping: Time,
     /// The monitor had a newer map the last time it was asked.
@@ -298,6 +300,7 @@ impl Osd {
             backoffs: Backoffs::new(config.memory / 16 * RECORDS_PARTS / BACKOFFS_PART),
             mons: config.mons.clone(),
             mons_epoch: Epoch(0),
+            mon_at: EntityAddr::default(),
             config,
             started: Time::ZERO,
             life: Life::Running,
@@ -486,7 +489,7 @@ impl Osd {
                 self.on_maps(now, store, &msg, out);
             }
             Message::Daemon(msg) if self.is_mon(conn) => self.on_daemon(now, store, msg, out),
-            Message::MonMap(MonMapMsg { map }) if self.is_mon(conn) => self.on_monitors(&map, out),
+            Message::MonMap(MonMapMsg { map }) if self.is_mon(conn) => self.on_monitors(now, &map, out),
             Message::Config(Config { values }) => self.options.take(values),
             Message::Peer(msg) => self.on_peer(now, store, conn, msg, out),
             Message::OsdOp(op) => self.on_op(now, store, conn, tid, op, out),

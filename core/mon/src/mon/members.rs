@@ -6,9 +6,10 @@ use super::{Mon, QUEUE_MAX};
 use crate::draft::Draft;
 use crate::membership::MonChange;
 use crate::sessions::Sessions;
+use bytes::Bytes;
 use nacre_base::Now;
-use nacre_machine::{ConnId, Effect, Level, Peer};
-use nacre_proto::messages::{LogLevel, QuorumMsg};
+use nacre_machine::{ConnId, Effect, Event, Level, Peer};
+use nacre_proto::messages::{LogLevel, Message, MonMapMsg, QuorumMsg};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
 use std::collections::BTreeMap;
 
@@ -163,9 +164,9 @@ impl Mon {
         self.raft.as_mut().expect("started").hand_over(to);
     }
 
-    /// This monitor was removed: others decide without it, and it must not say anything any more. It runs on,
-    /// since others may share its process.
-    pub(super) fn leave(&mut self, out: &mut Vec<Effect>) {
+    /// This monitor was removed: others decide without it, and it must not say anything any more but who they
+    /// are: somebody may know of no other monitor. It runs on, since others may share its process.
+    pub(super) fn leave(&mut self, map: Bytes, out: &mut Vec<Effect>) {
         let text = format!(
             "mon.{name} was removed from the cluster and serves nobody any more: `nacre mon forget --id {name}` \
              removes what is left of it, `nacre mon format --id {name}` makes a new one",
@@ -177,6 +178,19 @@ impl Mon {
         out.extend(sessions.chain(dialled).map(|conn| Effect::Hangup { conn }));
         (self.sessions, self.peers) = (Sessions::default(), BTreeMap::new());
         self.leading = None;
-        self.left = true;
+        self.left = Some(map);
+    }
+
+    /// What a monitor that was removed does.
+    pub(super) fn point_elsewhere(&self, map: Bytes, event: &Event, out: &mut Vec<Effect>) {
+        let Event::Message { conn, tid, message } = event else { return };
+        let asks = match message {
+            Message::MonGetMap(_) => true,
+            Message::MonSubscribe(subscribe) => subscribe.what.contains_key("monmap"),
+            _ => false,
+        };
+        if asks {
+            out.push(Effect::Send { conn: *conn, tid: *tid, message: MonMapMsg { map }.into() });
+        }
     }
 }

@@ -72,7 +72,10 @@ impl Mon {
         }
         self.duties_due |= !batch.records.is_empty();
         match &batch.monitors {
-            Some(MonChange::Remove { member, .. }) if *member == Some(self.id()) => return self.leave(out),
+            Some(MonChange::Remove { member, .. }) if *member == Some(self.id()) => {
+                let map = to_vec(&state.monmap).into();
+                return self.leave(map, out);
+            }
             Some(_) => self.know_peers(out),
             None => {}
         }

@@ -9,7 +9,7 @@ use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::messages::{Envelope, Message, QuorumMsg};
 use nacre_proto::types::EntityType;
 use nacre_raft::{PeerMessage, Raft, StepError};
-use nacre_wire::{DecodeError, from_slice};
+use nacre_wire::{DecodeError, from_slice, to_vec};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -140,8 +140,9 @@ impl Mon {
     pub(super) fn on_quorum(&mut self, now: Now, conn: ConnId, message: QuorumMsg, out: &mut Vec<Effect>) {
         let Some(session) = self.sessions.get(conn) else { return };
         let Some(mon) = session.monitor() else { return };
-        if self.state.as_ref().is_some_and(|state| state.was_removed(mon)) {
-            return out.push(Effect::Send { conn, tid: 0, message: QuorumMsg::Removed.into() });
+        if let Some(state) = self.state.as_ref().filter(|state| state.was_removed(mon)) {
+            let message = QuorumMsg::Removed { map: to_vec(&state.monmap).into() };
+            return out.push(Effect::Send { conn, tid: 0, message: message.into() });
         }
         match message {
             QuorumMsg::Raft(bytes) => {
@@ -172,10 +173,12 @@ impl Mon {
                 self.on_join(mon, conn, peer, message, out);
             }
             // Only in a session that was opened to a monitor that is known.
-            QuorumMsg::Removed if self.peers.get(&mon).is_some_and(|link| link.conn == Some(conn)) => {
-                self.leave(out);
+            QuorumMsg::Removed { map }
+                if self.peers.get(&mon).is_some_and(|link| link.conn == Some(conn)) =>
+            {
+                self.leave(map, out);
             }
-            QuorumMsg::Removed => {}
+            QuorumMsg::Removed { .. } => {}
             QuorumMsg::NotLeader { key } => {
                 if let Some((conn, _)) = self.forwarded.remove(&key) {
                     self.sessions.remove(conn);

@@ -24,7 +24,7 @@ pub(crate) struct Leading {
 impl Mon {
     /// Goes on until there is nothing to do but wait.
     pub(super) fn drive(&mut self, now: Now, out: &mut Vec<Effect>) {
-        while !self.left {
+        while self.left.is_none() {
             while let Some(ready) = self.raft.as_mut().and_then(Raft::ready) {
                 self.carry_out(ready, out);
             }

@@ -18,6 +18,7 @@ impl Osd {
     pub(super) fn dial_mon(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(&to) = self.mons.get(self.next_mon % self.mons.len().max(1)) else { return };
         self.next_mon += 1;
+        self.mon_at = to;
         let conn = self.next_conn();
         self.mon = MonState::Dialling(conn, now.mono);
         out.push(Effect::Dial { conn, to, kind: EntityType::Mon });
@@ -43,19 +44,25 @@ impl Osd {
         self.to_mon(MonSubscribe { what, hostname: self.config.host.clone() }, out);
     }
 
-    /// Monitors come and go while this OSD runs.
-    pub(super) fn on_monitors(&mut self, map: &[u8], out: &mut Vec<Effect>) {
-        match from_slice::<MonMap>(map) {
-            Ok(map) => {
-                let mons: Vec<_> = map.by_rank().filter_map(|mon| mon.public_addrs.msgr2()).collect();
-                if !mons.is_empty() {
-                    (self.mons, self.mons_epoch) = (mons, map.epoch);
-                }
-            }
+    /// Monitors come and go while this OSD runs. One that was removed only says who the others are.
+    pub(super) fn on_monitors(&mut self, now: Now, map: &[u8], out: &mut Vec<Effect>) {
+        let map = match from_slice::<MonMap>(map) {
+            Ok(map) => map,
             Err(error) => {
                 let text = format!("the map of monitors: {error}");
-                out.push(Effect::Log { level: Level::Error, text });
+                return out.push(Effect::Log { level: Level::Error, text });
             }
+        };
+        let mons: Vec<_> = map.by_rank().filter_map(|mon| mon.public_addrs.msgr2()).collect();
+        if mons.is_empty() || map.epoch < self.mons_epoch {
+            return;
+        }
+        (self.mons, self.mons_epoch) = (mons, map.epoch);
+        if let MonState::Open(conn, _) = self.mon
+            && !self.mons.contains(&self.mon_at)
+        {
+            out.push(Effect::Hangup { conn });
+            self.dial_mon(now, out);
         }
     }
 

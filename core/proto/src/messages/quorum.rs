@@ -34,8 +34,8 @@ pub enum QuorumMsg {
     Ended { osd: OsdId },
     /// Of a monitor that is none yet: it runs, with this number, and would be the one of that name.
     Join { member: u64, name: String, addrs: AddrVec },
-    /// To a monitor that is none any more.
-    Removed,
+    /// To a monitor that is none any more: these are the monitors, encoded.
+    Removed { map: Bytes },
 }
 
 impl Encode for RawMessage {
@@ -104,7 +104,10 @@ impl Encode for QuorumMsg {
                 name.encode(out);
                 addrs.encode(out);
             }
-            QuorumMsg::Removed => out.push(9),
+            QuorumMsg::Removed { map } => {
+                out.push(9);
+                map.encode(out);
+            }
             QuorumMsg::IdsWanted => out.push(3),
             QuorumMsg::Ids { start, end } => {
                 out.push(4);
@@ -137,7 +140,7 @@ impl Decode for QuorumMsg {
                     name: Decode::decode(r)?,
                     addrs: Decode::decode(r)?,
                 },
-                9 => QuorumMsg::Removed,
+                9 => QuorumMsg::Removed { map: Decode::decode(r)? },
                 value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
             })
         })
@@ -173,7 +176,7 @@ mod tests {
             QuorumMsg::NotLeader { key: 7 },
             QuorumMsg::Ids { start: 1, end: 9 },
             QuorumMsg::Join { member: 4, name: "d".into(), addrs: AddrVec::default() },
-            QuorumMsg::Removed,
+            QuorumMsg::Removed { map: "x".into() },
         ];
         for message in messages {
             assert_eq!(from_slice::<QuorumMsg>(&to_vec(&message)), Ok(message));
