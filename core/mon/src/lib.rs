@@ -42,6 +42,7 @@ pub use image_work::ImageFigures;
 pub use membership::MonChange;
 pub use memory::Memory;
 pub use mon::{Member, Mon, MonConfig};
+pub use persist::alone;
 pub use state::{Batch, ConfigWho, Genesis, Rejected, State};
 
 #[cfg(test)]

@@ -40,6 +40,12 @@ pub fn load(store: &dyn StoreView) -> Result<Saved, ReadError> {
     Ok(saved)
 }
 
+/// What makes the monitor with this number, whose store it is, decide alone: no other is there any more.
+/// None if it never was one of them, or its log is damaged.
+pub fn alone(id: u64, store: &dyn StoreView) -> Result<Option<Transaction>, ReadError> {
+    Ok(nacre_raft::alone(id, &load(store)?).as_ref().map(transaction))
+}
+
 pub fn transaction(persist: &Persist) -> Transaction {
     let mut txn = Transaction::new();
     let mut remove = |begin: Name, end: Name| txn.push(place(), Change::OmapRemoveRange { begin, end });

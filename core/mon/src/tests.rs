@@ -4,7 +4,7 @@ use crate::{Member, Mon, MonConfig};
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, Name, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, ReadError, Statfs, StoreStat, StoreView};
-use nacre_proto::maps::{OsdMap, osd_state, pool_flags};
+use nacre_proto::maps::{OsdMap, map_flags, osd_state, pool_flags};
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::*;
 use nacre_proto::transaction::{Change, StoredId, Transaction};

@@ -1,7 +1,8 @@
 //! The log as the Raft library reads it, and the bytes in which it is kept.
 
+use crate::change::Change;
 use crate::peer::{NUMBER_MAX, PLAIN, SNAPSHOT, follow, parse};
-use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -52,6 +53,26 @@ impl Saved {
         }
         self.entries.extend(persist.entries.iter().cloned());
     }
+}
+
+/// What makes member `id` the only one, with everything that it had stored: all others are lost. What they
+/// committed and this one never had is lost, too. None if it had no part in the group yet, or is damaged.
+pub fn alone(id: u64, saved: &Saved) -> Option<Persist> {
+    let mut log = Log::load(saved, &[])?;
+    if log.last_index() == 0 {
+        return None;
+    }
+    let mut persist = Persist::default();
+    // They would bring others back.
+    for entry in log.entries.iter_mut().filter(|entry| Change::of(entry).is_some()) {
+        *entry = Entry { data: entry.take_context(), context: Vec::new().into(), ..entry.clone() };
+        entry.set_entry_type(EntryType::EntryNormal);
+        persist.entries.push((entry.index, bytes_of(entry)));
+    }
+    let members = ConfState::from((vec![id], Vec::<u64>::new()));
+    log.checkpoint.mut_metadata().set_conf_state(members);
+    persist.checkpoint = Some(bytes_of(&log.checkpoint));
+    Some(persist)
 }
 
 /// The whole log in memory: it is bounded, since what is in the checkpoint is dropped.

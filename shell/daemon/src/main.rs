@@ -111,6 +111,8 @@ enum MonCommand {
     Format(monitors::Format),
     /// Remove what is left of a monitor that was removed from its cluster with `ceph mon rm`.
     Forget(monitors::Forget),
+    /// Let the only monitor that is left decide alone, where most are lost for good.
+    Alone(monitors::Alone),
 }
 
 #[derive(clap::Args)]
@@ -181,6 +183,7 @@ fn run(command: Command) -> Result<()> {
         Command::Mon(MonArgs { command: Some(MonCommand::Forget(options)), .. }) => {
             monitors::forget(&options)
         }
+        Command::Mon(MonArgs { command: Some(MonCommand::Alone(options)), .. }) => monitors::alone(&options),
         Command::Mon(MonArgs { run, .. }) => {
             let Foreground { data, id } = run.expect("clap asks for it where there is no subcommand");
             let daemon = cluster::DaemonName::mon(&id)?;

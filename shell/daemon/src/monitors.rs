@@ -1,4 +1,5 @@
-//! Monitors that come and go: `nacre mon format`, `nacre mon forget`, and what `nacre up --mons` adds.
+//! Monitors that come and go: `nacre mon format`, `nacre mon forget`, what `nacre up --mons` adds, and `nacre mon
+//! alone` where most are lost.
 //!
 //! A monitor's store holds what it promised to the others, so a new store is another monitor: it gets a
 //! number of its own (`Cluster::add_mon`) and joins, even where it takes the name and place of one that is
@@ -8,10 +9,12 @@ use crate::cluster::{Cluster, DaemonName, Layout, Monitor};
 use crate::daemons;
 use crate::device::say;
 use crate::processes::{self, LockFile, State};
+use crate::store::{open_disk, settle};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use nacre_client::{Output, Request};
 use nacre_node::BlockingClient;
+use nacre_store::Store;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
@@ -38,6 +41,44 @@ pub struct Forget {
     /// Which one: `c` of `mon.c`
     #[arg(long)]
     id: String,
+}
+
+#[derive(clap::Args)]
+pub struct Alone {
+    /// The folder that holds the cluster.
+    #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
+    data: PathBuf,
+    /// The one that is left: `b` of `mon.b`. It must not run
+    #[arg(long)]
+    id: String,
+    /// That none of the others will ever run again
+    #[arg(long)]
+    yes_i_really_mean_it: bool,
+}
+
+pub fn alone(options: &Alone) -> Result<()> {
+    let (layout, cluster) = Layout::open(&options.data)?;
+    let name = &options.id;
+    let daemon = DaemonName::mon(name)?;
+    cluster.ensure_has(&daemon)?;
+    ensure!(
+        options.yes_i_really_mean_it,
+        "what the others decided and {daemon} never heard of is lost, and if one of them ever runs again there are two \
+         clusters of one name: this is for when most monitors are lost for good. If they are, say --yes-i-really-mean-it"
+    );
+    let id = cluster.mon(name).expect("it was looked for above").id;
+    let path = layout.store(&daemon);
+    let disk = open_disk(&path, None)?;
+    let (mut store, _) = Store::open(&disk).with_context(|| format!("cannot use {}", path.display()))?;
+    let txn = nacre_mon::alone(id, &store).with_context(|| format!("cannot read {}", path.display()))?;
+    let txn = txn.with_context(|| format!("{daemon} knows nothing of the cluster: it has not joined yet"))?;
+    store.submit(txn).context("the store has no room for that")?;
+    store.request_checkpoint();
+    settle(&mut store, &disk, &path)?;
+    say(format_args!(
+        "{daemon} decides alone from here on. Start it, `ceph mon rm` the others, and add new ones (`nacre mon format`)."
+    ));
+    Ok(())
 }
 
 pub fn format(options: &Format) -> Result<()> {

@@ -96,3 +96,30 @@ fn up_makes_three_monitors_of_one_and_a_new_one_of_one_whose_store_is_gone() {
     wait_quorum(&c, &["a", "c", "b"]);
     assert_eq!(c.run("ceph health").unwrap(), "HEALTH_OK\n");
 }
+
+#[test]
+fn the_last_monitor_of_three_decides_alone_when_it_is_told_to() {
+    let c = Cluster::up_with(&["--processes", "--mons", "3"]).unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    let load = c.start_load("p").unwrap();
+    for name in ["mon.a", "mon.c"] {
+        c.kill(name).unwrap();
+        std::fs::remove_dir_all(c.folder().join(name)).unwrap();
+    }
+    succeed(c.nacre("stop").arg("mon.b")).unwrap();
+    let mut alone = c.nacre("mon alone");
+    alone.args(["--id", "b"]);
+    assert!(!alone.status().unwrap().success(), "that is said with a second word");
+    succeed(alone.arg("--yes-i-really-mean-it")).unwrap();
+    c.start("mon.b").unwrap();
+    c.run("ceph mon rm a").unwrap();
+    c.run("ceph mon rm c").unwrap();
+    for id in ["a", "c"] {
+        let add = format(&c, id);
+        c.run(&add).unwrap();
+        c.start(&format!("mon.{id}")).unwrap();
+    }
+    wait_quorum(&c, &["b", "a", "c"]);
+    c.wait_clean().unwrap();
+    load.finish().unwrap();
+}

@@ -2,6 +2,7 @@
 
 mod away;
 mod detection;
+mod monitors;
 
 use nacre_sim::{Cluster, Script, Seed, run_script, run_seed};
 use std::time::Duration;

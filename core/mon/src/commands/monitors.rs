@@ -236,7 +236,7 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     }
     let left: Vec<String> = here(call).into_iter().filter(|name| !ids.contains(name)).collect();
     let what = format!("({}) after stopping", left.join(","));
-    match decide(left.len(), call.state.members.len()) {
+    match decide(left.len(), call.mon.group().len()) {
         true => Answer::said(format!("quorum should be preserved {what} [{}]", ids.join(","))),
         false => {
             let text = format!("not enough monitors would be available {what} mons [{}]", ids.join(","));
@@ -308,7 +308,7 @@ fn rm(call: &mut Call<'_>) -> Outcome {
         format!("removing mon.{name} at {}, there will be {left} monitors", bracketed(&mon.public_addrs));
     let member = call.state.member(&name);
     if let Some(member) = member {
-        if call.state.members.len() == 1 {
+        if call.mon.group() == [member] {
             let text = format!("refusing removal of mon.{name}: it is the last monitor that decides");
             return Err(refuse(errno::EINVAL, text));
         }
@@ -340,14 +340,14 @@ fn ok_to_rm(call: &mut Call<'_>) -> Outcome {
         return Answer::said(format!("mon.{id} does not exist"));
     }
     let left: Vec<String> = here(call).into_iter().filter(|name| *name != id).collect();
-    if !decide(left.len(), call.state.members.len().saturating_sub(1)) {
+    if !decide(left.len(), call.mon.group().len().saturating_sub(1)) {
         return Err(refuse(errno::EBUSY, format!("removing mon.{id} would break quorum")));
     }
     Answer::said(format!("safe to remove mon.{id} (quorum would be {})", left.join(",")))
 }
 
 fn ok_to_add(call: &mut Call<'_>) -> Outcome {
-    if !decide(here(call).len(), call.state.members.len() + 1) {
+    if !decide(here(call).len(), call.mon.group().len() + 1) {
         let text = "adding a monitor may break quorum (until that monitor starts)";
         return Err(refuse(errno::EBUSY, text));
     }

@@ -11,6 +11,7 @@ use nacre_base::Now;
 use nacre_machine::{ConnId, Effect, Event, Level, Peer};
 use nacre_proto::messages::{LogLevel, Message, MonMapMsg, QuorumMsg};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_raft::Raft;
 use std::collections::BTreeMap;
 
 /// With who only says to be a monitor: sessions to more are not opened.
@@ -71,11 +72,14 @@ impl Mon {
         }
     }
 
-    /// Members that are there, this one included.
-    fn alive(&self) -> impl Iterator<Item = u64> {
-        let others = self.peers.iter().filter(|(_, link)| link.open).map(|(id, _)| *id);
-        let state = self.state.as_ref();
-        others.chain([self.id()]).filter(move |id| state.is_some_and(|state| state.members.contains_key(id)))
+    /// Who decides. The same as the state's members, except where one was made to decide alone (`persist::alone`).
+    pub(crate) fn group(&self) -> Vec<u64> {
+        self.raft.as_ref().map_or(Vec::new(), Raft::members)
+    }
+    /// Those of them that are there, this one included.
+    fn alive(&self) -> Vec<u64> {
+        let is_there = |id: &u64| *id == self.id() || self.peers.get(id).is_some_and(|link| link.open);
+        self.group().into_iter().filter(is_there).collect()
     }
 
     /// Who runs and is no member says so again and again, to everyone.
@@ -124,7 +128,7 @@ impl Mon {
         let state = self.state.as_ref().expect("it leads in earnest");
         let expected = state.monmap.mons.get(name).map(|info| info.public_addrs.msgr2());
         let is_there = self.peers.get(&member).is_some_and(|link| link.open);
-        let enough = decide(self.alive().count() + 1, state.members.len() + 1);
+        let enough = decide(self.alive().len() + 1, self.group().len() + 1);
         if state.was_removed(member) || state.members.contains_key(&member) {
             return Done::Silent;
         }
@@ -149,13 +153,13 @@ impl Mon {
 
     /// Whether a majority would be there without that member.
     pub(crate) fn may_remove(&self, member: u64) -> bool {
-        let total = self.state.as_ref().map_or(0, |state| state.members.len());
-        decide(self.alive().filter(|id| *id != member).count(), total - 1)
+        let without = |ids: Vec<u64>| ids.iter().filter(|id| **id != member).count();
+        decide(without(self.alive()), without(self.group()))
     }
 
     /// Who is to lead before that member is removed, if that is this one.
     pub(crate) fn successor(&self, member: u64) -> Option<u64> {
-        self.alive().find(|id| *id != member).filter(|_| member == self.id())
+        self.alive().into_iter().find(|id| *id != member).filter(|_| member == self.id())
     }
 
     pub(super) fn hand_over(&mut self, to: u64, out: &mut Vec<Effect>) {

@@ -364,3 +364,36 @@ fn addresses_of_monitors_are_of_msgr_v2() {
     }
     assert_eq!(add("a/b", "10.0.0.5"), -errno::EINVAL);
 }
+
+/// Two of three are lost for good.
+#[test]
+fn the_only_one_that_is_left_can_be_made_to_decide_alone() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    assert_eq!(group.run(json!({ "prefix": "osd set", "key": "noout" })).0, 0);
+    let last = (group.leader() + 1) % 3;
+    let lost: Vec<usize> = (0..3).filter(|n| *n != last).collect();
+    lost.iter().for_each(|n| group.kill(*n));
+    group.pass(5000);
+    assert!(group.mons[last].mon.leading.is_none());
+    let mut store = std::mem::take(&mut group.mons[last].store);
+    let config = group.mons[last].config.clone();
+    store.apply(crate::alone(config.id, &store).unwrap().unwrap());
+    group.mons[last] = TestMon::start_with(config, store, group.mons[last].now);
+    group.pass(3000);
+    let flags = |group: &Group| group.mons[last].map().flags;
+    assert!(flags(&group) & map_flags::NOOUT != 0);
+    for n in lost {
+        let name = ["a", "b", "c"][n];
+        assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name })).0, 0);
+    }
+    assert_eq!(group.members(last), [last as u64 + 1]);
+    assert!(!group.mons[last].run(json!({ "prefix": "health" })).contains("mons down"));
+    // And others join.
+    assert_eq!(group.run(json!({ "prefix": "mon add", "name": "d", "addr": "127.0.0.1:3303" })).0, 0);
+    group.start_new("d", 4, 3);
+    group.pass(5000);
+    assert_eq!(group.members(3), [last as u64 + 1, 4]);
+    // Who never was a monitor cannot be made one.
+    assert!(crate::alone(7, &Omaps::default()).unwrap().is_none());
+}

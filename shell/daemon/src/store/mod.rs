@@ -131,7 +131,7 @@ impl Disk for Unchanged {
 }
 
 /// Makes everything durable that was submitted.
-fn settle(store: &mut Store, disk: &FileDisk, path: &Path) -> Result<()> {
+pub fn settle(store: &mut Store, disk: &FileDisk, path: &Path) -> Result<()> {
     store.settle(disk).with_context(|| format!("cannot write {}", path.display())).map(drop)
 }
 

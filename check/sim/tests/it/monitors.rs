@@ -1,0 +1,61 @@
+//! Monitors that come and go.
+
+use nacre_sim::Cluster;
+use serde_json::json;
+use std::time::Duration;
+
+/// The next monitor joins, and `old` leaves for good.
+fn replace(c: &mut Cluster, old: &str) {
+    let add = c.add_mon();
+    c.command(&add);
+    c.wait_monitors().unwrap();
+    c.command(&json!({ "prefix": "mon rm", "name": old }));
+    c.run_for(Duration::from_secs(2));
+    c.wait_monitors().unwrap();
+}
+
+/// Found by the simulator: it knew of no other monitor, and those that were removed told it nothing.
+#[test]
+fn an_osd_that_was_frozen_while_all_monitors_were_replaced_finds_the_new_ones() {
+    let mut c = super::three_osds(31);
+    let pool = c.pool("p", 4);
+    let frozen = c.osds[2];
+    c.world.pause(frozen);
+    replace(&mut c, "a");
+    replace(&mut c, "b");
+    c.write(pool, "x", "while it was frozen");
+    c.world.resume(frozen);
+    c.wait_clean().unwrap();
+    c.check_replicas(None).unwrap();
+}
+
+#[test]
+fn a_monitor_that_stood_still_while_it_was_removed_serves_nobody_afterwards() {
+    let mut c = Cluster::new(nacre_sim::Seed(32), 3, 3, 1, false).up();
+    let removed = c.mons[1];
+    c.world.pause(removed);
+    c.command(&json!({ "prefix": "mon rm", "name": "b" }));
+    c.wait_monitors().unwrap();
+    let term = |c: &Cluster| c.mons.iter().filter_map(|id| c.term(*id)).max();
+    let before = term(&c);
+    c.world.resume(removed);
+    c.run_for(Duration::from_secs(30));
+    assert_eq!(term(&c), before, "it asked for an election");
+    c.command(&json!({ "prefix": "osd set", "key": "noout" }));
+    c.wait_monitors().unwrap();
+}
+
+/// Two are expected, and the one with the higher number joins first.
+#[test]
+fn monitors_join_in_any_order() {
+    let mut c = super::three_osds(33);
+    let first = c.add_mon();
+    c.world.kill(c.mons[1], false);
+    let second = c.add_mon();
+    c.command(&second);
+    c.wait_monitors().unwrap();
+    c.start(c.mons[1]);
+    c.command(&first);
+    c.wait_monitors().unwrap();
+    assert_eq!(c.mons.len(), 3);
+}
