@@ -178,8 +178,11 @@ impl World {
         if let Some(disk) = node.disk.as_ref().filter(|_| power) {
             disk.crash();
         }
+        let deferred = std::mem::take(&mut node.deferred);
         node.forget();
         node.dark = power;
+        // Who dialled it while it stood still hears of that.
+        deferred.into_iter().for_each(|what| self.nobody_there(id, what));
         for session in self.network.of_node(id) {
             self.lose(session, id, power);
         }

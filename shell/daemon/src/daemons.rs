@@ -304,36 +304,34 @@ pub fn format_stores(layout: &Layout, cluster: &Cluster) -> Result<()> {
     for (daemon, uuid, size) in mons.chain(osds) {
         let path = layout.store(&daemon);
         // A link to a device that is absent is no reason to make another store.
-        if fs::symlink_metadata(&path).is_ok() {
-            continue;
-        }
-        make_dir(path.parent().expect("a store is in a folder"))?;
-        // Under another name until it is whole, so that dying here leaves nothing half-made.
-        let new = path.with_extension("new");
-        let format = || -> Result<()> {
-            if new.exists() {
-                fs::remove_file(&new)?;
-            }
-            let mut disk = FileDisk::create(&new, size.0)?;
-            if cluster.is_preallocated(&daemon) {
-                preallocate(&mut disk, &path)?;
-            }
-            Store::format(
-                &disk,
-                Options {
-                    uuid: uuid.into_bytes(),
-                    log_id: Uuid::new_v4().into_bytes(),
-                    ..Options::default()
-                },
-            )?;
-            Ok(fs::rename(&new, &path)?)
-        };
-        if let Err(error) = format() {
-            let _ = fs::remove_file(&new); // it may take room that is needed
-            return Err(error.context(format!("cannot make {}", path.display())));
+        if fs::symlink_metadata(&path).is_err() {
+            format_store(&path, uuid, size, cluster.is_preallocated(&daemon))?;
         }
     }
     Ok(())
+}
+
+pub fn format_store(path: &Path, uuid: Uuid, size: Size, preallocated: bool) -> Result<()> {
+    make_dir(path.parent().expect("a store is in a folder"))?;
+    // Under another name until it is whole, so that dying here leaves nothing half-made.
+    let new = path.with_extension("new");
+    let format = || -> Result<()> {
+        if new.exists() {
+            fs::remove_file(&new)?;
+        }
+        let mut disk = FileDisk::create(&new, size.0)?;
+        if preallocated {
+            preallocate(&mut disk, path)?;
+        }
+        Store::format(
+            &disk,
+            Options { uuid: uuid.into_bytes(), log_id: Uuid::new_v4().into_bytes(), ..Options::default() },
+        )?;
+        Ok(fs::rename(&new, path)?)
+    };
+    format()
+        .inspect_err(|_| drop(fs::remove_file(&new)))
+        .with_context(|| format!("cannot make {}", path.display()))
 }
 
 /// Runs daemons until a signal comes.

@@ -5,7 +5,7 @@
 //! number of its own (`Cluster::add_mon`) and joins, even where it takes the name and place of one that is
 //! lost. Which monitors there are the cluster itself knows; the folder only says how to run them.
 
-use crate::cluster::{Cluster, DaemonName, Layout, Monitor};
+use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, Monitor};
 use crate::daemons;
 use crate::device::say;
 use crate::processes::{self, LockFile, State};
@@ -92,8 +92,8 @@ pub fn format(options: &Format) -> Result<()> {
         }
     }
     let mon = cluster.add_mon(options.id.as_deref())?.clone();
-    remove_store(&layout, &mon.name)?;
-    daemons::format_stores(&layout, &cluster)?;
+    // Takes the place of an old one.
+    daemons::format_store(&layout.store(&DaemonName::mon(&mon.name)?), Uuid::new_v4(), MON_SIZE, false)?;
     layout.save(&cluster)?;
     let (name, addr) = (&mon.name, cluster.mon_addr(&mon));
     say(format_args!(
@@ -111,7 +111,9 @@ pub fn forget(options: &Forget) -> Result<()> {
     ensure_removed(&layout, &cluster, name)?;
     cluster.remove_mon(name);
     layout.save(&cluster)?;
-    remove_store(&layout, name)?;
+    let store = layout.store(&DaemonName::mon(name)?);
+    let folder = store.parent().expect("a store is in a folder");
+    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     say(format_args!("mon.{name} is forgotten."));
     Ok(())
 }
@@ -128,16 +130,6 @@ fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> 
     let is_there = names.into_iter().any(|mon| mon["name"] == json!(name));
     ensure!(!is_there, "{daemon} belongs to the cluster: `ceph mon rm {name}` removes it");
     Ok(())
-}
-
-fn remove_store(layout: &Layout, name: &str) -> Result<()> {
-    let store = layout.store(&DaemonName::mon(name)?);
-    match fs::remove_file(&store) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(e).with_context(|| format!("cannot remove {}", store.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Lets a cluster that runs expect these monitors, and waits until they have joined.
