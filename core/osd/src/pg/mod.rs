@@ -40,7 +40,7 @@ mod status;
 mod trim;
 mod watch;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Slot};
 use crate::ops::{Copied, FlaggedOp};
 use crate::requests::{Access, Request, Steps};
 use active::Active;
@@ -332,6 +332,8 @@ enum WhenStored {
     Answer(OsdId, Box<PgMsg>),
     /// The replica's log is the group's.
     Merged,
+    /// What was pulled: until then it takes memory, and the next one waits.
+    Pulled(Slot),
 }
 
 pub struct Pg {
@@ -711,6 +713,7 @@ impl Pg {
                 WhenStored::OwnMerge => self.on_merged(ctx, self.me, Vec::new()),
                 WhenStored::Answer(to, msg) => ctx.out.push(PgEffect::Answer(to, msg)),
                 WhenStored::Merged => self.on_own_merge(ctx),
+                WhenStored::Pulled(slot) => drop(slot),
             }
         }
     }

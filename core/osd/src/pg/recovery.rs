@@ -11,7 +11,7 @@ use super::log::part_for;
 use super::missing::Missing;
 use super::moving::is_too_full;
 use super::push::Purpose;
-use super::{Ctx, Pg, PgEffect, Phase};
+use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::budget::{Claim, Slot};
 use crate::room::{fits, has_room};
 use nacre_base::{IntervalSet, OsdId, Time};
@@ -341,6 +341,9 @@ impl Pg {
                 }
             }
             Err(error) => ctx.log(Level::Error, format!("pg {}: {}: {error}", self.id, pull.object)),
+        }
+        if let Some(slot) = pull.slot {
+            self.once_durable(ctx, WhenStored::Pulled(slot));
         }
         self.on_recovered(ctx, &pull.object);
         self.rearrange(ctx);
