@@ -251,7 +251,8 @@ const MON_PORTS: (u16, u16) = (3300, 6789);
 fn mon_addr(text: &str) -> Result<AddrVec, Refusal> {
     let bad =
         |why: &str| refuse(errno::EINVAL, format!("{text} is {why}: give an address such as 10.0.0.4:3300"));
-    let plain = text.trim_start_matches('[').trim_end_matches(']').trim_start_matches("v2:");
+    let plain = text.strip_prefix("[v2:").and_then(|text| text.strip_suffix(']'));
+    let plain = plain.or(text.strip_prefix("v2:")).unwrap_or(text);
     let plain = plain.strip_suffix("/0").unwrap_or(plain);
     let sock: SocketAddr = match (plain.parse(), plain.parse::<IpAddr>()) {
         (Ok(sock), _) => sock,
@@ -277,6 +278,12 @@ fn add(call: &mut Call<'_>) -> Outcome {
     let (name, addrs) = (call.args.text("name")?, mon_addr(&call.args.text("addr")?)?);
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
         return Err(refuse(errno::EINVAL, format!("'{name}' is no name for a monitor")));
+    }
+    if !call.args.list("location").is_empty() {
+        return Err(refuse(
+            errno::EOPNOTSUPP,
+            "monitors have no place in CRUSH here: leave the location out",
+        ));
     }
     let at = bracketed(&addrs);
     let other = call.state.monmap.by_rank().find(|mon| mon.name == name || mon.public_addrs == addrs);

@@ -357,6 +357,8 @@ fn addresses_of_monitors_are_of_msgr_v2() {
     assert_eq!(add("b", "10.0.0.2"), 0);
     assert_eq!(add("c", "v2:10.0.0.3:3310/0"), 0);
     assert_eq!(add("d", "[v2:10.0.0.4:3300/0]"), 0);
+    assert_eq!(add("e6", "[::1]:3311"), 0);
+    assert_eq!(add("f6", "[v2:[::1]:3312/0]"), 0);
     assert_eq!(add("b", "10.0.0.9"), -errno::EEXIST);
     assert_eq!(add("e", "10.0.0.3:3310"), -errno::EEXIST);
     for bad in ["10.0.0.2:6789", "v1:10.0.0.2:3300", "nonsense", ""] {
