@@ -108,7 +108,7 @@ class Chaos:
             (self.out, 4), (self.reweight, 4), (self.pg_num, 6), (self.pool_size, 3), (self.min_size, 3),
             (self.move_osd, 2), (self.crush_weight, 2), (self.upmap, 4), (self.add_osd, 1), (self.replace_osd, 2),
             (self.pool, 3), (self.scrub, 5), (self.quota, 2), (self.flag, 4), (self.temp, 2), (self.repeer, 2),
-            (self.affinity, 1), (self.mark_down, 2),
+            (self.affinity, 1), (self.mark_down, 2), (self.replace_mon, 2),
         ]
 
     # ---- asking the monitors ----
@@ -289,6 +289,23 @@ class Chaos:
         else:
             self.tell_in(osd)
 
+    def replace_mon(self):
+        """A monitor is lost with all that it stored, or removed while it runs; a new one takes its place."""
+        name = self.rng.choice(self.daemons.well("mon.") or [""])
+        if self.daemons.away("mon."):
+            return
+        lost = self.rng.random() < 0.5
+        if lost:
+            self.daemons.kill(name)
+        else:
+            self.daemons.running.discard(name)  # it may not end by itself, but nobody counts on it any more
+        self.insist("mon rm", name=name[4:])
+        if not lost:
+            nacre("stop", name)
+        add = nacre("mon", "format", "--id", name[4:]).split("`")[1].split()
+        self.insist("mon add", name=add[3], addr=add[4])
+        self.daemons.start(name)
+
     def pool(self):
         name = f"passing-{len(self.undo)}-{self.rng.randrange(1000)}"
         if self.tell("osd pool create", pool=name, pg_num=self.rng.choice([1, 8, 16])):
@@ -363,7 +380,8 @@ class Chaos:
         groups, osds = status["pgmap"], status["osdmap"]
         clean = sum(s["count"] for s in groups.get("pgs_by_state", []) if s["state_name"].startswith("active+clean"))
         merging = any(pool["pg_num"] != pool["pg_num_target"] for pool in self.ask("osd dump")["pools"])
-        return osds["num_up_osds"] == osds["num_osds"] == osds["num_in_osds"] and clean == groups["num_pgs"] and not merging
+        mons = len([name for name in self.daemons.all if name.startswith("mon.")])
+        return len(status["quorum"]) == mons and osds["num_up_osds"] == osds["num_osds"] == osds["num_in_osds"] and clean == groups["num_pgs"] and not merging
 
     def deep_scrub(self):
         def stamps():
