@@ -76,7 +76,7 @@ impl FromStr for DaemonName {
     }
 }
 
-/// A cluster in a folder. What is here never changes, except that OSDs are added and monitors come and go.
+/// A cluster in a folder. What is here never changes, except that daemons come and go.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Cluster {
     version: u32,
@@ -294,25 +294,38 @@ impl Cluster {
 
     /// The number that the next OSD gets.
     pub fn next_osd(&self) -> u32 {
-        self.osds.len() as u32
+        self.osds.iter().map(|osd| osd.id + 1).max().unwrap_or(0)
     }
-    pub fn add_osd(&mut self, size: Size, preallocated: bool) -> Result<&OsdDisk> {
-        self.add_osds(1, Some(size), preallocated)?;
-        Ok(self.osds.last().expect("it was added just now"))
+    /// An OSD with that number. One that has it leaves it.
+    pub fn add_osd(&mut self, id: u32, size: Size, preallocated: bool) -> Result<&OsdDisk> {
+        self.ensure_fits(id, size)?;
+        self.remove_osd(id);
+        let at = self.osds.partition_point(|osd| osd.id < id);
+        self.osds.insert(at, OsdDisk { id, uuid: Uuid::new_v4(), size, preallocated });
+        Ok(&self.osds[at])
+    }
+    pub fn remove_osd(&mut self, id: u32) {
+        self.osds.retain(|osd| osd.id != id);
     }
 
     fn add_osds(&mut self, count: u32, size: Option<Size>, preallocated: bool) -> Result<()> {
+        let first = self.next_osd();
         let size = size.unwrap_or(OSD_SIZE_DEFAULT);
-        ensure!(size.0 >= OSD_SIZE_MIN.0, "an OSD of {size} is too small, {OSD_SIZE_MIN} is the least");
-        let first = self.osds.len() as u32;
-        let room = u32::from(u16::MAX - OSD_PORT_OFFSET).saturating_sub(self.port_base.into());
-        ensure!(first + count > 0, "a cluster needs an OSD");
-        ensure!(first + count <= room, "there are not enough ports above {} for that", self.port_base);
-        if let Some(network) = self.cluster_network {
-            ensure!(network.addr(first + count - 1).is_some(), "{network} has no addresses for so many OSDs");
+        let last = (first + count).checked_sub(1).context("a cluster needs an OSD")?;
+        self.ensure_fits(last, size)?;
+        for id in first..=last {
+            self.add_osd(id, size, preallocated)?;
         }
-        let new = |id| OsdDisk { id, uuid: Uuid::new_v4(), size, preallocated };
-        self.osds.extend((first..first + count).map(new));
+        Ok(())
+    }
+
+    fn ensure_fits(&self, id: u32, size: Size) -> Result<()> {
+        ensure!(size.0 >= OSD_SIZE_MIN.0, "an OSD of {size} is too small, {OSD_SIZE_MIN} is the least");
+        let room = u32::from(u16::MAX - OSD_PORT_OFFSET).saturating_sub(self.port_base.into());
+        ensure!(id < room, "there are not enough ports above {} for that", self.port_base);
+        if let Some(network) = self.cluster_network {
+            ensure!(network.addr(id).is_some(), "{network} has no addresses for so many OSDs");
+        }
         Ok(())
     }
 
@@ -540,6 +553,21 @@ mod tests {
             assert_eq!(cluster, before);
         }
         cluster.adjust(&Wishes { osds: Some(5), mons: Some(1), ..Wishes::default() }).unwrap();
+    }
+
+    #[test]
+    fn an_osd_is_replaced_or_goes_and_the_next_one_gets_a_new_number() {
+        let mut cluster = Cluster::new(&Wishes::default()).unwrap();
+        let before = cluster.osds.clone();
+        let size = Size(2 << 30);
+        cluster.add_osd(1, size, true).unwrap();
+        assert_eq!((&cluster.osds[0], &cluster.osds[2]), (&before[0], &before[2]));
+        assert!(cluster.osds[1].uuid != before[1].uuid && cluster.osds[1].size == size);
+        cluster.remove_osd(1);
+        cluster.adjust(&Wishes { osds: Some(3), ..Wishes::default() }).unwrap();
+        let ids = |cluster: &Cluster| cluster.osds.iter().map(|osd| osd.id).collect::<Vec<_>>();
+        assert_eq!((ids(&cluster), cluster.next_osd()), (vec![0, 2, 3], 4));
+        assert!(cluster.add_osd(60_000, size, false).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `nacre osd format`: an OSD of a cluster on a device or file of its own; `nacre osd move-wal`: its log on
-//! another.
+//! another; `nacre osd forget`: what is left of one that was purged.
 
+use crate::ask::{Asker, ensure_stopped};
 use crate::cluster::{Cluster, DaemonName, Layout, make_dir};
 use crate::device::{Report, Target, say};
 use crate::processes::LockFile;
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nacre_node::FileDisk;
 use nacre_store::{Disk, MoveTo, Options as StoreOptions, Store};
 use rustix::fs::{FallocateFlags, fallocate};
+use serde_json::json;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,9 @@ pub struct Options {
     /// A block device, or a file (which is made if it is not there)
     #[arg(long, value_name = "PATH")]
     dev: PathBuf,
+    /// In place of an OSD that was destroyed or purged: its number, as `2` of `osd.2` [default: the next]
+    #[arg(long, value_name = "N")]
+    id: Option<u32>,
     /// Size of a file that is made
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
@@ -42,6 +47,16 @@ pub struct Options {
     /// Overwrite what the device holds
     #[arg(long)]
     force: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Forget {
+    /// The folder that holds the cluster.
+    #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
+    data: PathBuf,
+    /// Which one: `2` of `osd.2`
+    #[arg(long, value_name = "N")]
+    id: u32,
 }
 
 #[derive(clap::Args)]
@@ -72,6 +87,7 @@ pub fn format(options: &Options) -> Result<()> {
     let dev = std::path::absolute(&options.dev)?;
     let wal = options.wal.as_deref().map(std::path::absolute).transpose()?;
     ensure!(wal.as_ref() != Some(&dev), "the log is on the device anyway: --wal is for another");
+    let replaces = options.id.map(|id| ensure_given_up(&layout, &cluster, id, true)).transpose()?;
     let mut new = NewFiles::default();
     new.make(&dev, options.size)?;
     if let Some(wal) = &wal {
@@ -87,10 +103,48 @@ pub fn format(options: &Options) -> Result<()> {
         say(format_args!("{}", report.render()));
     }
     say(format_args!(
-        "{daemon} is made on {}. It joins with the next `nacre up`, or now with `nacre start {daemon}`.",
-        dev.display()
+        "{daemon} is made on {}. It joins with the next `nacre up`, or now with `nacre start {daemon}`{}.",
+        dev.display(),
+        if replaces == Some(true) { ", in the place of the one that was destroyed" } else { "" }
     ));
     Ok(())
+}
+
+pub fn forget(options: &Forget) -> Result<()> {
+    let (layout, mut cluster) = Layout::open(&options.data)?;
+    let _lock = LockFile::take(layout.lock())?
+        .with_context(|| format!("`nacre up` works on {}", options.data.display()))?;
+    let daemon = DaemonName::Osd(options.id);
+    cluster.ensure_has(&daemon)?;
+    ensure_given_up(&layout, &cluster, options.id, false)?;
+    cluster.remove_osd(options.id);
+    ensure!(!cluster.osds.is_empty(), "{daemon} is the last OSD of this folder");
+    layout.save(&cluster)?;
+    let store = layout.store(&daemon);
+    let folder = store.parent().expect("a store is in a folder");
+    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    say(format_args!("{daemon} is forgotten. A device or file of its own is as it was."));
+    Ok(())
+}
+
+/// That the cluster does not count on what an OSD stores, and that it does not run. Whether its number waits for
+/// another disk, if it may.
+fn ensure_given_up(layout: &Layout, cluster: &Cluster, id: u32, may_wait: bool) -> Result<bool> {
+    let daemon = DaemonName::Osd(id);
+    ensure_stopped(layout, &daemon)?;
+    let map = Asker::new(cluster)
+        .ask(&json!({ "prefix": "osd dump", "format": "json" }))
+        .context("no monitor says whether the cluster still counts on it")?;
+    let Some(osd) = map["osds"].as_array().into_iter().flatten().find(|osd| osd["osd"] == json!(id)) else {
+        return Ok(false);
+    };
+    let waits = osd["state"].as_array().is_some_and(|state| state.contains(&json!("destroyed")));
+    let how = if may_wait { "destroy" } else { "purge" };
+    ensure!(
+        waits && may_wait,
+        "the cluster counts on {daemon}: take it out, wait until `ceph osd safe-to-destroy {id}`, stop it, and `ceph osd {how} {id}`"
+    );
+    Ok(true)
 }
 
 /// Files that were made for this, and go again if it fails.
@@ -144,6 +198,16 @@ fn link_to(target: &Path, link: &Path) -> Result<()> {
         Err(_) => {}
     }
     symlink(target, link).with_context(|| format!("cannot make {}", link.display()))
+}
+
+/// What an OSD had that was given up.
+fn leave_place(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// May take a while.
@@ -214,10 +278,18 @@ fn add(
     wal: Option<&Path>,
     options: &Options,
 ) -> Result<(DaemonName, Option<Report>)> {
-    let daemon = DaemonName::Osd(cluster.next_osd());
+    let id = options.id.unwrap_or(cluster.next_osd());
+    let daemon = DaemonName::Osd(id);
     ensure!(!dev.is_dir(), "{} is a folder: `nacre up --osds` makes OSDs in folders", dev.display());
+    let places = [layout.store(&daemon), layout.wal(&daemon)];
+    ensure!(
+        places.iter().all(|place| place != dev && Some(&**place) != wal),
+        "{} and {} lead to the devices: put the file elsewhere",
+        places[0].display(),
+        places[1].display()
+    );
     let target = Target::open(dev, options.force)?;
-    let uuid = cluster.add_osd(Size(target.len), options.preallocate)?.uuid;
+    let uuid = cluster.add_osd(id, Size(target.len), options.preallocate)?.uuid;
     let report = match options.no_check {
         true => None,
         false => {
@@ -253,6 +325,9 @@ fn add(
         .with_context(|| format!("cannot make a store on {}", dev.display()))?;
     drop(disk);
 
+    if options.id.is_some() {
+        places.iter().try_for_each(|place| leave_place(place))?;
+    }
     if let Some(wal) = wal {
         link_to(wal, &layout.wal(&daemon))?;
     }

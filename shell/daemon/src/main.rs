@@ -7,6 +7,7 @@
 //! where OSDs listen, `image_tasks` does what is asked of the manager in the background.
 
 mod admission;
+mod ask;
 mod check;
 mod cluster;
 mod crashes;
@@ -134,6 +135,8 @@ enum OsdCommand {
     Format(format::Options),
     /// Move the log of an OSD that does not run to another device, or back.
     MoveWal(format::MoveWal),
+    /// Remove what is left in the folder of an OSD that was purged.
+    Forget(format::Forget),
 }
 
 /// How results are printed.
@@ -190,6 +193,7 @@ fn run(command: Command) -> Result<()> {
             daemons::foreground(&data, &[daemon], &format!("mon.{id}"), &Said::default())
         }
         Command::Osd(OsdArgs { command: Some(OsdCommand::Format(options)), .. }) => format::format(&options),
+        Command::Osd(OsdArgs { command: Some(OsdCommand::Forget(options)), .. }) => format::forget(&options),
         Command::Osd(OsdArgs { command: Some(OsdCommand::MoveWal(options)), .. }) => {
             format::move_wal(&options)
         }

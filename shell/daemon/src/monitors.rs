@@ -5,23 +5,19 @@
 //! number of its own (`Cluster::add_mon`) and joins, even where it takes the name and place of one that is
 //! lost. Which monitors there are the cluster itself knows; the folder only says how to run them.
 
+use crate::ask::{Asker, ensure_stopped};
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, Monitor};
 use crate::daemons;
 use crate::device::say;
-use crate::processes::{self, LockFile, State};
+use crate::processes::LockFile;
 use crate::store::{open_disk, settle};
 use anyhow::{Context, Result, bail, ensure};
-use bytes::Bytes;
-use nacre_client::{Output, Request};
-use nacre_node::BlockingClient;
 use nacre_store::Store;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
-
-const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args)]
 pub struct Format {
@@ -121,10 +117,9 @@ pub fn forget(options: &Forget) -> Result<()> {
 /// That the cluster knows of no such monitor, and that it does not run.
 fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> {
     let daemon = DaemonName::mon(name)?;
-    if let State::Runs(pid) | State::Waits(pid) = processes::settled(&layout.pid(&daemon.to_string()))? {
-        bail!("{daemon} runs, as pid {pid}: `nacre stop {daemon}` stops it");
-    }
-    let map = ask(&client(cluster), &json!({ "prefix": "mon dump", "format": "json" }))
+    ensure_stopped(layout, &daemon)?;
+    let map = Asker::new(cluster)
+        .ask(&json!({ "prefix": "mon dump", "format": "json" }))
         .context("no monitor says whether it is still one of them")?;
     let names = map["mons"].as_array().into_iter().flatten();
     let is_there = names.into_iter().any(|mon| mon["name"] == json!(name));
@@ -134,17 +129,17 @@ fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> 
 
 /// Lets a cluster that runs expect these monitors, and waits until they have joined.
 pub fn admit(cluster: &Cluster, new: &[Monitor]) -> Result<()> {
-    let client = client(cluster);
+    let client = Asker::new(cluster);
     for mon in new {
         let add = json!({ "prefix": "mon add", "name": mon.name, "addr": cluster.mon_addr(mon).to_string() });
-        ask(&client, &add).with_context(|| format!("mon.{} cannot be added", mon.name))?;
+        client.ask(&add).with_context(|| format!("mon.{} cannot be added", mon.name))?;
     }
     let status = json!({ "prefix": "quorum_status", "format": "json" });
     let is_in = |status: &Value, mon: &Monitor| {
         status["quorum_names"].as_array().is_some_and(|names| names.contains(&json!(mon.name)))
     };
     for _ in 0..JOIN_LOOKS {
-        let status = ask(&client, &status)?;
+        let status = client.ask(&status)?;
         if new.iter().all(|mon| is_in(&status, mon)) {
             return Ok(());
         }
@@ -156,17 +151,3 @@ pub fn admit(cluster: &Cluster, new: &[Monitor]) -> Result<()> {
 /// A minute altogether.
 const JOIN_LOOKS: u32 = 240;
 const JOIN_LOOK: Duration = Duration::from_millis(250);
-
-fn client(cluster: &Cluster) -> BlockingClient {
-    let (nonce, seed) = Uuid::new_v4().as_u64_pair();
-    BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed)
-}
-
-fn ask(client: &BlockingClient, command: &Value) -> Result<Value> {
-    let request = Request::mon_command(command.to_string(), Bytes::new()).timeout(ASK_TIMEOUT);
-    match client.request(request)? {
-        Output::Command(answer) if answer.output.is_empty() => Ok(Value::Null),
-        Output::Command(answer) => serde_json::from_slice(&answer.output).context("the answer is no JSON"),
-        other => bail!("a command was answered with {other:?}"),
-    }
-}

@@ -129,3 +129,57 @@ fn a_log_on_a_device_of_its_own_moves_and_its_loss_is_said() {
     let lost = fsck(&[]);
     assert!(text(&lost.stderr).contains("the device of the store's log"), "{}", text(&lost.stderr));
 }
+
+#[test]
+fn a_disk_is_replaced_under_load_with_the_same_number_and_another_one_goes_for_good() {
+    let c = Cluster::up_with(&["--processes", "--osds", "5"]).unwrap();
+    c.run("ceph osd pool create load 16").unwrap();
+    let load = c.start_load("load").unwrap();
+    let give_up = |osd: &str| {
+        c.run(&format!("ceph osd out {osd}")).unwrap();
+        let safe = || Ok(c.try_run(&format!("ceph osd safe-to-destroy {osd}"))?.status.success());
+        wait_until("nobody to need it", Duration::from_secs(120), safe).unwrap();
+        succeed(c.nacre("stop").arg(format!("osd.{osd}"))).unwrap();
+    };
+    let dev = c.folder().join("disk");
+    let format = |id: &str| {
+        let mut format = c.nacre("osd format");
+        format.arg("--dev").arg(&dev).args(["--size", "4G", "--no-check", "--id", id]);
+        format
+    };
+    let uuid = |c: &Cluster| {
+        let osds = c.json("ceph osd dump").unwrap()["osds"].as_array().unwrap().clone();
+        osds.iter().find(|osd| osd["osd"] == 2).unwrap()["uuid"].as_str().unwrap().to_string()
+    };
+    let old = uuid(&c);
+    give_up("2");
+    let refused = format("2").output().unwrap();
+    assert!(text(&refused.stderr).contains("the cluster counts on osd.2"), "{}", text(&refused.stderr));
+    assert!(!dev.exists());
+    c.run("ceph osd destroy 2 --yes-i-really-mean-it").unwrap();
+    let said = succeed(&mut format("2")).unwrap();
+    assert!(said.contains("in the place of the one that was destroyed"), "{said}");
+    c.start("osd.2").unwrap();
+    c.run("ceph osd in 2").unwrap();
+    wait_until("osd.2 to be up again", Duration::from_secs(60), || {
+        let status = c.json("ceph status")?;
+        Ok(status["osdmap"]["num_up_osds"] == 5 && status["osdmap"]["num_in_osds"] == 5)
+    })
+    .unwrap();
+    c.wait_clean().unwrap();
+    assert_ne!(uuid(&c), old);
+    let path = c.json("ceph osd metadata 2").unwrap()["osd_store_path"].as_str().unwrap().to_string();
+    assert_eq!(std::fs::canonicalize(&dev).unwrap(), std::path::Path::new(&path));
+
+    give_up("3");
+    assert!(!c.nacre("osd forget").args(["--id", "3"]).status().unwrap().success());
+    c.run("ceph osd purge 3 --yes-i-really-mean-it").unwrap();
+    succeed(c.nacre("osd forget").args(["--id", "3"])).unwrap();
+    load.finish().unwrap();
+    succeed(&mut c.nacre("down")).unwrap();
+    succeed(c.nacre("up").args(["--processes", "--detach"])).unwrap();
+    let ids: Vec<i64> =
+        c.json("ceph osd ls").unwrap().as_array().unwrap().iter().flat_map(|id| id.as_i64()).collect();
+    assert_eq!(ids, [0, 1, 2, 4]);
+    c.wait_clean().unwrap();
+}
