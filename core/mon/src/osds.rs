@@ -181,7 +181,7 @@ impl Mon {
             if have.uuid != [0; 16] && have.uuid != boot.uuid {
                 return Done::Refuse(format!(
                     "osd.{osd} at {} has another disk than the osd.{osd} that the cluster knows; remove that one \
-                     first (ceph osd purge), or start this one with a number of its own",
+                     first (ceph osd destroy, or purge), or start this one with a number of its own",
                     boot.public
                 ));
             }
