@@ -23,6 +23,8 @@ pub enum Kind {
     Uint,
     Float,
     Secs,
+    /// Bytes; may be set as `2G`.
+    Size,
     Text,
 }
 
@@ -33,6 +35,7 @@ impl Kind {
             Kind::Uint => "uint",
             Kind::Float => "float",
             Kind::Secs => "secs",
+            Kind::Size => "size",
             Kind::Text => "str",
         }
     }
@@ -302,6 +305,13 @@ pub const ALL: &[ConfigOption] = &[
         "groups that an OSD fills again at a time, for members that are empty or were away too long for the log",
     ),
     osd_option(
+        "osd_memory_target",
+        Kind::Size,
+        "536870912",
+        (134_217_728.0, 1e15),
+        "bytes of memory that an OSD may take, from its next start on; what its command line says goes before",
+    ),
+    osd_option(
         "osd_op_history_duration",
         Kind::Uint,
         "600",
@@ -510,7 +520,7 @@ pub const ALL: &[ConfigOption] = &[
 ];
 
 /// Options of Ceph's for which Nacre has another way, and which.
-const SUPERSEDED: [(&str, &str); 34] = [
+const SUPERSEDED: [(&str, &str); 33] = [
     ("mon_osd_adjust_down_out_interval", "mon_osd_down_out_interval is what it says"),
     ("mon_osd_adjust_heartbeat_grace", "each OSD learns how long its peers are silent when they are well"),
     ("mon_osd_report_timeout", "an OSD without a session with the monitors is down after 15 s of silence"),
@@ -526,11 +536,7 @@ const SUPERSEDED: [(&str, &str); 34] = [
     ("osd_max_markdown_count", "who returns for the third time within ten minutes waits, at most a minute"),
     ("osd_max_markdown_period", "who returns for the third time within ten minutes waits, at most a minute"),
     ("osd_memory_cache_min", "a part of an OSD's memory, as `nacre osd --memory` gives it, is its cache"),
-    (
-        "osd_memory_target",
-        "how much an OSD may take is said when it starts: `nacre osd --memory`, `nacre up --memory`",
-    ),
-    ("osd_memory_target_autotune", "how much an OSD may take is said when it starts: `nacre osd --memory`"),
+    ("osd_memory_target_autotune", "osd_memory_target is what it says"),
     ("osd_recovery_max_active_hdd", "osd_recovery_max_active counts on every device"),
     ("osd_recovery_max_active_ssd", "osd_recovery_max_active counts on every device"),
     ("osd_recovery_max_chunk", "a transfer has at most 512 KiB of data"),
@@ -575,6 +581,21 @@ pub fn exists(name: &str) -> bool {
     names().contains(name)
 }
 
+/// Of `2G`, in steps of 1024.
+fn bytes(value: &str) -> Option<f64> {
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let (number, unit) = value.split_at(digits);
+    let power = match unit.trim_end_matches("B").trim_end_matches('i') {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << (10 * power)).map(|bytes| bytes as f64)
+}
+
 /// The value in the form in which it is kept.
 pub fn normalize(name: &str, value: &str) -> Result<String, String> {
     let Some(option) = find(name) else {
@@ -600,6 +621,7 @@ pub fn normalize(name: &str, value: &str) -> Result<String, String> {
             .ok()
             .filter(|number| number.is_finite())
             .ok_or_else(|| format!("error parsing value: '{value}' is not a number"))?,
+        Kind::Size => bytes(value).ok_or_else(|| format!("error parsing value: '{value}' is not a size"))?,
         Kind::Uint | Kind::Secs => {
             let digits = value.strip_suffix('s').filter(|_| option.kind == Kind::Secs).unwrap_or(value);
             digits

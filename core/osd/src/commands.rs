@@ -99,6 +99,9 @@ pub fn version() -> String {
 }
 
 /// What `ceph osd metadata` shows.
+/// What an OSD was started with, however that came about.
+const MEMORY_TARGET: &str = "osd_memory_target";
+
 pub fn metadata(config: &OsdConfig) -> BTreeMap<String, String> {
     [
         ("ceph_version", version()),
@@ -241,11 +244,15 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
             "release_type": "stable",
         })),
         "help" => Ok(COMMANDS.iter().map(|(name, _, help)| (name.to_string(), json!(help))).collect()),
-        "config show" => Ok(json!(osd.options.show())),
+        "config show" => {
+            let memory = (MEMORY_TARGET.to_string(), osd.config.memory.to_string());
+            Ok(json!(osd.options.show().into_iter().chain([memory]).collect::<BTreeMap<_, _>>()))
+        }
         "config diff" | "config diff get" => Ok(json!({ "diff": osd.options.differing() })),
         "config get" => {
             let name = word("var");
-            let value = osd.options.get(name);
+            let memory = (name == MEMORY_TARGET).then(|| osd.config.memory.to_string());
+            let value = memory.or_else(|| osd.options.get(name));
             value.map(|value| json!({name: value})).ok_or_else(|| {
                 (
                     ENOENT,
@@ -330,6 +337,12 @@ fn refused_option(error: OptionError) -> Refusal {
 }
 
 fn set_option(osd: &mut Osd, name: &str, value: &str) -> Result<(), Refusal> {
+    if name == MEMORY_TARGET {
+        let me = osd.me();
+        let text =
+            format!("it counts from the next start on: ceph config set osd.{me} {MEMORY_TARGET} {value}");
+        return Err((EOPNOTSUPP, text));
+    }
     osd.options.set(name, value).map_err(refused_option)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::admission;
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, Monitor, make_dir};
+use crate::configured::Configured;
 use crate::crashes;
 use crate::device::{self, say};
 use crate::format::preallocate;
@@ -48,13 +49,13 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// `lock` is that of this process. `listen`: it is an OSD's own, which may be told where to listen.
+    /// `lock` is that of this process. `own`: it is an OSD's own, which is told where to listen.
     pub fn start(
         layout: &Layout,
         cluster: &Cluster,
         daemons: &[DaemonName],
         mut lock: LockFile,
-        listen: Option<&Listen>,
+        own: Option<(&Listen, &Configured)>,
     ) -> Result<Fleet> {
         nacre_node::abort_on_panic();
         crashes::note_panics(layout);
@@ -63,7 +64,7 @@ impl Fleet {
         lock.clear()?;
         // Everything that can fail comes before the first daemon starts.
         let prepared: Vec<_> =
-            daemons.iter().map(|daemon| prepare(layout, cluster, daemon, listen)).collect::<Result<_>>()?;
+            daemons.iter().map(|daemon| prepare(layout, cluster, daemon, own)).collect::<Result<_>>()?;
         let (mut osds, mut mons, mut workers) = (Vec::new(), Vec::new(), Vec::new());
         for daemon in prepared {
             match daemon {
@@ -128,7 +129,7 @@ fn prepare(
     layout: &Layout,
     cluster: &Cluster,
     daemon: &DaemonName,
-    listen: Option<&Listen>,
+    own: Option<(&Listen, &Configured)>,
 ) -> Result<Prepared> {
     cluster.ensure_has(daemon)?;
     let host = hostname();
@@ -148,8 +149,8 @@ fn prepare(
         DaemonName::Osd(id) => {
             // Another nonce for each life, so that nobody takes this one for the last.
             let nonce = (random() >> 32) as u32 | 1;
-            let addrs = match listen {
-                Some(listen) => OsdAddrs::find(cluster, *id, listen)?,
+            let addrs = match own {
+                Some((listen, configured)) => OsdAddrs::find(cluster, *id, listen, configured)?,
                 None => OsdAddrs::of_folder(cluster, *id),
             };
             let addrs = [Some(addrs.public), addrs.cluster];
@@ -338,7 +339,12 @@ pub fn format_store(path: &Path, uuid: Uuid, size: Size, preallocated: bool) -> 
 pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, said: &Said) -> Result<()> {
     log::to_stderr();
     let (layout, mut cluster) = Layout::open(data)?;
-    cluster.memory = said.memory.or(cluster.memory);
+    let configured = match daemons {
+        [DaemonName::Osd(id)] => Some(Configured::ask(&cluster, *id)),
+        _ => None,
+    };
+    let target = configured.as_ref().and_then(|configured| configured.memory).map(Size);
+    cluster.memory = said.memory.or(target).or(cluster.memory);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
@@ -354,8 +360,8 @@ pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, said: &Sai
             }
             admitted = admission::wait(layout.run(), osds, budget) => admitted?,
         };
-        let alone = matches!(daemons, [DaemonName::Osd(_)]);
-        let fleet = Fleet::start(&layout, &cluster, daemons, lock, alone.then_some(&said.listen))?;
+        let own = configured.as_ref().map(|configured| (&said.listen, configured));
+        let fleet = Fleet::start(&layout, &cluster, daemons, lock, own)?;
         drop(admitted);
         tokio::select! {
             () = stop.wait() => tracing::info!("stopping"),

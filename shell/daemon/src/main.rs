@@ -10,6 +10,7 @@ mod admission;
 mod ask;
 mod check;
 mod cluster;
+mod configured;
 mod crashes;
 mod daemons;
 mod device;

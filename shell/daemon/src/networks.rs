@@ -5,18 +5,10 @@
 //! it must be on loopback.
 
 use crate::cluster::{Cluster, LoopbackNetwork};
+use crate::configured::Configured;
 use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
-use nacre_client::{Output, Request};
-use nacre_node::BlockingClient;
-use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use std::time::Duration;
-use uuid::Uuid;
-
-/// Monitors that do not answer by then may be starting as well: the folder's word has to do.
-const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An address, with a port or without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,49 +67,31 @@ impl OsdAddrs {
     }
 
     /// As the command line has it, or else the configuration.
-    pub fn find(cluster: &Cluster, id: u32, listen: &Listen) -> Result<OsdAddrs> {
-        let folder = OsdAddrs::of_folder(cluster, id);
-        let asked = match (listen.public_addr, listen.cluster_addr) {
-            (Some(_), Some(_)) => [None, None],
-            _ => ask(cluster, id),
-        };
-        folder.choose(listen, &asked, id)
+    pub fn find(cluster: &Cluster, id: u32, listen: &Listen, configured: &Configured) -> Result<OsdAddrs> {
+        OsdAddrs::of_folder(cluster, id).choose(listen, configured, id)
     }
 
-    fn choose(self, listen: &Listen, networks: &[Option<String>; 2], id: u32) -> Result<OsdAddrs> {
+    fn choose(self, listen: &Listen, configured: &Configured, id: u32) -> Result<OsdAddrs> {
         let port = self.public.port();
         let by_network = |network: &Option<String>| -> Result<Option<SocketAddr>> {
-            let Some(text) = network.as_ref().filter(|text| !text.is_empty()) else { return Ok(None) };
+            let Some(text) = network else { return Ok(None) };
             let network: LoopbackNetwork = text.parse()?;
             let ip = network.addr(id).with_context(|| format!("{network} has no address for osd.{id}"))?;
             Ok(Some(SocketAddr::new(ip.into(), port)))
         };
-        let [public, cluster] = networks;
         Ok(OsdAddrs {
             public: match listen.public_addr {
                 Some(addr) => addr.or_port(port),
-                None => by_network(public).context("public_network")?.unwrap_or(self.public),
+                None => {
+                    by_network(&configured.public_network).context("public_network")?.unwrap_or(self.public)
+                }
             },
             cluster: match listen.cluster_addr {
                 Some(addr) => Some(addr.or_port(port)),
-                None => by_network(cluster).context("cluster_network")?.or(self.cluster),
+                None => by_network(&configured.cluster_network).context("cluster_network")?.or(self.cluster),
             },
         })
     }
-}
-
-/// `public_network` and `cluster_network`, as the monitors have them for this OSD.
-fn ask(cluster: &Cluster, id: u32) -> [Option<String>; 2] {
-    let (nonce, seed) = Uuid::new_v4().as_u64_pair();
-    let client = BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed);
-    let pending = ["public_network", "cluster_network"].map(|key| {
-        let command = json!({ "prefix": "config get", "who": format!("osd.{id}"), "key": key });
-        client.submit(Request::mon_command(command.to_string(), Bytes::new()).timeout(ASK_TIMEOUT))
-    });
-    pending.map(|pending| match pending.wait() {
-        Ok(Output::Command(answer)) => Some(String::from_utf8_lossy(&answer.output).trim().to_string()),
-        _ => None,
-    })
 }
 
 #[cfg(test)]
@@ -131,9 +105,13 @@ mod tests {
     #[test]
     fn the_command_line_goes_before_the_configuration_and_that_before_the_folder() {
         let folder = OsdAddrs { public: sock("127.0.0.1:6821"), cluster: Some(sock("127.2.0.2:6821")) };
-        let none = [None, None];
-        assert_eq!(folder.choose(&Listen::default(), &none, 1).unwrap(), folder);
-        let both = [Some("127.5.0.0/24".to_string()), Some("127.6.0.0/24".to_string())];
+        let configured = |public: Option<&str>, cluster: Option<&str>| Configured {
+            public_network: public.map(String::from),
+            cluster_network: cluster.map(String::from),
+            ..Configured::default()
+        };
+        assert_eq!(folder.choose(&Listen::default(), &configured(None, None), 1).unwrap(), folder);
+        let both = configured(Some("127.5.0.0/24"), Some("127.6.0.0/24"));
         let by_network = OsdAddrs { public: sock("127.5.0.2:6821"), cluster: Some(sock("127.6.0.2:6821")) };
         assert_eq!(folder.choose(&Listen::default(), &both, 1).unwrap(), by_network);
         let listen = Listen {
@@ -142,8 +120,6 @@ mod tests {
         };
         let said = OsdAddrs { public: sock("127.0.0.9:6821"), cluster: Some(sock("127.0.0.8:7000")) };
         assert_eq!(folder.choose(&listen, &both, 1).unwrap(), said);
-        let empty = [Some(String::new()), None];
-        assert_eq!(folder.choose(&Listen::default(), &empty, 1).unwrap(), folder);
     }
 
     #[test]
@@ -153,8 +129,8 @@ mod tests {
         }
         let folder = OsdAddrs { public: sock("127.0.0.1:6821"), cluster: None };
         for bad in ["10.0.0.0/24", "127.0.0.0/31", "x"] {
-            let networks = [None, Some(bad.to_string())];
-            assert!(folder.choose(&Listen::default(), &networks, 1).is_err(), "{bad}");
+            let configured = Configured { cluster_network: Some(bad.to_string()), ..Configured::default() };
+            assert!(folder.choose(&Listen::default(), &configured, 1).is_err(), "{bad}");
         }
     }
 }

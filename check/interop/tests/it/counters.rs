@@ -87,3 +87,26 @@ fn an_osds_store_is_measured_and_its_options_are_set_over_the_network() {
     assert_eq!(tell(&c, 1, "config get osd_op_history_size")["osd_op_history_size"], "5");
     assert!(!c.try_run("ceph tell osd.1 config set nonsense 1").unwrap().status.success());
 }
+
+#[test]
+fn how_much_memory_an_osd_may_take_is_set_in_the_configuration_for_its_next_start() {
+    let c = Cluster::up_with(&["--processes", "--memory", "256M"]).unwrap();
+    let memory = |osd: u32| {
+        let option = c.json(&format!("ceph tell osd.{osd} config get osd_memory_target")).unwrap();
+        option["osd_memory_target"].as_str().unwrap().to_string()
+    };
+    assert_eq!(memory(1), (256 << 20).to_string());
+    c.run("ceph config set osd.1 osd_memory_target 1G").unwrap();
+    assert_eq!(c.run("ceph config get osd.1 osd_memory_target").unwrap(), format!("{}\n", 1 << 30));
+    assert!(!c.try_run("ceph tell osd.1 config set osd_memory_target 2G").unwrap().status.success());
+    for osd in ["osd.0", "osd.1"] {
+        c.kill(osd).unwrap();
+        c.start(osd).unwrap();
+    }
+    c.wait_clean().unwrap();
+    wait_until("osd.1 to be up", Duration::from_secs(60), || {
+        Ok(c.json("ceph status")?["osdmap"]["num_up_osds"] == 3)
+    })
+    .unwrap();
+    assert_eq!((memory(0), memory(1)), ((256 << 20).to_string(), (1 << 30).to_string()));
+}

@@ -87,9 +87,30 @@ fn an_option_that_nacre_replaced_says_by_what() {
     let said = t.run(json!({ "prefix": "config help", "key": "osd_recovery_max_active" }));
     assert!(said.contains("Services: [osd]"), "{said}");
     let set = |name: &str| json!({ "prefix": "config set", "who": "osd", "name": name, "value": "4" });
-    let (code, said, _) = t.command(set("osd_memory_target"));
-    assert!(code == 0 && said.contains("does nothing in Nacre") && said.contains("--memory"), "{said}");
+    let (code, said, _) = t.command(set("osd_memory_target_autotune"));
+    assert!(
+        code == 0 && said.contains("does nothing in Nacre") && said.contains("osd_memory_target"),
+        "{said}"
+    );
     assert_eq!(t.command(set("osd_max_backfills")).1, "");
+}
+
+#[test]
+fn sizes_are_set_with_units_and_kept_in_bytes() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let mut set = |value: &str| {
+        let set =
+            json!({ "prefix": "config set", "who": "osd.0", "name": "osd_memory_target", "value": value });
+        t.command(set).0
+    };
+    for bad in ["2X", "", "-1", "1.5G", "100M", "99999999999999999T"] {
+        assert_eq!(set(bad), -22, "{bad}");
+    }
+    for good in ["1073741824", "1GiB", "1024M"] {
+        assert_eq!(set(good), 0, "{good}");
+    }
+    let get = json!({ "prefix": "config get", "who": "osd.0", "key": "osd_memory_target" });
+    assert_eq!(t.run(get), "1073741824\n");
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! What the monitors' configuration says that an OSD has to know before it starts.
+
+use crate::cluster::Cluster;
+use bytes::Bytes;
+use nacre_client::{Output, Request};
+use nacre_node::BlockingClient;
+use serde_json::{Value, json};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Monitors that do not answer by then may be starting as well: the folder's word has to do.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// None where nothing is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configured {
+    pub public_network: Option<String>,
+    pub cluster_network: Option<String>,
+    /// Bytes: `osd_memory_target`.
+    pub memory: Option<u64>,
+}
+
+impl Configured {
+    pub fn ask(cluster: &Cluster, id: u32) -> Configured {
+        let (nonce, seed) = Uuid::new_v4().as_u64_pair();
+        let client = BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed);
+        let command = json!({ "prefix": "config get", "who": format!("osd.{id}"), "format": "json" });
+        let request = Request::mon_command(command.to_string(), Bytes::new()).timeout(ASK_TIMEOUT);
+        match client.request(request) {
+            Ok(Output::Command(answer)) => Configured::read(&answer.output),
+            _ => Configured::default(),
+        }
+    }
+
+    fn read(answer: &[u8]) -> Configured {
+        let options: Value = serde_json::from_slice(answer).unwrap_or_default();
+        let option = |name: &str| options[name]["value"].as_str().filter(|value| !value.is_empty());
+        Configured {
+            public_network: option("public_network").map(String::from),
+            cluster_network: option("cluster_network").map(String::from),
+            memory: option("osd_memory_target").and_then(|value| value.parse().ok()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_read_and_all_else_is_not() {
+        let answer = br#"{"osd_memory_target": {"value": "1073741824", "section": "osd"}, "cluster_network": {"value": ""}}"#;
+        let expected = Configured { memory: Some(1 << 30), ..Configured::default() };
+        assert_eq!(Configured::read(answer), expected);
+        assert_eq!(Configured::read(b"nonsense"), Configured::default());
+    }
+}
