@@ -9,7 +9,7 @@ use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::*;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, ObjectId};
-use nacre_wire::from_slice;
+use nacre_wire::{from_slice, to_vec};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

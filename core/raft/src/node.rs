@@ -2,7 +2,7 @@
 
 use crate::change::Change;
 use crate::log::{Log, bytes_of};
-use crate::peer::{PeerMessage, members, proposal};
+use crate::peer::{MEMBERS_MAX, PeerMessage, members, proposal};
 use crate::{Persist, Saved};
 use nacre_base::Rng;
 use protobuf::Message as _;
@@ -312,7 +312,8 @@ impl Raft {
         Some(ready)
     }
     fn commit(&mut self, entry: &Entry) -> Committed {
-        let change = Change::of(entry);
+        let is_full = self.members().len() >= MEMBERS_MAX;
+        let change = Change::of(entry).filter(|change| !(is_full && matches!(change, Change::Add(_))));
         // An error says that the last member would go: for all of them alike, nothing changes.
         if let Some(members) =
             change.and_then(|change| self.node.apply_conf_change(&change.to_library()).ok())

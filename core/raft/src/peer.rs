@@ -12,7 +12,7 @@ use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot}
 pub(crate) const NUMBER_MAX: u64 = 1 << 60;
 
 /// No cluster has that many monitors.
-const MEMBERS_MAX: usize = 64;
+pub(crate) const MEMBERS_MAX: usize = 64;
 
 /// What a member said to another.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use super::{Mon, QUEUE_MAX};
 use crate::state::{Batch, State};
 use nacre_base::{Now, OsdId};
 use nacre_machine::{ConnId, Effect, Level, Peer};
+use nacre_proto::maps::MonMap;
 use nacre_proto::messages::{Envelope, Message, QuorumMsg};
 use nacre_proto::types::EntityType;
 use nacre_raft::{PeerMessage, Raft, StepError};
@@ -172,13 +173,16 @@ impl Mon {
                 let peer = session.peer.clone();
                 self.on_join(mon, conn, peer, message, out);
             }
-            // Only in a session that was opened to a monitor that is known.
-            QuorumMsg::Removed { map }
-                if self.peers.get(&mon).is_some_and(|link| link.conn == Some(conn)) =>
-            {
-                self.leave(map, out);
+            QuorumMsg::Removed { map } => {
+                // In a session that was opened to a monitor that is known, and of this cluster: another one may have
+                // its place.
+                let is_known = self.peers.get(&mon).is_some_and(|link| link.conn == Some(conn));
+                let ours = self.fsid().or(self.config.fsid);
+                let theirs = from_slice::<MonMap>(&map).map(|map| map.fsid);
+                if is_known && theirs.is_ok_and(|theirs| ours.is_none_or(|ours| ours == theirs)) {
+                    self.leave(map, out);
+                }
             }
-            QuorumMsg::Removed { .. } => {}
             QuorumMsg::NotLeader { key } => {
                 if let Some((conn, _)) = self.forwarded.remove(&key) {
                     self.sessions.remove(conn);

@@ -367,6 +367,25 @@ fn addresses_of_monitors_are_of_msgr_v2() {
     assert_eq!(add("a/b", "10.0.0.5"), -errno::EINVAL);
 }
 
+#[test]
+fn nobody_leaves_because_a_monitor_of_another_cluster_says_so() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let (from, to) = (group.leader(), (group.leader() + 1) % 3);
+    let link = *group.links.iter().find(|((n, _), (other, _))| (*n, *other) == (from, to)).unwrap().0;
+    let mut map = group.mons[from].mon.state.as_ref().unwrap().monmap.clone();
+    map.fsid = [1; 16];
+    let mut said = |map: &[u8]| {
+        let message = QuorumMsg::Removed { map: map.to_vec().into() }.into();
+        group.mons[from].event(Event::Message { conn: link.1, tid: 0, message });
+        group.mons[from].mon.left.is_some()
+    };
+    assert!(!said(&to_vec(&map)));
+    assert!(!said(b"no map"));
+    map.fsid = [9; 16];
+    assert!(said(&to_vec(&map)));
+}
+
 /// Two of three are lost for good.
 #[test]
 fn the_only_one_that_is_left_can_be_made_to_decide_alone() {

@@ -516,6 +516,34 @@ fn members_come_and_go_while_messages_are_lost_and_members_restart() {
     }
 }
 
+/// Its checkpoint could not be read again.
+#[test]
+fn a_group_has_no_more_members_than_a_checkpoint_may_name() {
+    let ids: Vec<u64> = (1..=64).collect();
+    let mut raft = Raft::new(1, 1, &ids, &Saved::default()).unwrap();
+    for (index, change) in [(1, Change::Add(65)), (2, Change::Remove(64)), (3, Change::Add(66))] {
+        let data = bytes_of(&change.to_library()).into();
+        let entry_type = raft::eraftpb::EntryType::EntryConfChange;
+        let entry = Entry { index, term: 1, entry_type, data, ..Entry::default() };
+        let append = Message {
+            msg_type: MessageType::MsgAppend,
+            entries: vec![entry].into(),
+            from: 2,
+            to: 1,
+            term: 1,
+            index: index - 1,
+            log_term: u64::from(index > 1),
+            commit: index,
+            ..Message::default()
+        };
+        raft.step(PeerMessage::decode(&bytes_of(&append)).unwrap()).unwrap();
+        while let Some(ready) = raft.ready() {
+            raft.stored(ready.number);
+        }
+    }
+    assert_eq!((raft.members().len(), raft.members().last()), (64, Some(&66)));
+}
+
 /// It would have no members but itself.
 #[test]
 fn who_is_new_takes_no_log_from_its_beginning() {
