@@ -8,7 +8,7 @@
 //! DIR/run/NAME.pid    locked while NAME runs (or `nacre`, when all share one process)
 //! DIR/log/NAME.log
 //! DIR/crash/           see `crashes`
-//! DIR/lock            locked while `nacre up` works on the folder
+//! DIR/lock            locked while a command changes what the folder holds
 //! ```
 
 use crate::Auth;

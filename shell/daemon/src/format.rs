@@ -4,7 +4,7 @@
 use crate::ask::{Asker, ensure_stopped};
 use crate::cluster::{Cluster, DaemonName, Layout, make_dir};
 use crate::device::{Report, Target, say};
-use crate::processes::LockFile;
+use crate::processes::open_to_change;
 use crate::size::Size;
 use crate::store::{open_alone, open_disk};
 use anyhow::{Context, Result, bail, ensure};
@@ -81,9 +81,7 @@ pub struct MoveWal {
 }
 
 pub fn format(options: &Options) -> Result<()> {
-    let (layout, mut cluster) = Layout::open(&options.data)?;
-    let _lock = LockFile::take(layout.lock())?
-        .with_context(|| format!("`nacre up` works on {}", options.data.display()))?;
+    let (layout, mut cluster, _lock) = open_to_change(&options.data)?;
     let dev = std::path::absolute(&options.dev)?;
     let wal = options.wal.as_deref().map(std::path::absolute).transpose()?;
     ensure!(wal.as_ref() != Some(&dev), "the log is on the device anyway: --wal is for another");
@@ -111,9 +109,7 @@ pub fn format(options: &Options) -> Result<()> {
 }
 
 pub fn forget(options: &Forget) -> Result<()> {
-    let (layout, mut cluster) = Layout::open(&options.data)?;
-    let _lock = LockFile::take(layout.lock())?
-        .with_context(|| format!("`nacre up` works on {}", options.data.display()))?;
+    let (layout, mut cluster, _lock) = open_to_change(&options.data)?;
     let daemon = DaemonName::Osd(options.id);
     cluster.ensure_has(&daemon)?;
     ensure_given_up(&layout, &cluster, options.id, false)?;

@@ -9,7 +9,7 @@ use crate::ask::{Asker, ensure_stopped};
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, Monitor};
 use crate::daemons;
 use crate::device::say;
-use crate::processes::LockFile;
+use crate::processes::open_to_change;
 use crate::store::{open_disk, settle};
 use anyhow::{Context, Result, bail, ensure};
 use nacre_store::Store;
@@ -78,9 +78,7 @@ pub fn alone(options: &Alone) -> Result<()> {
 }
 
 pub fn format(options: &Format) -> Result<()> {
-    let (layout, mut cluster) = Layout::open(&options.data)?;
-    let _lock = LockFile::take(layout.lock())?
-        .with_context(|| format!("`nacre up` works on {}", options.data.display()))?;
+    let (layout, mut cluster, _lock) = open_to_change(&options.data)?;
     if let Some(name) = &options.id {
         DaemonName::mon(name)?;
         if cluster.mon(name).is_some() {
@@ -99,9 +97,7 @@ pub fn format(options: &Format) -> Result<()> {
 }
 
 pub fn forget(options: &Forget) -> Result<()> {
-    let (layout, mut cluster) = Layout::open(&options.data)?;
-    let _lock = LockFile::take(layout.lock())?
-        .with_context(|| format!("`nacre up` works on {}", options.data.display()))?;
+    let (layout, mut cluster, _lock) = open_to_change(&options.data)?;
     let name = &options.id;
     cluster.ensure_has(&DaemonName::mon(name)?)?;
     ensure_removed(&layout, &cluster, name)?;

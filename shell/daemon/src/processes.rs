@@ -3,7 +3,7 @@
 //! A process holds a lock on its pid file for as long as it lives, however it ends. So a pid is
 //! believed only while someone holds the lock, and no stranger that got the number is ever signalled.
 
-use crate::cluster::{DaemonName, Layout};
+use crate::cluster::{Cluster, DaemonName, Layout};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -155,6 +155,14 @@ pub fn settled(path: &Path) -> Result<State> {
 /// A process on its way out has no program any more.
 fn is_dying(pid: i32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe")).is_err()
+}
+
+/// The folder of a cluster, and nobody else who changes what it holds.
+pub fn open_to_change(data: &Path) -> Result<(Layout, Cluster, LockFile)> {
+    let (layout, cluster) = Layout::open(data)?;
+    let lock = LockFile::take(layout.lock())?;
+    let lock = lock.with_context(|| format!("another `nacre` works on {}", data.display()))?;
+    Ok((layout, cluster, lock))
 }
 
 /// Name and number of every process of the folder that runs.
