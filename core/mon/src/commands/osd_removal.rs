@@ -21,7 +21,7 @@ struct Holdings {
     safe: Vec<i32>,
     /// Groups are on them.
     active: Vec<i32>,
-    /// They never said what they hold, and not everything is where it should be.
+    /// They did not say what they hold since no group is on them, and not everything is where it should be.
     unknown: Vec<i32>,
     /// They hold objects that somebody else may not have yet.
     stored: Vec<i32>,
@@ -37,14 +37,18 @@ impl Holdings {
         let mut found = Holdings::default();
         for osd in osds {
             let mapped = groups.get(osd).map_or(0, |(all, _)| *all);
-            let objects = call.mon.stats.osds.get(osd).map(|stat| stat.report.num_objects);
+            let objects = call.mon.stats.osds.get(osd).map(|stat| {
+                // Of an older map it may have got some since: a group was perhaps on it.
+                let is_of_now = stat.report.epoch == map.epoch;
+                (stat.report.num_objects > 0, is_of_now)
+            });
             found.groups += mapped;
             let kind = match objects {
                 _ if mapped > 0 => &mut found.active,
                 _ if all_clean => &mut found.safe,
-                None => &mut found.unknown,
-                Some(0) => &mut found.safe,
-                Some(_) => &mut found.stored,
+                Some((true, _)) => &mut found.stored,
+                Some((false, true)) => &mut found.safe,
+                Some((false, false)) | None => &mut found.unknown,
             };
             kind.push(osd.0);
         }

@@ -542,6 +542,22 @@ fn under_noup_nobody_comes_up() {
     assert!(t.map().is_up(OsdId(1)));
 }
 
+/// It may have got objects after its last report, and died with them.
+#[test]
+fn that_an_osd_is_empty_is_believed_if_it_said_so_when_no_group_was_on_it() {
+    let (mut t, conns) = TestMon::with_osds(4);
+    let pool = t.create_pool("p", 8);
+    super::merges::serve(&mut t, &conns, pool);
+    let report = OsdReport { osd: Some(OsdId(3)), epoch: t.map().epoch, ..OsdReport::default() };
+    t.send(conns[3], DaemonMsg::Report(report));
+    let safe = |t: &mut TestMon| t.command(json!({ "prefix": "osd safe-to-destroy", "ids": ["3"] })).0;
+    t.run(json!({ "prefix": "osd down", "ids": ["3"] }));
+    t.run(json!({ "prefix": "osd out", "ids": ["3"] }));
+    assert_eq!(safe(&mut t), -11);
+    super::merges::serve(&mut t, &conns, pool);
+    assert_eq!(safe(&mut t), 0);
+}
+
 #[test]
 fn an_osd_that_holds_what_is_nowhere_else_does_not_go_by_mistake() {
     let (mut t, conns) = TestMon::with_osds(4);
