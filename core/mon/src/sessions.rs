@@ -50,7 +50,9 @@ impl Session {
     }
     /// Which monitor is there, if it is one.
     pub fn monitor(&self) -> Option<u64> {
-        (self.peer.kind == EntityType::Mon).then(|| (self.peer.num as u64).wrapping_add(1))
+        let num = u64::try_from(self.peer.num).ok().filter(|_| self.peer.kind == EntityType::Mon)?;
+        // No member has number zero.
+        Some(num + 1)
     }
     pub fn osd(&self) -> Option<OsdId> {
         (self.peer.kind == EntityType::Osd).then_some(OsdId(self.peer.num as i32))

@@ -26,7 +26,8 @@ impl Change {
 
     /// None if the entry is no change of members that could have been proposed here.
     pub(crate) fn of(entry: &Entry) -> Option<Change> {
-        if entry.get_entry_type() != EntryType::EntryConfChange {
+        // It carries what it means to the state, as every proposal does.
+        if entry.get_entry_type() != EntryType::EntryConfChange || entry.get_context().is_empty() {
             return None;
         }
         let change: ConfChange = parse(entry.get_data(), &PLAIN)?;

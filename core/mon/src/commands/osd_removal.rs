@@ -37,18 +37,15 @@ impl Holdings {
         let mut found = Holdings::default();
         for osd in osds {
             let mapped = groups.get(osd).map_or(0, |(all, _)| *all);
-            let objects = call.mon.stats.osds.get(osd).map(|stat| {
-                // Of an older map it may have got some since: a group was perhaps on it.
-                let is_of_now = stat.report.epoch == map.epoch;
-                (stat.report.num_objects > 0, is_of_now)
-            });
+            let report = call.mon.stats.osds.get(osd).map(|stat| &stat.report);
             found.groups += mapped;
-            let kind = match objects {
+            let kind = match report {
                 _ if mapped > 0 => &mut found.active,
                 _ if all_clean => &mut found.safe,
-                Some((true, _)) => &mut found.stored,
-                Some((false, true)) => &mut found.safe,
-                Some((false, false)) | None => &mut found.unknown,
+                Some(report) if report.num_objects > 0 => &mut found.stored,
+                // By an older map it may have got some since: a group was perhaps on it.
+                Some(report) if report.epoch == map.epoch => &mut found.safe,
+                _ => &mut found.unknown,
             };
             kind.push(osd.0);
         }

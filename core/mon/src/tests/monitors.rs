@@ -386,6 +386,21 @@ fn nobody_leaves_because_a_monitor_of_another_cluster_says_so() {
     assert!(said(&to_vec(&map)));
 }
 
+/// Raft has no such member: the entry that adds it would be refused by all others.
+#[test]
+fn a_monitor_without_a_number_does_not_join() {
+    let mut group = Group::of(1);
+    group.pass(3000);
+    assert_eq!(group.run(json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1:3301" })).0, 0);
+    let at = addr(3301, 0);
+    let conn = group.mons[0].open(EntityType::Mon, -1, at.clone());
+    assert!(group.mons[0].dialled.is_empty());
+    let join = QuorumMsg::Join { member: 0, name: "b".into(), addrs: at };
+    group.mons[0].event(Event::Message { conn, tid: 0, message: join.into() });
+    group.pass(1000);
+    assert_eq!(group.members(0), [1]);
+}
+
 /// Two of three are lost for good.
 #[test]
 fn the_only_one_that_is_left_can_be_made_to_decide_alone() {

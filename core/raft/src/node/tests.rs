@@ -524,7 +524,8 @@ fn a_group_has_no_more_members_than_a_checkpoint_may_name() {
     for (index, change) in [(1, Change::Add(65)), (2, Change::Remove(64)), (3, Change::Add(66))] {
         let data = bytes_of(&change.to_library()).into();
         let entry_type = raft::eraftpb::EntryType::EntryConfChange;
-        let entry = Entry { index, term: 1, entry_type, data, ..Entry::default() };
+        let context = b"change".to_vec().into();
+        let entry = Entry { index, term: 1, entry_type, data, context, ..Entry::default() };
         let append = Message {
             msg_type: MessageType::MsgAppend,
             entries: vec![entry].into(),
@@ -551,7 +552,8 @@ fn who_is_new_takes_no_log_from_its_beginning() {
     let change = Change::Add(4).to_library();
     let data = bytes_of(&change).into();
     let entry_type = raft::eraftpb::EntryType::EntryConfChange;
-    let entry = Entry { index: 1, term: 1, entry_type, data, ..Entry::default() };
+    let context = b"change".to_vec().into();
+    let entry = Entry { index: 1, term: 1, entry_type, data, context, ..Entry::default() };
     let append = Message {
         msg_type: MessageType::MsgAppend,
         entries: vec![entry.clone()].into(),
@@ -569,4 +571,8 @@ fn who_is_new_takes_no_log_from_its_beginning() {
         let append = Message { entries: vec![entry].into(), ..append.clone() };
         assert!(matches!(PeerMessage::decode(&bytes_of(&append)), Err(StepError::Impossible)));
     }
+    // Nor one that means nothing to the state: there would be nothing to apply.
+    let bare = Entry { context: Vec::new().into(), ..entry };
+    let append = Message { entries: vec![bare].into(), ..append };
+    assert!(matches!(PeerMessage::decode(&bytes_of(&append)), Err(StepError::Impossible)));
 }
