@@ -1,7 +1,6 @@
-//! What a cluster that runs says of itself, for commands that change its folder.
+//! What a cluster that runs says of itself.
 
-use crate::cluster::{Cluster, DaemonName, Layout};
-use crate::processes::{self, State};
+use crate::cluster::Cluster;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use nacre_client::{Output, Request};
@@ -10,33 +9,29 @@ use serde_json::Value;
 use std::time::Duration;
 use uuid::Uuid;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long somebody at a terminal waits.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A session with the monitors of a folder.
-pub struct Asker(BlockingClient);
+/// A session with the cluster of a folder.
+pub fn connect(cluster: &Cluster) -> BlockingClient {
+    let (nonce, seed) = Uuid::new_v4().as_u64_pair();
+    BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed)
+}
 
-impl Asker {
-    pub fn new(cluster: &Cluster) -> Asker {
-        let (nonce, seed) = Uuid::new_v4().as_u64_pair();
-        Asker(BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed))
-    }
-    /// What a command answers, which is JSON or nothing.
-    pub fn ask(&self, command: &Value) -> Result<Value> {
-        let request = Request::mon_command(command.to_string(), Bytes::new()).timeout(TIMEOUT);
-        match self.0.request(request)? {
-            Output::Command(answer) if answer.output.is_empty() => Ok(Value::Null),
-            Output::Command(answer) => {
-                serde_json::from_slice(&answer.output).context("the answer is no JSON")
-            }
-            other => bail!("a command was answered with {other:?}"),
-        }
+pub fn command(client: &BlockingClient, command: &Value, timeout: Duration) -> Result<Bytes> {
+    let request = Request::mon_command(command.to_string(), Bytes::new()).timeout(timeout);
+    match client.request(request)? {
+        Output::Command(answer) => Ok(answer.output),
+        other => bail!("a command was answered with {other:?}"),
     }
 }
 
-/// That a daemon does not run as a process of its own.
-pub fn ensure_stopped(layout: &Layout, daemon: &DaemonName) -> Result<()> {
-    if let State::Runs(pid) | State::Waits(pid) = processes::settled(&layout.pid(&daemon.to_string()))? {
-        bail!("{daemon} runs, as pid {pid}: `nacre stop {daemon}` stops it");
-    }
-    Ok(())
+/// What a command answers in JSON.
+pub fn ask(client: &BlockingClient, words: &Value) -> Result<Value> {
+    serde_json::from_slice(&command(client, words, PATIENCE)?).context("the answer is no JSON")
+}
+
+/// Has a command done of which the answer does not matter.
+pub fn tell(client: &BlockingClient, words: &Value) -> Result<()> {
+    command(client, words, PATIENCE).map(drop)
 }

@@ -1,5 +1,6 @@
 //! Whether a cluster serves: stores a real file and reads it back, as any client would.
 
+use crate::ask;
 use crate::cluster::{Cluster, Layout};
 use crate::processes::{self, State};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Read;
 use std::time::{Duration, Instant};
-use uuid::Uuid;
 
 /// Exists only while the check runs.
 const POOL: &str = ".nacre-check";
@@ -27,8 +27,7 @@ const FILE_MAX: u64 = 32 << 20;
 
 /// Gives a sentence about what was proven.
 pub fn prove(layout: &Layout, cluster: &Cluster) -> Result<String> {
-    let (nonce, seed) = Uuid::new_v4().as_u64_pair();
-    let client = BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed);
+    let client = ask::connect(cluster);
     let waited = wait_healthy(&client, layout, cluster)?;
     let file = own_program()?;
     let start = Instant::now();
@@ -60,11 +59,7 @@ fn own_program() -> Result<Bytes> {
 }
 
 fn command(client: &BlockingClient, command: &Value) -> Result<Bytes> {
-    let request = Request::mon_command(command.to_string(), Bytes::new()).timeout(REQUEST_TIMEOUT);
-    match client.request(request)? {
-        Output::Command(answer) => Ok(answer.output),
-        other => bail!("a command was answered with {other:?}"),
-    }
+    ask::command(client, command, REQUEST_TIMEOUT)
 }
 
 /// Names of daemons that wait for memory: each starts within a while, see `admission`.

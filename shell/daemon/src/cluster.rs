@@ -487,6 +487,11 @@ impl Layout {
     pub fn device_report(&self, daemon: &DaemonName) -> PathBuf {
         self.root.join(daemon.to_string()).join("device.json")
     }
+    /// What is here of a daemon goes; a device or file elsewhere stays as it is.
+    pub fn remove(&self, daemon: &DaemonName) -> Result<()> {
+        let folder = self.root.join(daemon.to_string());
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+    }
 }
 
 /// Beside the store.

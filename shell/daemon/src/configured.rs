@@ -1,12 +1,9 @@
 //! What the monitors' configuration says that an OSD has to know before it starts.
 
+use crate::ask;
 use crate::cluster::Cluster;
-use bytes::Bytes;
-use nacre_client::{Output, Request};
-use nacre_node::BlockingClient;
 use serde_json::{Value, json};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// Monitors that do not answer by then may be starting as well: the folder's word has to do.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,14 +19,9 @@ pub struct Configured {
 
 impl Configured {
     pub fn ask(cluster: &Cluster, id: u32) -> Configured {
-        let (nonce, seed) = Uuid::new_v4().as_u64_pair();
-        let client = BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed);
-        let command = json!({ "prefix": "config get", "who": format!("osd.{id}"), "format": "json" });
-        let request = Request::mon_command(command.to_string(), Bytes::new()).timeout(ASK_TIMEOUT);
-        match client.request(request) {
-            Ok(Output::Command(answer)) => Configured::read(&answer.output),
-            _ => Configured::default(),
-        }
+        let words = json!({ "prefix": "config get", "who": format!("osd.{id}"), "format": "json" });
+        let answer = ask::command(&ask::connect(cluster), &words, ASK_TIMEOUT);
+        answer.map(|answer| Configured::read(&answer)).unwrap_or_default()
     }
 
     fn read(answer: &[u8]) -> Configured {

@@ -4,7 +4,7 @@ use crate::admission;
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, Monitor, make_dir};
 use crate::configured::Configured;
 use crate::crashes;
-use crate::device::{self, say};
+use crate::device;
 use crate::format::preallocate;
 use crate::host;
 use crate::image_tasks::{Manager, Worker};
@@ -38,6 +38,12 @@ pub struct Said {
     /// For each OSD.
     pub memory: Option<Size>,
     pub listen: Listen,
+}
+
+impl Said {
+    fn is_all(&self) -> bool {
+        self.memory.is_some() && self.listen.public_addr.is_some() && self.listen.cluster_addr.is_some()
+    }
 }
 
 /// Daemons that run in this process, and the lock that says so.
@@ -149,9 +155,10 @@ fn prepare(
         DaemonName::Osd(id) => {
             // Another nonce for each life, so that nobody takes this one for the last.
             let nonce = (random() >> 32) as u32 | 1;
+            let folder = OsdAddrs::of_folder(cluster, *id);
             let addrs = match own {
-                Some((listen, configured)) => OsdAddrs::find(cluster, *id, listen, configured)?,
-                None => OsdAddrs::of_folder(cluster, *id),
+                Some((listen, configured)) => folder.choose(listen, configured, *id)?,
+                None => folder,
             };
             let addrs = [Some(addrs.public), addrs.cluster];
             let bind = |addr| Listener::bind(addr, nonce, EntityType::Osd, i64::from(*id));
@@ -278,8 +285,8 @@ fn open_store(path: &Path, kind: EntityType, preallocated: bool) -> Result<(Stor
 }
 
 /// A monitor whose store is gone has forgotten what it promised: a new store is another monitor, which the cluster
-/// has to be told of.
-pub fn renew_lost_monitors(layout: &Layout, cluster: &mut Cluster) -> Result<()> {
+/// has to be told of. Which ones those are.
+pub fn renew_lost_monitors(layout: &Layout, cluster: &mut Cluster) -> Result<Vec<Monitor>> {
     let exists = |daemon: DaemonName| fs::symlink_metadata(layout.store(&daemon)).is_ok();
     let began = cluster.osds.iter().any(|osd| exists(DaemonName::Osd(osd.id)));
     let is_lost = |mon: &&Monitor| began && !exists(DaemonName::Mon(mon.name.clone()));
@@ -288,14 +295,7 @@ pub fn renew_lost_monitors(layout: &Layout, cluster: &mut Cluster) -> Result<()>
         lost.is_empty() || lost.len() < cluster.mons.len(),
         "no monitor of this cluster has its store any more: without one nobody knows where its data are"
     );
-    for name in lost {
-        let mon = cluster.add_mon(Some(&name))?.clone();
-        let addr = cluster.mon_addr(&mon);
-        say(format_args!(
-            "mon.{name} has lost its store and gets a new one: it joins after `ceph mon rm {name}` and `ceph mon add {name} {addr}`."
-        ));
-    }
-    Ok(())
+    lost.iter().map(|name| cluster.add_mon(Some(name)).cloned()).collect()
 }
 
 /// Makes the stores that do not exist yet.
@@ -339,17 +339,19 @@ pub fn format_store(path: &Path, uuid: Uuid, size: Size, preallocated: bool) -> 
 pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, said: &Said) -> Result<()> {
     log::to_stderr();
     let (layout, mut cluster) = Layout::open(data)?;
-    let configured = match daemons {
-        [DaemonName::Osd(id)] => Some(Configured::ask(&cluster, *id)),
-        _ => None,
-    };
-    let target = configured.as_ref().and_then(|configured| configured.memory).map(Size);
-    cluster.memory = said.memory.or(target).or(cluster.memory);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
         let mut lock = lock(&layout, process)?;
         lock.clear()?;
+        let configured = match daemons {
+            // Nothing is left to ask for.
+            [DaemonName::Osd(_)] if said.is_all() => Some(Configured::default()),
+            [DaemonName::Osd(id)] => Some(Configured::ask(&cluster, *id)),
+            _ => None,
+        };
+        let target = configured.as_ref().and_then(|configured| configured.memory).map(Size);
+        cluster.memory = said.memory.or(target).or(cluster.memory);
         lock.write_waits()?;
         let osds = daemons.iter().filter(|daemon| matches!(daemon, DaemonName::Osd(_))).count();
         let budget = cluster.memory.map_or(MEMORY_DEFAULT as u64, |memory| memory.0);

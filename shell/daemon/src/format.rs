@@ -1,10 +1,10 @@
 //! `nacre osd format`: an OSD of a cluster on a device or file of its own; `nacre osd move-wal`: its log on
 //! another; `nacre osd forget`: what is left of one that was purged.
 
-use crate::ask::{Asker, ensure_stopped};
+use crate::ask::{ask, connect};
 use crate::cluster::{Cluster, DaemonName, Layout, make_dir};
 use crate::device::{Report, Target, say};
-use crate::processes::open_to_change;
+use crate::processes::{ensure_stopped, open_to_change};
 use crate::size::Size;
 use crate::store::{open_alone, open_disk};
 use anyhow::{Context, Result, bail, ensure};
@@ -116,9 +116,7 @@ pub fn forget(options: &Forget) -> Result<()> {
     cluster.remove_osd(options.id);
     ensure!(!cluster.osds.is_empty(), "{daemon} is the last OSD of this folder");
     layout.save(&cluster)?;
-    let store = layout.store(&daemon);
-    let folder = store.parent().expect("a store is in a folder");
-    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    layout.remove(&daemon)?;
     say(format_args!("{daemon} is forgotten. A device or file of its own is as it was."));
     Ok(())
 }
@@ -128,8 +126,7 @@ pub fn forget(options: &Forget) -> Result<()> {
 fn ensure_given_up(layout: &Layout, cluster: &Cluster, id: u32, may_wait: bool) -> Result<bool> {
     let daemon = DaemonName::Osd(id);
     ensure_stopped(layout, &daemon)?;
-    let map = Asker::new(cluster)
-        .ask(&json!({ "prefix": "osd dump", "format": "json" }))
+    let map = ask(&connect(cluster), &json!({ "prefix": "osd dump", "format": "json" }))
         .context("no monitor says whether the cluster still counts on it")?;
     let Some(osd) = map["osds"].as_array().into_iter().flatten().find(|osd| osd["osd"] == json!(id)) else {
         return Ok(false);

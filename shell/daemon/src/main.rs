@@ -3,7 +3,7 @@
 //! Start at `Command`. `cluster` is what a folder holds, `daemons` makes machines of it and runs them,
 //! `up` brings everything together, `processes` is about pid files and child processes. `format` makes
 //! OSDs of devices, `monitors` monitors that join, `device` measures them, `store` looks into what they hold. `crashes` is
-//! what is left of daemons that panicked, `networks` is
+//! what is left of daemons that panicked, `ask` and `configured` are what the cluster says of itself, `networks` is
 //! where OSDs listen, `image_tasks` does what is asked of the manager in the background.
 
 mod admission;

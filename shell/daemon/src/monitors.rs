@@ -5,19 +5,22 @@
 //! number of its own (`Cluster::add_mon`) and joins, even where it takes the name and place of one that is
 //! lost. Which monitors there are the cluster itself knows; the folder only says how to run them.
 
-use crate::ask::{Asker, ensure_stopped};
+use crate::ask::{ask, connect, tell};
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, Monitor};
 use crate::daemons;
 use crate::device::say;
-use crate::processes::open_to_change;
+use crate::processes::{ensure_stopped, open_to_change};
 use crate::store::{open_disk, settle};
 use anyhow::{Context, Result, bail, ensure};
 use nacre_store::Store;
 use serde_json::{Value, json};
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
+
+/// New monitors have a minute altogether to join.
+const JOIN_LOOKS: u32 = 240;
+const JOIN_LOOK: Duration = Duration::from_millis(250);
 
 #[derive(clap::Args)]
 pub struct Format {
@@ -103,9 +106,7 @@ pub fn forget(options: &Forget) -> Result<()> {
     ensure_removed(&layout, &cluster, name)?;
     cluster.remove_mon(name);
     layout.save(&cluster)?;
-    let store = layout.store(&DaemonName::mon(name)?);
-    let folder = store.parent().expect("a store is in a folder");
-    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    layout.remove(&DaemonName::mon(name)?)?;
     say(format_args!("mon.{name} is forgotten."));
     Ok(())
 }
@@ -114,8 +115,7 @@ pub fn forget(options: &Forget) -> Result<()> {
 fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> {
     let daemon = DaemonName::mon(name)?;
     ensure_stopped(layout, &daemon)?;
-    let map = Asker::new(cluster)
-        .ask(&json!({ "prefix": "mon dump", "format": "json" }))
+    let map = ask(&connect(cluster), &json!({ "prefix": "mon dump", "format": "json" }))
         .context("no monitor says whether it is still one of them")?;
     let names = map["mons"].as_array().into_iter().flatten();
     let is_there = names.into_iter().any(|mon| mon["name"] == json!(name));
@@ -125,17 +125,20 @@ fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> 
 
 /// Lets a cluster that runs expect these monitors, and waits until they have joined.
 pub fn admit(cluster: &Cluster, new: &[Monitor]) -> Result<()> {
-    let client = Asker::new(cluster);
+    if new.is_empty() {
+        return Ok(());
+    }
+    let client = connect(cluster);
     for mon in new {
         let add = json!({ "prefix": "mon add", "name": mon.name, "addr": cluster.mon_addr(mon).to_string() });
-        client.ask(&add).with_context(|| format!("mon.{} cannot be added", mon.name))?;
+        tell(&client, &add).with_context(|| format!("mon.{} cannot be added", mon.name))?;
     }
     let status = json!({ "prefix": "quorum_status", "format": "json" });
     let is_in = |status: &Value, mon: &Monitor| {
         status["quorum_names"].as_array().is_some_and(|names| names.contains(&json!(mon.name)))
     };
     for _ in 0..JOIN_LOOKS {
-        let status = client.ask(&status)?;
+        let status = ask(&client, &status)?;
         if new.iter().all(|mon| is_in(&status, mon)) {
             return Ok(());
         }
@@ -143,7 +146,3 @@ pub fn admit(cluster: &Cluster, new: &[Monitor]) -> Result<()> {
     }
     bail!("the new monitors do not join: their logs say why")
 }
-
-/// A minute altogether.
-const JOIN_LOOKS: u32 = 240;
-const JOIN_LOOK: Duration = Duration::from_millis(250);

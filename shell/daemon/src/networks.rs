@@ -66,12 +66,8 @@ impl OsdAddrs {
         OsdAddrs { public: cluster.osd_addr(id), cluster: cluster.osd_cluster_addr(id) }
     }
 
-    /// As the command line has it, or else the configuration.
-    pub fn find(cluster: &Cluster, id: u32, listen: &Listen, configured: &Configured) -> Result<OsdAddrs> {
-        OsdAddrs::of_folder(cluster, id).choose(listen, configured, id)
-    }
-
-    fn choose(self, listen: &Listen, configured: &Configured, id: u32) -> Result<OsdAddrs> {
+    /// As the command line has it, or else the configuration, or else these.
+    pub fn choose(self, listen: &Listen, configured: &Configured, id: u32) -> Result<OsdAddrs> {
         let port = self.public.port();
         let by_network = |network: &Option<String>| -> Result<Option<SocketAddr>> {
             let Some(text) = network else { return Ok(None) };

@@ -157,6 +157,14 @@ fn is_dying(pid: i32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe")).is_err()
 }
 
+/// That a daemon does not run as a process of its own.
+pub fn ensure_stopped(layout: &Layout, daemon: &DaemonName) -> Result<()> {
+    if let State::Runs(pid) | State::Waits(pid) = settled(&layout.pid(&daemon.to_string()))? {
+        bail!("{daemon} runs, as pid {pid}: `nacre stop {daemon}` stops it");
+    }
+    Ok(())
+}
+
 /// The folder of a cluster, and nobody else who changes what it holds.
 pub fn open_to_change(data: &Path) -> Result<(Layout, Cluster, LockFile)> {
     let (layout, cluster) = Layout::open(data)?;

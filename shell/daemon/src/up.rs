@@ -69,20 +69,27 @@ pub fn up(options: &Options) -> Result<()> {
         cluster_network: options.cluster_network,
         memory: options.memory.map(|memory| memory.0),
     };
-    let (cluster, is_new, more_mons) = match layout.load()? {
+    let (mut renewed, mut more_mons) = (Vec::new(), Vec::new());
+    let (cluster, is_new) = match layout.load()? {
         Some(mut cluster) => {
-            daemons::renew_lost_monitors(&layout, &mut cluster)?;
+            renewed = daemons::renew_lost_monitors(&layout, &mut cluster)?;
             let had = cluster.mons.len();
             cluster.adjust(&wishes)?;
-            let more = cluster.mons[had..].to_vec();
-            (cluster, false, more)
+            more_mons = cluster.mons[had..].to_vec();
+            (cluster, false)
         }
-        None => (Cluster::new(&wishes)?, true, Vec::new()),
+        None => (Cluster::new(&wishes)?, true),
     };
     layout.make()?;
     let _lock = LockFile::take(layout.lock())?
         .with_context(|| format!("another `nacre up` works on {}", options.data.display()))?;
     ensure_stopped(&layout, &cluster)?;
+    for mon in renewed {
+        let (name, addr) = (&mon.name, cluster.mon_addr(&mon));
+        say(format_args!(
+            "mon.{name} has lost its store and gets a new one: it joins after `ceph mon rm {name}` and `ceph mon add {name} {addr}`."
+        ));
+    }
     layout.save(&cluster)?;
     daemons::format_stores(&layout, &cluster)?;
     say(format_args!("{} a cluster in {}", if is_new { "Made" } else { "Found" }, layout.root().display()));
