@@ -487,6 +487,9 @@ impl Layout {
     pub fn device_report(&self, daemon: &DaemonName) -> PathBuf {
         self.root.join(daemon.to_string()).join("device.json")
     }
+    pub fn wal_report(&self, daemon: &DaemonName) -> PathBuf {
+        self.root.join(daemon.to_string()).join("wal.json")
+    }
     /// What is here of a daemon goes; a device or file elsewhere stays as it is.
     pub fn remove(&self, daemon: &DaemonName) -> Result<()> {
         let folder = self.root.join(daemon.to_string());

@@ -232,12 +232,13 @@ fn prepare(
     })
 }
 
-/// What is known of the device that a daemon stores on.
+/// What is known of the devices that a daemon stores on.
 fn metadata(layout: &Layout, daemon: &DaemonName) -> BTreeMap<String, String> {
-    let mut known = device::Report::load(&layout.device_report(daemon))
-        .map(|report| report.metadata())
-        .unwrap_or_default();
-    known.extend(host::facts());
+    let mut known = host::facts();
+    for (of, report) in [("device", layout.device_report(daemon)), ("wal_device", layout.wal_report(daemon))]
+    {
+        known.extend(device::Report::load(&report).into_iter().flat_map(|report| report.metadata(of)));
+    }
     let path = layout.store(daemon);
     let target = fs::canonicalize(&path).unwrap_or(path);
     if let Ok(file) = File::open(&target) {

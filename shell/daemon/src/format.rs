@@ -10,7 +10,6 @@ use crate::store::{open_alone, open_disk};
 use anyhow::{Context, Result, bail, ensure};
 use nacre_node::FileDisk;
 use nacre_store::{Disk, MoveTo, Options as StoreOptions, Store};
-use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -41,7 +40,7 @@ pub struct Options {
     /// How much of it the log takes [default: all, up to 1 GiB]
     #[arg(long, value_name = "SIZE", requires = "wal")]
     wal_size: Option<Size>,
-    /// Do not measure the device first
+    /// Do not measure the devices first
     #[arg(long)]
     no_check: bool,
     /// Overwrite what the device holds
@@ -96,8 +95,8 @@ pub fn format(options: &Options) -> Result<()> {
     if made.is_ok() {
         new.keep();
     }
-    let (daemon, report) = made?;
-    if let Some(report) = report {
+    let (daemon, reports) = made?;
+    for report in reports.device.iter().chain(&reports.wal) {
         say(format_args!("{}", report.render()));
     }
     say(format_args!(
@@ -193,7 +192,7 @@ fn link_to(target: &Path, link: &Path) -> Result<()> {
     symlink(target, link).with_context(|| format!("cannot make {}", link.display()))
 }
 
-/// What an OSD had that was given up.
+/// What an OSD had goes, if it did.
 fn leave_place(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -211,7 +210,7 @@ pub fn preallocate(disk: &mut FileDisk, path: &Path) -> Result<()> {
 
 fn open_wal(wal: &Path) -> Result<FileDisk> {
     ensure!(!wal.is_dir(), "{} is a folder", wal.display());
-    FileDisk::open(wal).with_context(|| format!("cannot open the log's device {}", wal.display()))
+    open_alone(wal).context("the log's device")
 }
 
 pub fn move_wal(options: &MoveWal) -> Result<()> {
@@ -247,6 +246,8 @@ pub fn move_wal(options: &MoveWal) -> Result<()> {
         store.move_log(&disk, to).with_context(|| format!("cannot move the log of {daemon}"))?;
     }
     new.keep();
+    // That was another's.
+    leave_place(&layout.wal_report(daemon))?;
     let link = layout.wal(daemon);
     match &wal {
         Some(wal) => {
@@ -263,6 +264,13 @@ pub fn move_wal(options: &MoveWal) -> Result<()> {
     Ok(())
 }
 
+/// What was found of an OSD's devices.
+#[derive(Default)]
+struct Reports {
+    device: Option<Report>,
+    wal: Option<Report>,
+}
+
 /// Nothing of it counts before the last step, which writes the OSD into the cluster's list.
 fn add(
     layout: &Layout,
@@ -270,7 +278,7 @@ fn add(
     dev: &Path,
     wal: Option<&Path>,
     options: &Options,
-) -> Result<(DaemonName, Option<Report>)> {
+) -> Result<(DaemonName, Reports)> {
     let id = options.id.unwrap_or(cluster.next_osd());
     let daemon = DaemonName::Osd(id);
     ensure!(!dev.is_dir(), "{} is a folder: `nacre up --osds` makes OSDs in folders", dev.display());
@@ -281,24 +289,25 @@ fn add(
         places[0].display(),
         places[1].display()
     );
+    // Both are looked at before either is written to.
     let target = Target::open(dev, options.force)?;
+    let wal_target = wal.map(|wal| Target::open_any(wal, options.force)).transpose()?;
     let uuid = cluster.add_osd(id, Size(target.len), options.preallocate)?.uuid;
-    let report = match options.no_check {
-        true => None,
-        false => {
-            let report = Report::measure(dev, &target, true)?;
-            // What was written for that means nothing; where it cannot be given back it is written over.
-            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = fallocate(&target.file, punch, 0, target.len);
-            Some(report)
+    let mut reports = Reports::default();
+    if !options.no_check {
+        reports.device = Some(Report::measure(dev, &target, true)?);
+        // A small log is too little to be measured.
+        if let (Some(wal), Some(target)) = (wal, wal_target.as_ref().filter(|wal| wal.can_be_measured())) {
+            reports.wal = Some(Report::measure(wal, target, true)?);
         }
-    };
-    drop(target);
+    }
+    if target.is_device()? {
+        // All that was there, also what nobody measured: the store only tells it what becomes free later.
+        target.wipe(target.len)?;
+    }
+    drop((target, wal_target));
     let mut disk = FileDisk::open(dev).with_context(|| format!("cannot open {}", dev.display()))?;
     if let Some(wal) = wal {
-        if !options.force {
-            drop(Target::open_blank(wal)?);
-        }
         let mut log = open_wal(wal)?;
         if options.preallocate {
             preallocate(&mut log, wal)?;
@@ -325,9 +334,13 @@ fn add(
         link_to(wal, &layout.wal(&daemon))?;
     }
     link_to(dev, &layout.store(&daemon))?;
-    if let Some(report) = &report {
-        report.save(&layout.device_report(&daemon))?;
+    let kept = [(&reports.device, layout.device_report(&daemon)), (&reports.wal, layout.wal_report(&daemon))];
+    for (report, path) in kept {
+        match report {
+            Some(report) => report.save(&path)?,
+            None => leave_place(&path)?,
+        }
     }
     layout.save(cluster)?;
-    Ok((daemon, report))
+    Ok((daemon, reports))
 }

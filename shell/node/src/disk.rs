@@ -13,8 +13,9 @@ use nacre_store::{
 };
 use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use rustix::ioctl;
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -105,17 +106,16 @@ impl FileDisk {
 
     /// Opens what `create` made, for this process alone.
     pub fn open(path: &Path) -> io::Result<FileDisk> {
-        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        let patience = Instant::now() + ENDING;
+        let mut file = patiently(patience, || open_exclusively(path))?;
         let direct = open_direct(path)?;
         // Of the two the one that is written to: what a process that was killed had under way holds on to it.
         let locked = direct.as_deref().unwrap_or(&file);
-        let patience = Instant::now() + ENDING;
-        while let Err(error) = locked.try_lock() {
-            match error {
-                TryLockError::WouldBlock if Instant::now() < patience => thread::sleep(ENDING / 100),
-                error => return Err(io::Error::new(io::ErrorKind::ResourceBusy, error)),
-            }
-        }
+        patiently(patience, || match locked.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::ResourceBusy.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+            Ok(()) => Ok(()),
+        })?;
         // A block device says its size only this way.
         let len = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
         FileDisk::new(file, direct, len)
@@ -312,6 +312,38 @@ impl FileDisk {
     }
 }
 
+/// Tells a block device that nobody needs this any more; what it reads as afterwards is its business. Not
+/// `fallocate`, with which a disk that can only forget by writing zeros would do that.
+pub fn forget(device: &File, offset: u64, len: u64) -> Result<(), Errno> {
+    #[allow(unsafe_code)] // the argument is what that call takes, and is only read
+    unsafe {
+        ioctl::ioctl(device, ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, len]))
+    }
+}
+const BLKDISCARD: ioctl::Opcode = ioctl::opcode::none(0x12, 119);
+
+/// A block device is refused while a file system, another volume or another daemon is on it.
+fn open_exclusively(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    if fs::metadata(path)?.file_type().is_block_device() {
+        options.custom_flags(OFlags::EXCL.bits() as i32);
+    }
+    options.open(path)
+}
+
+/// Tries again until then what fails since somebody else has it.
+fn patiently<T>(until: Instant, mut what: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match what() {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                thread::sleep(ENDING / 100);
+            }
+            done => return done,
+        }
+    }
+}
+
 /// Past the page cache; None where the file system has no such thing.
 fn open_direct(path: &Path) -> io::Result<Option<Arc<File>>> {
     let flags = OFlags::DIRECT.bits() as i32;
@@ -408,13 +440,16 @@ impl Disk for FileDisk {
     }
     /// A file gets holes, unless it is to keep its room. A block device is told to forget it, if it can.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        if self.space == Space::Preallocated {
-            return Ok(());
-        }
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, how, offset, len) {
+        let done = match self.space {
+            Space::Preallocated => return Ok(()),
+            Space::Device => forget(&self.file, offset, len),
+            Space::Sparse => fallocate(&self.file, how, offset, len),
+        };
+        match done {
             Ok(()) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+            // What cannot forget keeps it.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => return Ok(()),
             Err(e) => return Err(failed("discard", offset, len as usize)(e.into())),
         }
         if self.space == Space::Device {

@@ -24,7 +24,7 @@ mod timers;
 
 pub use client::{BlockingClient, Pending};
 pub use clock::now;
-pub use disk::FileDisk;
+pub use disk::{FileDisk, forget};
 pub use process::{abort_on_panic, raise_open_files, tune_allocator};
 pub use running::{Caller, Running};
 pub use spec::{BindError, Limits, Listener, MEMORY_DEFAULT, Spec};

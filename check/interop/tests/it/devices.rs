@@ -3,6 +3,7 @@
 use nacre_interop::{Cluster, nacre_binary, succeed, text, wait_until};
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -23,11 +24,20 @@ fn an_osd_on_a_file_of_its_own_joins_and_shows_what_its_device_can_do() {
         command.arg("--data").arg(c.folder()).args(more);
         command
     };
-    // Neither without a size nor over what somebody wrote.
+    // Neither without a size nor over what somebody wrote, there or where the log shall be.
     assert!(!format(&[]).status().unwrap().success());
     std::fs::write(&dev, vec![1; 64 << 20]).unwrap();
     let refused = format(&[]).output().unwrap();
     assert!(text(&refused.stderr).contains("holds data"), "{}", text(&refused.stderr));
+    let empty = dir.path().join("empty");
+    std::fs::File::create(&empty).unwrap().set_len(1 << 30).unwrap();
+    let refused = nacre(&["osd", "format", "--dev", empty.to_str().unwrap(), "--wal", dev_text])
+        .arg("--data")
+        .arg(c.folder())
+        .output()
+        .unwrap();
+    assert!(text(&refused.stderr).contains("disk holds data"), "{}", text(&refused.stderr));
+    assert_eq!(empty.metadata().unwrap().blocks(), 0, "it was not touched before that was known");
     std::fs::remove_file(&dev).unwrap();
 
     let said = succeed(&mut format(&["--size", "2G", "--preallocate"])).unwrap();
@@ -75,12 +85,85 @@ fn a_devices_check_is_printed_for_people_and_for_programs() {
         assert!(report.pointer(path).and_then(Value::as_u64).is_some(), "{path} in {report:#}");
     }
     assert!(!report["verdict"]["because"].as_array().unwrap().is_empty());
-    // It holds what was written for the measurement now.
-    assert!(!nacre(&words).status().unwrap().success());
-    let table = succeed(nacre(&words).arg("--force")).unwrap();
+    // What was written for the measurement is gone: it is measured again, or used, without --force.
+    let table = succeed(&mut nacre(&words)).unwrap();
     for part in ["durable 4 KiB write, 16 at a time", "  < ", "#", "Verdict: "] {
         assert!(table.contains(part), "no '{part}' in\n{table}");
     }
+}
+
+/// A block device that is a file, for as long as this lives.
+struct Loop(String);
+
+impl Loop {
+    /// None where the machine has no such devices, or only an administrator may make them.
+    fn new(file: &Path) -> Option<Loop> {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        made.status.success().then(|| Loop(text(&made.stdout).trim().to_string()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn block_devices_are_measured_made_into_an_osd_and_kept_from_all_others() {
+    let c = Cluster::up().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let device = |name: &str, len: u64| {
+        let path = dir.path().join(name);
+        std::fs::File::create(&path).unwrap().set_len(len).unwrap();
+        Loop::new(&path)
+    };
+    let (Some(dev), Some(wal), Some(other)) =
+        (device("dev", 2 << 30), device("wal", 256 << 20), device("other", 256 << 20))
+    else {
+        println!("no loop devices here: nothing was tested");
+        return;
+    };
+    let data = c.folder().to_str().unwrap().to_string();
+    // Measured, it is as blank as it was.
+    let measured = succeed(&mut nacre(&["device", "check", &dev.0, "--short"])).unwrap();
+    let said =
+        succeed(&mut nacre(&["osd", "format", "--data", &data, "--dev", &dev.0, "--wal", &wal.0])).unwrap();
+    assert!(measured.contains("Verdict: ") && said.matches("Verdict: ").count() == 2, "{measured}{said}");
+    c.start("osd.3").unwrap();
+    wait_until("osd.3 to be up", Duration::from_secs(30), || {
+        Ok(c.json("ceph status")?["osdmap"]["num_up_osds"] == 4)
+    })
+    .unwrap();
+    let metadata = c.json("ceph osd metadata 3").unwrap();
+    for key in ["device_verdict", "wal_device_verdict"] {
+        assert!(metadata[key].as_str().unwrap().starts_with("fit for"), "{metadata:#}");
+    }
+    c.run("ceph osd pool create p 8").unwrap();
+    c.wait_clean().unwrap();
+    c.run("rados -p p bench 1 write -b 4096 -t 8").unwrap();
+    // While it runs nobody else gets its devices.
+    for device in [&dev, &wal] {
+        assert!(!Command::new("mkfs.ext4").args(["-q", "-F", &device.0]).status().unwrap().success());
+        let refused = nacre(&["device", "check", &device.0, "--short", "--force"]).output().unwrap();
+        assert!(text(&refused.stderr).contains("in use"), "{}", text(&refused.stderr));
+    }
+    succeed(c.nacre("stop").arg("osd.3")).unwrap();
+    // What is mounted is not written over, whatever is said.
+    succeed(Command::new("mkfs.ext4").args(["-q", &other.0])).unwrap();
+    let mounted = dir.path().join("mounted");
+    std::fs::create_dir(&mounted).unwrap();
+    succeed(Command::new("mount").args([&other.0, mounted.to_str().unwrap()])).unwrap();
+    let moved = nacre(&["osd", "move-wal", "osd.3", "--data", &data, "--wal", &other.0, "--force"]).output();
+    succeed(Command::new("umount").arg(&mounted)).unwrap();
+    let moved = moved.unwrap();
+    assert!(text(&moved.stderr).contains("mounted"), "{}", text(&moved.stderr));
+    succeed(Command::new("fsck.ext4").args(["-f", "-n", &other.0])).unwrap();
+    let force = ["osd", "move-wal", "osd.3", "--data", &data, "--wal", &other.0, "--force"];
+    succeed(&mut nacre(&force)).unwrap();
+    c.start("osd.3").unwrap();
+    c.wait_clean().unwrap();
+    assert_eq!(c.json("ceph osd metadata 3").unwrap().get("wal_device_verdict"), None, "that was another's");
 }
 
 #[test]

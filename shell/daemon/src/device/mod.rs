@@ -25,12 +25,13 @@ pub enum Command {
     ///
     /// PATH is a block device, a file, or a folder, in which a file is made for as long as it is measured.
     /// Takes about a minute. What is on a device or in a file is overwritten, so one that holds data is
-    /// refused.
+    /// refused; what is written for the measurement is taken away again.
     Check(Check),
 }
 
 #[derive(clap::Args)]
 pub struct Check {
+    /// A block device, a file, or a folder
     path: PathBuf,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
@@ -76,8 +77,11 @@ impl Report {
                 eprintln!("measuring {what} ...");
             }
         };
-        let measured = probe::measure(&target.file, target.len, effort, say)
-            .with_context(|| format!("cannot measure {}", path.display()))?;
+        let measured = probe::measure(&target.file, target.len, effort, say);
+        // Also if that failed half way: the owner will want to try again, or use it.
+        let wiped = target.wipe(effort.stream_bytes);
+        let measured = measured.with_context(|| format!("cannot measure {}", path.display()))?;
+        wiped.with_context(|| format!("cannot wipe {} after it was measured", path.display()))?;
         let verdict = verdict::judge(&measured);
         Ok(Report { version: VERSION, path: path.to_path_buf(), short, measured, verdict })
     }
@@ -92,21 +96,21 @@ impl Report {
         (report.version == VERSION).then_some(report)
     }
 
-    /// For `ceph osd metadata`.
-    pub fn metadata(&self) -> BTreeMap<String, String> {
+    /// For `ceph osd metadata`, with names that begin so.
+    pub fn metadata(&self, of: &str) -> BTreeMap<String, String> {
         let measured = &self.measured;
         let micros = |nanos: u64| (nanos / 1000).to_string();
         [
-            ("device_verdict", self.verdict.fit.to_string()),
-            ("device_osd_iops", self.verdict.osd_iops_one.to_string()),
-            ("device_osd_iops_many", self.verdict.osd_iops_many.to_string()),
-            ("device_flush_us", micros(measured.flush.p50)),
-            ("device_sync_write_us", micros(measured.sync1.p50)),
-            ("device_sync_write_p99_us", micros(measured.sync1.p99)),
-            ("device_read_us", micros(measured.read.p50)),
-            ("device_write_bytes_per_sec", measured.stream_last().to_string()),
+            ("verdict", self.verdict.fit.to_string()),
+            ("osd_iops", self.verdict.osd_iops_one.to_string()),
+            ("osd_iops_many", self.verdict.osd_iops_many.to_string()),
+            ("flush_us", micros(measured.flush.p50)),
+            ("sync_write_us", micros(measured.sync1.p50)),
+            ("sync_write_p99_us", micros(measured.sync1.p99)),
+            ("read_us", micros(measured.read.p50)),
+            ("write_bytes_per_sec", measured.stream_last().to_string()),
         ]
-        .map(|(key, value)| (key.to_string(), value))
+        .map(|(key, value)| (format!("{of}_{key}"), value))
         .into()
     }
 
@@ -207,7 +211,7 @@ mod tests {
         assert!(report.measured.sync1.count > 0 && report.measured.stream_bytes > 0);
         let text = report.render();
         assert!(text.contains("Verdict: ") && text.contains("16 at a time"), "{text}");
-        assert_eq!(report.metadata()["device_verdict"], report.verdict.fit.to_string());
+        assert_eq!(report.metadata("device")["device_verdict"], report.verdict.fit.to_string());
         fs::write(&path, "{}").unwrap();
         assert_eq!(Report::load(&path), None);
     }

@@ -2,11 +2,12 @@
 
 use super::probe::LEN_MIN;
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek, statvfs};
+use nacre_node::forget;
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fcntl_setfl, seek, statvfs};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom as StdSeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Of a file that is made for the measurement alone.
@@ -23,6 +24,8 @@ const BLOCK: usize = 4096;
 pub struct Target {
     pub file: File,
     pub len: u64,
+    /// A file that has room for all its bytes.
+    is_allocated: bool,
 }
 
 impl Target {
@@ -31,19 +34,22 @@ impl Target {
         if kind.is_dir() {
             return Target::in_folder(path);
         }
+        let target = Target::open_any(path, force)?;
+        ensure!(target.can_be_measured(), "{} has {} bytes: too few to measure", path.display(), target.len);
+        Ok(target)
+    }
+
+    /// Whatever its size.
+    pub fn open_any(path: &Path, force: bool) -> Result<Target> {
         let target = Target::exclusive(path)?;
-        ensure!(target.len >= LEN_MIN, "{} has {} bytes: too few to measure", path.display(), target.len);
         if !force {
             ensure_blank(&target.file, path)?;
         }
         Ok(target)
     }
 
-    /// Whatever its size.
-    pub fn open_blank(path: &Path) -> Result<Target> {
-        let target = Target::exclusive(path)?;
-        ensure_blank(&target.file, path)?;
-        Ok(target)
+    pub fn can_be_measured(&self) -> bool {
+        self.len >= LEN_MIN
     }
 
     /// A file without a name: it is gone when the process is, however that ends.
@@ -58,7 +64,7 @@ impl Target {
         // Where the file system cannot, the first writes allocate.
         let _ = fallocate(&file, FallocateFlags::empty(), 0, len);
         file.set_len(len)?;
-        Ok(Target { file, len })
+        Ok(Target { file, len, is_allocated: true })
     }
 
     fn exclusive(path: &Path) -> Result<Target> {
@@ -81,7 +87,42 @@ impl Target {
             bail!("{} is in use: a daemon runs on it", path.display());
         }
         let len = file.seek(StdSeekFrom::End(0))?;
-        Ok(Target { file, len })
+        let is_allocated = kind.is_file() && file.metadata()?.blocks() * 512 >= len;
+        Ok(Target { file, len, is_allocated })
+    }
+
+    /// Makes the first `len` bytes blank. A file keeps its room if it has it; a device is told to forget them, and is blank where
+    /// it is looked at.
+    pub fn wipe(&self, len: u64) -> Result<()> {
+        let len = len.min(self.len);
+        if self.is_device()? {
+            // One that cannot forget is written over.
+            let _ = forget(&self.file, 0, len);
+            return self.zero_what_is_looked_at(len);
+        }
+        let all = |how| fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, 0, len);
+        if self.is_allocated && all(FallocateFlags::ZERO_RANGE).is_ok() {
+            return Ok(());
+        }
+        if all(FallocateFlags::PUNCH_HOLE).is_err() {
+            self.file.set_len(0)?;
+            self.file.set_len(self.len)?;
+        }
+        Ok(())
+    }
+
+    fn zero_what_is_looked_at(&self, len: u64) -> Result<()> {
+        // Zeros need not lie where a device could take them from.
+        let flags = fcntl_getfl(&self.file)?;
+        fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
+        for block in looked_at(self.len).filter(|block| block * (BLOCK as u64) < len) {
+            self.file.write_all_at(&[0; BLOCK], block * BLOCK as u64)?;
+        }
+        Ok(self.file.sync_data()?)
+    }
+
+    pub fn is_device(&self) -> Result<bool> {
+        Ok(self.file.metadata()?.file_type().is_block_device())
     }
 }
 
@@ -92,8 +133,7 @@ fn ensure_blank(file: &File, path: &Path) -> Result<()> {
 }
 
 fn content(file: &File) -> Result<Option<&'static str>> {
-    let is_device = file.metadata()?.file_type().is_block_device();
-    if !is_device {
+    if !file.metadata()?.file_type().is_block_device() {
         // A file that was written anywhere holds something, though it were zeros.
         return Ok(match seek(file, SeekFrom::Data(0)) {
             Err(Errno::NXIO) => None,
@@ -101,17 +141,22 @@ fn content(file: &File) -> Result<Option<&'static str>> {
         });
     }
     let len = { file }.seek(StdSeekFrom::End(0))?;
-    let blocks = len / BLOCK as u64;
-    let ends = ENDS / BLOCK as u64;
-    let places = (0..PLACES).map(|n| blocks / PLACES * n);
     let mut block = vec![0; BLOCK];
-    for at in (0..ends.min(blocks)).chain(places).chain(blocks.saturating_sub(ends)..blocks) {
+    for at in looked_at(len) {
         file.read_exact_at(&mut block, at * BLOCK as u64).context("cannot read")?;
         if block.iter().any(|byte| *byte != 0) {
             return Ok(Some(known(file)?));
         }
     }
     Ok(None)
+}
+
+/// The blocks by which it is told whether a device of that many bytes is blank.
+fn looked_at(len: u64) -> impl Iterator<Item = u64> {
+    let blocks = len / BLOCK as u64;
+    let ends = ENDS / BLOCK as u64;
+    let places = (0..PLACES).map(move |n| blocks / PLACES * n);
+    (0..ends.min(blocks)).chain(places).chain(blocks.saturating_sub(ends)..blocks)
 }
 
 /// What it is, as far as the first bytes say.
@@ -146,6 +191,23 @@ mod tests {
 
         assert!(Target::open(&dir.path().join("none"), true).is_err());
         assert!(Target::open(Path::new("/dev/null"), true).unwrap_err().to_string().contains("neither"));
+        // What is wiped is blank again, and a file that had all its room has it still.
+        for has_room in [false, true] {
+            let path = dir.path().join(if has_room { "with room" } else { "sparse" });
+            let file = File::create(&path).unwrap();
+            file.set_len(2 * LEN_MIN).unwrap();
+            if has_room {
+                fallocate(&file, FallocateFlags::empty(), 0, 2 * LEN_MIN).unwrap();
+            }
+            let target = Target::open(&path, false).unwrap();
+            target.file.write_all_at(&[1; 3 * BLOCK], LEN_MIN - BLOCK as u64).unwrap();
+            target.wipe(LEN_MIN).unwrap();
+            assert_eq!(content(&target.file).unwrap(), Some("data"), "what it wrote behind that");
+            target.wipe(u64::MAX).unwrap();
+            assert_eq!(content(&target.file).unwrap(), None);
+            let all = file.metadata().unwrap().blocks() * 512 >= 2 * LEN_MIN;
+            assert!(all == has_room && file.metadata().unwrap().len() == 2 * LEN_MIN);
+        }
         let before = fs::read_dir(dir.path()).unwrap().count();
         drop(Target::open(dir.path(), false).unwrap());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), before);

@@ -78,7 +78,7 @@ pub fn open_alone(path: &Path) -> Result<FileDisk> {
     FileDisk::open(path).map_err(|e| match e.kind() {
         io::ErrorKind::ResourceBusy => {
             anyhow::anyhow!(
-                "{} is in use: stop its daemon first (`nacre stop`, `nacre down`)",
+                "{} is in use: a daemon runs on it (`nacre stop`, `nacre down`), or something is mounted on it",
                 path.display()
             )
         }
