@@ -54,7 +54,7 @@ pub const ALL: &[Target] = &[
     target("mgrmap", codecs::mgr_map_seeds, codecs::mgr_map),
     Target { fixed: 4 << 20, ..target("crushmap", codecs::crush_map_seeds, codecs::crush_map) },
     Target { fixed: 16 << 20, ..target("store", disk::seeds, disk::run) },
-    target("store-export", export::seeds, export::run),
+    Target { fixed: 16 << 20, ..target("store-export", export::seeds, export::run) },
     target("osd-record", stored::record_seeds, stored::record),
     target("object-info", stored::object_info_seeds, stored::object_info),
     Target { fixed: 16 << 20, ..target("osd-maps", stored::maps_seeds, stored::maps) },

@@ -1,51 +1,35 @@
 //! A store as a stream: everything in it, independent of where it lies on the device.
 //!
-//! The format is drawn in `docs/formats/export.md`. `export` writes it, `Import` makes transactions of
-//! it again; whoever calls them does the reading and writing of files.
+//! The format is drawn in `docs/formats/export.md`. `export` writes it, `Import` reads it into a store; whoever
+//! calls them does the reading and writing of files. What is damaged is as damaged after that: an OSD that took it for
+//! gone would tell clients so, though others have it.
 
+use crate::BLOCK;
 use crate::disk::Disk;
-use crate::index::omap::is_reserved;
 use crate::store::Store;
 use bytes::Bytes;
 use nacre_base::Name;
-use nacre_machine::{ReadError, StoreView};
-use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_machine::{Known, ReadError, StoreView};
+use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-const MAGIC: [u8; 8] = *b"NacreExp";
-const VERSION: u32 = 1;
+pub(crate) const MAGIC: [u8; 8] = *b"NacreExp";
+/// Since 2 it says which blocks are damaged, and whether the store had losses. An import reads 1 as well.
+pub(crate) const VERSION: u32 = 2;
 /// Magic, version, and the id of the store that was exported.
 pub const EXPORT_HEADER: usize = 8 + 4 + 16;
 /// Length and checksum of a record.
 pub const RECORD_HEADER: usize = 8;
 /// A record holds one value of an omap at least, which is as large as a client's write may be.
-const RECORD_MAX: u32 = 128 << 20;
+pub(crate) const RECORD_MAX: u32 = 128 << 20;
 /// Data and omaps are cut into records of about so many bytes.
 const PIECE: usize = 1 << 20;
 
-/// Why a stream cannot be imported.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ImportError {
-    #[error("this is no export of a store")]
-    NotAnExport,
-    #[error("export has version {found}, this program knows {VERSION}")]
-    Version { found: u32 },
-    #[error("record {number}: {len} bytes, limit {RECORD_MAX}")]
-    TooLong { number: u64, len: u32 },
-    #[error("record {number}: checksum is {found:08x}, not {expected:08x}")]
-    Checksum { number: u64, expected: u32, found: u32 },
-    #[error("record {number}: {error}")]
-    Decode { number: u64, error: DecodeError },
-    #[error("record {number}: {what}")]
-    Order { number: u64, what: &'static str },
-    #[error("export ends early: {things} things and no end")]
-    NoEnd { things: u64 },
-}
-
 /// One piece of an export. All but `Thing` and `End` belong to the last `Thing`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Record {
+pub(crate) enum Record {
     Thing {
         id: StoredId,
         size: u64,
@@ -57,10 +41,17 @@ enum Record {
         offset: u64,
         data: Bytes,
     },
-    /// It could not be read to its end.
+    /// It could not be read, apart from its data.
     Damaged,
     End {
         things: u64,
+        /// How often the store lost what it had acknowledged; also if it could not list all that it has.
+        losses: u64,
+    },
+    /// This block of its data could not be read, but for what is known of it.
+    BadBlock {
+        block: u64,
+        known: Known,
     },
 }
 
@@ -92,9 +83,14 @@ impl Record {
                 data.encode(out);
             }
             Record::Damaged => out.push(6),
-            Record::End { things } => {
+            Record::End { things, losses } => {
                 out.push(7);
-                things.encode(out);
+                (*things, *losses).encode(out);
+            }
+            Record::BadBlock { block, known } => {
+                out.push(8);
+                block.encode(out);
+                known.0.encode(out);
             }
         }
         let payload = &out[start + RECORD_HEADER..];
@@ -103,7 +99,7 @@ impl Record {
         out[start + 4..start + RECORD_HEADER].copy_from_slice(&crc.to_le_bytes());
     }
 
-    fn decode(payload: &[u8]) -> Result<Record, DecodeError> {
+    pub(crate) fn decode(payload: &[u8], version: u32) -> Result<Record, DecodeError> {
         let mut r = Reader::new(payload);
         let record = match u8::decode(&mut r)? {
             1 => Record::Thing { id: Decode::decode(&mut r)?, size: Decode::decode(&mut r)? },
@@ -112,7 +108,13 @@ impl Record {
             4 => Record::Omap(Decode::decode(&mut r)?),
             5 => Record::Data { offset: Decode::decode(&mut r)?, data: Decode::decode(&mut r)? },
             6 => Record::Damaged,
-            7 => Record::End { things: Decode::decode(&mut r)? },
+            7 => Record::End {
+                things: Decode::decode(&mut r)?,
+                losses: if version < 2 { 0 } else { Decode::decode(&mut r)? },
+            },
+            8 if version >= 2 => {
+                Record::BadBlock { block: Decode::decode(&mut r)?, known: Known(Decode::decode(&mut r)?) }
+            }
             value => {
                 return Err(DecodeError::BadValue { what: "kind of export record", value: value.into() });
             }
@@ -122,11 +124,11 @@ impl Record {
     }
 }
 
-/// What an export left out.
+/// What could not be read.
 pub type Damage = Vec<(StoredId, ReadError)>;
 
 /// Writes everything that `wanted` picks to `sink`, in pieces; stops at the first error of the sink.
-/// Things that cannot be read are left out of an import, and returned here.
+/// What cannot be read is marked as such, and returned here.
 pub fn export<E>(
     store: &Store,
     disk: &(impl Disk + ?Sized),
@@ -137,13 +139,14 @@ pub fn export<E>(
     out.extend(MAGIC);
     VERSION.encode(&mut out);
     out.extend(store.uuid());
-    let (mut things, mut damage) = (0, Damage::new());
+    let (mut things, mut losses, mut damage) = (0, store.losses, Damage::new());
     for id in store.ids() {
         let id = match &id {
             Ok(id) if wanted(id) => id,
             Ok(_) => continue,
             Err(error) => {
                 damage.push((StoredId::meta("everything behind it"), error.clone()));
+                losses += 1;
                 break;
             }
         };
@@ -156,12 +159,12 @@ pub fn export<E>(
             Ok(())
         };
         things += 1;
-        if let Err(error) = export_one(store, disk, id, &mut put)? {
+        if let Err(error) = export_one(store, disk, id, &mut damage, &mut put)? {
             put(Record::Damaged)?;
             damage.push((id.clone(), error));
         }
     }
-    Record::End { things }.frame(&mut out);
+    Record::End { things, losses }.frame(&mut out);
     sink(&out)?;
     Ok((things, damage))
 }
@@ -170,6 +173,7 @@ fn export_one<E>(
     store: &Store,
     disk: &(impl Disk + ?Sized),
     id: &StoredId,
+    damage: &mut Damage,
     put: &mut impl FnMut(Record) -> Result<(), E>,
 ) -> Result<Result<(), ReadError>, E> {
     // What cannot be read ends this thing, what cannot be written ends it all.
@@ -181,8 +185,10 @@ fn export_one<E>(
             }
         };
     }
-    let size = read!(store.stat(id)).unwrap_or_default().size;
+    let stat = store.stat(id);
+    let size = stat.as_ref().ok().copied().flatten().unwrap_or_default().size;
     put(Record::Thing { id: id.clone(), size })?;
+    read!(stat);
     let attrs = read!(store.attrs(id));
     if !attrs.is_empty() {
         put(Record::Attrs(attrs))?;
@@ -207,112 +213,39 @@ fn export_one<E>(
             put(Record::Omap(pairs))?;
         }
     }
+    let read = |range: Range<u64>| {
+        let plan = store.plan_read(id, &[(range.start, range.end - range.start)])?;
+        Ok::<_, ReadError>(Bytes::from(plan.run(disk)?.concat()))
+    };
+    let mut first_bad = None;
     for (offset, len) in read!(store.extents(id, 0, u64::MAX)) {
-        for at in (offset..offset + len).step_by(PIECE) {
-            let part = (offset + len - at).min(PIECE as u64);
-            let plan = read!(store.plan_read(id, &[(at, part)]));
-            for data in read!(plan.run(disk)) {
-                put(Record::Data { offset: at, data })?;
+        let end = offset + len;
+        for from in (offset..end).step_by(PIECE) {
+            let to = end.min(from + PIECE as u64);
+            if let Ok(data) = read(from..to) {
+                put(Record::Data { offset: from, data })?;
+                continue;
+            }
+            for block in from / BLOCK as u64..to.div_ceil(BLOCK as u64) {
+                let start = block * BLOCK as u64;
+                let part = from.max(start)..to.min(start + BLOCK as u64);
+                let offset = part.start;
+                match read(part) {
+                    Ok(data) => put(Record::Data { offset, data })?,
+                    Err(error) => {
+                        let known = match &error {
+                            ReadError::Checksum { known, .. } | ReadError::Unreadable { known, .. } => {
+                                known.clone()
+                            }
+                            _ => Known::default(),
+                        };
+                        put(Record::BadBlock { block, known })?;
+                        first_bad.get_or_insert(error);
+                    }
+                }
             }
         }
     }
+    damage.extend(first_bad.map(|error| (id.clone(), error)));
     Ok(Ok(()))
-}
-
-/// Makes an export's transactions, record by record.
-#[derive(Debug, Default)]
-pub struct Import {
-    /// The one at hand, and its size.
-    thing: Option<(StoredId, u64)>,
-    records: u64,
-    things: u64,
-    ended: bool,
-}
-
-impl Import {
-    /// The id of the store that was exported.
-    pub fn check_header(header: &[u8; EXPORT_HEADER]) -> Result<[u8; 16], ImportError> {
-        if header[..8] != MAGIC {
-            return Err(ImportError::NotAnExport);
-        }
-        let found = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));
-        if found != VERSION {
-            return Err(ImportError::Version { found });
-        }
-        Ok(header[12..].try_into().expect("sixteen bytes"))
-    }
-
-    /// How long the next record is, without this header.
-    pub fn record_len(&self, header: &[u8; RECORD_HEADER]) -> Result<u32, ImportError> {
-        let len = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
-        if len > RECORD_MAX {
-            return Err(ImportError::TooLong { number: self.records, len });
-        }
-        Ok(len)
-    }
-
-    /// What to submit for it. `payload` has the announced length.
-    pub fn record(
-        &mut self,
-        header: &[u8; RECORD_HEADER],
-        payload: &[u8],
-    ) -> Result<Transaction, ImportError> {
-        let number = self.records;
-        let expected = u32::from_le_bytes(header[4..].try_into().expect("four bytes"));
-        let found = crc32c(u32::MAX, payload);
-        if found != expected {
-            return Err(ImportError::Checksum { number, expected, found });
-        }
-        let record = Record::decode(payload).map_err(|error| ImportError::Decode { number, error })?;
-        let wrong = |what| Err(ImportError::Order { number, what });
-        self.records += 1;
-        if self.ended {
-            return wrong("something after the end");
-        }
-        let mut txn = Transaction::new();
-        match record {
-            Record::Thing { id, .. } if is_reserved(&id) => return wrong("a thing that only a store makes"),
-            Record::Thing { id, size } => {
-                self.things += 1;
-                txn.push(id.clone(), Change::Touch);
-                txn.push(id.clone(), Change::Truncate { size });
-                self.thing = Some((id, size));
-                return Ok(txn);
-            }
-            Record::End { things } => {
-                if things != self.things {
-                    return wrong("another number of things than there were");
-                }
-                self.ended = true;
-                return Ok(txn);
-            }
-            _ => {}
-        }
-        let Some((id, size)) = self.thing.clone() else { return wrong("content of nothing") };
-        match record {
-            Record::Attrs(pairs) => txn.push(id, Change::SetAttrs(pairs)),
-            Record::OmapHeader(header) => txn.push(id, Change::OmapSetHeader(header)),
-            Record::Omap(pairs) => txn.push(id, Change::OmapSet(pairs)),
-            Record::Data { offset, data } => {
-                if offset.checked_add(data.len() as u64).is_none_or(|end| end > size) {
-                    return wrong("data past the end of what they belong to");
-                }
-                txn.push(id, Change::Write { offset, data });
-            }
-            Record::Damaged => {
-                self.thing = None;
-                txn.push(id, Change::Remove);
-            }
-            Record::Thing { .. } | Record::End { .. } => unreachable!("they are handled above"),
-        }
-        Ok(txn)
-    }
-
-    /// At the end of the stream: how many things it had.
-    pub fn finish(&self) -> Result<u64, ImportError> {
-        if self.ended { Ok(self.things) } else { Err(ImportError::NoEnd { things: self.things }) }
-    }
-    pub fn is_finished(&self) -> bool {
-        self.ended
-    }
 }

@@ -352,7 +352,6 @@ impl Store {
             return Err(SubmitError::NoSpace { needed: needs.blocks, available });
         }
 
-        let seq = self.submitted + 1;
         let mut planning = Planning { has_damaged, is_read_here: txn.is_read_here, ..Planning::default() };
         planning.body = self.bodies.pop().unwrap_or_else(|| Vec::with_capacity(BODY_KEPT));
         planning.body.extend([0; 4]);
@@ -369,8 +368,21 @@ impl Store {
             }
             before = Some(id);
         }
+        Ok(self.queue_planned(planning))
+    }
+
+    /// Nothing can be told of that thing from now on: it could not be read where it comes from.
+    pub(crate) fn lose(&mut self, id: &StoredId) -> Ticket {
+        self.bring(id);
+        let mut planning = Planning { body: vec![0; 4], ..Planning::default() };
+        self.step(&mut planning, id, Op::Lose);
+        self.queue_planned(planning)
+    }
+
+    fn queue_planned(&mut self, mut planning: Planning) -> Ticket {
         planning.body[..4].copy_from_slice(&planning.steps.to_le_bytes());
-        self.submitted = seq;
+        self.submitted += 1;
+        let seq = self.submitted;
         let Planning { body, direct, inline, inline_len, ownerless, .. } = planning;
         let queued = Queued { seq, body, direct, inline, inline_len };
         self.queued_bytes += queued.bytes();
@@ -378,7 +390,7 @@ impl Store {
         if !ownerless.is_empty() {
             self.dying.push_back((seq, ownerless));
         }
-        Ok(Ticket(seq))
+        Ticket(seq)
     }
 
     /// What the disk should do next; None while a batch is under way, or if there is nothing to do.

@@ -276,6 +276,7 @@ fn open_store(path: &Path, kind: EntityType, preallocated: bool) -> Result<(Stor
     if let Some((first, last)) = report.lost {
         tracing::error!("{}: the log has lost transactions {} to {}", path.display(), first.0, last.0);
     }
+    ensure!(!store.is_half_imported()?, "cannot use {}: {}", path.display(), store::HALF_IMPORTED);
     // Others rely on what a monitor voted for, and nobody can tell it what that was.
     ensure!(
         kind != EntityType::Mon || report.losses == 0,

@@ -168,11 +168,17 @@ enum Auth {
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
+        // Who reads our output had enough of it, as `head` has.
+        Err(e) if is_closed_pipe(&e) => ExitCode::FAILURE,
         Err(e) => {
             eprintln!("nacre: {e:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 fn run(command: Command) -> Result<()> {

@@ -24,6 +24,15 @@ impl Image {
     pub(super) fn blank(len: usize) -> Image {
         Image(Mutex::new(vec![0; len]))
     }
+    /// Changes each place that holds these bytes.
+    pub(super) fn spoil(&self, bytes: &[u8]) {
+        let mut all = self.bytes();
+        for at in 0..all.len() - bytes.len() {
+            if all[at..].starts_with(bytes) {
+                all[at] ^= 2;
+            }
+        }
+    }
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().expect("nobody panics with it")
     }

@@ -8,10 +8,7 @@ use nacre_wire::crc32c;
 const BLOCKS: usize = 160;
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    let disk = Image::blank(BLOCKS * BLOCK);
-    Store::format(&disk, Options { uuid: [7; 16], log_len: Some(16 * BLOCK as u64), ..Options::default() })
-        .expect("the device is large enough");
-    let (mut store, _) = Store::open(&disk).expect("it was just formatted");
+    let (mut store, disk) = blank();
     let mut txn = Transaction::new();
     let pairs = || [("key".into(), vec![5; 40].into())].into();
     txn.push(StoredId::meta("a"), Change::Write { offset: 3000, data: vec![1; 3000].into() });
@@ -20,31 +17,40 @@ pub fn seeds() -> Vec<Vec<u8>> {
     txn.push(StoredId::meta("b"), Change::OmapSetHeader("header".into()));
     store.submit(txn).expect("it is small");
     settle(&mut store, &disk);
+    disk.spoil(&[1; BLOCK / 4]);
     let mut stream = Vec::new();
     let sink = |bytes: &[u8]| {
         stream.extend_from_slice(bytes);
         Ok::<_, std::convert::Infallible>(())
     };
-    let Ok(_) = export(&store, &disk, |_| true, sink);
+    let Ok((_, damage)) = export(&store, &disk, |_| true, sink);
+    assert_eq!(damage.len(), 1, "a sample has bad blocks");
     vec![stream]
 }
 
 /// Every record that is all there is taken, whatever its checksum says.
 pub fn run(input: &[u8]) {
     let Some((header, mut rest)) = input.split_first_chunk::<EXPORT_HEADER>() else { return };
-    if Import::check_header(header).is_err() {
-        return;
-    }
-    let mut import = Import::default();
+    let Ok(mut import) = Import::begin(header) else { return };
+    let (mut store, disk) = blank();
     while let Some((header, after)) = rest.split_first_chunk::<RECORD_HEADER>() {
         let Ok(len) = import.record_len(header) else { return };
         let Some(payload) = after.get(..len as usize) else { break };
         let mut header = *header;
         header[4..].copy_from_slice(&crc32c(u32::MAX, payload).to_le_bytes());
-        if import.record(&header, payload).is_err() {
+        if import.record(&header, payload, &mut store, &disk).is_err() {
             return;
         }
         rest = &after[len as usize..];
     }
-    let _ = import.finish();
+    let _ = import.finish(&mut store, &disk);
+    assert_eq!(store.check(), [""; 0]);
+}
+
+fn blank() -> (Store, Image) {
+    let disk = Image::blank(BLOCKS * BLOCK);
+    Store::format(&disk, Options { uuid: [7; 16], log_len: Some(16 * BLOCK as u64), ..Options::default() })
+        .expect("the device is large enough");
+    let (store, _) = Store::open(&disk).expect("it was just formatted");
+    (store, disk)
 }

@@ -119,16 +119,61 @@ fn rot_is_found_named_and_not_taken_for_data() {
     assert!(run(&["fsck", dir]).status.success(), "without --deep no data is read");
     let dump = c.folder().join("dump");
     let exported = run(&["export", dir, dump.to_str().unwrap()]);
-    assert!(!exported.status.success() && text(&exported.stderr).contains("left out"));
+    assert!(!exported.status.success() && text(&exported.stderr).contains("marked as such"));
     assert!(dump.exists(), "the rest is there");
     succeed(c.nacre("up").args(["--processes", "--detach"])).unwrap();
+}
+
+/// Once what was damaged was left out, and a primary said of it that it does not exist.
+#[test]
+fn what_is_rescued_from_a_rotten_disk_loses_nothing_that_others_have() {
+    let c = Cluster::up_with(&["--processes"]).unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    c.wait_clean().unwrap();
+    let marked = c.folder().join("marked");
+    fs::write(&marked, vec![0xd5; 64 << 10]).unwrap();
+    for n in 0..12 {
+        c.run(&format!("rados -p p put object{n} {}", marked.display())).unwrap();
+    }
+    let leads = |n: u32| c.json(&format!("ceph osd map p object{n}")).unwrap()["acting_primary"] == 1;
+    assert!((0..12).any(leads));
+    succeed(c.nacre("stop").arg("osd.1")).unwrap();
+    let folder = c.folder().join("osd.1");
+    let dir = folder.to_str().unwrap();
+    succeed(&mut store(&["fsck", dir, "--repair"])).unwrap(); // all is in its place
+    (0..12).for_each(|_| rot(&folder.join("store"), 0xd5));
+    let dump = c.folder().join("dump").to_str().unwrap().to_string();
+    assert!(text(&run(&["export", dir, &dump]).stderr).contains("marked as such"));
+    c.run("ceph osd destroy 1 --force --yes-i-really-mean-it").unwrap();
+    let disk = c.folder().join("disk").to_str().unwrap().to_string();
+    let folder_of_all = c.folder().to_str().unwrap().to_string();
+    let mut format = Command::new(nacre_binary());
+    format.args(["osd", "format", "--no-check", "--id", "1", "--size", "4G", "--dev", &disk]);
+    succeed(format.args(["--data", &folder_of_all])).unwrap();
+
+    // An import that stops half way is nothing that a daemon starts with.
+    let cut = c.folder().join("cut");
+    let whole = fs::read(&dump).unwrap();
+    fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    assert!(!run(&["import", dir, cut.to_str().unwrap()]).status.success());
+    let refused = c.nacre("start").arg("osd.1").output().unwrap();
+    assert!(text(&refused.stderr).contains("did not come to its end"), "{}", text(&refused.stderr));
+    assert!(text(&run(&["fsck", dir]).stdout).ends_with("not sound\n"));
+    succeed(&mut store(&["import", dir, &dump, "--force"])).unwrap();
+    c.start("osd.1").unwrap();
+    c.wait_clean().unwrap();
+    let back = c.folder().join("back");
+    for n in 0..12 {
+        c.run(&format!("rados -p p get object{n} {}", back.display())).unwrap();
+        assert!(fs::read(&back).unwrap() == fs::read(&marked).unwrap(), "object{n}");
+    }
 }
 
 fn changed(path: &Path) -> SystemTime {
     fs::metadata(path).unwrap().modified().unwrap()
 }
 
-/// Changes one byte in the first block that is all `byte`.
+/// Changes one byte in the first block that is still all `byte`.
 fn rot(path: &Path, byte: u8) {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let mut block = vec![0; 4096];

@@ -377,7 +377,8 @@ fn nobody_else_uses_the_names_of_parts() {
     };
     assert_eq!(export(&store, &*disk, |_| true, sink), Ok((1, Vec::new())));
     // An import makes nothing of that kind either.
-    let record = &mut out[EXPORT_HEADER..];
+    let (header, record) = out.split_first_chunk_mut::<EXPORT_HEADER>().unwrap();
+    let mut import = Import::begin(header).unwrap();
     let len = u32::from_le_bytes(record[..4].try_into().unwrap()) as usize;
     let (header, payload) = record.split_at_mut(RECORD_HEADER);
     let payload = &mut payload[..len];
@@ -385,6 +386,6 @@ fn nobody_else_uses_the_names_of_parts() {
     payload[name] = 0;
     header[4..].copy_from_slice(&crc32c(u32::MAX, payload).to_le_bytes());
     let header: &[u8; RECORD_HEADER] = (&*header).try_into().unwrap();
-    let imported = Import::default().record(header, payload);
+    let imported = import.record(header, payload, &mut store, &*disk);
     assert_eq!(imported, Err(ImportError::Order { number: 0, what: "a thing that only a store makes" }));
 }

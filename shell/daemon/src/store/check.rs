@@ -1,6 +1,6 @@
 //! `nacre store fsck`.
 
-use super::{Progress, Where, settle};
+use super::{HALF_IMPORTED, Progress, Where, settle, without_id};
 use crate::Format;
 use anyhow::{Context, Result, bail};
 use nacre_machine::StoreView;
@@ -70,7 +70,12 @@ fn read_all(store: &Store, disk: &impl nacre_store::Disk) -> Readable {
 impl Found {
     fn new(store: &Store, report: Report, repaired: bool, readable: Option<Readable>) -> Found {
         let allocated = store.statfs().allocated;
-        Found { report, repaired, wrong: store.check(), readable, allocated }
+        let mut wrong = store.check();
+        // One that cannot be read says so by itself.
+        if store.is_half_imported().unwrap_or(false) {
+            wrong.push(HALF_IMPORTED.to_string());
+        }
+        Found { report, repaired, wrong, readable, allocated }
     }
 
     fn is_sound(&self) -> bool {
@@ -143,7 +148,7 @@ impl Found {
         self.wrong.iter().for_each(|line| out += &format!("wrong: {line}\n"));
         if let Some(readable) = &self.readable {
             for (id, error) in &readable.errors {
-                out += &format!("damaged: {id}: {error}\n");
+                out += &format!("damaged: {id}: {}\n", without_id(id, error));
             }
             out += &format!("{} bytes of data read, {} damaged\n", readable.bytes, readable.lost);
         }

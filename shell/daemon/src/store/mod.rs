@@ -8,7 +8,9 @@ mod transfer;
 
 use crate::cluster::wal_of;
 use anyhow::{Context, Result};
+use nacre_machine::ReadError;
 use nacre_node::FileDisk;
+use nacre_proto::transaction::StoredId;
 use nacre_store::{BLOCK, Disk, DiskError, Report, Store};
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -133,6 +135,15 @@ impl Disk for Unchanged {
 /// Makes everything durable that was submitted.
 pub fn settle(store: &mut Store, disk: &FileDisk, path: &Path) -> Result<()> {
     store.settle(disk).with_context(|| format!("cannot write {}", path.display())).map(drop)
+}
+
+/// What a store is whose import stopped half way.
+pub const HALF_IMPORTED: &str = "an import into it did not come to its end, so things are missing: `nacre store import --force` once more, to its end";
+
+/// What is wrong, behind the name of what it is wrong with.
+fn without_id(id: &StoredId, error: &ReadError) -> String {
+    let text = error.to_string();
+    text.strip_prefix(&format!("{id}: ")).unwrap_or(&text).to_string()
 }
 
 /// How far long work has come, for whoever watches a terminal.

@@ -1,6 +1,6 @@
 //! `nacre store export` and `import`.
 
-use super::{Progress, Where, settle};
+use super::{HALF_IMPORTED, Progress, Where, settle, without_id};
 use anyhow::{Context, Result, bail, ensure};
 use nacre_machine::StoreView;
 use nacre_proto::transaction::StoredId;
@@ -37,6 +37,7 @@ const BACKLOG_MAX: usize = 16 << 20;
 
 pub fn export(options: &Export) -> Result<()> {
     let (store, disk, _) = options.store.open()?;
+    ensure!(!store.is_half_imported()?, "{}", HALF_IMPORTED);
     let wanted = |id: &StoredId| match (options.pool, id) {
         (None, _) => true,
         (Some(pool), StoredId::Object(object)) => object.pool.0 == pool,
@@ -69,9 +70,9 @@ pub fn export(options: &Export) -> Result<()> {
     }
     eprintln!("exported {things} things, {written} bytes");
     for (id, error) in &damage {
-        eprintln!("damaged, and so left out: {id}: {error}");
+        eprintln!("damaged, and marked as such in the export: {id}: {}", without_id(id, error));
     }
-    ensure!(damage.is_empty(), "{} things are damaged", damage.len());
+    ensure!(damage.is_empty(), "{} things are damaged; all else is in the export", damage.len());
     Ok(())
 }
 
@@ -90,8 +91,6 @@ pub fn import(options: &Import) -> Result<()> {
         }
     };
     let things = read_in(&mut store, &disk, &path, &mut BufReader::with_capacity(1 << 20, &mut input))?;
-    store.request_checkpoint();
-    settle(&mut store, &disk, &path)?;
     eprintln!("imported {things} things");
     Ok(())
 }
@@ -104,8 +103,7 @@ fn read_in(
 ) -> Result<u64> {
     let mut header = [0; EXPORT_HEADER];
     input.read_exact(&mut header).context("this is no export of a store")?;
-    nacre_store::Import::check_header(&header)?;
-    let mut import = nacre_store::Import::default();
+    let mut import = nacre_store::Import::begin(&header)?;
     let mut progress = Progress::new("importing", 0);
     let (mut payload, mut done) = (Vec::new(), 0);
     while !import.is_finished() {
@@ -117,14 +115,12 @@ fn read_in(
         payload.clear();
         // Grows as the bytes come, whatever the header says.
         input.take(len.into()).read_to_end(&mut payload).context("cannot read the export")?;
-        let txn = import.record(&header, &payload)?;
-        store.submit(txn).context("the store has no room for that")?;
+        import.record(&header, &payload, store, disk)?;
         done += payload.len() as u64;
         progress.at(done);
         if store.backlog() > BACKLOG_MAX {
             settle(store, disk, path)?;
         }
     }
-    settle(store, disk, path)?;
-    Ok(import.finish()?)
+    import.finish(store, disk).with_context(|| format!("the import into {} did not end", path.display()))
 }
