@@ -158,7 +158,7 @@ fn damaged_blocks_are_named_and_as_damaged_after_an_import() {
     let (other, _) = Store::open(&other_disk).unwrap();
     assert!(blocks(&other, &other_disk) == before);
     let (again, damage) = exported(&other, &other_disk);
-    assert_eq!((damage.len(), &again[EXPORT_HEADER..] == &stream[EXPORT_HEADER..]), (3, true));
+    assert_eq!((damage.len(), again[EXPORT_HEADER..] == stream[EXPORT_HEADER..]), (3, true));
 }
 
 #[test]
