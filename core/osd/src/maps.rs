@@ -44,7 +44,7 @@ impl Default for Maps {
     }
 }
 
-fn id() -> StoredId {
+pub fn id() -> StoredId {
     StoredId::meta("osdmap")
 }
 fn key(epoch: Epoch) -> Name {

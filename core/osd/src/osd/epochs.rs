@@ -35,8 +35,12 @@ impl Osd {
             self.store(txn, out);
         }
         let newest = self.maps.current.clone();
-        let mut old = before;
         let any = !taken.is_empty();
+        // The first map of a new OSD, or of one whose maps could not be read.
+        if let (None, Some((map, _))) = (&before, taken.first()) {
+            self.load_groups(now, store, map, out);
+        }
+        let mut old = before;
         for (map, follows) in taken {
             self.maps.current = Some(map.clone());
             self.on_map(now, store, old.as_deref(), &map, follows, out);

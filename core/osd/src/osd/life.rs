@@ -2,9 +2,10 @@
 
 use super::{BEAT, GOODBYE, Life, MonState, Osd, TICK, TICK_EVERY};
 use crate::heartbeat::BEAT_EVERY;
-use crate::maps::Maps;
-use crate::pg::{Interval, Pg, PgEvent, groups};
+use crate::maps::{self, Maps};
+use crate::pg::{Interval, Pg, PgEvent, groups, listed};
 use crate::shard::Shard;
+use bytes::Bytes;
 use nacre_base::{Epoch, Now, PgId};
 use nacre_machine::{Effect, Level, StoreView};
 use nacre_proto::maps::OsdMap;
@@ -17,7 +18,17 @@ impl Osd {
         self.started = now.mono;
         self.last_tick = now.mono;
         self.last_beat = now.mono;
-        self.maps = Maps::load(store).unwrap_or_else(|e| panic!("osd.{} cannot start: {e}", self.me()));
+        match Maps::load(store) {
+            Ok(maps) => self.maps = maps,
+            // Groups are looked for when the first one comes.
+            Err(error) => {
+                let text = format!("osd.{}: {error}: the monitors have all maps", self.me());
+                out.push(Effect::Log { level: Level::Error, text });
+                let mut txn = Transaction::new();
+                txn.push(maps::id(), Change::Remove);
+                self.store(txn, out);
+            }
+        }
         if let Some(map) = self.maps.current.clone() {
             self.load_groups(now, store, &map, out);
         }
@@ -27,24 +38,34 @@ impl Osd {
         out.push(Effect::Arm { timer: BEAT, after: BEAT_EVERY });
     }
 
-    fn load_groups(&mut self, now: Now, store: &dyn StoreView, map: &Arc<OsdMap>, out: &mut Vec<Effect>) {
-        let mut ids: Vec<PgId> = Vec::new();
-        let fail = |e| panic!("the store cannot tell which groups it has: {e}");
-        store
-            .omap_walk(&groups(), b"", &mut |key, _| {
-                ids.extend(key.to_text().parse::<PgId>());
-                true
-            })
-            .unwrap_or_else(fail);
-        for id in ids {
+    pub(super) fn load_groups(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        map: &Arc<OsdMap>,
+        out: &mut Vec<Effect>,
+    ) {
+        let mut txn = Transaction::new();
+        for id in self.groups_here(store, map, &mut txn, out) {
             // It began whenever it did.
             let interval = Interval::new(Epoch(0), map.pg_to_up_acting(id), map, id);
             let at = self.shard_of(id);
-            if let Some(pg) = Pg::load(id, self.config.id, interval, now, store)
-                .unwrap_or_else(|e| panic!("pg {id} cannot be loaded: {e}"))
-            {
-                self.shards[at].pgs.insert(id, pg);
-            }
+            let pg = match Pg::load(id, self.config.id, interval.clone(), now, store) {
+                Ok(mut pg) => {
+                    pg.iter_mut().for_each(|pg| pg.face_unreadable(store, &mut txn));
+                    pg
+                }
+                Err(error) => {
+                    let text = format!("pg {id}: {error}: all of it is compared with other copies");
+                    out.push(Effect::Log { level: Level::Error, text });
+                    let pg_num = map.pools.get(&id.pool).map_or(0, |pool| pool.pg_num);
+                    Some(Pg::load_remains(id, self.config.id, interval, pg_num, now, &mut txn))
+                }
+            };
+            self.shards[at].pgs.extend(pg.map(|pg| (id, pg)));
+        }
+        if !txn.is_empty() {
+            self.store(txn, out);
         }
         self.face_losses(store, out);
         self.merge_groups(now, store, map, out);
@@ -56,11 +77,41 @@ impl Osd {
         }
     }
 
+    /// Where the list cannot be read, every group of the cluster is looked for.
+    fn groups_here(
+        &self,
+        store: &dyn StoreView,
+        map: &OsdMap,
+        txn: &mut Transaction,
+        out: &mut Vec<Effect>,
+    ) -> Vec<PgId> {
+        let mut ids: Vec<PgId> = Vec::new();
+        let listed_here = store.omap_walk(&groups(), b"", &mut |key, _| {
+            ids.extend(key.to_text().parse::<PgId>());
+            true
+        });
+        if let Err(error) = listed_here {
+            let text = format!("osd.{}: {error}: groups are looked for one by one", self.me());
+            out.push(Effect::Log { level: Level::Error, text });
+            let all = map
+                .pools
+                .iter()
+                .flat_map(|(&pool, info)| (0..info.pg_num).map(move |seed| PgId { pool, seed }));
+            // One that cannot be read exists.
+            ids =
+                all.filter(|id| store.stat(&StoredId::Pg(*id)).map_or(true, |stat| stat.is_some())).collect();
+            txn.push(groups(), Change::Remove);
+            txn.push(groups(), Change::OmapSet(ids.iter().map(|id| (listed(*id), Bytes::new())).collect()));
+        }
+        ids
+    }
+
     /// The store may have lost what it had acknowledged. Before anything else the groups note it.
     fn face_losses(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let lost = store.lost();
         let mut txn = Transaction::new();
-        let noted = store.omap_get(&losses(), b"times").unwrap_or_else(|e| panic!("osd.{}: {e}", self.me()));
+        // What cannot be read is known to nobody.
+        let noted = store.omap_get(&losses(), b"times").unwrap_or_default();
         let times = nacre_wire::to_vec(&lost.times);
         if lost.times > 0 && noted.is_none_or(|noted| noted[..] != times) {
             let me = self.me();
@@ -69,6 +120,7 @@ impl Osd {
             );
             out.push(Effect::Log { level: Level::Error, text });
             self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(|pg| pg.doubt(&mut txn));
+            txn.push(losses(), Change::Remove);
             txn.push(losses(), Change::OmapSet([("times".into(), times.into())].into()));
         }
         for (id, block) in &lost.blocks {

@@ -2,13 +2,14 @@
 //! what was done only here is undone, and objects that are gone go.
 //!
 //! Only names and ranges matter; nothing is copied. Removals, and clones of what is here, are carried
-//! out for real: no content of one object is ever kept for another that took its name.
+//! out for real: no content of one object is ever kept for another that took its name. What is here of an object and
+//! cannot be read is of no use: it goes, and all of it is missing.
 
 use super::missing::{Missing, part_of};
 use crate::object_info::ObjectInfo;
 use crate::snap_index;
 use nacre_base::{KeyRanges, SnapId, Version};
-use nacre_machine::{ReadError, StoreView};
+use nacre_machine::StoreView;
 use nacre_proto::messages::part::{Act, Dirty, Origin, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -31,24 +32,49 @@ impl<'a> CatchUp<'a> {
         CatchUp { store, missing, txn, noted, here }
     }
 
-    fn is_here(&self, object: &ObjectId) -> Result<bool, ReadError> {
-        match self.here.get(object) {
-            Some(here) => Ok(*here),
-            None => Ok(self.store.stat(&StoredId::Object(object.clone()))?.is_some()),
-        }
+    /// What cannot be read is not.
+    fn is_here(&self, object: &ObjectId) -> bool {
+        let stored = || self.store.stat(&StoredId::Object(object.clone())).is_ok_and(|stat| stat.is_some());
+        self.here.get(object).copied().unwrap_or_else(stored)
     }
     /// Which version of it what is here belongs to, apart from what is missing.
-    fn version(&self, object: &ObjectId) -> Result<Option<Version>, ReadError> {
+    fn version(&self, object: &ObjectId) -> Option<Version> {
         match self.missing.get(object) {
-            Some(stale) if stale.part.meta => Ok(Some(stale.need)),
-            _ if !self.is_here(object)? => Ok(None),
-            _ => Ok(ObjectInfo::load(self.store, object)?.map(|info| info.version)),
+            Some(stale) if stale.part.meta => Some(stale.need),
+            _ if !self.is_here(object) => None,
+            _ => self.info(object).map(|info| info.version),
         }
     }
-    pub fn remove(&mut self, object: &ObjectId) -> Result<(), ReadError> {
-        if self.is_here(object)? {
+    fn info(&self, object: &ObjectId) -> Option<ObjectInfo> {
+        ObjectInfo::load(self.store, object).ok().flatten()
+    }
+    fn is_readable(&self, object: &ObjectId) -> bool {
+        let is_stored = || self.store.stat(&StoredId::Object(object.clone())).is_ok();
+        self.here.contains_key(object) || (is_stored() && ObjectInfo::load(self.store, object).is_ok())
+    }
+    /// For whoever notes afterwards what is missing of the object.
+    fn drop_unreadable(&mut self, object: &ObjectId) {
+        if self.is_readable(object) {
+            return;
+        }
+        self.txn.push(object.clone(), Change::Remove);
+        self.here.insert(object.clone(), false);
+        self.noted.insert(object.clone());
+        if let Some(need) = self.missing.get(object).map(|stale| stale.need) {
+            self.miss_all(object, need);
+        }
+    }
+    /// All objects that lack something are looked at.
+    pub fn drop_unreadable_parts(&mut self) {
+        let lacking: Vec<ObjectId> = self.missing.iter().map(|(object, _)| object.clone()).collect();
+        lacking.iter().for_each(|object| self.drop_unreadable(object));
+    }
+
+    pub fn remove(&mut self, object: &ObjectId) {
+        self.drop_unreadable(object);
+        if self.is_here(object) {
             if object.snap != SnapId::HEAD
-                && let Some(info) = ObjectInfo::load(self.store, object)?
+                && let Some(info) = self.info(object)
             {
                 snap_index::remove(object, &info.snaps, &mut self.txn);
             }
@@ -57,24 +83,24 @@ impl<'a> CatchUp<'a> {
         }
         self.missing.forget(object);
         self.noted.insert(object.clone());
-        Ok(())
     }
-    fn lose(&mut self, object: &ObjectId, need: Version, part: &Part) -> Result<(), ReadError> {
-        if part.omap.iter().any(|(_, end)| end.is_none()) && self.is_here(object)? {
+    fn lose(&mut self, object: &ObjectId, need: Version, part: &Part) {
+        if part.omap.iter().any(|(_, end)| end.is_none()) && self.is_here(object) {
             // No keys of ours stay in a range without an end.
             self.txn.push(object.clone(), Change::OmapClear);
             self.missing.add(object, need, &Part { omap: KeyRanges::all(), ..Part::meta() });
         }
         self.missing.add(object, need, part);
         self.noted.insert(object.clone());
-        Ok(())
     }
     /// The object in that version, however it came about.
-    fn lose_all(&mut self, object: &ObjectId, need: Version) -> Result<(), ReadError> {
-        self.lose(object, need, &Part::everything())?;
+    fn lose_all(&mut self, object: &ObjectId, need: Version) {
+        self.lose(object, need, &Part::everything());
+        self.miss_all(object, need);
+    }
+    fn miss_all(&mut self, object: &ObjectId, need: Version) {
         let was_wrong = self.missing.was_wrong(object);
         self.missing.set(object.clone(), Stale { was_wrong, ..Stale::everything(need) });
-        Ok(())
     }
 
     /// The object becomes what is here of another one, and lacks what that lacks.
@@ -90,39 +116,49 @@ impl<'a> CatchUp<'a> {
     }
 
     /// That of what is here turned out to be wrong.
-    pub fn give_up(&mut self, object: &ObjectId, stale: &Stale) -> Result<(), ReadError> {
-        if stale.part.meta || !self.is_here(object)? {
-            self.remove(object)?;
-            self.lose_all(object, stale.need)?;
+    pub fn give_up(&mut self, object: &ObjectId, stale: &Stale) {
+        self.drop_unreadable(object);
+        if stale.part.meta || !self.is_here(object) {
+            self.remove(object);
+            self.lose_all(object, stale.need);
         } else {
-            self.lose(object, stale.need, &stale.part)?;
+            self.lose(object, stale.need, &stale.part);
         }
         self.missing.note_wrong(object);
-        Ok(())
     }
 
     /// The object exists in that version: then what is here of it is right, or else nothing of it.
-    pub fn should_be(&mut self, object: &ObjectId, version: Version) -> Result<(), ReadError> {
-        if self.version(object)? == Some(version) { Ok(()) } else { self.lose_all(object, version) }
+    pub fn should_be(&mut self, object: &ObjectId, version: Version) {
+        self.drop_unreadable(object);
+        if self.version(object) != Some(version) {
+            self.lose_all(object, version);
+        }
+    }
+
+    /// The object exists in that version, and nothing of what is here of it is known to be right.
+    pub fn is_unknown(&mut self, object: &ObjectId, version: Version) {
+        self.drop_unreadable(object);
+        self.lose_all(object, version);
     }
 
     /// What happened to the object after `base`, which is the end of our history.
-    pub fn follow(&mut self, object: &ObjectId, dirty: &Dirty, base: Version) -> Result<(), ReadError> {
+    pub fn follow(&mut self, object: &ObjectId, dirty: &Dirty, base: Version) {
         if dirty.last <= base {
-            return Ok(());
+            return;
         }
+        self.drop_unreadable(object);
         // Whoever follows again after it died on the way has made it anew already.
-        let anew = self.version(object)?.is_none_or(|version| version < dirty.born);
+        let anew = self.version(object).is_none_or(|version| version < dirty.born);
         if dirty.gone || anew {
             // Nothing of what we have under that name is of use.
-            self.remove(object)?;
+            self.remove(object);
         }
         match &dirty.origin {
-            _ if dirty.gone => Ok(()),
-            Some(origin) if anew && self.has_origin(object, origin)? => {
+            _ if dirty.gone => {}
+            Some(origin) if anew && self.has_origin(object, origin) => {
                 self.copy(object, &object.to_head(), dirty.last);
-                self.lose(object, dirty.last, &origin.part)?;
-                self.lose(object, dirty.last, &dirty.part)
+                self.lose(object, dirty.last, &origin.part);
+                self.lose(object, dirty.last, &dirty.part);
             }
             _ if anew => self.lose_all(object, dirty.last),
             _ => self.lose(object, dirty.last, &dirty.part),
@@ -131,13 +167,13 @@ impl<'a> CatchUp<'a> {
 
     /// Whether what is here of the clone's head, apart from what is missing, is what the clone was made of. A head
     /// that was made anew afterwards is not here until it is copied, which is when nothing is left to follow.
-    fn has_origin(&self, clone: &ObjectId, origin: &Origin) -> Result<bool, ReadError> {
+    fn has_origin(&self, clone: &ObjectId, origin: &Origin) -> bool {
         let head = clone.to_head();
-        Ok(self.is_here(&head)? && self.version(&head)?.is_some_and(|version| origin.born <= version))
+        self.is_here(&head) && self.version(&head).is_some_and(|version| origin.born <= version)
     }
 
     /// Entries that are in our log alone, oldest first.
-    pub fn undo(&mut self, gone: &[LogEntry]) -> Result<(), ReadError> {
+    pub fn undo(&mut self, gone: &[LogEntry]) {
         let mut objects: BTreeMap<ObjectId, (Version, Option<Version>, Part)> = BTreeMap::new();
         for entry in gone {
             for (object, kind, prior, acts) in changes_of(entry) {
@@ -147,61 +183,64 @@ impl<'a> CatchUp<'a> {
             }
         }
         for (object, (before, newest, part)) in objects {
+            self.drop_unreadable(&object);
             if before == Version::ZERO {
-                self.remove(&object)?;
-            } else if self.version(&object)? == newest {
-                self.lose(&object, before, &part)?;
+                self.remove(&object);
+            } else if self.version(&object) == newest {
+                self.lose(&object, before, &part);
                 // Back to an older version than the record may have named.
                 self.lack_as(&object, &object, before);
             } else {
-                self.lose_all(&object, before)?;
+                self.lose_all(&object, before);
             }
         }
-        Ok(())
     }
 
     /// An entry of the group's log that we had no part in; they come in order.
-    pub fn miss(&mut self, entry: &LogEntry) -> Result<(), ReadError> {
+    pub fn miss(&mut self, entry: &LogEntry) {
         let version = entry.version;
         let objects = changes_of(entry);
         for (object, _, prior, _) in &objects {
+            self.drop_unreadable(object);
             if *prior == Version::ZERO {
-                if self.is_here(object)? || self.missing.get(object).is_some() {
-                    self.remove(object)?;
+                if self.is_here(object) || self.missing.get(object).is_some() {
+                    self.remove(object);
                 }
-            } else if self.version(object)? != Some(*prior) {
-                self.lose_all(object, *prior)?;
+            } else if self.version(object) != Some(*prior) {
+                self.lose_all(object, *prior);
             }
         }
         // Clones are of what there was before the entry, wherever they stand in it.
         for (object, _, _, acts) in &objects {
             if let Some(Act::CloneFrom(from)) = acts.first() {
-                if self.is_here(from)? {
+                if !self.is_readable(from) {
+                    self.remove(object);
+                    self.lose_all(object, version);
+                } else if self.is_here(from) {
                     self.copy(object, from, version);
                 } else {
-                    self.remove(object)?;
+                    self.remove(object);
                     self.lack_as(object, from, version);
                 }
             }
         }
         for (object, kind, _, acts) in objects {
             if kind == EntryKind::Delete {
-                self.remove(&object)?;
+                self.remove(&object);
                 continue;
             }
             // What was there before the last removal does not matter.
             let reset = acts.iter().rposition(|act| *act == Act::Remove);
             if reset.is_some() {
-                self.remove(&object)?;
+                self.remove(&object);
             }
             let rest = reset.map_or(&acts[..], |at| &acts[at + 1..]);
             let rest = match rest {
                 [Act::CloneFrom(_), rest @ ..] if reset.is_none() => rest,
                 rest => rest,
             };
-            self.lose(&object, version, &part_of(rest))?;
+            self.lose(&object, version, &part_of(rest));
         }
-        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ use crate::object_info::ObjectInfo;
 use nacre_base::{Epoch, Name, OsdId, SnapId, Time, Version};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::part::Dirty;
-use nacre_proto::messages::peer::{LogEntry, PgLog, PgMsg};
+use nacre_proto::messages::peer::{PgLog, PgMsg};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,9 +93,8 @@ impl Pg {
             let gone = self.log.rewind(base);
             gone.iter().for_each(|entry| changes.no_entry(entry.version));
             self.info.last_update = base;
-            let id = self.id;
             let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
-            catch_up.undo(&gone).unwrap_or_else(|error| panic!("pg {id}: {UNREADABLE}: {error}"));
+            catch_up.undo(&gone);
             let noted = catch_up.noted;
             txn = catch_up.txn;
             self.note_caught_up(noted, &mut changes);
@@ -162,12 +161,9 @@ impl Pg {
     ) {
         let id = self.id;
         let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
-        let mut newer = log.iter().flat_map(|log| &log.entries).filter(|entry| entry.version > since);
-        let taken = objects
-            .iter()
-            .try_for_each(|(object, dirty)| catch_up.follow(object, dirty, since))
-            .and_then(|()| newer.try_for_each(|entry: &LogEntry| catch_up.miss(entry)));
-        taken.unwrap_or_else(|error| panic!("pg {id}: {UNREADABLE}: {error}"));
+        objects.iter().for_each(|(object, dirty)| catch_up.follow(object, dirty, since));
+        let newer = log.iter().flat_map(|log| &log.entries).filter(|entry| entry.version > since);
+        newer.for_each(|entry| catch_up.miss(entry));
         let mut changes = RecordChanges::new(id);
         let (txn, noted) = (catch_up.txn, catch_up.noted);
         self.note_caught_up(noted, &mut changes);
@@ -203,10 +199,13 @@ impl Pg {
             }
         }
         let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
-        let taken = gone.iter().try_for_each(|object| catch_up.remove(object)).and_then(|()| {
-            objects.iter().try_for_each(|(object, version)| catch_up.should_be(object, *version))
-        });
-        taken.unwrap_or_else(|error| unreadable(error));
+        gone.iter().for_each(|object| catch_up.remove(object));
+        for (object, version) in objects {
+            match self.is_untrusted {
+                true => catch_up.is_unknown(object, *version),
+                false => catch_up.should_be(object, *version),
+            }
+        }
         let mut changes = RecordChanges::new(id);
         let (txn, noted) = (catch_up.txn, catch_up.noted);
         self.note_caught_up(noted, &mut changes);
@@ -236,6 +235,9 @@ impl Pg {
         self.answered.pages().for_each(|page| changes.answers(page));
         self.info.log_tail = log.after;
         self.forget_dirty(&mut changes);
+        if std::mem::take(&mut self.is_untrusted) {
+            changes.trusted();
+        }
         self.finish_adoption(ctx, &log, txn, changes);
     }
 

@@ -2,6 +2,7 @@
 //! back from another member. Whoever asked for its bytes waits for that, and notices nothing else. What was written
 //! to it later than it went bad is known, and stays: perhaps nobody else has it yet.
 
+use super::catch_up::CatchUp;
 use super::record::RecordChanges;
 use super::{Ctx, Pg, Phase};
 use crate::object_info::ObjectInfo;
@@ -63,6 +64,18 @@ impl Pg {
             self.note_bad(object, bad, txn);
         }
         is_ours
+    }
+
+    /// Of objects that lack only a part nothing may be known any more: then they lack everything. Others are found when they
+    /// are compared with other copies.
+    pub fn face_unreadable(&mut self, store: &dyn StoreView, txn: &mut Transaction) {
+        let mut changes = RecordChanges::new(self.id);
+        let mut catch_up = CatchUp::new(store, &mut self.missing);
+        catch_up.drop_unreadable_parts();
+        let (removed, noted) = (catch_up.txn, catch_up.noted);
+        noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));
+        txn.append(removed);
+        changes.into_txn(txn);
     }
 
     /// The store lost transactions, nobody knows which: what is here proves nothing until it was compared

@@ -345,6 +345,8 @@ pub struct Pg {
     /// Requests whose entries the log has no more.
     answered: Answered,
     missing: Missing,
+    /// See `record`.
+    is_untrusted: bool,
     interval: Interval,
     /// Operations that clients sent by older maps are sent again by them.
     last_primary_change: Epoch,
@@ -391,7 +393,7 @@ pub struct Pg {
 pub fn groups() -> StoredId {
     StoredId::meta("groups")
 }
-fn listed(pg: PgId) -> nacre_base::Name {
+pub fn listed(pg: PgId) -> nacre_base::Name {
     pg.to_string().into()
 }
 
@@ -409,8 +411,33 @@ impl Pg {
         pg
     }
 
-    /// A group from before the daemon's start. What it granted in that life is not known, so it is
-    /// taken to be the most that it can be.
+    /// A group whose record cannot be read: what is here are objects. Writes another one.
+    pub fn load_remains(
+        id: PgId,
+        me: OsdId,
+        interval: Interval,
+        pg_num: u32,
+        now: Now,
+        txn: &mut Transaction,
+    ) -> Pg {
+        let record = Record::of_remains(pg_num);
+        txn.push(StoredId::Pg(id), Change::Remove);
+        record.store(id, txn);
+        let mut pg = Pg::loaded(id, me, record, interval, now);
+        pg.begin_scrub_state(now.wall);
+        pg
+    }
+
+    /// What it granted in the daemon's last life is not known, so it is taken to be the most that it can be.
+    fn loaded(id: PgId, me: OsdId, record: Record, interval: Interval, now: Now) -> Pg {
+        let known = interval.start;
+        let mut pg = Pg::new(id, me, record, interval);
+        pg.last_primary_change = known;
+        pg.granted.grant(now.mono, None, now.mono + LEASE);
+        pg
+    }
+
+    /// A group from before the daemon's start.
     pub fn load(
         id: PgId,
         me: OsdId,
@@ -419,10 +446,7 @@ impl Pg {
         store: &dyn StoreView,
     ) -> Result<Option<Pg>, ReadError> {
         let Some(record) = Record::load(store, id)? else { return Ok(None) };
-        let known = interval.start;
-        let mut pg = Pg::new(id, me, record, interval);
-        pg.last_primary_change = known;
-        pg.granted.grant(now.mono, None, now.mono + LEASE);
+        let mut pg = Pg::loaded(id, me, record, interval, now);
         match load_state(store, id)? {
             Some(state) => pg.scrub_state = state,
             None => pg.begin_scrub_state(now.wall),
@@ -431,7 +455,7 @@ impl Pg {
     }
 
     fn new(id: PgId, me: OsdId, record: Record, interval: Interval) -> Pg {
-        let Record { info, log, answered, missing } = record;
+        let Record { info, log, answered, missing, is_untrusted } = record;
         Pg {
             id,
             me,
@@ -440,6 +464,7 @@ impl Pg {
             log,
             answered,
             missing,
+            is_untrusted,
             last_primary_change: interval.earliest,
             interval,
             phase: Phase::Stray(Stray::default()),
@@ -664,6 +689,7 @@ impl Pg {
                 // Whose objects they were about is not known, so all children have them.
                 answered: self.answered.clone(),
                 missing: self.missing.split_off(moves),
+                is_untrusted: self.is_untrusted,
             };
             record.log.versions().for_each(|version| changes.no_entry(version));
             record.missing.iter().for_each(|(object, _)| changes.missing(object, None));

@@ -8,6 +8,8 @@
 //!   `scrub`                           `ScrubState`
 //!   `f` about:u8 name 0 object id     object id, `Finding`: of its copies (0), of its clones (1)
 //!   `d` object id                     what entries that the log has no more did to it (`Dirty`)
+//!   `untrusted`                       what is here of objects proves nothing, whatever version it names: what was
+//!                                     missing of them is not known any more
 
 use super::answered::{Answered, Page};
 use super::log::Log;
@@ -26,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const INFO: &[u8] = b"info";
 pub const SCRUB_STATE: &[u8] = b"scrub";
+const UNTRUSTED: &[u8] = b"untrusted";
 
 fn log_key(version: Version) -> Name {
     let mut key = [b'l'; 13];
@@ -127,6 +130,9 @@ impl RecordChanges {
     pub fn dirty(&mut self, object: &ObjectId, dirty: &Dirty) {
         self.put(dirty_key(object), to_vec(dirty));
     }
+    pub fn trusted(&mut self) {
+        self.take(Name::new(UNTRUSTED));
+    }
     pub fn no_dirty(&mut self) {
         self.set.retain(|key, _| !key.as_bytes().starts_with(DIRTY.0));
         self.no_dirty = true;
@@ -152,11 +158,24 @@ pub struct Record {
     pub log: Log,
     pub answered: Answered,
     pub missing: Missing,
+    pub is_untrusted: bool,
 }
 
 impl Record {
     pub fn new(info: PgInfo) -> Record {
-        Record { info, log: Log::default(), answered: Answered::default(), missing: Missing::default() }
+        Record {
+            info,
+            log: Log::default(),
+            answered: Answered::default(),
+            missing: Missing::default(),
+            is_untrusted: false,
+        }
+    }
+    /// Of a group of which only objects are here, or some of them: nothing of it counts before it was compared with
+    /// somebody else's.
+    pub fn of_remains(pg_num: u32) -> Record {
+        let info = PgInfo { incomplete: true, pg_num, ..PgInfo::default() };
+        Record { is_untrusted: true, ..Record::new(info) }
     }
 
     /// None if there is no such group here.
@@ -203,6 +222,7 @@ impl Record {
             log: Log::from_entries(&entries),
             answered: Answered::from_pages(pages),
             missing: missing.into_iter().collect(),
+            is_untrusted: store.omap_get(&id, UNTRUSTED)?.is_some(),
         }))
     }
 
@@ -213,6 +233,9 @@ impl Record {
         self.log.iter().for_each(|entry| changes.entry(&entry));
         self.answered.pages().for_each(|page| changes.answers(page));
         self.missing.iter().for_each(|(object, stale)| changes.missing(object, Some(stale)));
+        if self.is_untrusted {
+            changes.put(Name::new(UNTRUSTED), Bytes::new());
+        }
         changes.into_txn(txn);
     }
 }

@@ -91,10 +91,8 @@ impl Pg {
         merge.gone.iter().for_each(|entry| changes.no_entry(entry.version));
         merge.new.iter().for_each(|entry| changes.entry(entry));
         let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
-        let caught_up = catch_up
-            .undo(&merge.gone)
-            .and_then(|()| merge.new.iter().try_for_each(|entry| catch_up.miss(entry)));
-        caught_up.unwrap_or_else(|error| panic!("pg {}: {UNREADABLE}: {error}", self.id));
+        catch_up.undo(&merge.gone);
+        merge.new.iter().for_each(|entry| catch_up.miss(entry));
         let (txn, noted) = (catch_up.txn, catch_up.noted);
         self.note_caught_up(noted, &mut changes);
         self.finish_adoption(ctx, log, txn, changes);
@@ -294,7 +292,7 @@ impl Pg {
         self.phase = Phase::Deleting(Deleting::default());
         self.held.clear();
         self.when_stored.clear();
-        let record = Record::new(PgInfo { incomplete: true, pg_num: self.info.pg_num, ..PgInfo::default() });
+        let record = Record::of_remains(self.info.pg_num);
         let mut txn = Transaction::new();
         txn.push(StoredId::Pg(self.id), Change::Remove);
         record.store(self.id, &mut txn);
@@ -302,6 +300,7 @@ impl Pg {
         self.log = record.log;
         self.answered = record.answered;
         self.missing = record.missing;
+        self.is_untrusted = record.is_untrusted;
         self.store(ctx, txn);
         ctx.out.push(PgEffect::Loop);
     }

@@ -20,6 +20,7 @@ mod scrub;
 mod snaps;
 mod store;
 mod strays;
+mod unreadable;
 mod watches;
 mod world;
 

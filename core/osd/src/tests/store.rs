@@ -7,7 +7,7 @@ use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +24,8 @@ pub struct MemStore {
     /// Blocks of 4096 bytes that cannot be read until all of them was written anew; what of them was.
     pub bad: BTreeMap<(StoredId, u64), IntervalSet>,
     pub lost: Lost,
+    /// Nothing can be told of these, until they are removed.
+    pub unreadable: BTreeSet<StoredId>,
     /// Data can be read at once.
     pub in_memory: bool,
     /// Bytes that are free of a GiB; none: there is no end.
@@ -40,6 +42,7 @@ impl MemStore {
             if let Change::Remove = change {
                 self.things.remove(id);
                 self.bad.retain(|(of, _), _| of != id);
+                self.unreadable.remove(id);
                 continue;
             }
             if let Change::CloneFrom(from) = change {
@@ -133,6 +136,13 @@ impl MemStore {
         };
         Ok(extents.iter().map(part).collect())
     }
+    fn find(&self, id: &StoredId) -> Result<Option<&Thing>, ReadError> {
+        if self.unreadable.contains(id) {
+            let (id, why) = (id.clone(), "a page of metadata rotted".to_string());
+            return Err(ReadError::Unreadable { id, block: 0, why, known: Known::default() });
+        }
+        Ok(self.things.get(id))
+    }
     pub fn objects(&self) -> impl Iterator<Item = (&ObjectId, &Thing)> {
         self.things.iter().filter_map(|(id, thing)| match id {
             StoredId::Object(object) => Some((object, thing)),
@@ -143,20 +153,20 @@ impl MemStore {
 
 impl StoreView for MemStore {
     fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError> {
-        Ok(self.things.get(id).map(|thing| StoreStat { size: thing.data.len() as u64 }))
+        Ok(self.find(id)?.map(|thing| StoreStat { size: thing.data.len() as u64 }))
     }
     fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
         self.attrs_read.set(self.attrs_read.get() + 1);
-        Ok(self.things.get(id).and_then(|thing| thing.attrs.get(name).cloned()))
+        Ok(self.find(id)?.and_then(|thing| thing.attrs.get(name).cloned()))
     }
     fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
-        Ok(self.things.get(id).map(|thing| thing.attrs.clone()).unwrap_or_default())
+        Ok(self.find(id)?.map(|thing| thing.attrs.clone()).unwrap_or_default())
     }
     fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
-        Ok(self.things.get(id).map(|thing| thing.header.clone()).unwrap_or_default())
+        Ok(self.find(id)?.map(|thing| thing.header.clone()).unwrap_or_default())
     }
     fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.things.get(id).and_then(|thing| thing.omap.get(key).cloned()))
+        Ok(self.find(id)?.and_then(|thing| thing.omap.get(key).cloned()))
     }
     fn omap_walk(
         &self,
@@ -164,7 +174,7 @@ impl StoreView for MemStore {
         from: &[u8],
         each: &mut dyn FnMut(&Name, &Bytes) -> bool,
     ) -> Result<(), ReadError> {
-        let Some(thing) = self.things.get(id) else { return Ok(()) };
+        let Some(thing) = self.find(id)? else { return Ok(()) };
         let mut pairs = thing.omap.range(Name::copy_from(from)..);
         while pairs.next().is_some_and(|(key, value)| {
             self.keys_walked.update(|walked| walked + 1);
@@ -184,7 +194,7 @@ impl StoreView for MemStore {
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
         // Blocks of nothing but zeros count as holes.
         const BLOCK: usize = 8;
-        let data = self.things.get(id).map_or(&[][..], |thing| &thing.data[..]);
+        let data = self.find(id)?.map_or(&[][..], |thing| &thing.data[..]);
         let end = offset.saturating_add(len).min(data.len() as u64) as usize;
         let mut extents: Vec<(u64, u64)> = Vec::new();
         let mut at = offset as usize;

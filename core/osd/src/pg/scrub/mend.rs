@@ -6,7 +6,6 @@ use super::super::record::RecordChanges;
 use super::super::{Ctx, Pg, PgEffect, Phase};
 use super::compare::Remedy;
 use nacre_base::OsdId;
-use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::part::{Part, Stale};
 use nacre_proto::messages::peer::PgMsg;
 use nacre_proto::messages::scrub::{BadObject, Finding, ScrubMsg};
@@ -66,10 +65,7 @@ impl Pg {
         let Remedy { stale, shallow, deep, .. } = remedy;
         for (osd, stale) in stale {
             if osd == self.me {
-                if let Err(error) = self.give_up_copy(ctx, object, &stale) {
-                    ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
-                    return;
-                }
+                self.give_up_copy(ctx, object, &stale);
                 continue;
             }
             let Phase::Active(active) = &mut self.phase else { return };
@@ -115,18 +111,16 @@ impl Pg {
         if self.interval.primary != Some(from) || !self.is_merged_replica() || !self.range.contains(&object) {
             return;
         }
-        if let Err(error) = self.give_up_copy(ctx, &object, &stale) {
-            ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
-        }
+        self.give_up_copy(ctx, &object, &stale);
     }
 
     /// Notes that of an object as missing, and removes what must not stay where something comes anew.
-    fn give_up_copy(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, stale: &Stale) -> Result<(), ReadError> {
+    fn give_up_copy(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, stale: &Stale) {
         let id = StoredId::Object(object.clone());
-        let stat = ctx.store.stat(&id)?;
+        let stat = ctx.store.stat(&id).unwrap_or_default();
         let mut changes = RecordChanges::new(self.id);
         let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
-        catch_up.give_up(object, stale)?;
+        catch_up.give_up(object, stale);
         let (mut txn, noted) = (catch_up.txn, catch_up.noted);
         if let Some(stat) = stat.filter(|_| !stale.part.meta) {
             txn.append(blank(&id, &stale.part, stat.size));
@@ -136,7 +130,6 @@ impl Pg {
         changes.into_txn(&mut txn);
         self.changed.extend(noted);
         self.store(ctx, txn);
-        Ok(())
     }
 }
 

@@ -1,0 +1,107 @@
+//! Metadata that rotted: nothing can be told of a thing any more, and others have what it was.
+
+use super::world::{POOL, World};
+use super::{read, write};
+use nacre_base::{Name, OsdId, PgId};
+use nacre_proto::maps::map_flags;
+use nacre_proto::messages::DaemonMsg;
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::{Extent, ObjectId, Op};
+use std::time::Duration;
+
+const PG: PgId = PgId { pool: POOL, seed: 0 };
+
+fn object(name: &str) -> StoredId {
+    StoredId::Object(ObjectId::head(POOL, Name::default(), Name::default(), name.into()))
+}
+fn forget(w: &mut World, node: usize, id: &StoredId) {
+    w.rot(node, |store| {
+        store.unreadable.insert(id.clone());
+    });
+    w.allow_errors = true;
+}
+fn put(w: &mut World, name: &str, at: u64, text: &'static str) {
+    w.run_ops(name, vec![Op::Write { extent: Extent::new(at, text.len() as u64), data: text.into() }]);
+}
+
+/// osd.2 lacks a piece of "changed", whose newest version it has all the same, and is dead; then its store forgets.
+fn stale(seed: u64, forgotten: StoredId) -> World {
+    let mut w = World::new(seed, 3, 3, 2, 1);
+    for name in ["changed", "same", "removed"] {
+        w.run_ops(name, write("the old content of it"));
+    }
+    w.run_until("clean", World::all_clean);
+    w.kill(2);
+    w.run_until("down", |w| !w.map.is_up(OsdId(2)));
+    put(&mut w, "changed", 4, "new");
+    w.change(|map, inc| inc.new_flags = Some(map.flags | map_flags::NORECOVER));
+    w.start(2);
+    w.run_until("all serve", |w| w.records.get(&PG).is_some_and(|record| record.acting.len() == 3));
+    w.run_for(Duration::from_secs(1));
+    put(&mut w, "changed", 12, "NEWER");
+    w.run_for(Duration::from_secs(1));
+    w.kill(2);
+    forget(&mut w, 2, &forgotten);
+    w.run_until("down", |w| !w.map.is_up(OsdId(2)));
+    w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
+    w
+}
+
+fn comes_back_right(mut w: World) {
+    w.run_ops("removed", vec![Op::Delete]);
+    w.start(2);
+    w.run_until("clean", World::all_clean);
+    let alike = w.nodes[0].view.objects().all(|(object, thing)| {
+        let id = StoredId::Object(object.clone());
+        w.nodes[2].view.things.get(&id) == Some(thing) || w.nodes[2].view.unreadable.contains(&id)
+    });
+    assert!(alike, "what can be read is right");
+    // What cannot, and nobody wrote to since, a scrub finds.
+    w.tell_osds(|| DaemonMsg::Scrub { pgs: vec![PG], deep: true, repair: true }.into());
+    w.run_for(Duration::from_secs(5));
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+    assert!(w.nodes[2].view.unreadable.is_empty());
+    assert_eq!(w.run_ops("changed", read()).ops[0].data, "the new contNEWERf it");
+}
+
+#[test]
+fn an_unreadable_object_comes_back_from_others() {
+    for name in ["changed", "same", "removed"] {
+        comes_back_right(stale(1, object(name)));
+    }
+}
+
+/// It names the newest version of an object that lacks a piece: which one, only the record knew.
+#[test]
+fn of_a_group_without_its_record_nothing_is_believed() {
+    comes_back_right(stale(2, StoredId::Pg(PG)));
+}
+
+#[test]
+fn a_group_is_found_without_the_list_of_groups() {
+    comes_back_right(stale(3, crate::pg::groups()));
+}
+
+#[test]
+fn groups_are_found_when_all_maps_are_lost() {
+    comes_back_right(stale(4, crate::maps::id()));
+}
+
+/// Who alone has what was acknowledged is waited for, also if it knows nothing of it: nobody else goes on without.
+#[test]
+fn the_last_member_without_its_record_is_no_reason_to_go_on_without_it() {
+    let mut w = World::new(5, 2, 2, 1, 1);
+    w.run_ops("a", write("old"));
+    w.run_until("clean", World::all_clean);
+    w.kill(1);
+    w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
+    w.run_ops("a", write("new"));
+    w.kill(0);
+    forget(&mut w, 0, &StoredId::Pg(PG));
+    w.start(0);
+    w.start(1);
+    let waits = w.submit("a", read());
+    w.run_for(Duration::from_secs(30));
+    assert!(!w.replies.contains_key(&waits), "that is not what was acknowledged last");
+}
