@@ -16,8 +16,7 @@ impl Store {
         let mut owners = RunMap::default();
         let mut here: BTreeMap<u32, u32> = BTreeMap::new();
         let (mut things, mut weight) = (0, Weight::default());
-        let walk = self.walk(Bound::Unbounded).map(|walk| walk.collect::<Vec<_>>());
-        for id in walk.unwrap_or_else(|error| vec![Err(error)]) {
+        for id in self.walk(Bound::Unbounded) {
             things += u64::from(!id.as_ref().is_ok_and(is_reserved));
             let found = id.map_err(|error| error.to_string()).and_then(|id| {
                 let found = self.find(&id).map_err(|error| error.to_string())?;
@@ -135,7 +134,7 @@ impl Store {
     /// What all objects take that can be read.
     pub(crate) fn recount_pools(&self) -> Pools {
         let (mut pools, mut seen) = (Pools::default(), RunMap::default());
-        for id in self.walk(Bound::Unbounded).into_iter().flatten().flatten() {
+        for id in self.walk(Bound::Unbounded).flatten() {
             let Ok(Some(found)) = self.find(&id) else { continue };
             let object = found.object();
             pools.add(&id, object, object.weight());
@@ -157,7 +156,7 @@ impl Store {
         let mut wrong = Vec::new();
         let (mut owners, mut there): (BTreeMap<u64, u32>, BTreeSet<u64>) = Default::default();
         let mut has_damaged = false;
-        for id in self.walk(Bound::Unbounded).into_iter().flatten() {
+        for id in self.walk(Bound::Unbounded) {
             let Ok(id) = id else { return Vec::new() };
             there.extend(part_number(&id));
             let Ok(Some(found)) = self.find(&id) else {

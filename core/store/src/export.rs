@@ -145,9 +145,9 @@ pub fn export<E>(
             Ok(id) if wanted(id) => id,
             Ok(_) => continue,
             Err(error) => {
-                damage.push((StoredId::meta("everything behind it"), error.clone()));
-                losses += 1;
-                break;
+                damage.push((StoredId::meta("a page of metadata"), error.clone()));
+                losses = store.losses + 1;
+                continue;
             }
         };
         let mut put = |record: Record| {

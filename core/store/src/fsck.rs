@@ -22,18 +22,19 @@ pub struct Readable {
     pub errors: Vec<(StoredId, ReadError)>,
 }
 
+impl Readable {
+    fn name(&mut self, error: (StoredId, ReadError)) {
+        if self.errors.len() < NAMED_MAX {
+            self.errors.push(error);
+        }
+    }
+}
+
 impl Store {
-    /// Everything that is stored, in order.
+    /// Everything that is stored, in order. An error stands for things that cannot be listed; others follow it.
     pub fn ids(&self) -> impl Iterator<Item = Result<StoredId, ReadError>> {
-        let walk = self.walk(behind_reserved().as_ref());
-        let (walk, error) = match walk {
-            Ok(walk) => (Some(walk), None),
-            Err(error) => (None, Some(error)),
-        };
-        let ids = walk.into_iter().flatten().chain(error.map(Err));
-        ids.map(|id| {
-            id.map_err(|error| ReadError::Device(format!("what is stored cannot be listed: {error}")))
-        })
+        let unlisted = |error| ReadError::Device(format!("things that cannot be listed: {error}"));
+        self.walk(behind_reserved()).map(move |id| id.map_err(unlisted))
     }
 
     /// Reads all data, so that each checksum is verified. `progress` hears how many bytes are done.
@@ -43,14 +44,14 @@ impl Store {
             let id = match &id {
                 Ok(id) => id,
                 Err(error) => {
-                    found.errors.push((StoredId::meta("everything behind it"), error.clone()));
-                    break;
+                    found.name((StoredId::meta("a page of metadata"), error.clone()));
+                    continue;
                 }
             };
             let extents = match self.extents(id, 0, u64::MAX) {
                 Ok(extents) => extents,
                 Err(error) => {
-                    found.errors.push((id.clone(), error));
+                    found.name((id.clone(), error));
                     continue;
                 }
             };
@@ -80,9 +81,7 @@ impl Store {
                 Ok(_) => found.bytes += to - from,
                 Err(error) => {
                     found.lost += to - from;
-                    if found.errors.len() < NAMED_MAX {
-                        found.errors.push((id.clone(), error));
-                    }
+                    found.name((id.clone(), error));
                 }
             }
             from = to;

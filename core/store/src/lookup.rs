@@ -258,47 +258,46 @@ impl Store {
     }
 
     /// Everything that exists, in order, from one id on.
-    pub(crate) fn walk(&self, from: Bound<&StoredId>) -> Result<Walk<'_>, PageError> {
+    pub(crate) fn walk(&self, from: Bound<StoredId>) -> Walk<'_> {
         let mut layers = Vec::new();
-        if let Some(pager) = &self.pager {
+        if self.pager.is_some() {
             for layer in self.layers.iter().rev() {
-                let read = |page| pager.page(layer, page);
-                let mut cursor = match from {
-                    Bound::Unbounded => Cursor::new(),
-                    Bound::Included(from) | Bound::Excluded(from) => Cursor::at(layer, from, read)?,
+                let page = match &from {
+                    Bound::Unbounded => 0,
+                    Bound::Included(from) | Bound::Excluded(from) => layer.fences.find(from),
                 };
-                cursor.ready(layer, read)?;
-                if let Bound::Excluded(from) = from
-                    && cursor.peek() == Some(from)
-                {
-                    cursor.next();
-                }
-                layers.push((layer, cursor));
+                layers.push((layer, Cursor::at(page)));
             }
         }
         let here: Box<dyn Iterator<Item = &StoredId>> = if self.pager.is_some() {
             let changed = [Some(&self.index.changed().ids), self.checkpoint.as_ref().map(|c| &c.ids)];
-            Box::new(IdsFrom::new(changed.into_iter().flatten(), from).map(|id| &**id))
+            Box::new(IdsFrom::new(changed.into_iter().flatten(), from.as_ref()).map(|id| &**id))
         } else {
             let all = self.index.things().map(|(id, _)| id);
-            let mut all: Vec<_> = all.filter(|id| (from, Bound::Unbounded).contains(id)).collect();
+            let mut all: Vec<_> = all.filter(|id| is_from(from.as_ref(), id)).collect();
             all.sort_unstable();
             Box::new(all.into_iter())
         };
         let (pager, index) = (self.pager.as_ref(), &self.index);
-        Ok(Walk { pager, index, here: here.peekable(), layers, is_over: false })
+        Walk { pager, index, from, here: here.peekable(), layers }
     }
 }
 
-/// All things in order. It ends with the first error.
+fn is_from(from: Bound<&StoredId>, id: &StoredId) -> bool {
+    (from, Bound::Unbounded).contains(id)
+}
+
+/// All things in order. Where a page cannot be read there is an error, and whoever goes on has what other layers know
+/// of the things in it, some of which may be gone.
 pub(crate) struct Walk<'a> {
     pager: Option<&'a Pager>,
     index: &'a Index,
+    /// Until the first thing was given.
+    from: Bound<StoredId>,
     /// What no layer may have yet, or without a pager everything.
     here: Peekable<Box<dyn Iterator<Item = &'a StoredId> + 'a>>,
     /// The newest first.
     layers: Vec<(&'a Arc<Layer>, Cursor)>,
-    is_over: bool,
 }
 
 impl Walk<'_> {
@@ -306,7 +305,16 @@ impl Walk<'_> {
         loop {
             for (layer, cursor) in &mut self.layers {
                 let pager = self.pager.expect("it has layers");
-                cursor.ready(layer, |page| pager.page(layer, page))?;
+                loop {
+                    if let Err(error) = cursor.ready(layer, |page| pager.page(layer, page)) {
+                        cursor.skip_page();
+                        return Err(error);
+                    }
+                    match cursor.peek() {
+                        Some(id) if !is_from(self.from.as_ref(), id) => drop(cursor.next()),
+                        _ => break,
+                    }
+                }
             }
             let stored = self.layers.iter().filter_map(|(_, cursor)| cursor.peek()).min();
             let here = self.here.peek().copied();
@@ -323,6 +331,7 @@ impl Walk<'_> {
                 }
             }
             if exists == Some(true) {
+                self.from = Bound::Unbounded;
                 return Ok(Some(least));
             }
         }
@@ -332,11 +341,6 @@ impl Walk<'_> {
 impl Iterator for Walk<'_> {
     type Item = Result<StoredId, PageError>;
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
-            return None;
-        }
-        let step = self.step().transpose();
-        self.is_over = !matches!(step, Some(Ok(_)));
-        step
+        self.step().transpose()
     }
 }

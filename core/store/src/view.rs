@@ -60,9 +60,8 @@ impl StoreView for Store {
         Ok(())
     }
     fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
-        let first = StoredId::Object(from.clone());
         let broken = |error| ReadError::Device(format!("objects from {from} on: {error}"));
-        for id in self.walk(Bound::Included(&first)).map_err(broken)? {
+        for id in self.walk(Bound::Included(StoredId::Object(from.clone()))) {
             match id.map_err(broken)? {
                 StoredId::Object(object) if each(&object) => {}
                 _ => break,

@@ -204,16 +204,14 @@ impl Cursor {
     pub fn new() -> Cursor {
         Cursor { page: 0, entries: Vec::new(), last: None }
     }
-    /// From the first thing on that is not before `from`.
-    pub fn at(
-        layer: &Layer,
-        from: &StoredId,
-        read: impl FnMut(usize) -> Result<Bytes, PageError>,
-    ) -> Result<Cursor, PageError> {
-        let mut cursor = Cursor { page: layer.fences.find(from), ..Cursor::new() };
-        cursor.ready(layer, read)?;
-        while cursor.entries.pop_if(|(id, ..)| *id < *from).is_some() {}
-        Ok(cursor)
+    /// From a page on.
+    pub fn at(page: usize) -> Cursor {
+        Cursor { page, ..Cursor::new() }
+    }
+    /// The one that could not be read.
+    pub fn skip_page(&mut self) {
+        self.entries.clear();
+        self.page += 1;
     }
     /// Has to be called before `peek` and `next`: brings the next page if the last one is over.
     pub fn ready(

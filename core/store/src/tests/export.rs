@@ -45,7 +45,7 @@ fn exported(store: &Store, disk: &SimDisk) -> (Vec<u8>, Damage) {
     (stream, damage)
 }
 
-fn import(stream: &[u8], disk: &SimDisk, store: &mut Store) -> Result<u64, ImportError> {
+pub fn import(stream: &[u8], disk: &SimDisk, store: &mut Store) -> Result<u64, ImportError> {
     let (header, mut rest) = stream.split_first_chunk::<EXPORT_HEADER>().ok_or(ImportError::NotAnExport)?;
     let mut import = Import::begin(header)?;
     while let Some((header, after)) = rest.split_first_chunk::<RECORD_HEADER>() {

@@ -1,11 +1,12 @@
 //! Things that are not in memory: found again, few bytes each, and an error where a page of them is damaged.
 
+use super::export::import;
 use super::settle;
 use crate::format::{CHUNK_HEADER, ChunkHeader, Layer, SUPERBLOCKS, Superblock, VERSION_OLD};
 use crate::index::Slot;
 use crate::space::Run;
 use crate::testing::SimDisk;
-use crate::{BLOCK, Disk, Options, Store};
+use crate::{BLOCK, Disk, Options, Store, export};
 use bytes::Bytes;
 use nacre_base::{Name, PoolId};
 use nacre_machine::{ReadError, StoreView};
@@ -200,7 +201,9 @@ fn a_checkpoint_ends_although_the_log_is_as_short_as_a_few_pages() {
 
 /// Damages the page that has this object.
 fn rot_page(store: &Store, disk: &SimDisk, id: &StoredId) {
-    let layer = &store.layers[0];
+    rot_page_of(&store.layers[0], disk, id);
+}
+fn rot_page_of(layer: &crate::layers::Layer, disk: &SimDisk, id: &StoredId) {
     let (page, _) = layer.fences.page(layer.fences.find(id));
     let mut at = page.start;
     let run = layer.runs.iter().find(|run| {
@@ -258,6 +261,52 @@ fn a_rotten_page_is_an_error_for_its_things_until_they_are_written_anew() {
     assert_eq!(store.attrs(&copy), store.attrs(&other));
     assert_eq!(store.attrs(&next), store.attrs(&other));
     assert!(store.layers() < 20, "{} layers", store.layers());
+}
+
+/// One bad page hid all things behind it, also from an export.
+#[test]
+fn what_can_be_read_is_exported_past_rotten_pages_and_the_rest_is_not_taken_for_gone() {
+    let (disk, mut store) = fresh();
+    let mut ids: Vec<StoredId> = (0..1000).map(object).collect();
+    ids.sort();
+    ids.iter().for_each(|id| submit(&mut store, id, [attr(&[1; 100])]));
+    checkpoint(&mut store, &disk);
+    // Of the older page the second half was changed; so was the newer page, and things of it are gone.
+    ids[500..700].iter().for_each(|id| submit(&mut store, id, [attr(&[2; 100])]));
+    ids[700..720].iter().for_each(|id| submit(&mut store, id, [Change::Remove]));
+    checkpoint(&mut store, &disk);
+    assert_eq!(store.layers(), 2);
+    rot_page_of(&store.layers[0], &disk, &ids[499]);
+    rot_page_of(&store.layers[1], &disk, &ids[710]);
+
+    let (store, _) = Store::open_paged(disk.clone()).unwrap();
+    assert_eq!(store.ids().filter(Result::is_err).count(), 2);
+    let mut stream = Vec::new();
+    let sink = |bytes: &[u8]| {
+        stream.extend_from_slice(bytes);
+        Ok::<_, std::convert::Infallible>(())
+    };
+    let Ok((_, damage)) = export(&store, &*disk, |_| true, sink);
+    let (other_disk, mut other) = fresh();
+    import(&stream, &other_disk, &mut other).unwrap();
+    assert_eq!(other.lost().times, 1, "whoever uses it compares what it has with others");
+    let (mut right, mut absent, mut unknown) = (0, Vec::new(), Vec::new());
+    for (n, id) in ids.iter().enumerate() {
+        let expected = if (500..700).contains(&n) { [2; 100] } else { [1; 100] };
+        match other.attr(id, b"_") {
+            Ok(Some(value)) => {
+                assert!(value[..] == expected && !(700..720).contains(&n), "{n}");
+                right += 1;
+            }
+            Ok(None) => absent.push(n),
+            Err(_) => unknown.push(n),
+        }
+    }
+    // What only the rotten page of the older layer knew is absent, of the newer one unknown, removed or not.
+    assert!(right > 850 && absent.contains(&499) && !absent.contains(&500), "{right} {absent:?}");
+    assert!(absent.iter().all(|n| *n < 500 || (700..720).contains(n)), "{absent:?}");
+    assert!(unknown.contains(&710) && unknown.iter().all(|n| *n >= 500), "{unknown:?}");
+    assert_eq!(damage.len(), 2 + unknown.len());
 }
 
 /// What was planned while a page could not be read was done to what the page has, when the log was replayed and it

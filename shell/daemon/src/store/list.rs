@@ -2,7 +2,7 @@
 
 use super::Where;
 use crate::Format;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use nacre_base::PoolId;
 use nacre_machine::StoreView;
 use nacre_proto::messages::PoolSpace;
@@ -38,7 +38,9 @@ pub struct Options {
 pub fn stat(options: &StatOptions) -> Result<()> {
     let (store, _, report) = options.store.open()?;
     let space = store.statfs();
-    let ids = store.ids().collect::<Result<Vec<_>, _>>()?;
+    let (ids, errors): (Vec<_>, Vec<_>) = store.ids().partition(Result::is_ok);
+    let ids: Vec<StoredId> = ids.into_iter().flatten().collect();
+    errors.iter().filter_map(|error| error.as_ref().err()).for_each(|error| eprintln!("damaged: {error}"));
     let count = |of: fn(&StoredId) -> bool| ids.iter().filter(|id| of(id)).count();
     let rows: Vec<(&str, Value)> = vec![
         ("uuid", json!(uuid::Uuid::from_bytes(store.uuid()).to_string())),
@@ -91,12 +93,23 @@ pub fn list(options: &Options) -> Result<()> {
     if options.format == Format::Table {
         writeln!(out, "{:>12} {:>12} {:>6} {:>8}  NAME", "SIZE", "ALLOCATED", "ATTRS", "KEYS")?;
     }
+    let mut damaged = 0;
     for id in store.ids() {
-        let id = id?;
-        if !wanted(&id) {
-            continue;
-        }
-        let line = line(&store, &id)?;
+        let wanted = id.map(|id| wanted(&id).then_some(id));
+        let line = match wanted {
+            Ok(None) => continue,
+            Ok(Some(id)) => line(&store, &id).map(|line| (id, line)),
+            Err(error) => Err(error.into()),
+        };
+        let (id, line) = match line {
+            Ok(line) => line,
+            // Others follow.
+            Err(error) => {
+                damaged += 1;
+                eprintln!("damaged: {error:#}");
+                continue;
+            }
+        };
         match options.format {
             Format::Json => writeln!(out, "{line}")?,
             Format::Table => writeln!(
@@ -110,6 +123,7 @@ pub fn list(options: &Options) -> Result<()> {
         }
     }
     out.flush()?;
+    ensure!(damaged == 0, "{damaged} things are damaged");
     Ok(())
 }
 
