@@ -6,7 +6,7 @@
 
 mod store_view;
 
-pub use store_view::{Known, Lost, NoStore, ReadError, Statfs, StoreStat, StoreView};
+pub use store_view::{Known, Lost, NoStore, ReadError, Statfs, StoreStat, StoreView, given_up};
 
 use bytes::Bytes;
 use nacre_base::Now;

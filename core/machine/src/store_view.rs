@@ -75,6 +75,11 @@ pub struct Lost {
     pub blocks: Vec<(StoredId, u64)>,
 }
 
+/// In a store whose daemon gave it up: no daemon uses it any more.
+pub fn given_up() -> StoredId {
+    StoredId::meta("given up")
+}
+
 /// What is stored as it was before the effects of this turn, read at once: metadata, and such data as is in memory.
 /// Other data goes through `Effect::Read`.
 pub trait StoreView {
@@ -105,6 +110,11 @@ pub trait StoreView {
     fn pools(&self) -> Vec<(PoolId, PoolSpace)>;
     fn lost(&self) -> Lost {
         Lost::default()
+    }
+    /// Some of what is known of things rotted: which things there are cannot be told any more, not before the store is
+    /// made anew.
+    fn has_rotten_metadata(&self) -> bool {
+        false
     }
 }
 

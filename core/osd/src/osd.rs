@@ -147,6 +147,8 @@ pub struct Osd {
     rng: Rng,
     started: Time,
     life: Life,
+    /// The cluster heard that metadata rotted.
+    told_rot: bool,
     pub(crate) maps: Maps,
     mon: MonState,
     /// Where monitors are: those that it was told of when it started, then those of their map.
@@ -304,6 +306,7 @@ impl Osd {
             config,
             started: Time::ZERO,
             life: Life::Running,
+            told_rot: false,
             maps: Maps::default(),
             mon: MonState::Away(Time::ZERO),
             next_mon: 0,
@@ -598,6 +601,7 @@ impl Osd {
         self.last_tick = now.mono;
         self.budget.answers.look(now.mono);
         self.look_at_disk(now, out);
+        self.leave_if_rotten(now, store, out);
         self.look_at_room(store, out);
         let latency = &self.counted.osd.op_latency;
         let waited = Duration::from_nanos(latency.sum());

@@ -9,7 +9,7 @@ use crate::disk::Disk;
 use crate::store::Store;
 use bytes::Bytes;
 use nacre_base::Name;
-use nacre_machine::{Known, ReadError, StoreView};
+use nacre_machine::{Known, ReadError, StoreView, given_up};
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 use std::collections::BTreeMap;
@@ -142,6 +142,8 @@ pub fn export<E>(
     let (mut things, mut losses, mut damage) = (0, store.losses, Damage::new());
     for id in store.ids() {
         let id = match &id {
+            // That is about the store, and not of what is in it.
+            Ok(id) if *id == given_up() => continue,
             Ok(id) if wanted(id) => id,
             Ok(_) => continue,
             Err(error) => {

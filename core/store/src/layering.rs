@@ -53,6 +53,10 @@ fn len(runs: &[Run]) -> u64 {
 }
 
 impl Merging {
+    /// Whether a layer could not be read, since the store was opened.
+    pub fn met_rot(&self) -> bool {
+        !self.bad.is_empty()
+    }
     /// Blocks that it will still need.
     pub fn rest(&self) -> u64 {
         let rest = |current: &Current| match current.step {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use nacre_machine::{Known, ReadError};
 use nacre_proto::transaction::StoredId;
 use nacre_wire::Encode;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::iter::Peekable;
 use std::ops::{Bound, RangeBounds};
@@ -35,6 +35,7 @@ pub(crate) struct Pager {
     things: RefCell<Recent<StoredId, Arc<Loaded>>>,
     /// The encoding of the id that was sought last: each new object asks all layers.
     sought: RefCell<Vec<u8>>,
+    met_rot: Cell<bool>,
 }
 
 impl fmt::Debug for Pager {
@@ -46,7 +47,11 @@ impl fmt::Debug for Pager {
 impl Pager {
     pub fn new(disk: Arc<dyn Disk + Send + Sync>, seed: u64) -> Pager {
         let (pages, things) = (RefCell::new(Recent::new(seed)), RefCell::new(Recent::new(seed)));
-        Pager { disk, pages, things, sought: RefCell::default() }
+        Pager { disk, pages, things, sought: RefCell::default(), met_rot: Cell::default() }
+    }
+    /// Whether a page could not be read, since the store was opened.
+    pub fn met_rot(&self) -> bool {
+        self.met_rot.get()
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
@@ -70,7 +75,11 @@ impl Pager {
         if let Some(bytes) = self.pages.borrow_mut().get(&key) {
             return Ok(bytes);
         }
-        let bytes = layer.read_page(page, &*self.disk)?;
+        let bytes = layer
+            .read_page(page, &*self.disk)
+            // A disk may say once that it cannot.
+            .or_else(|_| layer.read_page(page, &*self.disk))
+            .inspect_err(|_| self.met_rot.set(true))?;
         self.pages.borrow_mut().insert(key, bytes.clone(), bytes.len() + 200);
         Ok(bytes)
     }

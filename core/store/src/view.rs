@@ -3,6 +3,7 @@
 use crate::BLOCK;
 use crate::index::Pools;
 use crate::index::omap::Omap;
+use crate::lookup::Pager;
 use crate::read::is_small;
 use crate::store::Store;
 use bytes::Bytes;
@@ -98,6 +99,9 @@ impl StoreView for Store {
         let plan = self.plan_read(id, extents).ok().filter(|plan| !plan.needs_device())?;
         let (read, _) = plan.run_fetching(|_| unreachable!("none of it is on the device")).ok()?;
         Some(read)
+    }
+    fn has_rotten_metadata(&self) -> bool {
+        self.merging.met_rot() || self.pager.as_ref().is_some_and(Pager::met_rot)
     }
     fn lost(&self) -> Lost {
         Lost { times: self.losses, blocks: self.lost_blocks.clone() }

@@ -16,7 +16,7 @@ use crate::store;
 use crate::up::StopSignals;
 use anyhow::{Context, Result, anyhow, ensure};
 use nacre_base::OsdId;
-use nacre_machine::Machine;
+use nacre_machine::{Machine, StoreView, given_up};
 use nacre_mon::{Member, Mon, MonConfig};
 use nacre_msgr::AuthName;
 use nacre_node::{FileDisk, Limits, Listener, MEMORY_DEFAULT, Running, Spec};
@@ -277,6 +277,12 @@ fn open_store(path: &Path, kind: EntityType, preallocated: bool) -> Result<(Stor
         tracing::error!("{}: the log has lost transactions {} to {}", path.display(), first.0, last.0);
     }
     ensure!(!store.is_half_imported()?, "cannot use {}: {}", path.display(), store::HALF_IMPORTED);
+    ensure!(
+        store.stat(&given_up())?.is_none(),
+        "{} was given up, since metadata of it rotted: it has to be made anew (`nacre osd format --id`), and others have its \
+         data. What they have not, `nacre store export` saves",
+        path.display()
+    );
     // Others rely on what a monitor voted for, and nobody can tell it what that was.
     ensure!(
         kind != EntityType::Mon || report.losses == 0,

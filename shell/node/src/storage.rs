@@ -253,4 +253,7 @@ impl StoreView for Storage {
     fn lost(&self) -> Lost {
         self.store.lost()
     }
+    fn has_rotten_metadata(&self) -> bool {
+        self.store.has_rotten_metadata()
+    }
 }

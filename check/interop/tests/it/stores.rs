@@ -1,12 +1,12 @@
 //! The tools that look into a store without its daemon.
 
-use nacre_interop::{Cluster, nacre_binary, succeed, text};
+use nacre_interop::{Cluster, nacre_binary, succeed, text, wait_until};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 fn store(words: &[&str]) -> Command {
     let mut command = Command::new(nacre_binary());
@@ -167,6 +167,54 @@ fn what_is_rescued_from_a_rotten_disk_loses_nothing_that_others_have() {
         c.run(&format!("rados -p p get object{n} {}", back.display())).unwrap();
         assert!(fs::read(&back).unwrap() == fs::read(&marked).unwrap(), "object{n}");
     }
+}
+
+#[test]
+fn an_osd_whose_metadata_rots_leaves_and_is_made_anew() {
+    let c = Cluster::up_with(&["--processes"]).unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    c.wait_clean().unwrap();
+    c.run("rados -p p bench 1 write -b 4096 -t 8 --no-cleanup").unwrap();
+    c.run("rados -p p put release /etc/os-release").unwrap();
+    succeed(c.nacre("stop").arg("osd.1")).unwrap();
+    let folder = c.folder().join("osd.1");
+    let dir = folder.to_str().unwrap();
+    succeed(&mut store(&["fsck", dir, "--repair"])).unwrap(); // all is in the checkpoint
+    rot_metadata(&folder.join("store"));
+    let listed = run(&["ls", dir, "--all", "--format", "json"]);
+    assert!(text(&listed.stderr).contains("cannot be listed"), "{}", text(&listed.stderr));
+    assert!(text(&listed.stdout).contains("\"release\""), "what is behind it is listed");
+
+    c.start("osd.1").unwrap();
+    wait_until("osd.1 to leave", Duration::from_secs(30), || {
+        let runs = c.daemons()?.contains(&"osd.1".to_string());
+        Ok(!runs && c.json("ceph status")?["osdmap"]["num_up_osds"] == 2)
+    })
+    .unwrap();
+    assert!(c.run("ceph log last 50 warn").unwrap().contains("osd.1: metadata of its store rotted"));
+    let refused = c.nacre("start").arg("osd.1").output().unwrap();
+    assert!(text(&refused.stderr).contains("was given up"), "{}", text(&refused.stderr));
+    c.run("rados -p p get release -").unwrap();
+
+    c.run("ceph osd destroy 1 --force --yes-i-really-mean-it").unwrap();
+    let disk = c.folder().join("disk");
+    let mut format = Command::new(nacre_binary());
+    format.args(["osd", "format", "--no-check", "--id", "1", "--size", "4G", "--dev"]).arg(&disk);
+    succeed(format.arg("--data").arg(c.folder())).unwrap();
+    c.start("osd.1").unwrap();
+    c.wait_clean().unwrap();
+}
+
+/// Changes a byte of the first thing's page in the last checkpoint.
+fn rot_metadata(path: &Path) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut all = vec![0; 300 << 20];
+    let read = file.read_at(&mut all, 0).unwrap();
+    // The log is in front of it, and has the same names.
+    let log = 64 << 20;
+    let name = b"benchmark_data";
+    let at = all[log..read].windows(name.len()).position(|bytes| bytes == name).unwrap();
+    file.write_all_at(b"B", (log + at) as u64).unwrap();
 }
 
 fn changed(path: &Path) -> SystemTime {

@@ -1,5 +1,6 @@
 //! How an OSD starts, with what its store has kept and what it has lost, and how it stops.
 
+use super::liveness::ERROR;
 use super::{BEAT, GOODBYE, Life, MonState, Osd, TICK, TICK_EVERY};
 use crate::heartbeat::BEAT_EVERY;
 use crate::maps::{self, Maps};
@@ -7,7 +8,7 @@ use crate::pg::{Interval, Pg, PgEvent, groups, listed};
 use crate::shard::Shard;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, PgId};
-use nacre_machine::{Effect, Level, StoreView};
+use nacre_machine::{Effect, Level, StoreView, given_up};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::DaemonMsg;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -132,6 +133,32 @@ impl Osd {
         }
         if !txn.is_empty() {
             self.store(txn, out);
+        }
+    }
+
+    /// Which things there are cannot be told any more, and some of them not be read: others serve in our place, where
+    /// they are enough.
+    pub(super) fn leave_if_rotten(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        if !store.has_rotten_metadata() || !matches!(self.life, Life::Running) {
+            return;
+        }
+        let me = self.me();
+        let needs_us = self.pgs().find(|pg| !pg.can_do_without(me)).map(|pg| pg.id);
+        let then = match needs_us {
+            Some(pg) => format!("it serves on, as pg {pg} would have too few others"),
+            None => "it leaves".to_string(),
+        };
+        if !std::mem::replace(&mut self.told_rot, true) || needs_us.is_none() {
+            let text = format!(
+                "osd.{me}: metadata of its store rotted, it has to be made anew (`nacre osd format --id {me}`): {then}"
+            );
+            self.tell_cluster(now, ERROR, text, out);
+        }
+        if needs_us.is_none() {
+            let mut txn = Transaction::new();
+            txn.push(given_up(), Change::Touch);
+            self.store(txn, out);
+            self.on_stop(now, out);
         }
     }
 

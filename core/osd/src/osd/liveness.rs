@@ -21,6 +21,7 @@ const RETURN_PATIENCE: Duration = Duration::from_secs(30);
 const RETURN_DOUBLINGS: u32 = 3;
 /// For the cluster log.
 const WARNING: u8 = 3;
+pub(super) const ERROR: u8 = 4;
 
 impl Osd {
     // ---- others ----
@@ -176,7 +177,7 @@ impl Osd {
         self.to_mon(DaemonMsg::MarkMeDown { osd: self.me(), epoch: self.maps.epoch(), is_over: false }, out);
     }
 
-    fn tell_cluster(&self, now: Now, level: u8, text: String, out: &mut Vec<Effect>) {
+    pub(super) fn tell_cluster(&self, now: Now, level: u8, text: String, out: &mut Vec<Effect>) {
         out.push(Effect::Log { level: Level::Warn, text: text.clone() });
         self.to_mon(DaemonMsg::ClusterLog { level, stamp: now.wall, text }, out);
     }

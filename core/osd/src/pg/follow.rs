@@ -10,7 +10,6 @@ use super::answered::Answered;
 use super::catch_up::CatchUp;
 use super::log::Log;
 use super::record::RecordChanges;
-use super::replica::UNREADABLE;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::ObjectInfo;
 use nacre_base::{Epoch, Name, OsdId, SnapId, Time, Version};
@@ -183,13 +182,22 @@ impl Pg {
         let id = self.id;
         let names: BTreeSet<&ObjectId> = objects.iter().map(|(object, _)| object).collect();
         let inside = |object: &ObjectId| next.is_none_or(|next| object < next);
-        let unreadable = |error: ReadError| -> ! { panic!("pg {id}: {UNREADABLE}: {error}") };
         // Ours in the same stretch: none of them may stay that the source does not have.
         let missing = self.missing.from(from).map(|(object, _)| object).take_while(|object| inside(object));
         let mut gone: Vec<ObjectId> = missing.filter(|object| !names.contains(object)).cloned().collect();
         let mut start = from.clone();
         loop {
-            let here = self.objects_from(ctx, &start, NAMES_PART).unwrap_or_else(|error| unreadable(error));
+            let here = match self.objects_from(ctx, &start, NAMES_PART) {
+                Ok(here) => here,
+                // The OSD leaves where others are enough (`leave_if_rotten`).
+                Err(error) => {
+                    ctx.log(
+                        Level::Error,
+                        format!("pg {id}: what it has cannot be compared with others: {error}"),
+                    );
+                    return;
+                }
+            };
             gone.extend(here.iter().filter(|o| inside(o) && !names.contains(o)).cloned());
             match here.last() {
                 Some(last) if here.len() == NAMES_PART && inside(last) => {

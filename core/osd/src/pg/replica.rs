@@ -25,8 +25,6 @@ const FOLLOW_RETRY: Duration = Duration::from_secs(2);
 /// Objects deleted at a time.
 const DELETE_PART: usize = if cfg!(test) { 1 } else { 64 };
 
-pub const UNREADABLE: &str = "what the store holds cannot be told";
-
 #[derive(Default)]
 pub struct Stray {
     next_notify: Time,
@@ -260,8 +258,7 @@ impl Pg {
             Some(op) => std::mem::take(&mut op.txn),
             None => op.txn.clone(),
         };
-        self.store_write(ctx, &op, txn)
-            .unwrap_or_else(|error| panic!("pg {}: {UNREADABLE}: {error}", self.id));
+        self.store_write(ctx, &op, txn);
         self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));
     }
 

@@ -26,6 +26,7 @@ pub struct MemStore {
     pub lost: Lost,
     /// Nothing can be told of these, until they are removed.
     pub unreadable: BTreeSet<StoredId>,
+    pub has_rotten_metadata: bool,
     /// Data can be read at once.
     pub in_memory: bool,
     /// Bytes that are free of a GiB; none: there is no end.
@@ -216,6 +217,9 @@ impl StoreView for MemStore {
     }
     fn lost(&self) -> Lost {
         self.lost.clone()
+    }
+    fn has_rotten_metadata(&self) -> bool {
+        self.has_rotten_metadata
     }
     fn statfs(&self) -> Statfs {
         let (total, available) = self.free.map_or((1 << 40, 1 << 40), |free| (1 << 30, free));

@@ -3,6 +3,7 @@
 use super::world::{POOL, World};
 use super::{read, write};
 use nacre_base::{Name, OsdId, PgId};
+use nacre_machine::given_up;
 use nacre_proto::maps::map_flags;
 use nacre_proto::messages::DaemonMsg;
 use nacre_proto::transaction::StoredId;
@@ -104,4 +105,21 @@ fn the_last_member_without_its_record_is_no_reason_to_go_on_without_it() {
     let waits = w.submit("a", read());
     w.run_for(Duration::from_secs(30));
     assert!(!w.replies.contains_key(&waits), "that is not what was acknowledged last");
+}
+
+#[test]
+fn who_cannot_tell_what_is_stored_leaves_once_others_are_enough() {
+    let mut w = World::new(6, 3, 3, 2, 4);
+    w.run_ops("a", write("a"));
+    w.run_until("clean", World::all_clean);
+    w.kill(0);
+    w.run_until("down", |w| !w.map.is_up(OsdId(0)));
+    w.rot(1, |store| store.has_rotten_metadata = true);
+    w.run_for(Duration::from_secs(10));
+    assert!(w.is_running(1), "two have to serve");
+    w.start(0);
+    w.run_until("it left", |w| !w.is_running(1));
+    w.run_until("down", |w| !w.map.is_up(OsdId(1)));
+    assert!(w.map.is_up(OsdId(0)) && w.nodes[1].disk.things.contains_key(&given_up()));
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "a");
 }

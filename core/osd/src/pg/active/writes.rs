@@ -8,7 +8,6 @@ use crate::pg::record::RecordChanges;
 use crate::pg::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::room::bytes_for;
 use nacre_base::{OsdId, SnapId, Version};
-use nacre_machine::ReadError;
 use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
 use nacre_proto::messages::peer::{LogEntry, PgMsg, RepOp};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -172,25 +171,21 @@ impl Pg {
         });
         // Room for what the record adds, mostly.
         let txn = rep_op.txn.clone_with_room(1);
-        self.store_write(ctx, &rep_op, txn).expect("our own metadata is here, or the request had waited");
+        self.store_write(ctx, &rep_op, txn);
         self.once_durable(ctx, WhenStored::Write(version));
         Ok(())
     }
 
     /// The part of a write that is the same on every member; `txn` is the write's.
-    pub fn store_write(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        op: &RepOp,
-        mut txn: Transaction,
-    ) -> Result<(), ReadError> {
+    pub fn store_write(&mut self, ctx: &mut Ctx<'_>, op: &RepOp, mut txn: Transaction) {
         let RepOp { entry, metas, .. } = op;
         let mut changes = RecordChanges::new(self.id);
         // What it overwrites was missing no longer than until now, and no metadata that comes along.
         let mut noted = self.missing.written(&entry.object, &entry.acts);
         for (object, meta) in metas {
             if self.missing.lacks_meta(object) {
-                let have = attrs_after(ctx.store, object, &txn)?;
+                // Of what cannot be read there are none that could be in the way.
+                let have = attrs_after(ctx.store, object, &txn).unwrap_or_default();
                 set_meta(&mut txn, &object.clone().into(), meta, have);
                 self.missing.got(object, &Part::meta(), Some(meta.size));
                 noted.insert(object.clone());
@@ -207,7 +202,6 @@ impl Pg {
         self.changed.extend(entry.touched().map(|(object, ..)| object.clone()));
         self.changed.extend(noted);
         self.store(ctx, txn);
-        Ok(())
     }
 
     pub fn on_own_write(&mut self, ctx: &mut Ctx<'_>, version: Version) {
