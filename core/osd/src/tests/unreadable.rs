@@ -25,9 +25,10 @@ fn put(w: &mut World, name: &str, at: u64, text: &'static str) {
     w.run_ops(name, vec![Op::Write { extent: Extent::new(at, text.len() as u64), data: text.into() }]);
 }
 
-/// osd.2 lacks a piece of "changed", whose newest version it has all the same, and is dead; then its store forgets.
-fn stale(seed: u64, forgotten: StoredId) -> World {
-    let mut w = World::new(seed, 3, 3, 2, 1);
+/// osd.2 lacks a piece of "changed", whose newest version it has all the same.
+fn lacking(seed: u64, osds: usize) -> World {
+    let mut w = World::new(seed, osds, 3, 2, 1);
+    w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2)])]);
     for name in ["changed", "same", "removed"] {
         w.run_ops(name, write("the old content of it"));
     }
@@ -41,6 +42,12 @@ fn stale(seed: u64, forgotten: StoredId) -> World {
     w.run_for(Duration::from_secs(1));
     put(&mut w, "changed", 12, "NEWER");
     w.run_for(Duration::from_secs(1));
+    w
+}
+
+/// It is dead, and its store has forgotten something.
+fn stale(seed: u64, forgotten: StoredId) -> World {
+    let mut w = lacking(seed, 3);
     w.kill(2);
     forget(&mut w, 2, &forgotten);
     w.run_until("down", |w| !w.map.is_up(OsdId(2)));
@@ -87,6 +94,28 @@ fn a_group_is_found_without_the_list_of_groups() {
 #[test]
 fn groups_are_found_when_all_maps_are_lost() {
     comes_back_right(stale(4, crate::maps::id()));
+}
+
+/// What a group that was being deleted left was believed when its OSD became a member again.
+#[test]
+fn of_a_group_that_was_half_deleted_nothing_is_believed() {
+    let mut w = lacking(7, 4);
+    w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(3)])]);
+    w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
+    let is_half_deleted = |w: &World| {
+        let things = &w.nodes[2].disk.things;
+        let record = things.get(&StoredId::Pg(PG));
+        record.is_some_and(|record| record.omap.keys().any(|key| key.as_bytes() == b"untrusted"))
+    };
+    while !is_half_deleted(&w) {
+        w.step();
+    }
+    w.kill(2);
+    assert!(w.nodes[2].disk.things.contains_key(&object("changed")));
+    w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2)])]);
+    w.start(2);
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
 }
 
 /// Who alone has what was acknowledged is waited for, also if it knows nothing of it: nobody else goes on without.
