@@ -91,6 +91,10 @@ impl Pg {
             info.clones += source.info.clones;
             info.bytes += source.info.bytes;
             info.estimated |= source.info.estimated;
+            if source.is_untrusted {
+                self.is_untrusted = true;
+                changes.untrusted();
+            }
             info.last_user_version = info.last_user_version.max(source.info.last_user_version);
             for (object, stale) in source.missing.iter() {
                 changes.missing(object, Some(stale));

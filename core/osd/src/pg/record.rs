@@ -130,6 +130,9 @@ impl RecordChanges {
     pub fn dirty(&mut self, object: &ObjectId, dirty: &Dirty) {
         self.put(dirty_key(object), to_vec(dirty));
     }
+    pub fn untrusted(&mut self) {
+        self.put(Name::new(UNTRUSTED), Bytes::new());
+    }
     pub fn trusted(&mut self) {
         self.take(Name::new(UNTRUSTED));
     }
@@ -234,7 +237,7 @@ impl Record {
         self.answered.pages().for_each(|page| changes.answers(page));
         self.missing.iter().for_each(|(object, stale)| changes.missing(object, Some(stale)));
         if self.is_untrusted {
-            changes.put(Name::new(UNTRUSTED), Bytes::new());
+            changes.untrusted();
         }
         changes.into_txn(txn);
     }
