@@ -7,13 +7,13 @@ use crate::world::{DISK_LATENCY, NodeId, World};
 use bytes::Bytes;
 use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
-use nacre_machine::{ReadError, StoreView};
+use nacre_machine::{ReadError, StoreView, given_up};
 use nacre_mon::{Member, Mon, MonConfig};
 use nacre_osd::{MEMORY, Osd, OsdConfig};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network, ObjectId};
-use nacre_store::testing::{DataBlock, SimDisk, data_blocks};
+use nacre_store::testing::{DataBlock, SimDisk, data_blocks, metadata_blocks};
 use nacre_store::{BLOCK, Options, Store};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -287,6 +287,41 @@ impl Cluster {
                 harm(disk, block.offset + rng.below(BLOCK as u64));
             }
         }
+    }
+
+    /// Damages so many blocks of what an OSD's store knows of its things, while all is clean.
+    pub fn rot_metadata(&mut self, osd: usize, count: u64) {
+        let World { nodes, rng, .. } = &mut self.world;
+        let Node { store: Some(store), disk: Some(disk), .. } = &nodes[self.osds[osd].0] else { return };
+        let blocks = metadata_blocks(store);
+        for _ in 0..count {
+            if let Some(block) = rng.pick(&blocks) {
+                disk.rot(block + rng.below(BLOCK as u64));
+            }
+        }
+    }
+
+    /// An OSD that gave up its store gets an empty disk, and its number again. Whether it had to.
+    pub fn make_anew(&mut self, osd: usize) -> bool {
+        let id = self.osds[osd];
+        let gave_up = |c: &Cluster| {
+            let store = c.world.node(id).store.as_ref();
+            store.is_none_or(|store| !matches!(store.stat(&given_up()), Ok(None)))
+        };
+        if !self.world.node(id).stopped && self.is_running(id) {
+            return false;
+        }
+        assert!(gave_up(self), "osd.{osd} ended, and nobody asked it to");
+        self.world.kill(id, false);
+        self.run_until("the monitors to notice", |c| c.osd_map().is_down(OsdId(osd as i32)));
+        let destroy =
+            json!({ "prefix": "osd destroy", "id": osd, "force": true, "yes_i_really_mean_it": true });
+        self.command(&destroy);
+        let (len, log_len) = self.osd_disk;
+        let disk = disk(&mut self.world, len, log_len, osd as u8 + 101);
+        self.world.node_mut(id).disk = disk;
+        self.start(id);
+        true
     }
 
     /// The most memory that an OSD held since the last look.

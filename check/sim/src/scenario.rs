@@ -126,6 +126,9 @@ impl Run {
         for osd in self.leaving.intersection(&self.out).copied().collect::<Vec<_>>() {
             self.c.purge(osd)?;
         }
+        if let Some(frail) = script.shape.frail.filter(|frail| !self.out.contains(frail)) {
+            self.rot_metadata(frail)?;
+        }
         self.c.wait_monitors()?;
         self.elections.check(&self.c)?;
         check_maps(&self.c, &script.shape)?;
@@ -300,6 +303,37 @@ impl Run {
                 Some(other) => panic!("a pool that was made is not found: {other:?}"),
             }
         }
+    }
+
+    /// What an OSD knows of its things rots: others serve in its place, and clients notice nothing.
+    fn rot_metadata(&mut self, osd: usize) -> Result<(), String> {
+        let id = self.c.osds[osd];
+        let blocks = 1 + self.rng.below(4);
+        self.c.rot_metadata(osd, blocks);
+        self.c.world.comment(&format!("---- metadata of osd.{osd} rots"));
+        for how in ["", "osd deep-scrub", "start"] {
+            match how {
+                "" => {}
+                // What only a start reads.
+                "start" if self.c.is_running(id) => {
+                    self.c.stop(id);
+                    self.c.start(id);
+                }
+                "start" => {}
+                how => drop(self.c.command(&json!({ "prefix": how, "who": "all" }))),
+            }
+            let until = self.c.world.now + Duration::from_secs(8);
+            while self.c.world.now < until {
+                self.workload.go_on(&mut self.c, &self.pools)?;
+                self.note_answers();
+                self.c.run_for(Duration::from_millis(20));
+            }
+            if self.c.make_anew(osd) {
+                break;
+            }
+        }
+        self.all_answered()?;
+        self.c.wait_clean()
     }
 
     /// All copies are read and compared. Those on a frail disk may be wrong, and are put right.

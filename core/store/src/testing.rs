@@ -56,6 +56,12 @@ pub fn data_blocks(store: &Store) -> Vec<DataBlock> {
     all
 }
 
+/// Where pages of metadata are on the device, in bytes: the same, for those.
+pub fn metadata_blocks(store: &Store) -> Vec<u64> {
+    let runs = store.layers.iter().flat_map(|layer| layer.runs.iter());
+    runs.flat_map(|run| run.blocks()).map(|block| u64::from(block) * BLOCK as u64).collect()
+}
+
 /// Puts the checksums of a checkpoint's pages right, for whoever changes what is in them.
 pub fn seal_pages(disk: &impl Disk) -> Option<()> {
     let mut block = vec![0; BLOCK];

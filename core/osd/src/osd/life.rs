@@ -143,7 +143,7 @@ impl Osd {
             return;
         }
         let me = self.me();
-        let needs_us = self.pgs().find(|pg| !pg.can_do_without(me)).map(|pg| pg.id);
+        let needs_us = self.pgs().find(|pg| !pg.can_do_without_us()).map(|pg| pg.id);
         let then = match needs_us {
             Some(pg) => format!("it serves on, as pg {pg} would have too few others"),
             None => "it leaves".to_string(),

@@ -217,6 +217,10 @@ impl Active {
         let clones = self.doubtful.range(first..head.clone()).next().is_some();
         (self.doubtful.contains_key(head), clones)
     }
+    /// Whether a member lacks nothing.
+    pub fn has_all(&self, osd: OsdId) -> bool {
+        self.members.get(&osd).is_some_and(|member| member.missing.is_empty())
+    }
     pub fn has_no_doubts(&self) -> bool {
         self.doubtful.is_empty()
     }
@@ -426,6 +430,14 @@ impl Pg {
         }
         if !lacking.is_empty() {
             self.wait_for_parts(ctx, running.op, &lacking);
+            return;
+        }
+        let is_unreadable = match &outcome {
+            Ok(Outcome::Done(done)) => done.result == -EIO,
+            outcome => outcome.is_err(),
+        };
+        // Then we are about to leave (`leave_if_rotten`), and whoever leads after us is asked again.
+        if is_unreadable && ctx.store.has_rotten_metadata() && self.can_do_without_us() {
             return;
         }
         match outcome {

@@ -496,16 +496,18 @@ impl Pg {
         }
     }
 
-    /// Whether others go on as before when that OSD leaves: as far as is known here, which is all on the primary.
-    pub fn can_do_without(&self, osd: OsdId) -> bool {
-        let others = self.interval.acting.iter().filter(|other| other.is_some() && **other != osd);
-        let is_whole = match &self.phase {
-            Phase::Active(_) => self.is_clean(),
-            // It has nothing that counts.
-            Phase::Peering(_) => self.info.incomplete,
-            _ => true,
+    /// Whether others can serve when this OSD leaves: as far as is known here, which is all on the primary.
+    pub fn can_do_without_us(&self) -> bool {
+        let members = || self.interval.acting.iter().filter(|osd| osd.is_some() && **osd != self.me);
+        let others = match &self.phase {
+            Phase::Active(active) => members().filter(|osd| active.has_all(**osd)).count(),
+            // Or it has nothing that counts.
+            Phase::Peering(peering) if !self.info.incomplete => {
+                members().filter(|osd| peering.has_all(**osd)).count()
+            }
+            _ => members().count(),
         };
-        !self.interval.is_member(osd) || (is_whole && others.count() >= self.interval.min_size.max(1))
+        !self.interval.is_member(self.me) || others >= self.interval.min_size.max(1)
     }
 
     pub fn interval(&self) -> &Interval {

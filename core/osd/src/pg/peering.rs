@@ -85,6 +85,12 @@ pub struct Peering {
 }
 
 impl Peering {
+    /// Whether that OSD can serve the group without us: it is one of those who have all writes, and lacks nothing.
+    pub fn has_all(&self, osd: OsdId) -> bool {
+        let record = self.record.as_ref().and_then(Option::as_ref);
+        record.is_some_and(|record| record.acting.contains(&osd))
+            && self.missing.get(&osd).is_some_and(Missing::is_empty)
+    }
     pub fn new() -> Peering {
         Peering {
             step: Step::Gathering,
