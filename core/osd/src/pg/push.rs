@@ -307,7 +307,15 @@ impl Pg {
         }
         let mut txn = Transaction::new();
         if let Some(meta) = &meta {
-            let have = ctx.store.attrs(&id)?.into_keys().collect();
+            let have = match ctx.store.attrs(&id) {
+                Ok(attrs) => attrs.into_keys().collect(),
+                // It takes the place of what cannot be read.
+                Err(_) if stale.part == Part::everything() => {
+                    txn.push(id.clone(), Change::Remove);
+                    BTreeSet::new()
+                }
+                Err(error) => return Err(error),
+            };
             set_meta(&mut txn, &id, meta, have);
             index_clone(ctx.store, &object, meta, &mut txn)?;
         }
@@ -466,7 +474,8 @@ pub fn index_clone(
     if object.snap == SnapId::HEAD {
         return Ok(());
     }
-    if let Some(old) = ObjectInfo::load(store, object)? {
+    // What cannot be read is not in the way.
+    if let Ok(Some(old)) = ObjectInfo::load(store, object) {
         snap_index::remove(object, &old.snaps, txn); // it may have been for more
     }
     let info = meta.attrs.get(ATTR).cloned().unwrap_or_default();

@@ -36,6 +36,7 @@ fn lacking(seed: u64, osds: usize) -> World {
     w.kill(2);
     w.run_until("down", |w| !w.map.is_up(OsdId(2)));
     put(&mut w, "changed", 4, "new");
+    w.run_ops("added", write("it was not there before"));
     w.change(|map, inc| inc.new_flags = Some(map.flags | map_flags::NORECOVER));
     w.start(2);
     w.run_until("all serve", |w| w.records.get(&PG).is_some_and(|record| record.acting.len() == 3));
@@ -75,7 +76,7 @@ fn comes_back_right(mut w: World) {
 
 #[test]
 fn an_unreadable_object_comes_back_from_others() {
-    for name in ["changed", "same", "removed"] {
+    for name in ["changed", "same", "removed", "added"] {
         comes_back_right(stale(1, object(name)));
     }
 }

@@ -37,7 +37,7 @@ const BACKLOG_MAX: usize = 16 << 20;
 
 pub fn export(options: &Export) -> Result<()> {
     let (store, disk, _) = options.store.open()?;
-    ensure!(!store.is_half_imported()?, "{}", HALF_IMPORTED);
+    ensure!(!store.is_half_imported().unwrap_or_default(), "{}", HALF_IMPORTED);
     let wanted = |id: &StoredId| match (options.pool, id) {
         (None, _) => true,
         (Some(pool), StoredId::Object(object)) => object.pool.0 == pool,
