@@ -6,8 +6,10 @@ use nacre_base::{Name, OsdId, PgId};
 use nacre_machine::given_up;
 use nacre_proto::maps::map_flags;
 use nacre_proto::messages::DaemonMsg;
+use nacre_proto::messages::part::Stale;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{Extent, ObjectId, Op};
+use nacre_wire::{from_slice, to_vec};
 use std::time::Duration;
 
 const PG: PgId = PgId { pool: POOL, seed: 0 };
@@ -79,6 +81,20 @@ fn an_unreadable_object_comes_back_from_others() {
     for name in ["changed", "same", "removed", "added"] {
         comes_back_right(stale(1, object(name)));
     }
+}
+
+/// What is sent takes its place. Those that lack everything are too many to be looked at when an OSD starts.
+#[test]
+fn an_unreadable_object_that_lacks_everything_comes_from_others() {
+    let mut w = stale(8, object("added"));
+    w.rot(2, |store| {
+        let record = &mut store.things.get_mut(&StoredId::Pg(PG)).unwrap().omap;
+        for (_, missing) in record.iter_mut().filter(|(key, _)| key.as_bytes().starts_with(b"m")) {
+            let need = from_slice::<Stale>(missing).unwrap().need;
+            *missing = to_vec(&Stale::everything(need)).into();
+        }
+    });
+    comes_back_right(w);
 }
 
 /// It names the newest version of an object that lacks a piece: which one, only the record knew.
