@@ -386,6 +386,10 @@ impl Run {
             let Some(osd) = self.out.pop_first() else { break };
             self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), None);
         }
+        // One that was sent twice may have come once more, after the next.
+        for osd in &self.out {
+            self.c.command(&json!({ "prefix": "osd out", "ids": [osd.to_string()] }));
+        }
         // With less, CRUSH does not always find as many as there should be.
         for osd in std::mem::take(&mut self.reweighted) {
             self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": 1.0 }), None);
