@@ -1,6 +1,6 @@
 //! An export is read into a store (`export.rs`).
 //!
-//! What is damaged becomes so in two ways that the log knows nothing of, and is safe with the checkpoint at the end. So
+//! A block becomes a damaged one in a way that the log knows nothing of, and is safe with the checkpoint at the end. So
 //! until then something in the store says that an import is under way: no daemon may take it for all there is.
 
 use crate::BLOCK;

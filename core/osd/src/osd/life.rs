@@ -1,9 +1,9 @@
 //! How an OSD starts, with what its store has kept and what it has lost, and how it stops.
 
-use super::liveness::ERROR;
 use super::{BEAT, GOODBYE, Life, MonState, Osd, TICK, TICK_EVERY};
 use crate::heartbeat::BEAT_EVERY;
 use crate::maps::{self, Maps};
+use crate::pg::scrub::ERROR;
 use crate::pg::{Interval, Pg, PgEvent, groups, listed};
 use crate::shard::Shard;
 use bytes::Bytes;
@@ -59,7 +59,8 @@ impl Osd {
                 Err(error) => {
                     let text = format!("pg {id}: {error}: all of it is compared with other copies");
                     out.push(Effect::Log { level: Level::Error, text });
-                    let pg_num = map.pools.get(&id.pool).map_or(0, |pool| pool.pg_num);
+                    // Of a pool that shrank meanwhile or is gone: as many as it must have had, for the group to be one of them.
+                    let pg_num = map.pools.get(&id.pool).map_or(0, |pool| pool.pg_num).max(id.seed + 1);
                     Some(Pg::load_remains(id, self.config.id, interval, pg_num, now, &mut txn))
                 }
             };

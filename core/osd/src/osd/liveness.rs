@@ -21,7 +21,6 @@ const RETURN_PATIENCE: Duration = Duration::from_secs(30);
 const RETURN_DOUBLINGS: u32 = 3;
 /// For the cluster log.
 const WARNING: u8 = 3;
-pub(super) const ERROR: u8 = 4;
 
 impl Osd {
     // ---- others ----

@@ -48,6 +48,32 @@ fn groups_become_one_without_a_copy() {
 }
 
 #[test]
+fn a_group_that_became_part_of_another_is_found_without_its_record() {
+    let mut w = World::new(2, 4, 3, 2, 6);
+    let on = |last: i32| vec![OsdId(0), OsdId(1), OsdId(last)];
+    w.place((0..6).map(|seed| (seed, on(2))).collect());
+    put(&mut w, 0, 60);
+    w.run_until("clean", World::all_clean);
+    w.kill(2);
+    w.run_until("down", |w| !w.map.is_up(OsdId(2)));
+    // It leaves halves, and is away while they become one.
+    w.place([0, 1, 4, 5].map(|seed| (seed, on(3))).into());
+    w.run_for(Duration::from_secs(5));
+    merge_one(&mut w);
+    merge_one(&mut w);
+    let gone = nacre_proto::transaction::StoredId::Pg(PgId { pool: POOL, seed: 5 });
+    w.rot(2, |store| {
+        store.unreadable.insert(gone.clone());
+    });
+    w.allow_errors = true;
+    w.start(2);
+    w.run_until("clean", World::all_clean);
+    check(&mut w, 60);
+    w.assert_replicas_equal();
+    assert!(w.nodes[2].view.unreadable.is_empty());
+}
+
+#[test]
 fn writes_of_both_halves_wait_for_the_merge_and_go_on_after_it() {
     for seed in 0..8 {
         let mut w = World::new(seed, 3, 3, 2, 2);

@@ -38,9 +38,8 @@ pub struct Options {
 pub fn stat(options: &StatOptions) -> Result<()> {
     let (store, _, report) = options.store.open()?;
     let space = store.statfs();
-    let (ids, errors): (Vec<_>, Vec<_>) = store.ids().partition(Result::is_ok);
-    let ids: Vec<StoredId> = ids.into_iter().flatten().collect();
-    errors.iter().filter_map(|error| error.as_ref().err()).for_each(|error| eprintln!("damaged: {error}"));
+    let readable = store.ids().filter_map(|id| id.inspect_err(|error| eprintln!("damaged: {error}")).ok());
+    let ids: Vec<StoredId> = readable.collect();
     let count = |of: fn(&StoredId) -> bool| ids.iter().filter(|id| of(id)).count();
     let rows: Vec<(&str, Value)> = vec![
         ("uuid", json!(uuid::Uuid::from_bytes(store.uuid()).to_string())),
@@ -95,10 +94,9 @@ pub fn list(options: &Options) -> Result<()> {
     }
     let mut damaged = 0;
     for id in store.ids() {
-        let wanted = id.map(|id| wanted(&id).then_some(id));
-        let line = match wanted {
-            Ok(None) => continue,
-            Ok(Some(id)) => line(&store, &id).map(|line| (id, line)),
+        let line = match id {
+            Ok(id) if !wanted(&id) => continue,
+            Ok(id) => line(&store, &id).map(|line| (id, line)),
             Err(error) => Err(error.into()),
         };
         let (id, line) = match line {

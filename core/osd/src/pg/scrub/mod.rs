@@ -37,7 +37,7 @@ const SLICE: u64 = if cfg!(test) { 4096 } else { 512 << 10 };
 /// Without an answer for so long the question is asked anew.
 const STALLED: Duration = Duration::from_secs(3);
 /// In the cluster's log.
-const ERROR: u8 = 4;
+pub const ERROR: u8 = 4;
 /// Findings that are kept of one group; more are only counted.
 const FINDINGS_MAX: u64 = 1000;
 
