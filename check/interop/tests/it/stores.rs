@@ -180,12 +180,13 @@ fn an_osd_whose_metadata_rots_leaves_and_is_made_anew() {
     let folder = c.folder().join("osd.1");
     let dir = folder.to_str().unwrap();
     succeed(&mut store(&["fsck", dir, "--repair"])).unwrap(); // all is in the checkpoint
-    rot_metadata(&folder.join("store"));
+    rot_metadata(dir, &folder.join("store"));
     let listed = run(&["ls", dir, "--all", "--format", "json"]);
     assert!(text(&listed.stderr).contains("cannot be listed"), "{}", text(&listed.stderr));
     assert!(text(&listed.stdout).contains("\"release\""), "what is behind it is listed");
 
     c.start("osd.1").unwrap();
+    c.run("ceph osd deep-scrub all").unwrap(); // lists everything
     wait_until("osd.1 to leave", Duration::from_secs(30), || {
         let runs = c.daemons()?.contains(&"osd.1".to_string());
         Ok(!runs && c.json("ceph status")?["osdmap"]["num_up_osds"] == 2)
@@ -205,16 +206,28 @@ fn an_osd_whose_metadata_rots_leaves_and_is_made_anew() {
     c.wait_clean().unwrap();
 }
 
-/// Changes a byte of the first thing's page in the last checkpoint.
-fn rot_metadata(path: &Path) {
+/// Changes a byte in pages of the checkpoint, from the last one on, until things cannot be listed for it. The log, which is in front of
+/// them, has the same names, and no page that goes is to be the one with "release".
+fn rot_metadata(dir: &str, path: &Path) {
     let file = File::options().read(true).write(true).open(path).unwrap();
-    let mut all = vec![0; 300 << 20];
-    let read = file.read_at(&mut all, 0).unwrap();
-    // The log is in front of it, and has the same names.
-    let log = 64 << 20;
-    let name = b"benchmark_data";
-    let at = all[log..read].windows(name.len()).position(|bytes| bytes == name).unwrap();
-    file.write_all_at(b"B", (log + at) as u64).unwrap();
+    let has = |bytes: &[u8], name: &[u8]| bytes.windows(name.len()).any(|part| part == name);
+    let mut around = vec![0; 9 * 4096];
+    for n in (4..file.metadata().unwrap().len() / 4096 - 5).rev() {
+        file.read_exact_at(&mut around[..4096], n * 4096).unwrap();
+        if around[..4096] == [0; 4096] || !has(&around[..4096], b"benchmark_data") {
+            continue;
+        }
+        file.read_exact_at(&mut around, (n - 4) * 4096).unwrap();
+        if has(&around, b"release") || has(&around, b"NacreCkp") {
+            continue;
+        }
+        let at = around[4 * 4096..].windows(14).position(|part| part == b"benchmark_data").unwrap();
+        file.write_all_at(b"B", n * 4096 + at as u64).unwrap();
+        if text(&run(&["ls", dir]).stderr).contains("cannot be listed") {
+            return;
+        }
+    }
+    panic!("no page was found");
 }
 
 fn changed(path: &Path) -> SystemTime {
