@@ -1,9 +1,10 @@
 //! A cluster as scripts see it: named daemons, pools, clients, and faults.
 
 use crate::memory;
+use crate::network::NodeId;
 use crate::node::{Node, Role};
 use crate::script::Shape;
-use crate::world::{DISK_LATENCY, NodeId, World};
+use crate::world::{DISK_LATENCY, World};
 use bytes::Bytes;
 use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};

@@ -1,9 +1,9 @@
 //! What a cluster must not take more of, however long it runs and whatever happens to it.
 
 use crate::cluster::Cluster;
+use crate::network::NodeId;
 use crate::node::{Node, Role};
 use crate::script::{Fault, Shape, Who};
-use crate::world::NodeId;
 use nacre_machine::StoreView;
 use nacre_proto::transaction::StoredId;
 

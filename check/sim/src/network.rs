@@ -1,12 +1,15 @@
 //! Sessions between nodes, as TCP gives them: in order, delayed, held up, reset.
 
-use crate::world::NodeId;
 use nacre_base::{Rng, Time};
 use nacre_machine::ConnId;
 use nacre_proto::messages::RawMessage;
 use nacre_proto::types::Network as Net;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+/// A node of the cluster, by its place in `World::nodes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId(pub usize);
 
 /// Names a session for the whole run.
 pub type SessionId = u64;

@@ -1,5 +1,6 @@
 //! One daemon or client: its machine while it lives, its disk always.
 
+use crate::due::What;
 use nacre_base::{Now, Time};
 use nacre_client::Client;
 use nacre_machine::{ConnId, Effect, Event, Machine, StoreView, TimerId, Token};
@@ -60,7 +61,7 @@ pub struct Node {
     pub ids: VecDeque<Range<u64>>,
     /// Stopped as by SIGSTOP: what comes meanwhile waits.
     pub paused: bool,
-    pub deferred: Vec<crate::world::What>,
+    pub deferred: Vec<What>,
     /// Its host has no power: nobody refuses connections either.
     pub dark: bool,
     /// The machine said that it has stopped cleanly.

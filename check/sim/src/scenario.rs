@@ -2,9 +2,9 @@
 
 use crate::cluster::{Cluster, Seed, mon_name};
 use crate::limits::{Elections, check_maps};
+use crate::network::NodeId;
 use crate::script::{Fault, Script, Who};
 use crate::workload::Workload;
-use crate::world::NodeId;
 use bytes::Bytes;
 use nacre_base::{PoolId, Rng};
 use nacre_client::{Output, Request, RequestId};

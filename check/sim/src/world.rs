@@ -1,45 +1,21 @@
 //! The queue of what will happen, and the carrying out of what machines want: the simulator's
 //! counterpart of `shell/node`.
 
+use crate::due::What;
 use crate::memory;
-use crate::network::{End, Network, SessionId};
+use crate::network::{End, Network, NodeId, SessionId};
 use crate::node::{Node, Role};
 use crate::trace::Trace;
 use bytes::Bytes;
 use nacre_base::{Now, Rng, Time, Utime};
-use nacre_machine::{Closed, ConnId, Effect, Event, NoStore, Peer, StoreView, TimerId, Token};
+use nacre_machine::{Closed, ConnId, Effect, Event, NoStore, Peer, StoreView};
 use nacre_proto::messages::{Envelope, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network as Net};
-use nacre_store::{Disk, ReadPlan, Store};
+use nacre_store::{Disk, Store};
 use nacre_wire::crc32c;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
-
-/// A node of the cluster, by its place in `World::nodes`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodeId(pub usize);
-
-/// Something due at a node.
-pub enum What {
-    Event(Event),
-    Timer(TimerId),
-    DiskDone,
-    Placed,
-    ReadDone(Token, ReadPlan),
-    /// A connection attempt arrives at the one who is dialled.
-    Dialled {
-        from: NodeId,
-        life: u64,
-        conn: ConnId,
-        to: EntityAddr,
-        kind: EntityType,
-    },
-    /// The next message that the side sent.
-    Arrive(SessionId, usize),
-    /// The side learns that the session is over.
-    Closed(SessionId, usize, Closed),
-}
 
 /// Wall-clock time at the start of each run; any would do.
 const EPOCH: u32 = 1_800_000_000;

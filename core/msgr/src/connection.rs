@@ -9,15 +9,14 @@
 
 use crate::auth::{AuthName, CONNECTION_MODE_CRC, Prover, Verdict, Verifier};
 use crate::fault::FaultReason;
-use crate::frame::{
-    Frame, FrameReader, Front, MessageHeader, Preamble, Tag, payload, put_control, put_message,
-};
+use crate::frame::{Frame, FrameReader, Front, MessageHeader, Preamble, payload, put_control, put_message};
 use crate::handshake::{
     AuthBadMethod, AuthDone, BANNER_PAYLOAD_MAX, BANNER_PAYLOAD_MIN, BANNER_PREFIX, BANNER_PREFIX_V1,
     ClientIdent, FLAG_LOSSY, Hello, Ident, MESSENGER_FEATURES, ServerIdent, banner,
 };
 use crate::outbox::{COPIED_MAX, Outbox};
 use crate::sums::Sums;
+use crate::tag::Tag;
 use crate::{
     FEATURES_REQUIRED_BY_CLIENTS, FEATURES_REQUIRED_BY_SERVICES, FEATURES_REQUIRED_BY_STORAGE,
     FEATURES_SUPPORTED,

@@ -1,6 +1,6 @@
 //! Why a connection ended.
 
-use crate::frame::Tag;
+use crate::tag::Tag;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
 use nacre_wire::DecodeError;
 

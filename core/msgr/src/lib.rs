@@ -12,6 +12,7 @@ mod frame;
 mod handshake;
 mod outbox;
 mod sums;
+mod tag;
 
 pub use auth::{
     AuthName, CONNECTION_MODE_CRC, GlobalIds, METHOD_NONE, NoneProver, NoneVerifier, Offer, Prover, Verdict,
@@ -19,9 +20,9 @@ pub use auth::{
 };
 pub use connection::{Config, Connection, Event, Limits, PeerIdent};
 pub use fault::FaultReason;
-pub use frame::Tag;
 pub use outbox::Outbox;
 pub use sums::Sums;
+pub use tag::Tag;
 
 /// Every feature that a Nautilus to Squid peer means by its mask; we encode as if all were agreed on.
 pub const FEATURES_SUPPORTED: u64 = 0x3f01_cfbd_fffd_ffff;

@@ -1,7 +1,7 @@
 //! Options that an OSD itself uses: what the monitors' configuration says, unless
 //! `ceph tell osd.N config set` said otherwise for as long as this process lives.
 
-use crate::budget::Limits;
+use crate::budget::share::Limits;
 use crate::maps;
 use crate::pg::log::{self, LogLimits};
 use crate::requests::Keep;

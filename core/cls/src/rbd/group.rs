@@ -1,6 +1,6 @@
 //! Groups of images that are snapshot together.
 
-use super::image::set_op_features;
+use super::features::set_op_features;
 use super::types::{GroupImage, GroupImageStatus, GroupSnap, GroupSpec, op_features};
 use crate::context::{key, stored};
 use crate::{Context, Reply, Stop, fail, input, ok, output};

@@ -2,7 +2,7 @@
 //!
 //! | object | what | files |
 //! |---|---|---|
-//! | `rbd_header.ID` | an image: size, features, snapshots, parent, metadata | `image` `snapshot` `parent` `metadata` `migration` |
+//! | `rbd_header.ID` | an image: size, features, snapshots, parent, metadata | `image` `features` `snapshot` `parent` `metadata` `migration` |
 //! | `rbd_id.NAME` | the id of the image with that name | `image` |
 //! | `rbd_directory`, `rbd_namespace`, `rbd_trash` | lists of images and namespaces | `directory` `trash` |
 //! | `rbd_children` | clones of the first kind, by parent | `parent` |
@@ -16,6 +16,7 @@
 
 mod data;
 mod directory;
+mod features;
 mod group;
 mod image;
 mod metadata;
@@ -35,13 +36,13 @@ pub const CLASS: Class = Class {
     name: "rbd",
     methods: &[
         rw("create", image::create),
-        r("get_features", image::get_features),
-        rw("set_features", image::set_features),
+        r("get_features", features::get_features),
+        rw("set_features", features::set_features),
         r("get_size", image::get_size),
         rw("set_size", image::set_size),
         r("get_object_prefix", image::get_object_prefix),
         r("get_data_pool", image::get_data_pool),
-        r("get_all_features", image::get_all_features),
+        r("get_all_features", features::get_all_features),
         r("get_stripe_unit_count", image::get_stripe_unit_count),
         rw("set_stripe_unit_count", image::set_stripe_unit_count),
         r("get_create_timestamp", image::get_create_timestamp),
@@ -51,8 +52,8 @@ pub const CLASS: Class = Class {
         rw("set_modify_timestamp", image::set_modify_timestamp),
         r("get_flags", image::get_flags),
         rw("set_flags", image::set_flags),
-        r("op_features_get", image::op_features_get),
-        rw("op_features_set", image::op_features_set),
+        r("op_features_get", features::op_features_get),
+        rw("op_features_set", features::op_features_set),
         r("get_id", image::get_id),
         rw("set_id", image::set_id),
         r("get_snapcontext", snapshot::get_snapcontext),

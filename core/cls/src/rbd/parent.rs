@@ -3,7 +3,7 @@
 //! The first way to clone needs a protected snapshot and lists children in `rbd_children`; the
 //! second lists them with the snapshot, which may be removed before them (`snapshot::trash_add`).
 
-use super::image::{has_feature, require_feature, set_op_features};
+use super::features::{has_feature, require_feature, set_op_features};
 use super::snapshot;
 use super::types::{Child, KIND_TRASH, Parent, ParentSpec, Snap, features, op_features};
 use crate::{Context, Reply, Stop, fail, input, ok, output};

@@ -1,6 +1,6 @@
 //! An image's snapshots: one key each, `snapshot_` and the id in hex.
 
-use super::image::{require_feature, set_op_features};
+use super::features::{require_feature, set_op_features};
 use super::types::{KIND_TRASH, KIND_USER, Parent, Snap, SnapInfo, SnapNamespace, features, op_features};
 use super::{old, uuid};
 use crate::{Context, Reply, Stop, fail, input, ok, output};

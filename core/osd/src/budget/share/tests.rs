@@ -248,15 +248,3 @@ fn what_an_operator_wants_first_goes_first_and_holds_up_only_what_is_not_the_las
     assert_eq!(share.next_waiting(at(4)), Some(pg(7)));
     assert!(share.take(at(4), pg(1), Claim::default()).is_some());
 }
-
-#[test]
-fn groups_that_an_operator_wants_first_move_first() {
-    let moves = Moves::new(1);
-    let slot = moves.take(pg(1), false);
-    assert!(moves.take(pg(0), false).is_none());
-    assert!(moves.take(pg(7), true).is_none());
-    drop(slot);
-    assert!(moves.take(pg(1), false).is_none());
-    assert_eq!(moves.next_waiting(), Some(pg(7)));
-    assert!(moves.take(pg(7), true).is_some());
-}

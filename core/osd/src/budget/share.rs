@@ -1,0 +1,251 @@
+//! How much of one kind of work goes on at a time.
+//!
+//! A closed loop. Beside clients it begins with one transfer at a time and a long rest after each.
+//! While clients wait no longer than they do without it, the rest gets shorter until there is none, and
+//! then more transfers may be on their way; when they wait longer, half of all that goes at once, and
+//! when they wait twice as long, all but the least. It never stops, so that recovery ends. Nobody there:
+//! as many as there may be.
+
+use nacre_base::{PgId, Time};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// By what part of what they wait without recovery clients may wait longer, for each point of
+/// priority, and how long on top: below that lies the noise of any machine.
+const PATIENCE: f64 = 1.0 / 48.0;
+const PATIENCE_AT_LEAST: f64 = 0.000_2;
+/// The shortest rest; below it there is none.
+const REST: Duration = Duration::from_millis(1);
+/// A mean of fewer requests than this is noise: more are waited for,
+const REQUESTS_ENOUGH: u64 = 16;
+/// for so many looks. Less than one in each then is as good as nobody,
+const LOOKS_MAX: u32 = 4;
+/// and so is none at all in so many.
+const LOOKS_IN_VAIN: u32 = 2;
+/// What is usual is learned from so many looks where it is not known.
+const LOOKS_TO_LEARN: u32 = 3;
+/// What is usual moves by this part of what is seen,
+const WEIGHT: f64 = 1.0 / 8.0;
+/// and by this one when that is more than before, while there is recovery, if only the least: clients
+/// may have more to do than before, or wait for just that.
+const WEIGHT_IN_DOUBT: f64 = 1.0 / 64.0;
+
+/// One transfer on its way, or one group that moves. It ends when this is dropped, however that comes about.
+#[derive(Debug)]
+pub struct Slot(Arc<AtomicU32>);
+
+impl Slot {
+    pub fn new(under_way: &Arc<AtomicU32>) -> Slot {
+        under_way.fetch_add(1, Ordering::Relaxed);
+        Slot(under_way.clone())
+    }
+}
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a group says of the transfer that it wants to start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// There is no second copy of what it is about, so it may have all that there is.
+    pub scarce: bool,
+    /// An operator wants the group to go before others.
+    pub forced: bool,
+}
+
+/// Groups that got no slot, those first that operators want first.
+#[derive(Default)]
+pub struct Line {
+    forced: RefCell<BTreeSet<PgId>>,
+    others: RefCell<BTreeSet<PgId>>,
+}
+
+impl Line {
+    pub fn join(&self, pg: PgId, forced: bool) {
+        let line = if forced { &self.forced } else { &self.others };
+        line.borrow_mut().insert(pg);
+    }
+    /// Whether somebody waits who goes before those that nobody wants first. Whoever waits in vain leaves as
+    /// soon as anybody could start something, so that this holds up nothing for long.
+    pub fn has_forced(&self) -> bool {
+        !self.forced.borrow().is_empty()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.others.borrow().is_empty() && !self.has_forced()
+    }
+    pub fn pop(&self) -> Option<PgId> {
+        let forced = self.forced.borrow_mut().pop_first();
+        forced.or_else(|| self.others.borrow_mut().pop_first())
+    }
+}
+
+/// What is set for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Transfers at a time at most. Ceph: `osd_recovery_max_active`.
+    pub max: u32,
+    /// From the start of one transfer to that of the next at least. Ceph: `osd_recovery_sleep`.
+    pub sleep: Duration,
+    /// How much clients bear for its sake. Ceph: `osd_recovery_op_priority`.
+    pub priority: u32,
+    /// How long it rests between the start of one and that of the next at first, and when clients wait
+    /// even for one at a time.
+    pub rest_max: Duration,
+}
+
+/// How much of one kind of work goes on at a time. A removed clone is a transfer, too.
+pub struct Share {
+    limits: Limits,
+    /// How many transfers may be on their way.
+    window: u32,
+    /// How long there is none after each; zero unless there is one at a time.
+    rest: Duration,
+    /// Whether one was started since the last look.
+    started: Cell<bool>,
+    under_way: Arc<AtomicU32>,
+    last_start: Cell<Option<Time>>,
+    waiting: Line,
+    /// What clients wait when nothing is recovered, in seconds, smoothed; none before that was seen.
+    usual: Option<f64>,
+    /// Requests answered, and what they waited, when they were last judged.
+    seen: (u64, Duration),
+    /// Since then.
+    looks: u32,
+    busy: bool,
+    /// So many looks are left to learn what is usual.
+    learning: u32,
+}
+
+impl Share {
+    pub fn new(limits: Limits) -> Share {
+        Share {
+            limits,
+            window: limits.max,
+            rest: Duration::ZERO,
+            started: Cell::new(false),
+            under_way: Arc::default(),
+            last_start: Cell::new(None),
+            waiting: Line::default(),
+            usual: None,
+            seen: (0, Duration::ZERO),
+            looks: 0,
+            busy: false,
+            learning: 0,
+        }
+    }
+
+    /// A group wants to start a transfer; without a slot it hears when there may be one.
+    pub fn take(&self, now: Time, pg: PgId, claim: Claim) -> Option<Slot> {
+        let Claim { scarce, forced } = claim;
+        let (window, rest) =
+            if scarce { (self.limits.max, Duration::ZERO) } else { (self.window, self.rest) };
+        // The last copy of something does not wait for what somebody wants to see whole first.
+        let others_first = !forced && !scarce && self.waiting.has_forced();
+        if others_first || !self.is_free(now, window, rest) {
+            self.waiting.join(pg, forced);
+            return None;
+        }
+        self.last_start.set(Some(now));
+        self.started.set(true);
+        Some(Slot::new(&self.under_way))
+    }
+
+    fn is_free(&self, now: Time, window: u32, rest: Duration) -> bool {
+        let pause = self.limits.sleep.max(rest);
+        self.under_way.load(Ordering::Relaxed) < window
+            && self.last_start.get().is_none_or(|last| last + pause <= now)
+    }
+
+    /// One that waits, if something may start now.
+    pub fn next_waiting(&self, now: Time) -> Option<PgId> {
+        if !self.waiting.is_empty() && self.is_free(now, self.window, self.rest) {
+            return self.waiting.pop();
+        }
+        None
+    }
+
+    /// A few times a second: how many requests of clients were answered so far, and how long all of
+    /// them together waited.
+    pub fn look(&mut self, limits: Limits, answered: u64, waited: Duration) {
+        self.limits = limits;
+        self.busy |= self.started.replace(false) || self.under_way.load(Ordering::Relaxed) > 0;
+        self.looks += 1;
+        let requests = answered.saturating_sub(self.seen.0);
+        let looks_max = if requests == 0 { LOOKS_IN_VAIN } else { LOOKS_MAX };
+        if requests < REQUESTS_ENOUGH && self.looks < looks_max {
+            return;
+        }
+        let time = waited.saturating_sub(self.seen.1);
+        if requests < u64::from(self.looks) {
+            self.rest = Duration::ZERO;
+            self.window = self.window.saturating_mul(2);
+        } else {
+            self.judge(time.as_secs_f64() / requests as f64);
+        }
+        self.window = self.window.clamp(1, limits.max.max(1));
+        self.seen = (answered, waited);
+        self.looks = 0;
+        self.busy = false;
+    }
+
+    /// What clients waited of late, in seconds.
+    fn judge(&mut self, mean: f64) {
+        let Some(usual) = self.usual.filter(|_| self.learning == 0) else {
+            // Whoever was not seen without it is seen with as little of it as there can be.
+            match self.learning {
+                0 if self.busy => self.learning = LOOKS_TO_LEARN,
+                0 => self.usual = Some(mean),
+                _ => {
+                    self.learning -= 1;
+                    self.usual = Some(self.usual.map_or(mean, |usual| usual.min(mean)));
+                }
+            }
+            self.slowest();
+            return;
+        };
+        let may = usual * (1.0 + PATIENCE * f64::from(self.limits.priority)) + PATIENCE_AT_LEAST;
+        let weight = match (self.busy, self.is_slowest()) {
+            (false, _) => WEIGHT,
+            _ if mean < usual => WEIGHT,
+            (true, true) => WEIGHT_IN_DOUBT,
+            (true, false) => 0.0,
+        };
+        self.usual = Some(usual + (mean - usual) * weight);
+        if !self.busy || mean > 2.0 * may {
+            self.slowest();
+        } else if mean > may {
+            self.slower();
+        } else {
+            self.faster();
+        }
+    }
+
+    fn is_slowest(&self) -> bool {
+        self.window <= 1 && self.rest >= self.limits.rest_max
+    }
+    fn slowest(&mut self) {
+        self.window = 1;
+        self.rest = self.limits.rest_max;
+    }
+    fn slower(&mut self) {
+        if self.window <= 1 {
+            self.rest = (self.rest * 2).max(REST).min(self.limits.rest_max);
+        }
+        self.window /= 2;
+    }
+    fn faster(&mut self) {
+        match self.rest {
+            Duration::ZERO => self.window += 1,
+            rest if rest < 2 * REST => self.rest = Duration::ZERO,
+            rest => self.rest = rest * 3 / 4,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
