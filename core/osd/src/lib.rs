@@ -15,6 +15,7 @@ mod copier;
 mod counters;
 mod heartbeat;
 mod images;
+mod losses;
 mod maps;
 mod memory;
 mod object_info;
@@ -35,10 +36,11 @@ mod waves;
 
 pub use osd::{MEMORY, Osd, OsdConfig};
 
-/// What OSDs keep on disk, for those who look at a store without running an OSD.
+/// What OSDs keep on disk, for those who look at a store, or mend it, without running an OSD.
 pub mod stored {
     pub use crate::maps::{MapError, Maps};
     pub use crate::object_info::{ObjectInfo, Watcher};
+    pub use crate::pg::accept::{Accepted, NotAccepted, accept, doubted};
     pub use crate::pg::record::Record;
     pub use crate::pg::scrub::note::{load_state as scrub_state, walk_findings};
     pub use crate::snap_set::{CloneInfo, SnapSet};

@@ -206,6 +206,59 @@ fn an_osd_whose_metadata_rots_leaves_and_is_made_anew() {
     c.wait_clean().unwrap();
 }
 
+/// Of a pool with one copy nobody else can say what there was.
+#[test]
+fn the_only_copy_goes_on_from_what_was_rescued_when_an_operator_says_so() {
+    let c = Cluster::up_with(&["--processes"]).unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    c.run("ceph config set global mon_allow_pool_size_one true").unwrap();
+    c.run("ceph osd pool set p size 1 --yes-i-really-mean-it").unwrap();
+    c.wait_clean().unwrap();
+    c.run("rados -p p bench 1 write -b 4096 -t 8 --no-cleanup").unwrap();
+    let on_it =
+        |n: &u32| c.json(&format!("ceph osd map p release{n}")).unwrap()["acting"] == serde_json::json!([1]);
+    let object = format!("release{}", (0..100).find(on_it).unwrap());
+    c.run(&format!("rados -p p put {object} /etc/os-release")).unwrap();
+    succeed(c.nacre("stop").arg("osd.1")).unwrap();
+    let folder = c.folder().join("osd.1");
+    let dir = folder.to_str().unwrap();
+    succeed(&mut store(&["fsck", dir, "--repair"])).unwrap(); // all is in the checkpoint
+    rot_metadata(dir, &folder.join("store"));
+    let dump = c.folder().join("dump").to_str().unwrap().to_string();
+    assert!(!run(&["export", dir, &dump]).status.success());
+    c.run("ceph osd destroy 1 --force --yes-i-really-mean-it").unwrap();
+    let disk = c.folder().join("disk");
+    let mut format = Command::new(nacre_binary());
+    format.args(["osd", "format", "--no-check", "--id", "1", "--size", "4G", "--dev"]).arg(&disk);
+    succeed(format.arg("--data").arg(c.folder())).unwrap();
+    succeed(&mut store(&["import", dir, &dump])).unwrap();
+
+    let pg = c.json(&format!("ceph osd map p {object}")).unwrap()["pgid"].as_str().unwrap().to_string();
+    let refused = run(&["mark-complete", dir, &pg, "--yes-i-really-mean-it"]);
+    assert!(text(&refused.stderr).contains("has not seen yet"), "{}", text(&refused.stderr));
+    c.start("osd.1").unwrap();
+    wait_until("the group to say what it waits for", Duration::from_secs(30), || {
+        Ok(c.run(&format!("ceph pg {pg} query"))?.contains("mark-complete"))
+    })
+    .unwrap();
+    succeed(c.nacre("stop").arg("osd.1")).unwrap();
+    let doubted = succeed(&mut store(&["mark-complete", dir])).unwrap();
+    let doubted: Vec<&str> = doubted.lines().collect();
+    assert!(doubted.contains(&&*pg), "{doubted:?}");
+    let words = [&["mark-complete", dir][..], &doubted].concat();
+    let refused = run(&words);
+    assert!(text(&refused.stderr).contains("--yes-i-really-mean-it"), "{}", text(&refused.stderr));
+    let accepted = succeed(&mut store(&[&words[..], &["--yes-i-really-mean-it"]].concat())).unwrap();
+    assert!(accepted.contains(&format!("pg {pg}: ")), "{accepted}");
+    assert_eq!(succeed(&mut store(&["mark-complete", dir])).unwrap(), "");
+    c.start("osd.1").unwrap();
+    c.wait_clean().unwrap();
+    let back = c.folder().join("back");
+    c.run(&format!("rados -p p get {object} {}", back.display())).unwrap();
+    assert_eq!(fs::read(&back).unwrap(), fs::read("/etc/os-release").unwrap());
+    c.run(&format!("rados -p p put {object} /etc/passwd")).unwrap();
+}
+
 /// Changes a byte in pages of the checkpoint, from the last one on, until things cannot be listed for it. The log, which is in front of
 /// them, has the same names, and no page that goes is to be the one with "release".
 fn rot_metadata(dir: &str, path: &Path) {

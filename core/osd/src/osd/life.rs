@@ -2,6 +2,7 @@
 
 use super::{BEAT, GOODBYE, Life, MonState, Osd, TICK, TICK_EVERY};
 use crate::heartbeat::BEAT_EVERY;
+use crate::losses;
 use crate::maps::{self, Maps};
 use crate::pg::scrub::ERROR;
 use crate::pg::{Interval, Pg, PgEvent, groups, listed};
@@ -110,22 +111,17 @@ impl Osd {
 
     /// The store may have lost what it had acknowledged. Before anything else the groups note it.
     fn face_losses(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let lost = store.lost();
         let mut txn = Transaction::new();
-        // What cannot be read is known to nobody.
-        let noted = store.omap_get(&losses(), b"times").unwrap_or_default();
-        let times = nacre_wire::to_vec(&lost.times);
-        if lost.times > 0 && noted.is_none_or(|noted| noted[..] != times) {
+        if losses::is_news(store) {
             let me = self.me();
             let text = format!(
                 "osd.{me}: the store lost acknowledged writes: all groups are compared with other copies"
             );
             out.push(Effect::Log { level: Level::Error, text });
             self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(|pg| pg.doubt(&mut txn));
-            txn.push(losses(), Change::Remove);
-            txn.push(losses(), Change::OmapSet([("times".into(), times.into())].into()));
+            losses::note(store, &mut txn);
         }
-        for (id, block) in &lost.blocks {
+        for (id, block) in &store.lost().blocks {
             let StoredId::Object(object) = id else { continue };
             let text = format!("osd.{}: {object}: block {block} was lost with the store's log", self.me());
             out.push(Effect::Log { level: Level::Error, text });
@@ -186,9 +182,4 @@ impl Osd {
             out.push(Effect::Stopped);
         }
     }
-}
-
-/// How many losses of the store the groups know of: `times` in its omap.
-fn losses() -> StoredId {
-    StoredId::meta("losses")
 }

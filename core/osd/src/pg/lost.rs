@@ -28,7 +28,8 @@ pub enum NotLost {
     Unasked { count: usize, down: Vec<OsdId> },
 }
 
-fn who(osds: &[OsdId]) -> String {
+/// "osd.1, osd.2 are"
+pub fn who(osds: &[OsdId]) -> String {
     let names: Vec<String> = osds.iter().map(|osd| format!("osd.{osd}")).collect();
     format!("{} {}", names.join(", "), if names.len() == 1 { "is" } else { "are" })
 }

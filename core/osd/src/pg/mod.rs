@@ -10,6 +10,7 @@
 //!   - on the primary every write in flight is in the log, in order, above what is committed
 //!   - nothing is said that depends on the disk before the disk has it (`when_stored`)
 
+pub mod accept;
 mod active;
 mod answered;
 mod catch_up;

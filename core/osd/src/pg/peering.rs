@@ -21,7 +21,7 @@
 use super::active::{Active, Member};
 use super::follow::{Following, Page};
 use super::log::{Log, part_for};
-use super::lost::is_declared_lost;
+use super::lost::{is_declared_lost, who};
 use super::missing::Missing;
 use super::recovery::Source;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
@@ -346,14 +346,21 @@ impl Pg {
             (info.interval_started, info.last_update, Reverse(info.log_tail), ours, acting.contains(osd))
         });
         let Some((&best, &best_info)) = best else {
-            let (interval, lost) = record.as_ref().map_or((Epoch(0), Vec::new()), |record| {
-                let lost: Vec<String> = record.acting.iter().map(|osd| format!("osd.{osd}")).collect();
-                (record.interval, lost)
-            });
-            let why = format!(
+            let (interval, last) =
+                record.as_ref().map_or((Epoch(0), &[][..]), |r| (r.interval, &r.acting[..]));
+            let names: Vec<String> = last.iter().map(|osd| format!("osd.{osd}")).collect();
+            let mut why = format!(
                 "one of {}: only they have all writes of the interval that began at epoch {interval}",
-                lost.join(", ")
+                names.join(", ")
             );
+            let doubts =
+                |osd: &OsdId| peering.peers.get(osd).and_then(|p| p.info).is_some_and(|i| i.incomplete);
+            let doubting: Vec<OsdId> = last.iter().copied().filter(doubts).collect();
+            if !doubting.is_empty() {
+                why += "; ";
+                why += &who(&doubting);
+                why += " up, and cannot tell what is there (nacre store mark-complete, if nobody else will)";
+            }
             peering.step = Step::Down(why);
             return;
         };

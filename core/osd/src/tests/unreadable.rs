@@ -2,12 +2,13 @@
 
 use super::world::{POOL, World};
 use super::{read, write};
+use crate::stored::{Accepted, NotAccepted, accept, doubted};
 use nacre_base::{Name, OsdId, PgId};
 use nacre_machine::given_up;
 use nacre_proto::maps::map_flags;
 use nacre_proto::messages::DaemonMsg;
 use nacre_proto::messages::part::Stale;
-use nacre_proto::transaction::StoredId;
+use nacre_proto::transaction::{StoredId, Transaction};
 use nacre_proto::types::{Extent, ObjectId, Op};
 use nacre_wire::{from_slice, to_vec};
 use std::time::Duration;
@@ -151,6 +152,45 @@ fn the_last_member_without_its_record_is_no_reason_to_go_on_without_it() {
     let waits = w.submit("a", read());
     w.run_for(Duration::from_secs(30));
     assert!(!w.replies.contains_key(&waits), "that is not what was acknowledged last");
+    // Unless an operator says that it is all there is.
+    w.kill(0);
+    assert_eq!(doubted(&w.nodes[0].disk), Ok(vec![PG]));
+    let mut txn = Transaction::new();
+    let accepted = accept(&w.nodes[0].disk, PG, &mut txn).unwrap();
+    assert_eq!(accepted, Accepted { objects: 1, ..Accepted::default() });
+    w.nodes[0].disk.apply(&txn);
+    assert_eq!(accept(&w.nodes[0].disk, PG, &mut txn), Err(NotAccepted::Counts(PG)));
+    w.start(0);
+    w.run_until("answered", |w| w.replies.contains_key(&waits));
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "new");
+    w.run_ops("a", write("newest"));
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+}
+
+#[test]
+fn what_an_osd_has_not_seen_to_be_lost_cannot_be_accepted() {
+    let mut w = World::new(9, 1, 1, 1, 1);
+    w.run_ops("a", write("a"));
+    w.kill(0);
+    w.allow_errors = true;
+    w.rot(0, |store| store.lost.times = 1);
+    let accept = |w: &mut World| {
+        let mut txn = Transaction::new();
+        let accepted = accept(&w.nodes[0].disk, PG, &mut txn);
+        w.nodes[0].disk.apply(&txn);
+        accepted.map(|accepted| accepted.objects)
+    };
+    assert_eq!(accept(&mut w), Err(NotAccepted::Unseen(PG)));
+    w.start(0);
+    let waits = w.submit("a", read());
+    w.run_for(Duration::from_secs(10));
+    assert!(!w.replies.contains_key(&waits), "it may be older than what was acknowledged");
+    w.kill(0);
+    assert_eq!(accept(&mut w), Ok(1));
+    w.start(0);
+    w.run_until("answered", |w| w.replies.contains_key(&waits));
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "a");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! `nacre store`: looking into a daemon's store while the daemon does not run.
 //!
-//! Everything but `import` and `fsck --repair` leaves the device as it is.
+//! Everything but `import`, `mark-complete` and `fsck --repair` leaves the device as it is.
 
+mod accept;
 mod check;
 mod list;
 mod transfer;
@@ -32,6 +33,11 @@ pub enum Command {
     Export(transfer::Export),
     /// Read an export into a store.
     Import(transfer::Import),
+    /// Say that what is here of a placement group is all there is of it.
+    ///
+    /// For a group that is down because this OSD, the last one that had all of it, cannot tell what it has: its record is
+    /// damaged, or its store lost writes. Without PGID: shows which groups these are.
+    MarkComplete(accept::Options),
 }
 
 pub fn run(command: Command) -> Result<()> {
@@ -41,6 +47,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Ls(options) => list::list(&options),
         Command::Export(options) => transfer::export(&options),
         Command::Import(options) => transfer::import(&options),
+        Command::MarkComplete(options) => accept::mark_complete(&options),
     }
 }
 

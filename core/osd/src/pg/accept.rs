@@ -1,0 +1,126 @@
+//! An operator says that what is here of a group is all there is. Where the last member cannot tell what it has
+//! (its record rotted, or its store lost what it had acknowledged), the group waits for others, and perhaps there are none.
+//! Ceph: `ceph-objectstore-tool --op mark-complete`. The OSD does not run meanwhile.
+
+use super::record::Record;
+use super::{PgRange, groups};
+use crate::losses;
+use crate::maps::Maps;
+use crate::object_info::ObjectInfo;
+use nacre_base::{PgId, SnapId, Version};
+use nacre_machine::{ReadError, StoreView};
+use nacre_proto::messages::peer::PgInfo;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
+
+/// Names that are listed at a time.
+const PART: usize = 1000;
+
+/// What is in a group from here on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// Heads and clones.
+    pub objects: u64,
+    /// Of those, what is known to be older here than it was, or not to be here.
+    pub stale: u64,
+    /// Nothing can be told of these; reading them stays an error.
+    pub unreadable: Vec<ObjectId>,
+}
+
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum NotAccepted {
+    #[error("there is no pg {0} here")]
+    NotHere(PgId),
+    #[error("pg {0} waits for nothing that this OSD lacks: what it has counts already")]
+    Counts(PgId),
+    #[error(
+        "start this OSD until `ceph pg ls` says that pg {0} is down, and stop it again: it has not seen yet what was lost"
+    )]
+    Unseen(PgId),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// The groups of which nothing here counts.
+pub fn doubted(store: &dyn StoreView) -> Result<Vec<PgId>, ReadError> {
+    let mut ids: Vec<PgId> = Vec::new();
+    store.omap_walk(&groups(), b"", &mut |key, _| {
+        ids.extend(key.to_text().parse::<PgId>());
+        true
+    })?;
+    // A record that cannot be read is one of those.
+    ids.retain(|id| {
+        Record::load(store, *id).map_or(true, |record| record.is_some_and(|r| r.info.incomplete))
+    });
+    Ok(ids)
+}
+
+/// Makes a record by which what is here is the group's newest state.
+pub fn accept(store: &dyn StoreView, pg: PgId, txn: &mut Transaction) -> Result<Accepted, NotAccepted> {
+    let map = Maps::load(store).ok().and_then(|maps| maps.current);
+    let map = map.filter(|_| !losses::is_news(store)).ok_or(NotAccepted::Unseen(pg))?;
+    let pool = map.pools.get(&pg.pool).ok_or(NotAccepted::NotHere(pg))?;
+    let record = match Record::load(store, pg) {
+        Ok(Some(record)) if !record.info.incomplete => return Err(NotAccepted::Counts(pg)),
+        Ok(Some(record)) => record,
+        Ok(None) => return Err(NotAccepted::NotHere(pg)),
+        Err(_) => Record::of_remains(pool.pg_num.max(pg.seed + 1)),
+    };
+    let range = PgRange::new(pg, record.info.pg_num);
+    let mut accepted = Accepted { stale: record.missing.len() as u64, ..Accepted::default() };
+    // Nothing that is here may be newer than the group, and nothing that any OSD still has overlap with what comes.
+    let mut last = record.info.last_update.max(Version::new(map.epoch, 0));
+    let mut info = PgInfo { last_user_version: record.info.last_user_version, ..PgInfo::default() };
+    let mut from = range.start();
+    loop {
+        let part = objects_from(store, &range, &from)?;
+        for object in &part {
+            let id = StoredId::Object(object.clone());
+            let found = ObjectInfo::load(store, object).and_then(|known| Ok((known, store.stat(&id)?)));
+            match found {
+                Ok((Some(known), Some(stat))) => {
+                    last = last.max(known.version);
+                    info.last_user_version = info.last_user_version.max(known.user_version);
+                    info.objects += 1;
+                    info.clones += u64::from(object.snap != SnapId::HEAD);
+                    info.bytes += stat.size;
+                }
+                _ => accepted.unreadable.push(object.clone()),
+            }
+        }
+        match part.last() {
+            Some(object) if part.len() == PART => {
+                from = ObjectId { snap: SnapId(object.snap.0 + 1), ..object.clone() };
+            }
+            _ => break,
+        }
+    }
+    accepted.objects = info.objects;
+    // That it began with this map has it win over whoever was there before. What was committed is not known, so that whoever
+    // follows compares names.
+    let info = PgInfo {
+        last_update: last,
+        log_tail: last,
+        dirty_from: last,
+        interval_started: map.epoch,
+        pg_num: record.info.pg_num,
+        estimated: true,
+        ..info
+    };
+    let Record { answered, missing, .. } = record;
+    txn.push(StoredId::Pg(pg), Change::Remove);
+    Record { answered, missing, ..Record::new(info) }.store(pg, txn);
+    Ok(accepted)
+}
+
+fn objects_from(store: &dyn StoreView, range: &PgRange, from: &ObjectId) -> Result<Vec<ObjectId>, ReadError> {
+    let mut part = Vec::new();
+    store.object_walk(from, &mut |object| {
+        let ours = range.contains(object);
+        if ours {
+            part.push(object.clone());
+        }
+        ours && part.len() < PART
+    })?;
+    Ok(part)
+}
