@@ -22,6 +22,7 @@ use super::recovery::{Recovery, Source};
 use super::room::Unplaced;
 use super::scrub::Scrub;
 use super::trim::Trimming;
+use super::watch::NOBODY;
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase};
 use crate::answers::data_of;
 use crate::memory::Held;
@@ -29,7 +30,7 @@ use crate::ops::{Copied, Done, Env, Fetched, Outcome, Snaps, execute};
 use crate::room::OnItsWay;
 use crate::snap_set::SnapContext;
 use bytes::Bytes;
-use nacre_base::errno::EIO;
+use nacre_base::errno::{EIO, ESHUTDOWN};
 use nacre_base::{Epoch, IntervalSet, OsdId, SnapId, Time, Version};
 use nacre_cls::Caller;
 use nacre_machine::{Level, ReadError};
@@ -394,6 +395,11 @@ impl Pg {
 
     fn run(&mut self, ctx: &mut Ctx<'_>, mut running: Running) {
         running.op.steps.start(ctx.now.mono);
+        if is_fenced(&running.op, &ctx.map) {
+            let reply = OsdOpReply::to(&running.op.request, -ESHUTDOWN, ctx.map.epoch);
+            ctx.out.push(reply_to(&running.op, Box::new(reply)));
+            return;
+        }
         if let Some(done) = self.answer_to_watcher(&running.op) {
             let reply = self.read_reply(ctx, &running.op, done);
             let op = running.op.clone();
@@ -733,6 +739,12 @@ fn snap_context(op: &ClientOp, map: &OsdMap, removed: &IntervalSet) -> SnapConte
     // The client may not know yet that one is gone, and nobody would remove what is kept for it.
     snaps.retain(|snap| !removed.contains(snap.0));
     SnapContext { seq, snaps }
+}
+
+/// Whether the client was cut off while its request waited: whoever had it cut off relies on what came since.
+/// That it watches no longer is our own request.
+fn is_fenced(op: &ClientOp, map: &OsdMap) -> bool {
+    op.conn != NOBODY && map.blocklisted_until(&op.sender.1).is_some()
 }
 
 /// Whether the request is about the group and not about an object.

@@ -36,7 +36,7 @@ const NOTIFY_TIMEOUT: u32 = 30;
 /// A client that lives and loses its session opens another within a fraction of a second.
 const HUNG_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stands for the session of requests that are our own: answers to it go nowhere.
-const NOBODY: ConnId = ConnId::Accepted(u64::MAX);
+pub const NOBODY: ConnId = ConnId::Accepted(u64::MAX);
 
 struct Live {
     conn: Option<ConnId>,

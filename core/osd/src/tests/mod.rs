@@ -6,6 +6,7 @@ mod common;
 mod copies;
 mod counters;
 mod dirty;
+mod fences;
 mod forced;
 mod images;
 mod lost;

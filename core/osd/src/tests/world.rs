@@ -324,6 +324,9 @@ impl World {
     pub fn forget_maps(&mut self) {
         self.incrementals.clear();
     }
+    pub fn client_addr(&self) -> EntityAddr {
+        addr_of(CLIENT, 1)
+    }
     pub fn mark_down(&mut self, osd: OsdId) {
         self.silent.remove(&osd);
         if self.map.is_up(osd) {
