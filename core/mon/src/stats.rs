@@ -251,6 +251,14 @@ impl Stats {
             None => IntervalSet::new(),
         })
     }
+    /// For which snapshots clones were made since this was asked last.
+    pub fn take_kept(&mut self) -> BTreeMap<PoolId, IntervalSet> {
+        let mut all: BTreeMap<PoolId, IntervalSet> = BTreeMap::new();
+        for (pool, snaps) in self.osds.values_mut().flat_map(|osd| std::mem::take(&mut osd.report.kept)) {
+            all.entry(pool).or_default().add(&snaps);
+        }
+        all
+    }
     /// How many groups are in which state.
     pub fn states(&self, map: &OsdMap) -> BTreeMap<u64, u64> {
         let mut states = BTreeMap::new();

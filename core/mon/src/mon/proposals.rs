@@ -261,6 +261,7 @@ impl Mon {
         self.watch_space(draft);
         self.expire(now, draft);
         self.purge_snaps(draft);
+        self.remove_snaps_again(draft);
         self.shrink_pools(draft);
         self.autoscale(now, draft);
         self.balance(now, draft);

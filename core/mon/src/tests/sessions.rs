@@ -231,6 +231,20 @@ fn a_removed_snapshot_is_forgotten_once_every_group_has_trimmed_it() {
     // Not by the monitors, who may be asked again.
     let state = t.mon.state.as_ref().unwrap();
     assert_eq!(state.purged_snaps[&pool], std::iter::once(1..5).collect());
+
+    // A client that did not hear of it has something kept for the first one, and for one that there is.
+    t.run(json!({"prefix": "osd pool mksnap", "pool": "p", "snap": "three"}));
+    let kept = BTreeMap::from([(pool, [1..2, 5..6].into_iter().collect())]);
+    let space = OsdSpace { total: 1 << 30, available: 1 << 30, ..OsdSpace::default() };
+    let report = OsdReport { osd: Some(OsdId(0)), epoch: t.map().epoch, space, kept, ..OsdReport::default() };
+    t.report(&conns, pool);
+    t.send(conns[0], DaemonMsg::Report(report));
+    t.pass(Duration::from_secs(3));
+    assert_eq!(queue(&t), std::iter::once(1..2).collect());
+    t.report_trimmed(&conns, pool, |_| all.clone());
+    t.pass(Duration::from_secs(3));
+    assert!(queue(&t).is_empty());
+    assert_eq!(t.map().pools[&pool].snap_seq.0, 6, "a removal has a number of its own");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{BOOT_RETRY, Life, MonState, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
 use crate::commands;
 use crate::pg::{Pg, PgEvent};
-use nacre_base::{Now, Time};
+use nacre_base::{IntervalSet, Now, PoolId, Time};
 use nacre_machine::{ConnId, Effect, Level, StoreView};
 use nacre_proto::maps::MonMap;
 use nacre_proto::messages::{
@@ -133,6 +133,13 @@ impl Osd {
         let statfs = store.statfs();
         self.reported_available = statfs.available;
         let commit_latency_us = self.commit_latency_us();
+        let mut kept: BTreeMap<PoolId, IntervalSet> = BTreeMap::new();
+        for pg in self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()) {
+            let snaps = pg.take_kept();
+            if !snaps.is_empty() {
+                kept.entry(pg.id.pool).or_default().add(&snaps);
+            }
+        }
         let report = OsdReport {
             osd: Some(self.me()),
             epoch: self.maps.epoch(),
@@ -150,6 +157,7 @@ impl Osd {
             seq: self.next_report(),
             pools: Some(store.pools()),
             slow: self.slow_ops(now.mono),
+            kept,
         };
         self.reports = self.reports.wrapping_add(1);
         self.to_mon(DaemonMsg::Report(report), out);

@@ -363,6 +363,8 @@ pub struct Pg {
     granted: Granted,
     /// We answer nothing more that needs a lease.
     leases_given_up: bool,
+    /// Snapshots for which clones were made and the monitors were not told.
+    kept: IntervalSet,
     /// How it becomes CRUSH's members that have the group.
     moving: Moving,
     forced: Forced,
@@ -476,6 +478,7 @@ impl Pg {
             when_stored: VecDeque::new(),
             granted: Granted::default(),
             leases_given_up: false,
+            kept: IntervalSet::new(),
             moving: Moving::default(),
             forced: Forced::default(),
             push_reads: BTreeMap::new(),

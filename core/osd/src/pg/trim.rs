@@ -68,6 +68,19 @@ impl Pg {
         active.trimming.not_done(map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default())
     }
 
+    /// Clones may have been made for these.
+    pub fn note_kept(&mut self, snaps: &[SnapId]) {
+        let snaps: IntervalSet = snaps.iter().map(|snap| snap.0..snap.0 + 1).collect();
+        if let Phase::Active(active) = &mut self.phase {
+            active.trimming.done.subtract(&snaps);
+        }
+        self.kept.add(&snaps);
+    }
+    /// For which snapshots clones were made since this was asked last.
+    pub fn take_kept(&mut self) -> IntervalSet {
+        std::mem::take(&mut self.kept)
+    }
+
     /// A slice, if there is something to trim and the last slice is durable.
     pub fn trim(&mut self, ctx: &mut Ctx<'_>) {
         let removed = ctx.map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default();

@@ -214,6 +214,27 @@ fn removed_snapshots_are_trimmed_and_what_others_share_stays() {
     assert_eq!(w.run_ops("o29", read()).ops[0].data, "0123");
 }
 
+/// Its client waited while the pool was full, and did not hear that the snapshot was removed to make room.
+#[test]
+fn what_is_kept_for_a_snapshot_that_is_long_gone_is_told_and_trimmed() {
+    let mut w = World::new(8, 3, 3, 2, 4);
+    w.run_ops("a", write("old"));
+    w.write_under(2, &[2]);
+    w.run_ops("b", write("first seen with the snapshot"));
+    w.remove_snap(2);
+    w.run_until("trimmed", |w| w.is_trimmed(2));
+    w.change(|_, inc| drop(inc.new_purged_snaps.insert(POOL, (2..3).into())));
+    w.run_until("forgotten", |w| !w.is_trimmed(2));
+    assert!(w.kept.is_empty());
+    w.run_ops("a", write("new"));
+    assert_eq!(w.clones(), 3);
+    w.run_until("told", |w| w.kept.contains(2));
+    w.remove_snap(2);
+    w.run_until("trimmed", |w| w.is_trimmed(2));
+    assert_eq!((w.clones(), w.indexed()), (0, 0));
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "new");
+}
+
 #[test]
 fn trimming_goes_on_under_another_primary_and_after_a_split() {
     let mut w = World::new(7, 4, 3, 2, 2);

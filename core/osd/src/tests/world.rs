@@ -7,7 +7,7 @@ use super::store::MemStore;
 use crate::osd::{MEMORY, Osd, OsdConfig};
 use crate::snap_set::SnapContext;
 use bytes::Bytes;
-use nacre_base::{Epoch, Now, OsdId, PgId, PoolId, Rng, SnapId, Time, Utime};
+use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, PoolId, Rng, SnapId, Time, Utime};
 use nacre_crush::CrushMap;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer};
 use nacre_proto::maps::{
@@ -87,6 +87,8 @@ pub struct World {
     pub reports: BTreeMap<PgId, PgReport>,
     /// The number of each OSD's last report.
     pub last_report: BTreeMap<OsdId, u64>,
+    /// Snapshots for which OSDs say that clones were made.
+    pub kept: IntervalSet,
     /// Requests that each OSD has had for too long.
     pub slow: BTreeMap<OsdId, SlowOps>,
     pub image_work: Vec<ImageWork>,
@@ -169,6 +171,7 @@ impl World {
             records: BTreeMap::new(),
             reports: BTreeMap::new(),
             last_report: BTreeMap::new(),
+            kept: IntervalSet::new(),
             slow: BTreeMap::new(),
             image_work: Vec::new(),
             client_conns: BTreeMap::new(),
@@ -475,6 +478,7 @@ impl World {
                 let osd = report.osd.expect("it says who it is");
                 self.last_report.insert(osd, report.seq);
                 self.slow.insert(osd, report.slow);
+                report.kept.values().for_each(|snaps| self.kept.add(snaps));
                 let exists = |pg: &PgId| self.map.pg_exists(*pg);
                 for pg in report.pgs.into_iter().filter(|report| exists(&report.pg)) {
                     let newer = self.reports.get(&pg.pg).is_none_or(|old| old.interval <= pg.interval);

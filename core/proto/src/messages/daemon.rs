@@ -153,6 +153,9 @@ pub struct OsdReport {
     /// What the objects of each pool take; None if the OSD cannot tell.
     pub pools: Option<Vec<(PoolId, PoolSpace)>>,
     pub slow: SlowOps,
+    /// Snapshots for which writes made clones since the last report. A client that waited for long may not have known that
+    /// one of them is gone, and if everything that was kept for it was gone, too, nobody would remove these.
+    pub kept: BTreeMap<PoolId, IntervalSet>,
 }
 
 /// What the objects of one pool take on one OSD, in bytes.
@@ -380,7 +383,7 @@ versioned_fields!(
     target_interval,
     target_version
 );
-versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools, slow);
+versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools, slow, kept);
 versioned_fields!(PoolSpace, "pool space", allocated, stored, omap);
 versioned_fields!(SlowOps, "slow ops", count, oldest_secs);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);

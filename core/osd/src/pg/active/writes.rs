@@ -20,6 +20,9 @@ use std::sync::Arc;
 impl Pg {
     pub(super) fn write(&mut self, ctx: &mut Ctx<'_>, mut op: Box<ClientOp>, env: Env, done: Done) {
         op.steps.sent = Some(ctx.now.mono);
+        if !done.change.others.is_empty() {
+            self.note_kept(&op.request.snaps);
+        }
         let Done { result, outputs, user_version, change } = done;
         let entry = LogEntry {
             version: env.version,
