@@ -24,12 +24,22 @@ impl Cluster {
     }
 
     pub fn up_with(options: &[&str]) -> Result<Cluster> {
+        Cluster::up_at(free_ports()?, options)
+    }
+
+    fn up_at(port_base: u16, options: &[&str]) -> Result<Cluster> {
         let cluster = Cluster { folder: tempfile::Builder::new().prefix("nacre-test-").tempdir()? };
-        let base = free_ports()?.to_string();
         let mut up = cluster.nacre("up");
-        up.args(["--detach", "--port-base", &base, "--osd-size", "4G"]).args(options);
+        up.args(["--detach", "--osd-size", "4G", "--port-base"]).arg(port_base.to_string()).args(options);
         succeed(&mut up)?;
         Ok(cluster)
+    }
+
+    /// One that has the addresses of this one, which is down.
+    pub fn another_at_its_addresses(&self, options: &[&str]) -> Result<Cluster> {
+        let config: Value = serde_json::from_slice(&std::fs::read(self.folder().join("cluster.json"))?)?;
+        let base = config["port_base"].as_u64().context("a folder knows its ports")?;
+        Cluster::up_at(u16::try_from(base)?, options)
     }
 
     pub fn folder(&self) -> &Path {

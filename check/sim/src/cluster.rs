@@ -167,7 +167,7 @@ impl Cluster {
                     name: mon_name(num as usize),
                     members: mon_addrs.iter().enumerate().map(member).collect(),
                     mgr_addrs: AddrVec::one(addr(3400, num as usize, 0)),
-                    fsid: Some([42; 16]),
+                    fsid: [42; 16],
                     options: options(self.osds.len(), self.per_host),
                     host: format!("mon-host{num}"),
                     seed,

@@ -4,14 +4,14 @@ use crate::commands::PACIFIC_FEATURES;
 use crate::mon::MonConfig;
 use crate::options;
 use crate::state::Genesis;
-use nacre_base::{Epoch, Rng, Utime};
+use nacre_base::{Epoch, Utime};
 use nacre_crush::CrushMap;
-use nacre_proto::maps::{MgrMap, MonMap, OsdMap, Uuid};
+use nacre_proto::maps::{MgrMap, MonMap, OsdMap};
 use nacre_wire::to_vec;
 use std::collections::BTreeMap;
 
-pub fn genesis(config: &MonConfig, rng: &mut Rng, now: Utime) -> Genesis {
-    let fsid = config.fsid.unwrap_or_else(|| random_uuid(rng));
+pub fn genesis(config: &MonConfig, now: Utime) -> Genesis {
+    let fsid = config.fsid;
     let founders = config.members.iter().filter(|member| member.founder);
     let monmap = MonMap::new(fsid, now, founders.map(|member| (member.name.clone(), member.addrs.clone())));
     // 0 is the type of OSDs themselves: a cluster on one host.
@@ -29,14 +29,4 @@ pub fn manager_map(config: &MonConfig, epoch: Epoch, gid: u64, now: Utime) -> Mg
     // With the features of Octopus, clients tell apart what they ask the cluster and what this daemon.
     let map = MgrMap::with_active(epoch, &config.name, gid, config.mgr_addrs.clone(), now);
     MgrMap { active_mgr_features: PACIFIC_FEATURES, ..map }
-}
-
-/// Version 4, variant 1.
-fn random_uuid(rng: &mut Rng) -> Uuid {
-    let mut uuid = [0; 16];
-    uuid[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
-    uuid[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
-    uuid[6] = (uuid[6] & 0x0f) | 0x40;
-    uuid[8] = (uuid[8] & 0x3f) | 0x80;
-    uuid
 }

@@ -24,8 +24,8 @@ use members::PeerLink;
 use nacre_base::{Epoch, Now, PgId, PoolId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
 use nacre_proto::maps::Uuid;
-use nacre_proto::messages::Message;
-use nacre_proto::types::AddrVec;
+use nacre_proto::messages::{Message, QuorumMsg};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
 use nacre_raft::{Outgoing, Raft};
 use nacre_wire::from_slice;
 use proposals::InFlight;
@@ -58,8 +58,8 @@ pub struct MonConfig {
     pub members: Vec<Member>,
     /// Where this process listens in the manager's role.
     pub mgr_addrs: AddrVec,
-    /// Of a new cluster; drawn if there is none.
-    pub fsid: Option<Uuid>,
+    /// Of the cluster that it begins or joins.
+    pub fsid: Uuid,
     /// From the configuration file, by Ceph's names.
     pub options: BTreeMap<String, String>,
     pub host: String,
@@ -104,6 +104,8 @@ pub struct Mon {
     early_queries: Vec<(Origin, Epoch, Vec<PgId>)>,
     /// The own sessions to the other monitors, by their numbers: members, and who says to be a monitor.
     peers: BTreeMap<u64, PeerLink>,
+    /// Monitors of other clusters, by where they are and whether we dialled: what the log has said already.
+    strangers: BTreeSet<(EntityAddr, bool)>,
     /// It was removed. The monitors that are left, encoded.
     pub(crate) left: Option<Bytes>,
     next_dial: u64,
@@ -155,6 +157,7 @@ impl Mon {
             reads: BTreeMap::new(),
             early_queries: Vec::new(),
             peers: BTreeMap::new(),
+            strangers: BTreeSet::new(),
             left: None,
             next_dial: 1,
             forwarded: BTreeMap::new(),
@@ -176,9 +179,9 @@ impl Mon {
         }
     }
 
-    /// The cluster's id, once there is a cluster.
-    pub fn fsid(&self) -> Option<Uuid> {
-        self.state.as_ref().map(|state| state.fsid)
+    /// The cluster's id: what it has in its store counts.
+    pub fn fsid(&self) -> Uuid {
+        self.state.as_ref().map_or(self.config.fsid, |state| state.fsid)
     }
 
     /// How many changes of the map can be had.
@@ -310,25 +313,21 @@ impl Machine for Mon {
             event if let Some(map) = self.left.clone() => return self.point_elsewhere(map, &event, out),
             Event::Start => self.on_start(now, store, out),
             Event::Opened { conn, peer } => {
-                if let Some((id, link)) = self.peers.iter_mut().find(|(_, link)| link.conn == Some(conn)) {
-                    if peer.num.wrapping_add(1) as u64 != *id {
-                        // Another monitor has its place.
-                        link.conn = None;
-                        out.push(Effect::Hangup { conn });
-                        out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
-                        return;
-                    }
-                    link.open = true;
+                if let Some((id, _)) = self.peers.iter().find(|(_, link)| link.conn == Some(conn))
+                    && peer.num.wrapping_add(1) as u64 != *id
+                {
+                    // Another monitor has its place.
+                    return self.hang_up_on_monitor(conn, out);
+                }
+                if peer.kind == EntityType::Mon {
+                    let message = QuorumMsg::Hello { fsid: self.fsid() }.into();
+                    out.push(Effect::Send { conn, tid: 0, message });
                 }
                 let session = Session::new(peer, now.mono);
                 if let Some(osd) = session.osd() {
                     self.reports.sessions.heard(osd, self.id());
                 }
-                let is_monitor = session.monitor().is_some();
                 self.sessions.insert(conn, session);
-                if is_monitor {
-                    self.know_peers(out);
-                }
             }
             Event::Closed { conn, why } => self.on_closed(conn, &why, out),
             Event::Message { conn, tid, message } => self.on_message(now, conn, tid, message, out),

@@ -27,6 +27,8 @@ pub struct Sessions {
 
 pub struct Session {
     pub peer: Peer,
+    /// A monitor that said that it is of this cluster.
+    pub is_fellow: bool,
     pub host: String,
     subs: BTreeMap<String, MonSub>,
     /// The newest OSD map that was sent here.
@@ -40,6 +42,7 @@ impl Session {
     pub fn new(peer: Peer, now: Time) -> Session {
         Session {
             peer,
+            is_fellow: false,
             host: String::new(),
             subs: BTreeMap::new(),
             sent_osdmap: Epoch(0),
@@ -48,9 +51,9 @@ impl Session {
             refilled: now,
         }
     }
-    /// Which monitor is there, if it is one.
+    /// Which monitor of this cluster is there, if it is one.
     pub fn monitor(&self) -> Option<u64> {
-        let num = u64::try_from(self.peer.num).ok().filter(|_| self.peer.kind == EntityType::Mon)?;
+        let num = u64::try_from(self.peer.num).ok().filter(|_| self.is_fellow)?;
         // No member has number zero.
         Some(num + 1)
     }

@@ -94,7 +94,7 @@ fn config(rank: usize, mons: usize, seed: u64) -> MonConfig {
         name: name(rank),
         members: (0..mons).map(member).collect(),
         mgr_addrs: addr(6800 + rank as u16, 1),
-        fsid: (mons > 1).then_some([9; 16]),
+        fsid: [9; 16],
         options: options.map(|(name, value)| (name.to_string(), value.to_string())).into(),
         host: "vm".to_string(),
         seed,
@@ -109,6 +109,7 @@ struct TestMon {
     now: Now,
     sent: BTreeMap<ConnId, VecDeque<(u64, Message)>>,
     hung_up: Vec<ConnId>,
+    logged: Vec<String>,
     dialled: Vec<(ConnId, EntityAddr)>,
     granted: Vec<std::ops::Range<u64>>,
     timers: BTreeMap<u64, Time>,
@@ -125,6 +126,7 @@ impl TestMon {
             now,
             sent: BTreeMap::new(),
             hung_up: Vec::new(),
+            logged: Vec::new(),
             dialled: Vec::new(),
             granted: Vec::new(),
             timers: BTreeMap::new(),
@@ -172,7 +174,8 @@ impl TestMon {
                     Effect::Hangup { conn } => self.hung_up.push(conn),
                     Effect::Dial { conn, to, .. } => self.dialled.push((conn, to)),
                     Effect::GrantIds(ids) => self.granted.push(ids),
-                    Effect::Log { .. } | Effect::Stopped => {}
+                    Effect::Log { text, .. } => self.logged.push(text),
+                    Effect::Stopped => {}
                     other => panic!("unexpected {other:?}"),
                 }
             }

@@ -205,7 +205,7 @@ fn prepare(
                 name: id,
                 members: cluster.mons.iter().map(member).collect(),
                 mgr_addrs: other_addrs.unwrap_or_default(),
-                fsid: Some(cluster.fsid.into_bytes()),
+                fsid: cluster.fsid.into_bytes(),
                 options: cluster.options(),
                 host,
                 seed,

@@ -56,7 +56,7 @@ impl Cluster {
             name: "a".into(),
             members: vec![Member { id: 1, name: "a".into(), addrs: addrs(3300), founder: true }],
             mgr_addrs: addrs(6800),
-            fsid: Some(FSID),
+            fsid: FSID,
             options: options.map(|(name, value)| (name.into(), value.into())).into(),
             host: "node".into(),
             seed: 1,

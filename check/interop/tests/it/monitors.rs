@@ -69,6 +69,33 @@ fn monitors_are_added_and_lost_and_replaced_under_load() {
     wait_quorum(&c, &left);
 }
 
+/// Another cluster's folder, with the same names and addresses.
+#[test]
+fn a_monitor_of_another_cluster_that_has_an_address_of_ours_is_refused_and_named() {
+    let c = Cluster::up_with(&["--processes", "--mons", "3"]).unwrap();
+    succeed(&mut c.nacre("down")).unwrap();
+    let other = c.another_at_its_addresses(&["--processes", "--mons", "3"]).unwrap();
+    succeed(&mut other.nacre("down")).unwrap();
+    ["mon.a", "mon.b", "osd.0", "osd.1", "osd.2"].iter().for_each(|daemon| c.start(daemon).unwrap());
+    wait_quorum_without(&c, "c");
+    other.start("mon.c").unwrap();
+    let ours = c.run("ceph fsid").unwrap();
+    let said = |of: &Cluster, daemon: &str| {
+        let log = std::fs::read_to_string(of.folder().join(format!("log/{daemon}.log"))).unwrap();
+        log.lines().filter(|line| line.contains("is of another cluster")).count()
+    };
+    wait_until("both sides to say so", PATIENCE, || Ok(said(&other, "mon.c") == 4 && said(&c, "mon.a") == 2))
+        .unwrap();
+    c.wait_clean().unwrap();
+    c.run("ceph osd set noout").unwrap();
+    assert_eq!(c.run("ceph fsid").unwrap(), ours);
+    assert_eq!(said(&c, "mon.b"), 2, "once for each direction");
+    // Its own place is as it was.
+    succeed(other.nacre("stop").arg("mon.c")).unwrap();
+    c.start("mon.c").unwrap();
+    wait_quorum(&c, &["a", "b", "c"]);
+}
+
 fn wait_quorum_without(c: &Cluster, name: &str) {
     wait_until("the others to notice", PATIENCE, || {
         let status = c.json("ceph quorum_status")?;

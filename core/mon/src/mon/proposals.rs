@@ -132,7 +132,7 @@ impl Mon {
             return false;
         }
         if self.state.is_none() {
-            let genesis = bootstrap::genesis(&self.config, &mut self.rng, now.wall);
+            let genesis = bootstrap::genesis(&self.config, now.wall);
             let batch = Batch { stamp: now.wall, genesis: Some(genesis), ..Batch::default() };
             self.submit(batch, InFlight::default());
             return true;

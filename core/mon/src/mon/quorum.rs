@@ -2,11 +2,12 @@
 
 use super::members::PeerLink;
 use super::requests::{Origin, is_answered};
-use super::{Mon, QUEUE_MAX};
+use super::{Mon, QUEUE_MAX, REDIAL, TIMER_REDIAL};
+use crate::present::uuid;
 use crate::state::{Batch, State};
 use nacre_base::{Now, OsdId};
 use nacre_machine::{ConnId, Effect, Level, Peer};
-use nacre_proto::maps::MonMap;
+use nacre_proto::maps::{MonMap, Uuid};
 use nacre_proto::messages::{Envelope, Message, QuorumMsg};
 use nacre_proto::types::EntityType;
 use nacre_raft::{PeerMessage, Raft, StepError};
@@ -16,6 +17,8 @@ use std::time::Duration;
 
 /// How long requests wait for a leader to be elected.
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
+/// Of so many monitors of other clusters the log says that they are.
+const STRANGERS_MAX: usize = 64;
 
 /// Why a message of another monitor was dropped.
 #[derive(Debug, thiserror::Error)]
@@ -138,14 +141,64 @@ impl Mon {
         }
     }
 
+    /// What a monitor says first. Addresses outlive those who had them: another cluster's monitor may have one of ours, or have
+    /// had it before.
+    fn on_hello(&mut self, conn: ConnId, theirs: Uuid, out: &mut Vec<Effect>) {
+        let ours = self.fsid();
+        if theirs != ours {
+            let why = format!("is of another cluster, {}, and not of {}", uuid(&theirs), uuid(&ours));
+            return self.refuse_monitor(conn, &why, out);
+        }
+        self.sessions.get_mut(conn).expect("the caller saw it").is_fellow = true;
+        if let Some(link) = self.peers.values_mut().find(|link| link.conn == Some(conn)) {
+            link.open = true;
+        }
+        self.know_peers(out);
+    }
+
+    /// Hangs up on who is no monitor of ours, and says so once: it dials again and again.
+    fn refuse_monitor(&mut self, conn: ConnId, why: &str, out: &mut Vec<Effect>) {
+        let Some(session) = self.sessions.remove(conn) else { return };
+        let addr = session.peer.addrs.msgr2().unwrap_or(session.peer.observed);
+        let is_dialled = matches!(conn, ConnId::Dialled(_));
+        if self.strangers.len() < STRANGERS_MAX && self.strangers.insert((addr, is_dialled)) {
+            let text = format!("the monitor at {addr} {why}; it is hung up on");
+            out.push(Effect::Log { level: Level::Error, text });
+        }
+        self.hang_up_on_monitor(conn, out);
+    }
+
+    /// Ends a session with who is no member, and tries again later if it was to be one.
+    pub(super) fn hang_up_on_monitor(&mut self, conn: ConnId, out: &mut Vec<Effect>) {
+        out.push(Effect::Hangup { conn });
+        if let Some(link) = self.peers.values_mut().find(|link| link.conn == Some(conn)) {
+            (link.conn, link.open) = (None, false);
+            out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
+        }
+    }
+
     pub(super) fn on_quorum(&mut self, now: Now, conn: ConnId, message: QuorumMsg, out: &mut Vec<Effect>) {
         let Some(session) = self.sessions.get(conn) else { return };
+        if session.peer.kind != EntityType::Mon {
+            return;
+        }
+        if let QuorumMsg::Hello { fsid } = message {
+            return self.on_hello(conn, fsid, out);
+        }
+        if !session.is_fellow {
+            return self.refuse_monitor(
+                conn,
+                "does not say of which cluster it is: its program is older",
+                out,
+            );
+        }
         let Some(mon) = session.monitor() else { return };
         if let Some(state) = self.state.as_ref().filter(|state| state.was_removed(mon)) {
             let message = QuorumMsg::Removed { map: to_vec(&state.monmap).into() };
             return out.push(Effect::Send { conn, tid: 0, message: message.into() });
         }
         match message {
+            QuorumMsg::Hello { .. } => unreachable!("it was answered above"),
             QuorumMsg::Raft(bytes) => {
                 if let Err(error) = self.on_raft(mon, &bytes) {
                     let text = format!("a message of monitor {mon} was dropped: {error}");
@@ -174,12 +227,10 @@ impl Mon {
                 self.on_join(mon, conn, peer, message, out);
             }
             QuorumMsg::Removed { map } => {
-                // In a session that was opened to a monitor that is known, and of this cluster: another one may have
-                // its place.
+                // In a session that was opened to a monitor that is known.
                 let is_known = self.peers.get(&mon).is_some_and(|link| link.conn == Some(conn));
-                let ours = self.fsid().or(self.config.fsid);
                 let theirs = from_slice::<MonMap>(&map).map(|map| map.fsid);
-                if is_known && theirs.is_ok_and(|theirs| ours.is_none_or(|ours| ours == theirs)) {
+                if is_known && theirs.is_ok_and(|theirs| theirs == self.fsid()) {
                     self.leave(map, out);
                 }
             }
@@ -220,7 +271,7 @@ impl Mon {
         }
         message.proposals().try_for_each(|entry| from_slice::<Batch>(entry).map(drop))?;
         if let Some(theirs) = message.checkpoint().map(from_slice::<State>).transpose()?
-            && self.fsid().is_some_and(|fsid| fsid != theirs.fsid)
+            && theirs.fsid != self.fsid()
         {
             return Err(RaftMessageError::OtherCluster);
         }

@@ -386,6 +386,45 @@ fn nobody_leaves_because_a_monitor_of_another_cluster_says_so() {
     assert!(said(&to_vec(&map)));
 }
 
+/// It has the number, the name and the address of one of ours, and its cluster's other monitors had the addresses of our others.
+#[test]
+fn a_monitor_of_another_cluster_is_refused_by_both_sides_and_named_once() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let place = (group.leader() + 1) % 3;
+    group.kill(place);
+    group.pass(3000);
+    let theirs = MonConfig { fsid: [8; 16], ..config(place, 3, 90) };
+    group.mons[place] = TestMon::start_with(theirs, Omaps::default(), group.mons[place].now);
+    group.dead.remove(&place);
+    group.pass(10_000);
+    assert!(group.mons[place].mon.state.is_none() && group.mons[place].mon.leading.is_none());
+    let leader = group.leader();
+    assert_eq!(group.mons[leader].mon.quorum().len(), 2);
+    assert_eq!(group.run(json!({ "prefix": "osd set", "key": "noout" })).0, 0);
+    for (n, others) in [(leader, 1), (place, 2)] {
+        let is_named = |text: &&String| text.contains("is of another cluster");
+        let named: Vec<_> = group.mons[n].logged.iter().filter(is_named).collect();
+        // Where it dials, and where it is dialled from.
+        assert_eq!(named.len(), 2 * others, "{named:?}");
+        assert!(named[0].contains("08080808-0808-0808-0808-080808080808"), "{named:?}");
+    }
+}
+
+#[test]
+fn a_monitor_that_does_not_say_of_which_cluster_it_is_is_not_heard() {
+    let mut group = Group::of(1);
+    group.pass(3000);
+    assert_eq!(group.run(json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1:3301" })).0, 0);
+    let at = addr(3301, 0);
+    let conn = group.mons[0].open(EntityType::Mon, 1, at.clone());
+    let join = QuorumMsg::Join { member: 2, name: "b".into(), addrs: at };
+    group.mons[0].event(Event::Message { conn, tid: 0, message: join.into() });
+    assert!(group.mons[0].hung_up.contains(&conn) && group.mons[0].dialled.is_empty());
+    let said = "the monitor at v2:127.0.0.1:3301/0 does not say of which cluster it is";
+    assert!(group.mons[0].logged.iter().any(|text| text.starts_with(said)), "{:?}", group.mons[0].logged);
+}
+
 /// Raft has no such member: the entry that adds it would be refused by all others.
 #[test]
 fn a_monitor_without_a_number_does_not_join() {
@@ -394,6 +433,7 @@ fn a_monitor_without_a_number_does_not_join() {
     assert_eq!(group.run(json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1:3301" })).0, 0);
     let at = addr(3301, 0);
     let conn = group.mons[0].open(EntityType::Mon, -1, at.clone());
+    group.mons[0].event(Event::Message { conn, tid: 0, message: QuorumMsg::Hello { fsid: [9; 16] }.into() });
     assert!(group.mons[0].dialled.is_empty());
     let join = QuorumMsg::Join { member: 0, name: "b".into(), addrs: at };
     group.mons[0].event(Event::Message { conn, tid: 0, message: join.into() });

@@ -1,6 +1,7 @@
 //! What monitors tell each other. Ours alone: no Ceph client ever sees these.
 
 use super::{DaemonMsg, RawMessage};
+use crate::maps::Uuid;
 use crate::types::AddrVec;
 use bytes::Bytes;
 use nacre_base::OsdId;
@@ -8,6 +9,8 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum QuorumMsg {
+    /// The first that each side says: of which cluster it is. Nothing else is heard before it.
+    Hello { fsid: Uuid },
     /// A message of the Raft library, opaque.
     Raft(Bytes),
     /// To the leader: somebody who is connected here asks this.
@@ -68,6 +71,10 @@ impl Decode for RawMessage {
 impl Encode for QuorumMsg {
     fn encode(&self, out: &mut Vec<u8>) {
         versioned(out, 1, 1, |out| match self {
+            QuorumMsg::Hello { fsid } => {
+                out.push(10);
+                fsid.encode(out);
+            }
             QuorumMsg::Raft(bytes) => {
                 out.push(0);
                 bytes.encode(out);
@@ -141,6 +148,7 @@ impl Decode for QuorumMsg {
                     addrs: Decode::decode(r)?,
                 },
                 9 => QuorumMsg::Removed { map: Decode::decode(r)? },
+                10 => QuorumMsg::Hello { fsid: Decode::decode(r)? },
                 value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
             })
         })
@@ -163,6 +171,7 @@ mod tests {
             ..RawMessage::default()
         };
         let messages = [
+            QuorumMsg::Hello { fsid: [7; 16] },
             QuorumMsg::Raft("x".into()),
             QuorumMsg::Forward {
                 key: 7,
