@@ -39,8 +39,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// Everything that is a matter of seconds.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const REDIAL: Duration = Duration::from_millis(500);
-/// Requests that may wait for their turn; OSDs and clients repeat what is dropped.
+/// Requests that may wait for their turn, and bytes of them. Daemons repeat what is dropped, clients when they are hung up on.
 const QUEUE_MAX: usize = 10_000;
+const QUEUED_MAX: usize = 64 << 20;
 
 const TIMER_TICK: u64 = 1;
 const TIMER_HOUSEKEEPING: u64 = 2;
@@ -90,6 +91,8 @@ pub struct Mon {
     pub(crate) stats: Stats,
     pub(crate) reports: Reports,
     queue: VecDeque<Job>,
+    /// Their weight.
+    queued: usize,
     in_flight: Option<InFlight>,
     batches: u64,
     next_token: Token,
@@ -148,6 +151,7 @@ impl Mon {
             stats: Stats::default(),
             reports: Reports::default(),
             queue: VecDeque::new(),
+            queued: 0,
             in_flight: None,
             batches: 0,
             next_token: 1,

@@ -142,9 +142,28 @@ impl Batch {
         let nothing = Batch { origin: self.origin, stamp: self.stamp, ..Batch::default() };
         *self == nothing
     }
+    /// Bytes of texts and values in it: what grows with what clients send.
+    pub fn weight(&self) -> usize {
+        let kv = self.kv.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Bytes::len));
+        let config = self.config.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, String::len));
+        let log = self.log.iter().map(|line| line.text.len());
+        kv.chain(config).chain(log).sum()
+    }
+}
+
+impl ConfigKey {
+    fn len(&self) -> usize {
+        self.section.len() + self.mask.len() + self.name.len()
+    }
 }
 
 impl State {
+    /// Bytes that clients have it keep, as options and under keys.
+    pub fn kept(&self) -> usize {
+        let kv = self.kv.iter().map(|(key, value)| key.len() + value.len());
+        kv.chain(self.config.iter().map(|(key, value)| key.len() + value.len())).sum()
+    }
+
     pub fn begin(genesis: &Genesis) -> Result<State, Rejected> {
         let osdmap: OsdMap = from_slice(&genesis.osdmap)?;
         Ok(State {

@@ -166,15 +166,21 @@ impl Log {
         self.checkpoint = checkpoint;
     }
 
-    /// A checkpoint of `state` after entry `index`; of the entries in it, `tail` are kept for members
-    /// that are a little behind.
-    pub fn compact(&mut self, index: u64, state: Vec<u8>, tail: u64) -> Persist {
+    /// A checkpoint of `state` after entry `index`; of the entries in it, so many, and so many bytes of them, are kept for
+    /// members that are a little behind.
+    pub fn compact(&mut self, index: u64, state: Vec<u8>, (tail, mut room): (u64, usize)) -> Persist {
         let term = self.term(index).expect("only what is in the log is applied");
         let metadata = self.checkpoint.mut_metadata();
         (metadata.index, metadata.term) = (index, term);
         metadata.set_conf_state(self.members.clone());
         self.checkpoint.data = state.into();
-        let keep_from = index.saturating_sub(tail).max(self.changed_at);
+        let in_it = self.entries.iter().rev().skip_while(|entry| entry.index > index).take(tail as usize);
+        let kept = in_it.take_while(|entry| {
+            let fits = entry.data.len() <= room;
+            room = room.saturating_sub(entry.data.len());
+            fits
+        });
+        let keep_from = (index - kept.count() as u64).max(self.changed_at);
         while self.before.0 < keep_from {
             let entry = self.entries.pop_front().expect("the log reaches to the checkpoint");
             self.before = (entry.index, entry.term);

@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 /// Ticks of silence after which a member wants to lead, at least and (not reached) at most.
 const ELECTION_TICKS: (usize, usize) = (10, 20);
 const HEARTBEAT_TICKS: usize = 2;
-/// Entries that stay in the log after a checkpoint.
-const TAIL: u64 = 128;
+/// Entries that stay in the log after a checkpoint, and bytes of them.
+const TAIL: (u64, usize) = (128, 4 << 20);
 /// Bytes of entries in one message.
 const MESSAGE_SIZE_MAX: u64 = 1 << 20;
 
@@ -167,6 +167,13 @@ impl Raft {
     pub fn log_len(&self) -> u64 {
         let log = self.node.store();
         log.last_index() - log.checkpoint.get_metadata().index
+    }
+
+    /// Bytes of those entries.
+    pub fn log_bytes(&self) -> usize {
+        let log = self.node.store();
+        let index = log.checkpoint.get_metadata().index;
+        log.entries.iter().rev().take_while(|entry| entry.index > index).map(|entry| entry.data.len()).sum()
     }
 
     /// Time passes; call it at a steady pace, some ten times a second.

@@ -62,6 +62,10 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+/// What clients can have the monitors keep altogether. A monitor that was away gets all of the state in one message, for which
+/// there is a limit (`nacre_msgr::Limits::front`), and all monitors have it in memory.
+const KEPT_MAX: usize = 32 << 20;
+
 /// A command while it runs.
 pub(crate) struct Call<'a> {
     pub mon: &'a Mon,
@@ -300,7 +304,23 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
         return Answer::text(descriptions());
     }
     match built().get(prefix) {
-        Some((_, handler)) => handler(call),
+        Some((_, handler)) => {
+            let (kv, config) = (call.draft.batch.kv.len(), call.draft.batch.config.len());
+            let outcome = handler(call)?;
+            let batch = &mut call.draft.batch;
+            let adds = batch.kv[kv..].iter().any(|(_, value)| value.is_some())
+                || batch.config[config..].iter().any(|(_, value)| value.is_some());
+            if adds && state.kept() + batch.weight() > KEPT_MAX {
+                batch.kv.truncate(kv);
+                batch.config.truncate(config);
+                let text = format!(
+                    "monitors keep {} MiB as options and under keys at most: remove some (`ceph config-key rm`)",
+                    KEPT_MAX >> 20
+                );
+                return Err(refuse(errno::ENOSPC, text));
+            }
+            Ok(outcome)
+        }
         None if signatures().iter().any(|s| s.prefix == prefix) => {
             let why = absent::why(prefix).map(|why| format!("not in Nacre: {why}"));
             Err(refuse(errno::EOPNOTSUPP, why.unwrap_or_else(|| no_handler(prefix))))

@@ -1,8 +1,8 @@
 //! Who the other monitors are, who joins, who leaves.
 
+use super::Mon;
 use super::proposals::{Done, Job, Request};
 use super::requests::Origin;
-use super::{Mon, QUEUE_MAX};
 use crate::draft::Draft;
 use crate::membership::MonChange;
 use crate::sessions::Sessions;
@@ -109,9 +109,7 @@ impl Mon {
         let QuorumMsg::Join { member, name, addrs } = ask else { return };
         if self.is_ready_leader() {
             let (origin, request) = (Origin::Here { conn, tid: 0 }, Request::Join { member, name, addrs });
-            if self.queue.len() < QUEUE_MAX {
-                self.queue.push_back(Job { origin, from: peer, request });
-            }
+            self.enqueue(Job { origin, from: peer, request }, out);
         } else if let Some(leader) = self.leader_to_ask().filter(|_| mon == member) {
             self.send_quorum(leader, QuorumMsg::Join { member, name, addrs }, out);
         }

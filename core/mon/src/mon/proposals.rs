@@ -20,6 +20,11 @@ const JUDGE_EVERY: Duration = Duration::from_millis(50);
 /// Global ids that are handed to the driver at once.
 const GLOBAL_IDS: u64 = 1000;
 
+/// Texts and values in one entry of the log, and of those of one request that are more; other requests wait for the next entry.
+const BATCH_MAX: usize = 1 << 20;
+/// The most of a line of the cluster's log that is kept, in bytes.
+const LINE_MAX: usize = 4 << 10;
+
 /// Something that changes the state, waiting for its turn.
 pub(crate) struct Job {
     pub origin: Origin,
@@ -38,6 +43,17 @@ pub(crate) enum Request {
         name: String,
         addrs: AddrVec,
     },
+}
+
+impl Job {
+    /// What a client can make large of it, in bytes.
+    pub fn weight(&self) -> usize {
+        match &self.request {
+            Request::Command(command) => command.weight(),
+            Request::Log(entries) => entries.iter().map(|entry| entry.text.len()).sum(),
+            _ => 0,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -89,6 +105,7 @@ impl Mon {
         }
         let in_flight = self.in_flight.take().expect("just seen");
         if applied.is_err() {
+            self.queued += in_flight.jobs.iter().map(Job::weight).sum::<usize>();
             in_flight.jobs.into_iter().rev().for_each(|job| self.queue.push_front(job));
             return;
         }
@@ -154,6 +171,10 @@ impl Mon {
         draft.batch.global_ids = GLOBAL_IDS * in_flight.ids_for.len() as u64;
         let mut later = VecDeque::new();
         for job in std::mem::take(&mut self.queue) {
+            if draft.batch.weight() >= BATCH_MAX {
+                later.push_back(job);
+                continue;
+            }
             match self.run(now, &job, &mut draft) {
                 Done::Reply(reply) => in_flight.replies.push((job.origin, *reply)),
                 Done::Silent => {}
@@ -172,6 +193,7 @@ impl Mon {
             }
             in_flight.jobs.push(job);
         }
+        self.queued = later.iter().map(Job::weight).sum();
         self.queue = later;
         self.judging_due = false;
         for (osd, message) in std::mem::take(&mut draft.orders) {
@@ -185,6 +207,11 @@ impl Mon {
             out.push(Effect::Arm { timer: TIMER_JUDGE, after: JUDGE_EVERY });
         }
         self.keep_serving(&mut draft);
+        draft
+            .batch
+            .log
+            .iter_mut()
+            .for_each(|line| line.text.truncate(line.text.floor_char_boundary(LINE_MAX)));
         let successor = draft.hand_over;
         let changes = !draft.is_empty();
         if !changes {

@@ -52,7 +52,7 @@ impl Mon {
         out: &mut Vec<Effect>,
     ) {
         let Some(leader) = self.leader_to_ask() else {
-            return self.hold(Origin::Here { conn, tid }, from, message);
+            return self.hold(Origin::Here { conn, tid }, from, message, out);
         };
         let key = self.next_forward;
         self.next_forward += 1;
@@ -84,9 +84,10 @@ impl Mon {
     }
 
     /// Nobody leads yet: the request waits.
-    pub(super) fn hold(&mut self, origin: Origin, from: Peer, message: Message) {
-        if self.held.len() < QUEUE_MAX {
-            self.held.push_back((origin, from, message));
+    pub(super) fn hold(&mut self, origin: Origin, from: Peer, message: Message, out: &mut Vec<Effect>) {
+        match self.held.len() < QUEUE_MAX {
+            true => self.held.push_back((origin, from, message)),
+            false => self.turn_away(origin, out),
         }
     }
 
@@ -217,7 +218,7 @@ impl Mon {
                 if self.is_ready_leader() {
                     self.serve(now, origin, peer, envelope.body, out);
                 } else if self.raft.as_ref().is_some_and(Raft::is_leader) {
-                    self.hold(origin, peer, envelope.body);
+                    self.hold(origin, peer, envelope.body, out);
                 } else {
                     self.send_quorum(mon, QuorumMsg::NotLeader { key }, out);
                 }

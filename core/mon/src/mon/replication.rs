@@ -13,6 +13,8 @@ use nacre_wire::{from_slice, to_vec};
 
 /// Entries after which the log is compacted.
 const CHECKPOINT_EVERY: u64 = 500;
+/// Bytes of them after which it is, too.
+const CHECKPOINT_BYTES: usize = 16 << 20;
 
 /// Since when this member leads.
 pub(crate) struct Leading {
@@ -62,7 +64,7 @@ impl Mon {
             }
         }
         let raft = self.raft.as_mut().expect("started");
-        let due = group_changed || raft.log_len() >= CHECKPOINT_EVERY;
+        let due = group_changed || raft.log_len() >= CHECKPOINT_EVERY || raft.log_bytes() >= CHECKPOINT_BYTES;
         if let Some(state) = self.state.as_ref().filter(|_| due && self.applied > 0) {
             let state = to_vec(state);
             let persist = raft.compact(self.applied, state);
@@ -129,6 +131,7 @@ impl Mon {
                 // The new leader answers; who waited here asks again after the hangup.
                 self.in_flight = None;
                 self.queue.clear();
+                self.queued = 0;
                 self.stats = Stats::default();
                 self.balancer = Balancer::default();
                 self.ids_wanted_by.clear();

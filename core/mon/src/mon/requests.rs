@@ -2,10 +2,11 @@
 //! once there is one.
 
 use super::proposals::{Job, Request};
-use super::{Mon, QUEUE_MAX};
+use super::{Mon, QUEUE_MAX, QUEUED_MAX};
 use crate::commands;
 use crate::draft::Draft;
-use nacre_base::{Epoch, Now, PgId};
+use bytes::Bytes;
+use nacre_base::{Epoch, Now, PgId, errno};
 use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::messages::{
     CommandReply, Config as ConfigMsg, DaemonMsg, Envelope, Message, MgrCommandReply, MgrConfigure,
@@ -44,6 +45,9 @@ pub(crate) enum Via {
     Tell,
 }
 
+/// Bytes of a command: what it changes must fit into a message between monitors, as it must itself when it is passed on.
+const COMMAND_MAX: usize = 16 << 20;
+
 /// What must see everything committed before it was asked.
 pub(super) enum Read {
     Version { handle: u64, what: String },
@@ -72,6 +76,10 @@ impl Mon {
         }
         let from = session.peer.clone();
         let origin = Origin::Here { conn, tid };
+        if let Some(command) = CommandRequest::of(&message).filter(|command| command.weight() > COMMAND_MAX) {
+            let text = format!("a command of {} bytes, limit {COMMAND_MAX}", command.weight());
+            return self.answer(origin, command.reply(-errno::E2BIG, text, Bytes::new()), out);
+        }
         match message {
             Message::MonGetMap(_) => self.send_monmap(conn, tid, out),
             Message::MonSubscribe(subscribe) => self.on_subscribe(conn, subscribe, out),
@@ -146,15 +154,7 @@ impl Mon {
                 let reply = commands::pool_stats(self, &ask);
                 return self.answer(origin, reply, out);
             }
-            Message::MonCommand(m) => {
-                Request::Command(CommandRequest { cmd: m.cmd, input: m.input, via: Via::Mon })
-            }
-            Message::MgrCommand(m) => {
-                Request::Command(CommandRequest { cmd: m.cmd, input: m.input, via: Via::Mgr })
-            }
-            Message::Command(m) => {
-                Request::Command(CommandRequest { cmd: m.cmd, input: m.input, via: Via::Tell })
-            }
+            message if let Some(command) = CommandRequest::of(&message) => Request::Command(command),
             Message::PoolOp(op) => Request::PoolOp(op),
             Message::Log(log) => Request::Log(log.entries),
             message => {
@@ -179,8 +179,27 @@ impl Mon {
             }
             job => job,
         };
-        if self.queue.len() < QUEUE_MAX {
-            self.queue.push_back(job);
+        self.enqueue(job, out);
+    }
+
+    /// A client that there is no room for is hung up on: it asks again, and else would wait for ever.
+    pub(super) fn enqueue(&mut self, job: Job, out: &mut Vec<Effect>) {
+        if self.queue.len() < QUEUE_MAX && self.queued < QUEUED_MAX {
+            self.queued += job.weight();
+            return self.queue.push_back(job);
+        }
+        if job.from.kind == EntityType::Client {
+            self.turn_away(job.origin, out);
+        }
+    }
+    pub(super) fn turn_away(&mut self, origin: Origin, out: &mut Vec<Effect>) {
+        match origin {
+            Origin::Here { conn, .. } => {
+                if self.sessions.remove(conn).is_some() {
+                    out.push(Effect::Hangup { conn });
+                }
+            }
+            Origin::There { mon, key } => self.send_quorum(mon, QuorumMsg::NotLeader { key }, out),
         }
     }
 
@@ -289,6 +308,18 @@ pub(super) fn is_answered(message: &Message) -> bool {
 }
 
 impl CommandRequest {
+    fn of(message: &Message) -> Option<CommandRequest> {
+        let (cmd, input, via) = match message {
+            Message::MonCommand(m) => (&m.cmd, &m.input, Via::Mon),
+            Message::MgrCommand(m) => (&m.cmd, &m.input, Via::Mgr),
+            Message::Command(m) => (&m.cmd, &m.input, Via::Tell),
+            _ => return None,
+        };
+        Some(CommandRequest { cmd: cmd.clone(), input: input.clone(), via })
+    }
+    pub fn weight(&self) -> usize {
+        self.cmd.iter().map(String::len).sum::<usize>() + self.input.len()
+    }
     pub(crate) fn reply(&self, code: i32, status: String, output: bytes::Bytes) -> Message {
         match self.via {
             Via::Mon => MonCommandAck {

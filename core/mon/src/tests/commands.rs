@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ImageAnswer;
-use nacre_base::errno::{EINVAL, ENOENT};
+use nacre_base::errno::{EINVAL, ENOENT, ENOSPC};
 
 fn busy() -> TestMon {
     busy_with(&[("rbd", 8)])
@@ -636,4 +636,35 @@ fn disks_are_listed_by_what_their_makers_call_them() {
     assert_eq!(t.command(json!({ "prefix": "device info", "devid": "DISK_C" })).0, -2);
     let text = t.run(json!({ "prefix": "device info", "devid": "DISK_B7" }));
     assert_eq!(text, "device DISK_B7\nattachment vm:sda\ndaemons osd.2\n");
+}
+
+/// A monitor that was away gets all of it in one message; there were no bounds, and it never came back.
+#[test]
+fn what_clients_have_monitors_keep_has_an_end() {
+    let mut t = TestMon::fresh();
+    let value = "v".repeat(64 << 10);
+    let set = |t: &mut TestMon, n: usize| {
+        t.command(json!({ "prefix": "config-key set", "key": format!("k{n}"), "val": value })).0
+    };
+    let kept = (0..1000).find(|n| set(&mut t, *n) != 0).expect("an end");
+    assert_eq!(kept, 511);
+    let (code, said, _) = t.command(json!({ "prefix": "config-key set", "key": "more", "val": value }));
+    assert_eq!((code, said.contains("32 MiB")), (-ENOSPC, true), "{said}");
+    assert_eq!(t.command(json!({ "prefix": "config-key get", "key": "more" })).0, -ENOENT);
+    let long = json!({ "prefix": "config set", "who": "osd", "name": "x", "value": value, "force": true });
+    assert_eq!(t.command(long).0, -ENOSPC);
+    // There is room again where something goes.
+    t.run(json!({ "prefix": "config-key rm", "key": "k7" }));
+    assert_eq!(set(&mut t, 7), 0);
+    t.run(json!({ "prefix": "osd set", "key": "noout" }));
+    t = t.restart();
+    assert_eq!(t.run(json!({ "prefix": "config-key get", "key": "k7" })), value);
+}
+
+#[test]
+fn a_line_of_the_log_has_an_end_too() {
+    let mut t = TestMon::fresh();
+    t.run(json!({ "prefix": "log", "logtext": ["é".repeat(100_000)] }));
+    let last = t.mon.state.as_ref().unwrap().log.back().unwrap().text.len();
+    assert_eq!(last, 4096);
 }

@@ -10,6 +10,8 @@ struct Group {
     /// (dialling monitor, its connection) to (accepting monitor, its connection)
     links: BTreeMap<(usize, ConnId), (usize, ConnId)>,
     dead: BTreeSet<usize>,
+    /// Bytes of the longest message of Raft's.
+    longest: usize,
 }
 
 impl Group {
@@ -17,7 +19,7 @@ impl Group {
         let now = Now { mono: Time::from_nanos(1 << 40), wall: Utime { sec: 1_800_000_000, nsec: 0 } };
         let mons =
             (0..count).map(|n| TestMon::start_with(config(n, count, 40 + n as u64), Omaps::default(), now));
-        Group { mons: mons.collect(), links: BTreeMap::new(), dead: BTreeSet::new() }
+        Group { mons: mons.collect(), links: BTreeMap::new(), dead: BTreeSet::new(), longest: 0 }
     }
     fn round(&mut self) {
         for n in 0..self.mons.len() {
@@ -42,6 +44,9 @@ impl Group {
             }
             for ((from, conn), (to, accepted)) in self.links.clone() {
                 for (_, message) in self.mons[from].sent.remove(&conn).into_iter().flatten() {
+                    if let Message::Quorum(QuorumMsg::Raft(bytes)) = &message {
+                        self.longest = self.longest.max(bytes.len());
+                    }
                     if !self.dead.contains(&from) && !self.dead.contains(&to) {
                         self.mons[to].event(Event::Message { conn: accepted, tid: 0, message });
                     }
@@ -384,6 +389,65 @@ fn nobody_leaves_because_a_monitor_of_another_cluster_says_so() {
     assert!(!said(b"no map"));
     map.fsid = [9; 16];
     assert!(said(&to_vec(&map)));
+}
+
+fn keep(key: String, len: usize) -> MonCommand {
+    let cmd = vec![json!({ "prefix": "config-key set", "key": key }).to_string()];
+    MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: vec![7; len].into() }
+}
+
+#[test]
+fn many_long_requests_at_once_go_into_several_entries() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let leader = group.leader();
+    let conn = group.mons[leader].client();
+    let send = |group: &mut Group, n: usize| {
+        (0..n).map(|n| group.mons[leader].send(conn, keep(format!("k{n}"), 64 << 10))).count()
+    };
+    send(&mut group, 100);
+    group.pass(2000);
+    let got = group.mons[leader].received(conn);
+    let done = got.iter().filter(|m| matches!(m, Message::MonCommandAck(ack) if ack.retval == 0));
+    assert_eq!(done.count(), 100);
+    assert!(group.longest < 4 << 20, "{}", group.longest);
+    // Nor are many of them kept for who is a little behind.
+    send(&mut group, 300);
+    group.pass(5000);
+    for t in &group.mons {
+        let raft = &t.store.0[&StoredId::meta("raft")];
+        let entries = raft.iter().filter(|(key, _)| key.as_bytes().starts_with(b"entry/"));
+        let bytes: usize = entries.map(|(_, entry)| entry.len()).sum();
+        assert!(bytes < 24 << 20, "{bytes}");
+    }
+}
+
+/// Once they waited for ever.
+#[test]
+fn a_client_for_whose_requests_there_is_no_room_is_hung_up_on() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let leader = group.leader();
+    group.dead.extend((0..3).filter(|n| *n != leader));
+    let (long, short) = (group.mons[leader].client(), group.mons[leader].client());
+    for n in 0..1200 {
+        group.mons[leader].send(long, keep(format!("k{n}"), 64 << 10));
+    }
+    assert!(group.mons[leader].hung_up.contains(&long) && !group.mons[leader].hung_up.contains(&short));
+    group.mons[leader].send(short, keep("k".into(), 1));
+    assert!(group.mons[leader].hung_up.contains(&short));
+}
+
+/// Passed on to the leader, it would have been more than that takes in one message, again and again.
+#[test]
+fn a_command_that_is_too_long_is_refused_where_it_arrives() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let follower = (group.leader() + 1) % 3;
+    let conn = group.mons[follower].client();
+    group.mons[follower].send(conn, keep("k".into(), (16 << 20) + 1));
+    let got = group.mons[follower].received(conn);
+    assert!(matches!(&got[..], [Message::MonCommandAck(ack)] if ack.retval == -errno::E2BIG), "{got:?}");
 }
 
 /// It has the number, the name and the address of one of ours, and its cluster's other monitors had the addresses of our others.
