@@ -1,6 +1,9 @@
 //! Objects through the stock `rados` and through python3-rados.
 
-use nacre_interop::Cluster;
+use nacre_interop::{Cluster, wait_until};
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::time::Duration;
 
 #[test]
 fn rados_does_its_everyday_work() {
@@ -80,4 +83,22 @@ fn python_bindings_find_cephs_results_and_error_numbers() {
     c.run("ceph osd pool create py 8").unwrap();
     let said = c.python("basic_io.py", &["py"]).unwrap();
     assert!(said.ends_with("all good\n"), "{said}");
+}
+
+/// What is kept for it is seen by no `rados rm`, and was there for good.
+#[test]
+fn nothing_stays_of_what_a_late_writer_has_kept_for_a_snapshot_that_is_gone() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    let mut command = c.python_command("late_writer.py");
+    let mut writer = command.arg("p").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(writer.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "removed\n");
+    let forgotten = || Ok(c.json("ceph osd dump")?["removed_snaps_queue"] == serde_json::json!([]));
+    wait_until("the snapshot to be forgotten", Duration::from_secs(60), forgotten).unwrap();
+    writer.stdin.take().unwrap().write_all(b"go on\n").unwrap();
+    assert!(writer.wait().unwrap().success());
+    let gone = || Ok(c.run("rados -p p ls")?.is_empty());
+    wait_until("nothing to be left", Duration::from_secs(60), gone).unwrap();
 }
