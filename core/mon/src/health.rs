@@ -7,9 +7,9 @@ use crate::draft::Draft;
 use crate::mon::Mon;
 use crate::present;
 use crate::state::Mute;
-use crate::stats::{Passing, all_pgs};
+use crate::stats::{OsdStat, Passing, all_pgs};
 use nacre_base::{Now, OsdId, PgId, Utime};
-use nacre_proto::maps::{OsdMap, PoolOption, osd_state, pool_flags};
+use nacre_proto::maps::{FullRatios, OsdMap, PoolOption, osd_state, pool_flags};
 use nacre_proto::messages::{LogLevel, pg_state};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -209,40 +209,34 @@ fn slow_ops(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
 
 fn space(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
     let ratios = map.ratios;
-    let (mut full, mut backfillfull, mut nearfull) = (Vec::new(), Vec::new(), Vec::new());
-    for (osd, stat) in &mon.stats.osds {
-        let space = &stat.report.space;
-        if space.total == 0 || map.is_out(*osd) {
-            continue;
-        }
-        let used = 1.0 - space.available as f64 / space.total as f64;
-        let line = |what: &str| format!("osd.{osd} is {what} ({:.1}% used)", used * 100.0);
-        if used >= ratios.full.into() {
-            full.push(line("full"));
-        } else if used >= ratios.backfillfull.into() {
-            backfillfull.push(line("backfill full"));
-        } else if used >= ratios.nearfull.into() {
-            nearfull.push(line("near full"));
-        }
-    }
-    for (code, severity, what, lines) in [
-        ("OSD_FULL", Severity::Error, "full", full),
-        ("OSD_BACKFILLFULL", Severity::Warn, "backfillfull", backfillfull),
-        ("OSD_NEARFULL", Severity::Warn, "nearfull", nearfull),
+    for (code, severity, bit, what, words) in [
+        ("OSD_FULL", Severity::Error, osd_state::FULL, "full", "full"),
+        ("OSD_BACKFILLFULL", Severity::Warn, osd_state::BACKFILLFULL, "backfillfull", "backfill full"),
+        ("OSD_NEARFULL", Severity::Warn, osd_state::NEARFULL, "nearfull", "near full"),
     ] {
+        let told = mon.stats.osds.iter().filter(|(osd, _)| map.is_up(**osd) && map.is_in(**osd));
+        let filled = told.filter(|(osd, _)| map.osds[osd.index()].has(bit));
+        let line = |(osd, stat): (&OsdId, &OsdStat)| {
+            let space = &stat.report.space;
+            let used = 1.0 - space.available as f64 / space.total.max(1) as f64;
+            format!("osd.{osd} is {words} ({:.1}% used)", used * 100.0)
+        };
+        let lines: Vec<String> = filled.map(line).collect();
         if !lines.is_empty() {
             let summary = format!("{} {what} osd(s)", lines.len());
             checks.insert(code, Check { severity, summary, count: lines.len() as i64, detail: lines });
         }
     }
     let order = [
-        ("nearfull_ratio", ratios.nearfull, "backfillfull_ratio", ratios.backfillfull),
-        ("backfillfull_ratio", ratios.backfillfull, "full_ratio", ratios.full),
+        ("nearfull_ratio", ratios.nearfull, "backfillfull_ratio", ratios.backfillfull, "increased"),
+        ("backfillfull_ratio", ratios.backfillfull, "full_ratio", ratios.full, "increased"),
+        // Ceph has the failsafe give way; a store here would be full.
+        ("full_ratio", ratios.full, "osd_failsafe_full_ratio", FullRatios::FAILSAFE, "which counts"),
     ];
     let disorder: Vec<String> = order
         .iter()
-        .filter(|(_, low, _, high)| low > high)
-        .map(|(a, low, b, high)| format!("{b} ({high}) < {a} ({low}), increased"))
+        .filter(|(_, low, _, high, _)| low > high)
+        .map(|(a, low, b, high, so)| format!("{b} ({high}) < {a} ({low}), {so}"))
         .collect();
     if !disorder.is_empty() {
         let (severity, count) = (Severity::Error, disorder.len() as i64);

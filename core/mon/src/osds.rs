@@ -439,8 +439,7 @@ impl Mon {
     /// Notes which OSDs and pools are full, so that clients hold back what would fail.
     pub(crate) fn watch_space(&mut self, draft: &mut Draft) {
         let map = draft.map().clone();
-        let ratios = map.ratios;
-        // By OSD, the worst first.
+        // Those that clients may have to do with.
         let mut filled: BTreeMap<OsdId, u32> = BTreeMap::new();
         let mut flips = Vec::new();
         for (osd, stat) in self.stats.osds.iter().filter(|(osd, _)| map.exists(**osd)) {
@@ -449,17 +448,13 @@ impl Mon {
                 0 => 0.0,
                 total => 1.0 - space.available as f64 / total as f64,
             };
-            let state = match used {
-                used if used >= ratios.full.into() => osd_state::FULL,
-                used if used >= ratios.backfillfull.into() => osd_state::BACKFILLFULL,
-                used if used >= ratios.nearfull.into() => osd_state::NEARFULL,
-                _ => 0,
-            };
-            if state != 0 {
+            let before = map.osds[osd.index()].state;
+            let state = map.ratios.state(used, before & osd_state::FULL != 0);
+            if state != 0 && map.is_up(*osd) && map.is_in(*osd) {
                 filled.insert(*osd, state);
             }
             let all = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
-            let flip = (map.osds[osd.index()].state & all) ^ state;
+            let flip = (before & all) ^ state;
             if flip != 0 {
                 flips.push((*osd, flip));
             }

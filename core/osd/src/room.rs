@@ -8,6 +8,7 @@
 
 use nacre_base::{Name, OsdId, PgId};
 use nacre_machine::{Statfs, StoreView};
+use nacre_proto::maps::FullRatios;
 use nacre_proto::messages::peer::Room;
 use nacre_proto::transaction::{Change, Transaction};
 use std::cell::RefCell;
@@ -15,10 +16,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of how many parts of the device one must stay free. Ceph has it as `osd_failsafe_full_ratio`.
-const FULL_PARTS: u64 = 33;
+/// Of how many parts of the device one must stay free.
+const FULL_PARTS: u64 = FullRatios::FAILSAFE_PARTS;
 /// A full one has room again when one of so many parts is free.
-const ROOM_PARTS: u64 = 28;
+const ROOM_PARTS: u64 = FullRatios::FAILSAFE_END_PARTS;
 /// Nobody needs to count as long as one of so many parts is free,
 const SCARCE_PARTS: u64 = 8;
 /// and again from one of so many on.

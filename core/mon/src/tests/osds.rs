@@ -432,6 +432,54 @@ fn ratios_in_the_wrong_order_and_pools_that_fill_up_are_told() {
     assert!(health["checks"].get("OSD_OUT_OF_ORDER_FULL").is_some(), "{health}");
 }
 
+#[test]
+fn a_full_osd_that_is_down_or_out_fills_no_pool() {
+    let (mut t, conns) = TestMon::with_osds(4);
+    let pool = t.create_pool("p", 4);
+    t.activate(&conns, pool);
+    let space = OsdSpace { total: 100 << 30, available: 1 << 30, ..OsdSpace::default() };
+    let report = OsdReport { osd: Some(OsdId(1)), epoch: t.map().epoch, space, ..OsdReport::default() };
+    t.send(conns[1], DaemonMsg::Report(report));
+    let full = |t: &mut TestMon| {
+        t.pass(Duration::from_secs(2));
+        let health = t.json(json!({ "prefix": "health" }));
+        let told = ["OSD_FULL", "POOL_FULL"].map(|code| health["checks"].get(code).is_some());
+        (t.map().pools[&pool].has(pool_flags::FULL), told)
+    };
+    assert_eq!(full(&mut t), (true, [true, true]));
+    t.run(json!({ "prefix": "osd out", "ids": ["1"] }));
+    assert_eq!(full(&mut t), (false, [false, false]));
+    t.run(json!({ "prefix": "osd in", "ids": ["1"] }));
+    assert_eq!(full(&mut t), (true, [true, true]));
+    t.run(json!({ "prefix": "osd down", "ids": ["1"] }));
+    assert_eq!(full(&mut t), (false, [false, false]));
+    assert!(t.map().osds[1].has(osd_state::FULL), "it is, when it comes back");
+}
+
+#[test]
+fn an_osd_that_takes_no_more_is_full_whatever_the_ratio() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    t.run(json!({ "prefix": "osd set-full-ratio", "ratio": 1.0 }));
+    let codes = |t: &mut TestMon, thousandth: u64| {
+        let space = OsdSpace { total: 1000 << 20, available: thousandth << 20, ..OsdSpace::default() };
+        let report = OsdReport { osd: Some(OsdId(1)), epoch: t.map().epoch, space, ..OsdReport::default() };
+        t.send(conns[1], DaemonMsg::Report(report));
+        t.pass(Duration::from_secs(2));
+        health_codes(t).into_iter().filter(|code| code.contains("FULL")).collect::<Vec<_>>()
+    };
+    let order = "OSD_OUT_OF_ORDER_FULL";
+    assert_eq!(codes(&mut t, 31), ["OSD_BACKFILLFULL", order]);
+    assert_eq!(codes(&mut t, 30), ["OSD_FULL", order]);
+    assert_eq!(codes(&mut t, 35), ["OSD_FULL", order], "it waits until it has more");
+    assert_eq!(codes(&mut t, 36), ["OSD_BACKFILLFULL", order]);
+    t.run(json!({ "prefix": "osd set-full-ratio", "ratio": 0.97 }));
+    assert_eq!(codes(&mut t, 31), ["OSD_BACKFILLFULL"]);
+    // One that is below the one before it counts as that.
+    t.run(json!({ "prefix": "osd set-full-ratio", "ratio": 0.1 }));
+    assert_eq!(codes(&mut t, 800), [order]);
+    assert_eq!(codes(&mut t, 99), ["OSD_FULL", order]);
+}
+
 fn health_codes(t: &mut TestMon) -> Vec<String> {
     let health = t.json(json!({ "prefix": "health" }));
     health["checks"].as_object().unwrap().keys().cloned().collect()

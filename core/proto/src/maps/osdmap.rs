@@ -74,6 +74,29 @@ pub struct FullRatios {
     pub backfillfull: f32,
 }
 
+impl FullRatios {
+    /// Where an OSD itself takes nothing more that grows, whatever the map says: Ceph's `osd_failsafe_full_ratio`.
+    pub const FAILSAFE_PARTS: u64 = 33;
+    /// The same in Ceph's words.
+    pub const FAILSAFE: f32 = 0.97;
+    /// Where it does again.
+    pub const FAILSAFE_END_PARTS: u64 = 28;
+
+    /// What an OSD of which so much is used is, in `osd_state`. One that is in the wrong order counts as if it were
+    /// as high as the one before it, and none is beyond what the OSD takes.
+    pub fn state(&self, used: f64, was_full: bool) -> u32 {
+        let failsafe = if was_full { FullRatios::FAILSAFE_END_PARTS } else { FullRatios::FAILSAFE_PARTS };
+        let backfillfull = self.backfillfull.max(self.nearfull);
+        let full = f64::from(self.full.max(backfillfull)).min(1.0 - 1.0 / failsafe as f64);
+        match used {
+            used if used >= full => osd_state::FULL,
+            used if used >= backfillfull.into() => osd_state::BACKFILLFULL,
+            used if used >= self.nearfull.into() => osd_state::NEARFULL,
+            _ => 0,
+        }
+    }
+}
+
 impl Default for FullRatios {
     fn default() -> FullRatios {
         FullRatios { nearfull: 0.85, full: 0.95, backfillfull: 0.90 }
