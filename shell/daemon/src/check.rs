@@ -6,8 +6,10 @@ use crate::processes::{self, State};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use nacre_base::PoolId;
+use nacre_base::errno::ENOSPC;
 use nacre_client::{ObjectRequest, Output, Request};
 use nacre_node::BlockingClient;
+use nacre_proto::types::op_flags;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Read;
@@ -38,12 +40,15 @@ pub fn prove(layout: &Layout, cluster: &Cluster) -> Result<String> {
         json!({"prefix": "osd pool rm", "pool": POOL, "pool2": POOL, "yes_i_really_really_mean_it": true});
     // An operator may have forbidden it; that says nothing against the cluster.
     let removed = command(&client, &remove);
-    result?;
     let seconds = start.elapsed().as_secs_f64();
     let megabytes = file.len() as f64 / 1e6;
-    let mut sentence = format!(
-        "{waited}\nStored {megabytes:.1} MB (this program) through our own client and read the same back, in {seconds:.1} s"
-    );
+    let mut sentence = waited + "\n";
+    sentence += &match result? {
+        true => format!(
+            "Stored {megabytes:.1} MB (this program) through our own client and read the same back, in {seconds:.1} s"
+        ),
+        false => "A disk is full: until something is removed nothing more is stored".to_string(),
+    };
     if let Err(e) = removed {
         sentence += &format!("\nThe pool {POOL} stays: {e:#}");
     }
@@ -141,7 +146,8 @@ impl Health {
     }
 }
 
-fn store_and_read(client: &BlockingClient, file: &Bytes) -> Result<()> {
+/// Whether there was room for it: a cluster that is full has to come up, too.
+fn store_and_read(client: &BlockingClient, file: &Bytes) -> Result<bool> {
     let lookup = client.request(Request::lookup_pool(POOL).timeout(REQUEST_TIMEOUT))?;
     let Output::Pool(pool) = lookup else { bail!("a pool's name was answered with {lookup:?}") };
     let parts: Vec<Bytes> = (0..file.len())
@@ -150,10 +156,19 @@ fn store_and_read(client: &BlockingClient, file: &Bytes) -> Result<()> {
         .collect();
     let object = |n: usize| ObjectRequest::new(PoolId(pool.0), format!("part.{n}").as_str());
     let send = |request: ObjectRequest| client.submit(Request::from(request).timeout(REQUEST_TIMEOUT));
-    let writes: Vec<_> =
-        parts.iter().enumerate().map(|(n, part)| send(object(n).write_full(part.clone()))).collect();
+    let store = |(n, part): (usize, &Bytes)| {
+        send(object(n).flags(op_flags::message::FULL_TRY).write_full(part.clone()))
+    };
+    let writes: Vec<_> = parts.iter().enumerate().map(store).collect();
+    let mut has_room = true;
     for (n, write) in writes.into_iter().enumerate() {
-        write.wait().map_err(|e| anyhow!(e)).with_context(|| format!("cannot store part {n}"))?;
+        match write.wait() {
+            Err(e) if e.errno == ENOSPC => has_room = false,
+            stored => drop(stored.map_err(|e| anyhow!(e)).with_context(|| format!("cannot store part {n}"))?),
+        }
+    }
+    if !has_room {
+        return Ok(false);
     }
     let reads: Vec<_> =
         parts.iter().enumerate().map(|(n, part)| send(object(n).read(0, part.len() as u64))).collect();
@@ -162,7 +177,7 @@ fn store_and_read(client: &BlockingClient, file: &Bytes) -> Result<()> {
         let Output::Object(reply) = reply else { bail!("a read was answered with {reply:?}") };
         ensure!(reply.ops.first().is_some_and(|op| op.data == *part), "part {n} came back different");
     }
-    Ok(())
+    Ok(true)
 }
 
 #[cfg(test)]

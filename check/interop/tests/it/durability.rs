@@ -1,6 +1,6 @@
 //! What was acknowledged is there, whatever was killed.
 
-use nacre_interop::{Cluster, succeed};
+use nacre_interop::{Cluster, succeed, wait_until};
 use std::process::Command;
 use std::time::Duration;
 
@@ -62,4 +62,24 @@ fn one_process_stops_cleanly_and_finds_its_data_again() {
     succeed(c.nacre("up").arg("--detach")).unwrap();
     assert_eq!(c.run("ceph fsid").unwrap(), fsid);
     assert_eq!(c.run("rados -p p get kept -").unwrap(), "kept\n");
+}
+
+/// What `nacre up` stores to prove that the cluster serves had no room, and it stopped everything again.
+#[test]
+fn a_cluster_that_is_full_comes_up_and_things_can_be_removed() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    let file = c.folder().join("something");
+    std::fs::write(&file, "something\n").unwrap();
+    c.run(&format!("rados -p p put something {}", file.display())).unwrap();
+    for (ratio, at) in [("nearfull", "0.001"), ("backfillfull", "0.002"), ("full", "0.003")] {
+        c.run(&format!("ceph osd set-{ratio}-ratio {at}")).unwrap();
+    }
+    let full = || Ok(c.run("ceph health")?.contains("3 full osd(s)"));
+    wait_until("all are full", Duration::from_secs(30), full).unwrap();
+    succeed(&mut c.nacre("down")).unwrap();
+    let said = succeed(c.nacre("up").args(["--processes", "--detach"])).unwrap();
+    assert!(said.contains("A disk is full"), "{said}");
+    c.run("rados -p p rm something --force-full").unwrap();
+    c.run("ceph osd pool rm p p --yes-i-really-really-mean-it").unwrap();
 }
