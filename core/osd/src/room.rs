@@ -231,6 +231,13 @@ pub fn has_room(store: &dyn StoreView, bytes: u64) -> bool {
     space.available >= space.total / FULL_PARTS + bytes
 }
 
+/// Whether it takes them for what replaces as much: that must end even where nothing may grow, and leave room for the
+/// writes that are on their way meanwhile.
+pub fn has_room_to_replace(store: &dyn StoreView, bytes: u64) -> bool {
+    let space = store.statfs();
+    space.available >= space.total / KEPT_PARTS + 4 * bytes
+}
+
 /// Whether it takes them at all.
 pub fn fits(store: &dyn StoreView, bytes: u64) -> bool {
     store.statfs().available >= 2 * bytes

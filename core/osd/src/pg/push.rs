@@ -10,7 +10,7 @@ use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::OBJECT_SIZE_MAX;
-use crate::room::has_room;
+use crate::room::{has_room, has_room_to_replace};
 use crate::snap_index;
 use bytes::Bytes;
 use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, SnapId, key_after};
@@ -417,6 +417,10 @@ impl Pg {
             return;
         }
         // It is sent again after a while; until then somebody may have made room.
+        let mut data = IntervalSet::new();
+        push.writes.iter().for_each(|(offset, bytes)| data.insert(*offset..*offset + bytes.len() as u64));
+        let replaces = replaces(ctx.store, &push.object, &data);
+        let has_room = if replaces { has_room_to_replace } else { has_room };
         if !has_room(ctx.store, push.payload_len()) {
             return;
         }
@@ -432,6 +436,17 @@ impl Pg {
             Err(error) => ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id)),
         }
     }
+}
+
+/// Whether these bytes of an object would take the place of others that are here.
+pub fn replaces(store: &dyn StoreView, object: &ObjectId, data: &IntervalSet) -> bool {
+    let id = StoredId::Object(object.clone());
+    let is_here = store.stat(&id).is_ok_and(|stat| stat.is_some());
+    is_here
+        && data.iter().all(|range| {
+            let have = store.extents(&id, range.start, range.end - range.start).unwrap_or_default();
+            have.iter().map(|(_, len)| len).sum::<u64>() == range.end - range.start
+        })
 }
 
 /// What a part needs of what is known.

@@ -10,10 +10,10 @@ mod next;
 use super::log::part_for;
 use super::missing::Missing;
 use super::moving::is_too_full;
-use super::push::Purpose;
+use super::push::{Purpose, replaces};
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::budget::{Claim, Slot};
-use crate::room::{fits, has_room};
+use crate::room::{fits, has_room, has_room_to_replace};
 use nacre_base::{IntervalSet, OsdId, Time};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, map_flags};
@@ -174,13 +174,18 @@ impl Pg {
             return;
         }
         let no_backfill = ctx.map.has(map_flags::NOBACKFILL);
-        // A full disk takes nothing more that nobody waits for, or its store would refuse a write.
-        let room = !self.missing.is_empty() && has_room(ctx.store, 0);
+        // A full disk takes nothing more that nobody waits for, or its store would refuse a write; but what it lacks
+        // of objects that it has takes no more room.
+        let room = self.missing.is_empty() || has_room(ctx.store, 0);
+        let some = room || has_room_to_replace(ctx.store, 0);
         let mut taken = 0;
         while taken < TAKEN_MAX {
             let Phase::Active(active) = &self.phase else { return };
             let allowed = |stale: &Stale| !no_backfill || !is_whole(&stale.part);
-            let own = if room { self.next_own(ctx, active, allowed) } else { None };
+            let here = |object: &ObjectId, stale: &Stale| {
+                allowed(stale) && (room || some && replaces(ctx.store, object, &stale.part.data))
+            };
+            let own = self.next_own(ctx, active, here);
             let theirs = || {
                 active.members.iter().find_map(|(&osd, member)| {
                     let too_full = is_too_full(&ctx.map, osd);

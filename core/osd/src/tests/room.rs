@@ -7,6 +7,7 @@ use nacre_base::errno::ENOSPC;
 use nacre_base::{Name, OsdId};
 use nacre_proto::maps::map_flags;
 use nacre_proto::types::{ObjectLocator, Op, object_hash, op_flags};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const REPLICA: usize = 2;
@@ -72,6 +73,27 @@ fn a_full_disk_is_known_to_whoever_becomes_primary() {
     w.nodes[REPLICA].view.free = None;
     assert_eq!(w.reply(waits).result, 0);
     assert_eq!(w.run_ops("a", read()).ops[0].data, "123456789");
+}
+
+/// It got nothing, and what had come in its place was kept beside it for as long: a cluster that is full stayed so.
+#[test]
+fn who_comes_back_with_a_full_disk_gets_what_replaces_as_much() {
+    let mut w = three_objects();
+    w.kill(REPLICA);
+    w.mark_down(OsdId(REPLICA as i32));
+    assert_eq!(w.run_ops("new", write("12345678")).result, 0);
+    assert_eq!(w.run_ops("a", write("87654321")).result, 0);
+    assert_eq!(w.run_ops("b", vec![Op::Delete]).result, 0);
+    w.start(REPLICA);
+    w.nodes[REPLICA].view.free = Some(20 * MIB);
+    w.run_for(Duration::from_secs(20));
+    let stored =
+        w.nodes[REPLICA].view.objects().map(|(object, thing)| (object.name.to_string(), &thing.data[..]));
+    let expected: [(_, &[u8]); 2] = [("a".to_string(), b"87654321"), ("c".to_string(), b"12345678")];
+    assert_eq!(stored.collect::<BTreeMap<_, _>>(), BTreeMap::from(expected));
+    w.nodes[REPLICA].view.free = None;
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
 }
 
 #[test]

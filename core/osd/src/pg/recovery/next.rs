@@ -100,12 +100,12 @@ impl Pg {
         &self,
         ctx: &Ctx<'_>,
         active: &Active,
-        allowed: impl Fn(&Stale) -> bool,
+        allowed: impl Fn(&ObjectId, &Stale) -> bool,
     ) -> Option<Next> {
         // What changed in this turn cannot be read before the next.
         let (changed, recovery) = (&self.changed, &active.recovery);
         let mut older: Option<&ObjectId> = None;
-        for (object, stale) in self.missing.iter().filter(|(_, stale)| allowed(stale)) {
+        for (object, stale) in self.missing.iter().filter(|(object, stale)| allowed(object, stale)) {
             let waits = older.is_some_and(|older| older.is_of_same_head(object));
             older = Some(object).filter(|_| recovery.may_find(object, &stale.part));
             if waits || changed.contains(object) {
