@@ -163,10 +163,7 @@ impl Active {
                 doubtful.entry(object.clone()).or_default().add(&part_of(&run.acts));
             }
         }
-        let lacking = |object: &ObjectId, part: &Part| {
-            own.lacks(object, part) || members.values().any(|member| member.missing.lacks(object, part))
-        };
-        doubtful.retain(|object, part| lacking(object, part));
+        doubtful.retain(|object, part| is_in_doubt(object, part, own, &members));
         Active {
             members,
             in_flight: VecDeque::new(),
@@ -237,10 +234,7 @@ impl Active {
     }
     /// Forgets doubts about what is everywhere now.
     fn settle(&mut self, own: &Missing) {
-        let members = &self.members;
-        self.doubtful.retain(|object, part| {
-            own.lacks(object, part) || members.values().any(|member| member.missing.lacks(object, part))
-        });
+        self.doubtful.retain(|object, part| is_in_doubt(object, part, own, &self.members));
     }
     pub fn lease_holds(&self, now: Time) -> bool {
         self.members.values().all(|member| now < member.lease_until)
@@ -729,6 +723,17 @@ impl Pg {
 }
 
 /// What a write is done under: the pool's snapshots where it has some, else what the client says.
+/// Whether some of that part of an object has to come to us, or to a member. Not to one that lacks other parts of the
+/// object as well: those have what clients were told long ago, and there too it is only as safe as on the others. Its
+/// disk may be full.
+fn is_in_doubt(object: &ObjectId, part: &Part, own: &Missing, members: &BTreeMap<OsdId, Member>) -> bool {
+    let needs = |member: &Member| {
+        let lacking = member.missing.get(object).map(|stale| &stale.part);
+        lacking.is_some_and(|lacking| lacking.overlaps(part) && lacking.clone().without(part).is_empty())
+    };
+    own.lacks(object, part) || members.values().any(needs)
+}
+
 fn snap_context(op: &ClientOp, map: &OsdMap, removed: &IntervalSet) -> SnapContext {
     let pool = map.pool(op.object.pool).filter(|pool| pool.has(pool_flags::POOL_SNAPS));
     let enforced = op.request.has_flag(op_flags::message::ENFORCE_SNAPC);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use nacre_base::errno::ENOSPC;
 use nacre_base::{Name, OsdId};
 use nacre_proto::maps::map_flags;
-use nacre_proto::types::{ObjectLocator, Op, object_hash, op_flags};
+use nacre_proto::types::{Extent, ObjectLocator, Op, object_hash, op_flags};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -92,6 +92,30 @@ fn who_comes_back_with_a_full_disk_gets_what_replaces_as_much() {
     let expected: [(_, &[u8]); 2] = [("a".to_string(), b"87654321"), ("c".to_string(), b"12345678")];
     assert_eq!(stored.collect::<BTreeMap<_, _>>(), BTreeMap::from(expected));
     w.nodes[REPLICA].view.free = None;
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+}
+
+/// Requests on an object that was being written waited until a member that has nothing of it had room.
+#[test]
+fn what_a_full_member_has_nothing_of_is_shown_before_it_has() {
+    let mut w = World::new(3, 4, 3, 2, 1);
+    w.place(vec![(0, [0, 1, 2].map(OsdId).into())]);
+    w.run_until("clean", World::all_clean);
+    assert_eq!(w.run_ops("a", write("12345678")).result, 0);
+    w.cut.extend([(0, 1), (0, 2)]);
+    let part = Op::Write { extent: Extent::new(2, 2), data: Bytes::from_static(b"xx") };
+    let tid = w.submit("a", vec![part]);
+    w.run_for(Duration::from_millis(100));
+    w.cut.clear();
+    w.kill(2);
+    w.nodes[3].view.free = Some(20 * MIB);
+    w.mark_down(OsdId(2));
+    w.place(vec![(0, [0, 1, 3].map(OsdId).into())]);
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "12xx5678");
+    assert_eq!(w.reply(tid).result, 0);
+    assert_eq!(w.nodes[3].view.objects().count(), 0);
+    w.nodes[3].view.free = None;
     w.run_until("clean", World::all_clean);
     w.assert_replicas_equal();
 }
