@@ -149,6 +149,10 @@ impl Rooms {
         self.changes += 1;
         self.said.insert(osd, room);
     }
+    /// Whether it said that it takes nothing more that grows.
+    pub fn is_full(&self, osd: OsdId) -> bool {
+        self.said.get(&osd).is_some_and(|room| room.full)
+    }
     /// Becomes another number when a verdict may be another one.
     pub fn changes(&self) -> u64 {
         self.changes

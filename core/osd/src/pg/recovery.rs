@@ -30,6 +30,8 @@ use std::time::Duration;
 const URGENT_JOBS_MAX: usize = 16;
 /// Without an answer for so long a transfer is started anew.
 const STALLED: Duration = Duration::from_secs(3);
+/// How often a member that is full is asked whether it takes something after all.
+const NO_ROOM_RETRY: Duration = Duration::from_secs(30);
 /// Objects that are made whole of what is here, in one turn.
 const TAKEN_MAX: usize = 16;
 /// How often those who did not have something are asked again.
@@ -53,9 +55,25 @@ struct Send {
     push: Option<Box<Push>>,
     since: Time,
     /// None if requests wait for it. It ends with this.
-    _slot: Option<Slot>,
-    /// It could not be read; tried again after a while.
+    slot: Option<Slot>,
+    /// It could not be read, or was sent and there was no room for it; tried again after a while.
     failed: bool,
+}
+
+impl Send {
+    /// Whether it stays as it is. What there is no room for leaves its place to others meanwhile.
+    fn stays(&mut self, now: Time, is_full: bool) -> bool {
+        let has_no_room = self.push.is_some() && is_full;
+        let age = now.since(self.since);
+        if self.failed && self.push.is_some() {
+            has_no_room && age <= NO_ROOM_RETRY
+        } else if age > STALLED && has_no_room {
+            (self.failed, self.slot, self.since) = (true, None, now);
+            true
+        } else {
+            age <= STALLED
+        }
+    }
 }
 
 /// Someone who holds the group without being a member.
@@ -97,7 +115,7 @@ impl Recovery {
         self.wanted.entry(object.clone()).or_default().add(part);
     }
     pub fn is_busy(&self) -> bool {
-        !self.pulls.is_empty() || !self.sends.is_empty()
+        !self.pulls.is_empty() || self.sends.values().any(|send| !send.failed)
     }
     /// Objects of which something is on its way.
     pub fn under_way(&self) -> BTreeSet<&ObjectId> {
@@ -392,7 +410,7 @@ impl Pg {
         active
             .recovery
             .sends
-            .insert((object.clone(), osd), Send { id, push: None, since: now, _slot: slot, failed: false });
+            .insert((object.clone(), osd), Send { id, push: None, since: now, slot, failed: false });
         self.make_push(ctx, id, object, part, Purpose::Pushed(osd));
     }
 
@@ -486,7 +504,7 @@ impl Pg {
         let Phase::Active(active) = &mut self.phase else { return };
         let recovery = &mut active.recovery;
         recovery.unfound.retain(|_, (_, retry)| now < *retry);
-        recovery.sends.retain(|_, send| now.since(send.since) <= STALLED);
+        recovery.sends.retain(|(_, osd), send| send.stays(now, ctx.budget.rooms.is_full(*osd)));
         let slow = recovery.pulls.iter().filter(|(_, pull)| now.since(pull.since) > STALLED);
         let slow: Vec<(u64, OsdId)> = slow.map(|(id, pull)| (*id, pull.from.osd)).collect();
         for (id, from) in slow {

@@ -4,8 +4,9 @@ use super::world::{POOL, World};
 use super::{read, write};
 use bytes::Bytes;
 use nacre_base::errno::ENOSPC;
-use nacre_base::{Name, OsdId};
+use nacre_base::{Name, OsdId, PgId};
 use nacre_proto::maps::map_flags;
+use nacre_proto::messages::pg_state;
 use nacre_proto::types::{Extent, ObjectLocator, Op, object_hash, op_flags};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -92,6 +93,27 @@ fn who_comes_back_with_a_full_disk_gets_what_replaces_as_much() {
     let expected: [(_, &[u8]); 2] = [("a".to_string(), b"87654321"), ("c".to_string(), b"12345678")];
     assert_eq!(stored.collect::<BTreeMap<_, _>>(), BTreeMap::from(expected));
     w.nodes[REPLICA].view.free = None;
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+}
+
+/// They were sent again and again, as many as may be on their way at a time, and nothing else was recovered.
+#[test]
+fn what_a_full_member_has_no_room_for_holds_up_nothing_else() {
+    let mut w = World::new(4, 4, 3, 2, 2);
+    w.place(vec![(0, [0, 1, 2].map(OsdId).into()), (1, [0, 1, 3].map(OsdId).into())]);
+    w.run_until("clean", World::all_clean);
+    for osd in [2, 3] {
+        w.kill(osd);
+        w.mark_down(OsdId(osd as i32));
+    }
+    (0..80).for_each(|n| assert_eq!(w.run_ops(&format!("o{n}"), write("12345678")).result, 0));
+    [2, 3].into_iter().for_each(|osd| w.start(osd));
+    w.nodes[2].view.free = Some(20 * MIB);
+    let is_clean = |w: &World, seed| w.reports[&PgId { pool: POOL, seed }].state & pg_state::CLEAN != 0;
+    w.run_until("the other group is clean", |w| is_clean(w, 1));
+    assert!(!is_clean(&w, 0) && w.nodes[2].view.objects().count() == 0);
+    w.nodes[2].view.free = None;
     w.run_until("clean", World::all_clean);
     w.assert_replicas_equal();
 }
