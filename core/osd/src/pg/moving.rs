@@ -6,6 +6,7 @@
 //! lacks something. Once CRUSH's members lack nothing the entry goes, and they serve alone. So clients
 //! talk to a primary that has everything all the time, and nothing is given up before it is elsewhere.
 
+use super::active::Member;
 use super::recovery::is_whole;
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::budget::Slot;
@@ -98,14 +99,24 @@ impl Pg {
         last.any(|(_, stale)| is_whole(&stale.part))
     }
 
+    /// Nothing goes on, as somebody who lacks something is too full for it.
+    pub fn waits_for_room(&self, map: &OsdMap) -> bool {
+        let Phase::Active(active) = &self.phase else { return false };
+        let full = |(osd, member): (&OsdId, &Member)| !member.missing.is_empty() && is_too_full(map, *osd);
+        !active.recovery.is_busy() && active.members.iter().any(full)
+    }
+
     /// Asks for the members that the group should have next.
     pub fn rearrange(&mut self, ctx: &mut Ctx<'_>) {
         if !matches!(self.phase, Phase::Active(_)) {
             return;
         }
         self.moving.hold = None;
-        if self.interval.acting == self.interval.up {
+        // Others may move while this one waits for room, and make it.
+        if self.interval.acting == self.interval.up || self.waits_for_room(&ctx.map) {
             self.moving.slot = None;
+        }
+        if self.interval.acting == self.interval.up {
             return;
         }
         let newcomers: Vec<OsdId> = self.newcomers().collect();

@@ -1,7 +1,7 @@
 //! What a group's primary tells others about it.
 
 use super::active::Member;
-use super::moving::{Forced, Hold, is_too_full};
+use super::moving::{Forced, Hold};
 use super::{Ctx, Interval, Pg, PgEffect, Phase};
 use nacre_base::{Now, OsdId, Time, Utime};
 use nacre_proto::maps::OsdMap;
@@ -83,10 +83,7 @@ impl Pg {
                         (false, false) => pg_state::RECOVERING,
                     };
                 }
-                let full = |osd: OsdId| is_too_full(map, osd);
-                if self.moving.hold == Some(Hold::TooFull)
-                    || missing && waits && active.members.keys().any(|osd| full(*osd))
-                {
+                if self.moving.hold == Some(Hold::TooFull) || self.waits_for_room(map) {
                     state |= pg_state::BACKFILL_TOOFULL;
                     state &= !pg_state::BACKFILL_WAIT;
                 } else if self.moving.hold.is_some() && !missing {

@@ -123,6 +123,35 @@ fn an_osd_that_is_too_full_gets_nothing_until_it_is_not() {
     w.run_until("moved", |w| w.all_clean() && acting(w) == osds([3, 1, 2]));
 }
 
+/// Each OSD moves one group at a time: when those waited for room, nothing moved that would have made it.
+#[test]
+fn a_group_that_waits_for_room_holds_up_no_other_that_moves() {
+    let mut w = World::new(8, 5, 3, 2, 2);
+    w.place((0..2).map(|seed| (seed, osds([0, 1, 2]))).collect());
+    w.run_until("clean", World::all_clean);
+    (0..20).for_each(|n| assert_eq!(w.run_ops(&format!("o{n}"), write("what moves")).result, 0));
+    let shift = |w: &mut World, seed: u32, to: [i32; 3]| {
+        let pg = PgId { pool: POOL, seed };
+        w.change(|_, inc| {
+            inc.new_pg_upmap.insert(pg, osds(to));
+            inc.new_pg_temp.insert(pg, osds([0, 1, 2]));
+        });
+    };
+    set_flag(&mut w, map_flags::NORECOVER, true);
+    shift(&mut w, 0, [0, 1, 3]);
+    w.run_until("osd.3 is a member", |w| acting(w).contains(&OsdId(3)));
+    w.change(|_, inc| inc.new_state.extend([(OsdId(3), osd_state::BACKFILLFULL)]));
+    set_flag(&mut w, map_flags::NORECOVER, false);
+    shift(&mut w, 1, [0, 1, 4]);
+    let other = PgId { pool: POOL, seed: 1 };
+    w.run_until("the other has moved", |w| w.map.pg_to_up_acting(other).acting == osds([0, 1, 4]));
+    assert_eq!(holds(&w, 3), 0);
+    w.change(|_, inc| inc.new_state.extend([(OsdId(3), osd_state::BACKFILLFULL)]));
+    w.run_until("all is moved", |w| w.all_clean() && acting(w) == osds([0, 1, 3]));
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+}
+
 /// A group that moves has a member more for a while: only so many do at a time.
 #[test]
 fn groups_move_one_after_the_other() {
