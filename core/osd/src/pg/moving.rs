@@ -7,6 +7,7 @@
 //! talk to a primary that has everything all the time, and nothing is given up before it is elsewhere.
 
 use super::active::Member;
+use super::log::Log;
 use super::recovery::is_whole;
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::budget::Slot;
@@ -83,6 +84,12 @@ impl Pg {
             false => active.members.get(&osd).is_some_and(|member| member.missing.is_empty()),
         }
     }
+    /// Whether an OSD that is no member was one not long ago: it lacks no more than what was written since, and has
+    /// the room for all else.
+    fn has_most(&self, osd: OsdId) -> bool {
+        let Phase::Active(active) = &self.phase else { return false };
+        active.recovery.holders().any(|(holder, info)| holder == osd && Log::overlaps(info, &self.info))
+    }
     /// Members that lack nothing.
     pub fn whole_members(&self) -> usize {
         self.interval.acting.iter().filter(|osd| self.is_complete(**osd)).count()
@@ -146,7 +153,7 @@ impl Pg {
     }
 
     fn why_hold(&mut self, ctx: &Ctx<'_>, newcomers: &[OsdId]) -> Option<Hold> {
-        if newcomers.iter().any(|osd| is_too_full(&ctx.map, *osd)) {
+        if newcomers.iter().any(|osd| is_too_full(&ctx.map, *osd) && !self.has_most(*osd)) {
             return Some(Hold::TooFull);
         }
         let misplaced = self.is_only_misplaced();

@@ -22,7 +22,6 @@ use nacre_proto::messages::peer::{PgInfo, PgMsg, Push};
 use nacre_proto::types::ObjectId;
 use next::{Giver, Next};
 use serde_json::{Value, json};
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -537,8 +536,8 @@ impl Pg {
             Phase::Peering(peering) => peering.add_stray(from),
             Phase::Active(_) if clean => ctx.out.push(PgEffect::answer(from, PgMsg::StrayRemove)),
             Phase::Active(active) if !active.members.contains_key(&from) => {
-                if let Entry::Vacant(slot) = active.recovery.sources.entry(from) {
-                    slot.insert(Source::new(Some(info)));
+                let source = active.recovery.sources.entry(from).or_default();
+                if source.info.replace(info).is_none() {
                     active.recovery.unfound.clear();
                     self.recover(ctx);
                 }

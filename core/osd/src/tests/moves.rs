@@ -152,6 +152,27 @@ fn a_group_that_waits_for_room_holds_up_no_other_that_moves() {
     w.assert_replicas_equal();
 }
 
+/// One that had been out for a moment was kept out by what it had, and others kept what had come in its place.
+#[test]
+fn an_osd_that_is_too_full_comes_back_to_what_it_has() {
+    let mut w = begin(7);
+    w.place(vec![(GROUP.seed, osds([3, 1, 2]))]);
+    w.run_until("osd.3 has it", |w| w.all_clean() && holds(w, 3) == OBJECTS);
+    w.kill(3);
+    w.mark_down(OsdId(3));
+    w.place(vec![(GROUP.seed, osds([0, 1, 2]))]);
+    w.run_until("others have it", World::all_clean);
+    assert_eq!(w.run_ops("o1", write("written meanwhile")).result, 0);
+    w.start(3);
+    w.run_until("it is there", |w| w.map.is_up(OsdId(3)));
+    w.change(|_, inc| inc.new_state.extend([(OsdId(3), osd_state::BACKFILLFULL)]));
+    shift(&mut w);
+    w.run_until("it leads again", |w| w.all_clean() && acting(w) == osds([3, 1, 2]));
+    w.run_for(Duration::from_secs(1));
+    w.assert_replicas_equal();
+    w.run_until("and the others gave up theirs", |w| holds(w, 0) == 0);
+}
+
 /// A group that moves has a member more for a while: only so many do at a time.
 #[test]
 fn groups_move_one_after_the_other() {
