@@ -76,7 +76,7 @@ pub fn compare(draft: &mut Draft<'_>, name: &Name, given: &Bytes, op: u8, mode: 
         1 => given[..].cmp(&have[..]),
         2 => {
             let Ok(given) = u64::decode(&mut Reader::new(given)) else { return fail(EINVAL) };
-            given.cmp(&leading_number(&have))
+            given.cmp(&number(&have))
         }
         _ => return fail(EINVAL),
     };
@@ -87,10 +87,18 @@ pub fn compare(draft: &mut Draft<'_>, name: &Name, given: &Bytes, op: u8, mode: 
     }
 }
 
-/// What C's `atoll` makes of the bytes, as attributes that hold numbers hold them in decimal.
-fn leading_number(text: &[u8]) -> u64 {
-    text.iter()
-        .skip_while(|b| b.is_ascii_whitespace())
-        .take_while(|b| b.is_ascii_digit())
-        .fold(0_u64, |n, b| n.saturating_mul(10).saturating_add(u64::from(b - b'0')))
+/// What C's `strtoull` makes of the bytes, as attributes that hold numbers hold them in decimal.
+fn number(text: &[u8]) -> u64 {
+    let text = text.trim_ascii_start();
+    let (negative, digits) = match text.split_first() {
+        Some((b'-', digits)) => (true, digits),
+        Some((b'+', digits)) => (false, digits),
+        _ => (false, text),
+    };
+    let mut digits = digits.iter().take_while(|b| b.is_ascii_digit()).map(|b| u64::from(b - b'0'));
+    match digits.try_fold(0_u64, |n, digit| n.checked_mul(10)?.checked_add(digit)) {
+        None => u64::MAX,
+        Some(n) if negative => n.wrapping_neg(),
+        Some(n) => n,
+    }
 }

@@ -6,7 +6,7 @@ use crate::tests::{MemStore, received};
 use nacre_base::errno::{ECANCELED, EEXIST, EFBIG, ENODATA};
 use nacre_base::{Epoch, IntervalSet, Name, PoolId};
 use nacre_proto::types::Extent;
-use nacre_wire::{Decode, Reader};
+use nacre_wire::{Decode, Reader, to_vec};
 use std::collections::BTreeMap;
 
 struct Object {
@@ -17,6 +17,7 @@ struct Object {
     context: SnapContext,
     ordered: bool,
     removed: IntervalSet,
+    mtime: Utime,
 }
 
 impl Object {
@@ -30,6 +31,7 @@ impl Object {
             context: SnapContext::default(),
             ordered: false,
             removed: IntervalSet::new(),
+            mtime: Utime::ZERO,
         }
     }
     /// Runs a vector, fetching what it needs, and applies what it does.
@@ -42,7 +44,7 @@ impl Object {
         let ops: Vec<FlaggedOp> = ops.map(flagged).collect();
         let version = Version::new(Epoch(1), self.writes + 1);
         let caller = Caller { name: Default::default(), addr: Default::default(), now: Utime::ZERO };
-        let mtime = Utime::ZERO;
+        let mtime = self.mtime;
         let env =
             Env { version, user_version: self.writes + 1, mtime, return_vector: true, caller, notify_id: 0 };
         let snaps =
@@ -51,7 +53,8 @@ impl Object {
         let done = loop {
             match execute(&self.store, &self.id, &ops, &env, &snaps, &fetched).unwrap() {
                 Outcome::Done(done) => break done,
-                Outcome::NeedCopy(source) => panic!("nothing copies {}", source.name),
+                // There is no other object.
+                Outcome::NeedCopy(source) => fetched.copies.push((source, Err(-ENOENT))),
                 Outcome::Need(object, extents) => {
                     let parts = self.store.read(&object.clone().into(), &extents).unwrap();
                     let pairs = extents.into_iter().zip(parts);
@@ -283,8 +286,8 @@ fn an_empty_key_can_be_asked_for_and_is_in_no_listing() {
         Op::OmapGetKeys { after: Name::default(), max: 9 },
         Op::OmapGetValsByKeys([Name::default()].into()),
     ]);
-    assert_eq!(done.outputs[0].1, nacre_wire::to_vec(&(vec![Name::from("k")], false)));
-    assert_eq!(done.outputs[1].1, nacre_wire::to_vec(&BTreeMap::from([(Name::default(), bytes("1"))])));
+    assert_eq!(done.outputs[0].1, to_vec(&(vec![Name::from("k")], false)));
+    assert_eq!(done.outputs[1].1, to_vec(&BTreeMap::from([(Name::default(), bytes("1"))])));
 }
 
 #[test]
@@ -295,8 +298,30 @@ fn requests_that_no_object_can_satisfy_are_told_so_at_once() {
     assert_eq!(check_request(&named(&"n".repeat(2049)), &flagged(Op::Stat)), Err(-ENAMETOOLONG));
     let call = Op::Call { class: "hello".into(), method: "nosuch".into(), input: Bytes::new() };
     assert_eq!(check_request(&named(&"n".repeat(2049)), &flagged(call)), Err(-EOPNOTSUPP));
-    assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::CACHE_PIN))), Err(-EINVAL));
+    assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::CACHE_FLUSH))), Err(-EINVAL));
     assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::TMAP2OMAP))), Err(-EOPNOTSUPP));
+}
+
+#[test]
+fn numbers_in_attributes_are_what_c_reads_in_them() {
+    let mut o = Object::new();
+    let max = "18446744073709551616";
+    let texts: [(&str, u64); 9] = [
+        ("7", 7),
+        ("+7", 7),
+        ("-5", 5_u64.wrapping_neg()),
+        ("-", 0),
+        (" \t7x", 7),
+        ("0x10", 0),
+        ("--1", 0),
+        (max, u64::MAX),
+        ("", 0),
+    ];
+    for (text, number) in texts {
+        o.run([Op::SetXattr { name: "n".into(), value: bytes(text) }]);
+        let value = Bytes::copy_from_slice(&number.to_le_bytes());
+        assert_eq!(o.run([Op::CmpXattr { name: "n".into(), value, op: 1, mode: 2 }]).result, 1, "{text:?}");
+    }
 }
 
 #[test]
@@ -368,7 +393,7 @@ fn any_vector_of_omap_operations_does_what_it_would_do_one_by_one() {
             }
             o.run(ops);
             let stored = o.run([all.clone()]);
-            assert_eq!(stored.outputs[0].1, nacre_wire::to_vec(&listed(&plain)));
+            assert_eq!(stored.outputs[0].1, to_vec(&listed(&plain)));
         }
     }
 }
@@ -383,7 +408,7 @@ fn a_range_of_an_omap_is_removed_without_a_look_at_its_keys() {
     o.run([range("001", "500"), range("400", "998")]);
     assert_eq!(o.store.keys_walked.get(), 0);
     let names = ["000", "998", "999"].map(Name::from).to_vec();
-    assert_eq!(o.run([list]).outputs[0].1, nacre_wire::to_vec(&(names, false)));
+    assert_eq!(o.run([list]).outputs[0].1, to_vec(&(names, false)));
 }
 
 /// Against a plain vector of bytes.
@@ -506,15 +531,14 @@ fn bytes_that_clones_share_are_counted_once() {
 #[test]
 fn a_map_of_old_is_changed_by_commands() {
     let mut o = Object::new();
-    let pair =
-        |letter: u8, key: &str, value: &str| [&[letter][..], &nacre_wire::to_vec(&(key, value))].concat();
-    let key = |letter: u8, key: &str| [&[letter][..], &nacre_wire::to_vec(key)].concat();
+    let pair = |letter: u8, key: &str, value: &str| [&[letter][..], &to_vec(&(key, value))].concat();
+    let key = |letter: u8, key: &str| [&[letter][..], &to_vec(key)].concat();
     let update = |o: &mut Object, commands: &[Vec<u8>]| {
         o.run([Op::TmapUp { commands: commands.concat().into() }]).result
     };
     let map = |header: &str, pairs: &[(&str, &str)]| {
         let pairs: BTreeMap<String, String> = pairs.iter().map(|&(k, v)| (k.into(), v.into())).collect();
-        nacre_wire::to_vec(&(header.to_owned(), pairs))
+        to_vec(&(header.to_owned(), pairs))
     };
     assert_eq!(update(&mut o, &[]), 0);
     assert_eq!(o.run([Op::Stat]).result, -ENOENT);
@@ -527,10 +551,8 @@ fn a_map_of_old_is_changed_by_commands() {
     for bad in [&b"x"[..], b"s", b"h\x05\0\0\0x", b"s\x01\0\0\0k"] {
         assert_eq!(update(&mut o, &[bad.to_vec()]), -EINVAL);
     }
-    let unsorted = nacre_wire::to_vec(&(
-        "h".to_owned(),
-        vec![("b".to_owned(), "1".to_owned()), ("a".into(), "2".into())],
-    ));
+    let unsorted =
+        to_vec(&("h".to_owned(), vec![("b".to_owned(), "1".to_owned()), ("a".into(), "2".into())]));
     assert_eq!(o.run([Op::TmapPut { map: unsorted.into() }]).result, 0);
     assert_eq!(o.run([Op::TmapGet]).outputs[0].1, map("h", &[("a", "2"), ("b", "1")]));
     assert_eq!(o.run([Op::TmapPut { map: bytes("no map") }]).result, -EINVAL);
