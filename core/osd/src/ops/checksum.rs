@@ -12,6 +12,10 @@ const CRC32C: u8 = 2;
 
 /// One checksum per `chunk_size` bytes, or a single one if that is zero.
 pub fn checksum(draft: &mut Draft<'_>, off: u64, len: u64, chunk: u32, kind: u8, init: &Bytes) -> OpResult {
+    // What is asked for has to be whole chunks, and what is there of it.
+    if chunk != 0 && (len == 0 || !len.is_multiple_of(chunk.into())) {
+        return fail(EINVAL);
+    }
     let start = off.min(draft.size);
     let left = draft.size - start;
     let len = if off == 0 && len == 0 { left } else { len.min(left) };

@@ -303,6 +303,17 @@ fn requests_that_no_object_can_satisfy_are_told_so_at_once() {
 }
 
 #[test]
+fn what_a_checksum_is_of_has_to_be_whole_chunks() {
+    let mut o = Object::new();
+    o.run([full("01234567")]);
+    let mut of = |off, len, chunk_size| {
+        o.run([Op::Checksum { off, len, chunk_size, kind: 2, init: Bytes::from_static(&[0; 4]) }]).result
+    };
+    assert_eq!((of(0, 8, 4), of(4, 4, 4), of(0, 0, 0)), (0, 0, 0));
+    assert_eq!((of(0, 7, 4), of(0, 0, 4), of(5, 0, 4)), (-EINVAL, -EINVAL, -EINVAL));
+}
+
+#[test]
 fn numbers_in_attributes_are_what_c_reads_in_them() {
     let mut o = Object::new();
     let max = "18446744073709551616";
