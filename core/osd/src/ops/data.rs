@@ -43,17 +43,17 @@ pub fn stat(draft: &mut Draft<'_>) -> OpResult {
 }
 
 pub fn map_extents(draft: &mut Draft<'_>, extent: &Extent) -> OpResult {
-    let (off, len) = clipped(draft, extent);
-    output(to_vec(&extents(draft, off, len)?))
+    output(to_vec(&extents(draft, extent)?))
 }
 
-fn extents(draft: &Draft<'_>, off: u64, len: u64) -> Result<Vec<(u64, u64)>, Stop> {
-    if len == 0 { Ok(Vec::new()) } else { draft.extents(off, len) }
+/// Of no bytes there are none: only a plain read takes that for all bytes.
+fn extents(draft: &Draft<'_>, extent: &Extent) -> Result<Vec<(u64, u64)>, Stop> {
+    let (off, len) = clipped(draft, extent);
+    if len == 0 || extent.len == 0 { Ok(Vec::new()) } else { draft.extents(off, len) }
 }
 
 pub fn sparse_read(draft: &mut Draft<'_>, extent: &Extent) -> OpResult {
-    let (off, len) = clipped(draft, extent);
-    let extents = extents(draft, off, len)?;
+    let extents = extents(draft, extent)?;
     let mut bytes = Vec::new();
     let (mut from, mut need) = (None, Vec::new());
     for &(off, len) in &extents {

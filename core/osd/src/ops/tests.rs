@@ -303,6 +303,17 @@ fn requests_that_no_object_can_satisfy_are_told_so_at_once() {
 }
 
 #[test]
+fn nothing_is_mapped_of_no_bytes() {
+    let mut o = Object::new();
+    o.run([full("text")]);
+    for (len, found) in [(0, 0), (1, 1), (10, 1)] {
+        let mapped = o.run([Op::MapExt(Extent::new(0, len)), Op::SparseRead(Extent::new(0, len))]);
+        assert_eq!(mapped.outputs.iter().map(|(_, out)| out[0]).collect::<Vec<_>>(), [found, found]);
+    }
+    assert_eq!(o.run([read(0, 0)]).outputs[0].1, "text");
+}
+
+#[test]
 fn what_a_checksum_is_of_has_to_be_whole_chunks() {
     let mut o = Object::new();
     o.run([full("01234567")]);
