@@ -40,10 +40,13 @@ pub struct SnapContext {
 }
 
 impl SnapContext {
-    /// Whether the numbers can be: newest first, none above `seq`.
+    /// Whether the numbers can be: newest first, none above `seq`, which names a clone and so is no name of something else.
     pub fn is_valid(&self) -> bool {
         let newest = self.snaps.first().copied().unwrap_or_default();
-        newest <= self.seq && self.snaps.is_sorted_by(|a, b| a > b) && self.snaps.last() != Some(&SnapId(0))
+        newest <= self.seq
+            && self.seq < SnapId::HEAD
+            && self.snaps.is_sorted_by(|a, b| a > b)
+            && self.snaps.last() != Some(&SnapId(0))
     }
 }
 
@@ -179,7 +182,9 @@ mod tests {
         assert!(context(5, &[5, 3, 1]).is_valid());
         assert!(context(0, &[]).is_valid());
         assert!(context(9, &[3]).is_valid());
-        for bad in [context(4, &[5]), context(5, &[3, 3]), context(5, &[3, 4]), context(5, &[3, 0])] {
+        let ends = [context(SnapId::HEAD.0, &[5]), context(SnapId::DIR.0, &[])];
+        let lists = [context(4, &[5]), context(5, &[3, 3]), context(5, &[3, 4]), context(5, &[3, 0])];
+        for bad in lists.into_iter().chain(ends) {
             assert!(!bad.is_valid());
         }
     }
