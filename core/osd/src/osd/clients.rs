@@ -78,6 +78,9 @@ impl Osd {
         if op.epoch < since || op.epoch < pool.last_force_op_resend {
             return; // the client sends it again when it has that map
         }
+        if op.has_flag(op_flags::message::PARALLELEXEC) {
+            return refuse(EINVAL, out);
+        }
         let mut ops = Vec::with_capacity(op.ops.len());
         for item in &op.ops {
             let Ok(parsed) = item.parse() else { return refuse(EINVAL, out) };

@@ -27,7 +27,7 @@ mod world;
 
 use bytes::Bytes;
 use nacre_base::{Name, OsdId, Rng, SnapId};
-use nacre_proto::types::{CopySource, Extent, ObjectLocator, Op};
+use nacre_proto::types::{CopySource, Extent, ObjectLocator, Op, object_hash, op_flags};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -300,4 +300,13 @@ fn a_split_group_knows_again_how_much_it_holds() {
     w.run_until("true numbers", |w| sums(w) == (29, 19 * 5 + 10 * 3));
     w.run_for(Duration::from_secs(10));
     assert_eq!(sums(&w), (29, 19 * 5 + 10 * 3));
+}
+
+#[test]
+fn a_request_that_is_to_be_carried_out_in_parallel_is_refused() {
+    let mut w = World::new(5, 3, 3, 2, 4);
+    let (parallel, hash) = (op_flags::message::PARALLELEXEC, object_hash(&Name::default(), &"o".into()));
+    let tid = w.submit_with(ObjectLocator::new(world::POOL), "o".into(), hash, parallel, write("x"));
+    assert_eq!(w.reply(tid).result, -22);
+    assert_eq!(w.run_ops("o", read()).result, -2);
 }

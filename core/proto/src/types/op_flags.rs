@@ -11,6 +11,8 @@ pub mod message {
     /// Refuse a write whose snapshot context is older than the object's.
     pub const ORDERSNAP: u32 = 0x40;
     pub const BALANCE_READS: u32 = 0x100;
+    /// Carried out by no release.
+    pub const PARALLELEXEC: u32 = 0x200;
     /// About the placement group, not an object.
     pub const PGOP: u32 = 0x400;
     pub const EXEC: u32 = 0x800;
@@ -33,7 +35,7 @@ pub mod message {
     /// Return each operation's output and code even for writes.
     pub const RETURNVEC: u32 = 0x400_0000;
 
-    const NAMES: [(u32, &str); 23] = [
+    const NAMES: [(u32, &str); 24] = [
         (ACK, "ack"),
         (ONDISK, "ondisk"),
         (RETRY, "retry"),
@@ -41,6 +43,7 @@ pub mod message {
         (WRITE, "write"),
         (ORDERSNAP, "ordersnap"),
         (BALANCE_READS, "balance_reads"),
+        (PARALLELEXEC, "parallelexec"),
         (PGOP, "pgop"),
         (EXEC, "exec"),
         (LOCALIZE_READS, "localize_reads"),
