@@ -293,7 +293,8 @@ pub fn execute(
         outputs.push((code, out));
         result = code;
         if code < 0 {
-            if flags & op_flags::op::FAILOK == 0 {
+            // What was to be copied is looked for before all else: without it there is no request.
+            if flags & op_flags::op::FAILOK == 0 || matches!(op, Op::CopyFrom(_)) {
                 break;
             }
             result = 0;

@@ -5,7 +5,7 @@ use crate::snap_set::SnapContext;
 use crate::tests::{MemStore, received};
 use nacre_base::errno::{ECANCELED, EEXIST, EFBIG, ENODATA};
 use nacre_base::{Epoch, IntervalSet, Name, PoolId};
-use nacre_proto::types::Extent;
+use nacre_proto::types::{Extent, ObjectLocator};
 use nacre_wire::{Decode, Reader, to_vec};
 use std::collections::BTreeMap;
 
@@ -300,6 +300,22 @@ fn requests_that_no_object_can_satisfy_are_told_so_at_once() {
     assert_eq!(check_request(&named(&"n".repeat(2049)), &flagged(call)), Err(-EOPNOTSUPP));
     assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::CACHE_FLUSH))), Err(-EINVAL));
     assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::TMAP2OMAP))), Err(-EOPNOTSUPP));
+}
+
+#[test]
+fn a_request_fails_with_a_copy_even_if_the_copy_may_fail() {
+    let mut o = Object::new();
+    let source = CopySource {
+        snap: SnapId::HEAD,
+        version: 0,
+        flags: 0,
+        fadvise: 0,
+        name: "other".into(),
+        locator: ObjectLocator::new(PoolId(1)),
+        truncate: None,
+    };
+    let done = o.run_flagged([(Op::CopyFrom(source), op_flags::op::FAILOK), (full("text"), 0)].into_iter());
+    assert_eq!((done.result, done.change.txn.is_empty()), (-ENOENT, true));
 }
 
 #[test]
