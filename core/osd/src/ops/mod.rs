@@ -330,6 +330,9 @@ pub fn execute(
         draft.info.snap_set = std::mem::take(&mut draft.snap_set);
         if draft.user_modified {
             draft.info.user_version = user_version;
+        }
+        // Also of what clients do not count as a change, such as a watch. Some give no time.
+        if mtime != Utime::ZERO {
             draft.info.mtime = mtime;
         }
         let (name, value) = draft.info.to_attr();

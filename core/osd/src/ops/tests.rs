@@ -302,6 +302,24 @@ fn requests_that_no_object_can_satisfy_are_told_so_at_once() {
     assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::TMAP2OMAP))), Err(-EOPNOTSUPP));
 }
 
+/// Also a watch, which clients do not count as a change.
+#[test]
+fn an_object_is_as_old_as_the_last_request_that_wrote_to_it_and_said_when() {
+    let mut o = Object::new();
+    let stat = |o: &mut Object| o.run([Op::Stat]).outputs[0].1.clone();
+    let at = |sec| to_vec(&(4_u64, Utime { sec, nsec: 0 }));
+    o.mtime = Utime { sec: 5, nsec: 0 };
+    o.run([full("text")]);
+    assert_eq!(stat(&mut o), at(5));
+    o.mtime = Utime { sec: 6, nsec: 0 };
+    let action = WatchAction::Watch;
+    o.run([Op::Watch { cookie: 1, action, generation: 1, timeout_secs: 30 }]);
+    assert_eq!(stat(&mut o), at(6));
+    o.mtime = Utime::ZERO;
+    o.run([full("else")]);
+    assert_eq!(stat(&mut o), at(6));
+}
+
 #[test]
 fn a_request_fails_with_a_copy_even_if_the_copy_may_fail() {
     let mut o = Object::new();
