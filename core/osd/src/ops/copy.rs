@@ -54,6 +54,7 @@ pub fn copy_from(draft: &mut Draft<'_>, source: &CopySource) -> OpResult {
         draft.remove();
     }
     draft.touch();
+    draft.gone = false;
     draft.info.watchers = watchers;
     let mut at = 0;
     for part in &copied.data {

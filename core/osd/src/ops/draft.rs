@@ -34,6 +34,8 @@ pub struct Draft<'a> {
     pub modified: bool,
     /// Something that clients count as a change: its version for them, and its time, move on.
     pub user_modified: bool,
+    /// It was removed: what is there by now is another one.
+    pub gone: bool,
     pub changes: Vec<Change>,
     /// The user version and time of the object that this one became a copy of.
     pub copied_from: Option<(u64, Utime)>,
@@ -78,6 +80,7 @@ impl<'a> Draft<'a> {
             size,
             modified: false,
             user_modified: false,
+            gone: false,
             changes: Vec::new(),
             copied_from: None,
             omap: Omap::AsStored,
@@ -177,6 +180,7 @@ impl<'a> Draft<'a> {
         self.modified = true;
         self.user_modified = true;
         self.exists = false;
+        self.gone = true;
         self.info = ObjectInfo::default();
         self.copied_from = None;
         self.changed_data.insert(0..self.size);

@@ -135,7 +135,7 @@ pub struct ObjectChange {
     /// Clones that were made.
     pub others: Vec<OtherChange>,
     pub txn: Transaction,
-    /// The object is not there any more for clients.
+    /// The object is not there any more for clients, or another one is by now.
     pub vanishes: bool,
     pub objects: i64,
     pub clones: i64,
@@ -311,7 +311,7 @@ pub fn execute(
     }
     let bytes_before = before + stored.as_ref().map_or(0, |info| info.snap_set.bytes());
     let kept = snaps::keep(&mut draft, env, snaps.context, stored.as_ref(), before);
-    let vanishes = existed && !draft.exists;
+    let vanishes = existed && draft.gone;
     if !draft.exists && !draft.snap_set.clones.is_empty() {
         // Who asks for a snapshot asks the head where it is.
         draft.info = ObjectInfo { whiteout: true, ..ObjectInfo::default() };

@@ -337,6 +337,16 @@ fn a_request_fails_with_a_copy_even_if_the_copy_may_fail() {
 }
 
 #[test]
+fn an_object_that_was_removed_is_gone_even_if_another_is_made_at_once() {
+    let mut o = Object::new();
+    o.run([full("first")]);
+    assert!(o.run([Op::Delete, full("second")]).change.vanishes);
+    assert!(!o.run([full("third")]).change.vanishes);
+    assert!(o.run([Op::Delete]).change.vanishes);
+    assert!(!Object::new().run([full("first"), Op::Delete]).change.vanishes, "it was never there");
+}
+
+#[test]
 fn nothing_is_mapped_of_no_bytes() {
     let mut o = Object::new();
     o.run([full("text")]);

@@ -61,7 +61,7 @@ struct InFlight {
     /// Members; a few.
     waiting_for: SmallVec<[OsdId; 4]>,
     _on_its_way: OnItsWay,
-    /// The object is not there any more for clients.
+    /// The object is not there any more for clients, or another one is by now.
     vanishes: bool,
     /// The request, and resends of it that came meanwhile.
     ops: SmallVec<[Box<ClientOp>; 1]>,

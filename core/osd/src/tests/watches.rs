@@ -56,6 +56,19 @@ fn a_client_that_hangs_up_and_stays_away_watches_no_longer_within_seconds() {
     assert_eq!(watchers(&mut w), 0);
 }
 
+/// It was told by nobody, and its pings were answered as before.
+#[test]
+fn who_watched_an_object_that_was_replaced_by_another_at_once_watches_no_longer() {
+    let (mut w, _) = watched();
+    assert_eq!(w.run_ops("o", vec![Op::Delete, Op::Create { exclusive: true }]).result, 0);
+    assert_eq!(watchers(&mut w), 0);
+    assert_eq!(w.run_ops("o", watch(WatchAction::Ping)).result, -107);
+    let again = [vec![Op::Delete, Op::Create { exclusive: true }], watch(WatchAction::Watch)].concat();
+    assert_eq!(w.run_ops("o", again).result, 0);
+    assert_eq!(watchers(&mut w), 1);
+    assert_eq!(w.run_ops("o", watch(WatchAction::Ping)).result, 0);
+}
+
 #[test]
 fn all_watches_of_a_client_end_together() {
     let (mut w, primary) = watched();

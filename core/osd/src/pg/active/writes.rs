@@ -236,10 +236,10 @@ impl Pg {
             ctx.out.extend(write.ops.iter().map(|op| write_reply(op, &answer, epoch)));
         }
         for write in done.iter().filter(|write| write.rep_op.entry.result >= 0) {
-            write.ops.iter().for_each(|op| self.after_write(ctx, op));
             if let (true, Some(op)) = (write.vanishes, write.ops.first()) {
                 self.after_delete(ctx, &op.object);
             }
+            write.ops.iter().for_each(|op| self.after_write(ctx, op));
         }
         for _ in done.iter().filter(|write| Active::is_trim(&write.rep_op.entry)) {
             self.on_trimmed(ctx);
