@@ -222,7 +222,7 @@ impl Client {
         // One byte 1 stands for all namespaces. Ceph: `LIBRADOS_ALL_NSPACES`.
         object.namespace = listing.namespace.clone().unwrap_or_else(|| Name::from("\u{1}"));
         let hash = cursor.hash;
-        object.ops.push(Op::List { max, start_epoch: Epoch(0), cursor }.into());
+        object.ops.push(Op::List { max, start_epoch: Epoch(0), cursor, filter: None }.into());
         self.begin_work(id, State::List(listing), Work::listing(object, hash, now.wall), out);
     }
 

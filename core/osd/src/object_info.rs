@@ -36,6 +36,8 @@ pub struct ObjectInfo {
     pub snap_set: SnapSet,
     /// Of a clone: which snapshots it is for, newest first.
     pub snaps: Vec<SnapId>,
+    /// Somebody called it clean, and it did not change since.
+    pub clean: bool,
 }
 
 /// Who wants to hear of notifies, see `pg::watch`.
@@ -74,7 +76,7 @@ impl ObjectInfo {
 
 impl Encode for ObjectInfo {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 3, 1, |out| {
+        versioned(out, 4, 1, |out| {
             self.version.encode(out);
             self.user_version.encode(out);
             self.mtime.encode(out);
@@ -87,12 +89,13 @@ impl Encode for ObjectInfo {
             self.whiteout.encode(out);
             self.snap_set.encode(out);
             self.snaps.encode(out);
+            self.clean.encode(out);
         });
     }
 }
 impl Decode for ObjectInfo {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("object info", 3, |r, v| {
+        r.versioned("object info", 4, |r, v| {
             Ok(ObjectInfo {
                 version: Decode::decode(r)?,
                 user_version: Decode::decode(r)?,
@@ -106,6 +109,7 @@ impl Decode for ObjectInfo {
                 whiteout: if v >= 3 { Decode::decode(r)? } else { false },
                 snap_set: if v >= 3 { Decode::decode(r)? } else { SnapSet::default() },
                 snaps: if v >= 3 { Decode::decode(r)? } else { Vec::new() },
+                clean: if v >= 4 { Decode::decode(r)? } else { false },
             })
         })
     }

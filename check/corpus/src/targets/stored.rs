@@ -143,8 +143,9 @@ pub fn object_info_seeds() -> Vec<Vec<u8>> {
     let snap_set = SnapSet { seq: SnapId(6), clones: BTreeMap::from([(SnapId(5), kept)]) };
     let whiteout = ObjectInfo { whiteout: true, snap_set, ..info.clone() };
     let clone = ObjectInfo { snaps: vec![SnapId(5), SnapId(4)], ..info.clone() };
-    // The second version knew nothing of snapshots, the first had no watchers either.
-    let of_snaps = 1 + to_vec(&SnapSet::default()).len() + to_vec(&clone.snaps).len() - 2 * 8;
+    let clean = ObjectInfo { clean: true, ..info.clone() };
+    // The third version called nothing clean, the second knew nothing of snapshots, the first had no watchers either.
+    let of_snaps = 2 + to_vec(&SnapSet::default()).len() + to_vec(&clone.snaps).len() - 2 * 8;
     let older = |version: u8, less: usize| {
         let mut bytes = to_vec(&info);
         bytes.truncate(bytes.len() - less);
@@ -152,8 +153,8 @@ pub fn object_info_seeds() -> Vec<Vec<u8>> {
         bytes[2] -= less as u8;
         bytes
     };
-    let (second, first) = (older(2, of_snaps), older(1, of_snaps + 4));
-    vec![to_vec(&info), to_vec(&watched), to_vec(&whiteout), to_vec(&clone), second, first]
+    let older = [older(3, 1), older(2, of_snaps), older(1, of_snaps + 4)];
+    [info, watched, whiteout, clone, clean].iter().map(to_vec).chain(older).collect()
 }
 pub fn object_info(input: &[u8]) {
     stable::<ObjectInfo>(input);

@@ -56,7 +56,7 @@ fn a_listing_goes_through_the_groups_in_the_order_of_reversed_hashes() {
     assert_eq!((first.2.locator.hash, first.2.locator.namespace.as_bytes()), (Some(0), &b"\x01"[..]));
     assert_eq!(
         first.2.ops[0].parse(),
-        Ok(Op::List { max: 3, start_epoch: Epoch(0), cursor: ObjectId::min() })
+        Ok(Op::List { max: 3, start_epoch: Epoch(0), cursor: ObjectId::min(), filter: None })
     );
     answer_listing(&mut w, first, page(&at_hash(4), &["a", "b"]));
     // An empty group is no reason to stop.

@@ -36,6 +36,8 @@ pub struct Draft<'a> {
     pub user_modified: bool,
     /// It was removed: what is there by now is another one.
     pub gone: bool,
+    /// It is called clean, whatever else is done to it.
+    pub cleaned: bool,
     pub changes: Vec<Change>,
     /// The user version and time of the object that this one became a copy of.
     pub copied_from: Option<(u64, Utime)>,
@@ -81,6 +83,7 @@ impl<'a> Draft<'a> {
             modified: false,
             user_modified: false,
             gone: false,
+            cleaned: false,
             changes: Vec::new(),
             copied_from: None,
             omap: Omap::AsStored,
@@ -136,6 +139,11 @@ impl<'a> Draft<'a> {
         let mut whole = bytes.to_vec();
         whole.resize(len as usize, 0);
         Ok(whole.into())
+    }
+
+    /// Whether it was there before the operations.
+    pub fn is_stored(&self) -> bool {
+        self.stored_exists
     }
 
     /// What is not stored has no content.

@@ -15,6 +15,7 @@ mod omap;
 mod snaps;
 #[cfg(test)]
 mod tests;
+mod tiers;
 mod tmap;
 mod watch;
 
@@ -200,17 +201,15 @@ pub fn check_request(object: &ObjectId, ops: &[FlaggedOp]) -> Result<(), Errno> 
     if object.name.is_empty() && !lists {
         return Err(-EINVAL);
     }
-    for FlaggedOp { op, .. } in ops {
+    for FlaggedOp { op, flags, .. } in ops {
         match op {
-            // There are no tiers, so no pool is a cache.
-            Op::Unknown(
-                OpCode::CACHE_PIN
-                | OpCode::CACHE_UNPIN
-                | OpCode::CACHE_FLUSH
-                | OpCode::CACHE_TRY_FLUSH
-                | OpCode::CACHE_EVICT,
-            ) => return Err(-EINVAL),
-            Op::Unknown(_) => return Err(-EOPNOTSUPP),
+            // There are no tiers, so no pool is a cache: whether there is such an object does not matter.
+            Op::Unknown(OpCode::CACHE_FLUSH | OpCode::CACHE_TRY_FLUSH | OpCode::CACHE_EVICT)
+                if flags & op_flags::op::FAILOK == 0 =>
+            {
+                return Err(-EINVAL);
+            }
+            Op::Unknown(code) if !tiers::is_about_tiers(*code) => return Err(-EOPNOTSUPP),
             // They are about the set, and nothing else is.
             op if (*op == Op::ListSnaps) != (object.snap == SnapId::DIR) => return Err(-EINVAL),
             Op::CopyFrom(source) if source.flags & !copy::FLAGS != 0 || source_object(source) == *object => {
@@ -328,6 +327,7 @@ pub fn execute(
     if stays {
         draft.info.version = env.version;
         draft.info.snap_set = std::mem::take(&mut draft.snap_set);
+        draft.info.clean = draft.cleaned;
         if draft.user_modified {
             draft.info.user_version = user_version;
         }
@@ -412,10 +412,13 @@ fn one(draft: &mut Draft<'_>, env: &Env, snaps: &Snaps<'_>, op: &Op) -> OpResult
         Op::TmapGet => output(draft.read(0, draft.size)?),
         Op::TmapPut { map } => tmap::put(draft, map),
         Op::TmapUp { commands } => tmap::update(draft, commands),
+        Op::IsDirty => tiers::is_dirty(draft),
+        Op::Undirty => tiers::undirty(draft),
         Op::ListSnaps => snaps::list(draft),
         Op::Rollback { snap } => snaps::rollback(draft, snaps, *snap),
         // Sorted out by `check_request`, or listings, which are about no object.
-        Op::List { .. } | Op::ScrubLs(_) | Op::Unknown(_) => fail(EOPNOTSUPP),
+        Op::List { .. } | Op::ListHitSets | Op::GetHitSet | Op::ScrubLs(_) => fail(EOPNOTSUPP),
+        Op::Unknown(code) => tiers::answer(draft, *code),
     }
 }
 

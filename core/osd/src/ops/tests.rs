@@ -302,6 +302,49 @@ fn requests_that_no_object_can_satisfy_are_told_so_at_once() {
     assert_eq!(check_request(&named("o"), &flagged(Op::Unknown(OpCode::TMAP2OMAP))), Err(-EOPNOTSUPP));
 }
 
+#[test]
+fn what_is_about_tiers_is_answered_as_in_a_pool_that_has_none() {
+    let mut o = Object::new();
+    let ask = |code: OpCode| Op::Unknown(code);
+    let object = |o: &Object| o.id.clone();
+    for code in [OpCode::TIER_PROMOTE, OpCode::TIER_FLUSH, OpCode::TIER_EVICT, OpCode::SET_CHUNK] {
+        assert_eq!(check_request(&object(&o), &[FlaggedOp::new(ask(code), 0, false)]), Ok(()));
+        assert_eq!(o.run([ask(code)]).result, -ENOENT);
+    }
+    // Flagged so that it may fail, it does, and what follows happens.
+    let pinned = [(ask(OpCode::CACHE_PIN), op_flags::op::FAILOK), (full("text"), 0)];
+    let done = o.run_flagged(pinned.into_iter());
+    assert_eq!((done.result, done.outputs[0].0), (0, -EINVAL));
+    assert_eq!(o.run([ask(OpCode::TIER_PROMOTE)]).result, 0);
+    assert_eq!(o.run([ask(OpCode::TIER_FLUSH)]).result, 0);
+    assert_eq!(o.run([ask(OpCode::TIER_EVICT)]).result, -EINVAL);
+    let flush = || ask(OpCode::CACHE_FLUSH);
+    let allowed = [FlaggedOp::new(flush(), op_flags::op::FAILOK, false)];
+    assert_eq!(check_request(&o.id, &allowed), Ok(()));
+    let flushed = [(flush(), op_flags::op::FAILOK), (read(0, 0), 0)];
+    assert_eq!(o.run_flagged(flushed.into_iter()).outputs[1].1, "text");
+    assert_eq!(o.run([ask(OpCode::UNSET_MANIFEST)]).result, -EOPNOTSUPP);
+}
+
+#[test]
+fn an_object_is_dirty_but_when_it_was_called_clean_and_did_not_change_since() {
+    let mut o = Object::new();
+    assert_eq!(o.run([Op::Undirty]).result, 0);
+    assert_eq!(o.run([Op::IsDirty]).result, -ENOENT, "that made nothing");
+    let version = o.run([full("text")]).user_version;
+    let is_dirty = |o: &mut Object| o.run([Op::IsDirty]).outputs[0].1 == [1][..];
+    assert!(is_dirty(&mut o));
+    assert_eq!(o.run([Op::Undirty]).user_version, version, "which is no change that clients count");
+    assert!(!is_dirty(&mut o));
+    o.run([Op::SetXattr { name: "x".into(), value: bytes("1") }]);
+    assert!(is_dirty(&mut o));
+    o.run([full("both at once"), Op::Undirty]);
+    assert!(!is_dirty(&mut o));
+    assert!(o.run([Op::Undirty]).change.txn.is_empty(), "it is clean already");
+    o.run([full("both at once"), Op::Undirty]);
+    assert!(is_dirty(&mut o), "it was not before");
+}
+
 /// Also a watch, which clients do not count as a change.
 #[test]
 fn an_object_is_as_old_as_the_last_request_that_wrote_to_it_and_said_when() {

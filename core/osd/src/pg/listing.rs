@@ -3,11 +3,11 @@
 use super::{ClientOp, Ctx, Pg};
 use crate::ops::FlaggedOp;
 use bytes::Bytes;
-use nacre_base::errno::{EINVAL, EIO};
+use nacre_base::errno::{EINVAL, EIO, ENOENT};
 use nacre_base::{Name, SnapId};
 use nacre_machine::{Level, ReadError};
-use nacre_proto::types::{ObjectId, Op};
-use nacre_wire::{Encode, encode_list, versioned};
+use nacre_proto::types::{ListFilter, ObjectId, Op};
+use nacre_wire::{Encode, encode_list, to_vec, versioned};
 
 /// Names on one page. Ceph: `osd_max_pgls`.
 const PAGE_MAX: u64 = 1024;
@@ -32,11 +32,15 @@ impl Encode for Listed<'_> {
 impl Pg {
     /// The result and outputs of a request that lists.
     pub fn list(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp) -> (i32, Vec<(i32, Bytes)>) {
-        let [FlaggedOp { op: Op::List { max, cursor, .. }, .. }] = &op.ops[..] else {
-            return (-EINVAL, Vec::new()); // among other operations it makes no sense
+        let (max, cursor, filter) = match &op.ops[..] {
+            [FlaggedOp { op: Op::List { max, cursor, filter, .. }, .. }] => (max, cursor, filter.as_ref()),
+            // No pool is a cache, and nobody counts hits.
+            [FlaggedOp { op: Op::ListHitSets, .. }] => return (0, vec![(0, to_vec(&0_u32).into())]),
+            [FlaggedOp { op: Op::GetHitSet, .. }] => return (-ENOENT, Vec::new()),
+            _ => return (-EINVAL, Vec::new()), // among other operations it makes no sense
         };
         let namespace = &op.request.locator.namespace;
-        match self.page(ctx, namespace, cursor, (*max).clamp(1, PAGE_MAX) as usize) {
+        match self.page(ctx, namespace, filter, cursor, (*max).clamp(1, PAGE_MAX) as usize) {
             Ok((objects, handle, result)) => {
                 let mut out = Vec::new();
                 versioned(&mut out, 1, 1, |out| {
@@ -56,6 +60,7 @@ impl Pg {
         &self,
         ctx: &Ctx<'_>,
         namespace: &Name,
+        filter: Option<&ListFilter>,
         cursor: &ObjectId,
         max: usize,
     ) -> Result<(Vec<ObjectId>, ObjectId, i32), ReadError> {
@@ -79,10 +84,23 @@ impl Pg {
             object.snap == SnapId::HEAD
                 && (namespace.as_bytes() == ALL_NAMESPACES || object.namespace == *namespace)
         };
-        let mut wanted = all.iter().filter(wanted);
-        let page: Vec<ObjectId> = wanted.by_ref().take(max).map(|object| (*object).clone()).collect();
+        let mut all: Vec<&ObjectId> = all.iter().filter(wanted).copied().collect();
+        if let Some(filter) = filter {
+            let mut passing = Vec::new();
+            for object in all {
+                // Of what is missing here nobody knows, in Ceph neither.
+                match ctx.store.attr(&object.clone().into(), filter.attr.as_bytes()) {
+                    Ok(value) if value.as_ref() == Some(&filter.value) => passing.push(object),
+                    Ok(_) | Err(ReadError::NotFound(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            all = passing;
+        }
+        let mut wanted = all.into_iter();
+        let page: Vec<ObjectId> = wanted.by_ref().take(max).cloned().collect();
         if let Some(next) = wanted.next() {
-            return Ok((page, (*next).clone(), 0));
+            return Ok((page, next.clone(), 0));
         }
         if let Some(last) = known_to {
             // Nothing comes between an object's head and the name after it.

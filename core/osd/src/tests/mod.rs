@@ -9,6 +9,7 @@ mod dirty;
 mod fences;
 mod forced;
 mod images;
+mod listing;
 mod lost;
 mod memory;
 mod merges;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::types::{
-    AddrVec, AuthName, CopySource, EntityName, Extent, NotifyAcks, ObjectId, ObjectLocator, Op, OpCode,
-    PoolStat, RawOp, ReqId, ScrubLs, SpgId, WatchAction, op_flags,
+    AddrVec, AuthName, CopySource, EntityName, Extent, ListFilter, NotifyAcks, ObjectId, ObjectLocator, Op,
+    OpCode, PoolStat, RawOp, ReqId, ScrubLs, SpgId, WatchAction, op_flags,
 };
 use bytes::Bytes;
 use nacre_base::{Epoch, Name, PgId, PoolId, Rng, SnapId, Utime, Version};
@@ -367,7 +367,17 @@ fn all_ops() -> Vec<Op> {
         Op::GetXattrs,
         Op::CmpXattr { name: "x".into(), value: data.clone(), op: 1, mode: 2 },
         Op::Call { class: "rbd".into(), method: "get_id".into(), input: data.clone() },
-        Op::List { max: 10, start_epoch: Epoch(3), cursor: ObjectId::min() },
+        Op::List { max: 10, start_epoch: Epoch(3), cursor: ObjectId::min(), filter: None },
+        Op::List {
+            max: 10,
+            start_epoch: Epoch(3),
+            cursor: ObjectId::min(),
+            filter: Some(ListFilter { attr: "_x".into(), value: data.clone() }),
+        },
+        Op::ListHitSets,
+        Op::GetHitSet,
+        Op::IsDirty,
+        Op::Undirty,
         Op::ScrubLs(ScrubLs {
             snapsets: true,
             after: ("n".into(), "s".into(), SnapId(1)),

@@ -11,6 +11,6 @@ mod stats;
 pub use addr::{AddrKind, AddrVec, EntityAddr, Network};
 pub use entity::{AuthName, EntityName, EntityType};
 pub use object::{ObjectId, ObjectLocator, object_hash};
-pub use op::{CopySource, Extent, NotifyAcks, Op, OpCode, RawOp, ScrubLs, WatchAction};
+pub use op::{CopySource, Extent, ListFilter, NotifyAcks, Op, OpCode, RawOp, ScrubLs, WatchAction};
 pub use request::{ReqId, SpgId};
 pub use stats::{ObjectStatSum, PoolStat, StoreStatfs};

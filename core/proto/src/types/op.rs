@@ -88,6 +88,7 @@ op_codes! {
     SET_REDIRECT = 0x2227, "set-redirect";
     SET_CHUNK = 0x2228, "set-chunk";
     TIER_PROMOTE = 0x2229, "tier-promote";
+    UNSET_MANIFEST = 0x222a, "unset-manifest";
     OMAPRMKEYRANGE = 0x222c, "omap-rm-key-range";
     COPY_FROM2 = 0x222d, "copy-from2";
     SETXATTR = 0x2301, "setxattr";
@@ -99,6 +100,8 @@ op_codes! {
     CACHE_FLUSH = 0x821f, "cache-flush";
     CACHE_EVICT = 0x8220, "cache-evict";
     CACHE_TRY_FLUSH = 0x8221, "cache-try-flush";
+    TIER_FLUSH = 0x822b, "tier-flush";
+    TIER_EVICT = 0x822c, "tier-evict";
 }
 
 impl OpCode {
@@ -253,6 +256,14 @@ pub struct CopySource {
     pub truncate: Option<(u32, u64)>,
 }
 
+/// Which objects a listing is of: those with this attribute, by the name under which it is stored, and this value.
+/// Ceph: the filter `plain`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListFilter {
+    pub attr: Name,
+    pub value: Bytes,
+}
+
 /// An operation understood. `Unknown` holds those that no OSD of ours carries out: cache tiers,
 /// manifests, what Ceph 16 refuses too, and codes of later releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -328,7 +339,13 @@ pub enum Op {
         max: u64,
         start_epoch: Epoch,
         cursor: ObjectId,
+        filter: Option<ListFilter>,
     },
+    /// When a cache tier's placement group counted who is used; in any other it never did.
+    ListHitSets,
+    GetHitSet,
+    /// Whether the object changed since it was called clean.
+    IsDirty,
     /// What the last scrub of a placement group found.
     ScrubLs(ScrubLs),
 
@@ -359,6 +376,8 @@ pub enum Op {
     Rollback {
         snap: SnapId,
     },
+    /// Calls the object clean.
+    Undirty,
     Watch {
         cookie: u64,
         action: WatchAction,
@@ -408,7 +427,7 @@ pub enum Op {
 impl Op {
     /// Whether it is about a placement group and not about an object.
     pub fn is_about_group(&self) -> bool {
-        matches!(self, Op::List { .. } | Op::ScrubLs(_))
+        matches!(self, Op::List { .. } | Op::ListHitSets | Op::GetHitSet | Op::ScrubLs(_))
     }
 
     /// Understands an operation and its input. Values stay slices of `data`; names are copied, as
@@ -477,11 +496,16 @@ impl Op {
                 let method = Name::copy_from(input.take(method_len.into())?);
                 Op::Call { class, method, input: data.slice_ref(input.take(input_len)?) }
             }
-            OpCode::PGNLS => Op::List {
+            OpCode::PGNLS | OpCode::PGNLS_FILTER => Op::List {
                 max: u64::decode(args)?,
                 start_epoch: Epoch::decode(args)?,
+                filter: if raw.code == OpCode::PGNLS_FILTER { Some(filter(input, data)?) } else { None },
                 cursor: ObjectId::decode(input)?,
             },
+            OpCode::PG_HITSET_LS => Op::ListHitSets,
+            OpCode::PG_HITSET_GET => Op::GetHitSet,
+            OpCode::ISDIRTY => Op::IsDirty,
+            OpCode::UNDIRTY => Op::Undirty,
             OpCode::SCRUBLS => Op::ScrubLs(ScrubLs::decode(input)?),
             OpCode::WRITE => Op::Write { extent: sized_extent(args, data)?, data: data.clone() },
             OpCode::WRITEFULL => {
@@ -643,11 +667,28 @@ impl Op {
                 (input.len() as u32).encode(args);
                 (OpCode::CALL, [class.as_bytes(), method.as_bytes(), input].concat().into())
             }
-            Op::List { max, start_epoch, cursor } => {
+            Op::List { max, start_epoch, cursor, filter: None } => {
                 max.encode(args);
                 start_epoch.encode(args);
                 (OpCode::PGNLS, to_vec(cursor).into())
             }
+            Op::List { max, start_epoch, cursor, filter: Some(ListFilter { attr, value }) } => {
+                max.encode(args);
+                start_epoch.encode(args);
+                let mut input = Vec::new();
+                ["pg", "filter", PLAIN_FILTER]
+                    .map(Name::from)
+                    .iter()
+                    .for_each(|word| word.encode(&mut input));
+                attr.encode(&mut input);
+                value.encode(&mut input);
+                cursor.encode(&mut input);
+                (OpCode::PGNLS_FILTER, input.into())
+            }
+            Op::ListHitSets => (OpCode::PG_HITSET_LS, none),
+            Op::GetHitSet => (OpCode::PG_HITSET_GET, none),
+            Op::IsDirty => (OpCode::ISDIRTY, none),
+            Op::Undirty => (OpCode::UNDIRTY, none),
             Op::ScrubLs(ask) => (OpCode::SCRUBLS, to_vec(ask).into()),
             Op::Write { extent, data } => {
                 extent.encode(args);
@@ -769,6 +810,19 @@ fn xattr_parts(name: &Name, value: &Bytes, args: &mut Vec<u8>) -> Bytes {
     (name.len() as u32).encode(args);
     (value.len() as u32).encode(args);
     [name.as_bytes(), value].concat().into()
+}
+
+/// The one kind of filter that needs no object class.
+const PLAIN_FILTER: &str = "plain";
+
+/// Which kind, and what that kind needs to know.
+fn filter(input: &mut Reader<'_>, data: &Bytes) -> Result<ListFilter, DecodeError> {
+    // "pg" and "filter", as though it were a method of a class.
+    let (_class, _method) = (Name::decode(input)?, Name::decode(input)?);
+    if Name::decode(input)?.as_bytes() != PLAIN_FILTER.as_bytes() {
+        return Err(DecodeError::BadValue { what: "the kind of a listing's filter", value: 0 });
+    }
+    Ok(ListFilter { attr: Name::decode(input)?, value: shared(data, input)? })
 }
 
 /// Bytes with their length in front, as a slice of the buffer that is being read.
