@@ -166,7 +166,31 @@ fn a_clone_that_its_head_does_not_know_and_one_that_is_gone_everywhere_are_told(
         });
     }
     assert_eq!(scrub(&mut w, false, false).scrub.shallow_errors, 2);
-    assert_eq!((listed(&mut w, false), listed(&mut w, true)), (0, 2));
+    // Of one the head, of the other the clone and then its head, as Ceph has it.
+    assert_eq!((listed(&mut w, false), listed(&mut w, true)), (0, 3));
+    // A repair does nothing about it, and says so.
+    let failed = |report: &PgReport| report.state & pg_state::FAILED_REPAIR != 0;
+    assert!(failed(&scrub(&mut w, true, true)));
+    assert!(failed(&scrub(&mut w, false, false)));
+    for node in 0..3 {
+        w.rot(node, |store| {
+            let copy = store.things.remove(&clone("c")).unwrap();
+            store.things.insert(clone("a"), copy);
+        });
+    }
+    let after = scrub(&mut w, false, false);
+    assert_eq!((after.scrub.errors(), failed(&after)), (0, false));
+}
+
+/// `rados list-inconsistent-obj` died for it.
+#[test]
+fn what_is_there_in_place_of_an_objects_info_is_shown() {
+    let mut w = world(13);
+    w.rot(1, |store| drop(thing(store, "a").attrs.insert("_".into(), Bytes::from_static(b"garbage"))));
+    assert_eq!(scrub(&mut w, false, false).scrub.shallow_errors, 1);
+    let reply = w.run_ops("", vec![Op::ScrubLs(ScrubLs { max: 100, ..ScrubLs::default() })]);
+    assert!(reply.ops[0].data.windows(7).any(|bytes| bytes == b"garbage"));
+    assert_mended(&mut w);
 }
 
 #[test]

@@ -315,11 +315,12 @@ pub mod pg_state {
     pub const SNAPTRIM_ERROR: u64 = 1 << 29;
     pub const FORCED_RECOVERY: u64 = 1 << 30;
     pub const FORCED_BACKFILL: u64 = 1 << 31;
+    pub const FAILED_REPAIR: u64 = 1 << 32;
 
     /// As Ceph joins them: `active+undersized+degraded`; `unknown` when no bit is set.
     pub fn name(state: u64) -> String {
         // The order is the one in which Ceph prints them.
-        const NAMES: [(u64, &str); 30] = [
+        const NAMES: [(u64, &str); 31] = [
             (STALE, "stale"),
             (CREATING, "creating"),
             (ACTIVE, "active"),
@@ -350,6 +351,7 @@ pub mod pg_state {
             (SNAPTRIM, "snaptrim"),
             (SNAPTRIM_WAIT, "snaptrim_wait"),
             (SNAPTRIM_ERROR, "snaptrim_error"),
+            (FAILED_REPAIR, "failed_repair"),
         ];
         let set: Vec<&str> =
             NAMES.iter().filter(|(bit, _)| state & bit != 0).map(|(_, name)| *name).collect();

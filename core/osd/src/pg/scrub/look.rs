@@ -184,7 +184,8 @@ impl Pg {
         if walked.is_ok() { (end, keys as u64, bytes as u64) } else { (None, 0, 0) }
     }
 
-    /// Whether the clones here are those that their heads know of, from one object on to another.
+    /// Whether the clones here are those that their heads know of, from one object on to another: what is wrong with clones, and
+    /// then the head of each that is wrong, as Ceph tells it.
     pub fn look_at_clones(&self, ctx: &Ctx<'_>, objects: &[ObjectId]) -> Vec<(ObjectId, BadSnaps)> {
         let mut heads: BTreeMap<ObjectId, (bool, BTreeSet<SnapId>)> = BTreeMap::new();
         for object in objects {
@@ -197,29 +198,36 @@ impl Pg {
         }
         let mut found = Vec::new();
         for (head, (has_head, clones)) in heads {
+            let info = if has_head { ObjectInfo::load(ctx.store, &head) } else { Ok(None) };
+            let known = match info {
+                Ok(Some(info)) => info.snap_set.clones,
+                Ok(None) if !has_head => BTreeMap::new(),
+                _ => continue, // what is wrong is the head
+            };
+            let first = found.len();
             let mut bad = BadSnaps::default();
-            if !has_head {
-                bad.errors |= is::snaps::HEADLESS_CLONE;
-                bad.extra.extend(&clones);
-            } else if let Ok(Some(info)) = ObjectInfo::load(ctx.store, &head) {
-                let known = &info.snap_set.clones;
-                bad.missing.extend(known.keys().filter(|snap| !clones.contains(snap)));
-                bad.extra.extend(clones.iter().filter(|snap| !known.contains_key(snap)));
-                for (snap, clone) in known {
-                    let id = StoredId::Object(ObjectId { snap: *snap, ..head.clone() });
-                    let size = ctx.store.stat(&id).ok().flatten().map(|stat| stat.size);
-                    if size.is_some_and(|size| size != clone.size) {
-                        bad.errors |= is::snaps::SIZE;
+            for snap in &clones {
+                let clone = ObjectId { snap: *snap, ..head.clone() };
+                let errors = match known.get(snap) {
+                    None => is::snaps::HEADLESS_CLONE,
+                    Some(info) => {
+                        let size = ctx.store.stat(&clone.clone().into()).ok().flatten().map(|stat| stat.size);
+                        if size.is_some_and(|size| size != info.size) { is::snaps::SIZE } else { 0 }
                     }
-                }
-                if !bad.missing.is_empty() {
-                    bad.errors |= is::snaps::CLONE_MISSING;
-                }
-                if !bad.extra.is_empty() {
-                    bad.errors |= is::snaps::EXTRA_CLONES;
+                };
+                bad.extra.extend((errors == is::snaps::HEADLESS_CLONE).then_some(*snap));
+                if errors != 0 {
+                    found.push((clone, BadSnaps { errors, ..BadSnaps::default() }));
                 }
             }
-            if bad.errors != 0 {
+            bad.missing.extend(known.keys().filter(|snap| !clones.contains(snap)));
+            if !bad.missing.is_empty() {
+                bad.errors |= is::snaps::CLONE_MISSING;
+            }
+            if !bad.extra.is_empty() {
+                bad.errors |= is::snaps::EXTRA_CLONES;
+            }
+            if has_head && (bad.errors != 0 || found.len() > first) {
                 found.push((head, bad));
             }
         }

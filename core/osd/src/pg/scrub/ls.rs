@@ -2,8 +2,9 @@
 
 use super::super::{ClientOp, Ctx, Pg};
 use super::note::walk_findings;
-use crate::object_info::ATTR;
+use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::FlaggedOp;
+use crate::snap_set::{CloneInfo, SnapSet};
 use bytes::Bytes;
 use nacre_base::errno::{EAGAIN, EINVAL, EIO};
 use nacre_base::{Name, SnapId, Utime, Version};
@@ -38,7 +39,11 @@ impl Pg {
             }
             page.push(match finding {
                 Finding::Object(bad) => inconsistent_object(&object, &bad),
-                Finding::Snaps(bad) => inconsistent_snapset(&object, &bad),
+                Finding::Snaps(bad) => {
+                    let head = (object.snap == SnapId::HEAD).then(|| ObjectInfo::load(ctx.store, &object));
+                    let known = head.and_then(|info| info.ok().flatten()).map(|info| info.snap_set);
+                    inconsistent_snapset(&object, &bad, known.as_ref())
+                }
             });
             page.len() < PAGE_MAX.min(ask.max.max(1) as usize)
         });
@@ -101,10 +106,14 @@ fn encode_shard(object: &ObjectId, shard: &Shard, out: &mut Vec<u8>) {
         }
         let mut attrs: BTreeMap<Name, Bytes> = shard.attrs.clone();
         // Ours means nothing to clients; they look for Ceph's under the same name.
-        attrs.remove(ATTR);
-        if shard.errors & (is::shard::INFO_MISSING | is::shard::INFO_CORRUPTED) == 0 {
-            attrs.insert(Name::new(ATTR), object_info(object, shard).into());
-        }
+        let ours = attrs.remove(ATTR);
+        let info = match shard.errors {
+            errors if errors & is::shard::INFO_MISSING != 0 => None,
+            // They show it as it is, and die if there is none.
+            errors if errors & is::shard::INFO_CORRUPTED != 0 => Some(ours.unwrap_or_default()),
+            _ => Some(object_info(object, shard).into()),
+        };
+        attrs.extend(info.map(|info| (Name::new(ATTR), info)));
         attrs.encode(out);
         shard.size.encode(out);
         shard.omap_digest.is_some().encode(out);
@@ -153,14 +162,36 @@ fn object_info(object: &ObjectId, shard: &Shard) -> Vec<u8> {
 }
 
 /// Ceph: `inconsistent_snapset_wrapper` v2.
-fn inconsistent_snapset(object: &ObjectId, bad: &BadSnaps) -> Bytes {
+fn inconsistent_snapset(object: &ObjectId, bad: &BadSnaps, known: Option<&SnapSet>) -> Bytes {
     let mut out = Vec::new();
     versioned(&mut out, 2, 1, |out| {
         bad.errors.encode(out);
         object_id(object, out);
         bad.extra.encode(out);
         bad.missing.encode(out);
-        Bytes::new().encode(out); // what a broken snapset was
+        known.map_or_else(Bytes::new, snapset).encode(out);
+    });
+    out.into()
+}
+
+/// Ceph: `SnapSet` v3.
+fn snapset(set: &SnapSet) -> Bytes {
+    let mut out = Vec::new();
+    let of_clones = |out: &mut Vec<u8>, encode: &dyn Fn(&CloneInfo, &mut Vec<u8>)| {
+        (set.clones.len() as u32).encode(out);
+        for (snap, clone) in &set.clones {
+            snap.encode(out);
+            encode(clone, out);
+        }
+    };
+    versioned(&mut out, 3, 2, |out| {
+        set.seq.encode(out);
+        true.encode(out); // there is a head
+        0_u32.encode(out); // were the snapshots
+        of_clones(out, &|_, _| {});
+        of_clones(out, &|clone, out| clone.overlap.encode(out));
+        of_clones(out, &|clone, out| clone.size.encode(out));
+        of_clones(out, &|clone, out| clone.snaps.encode(out));
     });
     out.into()
 }

@@ -26,7 +26,7 @@ use nacre_proto::maps::{OsdMap, Pool, PoolOption, map_flags, pool_flags};
 use nacre_proto::messages::peer::PgMsg;
 use nacre_proto::messages::pg_state;
 use nacre_proto::messages::scrub::{
-    BadSnaps, Finding, ScrubAnswer, ScrubMsg, ScrubNote, ScrubQuery, ScrubState, ScrubSum,
+    BadSnaps, Finding, ScrubAnswer, ScrubMsg, ScrubNote, ScrubQuery, ScrubState, ScrubSum, scrub_error as is,
 };
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -75,6 +75,8 @@ pub struct Scrub {
     told: bool,
     /// Findings that were kept since they were forgotten.
     kept: u64,
+    /// The last repair left something, and no look since found that it is gone.
+    repair_failed: bool,
 }
 
 struct Running {
@@ -142,12 +144,14 @@ enum Stage {
 impl Scrub {
     /// `pg_state` bits.
     pub fn state(&self) -> u64 {
-        let Some(running) = &self.running else { return 0 };
-        let mut state = pg_state::SCRUBBING;
+        let failed = if self.repair_failed { pg_state::FAILED_REPAIR } else { 0 };
+        let Some(running) = &self.running else { return failed };
+        let mut state = failed | pg_state::SCRUBBING;
         if running.wanted.deep {
             state |= pg_state::DEEP_SCRUB;
         }
         if running.wanted.repair {
+            state &= !pg_state::FAILED_REPAIR;
             state |= pg_state::REPAIR;
         }
         state
@@ -484,16 +488,21 @@ impl Pg {
         let seen_before = running.cut.take();
         running.cut = to.as_ref().map(ObjectId::to_head).filter(|head| last.as_ref() == Some(head));
         running.next = to.clone();
-        for (head, bad) in clones {
+        for (object, bad) in clones {
+            let head = object.to_head();
             let complete = to.as_ref().is_none_or(|to| head < *to) && seen_before.as_ref() != Some(&head);
             // Where copies differ, that is why.
             if complete && !suspects.contains(&head) {
+                // Of clones that are too many the clones themselves tell.
+                let errors = if object == head { bad.missing.len() as u64 } else { 1 };
                 if let Some(running) = self.running() {
-                    running.state.shallow_errors += 1;
-                    running.found += 1;
+                    running.state.shallow_errors += errors;
+                    running.found += errors;
                 }
-                self.tell_cluster(ctx, format!("{} {head}: its clones are not those it knows of", self.id));
-                self.keep_finding(ctx, &head, Finding::Snaps(bad));
+                if errors > 0 {
+                    self.tell_cluster(ctx, format!("{} {object}: {}", self.id, what_is_wrong(&bad)));
+                }
+                self.keep_finding(ctx, &object, Finding::Snaps(bad));
             }
         }
     }
@@ -552,8 +561,10 @@ impl Pg {
             return; // and on when that is done
         }
         let (wall, at) = (ctx.now.wall, self.info.last_update);
-        let Some(running) = self.scrub().and_then(|scrub| scrub.running.take()) else { return };
+        let Some(scrub) = self.scrub() else { return };
+        let Some(running) = scrub.running.take() else { return };
         let Running { wanted, mut state, began, found, fixed, .. } = *running;
+        scrub.repair_failed = state.errors() > 0 && (wanted.repair || scrub.repair_failed);
         (state.last, state.last_stamp) = (at, wall);
         if wanted.deep {
             (state.last_deep, state.last_deep_stamp) = (at, wall);
@@ -611,6 +622,16 @@ impl Wanted {
             Wanted { deep: true, .. } => "deep-scrub",
             _ => "scrub",
         }
+    }
+}
+
+fn what_is_wrong(bad: &BadSnaps) -> String {
+    match bad.errors {
+        errors if errors & is::snaps::HEADLESS_CLONE != 0 => "no head knows of this clone".to_string(),
+        errors if errors & is::snaps::SIZE != 0 => {
+            "the size of this clone is not what its head says".to_string()
+        }
+        _ => format!("clones are missing: {:?}", bad.missing.iter().map(|snap| snap.0).collect::<Vec<_>>()),
     }
 }
 
