@@ -7,7 +7,7 @@ use crate::crashes;
 use crate::device;
 use crate::format::preallocate;
 use crate::host;
-use crate::image_tasks::{Manager, Worker};
+use crate::image_tasks::{Manager, Order, Worker};
 use crate::log;
 use crate::networks::{Listen, OsdAddrs};
 use crate::processes::{ALL, LockFile};
@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use uuid::Uuid;
@@ -51,7 +52,8 @@ pub struct Fleet {
     lock: LockFile,
     osds: Vec<Running<Osd>>,
     mons: Vec<Running<Manager>>,
-    workers: Vec<JoinHandle<()>>,
+    /// With the way to tell each.
+    workers: Vec<(Sender<Order>, JoinHandle<()>)>,
 }
 
 impl Fleet {
@@ -76,10 +78,10 @@ impl Fleet {
             match daemon {
                 Prepared::Mon(spec, config) => {
                     let (to_worker, orders) = Worker::orders();
-                    let own = to_worker.clone();
+                    let (own, tell) = (to_worker.clone(), to_worker.clone());
                     let mon = Running::start(spec, move || Manager::new(Mon::new(config), to_worker));
                     let (conf, addrs) = (layout.ceph_conf(), cluster.mon_addrs());
-                    workers.push(Worker::start(mon.caller(), (own, orders), conf, addrs));
+                    workers.push((tell, Worker::start(mon.caller(), (own, orders), conf, addrs)));
                     mons.push(mon);
                 }
                 Prepared::Osd(spec, config) => osds.push(Running::start(spec, move || Osd::new(config))),
@@ -108,7 +110,9 @@ impl Fleet {
         self.osds.into_iter().try_for_each(join)?;
         self.mons.iter().for_each(Running::stop);
         self.mons.into_iter().try_for_each(join)?;
-        for worker in self.workers {
+        for (tell, worker) in self.workers {
+            // Its monitor did not if it ended by itself, as when its disk is full.
+            let _ = tell.send(Order::Stop);
             worker.join().map_err(|_| anyhow!("the worker of image tasks broke"))?;
         }
         self.lock.remove();

@@ -1,6 +1,8 @@
 //! Monitors come and go while clients work.
 
 use nacre_interop::{Cluster, succeed, wait_until};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -149,4 +151,52 @@ fn the_last_monitor_of_three_decides_alone_when_it_is_told_to() {
     wait_quorum(&c, &["b", "a", "c"]);
     c.wait_clean().unwrap();
     load.finish().unwrap();
+}
+
+/// A file system in memory, until it is dropped.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
+/// It said that it stops, and kept its process, its ports and its folder for ever.
+#[test]
+fn a_monitor_whose_disk_is_full_ends_and_goes_on_when_there_is_room() {
+    let c = Cluster::up_with(&["--processes", "--mons", "3", "--osds", "1"]).unwrap();
+    succeed(c.nacre("stop").arg("mon.c")).unwrap();
+    let (folder, before) = (c.folder().join("mon.c"), c.folder().join("before"));
+    std::fs::rename(&folder, &before).unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "tmpfs"]).arg(&folder).status();
+    if !mount.is_ok_and(|status| status.success()) {
+        return eprintln!("left out: nothing can be mounted here");
+    }
+    let mounted = Mounted(&folder);
+    let copy =
+        Command::new("cp").args(["-a", "--sparse=always"]).arg(before.join("store")).arg(&folder).status();
+    assert!(copy.unwrap().success());
+    c.start("mon.c").unwrap();
+    wait_quorum(&c, &["a", "b", "c"]);
+    let ballast = folder.join("ballast");
+    assert!(std::fs::write(&ballast, vec![1; 64 << 20]).is_err());
+    let fill = "import json, rados\n\
+                c = rados.Rados(conffile='')\n\
+                c.connect()\n\
+                for n in range(200):\n \
+                    ask = {'prefix': 'config-key set', 'key': 'k%d' % n}\n \
+                    assert c.mon_command(json.dumps(ask), b'v' * 65536)[0] == 0\n";
+    succeed(c.client("/usr/bin/python3").args(["-c", fill])).unwrap();
+    wait_until("mon.c to end", PATIENCE, || Ok(!c.daemons()?.contains(&"mon.c".to_string()))).unwrap();
+    let log = std::fs::read_to_string(c.folder().join("log/mon.c.log")).unwrap();
+    assert!(log.contains("stops: the disk failed"));
+    wait_quorum_without(&c, "c");
+
+    std::fs::remove_file(&ballast).unwrap();
+    c.start("mon.c").unwrap();
+    wait_quorum(&c, &["a", "b", "c"]);
+    succeed(c.nacre("stop").arg("mon.c")).unwrap();
+    drop(mounted);
 }
