@@ -722,7 +722,6 @@ impl Pg {
     }
 }
 
-/// What a write is done under: the pool's snapshots where it has some, else what the client says.
 /// Whether some of that part of an object has to come to us, or to a member. Not to one that lacks other parts of the
 /// object as well: those have what clients were told long ago, and there too it is only as safe as on the others. Its
 /// disk may be full.
@@ -734,6 +733,7 @@ fn is_in_doubt(object: &ObjectId, part: &Part, own: &Missing, members: &BTreeMap
     own.lacks(object, part) || members.values().any(needs)
 }
 
+/// What a write is done under: the pool's snapshots where it has some, else what the client says.
 fn snap_context(op: &ClientOp, map: &OsdMap, removed: &IntervalSet) -> SnapContext {
     let pool = map.pool(op.object.pool).filter(|pool| pool.has(pool_flags::POOL_SNAPS));
     let enforced = op.request.has_flag(op_flags::message::ENFORCE_SNAPC);

@@ -200,7 +200,8 @@ impl Pg {
             let Phase::Active(active) = &self.phase else { return };
             let allowed = |stale: &Stale| !no_backfill || !is_whole(&stale.part);
             let here = |object: &ObjectId, stale: &Stale| {
-                allowed(stale) && (room || some && replaces(ctx.store, object, &stale.part.data))
+                let grows = || is_whole(&stale.part) || !replaces(ctx.store, object, &stale.part.data);
+                allowed(stale) && (room || some && !grows())
             };
             let own = self.next_own(ctx, active, here);
             let theirs = || {
