@@ -217,9 +217,7 @@ fn space(mon: &Mon, map: &OsdMap, checks: &mut Checks) {
         let told = mon.stats.osds.iter().filter(|(osd, _)| map.is_up(**osd) && map.is_in(**osd));
         let filled = told.filter(|(osd, _)| map.osds[osd.index()].has(bit));
         let line = |(osd, stat): (&OsdId, &OsdStat)| {
-            let space = &stat.report.space;
-            let used = 1.0 - space.available as f64 / space.total.max(1) as f64;
-            format!("osd.{osd} is {words} ({:.1}% used)", used * 100.0)
+            format!("osd.{osd} is {words} ({:.1}% used)", stat.report.space.used_ratio() * 100.0)
         };
         let lines: Vec<String> = filled.map(line).collect();
         if !lines.is_empty() {

@@ -443,11 +443,7 @@ impl Mon {
         let mut filled: BTreeMap<OsdId, u32> = BTreeMap::new();
         let mut flips = Vec::new();
         for (osd, stat) in self.stats.osds.iter().filter(|(osd, _)| map.exists(**osd)) {
-            let space = &stat.report.space;
-            let used = match space.total {
-                0 => 0.0,
-                total => 1.0 - space.available as f64 / total as f64,
-            };
+            let used = stat.report.space.used_ratio();
             let before = map.osds[osd.index()].state;
             let state = map.ratios.state(used, before & osd_state::FULL != 0);
             if state != 0 && map.is_up(*osd) && map.is_in(*osd) {

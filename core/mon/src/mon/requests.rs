@@ -76,7 +76,9 @@ impl Mon {
         }
         let from = session.peer.clone();
         let origin = Origin::Here { conn, tid };
-        if let Some(command) = CommandRequest::of(&message).filter(|command| command.weight() > COMMAND_MAX) {
+        if command_in(&message).is_some_and(|(cmd, input, _)| weight(cmd, input) > COMMAND_MAX)
+            && let Some(command) = CommandRequest::of(&message)
+        {
             let text = format!("a command of {} bytes, limit {COMMAND_MAX}", command.weight());
             return self.answer(origin, command.reply(-errno::E2BIG, text, Bytes::new()), out);
         }
@@ -307,18 +309,26 @@ pub(super) fn is_answered(message: &Message) -> bool {
     }
 }
 
+fn command_in(message: &Message) -> Option<(&[String], &Bytes, Via)> {
+    match message {
+        Message::MonCommand(m) => Some((&m.cmd, &m.input, Via::Mon)),
+        Message::MgrCommand(m) => Some((&m.cmd, &m.input, Via::Mgr)),
+        Message::Command(m) => Some((&m.cmd, &m.input, Via::Tell)),
+        _ => None,
+    }
+}
+/// Bytes of a command with its input.
+fn weight(cmd: &[String], input: &Bytes) -> usize {
+    cmd.iter().map(String::len).sum::<usize>() + input.len()
+}
+
 impl CommandRequest {
     fn of(message: &Message) -> Option<CommandRequest> {
-        let (cmd, input, via) = match message {
-            Message::MonCommand(m) => (&m.cmd, &m.input, Via::Mon),
-            Message::MgrCommand(m) => (&m.cmd, &m.input, Via::Mgr),
-            Message::Command(m) => (&m.cmd, &m.input, Via::Tell),
-            _ => return None,
-        };
-        Some(CommandRequest { cmd: cmd.clone(), input: input.clone(), via })
+        let (cmd, input, via) = command_in(message)?;
+        Some(CommandRequest { cmd: cmd.to_vec(), input: input.clone(), via })
     }
     pub fn weight(&self) -> usize {
-        self.cmd.iter().map(String::len).sum::<usize>() + self.input.len()
+        weight(&self.cmd, &self.input)
     }
     pub(crate) fn reply(&self, code: i32, status: String, output: bytes::Bytes) -> Message {
         match self.via {

@@ -4,6 +4,7 @@ use super::{BEAT, GOODBYE, Life, MonState, Osd, TICK, TICK_EVERY};
 use crate::heartbeat::BEAT_EVERY;
 use crate::losses;
 use crate::maps::{self, Maps};
+use crate::pg::record::least_pg_num;
 use crate::pg::scrub::ERROR;
 use crate::pg::{Interval, Pg, PgEvent, groups, listed};
 use crate::shard::Shard;
@@ -60,8 +61,7 @@ impl Osd {
                 Err(error) => {
                     let text = format!("pg {id}: {error}: all of it is compared with other copies");
                     out.push(Effect::Log { level: Level::Error, text });
-                    // Of a pool that shrank meanwhile or is gone: as many as it must have had, for the group to be one of them.
-                    let pg_num = map.pools.get(&id.pool).map_or(0, |pool| pool.pg_num).max(id.seed + 1);
+                    let pg_num = least_pg_num(map, id);
                     Some(Pg::load_remains(id, self.config.id, interval, pg_num, now, &mut txn))
                 }
             };

@@ -2,7 +2,7 @@
 //! (its record rotted, or its store lost what it had acknowledged), the group waits for others, and perhaps there are none.
 //! Ceph: `ceph-objectstore-tool --op mark-complete`. The OSD does not run meanwhile.
 
-use super::record::Record;
+use super::record::{Record, least_pg_num};
 use super::{PgRange, groups};
 use crate::losses;
 use crate::maps::Maps;
@@ -59,12 +59,14 @@ pub fn doubted(store: &dyn StoreView) -> Result<Vec<PgId>, ReadError> {
 pub fn accept(store: &dyn StoreView, pg: PgId, txn: &mut Transaction) -> Result<Accepted, NotAccepted> {
     let map = Maps::load(store).ok().and_then(|maps| maps.current);
     let map = map.filter(|_| !losses::is_news(store)).ok_or(NotAccepted::Unseen(pg))?;
-    let pool = map.pools.get(&pg.pool).ok_or(NotAccepted::NotHere(pg))?;
+    if !map.pools.contains_key(&pg.pool) {
+        return Err(NotAccepted::NotHere(pg));
+    }
     let record = match Record::load(store, pg) {
         Ok(Some(record)) if !record.info.incomplete => return Err(NotAccepted::Counts(pg)),
         Ok(Some(record)) => record,
         Ok(None) => return Err(NotAccepted::NotHere(pg)),
-        Err(_) => Record::of_remains(pool.pg_num.max(pg.seed + 1)),
+        Err(_) => Record::of_remains(least_pg_num(&map, pg)),
     };
     let range = PgRange::new(pg, record.info.pg_num);
     let mut accepted = Accepted { stale: record.missing.len() as u64, ..Accepted::default() };
@@ -73,7 +75,7 @@ pub fn accept(store: &dyn StoreView, pg: PgId, txn: &mut Transaction) -> Result<
     let mut info = PgInfo { last_user_version: record.info.last_user_version, ..PgInfo::default() };
     let mut from = range.start();
     loop {
-        let part = objects_from(store, &range, &from)?;
+        let part = range.objects_from(store, &from, PART)?;
         for object in &part {
             let id = StoredId::Object(object.clone());
             let found = ObjectInfo::load(store, object).and_then(|known| Ok((known, store.stat(&id)?)));
@@ -89,9 +91,7 @@ pub fn accept(store: &dyn StoreView, pg: PgId, txn: &mut Transaction) -> Result<
             }
         }
         match part.last() {
-            Some(object) if part.len() == PART => {
-                from = ObjectId { snap: SnapId(object.snap.0 + 1), ..object.clone() };
-            }
+            Some(object) if part.len() == PART => from = object.following(),
             _ => break,
         }
     }
@@ -111,16 +111,4 @@ pub fn accept(store: &dyn StoreView, pg: PgId, txn: &mut Transaction) -> Result<
     txn.push(StoredId::Pg(pg), Change::Remove);
     Record { answered, missing, ..Record::new(info) }.store(pg, txn);
     Ok(accepted)
-}
-
-fn objects_from(store: &dyn StoreView, range: &PgRange, from: &ObjectId) -> Result<Vec<ObjectId>, ReadError> {
-    let mut part = Vec::new();
-    store.object_walk(from, &mut |object| {
-        let ours = range.contains(object);
-        if ours {
-            part.push(object.clone());
-        }
-        ours && part.len() < PART
-    })?;
-    Ok(part)
 }

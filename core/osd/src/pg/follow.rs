@@ -12,7 +12,7 @@ use super::log::Log;
 use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::ObjectInfo;
-use nacre_base::{Epoch, Name, OsdId, SnapId, Time, Version};
+use nacre_base::{Epoch, Name, OsdId, Time, Version};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::part::Dirty;
 use nacre_proto::messages::peer::{PgLog, PgMsg};
@@ -201,7 +201,7 @@ impl Pg {
             gone.extend(here.iter().filter(|o| inside(o) && !names.contains(o)).cloned());
             match here.last() {
                 Some(last) if here.len() == NAMES_PART && inside(last) => {
-                    start = ObjectId { snap: SnapId(last.snap.0 + 1), ..last.clone() };
+                    start = last.following();
                 }
                 _ => break,
             }

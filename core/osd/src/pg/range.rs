@@ -1,6 +1,7 @@
 //! Which objects belong to a placement group: one contiguous range of their order.
 
 use nacre_base::{Name, PgId, PoolId, SnapId};
+use nacre_machine::{ReadError, StoreView};
 use nacre_proto::types::ObjectId;
 use std::ops::RangeInclusive;
 
@@ -42,6 +43,26 @@ impl PgRange {
     /// Where a walk over the group's objects starts.
     pub fn start(&self) -> ObjectId {
         at_hash(self.pool, self.first, SnapId(0))
+    }
+
+    /// Those of its objects that are in the store, from one on.
+    pub fn objects_from(
+        &self,
+        store: &dyn StoreView,
+        from: &ObjectId,
+        limit: usize,
+    ) -> Result<Vec<ObjectId>, ReadError> {
+        let start = self.start();
+        let from = if *from < start { &start } else { from };
+        let mut objects = Vec::new();
+        store.object_walk(from, &mut |object| {
+            let ours = self.contains(object);
+            if ours {
+                objects.push(object.clone());
+            }
+            ours && objects.len() < limit
+        })?;
+        Ok(objects)
     }
 
     /// Where the listing of the next group starts; `max` behind the last.

@@ -17,6 +17,7 @@ use super::missing::Missing;
 use bytes::Bytes;
 use nacre_base::{Name, PgId, Version};
 use nacre_machine::{ReadError, StoreView};
+use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::answer::Answers;
 use nacre_proto::messages::part::{Dirty, Stale};
 use nacre_proto::messages::peer::{LogEntry, PgInfo};
@@ -153,6 +154,12 @@ impl RecordChanges {
             txn.push(id(), Change::OmapSet(self.set));
         }
     }
+}
+
+/// Into how many groups a pool is divided; if it shrank meanwhile, or is gone, as many as it must have had for the group to be one of
+/// them.
+pub fn least_pg_num(map: &OsdMap, pg: PgId) -> u32 {
+    map.pools.get(&pg.pool).map_or(0, |pool| pool.pg_num).max(pg.seed + 1)
 }
 
 /// All of a record.

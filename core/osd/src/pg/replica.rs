@@ -66,17 +66,7 @@ impl Pg {
         from: &ObjectId,
         limit: usize,
     ) -> Result<Vec<ObjectId>, ReadError> {
-        let start = self.range.start();
-        let from = if *from < start { &start } else { from };
-        let mut objects = Vec::new();
-        ctx.store.object_walk(from, &mut |object| {
-            let ours = self.range.contains(object);
-            if ours {
-                objects.push(object.clone());
-            }
-            ours && objects.len() < limit
-        })?;
-        Ok(objects)
+        self.range.objects_from(ctx.store, from, limit)
     }
 
     // ---- taking a log over: replicas from the primary, the primary from whom it chose ----

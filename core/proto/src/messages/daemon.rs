@@ -198,6 +198,13 @@ pub struct OsdSpace {
     pub internal: u64,
 }
 
+impl OsdSpace {
+    /// Which part of the device is used; none if its size is not known.
+    pub fn used_ratio(&self) -> f64 {
+        if self.total == 0 { 0.0 } else { 1.0 - self.available as f64 / self.total as f64 }
+    }
+}
+
 /// One placement group as its primary sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PgReport {

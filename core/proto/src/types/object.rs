@@ -99,6 +99,10 @@ impl ObjectId {
     pub fn to_head(&self) -> ObjectId {
         ObjectId { snap: SnapId::HEAD, ..self.clone() }
     }
+    /// The first that can come after it; not of one at the very end.
+    pub fn following(&self) -> ObjectId {
+        ObjectId { snap: SnapId(self.snap.0 + 1), ..self.clone() }
+    }
     /// Whether both are clones of one object, or it.
     pub fn is_of_same_head(&self, other: &ObjectId) -> bool {
         let of = |object: &ObjectId| (object.pool, object.hash, object.max);

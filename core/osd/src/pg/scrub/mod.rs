@@ -20,7 +20,7 @@ pub use note::{load_state, walk_findings};
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::scrub_pace::{ScrubRules, ScrubSlot};
 use compare::{Content, Copies, Remedy, Sums, is_alike, is_same, judge};
-use nacre_base::{Name, OsdId, SnapId, Time, Utime};
+use nacre_base::{Name, OsdId, Time, Utime};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, Pool, PoolOption, map_flags, pool_flags};
 use nacre_proto::messages::peer::PgMsg;
@@ -384,7 +384,7 @@ impl Pg {
                 });
             }
             Stage::Copies => {
-                let to = ObjectId { snap: SnapId(object.snap.0 + 1), ..object.clone() };
+                let to = object.following();
                 let query = ScrubQuery::Names { from: object, to: Some(to), values: true };
                 self.ask_all(ctx, Asked::Copies, |_| query.clone());
             }
