@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 
+from ids import without_ids
+
 POOL = sys.argv[1]
 FOLDER = tempfile.mkdtemp(prefix="nacre-images-")
 # Without what librbd logs: it comes between the lines, now here and now there.
@@ -34,9 +36,7 @@ def normal(text):
     text = re.sub(r"127\.0\.0\.1:\d+/\d+", "ADDRESS", text)
     text = re.sub(r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b", "UUID", text)
     # One word for the ids of images and the cookies of locks: an id may happen to be all decimal digits.
-    text = re.sub(r"\b(auto )?\d{12,}\b", "ID", text)
-    text = re.sub(r"((?<=\bid: )|(?<=_data\.)|(?<=\"id\":\"))[0-9a-f]{9,20}\b", "ID", text)
-    text = re.sub(r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{10,20}\b", "ID", text)
+    text = without_ids(re.sub(r"\bauto \d{12,}\b", "ID", text))
     # How wide a column is depends on the longest id in it, and ids are of several lengths.
     return re.sub(r"(?<=\S) {2,}", "  ", text)
 

@@ -13,6 +13,8 @@ import time
 import rados
 import rbd
 
+from ids import without_ids
+
 POOL = sys.argv[1]
 MB = 1 << 20
 cluster = rados.Rados(conffile="")
@@ -35,7 +37,7 @@ def plain(value):
         value = re.sub(r"127\.0\.0\.1:\d+/\d+", "ADDRESS", value)
         value = re.sub(r"(rbd_data)\.(\d{1,4}\.)?[0-9a-f]+", r"\1.ID", value)
         value = re.sub(r"\.(group|mirror)\.[\w.-]+", r".\1.NAME", value)
-        return re.sub(r"\b(?=[0-9a-f]*\d)[0-9a-f]{11,20}\b", "ID", value)
+        return without_ids(value)
     return value
 
 

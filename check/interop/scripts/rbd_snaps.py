@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+from ids import without_ids
+
 POOL = sys.argv[1]
 FOLDER = tempfile.mkdtemp(prefix="rbd-snaps-")
 # Without what librbd logs: it comes between the lines, and into them, now here and now there.
@@ -17,7 +19,7 @@ ENVIRONMENT = dict(os.environ, CEPH_ARGS=os.environ.get("CEPH_ARGS", "") + " --l
 def plain(text):
     text = text.replace(FOLDER, "FOLDER").replace(POOL, "POOL")
     text = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "ID", text)
-    text = re.sub(r"\b[0-9a-f]{10,16}\b", "ID", text)
+    text = without_ids(text)
     text = re.sub(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} +\d+ [0-9:]{8} \d{4}", "TIME", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ][0-9:.]+(Z|\+\d+)?", "TIME", text)
     text = re.sub(r"\d+ +\.group\.\S+", "ID GROUP", text)

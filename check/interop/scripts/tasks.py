@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+from ids import without_ids
+
 POOL = sys.argv[1]
 ENVIRONMENT = dict(os.environ, CEPH_ARGS=os.environ.get("CEPH_ARGS", "")
                    + f" --rbd-default-pool={POOL} --log-to-stderr=false --err-to-stderr=false")
@@ -22,7 +24,7 @@ def normal(text):
     text = re.sub(r'"(sequence|retry_attempts)": \d+', r'"\1": N', text)
     text = re.sub(r'"retry_(time|message)": "[^"]*"', r'"retry_\1": "SOME"', text)
     text = re.sub(r'"image_id": "\w+"', '"image_id": "ID"', text)
-    return re.sub(r"image \S*\b[0-9a-f]{10,20}\b from trash", "image ID from trash", text)
+    return re.sub(r"image \S*\bID from trash", "image ID from trash", without_ids(text))
 
 
 def run(line, secret=None):
