@@ -227,7 +227,7 @@ impl Mon {
     fn send_osdmaps(&mut self, conn: ConnId, start: Epoch, out: &mut Vec<Effect>) {
         let state = self.state.as_ref().expect("the caller checked");
         let (oldest, newest) = (state.oldest_osdmap(), state.osdmap.epoch);
-        let message = |incrementals, full| OsdMapMsg {
+        let message = |incrementals, full, oldest| OsdMapMsg {
             fsid: state.fsid,
             incrementals,
             full,
@@ -240,7 +240,7 @@ impl Mon {
         }
         if start == Epoch(0) || start <= oldest {
             let full = BTreeMap::from([(newest, state.full.clone())]);
-            out.push(Effect::Send { conn, tid: 0, message: message(BTreeMap::new(), full).into() });
+            out.push(Effect::Send { conn, tid: 0, message: message(BTreeMap::new(), full, newest).into() });
         } else {
             let all: Vec<_> =
                 state.incrementals.range(start..).map(|(e, bytes)| (*e, bytes.clone())).collect();
@@ -249,7 +249,7 @@ impl Mon {
                 out.push(Effect::Send {
                     conn,
                     tid: 0,
-                    message: message(incrementals, BTreeMap::new()).into(),
+                    message: message(incrementals, BTreeMap::new(), oldest).into(),
                 });
             }
         }

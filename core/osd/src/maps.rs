@@ -157,8 +157,7 @@ impl Maps {
     /// What brings somebody from `epoch` to ours, in one or more messages.
     pub fn since(&self, epoch: Epoch) -> Vec<OsdMapMsg> {
         let Some(map) = &self.current else { return Vec::new() };
-        let oldest = self.oldest();
-        let message = |incrementals, full| OsdMapMsg {
+        let message = |incrementals, full, oldest| OsdMapMsg {
             fsid: map.fsid,
             incrementals,
             full,
@@ -174,9 +173,12 @@ impl Maps {
         let follows = epoch != Epoch(0) && newer.first().is_some_and(|(first, _)| *first == epoch.next());
         if !follows {
             let full = BTreeMap::from([(map.epoch, to_vec(&**map).into())]);
-            return vec![message(BTreeMap::new(), full)];
+            return vec![message(BTreeMap::new(), full, map.epoch)];
         }
-        newer.chunks(SENT_MAX).map(|part| message(part.iter().cloned().collect(), BTreeMap::new())).collect()
+        newer
+            .chunks(SENT_MAX)
+            .map(|part| message(part.iter().cloned().collect(), BTreeMap::new(), self.oldest()))
+            .collect()
     }
 }
 
@@ -213,5 +215,23 @@ mod tests {
         drop(msg);
         assert_eq!((maps.epoch(), maps.oldest()), (newest, newest));
         assert!(held.upgrade().is_none());
+    }
+
+    /// Librados jumps to the oldest map, and of one of another epoch it takes nothing.
+    #[test]
+    fn who_is_far_behind_is_given_a_map_to_jump_to() {
+        let first = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());
+        let second = Incremental::after(&first, Utime::ZERO);
+        let current = first.apply(&second).unwrap();
+        let third = Incremental::after(&current, Utime::ZERO);
+        let maps = Maps {
+            current: Some(Arc::new(current.apply(&third).unwrap())),
+            incrementals: [&second, &third].map(|inc| (inc.epoch, to_vec(inc).into())).into(),
+            ..Maps::default()
+        };
+        let [far] = &maps.since(Epoch(0))[..] else { panic!("one message") };
+        assert!(far.full.contains_key(&far.oldest), "{:?}", far.oldest);
+        let [near] = &maps.since(first.epoch)[..] else { panic!("one message") };
+        assert!(near.incrementals.contains_key(&near.oldest), "{:?}", near.oldest);
     }
 }
