@@ -67,7 +67,10 @@ impl Mon {
             let newcomers: Vec<OsdId> = newcomers.copied().collect();
             let leads = placed.up_primary.is_some_and(|osd| survivors.contains(&osd));
             let enough = survivors.len() >= size;
-            let needed = entry.is_some() || !leads || (enough && !newcomers.is_empty());
+            // Where CRUSH finds too few, those who have everything make up for it.
+            let found = placed.up.iter().filter(|osd| osd.is_some()).count();
+            let short = found < size && survivors.iter().any(|osd| !placed.up.contains(osd));
+            let needed = entry.is_some() || !leads || short || (enough && !newcomers.is_empty());
             let mut acting = survivors;
             if acting.is_empty() || !needed {
                 acting.clear();

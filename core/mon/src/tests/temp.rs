@@ -81,3 +81,24 @@ fn a_dead_member_is_replaced_and_entries_of_groups_that_are_gone_go_as_well() {
     }));
     assert!(t.map().pg_temp.is_empty() && t.map().pool(pool).is_none());
 }
+
+#[test]
+fn where_crush_finds_too_few_those_who_are_out_serve_on() {
+    let (mut t, conns, pool) = three_of_four();
+    let before = groups(&t, pool);
+    t.run(json!({ "prefix": "osd out", "ids": ["2"] }));
+    for ((pg, before), (_, after)) in before.iter().zip(groups(&t, pool)) {
+        assert_eq!((after.up.len(), &after.acting), (2, &before.acting), "{pg}");
+    }
+    // Whose leader is out is led by another when that one asks for it.
+    let (pg, placed) =
+        groups(&t, pool).into_iter().find(|(_, at)| at.acting_primary == Some(OsdId(2))).unwrap();
+    let order: Vec<OsdId> = placed.up.iter().copied().chain([OsdId(2)]).collect();
+    t.send(conns[2], wish(&t, pg, order.clone()));
+    assert_eq!(t.map().pg_to_up_acting(pg).acting, order);
+    t.activate(&conns, pool);
+    t.run(json!({ "prefix": "osd in", "ids": ["3"] }));
+    assert_eq!(t.map().pg_to_up_acting(pg).acting, order);
+    t.run(json!({ "prefix": "osd down", "ids": ["2"] }));
+    assert!(!t.map().pg_to_up_acting(pg).acting.contains(&OsdId(2)));
+}

@@ -48,7 +48,7 @@ impl Pg {
     /// Whether there is somebody for whose sake history is kept: a member too few, or one to come.
     pub fn somebody_is_away(&self) -> bool {
         let members = self.interval.acting.iter().filter(|osd| osd.is_some()).count();
-        members < self.interval.size || self.interval.acting != self.interval.up
+        members < self.interval.size || !self.interval.is_settled()
     }
 
     /// Entries up to `to` leave the log.

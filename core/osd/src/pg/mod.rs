@@ -163,6 +163,11 @@ impl Interval {
             earliest,
         }
     }
+    /// Whether nobody is to come or go: those whom CRUSH wants serve and, where it finds too few, others with them.
+    pub fn is_settled(&self) -> bool {
+        let short = self.up.len() < self.size && self.acting.len() <= self.size;
+        self.acting == self.up || (short && self.acting.starts_with(&self.up))
+    }
     fn is_member(&self, osd: OsdId) -> bool {
         self.acting.contains(&osd)
     }

@@ -3,7 +3,8 @@
 //! While the two differ the monitors let those serve who have everything (`pg_temp`; see
 //! `core/mon/src/temp.rs`). Their primary brings the others in, a few groups at a time: first as
 //! further members, who take every write from then on and are filled by recovery, as any member is that
-//! lacks something. Once CRUSH's members lack nothing the entry goes, and they serve alone. So clients
+//! lacks something. Once CRUSH's members lack nothing the entry goes, and they serve alone; but where
+//! CRUSH finds fewer than there should be, others who have everything stay with them. So clients
 //! talk to a primary that has everything all the time, and nothing is given up before it is elsewhere.
 
 use super::active::Member;
@@ -96,7 +97,7 @@ impl Pg {
     }
     /// There are as many whole copies as there should be, and they are not where CRUSH wants them.
     pub fn is_only_misplaced(&self) -> bool {
-        self.interval.acting != self.interval.up && self.whole_members() >= self.interval.size
+        !self.interval.is_settled() && self.whole_members() >= self.interval.size
     }
     /// Some member has yet to get objects that it has nothing of.
     pub fn is_filling(&self) -> bool {
@@ -120,10 +121,11 @@ impl Pg {
         }
         self.moving.hold = None;
         // Others may move while this one waits for room, and make it.
-        if self.interval.acting == self.interval.up || self.waits_for_room(&ctx.map) {
+        let settled = self.interval.is_settled();
+        if settled || self.waits_for_room(&ctx.map) {
             self.moving.slot = None;
         }
-        if self.interval.acting == self.interval.up {
+        if settled {
             return;
         }
         let newcomers: Vec<OsdId> = self.newcomers().collect();
@@ -132,7 +134,14 @@ impl Pg {
             if !up.iter().filter(|osd| osd.is_some()).all(|osd| self.is_complete(*osd)) {
                 return;
             }
-            Vec::new()
+            let (whole, lacking): (Vec<OsdId>, Vec<OsdId>) =
+                self.interval.acting.iter().partition(|osd| self.is_complete(**osd));
+            let others = whole.into_iter().chain(lacking).filter(|osd| osd.is_some() && !up.contains(osd));
+            let others: Vec<OsdId> = others.take(self.interval.size.saturating_sub(up.len())).collect();
+            match others.is_empty() {
+                true => others,
+                false => up.iter().copied().chain(others).collect(),
+            }
         } else {
             let stays = |osd: &OsdId| up.contains(osd) || self.is_complete(*osd) || *osd == self.me;
             let staying = self.interval.acting.iter().copied().filter(|osd| osd.is_some()).filter(stays);

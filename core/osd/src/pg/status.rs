@@ -18,7 +18,7 @@ impl Pg {
         self.missing.is_empty()
             && active.members.values().all(|member| member.missing.is_empty())
             && self.interval.acting.len() >= self.interval.size
-            && self.interval.acting == self.interval.up
+            && self.interval.is_settled()
     }
 
     pub fn objects(&self) -> u64 {

@@ -210,3 +210,20 @@ fn what_was_never_written_is_not_copied() {
     assert!(sent < 300, "{sent} messages");
     w.assert_replicas_equal();
 }
+
+#[test]
+fn where_crush_finds_too_few_others_stay_with_them() {
+    let mut w = begin(11);
+    w.change(|_, inc| {
+        inc.new_pg_upmap.insert(GROUP, vec![OsdId(1), OsdId(2)]);
+        inc.new_pg_temp.insert(GROUP, osds([0, 1, 2]));
+    });
+    w.run_until("led by whom CRUSH wants", |w| w.all_clean() && acting(w) == osds([1, 2, 0]));
+    let stays = pg_state::ACTIVE | pg_state::CLEAN | pg_state::REMAPPED;
+    w.run_for(Duration::from_secs(5));
+    assert_eq!((acting(&w), pg_state::name(state(&w))), (osds([1, 2, 0]), pg_state::name(stays)));
+    w.change(|_, inc| drop(inc.new_pg_upmap.insert(GROUP, osds([3, 1, 2]))));
+    w.run_until("moved", |w| w.all_clean() && acting(w) == osds([3, 1, 2]));
+    w.run_until("osd.0 has nothing any more", |w| holds(w, 0) == 0);
+    w.assert_replicas_equal();
+}
