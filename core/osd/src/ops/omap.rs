@@ -69,7 +69,8 @@ pub fn get_by_keys(draft: &mut Draft<'_>, keys: &BTreeSet<Name>) -> OpResult {
 }
 
 /// Compares like an attribute's: equal, less and greater are the only ways there are. Here it is
-/// the stored value that is on the left.
+/// the stored value that is on the left, and bytes have signs: Ceph compares those of its buffers as
+/// `char`s.
 pub fn compare(draft: &mut Draft<'_>, asserts: &BTreeMap<Name, (Bytes, i32)>) -> OpResult {
     if !draft.exists || draft.omap_is_new() {
         return fail(ENOENT);
@@ -79,11 +80,15 @@ pub fn compare(draft: &mut Draft<'_>, asserts: &BTreeMap<Name, (Bytes, i32)>) ->
         if !matches!(op, 1 | 3 | 5) {
             return fail(EINVAL);
         }
-        if holds(*op, have[..].cmp(&value[..])) != Some(true) {
+        if holds(*op, signed(&have).cmp(signed(value))) != Some(true) {
             return fail(ECANCELED);
         }
     }
     ok()
+}
+
+fn signed(bytes: &[u8]) -> impl Iterator<Item = i8> {
+    bytes.iter().map(|&byte| byte.cast_signed())
 }
 
 pub fn set(draft: &mut Draft<'_>, pairs: &BTreeMap<Name, Bytes>) -> OpResult {

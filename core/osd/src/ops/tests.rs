@@ -434,6 +434,21 @@ fn numbers_in_attributes_are_what_c_reads_in_them() {
 }
 
 #[test]
+fn values_of_an_omap_are_compared_byte_by_byte_with_signs() {
+    let mut o = Object::new();
+    let omap = |value: &'static [u8]| Op::OmapSetVals([(Name::from("k"), Bytes::from(value))].into());
+    let mut holds = |stored, op: i32, given| {
+        o.run([omap(stored)]);
+        let compare = Op::OmapCmp([(Name::from("k"), (Bytes::from_static(given), op))].into());
+        o.run([compare]).result == 0
+    };
+    let (greater, less) = (3, 5);
+    assert!(holds(b"5", greater, b"\xff") && !holds(b"5", less, b"\xff"));
+    assert!(holds(b"\x80", less, b"\xff") && holds(b"\xff", less, b"\x00"));
+    assert!(holds(b"50", greater, b"5") && holds(b"4", less, b"50"));
+}
+
+#[test]
 fn comparisons_say_where_and_whether() {
     let mut o = Object::new();
     o.run([full("abc"), Op::SetXattr { name: "n".into(), value: bytes("7") }]);
