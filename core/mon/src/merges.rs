@@ -63,11 +63,7 @@ impl Mon {
             return;
         }
         if !alike {
-            // Where CRUSH finds too few, others stay with them, whatever is asked here.
-            let size = usize::from(pool.size);
-            if [source, target].iter().all(|pg| map.pg_to_up_acting(*pg).up.len() >= size) {
-                place_by_rule(&[source, target], map, draft);
-            }
+            place_by_rule(&[source, target], map, draft);
             return;
         }
         draft.edit_pool(id, |pool| pool.pg_num_pending = source.seed);
