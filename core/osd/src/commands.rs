@@ -146,8 +146,7 @@ fn shown(value: &Value, compact: bool) -> String {
 
 /// The command as it was sent.
 pub fn words(command: &Command) -> Result<Value, Refusal> {
-    let words = command.cmd.first().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    words.filter(Value::is_object).ok_or_else(|| (EINVAL, "the command is not a JSON object".to_string()))
+    nacre_proto::words::parse(&command.cmd).map(Value::Object).map_err(|why| (EINVAL, why))
 }
 pub fn is_compact(words: &Value) -> bool {
     words["format"] == "json"

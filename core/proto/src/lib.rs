@@ -11,3 +11,4 @@ pub mod messages;
 pub mod shown;
 pub mod transaction;
 pub mod types;
+pub mod words;

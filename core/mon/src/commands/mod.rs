@@ -58,6 +58,7 @@ use crate::state::State;
 use nacre_base::{Now, errno};
 use nacre_machine::Peer;
 use nacre_proto::messages::Message;
+use nacre_proto::words;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -225,12 +226,9 @@ fn descriptions() -> String {
 }
 
 fn parse(cmd: &[String]) -> Result<Map<String, Value>, Refusal> {
-    // The tool sends one string; libraries may send the object in pieces.
-    let text = cmd.concat();
-    // What comes after the object does not count: `rbd perf image iostat` sends a stray quote.
-    match serde_json::Deserializer::from_str(&text).into_iter().next() {
-        Some(Ok(Value::Object(args))) => Ok(args),
-        _ => Err(refuse(errno::EINVAL, format!("unparseable JSON {text}"))),
+    match cmd {
+        [] => Err(refuse(errno::EINVAL, "no command specified")),
+        _ => words::parse(cmd).map_err(|why| refuse(errno::EINVAL, why)),
     }
 }
 

@@ -294,6 +294,7 @@ fn nonsense_is_refused_with_a_sentence() {
     let conn = t.client();
     for (cmd, code, text) in [
         (r#"{"prefix":"osd pool set","pool":"p","var": "x": "5"}"#, -22, "unparseable JSON"),
+        (r#"["status"]"#, -22, r#"not JSON object ["status"]"#),
         (r#"{"nope":1}"#, -22, "command prefix not found"),
         (r#"{"prefix":"nosuch"}"#, -22, "command not known"),
         (r#"{"prefix":"status","format":"xml"}"#, -95, "format 'xml'"),

@@ -278,7 +278,7 @@ pub struct PoolOpReply {
     pub data: Option<Bytes>,
 }
 
-/// Ceph: `MMonCommand`. The words of a command line as one JSON object in `cmd[0]`.
+/// Ceph: `MMonCommand`. The words of a command line as one JSON object in `cmd` (`crate::words`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonCommand {
     pub version: PaxosVersion,
