@@ -4,6 +4,7 @@
 
 use nacre_interop::Cluster;
 use std::fmt::Write as _;
+use std::process::Command;
 
 fn recorded(script: &str) -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{script}.txt"))
@@ -39,6 +40,17 @@ fn compare(script: &str) {
     let ours = c.python(&format!("{script}.py"), &["transcript"]).unwrap();
     let theirs = std::fs::read_to_string(recorded(script)).unwrap();
     assert!(ours == theirs, "{}", difference(&theirs, &ours));
+}
+
+/// They leave no letter of an id that librbd made up, and no number that it did not.
+#[test]
+fn transcripts_know_ids_of_images_however_short_they_are() {
+    let said = "100ead2620 100e5f3 123456789012 4194304 18446744073709551615 facade";
+    let script = format!("from ids import without_ids; print(without_ids('{said}'), end='')");
+    let scripts = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let done = Command::new("python3").args(["-c", &script]).current_dir(scripts).output().unwrap();
+    let told = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(told, "ID ID ID 4194304 18446744073709551615 facade");
 }
 
 #[test]

@@ -293,21 +293,22 @@ fn nonsense_is_refused_with_a_sentence() {
     let mut t = TestMon::fresh();
     let conn = t.client();
     for (cmd, code, text) in [
-        (r#"{"prefix":"osd pool set","pool":"p","var": "x": "5"}"#, -22, "unparseable JSON"),
-        (r#"["status"]"#, -22, r#"not JSON object ["status"]"#),
-        (r#"{"nope":1}"#, -22, "command prefix not found"),
-        (r#"{"prefix":"nosuch"}"#, -22, "command not known"),
-        (r#"{"prefix":"status","format":"xml"}"#, -95, "format 'xml'"),
-        ("", -22, "unparseable JSON"),
+        (&[r#"{"prefix":"osd pool set","pool":"p","var": "x": "5"}"#][..], -22, "unparseable JSON"),
+        (&[r#"["status"]"#], -22, r#"not JSON object ["status"]"#),
+        (&[r#"{"nope":1}"#], -22, "command prefix not found"),
+        (&[r#"{"prefix":"nosuch"}"#], -22, "command not known"),
+        (&[r#"{"prefix":"status","format":"xml"}"#], -95, "format 'xml'"),
+        (&[""], -22, "unparseable JSON"),
+        (&[], -22, "no command specified"),
     ] {
         let message = MonCommand {
             version: PaxosVersion(0),
             fsid: [0; 16],
-            cmd: vec![cmd.into()],
+            cmd: cmd.iter().map(ToString::to_string).collect(),
             input: Bytes::new(),
         };
         let Message::MonCommandAck(ack) = t.ask(conn, message) else { panic!("no answer") };
-        assert!(ack.retval == code && ack.status.starts_with(text), "{cmd}: {} {}", ack.retval, ack.status);
+        assert!(ack.retval == code && ack.status.starts_with(text), "{cmd:?}: {} {}", ack.retval, ack.status);
     }
 }
 

@@ -134,14 +134,16 @@ impl Pg {
             if !up.iter().filter(|osd| osd.is_some()).all(|osd| self.is_complete(*osd)) {
                 return;
             }
-            let (whole, lacking): (Vec<OsdId>, Vec<OsdId>) =
-                self.interval.acting.iter().partition(|osd| self.is_complete(**osd));
-            let others = whole.into_iter().chain(lacking).filter(|osd| osd.is_some() && !up.contains(osd));
-            let others: Vec<OsdId> = others.take(self.interval.size.saturating_sub(up.len())).collect();
-            match others.is_empty() {
-                true => others,
-                false => up.iter().copied().chain(others).collect(),
+            let others =
+                self.interval.acting.iter().copied().filter(|osd| osd.is_some() && !up.contains(osd));
+            let mut acting: Vec<OsdId> = others.collect();
+            // Who lacks something stays only if nobody else can.
+            acting.sort_by_key(|osd| !self.is_complete(*osd));
+            acting.truncate(self.interval.size.saturating_sub(up.len()));
+            if !acting.is_empty() {
+                acting.splice(0..0, up.iter().copied());
             }
+            acting
         } else {
             let stays = |osd: &OsdId| up.contains(osd) || self.is_complete(*osd) || *osd == self.me;
             let staying = self.interval.acting.iter().copied().filter(|osd| osd.is_some()).filter(stays);
