@@ -122,6 +122,8 @@ pub(super) fn log_entry(version: Version) -> LogEntry {
                 Act::Data { offset: 0, len: 4 },
                 Act::Keys(vec!["k".into()]),
                 Act::Truncate { size: 4 },
+                Act::Revert { part: Part::everything(), to: OsdId(1) },
+                Act::Revert { part: Part::everything(), to: OsdId(1) },
             ],
         }],
         result: 0,

@@ -5,10 +5,11 @@
 //! out for real: no content of one object is ever kept for another that took its name. What is here of an object and
 //! cannot be read is of no use: it goes, and all of it is missing.
 
+use super::lost::revert_here;
 use super::missing::{Missing, part_of};
 use crate::object_info::ObjectInfo;
 use crate::snap_index;
-use nacre_base::{KeyRanges, SnapId, Version};
+use nacre_base::{KeyRanges, OsdId, SnapId, Version};
 use nacre_machine::StoreView;
 use nacre_proto::messages::part::{Act, Dirty, Origin, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry};
@@ -17,6 +18,7 @@ use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub struct CatchUp<'a> {
+    me: OsdId,
     store: &'a dyn StoreView,
     missing: &'a mut Missing,
     pub txn: Transaction,
@@ -27,9 +29,9 @@ pub struct CatchUp<'a> {
 }
 
 impl<'a> CatchUp<'a> {
-    pub fn new(store: &'a dyn StoreView, missing: &'a mut Missing) -> CatchUp<'a> {
+    pub fn new(me: OsdId, store: &'a dyn StoreView, missing: &'a mut Missing) -> CatchUp<'a> {
         let (txn, noted, here) = (Transaction::new(), BTreeSet::new(), BTreeMap::new());
-        CatchUp { store, missing, txn, noted, here }
+        CatchUp { me, store, missing, txn, noted, here }
     }
 
     /// What cannot be read is not.
@@ -95,6 +97,14 @@ impl<'a> CatchUp<'a> {
         self.missing.add(object, need, part);
         self.noted.insert(object.clone());
     }
+    /// The same of an object that is here in version `have`, which somebody may want back.
+    fn lose_of(&mut self, object: &ObjectId, need: Version, part: &Part, have: Version) {
+        let had_meta = !self.missing.lacks_meta(object);
+        self.lose(object, need, part);
+        if had_meta && part.meta && object.snap == SnapId::HEAD {
+            self.missing.note_have(object, have);
+        }
+    }
     /// The object in that version, however it came about.
     fn lose_all(&mut self, object: &ObjectId, need: Version) {
         self.lose(object, need, &Part::everything());
@@ -114,7 +124,7 @@ impl<'a> CatchUp<'a> {
     /// Of the first, in that version, what is lacking of the second now.
     fn lack_as(&mut self, object: &ObjectId, from: &ObjectId, need: Version) {
         let (part, was_wrong) = (self.missing.part(from), self.missing.was_wrong(from));
-        self.missing.set(object.clone(), Stale { need, part, was_wrong });
+        self.missing.set(object.clone(), Stale { need, have: Version::ZERO, part, was_wrong });
     }
 
     /// That of what is here turned out to be wrong.
@@ -150,7 +160,8 @@ impl<'a> CatchUp<'a> {
         }
         self.drop_unreadable(object);
         // Whoever follows again after it died on the way has made it anew already.
-        let anew = self.version(object).is_none_or(|version| version < dirty.born);
+        let have = self.version(object);
+        let anew = have.is_none_or(|version| version < dirty.born);
         if dirty.gone || anew {
             // Nothing of what we have under that name is of use.
             self.remove(object);
@@ -163,7 +174,7 @@ impl<'a> CatchUp<'a> {
                 self.lose(object, dirty.last, &dirty.part);
             }
             _ if anew => self.lose_all(object, dirty.last),
-            _ => self.lose(object, dirty.last, &dirty.part),
+            _ => self.lose_of(object, dirty.last, &dirty.part, have.unwrap_or_default()),
         }
     }
 
@@ -226,9 +237,15 @@ impl<'a> CatchUp<'a> {
                 }
             }
         }
-        for (object, kind, _, acts) in objects {
+        for (object, kind, prior, acts) in objects {
             if kind == EntryKind::Delete {
                 self.remove(&object);
+                continue;
+            }
+            if let Some((part, to)) = entry.reverted()
+                && to == self.me
+                && self.revert(&object, entry, part)
+            {
                 continue;
             }
             // What was there before the last removal does not matter.
@@ -237,12 +254,24 @@ impl<'a> CatchUp<'a> {
                 self.remove(&object);
             }
             let rest = reset.map_or(&acts[..], |at| &acts[at + 1..]);
-            let rest = match rest {
-                [Act::CloneFrom(_), rest @ ..] if reset.is_none() => rest,
-                rest => rest,
+            let (rest, have) = match rest {
+                [Act::CloneFrom(_), rest @ ..] if reset.is_none() => (rest, Version::ZERO),
+                rest if reset.is_none() => (rest, prior),
+                rest => (rest, Version::ZERO),
             };
-            self.lose(&object, version, &part_of(rest));
+            self.lose_of(&object, version, &part_of(rest), have);
         }
+    }
+
+    /// What is here of that part counts. Not if nothing is.
+    fn revert(&mut self, object: &ObjectId, entry: &LogEntry, part: &Part) -> bool {
+        let Some(size) = revert_here(self.store, object, entry, part, &mut self.txn) else { return false };
+        self.missing.got(object, part, Some(size));
+        if !part.meta {
+            self.lose(object, entry.version, &Part::meta());
+        }
+        self.noted.insert(object.clone());
+        true
     }
 }
 

@@ -92,7 +92,7 @@ impl Pg {
             let gone = self.log.rewind(base);
             gone.iter().for_each(|entry| changes.no_entry(entry.version));
             self.info.last_update = base;
-            let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
+            let mut catch_up = CatchUp::new(self.me, ctx.store, &mut self.missing);
             catch_up.undo(&gone);
             let noted = catch_up.noted;
             txn = catch_up.txn;
@@ -159,7 +159,7 @@ impl Pg {
         log: Option<PgLog>,
     ) {
         let id = self.id;
-        let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
+        let mut catch_up = CatchUp::new(self.me, ctx.store, &mut self.missing);
         objects.iter().for_each(|(object, dirty)| catch_up.follow(object, dirty, since));
         let newer = log.iter().flat_map(|log| &log.entries).filter(|entry| entry.version > since);
         newer.for_each(|entry| catch_up.miss(entry));
@@ -206,7 +206,7 @@ impl Pg {
                 _ => break,
             }
         }
-        let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
+        let mut catch_up = CatchUp::new(self.me, ctx.store, &mut self.missing);
         gone.iter().for_each(|object| catch_up.remove(object));
         for (object, version) in objects {
             match self.is_untrusted {

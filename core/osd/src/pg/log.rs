@@ -255,7 +255,7 @@ pub fn part_for(info: &PgInfo, log: &Log, answered: &Answered, theirs: Option<&P
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::options::Options;
     use nacre_base::{Epoch, Name, PoolId, Utime};
@@ -268,7 +268,7 @@ mod tests {
     fn v(epoch: u32, version: u64) -> Version {
         Version::new(Epoch(epoch), version)
     }
-    fn entry(version: Version, kind: EntryKind, name: &str, prior: Version) -> LogEntry {
+    pub fn entry(version: Version, kind: EntryKind, name: &str, prior: Version) -> LogEntry {
         LogEntry {
             version,
             prior,

@@ -1,5 +1,6 @@
 //! Declaring lost what nobody has: an operator's decision, never the group's own.
 
+use super::missing::Missing;
 use super::{Ctx, Pg, Phase};
 use crate::object_info::ObjectInfo;
 use crate::ops::{Env, Fetched, FlaggedOp, ObjectChange, Outcome, Snaps, execute};
@@ -7,12 +8,13 @@ use crate::snap_index;
 use crate::snap_set::SnapContext;
 use nacre_base::{IntervalSet, OsdId, SnapId, Version};
 use nacre_cls::Caller;
-use nacre_machine::{Level, ReadError};
+use nacre_machine::{Level, ReadError, StoreView};
 use nacre_proto::maps::OsdMap;
-use nacre_proto::messages::part::Part;
-use nacre_proto::messages::peer::EntryKind;
+use nacre_proto::messages::part::{Act, Acts, Part};
+use nacre_proto::messages::peer::{EntryKind, LogEntry};
 use nacre_proto::transaction::{Change, Transaction};
 use nacre_proto::types::{EntityAddr, EntityName, ObjectId, Op};
+use std::collections::BTreeSet;
 
 /// Why nothing can be declared lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,28 +56,29 @@ impl Pg {
         if count > 0 && !down.is_empty() { Err(NotLost::Unasked { count, down }) } else { Ok(count) }
     }
 
-    /// Objects of which nobody has some part are deleted, or stay with what is here where that is lost:
-    /// an older content. Objects whose metadata is lost are deleted in any case.
+    /// Objects of which nobody has some part are deleted, or go back to what the newest copy has there: an older content.
+    /// Where no member has any they are deleted in any case.
     pub fn mark_lost(&mut self, ctx: &mut Ctx<'_>, delete: bool) {
         let Phase::Active(active) = &mut self.phase else { return };
         if active.holds_writes {
             return;
         }
-        for (object, part) in active.recovery.take_unfound() {
+        for (object, unfound) in active.recovery.take_unfound() {
             let Phase::Active(active) = &self.phase else { return };
             if self.changed.contains(&object) || active.is_being_read(&object.to_head()) {
                 continue; // it is unfound again in a moment, and may be marked then
             }
-            let revert = !delete && !self.missing.lacks_meta(&object);
-            let done = if revert {
-                self.keep_what_is_here(ctx, &object, &part)
-            } else {
-                self.delete_lost(ctx, &object)
+            let lost = self.lost_part(&ctx.map, &object, unfound);
+            let older = self.newest_older(&object, &lost).filter(|_| !delete);
+            let (done, what) = match older {
+                Some(osd) => {
+                    (self.revert(ctx, &object, lost, osd), format!("goes back to what osd.{osd} has of it"))
+                }
+                None => (self.delete_lost(ctx, &object), "is deleted".into()),
             };
             match done {
                 Ok(()) => {
-                    let what = if revert { "keeps what is left of it" } else { "is deleted" };
-                    ctx.log(Level::Warn, format!("pg {}: {object} was declared lost and {what}", self.id));
+                    ctx.log(Level::Warn, format!("pg {}: {object} was declared lost and {what}", self.id))
                 }
                 Err(error) => ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id)),
             }
@@ -84,22 +87,79 @@ impl Pg {
         self.recover(ctx);
     }
 
-    /// What is here of the part, older than it should be, counts as right from now on.
-    fn keep_what_is_here(
+    /// What of it nobody has who is up. Who lacks the metadata can give nothing else, and may have it all the same.
+    fn lost_part(&self, map: &OsdMap, object: &ObjectId, unfound: Part) -> Part {
+        let Phase::Active(active) = &self.phase else { return unfound };
+        if !unfound.meta {
+            return unfound;
+        }
+        let others = active.members.iter().filter(|(osd, _)| map.is_up(**osd));
+        let all = others.fold(self.missing.part(object), |part, (_, member)| {
+            part.intersection(&member.missing.part(object))
+        });
+        let all = active.recovery.lacked_by_sources(map, object, all);
+        Part { meta: true, ..all }
+    }
+
+    /// Whose copy an object goes back to: where its metadata is here, ours. None if nobody has an older one.
+    fn newest_older(&self, object: &ObjectId, lost: &Part) -> Option<OsdId> {
+        if !lost.meta {
+            return Some(self.me);
+        }
+        let Phase::Active(active) = &self.phase else { return None };
+        let have = |missing: &Missing| missing.get(object).map(|stale| stale.have).unwrap_or_default();
+        let others = active.members.iter().map(|(osd, member)| (have(&member.missing), *osd));
+        let newest = others.chain([(have(&self.missing), self.me)]).max_by_key(|(have, osd)| {
+            (*have, *osd == self.me) // which saves copying it
+        });
+        newest.filter(|(have, _)| *have > Version::ZERO).map(|(_, osd)| osd)
+    }
+
+    /// A write without bytes: from then on the others lack that part, those as well who have the newer content and come back
+    /// later, and it is recovered from that OSD.
+    fn revert(
         &mut self,
         ctx: &mut Ctx<'_>,
         object: &ObjectId,
-        part: &Part,
+        lost: Part,
+        to: OsdId,
     ) -> Result<(), ReadError> {
-        let size = ctx.store.stat(&object.clone().into())?.unwrap_or_default().size;
-        self.missing.got(object, part, Some(size));
+        let version = self.next_version();
+        let user_version = self.info.last_user_version + 1;
+        let mut prior = self.missing.get(object).map(|stale| stale.need).unwrap_or_default();
         let mut txn = Transaction::new();
-        let mut changes = super::record::RecordChanges::new(self.id);
-        changes.missing(object, self.missing.get(object));
-        changes.into_txn(&mut txn);
-        self.changed.insert(object.clone());
-        self.store(ctx, txn);
-        Ok(())
+        if !lost.meta
+            && let Some(info) = ObjectInfo::load(ctx.store, object)?
+        {
+            prior = info.version;
+            let info = ObjectInfo { version, user_version, ..info };
+            txn.push(object.clone(), Change::SetAttrs([info.to_attr()].into()));
+        }
+        let (kind, others) = (EntryKind::Modify, Vec::new());
+        let change =
+            ObjectChange { kind, prior, others, txn, vanishes: false, objects: 0, clones: 0, bytes: 0 };
+        let mut entry = self.own_entry(ctx, version, object, user_version, &change);
+        entry.acts = vec![Acts { object: None, acts: vec![Act::Revert { part: lost, to }] }];
+        // How large it was is not known before it is read.
+        self.info.estimated = true;
+        self.submit(ctx, entry, change, None).map_err(|unwritten| unwritten.1)
+    }
+
+    /// The object goes back to what is here of that part.
+    pub fn take_reverted(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        entry: &LogEntry,
+        part: &Part,
+        txn: &mut Transaction,
+    ) -> BTreeSet<ObjectId> {
+        let object = &entry.object;
+        match revert_here(ctx.store, object, entry, part, txn) {
+            Some(size) => self.missing.got(object, part, Some(size)),
+            // It is unfound once more: the primary hears that when it asks for it.
+            None => self.missing.add(object, entry.version, part),
+        }
+        [object.clone()].into()
     }
 
     /// A write like any other: members that come back later learn of it from the log.
@@ -150,4 +210,22 @@ impl Pg {
         let (kind, others) = (EntryKind::Delete, Vec::new());
         Ok(ObjectChange { kind, prior: need, others, txn, vanishes: true, objects: -1, clones, bytes: 0 })
     }
+}
+
+/// What is here of that part of an object, older than it should be, counts as right from that entry on: metadata says so.
+/// Gives the object's size; none if it is not here.
+pub fn revert_here(
+    store: &dyn StoreView,
+    object: &ObjectId,
+    entry: &LogEntry,
+    part: &Part,
+    txn: &mut Transaction,
+) -> Option<u64> {
+    let info = ObjectInfo::load(store, object).ok()??;
+    let size = store.stat(&object.clone().into()).ok()??.size;
+    if part.meta {
+        let info = ObjectInfo { version: entry.version, user_version: entry.user_version, ..info };
+        txn.push(object.clone(), Change::SetAttrs([info.to_attr()].into()));
+    }
+    Some(size)
 }

@@ -70,7 +70,7 @@ impl Pg {
     /// are compared with other copies.
     pub fn face_unreadable(&mut self, store: &dyn StoreView, txn: &mut Transaction) {
         let mut changes = RecordChanges::new(self.id);
-        let mut catch_up = CatchUp::new(store, &mut self.missing);
+        let mut catch_up = CatchUp::new(self.me, store, &mut self.missing);
         catch_up.drop_unreadable_parts();
         let (removed, noted) = (catch_up.txn, catch_up.noted);
         noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));

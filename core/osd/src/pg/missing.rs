@@ -5,8 +5,9 @@
 //! an object's size is no more than a piece of its metadata. Ranges without an end hold no omap keys
 //! of the member's own: they were cleared when the range was noted.
 
-use nacre_base::{Version, key_after};
+use nacre_base::{OsdId, Version, key_after};
 use nacre_proto::messages::part::{Act, Acts, Part, Stale};
+use nacre_proto::messages::peer::LogEntry;
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,6 +52,12 @@ impl Missing {
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&ObjectId, &Stale)> {
         self.stale.iter()
     }
+    /// What is here of a head is of that version, but for what is lacking.
+    pub fn note_have(&mut self, object: &ObjectId, have: Version) {
+        if let Some(stale) = self.stale.get_mut(object) {
+            stale.have = have;
+        }
+    }
     /// What is here of the object was wrong, before it was noted as lacking.
     pub fn note_wrong(&mut self, object: &ObjectId) {
         if let Some(stale) = self.stale.get_mut(object) {
@@ -69,6 +76,9 @@ impl Missing {
     pub fn got(&mut self, object: &ObjectId, part: &Part, size: Option<u64>) {
         let Some(stale) = self.stale.get_mut(object) else { return };
         stale.part.subtract(part);
+        if part.meta {
+            stale.have = Version::ZERO;
+        }
         if let Some(size) = size {
             // What lay beyond is cut off.
             stale.part.data.remove(size..u64::MAX);
@@ -78,47 +88,64 @@ impl Missing {
         }
     }
 
-    /// The member takes part in a write: what it overwrites is lacking no more. Says of which
+    /// `member` takes part in a write: what it overwrites is lacking no more. Says of which
     /// objects something changed here.
-    pub fn written(&mut self, own: &ObjectId, acts: &[Acts]) -> BTreeSet<ObjectId> {
+    pub fn written(&mut self, entry: &LogEntry, member: OsdId) -> BTreeSet<ObjectId> {
         let mut changed = BTreeSet::new();
-        for Acts { object, acts } in acts {
-            let object = object.as_ref().unwrap_or(own);
+        for Acts { object, acts } in &entry.acts {
+            let object = object.as_ref().unwrap_or(&entry.object);
             for act in acts {
-                if let Act::CloneFrom(from) = act {
-                    match self.stale.get(from).cloned() {
-                        Some(stale) => drop(self.stale.insert(object.clone(), stale)),
-                        None if self.stale.remove(object).is_none() => continue,
-                        None => {}
+                let is_changed = match act {
+                    Act::Data { offset, len } => {
+                        self.overwritten(object, |part| part.data.remove(*offset..offset + len))
                     }
-                    changed.insert(object.clone());
-                    continue;
-                }
-                let Some(stale) = self.stale.get_mut(object) else { continue };
-                let part = &mut stale.part;
-                let had_some = match act {
-                    Act::Data { offset, len } => part.data.remove(*offset..offset + len),
-                    Act::Truncate { size } => part.data.remove(*size..u64::MAX),
-                    Act::Keys(keys) => keys.iter().filter(|key| part.omap.remove_key(key)).count() > 0,
-                    Act::KeyRange { begin, end } => part.omap.remove(begin, Some(end)),
-                    Act::OmapClear => !std::mem::take(&mut part.omap).is_empty(),
-                    Act::Remove | Act::CloneFrom(_) => {
-                        *part = Part::default();
+                    Act::Truncate { size } => {
+                        self.overwritten(object, |part| part.data.remove(*size..u64::MAX))
+                    }
+                    Act::Keys(keys) => self.overwritten(object, |part| {
+                        keys.iter().filter(|key| part.omap.remove_key(key)).count() > 0
+                    }),
+                    Act::KeyRange { begin, end } => {
+                        self.overwritten(object, |part| part.omap.remove(begin, Some(end)))
+                    }
+                    Act::OmapClear => {
+                        self.overwritten(object, |part| !std::mem::take(&mut part.omap).is_empty())
+                    }
+                    Act::Remove => self.forget(object),
+                    Act::CloneFrom(from) => self.copied(object, from),
+                    Act::Revert { part, to } => {
+                        match *to == member {
+                            true => self.got(object, part, None),
+                            false => self.add(object, entry.version, part),
+                        }
                         true
                     }
                 };
-                // Mostly a write and what is lacking are at different places of an object, and
-                // what changed here has to be written down, all of it.
-                if !had_some {
-                    continue;
+                if is_changed {
+                    changed.insert(object.clone());
                 }
-                if part.is_empty() {
-                    self.stale.remove(object);
-                }
-                changed.insert(object.clone());
             }
         }
         changed
+    }
+    /// Mostly a write and what is lacking are at different places of an object, and what changed here has to be written down,
+    /// all of it.
+    fn overwritten(&mut self, object: &ObjectId, take: impl FnOnce(&mut Part) -> bool) -> bool {
+        let Some(stale) = self.stale.get_mut(object) else { return false };
+        let had_some = take(&mut stale.part);
+        if had_some && stale.part.is_empty() {
+            self.stale.remove(object);
+        }
+        had_some
+    }
+    fn copied(&mut self, object: &ObjectId, from: &ObjectId) -> bool {
+        match self.stale.get(from).cloned() {
+            Some(stale) => {
+                self.stale.insert(object.clone(), Stale { have: Version::ZERO, ..stale });
+                true
+            }
+            None => self.forget(object),
+        }
     }
 
     /// What goes to the child of a split.
@@ -148,6 +175,7 @@ pub fn part_of(acts: &[Act]) -> Part {
             Act::KeyRange { begin, end } => part.omap.insert(begin.clone(), Some(end.clone())),
             Act::OmapClear => part.omap = nacre_base::KeyRanges::all(),
             Act::Remove | Act::CloneFrom(_) => part = Part::everything(),
+            Act::Revert { part: reverted, .. } => part.add(reverted),
         }
     }
     part
@@ -155,8 +183,10 @@ pub fn part_of(acts: &[Act]) -> Part {
 
 #[cfg(test)]
 mod tests {
+    use super::super::log::tests::entry;
     use super::*;
     use nacre_base::{Name, PoolId};
+    use nacre_proto::messages::peer::EntryKind;
 
     #[test]
     fn a_write_elsewhere_changes_nothing_of_what_is_lacking() {
@@ -167,7 +197,9 @@ mod tests {
         let mut missing = Missing::default();
         missing.set(object.clone(), Stale { part, ..Stale::default() });
         let write = |missing: &mut Missing, act| {
-            !missing.written(&object, &[Acts { object: None, acts: vec![act] }]).is_empty()
+            let acts = vec![Acts { object: None, acts: vec![act] }];
+            let entry = entry(Version::ZERO, EntryKind::Modify, "a", Version::ZERO);
+            !missing.written(&LogEntry { acts, ..entry }, OsdId(1)).is_empty()
         };
         assert!(!write(&mut missing, Act::Data { offset: 8192, len: 4096 }));
         assert!(!write(&mut missing, Act::Data { offset: 0, len: 4096 }));

@@ -215,11 +215,10 @@ impl Pg {
             Phase::Active(active) => active.recovery.unfound().collect(),
             _ => Vec::new(),
         };
-        let need = |object: &ObjectId| {
-            self.missing.get(object).map(|stale| stale.need).unwrap_or_default().to_string()
-        };
+        let stale = |object: &ObjectId| self.missing.get(object).cloned().unwrap_or_default();
         let row = |object: &&ObjectId| {
             let snap = if object.snap == SnapId::HEAD { -2 } else { object.snap.0 as i64 };
+            let stale = stale(object);
             json!({
                 "oid": {
                     "oid": object.name.to_text(),
@@ -230,8 +229,8 @@ impl Pg {
                     "pool": object.pool.0,
                     "namespace": object.namespace.to_text(),
                 },
-                "need": need(object),
-                "have": "0'0",
+                "need": stale.need.to_string(),
+                "have": stale.have.to_string(),
                 "flags": "none",
                 "locations": [],
             })

@@ -35,6 +35,10 @@ const NO_ROOM_RETRY: Duration = Duration::from_secs(30);
 const TAKEN_MAX: usize = 16;
 /// How often those who did not have something are asked again.
 const UNFOUND_RETRY: Duration = Duration::from_secs(3);
+/// While flags hold recovery back: of how many objects it is looked for somebody who has them, in one turn, and for how long
+/// those count as unfound of which nobody says so.
+const LOOKED_FOR_MAX: usize = if cfg!(test) { 2 } else { 1000 };
+const LOOKED_FOR_RETRY: Duration = Duration::from_secs(60);
 
 /// To ourselves, from one who has it.
 struct Pull {
@@ -99,6 +103,8 @@ pub struct Recovery {
     sends: BTreeMap<(ObjectId, OsdId), Send>,
     /// Nobody that can be asked has it; ask again then.
     unfound: BTreeMap<ObjectId, (Part, Time)>,
+    /// The last that was looked for.
+    looked_for: Option<ObjectId>,
     sources: BTreeMap<OsdId, Source>,
     /// Members that do not have, under the names of its clones, what they should have of an object: it is sent.
     not_in_common: BTreeSet<(ObjectId, OsdId)>,
@@ -144,6 +150,11 @@ impl Recovery {
     pub fn take_unfound(&mut self) -> BTreeMap<ObjectId, Part> {
         std::mem::take(&mut self.unfound).into_iter().map(|(object, (part, _))| (object, part)).collect()
     }
+    fn note_unfound(&mut self, object: ObjectId, part: &Part, retry: Time) {
+        let unfound = self.unfound.entry(object).or_default();
+        unfound.0.add(part);
+        unfound.1 = retry;
+    }
     pub fn unfound_len(&self) -> usize {
         self.unfound.len()
     }
@@ -152,6 +163,12 @@ impl Recovery {
         self.sources.iter().any(|(osd, source)| {
             map.is_up(*osd) && source.missing.as_ref().is_none_or(|missing| !missing.lacks(object, part))
         })
+    }
+    /// That without what somebody has who holds the group without being a member, and can tell.
+    pub fn lacked_by_sources(&self, map: &OsdMap, object: &ObjectId, part: Part) -> Part {
+        let sources = self.sources.iter().filter(|(osd, _)| map.is_up(**osd));
+        let known = sources.filter_map(|(_, source)| source.missing.as_ref());
+        known.fold(part, |part, missing| part.intersection(&missing.part(object)))
     }
     /// An object becomes what another was, and whoever lacked that lacks this now: what was on its way
     /// is of the object as it had been. Whether anything was.
@@ -184,10 +201,7 @@ impl Pg {
     /// Starts as many transfers as may run.
     pub fn recover(&mut self, ctx: &mut Ctx<'_>) {
         self.recover_wanted(ctx);
-        if ctx.map.has(map_flags::NORECOVER) {
-            return;
-        }
-        if ctx.map.has(map_flags::NOREBALANCE) && self.is_only_misplaced() {
+        if self.is_held_back(&ctx.map) {
             return;
         }
         let no_backfill = ctx.map.has(map_flags::NOBACKFILL);
@@ -232,6 +246,44 @@ impl Pg {
                 }
                 (None, None) => return,
             }
+        }
+    }
+
+    fn is_held_back(&self, map: &OsdMap) -> bool {
+        map.has(map_flags::NORECOVER) || map.has(map_flags::NOREBALANCE) && self.is_only_misplaced()
+    }
+
+    /// Nothing is fetched while flags forbid it, but that nobody has something is to be known.
+    fn look_for_unfound(&mut self, ctx: &mut Ctx<'_>) {
+        if !self.is_held_back(&ctx.map) && !ctx.map.has(map_flags::NOBACKFILL) {
+            return;
+        }
+        let Phase::Active(active) = &self.phase else { return };
+        let recovery = &active.recovery;
+        let start = recovery.looked_for.as_ref().map_or(self.range.start(), ObjectId::following);
+        let (mut looked_at, mut last, mut nowhere) = (0, None, Vec::new());
+        for (object, stale) in self.missing.from(&start).take(LOOKED_FOR_MAX) {
+            (looked_at, last) = (looked_at + 1, Some(object));
+            let mut part = recovery.left_to_ask(object, stale.part.clone());
+            if part.is_empty() {
+                continue;
+            }
+            part.meta |= stale.part.meta;
+            if self.find_giver(ctx, object, &part, &BTreeSet::new()).is_none() {
+                nowhere.push((object.clone(), part));
+            }
+        }
+        // From the first on when all were looked for.
+        let looked_for = last.filter(|_| looked_at == LOOKED_FOR_MAX).cloned();
+        let is_some_unfound = !nowhere.is_empty();
+        let retry = ctx.now.mono + LOOKED_FOR_RETRY;
+        let Phase::Active(active) = &mut self.phase else { return };
+        active.recovery.looked_for = looked_for;
+        for (object, part) in nowhere {
+            active.recovery.note_unfound(object, &part, retry);
+        }
+        if is_some_unfound {
+            self.ask_sources(ctx);
         }
     }
 
@@ -301,9 +353,7 @@ impl Pg {
         let Phase::Active(active) = &mut self.phase else { return };
         let recovery = &mut active.recovery;
         let Some((from, part)) = giver else {
-            let unfound = recovery.unfound.entry(object).or_insert((Part::default(), now));
-            unfound.0.add(&part);
-            unfound.1 = now + UNFOUND_RETRY;
+            recovery.note_unfound(object, &part, now + UNFOUND_RETRY);
             self.ask_sources(ctx);
             return;
         };
@@ -511,6 +561,7 @@ impl Pg {
             ctx.log(Level::Info, format!("pg {}: osd.{from} is slow to give what we lack", self.id));
             self.pull_elsewhere(ctx, id);
         }
+        self.look_for_unfound(ctx);
         self.recover(ctx);
     }
 

@@ -78,7 +78,7 @@ impl Pg {
         let mut changes = RecordChanges::new(self.id);
         merge.gone.iter().for_each(|entry| changes.no_entry(entry.version));
         merge.new.iter().for_each(|entry| changes.entry(entry));
-        let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
+        let mut catch_up = CatchUp::new(self.me, ctx.store, &mut self.missing);
         catch_up.undo(&merge.gone);
         merge.new.iter().for_each(|entry| catch_up.miss(entry));
         let (txn, noted) = (catch_up.txn, catch_up.noted);
@@ -229,7 +229,10 @@ impl Pg {
             && sizes_are_possible(&op)
             && op.entry.touched().all(|(object, kind, _)| {
                 self.range.contains(object)
-                    && (kind != EntryKind::Modify || !self.missing.lacks_meta(object) || brings(object))
+                    && (kind != EntryKind::Modify
+                        || !self.missing.lacks_meta(object)
+                        || brings(object)
+                        || op.entry.reverted().is_some())
             });
         if !sound {
             let text = format!("pg {}: osd.{from} sent write {version}, which cannot be", self.id);

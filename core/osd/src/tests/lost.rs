@@ -104,11 +104,143 @@ fn what_is_reverted_keeps_its_older_content() {
     let waits = w.submit("changed", read());
     declare_lost(&mut w);
     mark(&mut w, "revert");
-    let answer = w.reply(waits);
-    assert!(["old content", ""].contains(&&*String::from_utf8_lossy(&answer.ops[0].data)), "{answer:?}");
+    assert_eq!(w.reply(waits).ops[0].data, "old content");
+    // There is no older one of the other.
+    assert_eq!(w.run_ops("new", read()).result, -2);
+    assert_eq!(report(&w).counts.unfound, 0);
+    w.start(0); // with the newer content, too late
+    w.run_until("clean", World::all_clean);
+    w.assert_replicas_equal();
+    assert_eq!(w.run_ops("changed", read()).ops[0].data, "old content");
+}
+
+/// Flags forbid to fetch what is missing, not to know of it.
+#[test]
+fn unfound_objects_are_noticed_and_declared_lost_while_recovery_is_off() {
+    for flag in [map_flags::NORECOVER, map_flags::NOBACKFILL] {
+        let mut w = World::new(9, 2, 2, 1, 1);
+        for name in ["a", "b", "c"] {
+            w.run_ops(name, write("old"));
+        }
+        w.run_until("clean", World::all_clean);
+        w.kill(1);
+        w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
+        for name in ["a", "b", "c"] {
+            w.run_ops(name, write("newer"));
+        }
+        replace_by(&mut w, 0, &[1]);
+        w.change(|map, inc| inc.new_flags = Some(map.flags | flag));
+        w.run_until("unfound", |w| report(w).counts.unfound == 3);
+        w.run_for(Duration::from_secs(100));
+        assert_eq!(report(&w).counts.unfound, 3);
+        declare_lost(&mut w);
+        mark(&mut w, "revert");
+        assert_eq!(report(&w).counts.unfound, 0);
+        assert_eq!(w.run_ops("b", read()).ops[0].data, "old");
+    }
+}
+
+/// Content, attribute and omap of an object that was replaced whole come back together.
+#[test]
+fn what_was_replaced_whole_is_reverted_with_all_that_belongs_to_it() {
+    let attr = |value: &'static str| Op::SetXattr { name: "x".into(), value: value.into() };
+    let pair = |value: &str| Op::OmapSetVals([("k".into(), value.to_string().into())].into());
+    let mut w = World::new(8, 2, 2, 1, 1);
+    w.run_ops("a", [write("a longer, older content"), vec![attr("old"), pair("old")]].concat());
+    w.run_until("clean", World::all_clean);
+    w.kill(1);
+    w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
+    w.run_ops("a", [write("new"), vec![attr("new"), pair("new")]].concat());
+    replace_by(&mut w, 0, &[1]);
+    w.run_until("unfound", |w| report(w).counts.unfound == 1);
+    declare_lost(&mut w);
+    mark(&mut w, "revert");
+    let keys = Op::OmapGetValsByKeys(["k".into()].into());
+    let look = vec![Op::Read(Extent::new(0, 0)), Op::GetXattr { name: "x".into() }, keys];
+    let check = |w: &mut World| {
+        let answer = w.run_ops("a", look.clone());
+        assert_eq!(answer.ops[0].data, "a longer, older content");
+        assert_eq!(answer.ops[1].data, "old");
+        assert!(answer.ops[2].data.ends_with(b"old"), "{answer:?}");
+    };
+    check(&mut w);
     w.start(0);
     w.run_until("clean", World::all_clean);
     w.assert_replicas_equal();
+    check(&mut w);
+    assert_eq!(report(&w).counts.bytes, 23);
+}
+
+/// Those start and take the log over, but nothing else, before that OSD dies.
+fn replace_by(w: &mut World, dies: usize, start: &[usize]) {
+    w.change(|map, inc| inc.new_flags = Some(map.flags | map_flags::NORECOVER));
+    start.iter().for_each(|osd| w.start(*osd));
+    let members = start.len() + 1;
+    w.run_until("all serve", |w| w.records.get(&PG).is_some_and(|record| record.acting.len() == members));
+    w.run_for(Duration::from_secs(1));
+    w.kill(dies);
+    w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
+}
+
+/// "a" in three versions, of which osd.0 had the last alone; osd.1 and osd.2 have those in `have`.
+fn three_versions(seed: u64, have: [usize; 2]) -> World {
+    let mut w = World::new(seed, 3, 3, 1, 1);
+    w.run_ops("a", write("first"));
+    w.run_until("clean", World::all_clean);
+    for (version, text) in [(1, "second one"), (2, "third")] {
+        for osd in (0..2).filter(|n| have[*n] == version - 1).map(|n| n + 1) {
+            w.kill(osd);
+            w.run_until("away", |w| !w.map.is_up(OsdId(osd as i32)));
+        }
+        w.run_ops("a", write(text));
+    }
+    replace_by(&mut w, 0, &[1, 2]);
+    w.run_until("unfound", |w| report(w).acting.len() == 2 && report(w).counts.unfound == 1);
+    declare_lost(&mut w);
+    w
+}
+
+#[test]
+fn the_newest_copy_that_any_member_has_is_what_an_object_goes_back_to() {
+    for (seed, have, then) in [(1, [0, 1], "second one"), (2, [1, 0], "second one"), (3, [0, 0], "first")] {
+        let mut w = three_versions(seed, have);
+        mark(&mut w, "revert");
+        assert_eq!(w.run_ops("a", read()).ops[0].data, then);
+        w.start(0);
+        w.run_until("clean", World::all_clean);
+        w.assert_replicas_equal();
+        assert_eq!(w.run_ops("a", read()).ops[0].data, then);
+    }
+}
+
+/// Whoever dies in the middle: what was told once stays, and all agree in the end.
+#[test]
+fn a_death_in_the_middle_of_a_revert_leaves_one_content_for_all() {
+    for seed in 0..60 {
+        let mut w = three_versions(seed, if seed % 2 == 0 { [0, 1] } else { [1, 0] });
+        let text = r#"{"prefix": "mark_unfound_lost", "pgid": "1.0", "mulcmd": "revert"}"#.to_string();
+        w.tell_osds(|| Command { fsid: [1; 16], cmd: vec![text.clone()], input: Default::default() }.into());
+        w.run_for(Duration::from_micros(seed * seed * 7));
+        let dies = 1 + (seed as usize / 2) % 2;
+        w.kill(dies);
+        let waits = w.submit("a", read());
+        w.run_for(Duration::from_secs(2 + seed % 3));
+        if seed % 3 == 0 {
+            w.start(0);
+            w.run_for(Duration::from_secs(1));
+        }
+        w.start(dies);
+        w.run_for(Duration::from_secs(5));
+        mark(&mut w, "revert"); // if it was not heard, or what was chosen did not last
+        if !w.is_running(0) {
+            w.start(0);
+        }
+        let told = w.reply(waits).ops[0].data.clone();
+        assert!(["third", "second one", "first"].contains(&&*String::from_utf8_lossy(&told)), "{told:?}");
+        w.run_until("clean", World::all_clean);
+        w.assert_replicas_equal();
+        assert_eq!(w.run_ops("a", read()).ops[0].data, told, "seed {seed}");
+    }
 }
 
 /// The group of "a", which osd.0 had alone, who is dead, waits for it on osd.1.

@@ -4,7 +4,7 @@
 use crate::transaction::{Change, StoredId, Transaction};
 use crate::types::ObjectId;
 use bytes::Bytes;
-use nacre_base::{IntervalSet, KeyRanges, Name, Version};
+use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned_fields};
 use std::collections::BTreeMap;
 
@@ -63,6 +63,8 @@ impl Part {
 pub struct Stale {
     /// The newest version that the member missed.
     pub need: Version,
+    /// Of a head whose metadata is lacking: the version that it was of. Zero if nothing of it is here, or nobody knows.
+    pub have: Version,
     pub part: Part,
     /// Some of what was there turned out to be wrong. Clones of the object may share that.
     pub was_wrong: bool,
@@ -70,7 +72,7 @@ pub struct Stale {
 
 impl Stale {
     pub fn everything(need: Version) -> Stale {
-        Stale { need, part: Part::everything(), was_wrong: false }
+        Stale { need, part: Part::everything(), ..Stale::default() }
     }
 }
 
@@ -121,6 +123,11 @@ pub enum Act {
     },
     OmapClear,
     CloneFrom(ObjectId),
+    /// Nobody has that part any more, and an operator went back to what that OSD has there, which is older.
+    Revert {
+        part: Part,
+        to: OsdId,
+    },
 }
 
 /// What a write does to one object, in order.
@@ -177,21 +184,23 @@ versioned_fields!(Origin, "origin of a clone", born, part);
 versioned_fields!(Meta, "object metadata", size, attrs, omap_header);
 versioned_fields!(Acts, "acts", object, acts);
 
-/// Before version 2 nobody noted what was wrong.
+/// Before version 2 nobody noted what was wrong, and before version 3 what is had.
 impl Encode for Stale {
     fn encode(&self, out: &mut Vec<u8>) {
-        nacre_wire::versioned(out, 2, 1, |out| {
+        nacre_wire::versioned(out, 3, 1, |out| {
             (self.need, &self.part).encode(out);
             self.was_wrong.encode(out);
+            self.have.encode(out);
         });
     }
 }
 impl Decode for Stale {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("stale part", 2, |r, version| {
+        r.versioned("stale part", 3, |r, version| {
             let (need, part) = Decode::decode(r)?;
             let was_wrong = version >= 2 && bool::decode(r)?;
-            Ok(Stale { need, part, was_wrong })
+            let have = if version >= 3 { Decode::decode(r)? } else { Version::ZERO };
+            Ok(Stale { need, have, part, was_wrong })
         })
     }
 }
@@ -242,6 +251,11 @@ impl Encode for Act {
                 out.push(6);
                 from.encode(out);
             }
+            Act::Revert { part, to } => {
+                out.push(7);
+                part.encode(out);
+                to.encode(out);
+            }
         }
     }
 }
@@ -261,6 +275,7 @@ impl Decode for Act {
             4 => Act::KeyRange { begin: Decode::decode(r)?, end: Decode::decode(r)? },
             5 => Act::OmapClear,
             6 => Act::CloneFrom(Decode::decode(r)?),
+            7 => Act::Revert { part: Decode::decode(r)?, to: Decode::decode(r)? },
             value => return Err(DecodeError::BadValue { what: "act", value: value.into() }),
         })
     }

@@ -15,7 +15,7 @@ use super::scrub::ScrubMsg;
 use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
 use bytes::Bytes;
-use nacre_base::{Epoch, IntervalSet, Name, PgId, SnapId, Utime, Version};
+use nacre_base::{Epoch, IntervalSet, Name, OsdId, PgId, SnapId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Encoded, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -236,10 +236,15 @@ impl LogEntry {
     /// Roughly, how many bytes it takes in messages and on disk.
     pub fn cost(&self) -> usize {
         let object = |object: &ObjectId| 64 + object.name.len() + object.namespace.len() + object.key.len();
+        let ranges = |part: &Part| {
+            let keys = part.omap.iter().map(|(start, end)| 16 + start.len() + end.map_or(0, |end| end.len()));
+            16 * part.data.iter().count() + keys.sum::<usize>()
+        };
         let act = |act: &Act| match act {
             Act::Keys(keys) => 8 + keys.iter().map(|key| 4 + key.len()).sum::<usize>(),
             Act::KeyRange { begin, end } => 8 + begin.len() + end.len(),
             Act::CloneFrom(from) => object(from),
+            Act::Revert { part, .. } => 32 + ranges(part),
             _ => 17,
         };
         let acts =
@@ -248,6 +253,14 @@ impl LogEntry {
             + self.others.iter().map(|other| 16 + object(&other.object)).sum::<usize>()
             + self.acts.iter().map(acts).sum::<usize>()
             + self.outputs.iter().map(|(_, output)| 8 + output.len()).sum::<usize>()
+    }
+
+    /// What of its object an operator went back to, and who has it.
+    pub fn reverted(&self) -> Option<(&Part, OsdId)> {
+        self.acts.iter().flat_map(|run| &run.acts).find_map(|act| match act {
+            Act::Revert { part, to } => Some((part, *to)),
+            _ => None,
+        })
     }
 
     /// Everything that the write is about, with what became of it and its version before.
@@ -757,6 +770,7 @@ mod tests {
                     Act::KeyRange { begin: "a".into(), end: "b".into() },
                     Act::OmapClear,
                     Act::CloneFrom(object.clone()),
+                    Act::Revert { part: Part::everything(), to: OsdId(3) },
                 ],
             }],
             result: -17,

@@ -121,8 +121,8 @@ impl Pg {
                 ctx.out.push(PgEffect::Loop);
             }
         }
-        for member in active.members.values_mut() {
-            member.missing.written(&entry.object, &entry.acts);
+        for (osd, member) in &mut active.members {
+            member.missing.written(&entry, *osd);
             for (object, meta) in &metas {
                 member.missing.got(object, &Part::meta(), Some(meta.size));
             }
@@ -184,7 +184,10 @@ impl Pg {
         let RepOp { entry, metas, .. } = op;
         let mut changes = RecordChanges::new(self.id);
         // What it overwrites was missing no longer than until now, and no metadata that comes along.
-        let mut noted = self.missing.written(&entry.object, &entry.acts);
+        let mut noted = match entry.reverted() {
+            Some((part, to)) if to == self.me => self.take_reverted(ctx, entry, part, &mut txn),
+            _ => self.missing.written(entry, self.me),
+        };
         for (object, meta) in metas {
             if self.missing.lacks_meta(object) {
                 // Of what cannot be read there are none that could be in the way.

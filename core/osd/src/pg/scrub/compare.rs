@@ -196,8 +196,10 @@ fn remedy(
             .map(|(osd, _)| *osd)
             .collect();
         if endless.is_empty() {
-            let mut stale: BTreeMap<OsdId, Stale> =
-                parts.into_iter().map(|(osd, part)| (osd, Stale { need, part, was_wrong: true })).collect();
+            let mut stale: BTreeMap<OsdId, Stale> = parts
+                .into_iter()
+                .map(|(osd, part)| (osd, Stale { need, part, was_wrong: true, ..Stale::default() }))
+                .collect();
             stale.extend(whole.iter().map(|osd| (*osd, Stale::everything(need))));
             let shallow = wrong.len() as u64;
             return Remedy { deep: stale.len() as u64 - shallow, stale, shallow, hopeless: false };

@@ -119,7 +119,7 @@ impl Pg {
         let id = StoredId::Object(object.clone());
         let stat = ctx.store.stat(&id).unwrap_or_default();
         let mut changes = RecordChanges::new(self.id);
-        let mut catch_up = CatchUp::new(ctx.store, &mut self.missing);
+        let mut catch_up = CatchUp::new(self.me, ctx.store, &mut self.missing);
         catch_up.give_up(object, stale);
         let (mut txn, noted) = (catch_up.txn, catch_up.noted);
         if let Some(stat) = stat.filter(|_| !stale.part.meta) {
