@@ -1,5 +1,6 @@
 //! What OSDs say: they boot, stop, miss each other, report, and ask how far groups had come.
 
+use crate::commands::snaps;
 use crate::crush_edit;
 use crate::draft::Draft;
 use crate::failures::{Failures, Verdict};
@@ -10,7 +11,7 @@ use crate::mon::{Done, Job, Mon};
 use crate::osd_sessions::OsdSessions;
 use crate::restarts::Restarts;
 use crate::stats::rule_weights;
-use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, SnapId, Time, Utime};
+use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_machine::Peer;
 use nacre_proto::maps::{MAX_OSDS, Osd, OsdMap, OsdXinfo, osd_state, pool_flags};
 use nacre_proto::messages::{
@@ -506,13 +507,9 @@ impl Mon {
         for (id, kept) in self.stats.take_kept() {
             let gone =
                 state.purged_snaps.get(&id).map_or_else(IntervalSet::new, |all| all.intersection(&kept));
-            let Some(pool) = draft.map().pool(id).filter(|_| !gone.is_empty()) else { continue };
-            let (seq, epoch) = (pool.snap_seq, draft.committed_map().epoch.next());
-            draft.edit_pool(id, |pool| {
-                pool.snap_seq = SnapId(seq.0 + 1);
-                pool.snap_epoch = epoch;
-            });
-            draft.edit(|inc| inc.new_removed_snaps.entry(id).or_default().add(&gone));
+            if draft.map().pool(id).is_some() && !gone.is_empty() {
+                snaps::remove(draft, id, &gone);
+            }
         }
     }
 

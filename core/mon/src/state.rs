@@ -7,7 +7,7 @@
 use crate::membership::MonChange;
 use crate::memory::Memory;
 use bytes::Bytes;
-use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
+use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, SnapId, Utime};
 use nacre_proto::maps::{Incremental, MgrMap, MonMap, OsdMap, Uuid, ancestor, split_children};
 use nacre_proto::messages::{LogEntry, PgRecord};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned, versioned_fields};
@@ -114,6 +114,9 @@ pub struct Batch {
     /// This many global ids are given away.
     pub global_ids: u64,
     pub memory: Option<Memory>,
+    /// Numbers of snapshots that removals took for themselves. The map does not tell them from those of snapshots that were
+    /// made in the same epoch.
+    pub removal_numbers: Vec<(PoolId, SnapId)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -231,6 +234,12 @@ impl State {
             }
         }
         self.next_global_id += batch.global_ids;
+        for (pool, number) in &batch.removal_numbers {
+            // It was never a snapshot's, and leaves no gap among those that are gone.
+            if self.osdmap.pool(*pool).is_some() {
+                self.purged_snaps.entry(*pool).or_default().insert(number.0..number.0.saturating_add(1));
+            }
+        }
         if let Some(memory) = &batch.memory {
             self.memory = memory.clone();
         }
@@ -244,11 +253,6 @@ impl State {
         self.incrementals.insert(inc.epoch, bytes);
         for (pool, snaps) in &inc.new_purged_snaps {
             self.purged_snaps.entry(*pool).or_default().add(snaps);
-        }
-        for pool in inc.new_removed_snaps.keys() {
-            // A removal takes a number of its own, which was never a snapshot.
-            let seq = map.pool(*pool).map_or(0, |pool| pool.snap_seq.0);
-            self.purged_snaps.entry(*pool).or_default().insert(seq..seq + 1);
         }
         for pool in &inc.old_pools {
             self.records.retain(|pg, _| pg.pool != *pool);
@@ -399,7 +403,7 @@ versioned_fields!(Genesis, "genesis", monmap, osdmap);
 
 impl Encode for Batch {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 3, 1, |out| {
+        versioned(out, 4, 1, |out| {
             self.origin.encode(out);
             self.stamp.encode(out);
             self.genesis.encode(out);
@@ -416,12 +420,13 @@ impl Encode for Batch {
             self.global_ids.encode(out);
             self.memory.encode(out);
             self.monitors.encode(out);
+            self.removal_numbers.encode(out);
         });
     }
 }
 impl Decode for Batch {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("batch", 3, |r, v| {
+        r.versioned("batch", 4, |r, v| {
             Ok(Batch {
                 origin: Decode::decode(r)?,
                 stamp: Decode::decode(r)?,
@@ -440,6 +445,7 @@ impl Decode for Batch {
                 global_ids: Decode::decode(r)?,
                 memory: if v >= 2 { Decode::decode(r)? } else { None },
                 monitors: if v >= 3 { Decode::decode(r)? } else { None },
+                removal_numbers: if v >= 4 { Decode::decode(r)? } else { Vec::new() },
             })
         })
     }

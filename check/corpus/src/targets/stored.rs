@@ -237,6 +237,7 @@ fn changes() -> Vec<Batch> {
         kv: vec![("key".into(), Some(Bytes::from_static(b"value"))), ("gone".into(), None)],
         metadata: vec![(OsdId(0), BTreeMap::from([("os".into(), "linux".into())]))],
         global_ids: 1000,
+        removal_numbers: vec![(PG.pool, SnapId(3)), (PG.pool, SnapId(u64::MAX))],
         ..Batch::default()
     });
     batches

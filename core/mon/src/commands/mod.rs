@@ -36,7 +36,7 @@ mod pool_set;
 mod progress;
 mod reweight;
 mod scrub;
-mod snaps;
+pub(crate) mod snaps;
 mod tell;
 mod usage;
 mod weight_set;

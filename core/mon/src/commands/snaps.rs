@@ -60,14 +60,20 @@ fn create_named(draft: &mut Draft, id: PoolId, name: Name, now: Utime) {
 }
 
 fn remove_named(draft: &mut Draft, id: PoolId, snap: SnapId) {
+    draft.edit_pool(id, |pool| drop(pool.snaps.remove(&snap)));
+    remove(draft, id, &(snap.0..snap.0 + 1).into());
+}
+
+/// These are to be trimmed. That takes a number: OSDs see by it that the context of writes is another one.
+pub fn remove(draft: &mut Draft, id: PoolId, snaps: &IntervalSet) {
     let epoch = draft.committed_map().epoch.next();
+    let mut number = SnapId::default();
     draft.edit_pool(id, |pool| {
-        pool.snaps.remove(&snap);
-        // OSDs see by it that the context of writes is another one.
-        pool.snap_seq = SnapId(pool.snap_seq.0 + 1);
-        pool.snap_epoch = epoch;
+        number = SnapId(pool.snap_seq.0 + 1);
+        (pool.snap_seq, pool.snap_epoch) = (number, epoch);
     });
-    draft.edit(|inc| inc.new_removed_snaps.entry(id).or_default().insert(snap.0..snap.0 + 1));
+    draft.batch.removal_numbers.push((id, number));
+    draft.edit(|inc| inc.new_removed_snaps.entry(id).or_default().add(snaps));
 }
 
 // ---- what librados asks for by a message of its own; errors are errnos ----
@@ -116,15 +122,9 @@ pub fn delete_unmanaged(op: &PoolOp, state: &State, draft: &mut Draft) -> Result
     if has(&draft.map().removed_snaps_queue) || has(&state.purged_snaps) {
         return Ok(());
     }
-    let seq = draft.map().pools[&id].snap_seq;
-    if op.snap > seq {
+    if op.snap > draft.map().pools[&id].snap_seq {
         return Err(errno::ENOENT);
     }
-    let epoch = draft.committed_map().epoch.next();
-    draft.edit_pool(id, |pool| {
-        pool.snap_seq = SnapId(seq.0 + 1);
-        pool.snap_epoch = epoch;
-    });
-    draft.edit(|inc| inc.new_removed_snaps.entry(id).or_default().insert(op.snap.0..op.snap.0 + 1));
+    remove(draft, id, &(op.snap.0..op.snap.0 + 1).into());
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! Subscriptions, versions, ids, restarts.
 
 use super::*;
+use crate::commands::snaps;
+use crate::draft::Draft;
+use nacre_base::SnapId;
 
 #[test]
 fn the_first_words_of_a_client_are_answered_even_without_any_options() {
@@ -247,6 +250,35 @@ fn a_removed_snapshot_is_forgotten_once_every_group_has_trimmed_it() {
     t.pass(Duration::from_secs(3));
     assert!(queue(&t).is_empty());
     assert_eq!(t.map().pools[&pool].snap_seq.0, 6, "a removal has a number of its own");
+}
+
+/// Found by the simulator: a snapshot that was made in the epoch in which another was removed counted as removed from then
+/// on, and whatever was kept for it was trimmed.
+#[test]
+fn a_snapshot_that_is_made_beside_the_removal_of_another_is_not_taken_for_removed() {
+    let (mut t, _) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    let op = |snap| PoolOp {
+        version: PaxosVersion(0),
+        fsid: [0; 16],
+        pool: pool.0 as u32,
+        op: PoolOpKind::DeleteUnmanagedSnap,
+        auid: 0,
+        snap: SnapId(snap),
+        name: String::new(),
+        crush_rule: -1,
+    };
+    let mut state = t.mon.state.take().unwrap();
+    let mut draft = Draft::new(&state, Utime::ZERO);
+    let old = snaps::create_unmanaged(&op(0), &mut draft).unwrap();
+    state.apply(&draft.finish()).unwrap();
+    let mut draft = Draft::new(&state, Utime::ZERO);
+    snaps::delete_unmanaged(&op(old.0), &state, &mut draft).unwrap();
+    let new = snaps::create_unmanaged(&op(0), &mut draft).unwrap();
+    state.apply(&draft.finish()).unwrap();
+    assert_eq!((old, new), (SnapId(2), SnapId(4)));
+    assert_eq!(state.purged_snaps[&pool], std::iter::once(3..4).collect(), "what the removal took");
+    assert_eq!(state.osdmap.removed_snaps_queue[&pool], std::iter::once(2..3).collect());
 }
 
 #[test]
