@@ -10,6 +10,7 @@ mod docs;
 mod durability;
 mod guest;
 mod images;
+mod lost;
 mod mirroring;
 mod model;
 mod monitors;
