@@ -77,6 +77,14 @@ fn rados_bench_writes_and_reads_back() {
     assert_eq!(c.run("rados -p b ls").unwrap(), "");
 }
 
+/// What one client removes in the moment in which another makes one is the removed one's alone.
+#[test]
+fn snapshots_that_are_made_while_others_are_removed_keep_what_was() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create p 8").unwrap();
+    c.python("snaps_at_once.py", &["p", "4"]).unwrap();
+}
+
 #[test]
 fn python_bindings_find_cephs_results_and_error_numbers() {
     let c = Cluster::up().unwrap();
