@@ -7,6 +7,7 @@ use nacre_base::{OsdId, PoolId, Utime};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, OsdMap, OsdXinfo, Pool, osd_state};
 use nacre_proto::messages::DaemonMsg;
+use nacre_proto::types::EntityAddr;
 use nacre_wire::to_vec;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub struct Draft {
     pub clear_progress: bool,
     /// The member that is to lead from here on: what was asked is asked of it again.
     pub hand_over: Option<u64>,
+    /// One change of the map cannot say what the request at hand wants beside what others want: it is for the next one.
+    pub next_time: bool,
 }
 
 impl Draft {
@@ -37,6 +40,7 @@ impl Draft {
             orders: Vec::new(),
             clear_progress: false,
             hand_over: None,
+            next_time: false,
         }
     }
 
@@ -50,6 +54,18 @@ impl Draft {
     }
     pub fn is_empty(&self) -> bool {
         !self.edited && self.batch.is_empty()
+    }
+    /// Whether somebody else has that name until this batch is committed. Clients take names away last.
+    pub fn gives_up_name(&self, name: &str) -> bool {
+        self.base.pool_by_name(name).is_some() && self.map.pool_by_name(name).is_none()
+    }
+    /// Whether there is such an OSD until then. Clients take both changes together for none.
+    pub fn removes_osd(&self, osd: OsdId) -> bool {
+        self.base.exists(osd) && !self.map.exists(osd)
+    }
+    /// Whether the fence ends with this batch. Clients lift fences after they have put up others.
+    pub fn lifts_fence(&self, addr: &EntityAddr) -> bool {
+        self.inc.old_blocklist.contains(addr) || self.inc.old_range_blocklist.contains(addr)
     }
     /// Whether a change to this OSD's being up is already in this batch.
     pub fn flips_up(&self, osd: OsdId) -> bool {

@@ -113,6 +113,8 @@ struct TestMon {
     dialled: Vec<(ConnId, EntityAddr)>,
     granted: Vec<std::ops::Range<u64>>,
     timers: BTreeMap<u64, Time>,
+    /// What was stored and the monitor does not hear of, while the disk is slow.
+    unheard: Option<Vec<Event>>,
     next_conn: u64,
     next_tid: u64,
 }
@@ -130,6 +132,7 @@ impl TestMon {
             dialled: Vec::new(),
             granted: Vec::new(),
             timers: BTreeMap::new(),
+            unheard: None,
             next_conn: 1,
             next_tid: 1,
         };
@@ -167,7 +170,10 @@ impl TestMon {
                     }
                     Effect::Store { token, txn } => {
                         self.store.apply(txn);
-                        events.push_back(Event::Stored(token));
+                        match &mut self.unheard {
+                            Some(unheard) => unheard.push(Event::Stored(token)),
+                            None => events.push_back(Event::Stored(token)),
+                        }
                     }
                     Effect::Arm { timer, after } => drop(self.timers.insert(timer, self.now.mono + after)),
                     Effect::Disarm { timer } => drop(self.timers.remove(&timer)),
@@ -254,6 +260,28 @@ impl TestMon {
             }
             other => panic!("{other:?}"),
         }
+    }
+    /// These come while the disk is slow: all but the first go into one batch. What each was told.
+    fn at_once(&mut self, commands: &[Value]) -> Vec<i32> {
+        self.unheard = Some(Vec::new());
+        let asked: Vec<ConnId> = commands.iter().map(|_| self.client()).collect();
+        for (conn, command) in asked.iter().zip(commands) {
+            let cmd = vec![command.to_string()];
+            self.send(
+                *conn,
+                MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() },
+            );
+        }
+        let unheard = self.unheard.take().unwrap_or_default();
+        unheard.into_iter().for_each(|event| self.event(event));
+        let code = |message: Message| match message {
+            Message::MonCommandAck(ack) => Some(ack.retval),
+            _ => None,
+        };
+        asked
+            .into_iter()
+            .map(|conn| self.received(conn).into_iter().find_map(code).expect("an answer"))
+            .collect()
     }
     /// A command that must work, and what it said for people.
     fn run(&mut self, command: Value) -> String {

@@ -78,7 +78,9 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
                 nsec: call.now.wall.nsec,
             };
             // A fence that stands is not moved: whoever wants that removes it first.
-            if !fenced {
+            if call.draft.lifts_fence(&addr) {
+                call.draft.next_time = true;
+            } else if !fenced {
                 call.draft.edit(|inc| match ranged {
                     true => inc.new_range_blocklist.insert(addr, until),
                     false => inc.new_blocklist.insert(addr, until),

@@ -193,6 +193,9 @@ fn new(call: &mut Call<'_>) -> Outcome {
             return Err(refuse(errno::EINVAL, text));
         }
         call.draft.flip(osd, osd_state::DESTROYED | osd_state::NEW & !state);
+    } else if call.draft.removes_osd(osd) {
+        call.draft.next_time = true;
+        return number(call, osd);
     } else {
         call.draft.edit(|inc| {
             if osd.0 as u32 >= map.max_osd() {

@@ -60,6 +60,10 @@ fn make(mon: &Mon, now: Now, draft: &mut Draft, wish: &Wish) -> Result<bool, Ref
     if map.pool_by_name(&wish.name).is_some() {
         return Ok(false);
     }
+    if draft.gives_up_name(&wish.name) {
+        draft.next_time = true;
+        return Ok(false);
+    }
     let option = |name: &str| mon.option(name).parse::<u64>().unwrap_or(0);
     let pg_num = if wish.pg_num == 0 { option("osd_pool_default_pg_num") } else { wish.pg_num };
     if !(1..=PG_NUM_MAX).contains(&pg_num) {
@@ -262,7 +266,10 @@ fn rename(call: &mut Call<'_>) -> Outcome {
         (Some(_), Some(_)) => Err(refuse(errno::EEXIST, format!("pool '{to}' already exists"))),
         (Some(_), None) if to.is_empty() => Err(refuse(errno::EINVAL, "a pool needs a name")),
         (Some(id), None) => {
-            call.draft.edit(|inc| inc.new_pool_names.insert(id, to.clone()));
+            match call.draft.gives_up_name(&to) {
+                true => call.draft.next_time = true,
+                false => drop(call.draft.edit(|inc| inc.new_pool_names.insert(id, to.clone()))),
+            }
             Answer::said(format!("pool '{from}' renamed to '{to}'"))
         }
     }

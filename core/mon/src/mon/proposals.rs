@@ -264,10 +264,14 @@ impl Mon {
             Request::Command(command) => {
                 let successor = draft.hand_over;
                 let reply = commands::run(self, now, job, command, draft);
-                if draft.hand_over == successor { Done::Reply(reply.into()) } else { Done::NextTime }
+                let is_later = std::mem::take(&mut draft.next_time) || draft.hand_over != successor;
+                if is_later { Done::NextTime } else { Done::Reply(reply.into()) }
             }
             Request::Join { member, name, addrs } => self.run_join(now, (*member, name, addrs), draft),
-            Request::PoolOp(op) => Done::Reply(commands::pool_op(self, now, op, draft).into()),
+            Request::PoolOp(op) => {
+                let reply = commands::pool_op(self, now, op, draft);
+                if std::mem::take(&mut draft.next_time) { Done::NextTime } else { Done::Reply(reply.into()) }
+            }
             Request::Log(entries) => {
                 let fsid = self.state.as_ref().expect("ready").fsid;
                 let ack =

@@ -670,3 +670,41 @@ fn a_line_of_the_log_has_an_end_too() {
     let last = t.mon.state.as_ref().unwrap().log.back().unwrap().text.len();
     assert_eq!(last, 4096);
 }
+
+/// Clients take away names, and lift fences, after they have made new ones: in one change of the map the new one would be gone.
+#[test]
+fn what_would_undo_each_other_in_one_epoch_goes_into_two() {
+    let (mut t, _) = TestMon::with_osds(3);
+    let old = t.create_pool("p", 4);
+    let other = t.create_pool("q", 4);
+    t.run(json!({"prefix": "config set", "who": "mon", "name": "mon_allow_pool_delete", "value": "true"}));
+    let slow = json!({"prefix": "config-key set", "key": "k", "val": "v"});
+    let sure = "yes_i_really_really_mean_it";
+    let delete = json!({"prefix": "osd pool delete", "pool": "p", "pool2": "p", sure: true});
+    let create = json!({"prefix": "osd pool create", "pool": "p", "pg_num": 4});
+    let before = t.map().epoch;
+    assert_eq!(t.at_once(&[slow.clone(), delete, create]), [0, 0, 0]);
+    let new = t.map().pool_by_name("p").unwrap();
+    assert_ne!(new, old);
+    assert_eq!(t.map().epoch, before.next().next());
+
+    let rename = |from: &str, to: &str| json!({"prefix": "osd pool rename", "srcpool": from, "destpool": to});
+    assert_eq!(t.at_once(&[slow.clone(), rename("q", "r"), rename("p", "q")]), [0, 0, 0]);
+    assert_eq!(t.map().epoch, before.next().next().next().next());
+    assert_eq!(t.map().pool_by_name("q"), Some(new));
+    assert_eq!(t.map().pool_by_name("r"), Some(other));
+
+    let fence = |op: &str| json!({"prefix": "osd blocklist", "blocklistop": op, "addr": "10.0.0.9:0/77"});
+    t.run(fence("add"));
+    assert_eq!(t.at_once(&[slow.clone(), fence("rm"), fence("add")]), [0, 0, 0]);
+    assert_eq!(t.map().blocklist.len(), 1, "whoever asked for it relies on it");
+
+    let osd = t.run(json!({"prefix": "osd new"}));
+    t.run(json!({"prefix": "osd primary-affinity", "id": 3, "weight": 0.5}));
+    let purge = json!({"prefix": "osd purge", "id": 3, "force": true, "yes_i_really_mean_it": true});
+    let again = json!({"prefix": "osd new", "uuid": "00000000-0000-0000-0000-000000000007"});
+    assert_eq!(t.at_once(&[slow, purge, again]), [0, 0, 0], "{osd}");
+    let map = t.map();
+    assert!(map.exists(OsdId(3)) && map.osds[3].uuid[15] == 7);
+    assert_eq!(map.primary_affinity(OsdId(3)), nacre_proto::maps::Osd::DEFAULT_AFFINITY);
+}
