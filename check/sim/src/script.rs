@@ -285,6 +285,8 @@ fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
             false => Fault::BadSectors(frail, 1 + rng.below(4)),
         },
         17 | 18 if kinds.snaps => Fault::Snap,
+        // While one is made the others wait, and go into one batch of the monitors.
+        19 if kinds.snaps && rng.chance(500) => return vec![Fault::Snap, Fault::RemoveSnap, Fault::Snap],
         19 if kinds.snaps => Fault::RemoveSnap,
         20 | 21 if shape.disk > 0 && rng.chance(250) => Fault::Empty,
         20 | 21 if shape.disk > 0 => Fault::Fill(100 + rng.below(800)),
