@@ -1,5 +1,6 @@
 """Writes objects as fast as acknowledgements come until told to stop, then checks that each holds
 the last acknowledged value (or one that was being written)."""
+import os
 import sys
 import threading
 
@@ -37,7 +38,10 @@ print("writing", flush=True)
 sys.stdin.readline()
 stop.set()
 for thread in threads:
-    thread.join()
+    thread.join(100)
+    if thread.is_alive():
+        print("a write waits for ever", flush=True)
+        os._exit(1)
 for number, round_ in enumerate(acknowledged):
     data = io.read(f"o{number}", 1 << 20)
     if data != value(number, round_):

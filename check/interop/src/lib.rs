@@ -192,6 +192,9 @@ pub struct Load {
 }
 
 impl Load {
+    pub fn signal(&self, signal: &str) -> Result<()> {
+        succeed(Command::new("kill").args([&format!("-{signal}"), &self.writer.id().to_string()])).map(drop)
+    }
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.said.read_line(&mut line)?;

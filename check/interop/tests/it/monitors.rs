@@ -71,6 +71,26 @@ fn monitors_are_added_and_lost_and_replaced_under_load() {
     wait_quorum(&c, &left);
 }
 
+/// As a suspended machine: nobody has the changes any more that it missed, and it finds other processes where it had sessions.
+/// It jumps to the oldest map that it is told of, and takes nothing of another epoch.
+#[test]
+fn a_client_that_was_stopped_for_longer_than_maps_are_kept_goes_on() {
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create load 8").unwrap();
+    c.run("ceph config set mon mon_min_osdmap_epochs 20").unwrap();
+    let load = c.start_load("load").unwrap();
+    load.signal("STOP").unwrap();
+    c.python("epochs.py", &["60"]).unwrap();
+    let all = c.daemons().unwrap();
+    all.iter().for_each(|daemon| c.kill(daemon).unwrap());
+    all.iter().for_each(|daemon| c.start(daemon).unwrap());
+    c.wait_clean().unwrap();
+    load.signal("CONT").unwrap();
+    // Long enough to be busy again, or to wait for ever.
+    std::thread::sleep(Duration::from_secs(2));
+    load.finish().unwrap();
+}
+
 /// Another cluster's folder, with the same names and addresses.
 #[test]
 fn a_monitor_of_another_cluster_that_has_an_address_of_ours_is_refused_and_named() {
