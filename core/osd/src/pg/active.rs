@@ -183,6 +183,11 @@ impl Active {
         }
     }
 
+    /// Who else holds the group, and what they lack of it.
+    pub fn holders(&self) -> impl Iterator<Item = (OsdId, &Missing)> {
+        let members = self.members.iter().map(|(osd, member)| (*osd, &member.missing));
+        members.chain(self.recovery.lacking_sources())
+    }
     /// All requests that were not answered.
     pub fn into_ops(self) -> impl Iterator<Item = Box<ClientOp>> {
         let in_flight = self.in_flight.into_iter().flat_map(|write| write.ops);

@@ -68,7 +68,10 @@ impl Pg {
             if self.changed.contains(&object) || active.is_being_read(&object.to_head()) {
                 continue; // it is unfound again in a moment, and may be marked then
             }
-            let lost = self.lost_part(&ctx.map, &object, unfound);
+            let lost = self.lost_part(&ctx.map, &object, &unfound);
+            if lost.is_empty() {
+                continue; // somebody has it after all
+            }
             let older = self.newest_older(&object, &lost).filter(|_| !delete);
             let (done, what) = match older {
                 Some(osd) => {
@@ -87,18 +90,17 @@ impl Pg {
         self.recover(ctx);
     }
 
-    /// What of it nobody has who is up. Who lacks the metadata can give nothing else, and may have it all the same.
-    fn lost_part(&self, map: &OsdMap, object: &ObjectId, unfound: Part) -> Part {
-        let Phase::Active(active) = &self.phase else { return unfound };
-        if !unfound.meta {
-            return unfound;
+    /// What of it nobody has who is up, or gives.
+    fn lost_part(&self, map: &OsdMap, object: &ObjectId, unfound: &Part) -> Part {
+        let Phase::Active(active) = &self.phase else { return Part::default() };
+        let mut lost = self.missing.part(object);
+        for (osd, missing) in active.holders() {
+            if map.is_up(osd) && !active.recovery.keeps_refusing(object, osd) {
+                lost = lost.intersection(&missing.part(object));
+            }
         }
-        let others = active.members.iter().filter(|(osd, _)| map.is_up(**osd));
-        let all = others.fold(self.missing.part(object), |part, (_, member)| {
-            part.intersection(&member.missing.part(object))
-        });
-        let all = active.recovery.lacked_by_sources(map, object, all);
-        Part { meta: true, ..all }
+        // Without metadata nobody gives anything else, and may have it all the same. With them, clones were looked at, too.
+        if lost.meta { lost } else { lost.intersection(unfound) }
     }
 
     /// Whose copy an object goes back to: where its metadata is here, ours. None if nobody has an older one.

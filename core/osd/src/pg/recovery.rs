@@ -35,6 +35,8 @@ const NO_ROOM_RETRY: Duration = Duration::from_secs(30);
 const TAKEN_MAX: usize = 16;
 /// How often those who did not have something are asked again.
 const UNFOUND_RETRY: Duration = Duration::from_secs(3);
+/// Who did not give what it has so many times in a row cannot.
+const REFUSALS: u32 = 3;
 /// While flags hold recovery back: of how many objects it is looked for somebody who has them, in one turn, and for how long
 /// those count as unfound of which nobody says so.
 const LOOKED_FOR_MAX: usize = if cfg!(test) { 2 } else { 1000 };
@@ -105,6 +107,8 @@ pub struct Recovery {
     unfound: BTreeMap<ObjectId, (Part, Time)>,
     /// The last that was looked for.
     looked_for: Option<ObjectId>,
+    /// How often in a row somebody did not give what it has.
+    refusals: BTreeMap<(ObjectId, OsdId), u32>,
     sources: BTreeMap<OsdId, Source>,
     /// Members that do not have, under the names of its clones, what they should have of an object: it is sent.
     not_in_common: BTreeSet<(ObjectId, OsdId)>,
@@ -164,11 +168,13 @@ impl Recovery {
             map.is_up(*osd) && source.missing.as_ref().is_none_or(|missing| !missing.lacks(object, part))
         })
     }
-    /// That without what somebody has who holds the group without being a member, and can tell.
-    pub fn lacked_by_sources(&self, map: &OsdMap, object: &ObjectId, part: Part) -> Part {
-        let sources = self.sources.iter().filter(|(osd, _)| map.is_up(**osd));
-        let known = sources.filter_map(|(_, source)| source.missing.as_ref());
-        known.fold(part, |part, missing| part.intersection(&missing.part(object)))
+    /// Who holds the group without being a member, and what they lack of it.
+    pub fn lacking_sources(&self) -> impl Iterator<Item = (OsdId, &Missing)> {
+        self.sources.iter().filter_map(|(osd, source)| Some((*osd, source.missing.as_ref()?)))
+    }
+    /// Whether somebody who has the object was asked for it time and again and did not give it: it cannot be read there.
+    pub fn keeps_refusing(&self, object: &ObjectId, osd: OsdId) -> bool {
+        self.refusals.get(&(object.clone(), osd)).is_some_and(|times| *times >= REFUSALS)
     }
     /// An object becomes what another was, and whoever lacked that lacks this now: what was on its way
     /// is of the object as it had been. Whether anything was.
@@ -405,6 +411,7 @@ impl Pg {
         let pull = active.recovery.pulls.remove(&push.id).expect("just found");
         push.object = pull.object.clone();
         push.part = push.part.intersection(&pull.part);
+        active.recovery.refusals.remove(&(pull.object.clone(), from));
         let bytes = push.payload_len();
         match self.take_push(ctx, push) {
             Ok(_) => {
@@ -425,7 +432,8 @@ impl Pg {
 
     pub fn on_pull_refused(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64) {
         let Phase::Active(active) = &mut self.phase else { return };
-        if active.recovery.pulls.get(&id).is_some_and(|pull| pull.from.osd == from) {
+        if let Some(pull) = active.recovery.pulls.get(&id).filter(|pull| pull.from.osd == from) {
+            *active.recovery.refusals.entry((pull.object.clone(), from)).or_default() += 1;
             self.pull_elsewhere(ctx, id);
             self.recover(ctx);
         }

@@ -5,10 +5,12 @@ use super::{read, write};
 use nacre_base::{OsdId, PgId};
 use nacre_proto::maps::map_flags;
 use nacre_proto::messages::{Command, Config, PgReport, SlowOps, pg_state};
-use nacre_proto::types::{Extent, Op};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::{Extent, ObjectId, Op};
 use std::time::Duration;
 
 const PG: PgId = PgId { pool: POOL, seed: 0 };
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// osd.1 alone, which lacks all of "new" and a piece of "changed"; osd.0, who had them, is dead.
 pub fn world(seed: u64) -> World {
@@ -112,6 +114,37 @@ fn what_is_reverted_keeps_its_older_content() {
     w.run_until("clean", World::all_clean);
     w.assert_replicas_equal();
     assert_eq!(w.run_ops("changed", read()).ops[0].data, "old content");
+}
+
+/// A member has it, and cannot read it: as long as that may pass, nothing is given up.
+#[test]
+fn what_a_member_did_not_give_once_is_not_lost() {
+    for (waits_before, then) in [(Duration::from_secs(1), "the new content"), (MINUTE, "the old content")] {
+        let mut w = World::new(10, 2, 2, 1, 1);
+        w.allow_errors = true;
+        w.place(vec![(0, vec![OsdId(0), OsdId(1)])]);
+        w.run_ops("a", write("the old content"));
+        w.run_until("clean", World::all_clean);
+        w.kill(1);
+        w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
+        w.run_ops("a", vec![Op::Write { extent: Extent::new(4, 3), data: "new".into() }]);
+        w.change(|map, inc| inc.new_flags = Some(map.flags | map_flags::NORECOVER));
+        w.start(1);
+        w.run_until("both serve", |w| w.records.get(&PG).is_some_and(|record| record.acting.len() == 2));
+        let a = StoredId::Object(ObjectId::head(POOL, "".into(), "".into(), "a".into()));
+        w.rot(0, |store| _ = store.unreadable.insert(a.clone()));
+        w.place(vec![(0, vec![OsdId(1), OsdId(0)])]);
+        let waits = w.submit("a", read());
+        let unfound = |report: &PgReport| report.acting_primary == OsdId(1) && report.counts.unfound == 1;
+        w.run_until("unfound", |w| w.reports.get(&PG).is_some_and(unfound));
+        w.run_for(waits_before);
+        mark(&mut w, "revert");
+        w.rot(0, |store| _ = store.unreadable.remove(&a));
+        assert_eq!(w.reply(waits).ops[0].data, then);
+        w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
+        w.run_until("clean", World::all_clean);
+        w.assert_replicas_equal();
+    }
 }
 
 /// Flags forbid to fetch what is missing, not to know of it.

@@ -44,11 +44,8 @@ impl Pg {
         tried: &BTreeSet<Giver>,
     ) -> Option<(Giver, Part)> {
         let Phase::Active(active) = &self.phase else { return None };
-        let members = active.members.iter().map(|(osd, member)| (*osd, &member.missing));
-        let sources = active.recovery.sources.iter();
-        let sources = sources.filter_map(|(osd, source)| Some((*osd, source.missing.as_ref()?)));
         let others: Vec<(OsdId, &Missing)> =
-            members.chain(sources).filter(|(osd, _)| ctx.map.is_up(*osd)).collect();
+            active.holders().filter(|(osd, _)| ctx.map.is_up(*osd)).collect();
         let mut best: Option<(Giver, Part)> = None;
         for (osd, missing) in &others {
             let giver = Giver { osd: *osd, snap: object.snap };
