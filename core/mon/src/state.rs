@@ -200,16 +200,20 @@ impl State {
         if let Some(change) = &batch.monitors {
             self.change_monitors(change, batch.stamp);
         }
-        // First what can fail.
-        if let Some(bytes) = &batch.osdmap {
+        // First what can fail. A group that begins to serve in the epoch before it is split, or goes, has served when that
+        // happens: what becomes of it starts from there.
+        let change = |bytes: &Bytes| -> Result<_, Rejected> {
             let inc: Incremental = from_slice(bytes)?;
-            let next = self.osdmap.apply(&inc)?;
-            self.take_osdmap(next, inc, bytes.clone());
+            Ok((self.osdmap.apply(&inc)?, inc, bytes.clone()))
+        };
+        let change = batch.osdmap.as_ref().map(change).transpose()?;
+        self.records.extend(batch.records.iter().cloned());
+        if let Some((next, inc, bytes)) = change {
+            self.take_osdmap(next, inc, bytes);
         }
         if let Some(mgrmap) = &batch.mgrmap {
             self.mgrmap = mgrmap.clone();
         }
-        self.records.extend(batch.records.iter().cloned());
         for (key, value) in &batch.config {
             self.set_config(batch.stamp, key, value.clone());
         }
@@ -520,7 +524,38 @@ fn founders(monmap: &MonMap) -> BTreeMap<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draft::Draft;
+    use nacre_base::OsdId;
     use nacre_crush::CrushMap;
+    use nacre_proto::maps::Pool;
+
+    /// Else somebody who served the group before, and not in the interval that begins, would do for its child.
+    #[test]
+    fn a_child_starts_from_a_record_that_is_committed_with_the_split() {
+        let (now, pool) = (Utime::ZERO, PoolId(1));
+        let first = OsdMap::new([1; 16], now, CrushMap::fresh(0));
+        let genesis =
+            Genesis { monmap: MonMap::new([1; 16], now, Vec::new()), osdmap: to_vec(&first).into() };
+        let mut state = State::begin(&genesis).unwrap();
+        let pg = |seed| PgId { pool, seed };
+        let record = |interval, osd| PgRecord { interval: Epoch(interval), acting: vec![OsdId(osd)] };
+        let mut draft = Draft::new(&state, now);
+        draft.edit(|inc| inc.new_pools.insert(pool, Arc::new(Pool::replicated(1, 1, 1, 0, now))));
+        draft.batch.records.push((pg(0), record(2, 5)));
+        state.apply(&draft.finish()).unwrap();
+
+        let mut draft = Draft::new(&state, now);
+        draft.batch.records.push((pg(0), record(3, 7)));
+        draft.edit_pool(pool, |pool| pool.pg_num = 2);
+        state.apply(&draft.finish()).unwrap();
+        assert_eq!((&state.records[&pg(0)], &state.records[&pg(1)]), (&record(3, 7), &record(3, 7)));
+
+        let mut draft = Draft::new(&state, now);
+        draft.batch.records.push((pg(1), record(4, 8)));
+        draft.edit(|inc| inc.old_pools.insert(pool));
+        state.apply(&draft.finish()).unwrap();
+        assert!(state.records.is_empty(), "nothing stays of a pool that is gone");
+    }
 
     /// Found by fuzzing checkpoints: it died when somebody asked for an older map.
     #[test]
