@@ -458,7 +458,7 @@ impl Decode for Batch {
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 4, 1, |out| {
+        versioned(out, 5, 1, |out| {
             self.monmap.encode(out);
             self.mgrmap.encode(out);
             self.full.encode(out);
@@ -482,7 +482,7 @@ impl Encode for State {
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 4, |r, v| {
+        r.versioned("monitor state", 5, |r, v| {
             let monmap = MonMap::decode(r)?;
             let mgrmap = MgrMap::decode(r)?;
             let full = Bytes::decode(r)?;
@@ -510,6 +510,10 @@ impl Decode for State {
             };
             if v >= 4 {
                 (state.members, state.removed) = (Decode::decode(r)?, Decode::decode(r)?);
+            }
+            if v < 5 {
+                // There may be some among them that were never removed. Others are removed again if anybody asks for it.
+                state.purged_snaps.clear();
             }
             Ok(state)
         })
