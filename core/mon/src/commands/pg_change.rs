@@ -60,7 +60,7 @@ fn force_create(call: &mut Call<'_>) -> Outcome {
     let holders: Vec<String> = record
         .acting
         .iter()
-        .filter(|osd| may_serve(call, pg, **osd))
+        .filter(|osd| may_serve(call, pg, &record, **osd))
         .map(|osd| format!("osd.{osd}"))
         .collect();
     if !holders.is_empty() {
@@ -74,14 +74,15 @@ fn force_create(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Whether one of those who served the group last may do so again: it is up, and the group's primary has not said
-/// since that it asked and found nothing.
-fn may_serve(call: &Call<'_>, pg: PgId, osd: OsdId) -> bool {
+/// since that it asked and found nothing. What it said before the group began to serve in that very interval does not count.
+fn may_serve(call: &Call<'_>, pg: PgId, record: &PgRecord, osd: OsdId) -> bool {
     let map = call.draft.map();
     let Some(known) = map.osd(osd).filter(|_| map.is_up(osd)) else { return false };
     let asked = call.mon.stats.pgs.get(&pg).is_some_and(|stat| {
         Some(stat.from) == map.pg_to_up_acting(pg).acting_primary
             && stat.report.state & pg_state::DOWN != 0
             && stat.map_epoch >= known.info.up_from.0
+            && stat.report.interval > record.interval
     });
     !asked
 }

@@ -53,3 +53,23 @@ fn only_a_group_that_nobody_can_serve_is_made_anew() {
     t.ask(conns[2], message);
     assert_eq!(t.mon.state.as_ref().unwrap().records[&pg], record);
 }
+
+/// Its primary found a copy after it had said that there is none, and has not said so yet.
+#[test]
+fn a_group_that_has_just_begun_to_serve_is_not_made_anew() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 1);
+    t.activate(&conns, pool);
+    let pg = t.map().pgs(pool).next().unwrap();
+    for osd in [0, 1] {
+        t.run(json!({ "prefix": "osd down", "ids": [osd.to_string()] }));
+    }
+    let map = t.map();
+    let pgs = vec![PgReport { state: pg_state::DOWN, ..pg_report(&map, pg) }];
+    let report = OsdReport { osd: Some(OsdId(2)), epoch: map.epoch, pgs, ..OsdReport::default() };
+    t.send(conns[2], DaemonMsg::Report(report));
+    let record = PgRecord { interval: map.epoch, acting: vec![OsdId(2)] };
+    t.ask(conns[2], DaemonMsg::Activate { epoch: map.epoch, records: vec![(pg, record.clone())] });
+    assert_eq!(force_create(&mut t, pg), (-16, format!("pg {pg} is not lost: osd.2 may have it")));
+    assert_eq!(t.mon.state.as_ref().unwrap().records[&pg], record);
+}
