@@ -146,11 +146,12 @@ fn images_are_mirrored_to_another_cluster_which_takes_over_and_hands_back() {
 
     wait_states(&b, "up+replaying").unwrap();
     wait_states(&a, "up+stopped").unwrap();
-    let summary = status(&a).unwrap();
-    assert_eq!(
-        (&summary["summary"]["health"], &summary["daemons"][0]["health"]),
-        (&"OK".into(), &"OK".into())
-    );
+    // What the other site's daemon says of an image counts here, too, and it may be at a second attempt.
+    let well = || {
+        let status = status(&a)?;
+        Ok(status["summary"]["health"] == "OK" && status["daemons"][0]["health"] == "OK")
+    };
+    wait_until("images and daemon to be well", SOON, well).unwrap();
     assert!(a.run("ceph -s").unwrap().contains("    rbd-mirror: 1 daemon active (1 hosts)\n"));
 
     // In good order: one demotes, the other promotes.
