@@ -115,7 +115,7 @@ impl Cluster {
     /// SIGKILL to one daemon, such as `osd.1`.
     pub fn kill(&self, daemon: &str) -> Result<()> {
         let pid = self.pid(daemon)?;
-        succeed(Command::new("kill").args(["-KILL", &pid]))?;
+        send_signal(&pid, "KILL")?;
         // A corpse that nobody buries holds no files once it is the last thread.
         let gone = || {
             let process = Path::new("/proc").join(&pid);
@@ -127,7 +127,7 @@ impl Cluster {
     }
 
     pub fn signal(&self, daemon: &str, signal: &str) -> Result<()> {
-        succeed(Command::new("kill").args([&format!("-{signal}"), &self.pid(daemon)?])).map(drop)
+        send_signal(&self.pid(daemon)?, signal)
     }
 
     pub fn start(&self, daemon: &str) -> Result<()> {
@@ -193,7 +193,7 @@ pub struct Load {
 
 impl Load {
     pub fn signal(&self, signal: &str) -> Result<()> {
-        succeed(Command::new("kill").args([&format!("-{signal}"), &self.writer.id().to_string()])).map(drop)
+        send_signal(&self.writer.id().to_string(), signal)
     }
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
@@ -208,6 +208,10 @@ impl Load {
         ensure!(status.success() && line.starts_with("all good"), "the load ended with {status}: {line}");
         Ok(())
     }
+}
+
+fn send_signal(pid: &str, signal: &str) -> Result<()> {
+    succeed(Command::new("kill").args([&format!("-{signal}"), pid])).map(drop)
 }
 
 /// Runs to the end and gives what was printed; fails with everything that was printed.

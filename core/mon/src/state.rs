@@ -533,14 +533,17 @@ mod tests {
     use nacre_crush::CrushMap;
     use nacre_proto::maps::Pool;
 
+    fn begun(now: Utime) -> State {
+        let first = OsdMap::new([1; 16], now, CrushMap::fresh(0));
+        let monmap = MonMap::new([1; 16], now, Vec::new());
+        State::begin(&Genesis { monmap, osdmap: to_vec(&first).into() }).unwrap()
+    }
+
     /// Else somebody who served the group before, and not in the interval that begins, would do for its child.
     #[test]
     fn a_child_starts_from_a_record_that_is_committed_with_the_split() {
         let (now, pool) = (Utime::ZERO, PoolId(1));
-        let first = OsdMap::new([1; 16], now, CrushMap::fresh(0));
-        let genesis =
-            Genesis { monmap: MonMap::new([1; 16], now, Vec::new()), osdmap: to_vec(&first).into() };
-        let mut state = State::begin(&genesis).unwrap();
+        let mut state = begun(now);
         let pg = |seed| PgId { pool, seed };
         let record = |interval, osd| PgRecord { interval: Epoch(interval), acting: vec![OsdId(osd)] };
         let mut draft = Draft::new(&state, now);
@@ -565,10 +568,7 @@ mod tests {
     #[test]
     fn a_change_that_does_not_fit_costs_old_maps_and_no_more() {
         let now = Utime::ZERO;
-        let first = OsdMap::new([1; 16], now, CrushMap::fresh(0));
-        let genesis =
-            Genesis { monmap: MonMap::new([1; 16], now, Vec::new()), osdmap: to_vec(&first).into() };
-        let mut state = State::begin(&genesis).unwrap();
+        let mut state = begun(now);
         let step = |state: &mut State| {
             let mut inc = Incremental::after(&state.osdmap, now);
             inc.seal(&state.osdmap).unwrap();

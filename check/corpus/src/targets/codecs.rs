@@ -123,7 +123,6 @@ pub(super) fn log_entry(version: Version) -> LogEntry {
                 Act::Keys(vec!["k".into()]),
                 Act::Truncate { size: 4 },
                 Act::Revert { part: Part::everything(), to: OsdId(1) },
-                Act::Revert { part: Part::everything(), to: OsdId(1) },
             ],
         }],
         result: 0,

@@ -175,7 +175,8 @@ impl Mon {
                 later.push_back(job);
                 continue;
             }
-            match self.run(now, &job, &mut draft) {
+            let done = self.run(now, &job, &mut draft);
+            match if std::mem::take(&mut draft.next_time) { Done::NextTime } else { done } {
                 Done::Reply(reply) => in_flight.replies.push((job.origin, *reply)),
                 Done::Silent => {}
                 Done::Refuse(why) => {
@@ -264,14 +265,11 @@ impl Mon {
             Request::Command(command) => {
                 let successor = draft.hand_over;
                 let reply = commands::run(self, now, job, command, draft);
-                let is_later = std::mem::take(&mut draft.next_time) || draft.hand_over != successor;
-                if is_later { Done::NextTime } else { Done::Reply(reply.into()) }
+                draft.next_time |= draft.hand_over != successor;
+                Done::Reply(reply.into())
             }
             Request::Join { member, name, addrs } => self.run_join(now, (*member, name, addrs), draft),
-            Request::PoolOp(op) => {
-                let reply = commands::pool_op(self, now, op, draft);
-                if std::mem::take(&mut draft.next_time) { Done::NextTime } else { Done::Reply(reply.into()) }
-            }
+            Request::PoolOp(op) => Done::Reply(commands::pool_op(self, now, op, draft).into()),
             Request::Log(entries) => {
                 let fsid = self.state.as_ref().expect("ready").fsid;
                 let ack =

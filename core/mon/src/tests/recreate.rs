@@ -9,12 +9,17 @@ fn force_create(t: &mut TestMon, pg: PgId) -> (i32, String) {
     (code, said)
 }
 
-#[test]
-fn only_a_group_that_nobody_can_serve_is_made_anew() {
+fn one_group() -> (TestMon, Vec<ConnId>, PgId) {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 1);
     t.activate(&conns, pool);
     let pg = t.map().pgs(pool).next().unwrap();
+    (t, conns, pg)
+}
+
+#[test]
+fn only_a_group_that_nobody_can_serve_is_made_anew() {
+    let (mut t, conns, pg) = one_group();
     let nowhere = PgId { seed: 9, ..pg };
     assert_eq!(force_create(&mut t, nowhere), (-2, format!("pg {nowhere} should not exist")));
     let (code, said, _) = t.command(json!({ "prefix": "osd force-create-pg", "pgid": pg.to_string() }));
@@ -57,10 +62,7 @@ fn only_a_group_that_nobody_can_serve_is_made_anew() {
 /// Its primary found a copy after it had said that there is none, and has not said so yet.
 #[test]
 fn a_group_that_has_just_begun_to_serve_is_not_made_anew() {
-    let (mut t, conns) = TestMon::with_osds(3);
-    let pool = t.create_pool("p", 1);
-    t.activate(&conns, pool);
-    let pg = t.map().pgs(pool).next().unwrap();
+    let (mut t, conns, pg) = one_group();
     for osd in [0, 1] {
         t.run(json!({ "prefix": "osd down", "ids": [osd.to_string()] }));
     }

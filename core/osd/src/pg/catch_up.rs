@@ -255,9 +255,9 @@ impl<'a> CatchUp<'a> {
             }
             let rest = reset.map_or(&acts[..], |at| &acts[at + 1..]);
             let (rest, have) = match rest {
-                [Act::CloneFrom(_), rest @ ..] if reset.is_none() => (rest, Version::ZERO),
-                rest if reset.is_none() => (rest, prior),
-                rest => (rest, Version::ZERO),
+                rest if reset.is_some() => (rest, Version::ZERO),
+                [Act::CloneFrom(_), rest @ ..] => (rest, Version::ZERO),
+                rest => (rest, prior),
             };
             self.lose_of(&object, version, &part_of(rest), have);
         }
