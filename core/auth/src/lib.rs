@@ -1,0 +1,1 @@
+//! Who is who, and what they may do: cephx keys, tickets and capabilities.
