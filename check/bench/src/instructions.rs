@@ -3,11 +3,12 @@
 
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
+use nacre_auth::{GlobalIds, NoneProver, NoneVerifier};
 use nacre_base::{Name, PoolId, Time};
-use nacre_msgr::{AuthName, Config, Connection, Event, GlobalIds, NoneProver, NoneVerifier};
+use nacre_msgr::{Config, Connection, Event};
 use nacre_proto::messages::{Envelope, Message, PeerMsg, RawMessage};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType, ObjectId};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, ObjectId};
 use nacre_store::testing::{SimDisk, Sink};
 use nacre_store::{Options as StoreOptions, Store};
 use std::process::Command;

@@ -6,10 +6,11 @@ use crate::node::{Node, Role};
 use crate::script::Shape;
 use crate::world::{DISK_LATENCY, World};
 use bytes::Bytes;
+use nacre_auth::Entropy;
 use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
 use nacre_machine::{ReadError, StoreView, given_up};
-use nacre_mon::{Member, Mon, MonConfig};
+use nacre_mon::{Member, Mon, MonAuth, MonConfig};
 use nacre_osd::{MEMORY, Osd, OsdConfig};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
@@ -174,6 +175,7 @@ impl Cluster {
                     options: options(self.osds.len(), self.per_host),
                     host: format!("mon-host{num}"),
                     seed,
+                    auth: MonAuth::none(Entropy::repeatable(seed)),
                 })))
             }
             EntityType::Osd => {
@@ -197,6 +199,7 @@ impl Cluster {
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed,
+                    key: None,
                 })))
             }
             _ => Role::Client(Box::new(Client::new(mon_addrs, seed))),

@@ -476,6 +476,7 @@ impl World {
             addrs: AddrVec::one(node.addr),
             observed: node.addr,
             features: 0x3f01_cfbd_fffd_ffff,
+            proved: None,
         }
     }
 
@@ -648,6 +649,8 @@ impl World {
             Effect::Disarm { timer } => drop(self.node_mut(id).timers.remove(&timer)),
             Effect::Loop(n) => self.node_mut(id).loops.push_back(n),
             Effect::GrantIds(range) => self.node_mut(id).ids.push_back(range),
+            // Nobody is asked for proof here.
+            Effect::Keys(_) => {}
             Effect::Log { text, .. } => self.trace.comment(self.now, &self.nodes[id.0].name, &text),
             Effect::Stopped => self.node_mut(id).stopped = true,
         }

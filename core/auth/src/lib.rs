@@ -1,1 +1,26 @@
-//! Who is who, and what they may do: cephx keys, tickets and capabilities.
+//! Who is who, and what they may do.
+//!
+//! `method` is where authentication meets the handshake of a connection (`nacre-msgr`); `none` believes everyone, `cephx`
+//! shares keys and gives tickets. `keys` is what monitors know of everybody.
+
+pub mod cephx;
+mod entropy;
+pub mod keyring;
+mod keys;
+mod method;
+mod none;
+mod secret;
+
+pub use entropy::Entropy;
+pub use keys::{Entity, Keys, Lifetimes, Rotating};
+pub use method::{
+    CONNECTION_MODE_CRC, CONNECTION_MODE_SECURE, CONNECTION_SECRET_LEN, GlobalIds, Grant, METHOD_CEPHX,
+    METHOD_NONE, Offer, Proved, Prover, SessionSecret, Verdict, Verifier,
+};
+pub use none::{NoneProver, NoneVerifier};
+pub use secret::{NotAKey, Sealed, Secret, hmac_sha256, same_bytes};
+
+/// How the first byte of AUTH_REQUEST tells who is asked: a monitor for a session, ...
+const ASKS_MONITOR: u8 = 10;
+/// ... or anybody to believe a ticket. Ceph: `AUTH_MODE_AUTHORIZER`.
+const SHOWS_TICKET: u8 = 1;

@@ -64,6 +64,15 @@ impl Utime {
     }
 }
 
+impl Add<Duration> for Utime {
+    type Output = Utime;
+    fn add(self, d: Duration) -> Utime {
+        let nanos = u64::from(self.nsec) + u64::from(d.subsec_nanos());
+        let secs = u64::from(self.sec).saturating_add(d.as_secs()).saturating_add(nanos / 1_000_000_000);
+        Utime { sec: u32::try_from(secs).unwrap_or(u32::MAX), nsec: (nanos % 1_000_000_000) as u32 }
+    }
+}
+
 /// As Ceph prints it in JSON: `2026-01-31T23:59:59.123456+0000`.
 impl fmt::Display for Utime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

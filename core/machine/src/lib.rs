@@ -9,6 +9,7 @@ mod store_view;
 pub use store_view::{Known, Lost, NoStore, ReadError, Statfs, StoreStat, StoreView, given_up};
 
 use bytes::Bytes;
+use nacre_auth::{Keys, Proved};
 use nacre_base::Now;
 use nacre_proto::messages::Message;
 use nacre_proto::transaction::{StoredId, Transaction};
@@ -16,6 +17,7 @@ use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A session with someone. The machine numbers those it dials, the driver those it accepts; a
@@ -37,6 +39,9 @@ pub struct Peer {
     /// Where its bytes come from.
     pub observed: EntityAddr,
     pub features: u64,
+    /// Who called us, and what it may do. None: nobody is asked for proof, so everybody may do everything; or it is we who
+    /// called.
+    pub proved: Option<Proved>,
 }
 
 /// Why a session is over.
@@ -147,6 +152,8 @@ pub enum Effect {
     Loop(u64),
     /// Monitors: global ids for clients that connect to this monitor from here on.
     GrantIds(Range<u64>),
+    /// By which callers are known from here on, in a cluster where they are asked for proof.
+    Keys(Arc<Keys>),
     Log {
         level: Level,
         text: String,

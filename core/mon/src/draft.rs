@@ -3,6 +3,7 @@
 //! Requests of one turn see each other's changes to the OSD map, since they are committed together.
 
 use crate::state::{Batch, State};
+use nacre_auth::Entropy;
 use nacre_base::{OsdId, PoolId, Utime};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, OsdMap, OsdXinfo, Pool, osd_state};
@@ -27,6 +28,8 @@ pub struct Draft {
     pub hand_over: Option<u64>,
     /// One change of the map cannot say what the request at hand wants beside what others want: it is for the next one.
     pub next_time: bool,
+    /// For keys that are made. None where nothing may change.
+    pub entropy: Option<Entropy>,
 }
 
 impl Draft {
@@ -41,6 +44,7 @@ impl Draft {
             clear_progress: false,
             hand_over: None,
             next_time: false,
+            entropy: None,
         }
     }
 

@@ -10,6 +10,7 @@
 // The JSON shapes of Ceph have many fields.
 #![recursion_limit = "256"]
 
+mod auth;
 mod autoscale;
 mod balance;
 mod bootstrap;
@@ -41,7 +42,7 @@ pub use image_tasks::{ImageAnswer, ImageCommand};
 pub use image_work::ImageFigures;
 pub use membership::MonChange;
 pub use memory::Memory;
-pub use mon::{Member, Mon, MonConfig};
+pub use mon::{Member, Mon, MonAuth, MonConfig};
 pub use persist::alone;
 pub use state::{Batch, ConfigWho, Genesis, Rejected, State};
 

@@ -21,17 +21,19 @@ use crate::stats::Stats;
 use crate::{commands, options, persist};
 use bytes::Bytes;
 use members::PeerLink;
+use nacre_auth::{Entity, Entropy, Keys};
 use nacre_base::{Epoch, Now, PgId, PoolId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
 use nacre_proto::maps::Uuid;
 use nacre_proto::messages::{Message, QuorumMsg};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType};
 use nacre_raft::{Outgoing, Raft};
 use nacre_wire::from_slice;
 use proposals::InFlight;
 use replication::Leading;
 use requests::Read;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Raft's clock; a lone member needs it only to repeat a read that came too early.
@@ -64,8 +66,27 @@ pub struct MonConfig {
     /// From the configuration file, by Ceph's names.
     pub options: BTreeMap<String, String>,
     pub host: String,
-    /// For everything that is drawn; a new one for each start.
+    /// For everything that is drawn and no secret; a new one for each start.
     pub seed: u64,
+    pub auth: MonAuth,
+}
+
+/// How a monitor knows its callers.
+#[derive(Clone, Debug)]
+pub struct MonAuth {
+    /// Whether they have to prove who they are (cephx).
+    pub is_wanted: bool,
+    /// Whom a new cluster knows from the beginning.
+    pub founders: BTreeMap<AuthName, Entity>,
+    /// Keys are made of it.
+    pub entropy: Entropy,
+}
+
+impl MonAuth {
+    /// Everybody is believed.
+    pub fn none(entropy: Entropy) -> MonAuth {
+        MonAuth { is_wanted: false, founders: BTreeMap::new(), entropy }
+    }
 }
 
 /// A monitor.
@@ -84,6 +105,9 @@ pub struct Mon {
     /// What `ceph tell mon.X config set` said, until the next start.
     injected: BTreeMap<String, String>,
     rng: Rng,
+    pub(crate) entropy: Entropy,
+    /// What the driver knows callers by.
+    pub(crate) told_keys: Option<Arc<Keys>>,
     raft: Option<Raft>,
     /// None until the cluster's first batch is applied.
     pub(crate) state: Option<State>,
@@ -141,10 +165,13 @@ pub struct Mon {
 impl Mon {
     pub fn new(config: MonConfig) -> Mon {
         let rng = Rng::new(config.seed);
+        let entropy = config.auth.entropy.clone().fork();
         Mon {
             config,
             injected: BTreeMap::new(),
             rng,
+            entropy,
+            told_keys: None,
             raft: None,
             state: None,
             sessions: Sessions::default(),
@@ -332,6 +359,7 @@ impl Machine for Mon {
                     self.reports.sessions.heard(osd, self.id());
                 }
                 self.sessions.insert(conn, session);
+                self.tell_osd_keys(conn, out);
             }
             Event::Closed { conn, why } => self.on_closed(conn, &why, out),
             Event::Message { conn, tid, message } => self.on_message(now, conn, tid, message, out),

@@ -164,6 +164,20 @@ pub const ALL: &[ConfigOption] = &[
         "how long a client stays fenced if nobody says",
     ),
     option(
+        "auth_mon_ticket_ttl",
+        Kind::Secs,
+        "259200",
+        None,
+        "how long a client's session with the monitors is good, and what it may do in it, also after its key was removed",
+    ),
+    option(
+        "auth_service_ticket_ttl",
+        Kind::Secs,
+        "3600",
+        None,
+        "how long a ticket is good: for so long a client whose key was removed, or who may do less, goes on as before with OSDs",
+    ),
+    option(
         "mon_osd_down_out_interval",
         Kind::Secs,
         "600",

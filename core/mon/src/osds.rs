@@ -150,6 +150,7 @@ impl Mon {
             | DaemonMsg::Scrub { .. }
             | DaemonMsg::Force { .. }
             | DaemonMsg::CountImages { .. }
+            | DaemonMsg::Keys { .. }
             | DaemonMsg::Images(_) => Done::Silent,
         }
     }

@@ -121,6 +121,7 @@ impl Mon {
 
     /// Tells everybody what changed since the OSD map was at `before`.
     pub(crate) fn publish(&mut self, before: Epoch, out: &mut Vec<Effect>) {
+        self.tell_keys(out);
         let state = self.state.as_ref().expect("something was applied");
         let new_map = state.osdmap.epoch > before;
         let conns: Vec<ConnId> = self.sessions.iter().map(|(conn, _)| conn).collect();

@@ -7,9 +7,12 @@
 use crate::membership::MonChange;
 use crate::memory::Memory;
 use bytes::Bytes;
+use nacre_auth::cephx::Service;
+use nacre_auth::{Entity, Keys, Secret};
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, SnapId, Utime};
 use nacre_proto::maps::{Incremental, MgrMap, MonMap, OsdMap, Uuid, ancestor, split_children};
 use nacre_proto::messages::{LogEntry, PgRecord};
+use nacre_proto::types::AuthName;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec, versioned, versioned_fields};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -58,6 +61,8 @@ pub struct State {
     pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
     /// What the last leader would tell the next one.
     pub memory: Memory,
+    /// Who is known, by which key, and what it may do; and with which keys tickets are sealed.
+    pub keys: Arc<Keys>,
 }
 
 /// One option for some entities: `section` is `global`, a kind, or an entity; `mask` narrows it.
@@ -117,6 +122,10 @@ pub struct Batch {
     /// Numbers of snapshots that removals took for themselves. The map does not tell them from those of snapshots that were
     /// made in the same epoch.
     pub removal_numbers: Vec<(PoolId, SnapId)>,
+    /// None removes.
+    pub entities: Vec<(AuthName, Option<Entity>)>,
+    /// The next keys of services.
+    pub rotated: Vec<(Service, Secret)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -124,6 +133,8 @@ pub struct Genesis {
     pub monmap: MonMap,
     /// The first OSD map, encoded.
     pub osdmap: Bytes,
+    /// Whom the cluster knows from the beginning.
+    pub entities: BTreeMap<AuthName, Entity>,
 }
 
 /// Why a batch changes nothing: it was made for another state than the one it met.
@@ -190,6 +201,7 @@ impl State {
             next_global_id: FIRST_GLOBAL_ID,
             purged_snaps: BTreeMap::new(),
             memory: Memory::default(),
+            keys: Arc::new(Keys { entities: genesis.entities.clone(), ..Keys::default() }),
         })
     }
 
@@ -247,7 +259,23 @@ impl State {
         if let Some(memory) = &batch.memory {
             self.memory = memory.clone();
         }
+        if !(batch.entities.is_empty() && batch.rotated.is_empty()) {
+            self.take_keys(batch);
+        }
         Ok(())
+    }
+
+    fn take_keys(&mut self, batch: &Batch) {
+        let keys = Arc::make_mut(&mut self.keys);
+        for (name, entity) in &batch.entities {
+            match entity {
+                Some(entity) => drop(keys.entities.insert(name.clone(), entity.clone())),
+                None => drop(keys.entities.remove(name)),
+            }
+        }
+        for (service, key) in &batch.rotated {
+            keys.rotating.entry(*service).or_default().add(key.clone());
+        }
     }
 
     fn take_osdmap(&mut self, next: OsdMap, inc: Incremental, bytes: Bytes) {
@@ -403,11 +431,11 @@ impl ConfigWho {
 versioned_fields!(ConfigKey, "config key", section, mask, name);
 versioned_fields!(ConfigChange, "config change", stamp, version, what, old, new);
 versioned_fields!(Mute, "mute", until, sticky, summary, count);
-versioned_fields!(Genesis, "genesis", monmap, osdmap);
+versioned_fields!(Genesis, "genesis", monmap, osdmap; later entities);
 
 impl Encode for Batch {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 4, 1, |out| {
+        versioned(out, 5, 1, |out| {
             self.origin.encode(out);
             self.stamp.encode(out);
             self.genesis.encode(out);
@@ -425,12 +453,14 @@ impl Encode for Batch {
             self.memory.encode(out);
             self.monitors.encode(out);
             self.removal_numbers.encode(out);
+            self.entities.encode(out);
+            self.rotated.encode(out);
         });
     }
 }
 impl Decode for Batch {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("batch", 4, |r, v| {
+        r.versioned("batch", 5, |r, v| {
             Ok(Batch {
                 origin: Decode::decode(r)?,
                 stamp: Decode::decode(r)?,
@@ -450,6 +480,8 @@ impl Decode for Batch {
                 memory: if v >= 2 { Decode::decode(r)? } else { None },
                 monitors: if v >= 3 { Decode::decode(r)? } else { None },
                 removal_numbers: if v >= 4 { Decode::decode(r)? } else { Vec::new() },
+                entities: if v >= 5 { Decode::decode(r)? } else { Vec::new() },
+                rotated: if v >= 5 { Decode::decode(r)? } else { Vec::new() },
             })
         })
     }
@@ -458,7 +490,7 @@ impl Decode for Batch {
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 5, 1, |out| {
+        versioned(out, 6, 1, |out| {
             self.monmap.encode(out);
             self.mgrmap.encode(out);
             self.full.encode(out);
@@ -477,12 +509,13 @@ impl Encode for State {
             self.memory.encode(out);
             self.members.encode(out);
             self.removed.encode(out);
+            self.keys.as_ref().encode(out);
         });
     }
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 5, |r, v| {
+        r.versioned("monitor state", 6, |r, v| {
             let monmap = MonMap::decode(r)?;
             let mgrmap = MgrMap::decode(r)?;
             let full = Bytes::decode(r)?;
@@ -507,6 +540,7 @@ impl Decode for State {
                 next_global_id: Decode::decode(r)?,
                 purged_snaps: if v >= 2 { Decode::decode(r)? } else { BTreeMap::new() },
                 memory: if v >= 3 { Decode::decode(r)? } else { Memory::default() },
+                keys: Arc::default(),
             };
             if v >= 4 {
                 (state.members, state.removed) = (Decode::decode(r)?, Decode::decode(r)?);
@@ -514,6 +548,9 @@ impl Decode for State {
             if v < 5 {
                 // There may be some among them that were never removed. Others are removed again if anybody asks for it.
                 state.purged_snaps.clear();
+            }
+            if v >= 6 {
+                state.keys = Arc::new(Keys::decode(r)?);
             }
             Ok(state)
         })
@@ -536,7 +573,7 @@ mod tests {
     fn begun(now: Utime) -> State {
         let first = OsdMap::new([1; 16], now, CrushMap::fresh(0));
         let monmap = MonMap::new([1; 16], now, Vec::new());
-        State::begin(&Genesis { monmap, osdmap: to_vec(&first).into() }).unwrap()
+        State::begin(&Genesis { monmap, osdmap: to_vec(&first).into(), entities: BTreeMap::new() }).unwrap()
     }
 
     /// Else somebody who served the group before, and not in the interval that begins, would do for its child.

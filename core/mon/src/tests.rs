@@ -1,7 +1,8 @@
 //! A monitor with a driver that stores at once, and clients that are only sessions.
 
-use crate::{Member, Mon, MonConfig};
+use crate::{Member, Mon, MonAuth, MonConfig};
 use bytes::Bytes;
+use nacre_auth::Entropy;
 use nacre_base::{Epoch, IntervalSet, Name, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::maps::{OsdMap, map_flags, osd_state, pool_flags};
@@ -98,6 +99,7 @@ fn config(rank: usize, mons: usize, seed: u64) -> MonConfig {
         options: options.map(|(name, value)| (name.to_string(), value.to_string())).into(),
         host: "vm".to_string(),
         seed,
+        auth: MonAuth::none(Entropy::repeatable(seed)),
     }
 }
 
@@ -210,7 +212,10 @@ impl TestMon {
         let conn = ConnId::Accepted(self.next_conn);
         self.next_conn += 1;
         let observed = addrs.msgr2().unwrap_or_default();
-        self.event(Event::Opened { conn, peer: Peer { kind, num, addrs, observed, features: 0x3f01 } });
+        self.event(Event::Opened {
+            conn,
+            peer: Peer { kind, num, addrs, observed, features: 0x3f01, proved: None },
+        });
         conn
     }
     fn client(&mut self) -> ConnId {

@@ -7,7 +7,6 @@
 //! After an error a connection is dead: the shell writes what is still in the outbox (the peer's
 //! explanation, if there is one), logs the reason and closes the socket.
 
-use crate::auth::{AuthName, CONNECTION_MODE_CRC, Prover, Verdict, Verifier};
 use crate::fault::FaultReason;
 use crate::frame::{Frame, FrameReader, Front, MessageHeader, Preamble, payload, put_control, put_message};
 use crate::handshake::{
@@ -22,9 +21,12 @@ use crate::{
     FEATURES_SUPPORTED,
 };
 use bytes::{Buf, Bytes};
+use nacre_auth::{
+    CONNECTION_MODE_CRC, Offer, Proved, Prover, SessionSecret, Verdict, Verifier, hmac_sha256, same_bytes,
+};
 use nacre_base::{Now, Time, Utime, errno};
 use nacre_proto::messages::RawMessage;
-use nacre_proto::types::{AddrKind, AddrVec, EntityAddr, EntityName, EntityType};
+use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityName, EntityType};
 use nacre_wire::{DecodeError, to_vec};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -109,8 +111,10 @@ pub enum Event {
 pub struct PeerIdent {
     /// A client goes by its global id, a daemon by its own number.
     pub name: EntityName,
-    /// Which keys and capabilities a client has. None: the peer is the server.
+    /// As who a client is here. None: the peer is the server.
     pub auth_name: Option<AuthName>,
+    /// The same, proved, and what it may do. None: the peer is the server, or nobody asks for proof.
+    pub proved: Option<Proved>,
     /// The client's id in this session: the peer's if we are the server, else ours.
     pub global_id: u64,
     /// Where the peer says it listens.
@@ -147,13 +151,24 @@ enum Phase {
 #[derive(Clone, Copy, Default)]
 struct Progress {
     attempts: u32,
-    /// The server challenged a client of this method and waits for the answer.
-    challenged: Option<u32>,
+    /// The server challenged a client of this method and for this mode, and waits for the answer.
+    challenged: Option<(u32, u32)>,
 }
 
 struct Granted {
     global_id: u64,
     auth_name: Option<AuthName>,
+    proved: Option<Proved>,
+    /// What the peer's signature is to be; without a key, zeros.
+    signature: [u8; 32],
+}
+
+/// All that was said until both ends know each other, which each then signs: so neither was told something else than the
+/// other said.
+#[derive(Default)]
+struct Transcript {
+    heard: Vec<u8>,
+    said: Vec<u8>,
 }
 
 impl Phase {
@@ -183,8 +198,12 @@ pub struct Connection {
     out_seq: u64,
     /// Keepalives on their way: the stamp they carry, and when they left.
     keepalives: VecDeque<(Utime, Time)>,
-    /// What the verifier put off: the method, and what the peer sent for it.
-    undecided: Option<(u32, Vec<u8>)>,
+    /// What the verifier put off: the method, the mode, and what the peer sent for it.
+    undecided: Option<(u32, u32, Vec<u8>)>,
+    /// Modes that we, as the client, can be in.
+    offered: Vec<u32>,
+    /// Until it is signed.
+    transcript: Option<Box<Transcript>>,
 }
 
 impl Connection {
@@ -208,22 +227,34 @@ impl Connection {
     }
 
     fn new(now: Time, config: Config, peer_addr: EntityAddr, side: Side) -> Connection {
-        let mut outbox = Outbox::default();
-        outbox.push(banner());
-        put_control(&mut outbox, Tag::Hello, &to_vec(&Hello { kind: config.kind, peer_addr }));
-        Connection {
+        let mut connection = Connection {
             deadline: now + config.handshake_timeout,
             config,
             side,
             phase: Phase::Banner(Vec::new()),
             reader: FrameReader::new(),
-            outbox,
+            outbox: Outbox::default(),
             waiting: VecDeque::new(),
             in_seq: 0,
             out_seq: 0,
             keepalives: VecDeque::new(),
             undecided: None,
-        }
+            offered: Vec::new(),
+            transcript: Some(Box::new(Transcript { heard: Vec::new(), said: banner().to_vec() })),
+        };
+        connection.outbox.push(banner());
+        let hello = Hello { kind: connection.config.kind, peer_addr };
+        connection.say(Tag::Hello, &to_vec(&hello));
+        connection
+    }
+
+    /// One of the frames before both know each other.
+    fn say(&mut self, tag: Tag, payload: &[u8]) {
+        let mut frame = Outbox::default();
+        put_control(&mut frame, tag, payload);
+        let frame = frame.copy_to_bytes(frame.remaining());
+        self.transcript.as_mut().expect("nothing is signed yet").said.extend_from_slice(&frame);
+        self.outbox.push(frame);
     }
 
     /// Handles what the socket received, cut in any way. Events pushed before an error happened before it.
@@ -304,7 +335,7 @@ impl Connection {
     /// Asks the verifier again.
     pub fn decide(&mut self) -> Result<(), FaultReason> {
         self.fail_with(|c| match c.undecided.take() {
-            Some((method, payload)) => c.judge(method, payload),
+            Some((method, mode, payload)) => c.judge(method, mode, payload),
             None => Ok(()),
         })
     }
@@ -356,13 +387,18 @@ impl Connection {
             if !read_banner(got, input)? {
                 return Ok(());
             }
+            let heard = std::mem::take(got);
+            self.transcript.as_mut().expect("nothing is signed yet").heard = heard;
             self.phase = Phase::Hello;
         }
         loop {
+            let before = self.transcript.is_some().then(|| input.clone());
             let (side, phase, limits) = (&self.side, &self.phase, &self.config.limits);
-            let Some(frame) = self.reader.next(input, |p| admit(side, phase, limits, p))? else {
-                return Ok(());
-            };
+            let frame = self.reader.next(input, |p| admit(side, phase, limits, p))?;
+            if let (Some(before), Some(transcript)) = (before, &mut self.transcript) {
+                transcript.heard.extend_from_slice(&before[..before.len() - input.len()]);
+            }
+            let Some(frame) = frame else { return Ok(()) };
             self.on_frame(now, frame, out)?;
         }
     }
@@ -372,8 +408,8 @@ impl Connection {
         match frame.tag {
             Tag::Hello => self.on_hello(payload(&frame)?),
             Tag::AuthRequest => {
-                let offer: crate::auth::Offer = payload(&frame)?;
-                self.on_auth_request(offer.method, &offer.modes, offer.payload)
+                let Offer { method, modes, payload } = payload(&frame)?;
+                self.on_auth_request(method, &modes, payload)
             }
             Tag::AuthRequestMore => {
                 let answer: Vec<u8> = payload(&frame)?;
@@ -382,6 +418,9 @@ impl Connection {
             Tag::AuthBadMethod => {
                 let refused: AuthBadMethod = payload(&frame)?;
                 let AuthBadMethod { method, errno, methods, .. } = refused;
+                if let Side::Client { prover, .. } = &mut self.side {
+                    prover.refused();
+                }
                 Err(FaultReason::AuthRefused { method, errno, allowed: methods })
             }
             Tag::AuthReplyMore => {
@@ -425,11 +464,16 @@ impl Connection {
     }
 
     fn on_hello(&mut self, hello: Hello) -> Result<(), FaultReason> {
+        let mut offer = None;
         if let Side::Client { peer_kind, prover, .. } = &mut self.side {
             if hello.kind != *peer_kind {
                 return Err(FaultReason::WrongKind { expected: *peer_kind, found: hello.kind });
             }
-            put_control(&mut self.outbox, Tag::AuthRequest, &to_vec(&prover.open(hello.kind)));
+            offer = Some(prover.open(hello.kind));
+        }
+        if let Some(offer) = offer {
+            self.say(Tag::AuthRequest, &to_vec(&offer));
+            self.offered = offer.modes;
         }
         self.phase = Phase::Authenticating(hello, Progress::default());
         Ok(())
@@ -440,59 +484,63 @@ impl Connection {
             return Err(FaultReason::UnexpectedTag { tag: Tag::AuthRequest, phase: "undecided" });
         }
         let Side::Server { verifier, .. } = &self.side else { unreachable!("only servers admit it") };
-        if modes.contains(&CONNECTION_MODE_CRC) && verifier.methods().contains(&method) {
-            self.judge(method, payload)
-        } else {
-            self.answer_auth(method, Verdict::Refused { errno: errno::EOPNOTSUPP })
+        let allowed = verifier.modes();
+        // The client's best of those.
+        match modes.iter().find(|mode| allowed.contains(mode)) {
+            Some(&mode) if verifier.methods().contains(&method) => self.judge(method, mode, payload),
+            _ => self.answer_auth(method, 0, Verdict::Refused { errno: errno::EOPNOTSUPP }),
         }
     }
 
     fn on_auth_answer(&mut self, answer: Vec<u8>) -> Result<(), FaultReason> {
-        let Phase::Authenticating(_, Progress { challenged: Some(method), .. }) = self.phase else {
+        let Phase::Authenticating(_, Progress { challenged: Some((method, mode)), .. }) = self.phase else {
             return Err(FaultReason::UnexpectedTag { tag: Tag::AuthRequestMore, phase: self.phase.name() });
         };
-        self.judge(method, answer)
+        self.judge(method, mode, answer)
     }
 
-    fn judge(&mut self, method: u32, payload: Vec<u8>) -> Result<(), FaultReason> {
+    fn judge(&mut self, method: u32, mode: u32, payload: Vec<u8>) -> Result<(), FaultReason> {
         let Side::Server { verifier, .. } = &mut self.side else { unreachable!("only servers judge") };
-        match verifier.judge(method, &payload) {
+        match verifier.judge(method, mode, &payload) {
             Verdict::Later => {
-                self.undecided = Some((method, payload));
+                self.undecided = Some((method, mode, payload));
                 Ok(())
             }
-            verdict => self.answer_auth(method, verdict),
+            verdict => self.answer_auth(method, mode, verdict),
         }
     }
 
-    fn answer_auth(&mut self, method: u32, verdict: Verdict) -> Result<(), FaultReason> {
+    fn answer_auth(&mut self, method: u32, mode: u32, verdict: Verdict) -> Result<(), FaultReason> {
         let Phase::Authenticating(hello, progress) = &mut self.phase else {
             unreachable!("verdicts are given while authenticating")
         };
         let Side::Server { verifier, .. } = &self.side else { unreachable!("only servers give verdicts") };
         progress.attempts += 1;
         progress.challenged = None;
+        let (hello, attempts) = (*hello, progress.attempts);
         match verdict {
-            Verdict::Granted { name, global_id, reply } => {
-                let done = AuthDone { global_id, mode: CONNECTION_MODE_CRC, payload: reply };
-                put_control(&mut self.outbox, Tag::AuthDone, &to_vec(&done));
-                put_control(&mut self.outbox, Tag::AuthSignature, &NO_SIGNATURE);
-                self.phase = Phase::Signing(*hello, Granted { global_id, auth_name: Some(name) });
+            Verdict::Granted(grant) => {
+                let done = AuthDone { global_id: grant.global_id, mode, payload: grant.reply };
+                self.say(Tag::AuthDone, &to_vec(&done));
+                let signature = self.sign(mode, grant.session.as_ref())?;
+                let (auth_name, proved) = (Some(grant.name), grant.proved);
+                let granted = Granted { global_id: grant.global_id, auth_name, proved, signature };
+                self.phase = Phase::Signing(hello, granted);
                 return Ok(());
             }
             Verdict::Challenge(challenge) => {
-                progress.challenged = Some(method);
-                put_control(&mut self.outbox, Tag::AuthReplyMore, &to_vec(&challenge));
+                progress.challenged = Some((method, mode));
+                self.say(Tag::AuthReplyMore, &to_vec(&challenge));
             }
             Verdict::Later => unreachable!("`judge` keeps it"),
             // The client may come again on this connection, with another method.
             Verdict::Refused { errno } => {
-                let (methods, modes) = (verifier.methods(), vec![CONNECTION_MODE_CRC]);
+                let (methods, modes) = (verifier.methods(), verifier.modes());
                 let refusal = AuthBadMethod { method, errno, methods, modes };
-                put_control(&mut self.outbox, Tag::AuthBadMethod, &to_vec(&refusal));
+                self.say(Tag::AuthBadMethod, &to_vec(&refusal));
             }
         }
-        if progress.attempts == AUTH_ATTEMPTS_MAX {
+        if attempts == AUTH_ATTEMPTS_MAX {
             return Err(FaultReason::AuthAttempts(AUTH_ATTEMPTS_MAX));
         }
         Ok(())
@@ -509,27 +557,48 @@ impl Connection {
             return Err(FaultReason::AuthAttempts(AUTH_ATTEMPTS_MAX));
         }
         let answer = prover.answer(challenge).ok_or(FaultReason::AuthChallenge)?;
-        put_control(&mut self.outbox, Tag::AuthRequestMore, &to_vec(&answer));
+        self.say(Tag::AuthRequestMore, &to_vec(&answer));
         Ok(())
     }
 
     fn on_auth_done(&mut self, done: AuthDone) -> Result<(), FaultReason> {
-        let Phase::Authenticating(hello, _) = self.phase else { unreachable!("admitted only then") };
-        if done.mode != CONNECTION_MODE_CRC {
-            return Err(FaultReason::ConnectionMode(done.mode));
+        let AuthDone { global_id, mode, payload } = done;
+        let (Side::Client { prover, .. }, Phase::Authenticating(hello, _)) = (&mut self.side, &self.phase)
+        else {
+            unreachable!("only authenticating clients admit it")
+        };
+        let hello = *hello;
+        if !self.offered.contains(&mode) {
+            return Err(FaultReason::ConnectionMode(mode));
         }
-        put_control(&mut self.outbox, Tag::AuthSignature, &NO_SIGNATURE);
-        self.phase = Phase::Signing(hello, Granted { global_id: done.global_id, auth_name: None });
+        let session = prover.granted(global_id, &payload).map_err(FaultReason::NotProved)?;
+        let signature = self.sign(mode, session.as_ref())?;
+        self.phase = Phase::Signing(hello, Granted { global_id, auth_name: None, proved: None, signature });
         Ok(())
     }
 
+    /// Signs what was heard, in the connection's mode from here on. What the peer's signature of what was said has to be.
+    fn sign(&mut self, mode: u32, session: Option<&SessionSecret>) -> Result<[u8; 32], FaultReason> {
+        let Transcript { heard, said } = *self.transcript.take().expect("signed once");
+        let sign = |bytes: &[u8]| session.map_or(NO_SIGNATURE, |secret| hmac_sha256(&secret.key, bytes));
+        debug_assert_eq!(mode, CONNECTION_MODE_CRC);
+        put_control(&mut self.outbox, Tag::AuthSignature, &sign(&heard));
+        Ok(sign(&said))
+    }
+
     fn on_auth_signature(&mut self, frame: &Frame) -> Result<(), FaultReason> {
-        if frame.segments[0] != NO_SIGNATURE[..] {
-            return Err(FaultReason::Signature);
-        }
         let Phase::Signing(hello, granted) = std::mem::replace(&mut self.phase, Phase::Hello) else {
             unreachable!("admitted only then")
         };
+        if !same_bytes(&frame.segments[0], &granted.signature) {
+            return Err(FaultReason::Signature);
+        }
+        // A daemon's key is no client's, and the other way round.
+        if let Some(proved) = &granted.proved
+            && proved.name.kind != hello.kind as u32
+        {
+            return Err(FaultReason::NotItsKey { kind: hello.kind, name: proved.name.clone() });
+        }
         if let Side::Client { target, .. } = &self.side {
             let target = *target;
             let addrs = self.own_addrs(&hello);
@@ -577,8 +646,7 @@ impl Connection {
         let addrs = here.clone();
         self.put_ident(Tag::ServerIdent, addrs, None);
         // Every session of ours is lossy, also where the client would keep it: SERVER_IDENT decides.
-        self.open(ident, true, out);
-        Ok(())
+        self.open(ident, true, out)
     }
 
     fn on_server_ident(&mut self, ident: Ident, out: &mut Vec<Event>) -> Result<(), FaultReason> {
@@ -596,11 +664,10 @@ impl Connection {
             return Err(FaultReason::PeerLacksFeatures(missing));
         }
         let lossy = ident.flags & FLAG_LOSSY != 0;
-        self.open(ident, lossy, out);
-        Ok(())
+        self.open(ident, lossy, out)
     }
 
-    fn open(&mut self, ident: Ident, lossy: bool, out: &mut Vec<Event>) {
+    fn open(&mut self, ident: Ident, lossy: bool, out: &mut Vec<Event>) -> Result<(), FaultReason> {
         let Phase::Identifying(hello, granted) = std::mem::replace(&mut self.phase, Phase::Open) else {
             unreachable!("identities are admitted only then")
         };
@@ -608,9 +675,16 @@ impl Connection {
         // What a client says of its own number is not authenticated; its global id is.
         let is_client = granted.auth_name.is_some() && hello.kind == EntityType::Client;
         let num = if is_client { granted.global_id as i64 } else { ident.num };
+        // An OSD's number is its name.
+        if let Some(Proved { name, .. }) = granted.proved.as_ref().filter(|_| hello.kind == EntityType::Osd)
+            && name.id != num.to_string()
+        {
+            return Err(FaultReason::NotItsNumber { num, name: name.clone() });
+        }
         out.push(Event::Ready(PeerIdent {
             name: EntityName::new(hello.kind, num),
             auth_name: granted.auth_name,
+            proved: granted.proved,
             global_id: granted.global_id,
             addrs: ident.addrs,
             sock,
@@ -623,6 +697,7 @@ impl Connection {
         for message in std::mem::take(&mut self.waiting) {
             self.put(message, None);
         }
+        Ok(())
     }
 
     /// `lent` is its front, if that is not in it.

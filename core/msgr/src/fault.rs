@@ -1,7 +1,7 @@
 //! Why a connection ended.
 
 use crate::tag::Tag;
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType};
 use nacre_wire::DecodeError;
 
 /// Why a connection is over. The text is the whole log line; the peer's address is the logger's to add.
@@ -47,6 +47,12 @@ pub enum FaultReason {
     ConnectionMode(u32),
     #[error("the peer's signature is wrong")]
     Signature,
+    #[error("the peer is not who it should be: {0}")]
+    NotProved(String),
+    #[error("the peer says it is of kind {kind}, with the key of {name}")]
+    NotItsKey { kind: EntityType, name: AuthName },
+    #[error("the peer says it is number {num}, with the key of {name}")]
+    NotItsNumber { num: i64, name: AuthName },
     #[error("the peer wants {target}, here is {here}")]
     NotForUs { target: EntityAddr, here: AddrVec },
     #[error("dialled {target}, but there is {found}")]

@@ -1,7 +1,6 @@
 //! What two ends tell each other before the first message: the banner and the payloads of the
 //! handshake's frames.
 
-use crate::auth::Offer;
 use bytes::Bytes;
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
@@ -39,20 +38,6 @@ impl Encode for Hello {
 impl Decode for Hello {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Hello { kind: EntityType::from_byte(u8::decode(r)?)?, peer_addr: EntityAddr::decode(r)? })
-    }
-}
-
-/// Ceph: `AuthRequestFrame`.
-impl Encode for Offer {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.method.encode(out);
-        self.modes.encode(out);
-        self.payload.encode(out);
-    }
-}
-impl Decode for Offer {
-    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Offer { method: u32::decode(r)?, modes: Vec::decode(r)?, payload: Vec::decode(r)? })
     }
 }
 

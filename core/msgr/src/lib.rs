@@ -1,11 +1,10 @@
 //! One msgr2.1 connection as a machine without sockets: bytes in, messages and bytes out.
 //!
 //! Start at `Connection`. Below it: `frame` cuts the stream into checked frames, `handshake` is what
-//! they say before the first message, `auth` who may speak, `outbox` what waits to be written.
+//! they say before the first message (`nacre-auth` has who may speak), `outbox` what waits to be written.
 //! Spoken today: frames of revision 2.1 in crc mode, with lossy sessions (a fault ends the session,
 //! and the side that dialled starts a new one).
 
-mod auth;
 mod connection;
 mod fault;
 mod frame;
@@ -14,10 +13,6 @@ mod outbox;
 mod sums;
 mod tag;
 
-pub use auth::{
-    AuthName, CONNECTION_MODE_CRC, GlobalIds, METHOD_NONE, NoneProver, NoneVerifier, Offer, Prover, Verdict,
-    Verifier,
-};
 pub use connection::{Config, Connection, Event, Limits, PeerIdent};
 pub use fault::FaultReason;
 pub use outbox::Outbox;

@@ -19,6 +19,7 @@ use crate::pg::{Pg, PgEvent};
 use crate::requests::History;
 use crate::room::OwnRoom;
 use crate::shard::{EFFECTS_KEPT, Scene, Shard, ShardEffect};
+use nacre_auth::Secret;
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
 use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_perf::Registry;
@@ -71,6 +72,8 @@ pub struct OsdConfig {
     /// Where it shows what it counts, beside others of the same daemon.
     pub perf: Registry,
     pub seed: u64,
+    /// Its own, in a cluster where everybody proves who they are.
+    pub key: Option<Secret>,
 }
 
 /// What an OSD may take unless somebody says otherwise.

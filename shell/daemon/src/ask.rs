@@ -1,10 +1,13 @@
 //! What a cluster that runs says of itself.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Layout};
+use crate::keyrings;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use nacre_auth::Secret;
 use nacre_client::{Output, Request};
 use nacre_node::BlockingClient;
+use nacre_proto::types::EntityAddr;
 use serde_json::Value;
 use std::time::Duration;
 use uuid::Uuid;
@@ -12,10 +15,26 @@ use uuid::Uuid;
 /// How long somebody at a terminal waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Where a cluster's monitors are, and how one gets in as `client.admin`.
+#[derive(Clone, Debug)]
+pub struct Access {
+    pub mons: Vec<EntityAddr>,
+    pub key: Option<Secret>,
+}
+
+impl Access {
+    pub fn of(layout: &Layout, cluster: &Cluster) -> Result<Access> {
+        Ok(Access { mons: cluster.mon_addrs(), key: keyrings::of_admin(layout, cluster)? })
+    }
+    pub fn connect(&self) -> BlockingClient {
+        let (nonce, seed) = Uuid::new_v4().as_u64_pair();
+        BlockingClient::connect(self.mons.clone(), self.key.clone(), nonce as u32, seed)
+    }
+}
+
 /// A session with the cluster of a folder.
-pub fn connect(cluster: &Cluster) -> BlockingClient {
-    let (nonce, seed) = Uuid::new_v4().as_u64_pair();
-    BlockingClient::connect(cluster.mon_addrs(), nonce as u32, seed)
+pub fn connect(layout: &Layout, cluster: &Cluster) -> Result<BlockingClient> {
+    Ok(Access::of(layout, cluster)?.connect())
 }
 
 pub fn command(client: &BlockingClient, command: &Value, timeout: Duration) -> Result<Bytes> {

@@ -29,7 +29,7 @@ const FILE_MAX: u64 = 32 << 20;
 
 /// Gives a sentence about what was proven.
 pub fn prove(layout: &Layout, cluster: &Cluster) -> Result<String> {
-    let client = ask::connect(cluster);
+    let client = ask::connect(layout, cluster)?;
     let waited = wait_healthy(&client, layout, cluster)?;
     let file = own_program()?;
     let start = Instant::now();

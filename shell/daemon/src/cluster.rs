@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/cluster.json    this cluster, as `Cluster`
 //! DIR/ceph.conf       for Ceph's own clients
+//! DIR/*keyring        see `keyrings`
 //! DIR/NAME/store      what daemon NAME stores: a file, or a link to its device
 //! DIR/NAME/device.json  what that device can do, if it was measured
 //! DIR/run/NAME.pid    locked while NAME runs (or `nacre`, when all share one process)
@@ -214,7 +215,6 @@ impl Cluster {
             memory: wishes.memory,
             last_mon: mons.into(),
         };
-        ensure!(cluster.auth == Auth::None, "--auth cephx is not built yet: use --auth none");
         cluster.add_osds(wishes.osds.unwrap_or(OSDS_DEFAULT), wishes.osd_size, wishes.preallocate)?;
         Ok(cluster)
     }
@@ -385,16 +385,26 @@ impl Cluster {
     }
 
     /// For Ceph's own clients.
-    pub fn ceph_conf(&self) -> String {
+    pub fn ceph_conf(&self, layout: &Layout) -> String {
+        let auth = match self.auth {
+            Auth::None => "none",
+            Auth::Cephx => "cephx",
+        };
+        // `$name` is the client's own, as `client.admin`.
+        let keyring = match self.auth {
+            Auth::None => String::new(),
+            Auth::Cephx => format!("keyring = {}/ceph.$name.keyring\n", layout.root().display()),
+        };
         let hosts: Vec<String> = self.mon_addrs().iter().map(|addr| format!("[{addr}]")).collect();
         format!(
             "# Written by `nacre up`, for Ceph's own clients: export CEPH_CONF=(this file).\n\
              [global]\n\
              fsid = {fsid}\n\
              mon host = {hosts}\n\
-             auth cluster required = none\n\
-             auth service required = none\n\
-             auth client required = none\n\
+             auth cluster required = {auth}\n\
+             auth service required = {auth}\n\
+             auth client required = {auth}\n\
+             {keyring}\
              {networks}\
              # The kernel's client speaks msgr2 only if it is told to.\n\
              rbd default map options = ms_mode=prefer-crc\n",
@@ -452,7 +462,7 @@ impl Layout {
     pub fn save(&self, cluster: &Cluster) -> Result<()> {
         let json = serde_json::to_string_pretty(cluster).expect("a cluster has a JSON form");
         replace(&self.root.join("cluster.json"), &(json + "\n"))?;
-        replace(&self.ceph_conf(), &cluster.ceph_conf())
+        replace(&self.ceph_conf(), &cluster.ceph_conf(self))
     }
 
     pub fn root(&self) -> &Path {
@@ -467,6 +477,16 @@ impl Layout {
     }
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")
+    }
+    pub fn admin_keyring(&self) -> PathBuf {
+        self.root.join("ceph.client.admin.keyring")
+    }
+    pub fn mon_keyring(&self) -> PathBuf {
+        self.root.join("mon.keyring")
+    }
+    /// An OSD's.
+    pub fn keyring(&self, osd: u32) -> PathBuf {
+        self.root.join(DaemonName::Osd(osd).to_string()).join("keyring")
     }
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
@@ -507,8 +527,8 @@ pub fn make_dir(path: &Path) -> Result<()> {
     made.with_context(|| format!("cannot create {}", path.display()))
 }
 
-/// The file has the old content or the new, whatever happens meanwhile.
-fn replace(path: &Path, text: &str) -> Result<()> {
+/// The file has the old content or the new, whatever happens meanwhile, and only its owner reads it.
+pub fn replace(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     let write = || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -523,6 +543,20 @@ fn replace(path: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn conf_of(cluster: &Cluster) -> String {
+        cluster.ceph_conf(&Layout::at(Path::new("/data")).unwrap())
+    }
+
+    #[test]
+    fn clients_of_a_cluster_that_wants_proof_are_told_where_their_keys_are() {
+        let wishes = Wishes { auth: Some(Auth::Cephx), ..Wishes::default() };
+        let conf = conf_of(&Cluster::new(&wishes).unwrap());
+        for line in ["auth client required = cephx", "keyring = /data/ceph.$name.keyring"] {
+            assert!(conf.lines().any(|found| found == line), "{conf}");
+        }
+        assert!(!conf_of(&Cluster::new(&Wishes::default()).unwrap()).contains("keyring"));
+    }
 
     #[test]
     fn a_folder_keeps_its_cluster_and_clients_get_their_configuration() {
@@ -582,7 +616,7 @@ mod tests {
     fn clients_are_told_of_every_monitor() {
         let cluster = Cluster::new(&Wishes { mons: Some(3), ..Wishes::default() }).unwrap();
         let hosts = "mon host = [v2:127.0.0.1:20300/0],[v2:127.0.0.1:20302/0],[v2:127.0.0.1:20304/0]\n";
-        assert!(cluster.ceph_conf().contains(hosts));
+        assert!(conf_of(&cluster).contains(hosts));
         assert!(Cluster::new(&Wishes { mons: Some(10), ..Wishes::default() }).is_err());
     }
 
@@ -632,16 +666,10 @@ mod tests {
         let mut cluster = Cluster::new(&wishes).unwrap();
         assert_eq!(cluster.osd_addr(2).to_string(), "127.0.0.1:20322");
         assert_eq!(cluster.osd_cluster_addr(2).unwrap().to_string(), "127.2.0.3:20322");
-        assert!(cluster.ceph_conf().contains("\ncluster network = 127.2.0.0/29\n"));
+        assert!(conf_of(&cluster).contains("\ncluster network = 127.2.0.0/29\n"));
         let json = serde_json::to_string(&cluster).unwrap();
         assert_eq!(serde_json::from_str::<Cluster>(&json).unwrap(), cluster);
         assert!(cluster.adjust(&Wishes { osds: Some(7), ..Wishes::default() }).is_err());
         cluster.adjust(&Wishes { osds: Some(6), ..Wishes::default() }).unwrap();
-    }
-
-    #[test]
-    fn what_is_not_built_says_so() {
-        let cephx = Cluster::new(&Wishes { auth: Some(Auth::Cephx), ..Wishes::default() }).unwrap_err();
-        assert_eq!(cephx.to_string(), "--auth cephx is not built yet: use --auth none");
     }
 }

@@ -1,7 +1,6 @@
 //! What the monitors' configuration says that an OSD has to know before it starts.
 
-use crate::ask;
-use crate::cluster::Cluster;
+use crate::ask::{self, Access};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -18,9 +17,9 @@ pub struct Configured {
 }
 
 impl Configured {
-    pub fn ask(cluster: &Cluster, id: u32) -> Configured {
+    pub fn ask(access: &Access, id: u32) -> Configured {
         let words = json!({ "prefix": "config get", "who": format!("osd.{id}"), "format": "json" });
-        let answer = ask::command(&ask::connect(cluster), &words, ASK_TIMEOUT);
+        let answer = ask::command(&access.connect(), &words, ASK_TIMEOUT);
         answer.map(|answer| Configured::read(&answer)).unwrap_or_default()
     }
 

@@ -6,10 +6,10 @@
 //! DIR/crash/posted/ID    known to the monitors
 //! ```
 
-use crate::cluster::{Cluster, Layout, make_dir};
+use crate::ask::Access;
+use crate::cluster::{Layout, make_dir};
 use bytes::Bytes;
 use nacre_client::Request;
-use nacre_node::BlockingClient;
 use rustix::system::uname;
 use serde_json::{Value, json};
 use std::backtrace::Backtrace;
@@ -83,15 +83,14 @@ fn unposted(folder: &Path) -> Vec<PathBuf> {
 
 /// Tells the monitors, in the background, of crashes that they do not know. What does not arrive is told by
 /// the next life.
-pub fn post(layout: &Layout, cluster: &Cluster) {
-    let (folder, mons) = (layout.crashes(), cluster.mon_addrs());
+pub fn post(layout: &Layout, access: Access) {
+    let folder = layout.crashes();
     let waiting = unposted(&folder);
     if waiting.is_empty() {
         return;
     }
     let post = move || {
-        let (nonce, seed) = Uuid::new_v4().as_u64_pair();
-        let client = BlockingClient::connect(mons, nonce as u32, seed);
+        let client = access.connect();
         for place in waiting {
             let Ok(meta) = fs::read(place.join("meta")) else { continue };
             let command = json!({ "prefix": "crash post" }).to_string();

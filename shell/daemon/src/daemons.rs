@@ -1,6 +1,7 @@
 //! From a folder to running daemons.
 
 use crate::admission;
+use crate::ask::Access;
 use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, Monitor, make_dir};
 use crate::configured::Configured;
 use crate::crashes;
@@ -8,6 +9,7 @@ use crate::device;
 use crate::format::preallocate;
 use crate::host;
 use crate::image_tasks::{Manager, Order, Worker};
+use crate::keyrings;
 use crate::log;
 use crate::networks::{Listen, OsdAddrs};
 use crate::processes::{ALL, LockFile};
@@ -17,12 +19,11 @@ use crate::up::StopSignals;
 use anyhow::{Context, Result, anyhow, ensure};
 use nacre_base::OsdId;
 use nacre_machine::{Machine, StoreView, given_up};
-use nacre_mon::{Member, Mon, MonConfig};
-use nacre_msgr::AuthName;
+use nacre_mon::{Member, Mon, MonAuth, MonConfig};
 use nacre_node::{FileDisk, Limits, Listener, MEMORY_DEFAULT, Running, Spec};
 use nacre_osd::{Osd, OsdConfig};
 use nacre_perf::Registry;
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, Network};
 use nacre_store::{Options, Store};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -73,6 +74,7 @@ impl Fleet {
         // Everything that can fail comes before the first daemon starts.
         let prepared: Vec<_> =
             daemons.iter().map(|daemon| prepare(layout, cluster, daemon, own)).collect::<Result<_>>()?;
+        let access = Access::of(layout, cluster)?;
         let (mut osds, mut mons, mut workers) = (Vec::new(), Vec::new(), Vec::new());
         for daemon in prepared {
             match daemon {
@@ -80,15 +82,16 @@ impl Fleet {
                     let (to_worker, orders) = Worker::orders();
                     let (own, tell) = (to_worker.clone(), to_worker.clone());
                     let mon = Running::start(spec, move || Manager::new(Mon::new(config), to_worker));
-                    let (conf, addrs) = (layout.ceph_conf(), cluster.mon_addrs());
-                    workers.push((tell, Worker::start(mon.caller(), (own, orders), conf, addrs)));
+                    let conf = layout.ceph_conf();
+                    workers.push((tell, Worker::start(mon.caller(), (own, orders), conf, access.clone())));
                     mons.push(mon);
                 }
                 Prepared::Osd(spec, config) => osds.push(Running::start(spec, move || Osd::new(config))),
             }
         }
         lock.write_pid()?;
-        crashes::post(layout, cluster);
+        crashes::post(layout, access);
+        keyrings::introduce(layout, cluster, daemons)?;
         Ok(Fleet { lock, osds, mons, workers })
     }
 
@@ -184,11 +187,13 @@ fn prepare(
         Some(memory) => usize::try_from(memory.0).context("so much memory cannot be addressed")?,
         None => MEMORY_DEFAULT,
     };
+    let key = keyrings::of_daemon(layout, cluster, daemon)?;
     let spec = Spec {
         name: daemon.to_string(),
         kind,
         num,
         auth_name: AuthName::new(kind, id.clone()),
+        key: key.clone(),
         addrs: addrs.clone(),
         listeners,
         datagrams,
@@ -213,6 +218,11 @@ fn prepare(
                 options: cluster.options(),
                 host,
                 seed,
+                auth: MonAuth {
+                    is_wanted: key.is_some(),
+                    founders: keyrings::founders(layout, cluster)?,
+                    entropy: nacre_node::entropy(),
+                },
             };
             Prepared::Mon(spec, config)
         }
@@ -230,6 +240,7 @@ fn prepare(
                 metadata: metadata(layout, daemon),
                 perf,
                 seed,
+                key,
             };
             Prepared::Osd(spec, config)
         }
@@ -361,7 +372,7 @@ pub fn foreground(data: &Path, daemons: &[DaemonName], process: &str, said: &Sai
         let configured = match daemons {
             // Nothing is left to ask for.
             [DaemonName::Osd(_)] if said.is_all() => Some(Configured::default()),
-            [DaemonName::Osd(id)] => Some(Configured::ask(&cluster, *id)),
+            [DaemonName::Osd(id)] => Some(Configured::ask(&Access::of(&layout, &cluster)?, *id)),
             _ => None,
         };
         let target = configured.as_ref().and_then(|configured| configured.memory).map(Size);

@@ -7,6 +7,7 @@ use crate::device::{Report, Target, say};
 use crate::processes::{ensure_stopped, open_to_change};
 use crate::size::Size;
 use crate::store::{open_alone, open_disk};
+use crate::{Auth, keyrings};
 use anyhow::{Context, Result, bail, ensure};
 use nacre_node::FileDisk;
 use nacre_store::{Disk, MoveTo, Options as StoreOptions, Store};
@@ -125,7 +126,7 @@ pub fn forget(options: &Forget) -> Result<()> {
 fn ensure_given_up(layout: &Layout, cluster: &Cluster, id: u32, may_wait: bool) -> Result<bool> {
     let daemon = DaemonName::Osd(id);
     ensure_stopped(layout, &daemon)?;
-    let map = ask(&connect(cluster), &json!({ "prefix": "osd dump", "format": "json" }))
+    let map = ask(&connect(layout, cluster)?, &json!({ "prefix": "osd dump", "format": "json" }))
         .context("no monitor says whether the cluster still counts on it")?;
     let Some(osd) = map["osds"].as_array().into_iter().flatten().find(|osd| osd["osd"] == json!(id)) else {
         return Ok(false);
@@ -340,6 +341,9 @@ fn add(
             Some(report) => report.save(&path)?,
             None => leave_place(&path)?,
         }
+    }
+    if cluster.auth == Auth::Cephx {
+        keyrings::make_osd(layout, id, false)?;
     }
     layout.save(cluster)?;
     Ok((daemon, reports))

@@ -17,6 +17,7 @@ mod device;
 mod format;
 mod host;
 mod image_tasks;
+mod keyrings;
 mod log;
 mod monitors;
 mod networks;
@@ -161,7 +162,7 @@ impl std::fmt::Display for Format {
 enum Auth {
     /// Not at all: everyone who reaches the ports is trusted.
     None,
-    /// With keys. Not built yet.
+    /// With keys, which are in the folder.
     Cephx,
 }
 

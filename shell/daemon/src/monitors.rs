@@ -115,7 +115,7 @@ pub fn forget(options: &Forget) -> Result<()> {
 fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> {
     let daemon = DaemonName::mon(name)?;
     ensure_stopped(layout, &daemon)?;
-    let map = ask(&connect(cluster), &json!({ "prefix": "mon dump", "format": "json" }))
+    let map = ask(&connect(layout, cluster)?, &json!({ "prefix": "mon dump", "format": "json" }))
         .context("no monitor says whether it is still one of them")?;
     let names = map["mons"].as_array().into_iter().flatten();
     let is_there = names.into_iter().any(|mon| mon["name"] == json!(name));
@@ -124,11 +124,11 @@ fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> 
 }
 
 /// Lets a cluster that runs expect these monitors, and waits until they have joined.
-pub fn admit(cluster: &Cluster, new: &[Monitor]) -> Result<()> {
+pub fn admit(layout: &Layout, cluster: &Cluster, new: &[Monitor]) -> Result<()> {
     if new.is_empty() {
         return Ok(());
     }
-    let client = connect(cluster);
+    let client = connect(layout, cluster)?;
     for mon in new {
         let add = json!({ "prefix": "mon add", "name": mon.name, "addr": cluster.mon_addr(mon).to_string() });
         tell(&client, &add).with_context(|| format!("mon.{} cannot be added", mon.name))?;

@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, DaemonName, Layout, LoopbackNetwork, Monitor, Wish
 use crate::daemons::{self, Fleet};
 use crate::processes::{self, ALL, LockFile, State};
 use crate::size::{Memory, Size};
-use crate::{Auth, DATA_DEFAULT, check, log, monitors};
+use crate::{Auth, DATA_DEFAULT, check, keyrings, log, monitors};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::io::{self, Write};
@@ -91,6 +91,7 @@ pub fn up(options: &Options) -> Result<()> {
         ));
     }
     layout.save(&cluster)?;
+    keyrings::make(&layout, &cluster, is_new)?;
     daemons::format_stores(&layout, &cluster)?;
     say(format_args!("{} a cluster in {}", if is_new { "Made" } else { "Found" }, layout.root().display()));
 
@@ -131,7 +132,7 @@ pub fn up(options: &Options) -> Result<()> {
 async fn check_all(layout: &Layout, cluster: &Cluster, more_mons: Vec<Monitor>) -> Result<()> {
     let (layout, cluster) = (layout.clone(), cluster.clone());
     let check = move || {
-        monitors::admit(&cluster, &more_mons)?;
+        monitors::admit(&layout, &cluster, &more_mons)?;
         check::prove(&layout, &cluster)
     };
     let proof = tokio::task::spawn_blocking(check).await.context("the check broke")??;

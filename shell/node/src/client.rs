@@ -2,12 +2,12 @@
 
 use crate::running::Running;
 use crate::spec::{Limits, Spec};
+use nacre_auth::Secret;
 use nacre_base::Now;
 use nacre_client::{Client, Completion, Failure, Output, Request, RequestId};
 use nacre_machine::{Effect, Event, Machine, StoreView};
-use nacre_msgr::AuthName;
 use nacre_perf::Registry;
-use nacre_proto::types::{AddrKind, AddrVec, EntityAddr, EntityType};
+use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -31,12 +31,14 @@ impl Pending {
 impl BlockingClient {
     /// Returns at once: requests wait until a monitor answers. `nonce` tells this client from
     /// others of the same host and should be random.
-    pub fn connect(mons: Vec<EntityAddr>, nonce: u32, seed: u64) -> BlockingClient {
+    /// `key`: that of `client.admin`, if the cluster wants proof.
+    pub fn connect(mons: Vec<EntityAddr>, key: Option<Secret>, nonce: u32, seed: u64) -> BlockingClient {
         let spec = Spec {
             name: "client.admin".to_string(),
             kind: EntityType::Client,
             num: -1,
             auth_name: AuthName::new(EntityType::Client, "admin"),
+            key,
             addrs: AddrVec::one(EntityAddr { kind: AddrKind::Any, nonce, sock: None }),
             listeners: Vec::new(),
             datagrams: Vec::new(),

@@ -4,6 +4,7 @@
 //! few for its disk. `Spec` says what a daemon is, `Running::start` starts it; `node` is where events
 //! come together and effects are carried out, `session` one socket.
 
+mod authentication;
 mod budget;
 mod client;
 mod clock;
@@ -22,6 +23,7 @@ mod spec;
 mod storage;
 mod timers;
 
+pub use authentication::entropy;
 pub use client::{BlockingClient, Pending};
 pub use clock::now;
 pub use disk::{FileDisk, forget};

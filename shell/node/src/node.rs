@@ -4,6 +4,7 @@
 //! (`requests`, and the threads of `disk`), from timers and from the handle (`running`); whoever brings one ends with
 //! `Node::turn`, which runs the machine until nothing is left to tell it. Read `turn`, then `carry_out`.
 
+use crate::authentication::{Authentication, Renewal};
 use crate::budget::Budget;
 use crate::clock;
 use crate::counters::{CountedDisk, MemoryCounters, MessengerCounters, StoreCounters};
@@ -18,10 +19,8 @@ use crate::timers::Timers;
 use bytes::Bytes;
 use nacre_base::Time;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, StoreView};
-use nacre_msgr::{
-    AuthName, Config, Connection, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent, Sums,
-};
-use nacre_proto::messages::{Envelope, RawMessage};
+use nacre_msgr::{Config, Connection, FaultReason, PeerIdent, Sums};
+use nacre_proto::messages::{Envelope, Message, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use nacre_store::Memory;
 use std::cell::{Cell, RefCell};
@@ -43,7 +42,7 @@ const EFFECTS_KEPT: usize = 256;
 
 pub(crate) struct Node<M> {
     kind: EntityType,
-    auth_name: AuthName,
+    authentication: Authentication,
     addrs: AddrVec,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<MessengerCounters>,
@@ -126,7 +125,7 @@ impl<M: Machine + 'static> Node<M> {
         };
         let node = Node {
             kind: spec.kind,
-            auth_name: spec.auth_name,
+            authentication: Authentication::new(spec.auth_name, spec.key),
             addrs: spec.addrs,
             budget: Budget::new(spec.limits.received_max),
             sums: Sums::default(),
@@ -251,6 +250,10 @@ impl<M: Machine + 'static> Node<M> {
                 self.ids.lock().expect("nobody panics with the pool").grant(range);
                 self.budget.room.notify_waiters();
             }
+            Effect::Keys(keys) => {
+                self.authentication.put(keys);
+                self.budget.room.notify_waiters();
+            }
             Effect::Log { level, text } => match level {
                 Level::Error => tracing::error!("{text}"),
                 Level::Warn => tracing::warn!("{text}"),
@@ -291,7 +294,7 @@ impl<M: Machine + 'static> Node<M> {
         config.global_seq = inner.global_seq;
         config.sums = self.sums.clone();
         config.handshake_timeout = self.limits.handshake_timeout;
-        let prover = Box::new(NoneProver { name: self.auth_name.clone(), global_id: inner.global_id });
+        let prover = self.authentication.prover(inner.global_id);
         let conn = Connection::client(clock::mono(), config, to, kind, prover);
         let session = Session::new(id, sock, conn, false);
         inner.sessions.insert(id, session.clone());
@@ -358,14 +361,8 @@ impl<M: Machine + 'static> Node<M> {
         let mut config = Config::new(kind, num, AddrVec::one(here));
         config.sums = self.sums.clone();
         config.handshake_timeout = self.limits.handshake_timeout;
-        let global_ids = match kind {
-            EntityType::Mon => {
-                let ids = self.ids.clone();
-                GlobalIds::Assign(Box::new(move || ids.lock().expect("nobody panics with the pool").take()))
-            }
-            _ => GlobalIds::Brought,
-        };
-        let conn = Connection::server(clock::mono(), config, from, Box::new(NoneVerifier { global_ids }));
+        let verifier = self.authentication.verifier(kind, &self.ids);
+        let conn = Connection::server(clock::mono(), config, from, verifier);
         let session = Session::new(id, from, conn, kind == EntityType::Mon);
         inner.sessions.insert(id, session.clone());
         self.counters.msgr_created_connections.inc();
@@ -414,6 +411,9 @@ impl<M: Machine + 'static> Node<M> {
             raw.data = self.budget.charge(raw.data);
         }
         let Envelope { tid, body: message } = Envelope::from_raw(raw).map_err(End::Message)?;
+        if let Message::AuthReply(reply) = message {
+            return self.authentication.answered(&reply).map_err(End::Tickets);
+        }
         if let Some(storage) = &mut inner.store {
             storage.pace.arrived();
         }
@@ -575,6 +575,7 @@ impl<M: Machine + 'static> Node<M> {
         for session in inner.sessions.values() {
             session.sweep(&self.limits);
         }
+        self.renew_tickets(inner);
         if let Some(storage) = &mut inner.store
             && std::mem::replace(&mut storage.idle, true)
         {
@@ -592,6 +593,23 @@ impl<M: Machine + 'static> Node<M> {
         let turned_away = std::mem::take(&mut inner.turned_away);
         if turned_away > 0 {
             tracing::warn!("turned {turned_away} callers away: {} sessions are open", inner.sessions.len());
+        }
+    }
+
+    /// A client's tickets are good for an hour, its session with the monitors for days.
+    fn renew_tickets(&self, inner: &Inner<M>) {
+        let Some(due) = self.authentication.due() else { return };
+        let is_open = |session: &&Rc<Session>| {
+            matches!(session.id, ConnId::Dialled(_)) && session.peer_kind.get() == Some(EntityType::Mon)
+        };
+        let Some(session) = inner.sessions.values().find(is_open) else { return };
+        match due {
+            Renewal::Ask(message) => {
+                session.conn.borrow_mut().send(Envelope { tid: 0, body: message }.to_raw());
+                session.wake.notify_one();
+            }
+            // The machine dials a monitor again, which gives another session.
+            Renewal::Anew => session.finish(End::HungUp),
         }
     }
 

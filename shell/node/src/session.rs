@@ -73,6 +73,8 @@ pub(crate) enum End {
     Fault(FaultReason),
     #[error(transparent)]
     Message(MessageError),
+    #[error("no tickets: {0}")]
+    Tickets(String),
     #[error("{unsent} bytes wait to be sent, limit {limit}")]
     SlowReader { unsent: usize, limit: usize },
     #[error("took nothing of {unsent} waiting bytes for {} s", .since.as_secs())]
@@ -337,5 +339,6 @@ pub(crate) fn peer(ident: &PeerIdent) -> Option<Peer> {
         addrs: ident.addrs.clone(),
         observed: EntityAddr::msgr2(ident.sock, 0),
         features: ident.features,
+        proved: ident.proved.clone(),
     })
 }

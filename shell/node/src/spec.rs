@@ -1,9 +1,9 @@
 //! What makes a daemon this daemon.
 
 use crate::disk::FileDisk;
-use nacre_msgr::AuthName;
+use nacre_auth::Secret;
 use nacre_perf::Registry;
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, Network};
 use nacre_store::Store;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -17,6 +17,8 @@ pub struct Spec {
     /// An OSD's number, a monitor's rank; -1 for a client, which gets a number from a monitor.
     pub num: i64,
     pub auth_name: AuthName,
+    /// Its own, in a cluster where everybody proves who they are (cephx). None: nobody does.
+    pub key: Option<Secret>,
     /// What we say of ourselves when we dial.
     pub addrs: AddrVec,
     pub listeners: Vec<Listener>,

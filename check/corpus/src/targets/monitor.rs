@@ -6,9 +6,10 @@ use super::disk::{Image, settle};
 use super::{message_input, read_message};
 use crate::samples;
 use bytes::Bytes;
+use nacre_auth::Entropy;
 use nacre_base::{Epoch, Now, OsdId, Time, Utime};
 use nacre_machine::{ConnId, Effect, Event, Machine, Peer};
-use nacre_mon::{Member, Mon, MonConfig};
+use nacre_mon::{Member, Mon, MonAuth, MonConfig};
 use nacre_proto::messages::{DaemonMsg, Envelope, Message, MonCommand, OsdBoot, PaxosVersion};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
 use nacre_store::{Options, Store};
@@ -36,7 +37,7 @@ fn addrs(port: u16) -> AddrVec {
 
 fn opened(conn: ConnId, kind: EntityType, num: i64, addrs: AddrVec) -> Event {
     let observed = addrs.msgr2().unwrap_or_default();
-    Event::Opened { conn, peer: Peer { kind, num, addrs, observed, features: u64::MAX } }
+    Event::Opened { conn, peer: Peer { kind, num, addrs, observed, features: u64::MAX, proved: None } }
 }
 
 fn the_client() -> Event {
@@ -60,6 +61,8 @@ impl Cluster {
             options: options.map(|(name, value)| (name.into(), value.into())).into(),
             host: "node".into(),
             seed: 1,
+            auth: MonAuth::none(Entropy::repeatable(1)),
+            auth: MonAuth::none(Entropy::repeatable(1)),
         };
         let now = Now { mono: Time::from_nanos(1 << 40), wall: Utime { sec: 1_800_000_000, nsec: 0 } };
         let mon = Mon::new(config);

@@ -101,6 +101,7 @@ impl Cluster {
                     .expect("the device is large enough");
                 let (store, _) = Store::open(&disk).expect("it was just formatted");
                 let osd = Osd::new(OsdConfig {
+                    key: None,
                     id: OsdId(n as i32),
                     uuid: [n as u8 + 1; 16],
                     public: AddrVec::one(addr_of(n)),
@@ -136,7 +137,8 @@ impl Cluster {
     }
 
     fn open(&mut self, at: usize, conn: ConnId, kind: EntityType, num: i64, addr: EntityAddr) {
-        let peer = Peer { kind, num, addrs: AddrVec::one(addr), observed: addr, features: u64::MAX };
+        let peer =
+            Peer { kind, num, addrs: AddrVec::one(addr), observed: addr, features: u64::MAX, proved: None };
         self.events.push_back((at, Event::Opened { conn, peer }));
     }
     fn message(&mut self, at: usize, conn: ConnId, message: Message) {

@@ -3,9 +3,10 @@
 use super::codecs::envelope;
 use crate::samples::{Sender, mon_stream, osd_stream};
 use bytes::Bytes;
+use nacre_auth::{GlobalIds, NoneProver, NoneVerifier};
 use nacre_base::{Rng, Time};
-use nacre_msgr::{AuthName, Config, Connection, Event, GlobalIds, Limits, NoneProver, NoneVerifier};
-use nacre_proto::types::{AddrKind, AddrVec, EntityAddr, EntityType};
+use nacre_msgr::{Config, Connection, Event, Limits};
+use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType};
 use nacre_wire::crc32c;
 
 const NOW: Time = Time { nanos: 1_000_000_000 };

@@ -139,7 +139,7 @@ impl World {
         let observed = self.conns[&conn];
         let kind = if observed.sock.unwrap().port() < 4000 { EntityType::Mon } else { EntityType::Osd };
         let addrs = AddrVec::one(observed);
-        let peer = Peer { kind, num: 0, addrs, observed, features: FEATURES };
+        let peer = Peer { kind, num: 0, addrs, observed, features: FEATURES, proved: None };
         self.handle(Event::Opened { conn, peer });
     }
     pub fn open_osd(&mut self, osd: OsdId) -> ConnId {

@@ -163,6 +163,7 @@ impl Mon {
             return false;
         }
         let mut draft = Draft::new(state, now.wall);
+        draft.entropy = Some(self.entropy.fork());
         let mut in_flight = InFlight::default();
         if std::mem::take(&mut self.duties_due) {
             self.duties(now, &mut draft);
@@ -295,6 +296,7 @@ impl Mon {
         self.autoscale(now, draft);
         self.balance(now, draft);
         self.remember(now, draft);
+        self.rotate_keys(now, draft);
         self.watch_health(now, draft);
     }
 

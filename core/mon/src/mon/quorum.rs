@@ -209,7 +209,7 @@ impl Mon {
             QuorumMsg::Forward { key, kind, num, addrs, message } => {
                 let kind = EntityType::from_byte(kind).unwrap_or(EntityType::Client);
                 let observed = addrs.msgr2().unwrap_or_default();
-                let peer = Peer { kind, num, addrs, observed, features: session.peer.features };
+                let peer = Peer { kind, num, addrs, observed, features: session.peer.features, proved: None };
                 let Ok(envelope) = Envelope::from_raw(message) else { return };
                 if kind == EntityType::Osd {
                     self.reports.sessions.heard(OsdId(num as i32), mon);

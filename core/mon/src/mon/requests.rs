@@ -83,6 +83,7 @@ impl Mon {
             return self.answer(origin, command.reply(-errno::E2BIG, text, Bytes::new()), out);
         }
         match message {
+            Message::Auth(auth) => self.on_auth(now, conn, tid, &auth, out),
             Message::MonGetMap(_) => self.send_monmap(conn, tid, out),
             Message::MonSubscribe(subscribe) => self.on_subscribe(conn, subscribe, out),
             Message::GetConfig(ask) => {

@@ -6,12 +6,11 @@ mod hostile;
 mod talking;
 
 use bytes::Bytes;
+use nacre_auth::{GlobalIds, NoneProver, NoneVerifier};
 use nacre_base::Time;
-use nacre_msgr::{
-    AuthName, Config, Connection, Event, FaultReason, GlobalIds, NoneProver, NoneVerifier, PeerIdent,
-};
+use nacre_msgr::{Config, Connection, Event, FaultReason, PeerIdent};
 use nacre_proto::messages::RawMessage;
-use nacre_proto::types::{AddrKind, AddrVec, EntityAddr, EntityType};
+use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType};
 
 const NOW: Time = Time { nanos: 1_000_000_000 };
 const CLIENT_ID: u64 = 4157;

@@ -2,8 +2,9 @@
 
 use super::*;
 use bytes::Buf;
+use nacre_auth::{Grant, METHOD_NONE, Offer, Prover, SessionSecret, Verdict, Verifier};
 use nacre_base::{Now, Rng, Utime};
-use nacre_msgr::{Limits, METHOD_NONE, Offer, Prover, Verdict, Verifier};
+use nacre_msgr::Limits;
 use std::time::Duration;
 
 fn random_bytes(rng: &mut Rng) -> Bytes {
@@ -203,13 +204,19 @@ impl Verifier for Asker {
     fn methods(&self) -> Vec<u32> {
         vec![2]
     }
-    fn judge(&mut self, _method: u32, payload: &[u8]) -> Verdict {
+    fn modes(&self) -> Vec<u32> {
+        vec![1]
+    }
+    fn judge(&mut self, _method: u32, mode: u32, payload: &[u8]) -> Verdict {
+        assert_eq!(mode, 1, "the only one that both know");
         match payload {
-            b"answer" => Verdict::Granted {
+            b"answer" => Verdict::Granted(Box::new(Grant {
                 name: AuthName::new(EntityType::Client, "sworn"),
                 global_id: 6,
+                proved: None,
                 reply: vec![],
-            },
+                session: None,
+            })),
             b"lie" => Verdict::Refused { errno: 13 },
             _ => Verdict::Challenge(b"question".to_vec()),
         }
@@ -223,6 +230,9 @@ impl Prover for Answerer {
     fn answer(&mut self, challenge: &[u8]) -> Option<Vec<u8>> {
         assert_eq!(challenge, b"question");
         Some(self.1.into())
+    }
+    fn granted(&mut self, _global_id: u64, _payload: &[u8]) -> Result<Option<SessionSecret>, String> {
+        Ok(None)
     }
 }
 

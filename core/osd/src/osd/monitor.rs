@@ -3,6 +3,7 @@
 use super::{BOOT_RETRY, Life, MonState, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
 use crate::commands;
 use crate::pg::{Pg, PgEvent};
+use nacre_auth::Keys;
 use nacre_base::{IntervalSet, Now, PoolId, Time};
 use nacre_machine::{ConnId, Effect, Level, StoreView};
 use nacre_proto::maps::MonMap;
@@ -12,6 +13,7 @@ use nacre_proto::messages::{
 use nacre_proto::types::EntityType;
 use nacre_wire::from_slice;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 impl Osd {
@@ -118,7 +120,19 @@ impl Osd {
             DaemonMsg::Scrub { pgs, deep, repair } => {
                 self.on_scrub_wanted(now, store, pgs, (deep, repair), out);
             }
+            DaemonMsg::Keys { sealed } => self.on_keys(&sealed, out),
             _ => {}
+        }
+    }
+
+    fn on_keys(&self, sealed: &[u8], out: &mut Vec<Effect>) {
+        let Some(key) = &self.config.key else { return };
+        match key.open::<Keys>(sealed) {
+            Ok(keys) => out.push(Effect::Keys(Arc::new(keys))),
+            Err(error) => {
+                let text = format!("the keys that callers are known by: {error}");
+                out.push(Effect::Log { level: Level::Error, text });
+            }
         }
     }
 

@@ -512,6 +512,7 @@ impl World {
         n.armed.clear();
         n.stopped = false;
         let config = OsdConfig {
+            key: None,
             id: OsdId(node as i32),
             uuid: [node as u8 + 1; 16],
             public: AddrVec::one(n.addr),
@@ -642,6 +643,7 @@ impl World {
             addrs: AddrVec::one(addr),
             observed: addr,
             features: if n == CLIENT { of_client } else { u64::MAX },
+            proved: None,
         };
         let us = if node == CLIENT { self.client_id } else { node as i64 };
         let our_addr = self.nodes.get(node).map_or(addr_of(node, 1), |n| n.addr);

@@ -8,6 +8,7 @@
 use super::images::ImageWork;
 use super::scrub::ScrubState;
 use crate::types::{AddrVec, Network};
+use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
@@ -50,6 +51,8 @@ pub enum DaemonMsg {
     ClusterLog { level: u8, stamp: Utime, text: String },
     /// OSD to monitor: two groups are ready to become one. Ceph: `MOSDPGReadyToMerge`.
     MergeReady(MergeReady),
+    /// Monitor to OSD: by which keys callers are known (`nacre_auth::Keys`), sealed with the OSD's own.
+    Keys { sealed: Bytes },
 }
 
 /// What the primary of both halves of a merge says once neither takes writes any more. It holds as long
@@ -566,6 +569,10 @@ impl Encode for DaemonMsg {
                 out.push(14);
                 work.encode(out);
             }
+            DaemonMsg::Keys { sealed } => {
+                out.push(15);
+                sealed.encode(out);
+            }
         });
     }
 }
@@ -608,6 +615,7 @@ impl Decode for DaemonMsg {
                 },
                 13 => DaemonMsg::CountImages { seconds: Decode::decode(r)? },
                 14 => DaemonMsg::Images(Decode::decode(r)?),
+                15 => DaemonMsg::Keys { sealed: Decode::decode(r)? },
                 value => return Err(DecodeError::BadValue { what: "daemon message", value: value.into() }),
             })
         })
@@ -693,6 +701,7 @@ mod tests {
             DaemonMsg::Scrub { pgs: vec![pg], deep: true, repair: false },
             DaemonMsg::Force { pgs: vec![pg], backfill: true, on: false },
             DaemonMsg::CountImages { seconds: 60 },
+            DaemonMsg::Keys { sealed: Bytes::from_static(b"secret") },
             DaemonMsg::Images(vec![ImageWork {
                 image: ImageKey { pool: PoolId(3), namespace: "n".into(), id: "1f".into() },
                 counts: ImageCounts { writes: 1, write_bytes: 4096, ..ImageCounts::default() },

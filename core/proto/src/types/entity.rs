@@ -92,6 +92,13 @@ impl AuthName {
     pub fn new(kind: EntityType, id: impl Into<String>) -> AuthName {
         AuthName { kind: kind as u32, id: id.into() }
     }
+    /// From `client.admin`.
+    pub fn parse(text: &str) -> Option<AuthName> {
+        let (kind, id) = text.split_once('.')?;
+        let kinds = [EntityType::Mon, EntityType::Mds, EntityType::Osd, EntityType::Client, EntityType::Mgr];
+        let kind = kinds.into_iter().find(|known| known.to_string() == kind)?;
+        Some(AuthName::new(kind, id))
+    }
 }
 
 impl fmt::Display for AuthName {

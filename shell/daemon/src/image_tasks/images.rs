@@ -4,11 +4,12 @@
 
 use super::task::{Refs, Task};
 use super::{Trouble, trouble};
+use crate::ask::Access;
 use bytes::Bytes;
 use nacre_base::{Name, PoolId, SnapId, errno};
 use nacre_client::{Failure, ObjectRequest, Output, Request, RequestKind};
 use nacre_node::BlockingClient;
-use nacre_proto::types::{EntityAddr, Op};
+use nacre_proto::types::Op;
 use nacre_wire::{Decode, Encode, Reader, to_vec};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,8 +37,8 @@ pub struct Images {
 }
 
 impl Images {
-    pub fn connect(mons: Vec<EntityAddr>, seed: u64) -> Images {
-        Images { client: BlockingClient::connect(mons, (seed >> 32) as u32, seed) }
+    pub fn connect(access: &Access) -> Images {
+        Images { client: access.connect() }
     }
 
     pub(super) fn ask(&self, request: impl Into<Request>) -> Result<Output, Failure> {

@@ -13,6 +13,7 @@ mod repeat;
 mod schedules;
 mod task;
 
+use crate::ask::Access;
 use helper::{Helper, News};
 use images::{Images, Place};
 use nacre_base::{Now, errno};
@@ -20,7 +21,6 @@ use nacre_client::Failure;
 use nacre_machine::{Effect, Event, Machine, StoreView};
 use nacre_mon::{ImageAnswer, ImageCommand, Mon};
 use nacre_node::{Caller, now};
-use nacre_proto::types::EntityAddr;
 use repeat::Repeats;
 use schedules::Kind;
 use std::path::PathBuf;
@@ -104,7 +104,7 @@ pub struct Worker {
     /// For helpers to speak to us.
     own: Sender<Order>,
     conf: PathBuf,
-    mons: Vec<EntityAddr>,
+    access: Access,
     /// Only while there is something to look up.
     images: Option<Images>,
     leads: bool,
@@ -122,19 +122,19 @@ impl Worker {
         channel()
     }
 
-    /// `conf` is for the `rbd` command, `mons` for our own client.
+    /// `conf` is for the `rbd` command, `access` for our own client.
     pub fn start(
         monitor: Caller<Manager>,
         (own, orders): (Sender<Order>, Receiver<Order>),
         conf: PathBuf,
-        mons: Vec<EntityAddr>,
+        access: Access,
     ) -> JoinHandle<()> {
         let worker = Worker {
             monitor,
             orders,
             own,
             conf,
-            mons,
+            access,
             images: None,
             leads: false,
             queue: None,
@@ -195,8 +195,7 @@ impl Worker {
     }
 
     fn images(&mut self) -> &Images {
-        let (mons, seed) = (&self.mons, Uuid::new_v4().as_u64_pair().0);
-        self.images.get_or_insert_with(|| Images::connect(mons.clone(), seed))
+        self.images.get_or_insert_with(|| Images::connect(&self.access))
     }
 
     fn load(&mut self) -> Result<(Queue, Repeats), Trouble> {

@@ -31,7 +31,7 @@ fn cluster(pool_name: &str, pg_num: u32) -> Cluster {
     });
     let mons = parse_mon_host(mon_host.expect("mon_host is in it")).unwrap();
     let nonce = std::process::id() ^ u32::from_le_bytes(pool_name.as_bytes()[..4].try_into().unwrap());
-    let client = BlockingClient::connect(mons, nonce, nonce.into());
+    let client = BlockingClient::connect(mons, None, nonce, nonce.into());
     let create = format!(r#"{{"prefix":"osd pool create","pool":"{pool_name}","pg_num":{pg_num}}}"#);
     client.request(Request::mon_command(create, "").timeout(TIMEOUT)).unwrap();
     let Output::Pool(pool) = client.request(Request::lookup_pool(pool_name).timeout(TIMEOUT)).unwrap() else {

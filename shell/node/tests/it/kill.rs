@@ -4,10 +4,9 @@ use crate::toys::PATIENCE;
 use bytes::Bytes;
 use nacre_base::{Name, Now, PoolId, Rng};
 use nacre_machine::{Effect, Event, Machine, StoreView};
-use nacre_msgr::AuthName;
 use nacre_node::{FileDisk, Limits, Running, Spec};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{AddrVec, EntityType, ObjectId};
+use nacre_proto::types::{AddrVec, AuthName, EntityType, ObjectId};
 use nacre_store::{Options, Store};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -89,6 +88,7 @@ fn spec(name: &str, store: (Store, FileDisk)) -> Spec {
         kind: EntityType::Osd,
         num: 0,
         auth_name: AuthName::new(EntityType::Osd, "0"),
+        key: None,
         addrs: AddrVec::default(),
         listeners: Vec::new(),
         datagrams: Vec::new(),

@@ -3,10 +3,9 @@
 use bytes::Bytes;
 use nacre_base::Now;
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, StoreView};
-use nacre_msgr::AuthName;
 use nacre_node::{Limits, Listener, Running, Spec};
 use nacre_proto::messages::{Command, Message};
-use nacre_proto::types::{AddrKind, AddrVec, EntityAddr, EntityType};
+use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -86,6 +85,7 @@ pub fn serve<M: Machine + 'static>(
         kind,
         num: 3,
         auth_name: AuthName::new(kind, "3"),
+        key: None,
         addrs: AddrVec::one(addr),
         listeners: vec![listener],
         datagrams: Vec::new(),
@@ -103,6 +103,7 @@ pub fn call(to: EntityAddr, kind: EntityType) -> (Running<Caller>, Receiver<Hear
         kind: EntityType::Client,
         num: -1,
         auth_name: AuthName::new(EntityType::Client, "admin"),
+        key: None,
         addrs: AddrVec::one(EntityAddr { kind: AddrKind::Any, nonce: 5, sock: None }),
         listeners: Vec::new(),
         datagrams: Vec::new(),

@@ -1,0 +1,32 @@
+//! Ceph's own method: shared keys, and tickets that monitors give for other daemons.
+//!
+//! A client proves to a monitor that it has its key (`Challenge`, `Proof`), and gets tickets: one for the monitors (its
+//! session), one for each kind of daemon that it will talk to. A ticket is sealed with a key that the monitors and those
+//! daemons share and change every hour (`Keys`); it says who its holder is and what it may do, and has a session key that its
+//! holder was told as well. Whoever is shown a ticket (`Authorizer`) challenges its holder, and both know each other then.
+//!
+//! Daemons of one kind need no tickets for each other: they have the key that those are sealed with, and so each seals its own.
+
+mod messages;
+mod prover;
+mod verifier;
+
+pub use messages::{
+    Authorize, Authorizer, Challenge, GET_SESSION, GET_TICKETS, Given, Introduction, Proof, SERVICE_AUTH,
+    SERVICE_MDS, SERVICE_MGR, SERVICE_MON, SERVICE_OSD, SERVICES, Service, Ticket, TicketContent,
+    TicketRequest,
+};
+pub use prover::{CephxProver, Due, Wallet};
+pub use verifier::{CephxVerifier, KeyBoard, renew};
+
+/// As capabilities name it.
+pub fn service_name(service: Service) -> &'static str {
+    match service {
+        SERVICE_MON => "mon",
+        SERVICE_MDS => "mds",
+        SERVICE_OSD => "osd",
+        SERVICE_MGR => "mgr",
+        SERVICE_AUTH => "auth",
+        _ => "unknown",
+    }
+}
