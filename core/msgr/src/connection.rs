@@ -9,12 +9,13 @@
 
 use crate::auth::{AuthName, CONNECTION_MODE_CRC, Prover, Verdict, Verifier};
 use crate::fault::FaultReason;
-use crate::frame::{Frame, FrameReader, Front, MessageHeader, Preamble, payload, put_control, put_message};
+use crate::frame::{Frame, FrameReader, FrameWriter, Front, MessageHeader, Preamble, payload};
 use crate::handshake::{
     AuthBadMethod, AuthDone, BANNER_PAYLOAD_MAX, BANNER_PAYLOAD_MIN, BANNER_PREFIX, BANNER_PREFIX_V1,
     ClientIdent, FLAG_LOSSY, Hello, Ident, MESSENGER_FEATURES, ServerIdent, banner,
 };
 use crate::outbox::{COPIED_MAX, Outbox};
+use crate::seal::{End, keys};
 use crate::sums::Sums;
 use crate::tag::Tag;
 use crate::{
@@ -176,6 +177,7 @@ pub struct Connection {
     phase: Phase,
     deadline: Time,
     reader: FrameReader,
+    writer: FrameWriter,
     outbox: Outbox,
     /// Sent before the peer was ready for them.
     waiting: VecDeque<RawMessage>,
@@ -210,13 +212,15 @@ impl Connection {
     fn new(now: Time, config: Config, peer_addr: EntityAddr, side: Side) -> Connection {
         let mut outbox = Outbox::default();
         outbox.push(banner());
-        put_control(&mut outbox, Tag::Hello, &to_vec(&Hello { kind: config.kind, peer_addr }));
+        let mut writer = FrameWriter::Crc;
+        writer.put_control(&mut outbox, Tag::Hello, &to_vec(&Hello { kind: config.kind, peer_addr }));
         Connection {
             deadline: now + config.handshake_timeout,
             config,
             side,
             phase: Phase::Banner(Vec::new()),
             reader: FrameReader::new(),
+            writer,
             outbox,
             waiting: VecDeque::new(),
             in_seq: 0,
@@ -276,7 +280,7 @@ impl Connection {
             self.keepalives.pop_front();
         }
         self.keepalives.push_back((now.wall, now.mono));
-        put_control(&mut self.outbox, Tag::Keepalive2, &to_vec(&now.wall));
+        self.writer.put_control(&mut self.outbox, Tag::Keepalive2, &to_vec(&now.wall));
     }
 
     /// What is to be written, for a vectored write that may stop anywhere.
@@ -396,7 +400,7 @@ impl Connection {
             }
             Tag::SessionReconnect => {
                 // No session outlives its connection here, so the client is to begin anew.
-                put_control(&mut self.outbox, Tag::SessionReset, &to_vec(&true));
+                self.writer.put_control(&mut self.outbox, Tag::SessionReset, &to_vec(&true));
                 Ok(())
             }
             Tag::ServerIdent => {
@@ -407,7 +411,7 @@ impl Connection {
             Tag::Message => self.on_message(frame, out),
             Tag::Keepalive2 => {
                 let stamp: Utime = payload(&frame)?;
-                put_control(&mut self.outbox, Tag::Keepalive2Ack, &to_vec(&stamp));
+                self.writer.put_control(&mut self.outbox, Tag::Keepalive2Ack, &to_vec(&stamp));
                 Ok(())
             }
             Tag::Keepalive2Ack => {
@@ -429,7 +433,7 @@ impl Connection {
             if hello.kind != *peer_kind {
                 return Err(FaultReason::WrongKind { expected: *peer_kind, found: hello.kind });
             }
-            put_control(&mut self.outbox, Tag::AuthRequest, &to_vec(&prover.open(hello.kind)));
+            self.writer.put_control(&mut self.outbox, Tag::AuthRequest, &to_vec(&prover.open(hello.kind)));
         }
         self.phase = Phase::Authenticating(hello, Progress::default());
         Ok(())
@@ -475,21 +479,21 @@ impl Connection {
         match verdict {
             Verdict::Granted { name, global_id, reply } => {
                 let done = AuthDone { global_id, mode: CONNECTION_MODE_CRC, payload: reply };
-                put_control(&mut self.outbox, Tag::AuthDone, &to_vec(&done));
-                put_control(&mut self.outbox, Tag::AuthSignature, &NO_SIGNATURE);
+                self.writer.put_control(&mut self.outbox, Tag::AuthDone, &to_vec(&done));
+                self.writer.put_control(&mut self.outbox, Tag::AuthSignature, &NO_SIGNATURE);
                 self.phase = Phase::Signing(*hello, Granted { global_id, auth_name: Some(name) });
                 return Ok(());
             }
             Verdict::Challenge(challenge) => {
                 progress.challenged = Some(method);
-                put_control(&mut self.outbox, Tag::AuthReplyMore, &to_vec(&challenge));
+                self.writer.put_control(&mut self.outbox, Tag::AuthReplyMore, &to_vec(&challenge));
             }
             Verdict::Later => unreachable!("`judge` keeps it"),
             // The client may come again on this connection, with another method.
             Verdict::Refused { errno } => {
                 let (methods, modes) = (verifier.methods(), vec![CONNECTION_MODE_CRC]);
                 let refusal = AuthBadMethod { method, errno, methods, modes };
-                put_control(&mut self.outbox, Tag::AuthBadMethod, &to_vec(&refusal));
+                self.writer.put_control(&mut self.outbox, Tag::AuthBadMethod, &to_vec(&refusal));
             }
         }
         if progress.attempts == AUTH_ATTEMPTS_MAX {
@@ -509,7 +513,7 @@ impl Connection {
             return Err(FaultReason::AuthAttempts(AUTH_ATTEMPTS_MAX));
         }
         let answer = prover.answer(challenge).ok_or(FaultReason::AuthChallenge)?;
-        put_control(&mut self.outbox, Tag::AuthRequestMore, &to_vec(&answer));
+        self.writer.put_control(&mut self.outbox, Tag::AuthRequestMore, &to_vec(&answer));
         Ok(())
     }
 
@@ -518,9 +522,21 @@ impl Connection {
         if done.mode != CONNECTION_MODE_CRC {
             return Err(FaultReason::ConnectionMode(done.mode));
         }
-        put_control(&mut self.outbox, Tag::AuthSignature, &NO_SIGNATURE);
+        self.writer.put_control(&mut self.outbox, Tag::AuthSignature, &NO_SIGNATURE);
         self.phase = Phase::Signing(hello, Granted { global_id: done.global_id, auth_name: None });
         Ok(())
+    }
+
+    /// Every frame from here on is in secure mode, in both directions. Both ends do this right behind
+    /// AUTH_DONE, so that AUTH_SIGNATURE is the first such frame.
+    pub(crate) fn go_secure(&mut self, secret: &[u8]) -> Result<(), FaultReason> {
+        let end = match self.side {
+            Side::Client { .. } => End::Client,
+            Side::Server { .. } => End::Server,
+        };
+        let (sealer, opener) = keys(secret, end)?;
+        self.writer = FrameWriter::Secure(Box::new(sealer));
+        self.reader.secure(opener)
     }
 
     fn on_auth_signature(&mut self, frame: &Frame) -> Result<(), FaultReason> {
@@ -557,7 +573,7 @@ impl Connection {
             flags: FLAG_LOSSY,
             cookie: 0,
         };
-        put_control(&mut self.outbox, tag, &to_vec(&ident));
+        self.writer.put_control(&mut self.outbox, tag, &to_vec(&ident));
     }
 
     fn on_client_ident(&mut self, ident: Ident, out: &mut Vec<Event>) -> Result<(), FaultReason> {
@@ -571,7 +587,7 @@ impl Connection {
         }
         let missing = self.config.features_required & !ident.supported;
         if missing != 0 {
-            put_control(&mut self.outbox, Tag::IdentMissingFeatures, &to_vec(&missing));
+            self.writer.put_control(&mut self.outbox, Tag::IdentMissingFeatures, &to_vec(&missing));
             return Err(FaultReason::PeerLacksFeatures(missing));
         }
         let addrs = here.clone();
@@ -632,7 +648,7 @@ impl Connection {
         let header =
             MessageHeader { seq: self.out_seq, tid, kind, priority, version, ack_seq: self.in_seq, compat };
         let front = lent.map_or(Front::Own(front), Front::Lent);
-        put_message(&mut self.outbox, &header, front, [middle, data], &self.config.sums);
+        self.writer.put_message(&mut self.outbox, &header, front, [middle, data], &self.config.sums);
     }
 
     fn on_message(&mut self, frame: Frame, out: &mut Vec<Event>) -> Result<(), FaultReason> {
@@ -648,7 +664,9 @@ impl Connection {
         // A message that its sender gave up half-way used its number, too (Linux does this).
         self.in_seq = seq;
         if frame.complete {
-            self.config.sums.note(&data, frame.data_crc);
+            if let Some(crc) = frame.data_crc {
+                self.config.sums.note(&data, crc);
+            }
             out.push(Event::Message(RawMessage {
                 kind,
                 version,
