@@ -535,7 +535,7 @@ impl Connection {
             Side::Server { .. } => End::Server,
         };
         let (sealer, opener) = keys(secret, end)?;
-        self.writer = FrameWriter::Secure(Box::new(sealer));
+        self.writer = FrameWriter::Secure(sealer);
         self.reader.secure(opener)
     }
 

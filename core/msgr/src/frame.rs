@@ -36,8 +36,7 @@ const READ_INTO_MIN: usize = 32 << 10;
 #[derive(Debug)]
 pub(crate) enum FrameReader {
     Crc(CrcReader),
-    /// Boxed, since most connections do without its keys.
-    Secure(Box<SecureReader>),
+    Secure(SecureReader),
 }
 
 impl FrameReader {
@@ -52,7 +51,7 @@ impl FrameReader {
         if !self.is_idle() {
             return Err(FaultReason::Hasty);
         }
-        *self = FrameReader::Secure(Box::new(SecureReader::new(opener)));
+        *self = FrameReader::Secure(SecureReader::new(opener));
         Ok(())
     }
 
@@ -98,8 +97,7 @@ impl FrameReader {
 #[derive(Debug)]
 pub(crate) enum FrameWriter {
     Crc,
-    /// Boxed, since most connections do without its key.
-    Secure(Box<Sealer>),
+    Secure(Sealer),
 }
 
 impl FrameWriter {

@@ -8,6 +8,7 @@ use crate::fault::FaultReason;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::error::Unspecified;
 use std::fmt;
+use std::rc::Rc;
 
 /// Behind what is sealed in one operation.
 pub(crate) const TAG_LEN: usize = 16;
@@ -30,7 +31,7 @@ pub fn keys(secret: &[u8], end: End) -> Result<(Sealer, Opener), FaultReason> {
     let Some((server, rest)) = rest.split_first_chunk() else { return Err(short) };
     let Some((client, _)) = rest.split_first_chunk() else { return Err(short) };
     let key = UnboundKey::new(&AES_128_GCM, key).expect("the key is as long as the cipher's");
-    let key = LessSafeKey::new(key);
+    let key = Rc::new(LessSafeKey::new(key));
     let (ours, theirs) = match end {
         End::Client => (client, server),
         End::Server => (server, client),
@@ -41,7 +42,8 @@ pub fn keys(secret: &[u8], end: End) -> Result<(Sealer, Opener), FaultReason> {
 
 /// Encrypts what one end sends.
 pub struct Sealer {
-    key: LessSafeKey,
+    /// Both directions have it. With all that is computed from it beforehand it is hundreds of bytes.
+    key: Rc<LessSafeKey>,
     nonces: Nonces,
 }
 
@@ -56,7 +58,7 @@ impl Sealer {
 
 /// Decrypts what the other end sent, in the order in which it was sealed.
 pub struct Opener {
-    key: LessSafeKey,
+    key: Rc<LessSafeKey>,
     nonces: Nonces,
 }
 
