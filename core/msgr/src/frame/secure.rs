@@ -81,6 +81,8 @@ impl SecureReader {
         }
     }
 
+    /// Kept out of its caller, where it would make crc mode's way longer.
+    #[inline(never)]
     pub(super) fn next(
         &mut self,
         input: &mut Bytes,
@@ -245,7 +247,8 @@ pub(super) fn put_control(out: &mut Outbox, sealer: &mut Sealer, tag: Tag, paylo
     });
 }
 
-/// All parts are copied: they are encrypted where they lie, and others may share them.
+/// All parts are copied: they are encrypted where they lie, and others may share them. Not inlined, like `next`.
+#[inline(never)]
 pub(super) fn put_message(
     out: &mut Outbox,
     sealer: &mut Sealer,
