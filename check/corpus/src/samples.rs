@@ -154,10 +154,26 @@ pub fn mon_stream(sender: Sender) -> Vec<u8> {
     stream(include_str!("../data/msgr_authnone_mon.txt"), sender)
 }
 
-fn stream(text: &str, sender: Sender) -> Vec<u8> {
-    let mark = match sender {
+/// What one end of each connection in secure mode wrote behind AUTH_DONE, and the connection's secret.
+pub fn secure_streams(sender: Sender) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let all: Vec<Sample> = lines(include_str!("../data/msgr_secure.txt")).collect();
+    let of = |name: &str| {
+        let (_, bytes) = all.iter().find(|(label, _)| label == name).expect("each connection has all labels");
+        bytes.clone()
+    };
+    let names = all.iter().filter_map(|(label, _)| label.strip_suffix(" secret"));
+    let mark = mark(sender);
+    names.map(|name| (of(&format!("{name} {mark}secure")), of(&format!("{name} secret")))).collect()
+}
+
+fn mark(sender: Sender) -> &'static str {
+    match sender {
         Sender::Client => "C ",
         Sender::Server => "S ",
-    };
+    }
+}
+
+fn stream(text: &str, sender: Sender) -> Vec<u8> {
+    let mark = mark(sender);
     lines(text).filter(|(label, _)| label.starts_with(mark)).flat_map(|(_, bytes)| bytes).collect()
 }

@@ -10,6 +10,7 @@ mod export;
 mod monitor;
 mod osd;
 mod quorum;
+mod secure;
 mod stored;
 mod stream;
 
@@ -44,6 +45,7 @@ const fn target(name: &'static str, seeds: fn() -> Vec<Vec<u8>>, run: fn(&[u8]))
 pub const ALL: &[Target] = &[
     Target { fixed: 2 << 20, ..target("msgr-server", stream::server_seeds, stream::server) },
     Target { fixed: 2 << 20, ..target("msgr-client", stream::client_seeds, stream::client) },
+    Target { fixed: 2 << 20, ..target("msgr-secure", secure::seeds, secure::run) },
     target("message", codecs::message_seeds, codecs::message),
     target("op", codecs::op_seeds, codecs::op),
     target("beat", codecs::beat_seeds, codecs::beat),

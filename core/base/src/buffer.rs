@@ -8,11 +8,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Where a buffer begins is a multiple of this: what direct I/O asks for.
 const ALIGN: usize = 4096;
-/// Buffers are kept by their room: this, twice this, and so on.
+/// Buffers are kept by their room: this, twice this, and so on. What is longer is the allocator's business.
 const ROOM_MIN: usize = 4 << 10;
 const ROOMS: usize = 11;
-/// Longer ones are the allocator's business.
-const ROOM_MAX: usize = ROOM_MIN << (ROOMS - 1);
+/// From this room on there is a little more, for what comes in one piece with data as long as the room, in front
+/// of them or behind: in a room of twice the size they would waste half of it.
+const BESIDE_FROM: usize = 64 << 10;
+const BESIDE: usize = 8 << 10;
 /// So many bytes wait at most,
 const KEPT_MAX: usize = 24 << 20;
 /// and of one room so many buffers.
@@ -58,18 +60,25 @@ pub struct Buffer {
 impl Buffer {
     /// `len` bytes that may be anything.
     pub fn new(len: usize) -> Buffer {
-        let room = if len <= ROOM_MAX { len.next_power_of_two().max(ROOM_MIN) } else { len };
-        let kept = place_of(room).and_then(|at| free().take(at));
-        let raw = kept.unwrap_or_else(|| vec![0; room + ALIGN]);
+        let place = place_of(len);
+        let kept = place.and_then(|at| free().take(at));
+        let raw = kept.unwrap_or_else(|| vec![0; place.map_or(len, length_at) + ALIGN]);
         let start = raw.as_ptr().align_offset(ALIGN);
         Buffer { raw, start, len }
     }
 }
 
-/// Where buffers of that room wait.
-fn place_of(room: usize) -> Option<usize> {
-    let is_kept = room.is_power_of_two() && (ROOM_MIN..=ROOM_MAX).contains(&room);
-    is_kept.then(|| (room / ROOM_MIN).trailing_zeros() as usize)
+/// Where buffers of that length wait, if they are kept.
+fn place_of(len: usize) -> Option<usize> {
+    let most = len.saturating_sub(BESIDE).next_power_of_two();
+    let room = if most >= BESIDE_FROM { most } else { len.next_power_of_two().max(ROOM_MIN) };
+    let at = (room / ROOM_MIN).trailing_zeros() as usize;
+    (at < ROOMS).then_some(at)
+}
+/// How long those may be that wait there.
+fn length_at(at: usize) -> usize {
+    let room = ROOM_MIN << at;
+    if room >= BESIDE_FROM { room + BESIDE } else { room }
 }
 
 impl AsRef<[u8]> for Buffer {
@@ -86,7 +95,7 @@ impl AsMut<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let raw = std::mem::take(&mut self.raw);
-        let Some(at) = place_of(raw.len() - ALIGN) else { return };
+        let Some(at) = place_of(self.len) else { return };
         free().put(at, raw);
     }
 }
@@ -109,7 +118,7 @@ mod tests {
 
     #[test]
     fn they_are_aligned_and_used_again() {
-        for len in [0, 1, 4096, 100_000, 4 << 20, (4 << 20) + 1] {
+        for len in [0, 1, 4096, 65_000, 70_000, 100_000, 4 << 20, (4 << 20) + 1, (4 << 20) + BESIDE + 1] {
             let mut buffer = Buffer::new(len);
             assert_eq!((buffer.as_ref().len(), buffer.as_ref().as_ptr().align_offset(ALIGN)), (len, 0));
             buffer.as_mut().fill(7);
@@ -123,5 +132,6 @@ mod tests {
         assert!(kept > KEPT_MAX / 2 && kept <= KEPT_MAX, "{kept} bytes waited");
         let first = Buffer::new(1 << 20).as_ref().as_ptr();
         assert_eq!(Buffer::new((1 << 20) - 1).as_ref().as_ptr(), first);
+        assert_eq!(Buffer::new((1 << 20) + BESIDE).as_ref().as_ptr(), first);
     }
 }

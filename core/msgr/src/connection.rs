@@ -8,12 +8,13 @@
 //! explanation, if there is one), logs the reason and closes the socket.
 
 use crate::fault::FaultReason;
-use crate::frame::{Frame, FrameReader, Front, MessageHeader, Preamble, payload, put_control, put_message};
+use crate::frame::{Frame, FrameReader, FrameWriter, Front, MessageHeader, Preamble, payload};
 use crate::handshake::{
     AuthBadMethod, AuthDone, BANNER_PAYLOAD_MAX, BANNER_PAYLOAD_MIN, BANNER_PREFIX, BANNER_PREFIX_V1,
     ClientIdent, FLAG_LOSSY, Hello, Ident, MESSENGER_FEATURES, ServerIdent, banner,
 };
 use crate::outbox::{COPIED_MAX, Outbox};
+use crate::seal::{End, keys};
 use crate::sums::Sums;
 use crate::tag::Tag;
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
 };
 use bytes::{Buf, Bytes};
 use nacre_auth::{
-    CONNECTION_MODE_CRC, Offer, Proved, Prover, SessionSecret, Verdict, Verifier, hmac_sha256, same_bytes,
+    CONNECTION_MODE_SECURE, Offer, Proved, Prover, SessionSecret, Verdict, Verifier, hmac_sha256, same_bytes,
 };
 use nacre_base::{Now, Time, Utime, errno};
 use nacre_proto::messages::RawMessage;
@@ -191,6 +192,7 @@ pub struct Connection {
     phase: Phase,
     deadline: Time,
     reader: FrameReader,
+    writer: FrameWriter,
     outbox: Outbox,
     /// Sent before the peer was ready for them.
     waiting: VecDeque<RawMessage>,
@@ -233,6 +235,7 @@ impl Connection {
             side,
             phase: Phase::Banner(Vec::new()),
             reader: FrameReader::new(),
+            writer: FrameWriter::Crc,
             outbox: Outbox::default(),
             waiting: VecDeque::new(),
             in_seq: 0,
@@ -251,7 +254,7 @@ impl Connection {
     /// One of the frames before both know each other.
     fn say(&mut self, tag: Tag, payload: &[u8]) {
         let mut frame = Outbox::default();
-        put_control(&mut frame, tag, payload);
+        self.writer.put_control(&mut frame, tag, payload);
         let frame = frame.copy_to_bytes(frame.remaining());
         self.transcript.as_mut().expect("nothing is signed yet").said.extend_from_slice(&frame);
         self.outbox.push(frame);
@@ -307,7 +310,7 @@ impl Connection {
             self.keepalives.pop_front();
         }
         self.keepalives.push_back((now.wall, now.mono));
-        put_control(&mut self.outbox, Tag::Keepalive2, &to_vec(&now.wall));
+        self.writer.put_control(&mut self.outbox, Tag::Keepalive2, &to_vec(&now.wall));
     }
 
     /// What is to be written, for a vectored write that may stop anywhere.
@@ -435,7 +438,7 @@ impl Connection {
             }
             Tag::SessionReconnect => {
                 // No session outlives its connection here, so the client is to begin anew.
-                put_control(&mut self.outbox, Tag::SessionReset, &to_vec(&true));
+                self.writer.put_control(&mut self.outbox, Tag::SessionReset, &to_vec(&true));
                 Ok(())
             }
             Tag::ServerIdent => {
@@ -446,7 +449,7 @@ impl Connection {
             Tag::Message => self.on_message(frame, out),
             Tag::Keepalive2 => {
                 let stamp: Utime = payload(&frame)?;
-                put_control(&mut self.outbox, Tag::Keepalive2Ack, &to_vec(&stamp));
+                self.writer.put_control(&mut self.outbox, Tag::Keepalive2Ack, &to_vec(&stamp));
                 Ok(())
             }
             Tag::Keepalive2Ack => {
@@ -581,9 +584,23 @@ impl Connection {
     fn sign(&mut self, mode: u32, session: Option<&SessionSecret>) -> Result<[u8; 32], FaultReason> {
         let Transcript { heard, said } = *self.transcript.take().expect("signed once");
         let sign = |bytes: &[u8]| session.map_or(NO_SIGNATURE, |secret| hmac_sha256(&secret.key, bytes));
-        debug_assert_eq!(mode, CONNECTION_MODE_CRC);
-        put_control(&mut self.outbox, Tag::AuthSignature, &sign(&heard));
+        if mode == CONNECTION_MODE_SECURE {
+            self.go_secure(session.map_or(&[], |secret| &secret.connection))?;
+        }
+        self.writer.put_control(&mut self.outbox, Tag::AuthSignature, &sign(&heard));
         Ok(sign(&said))
+    }
+
+    /// Every frame from here on is in secure mode, in both directions. Both ends do this right behind
+    /// AUTH_DONE, so that AUTH_SIGNATURE is the first such frame.
+    pub(crate) fn go_secure(&mut self, secret: &[u8]) -> Result<(), FaultReason> {
+        let end = match self.side {
+            Side::Client { .. } => End::Client,
+            Side::Server { .. } => End::Server,
+        };
+        let (sealer, opener) = keys(secret, end)?;
+        self.writer = FrameWriter::Secure(sealer);
+        self.reader.secure(opener)
     }
 
     fn on_auth_signature(&mut self, frame: &Frame) -> Result<(), FaultReason> {
@@ -626,7 +643,7 @@ impl Connection {
             flags: FLAG_LOSSY,
             cookie: 0,
         };
-        put_control(&mut self.outbox, tag, &to_vec(&ident));
+        self.writer.put_control(&mut self.outbox, tag, &to_vec(&ident));
     }
 
     fn on_client_ident(&mut self, ident: Ident, out: &mut Vec<Event>) -> Result<(), FaultReason> {
@@ -640,7 +657,7 @@ impl Connection {
         }
         let missing = self.config.features_required & !ident.supported;
         if missing != 0 {
-            put_control(&mut self.outbox, Tag::IdentMissingFeatures, &to_vec(&missing));
+            self.writer.put_control(&mut self.outbox, Tag::IdentMissingFeatures, &to_vec(&missing));
             return Err(FaultReason::PeerLacksFeatures(missing));
         }
         let addrs = here.clone();
@@ -707,7 +724,7 @@ impl Connection {
         let header =
             MessageHeader { seq: self.out_seq, tid, kind, priority, version, ack_seq: self.in_seq, compat };
         let front = lent.map_or(Front::Own(front), Front::Lent);
-        put_message(&mut self.outbox, &header, front, [middle, data], &self.config.sums);
+        self.writer.put_message(&mut self.outbox, &header, front, [middle, data], &self.config.sums);
     }
 
     fn on_message(&mut self, frame: Frame, out: &mut Vec<Event>) -> Result<(), FaultReason> {
@@ -723,7 +740,9 @@ impl Connection {
         // A message that its sender gave up half-way used its number, too (Linux does this).
         self.in_seq = seq;
         if frame.complete {
-            self.config.sums.note(&data, frame.data_crc);
+            if let Some(crc) = frame.data_crc {
+                self.config.sums.note(&data, crc);
+            }
             out.push(Event::Message(RawMessage {
                 kind,
                 version,

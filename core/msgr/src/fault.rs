@@ -31,6 +31,14 @@ pub enum FaultReason {
     SegmentTooLong { tag: Tag, index: usize, len: u32, limit: u32 },
     #[error("{tag}: segment {index} has crc {found:#010x}, it announces {expected:#010x}")]
     SegmentCrc { tag: Tag, index: usize, expected: u32, found: u32 },
+    #[error("the connection secret is {len} bytes, {needed} are needed")]
+    ConnectionSecret { len: usize, needed: usize },
+    #[error("the peer sent part of a frame before it was told how frames are protected")]
+    Hasty,
+    #[error("a frame's preamble does not authenticate")]
+    PreambleSeal,
+    #[error("{tag} does not authenticate")]
+    SegmentSeal { tag: Tag },
     #[error("{tag} ends with status {status:#04x}, neither complete nor aborted")]
     LateStatus { tag: Tag, status: u8 },
     #[error("{tag}: {error}")]

@@ -1,19 +1,27 @@
-//! Frames of msgr2.1 in crc mode: cutting them out of a stream, and writing them.
+//! Frames of msgr2.1: what both ways of protecting them share, and the choice between the two.
 //!
-//! A frame is a preamble of 32 bytes with its own crc, one segment with its crc behind it, and, if
-//! there are more segments, those back to back and an epilogue of 13 bytes with their crcs.
+//! A frame is a preamble that announces one to four segments, and those. In crc mode (`crc`) checksums say that
+//! they came as they left; in secure mode (`secure`) they are encrypted and authenticated. Start at `FrameReader`
+//! and `FrameWriter`. Each connection begins in crc mode; if both ends agreed to it while they authenticated,
+//! each goes over to secure mode behind AUTH_DONE.
+
+mod crc;
+mod secure;
+#[cfg(test)]
+mod tests;
 
 use crate::fault::FaultReason;
 use crate::outbox::Outbox;
+use crate::seal::{Opener, Sealer};
 use crate::sums::Sums;
 use crate::tag::Tag;
-use bytes::{Buf, Bytes, BytesMut};
-use nacre_base::Buffer;
+use bytes::{Buf, Bytes};
+use crc::CrcReader;
 use nacre_wire::{Encode, Reader, crc32c};
+use secure::SecureReader;
 
 const PREAMBLE_LEN: usize = 32;
 const CRC_LEN: usize = 4;
-const EPILOGUE_LEN: usize = 13;
 const SEGMENTS_MAX: usize = 4;
 /// What Ceph writes for segments 0 to 3: receivers may align their buffers so.
 const ALIGNMENTS: [u16; SEGMENTS_MAX] = [8, 8, 8, 4096];
@@ -21,8 +29,101 @@ const STATUS_MASK: u8 = 0x0f;
 const STATUS_COMPLETE: u8 = 0x0e;
 /// A sender that changed its mind in the middle of a frame filled the rest with zeros.
 const STATUS_ABORTED: u8 = 0x01;
-/// From here on it pays to read a segment into its own buffer rather than through a shared one.
+/// From here on it pays to read bytes into their own buffer rather than through a shared one.
 const READ_INTO_MIN: usize = 32 << 10;
+
+/// Cuts a stream into frames.
+#[derive(Debug)]
+pub(crate) enum FrameReader {
+    Crc(CrcReader),
+    Secure(SecureReader),
+}
+
+impl FrameReader {
+    /// A stream begins in crc mode.
+    pub(crate) fn new() -> FrameReader {
+        FrameReader::Crc(CrcReader::new())
+    }
+
+    /// What comes behind the last frame is in secure mode. Fails if part of another one came already: its
+    /// sender could not know in which mode it was to be.
+    pub(crate) fn secure(&mut self, opener: Opener) -> Result<(), FaultReason> {
+        if !self.is_idle() {
+            return Err(FaultReason::Hasty);
+        }
+        *self = FrameReader::Secure(SecureReader::new(opener));
+        Ok(())
+    }
+
+    /// True between two frames.
+    pub(crate) fn is_idle(&self) -> bool {
+        match self {
+            FrameReader::Crc(reader) => reader.is_idle(),
+            FrameReader::Secure(reader) => reader.is_idle(),
+        }
+    }
+
+    /// The rest of something large that is being received, if it is.
+    pub(crate) fn wanted(&mut self) -> Option<&mut [u8]> {
+        match self {
+            FrameReader::Crc(reader) => reader.wanted(),
+            FrameReader::Secure(reader) => reader.wanted(),
+        }
+    }
+    /// So many bytes were put into `wanted`.
+    pub(crate) fn filled(&mut self, len: usize) {
+        match self {
+            FrameReader::Crc(reader) => reader.filled(len),
+            FrameReader::Secure(reader) => reader.filled(len),
+        }
+    }
+
+    /// The next frame, or None if more input is needed. `admit` sees each preamble before anything is
+    /// allocated for what it announces.
+    pub(crate) fn next(
+        &mut self,
+        input: &mut Bytes,
+        admit: impl Fn(&Preamble) -> Result<(), FaultReason>,
+    ) -> Result<Option<Frame>, FaultReason> {
+        match self {
+            FrameReader::Crc(reader) => reader.next(input, admit),
+            FrameReader::Secure(reader) => reader.next(input, admit),
+        }
+    }
+}
+
+/// Queues frames, in the order in which they are to be read: in secure mode a frame can be opened only when
+/// those before it were.
+#[derive(Debug)]
+pub(crate) enum FrameWriter {
+    Crc,
+    Secure(Sealer),
+}
+
+impl FrameWriter {
+    /// Queues a frame of one segment, which is what everything but a message is.
+    pub(crate) fn put_control(&mut self, out: &mut Outbox, tag: Tag, payload: &[u8]) {
+        match self {
+            FrameWriter::Crc => crc::put_control(out, tag, payload),
+            FrameWriter::Secure(sealer) => secure::put_control(out, sealer, tag, payload),
+        }
+    }
+
+    /// Queues a message. `sums` may know its checksums, where it has some.
+    pub(crate) fn put_message(
+        &mut self,
+        out: &mut Outbox,
+        header: &MessageHeader,
+        front: Front<'_>,
+        rest: [Bytes; 2],
+        sums: &Sums,
+    ) {
+        match self {
+            FrameWriter::Crc => crc::put_message(out, header, front, rest, sums),
+            FrameWriter::Secure(sealer) => secure::put_message(out, sealer, header, &front, &rest),
+        }
+    }
+}
 
 /// What a frame announces about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,219 +182,24 @@ impl Preamble {
     }
 }
 
-/// A frame that passed all its checksums.
+/// A frame that came as it left.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) tag: Tag,
     pub(crate) segments: [Bytes; SEGMENTS_MAX],
     /// False if the sender gave up half-way: only segment 0 means something then.
     pub(crate) complete: bool,
-    /// Of the last segment that there may be, if it is there.
-    pub(crate) data_crc: u32,
+    /// Of the last segment that there may be, if it is there; none in secure mode.
+    pub(crate) data_crc: Option<u32>,
 }
 
-/// Which part of a frame comes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Preamble,
-    /// The first segment, and its checksum.
-    Head,
-    /// Another segment.
-    Body(usize),
-    Epilogue,
-}
-
-/// Cuts a stream into frames. What lies whole in one chunk of input is shared with it, not copied; the
-/// rest is gathered in one buffer of the announced size, and `wanted` lets a socket fill that directly.
-#[derive(Debug)]
-pub(crate) struct FrameReader {
-    part: Part,
-    /// Of the frame that has begun, as are these.
-    preamble: Preamble,
-    segments: [Bytes; SEGMENTS_MAX],
-    /// What has come of a part that is not whole yet, unless that is large.
-    gather: BytesMut,
-    /// A large part, and how much of it has come: where a device can take it without a copy.
-    large: Option<(Buffer, usize)>,
-}
-
-impl FrameReader {
-    pub(crate) fn new() -> FrameReader {
-        FrameReader {
-            part: Part::Preamble,
-            preamble: Preamble { tag: Tag::Message, count: 0, lens: [0; SEGMENTS_MAX] },
-            segments: Default::default(),
-            gather: BytesMut::new(),
-            large: None,
-        }
-    }
-
-    /// True between two frames.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.part == Part::Preamble && self.gather.is_empty() && self.large.is_none()
-    }
-
-    fn needed(&self) -> usize {
-        match self.part {
-            Part::Preamble => PREAMBLE_LEN,
-            // An empty first segment has no crc either.
-            Part::Head if self.preamble.lens[0] == 0 => 0,
-            Part::Head => self.preamble.lens[0] as usize + CRC_LEN,
-            Part::Body(index) => self.preamble.lens[index] as usize,
-            Part::Epilogue => EPILOGUE_LEN,
-        }
-    }
-
-    /// The rest of a large segment that is being received, if one is.
-    pub(crate) fn wanted(&mut self) -> Option<&mut [u8]> {
-        let needed = self.needed();
-        let here = self.large.as_ref().map_or(self.gather.len(), |(_, filled)| *filled);
-        if needed - here < READ_INTO_MIN {
-            return None;
-        }
-        let (buffer, filled) = self.large.get_or_insert_with(|| {
-            let gathered = std::mem::take(&mut self.gather);
-            let mut buffer = Buffer::new(needed);
-            buffer.as_mut()[..here].copy_from_slice(&gathered);
-            (buffer, here)
-        });
-        Some(&mut buffer.as_mut()[*filled..])
-    }
-    /// So many bytes were put into `wanted`.
-    pub(crate) fn filled(&mut self, len: usize) {
-        let (buffer, filled) = self.large.as_mut().expect("nothing was wanted");
-        *filled += len;
-        assert!(*filled <= buffer.as_ref().len(), "more was put there than there is room");
-    }
-
-    /// The next `len` bytes, once they are here.
-    fn take(&mut self, len: usize, input: &mut Bytes) -> Option<Bytes> {
-        if let Some((buffer, filled)) = &mut self.large {
-            let n = (len - *filled).min(input.len());
-            buffer.as_mut()[*filled..*filled + n].copy_from_slice(&input.split_to(n));
-            *filled += n;
-            let whole = self.large.take_if(|(_, filled)| *filled == len);
-            return whole.map(|(buffer, _)| Bytes::from_owner(buffer));
-        }
-        if self.gather.is_empty() && input.len() >= len {
-            return Some(input.split_to(len));
-        }
-        if !input.is_empty() {
-            let missing = len - self.gather.len();
-            let n = missing.min(input.len());
-            self.gather.reserve(missing);
-            self.gather.extend_from_slice(&input[..n]);
-            input.advance(n);
-        }
-        (self.gather.len() == len).then(|| std::mem::take(&mut self.gather).freeze())
-    }
-
-    /// Lets `read` look at the next `len` bytes, once they are here.
-    fn look<T>(&mut self, len: usize, input: &mut Bytes, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        if self.gather.is_empty() && self.large.is_none() && input.len() >= len {
-            let seen = read(&input[..len]);
-            input.advance(len);
-            return Some(seen);
-        }
-        self.take(len, input).map(|bytes| read(&bytes))
-    }
-
-    /// The next frame, or None if more input is needed. `admit` sees each preamble before anything is
-    /// allocated for what it announces.
-    pub(crate) fn next(
-        &mut self,
-        input: &mut Bytes,
-        admit: impl Fn(&Preamble) -> Result<(), FaultReason>,
-    ) -> Result<Option<Frame>, FaultReason> {
-        loop {
-            let needed = self.needed();
-            match self.part {
-                Part::Preamble => {
-                    let Some(preamble) = self.look(needed, input, Preamble::decode) else { return Ok(None) };
-                    self.preamble = preamble?;
-                    admit(&self.preamble)?;
-                    self.part = Part::Head;
-                }
-                Part::Head => {
-                    let Some(bytes) = self.take(needed, input) else { return Ok(None) };
-                    self.segments[0] = checked_head(&self.preamble, bytes)?;
-                    if self.preamble.count == 1 {
-                        return Ok(Some(self.frame(true, u32::MAX)));
-                    }
-                    self.part = self.after_segment(0);
-                }
-                Part::Body(index) => {
-                    let Some(bytes) = self.take(needed, input) else { return Ok(None) };
-                    self.segments[index] = bytes;
-                    self.part = self.after_segment(index);
-                }
-                Part::Epilogue => {
-                    let Some(epilogue) =
-                        self.look(needed, input, |bytes| <[u8; EPILOGUE_LEN]>::try_from(bytes))
-                    else {
-                        return Ok(None);
-                    };
-                    let epilogue = epilogue.expect("as many as were asked for");
-                    let (complete, data_crc) = check_epilogue(&self.preamble, &self.segments, &epilogue)?;
-                    return Ok(Some(self.frame(complete, data_crc)));
-                }
-            }
-        }
-    }
-
-    /// Where to go when segment `index` is there: the next one that is not empty, or the end.
-    fn after_segment(&self, index: usize) -> Part {
-        let Preamble { count, lens, .. } = &self.preamble;
-        let next = (index + 1..usize::from(*count)).find(|&next| lens[next] > 0);
-        next.map_or(Part::Epilogue, Part::Body)
-    }
-
-    /// The one that is whole now.
-    fn frame(&mut self, complete: bool, data_crc: u32) -> Frame {
-        self.part = Part::Preamble;
-        Frame { tag: self.preamble.tag, segments: std::mem::take(&mut self.segments), complete, data_crc }
-    }
-}
-
-fn check_crc(tag: Tag, index: usize, expected: u32, segment: &[u8]) -> Result<(), FaultReason> {
-    let found = crc32c(u32::MAX, segment);
-    if expected != found {
-        return Err(FaultReason::SegmentCrc { tag, index, expected, found });
-    }
-    Ok(())
-}
-
-fn checked_head(p: &Preamble, mut bytes: Bytes) -> Result<Bytes, FaultReason> {
-    let (head, mut crc) = bytes.split_at(p.lens[0] as usize);
-    if !head.is_empty() {
-        check_crc(p.tag, 0, crc.get_u32_le(), head)?;
-    }
-    bytes.truncate(p.lens[0] as usize);
-    Ok(bytes)
-}
-
-/// True if the sender meant the frame, false if it gave it up; and the checksum of the last segment.
-fn check_epilogue(p: &Preamble, segments: &[Bytes], mut epilogue: &[u8]) -> Result<(bool, u32), FaultReason> {
-    let status = epilogue.get_u8();
-    let mut last = u32::MAX;
-    for (index, segment) in segments.iter().enumerate().skip(1) {
-        last = if index < p.count.into() { epilogue.get_u32_le() } else { u32::MAX };
-        check_crc(p.tag, index, last, segment)?;
-    }
+/// What a frame of several segments says at its end: true if the sender meant it, false if it gave it up.
+fn is_complete(tag: Tag, status: u8) -> Result<bool, FaultReason> {
     match status & STATUS_MASK {
-        STATUS_COMPLETE => Ok((true, last)),
-        STATUS_ABORTED => Ok((false, last)),
-        _ => Err(FaultReason::LateStatus { tag: p.tag, status }),
+        STATUS_COMPLETE => Ok(true),
+        STATUS_ABORTED => Ok(false),
+        _ => Err(FaultReason::LateStatus { tag, status }),
     }
-}
-
-/// Queues a frame of one segment, which is what everything but a message is.
-pub(crate) fn put_control(out: &mut Outbox, tag: Tag, payload: &[u8]) {
-    out.put(|out| {
-        Preamble::of(tag, [payload.len(), 0, 0, 0]).encode(out);
-        out.extend_from_slice(payload);
-        crc32c(u32::MAX, payload).encode(out);
-    });
 }
 
 /// A message's first part: in a buffer that is used again, or one that may be kept.
@@ -302,53 +208,13 @@ pub(crate) enum Front<'a> {
     Own(Bytes),
 }
 
-/// Queues a message. Of its parts large ones are shared, not copied.
-pub(crate) fn put_message(
-    out: &mut Outbox,
-    header: &MessageHeader,
-    front: Front<'_>,
-    [middle, data]: [Bytes; 2],
-    sums: &Sums,
-) {
-    let front_len = match &front {
-        Front::Lent(bytes) => bytes.len(),
-        Front::Own(bytes) => bytes.len(),
-    };
-    let preamble = Preamble::of(Tag::Message, [MessageHeader::LEN, front_len, middle.len(), data.len()]);
-    out.put(|out| {
-        preamble.encode(out);
-        let start = out.len();
-        header.encode(out);
-        crc32c(u32::MAX, &out[start..]).encode(out);
-    });
-    if preamble.count == 1 {
-        return;
-    }
-    // Of segments that are not sent it stays zero.
-    let mut epilogue = [0; EPILOGUE_LEN];
-    epilogue[0] = STATUS_COMPLETE;
-    let mut note = |segment: u8, crc: u32| {
-        let at = 1 + CRC_LEN * usize::from(segment - 1);
-        epilogue[at..at + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
-    };
-    match front {
-        Front::Lent(bytes) => {
-            note(1, crc32c(u32::MAX, bytes));
-            out.put(|out| out.extend_from_slice(bytes));
-        }
-        Front::Own(bytes) => {
-            note(1, sums.of(&bytes));
-            out.push(bytes);
+impl Front<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Front::Lent(bytes) => bytes,
+            Front::Own(bytes) => bytes,
         }
     }
-    for (segment, part) in [(2, &middle), (3, &data)] {
-        if segment < preamble.count {
-            note(segment, sums.of(part));
-        }
-    }
-    out.push(middle);
-    out.push(data);
-    out.put(|out| out.extend_from_slice(&epilogue));
 }
 
 /// Segment 0 of a message. Ceph: `ceph_msg_header2`.

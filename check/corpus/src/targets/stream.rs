@@ -9,7 +9,7 @@ use nacre_msgr::{Config, Connection, Event, Limits};
 use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType};
 use nacre_wire::crc32c;
 
-const NOW: Time = Time { nanos: 1_000_000_000 };
+pub(super) const NOW: Time = Time { nanos: 1_000_000_000 };
 /// Small, so that what is announced and never sent cannot hide what is allocated for nothing.
 const LIMITS: Limits = Limits { control: 8 << 10, front: 64 << 10, middle: 64 << 10, data: 64 << 10 };
 /// Of a banner with the usual payload.
@@ -38,6 +38,15 @@ fn daemon(to: u8) -> (EntityType, EntityAddr) {
 
 pub fn server(input: &[u8]) {
     let Some((&to, stream)) = input.split_first() else { return };
+    feed(new_server(to), sealed(stream));
+}
+
+pub fn client(input: &[u8]) {
+    let Some((&to, stream)) = input.split_first() else { return };
+    feed(new_client(to), sealed(stream));
+}
+
+pub(super) fn new_server(to: u8) -> Connection {
     let (kind, addr) = daemon(to);
     let config = Config { limits: LIMITS, ..Config::new(kind, 0, AddrVec::one(addr)) };
     let mut next = 4000;
@@ -48,23 +57,20 @@ pub fn server(input: &[u8]) {
     let global_ids =
         if kind == EntityType::Mon { GlobalIds::Assign(Box::new(assign)) } else { GlobalIds::Brought };
     let verifier = Box::new(NoneVerifier { global_ids });
-    feed(Connection::server(NOW, config, ([127, 0, 0, 1], 50_000).into(), verifier), stream);
+    Connection::server(NOW, config, ([127, 0, 0, 1], 50_000).into(), verifier)
 }
 
-pub fn client(input: &[u8]) {
-    let Some((&to, stream)) = input.split_first() else { return };
+pub(super) fn new_client(to: u8) -> Connection {
     let (kind, target) = daemon(to);
     let anywhere = EntityAddr { kind: AddrKind::Any, nonce: 9, sock: None };
     let config = Config { limits: LIMITS, ..Config::new(EntityType::Client, 4157, AddrVec::one(anywhere)) };
     let name = AuthName::new(EntityType::Client, "admin");
     let prover = Box::new(NoneProver { name, global_id: 4157 });
-    feed(Connection::client(NOW, config, target, kind, prover), stream);
+    Connection::client(NOW, config, target, kind, prover)
 }
 
 /// Gives the connection what the peer wrote in pieces that the content decides.
-fn feed(mut connection: Connection, stream: &[u8]) {
-    let mut bytes = stream.to_vec();
-    seal(&mut bytes);
+pub(super) fn feed(mut connection: Connection, bytes: Vec<u8>) {
     let mut rng = Rng::new(crc32c(0, &bytes).into());
     let mut left = Bytes::from(bytes);
     let most = [1, 7, 60, 500, 70_000][rng.below(5) as usize];
@@ -95,12 +101,14 @@ fn feed(mut connection: Connection, stream: &[u8]) {
     assert!(!line.is_empty() && line.len() < 1000 && !line.contains('\n'), "not one clear line: {line:?}");
 }
 
-/// Puts right checksums on all frames, as far as they can be told apart.
-fn seal(bytes: &mut [u8]) {
+/// With right checksums on all frames, as far as they can be told apart.
+fn sealed(stream: &[u8]) -> Vec<u8> {
+    let mut bytes = stream.to_vec();
     let mut at = BANNER_LEN;
     while let Some(next) = seal_frame(bytes.get_mut(at..).unwrap_or_default()) {
         at += next;
     }
+    bytes
 }
 
 /// The length of the frame; None if it is not whole.

@@ -83,3 +83,29 @@ fn a_message_over_the_limit_is_refused_before_anything_is_allocated_for_it() {
         assert!(largest < 1000, "{largest} bytes");
     }
 }
+
+#[test]
+fn a_sealed_message_over_the_limit_gets_no_memory_either_and_one_of_4_mib_is_copied_once() {
+    let (mut client, mut server) = secure::pair();
+    let sent = RawMessage { data: Bytes::from(vec![7; 4 << 20]), ..message(1, b"front", b"") };
+    let (_, largest) = allocations(|| client.send(sent));
+    assert!(largest < (4 << 20) + (64 << 10), "{largest} bytes");
+    let mut events = Vec::with_capacity(8);
+    let whole = written(&mut client);
+    let (_, largest) = allocations(|| server.receive(NOW, whole, &mut events).unwrap());
+    assert!(largest < (4 << 20) + (64 << 10), "{largest} bytes");
+
+    for lens in
+        [[41, 65 << 20, 0, 0], [41, 0, 0, 129 << 20], [u32::MAX, 0, 0, 0], [41, u32::MAX, u32::MAX, 1]]
+    {
+        let (_, mut server) = secure::pair();
+        let used = lens.iter().rposition(|&len| len > 0).unwrap() + 1;
+        let block = secure::block(&announcing(17, &lens[..used]));
+        let (_, largest) = allocations(|| {
+            let refused = server.receive(NOW, block.into(), &mut Vec::new());
+            assert!(matches!(refused, Err(FaultReason::SegmentTooLong { .. })), "{refused:?}");
+            assert!(server.wanted().is_none());
+        });
+        assert!(largest < 1000, "{largest} bytes");
+    }
+}

@@ -3,6 +3,7 @@
 mod allocations;
 mod captured;
 mod hostile;
+mod secure;
 mod talking;
 
 use bytes::Bytes;
