@@ -65,7 +65,8 @@ impl MonCaps {
     }
 
     /// Whether `who`, at this address, may do what needs `want` of `service`: a command with its
-    /// arguments, or something that is no command, which is "".
+    /// arguments, or something that is no command, which is "". Profiles know the capabilities that
+    /// `auth get-or-create` is to give as arguments `caps_mon`, `caps_osd` and so on, one for each.
     pub fn allows(
         &self,
         who: &AuthName,

@@ -121,8 +121,8 @@ impl OsdCaps {
     /// Whether `op`, asked for from this address, is allowed.
     pub fn allows(&self, op: &OsdAccess<'_>, from: IpAddr) -> bool {
         // Grants that hold here and suffice for reading and writing. Ceph goes through them once, and
-        // notes in a list which calls were allowed by any so far; with no list to allocate, each call
-        // looks for its own. An operation has one or two.
+        // notes in a list which calls were allowed by any so far. That list would have to be allocated,
+        // so each call looks for its grant by itself: there are one or two.
         let holding = || {
             let here = self.grants.iter().filter(move |grant| network::admits(&grant.network, from));
             here.flat_map(move |grant| grant.holding(op)).filter(move |gives| gives.suffices(op))

@@ -12,6 +12,7 @@ fn allows(caps: &str, question: &str) -> bool {
     let tags = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let applications: BTreeMap<String, BTreeMap<String, String>> = match pool {
         "cephfs" => [("cephfs".to_owned(), tags(&[("data", "a")]))].into(),
+        "rbd" => [("rbd".to_owned(), tags(&[]))].into(),
         "untagged" => [("cephfs".to_owned(), tags(&[]))].into(),
         _ => BTreeMap::new(),
     };
@@ -165,6 +166,19 @@ fn profiles() {
         ],
     );
     check("profile nonsense", &[("a:o -", false)]);
+}
+
+/// A table recorded from a real OSD.
+#[test]
+fn operations_are_let_through_as_by_ceph() {
+    let table = include_str!("../../../testdata/osd-operations.txt");
+    let questions: Vec<&str> = table.lines().filter_map(|line| line.strip_prefix("? ")).collect();
+    let rows: Vec<(&str, &str)> = table.lines().filter_map(|line| line.split_once('\t')).collect();
+    assert_eq!((questions.len(), rows.len()), (8, 26));
+    for (caps, answers) in rows {
+        let said: String = questions.iter().map(|q| if allows(caps, q) { 'y' } else { 'n' }).collect();
+        assert_eq!(said, answers, "{caps}: {questions:?}");
+    }
 }
 
 /// From Ceph's manual pages.
