@@ -4,6 +4,7 @@
 //! Where a format has checksums, the target puts right ones on what it is given, since a mutation
 //! would otherwise never get past them.
 
+mod caps;
 mod codecs;
 mod disk;
 mod export;
@@ -57,6 +58,10 @@ pub const ALL: &[Target] = &[
     Target { fixed: 4 << 20, ..target("crushmap", codecs::crush_map_seeds, codecs::crush_map) },
     Target { fixed: 16 << 20, ..target("store", disk::seeds, disk::run) },
     Target { fixed: 16 << 20, ..target("store-export", export::seeds, export::run) },
+    target("caps-osd", caps::osd_seeds, caps::osd),
+    // A pattern that constrains an argument is compiled when it is asked about.
+    Target { fixed: 4 << 20, ..target("caps-mon", caps::mon_seeds, caps::mon) },
+    Target { fixed: 4 << 20, ..target("caps-mgr", caps::mgr_seeds, caps::mgr) },
     target("osd-record", stored::record_seeds, stored::record),
     target("object-info", stored::object_info_seeds, stored::object_info),
     Target { fixed: 16 << 20, ..target("osd-maps", stored::maps_seeds, stored::maps) },

@@ -1,8 +1,9 @@
 //! Who is who, and what they may do.
 //!
 //! `method` is where authentication meets the handshake of a connection (`nacre-msgr`); `none` believes everyone, `cephx`
-//! shares keys and gives tickets. `keys` is what monitors know of everybody.
+//! shares keys and gives tickets. `keys` is what monitors know of everybody, `caps` what somebody may do.
 
+pub mod caps;
 pub mod cephx;
 mod entropy;
 pub mod keyring;
