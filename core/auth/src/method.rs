@@ -1,5 +1,6 @@
 //! Where an authentication method plugs into the handshake of a connection.
 
+use crate::cephx::Service;
 use nacre_proto::types::{AuthName, EntityType};
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
 use std::fmt;
@@ -57,6 +58,8 @@ impl fmt::Debug for SessionSecret {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proved {
     pub name: AuthName,
+    /// As what it called us.
+    pub service: Service,
     /// What it may do here, as text.
     pub caps: String,
 }

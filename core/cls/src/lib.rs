@@ -78,10 +78,14 @@ const CLASSES: &[&Class] = &[
     &version::CLASS,
 ];
 
+pub fn class_named(name: &str) -> Option<&'static Class> {
+    CLASSES.iter().copied().find(|known| known.name == name)
+}
+
 /// The method that a request means. EPERM for a class and EOPNOTSUPP for a method that there is
 /// not, as Ceph has it.
 pub fn find(class: &str, method: &str) -> Result<&'static Method, Errno> {
-    let class = CLASSES.iter().find(|known| known.name == class).ok_or(EPERM)?;
+    let class = class_named(class).ok_or(EPERM)?;
     class.methods.iter().find(|known| known.name == method).ok_or(EOPNOTSUPP)
 }
 

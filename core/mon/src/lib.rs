@@ -10,6 +10,7 @@
 // The JSON shapes of Ceph have many fields.
 #![recursion_limit = "256"]
 
+mod access;
 mod auth;
 mod autoscale;
 mod balance;

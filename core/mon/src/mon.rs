@@ -10,6 +10,7 @@ pub(crate) use members::decide;
 pub(crate) use proposals::{Done, Job};
 pub(crate) use requests::{CommandRequest, Origin, Via};
 
+use crate::access::Access;
 use crate::balance::Balancer;
 use crate::image_tasks::ImageDesk;
 use crate::image_work::ImageLoad;
@@ -354,7 +355,8 @@ impl Machine for Mon {
                     let message = QuorumMsg::Hello { fsid: self.fsid() }.into();
                     out.push(Effect::Send { conn, tid: 0, message });
                 }
-                let session = Session::new(peer, now.mono);
+                let access = Access::of(&peer, self.state.as_ref().map(|state| state.keys.as_ref()));
+                let session = Session::new(peer, access, now.mono);
                 if let Some(osd) = session.osd() {
                     self.reports.sessions.heard(osd, self.id());
                 }

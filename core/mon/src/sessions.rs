@@ -1,5 +1,6 @@
 //! Who is connected, and what they want to hear of.
 
+use crate::access::Access;
 use crate::mon::Mon;
 use crate::state::ConfigWho;
 use nacre_base::{Epoch, OsdId, Time};
@@ -27,6 +28,7 @@ pub struct Sessions {
 
 pub struct Session {
     pub peer: Peer,
+    pub(crate) access: Access,
     /// A monitor that said that it is of this cluster.
     pub is_fellow: bool,
     pub host: String,
@@ -39,9 +41,10 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(peer: Peer, now: Time) -> Session {
+    pub fn new(peer: Peer, access: Access, now: Time) -> Session {
         Session {
             peer,
+            access,
             is_fellow: false,
             host: String::new(),
             subs: BTreeMap::new(),
@@ -109,6 +112,9 @@ impl Mon {
             session.host = subscribe.hostname;
         }
         for (what, sub) in subscribe.what {
+            if !session.access.may_hear(&what) {
+                continue;
+            }
             if what == "config" {
                 session.sent_config = None;
             }

@@ -6,6 +6,7 @@
 //!
 //! Not here yet, with a place to go: erasure coding (`pg::active::write`).
 
+mod access;
 mod answers;
 mod backoffs;
 mod bench;

@@ -4,6 +4,7 @@
 //! Life: `Start` loads what was stored and dials a monitor; maps come; `Boot` asks to be up; from
 //! the map that says so on, groups serve. A map that says otherwise starts that over.
 
+use crate::access::Access;
 use crate::backoffs::Backoffs;
 use crate::bench::Bench;
 use crate::budget::Budget;
@@ -20,7 +21,7 @@ use crate::requests::History;
 use crate::room::OwnRoom;
 use crate::shard::{EFFECTS_KEPT, Scene, Shard, ShardEffect};
 use nacre_auth::Secret;
-use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time};
+use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time, errno};
 use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_perf::Registry;
 use nacre_proto::maps::OsdMap;
@@ -134,6 +135,7 @@ enum MonState {
 /// Someone who dialled us.
 struct Session {
     peer: Peer,
+    access: Access,
     /// The newest map that the client is known to have.
     epoch: Epoch,
 }
@@ -518,6 +520,11 @@ impl Osd {
         command: &Command,
         out: &mut Vec<Effect>,
     ) {
+        let session = self.sessions.get(&conn);
+        if session.is_some_and(|session| !session.access.is_everything()) {
+            let message = commands::reply(Err((errno::EACCES, "access denied".to_string())), false).into();
+            return out.push(Effect::Send { conn, tid, message });
+        }
         let words = match commands::words(command) {
             Ok(words) => words,
             Err(refusal) => {

@@ -50,7 +50,7 @@ pub fn osd(input: &[u8]) {
     for (pool, need_write, classes) in
         [("p", false, &[][..]), ("p", true, &[call][..]), ("q", true, &[call; 3])]
     {
-        let (namespace, object, need_read) = ("n", "rbd_info", true);
+        let (namespace, object, need_read) = (&b"n"[..], &b"rbd_info"[..], true);
         let applications = &applications;
         let op = OsdAccess { pool, namespace, applications, object, need_read, need_write, classes };
         let allowed = caps.allows(&op, FROM);

@@ -16,11 +16,11 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, Debug)]
 pub struct OsdAccess<'a> {
     pub pool: &'a str,
-    pub namespace: &'a str,
+    pub namespace: &'a [u8],
     /// What `ceph osd pool application` knows of the pool.
     pub applications: &'a BTreeMap<String, BTreeMap<String, String>>,
     /// The object's locator key if it has one, else its name: Ceph's `object_prefix` is of that.
-    pub object: &'a str,
+    pub object: &'a [u8],
     /// Of data, omap and attributes; what methods do is in `classes`.
     pub need_read: bool,
     pub need_write: bool,
@@ -197,7 +197,7 @@ impl Match {
     fn admits(&self, op: &OsdAccess<'_>) -> bool {
         self.place.admits(op)
             && self.tag.as_ref().is_none_or(|tag| tag.admits(op.applications))
-            && self.object_prefix.as_ref().is_none_or(|prefix| op.object.starts_with(prefix))
+            && self.object_prefix.as_ref().is_none_or(|prefix| op.object.starts_with(prefix.as_bytes()))
     }
 }
 
@@ -207,8 +207,8 @@ impl PoolNamespace {
     }
     fn admits(&self, op: &OsdAccess<'_>) -> bool {
         let in_namespace = |namespace: &String| match namespace.strip_suffix('*') {
-            Some(prefix) => op.namespace.starts_with(prefix),
-            None => op.namespace == namespace,
+            Some(prefix) => op.namespace.starts_with(prefix.as_bytes()),
+            None => op.namespace == namespace.as_bytes(),
         };
         self.in_pool(op) && self.namespace.as_ref().is_none_or(in_namespace)
     }
@@ -250,7 +250,7 @@ impl Part {
             Place::Pool => at.in_pool(op),
             Place::PoolNamespace => at.admits(op),
         };
-        here && op.object.starts_with(self.object_prefix)
+        here && op.object.starts_with(self.object_prefix.as_bytes())
     }
 }
 

@@ -124,7 +124,7 @@ impl CephxVerifier {
         };
         let TicketContent { name, global_id, caps, .. } = content;
         Ok(Verdict::Granted(Box::new(Grant {
-            proved: Some(Proved { name: name.clone(), caps }),
+            proved: Some(Proved { name: name.clone(), service: self.service, caps }),
             name,
             global_id,
             reply: to_vec(&session_key.seal(&reply)),
@@ -184,7 +184,7 @@ impl CephxVerifier {
         Ok(Verdict::Granted(Box::new(Grant {
             name: name.clone(),
             global_id,
-            proved: Some(Proved { name: name.clone(), caps }),
+            proved: Some(Proved { name: name.clone(), service: self.service, caps }),
             reply,
             session: Some(SessionSecret { key: *session.session_key.key(), connection }),
         })))

@@ -55,6 +55,7 @@ use crate::image_tasks::ImageDesk;
 use crate::mon::{CommandRequest, Job, Mon, Via};
 use crate::present::{Format, to_json};
 use crate::state::State;
+use nacre_auth::caps::Permission;
 use nacre_base::{Now, errno};
 use nacre_machine::Peer;
 use nacre_proto::messages::Message;
@@ -248,6 +249,13 @@ pub(crate) fn no_handler(prefix: &str) -> String {
 /// without Octopus' features send everything this way.
 pub(crate) fn is_for_cluster(cmd: &[String]) -> bool {
     parse(cmd).is_ok_and(|args| args.get("target").is_some_and(|target| target[0] == "mon-mgr"))
+}
+
+/// The module that a command belongs to, and the permission that it needs; none if it is no command.
+pub(crate) fn needs(prefix: &str) -> Option<(&'static str, Permission)> {
+    let signature = signatures().iter().find(|s| s.prefix == prefix)?;
+    let has = |letter| signature.perm.contains(letter);
+    Some((&signature.module, Permission { read: has('r'), write: has('w'), exec: has('x') }))
 }
 
 /// Whether a command changes nothing, also because it is none.

@@ -3,6 +3,7 @@
 
 use super::proposals::{Job, Request};
 use super::{Mon, QUEUE_MAX, QUEUED_MAX};
+use crate::access::Gate;
 use crate::commands;
 use crate::draft::Draft;
 use bytes::Bytes;
@@ -76,6 +77,12 @@ impl Mon {
         }
         let from = session.peer.clone();
         let origin = Origin::Here { conn, tid };
+        let session = self.sessions.get(conn).expect("just seen");
+        match self.gate(&session.access, from.kind, &message) {
+            Gate::Open => {}
+            Gate::Ignored => return,
+            Gate::Refused(reply) => return self.answer(origin, reply, out),
+        }
         if command_in(&message).is_some_and(|(cmd, input, _)| weight(cmd, input) > COMMAND_MAX)
             && let Some(command) = CommandRequest::of(&message)
         {
@@ -324,7 +331,7 @@ fn weight(cmd: &[String], input: &Bytes) -> usize {
 }
 
 impl CommandRequest {
-    fn of(message: &Message) -> Option<CommandRequest> {
+    pub(crate) fn of(message: &Message) -> Option<CommandRequest> {
         let (cmd, input, via) = command_in(message)?;
         Some(CommandRequest { cmd: cmd.to_vec(), input: input.clone(), via })
     }

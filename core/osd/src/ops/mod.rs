@@ -25,8 +25,8 @@ use bytes::Bytes;
 pub use copy::{Copied, hash_of, source_object};
 use draft::Draft;
 use nacre_base::errno::{EINVAL, EIO, ENAMETOOLONG, ENOENT, EOPNOTSUPP, EOVERFLOW, ERANGE, ERESTART};
-use nacre_base::{SnapId, Utime, Version};
-use nacre_cls::Caller;
+use nacre_base::{Name, SnapId, Utime, Version};
+use nacre_cls::{Caller, Method};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::peer::{EntryKind, OtherChange};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -74,6 +74,13 @@ impl FlaggedOp {
         };
         FlaggedOp { op, flags, is_write }
     }
+}
+
+/// What a call means, if there is such a class and such a method.
+pub fn method_of(class: &Name, method: &Name) -> Option<(&'static str, &'static Method)> {
+    let class = nacre_cls::class_named(&class.to_text())?;
+    let method = class.methods.iter().find(|known| known.name == method.to_text())?;
+    Some((class.name, method))
 }
 
 /// What the operations run under.

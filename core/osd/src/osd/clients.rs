@@ -6,7 +6,7 @@ use crate::pg::room::full;
 use crate::pg::{ClientOp, PgEvent};
 use crate::requests::Steps;
 use crate::snap_set::SnapContext;
-use nacre_base::errno::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, ENXIO, ESHUTDOWN};
+use nacre_base::errno::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, ENXIO, EPERM, ESHUTDOWN};
 use nacre_base::{Epoch, Now, SnapId};
 use nacre_machine::{ConnId, Effect, StoreView};
 use nacre_proto::messages::{OsdOp, OsdOpReply};
@@ -91,6 +91,11 @@ impl Osd {
         let lists = ops.iter().any(|op| op.op.is_about_group());
         if let Err(error) = check_request(&object, &ops) {
             return refuse(-error, out);
+        }
+        let session = self.sessions.get(&conn);
+        let name = map.pool_name(id.pool).unwrap_or_default();
+        if session.is_some_and(|session| !session.access.allows(&op, &ops, name, pool)) {
+            return refuse(EPERM, out);
         }
         if !lists && op.hash != hash_of(&op.locator, &op.name) {
             return refuse(EINVAL, out);

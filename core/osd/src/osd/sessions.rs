@@ -2,6 +2,7 @@
 
 use super::together::GroupMsg;
 use super::{Life, MON_RETRY, MonState, Osd, Session, WAITING_MAX};
+use crate::access::Access;
 use crate::heartbeat::Place;
 use crate::peers::Ended;
 use crate::pg::{LEASE, PgEvent};
@@ -85,7 +86,8 @@ impl Osd {
             self.look_at_room(store, out);
             self.outbox.push(conn, PeerMsg::Room(self.own_room.said()), out);
         }
-        self.sessions.insert(conn, Session { peer, epoch: Epoch(0) });
+        let access = Access::of(&peer);
+        self.sessions.insert(conn, Session { peer, access, epoch: Epoch(0) });
     }
 
     pub(super) fn on_closed(

@@ -105,6 +105,10 @@ op_codes! {
 }
 
 impl OpCode {
+    /// Whether the code says that it looks at the object. A call's class method decides for itself.
+    pub fn is_read(self) -> bool {
+        self.0 & 0x1000 != 0 && self != OpCode::CALL
+    }
     /// Whether the code says that it changes the object. A call's class method decides for itself.
     pub fn is_write(self) -> bool {
         self.0 & 0x2000 != 0

@@ -18,9 +18,9 @@ fn allows(caps: &str, question: &str) -> bool {
     };
     let op = OsdAccess {
         pool,
-        namespace,
+        namespace: namespace.as_bytes(),
         applications: &applications,
-        object,
+        object: object.as_bytes(),
         need_read: need.contains('r'),
         need_write: need.contains('w'),
         classes: &classes,
