@@ -9,6 +9,8 @@
 
 mod messages;
 mod prover;
+#[cfg(test)]
+mod tests;
 mod verifier;
 
 pub use messages::{

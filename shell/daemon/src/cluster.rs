@@ -207,7 +207,7 @@ impl Cluster {
         let mut cluster = Cluster {
             version: FORMAT_VERSION,
             fsid: Uuid::new_v4(),
-            auth: wishes.auth.unwrap_or(Auth::None),
+            auth: wishes.auth.unwrap_or(Auth::Cephx),
             port_base: wishes.port_base.unwrap_or(PORT_BASE_DEFAULT),
             mons: ('a'..).map(String::from).zip(0..mons as u16).map(|(n, rank)| founder(n, rank)).collect(),
             osds: Vec::new(),
@@ -550,12 +550,12 @@ mod tests {
 
     #[test]
     fn clients_of_a_cluster_that_wants_proof_are_told_where_their_keys_are() {
-        let wishes = Wishes { auth: Some(Auth::Cephx), ..Wishes::default() };
-        let conf = conf_of(&Cluster::new(&wishes).unwrap());
+        let conf = conf_of(&Cluster::new(&Wishes::default()).unwrap());
         for line in ["auth client required = cephx", "keyring = /data/ceph.$name.keyring"] {
             assert!(conf.lines().any(|found| found == line), "{conf}");
         }
-        assert!(!conf_of(&Cluster::new(&Wishes::default()).unwrap()).contains("keyring"));
+        let wishes = Wishes { auth: Some(Auth::None), ..Wishes::default() };
+        assert!(!conf_of(&Cluster::new(&wishes).unwrap()).contains("keyring"));
     }
 
     #[test]
@@ -586,7 +586,7 @@ mod tests {
             Wishes { osds: Some(2), ..Wishes::default() },
             Wishes { mons: Some(0), ..Wishes::default() },
             Wishes { port_base: Some(1), ..Wishes::default() },
-            Wishes { auth: Some(Auth::Cephx), ..Wishes::default() },
+            Wishes { auth: Some(Auth::None), ..Wishes::default() },
             Wishes { osd_size: Some(Size(4 << 30)), ..Wishes::default() },
             Wishes { preallocate: true, ..Wishes::default() },
         ] {

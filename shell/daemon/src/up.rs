@@ -25,7 +25,7 @@ pub struct Options {
     /// How many monitors: more than there are join [default: 1, or what the folder has]
     #[arg(long, value_name = "N")]
     mons: Option<u32>,
-    /// How clients prove who they are [default: none]
+    /// How clients and daemons prove who they are [default: cephx, or what the folder has]
     #[arg(long, value_enum, hide_default_value = true)]
     auth: Option<Auth>,
     /// First port: monitors take it and the next few, OSDs those from P+20 on [default: 20300]

@@ -186,7 +186,12 @@ impl Prover for CephxProver {
             // No monitor gave one yet: refused, and tried again.
             Vec::new()
         };
-        Offer { method: METHOD_CEPHX, modes: vec![CONNECTION_MODE_CRC, CONNECTION_MODE_SECURE], payload }
+        // Monitors are told keys, and tell each other all of them; elsewhere there are only data. As Ceph's own clients.
+        let modes = match to {
+            EntityType::Mon => vec![CONNECTION_MODE_SECURE, CONNECTION_MODE_CRC],
+            _ => vec![CONNECTION_MODE_CRC, CONNECTION_MODE_SECURE],
+        };
+        Offer { method: METHOD_CEPHX, modes, payload }
     }
 
     fn answer(&mut self, challenge: &[u8]) -> Option<Vec<u8>> {
