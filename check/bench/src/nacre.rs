@@ -24,7 +24,8 @@ pub fn up_with(folder: &Path, shape: Shape, fill: bool) -> Result<Cluster> {
     let port = (shape.port_base + PORTS).to_string();
     let osds = shape.osds.to_string();
     let mut up = nacre("up");
-    up.args(["--processes", "--detach", "--port-base", &port, "--osds", &osds]);
+    // The Ceph beside it asks for no proof, either.
+    up.args(["--processes", "--detach", "--auth", "none", "--port-base", &port, "--osds", &osds]);
     if fill {
         up.args(["--preallocate", "--osd-size", &OSD_BYTES.to_string()]);
     }

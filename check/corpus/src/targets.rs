@@ -5,6 +5,7 @@
 //! would otherwise never get past them.
 
 mod caps;
+mod cephx;
 mod codecs;
 mod disk;
 mod export;
@@ -58,6 +59,7 @@ pub const ALL: &[Target] = &[
     Target { fixed: 4 << 20, ..target("crushmap", codecs::crush_map_seeds, codecs::crush_map) },
     Target { fixed: 16 << 20, ..target("store", disk::seeds, disk::run) },
     Target { fixed: 16 << 20, ..target("store-export", export::seeds, export::run) },
+    target("cephx", cephx::seeds, cephx::run),
     target("caps-osd", caps::osd_seeds, caps::osd),
     // A pattern that constrains an argument is compiled when it is asked about.
     Target { fixed: 4 << 20, ..target("caps-mon", caps::mon_seeds, caps::mon) },
