@@ -183,10 +183,10 @@ impl Active {
         }
     }
 
-    /// Who else holds the group, and what they lack of it.
-    pub fn holders(&self) -> impl Iterator<Item = (OsdId, &Missing)> {
+    /// Who else holds the group, and what they lack of it, as far as they can tell of an object of that version.
+    pub fn holders(&self, need: Version) -> impl Iterator<Item = (OsdId, &Missing)> {
         let members = self.members.iter().map(|(osd, member)| (*osd, &member.missing));
-        members.chain(self.recovery.lacking_sources())
+        members.chain(self.recovery.lacking_sources(need))
     }
     /// All requests that were not answered.
     pub fn into_ops(self) -> impl Iterator<Item = Box<ClientOp>> {

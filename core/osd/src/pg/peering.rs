@@ -478,10 +478,16 @@ impl Pg {
     }
 
     /// A member has the group's log durably.
-    pub fn on_merged(&mut self, ctx: &mut Ctx<'_>, from: OsdId, missing: Vec<(ObjectId, Stale)>) {
+    pub fn on_merged(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        from: OsdId,
+        at: Version,
+        missing: Vec<(ObjectId, Stale)>,
+    ) {
         let me = self.me;
         let Some(peering) = self.peering() else {
-            self.on_source_merged(ctx, from, missing.into_iter().collect());
+            self.on_source_merged(ctx, from, at, missing.into_iter().collect());
             return;
         };
         let Step::Merging { waiting } = &mut peering.step else { return };

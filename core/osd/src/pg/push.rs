@@ -124,7 +124,8 @@ impl Pg {
         common: &Common,
     ) -> Result<Option<Readable>, ReadError> {
         let id = StoredId::Object(object.clone());
-        if self.missing.lacks_meta(object) || self.changed.contains(object) {
+        // Bytes that are not missing are right, whatever the metadata.
+        if part.meta && self.missing.lacks_meta(object) || self.changed.contains(object) {
             return Ok(None);
         }
         let Some(stat) = ctx.store.stat(&id)? else { return Ok(None) };

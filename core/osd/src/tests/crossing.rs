@@ -3,14 +3,24 @@
 use super::world::{POOL, World};
 use super::{read, write};
 use crate::pg::Pg;
-use nacre_base::{OsdId, PgId};
-use nacre_proto::maps::osd_state;
+use nacre_base::{IntervalSet, OsdId, PgId};
+use nacre_proto::maps::{map_flags, osd_state};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::{Extent, ObjectId, Op};
 use std::time::Duration;
 
 const PG: PgId = PgId { pool: POOL, seed: 0 };
 
 fn osds(ids: &[i32]) -> Vec<OsdId> {
     ids.iter().copied().map(OsdId).collect()
+}
+
+fn id(name: &str) -> StoredId {
+    ObjectId::head(POOL, "".into(), "".into(), name.into()).into()
+}
+
+fn set_flag(w: &mut World, flag: u32, on: bool) {
+    w.change(|map, inc| inc.new_flags = Some(if on { map.flags | flag } else { map.flags & !flag }));
 }
 
 fn group(w: &World, node: usize) -> Option<&Pg> {
@@ -39,4 +49,39 @@ fn a_log_that_dies_with_who_had_it_is_taken_from_another() {
     w.run_until("clean", World::all_clean);
     assert_eq!(w.reply(newer).result, 0);
     assert_eq!(w.run_ops("a", read()).ops[0].data, "what osd.1 has as well");
+}
+
+/// osd.0 serves with osd.2, which has nothing; osd.1, who was a member, has all of "a" but for what is written from now on.
+fn with_source(seed: u64) -> World {
+    let mut w = World::new(seed, 3, 2, 1, 1);
+    w.place(vec![(0, osds(&[0, 1]))]);
+    for name in ["a", "b"] {
+        w.run_ops(name, write(&"o".repeat(3 * 4096)));
+    }
+    w.run_until("clean", World::all_clean);
+    set_flag(&mut w, map_flags::NORECOVER, true);
+    w.place(vec![(0, osds(&[0, 2]))]);
+    w.run_for(Duration::from_secs(4));
+    w
+}
+
+/// Whom the map moved a group away from took its log when it was needed. What was written after that it did not know, and it gave
+/// what had been there before in place of what was acknowledged.
+#[test]
+fn who_is_no_member_gives_nothing_of_what_was_written_since_it_took_the_log() {
+    for seed in 1..5 {
+        let mut w = with_source(seed);
+        w.allow_errors = true;
+        w.rot(0, |store| _ = store.bad.insert((id("a"), 2), IntervalSet::new()));
+        assert_eq!(w.run_ops("a", read()).ops[0].data, "o".repeat(3 * 4096));
+        let new = Op::Write { extent: Extent::new(10, 3), data: "NEW".into() };
+        assert_eq!(w.run_ops("a", vec![new]).result, 0);
+        w.run_for(Duration::from_secs(1));
+        w.rot(0, |store| _ = store.bad.insert((id("a"), 0), IntervalSet::new()));
+        let data = w.run_ops("a", read()).ops[0].data.clone();
+        assert_eq!(data, format!("{}NEW{}", "o".repeat(10), "o".repeat(3 * 4096 - 13)));
+        set_flag(&mut w, map_flags::NORECOVER, false);
+        w.run_until("clean", World::all_clean);
+        w.assert_replicas_equal();
+    }
 }
