@@ -593,7 +593,8 @@ impl Pg {
             ctx.out.push(PgEffect::ask(osd, PgMsg::Push(push.clone())));
         }
         if let Some(source) = active.recovery.sources.get_mut(&osd) {
-            source.asked = None;
+            // It may be another life, that does not know of having taken the log.
+            (source.asked, source.missing) = (None, None);
         }
     }
 

@@ -85,3 +85,23 @@ fn who_is_no_member_gives_nothing_of_what_was_written_since_it_took_the_log() {
         w.assert_replicas_equal();
     }
 }
+
+/// In its next life it does not know that it took the log, and refused to give anything.
+#[test]
+fn who_is_no_member_and_restarts_is_asked_to_take_the_log_again() {
+    let mut w = with_source(1);
+    w.kill(0);
+    w.change(|_, inc| {
+        inc.new_state.insert(OsdId(0), osd_state::UP);
+        inc.new_pg_upmap.insert(PG, osds(&[2]));
+    });
+    let read = || vec![Op::Read(Extent::new(0, 20))];
+    assert_eq!(w.run_ops("a", read()).ops[0].data.len(), 20);
+    w.kill(1);
+    w.mark_down(OsdId(1));
+    set_flag(&mut w, map_flags::NORECOVER, false);
+    w.run_for(Duration::from_secs(1));
+    w.start(1);
+    assert_eq!(w.run_ops("b", read()).ops[0].data.len(), 20);
+    w.run_until("all is there", |w| group(w, 2).unwrap().summary().contains("misses 0"));
+}
