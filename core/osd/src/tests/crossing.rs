@@ -5,6 +5,7 @@ use super::{read, write};
 use crate::pg::Pg;
 use nacre_base::{IntervalSet, OsdId, PgId};
 use nacre_proto::maps::{map_flags, osd_state};
+use nacre_proto::messages::{Config, DaemonMsg, pg_state};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{Extent, ObjectId, Op};
 use std::time::Duration;
@@ -19,12 +20,25 @@ fn id(name: &str) -> StoredId {
     ObjectId::head(POOL, "".into(), "".into(), name.into()).into()
 }
 
+fn set(w: &mut World, values: &[(&str, &str)]) {
+    let values = || values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    w.tell_osds(|| Config { values: values() }.into());
+}
+
 fn set_flag(w: &mut World, flag: u32, on: bool) {
     w.change(|map, inc| inc.new_flags = Some(if on { map.flags | flag } else { map.flags & !flag }));
 }
 
+fn scrub(w: &mut World, repair: bool) {
+    w.tell_osds(|| DaemonMsg::Scrub { pgs: vec![PG], deep: true, repair }.into());
+}
+
 fn group(w: &World, node: usize) -> Option<&Pg> {
     w.nodes[node].osd.as_ref()?.pg(PG)
+}
+
+fn is_scrubbed(w: &World) -> bool {
+    group(w, 0).is_some_and(|pg| pg.state(&w.map, false) & pg_state::SCRUBBING != 0)
 }
 
 /// The longest log was with one that is no member and died before it gave it: the group waited for it, although another
@@ -104,4 +118,34 @@ fn who_is_no_member_and_restarts_is_asked_to_take_the_log_again() {
     w.start(1);
     assert_eq!(w.run_ops("b", read()).ops[0].data.len(), 20);
     w.run_until("all is there", |w| group(w, 2).unwrap().summary().contains("misses 0"));
+}
+
+/// A copy was put right of an object that a client had deleted meanwhile: it was missing for ever.
+#[test]
+fn no_copy_is_put_right_of_what_is_deleted_meanwhile() {
+    for auto in [false, true] {
+        for node in [0, 1] {
+            for wait in 0..40 {
+                let mut w = World::new(wait, 3, 3, 2, 1);
+                w.place(vec![(0, osds(&[0, 1, 2]))]);
+                for name in ["a", "b", "c"] {
+                    w.run_ops(name, write(&name.repeat(5000)));
+                }
+                w.run_until("clean", World::all_clean);
+                if auto {
+                    set(&mut w, &[("osd_scrub_auto_repair", "true")]);
+                }
+                w.rot(node, |store| store.things.get_mut(&id("b")).unwrap().data[4500] ^= 1);
+                w.allow_errors = true;
+                scrub(&mut w, !auto);
+                w.run_until("a scrub", is_scrubbed);
+                w.run_for(Duration::from_millis(25 * wait));
+                assert_eq!(w.run_ops("b", vec![Op::Delete]).result, 0);
+                w.run_until("the scrub ends", |w| !is_scrubbed(w));
+                w.run_until("clean", World::all_clean);
+                w.assert_replicas_equal();
+                assert_eq!(w.run_ops("b", read()).result, -2);
+            }
+        }
+    }
 }
