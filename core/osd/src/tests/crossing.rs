@@ -149,3 +149,24 @@ fn no_copy_is_put_right_of_what_is_deleted_meanwhile() {
         }
     }
 }
+
+/// A part came anew, without metadata, to one that was told meanwhile to give up the object once more: it said that it had it.
+#[test]
+fn a_part_that_comes_without_the_metadata_that_it_needs_is_not_taken_for_stored() {
+    for seed in 1..12 {
+        let mut w = World::new(seed, 3, 3, 2, 1);
+        w.place(vec![(0, osds(&[0, 1, 2]))]);
+        w.run_ops("a", write(&"content".repeat(100)));
+        w.run_until("clean", World::all_clean);
+        w.rot(1, |store| drop(store.things.remove(&id("a"))));
+        scrub(&mut w, true);
+        w.run_until("osd.1 lacks it", |w| !w.all_clean());
+        w.run_until("some of it comes", |w| w.nodes[1].view.things.contains_key(&id("a")));
+        for _ in 0..5 {
+            w.run_for(Duration::from_millis(5 + seed));
+            w.reset_between(0, 1);
+        }
+        w.run_until("clean", |w| w.all_clean() && !is_scrubbed(w));
+        w.assert_replicas_equal();
+    }
+}
