@@ -603,7 +603,10 @@ impl Pg {
         let clean = self.is_clean();
         match &mut self.phase {
             Phase::Peering(peering) => peering.add_stray(from),
-            Phase::Active(_) if clean => ctx.out.push(PgEffect::answer(from, PgMsg::StrayRemove)),
+            // What was pulled from it last may not be durable here yet.
+            Phase::Active(_) if clean => {
+                self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::StrayRemove)));
+            }
             Phase::Active(active) if !active.members.contains_key(&from) => {
                 let source = active.recovery.sources.entry(from).or_default();
                 if source.info.replace(info).is_none() {

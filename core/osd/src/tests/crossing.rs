@@ -170,3 +170,25 @@ fn a_part_that_comes_without_the_metadata_that_it_needs_is_not_taken_for_stored(
         w.assert_replicas_equal();
     }
 }
+
+/// What was pulled last was not durable yet when it was removed where it came from.
+#[test]
+fn an_old_copy_goes_when_what_was_pulled_from_it_is_durable() {
+    let mut w = World::new(3, 2, 1, 1, 1);
+    w.place(vec![(0, osds(&[0]))]);
+    w.run_ops("a", write("all there is"));
+    w.run_until("clean", World::all_clean);
+    set_flag(&mut w, map_flags::NORECOVER, true);
+    w.place(vec![(0, osds(&[1]))]);
+    w.run_until("osd.1 serves", |w| w.records[&PG].acting == osds(&[1]));
+    w.run_for(Duration::from_secs(1));
+    w.slow_disk(1, Duration::from_secs(4));
+    set_flag(&mut w, map_flags::NORECOVER, false);
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(3));
+    w.kill(1);
+    w.run_for(Duration::from_secs(2));
+    w.start(1);
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "all there is");
+    w.run_until("the old copy is gone", |w| w.nodes[0].view.objects().count() == 0);
+}
