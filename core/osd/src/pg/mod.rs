@@ -109,6 +109,9 @@ impl ClientOp {
         });
         rolled_back.chain([self.snap]).filter(|snap| *snap < SnapId::HEAD)
     }
+    fn is_about_clones(&self) -> bool {
+        self.snaps().next().is_some()
+    }
     pub fn is_about_watches(&self) -> bool {
         let watch = |op: &Op| {
             matches!(op, Op::Watch { .. } | Op::ListWatchers | Op::Notify { .. } | Op::NotifyAck { .. })

@@ -3,7 +3,7 @@
 use super::world::{POOL, World};
 use super::{read, write};
 use crate::pg::Pg;
-use nacre_base::{IntervalSet, OsdId, PgId};
+use nacre_base::{IntervalSet, OsdId, PgId, SnapId};
 use nacre_proto::maps::{map_flags, osd_state};
 use nacre_proto::messages::{Config, DaemonMsg, pg_state};
 use nacre_proto::transaction::StoredId;
@@ -15,28 +15,22 @@ const PG: PgId = PgId { pool: POOL, seed: 0 };
 fn osds(ids: &[i32]) -> Vec<OsdId> {
     ids.iter().copied().map(OsdId).collect()
 }
-
 fn id(name: &str) -> StoredId {
     ObjectId::head(POOL, "".into(), "".into(), name.into()).into()
 }
-
 fn set(w: &mut World, values: &[(&str, &str)]) {
     let values = || values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     w.tell_osds(|| Config { values: values() }.into());
 }
-
 fn set_flag(w: &mut World, flag: u32, on: bool) {
     w.change(|map, inc| inc.new_flags = Some(if on { map.flags | flag } else { map.flags & !flag }));
 }
-
 fn scrub(w: &mut World, repair: bool) {
     w.tell_osds(|| DaemonMsg::Scrub { pgs: vec![PG], deep: true, repair }.into());
 }
-
 fn group(w: &World, node: usize) -> Option<&Pg> {
     w.nodes[node].osd.as_ref()?.pg(PG)
 }
-
 fn is_scrubbed(w: &World) -> bool {
     group(w, 0).is_some_and(|pg| pg.state(&w.map, false) & pg_state::SCRUBBING != 0)
 }
@@ -191,4 +185,37 @@ fn an_old_copy_goes_when_what_was_pulled_from_it_is_durable() {
     w.start(1);
     assert_eq!(w.run_ops("a", read()).ops[0].data, "all there is");
     w.run_until("the old copy is gone", |w| w.nodes[0].view.objects().count() == 0);
+}
+
+/// Recovery rested meanwhile, and went on in the very turn in which the clone came, with who waited for it: it was not found.
+#[test]
+fn a_clone_is_read_in_the_turn_after_it_came() {
+    let object = |name: &str| ObjectId::head(POOL, "".into(), "".into(), name.into());
+    let names = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"];
+    let first = names.into_iter().find(|name| object(name) < object("a")).unwrap();
+    for offset in 0..30_u64 {
+        let mut w = World::new(3, 2, 2, 1, 1);
+        w.place(vec![(0, osds(&[0, 1]))]);
+        w.run_until("clean", World::all_clean);
+        w.kill(0);
+        w.run_until("alone", |w| !w.map.is_up(OsdId(0)));
+        w.run_ops(first, write("another"));
+        w.run_ops("a", write("it was so"));
+        w.write_under(1, &[1]);
+        w.run_ops("a", write("it is new"));
+        w.config.insert("osd_recovery_sleep".into(), "0.62".into());
+        set_flag(&mut w, map_flags::NORECOVER, true);
+        w.start(0);
+        w.run_until("osd.0 serves", |w| group(w, 0).is_some_and(Pg::is_active));
+        let keys = Op::OmapGetKeys { after: "".into(), max: 10 };
+        assert_eq!(w.run_ops("a", [read(), vec![keys]].concat()).result, 0);
+        w.run_for(Duration::from_secs(1));
+        (w.min_delay, w.max_delay) = (Duration::from_millis(3), Duration::from_millis(3));
+        set_flag(&mut w, map_flags::NORECOVER, false);
+        w.run_until("the clone is left", |w| group(w, 0).unwrap().summary().contains("misses 1,"));
+        w.run_for(Duration::from_millis(595 + offset));
+        let reply = w.run_at(SnapId(1), "a", read());
+        let data = reply.ops[0].data.clone();
+        assert_eq!((reply.result, &data[..]), (0, &b"it was so"[..]), "after {offset} ms");
+    }
 }
