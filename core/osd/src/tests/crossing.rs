@@ -219,3 +219,27 @@ fn a_clone_is_read_in_the_turn_after_it_came() {
         assert_eq!((reply.result, &data[..]), (0, &b"it was so"[..]), "after {offset} ms");
     }
 }
+
+/// The session ended while a copy was mended, and a client wrote meanwhile: the member gave the object up once more, and got what
+/// had been read of it before the write.
+#[test]
+fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
+    for delay in 0..40 {
+        let mut w = World::new(5, 2, 2, 1, 1);
+        w.place(vec![(0, osds(&[0, 1]))]);
+        w.run_ops("a", write(&"content".repeat(10)));
+        w.run_until("clean", World::all_clean);
+        (w.min_delay, w.max_delay) = (Duration::from_millis(2), Duration::from_millis(2));
+        w.rot(1, |store| drop(store.things.remove(&id("a"))));
+        scrub(&mut w, true);
+        w.run_until("osd.1 lacks it", |w| !w.all_clean());
+        w.run_for(Duration::from_micros(100 * delay));
+        let grows = w.submit("a", vec![Op::Write { extent: Extent::new(200, 3), data: "end".into() }]);
+        w.run_for(Duration::from_micros(2600));
+        w.reset_between(0, 1);
+        assert_eq!(w.reply(grows).result, 0);
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+    }
+}
