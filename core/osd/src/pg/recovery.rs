@@ -524,7 +524,9 @@ impl Pg {
             active.recovery.not_in_common.insert(key);
         }
         if let Some(member) = active.members.get_mut(&from) {
-            member.missing.got(object, &push.part, push.meta.as_ref().map(|meta| meta.size));
+            // If a write brought it newer metadata, it may not have taken these.
+            let meta = push.meta.as_ref().filter(|_| member.missing.lacks_meta(object));
+            member.missing.got(object, &push.part, meta.map(|meta| meta.size));
             self.counts.work.recovered_bytes += push.payload_len();
             if member.missing.get(object).is_none() {
                 self.counts.work.recovered_objects += 1;

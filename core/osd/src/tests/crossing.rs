@@ -243,3 +243,33 @@ fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
         w.assert_replicas_equal();
     }
 }
+
+/// A write made an object longer while the first part of it was sent anew: the member lacked for ever what the primary thought
+/// that it had.
+#[test]
+fn what_a_member_lacks_of_an_object_that_grows_meanwhile_is_no_more_than_its_primary_knows() {
+    for delay in 0..40 {
+        let mut w = World::new(5, 2, 2, 1, 1);
+        w.place(vec![(0, osds(&[0, 1]))]);
+        w.run_until("clean", World::all_clean);
+        set(&mut w, &[("osd_max_pg_log_entries", "2"), ("osd_min_pg_log_entries", "1")]);
+        w.run_for(Duration::from_secs(1));
+        w.kill(1);
+        w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
+        w.run_ops("a", write(&"content".repeat(10)));
+        (0..9).for_each(|_| drop(w.run_ops("b", write("b"))));
+        (w.min_delay, w.max_delay) = (Duration::from_millis(2), Duration::from_millis(2));
+        w.start(1);
+        w.run_until("both serve", |w| w.records[&PG].acting.len() == 2);
+        w.run_for(Duration::from_micros(100 * delay));
+        let grows = w.submit("a", vec![Op::Write { extent: Extent::new(200, 3), data: "end".into() }]);
+        w.run_for(Duration::from_micros(2600));
+        w.reset_between(0, 1);
+        assert_eq!(w.reply(grows).result, 0);
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+        let summary = group(&w, 1).unwrap().summary();
+        assert!(summary.contains("misses 0,"), "{delay}: {summary}");
+    }
+}
