@@ -1,6 +1,6 @@
 //! What happens while something else is on its way.
 
-use super::world::{POOL, World};
+use super::world::{MON, POOL, World};
 use super::{read, write};
 use crate::pg::Pg;
 use nacre_base::{IntervalSet, OsdId, PgId, SnapId};
@@ -272,4 +272,21 @@ fn what_a_member_lacks_of_an_object_that_grows_meanwhile_is_no_more_than_its_pri
         let summary = group(&w, 1).unwrap().summary();
         assert!(summary.contains("misses 0,"), "{delay}: {summary}");
     }
+}
+
+/// More requests than are kept until a map comes were dropped, and never sent again.
+#[test]
+fn requests_that_come_before_their_map_are_all_answered() {
+    let mut w = World::new(6, 2, 2, 1, 1);
+    w.run_until("clean", World::all_clean);
+    w.run_ops("a", write("a"));
+    w.cut.insert((MON, 0));
+    set_flag(&mut w, map_flags::NOSCRUB, true);
+    let all: Vec<u64> = (0..50).map(|n| w.submit("a", write(&n.to_string()))).collect();
+    w.run_for(Duration::from_secs(1));
+    w.cut.clear();
+    for tid in all {
+        assert_eq!(w.reply(tid).result, 0);
+    }
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "49");
 }
