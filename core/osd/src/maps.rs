@@ -90,7 +90,7 @@ impl Maps {
     }
 
     /// The maps of a message that are newer than ours, one by one; whether each follows upon the
-    /// one before.
+    /// one before. What is wrong ends them: those before it count, as they are ours already.
     pub fn take(
         &mut self,
         msg: &OsdMapMsg,
@@ -98,29 +98,39 @@ impl Maps {
     ) -> Result<Vec<(Arc<OsdMap>, bool)>, MapError> {
         let mut taken = Vec::new();
         loop {
-            let next = self.epoch().next();
-            if let (Some(map), Some(bytes)) = (&self.current, msg.incrementals.get(&next)) {
-                let map = apply(map, bytes)?;
-                // They are kept for hundreds of epochs: not with all that was received together with them.
-                self.keep(map, Bytes::copy_from_slice(bytes), txn);
-                taken.push((self.current.clone().expect("just kept"), true));
-                continue;
+            match self.take_next(msg, txn) {
+                Ok(Some(next)) => taken.push(next),
+                Err(error) if taken.is_empty() => return Err(error),
+                Ok(None) | Err(_) => return Ok(taken),
             }
-            // A whole map is of use only where the incrementals end.
-            let Some((&epoch, bytes)) = msg.full.range(next..).next() else { break };
-            let map: OsdMap = from_slice(bytes)?;
-            if map.epoch != epoch {
-                break;
-            }
-            let follows = epoch == next && self.current.is_some();
-            let old: BTreeSet<Name> = self.incrementals.keys().map(|epoch| key(*epoch)).collect();
-            self.incrementals.clear();
-            txn.push(id(), Change::OmapRemove(old));
-            self.current = Some(Arc::new(map));
-            self.store_full(txn);
-            taken.push((self.current.clone().expect("just set"), follows));
         }
-        Ok(taken)
+    }
+
+    fn take_next(
+        &mut self,
+        msg: &OsdMapMsg,
+        txn: &mut Transaction,
+    ) -> Result<Option<(Arc<OsdMap>, bool)>, MapError> {
+        let next = self.epoch().next();
+        if let (Some(map), Some(bytes)) = (&self.current, msg.incrementals.get(&next)) {
+            let map = apply(map, bytes)?;
+            // They are kept for hundreds of epochs: not with all that was received together with them.
+            self.keep(map, Bytes::copy_from_slice(bytes), txn);
+            return Ok(Some((self.current.clone().expect("just kept"), true)));
+        }
+        // A whole map is of use only where the incrementals end.
+        let Some((&epoch, bytes)) = msg.full.range(next..).next() else { return Ok(None) };
+        let map: OsdMap = from_slice(bytes)?;
+        if map.epoch != epoch {
+            return Ok(None);
+        }
+        let follows = epoch == next && self.current.is_some();
+        let old: BTreeSet<Name> = self.incrementals.keys().map(|epoch| key(*epoch)).collect();
+        self.incrementals.clear();
+        txn.push(id(), Change::OmapRemove(old));
+        self.current = Some(Arc::new(map));
+        self.store_full(txn);
+        Ok(Some((self.current.clone().expect("just set"), follows)))
     }
 
     fn keep(&mut self, map: OsdMap, bytes: Bytes, txn: &mut Transaction) {
@@ -215,6 +225,27 @@ mod tests {
         drop(msg);
         assert_eq!((maps.epoch(), maps.oldest()), (newest, newest));
         assert!(held.upgrade().is_none());
+    }
+
+    /// They were ours, and neither stored nor told to the groups, which never heard of what had changed in them.
+    #[test]
+    fn maps_before_one_that_is_wrong_are_taken() {
+        let map = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());
+        let next = Incremental::after(&map, Utime::ZERO);
+        let (newest, good) = (next.epoch.next(), to_vec(&next).into());
+        let msg = OsdMapMsg {
+            fsid: next.fsid,
+            incrementals: BTreeMap::from([(next.epoch, good), (newest, Bytes::from_static(b"garbage"))]),
+            full: BTreeMap::new(),
+            oldest: next.epoch,
+            newest,
+            gap_removed_snaps: BTreeMap::new(),
+        };
+        let mut maps = Maps { current: Some(Arc::new(map)), ..Maps::default() };
+        let mut txn = Transaction::new();
+        let taken = maps.take(&msg, &mut txn).map(|taken| taken.len()).unwrap_or_default();
+        assert_eq!((taken, maps.epoch(), txn.is_empty()), (1, next.epoch, false));
+        assert!(maps.take(&msg, &mut txn).is_err());
     }
 
     /// Librados jumps to the oldest map, and of one of another epoch it takes nothing.

@@ -119,7 +119,8 @@ const GOODBYE: Duration = Duration::from_secs(3);
 const SPACE_NEWS_PARTS: u64 = 200;
 /// The session on which we ask ourselves.
 const OURSELVES: ConnId = ConnId::Dialled(0);
-/// Requests and messages that wait for a map.
+/// Requests that wait for a map, and messages.
+const WAITING_OPS_MAX: usize = if cfg!(test) { 20 } else { 10_000 };
 const WAITING_MAX: usize = 10_000;
 const SHARDS: u64 = 4;
 

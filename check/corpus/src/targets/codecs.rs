@@ -215,7 +215,7 @@ fn peer_messages() -> Vec<Message> {
             next: Some(object.clone()),
         },
         PgMsg::Merge(log),
-        PgMsg::Merged { missing: vec![(object.clone(), Stale::everything(version))] },
+        PgMsg::Merged { at: version, missing: vec![(object.clone(), Stale::everything(version))] },
         PgMsg::RepOp(std::sync::Arc::new(rep_op)),
         PgMsg::Pull { id: 3, object: object.clone(), part: Part::meta() },
         PgMsg::Push(Box::new(push)),

@@ -1,6 +1,6 @@
 //! A client's request on its way to its group: what is refused, what waits for a map, what is a resend.
 
-use super::{OURSELVES, Osd, WAITING_MAX};
+use super::{OURSELVES, Osd, WAITING_OPS_MAX};
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
 use crate::pg::room::full;
 use crate::pg::{ClientOp, PgEvent};
@@ -8,7 +8,7 @@ use crate::requests::Steps;
 use crate::snap_set::SnapContext;
 use nacre_base::errno::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, ENXIO, EPERM, ESHUTDOWN};
 use nacre_base::{Epoch, Now, SnapId};
-use nacre_machine::{ConnId, Effect, StoreView};
+use nacre_machine::{Closed, ConnId, Effect, StoreView};
 use nacre_proto::messages::{OsdOp, OsdOpReply};
 use nacre_proto::types::{EntityAddr, EntityName, EntityType, op_flags};
 use std::sync::Arc;
@@ -40,8 +40,12 @@ impl Osd {
         let epoch = self.maps.epoch();
         if op.epoch > epoch || self.map().is_none() {
             self.counted.osd.messages_delayed_for_map.inc();
-            if self.waiting_ops.len() < WAITING_MAX {
+            if self.waiting_ops.len() < WAITING_OPS_MAX {
                 self.waiting_ops.push_back((conn, tid, op));
+            } else if !for_copy {
+                // It sends them again, all of them, over its next session.
+                out.push(Effect::Hangup { conn });
+                self.on_closed(now, store, conn, &Closed::Reset, out);
             }
             return;
         }

@@ -126,6 +126,7 @@ impl Osd {
         }
         if let Some(session) = self.sessions.remove(&conn) {
             self.backoffs.forget(conn);
+            self.waiting_ops.retain(|(of, ..)| *of != conn);
             // What it sent and still wants comes again over the next one.
             self.shards
                 .iter_mut()

@@ -85,7 +85,7 @@ fn len(msg: &PgMsg) -> usize {
             let entries: usize = log.entries.iter().map(|entry| entry.cost()).sum();
             entries + 16 * log.answers.0.len()
         }
-        PgMsg::Merged { missing } => {
+        PgMsg::Merged { missing, .. } => {
             missing.iter().map(|(_, stale)| 128 + 16 * stale.part.data.num_ranges()).sum()
         }
         PgMsg::Inventory { objects, .. } => 128 * objects.len(),

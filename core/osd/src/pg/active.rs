@@ -183,10 +183,10 @@ impl Active {
         }
     }
 
-    /// Who else holds the group, and what they lack of it.
-    pub fn holders(&self) -> impl Iterator<Item = (OsdId, &Missing)> {
+    /// Who else holds the group, and what they lack of it, as far as they can tell of an object of that version.
+    pub fn holders(&self, need: Version) -> impl Iterator<Item = (OsdId, &Missing)> {
         let members = self.members.iter().map(|(osd, member)| (*osd, &member.missing));
-        members.chain(self.recovery.lacking_sources())
+        members.chain(self.recovery.lacking_sources(need))
     }
     /// All requests that were not answered.
     pub fn into_ops(self) -> impl Iterator<Item = Box<ClientOp>> {
@@ -330,8 +330,10 @@ impl Pg {
             return;
         }
         let has_queue = active.queues.get(&op.object).is_some();
-        let is_sure = active.doubts(&op.object) == (false, false) && !self.changed.contains(&op.object);
-        if !has_queue && !op.is_write() && is_sure && !self.missing.lacks_meta(&op.object) {
+        let is_sure = active.doubts(&op.object) == (false, false);
+        let is_shown =
+            !self.changed.contains(&op.object) && (self.changed.is_empty() || !op.is_about_clones());
+        if !has_queue && !op.is_write() && is_sure && is_shown && !self.missing.lacks_meta(&op.object) {
             // As most reads: nobody is there to line up behind, and what it looks at is here.
             return self.run(ctx, Running::new(op));
         }
@@ -350,7 +352,7 @@ impl Pg {
     pub fn pump(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
         loop {
             let lacks_meta = self.missing.lacks_meta(object);
-            let stale_view = self.changed.contains(object);
+            let (stale_view, some_stale) = (self.changed.contains(object), !self.changed.is_empty());
             let Some(active) = self.active() else { return };
             let held = active.holds_writes;
             let (own_doubtful, of_clones) = active.doubts(object);
@@ -358,7 +360,8 @@ impl Pg {
             let Some(at) = queue.next() else { break };
             let op = &queue.waiting[at];
             let is_write = op.is_write();
-            if own_doubtful || (of_clones && op.snaps().next().is_some()) || lacks_meta {
+            let about_clones = op.is_about_clones();
+            if own_doubtful || of_clones && about_clones || lacks_meta {
                 if lacks_meta {
                     active.recovery.hurry(object, &Part::meta());
                 }
@@ -369,7 +372,8 @@ impl Pg {
             if is_write && held || (queue.fetching && !op.for_copy) || blocked {
                 return;
             }
-            if stale_view {
+            // Some clone that came in this turn may be what is asked for.
+            if stale_view || some_stale && about_clones {
                 active.runnable.insert(object.clone());
                 ctx.out.push(PgEffect::Loop);
                 return;

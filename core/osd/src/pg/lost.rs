@@ -10,7 +10,7 @@ use nacre_base::{IntervalSet, OsdId, SnapId, Version};
 use nacre_cls::Caller;
 use nacre_machine::{Level, ReadError, StoreView};
 use nacre_proto::maps::OsdMap;
-use nacre_proto::messages::part::{Act, Acts, Part};
+use nacre_proto::messages::part::{Act, Acts, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry};
 use nacre_proto::transaction::{Change, Transaction};
 use nacre_proto::types::{EntityAddr, EntityName, ObjectId, Op};
@@ -93,8 +93,9 @@ impl Pg {
     /// What of it nobody has who is up, or gives.
     fn lost_part(&self, map: &OsdMap, object: &ObjectId, unfound: &Part) -> Part {
         let Phase::Active(active) = &self.phase else { return Part::default() };
-        let mut lost = self.missing.part(object);
-        for (osd, missing) in active.holders() {
+        let Some(Stale { part, need, .. }) = self.missing.get(object) else { return Part::default() };
+        let mut lost = part.clone();
+        for (osd, missing) in active.holders(*need) {
             if map.is_up(osd) && !active.recovery.keeps_refusing(object, osd) {
                 lost = lost.intersection(&missing.part(object));
             }

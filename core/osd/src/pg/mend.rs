@@ -31,7 +31,7 @@ impl Pg {
             lost = lost.intersection(&member.missing.part(object));
         }
         // While the group moves, only those whom it leaves may have it.
-        let is_there = lost.is_empty() || active.recovery.may_be_elsewhere(&ctx.map, object, &lost);
+        let is_there = lost.is_empty() || active.recovery.may_be_elsewhere(&ctx.map, object, bad.need, &lost);
         let somebody_is_away = self.interval.acting.len() < self.interval.size;
         let then = match (is_there, somebody_is_away) {
             (true, _) => "mended from another copy",

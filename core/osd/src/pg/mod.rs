@@ -109,6 +109,9 @@ impl ClientOp {
         });
         rolled_back.chain([self.snap]).filter(|snap| *snap < SnapId::HEAD)
     }
+    fn is_about_clones(&self) -> bool {
+        self.snaps().next().is_some()
+    }
     pub fn is_about_watches(&self) -> bool {
         let watch = |op: &Op| {
             matches!(op, Op::Watch { .. } | Op::ListWatchers | Op::Notify { .. } | Op::NotifyAck { .. })
@@ -759,7 +762,7 @@ impl Pg {
             let (_, what) = self.when_stored.pop_front().expect("there is a front");
             match what {
                 WhenStored::Write(version) => self.on_own_write(ctx, version),
-                WhenStored::OwnMerge => self.on_merged(ctx, self.me, Vec::new()),
+                WhenStored::OwnMerge => self.on_merged(ctx, self.me, self.info.last_update, Vec::new()),
                 WhenStored::Answer(to, msg) => ctx.out.push(PgEffect::Answer(to, msg)),
                 WhenStored::Merged => self.on_own_merge(ctx),
                 WhenStored::Pulled(slot) => drop(slot),
@@ -835,7 +838,7 @@ impl Pg {
                 self.on_page(ctx, from, Page::Dirty { from: start, reaches, objects, next });
             }
             PgMsg::Merge(log) => self.on_merge(ctx, from, log),
-            PgMsg::Merged { missing } => self.on_merged(ctx, from, missing),
+            PgMsg::Merged { at, missing } => self.on_merged(ctx, from, at, missing),
             PgMsg::RepOp(op) => self.on_rep_op(ctx, from, op),
             PgMsg::RepAck { version } => self.on_rep_ack(ctx, from, version),
             PgMsg::PullRefused { id, .. } => self.on_pull_refused(ctx, from, id),

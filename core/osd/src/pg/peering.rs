@@ -207,6 +207,14 @@ impl Peering {
         shown
     }
 
+    /// Whose history ours is to become.
+    fn source(&self) -> Option<OsdId> {
+        match &self.step {
+            Step::FetchingLog { from } => Some(*from),
+            Step::Following(following) => Some(following.source),
+            _ => None,
+        }
+    }
     /// Those who were asked and did not answer.
     fn asked_peers(&self) -> impl Iterator<Item = OsdId> {
         self.peers.iter().filter(|(_, peer)| peer.lease_until == UNANSWERED).map(|(osd, _)| *osd)
@@ -252,7 +260,7 @@ impl Pg {
 
     /// Asks those who may matter, are up, and were not asked yet.
     pub fn ask_around(&mut self, ctx: &mut Ctx<'_>) {
-        let members = self.interval.acting.clone();
+        let (me, own, members) = (self.me, self.info, self.interval.acting.clone());
         let Some(peering) = self.peering() else { return };
         let recorded = peering.record.iter().flatten().flat_map(|record| &record.acting);
         let all: BTreeSet<OsdId> = members
@@ -262,8 +270,13 @@ impl Pg {
             .copied()
             .filter(|osd| osd.is_some())
             .collect();
-        // An answer that will not come is not waited for.
-        peering.peers.retain(|osd, peer| peer.lease_until != UNANSWERED || ctx.map.is_up(*osd));
+        // An answer that will not come is not waited for, nor is the log of one that answered and is gone.
+        peering.peers.retain(|osd, _| *osd == me || ctx.map.is_up(*osd));
+        if peering.source().is_some_and(|source| !ctx.map.is_up(source)) {
+            peering.step = Step::Gathering;
+            // Whoever began to follow can tell less of what it has.
+            peering.peers.entry(me).and_modify(|peer| peer.info = Some(own));
+        }
         for osd in all {
             if ctx.map.is_up(osd) && !peering.peers.contains_key(&osd) {
                 peering.peers.insert(osd, PeerState { info: None, lease_until: UNANSWERED });
@@ -465,10 +478,16 @@ impl Pg {
     }
 
     /// A member has the group's log durably.
-    pub fn on_merged(&mut self, ctx: &mut Ctx<'_>, from: OsdId, missing: Vec<(ObjectId, Stale)>) {
+    pub fn on_merged(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        from: OsdId,
+        at: Version,
+        missing: Vec<(ObjectId, Stale)>,
+    ) {
         let me = self.me;
         let Some(peering) = self.peering() else {
-            self.on_source_merged(ctx, from, missing.into_iter().collect());
+            self.on_source_merged(ctx, from, at, missing.into_iter().collect());
             return;
         };
         let Step::Merging { waiting } = &mut peering.step else { return };

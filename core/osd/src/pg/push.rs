@@ -124,7 +124,8 @@ impl Pg {
         common: &Common,
     ) -> Result<Option<Readable>, ReadError> {
         let id = StoredId::Object(object.clone());
-        if self.missing.lacks_meta(object) || self.changed.contains(object) {
+        // Bytes that are not missing are right, whatever the metadata.
+        if part.meta && self.missing.lacks_meta(object) || self.changed.contains(object) {
             return Ok(None);
         }
         let Some(stat) = ctx.store.stat(&id)? else { return Ok(None) };
@@ -295,15 +296,16 @@ impl Pg {
         Ok((done, pairs))
     }
 
-    /// Takes of a push what is still missing here. Gives which of the bytes that we should have elsewhere we have not.
-    pub fn take_push(&mut self, ctx: &mut Ctx<'_>, push: Push) -> Result<IntervalSet, ReadError> {
+    /// Takes of a push what is still missing here. Gives which of the bytes that we should have elsewhere we have not; None if
+    /// it could not be taken.
+    pub fn take_push(&mut self, ctx: &mut Ctx<'_>, push: Push) -> Result<Option<IntervalSet>, ReadError> {
         let Push { object, part, meta, writes, pairs, common, .. } = push;
-        let Some(stale) = self.missing.get(&object) else { return Ok(IntervalSet::new()) };
+        let Some(stale) = self.missing.get(&object) else { return Ok(Some(IntervalSet::new())) };
         let id = StoredId::Object(object.clone());
         let mut part = part.intersection(&stale.part);
         let meta = meta.filter(|_| part.meta);
         if stale.part.meta && meta.is_none() {
-            return Ok(IntervalSet::new()); // without its size the object's bytes have no place
+            return Ok(None); // without its size the object's bytes have no place
         }
         let mut txn = Transaction::new();
         if let Some(meta) = &meta {
@@ -370,7 +372,7 @@ impl Pg {
             txn.push(id, Change::OmapSet(pairs));
         }
         self.store_part(ctx, &object, &part, meta.map(|meta| meta.size), txn);
-        Ok(refused)
+        Ok(Some(refused))
     }
 
     /// With `txn` that part of the object is here, and with the metadata its size: it is missing no more.
@@ -426,7 +428,9 @@ impl Pg {
         }
         let (id, object) = (push.id, push.object.clone());
         match self.take_push(ctx, push) {
-            Ok(refused) => {
+            // Some time later it is sent anew, with all that is missing then.
+            Ok(None) => {}
+            Ok(Some(refused)) => {
                 let answer = match refused.is_empty() {
                     true => PgMsg::Pushed { id, object },
                     false => PgMsg::PushedWithout { id, object, data: refused },

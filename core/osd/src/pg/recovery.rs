@@ -14,7 +14,7 @@ use super::push::{Purpose, replaces};
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::budget::{Claim, Slot};
 use crate::room::{fits, has_room, has_room_to_replace};
-use nacre_base::{IntervalSet, OsdId, Time};
+use nacre_base::{IntervalSet, OsdId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, map_flags};
 use nacre_proto::messages::part::{Part, Stale};
@@ -86,14 +86,18 @@ impl Send {
 pub struct Source {
     info: Option<PgInfo>,
     asked: Option<Time>,
-    /// What it lacks of what the log says, once it has the log.
-    missing: Option<Missing>,
+    /// What it lacks of what the log says up to a version, once it has the log.
+    missing: Option<(Version, Missing)>,
 }
 
 impl Source {
     /// `info`: what it said that it has, if it did.
     pub fn new(info: Option<PgInfo>) -> Source {
         Source { info, ..Source::default() }
+    }
+    /// What it lacks, if it can tell that of an object of this version: it gets no writes.
+    fn missing(&self, need: Version) -> Option<&Missing> {
+        self.missing.as_ref().filter(|(at, _)| need <= *at).map(|(_, missing)| missing)
     }
 }
 
@@ -162,15 +166,16 @@ impl Recovery {
     pub fn unfound_len(&self) -> usize {
         self.unfound.len()
     }
-    /// Whether somebody who holds the group without being a member may have that.
-    pub fn may_be_elsewhere(&self, map: &OsdMap, object: &ObjectId, part: &Part) -> bool {
+    /// Whether somebody who holds the group without being a member may have that of an object of that version.
+    pub fn may_be_elsewhere(&self, map: &OsdMap, object: &ObjectId, need: Version, part: &Part) -> bool {
         self.sources.iter().any(|(osd, source)| {
-            map.is_up(*osd) && source.missing.as_ref().is_none_or(|missing| !missing.lacks(object, part))
+            map.is_up(*osd) && source.missing(need).is_none_or(|missing| !missing.lacks(object, part))
         })
     }
-    /// Who holds the group without being a member, and what they lack of it.
-    pub fn lacking_sources(&self) -> impl Iterator<Item = (OsdId, &Missing)> {
-        self.sources.iter().filter_map(|(osd, source)| Some((*osd, source.missing.as_ref()?)))
+    /// Who holds the group without being a member, and what they lack of it, as far as they can tell of an object of that
+    /// version.
+    pub fn lacking_sources(&self, need: Version) -> impl Iterator<Item = (OsdId, &Missing)> {
+        self.sources.iter().filter_map(move |(osd, source)| Some((*osd, source.missing(need)?)))
     }
     /// Whether somebody who has the object was asked for it time and again and did not give it: it cannot be read there.
     pub fn keeps_refusing(&self, object: &ObjectId, osd: OsdId) -> bool {
@@ -282,6 +287,8 @@ impl Pg {
         // From the first on when all were looked for.
         let looked_for = last.filter(|_| looked_at == LOOKED_FOR_MAX).cloned();
         let is_some_unfound = !nowhere.is_empty();
+        let needs = nowhere.iter().filter_map(|(object, _)| Some(self.missing.get(object)?.need));
+        let need = needs.max().unwrap_or_default();
         let retry = ctx.now.mono + LOOKED_FOR_RETRY;
         let Phase::Active(active) = &mut self.phase else { return };
         active.recovery.looked_for = looked_for;
@@ -289,7 +296,7 @@ impl Pg {
             active.recovery.note_unfound(object, &part, retry);
         }
         if is_some_unfound {
-            self.ask_sources(ctx);
+            self.ask_sources(ctx, need);
         }
     }
 
@@ -355,12 +362,13 @@ impl Pg {
         let now = ctx.now.mono;
         // Nothing of an object has a place here before its metadata.
         part.meta |= self.missing.lacks_meta(&object);
+        let need = self.missing.get(&object).map(|stale| stale.need).unwrap_or_default();
         let giver = self.find_giver(ctx, &object, &part, &tried);
         let Phase::Active(active) = &mut self.phase else { return };
         let recovery = &mut active.recovery;
         let Some((from, part)) = giver else {
             recovery.note_unfound(object, &part, now + UNFOUND_RETRY);
-            self.ask_sources(ctx);
+            self.ask_sources(ctx, need);
             return;
         };
         tried.insert(from);
@@ -374,13 +382,13 @@ impl Pg {
         }
     }
 
-    /// Those who hold the group and have not taken its log shall do so.
-    fn ask_sources(&mut self, ctx: &mut Ctx<'_>) {
+    /// Those who hold the group and have not taken its log as far as to that version shall do so.
+    fn ask_sources(&mut self, ctx: &mut Ctx<'_>, need: Version) {
         let now = ctx.now.mono;
         let Phase::Active(active) = &mut self.phase else { return };
         for (&osd, source) in &mut active.recovery.sources {
             let asked = source.asked.is_some_and(|asked| now.since(asked) < UNFOUND_RETRY);
-            if source.missing.is_none() && !asked && ctx.map.is_up(osd) {
+            if source.missing(need).is_none() && !asked && ctx.map.is_up(osd) {
                 source.asked = Some(now);
                 let log = part_for(&self.info, &self.log, &self.answered, source.info.as_ref());
                 ctx.out.push(PgEffect::ask(osd, PgMsg::Merge(log)));
@@ -388,11 +396,11 @@ impl Pg {
         }
     }
 
-    /// One who is no member has the group's log.
-    pub fn on_source_merged(&mut self, ctx: &mut Ctx<'_>, from: OsdId, missing: Missing) {
+    /// One who is no member has the group's log up to that version.
+    pub fn on_source_merged(&mut self, ctx: &mut Ctx<'_>, from: OsdId, at: Version, missing: Missing) {
         let Phase::Active(active) = &mut self.phase else { return };
         let Some(source) = active.recovery.sources.get_mut(&from) else { return };
-        source.missing = Some(missing);
+        source.missing = Some((at, missing));
         active.recovery.unfound.clear();
         self.recover(ctx);
     }
@@ -516,7 +524,9 @@ impl Pg {
             active.recovery.not_in_common.insert(key);
         }
         if let Some(member) = active.members.get_mut(&from) {
-            member.missing.got(object, &push.part, push.meta.as_ref().map(|meta| meta.size));
+            // If a write brought it newer metadata, it may not have taken these.
+            let meta = push.meta.as_ref().filter(|_| member.missing.lacks_meta(object));
+            member.missing.got(object, &push.part, meta.map(|meta| meta.size));
             self.counts.work.recovered_bytes += push.payload_len();
             if member.missing.get(object).is_none() {
                 self.counts.work.recovered_objects += 1;
@@ -585,7 +595,8 @@ impl Pg {
             ctx.out.push(PgEffect::ask(osd, PgMsg::Push(push.clone())));
         }
         if let Some(source) = active.recovery.sources.get_mut(&osd) {
-            source.asked = None;
+            // It may be another life, that does not know of having taken the log.
+            (source.asked, source.missing) = (None, None);
         }
     }
 
@@ -594,7 +605,10 @@ impl Pg {
         let clean = self.is_clean();
         match &mut self.phase {
             Phase::Peering(peering) => peering.add_stray(from),
-            Phase::Active(_) if clean => ctx.out.push(PgEffect::answer(from, PgMsg::StrayRemove)),
+            // What was pulled from it last may not be durable here yet.
+            Phase::Active(_) if clean => {
+                self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::StrayRemove)));
+            }
             Phase::Active(active) if !active.members.contains_key(&from) => {
                 let source = active.recovery.sources.entry(from).or_default();
                 if source.info.replace(info).is_none() {

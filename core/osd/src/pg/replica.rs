@@ -160,12 +160,13 @@ impl Pg {
         }
     }
 
-    /// The primary lacks something that we may have. With its log we can tell.
+    /// The primary lacks something that we may have. With its log we can tell. We get no writes: it asks again when we are to
+    /// know of those that came since.
     fn merge_as_source(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: &PgLog) {
         if self.interval.primary != Some(from) {
             return;
         }
-        if !self.is_merged() {
+        if !self.is_merged() || self.info.last_update < log.info.last_update {
             if !Log::can_join(&self.info, log) || log.after > self.info.last_update {
                 return; // nobody can tell what ours is worth
             }
@@ -189,7 +190,8 @@ impl Pg {
     pub fn on_own_merge(&mut self, ctx: &mut Ctx<'_>) {
         let Some(primary) = self.interval.primary else { return };
         let missing = self.missing.iter().map(|(object, stale)| (object.clone(), stale.clone())).collect();
-        ctx.out.push(PgEffect::answer(primary, PgMsg::Merged { missing }));
+        let at = self.info.last_update;
+        ctx.out.push(PgEffect::answer(primary, PgMsg::Merged { at, missing }));
     }
 
     pub fn replica_tick(&mut self, ctx: &mut Ctx<'_>) {

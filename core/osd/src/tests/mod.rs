@@ -5,6 +5,7 @@ mod backoffs;
 mod common;
 mod copies;
 mod counters;
+mod crossing;
 mod dirty;
 mod fences;
 mod forced;

@@ -535,6 +535,10 @@ impl World {
         self.nodes[node].life += 1;
         self.drop_links(|a, b| a == node || b == node);
     }
+    /// What it is to store is not durable before.
+    pub fn slow_disk(&mut self, node: usize, time: Duration) {
+        self.nodes[node].disk_busy = self.now + time;
+    }
     pub fn is_running(&self, node: usize) -> bool {
         self.nodes[node].osd.is_some()
     }

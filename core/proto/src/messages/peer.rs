@@ -105,8 +105,9 @@ pub enum PgMsg {
     },
     /// Primary to replica: this is the group's log now, make yours the same and note what you miss.
     Merge(PgLog),
-    /// The replica did so durably; this is everything that it misses.
+    /// The replica did so durably, and its log reaches to that version; this is everything that it misses.
     Merged {
+        at: Version,
         missing: Vec<(ObjectId, Stale)>,
     },
     /// Primary to replica: one write.
@@ -433,8 +434,9 @@ impl PgMsg {
                 out.push(6);
                 log.encode(out);
             }
-            PgMsg::Merged { missing } => {
+            PgMsg::Merged { at, missing } => {
                 out.push(7);
+                at.encode(out);
                 missing.encode(out);
             }
             PgMsg::RepOp(op) => {
@@ -529,7 +531,7 @@ impl PgMsg {
                 next: Decode::decode(r)?,
             },
             6 => PgMsg::Merge(Decode::decode(r)?),
-            7 => PgMsg::Merged { missing: Decode::decode(r)? },
+            7 => PgMsg::Merged { at: Decode::decode(r)?, missing: Decode::decode(r)? },
             8 => PgMsg::RepOp(Arc::new(RepOp {
                 entry: Decode::decode(r)?,
                 previous: Decode::decode(r)?,
@@ -802,7 +804,7 @@ mod tests {
                 next: Some(ObjectId::max()),
             },
             PgMsg::Merge(log),
-            PgMsg::Merged { missing: vec![(object.clone(), Stale::everything(version))] },
+            PgMsg::Merged { at: version, missing: vec![(object.clone(), Stale::everything(version))] },
             PgMsg::RepOp(Arc::new(RepOp {
                 entry: Encoded::new(entry),
                 previous: Version::ZERO,

@@ -127,6 +127,7 @@ impl Pg {
                 member.missing.got(object, &Part::meta(), Some(meta.size));
             }
         }
+        active.scrub.note_write(&entry);
         let previous = self.info.last_update;
         self.info.last_update = entry.version;
         self.info.last_user_version = self.info.last_user_version.max(entry.user_version);

@@ -44,8 +44,9 @@ impl Pg {
         tried: &BTreeSet<Giver>,
     ) -> Option<(Giver, Part)> {
         let Phase::Active(active) = &self.phase else { return None };
+        let need = self.missing.get(object).map(|stale| stale.need).unwrap_or_default();
         let others: Vec<(OsdId, &Missing)> =
-            active.holders().filter(|(osd, _)| ctx.map.is_up(*osd)).collect();
+            active.holders(need).filter(|(osd, _)| ctx.map.is_up(*osd)).collect();
         let mut best: Option<(Giver, Part)> = None;
         for (osd, missing) in &others {
             let giver = Giver { osd: *osd, snap: object.snap };

@@ -58,6 +58,13 @@ pub struct Remedy {
     pub hopeless: bool,
 }
 
+impl Remedy {
+    /// The object has that version by now, and what is wrong in a copy of it is still wrong.
+    pub fn is_of(&mut self, version: Version) {
+        self.stale.values_mut().for_each(|stale| stale.need = stale.need.max(version));
+    }
+}
+
 /// What is wrong with an object; None if nothing is.
 pub fn judge(copies: &Copies, content: &Content, primary: OsdId) -> Option<(BadObject, Remedy)> {
     if (is_alike(copies) && content.is_alike()) || copies.values().all(Option::is_none) {

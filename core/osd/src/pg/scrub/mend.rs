@@ -96,8 +96,12 @@ impl Pg {
         for ((_, object), whole) in active.scrub.mending.iter().filter(|((of, _), _)| *of == osd) {
             let need = missing.get(object).map(|stale| stale.need).unwrap_or_default();
             if *whole {
-                // Those writes did not know that they change something that is wrong.
+                // Those writes did not know that they change something that is wrong. Nor does what was read for it before
+                // them.
                 missing.add(object, need, &Part::everything());
+                if active.recovery.void(object) {
+                    ctx.out.push(PgEffect::Loop);
+                }
             }
             if let Some(stale) = missing.get(object).cloned() {
                 let msg = ScrubMsg::Mend { object: object.clone(), stale };

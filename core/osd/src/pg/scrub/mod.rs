@@ -20,10 +20,10 @@ pub use note::{load_state, walk_findings};
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::scrub_pace::{ScrubRules, ScrubSlot};
 use compare::{Content, Copies, Remedy, Sums, is_alike, is_same, judge};
-use nacre_base::{Name, OsdId, Time, Utime};
+use nacre_base::{Name, OsdId, Time, Utime, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, Pool, PoolOption, map_flags, pool_flags};
-use nacre_proto::messages::peer::PgMsg;
+use nacre_proto::messages::peer::{EntryKind, LogEntry, PgMsg};
 use nacre_proto::messages::pg_state;
 use nacre_proto::messages::scrub::{
     BadSnaps, Finding, ScrubAnswer, ScrubMsg, ScrubNote, ScrubQuery, ScrubState, ScrubSum, scrub_error as is,
@@ -131,6 +131,8 @@ struct Exam {
     suspect: bool,
     stage: Stage,
     content: Content,
+    /// What a write did to it last since then.
+    written: Option<(EntryKind, Version)>,
     /// Checksums of everything so far.
     chains: BTreeMap<OsdId, (Option<u32>, Option<u32>)>,
 }
@@ -142,6 +144,22 @@ enum Stage {
 }
 
 impl Scrub {
+    /// A write begins. Of what it removes no copy is to be put right any more, and of what it changes there is a newer
+    /// version.
+    pub fn note_write(&mut self, entry: &LogEntry) {
+        let Some(running) = self.running.as_mut().filter(|_| entry.kind != EntryKind::Note) else { return };
+        for (object, kind, _) in entry.touched() {
+            if let Some(exam) = running.exam.as_mut().filter(|exam| exam.object == *object) {
+                exam.written = Some((kind, entry.version));
+            }
+            if kind == EntryKind::Delete {
+                running.remedies.retain(|(of, _)| of != object);
+            }
+            for (_, remedy) in running.remedies.iter_mut().filter(|(of, _)| of == object) {
+                remedy.is_of(entry.version);
+            }
+        }
+    }
     /// `pg_state` bits.
     pub fn state(&self) -> u64 {
         let failed = if self.repair_failed { pg_state::FAILED_REPAIR } else { 0 };
@@ -321,8 +339,8 @@ impl Pg {
             && let Some((object, size, suspect)) = running.todo.pop_front()
         {
             let stage = if running.wanted.deep { Stage::Data(0) } else { Stage::Copies };
-            let (content, chains) = Default::default();
-            running.exam = Some(Box::new(Exam { object, size, suspect, stage, content, chains }));
+            let (content, written, chains) = Default::default();
+            running.exam = Some(Box::new(Exam { object, size, suspect, stage, content, written, chains }));
         }
         match (&running.exam, running.next.clone()) {
             (Some(_), _) => self.examine(ctx),
@@ -552,7 +570,12 @@ impl Pg {
             }
             ScrubAnswer::Sum(_) => None,
         });
-        let Some((bad, remedy)) = judge(&copies.collect(), &exam.content, me) else { return };
+        let Some((bad, mut remedy)) = judge(&copies.collect(), &exam.content, me) else { return };
+        match exam.written {
+            Some((EntryKind::Delete, _)) => return,
+            Some((_, version)) => remedy.is_of(version),
+            None => {}
+        }
         self.on_bad_object(ctx, &exam.object, bad, remedy);
     }
 

@@ -1,0 +1,292 @@
+//! What happens while something else is on its way.
+
+use super::world::{MON, POOL, World};
+use super::{read, write};
+use crate::pg::Pg;
+use nacre_base::{IntervalSet, OsdId, PgId, SnapId};
+use nacre_proto::maps::{map_flags, osd_state};
+use nacre_proto::messages::{Config, DaemonMsg, pg_state};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::{Extent, ObjectId, Op};
+use std::time::Duration;
+
+const PG: PgId = PgId { pool: POOL, seed: 0 };
+
+fn osds(ids: &[i32]) -> Vec<OsdId> {
+    ids.iter().copied().map(OsdId).collect()
+}
+fn id(name: &str) -> StoredId {
+    ObjectId::head(POOL, "".into(), "".into(), name.into()).into()
+}
+fn set(w: &mut World, values: &[(&str, &str)]) {
+    let values = || values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    w.tell_osds(|| Config { values: values() }.into());
+}
+fn set_flag(w: &mut World, flag: u32, on: bool) {
+    w.change(|map, inc| inc.new_flags = Some(if on { map.flags | flag } else { map.flags & !flag }));
+}
+fn scrub(w: &mut World, repair: bool) {
+    w.tell_osds(|| DaemonMsg::Scrub { pgs: vec![PG], deep: true, repair }.into());
+}
+fn group(w: &World, node: usize) -> Option<&Pg> {
+    w.nodes[node].osd.as_ref()?.pg(PG)
+}
+fn is_scrubbed(w: &World) -> bool {
+    group(w, 0).is_some_and(|pg| pg.state(&w.map, false) & pg_state::SCRUBBING != 0)
+}
+
+/// The longest log was with one that is no member and died before it gave it: the group waited for it, although another
+/// one had all that was acknowledged.
+#[test]
+fn a_log_that_dies_with_who_had_it_is_taken_from_another() {
+    let mut w = World::new(1, 5, 3, 1, 1);
+    w.place(vec![(0, osds(&[2, 0, 1]))]);
+    w.run_until("clean", World::all_clean);
+    w.run_ops("a", write("what everybody has"));
+    w.cut.insert((2, 0));
+    let newer = w.submit("a", write("what osd.1 has as well"));
+    w.run_for(Duration::from_millis(50));
+    w.kill(2);
+    w.change(|_, inc| {
+        inc.new_state.insert(OsdId(2), osd_state::UP);
+        inc.new_pg_upmap.insert(PG, osds(&[0, 3, 4]));
+    });
+    w.run_until("osd.1 is asked", |w| group(w, 0).unwrap().summary().contains("log of osd.1"));
+    w.kill(1);
+    w.mark_down(OsdId(1));
+    w.run_until("clean", World::all_clean);
+    assert_eq!(w.reply(newer).result, 0);
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "what osd.1 has as well");
+}
+
+/// osd.0 serves with osd.2, which has nothing; osd.1, who was a member, has all of "a" but for what is written from now on.
+fn with_source(seed: u64) -> World {
+    let mut w = World::new(seed, 3, 2, 1, 1);
+    w.place(vec![(0, osds(&[0, 1]))]);
+    for name in ["a", "b"] {
+        w.run_ops(name, write(&"o".repeat(3 * 4096)));
+    }
+    w.run_until("clean", World::all_clean);
+    set_flag(&mut w, map_flags::NORECOVER, true);
+    w.place(vec![(0, osds(&[0, 2]))]);
+    w.run_for(Duration::from_secs(4));
+    w
+}
+
+/// Whom the map moved a group away from took its log when it was needed. What was written after that it did not know, and it gave
+/// what had been there before in place of what was acknowledged.
+#[test]
+fn who_is_no_member_gives_nothing_of_what_was_written_since_it_took_the_log() {
+    for seed in 1..5 {
+        let mut w = with_source(seed);
+        w.allow_errors = true;
+        w.rot(0, |store| _ = store.bad.insert((id("a"), 2), IntervalSet::new()));
+        assert_eq!(w.run_ops("a", read()).ops[0].data, "o".repeat(3 * 4096));
+        let new = Op::Write { extent: Extent::new(10, 3), data: "NEW".into() };
+        assert_eq!(w.run_ops("a", vec![new]).result, 0);
+        w.run_for(Duration::from_secs(1));
+        w.rot(0, |store| _ = store.bad.insert((id("a"), 0), IntervalSet::new()));
+        let data = w.run_ops("a", read()).ops[0].data.clone();
+        assert_eq!(data, format!("{}NEW{}", "o".repeat(10), "o".repeat(3 * 4096 - 13)));
+        set_flag(&mut w, map_flags::NORECOVER, false);
+        w.run_until("clean", World::all_clean);
+        w.assert_replicas_equal();
+    }
+}
+
+/// In its next life it does not know that it took the log, and refused to give anything.
+#[test]
+fn who_is_no_member_and_restarts_is_asked_to_take_the_log_again() {
+    let mut w = with_source(1);
+    w.kill(0);
+    w.change(|_, inc| {
+        inc.new_state.insert(OsdId(0), osd_state::UP);
+        inc.new_pg_upmap.insert(PG, osds(&[2]));
+    });
+    let read = || vec![Op::Read(Extent::new(0, 20))];
+    assert_eq!(w.run_ops("a", read()).ops[0].data.len(), 20);
+    w.kill(1);
+    w.mark_down(OsdId(1));
+    set_flag(&mut w, map_flags::NORECOVER, false);
+    w.run_for(Duration::from_secs(1));
+    w.start(1);
+    assert_eq!(w.run_ops("b", read()).ops[0].data.len(), 20);
+    w.run_until("all is there", |w| group(w, 2).unwrap().summary().contains("misses 0"));
+}
+
+/// A copy was put right of an object that a client had deleted meanwhile: it was missing for ever.
+#[test]
+fn no_copy_is_put_right_of_what_is_deleted_meanwhile() {
+    for auto in [false, true] {
+        for node in [0, 1] {
+            for wait in 0..40 {
+                let mut w = World::new(wait, 3, 3, 2, 1);
+                w.place(vec![(0, osds(&[0, 1, 2]))]);
+                for name in ["a", "b", "c"] {
+                    w.run_ops(name, write(&name.repeat(5000)));
+                }
+                w.run_until("clean", World::all_clean);
+                if auto {
+                    set(&mut w, &[("osd_scrub_auto_repair", "true")]);
+                }
+                w.rot(node, |store| store.things.get_mut(&id("b")).unwrap().data[4500] ^= 1);
+                w.allow_errors = true;
+                scrub(&mut w, !auto);
+                w.run_until("a scrub", is_scrubbed);
+                w.run_for(Duration::from_millis(25 * wait));
+                assert_eq!(w.run_ops("b", vec![Op::Delete]).result, 0);
+                w.run_until("the scrub ends", |w| !is_scrubbed(w));
+                w.run_until("clean", World::all_clean);
+                w.assert_replicas_equal();
+                assert_eq!(w.run_ops("b", read()).result, -2);
+            }
+        }
+    }
+}
+
+/// A part came anew, without metadata, to one that was told meanwhile to give up the object once more: it said that it had it.
+#[test]
+fn a_part_that_comes_without_the_metadata_that_it_needs_is_not_taken_for_stored() {
+    for seed in 1..12 {
+        let mut w = World::new(seed, 3, 3, 2, 1);
+        w.place(vec![(0, osds(&[0, 1, 2]))]);
+        w.run_ops("a", write(&"content".repeat(100)));
+        w.run_until("clean", World::all_clean);
+        w.rot(1, |store| drop(store.things.remove(&id("a"))));
+        scrub(&mut w, true);
+        w.run_until("osd.1 lacks it", |w| !w.all_clean());
+        w.run_until("some of it comes", |w| w.nodes[1].view.things.contains_key(&id("a")));
+        for _ in 0..5 {
+            w.run_for(Duration::from_millis(5 + seed));
+            w.reset_between(0, 1);
+        }
+        w.run_until("clean", |w| w.all_clean() && !is_scrubbed(w));
+        w.assert_replicas_equal();
+    }
+}
+
+/// What was pulled last was not durable yet when it was removed where it came from.
+#[test]
+fn an_old_copy_goes_when_what_was_pulled_from_it_is_durable() {
+    let mut w = World::new(3, 2, 1, 1, 1);
+    w.place(vec![(0, osds(&[0]))]);
+    w.run_ops("a", write("all there is"));
+    w.run_until("clean", World::all_clean);
+    set_flag(&mut w, map_flags::NORECOVER, true);
+    w.place(vec![(0, osds(&[1]))]);
+    w.run_until("osd.1 serves", |w| w.records[&PG].acting == osds(&[1]));
+    w.run_for(Duration::from_secs(1));
+    w.slow_disk(1, Duration::from_secs(4));
+    set_flag(&mut w, map_flags::NORECOVER, false);
+    w.run_until("clean", World::all_clean);
+    w.run_for(Duration::from_secs(3));
+    w.kill(1);
+    w.run_for(Duration::from_secs(2));
+    w.start(1);
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "all there is");
+    w.run_until("the old copy is gone", |w| w.nodes[0].view.objects().count() == 0);
+}
+
+/// Recovery rested meanwhile, and went on in the very turn in which the clone came, with who waited for it: it was not found.
+#[test]
+fn a_clone_is_read_in_the_turn_after_it_came() {
+    let object = |name: &str| ObjectId::head(POOL, "".into(), "".into(), name.into());
+    let names = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"];
+    let first = names.into_iter().find(|name| object(name) < object("a")).unwrap();
+    for offset in 0..30_u64 {
+        let mut w = World::new(3, 2, 2, 1, 1);
+        w.place(vec![(0, osds(&[0, 1]))]);
+        w.run_until("clean", World::all_clean);
+        w.kill(0);
+        w.run_until("alone", |w| !w.map.is_up(OsdId(0)));
+        w.run_ops(first, write("another"));
+        w.run_ops("a", write("it was so"));
+        w.write_under(1, &[1]);
+        w.run_ops("a", write("it is new"));
+        w.config.insert("osd_recovery_sleep".into(), "0.62".into());
+        set_flag(&mut w, map_flags::NORECOVER, true);
+        w.start(0);
+        w.run_until("osd.0 serves", |w| group(w, 0).is_some_and(Pg::is_active));
+        let keys = Op::OmapGetKeys { after: "".into(), max: 10 };
+        assert_eq!(w.run_ops("a", [read(), vec![keys]].concat()).result, 0);
+        w.run_for(Duration::from_secs(1));
+        (w.min_delay, w.max_delay) = (Duration::from_millis(3), Duration::from_millis(3));
+        set_flag(&mut w, map_flags::NORECOVER, false);
+        w.run_until("the clone is left", |w| group(w, 0).unwrap().summary().contains("misses 1,"));
+        w.run_for(Duration::from_millis(595 + offset));
+        let reply = w.run_at(SnapId(1), "a", read());
+        let data = reply.ops[0].data.clone();
+        assert_eq!((reply.result, &data[..]), (0, &b"it was so"[..]), "after {offset} ms");
+    }
+}
+
+/// The session ended while a copy was mended, and a client wrote meanwhile: the member gave the object up once more, and got what
+/// had been read of it before the write.
+#[test]
+fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
+    for delay in 0..40 {
+        let mut w = World::new(5, 2, 2, 1, 1);
+        w.place(vec![(0, osds(&[0, 1]))]);
+        w.run_ops("a", write(&"content".repeat(10)));
+        w.run_until("clean", World::all_clean);
+        (w.min_delay, w.max_delay) = (Duration::from_millis(2), Duration::from_millis(2));
+        w.rot(1, |store| drop(store.things.remove(&id("a"))));
+        scrub(&mut w, true);
+        w.run_until("osd.1 lacks it", |w| !w.all_clean());
+        w.run_for(Duration::from_micros(100 * delay));
+        let grows = w.submit("a", vec![Op::Write { extent: Extent::new(200, 3), data: "end".into() }]);
+        w.run_for(Duration::from_micros(2600));
+        w.reset_between(0, 1);
+        assert_eq!(w.reply(grows).result, 0);
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+    }
+}
+
+/// A write made an object longer while the first part of it was sent anew: the member lacked for ever what the primary thought
+/// that it had.
+#[test]
+fn what_a_member_lacks_of_an_object_that_grows_meanwhile_is_no_more_than_its_primary_knows() {
+    for delay in 0..40 {
+        let mut w = World::new(5, 2, 2, 1, 1);
+        w.place(vec![(0, osds(&[0, 1]))]);
+        w.run_until("clean", World::all_clean);
+        set(&mut w, &[("osd_max_pg_log_entries", "2"), ("osd_min_pg_log_entries", "1")]);
+        w.run_for(Duration::from_secs(1));
+        w.kill(1);
+        w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
+        w.run_ops("a", write(&"content".repeat(10)));
+        (0..9).for_each(|_| drop(w.run_ops("b", write("b"))));
+        (w.min_delay, w.max_delay) = (Duration::from_millis(2), Duration::from_millis(2));
+        w.start(1);
+        w.run_until("both serve", |w| w.records[&PG].acting.len() == 2);
+        w.run_for(Duration::from_micros(100 * delay));
+        let grows = w.submit("a", vec![Op::Write { extent: Extent::new(200, 3), data: "end".into() }]);
+        w.run_for(Duration::from_micros(2600));
+        w.reset_between(0, 1);
+        assert_eq!(w.reply(grows).result, 0);
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(1));
+        w.assert_replicas_equal();
+        let summary = group(&w, 1).unwrap().summary();
+        assert!(summary.contains("misses 0,"), "{delay}: {summary}");
+    }
+}
+
+/// More requests than are kept until a map comes were dropped, and never sent again.
+#[test]
+fn requests_that_come_before_their_map_are_all_answered() {
+    let mut w = World::new(6, 2, 2, 1, 1);
+    w.run_until("clean", World::all_clean);
+    w.run_ops("a", write("a"));
+    w.cut.insert((MON, 0));
+    set_flag(&mut w, map_flags::NOSCRUB, true);
+    let all: Vec<u64> = (0..50).map(|n| w.submit("a", write(&n.to_string()))).collect();
+    w.run_for(Duration::from_secs(1));
+    w.cut.clear();
+    for tid in all {
+        assert_eq!(w.reply(tid).result, 0);
+    }
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "49");
+}
