@@ -232,7 +232,7 @@ impl Cluster {
             }
         }
         if let Some(auth) = wishes.auth {
-            ensure!(auth == self.auth, "this cluster was made with --auth {:?}", self.auth);
+            ensure!(auth == self.auth, "this cluster was made with --auth {}", self.auth.name());
         }
         if let Some(base) = wishes.port_base {
             let have = self.port_base;
@@ -386,10 +386,7 @@ impl Cluster {
 
     /// For Ceph's own clients.
     pub fn ceph_conf(&self, layout: &Layout) -> String {
-        let auth = match self.auth {
-            Auth::None => "none",
-            Auth::Cephx => "cephx",
-        };
+        let auth = self.auth.name();
         // `$name` is the client's own, as `client.admin`.
         let keyring = match self.auth {
             Auth::None => String::new(),

@@ -166,6 +166,15 @@ enum Auth {
     Cephx,
 }
 
+impl Auth {
+    fn name(self) -> &'static str {
+        match self {
+            Auth::None => "none",
+            Auth::Cephx => "cephx",
+        }
+    }
+}
+
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,

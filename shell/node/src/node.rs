@@ -24,7 +24,7 @@ use nacre_proto::messages::{Envelope, Message, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use nacre_store::Memory;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -34,6 +34,9 @@ use tokio::sync::futures::Notified;
 
 /// Longer ones are cut, and so refused by whoever reads them.
 const DATAGRAM_MAX: usize = 2048;
+
+/// Of so many it is said that they do not let us in.
+const REFUSALS_SAID: usize = 64;
 
 /// So many bytes must have been freed before it is worth giving them back.
 const FREED_MIN: usize = 64 << 20;
@@ -54,6 +57,8 @@ pub(crate) struct Node<M> {
     sums: Sums,
     ids: Arc<Mutex<IdPool>>,
     inner: RefCell<Inner<M>>,
+    /// Who did not let us in, as the log says already.
+    refusals: RefCell<BTreeSet<SocketAddr>>,
     /// A timer was armed that is due before all others.
     pub(crate) timers_changed: Notify,
     /// Something was submitted to the store.
@@ -135,6 +140,7 @@ impl<M: Machine + 'static> Node<M> {
             most_used: Cell::new(0),
             ids: Arc::default(),
             inner: RefCell::new(inner),
+            refusals: RefCell::default(),
             timers_changed: Notify::new(),
             submitted: Notify::new(),
         };
@@ -384,6 +390,7 @@ impl<M: Machine + 'static> Node<M> {
     }
 
     pub(crate) fn opened(&self, session: &Session, ident: &PeerIdent) {
+        self.refusals.borrow_mut().remove(&session.sock);
         let inner = &mut *self.inner.borrow_mut();
         let Some(peer) = session::peer(ident) else { return };
         session.peer_kind.set(Some(peer.kind));
@@ -431,6 +438,14 @@ impl<M: Machine + 'static> Node<M> {
             None => session.sock.to_string(),
         };
         match &end {
+            // Who does not let us in is asked again and again.
+            End::Fault(FaultReason::AuthRefused { .. }) if dialled => {
+                let mut refusals = self.refusals.borrow_mut();
+                match refusals.len() < REFUSALS_SAID && refusals.insert(session.sock) {
+                    true => tracing::warn!("{who}: {end}"),
+                    false => tracing::debug!("{who}: {end}"),
+                }
+            }
             End::HungUp | End::Refused | End::NoAnswer | End::Socket(_) => tracing::debug!("{who}: {end}"),
             // Whoever we dialled is the machine's business; and a client that found another monitor
             // sooner did nothing wrong.

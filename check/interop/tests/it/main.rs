@@ -2,6 +2,7 @@
 
 mod abuse;
 mod admin;
+mod auth;
 mod chaos;
 mod classes;
 mod counters;

@@ -45,7 +45,10 @@ fn site(name: &str) -> Result<Cluster> {
 fn add_peer(c: &Cluster, other: &Cluster, name: &str) -> Result<()> {
     let conf = std::fs::read_to_string(other.conf())?;
     let mons = conf.lines().find_map(|line| line.strip_prefix("mon host = ")).context("no monitors")?;
-    c.run(&format!("rbd mirror pool peer add disks client.admin@{name} --remote-mon-host {mons}"))?;
+    let key = c.folder().join(format!("key-of-{name}"));
+    std::fs::write(&key, other.run("ceph auth print-key client.admin")?)?;
+    let how = format!("--remote-mon-host {mons} --remote-key-file {}", key.display());
+    c.run(&format!("rbd mirror pool peer add disks client.admin@{name} {how}"))?;
     Ok(())
 }
 
