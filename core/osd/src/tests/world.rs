@@ -739,7 +739,7 @@ impl World {
                 self.kill(node);
                 self.nodes[node].stopped = true;
             }
-            Effect::GrantIds(_) => {}
+            Effect::GrantIds(_) | Effect::Keys(_) => {}
         }
     }
 
