@@ -523,7 +523,7 @@ def fenced():
     must(L.rados_conf_read_file(other, None))
     must(L.rados_conf_set(other, b"objecter_debug_inject_relock_delay", b"false"))
     value = c.create_string_buffer(20)
-    say("conf get", L.rados_conf_get(other, b"auth_client_required", value, size(20)), value.value)
+    say("conf get", L.rados_conf_get(other, b"rados_mon_op_timeout", value, size(20)), value.value)
     say("conf get, none", L.rados_conf_get(other, b"nosuch", value, size(20)))
     say("conf set, none", L.rados_conf_set(other, b"nosuch", b"1"))
     say("conf from the environment", L.rados_conf_parse_env(other, b"NOSUCH"))

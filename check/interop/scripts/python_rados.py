@@ -81,7 +81,7 @@ def a_cluster():
     tell("open_ioctx2", lambda: cluster.open_ioctx2(cluster.pool_lookup(POOL)).get_pool_name())
     tell("open_ioctx2, none", cluster.open_ioctx2, 7777)
     tell("list_pools", lambda: POOL in cluster.list_pools())
-    tell("conf_get", cluster.conf_get, "auth_client_required")
+    tell("conf_get", cluster.conf_get, "rados_mon_op_timeout")
     tell("conf_get, none", cluster.conf_get, "nosuch")
     tell("conf_set, none", cluster.conf_set, "nosuch", "1")
     tell("get_addrs", lambda: re.sub(r"\d+", "N", cluster.get_addrs()))
