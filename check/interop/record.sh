@@ -3,7 +3,7 @@
 # Run with CEPH_CONF naming the configuration of one that may be written to and may delete pools.
 set -eu
 cd "$(dirname "$0")"
-for script in librados librados_rest rados_tool python_rados python_rbd snaps rbd_snaps images images_more tasks commands; do
+for script in librados librados_rest rados_tool python_rados python_rbd snaps rbd_snaps images images_more tasks commands auth; do
     pool="record-$script"
     ceph osd pool create "$pool" 8
     ceph osd pool create "$pool-data" 8
