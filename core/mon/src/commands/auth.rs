@@ -77,7 +77,7 @@ fn not_monitors(name: AuthName) -> Result<AuthName, Refusal> {
 /// Pairs of a kind of daemon and a text. Some commands look for whom they are about before they look at the texts.
 fn pairs(call: &Call<'_>) -> Result<Vec<(String, String)>, Refusal> {
     let words = call.args.list("caps");
-    if words.len() % 2 != 0 {
+    if !words.len().is_multiple_of(2) {
         return Err(invalid("bad capabilities request; odd number of arguments"));
     }
     Ok(words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
