@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Users, their keys and what they may do: what operators say about them and what monitors answer, plain and as JSON.
 
-Argument: a pool, of which nothing is asked. `testdata/auth.txt` is what it prints of a real Ceph. Keys that the cluster made
+Argument: a pool, as for all of these scripts; nothing is asked of it. `testdata/auth.txt` is what it prints of a real Ceph. Keys that the cluster made
 are shown as KEY, and whom the cluster knows from its beginning is not shown. Commands go through one session, as in
 `commands.py`."""
 import contextlib
