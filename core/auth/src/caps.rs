@@ -1,7 +1,7 @@
 //! What someone may do, as Ceph's administrators write it: `allow rw pool=data`, `profile rbd`.
 //!
 //! Capabilities are one text per kind of daemon, kept with the entity's key and read by the daemon
-//! that is asked for something: `MonCaps`, `OsdCaps`, `MgrCaps`. Each is a list of grants. Reading
+//! that is asked for something: `MonCaps`, `OsdCaps`, `MgrCaps`; nobody is asked for what `mds` is about. Each is a list of grants. Reading
 //! accepts what Ceph 16 accepts and gives it the same meaning; the one addition is that a blank text
 //! grants nothing (Ceph's manual says so, Ceph's monitor refuses it).
 //!
@@ -15,6 +15,7 @@
 
 mod constraint;
 mod cursor;
+pub mod mds;
 mod mgr;
 mod mon;
 mod network;
@@ -56,8 +57,8 @@ impl fmt::Display for Stopped<'_> {
         let Stopped { daemon, text, at } = *self;
         write!(f, "{daemon} capability parse failed, stopped at ")?;
         match &text[at..] {
-            // The OSD's parser has no words for the end.
-            "" if daemon != "osd" => write!(f, "end of '{text}'"),
+            // The parsers of OSDs and metadata servers have no words for the end.
+            "" if !matches!(daemon, "osd" | "mds") => write!(f, "end of '{text}'"),
             rest => write!(f, "'{rest}' of '{text}'"),
         }
     }

@@ -25,7 +25,8 @@ pub fn print<'a>(entities: impl IntoIterator<Item = (&'a AuthName, &'a Entity)>)
     for (name, entity) in entities {
         writeln!(out, "[{name}]\n\tkey = {}", entity.key.to_base64()).expect("text in memory");
         for (service, caps) in &entity.caps {
-            let caps = caps.replace('\\', "\\\\").replace('"', "\\\"");
+            // A keyring is read by lines.
+            let caps = caps.replace('\\', "\\\\").replace('"', "\\\"").replace(char::is_control, " ");
             writeln!(out, "\tcaps {service} = \"{caps}\"").expect("text in memory");
         }
     }
@@ -71,16 +72,20 @@ pub fn parse(text: &str) -> Result<BTreeMap<AuthName, Entity>, KeyringError> {
     found.into_iter().map(entity).collect()
 }
 
+/// What is in quotes, or else all; without the comment that may follow.
 fn unquoted(value: &str) -> String {
-    let Some(inner) = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) else {
-        return value.to_string();
-    };
+    let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''));
     let mut out = String::new();
-    let mut letters = inner.chars();
+    let mut letters = value.chars().skip(usize::from(quote.is_some()));
     while let Some(letter) = letters.next() {
-        out.push(if letter == '\\' { letters.next().unwrap_or('\\') } else { letter });
+        match letter {
+            '\\' => out.push(letters.next().unwrap_or('\\')),
+            ';' | '#' if quote.is_none() => break,
+            end if Some(end) == quote => return out,
+            letter => out.push(letter),
+        }
     }
-    out
+    out.trim_end().to_string()
 }
 
 #[cfg(test)]
@@ -106,6 +111,24 @@ mod tests {
         assert!(text.contains("[client.admin]\n\tkey = AQ") && text.contains("\tcaps mon = \"allow *\"\n"));
         assert!(text.contains("[mon.]\n"));
         assert_eq!(parse(&text).unwrap(), entities);
+    }
+
+    #[test]
+    fn people_write_keyrings_too() {
+        let key = "AQDQjwBrERI2MBAAKeVq3JrjKEFzKUQUolM8CQ==";
+        let caps = |line: &str| {
+            let text = format!("; mine\n[client.a] \n  key=\"{key}\" ; secret\n{line}\n  auid = 0\n");
+            parse(&text).unwrap().into_values().next().unwrap().caps["mon"].clone()
+        };
+        for line in [
+            "caps mon = allow r",
+            "caps_mon='allow r' # so",
+            "\tcaps mon = \"allow r\";",
+            "caps mon = allow r # so",
+        ] {
+            assert_eq!(caps(line), "allow r", "{line}");
+        }
+        assert_eq!(caps(r#"caps mon = "allow command \"a;b\"""#), r#"allow command "a;b""#);
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The next batch while it is being made: what several requests want, put together.
 //!
-//! Requests of one turn see each other's changes to the OSD map, since they are committed together.
+//! Requests of one turn see each other's changes to the OSD map and to keys, since they are committed together.
 
 use crate::state::{Batch, State};
-use nacre_auth::Entropy;
+use nacre_auth::{Entity, Entropy};
 use nacre_base::{OsdId, PoolId, Utime};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, OsdMap, OsdXinfo, Pool, osd_state};
 use nacre_proto::messages::DaemonMsg;
-use nacre_proto::types::EntityAddr;
+use nacre_proto::types::{AuthName, EntityAddr};
 use nacre_wire::to_vec;
 use std::sync::Arc;
 
@@ -75,6 +75,12 @@ impl Draft {
     pub fn flips_up(&self, osd: OsdId) -> bool {
         self.inc.new_up_client.contains_key(&osd)
             || self.inc.new_state.get(&osd).is_some_and(|bits| bits & osd_state::UP != 0)
+    }
+
+    /// Somebody with a key, as earlier requests of this batch leave them.
+    pub fn entity<'a>(&'a self, state: &'a State, name: &AuthName) -> Option<&'a Entity> {
+        let changed = self.batch.entities.iter().rev().find(|(changed, _)| changed == name);
+        changed.map_or_else(|| state.keys.entities.get(name), |(_, entity)| entity.as_ref())
     }
 
     /// Whether the change decides anew where groups are.

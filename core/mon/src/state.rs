@@ -161,7 +161,9 @@ impl Batch {
         let kv = self.kv.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Bytes::len));
         let config = self.config.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, String::len));
         let log = self.log.iter().map(|line| line.text.len());
-        kv.chain(config).chain(log).sum()
+        let entities =
+            self.entities.iter().flat_map(|(name, entity)| Some(weight_of(name, entity.as_ref()?)));
+        kv.chain(config).chain(log).chain(entities).sum()
     }
 }
 
@@ -172,10 +174,12 @@ impl ConfigKey {
 }
 
 impl State {
-    /// Bytes that clients have it keep, as options and under keys.
+    /// Bytes that clients have it keep: as options, under keys, and of who may do what.
     pub fn kept(&self) -> usize {
         let kv = self.kv.iter().map(|(key, value)| key.len() + value.len());
-        kv.chain(self.config.iter().map(|(key, value)| key.len() + value.len())).sum()
+        let config = self.config.iter().map(|(key, value)| key.len() + value.len());
+        let entities = self.keys.entities.iter().map(|(name, entity)| weight_of(name, entity));
+        kv.chain(config).chain(entities).sum()
     }
 
     pub fn begin(genesis: &Genesis) -> Result<State, Rejected> {
@@ -555,6 +559,12 @@ impl Decode for State {
             Ok(state)
         })
     }
+}
+
+/// Bytes of somebody with a key.
+pub fn weight_of(name: &AuthName, entity: &Entity) -> usize {
+    let caps = entity.caps.iter().map(|(service, caps)| service.len() + caps.len());
+    name.id.len() + size_of::<Entity>() + caps.sum::<usize>()
 }
 
 /// The members of a cluster's beginning: their ranks and one.

@@ -119,3 +119,9 @@ fn what_the_manager_does_to_images_in_the_background_is_what_it_is_on_ceph() {
 fn operators_are_answered_as_on_ceph() {
     compare("commands");
 }
+
+/// Users, keys and capabilities: names, texts that are none, keyrings, and keys of OSDs that come and go.
+#[test]
+fn users_and_their_capabilities_are_kept_as_on_ceph() {
+    compare("auth");
+}

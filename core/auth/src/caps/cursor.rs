@@ -120,8 +120,8 @@ impl Cursor<'_> {
 
 /// Reads all grants of a daemon's text, with a comma or semicolon between two.
 ///
-/// Each daemon's grants take the space around themselves. Beyond that, monitors and managers pass over
-/// blanks around the separator, and OSDs over any space around the whole.
+/// Each daemon's grants take the space around themselves. Beyond that, all but OSDs pass over blanks around the separator,
+/// and OSDs and metadata servers over any space around the whole.
 pub fn grants<'a, G>(
     daemon: &'static str,
     text: &'a str,
@@ -134,8 +134,8 @@ pub fn grants<'a, G>(
     if text.bytes().all(is_space) {
         return Ok(grants);
     }
-    let osd = daemon == "osd";
-    let around = |c: &mut Cursor<'a>| osd && !c.many(is_space).is_empty();
+    let (osd, mds) = (daemon == "osd", daemon == "mds");
+    let around = |c: &mut Cursor<'a>| (osd || mds) && !c.many(is_space).is_empty();
     let blanks = |c: &mut Cursor<'a>| !osd && !c.many(|b| b == b' ').is_empty();
     let next = |c: &mut Cursor<'a>| {
         blanks(c);

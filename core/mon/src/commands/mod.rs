@@ -9,6 +9,7 @@
 
 mod absent;
 mod args;
+mod auth;
 mod autoscale;
 mod balancer;
 mod cluster;
@@ -154,7 +155,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 28] = [
+        let tables: [&[Row]; 29] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -183,6 +184,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             devices::COMMANDS,
             progress::COMMANDS,
             weight_set::COMMANDS,
+            auth::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })
@@ -265,7 +267,7 @@ pub(crate) fn is_read_only(command: &CommandRequest) -> bool {
     if !built().contains_key(prefix) {
         return true;
     }
-    signatures().iter().filter(|s| s.prefix == prefix).all(|s| s.perm == "r")
+    signatures().iter().filter(|s| s.prefix == prefix).all(|s| !s.perm.contains('w'))
 }
 
 /// Runs a command; what it changes goes into `draft`.
@@ -274,6 +276,14 @@ pub(crate) fn run(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draf
         Ok(answer) => command.reply(0, answer.status, answer.output.into()),
         Err(refusal) => command.reply(-refusal.code, refusal.text, refusal.output.into()),
     }
+}
+
+fn no_room() -> Refusal {
+    let mib = KEPT_MAX >> 20;
+    let text = format!(
+        "monitors keep {mib} MiB as options and under keys at most: remove some (`ceph config-key rm`)"
+    );
+    refuse(errno::ENOSPC, text)
 }
 
 fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mut Draft) -> Outcome {
@@ -319,11 +329,7 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
             if adds && state.kept() + batch.weight() > KEPT_MAX {
                 batch.kv.truncate(kv);
                 batch.config.truncate(config);
-                let text = format!(
-                    "monitors keep {} MiB as options and under keys at most: remove some (`ceph config-key rm`)",
-                    KEPT_MAX >> 20
-                );
-                return Err(refuse(errno::ENOSPC, text));
+                return Err(no_room());
             }
             Ok(outcome)
         }

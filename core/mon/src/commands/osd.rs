@@ -1,7 +1,7 @@
 //! Changing OSDs, flags and single placements.
 
 use super::args::parse_osd;
-use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, auth, refuse};
 use crate::present::{self, list, parse_uuid, short};
 use nacre_base::{OsdId, PgId, errno};
 use nacre_proto::maps::{MAX_OSDS, Osd, osd_state, release};
@@ -176,7 +176,13 @@ fn new(call: &mut Call<'_>) -> Outcome {
                 let text = format!("uuid {} already in use for different id {have}", present::uuid(&uuid));
                 Err(refuse(errno::EEXIST, text))
             }
-            _ => number(call, have),
+            _ => {
+                if auth::osd_to_add(call, have)?.is_some() {
+                    let text = format!("osd.{have} exists but secrets do not match");
+                    return Err(refuse(errno::EEXIST, text));
+                }
+                number(call, have)
+            }
         };
     }
     let osd = match id {
@@ -186,17 +192,20 @@ fn new(call: &mut Call<'_>) -> Outcome {
     if osd.0 as u32 >= MAX_OSDS {
         return Err(refuse(errno::ERANGE, format!("osd.{osd} is over the limit of {MAX_OSDS} OSDs")));
     }
+    let entity = auth::osd_to_add(call, osd)?;
     if map.exists(osd) {
         let state = map.osds[osd.index()].state;
         if state & osd_state::DESTROYED == 0 {
             let text = format!("id {osd} already in use and does not match uuid {}", present::uuid(&uuid));
             return Err(refuse(errno::EINVAL, text));
         }
+        auth::add_osd(call, entity)?;
         call.draft.flip(osd, osd_state::DESTROYED | osd_state::NEW & !state);
     } else if call.draft.removes_osd(osd) {
         call.draft.next_time = true;
         return number(call, osd);
     } else {
+        auth::add_osd(call, entity)?;
         call.draft.edit(|inc| {
             if osd.0 as u32 >= map.max_osd() {
                 inc.new_max_osd = Some(osd.0 as u32 + 1);

@@ -1,6 +1,6 @@
 //! Ending OSDs for good, and whether that costs data.
 
-use super::{Answer, Call, Outcome, Refusal, Row, osd, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, auth, osd, refuse};
 use crate::present::Format;
 use nacre_base::{OsdId, errno};
 use nacre_proto::maps::osd_state;
@@ -173,6 +173,7 @@ fn destroy(call: &mut Call<'_>) -> Outcome {
         call.draft.flip(osd, osd_state::DESTROYED);
         call.draft.edit(|inc| inc.new_uuid.insert(osd, [0; 16]));
     }
+    auth::forget_osd(call, osd);
     Answer::said(format!("destroyed osd.{osd}"))
 }
 
@@ -203,6 +204,7 @@ fn forget(call: &mut Call<'_>, osd: OsdId) -> Outcome {
     if crush.remove_item(&format!("osd.{osd}")).is_ok() {
         call.draft.edit_crush(crush);
     }
+    auth::forget_osd(call, osd);
     Answer::said(format!("purged osd.{osd}"))
 }
 

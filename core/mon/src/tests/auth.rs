@@ -1,0 +1,187 @@
+//! Users, keys and capabilities: what several requests make of them at once, again, and too much.
+
+use super::*;
+use nacre_auth::{Entity, keyring};
+use nacre_proto::types::AuthName;
+
+const KEY: &str = "AQDQjwBrERI2MBAAKeVq3JrjKEFzKUQUolM8CQ==";
+
+fn create(name: &str, caps: &[&str]) -> Value {
+    json!({ "prefix": "auth get-or-create", "entity": name, "caps": caps })
+}
+fn caps(name: &str, caps: &[&str]) -> Value {
+    json!({ "prefix": "auth caps", "entity": name, "caps": caps })
+}
+fn rm(name: &str) -> Value {
+    json!({ "prefix": "auth rm", "entity": name })
+}
+
+impl TestMon {
+    fn known(&self, name: &str) -> Option<&Entity> {
+        self.mon.state.as_ref().unwrap().keys.entities.get(&AuthName::parse(name).unwrap())
+    }
+    fn import(&mut self, text: impl Into<Bytes>) -> (i32, String) {
+        let (code, said, _) = self.command_with(json!({ "prefix": "auth import" }), text.into());
+        (code, said)
+    }
+}
+
+#[test]
+fn who_is_made_twice_at_once_has_one_key() {
+    let mut t = TestMon::fresh();
+    let slow = json!({ "prefix": "config-key set", "key": "k", "val": "v" });
+    let get = create("client.a", &["mon", "allow r"]);
+    let other = create("client.a", &["mon", "allow rw"]);
+    let add = json!({ "prefix": "auth add", "entity": "client.a", "caps": ["mon", "allow r"] });
+    let told = t.told_at_once(&[slow, get.clone(), get.clone(), other, add]);
+    assert_eq!(told.iter().map(|ack| ack.retval).collect::<Vec<_>>(), [0, 0, 0, -22, 0]);
+    assert_eq!(told[3].status, "key for client.a exists but cap mon does not match");
+    assert_eq!(told[4].status, "", "nothing was added");
+    assert_eq!(told[1].output, told[2].output);
+    let line = format!("\tkey = {}\n", t.known("client.a").unwrap().key.to_base64());
+    assert_eq!(told[1].output, format!("[client.a]\n{line}"));
+    // Whose connection broke asks again.
+    assert_eq!(t.run(get), format!("[client.a]\n{line}"));
+    assert!(t.run(create("client.b", &[])) != t.run(create("client.c", &[])).replace('c', "b"));
+}
+
+#[test]
+fn changes_of_one_user_at_once_are_made_one_after_the_other() {
+    let mut t = TestMon::fresh();
+    let key = |t: &TestMon| t.known("client.a").map(|entity| entity.key.clone());
+    t.run(create("client.a", &["mon", "allow r"]));
+    let first = key(&t);
+    let slow = json!({ "prefix": "config-key set", "key": "k", "val": "v" });
+    let told = t.at_once(&[
+        slow.clone(),
+        rm("client.a"),
+        rm("client.a"),
+        caps("client.a", &["mon", "allow *"]),
+        create("client.a", &["osd", "allow r"]),
+        caps("client.a", &["osd", "allow rw"]),
+    ]);
+    assert_eq!(told, [0, 0, 0, -2, 0, 0]);
+    assert!(key(&t).is_some() && key(&t) != first);
+    assert_eq!(t.known("client.a").unwrap().caps, [("osd".to_string(), "allow rw".to_string())].into());
+    assert_eq!(t.at_once(&[slow, create("client.b", &[]), rm("client.b")]), [0, 0, 0]);
+    assert_eq!(t.known("client.b"), None);
+    t = t.restart();
+    assert!(key(&t).is_some() && t.known("client.b").is_none());
+}
+
+#[test]
+fn an_osd_and_its_key_come_and_go_together() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let uuid = |n: u8| format!("{n:02x}111111-1111-1111-1111-111111111111");
+    let new = |t: &mut TestMon, n: u8, id: i32, input: String| {
+        let command = json!({ "prefix": "osd new", "uuid": uuid(n), "id": id.to_string() });
+        let (code, said, _) = t.command_with(command, input.into());
+        (code, said)
+    };
+    let with = |key: &str| json!({ "cephx_secret": key }).to_string();
+    assert_eq!(new(&mut t, 1, 5, with("nonsense")), (-22, "invalid cephx secret.".into()));
+    assert_eq!(new(&mut t, 1, 5, json!({ "cephx_secret": 5 }).to_string()).0, -22);
+    assert_eq!(new(&mut t, 1, 5, json!({ "cephx_secret": KEY, "dmcrypt_key": "k" }).to_string()).0, -95);
+    assert_eq!(new(&mut t, 1, 5, "nonsense".into()).0, -22);
+    assert_eq!(t.map().osd_ids().count(), 1, "nothing of it was done");
+    for _ in 0..2 {
+        assert_eq!(new(&mut t, 1, 5, with(KEY)), (0, String::new()));
+    }
+    let osd = t.known("osd.5").unwrap();
+    assert_eq!((osd.key.to_base64(), osd.caps["mon"].as_str()), (KEY.to_string(), "allow profile osd"));
+    assert_eq!(new(&mut t, 2, 6, String::new()).0, 0);
+    assert_eq!(new(&mut t, 2, 6, with(KEY)), (-17, "osd.6 exists but secrets do not match".into()));
+    t.run(create("osd.6", &["mon", "allow profile osd"]));
+
+    for (prefix, id) in [("osd destroy", 5), ("osd purge", 6)] {
+        t.run(json!({ "prefix": prefix, "id": id, "force": true, "yes_i_really_mean_it": true }));
+        assert_eq!(t.known(&format!("osd.{id}")), None, "{prefix}");
+    }
+    assert_eq!(new(&mut t, 3, 5, with(KEY)).0, 0);
+    t.run(json!({ "prefix": "osd rm", "ids": ["5"] }));
+    assert!(t.known("osd.5").is_some(), "as in Ceph");
+}
+
+#[test]
+fn a_keyring_is_taken_in_whole_or_not_at_all() {
+    let mut t = TestMon::fresh();
+    let user = |name: &str, caps: &str| format!("[{name}]\n\tkey = {KEY}\n{caps}");
+    let good = user("client.a", "caps mon = \"allow r\"\n");
+    for (bad, said) in [
+        (user("client.b", ""), "auth import: no caps supplied"),
+        (
+            user("client.b", "caps mon = nonsense\n"),
+            "client.b: mon capability parse failed, stopped at 'nonsense' of 'nonsense'",
+        ),
+        (user("client.b", "caps xyz = nonsense\n"), "client.b: unknown cap type 'xyz'"),
+        (user("mon.", "caps mon = \"allow *\"\n"), "mon. is in a file that all monitors have"),
+        ("[client.b]\ncaps mon = \"allow r\"\n".into(), "error decoding keyring client.b has no key"),
+    ] {
+        let (code, told) = t.import(good.clone() + &bad);
+        assert!(code == -22 && told.starts_with(said), "{told}");
+        assert_eq!(t.known("client.a"), None);
+    }
+    assert_eq!(t.import("\n"), (0, "imported keyring".into()));
+    assert_eq!(t.import(good.clone()), (0, "imported keyring".into()));
+    assert_eq!(t.run(json!({ "prefix": "auth get-key", "entity": "client.a" })), KEY);
+    // What was taken out of one cluster can be put into another.
+    t.run(caps("client.a", &["mon", "allow command \"osd ls\",\nallow r"]));
+    let (_, _, all) = t.command(json!({ "prefix": "auth export" }));
+    let mut other = TestMon::fresh();
+    assert_eq!(other.import(all.clone()).0, 0);
+    let (_, _, again) = other.command(json!({ "prefix": "auth export" }));
+    assert_eq!(all, again);
+    assert_eq!(keyring::parse(&all).unwrap().len(), 1);
+}
+
+#[test]
+fn the_monitors_own_name_and_none_are_not_users() {
+    let mut t = TestMon::fresh();
+    let long = format!("client.{}", "x".repeat(300));
+    for (name, said) in [
+        ("mon.", "mon. is in a file that all monitors have, not among what they agree on"),
+        ("nobody", "bad entity name"),
+        ("client.a\n[client.b]", "bad entity name"),
+        (&*long, "bad entity name"),
+        ("", ""),
+    ] {
+        for command in [create(name, &["mon", "allow r"]), caps(name, &["mon", "allow r"]), rm(name)] {
+            let (code, told, _) = t.command(command);
+            assert_eq!((code, &*told), (-22, said));
+        }
+    }
+    let (code, told, _) = t.command(json!({ "prefix": "auth get", "entity": "mon." }));
+    assert_eq!((code, &*told), (-2, "failed to find mon. in keyring"));
+}
+
+#[test]
+fn monitors_keep_no_more_users_than_they_have_room_for() {
+    let mut t = TestMon::fresh();
+    let (code, said, _) = t.command(create("client.a", &["mon", &"allow r,".repeat(10_000)]));
+    assert_eq!((code, &*said), (-22, "mon capability parse failed, it is 80000 bytes long, limit 65536"));
+    let users = |range: std::ops::Range<u32>, caps: &str| {
+        let user = |n: u32| format!("[client.{n}]\nkey={KEY}\ncaps osd={caps}\n");
+        range.map(user).collect::<String>()
+    };
+    // 60 KiB each.
+    let caps = format!("allow r{}", ", allow rw pool=abcdefgh".repeat(2_500));
+    let mut taken = 0;
+    let (code, said) = loop {
+        match t.import(users(taken * 60..(taken + 1) * 60, &caps)) {
+            (0, _) => taken += 1,
+            refused => break refused,
+        }
+    };
+    assert_eq!(code, -28, "{said}");
+    assert!((5..10).contains(&taken), "{taken}");
+    assert_eq!(t.mon.state.as_ref().unwrap().keys.entities.len(), taken as usize * 60);
+    let (code, ..) = t.command(json!({ "prefix": "config-key set", "key": "k", "val": "v".repeat(60_000) }));
+    assert!(code == 0 || code == -28);
+    for n in 0..taken * 60 {
+        t.run(rm(&format!("client.{n}")));
+    }
+    assert_eq!(t.import(users(0..10_000, "allow r")), (0, "imported keyring".into()));
+    let (code, said, _) = t.command(create("client.more", &[]));
+    assert_eq!(code, -28, "{said}");
+    assert_eq!(t.command(create("client.7", &["osd", "allow r"])).0, 0);
+}
