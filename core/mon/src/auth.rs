@@ -24,12 +24,15 @@ impl Mon {
     /// Tells the driver and OSDs by which keys callers are known, if that changed.
     pub(crate) fn tell_keys(&mut self, out: &mut Vec<Effect>) {
         let Some(state) = self.state.as_ref().filter(|_| self.config.auth.is_wanted) else { return };
-        let keys = Keys { lifetimes: self.lifetimes(), ..state.keys.as_ref().clone() };
-        if self.told_keys.as_deref() == Some(&keys) {
+        let (source, lifetimes) = (state.keys.clone(), self.lifetimes());
+        // Nearly every batch changes something else.
+        let is_told =
+            |(of, told): &(Arc<Keys>, Arc<Keys>)| Arc::ptr_eq(of, &source) && told.lifetimes == lifetimes;
+        if self.told_keys.as_ref().is_some_and(is_told) {
             return;
         }
-        let before = self.told_keys.replace(Arc::new(keys));
-        let keys = self.told_keys.clone().expect("just put there");
+        let keys = Arc::new(Keys { lifetimes, ..source.as_ref().clone() });
+        let before = self.told_keys.replace((source, keys.clone())).map(|(_, told)| told);
         out.push(Effect::Keys(keys.clone()));
         if before.is_none_or(|before| before.rotating.get(&SERVICE_OSD) != keys.rotating.get(&SERVICE_OSD)) {
             let osds: Vec<_> =
@@ -40,7 +43,7 @@ impl Mon {
 
     /// Tells an OSD by which keys its callers are known. Nobody else can read that.
     pub(crate) fn tell_osd_keys(&self, conn: ConnId, out: &mut Vec<Effect>) {
-        let Some(keys) = &self.told_keys else { return };
+        let Some((_, keys)) = &self.told_keys else { return };
         let Some(session) = self.sessions.get(conn).filter(|session| session.osd().is_some()) else { return };
         let name = session.peer.proved.as_ref().map(|proved| &proved.name);
         let Some(entity) = name.and_then(|name| keys.entities.get(name)) else { return };
@@ -50,7 +53,7 @@ impl Mon {
 
     /// Services get another key before the tickets end that the last one sealed.
     pub(crate) fn rotate_keys(&mut self, now: Now, draft: &mut Draft) {
-        let Some(keys) = self.told_keys.as_ref().filter(|_| self.config.auth.is_wanted) else { return };
+        let Some((_, keys)) = &self.told_keys else { return };
         for service in keys.due(now.wall) {
             draft.batch.rotated.push((service, Secret::generate(now.wall, &mut self.entropy)));
         }
@@ -60,7 +63,7 @@ impl Mon {
     pub(crate) fn on_auth(&mut self, now: Now, conn: ConnId, tid: u64, auth: &Auth, out: &mut Vec<Effect>) {
         let Some(session) = self.sessions.get(conn) else { return };
         let reply = match (&session.peer.proved, &self.told_keys) {
-            (Some(proved), Some(keys)) if auth.protocol == METHOD_CEPHX => {
+            (Some(proved), Some((_, keys))) if auth.protocol == METHOD_CEPHX => {
                 renew(keys, &proved.name, now.wall, &mut self.entropy, &auth.payload)
             }
             _ => Err(errno::EOPNOTSUPP),

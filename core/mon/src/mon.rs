@@ -107,8 +107,8 @@ pub struct Mon {
     injected: BTreeMap<String, String>,
     rng: Rng,
     pub(crate) entropy: Entropy,
-    /// What the driver knows callers by.
-    pub(crate) told_keys: Option<Arc<Keys>>,
+    /// The keys that were agreed on when the driver was told last, and what it was told: by what it knows callers.
+    pub(crate) told_keys: Option<(Arc<Keys>, Arc<Keys>)>,
     raft: Option<Raft>,
     /// None until the cluster's first batch is applied.
     pub(crate) state: Option<State>,

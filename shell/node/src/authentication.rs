@@ -95,7 +95,8 @@ impl Authentication {
             Due::Tickets => {
                 let payload = cephx.wallet.ask()?.into();
                 let (protocol, version) = (METHOD_CEPHX, PaxosVersion(0));
-                Some(Renewal::Ask(Auth { version, protocol, payload, monmap_epoch: Epoch(0) }.into()))
+                let ask = Auth { version, protocol, payload, monmap_epoch: Epoch(0) };
+                Some(Renewal::Ask(Box::new(ask.into())))
             }
         }
     }
@@ -112,7 +113,7 @@ impl Authentication {
 
 pub(crate) enum Renewal {
     /// This is for a monitor.
-    Ask(Message),
+    Ask(Box<Message>),
     /// Another session is needed.
     Anew,
 }

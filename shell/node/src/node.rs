@@ -620,7 +620,7 @@ impl<M: Machine + 'static> Node<M> {
         let Some(session) = inner.sessions.values().find(is_open) else { return };
         match due {
             Renewal::Ask(message) => {
-                session.conn.borrow_mut().send(Envelope { tid: 0, body: message }.to_raw());
+                session.conn.borrow_mut().send(Envelope { tid: 0, body: *message }.to_raw());
                 session.wake.notify_one();
             }
             // The machine dials a monitor again, which gives another session.
