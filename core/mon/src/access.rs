@@ -38,7 +38,7 @@ pub(crate) enum Gate {
     Open,
     /// Nobody answers it, as in Ceph.
     Ignored,
-    Refused(Message),
+    Refused(Box<Message>),
 }
 
 impl Access {
@@ -202,14 +202,14 @@ impl Mon {
                     true => Gate::Open,
                     false => {
                         let text = "access denied".to_string();
-                        Gate::Refused(command.reply(-errno::EACCES, text, Default::default()))
+                        Gate::Refused(command.reply(-errno::EACCES, text, Default::default()).into())
                     }
                 }
             }
             Message::PoolOp(op) if !granted.may_change_pool(op, self) => {
                 let (version, epoch) = (PaxosVersion(0), Default::default());
                 let reply = PoolOpReply { version, fsid: op.fsid, code: -errno::EPERM, epoch, data: None };
-                Gate::Refused(reply.into())
+                Gate::Refused(Box::new(reply.into()))
             }
             Message::Statfs(_) | Message::GetPoolStats(_) => open(access.may("pg", READ)),
             Message::Log(_) => open(access.may("log", WRITE)),

@@ -62,7 +62,6 @@ impl Cluster {
             host: "node".into(),
             seed: 1,
             auth: MonAuth::none(Entropy::repeatable(1)),
-            auth: MonAuth::none(Entropy::repeatable(1)),
         };
         let now = Now { mono: Time::from_nanos(1 << 40), wall: Utime { sec: 1_800_000_000, nsec: 0 } };
         let mon = Mon::new(config);

@@ -3,6 +3,8 @@
 use super::codecs::{answer, log_entry, seal_incremental, seal_map, stable};
 use crate::samples;
 use bytes::Bytes;
+use nacre_auth::cephx::SERVICE_OSD;
+use nacre_auth::{Entity, Entropy, Secret};
 use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
 use nacre_machine::{NoStore, ReadError, Statfs, StoreStat, StoreView};
 use nacre_mon::{Batch, ConfigWho, Genesis, State};
@@ -14,7 +16,7 @@ use nacre_proto::messages::peer::PgInfo;
 use nacre_proto::messages::scrub::{BadObject, Finding, ScrubState};
 use nacre_proto::messages::{PgRecord, PoolSpace};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{EntityAddr, ObjectId};
+use nacre_proto::types::{AuthName, EntityAddr, EntityType, ObjectId};
 use nacre_wire::{Encode, Reader, from_slice, to_vec};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -211,7 +213,7 @@ fn state() -> &'static State {
         let monmap: MonMap = from_slice(&samples::mon_maps()[0].1).expect("a sample");
         let mut state: Option<State> = None;
         for (_, bytes) in samples::osd_maps() {
-            let genesis = Genesis { monmap: monmap.clone(), osdmap: bytes.into() };
+            let genesis = Genesis { monmap: monmap.clone(), osdmap: bytes.into(), entities: entities() };
             let mut begun = State::begin(&genesis).expect("a sample");
             for batch in changes() {
                 let _ = begun.apply(&batch);
@@ -223,6 +225,14 @@ fn state() -> &'static State {
         }
         state.expect("there are recorded maps")
     })
+}
+
+fn key() -> Secret {
+    Secret::generate(Utime { sec: 3, nsec: 4 }, &mut Entropy::repeatable(5))
+}
+fn entities() -> BTreeMap<AuthName, Entity> {
+    let caps = BTreeMap::from([("osd".to_string(), "allow *".to_string())]);
+    BTreeMap::from([(AuthName::new(EntityType::Osd, "0"), Entity { key: key(), caps })])
 }
 
 fn changes() -> Vec<Batch> {
@@ -238,6 +248,8 @@ fn changes() -> Vec<Batch> {
         metadata: vec![(OsdId(0), BTreeMap::from([("os".into(), "linux".into())]))],
         global_ids: 1000,
         removal_numbers: vec![(PG.pool, SnapId(3)), (PG.pool, SnapId(u64::MAX))],
+        entities: entities().into_iter().map(|(name, entity)| (name, Some(entity))).collect(),
+        rotated: vec![(SERVICE_OSD, key())],
         ..Batch::default()
     });
     batches
@@ -266,7 +278,8 @@ fn use_state(state: &mut State) {
 pub fn batch_seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<_> = changes().iter().map(to_vec).collect();
     let monmap: MonMap = from_slice(&samples::mon_maps()[0].1).expect("a sample");
-    let genesis = Genesis { monmap, osdmap: samples::osd_maps()[0].1.clone().into() };
+    let osdmap = samples::osd_maps()[0].1.clone().into();
+    let genesis = Genesis { monmap, osdmap, entities: entities() };
     seeds.push(to_vec(&Batch { genesis: Some(genesis), ..Batch::default() }));
     seeds
 }

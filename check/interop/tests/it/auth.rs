@@ -17,9 +17,10 @@ impl<'a> User<'a> {
         let keyring = c.folder().join(format!("{name}.keyring"));
         let mut make = c.client("ceph");
         make.args(["auth", "get-or-create", name, "-o"]).arg(&keyring);
-        caps.iter().for_each(|caps| {
-            drop(make.args(caps.split_once('=').map(|(service, caps)| [service, caps]).unwrap()))
-        });
+        for caps in caps {
+            let (service, caps) = caps.split_once('=').unwrap();
+            make.args([service, caps]);
+        }
         succeed(&mut make).unwrap();
         User { c, how: format!("--name {name} --keyring {}", keyring.display()) }
     }

@@ -81,7 +81,7 @@ impl Mon {
         match self.gate(&session.access, from.kind, &message) {
             Gate::Open => {}
             Gate::Ignored => return,
-            Gate::Refused(reply) => return self.answer(origin, reply, out),
+            Gate::Refused(reply) => return self.answer(origin, *reply, out),
         }
         if command_in(&message).is_some_and(|(cmd, input, _)| weight(cmd, input) > COMMAND_MAX)
             && let Some(command) = CommandRequest::of(&message)
