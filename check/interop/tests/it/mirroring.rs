@@ -161,6 +161,8 @@ fn images_are_mirrored_to_another_cluster_which_takes_over_and_hands_back() {
     for image in IMAGES {
         a.run(&format!("rbd mirror image demote disks/{image}")).unwrap();
         promote(&b, image).unwrap();
+        // The daemon that followed it has its lock for a moment longer, and gives it to nobody.
+        wait_until("the image to be let go of", SOON, || Ok(bench(&b, image).is_ok())).unwrap();
         write(&b, image).unwrap();
         wait_same(&b, &a, image).unwrap();
     }
