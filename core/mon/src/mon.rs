@@ -277,6 +277,7 @@ impl Mon {
         out.push(Effect::Arm { timer: TIMER_HOUSEKEEPING, after: HOUSEKEEPING });
         self.know_peers(out);
         self.reports.restart(now.mono);
+        self.tell_keys(out);
     }
 
     fn restore(&mut self, index: u64, bytes: &[u8]) {

@@ -2,7 +2,7 @@
 
 use crate::{Member, Mon, MonAuth, MonConfig};
 use bytes::Bytes;
-use nacre_auth::Entropy;
+use nacre_auth::{Entropy, Proved};
 use nacre_base::{Epoch, IntervalSet, Name, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::maps::{OsdMap, map_flags, osd_state, pool_flags};
@@ -209,12 +209,15 @@ impl TestMon {
     }
 
     fn open(&mut self, kind: EntityType, num: i64, addrs: AddrVec) -> ConnId {
+        self.open_as(kind, num, addrs, None)
+    }
+    fn open_as(&mut self, kind: EntityType, num: i64, addrs: AddrVec, proved: Option<Proved>) -> ConnId {
         let conn = ConnId::Accepted(self.next_conn);
         self.next_conn += 1;
         let observed = addrs.msgr2().unwrap_or_default();
         self.event(Event::Opened {
             conn,
-            peer: Peer { kind, num, addrs, observed, features: 0x3f01, proved: None },
+            peer: Peer { kind, num, addrs, observed, features: 0x3f01, proved },
         });
         conn
     }

@@ -610,8 +610,8 @@ impl Connection {
         if !same_bytes(&frame.segments[0], &granted.signature) {
             return Err(FaultReason::Signature);
         }
-        // A daemon's key is no client's, and the other way round.
-        if let Some(proved) = &granted.proved
+        // Who is a daemon has a daemon's key. A client may have one, too: whoever has its file.
+        if let Some(proved) = granted.proved.as_ref().filter(|_| hello.kind != EntityType::Client)
             && proved.name.kind != hello.kind as u32
         {
             return Err(FaultReason::NotItsKey { kind: hello.kind, name: proved.name.clone() });

@@ -2,8 +2,9 @@
 
 use crate::ops::{FlaggedOp, method_of};
 use nacre_auth::caps::{ClassCall, OsdAccess, OsdCaps};
+use nacre_base::PoolId;
 use nacre_machine::Peer;
-use nacre_proto::maps::Pool;
+use nacre_proto::maps::{OsdMap, Pool};
 use nacre_proto::messages::OsdOp;
 use nacre_proto::types::{Op, OpCode};
 use smallvec::SmallVec;
@@ -28,9 +29,15 @@ impl Access {
         self.caps.as_ref().is_none_or(|caps| caps.is_allow_all(self.from))
     }
 
-    /// `ops` are those of `op`.
-    pub(crate) fn allows(&self, op: &OsdOp, ops: &[FlaggedOp], pool_name: &str, pool: &Pool) -> bool {
-        let Some(caps) = &self.caps else { return true };
+    /// `ops` are those of `op`, `id` and `pool` its pool's in this map.
+    pub(crate) fn allows(
+        &self,
+        op: &OsdOp,
+        ops: &[FlaggedOp],
+        map: &OsdMap,
+        (id, pool): (PoolId, &Pool),
+    ) -> bool {
+        let Some(caps) = self.caps.as_ref().filter(|caps| !caps.is_allow_all(self.from)) else { return true };
         let (mut need_read, mut need_write) = (false, false);
         let mut classes = SmallVec::<[ClassCall<'_>; 2]>::new();
         for (raw, FlaggedOp { op, is_write, .. }) in op.ops.iter().zip(ops) {
@@ -50,7 +57,7 @@ impl Access {
         }
         let locator = &op.locator;
         let question = OsdAccess {
-            pool: pool_name,
+            pool: map.pool_name(id).unwrap_or_default(),
             namespace: locator.namespace.as_bytes(),
             applications: &pool.applications,
             object: if locator.key.is_empty() { op.name.as_bytes() } else { locator.key.as_bytes() },

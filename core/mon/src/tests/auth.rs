@@ -2,6 +2,7 @@
 
 use super::*;
 use nacre_auth::{Entity, keyring};
+use nacre_base::SnapId;
 use nacre_proto::types::AuthName;
 
 const KEY: &str = "AQDQjwBrERI2MBAAKeVq3JrjKEFzKUQUolM8CQ==";
@@ -184,4 +185,70 @@ fn monitors_keep_no_more_users_than_they_have_room_for() {
     let (code, said, _) = t.command(create("client.more", &[]));
     assert_eq!(code, -28, "{said}");
     assert_eq!(t.command(create("client.7", &["osd", "allow r"])).0, 0);
+}
+
+/// A session of somebody who proved who that is, with a monitor (1) or with the manager (16).
+fn enter(t: &mut TestMon, name: &str, service: u32) -> ConnId {
+    let name = AuthName::parse(name).unwrap();
+    let kind = EntityType::from_byte(name.kind as u8).unwrap();
+    let proved = Some(Proved { name, service, caps: String::new() });
+    t.open_as(kind, 4200, addr(0, 78), proved)
+}
+
+#[test]
+fn who_proved_to_be_somebody_does_what_that_one_may() {
+    let mut t = TestMon::fresh();
+    t.run(create("client.reader", &["mon", "allow r"]));
+    t.run(create(
+        "client.images",
+        &["mon", "profile rbd", "osd", "profile rbd pool=p", "mgr", "profile rbd pool=p"],
+    ));
+    t.run(create("client.nothing", &[]));
+    t.run(json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8 }));
+    t.run(json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 8 }));
+    let pools = ["p", "q"].map(|name| t.map().pool_by_name(name).unwrap());
+
+    let command = |words: Value| MonCommand {
+        version: PaxosVersion(0),
+        fsid: [9; 16],
+        cmd: vec![words.to_string()],
+        input: Bytes::new(),
+    };
+    let code = |t: &mut TestMon, conn: ConnId, words: Value| match t.ask(conn, command(words)) {
+        Message::MonCommandAck(ack) => ack.retval,
+        other => panic!("{other:?}"),
+    };
+    let reader = enter(&mut t, "client.reader", 1);
+    assert_eq!(code(&mut t, reader, json!({ "prefix": "osd dump" })), 0);
+    assert_eq!(code(&mut t, reader, json!({ "prefix": "osd pool create", "pool": "r" })), -13);
+    assert_eq!(code(&mut t, reader, json!({ "prefix": "auth ls" })), -13);
+    let nothing = enter(&mut t, "client.nothing", 1);
+    assert_eq!(code(&mut t, nothing, json!({ "prefix": "osd dump" })), -13);
+    assert_eq!(code(&mut t, nothing, json!({ "prefix": "get_command_descriptions" })), 0);
+    // No map for who may see none; the monitors' own everybody has.
+    let what = ["osdmap", "monmap"].map(|what| (what.to_string(), MonSub::default())).into();
+    t.send(nothing, MonSubscribe { what, hostname: String::new() });
+    let got = t.received(nothing);
+    assert!(matches!(got[..], [Message::MonMap(_)]), "{got:?}");
+
+    // Snapshots are made by who may write to the pool.
+    let images = enter(&mut t, "client.images", 1);
+    let make = |pool: PoolId| PoolOp {
+        version: PaxosVersion(0),
+        fsid: [9; 16],
+        pool: pool.0 as u32,
+        op: PoolOpKind::CreateUnmanagedSnap,
+        auid: 0,
+        snap: SnapId(0),
+        name: String::new(),
+        crush_rule: 0,
+    };
+    let codes = pools.map(|pool| match t.ask(images, make(pool)) {
+        Message::PoolOpReply(reply) => reply.code,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(codes, [0, -1]);
+    // Nobody is an OSD who has only an OSD's words.
+    t.send(images, boot(0, 6800, 5));
+    assert!(!t.map().is_up(OsdId(0)));
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use bytes::Buf;
-use nacre_auth::{Grant, METHOD_NONE, Offer, Prover, SessionSecret, Verdict, Verifier};
+use nacre_auth::{Grant, METHOD_NONE, Offer, Proved, Prover, SessionSecret, Verdict, Verifier};
 use nacre_base::{Now, Rng, Utime};
 use nacre_msgr::Limits;
 use std::time::Duration;
@@ -198,8 +198,11 @@ fn a_large_segment_that_comes_in_pieces_is_gathered_in_one_buffer_of_its_size() 
     assert_eq!(got.data.as_ptr().align_offset(4096), 0, "a device takes it from there");
 }
 
-/// A method with one round of questions, to try the seam that "none" does not need.
-struct Asker;
+/// A method with one round of questions, to try the seam that "none" does not need. Who answers proves this name, if any.
+#[derive(Default)]
+struct Asker {
+    proves: Option<AuthName>,
+}
 impl Verifier for Asker {
     fn methods(&self) -> Vec<u32> {
         vec![2]
@@ -213,7 +216,7 @@ impl Verifier for Asker {
             b"answer" => Verdict::Granted(Box::new(Grant {
                 name: AuthName::new(EntityType::Client, "sworn"),
                 global_id: 6,
-                proved: None,
+                proved: self.proves.clone().map(|name| Proved { name, service: 4, caps: String::new() }),
                 reply: vec![],
                 session: None,
             })),
@@ -238,7 +241,7 @@ impl Prover for Answerer {
 
 fn asked(prover: Answerer) -> (Connection, Connection) {
     let sock = "127.0.0.1:50000".parse().unwrap();
-    let server = Connection::server(NOW, osd_config(), sock, Box::new(Asker));
+    let server = Connection::server(NOW, osd_config(), sock, Box::new(Asker::default()));
     let client = Connection::client(NOW, client_config(), osd_addr(), EntityType::Osd, Box::new(prover));
     (client, server)
 }
@@ -249,6 +252,37 @@ fn a_method_may_ask_back_before_it_grants() {
     let (_, of_server) = exchange(&mut client, &mut server);
     let ident = ready(&of_server);
     assert_eq!((ident.auth_name.as_ref().unwrap().to_string(), ident.global_id), ("client.sworn".into(), 6));
+}
+
+/// A key says who somebody is, and what else it says of itself must be the same.
+#[test]
+fn nobody_is_another_than_the_one_whose_key_it_has() {
+    let from = EntityAddr::msgr2("127.0.0.1:6804".parse().unwrap(), 5);
+    let osd = |num| Config::new(EntityType::Osd, num, AddrVec::one(from));
+    let fault = |config: Config, proves: AuthName| {
+        let verifier = Box::new(Asker { proves: Some(proves) });
+        let mut server = Connection::server(NOW, osd_config(), "127.0.0.1:50000".parse().unwrap(), verifier);
+        let prover = Box::new(Answerer(2, "answer"));
+        let mut client = Connection::client(NOW, config, osd_addr(), EntityType::Osd, prover);
+        loop {
+            let to_server = written(&mut client);
+            if to_server.is_empty() {
+                return None;
+            }
+            if let Err(fault) = receive(&mut server, to_server) {
+                return Some(fault.to_string());
+            }
+            receive(&mut client, written(&mut server)).unwrap();
+        }
+    };
+    let name = |kind, id: &str| AuthName::new(kind, id);
+    assert_eq!(fault(osd(7), name(EntityType::Osd, "7")), None);
+    let said = fault(osd(7), name(EntityType::Osd, "8")).unwrap();
+    assert_eq!(said, "the peer says it is number 7, with the key of osd.8");
+    let said = fault(osd(7), name(EntityType::Client, "7")).unwrap();
+    assert_eq!(said, "the peer says it is of kind osd, with the key of client.7");
+    // A client may have a daemon's key, and is a client still.
+    assert_eq!(fault(client_config(), name(EntityType::Osd, "8")), None);
 }
 
 #[test]

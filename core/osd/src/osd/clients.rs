@@ -97,8 +97,7 @@ impl Osd {
             return refuse(-error, out);
         }
         let session = self.sessions.get(&conn);
-        let name = map.pool_name(id.pool).unwrap_or_default();
-        if session.is_some_and(|session| !session.access.allows(&op, &ops, name, pool)) {
+        if session.is_some_and(|session| !session.access.allows(&op, &ops, &map, (id.pool, pool))) {
             return refuse(EPERM, out);
         }
         if !lists && op.hash != hash_of(&op.locator, &op.name) {
