@@ -154,7 +154,9 @@ pub fn run(input: &[u8]) {
         KEYRING => {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
             if let Ok(entities) = keyring::parse(text) {
-                assert_eq!(keyring::parse(&keyring::print(&entities)), Ok(entities));
+                // What is no letter became a blank: from then on it stays as it is.
+                let printed = keyring::print(&entities);
+                assert_eq!(keyring::parse(&printed).map(|entities| keyring::print(&entities)), Ok(printed));
             }
         }
         _ => {}
