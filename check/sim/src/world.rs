@@ -462,8 +462,8 @@ impl World {
         let on = self.node(id).listens_on(to.sock).unwrap_or(Net::Public);
         self.network.open([dialling, accepted], on);
         let callee = self.peer(id);
-        // What a handshake would have found.
-        let proved = Some(Proved {
+        // What a handshake would have found. Where it would still wait for keys, nothing is proved.
+        let proved = self.node(id).has_keys.then(|| Proved {
             name: self.auth_name(from),
             service: callee.kind as Service,
             caps: "allow *".to_string(),
@@ -669,7 +669,7 @@ impl World {
             Effect::Loop(n) => self.node_mut(id).loops.push_back(n),
             Effect::GrantIds(range) => self.node_mut(id).ids.push_back(range),
             // There are no handshakes here.
-            Effect::Keys(_) => {}
+            Effect::Keys(_) => self.node_mut(id).has_keys = true,
             Effect::Log { text, .. } => self.trace.comment(self.now, &self.nodes[id.0].name, &text),
             Effect::Stopped => self.node_mut(id).stopped = true,
         }
