@@ -6,15 +6,15 @@ use crate::node::{Node, Role};
 use crate::script::Shape;
 use crate::world::{DISK_LATENCY, World};
 use bytes::Bytes;
-use nacre_auth::{Entity, Entropy, Secret};
-use nacre_base::{Name, OsdId, PgId, PoolId, Utime};
+use nacre_auth::Entropy;
+use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
 use nacre_machine::{ReadError, StoreView, given_up};
 use nacre_mon::{Member, Mon, MonAuth, MonConfig};
 use nacre_osd::{MEMORY, Osd, OsdConfig};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
-use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, Network, ObjectId};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network, ObjectId};
 use nacre_store::testing::{DataBlock, SimDisk, data_blocks, metadata_blocks};
 use nacre_store::{BLOCK, Options, Store};
 use serde_json::{Value, json};
@@ -175,11 +175,7 @@ impl Cluster {
                     options: options(self.osds.len(), self.per_host),
                     host: format!("mon-host{num}"),
                     seed,
-                    auth: MonAuth {
-                        is_wanted: true,
-                        founders: entities(self.osds.len()),
-                        entropy: Entropy::repeatable(seed),
-                    },
+                    auth: MonAuth::none(Entropy::repeatable(seed)),
                 })))
             }
             EntityType::Osd => {
@@ -203,7 +199,7 @@ impl Cluster {
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed,
-                    key: Some(osd_key(num)),
+                    key: None,
                 })))
             }
             _ => Role::Client(Box::new(Client::new(mon_addrs, seed))),
@@ -682,23 +678,6 @@ pub fn mon_name(n: usize) -> String {
     char::from(b'a' + n as u8).to_string()
 }
 
-fn osd_key(num: i64) -> Secret {
-    Secret::generate(Utime::ZERO, &mut Entropy::repeatable(num as u64))
-}
-
-/// Who has a key from the beginning.
-fn entities(osds: usize) -> BTreeMap<AuthName, Entity> {
-    let all: BTreeMap<_, _> =
-        ["mon", "mgr", "osd"].map(|kind| (kind.to_string(), "allow *".to_string())).into();
-    let osd = BTreeMap::from([("mon".to_string(), "allow profile osd".to_string())]);
-    let osds = (0..osds as i64).map(|num| {
-        (AuthName::new(EntityType::Osd, num.to_string()), Entity { key: osd_key(num), caps: osd.clone() })
-    });
-    // Its key is in nobody's hands here.
-    let admin = (AuthName::new(EntityType::Client, "admin"), Entity { key: osd_key(-1), caps: all });
-    osds.chain([admin]).collect()
-}
-
 fn options(osds: usize, per_host: usize) -> BTreeMap<String, String> {
     let size = osds.min(3);
     // Copies go to different hosts, if there are enough.
@@ -709,8 +688,6 @@ fn options(osds: usize, per_host: usize) -> BTreeMap<String, String> {
         ("mon_osd_reporter_subtree_level", "osd".to_string()),
         ("osd_pool_default_size", size.to_string()),
         ("osd_pool_default_min_size", (size - size / 2).to_string()),
-        // So that keys change while things happen.
-        ("auth_service_ticket_ttl", "7".to_string()),
     ]
     .map(|(name, value)| (name.to_string(), value))
     .into()

@@ -59,8 +59,6 @@ pub struct Node {
     pub abandoned: BTreeSet<ConnId>,
     /// A monitor's: global ids that it may give away.
     pub ids: VecDeque<Range<u64>>,
-    /// Whether its machine has said by which keys callers are known.
-    pub has_keys: bool,
     /// Stopped as by SIGSTOP: what comes meanwhile waits.
     pub paused: bool,
     pub deferred: Vec<What>,
@@ -104,7 +102,6 @@ impl Node {
             accepted: 0,
             abandoned: BTreeSet::new(),
             ids: VecDeque::new(),
-            has_keys: false,
             paused: false,
             deferred: Vec::new(),
             dark: false,
@@ -144,7 +141,6 @@ impl Node {
         self.events.clear();
         self.loops.clear();
         self.ids.clear();
-        self.has_keys = false;
         self.abandoned.clear();
         self.paused = false;
         self.deferred.clear();

@@ -7,12 +7,10 @@ use crate::network::{End, Network, NodeId, SessionId};
 use crate::node::{Node, Role};
 use crate::trace::Trace;
 use bytes::Bytes;
-use nacre_auth::Proved;
-use nacre_auth::cephx::Service;
 use nacre_base::{Now, Rng, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, NoStore, Peer, StoreView};
 use nacre_proto::messages::{Envelope, RawMessage};
-use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, Network as Net};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network as Net};
 use nacre_store::{Disk, Store};
 use nacre_wire::crc32c;
 use std::collections::BTreeMap;
@@ -461,30 +459,13 @@ impl World {
         let dialling = End { node: from, life, conn, open: true };
         let on = self.node(id).listens_on(to.sock).unwrap_or(Net::Public);
         self.network.open([dialling, accepted], on);
-        let callee = self.peer(id);
-        // What a handshake would have found. Where it would still wait for keys, nothing is proved.
-        let proved = self.node(id).has_keys.then(|| Proved {
-            name: self.auth_name(from),
-            service: callee.kind as Service,
-            caps: "allow *".to_string(),
-        });
-        let caller = Peer { proved, ..self.peer(from) };
+        let (caller, callee) = (self.peer(from), self.peer(id));
         self.node_mut(id).events.push_back(Event::Opened { conn: accepted.conn, peer: caller });
         let opened = Event::Opened { conn, peer: callee };
         let session = self.network.find(from, life, conn).expect("it was just opened");
         // Before anything that the other side says.
         let when = self.network.arrival(session, 1, self.now);
         self.at_life(when, from, life, What::Event(opened));
-    }
-
-    fn auth_name(&self, id: NodeId) -> AuthName {
-        let node = self.node(id);
-        let its = match node.kind {
-            EntityType::Mon => String::new(),
-            EntityType::Client => "admin".to_string(),
-            _ => node.num.to_string(),
-        };
-        AuthName::new(node.kind, its)
     }
 
     fn peer(&self, id: NodeId) -> Peer {
@@ -668,8 +649,8 @@ impl World {
             Effect::Disarm { timer } => drop(self.node_mut(id).timers.remove(&timer)),
             Effect::Loop(n) => self.node_mut(id).loops.push_back(n),
             Effect::GrantIds(range) => self.node_mut(id).ids.push_back(range),
-            // There are no handshakes here.
-            Effect::Keys(_) => self.node_mut(id).has_keys = true,
+            // Nobody is asked for proof here.
+            Effect::Keys(_) => {}
             Effect::Log { text, .. } => self.trace.comment(self.now, &self.nodes[id.0].name, &text),
             Effect::Stopped => self.node_mut(id).stopped = true,
         }
