@@ -14,9 +14,8 @@ mod tests;
 mod verifier;
 
 pub use messages::{
-    Authorize, Authorizer, Challenge, GET_SESSION, GET_TICKETS, Given, Introduction, Proof, SERVICE_AUTH,
-    SERVICE_MDS, SERVICE_MGR, SERVICE_MON, SERVICE_OSD, SERVICES, Service, Ticket, TicketContent,
-    TicketRequest,
+    Authorize, Authorizer, Challenge, Given, Introduction, Proof, SERVICE_AUTH, SERVICE_MDS, SERVICE_MGR,
+    SERVICE_MON, SERVICE_OSD, SERVICES, Service, Ticket, TicketContent, TicketRequest,
 };
 pub use prover::{CephxProver, Due, Wallet};
 pub use verifier::{CephxVerifier, KeyBoard, renew};

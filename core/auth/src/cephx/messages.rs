@@ -7,9 +7,9 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader};
 use std::time::Duration;
 
 /// Ceph: `CEPHX_GET_AUTH_SESSION_KEY`.
-pub const GET_SESSION: u16 = 0x0100;
+const GET_SESSION: u16 = 0x0100;
 /// Ceph: `CEPHX_GET_PRINCIPAL_SESSION_KEY`.
-pub const GET_TICKETS: u16 = 0x0200;
+const GET_TICKETS: u16 = 0x0200;
 
 /// Who accepts a ticket, as one bit. Ceph: `CEPH_ENTITY_TYPE_*`.
 pub type Service = u32;
