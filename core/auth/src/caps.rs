@@ -74,8 +74,8 @@ pub struct Permission {
 
 impl Permission {
     const NONE: Permission = Permission { read: false, write: false, exec: false };
-    const R: Permission = Permission { read: true, ..Permission::NONE };
-    const W: Permission = Permission { write: true, ..Permission::NONE };
+    pub const R: Permission = Permission { read: true, ..Permission::NONE };
+    pub const W: Permission = Permission { write: true, ..Permission::NONE };
     const RW: Permission = Permission { read: true, write: true, exec: false };
     const RWX: Permission = Permission { read: true, write: true, exec: true };
 

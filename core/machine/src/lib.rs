@@ -15,7 +15,7 @@ use nacre_proto::messages::Message;
 use nacre_proto::transaction::{StoredId, Transaction};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +42,13 @@ pub struct Peer {
     /// Who called us, and what it may do. None: nobody is asked for proof, so everybody may do everything; or it is we who
     /// called.
     pub proved: Option<Proved>,
+}
+
+impl Peer {
+    /// From where it calls, as capabilities may name it.
+    pub fn ip(&self) -> IpAddr {
+        self.observed.sock.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |sock| sock.ip())
+    }
 }
 
 /// Why a session is over.

@@ -11,10 +11,7 @@ use nacre_proto::messages::{Message, PaxosVersion, PoolOp, PoolOpKind, PoolOpRep
 use nacre_proto::types::{AuthName, EntityType};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
-
-const READ: Permission = Permission { read: true, write: false, exec: false };
-const WRITE: Permission = Permission { read: false, write: true, exec: false };
+use std::net::IpAddr;
 
 /// As it was when the session began: who is given more, or less, begins another.
 #[derive(Default)]
@@ -59,7 +56,7 @@ impl Access {
             mon: MonCaps::parse(caps("mon")).unwrap_or_default(),
             mgr: MgrCaps::parse(caps("mgr")).unwrap_or_default(),
             osd: OsdCaps::parse(caps("osd")).unwrap_or_default(),
-            from: peer.observed.sock.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |sock| sock.ip()),
+            from: peer.ip(),
         };
         Access { granted: Some(Box::new(granted)) }
     }
@@ -73,9 +70,9 @@ impl Access {
     pub(crate) fn may_hear(&self, what: &str) -> bool {
         match what {
             "monmap" | "config" | "mgrmap" => true,
-            "osdmap" => self.may("osd", READ),
-            what if what.starts_with("fsmap") || what.starts_with("mdsmap") => self.may("mds", READ),
-            _ => self.may("mon", READ),
+            "osdmap" => self.may("osd", Permission::R),
+            what if what.starts_with("fsmap") || what.starts_with("mdsmap") => self.may("mds", Permission::R),
+            _ => self.may("mon", Permission::R),
         }
     }
 }
@@ -125,13 +122,13 @@ impl Granted {
     /// Snapshots of images are made by who may write to the pool.
     fn may_change_pool(&self, op: &PoolOp, mon: &Mon) -> bool {
         if !matches!(op.op, PoolOpKind::CreateUnmanagedSnap | PoolOpKind::DeleteUnmanagedSnap) {
-            return self.may("osd", "", &BTreeMap::new(), WRITE);
+            return self.may("osd", "", &BTreeMap::new(), Permission::W);
         }
         let map = mon.state.as_ref().map(|state| &state.osdmap);
         let id = PoolId(op.pool.into());
         let pool = map.and_then(|map| Some((map.pool_name(id)?, map.pool(id)?)));
         let args = pool.map(|(name, _)| ("poolname".to_string(), name.to_string())).into_iter().collect();
-        self.may("osd", "osd pool op unmanaged-snap", &args, WRITE)
+        self.may("osd", "osd pool op unmanaged-snap", &args, Permission::W)
             || pool.is_some_and(|(name, pool)| {
                 let access = OsdAccess {
                     pool: name,
@@ -211,9 +208,9 @@ impl Mon {
                 let reply = PoolOpReply { version, fsid: op.fsid, code: -errno::EPERM, epoch, data: None };
                 Gate::Refused(Box::new(reply.into()))
             }
-            Message::Statfs(_) | Message::GetPoolStats(_) => open(access.may("pg", READ)),
-            Message::Log(_) => open(access.may("log", WRITE)),
-            Message::Daemon(_) => open(kind == EntityType::Osd && access.may("osd", WRITE)),
+            Message::Statfs(_) | Message::GetPoolStats(_) => open(access.may("pg", Permission::R)),
+            Message::Log(_) => open(access.may("log", Permission::W)),
+            Message::Daemon(_) => open(kind == EntityType::Osd && access.may("osd", Permission::W)),
             _ => Gate::Open,
         }
     }

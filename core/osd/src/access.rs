@@ -8,7 +8,7 @@ use nacre_proto::maps::{OsdMap, Pool};
 use nacre_proto::messages::OsdOp;
 use nacre_proto::types::{Op, OpCode};
 use smallvec::SmallVec;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 /// What whoever is at the other end of a session may do.
 pub(crate) struct Access {
@@ -21,8 +21,7 @@ impl Access {
     pub(crate) fn of(peer: &Peer) -> Access {
         // A text that a newer monitor let through and that means nothing here allows nothing.
         let caps = peer.proved.as_ref().map(|proved| OsdCaps::parse(&proved.caps).unwrap_or_default());
-        let from = peer.observed.sock.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |sock| sock.ip());
-        Access { caps, from }
+        Access { caps, from: peer.ip() }
     }
     /// An administrator's, who may also give orders to the daemon itself.
     pub(crate) fn is_everything(&self) -> bool {
