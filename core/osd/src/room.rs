@@ -3,8 +3,8 @@
 //! A store that is full refuses a transaction, and an OSD whose store refuses what its primary took can only stop.
 //! So each OSD tells those who send it writes how much may be on its way from one of them at a time (`OwnRoom`),
 //! and a primary keeps to what all members of a group said (`Rooms`). Why this is enough:
-//! `docs/decisions/0027-room-on-every-disk.md`. In the same way it tells them what there is memory for
-//! (`docs/decisions/0033-memory-for-writes.md`).
+//! `docs/decisions/0027-space-credits.md`. In the same way it tells them what there is memory for
+//! (`docs/decisions/0033-write-memory-credits.md`).
 
 use nacre_base::{Name, OsdId, PgId};
 use nacre_machine::{Statfs, StoreView};

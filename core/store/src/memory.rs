@@ -17,7 +17,7 @@ pub struct Memory {
 }
 
 /// An object's part of the index besides its name, attributes and omap: nodes, spare room, what an allocator
-/// adds. Measured by `tests/it`; see `docs/decisions/0014-memory.md`.
+/// adds. Measured by `tests/it`; see `docs/decisions/0014-store-memory-and-block-cache.md`.
 const OBJECT: usize = 244;
 /// What a pair of an omap takes besides its bytes: two pieces of memory, and its place in the map.
 pub(crate) const PAIR: usize = 150;

@@ -3,7 +3,7 @@
 //! A `Manager` is a monitor whose commands on images go to a `Worker`, a thread beside it. While the
 //! monitor leads, its worker keeps the tasks (`task`) in their pools and does one after the other with
 //! the stock `rbd` command (`helper`); `images` is what it looks up itself. The next leader finds in
-//! the pools what is not done. `docs/decisions/0020-image-tasks.md` says why it is so.
+//! the pools what is not done. `docs/decisions/0020-rbd-background-tasks.md` says why it is so.
 
 mod every;
 mod helper;
