@@ -1,4 +1,4 @@
-//! Measurements beside a real Ceph.
+//! Measurements beside a real Ceph, always of `dist` builds.
 
 use crate::run::{cargo, step};
 use anyhow::Result;
@@ -65,8 +65,10 @@ pub fn run(options: &Options) -> Result<()> {
         What::Rbd { options } => ("rbd", options),
         What::Trim { options } => ("trim", options),
     };
-    step("build", cargo().args(["build", "--release", "--package", "nacre"]))?;
+    step("build", cargo().args(["build", "--profile", "dist", "--package", "nacre"]))?;
     let mut command = cargo();
-    command.args(["run", "--quiet", "--release", "--package", "nacre-bench", "--", what]).args(options);
+    command
+        .args(["run", "--quiet", "--profile", "dist", "--package", "nacre-bench", "--", what])
+        .args(options);
     step("benchmark", &mut command)
 }

@@ -1,6 +1,8 @@
 //! What must pass before a change lands.
 
 use crate::run::{cargo, step};
+use crate::test_run::TestRun;
+use crate::timings::Timings;
 use crate::{fuzz, sim, tidy};
 use anyhow::{Result, bail};
 use std::process::{Command, Stdio};
@@ -29,17 +31,22 @@ pub const PACKAGES: [(&str, &str); 9] = [
 ];
 
 pub fn run(options: &Options) -> Result<()> {
-    install_packages(&PACKAGES, options.no_install)?;
-    tidy::run(&tidy::Options { fix: false })?;
+    let mut timings = Timings::default();
+    timings.part("packages", || install_packages(&PACKAGES, options.no_install))?;
+    timings.part("tidy", || tidy::run(&tidy::Options { fix: false }))?;
     // The tests of real clients start this binary.
-    step("build", cargo().args(["build", "--package", "nacre"]))?;
-    sim::run(&sim::Options::seeds(options.seeds))?;
-    fuzz::run(&fuzz::Options::brief())?;
+    timings.part("build", || step("build", cargo().args(["build", "--package", "nacre"])))?;
+    timings.part("simulator", || sim::run(&sim::Options::seeds(options.seeds)))?;
+    timings.part("fuzz", || fuzz::run(&fuzz::Options::brief()))?;
+    let mut tests = cargo();
+    tests.args(["test", "--workspace", "--no-fail-fast"]);
+    let tests = TestRun::start(tests, &mut timings)?;
+    println!("\n{timings}");
     // Last, so that the runner's own closing lines end the output.
-    step("tests", cargo().args(["test", "--workspace", "--no-fail-fast"]))
+    tests.finish()
 }
 
-/// Installs those of which the file is not there, or fails if that is refused.
+/// Installs the packages whose file is missing, or fails if installing is refused.
 pub fn install_packages(packages: &[(&str, &str)], refuse: bool) -> Result<()> {
     let missing: Vec<&str> = packages
         .iter()
@@ -52,7 +59,7 @@ pub fn install_packages(packages: &[(&str, &str)], refuse: bool) -> Result<()> {
     if refuse {
         bail!("packages missing: {}; install them with apt-get", missing.join(" "));
     }
-    // Clean lists on a fresh machine know no package at all.
+    // A fresh machine has no package lists.
     step("package lists", Command::new("apt-get").args(["-q", "update"]).stdout(Stdio::null()))?;
     let mut install = Command::new("apt-get");
     install.args(["-q", "install", "--yes", "--no-install-recommends"]).args(&missing);

@@ -10,7 +10,9 @@ mod licences;
 mod run;
 mod sim;
 mod soak;
+mod test_run;
 mod tidy;
+mod timings;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -37,7 +39,7 @@ enum Task {
     Soak(soak::Options),
     /// Formats, lints and checks the licences of all dependencies.
     Tidy(tidy::Options),
-    /// Learns what release builds are to be optimised for.
+    /// Records the profile that `dist` builds are optimised with.
     Train(train::Options),
 }
 
