@@ -1,39 +1,39 @@
 //! How much an OSD does in the background at a time, over all its placement groups: what clients leave. One measure for
 //! each kind of work.
 
-use crate::answers::Answers;
-use crate::memory::Memory;
+use crate::memory_budget::Memory;
 use crate::options::Options;
+use crate::peering_throttle::PeeringThrottle;
 use crate::pg::log::LogLimits;
-use crate::room::Rooms;
-use crate::scrub_pace::ScrubPace;
-use crate::waves::Waves;
+use crate::reply_throttle::ReplyThrottle;
+use crate::scrub_scheduler::ScrubScheduler;
+use crate::write_credit::WriteCredits;
 use nacre_base::{PgId, Time};
-use share::{Line, Share};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use work_throttle::{WaitingPgs, WorkThrottle};
 
-pub mod share;
+pub mod work_throttle;
 
-pub use share::{Claim, Slot};
+pub use work_throttle::{WorkRequest, WorkSlot};
 
 /// What an OSD does in the background, one measure for each kind.
 pub struct Budget {
-    pub recovery: Share,
+    pub recovery: WorkThrottle,
     pub moves: Moves,
-    pub trim: Share,
+    pub trim: WorkThrottle,
     /// Bytes that the logs of all groups may take together. Beyond it each group has its part.
     logs_max: usize,
     /// Of the log of one group.
     log_limits: LogLimits,
     /// Not counted with the transfers: it has a measure of its own.
-    pub scrub: ScrubPace,
+    pub scrub: ScrubScheduler,
     /// Not in the background: what clients' writes find on the disks that they go to.
-    pub rooms: Rooms,
+    pub credits: WriteCredits,
     /// Nor this: what is read for clients.
-    pub answers: Answers,
+    pub replies: ReplyThrottle,
     /// Nor this: which groups peer at the same time.
-    pub waves: Waves,
+    pub peering: PeeringThrottle,
     /// What requests take that wait for a group which does not serve.
     pub waiting: Memory,
 }
@@ -48,15 +48,15 @@ impl Budget {
     /// groups that do not serve.
     pub fn new(options: &Options, records: usize, answers: usize, waiting: usize) -> Budget {
         Budget {
-            recovery: Share::new(options.recovery()),
+            recovery: WorkThrottle::new(options.recovery()),
             moves: Moves::new(options.moves()),
-            trim: Share::new(options.trimming()),
+            trim: WorkThrottle::new(options.trimming()),
             logs_max: records / LOGS_PART,
             log_limits: options.logs(),
-            scrub: ScrubPace::new(options.scrub()),
-            rooms: Rooms::default(),
-            answers: Answers::new(answers),
-            waves: Waves::new(records / PEERING_PART),
+            scrub: ScrubScheduler::new(options.scrub()),
+            credits: WriteCredits::default(),
+            replies: ReplyThrottle::new(answers),
+            peering: PeeringThrottle::new(records / PEERING_PART),
             waiting: Memory::new(waiting as u64),
         }
     }
@@ -85,24 +85,24 @@ impl Budget {
 pub struct Moves {
     max: u32,
     under_way: Arc<AtomicU32>,
-    waiting: Line,
+    waiting: WaitingPgs,
 }
 
 impl Moves {
     fn new(max: u32) -> Moves {
-        Moves { max, under_way: Arc::default(), waiting: Line::default() }
+        Moves { max, under_way: Arc::default(), waiting: WaitingPgs::default() }
     }
     pub fn set_max(&mut self, max: u32) {
         self.max = max;
     }
     /// Who does not get a place hears when there is one.
-    pub fn take(&self, pg: PgId, forced: bool) -> Option<Slot> {
+    pub fn take(&self, pg: PgId, forced: bool) -> Option<WorkSlot> {
         let is_full = self.under_way.load(Ordering::Relaxed) >= self.max;
         if is_full || !forced && self.waiting.has_forced() {
             self.waiting.join(pg, forced);
             return None;
         }
-        Some(Slot::new(&self.under_way))
+        Some(WorkSlot::new(&self.under_way))
     }
     fn next_waiting(&self) -> Option<PgId> {
         if !self.waiting.is_empty() && self.under_way.load(Ordering::Relaxed) < self.max {

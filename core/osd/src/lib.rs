@@ -6,34 +6,34 @@
 //!
 //! Not here yet, with a place to go: erasure coding (`pg::active::write`).
 
-mod access;
-mod answers;
 mod backoffs;
 mod bench;
 mod budget;
+mod client_caps;
 mod commands;
 mod copier;
 mod counters;
 mod heartbeat;
-mod images;
-mod losses;
+mod image_stats;
 mod maps;
-mod memory;
+mod memory_budget;
 mod object_info;
+mod op_tracker;
 mod ops;
 mod options;
 mod osd;
+mod peering_throttle;
 mod peers;
 mod pg;
-mod requests;
-mod room;
-mod scrub_pace;
+mod reply_throttle;
+mod scrub_scheduler;
 mod shard;
 mod snap_index;
 mod snap_set;
+mod store_losses;
 #[cfg(test)]
 mod tests;
-mod waves;
+mod write_credit;
 
 pub use osd::{MEMORY, Osd, OsdConfig};
 

@@ -1,11 +1,11 @@
 //! Options that an OSD itself uses: what the monitors' configuration says, unless
 //! `ceph tell osd.N config set` said otherwise for as long as this process lives.
 
-use crate::budget::share::Limits;
+use crate::budget::work_throttle::Limits;
 use crate::maps;
+use crate::op_tracker::Keep;
 use crate::pg::log::{self, LogLimits};
-use crate::requests::Keep;
-use crate::scrub_pace::ScrubRules;
+use crate::scrub_scheduler::ScrubConfig;
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -189,10 +189,10 @@ impl Options {
         known.show(self.number(known))
     }
 
-    pub fn scrub(&self) -> ScrubRules {
+    pub fn scrub(&self) -> ScrubConfig {
         let [deep_interval, max, repair, repair_max, begin, chunk, end, max_interval, min_interval] =
             SCRUB.each_ref().map(|known| self.number(known));
-        ScrubRules {
+        ScrubConfig {
             max: max as u32,
             min_interval,
             max_interval,

@@ -4,22 +4,22 @@
 //! Life: `Start` loads what was stored and dials a monitor; maps come; `Boot` asks to be up; from
 //! the map that says so on, groups serve. A map that says otherwise starts that over.
 
-use crate::access::Access;
 use crate::backoffs::Backoffs;
 use crate::bench::Bench;
 use crate::budget::Budget;
+use crate::client_caps::Access;
 use crate::commands;
 use crate::copier::{Asker, Copier};
 use crate::counters::Counted;
 use crate::heartbeat::Heartbeats;
-use crate::images::Images;
+use crate::image_stats::ImageStats;
 use crate::maps::Maps;
+use crate::op_tracker::History;
 use crate::options::Options;
 use crate::peers::{PING_EVERY, Peers};
 use crate::pg::{Pg, PgEvent};
-use crate::requests::History;
-use crate::room::OwnRoom;
 use crate::shard::{EFFECTS_KEPT, Scene, Shard, ShardEffect};
+use crate::write_credit::OwnCredit;
 use nacre_auth::Secret;
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time, errno};
 use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
@@ -36,21 +36,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod backoffs;
+mod batching;
 mod clients;
 mod copies;
+mod daemon_commands;
 mod epochs;
-mod life;
 mod liveness;
 mod merges;
 mod monitor;
-mod orders;
 mod scrubs;
 mod sessions;
-mod together;
+mod start_stop;
 
+use batching::{Outbox, PgMessage, TxnBatcher};
+use daemon_commands::MapWaiter;
 use liveness::DiskWatch;
-use orders::MapAsker;
-use together::{GroupMsg, Joined, Outbox};
 
 /// How the machine is told who it is.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ pub struct Osd {
     started: Time,
     life: Life,
     /// The cluster heard that metadata rotted.
-    told_rot: bool,
+    reported_corruption: bool,
     pub(crate) maps: Maps,
     mon: MonState,
     /// Where monitors are: those that it was told of when it started, then those of their map.
@@ -183,7 +183,7 @@ pub struct Osd {
     said_why_waiting: bool,
     copier: Copier,
     pub(crate) budget: Budget,
-    own_room: OwnRoom,
+    own_credit: OwnCredit,
     pub(crate) backoffs: Backoffs,
     pub(crate) shards: Vec<Shard>,
     /// What a shard wants: empty between events, and there for its memory.
@@ -193,12 +193,12 @@ pub struct Osd {
     last_op: u64,
     last_token: u64,
     stores: BTreeSet<Token>,
-    joined: Joined,
+    joined: TxnBatcher,
     outbox: Outbox,
-    map_askers: Vec<MapAsker>,
+    map_waiters: Vec<MapWaiter>,
     last_ask: u64,
     waiting_ops: VecDeque<(ConnId, u64, Box<OsdOp>)>,
-    waiting_msgs: VecDeque<(OsdId, GroupMsg)>,
+    waiting_msgs: VecDeque<(OsdId, PgMessage)>,
     record_queries: BTreeSet<PgId>,
     activations: BTreeMap<PgId, PgRecord>,
     wishes: BTreeMap<PgId, PgWish>,
@@ -223,7 +223,7 @@ pub struct Osd {
     pub(crate) ops_served: u64,
     pub(crate) options: Options,
     pub(crate) counted: Counted,
-    images: Images,
+    images: ImageStats,
     pub(crate) history: History,
     pub(crate) bench: Option<Bench>,
     /// When the next step of comparing copies is to be made.
@@ -251,7 +251,7 @@ impl Machine for Osd {
             Event::Timer(SCRUB) => self.go_on_with_scrubs(now, store, out),
             Event::Timer(ANSWERS) => {
                 self.looks_for_answers = false;
-                self.budget.answers.look(now.mono);
+                self.budget.replies.look(now.mono);
             }
             Event::Timer(_) => self.on_tick(now, store, out),
             Event::Loop(at) => {
@@ -260,16 +260,16 @@ impl Machine for Osd {
             Event::IdsLow => {}
             Event::Stop => self.on_stop(now, out),
         }
-        while let Some(pg) = self.budget.waves.next_waiting() {
+        while let Some(pg) = self.budget.peering.next_waiting() {
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
-        while let Some(pg) = self.budget.rooms.next_waiting() {
+        while let Some(pg) = self.budget.credits.next_waiting() {
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
-        while let Some(pg) = self.budget.answers.next_waiting() {
+        while let Some(pg) = self.budget.replies.next_waiting() {
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
-        if self.budget.answers.has_waiting() && !std::mem::replace(&mut self.looks_for_answers, true) {
+        if self.budget.replies.has_waiting() && !std::mem::replace(&mut self.looks_for_answers, true) {
             out.push(Effect::Arm { timer: ANSWERS, after: ANSWERS_EVERY });
         }
         for _ in 0..RECOVERY_STARTS {
@@ -296,7 +296,7 @@ impl Osd {
         let counted = Counted::new(config.perf.clone());
         let shard = |n| Shard::new(config.id, SHARDS + 1, n, counted.clone());
         let shards = (0..SHARDS).map(shard).collect();
-        let own_room = OwnRoom::new(config.memory / 16 * WRITES_PARTS);
+        let own_credit = OwnCredit::new(config.memory / 16 * WRITES_PARTS);
         Osd {
             rng: Rng::new(config.seed),
             budget: Budget::new(
@@ -312,7 +312,7 @@ impl Osd {
             config,
             started: Time::ZERO,
             life: Life::Running,
-            told_rot: false,
+            reported_corruption: false,
             maps: Maps::default(),
             mon: MonState::Away(Time::ZERO),
             next_mon: 0,
@@ -330,7 +330,7 @@ impl Osd {
             return_at: Time::ZERO,
             said_why_waiting: false,
             copier: Copier::default(),
-            own_room,
+            own_credit,
             shards,
             effects: Vec::new(),
             turn: 0,
@@ -338,9 +338,9 @@ impl Osd {
             last_op: 0,
             last_token: 0,
             stores: BTreeSet::new(),
-            joined: Joined::default(),
+            joined: TxnBatcher::default(),
             outbox: Outbox::default(),
-            map_askers: Vec::new(),
+            map_waiters: Vec::new(),
             last_ask: 0,
             waiting_ops: VecDeque::new(),
             waiting_msgs: VecDeque::new(),
@@ -361,7 +361,7 @@ impl Osd {
             ops_served: 0,
             options: Options::default(),
             counted,
-            images: Images::default(),
+            images: ImageStats::default(),
             history: History::default(),
             bench: None,
             scrub_wakes: None,
@@ -581,8 +581,8 @@ impl Osd {
     /// Whoever sends us writes hears what there is room for, before the answers that let him send more.
     fn look_at_room(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let writers = self.askers.len() as u64 + 1;
-        let Some(room) = self.own_room.look(&store.statfs(), writers) else { return };
-        self.budget.rooms.told(self.me(), room);
+        let Some(room) = self.own_credit.look(&store.statfs(), writers) else { return };
+        self.budget.credits.told(self.me(), room);
         for &conn in self.askers.values() {
             self.outbox.push(conn, PeerMsg::Room(room), out);
         }
@@ -610,7 +610,7 @@ impl Osd {
             self.peers.forgive(now.mono);
         }
         self.last_tick = now.mono;
-        self.budget.answers.look(now.mono);
+        self.budget.replies.look(now.mono);
         self.look_at_disk(now, out);
         self.leave_if_rotten(now, store, out);
         self.look_at_room(store, out);
@@ -667,7 +667,7 @@ impl Osd {
             }
         }
         self.outbox.flush(out);
-        if !self.map_askers.is_empty() {
+        if !self.map_waiters.is_empty() {
             self.answer_map_askers(now, out);
         }
         if !matches!(self.mon, MonState::Open(..)) {

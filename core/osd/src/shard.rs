@@ -2,8 +2,8 @@
 
 use crate::budget::Budget;
 use crate::counters::Counted;
+use crate::op_tracker::Request;
 use crate::pg::{Ctx, Interval, Pg, PgEffect, PgEvent};
-use crate::requests::Request;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, OsdId, PgId, Time};
 use nacre_machine::{ConnId, Effect, ReadError, StoreView, Token};

@@ -1,10 +1,10 @@
 //! A client's request on its way to its group: what is refused, what waits for a map, what is a resend.
 
 use super::{OURSELVES, Osd, WAITING_OPS_MAX};
+use crate::op_tracker::Steps;
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
 use crate::pg::room::full;
 use crate::pg::{ClientOp, PgEvent};
-use crate::requests::Steps;
 use crate::snap_set::SnapContext;
 use nacre_base::errno::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, ENXIO, EPERM, ESHUTDOWN};
 use nacre_base::{Epoch, Now, SnapId};

@@ -1,8 +1,8 @@
 //! Sessions with other OSDs: those that we dial and ask over, and those over which others ask us.
 
-use super::together::GroupMsg;
+use super::batching::PgMessage;
 use super::{Life, MON_RETRY, MonState, Osd, Session, WAITING_MAX};
-use crate::access::Access;
+use crate::client_caps::Access;
 use crate::heartbeat::Place;
 use crate::peers::Ended;
 use crate::pg::{LEASE, PgEvent};
@@ -84,7 +84,7 @@ impl Osd {
             self.askers.insert(OsdId(peer.num as i32), conn);
             // Before any answer that makes it send us writes.
             self.look_at_room(store, out);
-            self.outbox.push(conn, PeerMsg::Room(self.own_room.said()), out);
+            self.outbox.push(conn, PeerMsg::Room(self.own_credit.said()), out);
         }
         let access = Access::of(&peer);
         self.sessions.insert(conn, Session { peer, access, epoch: Epoch(0) });
@@ -218,7 +218,7 @@ impl Osd {
                     self.tell_pg(now, store, pg, PgEvent::Lease { from, interval, until }, out);
                 }
             }
-            PeerMsg::Room(room) => self.budget.rooms.told(from, room),
+            PeerMsg::Room(room) => self.budget.credits.told(from, room),
             PeerMsg::Pg { pg, interval, msg } => {
                 self.on_peer_msg(now, store, from, (pg, interval, msg), out);
             }
@@ -233,7 +233,7 @@ impl Osd {
         now: Now,
         store: &dyn StoreView,
         from: OsdId,
-        (pg, interval, msg): GroupMsg,
+        (pg, interval, msg): PgMessage,
         out: &mut Vec<Effect>,
     ) {
         if interval > self.maps.epoch() {

@@ -4,9 +4,9 @@
 
 use super::record::{Record, least_pg_num};
 use super::{PgRange, groups};
-use crate::losses;
 use crate::maps::Maps;
 use crate::object_info::ObjectInfo;
+use crate::store_losses;
 use nacre_base::{PgId, SnapId, Version};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::peer::PgInfo;
@@ -58,7 +58,7 @@ pub fn doubted(store: &dyn StoreView) -> Result<Vec<PgId>, ReadError> {
 /// Makes a record by which what is here is the group's newest state.
 pub fn accept(store: &dyn StoreView, pg: PgId, txn: &mut Transaction) -> Result<Accepted, NotAccepted> {
     let map = Maps::load(store).ok().and_then(|maps| maps.current);
-    let map = map.filter(|_| !losses::is_news(store)).ok_or(NotAccepted::Unseen(pg))?;
+    let map = map.filter(|_| !store_losses::is_news(store)).ok_or(NotAccepted::Unseen(pg))?;
     if !map.pools.contains_key(&pg.pool) {
         return Err(NotAccepted::NotHere(pg));
     }

@@ -24,11 +24,11 @@ use super::scrub::Scrub;
 use super::trim::Trimming;
 use super::watch::NOBODY;
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase};
-use crate::answers::data_of;
-use crate::memory::Held;
+use crate::memory_budget::Held;
 use crate::ops::{Copied, Done, Env, Fetched, Outcome, Snaps, execute};
-use crate::room::OnItsWay;
+use crate::reply_throttle::data_of;
 use crate::snap_set::SnapContext;
+use crate::write_credit::InFlightWrite;
 use bytes::Bytes;
 use nacre_base::errno::{EIO, ESHUTDOWN};
 use nacre_base::{Epoch, IntervalSet, OsdId, SnapId, Time, Version};
@@ -60,7 +60,7 @@ struct InFlight {
     rep_op: Arc<RepOp>,
     /// Members; a few.
     waiting_for: SmallVec<[OsdId; 4]>,
-    _on_its_way: OnItsWay,
+    _on_its_way: InFlightWrite,
     /// The object is not there any more for clients, or another one is by now.
     vanishes: bool,
     /// The request, and resends of it that came meanwhile.
@@ -425,7 +425,7 @@ impl Pg {
             caller: Caller { name: op.sender.0, addr: op.sender.1, now: ctx.now.wall },
             notify_id: u64::from(ctx.map.epoch.0) << 32 | (op.seq & 0xffff_ffff),
         };
-        let reads_now = self.viewed == self.issued && ctx.budget.answers.is_open();
+        let reads_now = self.viewed == self.issued && ctx.budget.replies.is_open();
         let view = Patchy::new(ctx.store, &self.missing, reads_now);
         let outcome = execute(&view, &op.object, &op.ops, &env, &snaps, &running.fetched);
         if let Ok(Outcome::Need(object, extents)) = &outcome {
@@ -615,7 +615,7 @@ impl Pg {
         let given_up = self.leases_given_up;
         let Some(active) = self.active() else { return };
         if !given_up && active.lease_holds(ctx.now.mono) {
-            ctx.budget.answers.send(ctx.now.mono, op.conn, &mut reply.ops);
+            ctx.budget.replies.send(ctx.now.mono, op.conn, &mut reply.ops);
             ctx.out.push(reply_to(&op, reply));
             return;
         }
@@ -625,7 +625,7 @@ impl Pg {
         if active.unleased.is_empty() {
             ctx.out.push(PgEffect::LeasesNow);
         }
-        let held = ctx.budget.answers.hold(data_of(&reply.ops));
+        let held = ctx.budget.replies.hold(data_of(&reply.ops));
         active.unleased.push((op, reply, held));
     }
 
@@ -648,7 +648,7 @@ impl Pg {
         let mut objects = BTreeSet::new();
         for (op, mut reply, held) in std::mem::take(&mut active.unleased) {
             drop(held);
-            ctx.budget.answers.send(ctx.now.mono, op.conn, &mut reply.ops);
+            ctx.budget.replies.send(ctx.now.mono, op.conn, &mut reply.ops);
             ctx.out.push(reply_to(&op, reply));
             active.queue(&op.object).reads -= 1;
             objects.insert(op.object);

@@ -41,9 +41,9 @@ mod status;
 mod trim;
 mod watch;
 
-use crate::budget::{Budget, Slot};
+use crate::budget::{Budget, WorkSlot};
+use crate::op_tracker::{Access, Request, Steps};
 use crate::ops::{Copied, FlaggedOp};
-use crate::requests::{Access, Request, Steps};
 use active::Active;
 use answered::Answered;
 use changed::Changed;
@@ -342,7 +342,7 @@ enum WhenStored {
     /// The replica's log is the group's.
     Merged,
     /// What was pulled: until then it takes memory, and the next one waits.
-    Pulled(Slot),
+    Pulled(WorkSlot),
 }
 
 pub struct Pg {

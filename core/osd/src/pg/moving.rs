@@ -11,7 +11,7 @@ use super::active::Member;
 use super::log::Log;
 use super::recovery::is_whole;
 use super::{Ctx, Pg, PgEffect, Phase};
-use crate::budget::Slot;
+use crate::budget::WorkSlot;
 use nacre_base::{OsdId, Time};
 use nacre_proto::maps::{OsdMap, map_flags, osd_state};
 use nacre_proto::messages::PgRecord;
@@ -31,7 +31,7 @@ pub enum Hold {
 #[derive(Default)]
 pub struct Moving {
     /// One of the OSD's groups that are being moved at a time.
-    slot: Option<Slot>,
+    slot: Option<WorkSlot>,
     pub hold: Option<Hold>,
     asked: Option<(Vec<OsdId>, Time)>,
 }

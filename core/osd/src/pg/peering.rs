@@ -3,7 +3,7 @@
 //!
 //!   Gathering       the activation record from the monitors, and from every OSD that may matter
 //!                   what it has
-//!   Queued          until there is room for what follows beside what other groups do (`Waves`)
+//!   Queued          until there is room for what follows beside what other groups do (`PeeringThrottle`)
 //!   FetchingLog     from the survivor of the recorded acting set whose log is the authority
 //!   Following       what changed, if our log does not overlap with that one
 //!   Merging         every member makes its log the same, durably, and says what it misses
@@ -25,7 +25,7 @@ use super::lost::{is_declared_lost, who};
 use super::missing::Missing;
 use super::recovery::Source;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::waves::{Need, Room};
+use crate::peering_throttle::{Need, Room};
 use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::OsdMap;
@@ -379,7 +379,7 @@ impl Pg {
         };
         if peering.room.is_none() && !peering.overdue {
             let known = acting.iter().filter(|osd| osd.is_some()).map(|osd| peering.peers.get(osd)?.info);
-            let Some(room) = ctx.budget.waves.take(id, need(&best_info, known)) else {
+            let Some(room) = ctx.budget.peering.take(id, need(&best_info, known)) else {
                 peering.step = Step::Queued;
                 return;
             };

@@ -12,8 +12,8 @@ use super::missing::Missing;
 use super::moving::is_too_full;
 use super::push::{Purpose, replaces};
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::budget::{Claim, Slot};
-use crate::room::{fits, has_room, has_room_to_replace};
+use crate::budget::{WorkRequest, WorkSlot};
+use crate::write_credit::{fits, has_room, has_room_to_replace};
 use nacre_base::{IntervalSet, OsdId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, map_flags};
@@ -50,7 +50,7 @@ struct Pull {
     tried: BTreeSet<Giver>,
     since: Time,
     /// None if a request waits for it.
-    slot: Option<Slot>,
+    slot: Option<WorkSlot>,
 }
 
 /// To a member who lacks it.
@@ -60,7 +60,7 @@ struct Send {
     push: Option<Box<Push>>,
     since: Time,
     /// None if requests wait for it. It ends with this.
-    slot: Option<Slot>,
+    slot: Option<WorkSlot>,
     /// It could not be read, or was sent and there was no room for it; tried again after a while.
     failed: bool,
 }
@@ -242,7 +242,7 @@ impl Pg {
             }
             let whole = active.members.values().filter(|member| member.missing.is_empty()).count();
             let scarce = whole + usize::from(self.missing.is_empty()) <= 1;
-            let claim = Claim { scarce, forced: self.forced.recovery || self.forced.backfill };
+            let claim = WorkRequest { scarce, forced: self.forced.recovery || self.forced.backfill };
             let Some(slot) = ctx.budget.recovery.take(ctx.now.mono, self.id, claim) else { return };
             match (own, theirs) {
                 (Some(Next::Pull(object, part)), _) => {
@@ -357,7 +357,7 @@ impl Pg {
         object: ObjectId,
         mut part: Part,
         mut tried: BTreeSet<Giver>,
-        slot: Option<Slot>,
+        slot: Option<WorkSlot>,
     ) {
         let now = ctx.now.mono;
         // Nothing of an object has a place here before its metadata.
@@ -464,7 +464,7 @@ impl Pg {
         object: ObjectId,
         osd: OsdId,
         part: &Part,
-        slot: Option<Slot>,
+        slot: Option<WorkSlot>,
     ) {
         let now = ctx.now.mono;
         let Phase::Active(active) = &mut self.phase else { return };
@@ -572,7 +572,7 @@ impl Pg {
         let Phase::Active(active) = &mut self.phase else { return };
         let recovery = &mut active.recovery;
         recovery.unfound.retain(|_, (_, retry)| now < *retry);
-        recovery.sends.retain(|(_, osd), send| send.stays(now, ctx.budget.rooms.is_full(*osd)));
+        recovery.sends.retain(|(_, osd), send| send.stays(now, ctx.budget.credits.is_full(*osd)));
         let slow = recovery.pulls.iter().filter(|(_, pull)| now.since(pull.since) > STALLED);
         let slow: Vec<(u64, OsdId)> = slow.map(|(id, pull)| (*id, pull.from.osd)).collect();
         for (id, from) in slow {

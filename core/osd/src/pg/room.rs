@@ -3,7 +3,7 @@
 use super::active::reply_to;
 use super::{ClientOp, Ctx, Pg, Phase};
 use crate::ops::ObjectChange;
-use crate::room::{Growth, SMALL, Verdict, bytes_for};
+use crate::write_credit::{Growth, SMALL, Verdict, bytes_for};
 use nacre_base::Epoch;
 use nacre_base::errno::{EDQUOT, ENOSPC};
 use nacre_proto::maps::{OsdMap, Pool, map_flags, pool_flags};
@@ -62,7 +62,7 @@ impl Pg {
         let errno = pool.and_then(|pool| full(&ctx.map, pool)).filter(|_| growth == Growth::More);
         let members = active.members.keys().copied().chain([self.me]);
         let bytes = bytes_for(&change.txn);
-        let verdict = ctx.budget.rooms.verdict(members, bytes, growth);
+        let verdict = ctx.budget.credits.verdict(members, bytes, growth);
         let errno = match (errno, verdict) {
             (None, Verdict::Yes) => return Some(op),
             (None, Verdict::No) if wants_to_know(&op) => ENOSPC,
@@ -70,10 +70,10 @@ impl Pg {
                 if verdict == Verdict::Soon {
                     let kind = usize::from(bytes > SMALL);
                     active.unplaced.soon[kind].insert(op.seq, op.object.clone());
-                    ctx.budget.rooms.wait(self.id);
+                    ctx.budget.credits.wait(self.id);
                 }
                 if active.unplaced.ops.is_empty() {
-                    active.unplaced.judged = (ctx.budget.rooms.changes(), ctx.map.epoch);
+                    active.unplaced.judged = (ctx.budget.credits.changes(), ctx.map.epoch);
                 }
                 active.unplaced.push(op);
                 return None;
@@ -92,7 +92,7 @@ impl Pg {
     pub fn place_again(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Active(active) = &mut self.phase else { return };
         let unplaced = &mut active.unplaced;
-        let now = (ctx.budget.rooms.changes(), ctx.map.epoch);
+        let now = (ctx.budget.credits.changes(), ctx.map.epoch);
         if unplaced.judged != now {
             unplaced.judged = now;
             let [small, large] = &mut unplaced.soon;

@@ -7,7 +7,7 @@
 
 use super::active::Active;
 use super::{Ctx, Pg, PgEffect, Phase};
-use crate::budget::{Claim, Slot};
+use crate::budget::{WorkRequest, WorkSlot};
 use crate::ops::trim_clone;
 use crate::snap_index;
 use nacre_base::{IntervalSet, SnapId};
@@ -34,7 +34,7 @@ pub struct Trimming {
     /// Nobody asked for it to stop.
     allowed: bool,
     /// One for each write in flight.
-    in_flight: Vec<Slot>,
+    in_flight: Vec<WorkSlot>,
 }
 
 impl Trimming {
@@ -137,7 +137,9 @@ impl Pg {
             if self.changed.contains(&head) || active.in_use(&head) {
                 continue;
             }
-            let Some(slot) = ctx.budget.trim.take(ctx.now.mono, self.id, Claim::default()) else { return };
+            let Some(slot) = ctx.budget.trim.take(ctx.now.mono, self.id, WorkRequest::default()) else {
+                return;
+            };
             left -= 1;
             let version = self.next_version();
             match trim_clone(ctx.store, clone, removed, version) {

@@ -12,8 +12,8 @@
 
 use super::{ClientOp, Ctx, Pg, PgEffect};
 use crate::object_info::ObjectInfo;
+use crate::op_tracker::Steps;
 use crate::ops::{Done, FlaggedOp, timeout_of};
-use crate::requests::Steps;
 use bytes::Bytes;
 use nacre_base::errno::ETIMEDOUT;
 use nacre_base::{Epoch, SnapId, Time};

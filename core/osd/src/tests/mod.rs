@@ -1,15 +1,14 @@
 //! OSDs among each other: what single groups cannot show.
 
-mod answers;
 mod backoffs;
+mod blocklist;
 mod common;
 mod copies;
 mod counters;
 mod crossing;
 mod dirty;
-mod fences;
 mod forced;
-mod images;
+mod image_stats;
 mod listing;
 mod lost;
 mod memory;
@@ -18,6 +17,7 @@ mod moves;
 mod parts;
 mod peering;
 mod query;
+mod reply_throttle;
 mod room;
 mod scrub;
 mod snaps;

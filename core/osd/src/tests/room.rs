@@ -188,7 +188,7 @@ fn requests_that_waited_for_their_group_go_on_as_many_at_a_time_as_there_is_memo
     let mut most = 0;
     w.run_until("all answered", |w| {
         let osds = w.nodes.iter().filter_map(|node| node.osd.as_ref());
-        most = osds.map(|osd| osd.budget.rooms.memory_on_its_way()).fold(most, u64::max);
+        most = osds.map(|osd| osd.budget.credits.memory_on_its_way()).fold(most, u64::max);
         w.replies.len() == before + tids.len()
     });
     // A part of sixteen in two for each of up to four who send writes, which small ones may take twice.
@@ -228,7 +228,7 @@ fn objects_are_read_for_clients_as_many_at_a_time_as_there_is_memory_for() {
         assert!(w.step() && steps < 100_000, "{} without an answer", asked.len());
         steps += 1;
         let osds = w.nodes.iter().filter_map(|node| node.osd.as_ref());
-        most = osds.map(|osd| osd.budget.answers.held()).fold(most, u64::max);
+        most = osds.map(|osd| osd.budget.replies.held()).fold(most, u64::max);
         asked.retain(|(tid, byte)| match w.replies.remove(tid) {
             Some(reply) => {
                 assert!(reply.ops[0].data == vec![*byte; LEN]);
@@ -240,5 +240,5 @@ fn objects_are_read_for_clients_as_many_at_a_time_as_there_is_memory_for() {
     // One part of sixteen, and for a moment what was read twice: as what was fetched, and as an answer.
     let may = (16 << 20) / 16;
     assert!(most > may / 2 && most <= may + LEN as u64, "{most} bytes held, of {may}");
-    assert!(w.nodes.iter().filter_map(|node| node.osd.as_ref()).all(|osd| osd.budget.answers.held() == 0));
+    assert!(w.nodes.iter().filter_map(|node| node.osd.as_ref()).all(|osd| osd.budget.replies.held() == 0));
 }

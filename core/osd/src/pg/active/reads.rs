@@ -1,7 +1,7 @@
 //! Reads of data for requests, as many at a time as there is memory for what they bring.
 
-use crate::answers::{KINDS, Wait, kind};
 use crate::pg::{Ctx, Pg, PgEffect};
+use crate::reply_throttle::{KINDS, Wait, kind};
 use nacre_proto::messages::part::Part;
 use nacre_proto::types::ObjectId;
 use std::collections::VecDeque;
@@ -75,7 +75,7 @@ impl Pg {
         let active = self.active()?;
         let running = active.running.get_mut(&read)?;
         let bytes = extents.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len));
-        match ctx.budget.answers.take(pg, running.op.conn, bytes, has_waited) {
+        match ctx.budget.replies.take(pg, running.op.conn, bytes, has_waited) {
             Ok(held) => {
                 running.held = Some(held);
                 ctx.out.push(PgEffect::Read { read, object: Box::new(object), extents, device: false });

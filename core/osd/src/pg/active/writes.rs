@@ -6,7 +6,7 @@ use crate::pg::answered::answer_of;
 use crate::pg::push::{attrs_after, metas_after, set_meta};
 use crate::pg::record::RecordChanges;
 use crate::pg::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::room::bytes_for;
+use crate::write_credit::bytes_for;
 use nacre_base::{OsdId, SnapId, Version};
 use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
 use nacre_proto::messages::peer::{LogEntry, PgMsg, RepOp};
@@ -152,7 +152,7 @@ impl Pg {
             metas,
         });
         let me = self.me;
-        let on_its_way = ctx.budget.rooms.send(bytes_for(&rep_op.txn));
+        let on_its_way = ctx.budget.credits.send(bytes_for(&rep_op.txn));
         let Some(active) = self.active() else { return Ok(()) };
         if let Some(recount) = active.recount.as_mut().filter(|recount| head < recount.next) {
             recount.objects = recount.objects.saturating_add_signed(change.objects);

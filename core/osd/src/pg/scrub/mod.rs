@@ -18,7 +18,7 @@ pub use look::SumRead;
 pub use note::{load_state, walk_findings};
 
 use super::{Ctx, Pg, PgEffect, Phase};
-use crate::scrub_pace::{ScrubRules, ScrubSlot};
+use crate::scrub_scheduler::{ScrubConfig, ScrubSlot};
 use compare::{Content, Copies, Remedy, Sums, is_alike, is_same, judge};
 use nacre_base::{Name, OsdId, Time, Utime, Version};
 use nacre_machine::Level;
@@ -225,7 +225,7 @@ impl Pg {
     }
 
     /// How many seconds pass between two looks.
-    fn intervals(&self, pool: &Pool, rules: &ScrubRules) -> Intervals {
+    fn intervals(&self, pool: &Pool, rules: &ScrubConfig) -> Intervals {
         let of_pool = |option: u32, general: u64| match pool.options.get(&option) {
             Some(PoolOption::Float(secs)) if *secs > 0.0 => *secs as u64,
             _ => general,
@@ -240,7 +240,7 @@ impl Pg {
     }
 
     /// When its primary will look at it again.
-    pub fn scrub_plan(&self, map: &OsdMap, rules: &ScrubRules, now: Utime) -> Option<ScrubPlan> {
+    pub fn scrub_plan(&self, map: &OsdMap, rules: &ScrubConfig, now: Utime) -> Option<ScrubPlan> {
         if self.interval.primary != Some(self.me) {
             return None;
         }

@@ -12,11 +12,11 @@ fn at(millis: u64) -> Time {
     Time::ZERO + Duration::from_millis(millis)
 }
 /// Takes all that it gets.
-fn take_all(share: &Share, now: Time) -> Vec<Slot> {
-    std::iter::from_fn(|| share.take(now, pg(0), Claim::default())).collect()
+fn take_all(share: &WorkThrottle, now: Time) -> Vec<WorkSlot> {
+    std::iter::from_fn(|| share.take(now, pg(0), WorkRequest::default())).collect()
 }
 /// A hundred requests more, each of which waited so many microseconds.
-fn serve(share: &mut Share, served: &mut (u64, Duration), micros: u64) {
+fn serve(share: &mut WorkThrottle, served: &mut (u64, Duration), micros: u64) {
     served.0 += 100;
     served.1 += Duration::from_micros(100 * micros);
     let limits = share.limits;
@@ -25,7 +25,7 @@ fn serve(share: &mut Share, served: &mut (u64, Duration), micros: u64) {
 
 #[test]
 fn beside_clients_it_begins_with_one_at_a_time_and_grows_while_they_do_not_wait_for_it() {
-    let (mut share, mut served) = (Share::new(LIMITS), (0, Duration::ZERO));
+    let (mut share, mut served) = (WorkThrottle::new(LIMITS), (0, Duration::ZERO));
     (0..5).for_each(|_| serve(&mut share, &mut served, 1000));
     let mut slots = take_all(&share, at(1000));
     assert_eq!(slots.len(), 1);
@@ -51,7 +51,7 @@ fn beside_clients_it_begins_with_one_at_a_time_and_grows_while_they_do_not_wait_
 
 #[test]
 fn nobody_there_it_has_all_that_there_is_within_two_seconds() {
-    let (mut share, mut served) = (Share::new(LIMITS), (0, Duration::ZERO));
+    let (mut share, mut served) = (WorkThrottle::new(LIMITS), (0, Duration::ZERO));
     assert_eq!(take_all(&share, at(0)).len(), 8);
     (0..5).for_each(|_| serve(&mut share, &mut served, 1000));
     let slots = take_all(&share, at(0));
@@ -62,11 +62,11 @@ fn nobody_there_it_has_all_that_there_is_within_two_seconds() {
 
 #[test]
 fn who_got_no_slot_hears_of_the_next_and_the_last_copy_does_not_wait() {
-    let (mut share, mut served) = (Share::new(LIMITS), (0, Duration::ZERO));
+    let (mut share, mut served) = (WorkThrottle::new(LIMITS), (0, Duration::ZERO));
     serve(&mut share, &mut served, 1000);
     let slots = take_all(&share, at(0));
-    assert!(share.take(at(0), pg(3), Claim::default()).is_none());
-    assert!(share.take(at(0), pg(4), Claim { scarce: true, forced: false }).is_some());
+    assert!(share.take(at(0), pg(3), WorkRequest::default()).is_none());
+    assert!(share.take(at(0), pg(4), WorkRequest { scarce: true, forced: false }).is_some());
     assert_eq!(share.next_waiting(at(200)), None);
     drop(slots);
     assert_eq!(share.next_waiting(at(100)), None);
@@ -77,7 +77,7 @@ fn who_got_no_slot_hears_of_the_next_and_the_last_copy_does_not_wait() {
 #[test]
 fn a_higher_priority_lets_clients_wait_longer() {
     let limits = Limits { priority: 63, ..LIMITS };
-    let (mut share, mut served) = (Share::new(limits), (0, Duration::ZERO));
+    let (mut share, mut served) = (WorkThrottle::new(limits), (0, Duration::ZERO));
     serve(&mut share, &mut served, 1000);
     let mut slots = take_all(&share, at(0));
     for round in 1..40 {
@@ -89,7 +89,7 @@ fn a_higher_priority_lets_clients_wait_longer() {
 
 #[test]
 fn clients_that_were_never_seen_without_it_are_not_taken_for_slow() {
-    let (mut share, mut served) = (Share::new(LIMITS), (0, Duration::ZERO));
+    let (mut share, mut served) = (WorkThrottle::new(LIMITS), (0, Duration::ZERO));
     let slots = take_all(&share, at(0));
     serve(&mut share, &mut served, 9000);
     assert_eq!((share.window, share.rest), (1, LIMITS.rest_max));
@@ -100,15 +100,15 @@ fn clients_that_were_never_seen_without_it_are_not_taken_for_slow() {
 
 #[test]
 fn transfers_start_no_faster_than_the_sleep_between_them_allows() {
-    let share = Share::new(Limits { sleep: Duration::from_secs(1), ..LIMITS });
-    assert!(share.take(at(1000), pg(0), Claim { scarce: true, forced: false }).is_some());
-    assert!(share.take(at(1000), pg(0), Claim { scarce: true, forced: false }).is_none());
-    assert!(share.take(at(2000), pg(0), Claim::default()).is_some());
+    let share = WorkThrottle::new(Limits { sleep: Duration::from_secs(1), ..LIMITS });
+    assert!(share.take(at(1000), pg(0), WorkRequest { scarce: true, forced: false }).is_some());
+    assert!(share.take(at(1000), pg(0), WorkRequest { scarce: true, forced: false }).is_none());
+    assert!(share.take(at(2000), pg(0), WorkRequest::default()).is_some());
 }
 
 /// One device, or processor, that three OSDs share: it does one thing after the other.
 struct Machine {
-    shares: Vec<Share>,
+    shares: Vec<WorkThrottle>,
     /// Requests answered by each, and what they waited.
     served: Vec<(u64, Duration)>,
     now: Time,
@@ -123,7 +123,7 @@ struct Machine {
 }
 enum Doing {
     Request(usize, Time),
-    Transfer(Slot),
+    Transfer(WorkSlot),
     Look,
 }
 const REQUEST: Duration = Duration::from_micros(500);
@@ -133,7 +133,7 @@ impl Machine {
     /// So many clients, each of which asks again as soon as it has its answer.
     fn new(clients: usize) -> Machine {
         let mut machine = Machine {
-            shares: (0..3).map(|_| Share::new(LIMITS)).collect(),
+            shares: (0..3).map(|_| WorkThrottle::new(LIMITS)).collect(),
             served: vec![(0, Duration::ZERO); 3],
             now: Time::ZERO,
             free: Time::ZERO,
@@ -185,7 +185,7 @@ impl Machine {
             }
             while self.recovering
                 && let Some(slot) =
-                    self.shares.iter().find_map(|share| share.take(when, pg(0), Claim::default()))
+                    self.shares.iter().find_map(|share| share.take(when, pg(0), WorkRequest::default()))
             {
                 self.work(TRANSFER, Doing::Transfer(slot));
             }
@@ -226,25 +226,25 @@ fn without_clients_it_takes_the_whole_device_and_gives_it_back_when_they_come() 
 
 #[test]
 fn what_an_operator_wants_first_goes_first_and_holds_up_only_what_is_not_the_last_copy() {
-    let share = Share::new(Limits { max: 1, ..LIMITS });
-    let forced = Claim { scarce: false, forced: true };
-    let slot = share.take(at(0), pg(1), Claim::default());
-    assert!(share.take(at(0), pg(0), Claim::default()).is_none());
+    let share = WorkThrottle::new(Limits { max: 1, ..LIMITS });
+    let forced = WorkRequest { scarce: false, forced: true };
+    let slot = share.take(at(0), pg(1), WorkRequest::default());
+    assert!(share.take(at(0), pg(0), WorkRequest::default()).is_none());
     assert!(share.take(at(0), pg(7), forced).is_none());
     drop(slot);
     // Who had it does not get it again at once, as who asks first after an end does otherwise.
-    assert!(share.take(at(1), pg(1), Claim::default()).is_none());
-    assert!(share.take(at(1), pg(2), Claim { scarce: true, forced: false }).is_some());
+    assert!(share.take(at(1), pg(1), WorkRequest::default()).is_none());
+    assert!(share.take(at(1), pg(2), WorkRequest { scarce: true, forced: false }).is_some());
     assert_eq!(share.next_waiting(at(1)), Some(pg(7)));
     let slot = share.take(at(1), pg(7), forced);
     assert!(slot.is_some());
     drop(slot);
     assert_eq!(share.next_waiting(at(2)), Some(pg(0)));
-    assert!(share.take(at(2), pg(0), Claim::default()).is_some());
+    assert!(share.take(at(2), pg(0), WorkRequest::default()).is_some());
     // One who waits first and then wants nothing any more is in nobody's way.
-    let slot = share.take(at(3), pg(1), Claim::default());
+    let slot = share.take(at(3), pg(1), WorkRequest::default());
     assert!(share.take(at(3), pg(7), forced).is_none());
     drop(slot);
     assert_eq!(share.next_waiting(at(4)), Some(pg(7)));
-    assert!(share.take(at(4), pg(1), Claim::default()).is_some());
+    assert!(share.take(at(4), pg(1), WorkRequest::default()).is_some());
 }

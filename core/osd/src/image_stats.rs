@@ -1,6 +1,6 @@
 //! What clients do to each image, counted while somebody wants to know: `rbd perf image iostat`.
 
-use crate::requests::{Access, Request};
+use crate::op_tracker::{Access, Request};
 use nacre_base::Time;
 use nacre_proto::messages::{ImageCounts, ImageKey, ImageWork, OsdOpReply};
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ const IMAGES_MAX: usize = 1000;
 const WANTED_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
-pub struct Images {
+pub struct ImageStats {
     until: Option<Time>,
     counted: BTreeMap<ImageKey, ImageCounts>,
 }
 
-impl Images {
+impl ImageStats {
     pub fn count_for(&mut self, now: Time, time: Duration) {
         self.until = Some(now + time.min(WANTED_MAX));
     }

@@ -6,7 +6,7 @@
 //! Only primaries take room. What they ask of others is answered at once, out of what those others have for
 //! themselves, so that no group waits for another's room to get its own. A single one always fits.
 
-use crate::memory::{Held, Memory, fits};
+use crate::memory_budget::{Held, Memory, fits};
 use nacre_base::PgId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,18 +36,18 @@ impl Room {
     }
 }
 
-pub struct Waves {
+pub struct PeeringThrottle {
     memory: Memory,
     entries: Memory,
     /// Those who found no room, with what they need.
     waiting: RefCell<BTreeMap<PgId, Need>>,
 }
 
-impl Waves {
+impl PeeringThrottle {
     /// `most`: bytes.
-    pub fn new(most: usize) -> Waves {
+    pub fn new(most: usize) -> PeeringThrottle {
         let (memory, entries) = (Memory::new(most as u64), Memory::new(ENTRIES_MAX));
-        Waves { memory, entries, waiting: RefCell::default() }
+        PeeringThrottle { memory, entries, waiting: RefCell::default() }
     }
 
     #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn as_many_go_at_a_time_as_there_is_memory_for_and_one_always() {
-        let waves = Waves::new(100);
+        let waves = PeeringThrottle::new(100);
         let large = waves.take(pg(0), bytes(1000)).expect("alone");
         assert!(waves.take(pg(2), bytes(60)).is_none() && waves.take(pg(1), bytes(60)).is_none());
         assert_eq!(waves.next_waiting(), None);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn those_that_lack_much_go_a_few_at_a_time_and_those_that_lack_nothing_pass() {
-        let waves = Waves::new(1 << 20);
+        let waves = PeeringThrottle::new(1 << 20);
         let lacks = |entries| Need { bytes: 100, entries };
         let first = waves.take(pg(0), lacks(5 * ENTRIES_MAX)).expect("alone");
         assert!(waves.take(pg(1), lacks(ENTRIES_MAX / 2)).is_none());

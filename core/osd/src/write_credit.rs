@@ -1,8 +1,8 @@
 //! Whether there is room for a write on all disks that it goes to, known before anybody is asked to store it.
 //!
 //! A store that is full refuses a transaction, and an OSD whose store refuses what its primary took can only stop.
-//! So each OSD tells those who send it writes how much may be on its way from one of them at a time (`OwnRoom`),
-//! and a primary keeps to what all members of a group said (`Rooms`). Why this is enough:
+//! So each OSD tells those who send it writes how much may be on its way from one of them at a time (`OwnCredit`),
+//! and a primary keeps to what all members of a group said (`WriteCredits`). Why this is enough:
 //! `docs/decisions/0027-space-credits.md`. In the same way it tells them what there is memory for
 //! (`docs/decisions/0033-write-memory-credits.md`).
 
@@ -41,15 +41,15 @@ const IN_FLIGHT: u64 = 4 << 10;
 const CLONE: u64 = 32 << 10;
 
 /// What we say of our own disk and memory.
-pub struct OwnRoom {
+pub struct OwnCredit {
     said: Room,
     /// Bytes of memory for writes on their way to the disk.
     memory: u64,
 }
 
-impl OwnRoom {
-    pub fn new(memory: usize) -> OwnRoom {
-        OwnRoom { said: Room::PLENTY, memory: memory as u64 }
+impl OwnCredit {
+    pub fn new(memory: usize) -> OwnCredit {
+        OwnCredit { said: Room::PLENTY, memory: memory as u64 }
     }
     /// What everybody was told last.
     pub fn said(&self) -> Room {
@@ -104,7 +104,7 @@ pub enum Verdict {
 
 /// What all OSDs said, and what is on its way from us.
 #[derive(Default)]
-pub struct Rooms {
+pub struct WriteCredits {
     said: BTreeMap<OsdId, Room>,
     on_its_way: Arc<Way>,
     changes: u64,
@@ -131,19 +131,19 @@ impl Way {
 
 /// A write on its way to disks. It has arrived, or will not, when this is dropped.
 #[derive(Debug)]
-pub struct OnItsWay {
+pub struct InFlightWrite {
     bytes: u64,
     all: Arc<Way>,
 }
 
-impl Drop for OnItsWay {
+impl Drop for InFlightWrite {
     fn drop(&mut self) {
         self.all.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         self.all.writes.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Rooms {
+impl WriteCredits {
     /// It stays so until the same OSD says something else.
     pub fn told(&mut self, osd: OsdId, room: Room) {
         self.changes += 1;
@@ -161,10 +161,10 @@ impl Rooms {
     pub fn memory_on_its_way(&self) -> u64 {
         self.on_its_way.memory()
     }
-    pub fn send(&self, bytes: u64) -> OnItsWay {
+    pub fn send(&self, bytes: u64) -> InFlightWrite {
         self.on_its_way.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.on_its_way.writes.fetch_add(1, Ordering::Relaxed);
-        OnItsWay { bytes, all: self.on_its_way.clone() }
+        InFlightWrite { bytes, all: self.on_its_way.clone() }
     }
     /// For a write that takes so many bytes on all of these.
     pub fn verdict(&self, members: impl Iterator<Item = OsdId>, bytes: u64, growth: Growth) -> Verdict {
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_fills_and_empties_is_told_of_in_few_words() {
-        let mut own = OwnRoom::new(8 << 20);
+        let mut own = OwnCredit::new(8 << 20);
         let mut said = Vec::new();
         let down = (0..=1000).rev();
         for available in down.chain(0..=1000) {
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn what_is_on_its_way_together_never_exceeds_what_was_free() {
         // Three primaries send what they may to a disk which tells them of each change before it answers.
-        let mut own = OwnRoom::new(8 << 20);
+        let mut own = OwnCredit::new(8 << 20);
         let (mut available, mut rooms) = (200 * MIB, [const { Room::PLENTY }; 3]);
         let mut stored = 0;
         loop {
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_write_waits_for_others_or_for_room() {
-        let mut rooms = Rooms::default();
+        let mut rooms = WriteCredits::default();
         let group = || [OsdId(0), OsdId(1)].into_iter();
         let first = rooms.send(60);
         assert_eq!(rooms.verdict(group(), 1 << 40, Growth::More), Verdict::Yes);
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn large_writes_wait_for_memory_and_small_ones_rarely() {
         let pg = PgId { pool: nacre_base::PoolId(1), seed: 1 };
-        let mut rooms = Rooms::default();
+        let mut rooms = WriteCredits::default();
         let group = || [OsdId(0), OsdId(1)].into_iter();
         rooms.told(OsdId(1), Room { memory: MIB, ..Room::PLENTY });
         assert_eq!(
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn many_writes_without_data_wait_for_memory_where_there_is_no_room_on_a_disk() {
-        let mut rooms = Rooms::default();
+        let mut rooms = WriteCredits::default();
         let group = || [OsdId(0), OsdId(1)].into_iter();
         rooms.told(OsdId(1), Room { full: true, window: 0, memory: MIB });
         let mut sent = Vec::new();
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn memory_is_shared_among_those_who_send_writes() {
-        let mut own = OwnRoom::new(64 << 20);
+        let mut own = OwnCredit::new(64 << 20);
         let mut said = |writers| own.look(&space(900 * MIB), writers).map(|room| room.memory / MIB);
         assert_eq!(
             [1, 2, 3, 4, 5, 6, 8, 4].map(&mut said),

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WORDS_MAX: usize = 4096;
 
 /// Somebody waits until this OSD has the map that was the newest when he asked.
-pub(super) struct MapAsker {
+pub(super) struct MapWaiter {
     conn: ConnId,
     tid: u64,
     /// Of the question to the monitors.
@@ -56,17 +56,17 @@ impl Osd {
         if !matches!(self.mon, MonState::Open(..)) {
             return Err((EAGAIN, "no monitor is reached".to_string()));
         }
-        if self.map_askers.len() >= ASKERS_MAX {
+        if self.map_waiters.len() >= ASKERS_MAX {
             return Err((EBUSY, format!("{ASKERS_MAX} others wait for the newest map")));
         }
         self.last_ask += 1;
         let handle = self.last_ask;
-        self.map_askers.push(MapAsker { conn, tid, handle, epoch: None, since: now.mono });
+        self.map_waiters.push(MapWaiter { conn, tid, handle, epoch: None, since: now.mono });
         self.to_mon(MonGetVersion { handle, what: "osdmap".to_string() }, out);
         Ok(())
     }
     pub(super) fn on_newest_map(&mut self, handle: u64, newest: u64, out: &mut Vec<Effect>) {
-        let Some(asker) = self.map_askers.iter_mut().find(|asker| asker.handle == handle) else { return };
+        let Some(asker) = self.map_waiters.iter_mut().find(|asker| asker.handle == handle) else { return };
         asker.epoch = Some(newest);
         if newest > u64::from(self.maps.epoch().0) {
             self.subscribe(out);
@@ -75,10 +75,10 @@ impl Osd {
     /// Whoever waited for a map that is here now, or for too long.
     pub(super) fn answer_map_askers(&mut self, now: Now, out: &mut Vec<Effect>) {
         let epoch = u64::from(self.maps.epoch().0);
-        let is_over = |asker: &mut MapAsker| {
+        let is_over = |asker: &mut MapWaiter| {
             asker.epoch.is_some_and(|asked| asked <= epoch) || now.mono.since(asker.since) > PATIENCE
         };
-        for asker in self.map_askers.extract_if(.., is_over) {
+        for asker in self.map_waiters.extract_if(.., is_over) {
             let result = match asker.epoch {
                 Some(asked) if asked <= epoch => Ok(Value::Null),
                 _ => Err((EAGAIN, "the monitors gave no newer map in time".to_string())),

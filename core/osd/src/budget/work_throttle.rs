@@ -35,15 +35,15 @@ const WEIGHT_IN_DOUBT: f64 = 1.0 / 64.0;
 
 /// One transfer on its way, or one group that moves. It ends when this is dropped, however that comes about.
 #[derive(Debug)]
-pub struct Slot(Arc<AtomicU32>);
+pub struct WorkSlot(Arc<AtomicU32>);
 
-impl Slot {
-    pub fn new(under_way: &Arc<AtomicU32>) -> Slot {
+impl WorkSlot {
+    pub fn new(under_way: &Arc<AtomicU32>) -> WorkSlot {
         under_way.fetch_add(1, Ordering::Relaxed);
-        Slot(under_way.clone())
+        WorkSlot(under_way.clone())
     }
 }
-impl Drop for Slot {
+impl Drop for WorkSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -51,7 +51,7 @@ impl Drop for Slot {
 
 /// What a group says of the transfer that it wants to start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Claim {
+pub struct WorkRequest {
     /// There is no second copy of what it is about, so it may have all that there is.
     pub scarce: bool,
     /// An operator wants the group to go before others.
@@ -60,12 +60,12 @@ pub struct Claim {
 
 /// Groups that got no slot, those first that operators want first.
 #[derive(Default)]
-pub struct Line {
+pub struct WaitingPgs {
     forced: RefCell<BTreeSet<PgId>>,
     others: RefCell<BTreeSet<PgId>>,
 }
 
-impl Line {
+impl WaitingPgs {
     pub fn join(&self, pg: PgId, forced: bool) {
         let line = if forced { &self.forced } else { &self.others };
         line.borrow_mut().insert(pg);
@@ -99,7 +99,7 @@ pub struct Limits {
 }
 
 /// How much of one kind of work goes on at a time. A removed clone is a transfer, too.
-pub struct Share {
+pub struct WorkThrottle {
     limits: Limits,
     /// How many transfers may be on their way.
     window: u32,
@@ -109,7 +109,7 @@ pub struct Share {
     started: Cell<bool>,
     under_way: Arc<AtomicU32>,
     last_start: Cell<Option<Time>>,
-    waiting: Line,
+    waiting: WaitingPgs,
     /// What clients wait when nothing is recovered, in seconds, smoothed; none before that was seen.
     usual: Option<f64>,
     /// Requests answered, and what they waited, when they were last judged.
@@ -121,16 +121,16 @@ pub struct Share {
     learning: u32,
 }
 
-impl Share {
-    pub fn new(limits: Limits) -> Share {
-        Share {
+impl WorkThrottle {
+    pub fn new(limits: Limits) -> WorkThrottle {
+        WorkThrottle {
             limits,
             window: limits.max,
             rest: Duration::ZERO,
             started: Cell::new(false),
             under_way: Arc::default(),
             last_start: Cell::new(None),
-            waiting: Line::default(),
+            waiting: WaitingPgs::default(),
             usual: None,
             seen: (0, Duration::ZERO),
             looks: 0,
@@ -140,8 +140,8 @@ impl Share {
     }
 
     /// A group wants to start a transfer; without a slot it hears when there may be one.
-    pub fn take(&self, now: Time, pg: PgId, claim: Claim) -> Option<Slot> {
-        let Claim { scarce, forced } = claim;
+    pub fn take(&self, now: Time, pg: PgId, claim: WorkRequest) -> Option<WorkSlot> {
+        let WorkRequest { scarce, forced } = claim;
         let (window, rest) =
             if scarce { (self.limits.max, Duration::ZERO) } else { (self.window, self.rest) };
         // The last copy of something does not wait for what somebody wants to see whole first.
@@ -152,7 +152,7 @@ impl Share {
         }
         self.last_start.set(Some(now));
         self.started.set(true);
-        Some(Slot::new(&self.under_way))
+        Some(WorkSlot::new(&self.under_way))
     }
 
     fn is_free(&self, now: Time, window: u32, rest: Duration) -> bool {

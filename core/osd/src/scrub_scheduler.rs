@@ -14,7 +14,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What is set for it; intervals in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScrubRules {
+pub struct ScrubConfig {
     /// Groups at a time. Ceph: `osd_max_scrubs`.
     pub max: u32,
     /// So old the last look must be for another. Ceph: `osd_scrub_min_interval`.
@@ -34,7 +34,7 @@ pub struct ScrubRules {
     pub sleep: Duration,
 }
 
-impl ScrubRules {
+impl ScrubConfig {
     /// Whether looks that nobody asked for may begin in this hour of the day.
     pub fn may_begin(&self, hour: u64) -> bool {
         let (from, to) = self.hours;
@@ -52,8 +52,8 @@ impl Drop for ScrubSlot {
     }
 }
 
-pub struct ScrubPace {
-    pub rules: ScrubRules,
+pub struct ScrubScheduler {
+    pub rules: ScrubConfig,
     /// Clients asked for something within the last second.
     pub busy: bool,
     running: Arc<AtomicU32>,
@@ -63,9 +63,9 @@ pub struct ScrubPace {
     waiting: RefCell<BTreeSet<PgId>>,
 }
 
-impl ScrubPace {
-    pub fn new(rules: ScrubRules) -> ScrubPace {
-        ScrubPace {
+impl ScrubScheduler {
+    pub fn new(rules: ScrubConfig) -> ScrubScheduler {
+        ScrubScheduler {
             rules,
             busy: false,
             running: Arc::default(),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_most_urgent_begins_and_no_more_than_allowed_go_on_at_a_time() {
-        let pace = ScrubPace::new(Options::default().scrub());
+        let pace = ScrubScheduler::new(Options::default().scrub());
         pace.propose(pg(1), 5);
         pace.propose(pg(2), 7);
         assert_eq!((pace.choose(), pace.choose()), (Some(pg(2)), None));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn steps_leave_most_of_the_time_to_clients_who_are_there() {
-        let mut pace = ScrubPace::new(Options::default().scrub());
+        let mut pace = ScrubScheduler::new(Options::default().scrub());
         let at = |millis| Time::ZERO + Duration::from_millis(millis);
         pace.pause(pg(1), at(10), Duration::from_millis(10));
         assert_eq!((pace.wakes_at(), pace.ready(at(10))), (Some(at(10)), [pg(1)].into()));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn hours_of_the_day_may_go_over_midnight() {
-        let rules = |hours| ScrubRules { hours, ..Options::default().scrub() };
+        let rules = |hours| ScrubConfig { hours, ..Options::default().scrub() };
         let allowed = |hours| (0..24).filter(|hour| rules(hours).may_begin(*hour)).count();
         assert_eq!([(0, 0), (1, 5), (22, 4), (5, 5), (0, 24)].map(allowed), [24, 4, 6, 24, 24]);
     }

@@ -2,12 +2,12 @@
 
 use super::{BEAT, GOODBYE, Life, MonState, Osd, TICK, TICK_EVERY};
 use crate::heartbeat::BEAT_EVERY;
-use crate::losses;
 use crate::maps::{self, Maps};
 use crate::pg::record::least_pg_num;
 use crate::pg::scrub::ERROR;
 use crate::pg::{Interval, Pg, PgEvent, groups, listed};
 use crate::shard::Shard;
+use crate::store_losses;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, PgId};
 use nacre_machine::{Effect, Level, StoreView, given_up};
@@ -112,14 +112,14 @@ impl Osd {
     /// The store may have lost what it had acknowledged. Before anything else the groups note it.
     fn face_losses(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let mut txn = Transaction::new();
-        if losses::is_news(store) {
+        if store_losses::is_news(store) {
             let me = self.me();
             let text = format!(
                 "osd.{me}: the store lost acknowledged writes: all groups are compared with other copies"
             );
             out.push(Effect::Log { level: Level::Error, text });
             self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(|pg| pg.doubt(&mut txn));
-            losses::note(store, &mut txn);
+            store_losses::note(store, &mut txn);
         }
         for (id, block) in &store.lost().blocks {
             let StoredId::Object(object) = id else { continue };
@@ -145,7 +145,7 @@ impl Osd {
             Some(pg) => format!("it serves on, as pg {pg} would have too few others"),
             None => "it leaves".to_string(),
         };
-        if !std::mem::replace(&mut self.told_rot, true) || needs_us.is_none() {
+        if !std::mem::replace(&mut self.reported_corruption, true) || needs_us.is_none() {
             let text = format!(
                 "osd.{me}: metadata of its store rotted, it has to be made anew (`nacre osd format --id {me}`): {then}"
             );

@@ -14,7 +14,7 @@ const BYTES_MAX: usize = 256 << 10;
 const PARTS_MAX: usize = 1024;
 
 /// A group, the interval of who says it, and what.
-pub type GroupMsg = (PgId, Epoch, Box<PgMsg>);
+pub type PgMessage = (PgId, Epoch, Box<PgMsg>);
 
 /// Messages about groups that were not sent yet, by session.
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct Batch {
-    msgs: Vec<GroupMsg>,
+    msgs: Vec<PgMessage>,
     bytes: usize,
 }
 
@@ -95,11 +95,11 @@ fn len(msg: &PgMsg) -> usize {
 
 /// Transactions that became one, which are all durable when its last one is.
 #[derive(Default)]
-pub struct Joined {
+pub struct TxnBatcher {
     by_last: BTreeMap<Token, Vec<Token>>,
 }
 
-impl Joined {
+impl TxnBatcher {
     /// Makes one transaction of those of groups that follow upon each other. They become visible at
     /// the end of the turn in any case; only reads in between must find what they found.
     pub fn join(&mut self, of_group: impl Fn(Token) -> bool, out: &mut Vec<Effect>) {
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn transactions_of_one_turn_are_one_unless_something_is_read_in_between() {
         let mut out = vec![store(1), store(2), read(3), store(4), store(5), store(6), store(7), store(8)];
-        let mut joined = Joined::default();
+        let mut joined = TxnBatcher::default();
         joined.join(|token| token != 7, &mut out);
         let shown: Vec<(Token, usize)> = out
             .iter()

@@ -8,7 +8,7 @@
 //! way of others: there is some memory for it beside, and unless there is plenty, who keeps an answer that long waits with
 //! its next reads.
 
-use crate::memory::{Held, Memory, fits};
+use crate::memory_budget::{Held, Memory, fits};
 use bytes::Bytes;
 use nacre_base::{PgId, Time};
 use nacre_machine::ConnId;
@@ -34,7 +34,7 @@ pub fn kind(bytes: u64) -> usize {
     usize::from(bytes > SMALL)
 }
 
-pub struct Answers {
+pub struct ReplyThrottle {
     memory: Memory,
     /// Groups with reads that wait, and how many bytes the first of those brings: where those are small, and where they
     /// are large. Who has waited longest goes first.
@@ -80,10 +80,10 @@ pub enum Wait {
     Client,
 }
 
-impl Answers {
+impl ReplyThrottle {
     /// `most`: bytes.
-    pub fn new(most: usize) -> Answers {
-        Answers {
+    pub fn new(most: usize) -> ReplyThrottle {
+        ReplyThrottle {
             memory: Memory::new(most as u64),
             waiting: RefCell::default(),
             woken: Cell::default(),
@@ -182,11 +182,11 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn of_mib(most: usize) -> Answers {
-        Answers::new(most << 20)
+    fn of_mib(most: usize) -> ReplyThrottle {
+        ReplyThrottle::new(most << 20)
     }
 
-    fn take(answers: &Answers, pg: PgId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
+    fn take(answers: &ReplyThrottle, pg: PgId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
         answers.take(pg, ConnId::Accepted(1), bytes, has_waited)
     }
     fn pg(seed: u32) -> PgId {
