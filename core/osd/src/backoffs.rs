@@ -1,8 +1,8 @@
-//! Which clients were asked to keep their requests on which groups, until those serve. What is asked is in `osd/backoffs.rs`.
+//! Backoffs: clients that were asked not to send requests to certain PGs until those serve. When clients are asked is in `osd/backoffs.rs`.
 //!
-//! What a client sends before it heard of it is still on its way. It sends all of that again when it hears that the backoff
-//! is over, so all that arrives before its answer to `Block` is dropped, even if it is over by then: what was on its way would
-//! else come before what was dropped already. What comes behind the answer was sent by somebody who knew.
+//! What a client sends before it heard of it is still in flight. It sends all of that again when it hears that the backoff
+//! is over, so all that arrives before its answer to `Block` is dropped, even if it is over by then: what was in flight would
+//! else come before what was dropped already. What arrives after the acknowledgement was sent by a client that knew of the backoff.
 
 use crate::pg::PgRange;
 use nacre_base::{Epoch, PgId};
@@ -29,9 +29,9 @@ struct Backoff {
 }
 
 pub struct Backoffs {
-    /// Those of each session, by group and number.
+    /// Those of each session, by PG and number.
     of: BTreeMap<ConnId, BTreeMap<(PgId, u64), Backoff>>,
-    /// With all groups of which some are not over, and maybe others.
+    /// With all PGs of which some are not over, and maybe others.
     groups: BTreeSet<PgId>,
     len: usize,
     most: usize,
@@ -53,7 +53,7 @@ impl Backoffs {
         self.groups.iter().copied()
     }
 
-    /// Asks a client to keep its requests on objects of a group. Its group has no other one with it for any of them.
+    /// Asks a client to keep its requests on objects of a PG. Its PG has no other one with it for any of them.
     pub fn begin(&mut self, conn: ConnId, pg: PgId, range: PgRange, epoch: Epoch) -> OsdBackoff {
         self.last += 1;
         self.len += 1;
@@ -84,7 +84,7 @@ impl Backoffs {
         }
     }
 
-    /// Ends those of a group that are not about `still`, and says to whom what is to be sent.
+    /// Ends those of a PG that are not about `still`, and says to whom what is to be sent.
     pub fn end(&mut self, pg: PgId, still: Option<PgRange>, epoch: Epoch) -> Vec<(ConnId, OsdBackoff)> {
         let mut messages = Vec::new();
         for (&conn, of) in &mut self.of {

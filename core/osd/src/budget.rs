@@ -1,4 +1,4 @@
-//! How much an OSD does in the background at a time, over all its placement groups: what clients leave. One measure for
+//! Throttles for background work over all placement groups of an OSD: clients go first. One throttle for
 //! each kind of work.
 
 use crate::memory_budget::Memory;
@@ -22,9 +22,9 @@ pub struct Budget {
     pub recovery: WorkThrottle,
     pub moves: Moves,
     pub trim: WorkThrottle,
-    /// Bytes that the logs of all groups may take together. Beyond it each group has its part.
+    /// Bytes that the logs of all PGs may take together. Beyond it each PG has its part.
     logs_max: usize,
-    /// Of the log of one group.
+    /// Of the log of one PG.
     log_limits: LogLimits,
     /// Not counted with the transfers: it has a measure of its own.
     pub scrub: ScrubScheduler,
@@ -32,20 +32,20 @@ pub struct Budget {
     pub credits: WriteCredits,
     /// Nor this: what is read for clients.
     pub replies: ReplyThrottle,
-    /// Nor this: which groups peer at the same time.
+    /// Nor this: which PGs peer at the same time.
     pub peering: PeeringThrottle,
-    /// What requests take that wait for a group which does not serve.
+    /// What requests take that wait for a PG which does not serve.
     pub waiting: Memory,
 }
 
 /// Of an OSD's memory for its own records, the part for logs,
 const LOGS_PART: usize = 2;
-/// and that for what groups hold while they peer.
+/// and that for what PGs hold while they peer.
 const PEERING_PART: usize = 4;
 
 impl Budget {
     /// `records`: bytes of memory for the OSD's own records; `answers`: for what clients read; `waiting`: for requests to
-    /// groups that do not serve.
+    /// PGs that do not serve.
     pub fn new(options: &Options, records: usize, answers: usize, waiting: usize) -> Budget {
         Budget {
             recovery: WorkThrottle::new(options.recovery()),
@@ -64,14 +64,14 @@ impl Budget {
     pub fn log_limits(&self) -> &LogLimits {
         &self.log_limits
     }
-    /// A few times a second: how many groups there are, and what their logs take together. As long
-    /// as that is little, busy groups use what idle ones leave.
+    /// A few times a second: how many PGs there are, and what their logs take together. As long
+    /// as that is little, busy PGs use what idle ones leave.
     pub fn look_at_logs(&mut self, options: &Options, groups: usize, memory: usize) {
         let memory = if memory > self.logs_max { self.logs_max / groups.max(1) } else { usize::MAX };
         self.log_limits = LogLimits { memory, ..options.logs() };
     }
 
-    /// A group that waits for either kind, if something may start now; recovery goes first.
+    /// A PG that waits for either kind, if something may start now; recovery goes first.
     pub fn next_waiting(&self, now: Time) -> Option<PgId> {
         self.recovery
             .next_waiting(now)
@@ -80,7 +80,7 @@ impl Budget {
     }
 }
 
-/// Groups that are being moved at a time. Each has a member more than it should, so that clients'
+/// Placement groups that are being moved at a time. Each has a member more than it should, so that clients'
 /// writes to it cost more.
 pub struct Moves {
     max: u32,
@@ -95,7 +95,7 @@ impl Moves {
     pub fn set_max(&mut self, max: u32) {
         self.max = max;
     }
-    /// Who does not get a place hears when there is one.
+    /// A PG that gets no slot is woken when one is free.
     pub fn take(&self, pg: PgId, forced: bool) -> Option<WorkSlot> {
         let is_full = self.under_way.load(Ordering::Relaxed) >= self.max;
         if is_full || !forced && self.waiting.has_forced() {

@@ -10,9 +10,9 @@ use nacre_proto::types::{Op, OpCode};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 
-/// What whoever is at the other end of a session may do.
+/// What the peer of a session may do.
 pub(crate) struct Access {
-    /// None: everything, since nobody is asked for proof.
+    /// None: everything, since authentication is off.
     caps: Option<OsdCaps>,
     from: IpAddr,
 }
@@ -23,7 +23,7 @@ impl Access {
         let caps = peer.proved.as_ref().map(|proved| OsdCaps::parse(&proved.caps).unwrap_or_default());
         Access { caps, from: peer.ip() }
     }
-    /// An administrator's, who may also give orders to the daemon itself.
+    /// Full capabilities, which also allow commands to the daemon itself.
     pub(crate) fn is_everything(&self) -> bool {
         self.caps.as_ref().is_none_or(|caps| caps.is_allow_all(self.from))
     }

@@ -68,7 +68,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("log flush", "", "write what the log holds back: nothing"),
     ("scrub", "name=pgid,type=CephPgid,req=false", "compare the copies of a placement group"),
     ("send_beacon", "", "tell the monitors now that the OSD is there"),
-    // Of `ceph tell PG`, which puts the group into the command itself.
+    // Of `ceph tell PG`, which puts the PG into the command itself.
     ("query", "", "show details of a placement group"),
     (
         "list_unfound",
@@ -152,7 +152,7 @@ pub fn is_compact(words: &Value) -> bool {
     words["format"] == "json"
 }
 
-/// The group that a command is about.
+/// The PG that a command is about.
 pub fn group(words: &Value) -> Result<PgId, Refusal> {
     let text = words["pgid"].as_str().unwrap_or_default();
     if text.is_empty() {
@@ -176,7 +176,7 @@ pub fn run(
     Some(reply(answer(osd, now, store, words), compact))
 }
 
-/// If the command declares something lost: the answer, and the group to tell and whether to delete.
+/// If the command declares something lost: the answer, and the PG to tell and whether to delete.
 pub fn mark_lost(osd: &Osd, words: &Value) -> Option<(CommandReply, Option<(PgId, bool)>)> {
     let asked = words["prefix"] == "mark_unfound_lost"
         || (words["prefix"] == "pg" && words["cmd"] == "mark_unfound_lost");
@@ -375,7 +375,7 @@ fn with_ctx<T>(
 /// In the form that the `ceph` command builds its parser from.
 fn descriptions() -> Value {
     let mut all = Map::new();
-    // Those that do nothing too: the tool would not send them, and nobody would learn why.
+    // Commands without effect are listed, too: otherwise the tool would refuse them without a reason.
     let absent =
         absent::names().map(|name| (name, "name=args,type=CephString,n=N,req=false", "not in Nacre"));
     for (n, (name, args, help)) in COMMANDS.iter().copied().chain(absent).enumerate() {
@@ -392,7 +392,7 @@ fn descriptions() -> Value {
     Value::Object(all)
 }
 
-/// What is not counted as it happens, but is known when someone looks.
+/// Gauges: computed when they are read.
 fn set_gauges(osd: &Osd, store: &dyn StoreView) {
     let counted = &osd.counted.osd;
     let count = |of: fn(&Pg) -> bool| osd.pgs().filter(|pg| of(pg)).count() as u64;

@@ -1,4 +1,4 @@
-//! Objects of other groups that a group of ours makes copies of: read from their primary by an
+//! Objects of other PGs that a PG of ours makes copies of: read from their primary by an
 //! ordinary request over our session with that OSD, part by part.
 //!
 //! The first part says which version it is of, the others insist on that version; a source that
@@ -26,7 +26,7 @@ const PART_KEYS: u64 = if cfg!(test) { 2 } else { 1024 };
 const PAIRS_BYTES_MAX: u64 = 32 << 20;
 /// Copies that are fetched at the same time; each may hold a whole object in memory.
 const FETCHES_MAX: usize = 16;
-/// How often a source may change while it is read before the client hears of it.
+/// How often a source may change while it is read before the request fails.
 const CHANGES_MAX: u32 = 8;
 /// How long an OSD that cannot serve the source right now is left alone.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -100,7 +100,7 @@ impl Copier {
         };
         self.fetches.iter().take(FETCHES_MAX).filter(|(_, f)| due(f)).map(|(id, _)| *id).collect()
     }
-    /// Err: there is no such pool. None: nobody serves the source now.
+    /// Err: there is no such pool. None: no OSD serves the source now.
     pub fn target(&self, id: u64, map: &OsdMap) -> Result<Option<Target>, ()> {
         let Some(fetch) = self.fetches.get(&id) else { return Ok(None) };
         if map.pool(fetch.source.locator.pool).is_none() { Err(()) } else { Ok(fetch.target(map)) }
@@ -191,7 +191,7 @@ impl Copier {
             }
         }
     }
-    /// Forgets those that nobody waits for any more.
+    /// Drops copies that no request waits for any more.
     pub fn retain(&mut self, wanted: impl Fn(&Asker) -> bool) {
         self.fetches.retain(|_, fetch| wanted(&fetch.asker));
     }

@@ -50,7 +50,7 @@ counters! {
         op_w_latency_in_bytes_histogram: SizedLatency,
         /// Latency of requests that read and write by what came with them
         op_rw_latency_in_bytes_histogram: SizedLatency,
-        /// Writes that another OSD's group sent to us as its replica
+        /// Writes that another OSD's PG sent to us as its replica
         subop_w: Count,
         /// Data of such writes
         subop_w_in_bytes: Bytes,
@@ -60,13 +60,13 @@ counters! {
         recovery_ops: Gauge,
         /// Data of recovered objects
         recovery_bytes: GaugeBytes,
-        /// Placement groups here
+        /// placement groups here
         numpg: Gauge,
-        /// Placement groups whose primary this is
+        /// placement groups whose primary this is
         numpg_primary: Gauge,
-        /// Placement groups whose replica this is
+        /// placement groups whose replica this is
         numpg_replica: Gauge,
-        /// Placement groups here that belong elsewhere
+        /// placement groups here that belong elsewhere
         numpg_stray: Gauge,
         /// Messages with maps
         map_messages: Count,
@@ -84,11 +84,11 @@ counters! {
 counters! {
     /// Where the time of a request goes. What the disk does of it is in the set `store`.
     pub struct Stages, "osd-stages" {
-        /// From a request's arrival to its turn: behind others on the same object, or a group that does not serve
+        /// From a request's arrival to its turn: behind others on the same object, or a PG that does not serve
         queue: Latency,
         /// From its turn to having the data that it needs, for requests that read any
         read: Latency,
-        /// From having all to the transaction being on its way to our disk and the replicas
+        /// From having all to the transaction being in flight to our disk and the replicas
         execute: Latency,
         /// From a transaction's leaving for our disk to its being durable, of all transactions
         commit: Latency,
@@ -100,13 +100,13 @@ counters! {
 }
 
 counters! {
-    /// Clients that keep requests to themselves, as a group does not serve.
+    /// Clients that keep requests to themselves, as a PG does not serve.
     pub struct BackoffCounters, "osd-backoffs" {
-        /// Pairs of a session and a group for which its client keeps them now
+        /// Pairs of a session and a PG for which its client keeps them now
         waiting: Gauge,
         /// How often a client was asked to
         blocks: Count,
-        /// What requests take that wait here for a group that does not serve
+        /// What requests take that wait here for a PG that does not serve
         held_bytes: GaugeBytes,
     }
 }

@@ -1,8 +1,8 @@
-//! Who is alive: heartbeats as datagrams, ten a second, and how long a silence is too long.
+//! Failure detection: heartbeats as datagrams, ten a second, and how long a silence is too long.
 //!
-//! TCP sends again what is lost, later and later: at 20 % loss a session is silent for seconds while
+//! TCP retransmits with growing delays: at 20 % loss a session is silent for seconds while
 //! its peer is well. A datagram that is lost is just lost, and the next one tells as much. Whatever
-//! comes from an OSD, by datagram or by session, is a sign of its life.
+//! comes from an OSD, by datagram or by session, shows that it is alive.
 
 use nacre_base::{OsdId, Time};
 use nacre_crush::CrushMap;
@@ -25,10 +25,10 @@ const UNUSUAL: u32 = 3;
 const FORGET: Duration = Duration::from_secs(30);
 /// How often a report is repeated.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
-/// How many OSDs are watched that share no group with us, so that each one has enough who watch it.
+/// How many OSDs are watched that share no PG with this one, so that each OSD has enough reporters.
 const STRANGERS: usize = 3;
 
-/// Whom we have had no session with for so long is of no use to us, however well its heartbeats come: something between
+/// An OSD without a session for so long counts as unreachable, even if its heartbeats arrive: something between
 /// us lets those pass and no TCP. At 20 % loss it takes some seconds to open one.
 const NO_SESSION_MAX: Duration = Duration::from_secs(10);
 
@@ -37,7 +37,7 @@ const FRESH: Duration = Duration::from_millis(400);
 /// Over the other network goes what belongs on the cluster network until that has worked for so long.
 const CALM: Duration = Duration::from_secs(5);
 
-/// Where a life of another OSD is reached: on the cluster network as well if both of us are on it.
+/// Where an incarnation of another OSD is reached: on the cluster network as well if both of us are on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub public: EntityAddr,
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// What we know of another OSD's life.
+/// What we know of another OSD's incarnation.
 struct Watched {
     place: Place,
     public: Link,
@@ -78,7 +78,7 @@ struct Link {
     broken: Option<Time>,
 }
 
-/// On which network someone is not heard.
+/// The networks on which an OSD is not heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     Everywhere,
@@ -151,7 +151,7 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// From now on these lives are watched, and nobody else.
+    /// From now on exactly these incarnations are watched.
     pub fn watch(&mut self, osds: impl Iterator<Item = (OsdId, Place)>, now: Time) {
         let mut old = std::mem::take(&mut self.watched);
         self.watched = osds
@@ -162,7 +162,7 @@ impl Heartbeats {
             })
             .collect();
     }
-    /// Which of its lives is watched.
+    /// Which of its incarnations is watched.
     pub fn life(&self, osd: OsdId) -> Option<u32> {
         self.watched.get(&osd).map(|watched| watched.place.public.nonce)
     }
@@ -177,14 +177,14 @@ impl Heartbeats {
         })
     }
 
-    /// `without_since`: since when there is no session with that life of an OSD although one is wanted.
+    /// `without_since`: since when there is no session with that incarnation of an OSD although one is wanted.
     pub fn note_sessions(&mut self, without_since: impl Fn(OsdId, u32) -> Option<Time>) {
         for (osd, watched) in &mut self.watched {
             watched.no_session = without_since(*osd, watched.place.public.nonce);
         }
     }
 
-    /// A sign of life. What was reported is to be taken back.
+    /// The OSD is alive. A failure that was reported is to be withdrawn.
     pub fn heard(&mut self, osd: OsdId, network: Network, now: Time) -> Option<FailureEvidence> {
         let watched = self.watched.get_mut(&osd)?;
         watched.place.on(network)?;
@@ -194,7 +194,7 @@ impl Heartbeats {
         }
         watched.reported.take().map(|_| FailureEvidence::Recovered)
     }
-    /// Those who were silent for too long, to be reported (again).
+    /// OSDs that were silent for too long, to be reported (again).
     pub fn silent(&mut self, now: Time) -> Vec<(OsdId, FailureEvidence)> {
         let mut found = Vec::new();
         for (&osd, watched) in &mut self.watched {
@@ -232,7 +232,7 @@ impl Heartbeats {
             false => Network::Cluster,
         }
     }
-    /// Who would be missed by clients or by us, reported or not: nobody is for the cluster network alone.
+    /// OSDs that clients or this OSD cannot reach, reported or not. The cluster network alone does not count.
     pub fn missed(&self, now: Time) -> Vec<OsdId> {
         let missed = |watched: &Watched| watched.public.is_silent(now) || watched.is_out_of_reach(now);
         self.watched.iter().filter(|(_, watched)| missed(watched)).map(|(osd, _)| *osd).collect()
@@ -247,7 +247,7 @@ impl Heartbeats {
     }
 }
 
-/// Whom `me` watches besides those with whom it shares groups: the next ones in an order of all OSDs in
+/// The OSDs that `me` watches besides those with which it shares PGs: the next ones in an order of all OSDs in
 /// which neighbours are as far from each other as they can be. So each OSD has its watchers in several
 /// failure domains, whatever the pools are like.
 pub fn strangers(map: &OsdMap, me: OsdId) -> Vec<OsdId> {

@@ -1,4 +1,4 @@
-//! What clients do to each image, counted while somebody wants to know: `rbd perf image iostat`.
+//! I/O statistics of each image, counted while they are asked for: `rbd perf image iostat`.
 
 use crate::op_tracker::{Access, Request};
 use nacre_base::Time;

@@ -37,7 +37,7 @@ mod write_credit;
 
 pub use osd::{MEMORY, Osd, OsdConfig};
 
-/// What OSDs keep on disk, for those who look at a store, or mend it, without running an OSD.
+/// What OSDs keep on disk, for tools that inspect or repair a store without running an OSD.
 pub mod stored {
     pub use crate::maps::{MapError, Maps};
     pub use crate::object_info::{ObjectInfo, Watcher};

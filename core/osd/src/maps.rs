@@ -14,7 +14,7 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many epochs back somebody can be brought up to date by incrementals.
+/// How many epochs behind a peer may be to be updated by incrementals.
 /// Ceph has it as `mon_min_osdmap_epochs`, and OSDs keep what monitors keep.
 pub const KEPT: u32 = 500;
 /// How often the full map is written again, so that a start has few incrementals to apply.
@@ -164,7 +164,7 @@ impl Maps {
         txn.push(id(), Change::OmapSet([(Name::from("full"), value.into())].into()));
     }
 
-    /// What brings somebody from `epoch` to ours, in one or more messages.
+    /// What brings a peer from `epoch` to the current map, in one or more messages.
     pub fn since(&self, epoch: Epoch) -> Vec<OsdMapMsg> {
         let Some(map) = &self.current else { return Vec::new() };
         let message = |incrementals, full, oldest| OsdMapMsg {
@@ -227,7 +227,7 @@ mod tests {
         assert!(held.upgrade().is_none());
     }
 
-    /// They were ours, and neither stored nor told to the groups, which never heard of what had changed in them.
+    /// They were ours, and neither stored nor told to the PGs, which never heard of what had changed in them.
     #[test]
     fn maps_before_one_that_is_wrong_are_taken() {
         let map = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());

@@ -1,4 +1,4 @@
-//! Memory that is shared out among those who need some for a while.
+//! A byte budget with reservations that end when they are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

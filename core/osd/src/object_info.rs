@@ -24,7 +24,7 @@ pub struct ObjectInfo {
     /// CephFS orders truncations among writes by these.
     pub truncate_seq: u32,
     pub truncate_size: u64,
-    /// Hints about the object's life to come.
+    /// Hints about how the object will be used.
     pub expected_object_size: u64,
     pub expected_write_size: u64,
     pub alloc_hint_flags: u32,
@@ -40,7 +40,7 @@ pub struct ObjectInfo {
     pub clean: bool,
 }
 
-/// Who wants to hear of notifies, see `pg::watch`.
+/// A client that watches the object for notifies, see `pg::watch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watcher {
     pub addr: EntityAddr,

@@ -61,7 +61,7 @@ pub enum Access {
     Both,
 }
 
-/// What there is to know of a request: who asked for what, and its steps. Cheap to copy.
+/// What is known of a request: its client, its operations, its steps. Cheap to copy.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub op: Arc<OsdOp>,
@@ -173,7 +173,7 @@ impl Request {
     }
 }
 
-/// What the wall clock showed at `then`, if nobody set it since.
+/// What the wall clock showed at `then`, unless it was set since.
 fn wall(now: Now, then: Time) -> Utime {
     let nanos = u64::from(now.wall.sec) * NANOS + u64::from(now.wall.nsec);
     let at = nanos.saturating_sub(now.mono.since(then).as_nanos() as u64);

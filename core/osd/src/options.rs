@@ -57,7 +57,7 @@ const KNOWN: [Known; 10] = [
     Known { name: "osd_recovery_op_priority", default: 3, range: (1, 63) },
 ];
 
-/// How much is remembered of each group, in writes; in the order of names.
+/// How much is remembered of each PG, in writes; in the order of names.
 const LOGS: [Known; 3] = [
     Known { name: "osd_max_pg_log_entries", default: log::ENTRIES.0, range: (1, 100_000) },
     Known { name: "osd_min_pg_log_entries", default: log::ENTRIES.1, range: (1, 100_000) },
@@ -72,7 +72,7 @@ const YEAR: u64 = 366 * DAY;
 const MAPS: [Known; 1] =
     [Known { name: "mon_min_osdmap_epochs", default: maps::KEPT as u64, range: (1, 100_000) }];
 
-/// Whether clients are told at once to keep requests to themselves while a group peers, however short that is.
+/// Whether clients are told at once to keep requests to themselves while a PG peers, however short that is.
 const BACKOFF: [Known; 1] = [Known { name: "osd_backoff_on_peering", default: 0, range: YES_OR_NO }];
 
 /// When and how fast copies are compared. Counts, hours, seconds, or one for yes; in the order of names.
@@ -160,7 +160,7 @@ impl Options {
         self.from_mon.clone().into_iter().chain(known).collect()
     }
 
-    /// Those whose values are not their defaults, and who says so.
+    /// Options whose values are not their defaults, with the source of each.
     pub fn differing(&self) -> Value {
         let differs = all().filter(|known| self.number(known) != known.default);
         differs
@@ -244,13 +244,13 @@ impl Options {
         Limits { max, sleep: self.pause(&PAUSES[0]), priority: priority as u32, rest_max: RECOVERY_REST_MAX }
     }
 
-    /// Groups at a time that have members more than they should, to be moved.
+    /// Placement groups at a time that have members more than they should, to be moved.
     pub fn moves(&self) -> u32 {
         let [_, _, _, _, moves, ..] = KNOWN.each_ref().map(|known| self.number(known));
         moves as u32
     }
 
-    /// Ceph's limits are for one group and for the groups at a time; what counts is their product.
+    /// Ceph's limits are for one PG and for the PGs at a time; what counts is their product.
     pub fn trimming(&self) -> Limits {
         let [_, _, _, _, _, groups, each, priority, ..] = KNOWN.each_ref().map(|known| self.number(known));
         let sleep = self.pause(&PAUSES[2]);

@@ -1,8 +1,8 @@
-//! One OSD: its place in the cluster, who talks to it, and which placement group each message is
+//! One OSD: its place in the cluster, its sessions, and the placement group each message is
 //! for. Read `Osd::handle`; the `on_*` follow.
 //!
-//! Life: `Start` loads what was stored and dials a monitor; maps come; `Boot` asks to be up; from
-//! the map that says so on, groups serve. A map that says otherwise starts that over.
+//! Life cycle: `Start` loads what was stored and dials a monitor; maps come; `Boot` asks to be up; from
+//! the map that says so on, PGs serve. A map that says otherwise starts that over.
 
 use crate::backoffs::Backoffs;
 use crate::bench::Bench;
@@ -52,13 +52,13 @@ use batching::{Outbox, PgMessage, TxnBatcher};
 use daemon_commands::MapWaiter;
 use liveness::DiskWatch;
 
-/// How the machine is told who it is.
+/// The identity and configuration of an OSD.
 #[derive(Clone, Debug)]
 pub struct OsdConfig {
     pub id: OsdId,
     /// Of its store.
     pub uuid: [u8; 16],
-    /// Where clients reach it. The nonce is another one in each life.
+    /// Where clients reach it. The nonce is another one in each incarnation.
     pub public: AddrVec,
     /// Where other OSDs reach it: the same, or an address on a network of their own.
     pub cluster: AddrVec,
@@ -73,42 +73,42 @@ pub struct OsdConfig {
     /// Where it shows what it counts, beside others of the same daemon.
     pub perf: Registry,
     pub seed: u64,
-    /// Its own, in a cluster where everybody proves who they are.
+    /// Its own key, in a cluster with cephx.
     pub key: Option<Secret>,
 }
 
-/// What an OSD may take unless somebody says otherwise.
+/// An OSD's default memory limit.
 pub const MEMORY: usize = 512 << 20;
-/// Of sixteen parts of an OSD's memory those for its own records: logs, what is missing, groups that peer. Eight
+/// Of sixteen parts of an OSD's memory those for its own records: logs, what is missing, PGs that peer. Eight
 /// are its store's, four for requests: those of clients until they are answered.
 const RECORDS_PARTS: usize = 3;
-/// Half of them for those that wait for a group which does not serve, before their clients are asked to keep them.
+/// Half of them for those that wait for a PG which does not serve, before their clients are asked to keep them.
 const WAITING_PARTS: usize = 2;
 /// Of the memory for its own records, the part for knowing which clients were asked to.
 const BACKOFFS_PART: usize = 32;
 /// One for the data of answers.
 const ANSWERS_PARTS: usize = 1;
-/// And, within the store's half, those for large writes that are on their way to the disk.
+/// And, within the store's half, those for large writes that are in flight to the disk.
 const WRITES_PARTS: usize = 2;
 
 const TICK: u64 = 0;
-/// Groups that may go on with recovery after an event.
+/// Placement groups that may go on with recovery after an event.
 const RECOVERY_STARTS: usize = 2;
 const BEAT: u64 = 1;
 const SCRUB: u64 = 2;
 const ANSWERS: u64 = 3;
-/// Nobody says when a client has taken an answer. Those who wait for its memory see it so much later.
+/// The core is not told when a socket has taken a reply. PGs that wait for its memory look this often.
 const ANSWERS_EVERY: Duration = Duration::from_millis(2);
 const TICK_EVERY: Duration = Duration::from_millis(250);
 /// How often a boot that no map answers is repeated.
 const BOOT_RETRY: Duration = Duration::from_secs(1);
 /// How long a monitor that does not answer is waited for before the next one is tried.
 const MON_RETRY: Duration = Duration::from_millis(500);
-/// How often a monitor is asked something, if only to hear that it is there.
+/// How often a monitor is asked something, if only as a keepalive.
 const MON_PING_EVERY: Duration = Duration::from_secs(2);
 /// After so long without a word from a monitor another one is tried.
 const MON_SILENCE: Duration = Duration::from_secs(6);
-/// Changes of groups are reported together.
+/// Changes of PGs are reported together.
 const REPORT_AFTER_CHANGE: Duration = Duration::from_millis(500);
 /// What clients did is reported while it is news.
 const REPORT_AFTER_OPS: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ enum MonState {
     Open(ConnId, Time),
 }
 
-/// Someone who dialled us.
+/// A session that a peer dialled.
 struct Session {
     peer: Peer,
     access: Access,
@@ -143,7 +143,7 @@ struct Session {
 
 enum Life {
     Running,
-    /// Goodbye was said; the map, or this time, ends it.
+    /// MarkMeDown was sent; the map, or this time, ends the process.
     Stopping(Time),
     Stopped,
 }
@@ -166,7 +166,7 @@ pub struct Osd {
     last_mon_ping: Time,
     /// The monitor had a newer map the last time it was asked.
     was_behind: bool,
-    /// The map says that this life of ours is up.
+    /// The map says that this incarnation of the OSD is up.
     serving: bool,
     next_boot: Time,
     sessions: BTreeMap<ConnId, Session>,
@@ -176,7 +176,7 @@ pub struct Osd {
     beats: Heartbeats,
     last_beat: Time,
     disk: DiskWatch,
-    /// How often this life was up and then not, with nobody stopping it.
+    /// How often this incarnation was marked down while it was running.
     times_down: u32,
     /// While others are not heard, a return to the map waits until then.
     return_at: Time,
@@ -205,9 +205,9 @@ pub struct Osd {
     leases_now: bool,
     /// A look is due at whether there is memory for what clients read.
     looks_for_answers: bool,
-    /// Something changed that groups which become one may have waited for.
+    /// Something changed that PGs to be merged may have waited for.
     merges_due: bool,
-    /// A group may serve that clients keep requests for.
+    /// A PG may serve that clients keep requests for.
     backoffs_due: bool,
     last_tick: Time,
     last_ping: Time,
@@ -285,7 +285,7 @@ impl Machine for Osd {
         self.wake_for_scrubs(now, out);
         self.copy(now, store, out);
         self.flush(now, out);
-        // What belongs to no group is a benchmark's, or maps.
+        // What belongs to no PG is a benchmark's, or maps.
         self.joined.join(|token| token % (SHARDS + 1) != SHARDS, out);
         self.disk.note(now.mono, out);
     }
@@ -388,7 +388,7 @@ impl Osd {
         self.shards.iter().flat_map(|shard| shard.pgs.values())
     }
 
-    // ---- groups ----
+    // ---- PGs ----
 
     /// Runs something in one shard, and does what it wants.
     fn in_shard(
@@ -507,7 +507,7 @@ impl Osd {
                 self.on_copy_reply(now, store, tid, &reply, out);
             }
             Message::Command(command) => self.on_command(now, store, conn, tid, &command, out),
-            // Clients with watches ping; others tell of things that are none of ours yet.
+            // Clients with watches ping; other messages are not handled by an OSD.
             _ => {}
         }
     }
@@ -569,7 +569,7 @@ impl Osd {
         self.go_on_with_bench(out);
     }
 
-    /// For what belongs to no group.
+    /// For what belongs to no PG.
     fn store(&mut self, txn: Transaction, out: &mut Vec<Effect>) -> Token {
         self.last_token += 1;
         let token = self.last_token * (SHARDS + 1) + SHARDS;
@@ -578,7 +578,7 @@ impl Osd {
         token
     }
 
-    /// Whoever sends us writes hears what there is room for, before the answers that let him send more.
+    /// Tells the OSDs that send writes how much credit there is, before the replies that let them send more.
     fn look_at_room(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let writers = self.askers.len() as u64 + 1;
         let Some(room) = self.own_credit.look(&store.statfs(), writers) else { return };
@@ -657,7 +657,7 @@ impl Osd {
         self.stop_if_done(now, out);
     }
 
-    /// What groups wanted in this turn, put together.
+    /// What PGs wanted in this turn, batched.
     fn flush(&mut self, now: Now, out: &mut Vec<Effect>) {
         if std::mem::take(&mut self.leases_now) && self.serving {
             let mut of = BTreeMap::new();

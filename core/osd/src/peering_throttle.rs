@@ -1,20 +1,20 @@
-//! Which groups may make their members agree at the same time: as many as there is memory for what they
-//! hold meanwhile, which is logs on their way and lists of what is missing; and of those in which a member lacks much,
-//! only a few. Such a member takes milliseconds for each of its groups: one after the other, the first serve again long before
+//! Peering throttle: how many PGs peer at the same time. As many as there is memory for what they
+//! hold meanwhile, which is logs in flight and lists of what is missing; and of those in which a member lacks much,
+//! only a few. Such a member takes milliseconds for each of its PGs: one after the other, the first serve again long before
 //! the last ones would all together.
 //!
-//! Only primaries take room. What they ask of others is answered at once, out of what those others have for
-//! themselves, so that no group waits for another's room to get its own. A single one always fits.
+//! Only primaries reserve memory. Queries to members are answered at once, out of what those members have for
+//! that, so no PG waits for another PG's reservation. A single one always fits.
 
 use crate::memory_budget::{Held, Memory, fits};
 use nacre_base::PgId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Log entries that members lack, of all groups that go at a time.
+/// Log entries that members lack, of all PGs that go at a time.
 const ENTRIES_MAX: u64 = 1000;
 
-/// What a group takes until its members agree.
+/// What a PG takes until its members agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
     pub bytes: u64,
@@ -30,7 +30,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Its members agree. What is left to wait for is the monitors, and that holds up no other group.
+    /// Its members agree. What is left to wait for is the monitors, and that holds up no other PG.
     pub fn agreed(&mut self) {
         self.entries = None;
     }
@@ -39,7 +39,7 @@ impl Room {
 pub struct PeeringThrottle {
     memory: Memory,
     entries: Memory,
-    /// Those who found no room, with what they need.
+    /// PGs that did not fit, with what they need.
     waiting: RefCell<BTreeMap<PgId, Need>>,
 }
 
@@ -64,7 +64,7 @@ impl PeeringThrottle {
         self.waiting.borrow().len()
     }
 
-    /// Who finds none hears when there is some.
+    /// A PG that does not fit is woken when it does.
     pub fn take(&self, pg: PgId, need: Need) -> Option<Room> {
         if !self.fits(need) {
             self.waiting.borrow_mut().insert(pg, need);
@@ -74,7 +74,7 @@ impl PeeringThrottle {
         Some(Room { _memory: self.memory.hold(need.bytes), entries: Some(self.entries.hold(need.entries)) })
     }
 
-    /// One that waits and fits now. Nobody goes before the first, or a large one might wait for ever.
+    /// A waiting PG that fits now. None overtakes the first, or a large one might wait for ever.
     pub fn next_waiting(&self) -> Option<PgId> {
         let mut waiting = self.waiting.borrow_mut();
         let first = waiting.first_entry().filter(|first| self.fits(*first.get()))?;

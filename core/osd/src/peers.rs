@@ -1,8 +1,8 @@
 //! Sessions with other OSDs.
 //!
 //! Each OSD dials those it has something to ask; answers come on the same session. So two OSDs that
-//! talk have a session in each direction, nobody needs to break a tie, and a session's end loses
-//! only its owner's questions, who asks again when the next one is open.
+//! talk have a session in each direction, no tie needs to be broken, and a session's end loses
+//! only its owner's questions, which the owner asks again when the next session is open.
 
 use nacre_base::{OsdId, Time};
 use nacre_machine::ConnId;
@@ -10,7 +10,7 @@ use nacre_proto::types::{EntityAddr, Network};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often the other end of a session is asked whether it hears us.
+/// How often a session is pinged.
 pub const PING_EVERY: Duration = Duration::from_millis(500);
 /// A session over which nothing came for so long is given up.
 const GRACE: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ pub struct Peers {
     sessions: BTreeMap<OsdId, PeerSession>,
     not_before: BTreeMap<OsdId, Time>,
     failed: BTreeMap<OsdId, Failed>,
-    /// The life of those with whom a session ended or did not come about, and since when there has been none.
+    /// Incarnations with which a session ended or could not be opened, and since when there has been none.
     without: BTreeMap<OsdId, (u32, Time)>,
 }
 
@@ -48,12 +48,12 @@ struct Failed {
     at: Time,
 }
 
-/// What the end of a session says of the other one.
+/// What the end of a session tells about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The process is gone, as far as can be told from here.
     Gone,
-    /// Nobody listens on that network: whether somebody does on the other one tells more.
+    /// The connection was refused on that network: the other network decides.
     AskElsewhere,
     Unknown,
 }
@@ -67,11 +67,11 @@ impl Peers {
     pub fn open(&self, osd: OsdId) -> Option<ConnId> {
         self.sessions.get(&osd).filter(|session| session.open).map(|session| session.conn)
     }
-    /// Since when there has been no session with that life although one was wanted.
+    /// Since when there has been no session with that incarnation although one was wanted.
     pub fn without_since(&self, osd: OsdId, life: u32) -> Option<Time> {
         self.without.get(&osd).filter(|(of, _)| *of == life).map(|(_, since)| *since)
     }
-    /// With whom there is no session although one was wanted.
+    /// OSDs without a session although one is wanted.
     pub fn wanted(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.without.keys().copied()
     }
@@ -90,7 +90,7 @@ impl Peers {
     pub fn network(&self, osd: OsdId) -> Option<Network> {
         self.sessions.get(&osd).map(|session| session.network)
     }
-    /// Where to dial someone with a place on both networks: where it did not just fail.
+    /// Which network to dial an OSD on that has both: the one that did not just fail.
     pub fn network_to_dial(&self, osd: OsdId, preferred: Network) -> Network {
         self.failed.get(&osd).map_or(preferred, |failed| failed.network.other())
     }
@@ -144,7 +144,7 @@ impl Peers {
             }
         }
     }
-    /// The session is over. `refused`: nobody listens at that address.
+    /// The session is over. `refused`: the connection was refused.
     pub fn closed(&mut self, osd: OsdId, now: Time, refused: bool) {
         let Some(session) = self.sessions.remove(&osd) else { return };
         let without = self.without.entry(osd).or_insert((session.addr.nonce, now));
@@ -157,7 +157,7 @@ impl Peers {
             self.failed.insert(osd, Failed { network: session.network, refused, at: now });
         }
     }
-    /// The same, for someone who has a place on two networks (`two`) or on one.
+    /// The same, for an OSD with an address on two networks (`two`) or on one.
     pub fn refused(&mut self, osd: OsdId, now: Time, two: bool) -> Ended {
         let Some(network) = self.network(osd) else { return Ended::Unknown };
         let elsewhere = self.failed.get(&osd).is_some_and(|failed| {
@@ -170,7 +170,7 @@ impl Peers {
         }
         Ended::Gone
     }
-    /// Sessions with lives that a map does not know any more, to be hung up.
+    /// Sessions with incarnations that are not in the map any more, to be closed.
     pub fn outdated(&mut self, current: impl Fn(OsdId, Network) -> Option<EntityAddr>) -> Vec<ConnId> {
         let mut over = Vec::new();
         self.sessions.retain(|&osd, session| {
@@ -184,7 +184,7 @@ impl Peers {
         self.failed.clear();
         over
     }
-    /// Lives that a map does not know any more are not wanted, and who returns starts anew.
+    /// Incarnations that are not in the map any more are not wanted; one that returns starts anew.
     pub fn want_only(&mut self, is_up: impl Fn(OsdId, u32) -> bool) {
         self.without.retain(|osd, (life, _)| is_up(*osd, *life));
     }
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!((peers.without_since(OTHER, 7), peers.without_since(OTHER, 8)), (Some(at(10)), None));
         fails(&mut peers, 8, 20);
         assert_eq!((peers.without_since(OTHER, 7), peers.without_since(OTHER, 8)), (None, Some(at(20))));
-        // It is down; when it is up again, nobody tried yet.
+        // It is down; when it is up again, no session was tried yet.
         peers.want_only(|_, _| false);
         assert_eq!(peers.without_since(OTHER, 8), None);
 

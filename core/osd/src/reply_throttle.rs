@@ -1,11 +1,11 @@
-//! Memory for what clients read: data are read when there is memory for them, and count until the last of
+//! Read-reply throttle: data are read when there is memory for them, and count until the last of
 //! them are gone, which is when the client's socket has taken them.
 //!
 //! A client that takes its time, or a lease that a hung member does not renew, keeps answers here. With many
 //! clients, or much that each asks for at a time, that would be any amount.
 //!
 //! Clients that take nothing are cut by the shell after a while. Until then what they keep is not to be in the
-//! way of others: there is some memory for it beside, and unless there is plenty, who keeps an answer that long waits with
+//! way of others: there is extra memory for them, and unless there is plenty, a client that leaves a reply that long waits with
 //! its next reads.
 
 use crate::memory_budget::{Held, Memory, fits};
@@ -36,10 +36,10 @@ pub fn kind(bytes: u64) -> usize {
 
 pub struct ReplyThrottle {
     memory: Memory,
-    /// Groups with reads that wait, and how many bytes the first of those brings: where those are small, and where they
-    /// are large. Who has waited longest goes first.
+    /// Placement groups with reads that wait, and how many bytes the first of those brings: where those are small, and where they
+    /// are large. The PG that has waited longest goes first.
     waiting: RefCell<[VecDeque<(PgId, u64)>; KINDS]>,
-    /// Whose turn it is, with which kind.
+    /// The PG whose turn it is, and for which kind.
     woken: Cell<Option<(PgId, usize)>>,
     /// Answers that were sent, as far as they may still be there, in that order.
     sent: RefCell<VecDeque<Sent>>,
@@ -74,7 +74,7 @@ impl AsRef<[u8]> for Counted {
 /// Why a read has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The group hears when there may be memory.
+    /// The PG hears when there may be memory.
     Memory,
     /// Its client has not taken what it asked for before.
     Client,
@@ -111,8 +111,8 @@ impl ReplyThrottle {
         self.fits(SMALL) && self.waiting.borrow()[0].is_empty()
     }
 
-    /// Whether a read of so many bytes for a client may begin. If there is no memory its group hears when there may be some; then
-    /// it may begin reads that have waited. Nobody goes before those who wait.
+    /// Whether a read of so many bytes for a client may begin. If there is no memory its PG hears when there may be some; then
+    /// it may begin reads that have waited. New reads do not overtake waiting ones.
     pub fn take(&self, pg: PgId, client: ConnId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
         let is_plenty = self.held().saturating_add(bytes) <= self.memory.most() / 2;
         if !is_plenty && self.slow.borrow().clients.contains(&client) {
@@ -130,7 +130,7 @@ impl ReplyThrottle {
         }
         Err(Wait::Memory)
     }
-    /// A group for whose first read there is memory now.
+    /// A PG for whose first read there is memory now.
     pub fn next_waiting(&self) -> Option<PgId> {
         let mut waiting = self.waiting.borrow_mut();
         let fits = |line: &VecDeque<(PgId, u64)>| line.front().is_some_and(|(_, bytes)| self.fits(*bytes));
@@ -156,7 +156,7 @@ impl ReplyThrottle {
         }
         sent.push_back(Sent { at: now, to, held: Arc::downgrade(&held) });
     }
-    /// Sees who has not taken what was sent a while ago.
+    /// Finds the clients that have not taken replies sent a while ago.
     pub fn look(&self, now: Time) {
         let mut slow = Slow::default();
         let mut sent = self.sent.borrow_mut();

@@ -1,4 +1,4 @@
-//! When an OSD compares the copies of its groups, and how fast: a few groups at a time, the one that
+//! When an OSD scrubs its PGs, and how fast: a few PGs at a time, the one that
 //! waits for it longest first, in small steps with a pause after each while clients are there.
 
 use nacre_base::{PgId, Time};
@@ -15,7 +15,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What is set for it; intervals in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubConfig {
-    /// Groups at a time. Ceph: `osd_max_scrubs`.
+    /// Placement groups at a time. Ceph: `osd_max_scrubs`.
     pub max: u32,
     /// So old the last look must be for another. Ceph: `osd_scrub_min_interval`.
     pub min_interval: u64,
@@ -35,14 +35,14 @@ pub struct ScrubConfig {
 }
 
 impl ScrubConfig {
-    /// Whether looks that nobody asked for may begin in this hour of the day.
+    /// Whether scheduled scrubs may begin in this hour of the day.
     pub fn may_begin(&self, hour: u64) -> bool {
         let (from, to) = self.hours;
         if from < to { (from..to).contains(&hour) } else { from == to || hour >= from || hour < to }
     }
 }
 
-/// A group that is being looked through. It ends when this is dropped.
+/// A PG that is being scrubbed. The scrub ends when this is dropped.
 #[derive(Debug)]
 pub struct ScrubSlot(Arc<AtomicU32>);
 
@@ -57,7 +57,7 @@ pub struct ScrubScheduler {
     /// Clients asked for something within the last second.
     pub busy: bool,
     running: Arc<AtomicU32>,
-    /// Who would begin, and how urgent that is.
+    /// PGs that are due, and how urgent each is.
     proposed: RefCell<BTreeMap<PgId, u64>>,
     next_step: Cell<Time>,
     waiting: RefCell<BTreeSet<PgId>>,
@@ -75,13 +75,13 @@ impl ScrubScheduler {
         }
     }
 
-    /// A group would begin; only one of those that say so in the same tick will.
+    /// A PG would begin; only one of those that say so in the same tick will.
     pub fn propose(&self, pg: PgId, urgency: u64) {
         if self.running.load(Ordering::Relaxed) < self.rules.max {
             self.proposed.borrow_mut().insert(pg, urgency);
         }
     }
-    /// Who may begin.
+    /// The PG that may begin.
     pub fn choose(&self) -> Option<PgId> {
         let proposed = std::mem::take(&mut *self.proposed.borrow_mut());
         proposed.into_iter().max_by_key(|(_, urgency)| *urgency).map(|(pg, _)| pg)
@@ -94,12 +94,12 @@ impl ScrubScheduler {
         Some(ScrubSlot(self.running.clone()))
     }
 
-    /// How many groups have their copies compared.
+    /// How many PGs are being scrubbed.
     pub fn running(&self) -> u32 {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// A step took that long; the group hears when it is time for the next.
+    /// A step took that long; the PG hears when it is time for the next.
     pub fn pause(&self, pg: PgId, now: Time, took: Duration) {
         let pause = if self.busy { (took * PAUSE_PARTS).min(PAUSE_MAX) } else { Duration::ZERO };
         self.next_step.set(now + pause.max(self.rules.sleep));
@@ -109,7 +109,7 @@ impl ScrubScheduler {
     pub fn wakes_at(&self) -> Option<Time> {
         (!self.waiting.borrow().is_empty()).then(|| self.next_step.get())
     }
-    /// Whose time has come.
+    /// The PGs whose pause is over.
     pub fn ready(&self, now: Time) -> BTreeSet<PgId> {
         if self.next_step.get() <= now {
             std::mem::take(&mut *self.waiting.borrow_mut())

@@ -32,7 +32,7 @@ pub enum ShardEffect {
     },
     Ask(OsdId, PeerMsg),
     Answer(OsdId, PeerMsg),
-    /// For the request of a group that goes by this number.
+    /// For the request of a PG that goes by this number.
     Copy(PgId, u64, Box<CopySource>),
     QueryRecord(PgId),
     Activate(PgId, PgRecord),
@@ -42,7 +42,7 @@ pub enum ShardEffect {
     ClusterLog(u8, String),
 }
 
-/// What the shard's groups handle an event with.
+/// What the shard's PGs handle an event with.
 pub struct Scene<'a> {
     pub now: Now,
     pub turn: u64,
@@ -62,20 +62,20 @@ pub struct Shard {
     /// In their order, in which they become durable.
     stores: VecDeque<(Token, Stored)>,
     reads: BTreeMap<Token, (PgId, u64)>,
-    /// How many transactions each group issued.
+    /// How many transactions each PG issued.
     issued: BTreeMap<PgId, u64>,
     loops: BTreeSet<PgId>,
     counted: Counted,
     /// The event at hand is a write that another OSD sent us.
     is_subop: bool,
-    /// What a group wants: empty between events, and there for its memory.
+    /// What a PG wants: empty between events, and there for its memory.
     effects: Vec<PgEffect>,
 }
 
 /// A transaction that is not durable yet.
 struct Stored {
     pg: PgId,
-    /// Of the group; zero if the group that wanted it is gone.
+    /// Of the PG; zero if the PG that wanted it is gone.
     number: u64,
     since: Time,
     is_subop: bool,
@@ -133,13 +133,13 @@ impl Shard {
         self.carry(scene, id, interval, effects);
     }
 
-    /// A group that is about to be part of another.
+    /// A PG that is about to be part of another.
     pub fn take(&mut self, id: PgId) -> Option<Pg> {
         let pg = self.pgs.remove(&id)?;
         self.forget(id);
         Some(pg)
     }
-    /// What these groups had is this one's.
+    /// What these PGs had is this one's.
     pub fn merge(&mut self, scene: &mut Scene<'_>, id: PgId, sources: Vec<Pg>, pg_num: u32) {
         let Some(pg) = self.pgs.get_mut(&id) else { return };
         let ((), effects) = Self::run(&mut self.effects, scene, |ctx| pg.merge(ctx, sources, pg_num));
@@ -166,17 +166,17 @@ impl Shard {
             self.forget(id);
         }
     }
-    /// What the group waits for ends with it.
+    /// What the PG waits for ends with it.
     fn forget(&mut self, id: PgId) {
         self.issued.remove(&id);
         self.loops.remove(&id);
         self.reads.retain(|_, (pg, _)| *pg != id);
-        // A group of this name that is made anew counts from one.
+        // A PG of this name that is made anew counts from one.
         let stores = self.stores.iter_mut().map(|(_, stored)| stored);
         stores.filter(|stored| stored.pg == id).for_each(|stored| stored.number = 0);
     }
 
-    /// Every group, in order.
+    /// Every PG, in order.
     pub fn handle_all(&mut self, scene: &mut Scene<'_>, event: impl Fn() -> PgEvent) {
         let ids: Vec<PgId> = self.pgs.keys().copied().collect();
         ids.into_iter().for_each(|id| self.handle(scene, id, event()));
@@ -205,7 +205,7 @@ impl Shard {
         }
     }
 
-    /// For each OSD, the groups that need a lease from it.
+    /// For each OSD, the PGs that need a lease from it.
     pub fn leases(&self, of: &mut BTreeMap<OsdId, Vec<(PgId, Epoch)>>) {
         for (id, pg) in &self.pgs {
             for osd in pg.lease_givers() {
@@ -214,7 +214,7 @@ impl Shard {
         }
     }
 
-    /// Runs something of one group. What it wants is `carry`'d over afterwards.
+    /// Runs something of one PG. What it wants is `carry`'d over afterwards.
     fn run<T>(
         effects: &mut Vec<PgEffect>,
         scene: &Scene<'_>,
@@ -233,7 +233,7 @@ impl Shard {
         (result, effects)
     }
 
-    /// `interval` is the one that the group is in now. Nothing of an older one is ever sent: what
+    /// `interval` is the one that the PG is in now. Nothing of an older one is ever sent: what
     /// waited for the disk then was dropped with it.
     fn carry(&mut self, scene: &mut Scene<'_>, pg: PgId, interval: Epoch, mut effects: Vec<PgEffect>) {
         for effect in effects.drain(..) {

@@ -5,7 +5,7 @@
 //!   snapshot:u64 hash:u32 object id
 //!
 //! Numbers are big-endian and the hash has its bits reversed: the clones of a placement group for
-//! a snapshot are one range of keys whatever the number of groups, and a split moves nothing.
+//! a snapshot are one range of keys whatever the number of PGs, and a split moves nothing.
 //!
 //! A key may stay when its clone is gone, and is removed when it is found. A clone is never without.
 

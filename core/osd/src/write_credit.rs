@@ -1,8 +1,8 @@
-//! Whether there is room for a write on all disks that it goes to, known before anybody is asked to store it.
+//! Write credits: whether all disks of a write have space for it, known before it is sent to any of them.
 //!
 //! A store that is full refuses a transaction, and an OSD whose store refuses what its primary took can only stop.
-//! So each OSD tells those who send it writes how much may be on its way from one of them at a time (`OwnCredit`),
-//! and a primary keeps to what all members of a group said (`WriteCredits`). Why this is enough:
+//! So each OSD tells those who send it writes how much may be in flight from one of them at a time (`OwnCredit`),
+//! and a primary keeps to what all members of a PG said (`WriteCredits`). Why this is enough:
 //! `docs/decisions/0027-space-credits.md`. In the same way it tells them what there is memory for
 //! (`docs/decisions/0033-write-memory-credits.md`).
 
@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Of how many parts of the device one must stay free.
 const FULL_PARTS: u64 = FullRatios::FAILSAFE_PARTS;
-/// A full one has room again when one of so many parts is free.
+/// A full device takes writes again when one of so many parts is free.
 const ROOM_PARTS: u64 = FullRatios::FAILSAFE_END_PARTS;
-/// Nobody needs to count as long as one of so many parts is free,
+/// Credits are unlimited as long as one of so many parts is free,
 const SCARCE_PARTS: u64 = 8;
 /// and again from one of so many on.
 const PLENTY_PARTS: u64 = 7;
-/// Of how many parts one is for what nobody waits for room with: notes of watches, ends of snapshots.
+/// One of so many parts is kept for changes that do not wait for credit: watch records, removed snapshots.
 const KEPT_PARTS: u64 = 100;
 /// A window that changes by less is no news, nor one that neither doubles nor halves.
 const WINDOW_STEP: u64 = 64 << 10;
@@ -34,7 +34,7 @@ const BLOCK: u64 = 4096;
 const ENTRY: u64 = 1024;
 /// Writes that take no more wait for memory only behind twice as many bytes as there should be.
 pub const SMALL: u64 = 128 << 10;
-/// What each write on its way takes of memory beside that: the request, what it makes of the log, and what is said to
+/// What each write in flight takes of memory beside that: the request, what it makes of the log, and what is said to
 /// members and to the disk.
 const IN_FLIGHT: u64 = 4 << 10;
 /// What a clone takes: its places are its own, its blocks are not.
@@ -43,7 +43,7 @@ const CLONE: u64 = 32 << 10;
 /// What we say of our own disk and memory.
 pub struct OwnCredit {
     said: Room,
-    /// Bytes of memory for writes on their way to the disk.
+    /// Bytes of memory for writes in flight to the disk.
     memory: u64,
 }
 
@@ -51,7 +51,7 @@ impl OwnCredit {
     pub fn new(memory: usize) -> OwnCredit {
         OwnCredit { said: Room::PLENTY, memory: memory as u64 }
     }
-    /// What everybody was told last.
+    /// What the other OSDs were told last.
     pub fn said(&self) -> Room {
         self.said
     }
@@ -88,31 +88,31 @@ pub enum Growth {
     More,
     /// What it replaces is given back later.
     Same,
-    /// It takes no room for data.
+    /// It takes no space for data.
     Less,
 }
 
-/// Whether there is room for a write.
+/// Whether there is credit for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Yes,
-    /// Once others that are on their way have arrived.
+    /// Once others that are in flight have arrived.
     Soon,
     /// Once something was removed.
     No,
 }
 
-/// What all OSDs said, and what is on its way from us.
+/// What all OSDs said, and what is in flight from us.
 #[derive(Default)]
 pub struct WriteCredits {
     said: BTreeMap<OsdId, Room>,
     on_its_way: Arc<Way>,
     changes: u64,
-    /// Groups with writes that wait for others on their way, and how many bytes may be left of those.
+    /// Placement groups with writes that wait for others in flight, and how many bytes may be left of those.
     waiting: RefCell<VecDeque<(PgId, u64)>>,
 }
 
-/// All writes on their way.
+/// All writes in flight.
 #[derive(Debug, Default)]
 struct Way {
     /// That disks need for them.
@@ -129,7 +129,7 @@ impl Way {
     }
 }
 
-/// A write on its way to disks. It has arrived, or will not, when this is dropped.
+/// A write in flight to disks. It has arrived, or will not, when this is dropped.
 #[derive(Debug)]
 pub struct InFlightWrite {
     bytes: u64,
@@ -182,7 +182,7 @@ impl WriteCredits {
         }
         verdict
     }
-    /// The group hears when there may be room. Who has waited longest hears first.
+    /// The PG is woken when there may be credit. The PG that has waited longest is first.
     pub fn wait(&self, pg: PgId) {
         let mut waiting = self.waiting.borrow_mut();
         let on_its_way = self.on_its_way.memory();
@@ -191,7 +191,7 @@ impl WriteCredits {
             None => waiting.push_back((pg, on_its_way)),
         }
     }
-    /// One for which some of what was on its way has arrived.
+    /// One for which some of what was in flight has arrived.
     pub fn next_waiting(&self) -> Option<PgId> {
         let mut waiting = self.waiting.borrow_mut();
         let on_its_way = self.on_its_way.memory();
@@ -236,7 +236,7 @@ pub fn has_room(store: &dyn StoreView, bytes: u64) -> bool {
 }
 
 /// Whether it takes them for what replaces as much: that must end even where nothing may grow, and leave room for the
-/// writes that are on their way meanwhile.
+/// writes that are in flight meanwhile.
 pub fn has_room_to_replace(store: &dyn StoreView, bytes: u64) -> bool {
     let space = store.statfs();
     space.available >= space.total / KEPT_PARTS + 4 * bytes

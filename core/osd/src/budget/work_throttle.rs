@@ -1,8 +1,8 @@
-//! How much of one kind of work goes on at a time.
+//! A closed-loop throttle for one kind of background work.
 //!
 //! A closed loop. Beside clients it begins with one transfer at a time and a long rest after each.
 //! While clients wait no longer than they do without it, the rest gets shorter until there is none, and
-//! then more transfers may be on their way; when they wait longer, half of all that goes at once, and
+//! then more transfers may be in flight; when they wait longer, half of all that goes at once, and
 //! when they wait twice as long, all but the least. It never stops, so that recovery ends. Nobody there:
 //! as many as there may be.
 
@@ -21,7 +21,7 @@ const PATIENCE_AT_LEAST: f64 = 0.000_2;
 const REST: Duration = Duration::from_millis(1);
 /// A mean of fewer requests than this is noise: more are waited for,
 const REQUESTS_ENOUGH: u64 = 16;
-/// for so many looks. Less than one in each then is as good as nobody,
+/// for so many looks. Fewer than one in each look then count as no clients,
 const LOOKS_MAX: u32 = 4;
 /// and so is none at all in so many.
 const LOOKS_IN_VAIN: u32 = 2;
@@ -33,7 +33,7 @@ const WEIGHT: f64 = 1.0 / 8.0;
 /// may have more to do than before, or wait for just that.
 const WEIGHT_IN_DOUBT: f64 = 1.0 / 64.0;
 
-/// One transfer on its way, or one group that moves. It ends when this is dropped, however that comes about.
+/// One transfer in flight, or one PG that moves. It ends when this is dropped, however that comes about.
 #[derive(Debug)]
 pub struct WorkSlot(Arc<AtomicU32>);
 
@@ -49,16 +49,16 @@ impl Drop for WorkSlot {
     }
 }
 
-/// What a group says of the transfer that it wants to start.
+/// What a PG says of the transfer that it wants to start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkRequest {
     /// There is no second copy of what it is about, so it may have all that there is.
     pub scarce: bool,
-    /// An operator wants the group to go before others.
+    /// An operator wants the PG to go before others.
     pub forced: bool,
 }
 
-/// Groups that got no slot, those first that operators want first.
+/// Placement groups that got no slot, those first that operators want first.
 #[derive(Default)]
 pub struct WaitingPgs {
     forced: RefCell<BTreeSet<PgId>>,
@@ -70,8 +70,8 @@ impl WaitingPgs {
         let line = if forced { &self.forced } else { &self.others };
         line.borrow_mut().insert(pg);
     }
-    /// Whether somebody waits who goes before those that nobody wants first. Whoever waits in vain leaves as
-    /// soon as anybody could start something, so that this holds up nothing for long.
+    /// Whether a PG with operator priority waits; it goes before the others. A PG that can start nothing leaves as
+    /// soon as a slot is free, so that it delays the others only briefly.
     pub fn has_forced(&self) -> bool {
         !self.forced.borrow().is_empty()
     }
@@ -101,7 +101,7 @@ pub struct Limits {
 /// How much of one kind of work goes on at a time. A removed clone is a transfer, too.
 pub struct WorkThrottle {
     limits: Limits,
-    /// How many transfers may be on their way.
+    /// How many transfers may be in flight.
     window: u32,
     /// How long there is none after each; zero unless there is one at a time.
     rest: Duration,
@@ -139,12 +139,12 @@ impl WorkThrottle {
         }
     }
 
-    /// A group wants to start a transfer; without a slot it hears when there may be one.
+    /// A PG wants to start a transfer; without a slot it hears when there may be one.
     pub fn take(&self, now: Time, pg: PgId, claim: WorkRequest) -> Option<WorkSlot> {
         let WorkRequest { scarce, forced } = claim;
         let (window, rest) =
             if scarce { (self.limits.max, Duration::ZERO) } else { (self.window, self.rest) };
-        // The last copy of something does not wait for what somebody wants to see whole first.
+        // Recovery from the last copy does not wait for PGs with operator priority.
         let others_first = !forced && !scarce && self.waiting.has_forced();
         if others_first || !self.is_free(now, window, rest) {
             self.waiting.join(pg, forced);

@@ -44,7 +44,7 @@ pub fn fences(osd: &Osd) -> [Value; 2] {
     osd.map().map_or([json!([]), json!([])], |map| [show(&map.blocklist), show(&map.range_blocklist)])
 }
 
-/// Those that have a group here.
+/// Those that have a PG here.
 pub fn pools(osd: &Osd) -> Value {
     let pools: BTreeSet<i64> = osd.pgs().map(|pg| pg.id.pool.0).collect();
     json!(pools)
@@ -55,7 +55,7 @@ pub fn scrub_slots(osd: &Osd) -> Value {
     json!({ "scrubs_local": pace.running(), "scrubs_remote": 0, "osd_max_scrubs": osd.options.scrub().max })
 }
 
-/// When the groups that are led from here are due.
+/// When the PGs that are led from here are due.
 pub fn scrub_plans(osd: &Osd, now: Now) -> Result<Value, Refusal> {
     let map = osd.map().ok_or_else(|| (EAGAIN, "there is no map yet".to_string()))?;
     let rules = osd.options.scrub();

@@ -1,6 +1,6 @@
 //! An object in the middle of a vector of operations. Whether it exists, its size and its versions are what the
 //! operations so far made of it. Its bytes, attributes and omap are those that were stored before the first of them,
-//! as in Ceph: who wants to know what he has just written knows it.
+//! as in Ceph: a client knows the bytes that it has just written.
 
 use super::{Copied, Fetched, Stop};
 use crate::object_info::ObjectInfo;

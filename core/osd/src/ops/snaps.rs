@@ -21,7 +21,7 @@ pub struct Snaps<'a> {
     pub context: &'a SnapContext,
     /// A write under an older context than the object has seen fails.
     pub ordered: bool,
-    /// Snapshots that are being removed, and that nobody may see any more.
+    /// Snapshots that are being removed and are not visible any more.
     pub removed: &'a IntervalSet,
 }
 

@@ -616,7 +616,7 @@ fn clones_know_what_they_share_with_what_came_after_them() {
     assert_eq!(done.outputs[1].1, "01ab4", "and not what it is rolled back to");
     assert_eq!(o.content(), "0123456789");
     assert_eq!(list_snaps(&mut o).0[1].2, [(0, 2), (4, 1)]);
-    // A deleted head is not listed, and nobody sees it.
+    // A deleted head is not listed and not visible.
     assert_eq!(o.run([Op::Delete]).result, 0);
     assert_eq!(list_snaps(&mut o).0.len(), 2);
     assert_eq!(o.run([read(0, 0)]).result, -nacre_base::errno::ENOENT);

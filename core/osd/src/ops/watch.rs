@@ -1,5 +1,5 @@
 //! Who watches an object: kept in its info, so that a watch outlives connections and primaries.
-//! What is said to watchers, and when they are given up: `pg::watch`.
+//! Notifying watchers and expiring them: `pg::watch`.
 
 use super::draft::Draft;
 use super::{Env, OpResult, fail, ok, output};

@@ -1,8 +1,8 @@
-//! When clients are asked to keep their requests on a group that does not serve, and when they may send them.
+//! When clients are asked to keep their requests on a PG that does not serve, and when they may send them.
 //! (`docs/decisions/0046-backoff.md`)
 //!
-//! Mostly a group peers for less time than it takes to tell anybody: then it holds what comes. But what it holds takes memory that
-//! clients of other groups need, and one that lacks members may wait for hours.
+//! Mostly a PG peers for less time than it takes to tell anybody: then it holds what comes. But what it holds takes memory that
+//! clients of other PGs need, and one that lacks members may wait for hours.
 
 use super::{Osd, TICK_EVERY};
 use nacre_base::{Now, PgId, Time};
@@ -11,11 +11,11 @@ use nacre_proto::messages::{BackoffOp, OsdBackoff, RADOS_BACKOFF};
 use nacre_proto::types::EntityType;
 use std::time::Duration;
 
-/// A group that has not served for so long holds nothing.
+/// A PG that has not served for so long holds nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Osd {
-    /// Whether its client is to keep a new request on a group that does not serve since then.
+    /// Whether its client is to keep a new request on a PG that does not serve since then.
     pub(super) fn is_to_be_kept(&self, now: Now, conn: ConnId, since: Time) -> bool {
         let is_much = self.budget.waiting.held() >= self.budget.waiting.most();
         let wanted = is_much || now.mono.since(since) >= PATIENCE || self.options.backs_off_at_once();
@@ -29,7 +29,7 @@ impl Osd {
         knows_how && self.backoffs.has_room()
     }
 
-    /// What came from it so far is forgotten: it sends all that it has for the group when it is told to go on.
+    /// What came from it so far is forgotten: it sends all that it has for the PG when it is told to go on.
     pub(super) fn block(&mut self, conn: ConnId, id: PgId, out: &mut Vec<Effect>) {
         let at = self.shard_of(id);
         let Some(pg) = self.shards[at].pgs.get_mut(&id) else { return };
@@ -42,7 +42,7 @@ impl Osd {
         out.push(Effect::Send { conn, tid: 0, message: message.into() });
     }
 
-    /// A few times a second: groups that do not serve give back what they have held for long, and if it is much, earlier.
+    /// A few times a second: PGs that do not serve give back what they have held for long, and if it is much, earlier.
     pub(super) fn look_at_held(&mut self, now: Now, out: &mut Vec<Effect>) {
         let is_much = self.budget.waiting.held() >= self.budget.waiting.most();
         let patience = if is_much { TICK_EVERY } else { PATIENCE };
@@ -64,7 +64,7 @@ impl Osd {
         }
     }
 
-    /// Lets clients go on with groups that serve now, and with those that are not ours, or not in this form, any more: who
+    /// Lets clients go on with PGs that serve now, and with those that are not ours, or not in this form, any more: who
     /// serves those is not for us to know.
     pub(super) fn end_backoffs(&mut self, out: &mut Vec<Effect>) {
         let groups: Vec<PgId> = self.backoffs.groups().collect();

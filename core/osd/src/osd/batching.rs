@@ -1,4 +1,4 @@
-//! What many groups want in one turn, put together: when a map changes all of an OSD's groups at
+//! Messages and transactions of many PGs in one turn, batched: when a map changes all of an OSD's PGs at
 //! once, each other OSD gets a message and not a thousand, and the disk one transaction.
 
 use nacre_base::{Epoch, PgId};
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 /// A message or a transaction that holds so many bytes takes no more.
 const BYTES_MAX: usize = 256 << 10;
-/// Nor with so many groups, or changes, inside.
+/// Nor with so many PGs, or changes, inside.
 const PARTS_MAX: usize = 1024;
 
-/// A group, the interval of who says it, and what.
+/// A PG, the interval of who says it, and what.
 pub type PgMessage = (PgId, Epoch, Box<PgMsg>);
 
-/// Messages about groups that were not sent yet, by session.
+/// Messages about PGs that were not sent yet, by session.
 #[derive(Default)]
 pub struct Outbox {
     /// In their order. There are few.
@@ -100,7 +100,7 @@ pub struct TxnBatcher {
 }
 
 impl TxnBatcher {
-    /// Makes one transaction of those of groups that follow upon each other. They become visible at
+    /// Makes one transaction of those of PGs that follow upon each other. They become visible at
     /// the end of the turn in any case; only reads in between must find what they found.
     pub fn join(&mut self, of_group: impl Fn(Token) -> bool, out: &mut Vec<Effect>) {
         if out.iter().filter(|effect| matches!(effect, Effect::Store { .. })).count() < 2 {

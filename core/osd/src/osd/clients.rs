@@ -1,4 +1,4 @@
-//! A client's request on its way to its group: what is refused, what waits for a map, what is a resend.
+//! A client's request in flight to its PG: what is refused, what waits for a map, what is a resend.
 
 use super::{OURSELVES, Osd, WAITING_OPS_MAX};
 use crate::op_tracker::Steps;
@@ -66,7 +66,7 @@ impl Osd {
         let id = op.spg.pg;
         let primary = self.serving && self.pg(id).is_some_and(|pg| pg.interval().primary == Some(self.me()));
         if !primary {
-            // Whoever may read from replicas is sent to the primary: nobody else has a lease.
+            // Clients that may read from replicas are sent to the primary: only the primary has a lease.
             let anywhere = op_flags::message::BALANCE_READS | op_flags::message::LOCALIZE_READS;
             if op.has_flag(anywhere) && op.epoch >= epoch {
                 return refuse(EAGAIN, out);

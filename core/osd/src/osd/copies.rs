@@ -1,4 +1,4 @@
-//! What groups want to copy of objects elsewhere (`copy_from`), asked for as a client would, of ourselves too.
+//! What PGs want to copy of objects elsewhere (`copy_from`), asked for as a client would, of ourselves too.
 
 use super::{OURSELVES, Osd};
 use crate::copier::{Asker, Finished};
@@ -9,7 +9,7 @@ use nacre_machine::{Effect, StoreView};
 use nacre_proto::messages::{Message, OsdOpReply};
 
 impl Osd {
-    /// Asks for what groups of ours want to copy. What we ask ourselves happens here and now.
+    /// Asks for what PGs of ours want to copy. What we ask ourselves happens here and now.
     pub(super) fn copy(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         loop {
             let mut idle = true;

@@ -1,4 +1,4 @@
-//! Commands that have an OSD do something: ask for the newest map, compare copies, say a word to the cluster's log.
+//! Commands that make an OSD act: get the newest map, scrub, write to the cluster log.
 
 use super::{MonState, Osd};
 use crate::commands::{self, Refusal};
@@ -17,13 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Of a word to the cluster's log, in bytes.
 const WORDS_MAX: usize = 4096;
 
-/// Somebody waits until this OSD has the map that was the newest when he asked.
+/// A command that waits until this OSD has the map that was the newest when it arrived.
 pub(super) struct MapWaiter {
     conn: ConnId,
     tid: u64,
     /// Of the question to the monitors.
     handle: u64,
-    /// What they said.
+    /// The newest epoch by the monitors' answer.
     epoch: Option<u64>,
     since: Time,
 }
@@ -72,7 +72,7 @@ impl Osd {
             self.subscribe(out);
         }
     }
-    /// Whoever waited for a map that is here now, or for too long.
+    /// Answers commands whose map has arrived, or that waited too long.
     pub(super) fn answer_map_askers(&mut self, now: Now, out: &mut Vec<Effect>) {
         let epoch = u64::from(self.maps.epoch().0);
         let is_over = |asker: &mut MapWaiter| {

@@ -1,4 +1,4 @@
-//! Each new map: which groups peer anew, split or leave, and who else must hear of it.
+//! Each new map: which PGs peer anew, split or leave, and which sessions are sent the map.
 
 use super::{GOODBYE, Life, Osd};
 use crate::heartbeat::Place;
@@ -129,7 +129,7 @@ impl Osd {
         }
     }
 
-    /// Groups whose pool has more groups than when they were last looked at.
+    /// Placement groups whose pool has more PGs than when they were last looked at.
     pub(super) fn split_groups(
         &mut self,
         now: Now,
@@ -197,7 +197,7 @@ fn up_or_down(up: bool) -> &'static str {
     if up { "up" } else { "down" }
 }
 
-/// Whether the group must peer anew. Every OSD gets the same answer from the same maps.
+/// Whether the PG must peer anew. Every OSD gets the same answer from the same maps.
 fn is_new(old: Option<&OsdMap>, map: &OsdMap, now: &Interval, next: &Interval, pg: PgId) -> bool {
     let Some(old) = old else { return true };
     let same_place = now.acting == next.acting
@@ -205,7 +205,7 @@ fn is_new(old: Option<&OsdMap>, map: &OsdMap, now: &Interval, next: &Interval, p
         && (now.size, now.min_size) == (next.size, next.min_size);
     let groups = |map: &OsdMap| map.pool(pg.pool).map_or(0, |pool| pool.pg_num);
     let was_born = |osd: &&OsdId| osd.is_some();
-    // A member that was down in between, or has a new life, starts with nothing in its memory.
+    // A member that was down in between, or has a new incarnation, starts with nothing in its memory.
     let up_from = |map: &OsdMap, osd: OsdId| map.osd(osd).map(|o| o.info.up_from);
     let same_lives = next.acting.iter().filter(was_born).all(|o| up_from(old, *o) == up_from(map, *o));
     !same_place

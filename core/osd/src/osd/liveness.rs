@@ -1,4 +1,4 @@
-//! Whether others live, whether we do, and when to return to the map after it said that we do not.
+//! Liveness: of peers, of this OSD, and when to boot again after the map marked it down.
 
 use super::{BEAT, Life, Osd};
 use crate::heartbeat::{BEAT_EVERY, Place, strangers};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Heartbeats that come later than due by more than this say that we stood still, not others.
 const LATE: Duration = Duration::from_millis(150);
-/// A disk that needs longer for one thing hangs. Slow disks take a tenth of it in their worst moments.
+/// A disk whose I/O takes longer than this hangs. Slow disks take a tenth of it in their worst moments.
 const DISK_HANGS: Duration = Duration::from_secs(5);
 /// How long an OSD that was marked down although it lives waits for a peer that it does not hear; it
 /// doubles each time. Its place is taken by others meanwhile, and to return would stall them.
@@ -37,7 +37,7 @@ impl Osd {
             self.beats.forgive(now.mono, late);
             self.disk.forgive(late);
         }
-        // Whoever cannot store what he is told is not there for others.
+        // An OSD that cannot store is not alive for others.
         if !self.disk.is_hung() {
             for (osd, network, addr) in self.beats.targets() {
                 let beat = self.beat(osd, addr.nonce, now.mono.nanos, false);
@@ -81,7 +81,7 @@ impl Osd {
         bytes: &[u8],
         out: &mut Vec<Effect>,
     ) {
-        // Anything may come to an open port, and nobody waits for an answer.
+        // Anything may arrive at an open port; it is dropped without an answer.
         let Ok(beat) = Beat::from_datagram(bytes) else { return };
         let Some(fsid) = self.map().map(|map| map.fsid) else { return };
         let our_life = self.config.cluster.msgr2().map(|addr| addr.nonce);
@@ -154,7 +154,7 @@ impl Osd {
         false
     }
 
-    /// A disk that hangs is as good as none, and our heartbeats would say otherwise.
+    /// With a hung disk the OSD must not send heartbeats.
     pub(super) fn look_at_disk(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(changed) = self.disk.look(now.mono) else {
             if self.disk.is_hung() && self.serving {

@@ -1,4 +1,4 @@
-//! Groups that become one: see `pg/merge.rs`.
+//! Placement groups that become one: see `pg/merge.rs`.
 
 use super::Osd;
 use crate::pg::{Interval, Pg, PgEvent};
@@ -59,7 +59,7 @@ impl Osd {
         }
     }
 
-    /// Groups whose pool has fewer groups than when they were last looked at.
+    /// Placement groups whose pool has fewer PGs than when they were last looked at.
     pub(super) fn merge_groups(
         &mut self,
         now: Now,

@@ -1,4 +1,4 @@
-//! What an OSD and its monitor say to each other: being up, maps, records of groups, reports.
+//! What an OSD and its monitor say to each other: being up, maps, records of PGs, reports.
 
 use super::{BOOT_RETRY, Life, MonState, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
 use crate::commands;

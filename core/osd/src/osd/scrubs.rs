@@ -1,4 +1,4 @@
-//! Whose turn it is to have its copies compared, and when to go on with it.
+//! Which PG is scrubbed next, and when to go on with it.
 
 use super::{Osd, SCRUB};
 use crate::pg::{PgEvent, ScrubWanted};
@@ -6,7 +6,7 @@ use nacre_base::{Now, PgId};
 use nacre_machine::{Effect, StoreView};
 use std::time::Duration;
 
-/// Without a request for so long nobody is there.
+/// Without a request for this long there are no active clients.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 impl Osd {
@@ -24,7 +24,7 @@ impl Osd {
         }
     }
 
-    /// Before groups say whether it is time for theirs.
+    /// Before PGs say whether it is time for theirs.
     pub(super) fn look_at_scrubs(&mut self, now: Now) {
         let (served, at) = self.last_served;
         let news = served != self.ops_served;

@@ -119,7 +119,7 @@ impl Osd {
             if let (Ended::Gone, Some(life)) = (ended, life) {
                 self.report_failure(osd, life, FailureEvidence::Refused, out);
             } else if self.serving || ended == Ended::AskElsewhere {
-                // If it is gone, nobody listens there any more: that is known in no time.
+                // If the process is gone, the connection is refused at once.
                 self.dial(now, osd, out);
             }
             return;
@@ -145,7 +145,7 @@ impl Osd {
         }
     }
 
-    /// Tells the monitors about the life of an OSD whose addresses have this nonce.
+    /// Tells the monitors about the incarnation of an OSD whose addresses have this nonce.
     pub(super) fn report_failure(
         &mut self,
         osd: OsdId,
@@ -246,7 +246,7 @@ impl Osd {
         if self.pg(pg).is_some() {
             self.tell_pg(now, store, pg, PgEvent::Peer { from, interval, msg }, out);
         } else if *msg == PgMsg::InfoQuery {
-            // Nothing here; but who knows what we granted in our last life.
+            // The PG is not here, but this OSD's previous incarnation may have granted a lease.
             let lease_ends = self.started + LEASE;
             let left = if lease_ends > now.mono { lease_ends.since(now.mono) } else { Duration::ZERO };
             let info = PgMsg::Info { info: None, lease_left_ms: left.as_millis() as u32 + 1 };

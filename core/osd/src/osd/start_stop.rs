@@ -23,7 +23,7 @@ impl Osd {
         self.last_beat = now.mono;
         match Maps::load(store) {
             Ok(maps) => self.maps = maps,
-            // Groups are looked for when the first one comes.
+            // Placement groups are looked for when the first one comes.
             Err(error) => {
                 let text = format!("osd.{}: {error}: the monitors have all maps", self.me());
                 out.push(Effect::Log { level: Level::Error, text });
@@ -80,7 +80,7 @@ impl Osd {
         }
     }
 
-    /// Where the list cannot be read, every group of the cluster is looked for.
+    /// Where the list cannot be read, every PG of the cluster is looked for.
     fn groups_here(
         &self,
         store: &dyn StoreView,
@@ -109,7 +109,7 @@ impl Osd {
         ids
     }
 
-    /// The store may have lost what it had acknowledged. Before anything else the groups note it.
+    /// The store may have lost what it had acknowledged. Before anything else the PGs note it.
     fn face_losses(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let mut txn = Transaction::new();
         if store_losses::is_news(store) {
@@ -163,7 +163,7 @@ impl Osd {
         self.life = Life::Stopping(now.mono + GOODBYE);
         match (&self.mon, self.serving) {
             (MonState::Open(conn, _), true) => {
-                // Or else whoever leads our groups next would wait until our leases end.
+                // Otherwise the next primary of our PGs would wait until our leases end.
                 self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(Pg::give_up_leases);
                 let epoch = self.maps.epoch();
                 let message = DaemonMsg::MarkMeDown { osd: self.me(), epoch, is_over: true }.into();
@@ -173,7 +173,7 @@ impl Osd {
         }
         self.stop_if_done(now, out);
     }
-    /// The map says that we are down (or nobody says anything), and all is durable.
+    /// The map says that this OSD is down (or no map came), and everything is durable.
     pub(super) fn stop_if_done(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Life::Stopping(deadline) = self.life else { return };
         let quiet = self.stores.is_empty() && !self.shards.iter().any(Shard::is_storing);

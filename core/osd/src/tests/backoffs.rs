@@ -1,4 +1,4 @@
-//! Requests that clients keep to themselves while a group does not serve.
+//! Requests that clients keep to themselves while a PG does not serve.
 
 use super::*;
 use nacre_base::{Epoch, PgId, PoolId};
@@ -8,14 +8,14 @@ use world::POOL;
 
 const OTHER: PoolId = PoolId(2);
 
-/// One group of three copies, of which two must be there, led by osd.0.
+/// One PG of three copies, of which two must be there, led by osd.0.
 fn one_group(seed: u64) -> World {
     let mut w = World::new(seed, 4, 3, 2, 1);
     w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2)])]);
     w.run_until("clean", World::all_clean);
     w
 }
-/// OSDs ask for it as soon as a group peers.
+/// OSDs ask for it as soon as a PG peers.
 fn at_once(w: &mut World) {
     w.config.insert("osd_backoff_on_peering".into(), "true".into());
     let values = w.config.clone();
@@ -135,7 +135,7 @@ fn a_client_that_does_not_know_of_it_is_not_asked() {
     check(&mut w, &tids);
 }
 
-/// A group that clients keep requests for.
+/// A PG that clients keep requests for.
 fn blocked(seed: u64) -> (World, Vec<u64>) {
     let mut w = one_group(seed);
     at_once(&mut w);

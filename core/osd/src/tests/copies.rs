@@ -28,11 +28,11 @@ fn copy(name: &str) -> Vec<Op> {
 fn copy_version(name: &str, version: u64) -> Vec<Op> {
     vec![Op::CopyFrom(CopySource { version, ..source_in(POOL, name) })]
 }
-/// The number of a name's group among four.
+/// The number of a name's PG among four.
 fn group(name: &str) -> u32 {
     object_hash(&Name::default(), &name.into()) % 4
 }
-/// Two names in groups that have different primaries.
+/// Two names in PGs that have different primaries.
 fn apart(w: &mut World) -> (String, String) {
     w.run_until("clean", World::all_clean);
     let primary = |name: &str| primary(w, name);
@@ -74,7 +74,7 @@ fn a_copy_has_all_that_its_source_has_and_nothing_that_it_had() {
         let mut w = World::new(seed, osds, osds as u8, 1, 4);
         w.run_ops("from", everything());
         let full = outputs(&mut w, "from");
-        // In every group: so also in the source's own, and on other OSDs.
+        // In every PG: so also in the source's own, and on other OSDs.
         let names: Vec<String> = (0..12).map(|n| format!("to{n}")).collect();
         assert_eq!(names.iter().map(|n| group(n)).collect::<std::collections::BTreeSet<_>>().len(), 4);
         for name in &names {

@@ -1,4 +1,4 @@
-//! What happens while something else is on its way.
+//! What happens while something else is in flight.
 
 use super::world::{MON, POOL, World};
 use super::{read, write};
@@ -35,7 +35,7 @@ fn is_scrubbed(w: &World) -> bool {
     group(w, 0).is_some_and(|pg| pg.state(&w.map, false) & pg_state::SCRUBBING != 0)
 }
 
-/// The longest log was with one that is no member and died before it gave it: the group waited for it, although another
+/// The longest log was with one that is no member and died before it gave it: the PG waited for it, although another
 /// one had all that was acknowledged.
 #[test]
 fn a_log_that_dies_with_who_had_it_is_taken_from_another() {
@@ -73,7 +73,7 @@ fn with_source(seed: u64) -> World {
     w
 }
 
-/// Whom the map moved a group away from took its log when it was needed. What was written after that it did not know, and it gave
+/// Whom the map moved a PG away from took its log when it was needed. What was written after that it did not know, and it gave
 /// what had been there before in place of what was acknowledged.
 #[test]
 fn who_is_no_member_gives_nothing_of_what_was_written_since_it_took_the_log() {
@@ -94,7 +94,7 @@ fn who_is_no_member_gives_nothing_of_what_was_written_since_it_took_the_log() {
     }
 }
 
-/// In its next life it does not know that it took the log, and refused to give anything.
+/// In its next incarnation it does not know that it took the log, and refused to give anything.
 #[test]
 fn who_is_no_member_and_restarts_is_asked_to_take_the_log_again() {
     let mut w = with_source(1);

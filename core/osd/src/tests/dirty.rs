@@ -100,7 +100,7 @@ fn who_lost_transactions_before_it_was_away_compares_all_names() {
     w.run_until("clean", World::all_clean);
     w.run_for(Duration::from_secs(1));
     w.kill(1);
-    // All of the group's record is there, and of two objects what they were.
+    // All of the PG's record is there, and of two objects what they were.
     for (id, thing) in old.things.iter().filter(|(_, thing)| thing.data == b"old").take(2) {
         w.nodes[1].disk.things.insert(id.clone(), thing.clone());
     }

@@ -1,4 +1,4 @@
-//! Groups that operators want recovered first.
+//! Placement groups that operators want recovered first.
 
 use super::world::{POOL, World};
 use super::write;
@@ -42,7 +42,7 @@ fn begin(seed: u64) -> World {
     w.run_until("all wait", |w| LED.iter().all(|seed| state(w, *seed) & waits != 0));
     w
 }
-/// The order in which the groups of osd.0 become clean.
+/// The order in which the PGs of osd.0 become clean.
 fn order(w: &mut World) -> Vec<u32> {
     let mut order = Vec::new();
     while order.len() < LED.len() {

@@ -1,4 +1,4 @@
-//! Listings of a group, as far as they are more than names.
+//! Listings of a PG, as far as they are more than names.
 
 use super::world::World;
 use super::write;
@@ -9,7 +9,7 @@ use nacre_wire::{Decode, Reader};
 
 type Entry = (Bytes, (Bytes, Bytes));
 
-/// The names of the only group, page by page.
+/// The names of the only PG, page by page.
 fn names(w: &mut World, filter: Option<ListFilter>) -> Vec<String> {
     let (mut cursor, mut names) = (ObjectId::min(), Vec::new());
     loop {

@@ -276,7 +276,7 @@ fn a_death_in_the_middle_of_a_revert_leaves_one_content_for_all() {
     }
 }
 
-/// The group of "a", which osd.0 had alone, who is dead, waits for it on osd.1.
+/// The PG of "a", which osd.0 had alone, who is dead, waits for it on osd.1.
 pub fn group_that_is_down() -> World {
     let mut w = World::new(4, 3, 1, 1, 1);
     w.run_ops("a", write("on osd.0 alone"));
@@ -326,7 +326,7 @@ fn who_was_given_up_and_returns_loses_also_what_its_log_has_no_more() {
     }
 }
 
-/// An operator has a group that is down begin empty: `ceph osd force-create-pg`.
+/// An operator has a PG that is down begin empty: `ceph osd force-create-pg`.
 fn void(w: &mut World) {
     let record = w.records.get_mut(&PG).unwrap();
     assert!(!record.is_void());

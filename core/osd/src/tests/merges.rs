@@ -1,4 +1,4 @@
-//! Two groups become one.
+//! Two PGs become one.
 
 use super::*;
 use nacre_base::PgId;

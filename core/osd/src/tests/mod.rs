@@ -1,4 +1,4 @@
-//! OSDs among each other: what single groups cannot show.
+//! OSDs among each other: what single PGs cannot show.
 
 mod backoffs;
 mod blocklist;
@@ -136,7 +136,7 @@ fn break_something(w: &mut World, rng: &mut Rng) {
     }
 }
 
-/// Ends all faults, and waits until every group is clean.
+/// Ends all faults, and waits until every PG is clean.
 fn mend_everything(w: &mut World) {
     let osds = w.nodes.len();
     for (a, b) in std::mem::take(&mut w.cut) {

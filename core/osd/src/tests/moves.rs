@@ -1,4 +1,4 @@
-//! Groups on their way to other OSDs.
+//! Placement groups in flight to other OSDs.
 
 use super::world::{POOL, World};
 use super::write;
@@ -14,7 +14,7 @@ const OBJECTS: usize = 7;
 fn osds(ids: [i32; 3]) -> Vec<OsdId> {
     ids.map(OsdId).into()
 }
-/// A group of three copies with some objects, and a fourth OSD.
+/// A PG of three copies with some objects, and a fourth OSD.
 fn begin(seed: u64) -> World {
     let mut w = World::new(seed, 4, 3, 2, 1);
     w.run_until("clean", World::all_clean);
@@ -123,7 +123,7 @@ fn an_osd_that_is_too_full_gets_nothing_until_it_is_not() {
     w.run_until("moved", |w| w.all_clean() && acting(w) == osds([3, 1, 2]));
 }
 
-/// Each OSD moves one group at a time: when those waited for room, nothing moved that would have made it.
+/// Each OSD moves one PG at a time: when those waited for room, nothing moved that would have made it.
 #[test]
 fn a_group_that_waits_for_room_holds_up_no_other_that_moves() {
     let mut w = World::new(8, 5, 3, 2, 2);
@@ -173,7 +173,7 @@ fn an_osd_that_is_too_full_comes_back_to_what_it_has() {
     w.run_until("and the others gave up theirs", |w| holds(w, 0) == 0);
 }
 
-/// A group that moves has a member more for a while: only so many do at a time.
+/// A PG that moves has a member more for a while: only so many do at a time.
 #[test]
 fn groups_move_one_after_the_other() {
     let mut w = World::new(5, 4, 3, 2, 6);

@@ -1,4 +1,4 @@
-//! Many groups that peer at once, and what is lost on the way.
+//! Many PGs that peer at once, and what is lost on the way.
 
 use super::World;
 use super::world::MON;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const GROUPS: u32 = 1000;
 
-/// Without batches there are a message or two, and a transaction, for each group.
+/// Without batches there are a message or two, and a transaction, for each PG.
 #[test]
 fn a_thousand_groups_peer_in_a_few_messages_between_each_two_osds() {
     let mut w = World::new(7, 3, 3, 2, GROUPS);
@@ -30,7 +30,7 @@ fn a_thousand_groups_peer_in_a_few_messages_between_each_two_osds() {
     few(&mut w, "with it again");
 }
 
-/// Room for some twenty groups without news; one with ten entries for each of two members takes more.
+/// Room for some twenty PGs without news; one with ten entries for each of two members takes more.
 const LITTLE: usize = 256 << 10;
 
 #[test]

@@ -97,7 +97,7 @@ fn who_comes_back_with_a_full_disk_gets_what_replaces_as_much() {
     w.assert_replicas_equal();
 }
 
-/// They were sent again and again, as many as may be on their way at a time, and nothing else was recovered.
+/// They were sent again and again, as many as may be in flight at a time, and nothing else was recovered.
 #[test]
 fn what_a_full_member_has_no_room_for_holds_up_nothing_else() {
     let mut w = World::new(4, 4, 3, 2, 2);
@@ -160,7 +160,7 @@ fn the_monitors_flag_refuses_only_what_takes_more_room() {
 /// Of an OSD that makes do with little.
 const LITTLE: usize = 6 << 20;
 
-/// Found by seed 0x148e: what had waited for its group was let go in one moment, and removals did not count.
+/// Found by seed 0x148e: what had waited for its PG was let go in one moment, and removals did not count.
 #[test]
 fn requests_that_waited_for_their_group_go_on_as_many_at_a_time_as_there_is_memory_for() {
     let mut w = World::new(6, 3, 3, 2, 4);

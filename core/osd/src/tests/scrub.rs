@@ -14,7 +14,7 @@ use std::time::Duration;
 const PG: PgId = PgId { pool: POOL, seed: 0 };
 const OBJECTS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// One group on three OSDs, of which osd.0 is the primary; objects of several pieces.
+/// One PG on three OSDs, of which osd.0 is the primary; objects of several pieces.
 fn world(seed: u64) -> World {
     let mut w = World::new(seed, 3, 3, 2, 1);
     for name in OBJECTS {
@@ -84,7 +84,7 @@ fn equal_copies_are_found_equal_and_the_stamps_say_when() {
     assert_eq!(listed(&mut w, false), 0);
 }
 
-/// The examples in the documentation found it: a group without objects ended the process.
+/// The examples in the documentation found it: a PG without objects ended the process.
 #[test]
 fn a_group_without_objects_is_looked_through_as_well() {
     let mut w = World::new(12, 3, 3, 2, 1);

@@ -1,4 +1,4 @@
-//! Copies that an OSD holds of groups that have moved away from it.
+//! Copies that an OSD holds of PGs that have moved away from it.
 
 use super::world::World;
 use super::write;
@@ -6,7 +6,7 @@ use nacre_base::OsdId;
 use std::time::Duration;
 
 /// Found by the simulator, marking OSDs out while others were down. An OSD that starts takes the
-/// interval of a group for as young as its newest map; the primary dropped what it offered under
+/// interval of a PG for as young as its newest map; the primary dropped what it offered under
 /// that, and nothing told it better.
 #[test]
 fn a_stray_that_restarts_is_heard_and_relieved_of_its_copies() {

@@ -114,7 +114,7 @@ fn groups_are_found_when_all_maps_are_lost() {
     comes_back_right(stale(4, crate::maps::id()));
 }
 
-/// What a group that was being deleted left was believed when its OSD became a member again.
+/// What a PG that was being deleted left was believed when its OSD became a member again.
 #[test]
 fn of_a_group_that_was_half_deleted_nothing_is_believed() {
     let mut w = lacking(7, 4);

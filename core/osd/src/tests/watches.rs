@@ -1,4 +1,4 @@
-//! How long a watch lives that nobody ends.
+//! How long a watch lasts without an unwatch.
 
 use super::world::World;
 use super::write;

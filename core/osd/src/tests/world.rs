@@ -96,14 +96,14 @@ pub struct World {
     client_last: u64,
     pub client_id: i64,
     pub client_features: u64,
-    /// What OSDs asked the client to keep, by session, group and number; and how often they did.
+    /// What OSDs asked the client to keep, by session, PG and number; and how often they did.
     pub backoffs: BTreeMap<(ConnId, PgId, u64), Range<ObjectId>>,
     pub blocks: usize,
     requests: BTreeMap<u64, Request>,
     pub replies: BTreeMap<u64, OsdOpReply>,
     last_tid: u64,
     pub trace: bool,
-    /// How many messages about groups each OSD sent to each other one.
+    /// How many messages about PGs each OSD sent to each other one.
     pub sent: BTreeMap<(usize, usize), usize>,
     /// How many transactions each OSD gave to its disk.
     pub stored: BTreeMap<usize, usize>,
@@ -140,7 +140,7 @@ fn addr_of(node: usize, life: u32) -> EntityAddr {
 }
 
 impl World {
-    /// `osds` of them, and a pool of `pg_num` groups of `size` copies.
+    /// `osds` of them, and a pool of `pg_num` PGs of `size` copies.
     pub fn new(seed: u64, osds: usize, size: u8, min_size: u8, pg_num: u32) -> World {
         let mut map = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());
         map.set_max_osd(osds as u32);
@@ -265,7 +265,7 @@ impl World {
             }
         });
     }
-    /// Announces that the last group is to become part of another; both are placed alike from then on.
+    /// Announces that the last PG is to become part of another; both are placed alike from then on.
     /// Else calls that off.
     pub fn announce_merge(&mut self, wanted: bool) {
         self.change(|map, inc| {
@@ -313,7 +313,7 @@ impl World {
             inc.old_pg_upmap.insert(source);
         });
     }
-    /// A second pool, of one group.
+    /// A second pool, of one PG.
     pub fn add_pool(&mut self, pool: PoolId, osds: Vec<OsdId>) {
         self.change(|_, inc| {
             let info = Pool::replicated(osds.len() as u8, 1, 1, 0, Utime::ZERO);
@@ -545,7 +545,7 @@ impl World {
     pub fn stop(&mut self, node: usize) {
         self.push_event(node, Duration::ZERO, Event::Stop);
     }
-    /// All sessions between two end; what was on its way is lost.
+    /// All sessions between two end; what was in flight is lost.
     pub fn reset_between(&mut self, one: usize, other: usize) {
         self.drop_links(|a, b| (a, b) == (one, other) || (b, a) == (one, other));
     }
@@ -790,7 +790,7 @@ impl World {
         }
         text
     }
-    /// Every group is clean in its current interval.
+    /// Every PG is clean in its current interval.
     pub fn all_clean(&self) -> bool {
         self.map.pgs(POOL).all(|pg| {
             let placed = self.map.pg_to_up_acting(pg);
@@ -816,7 +816,7 @@ impl World {
     pub fn remove_snap(&mut self, snap: u64) {
         self.change(|_, inc| inc.new_removed_snaps.entry(POOL).or_default().insert(snap..snap + 1));
     }
-    /// What every group reported as trimmed.
+    /// What every PG reported as trimmed.
     pub fn is_trimmed(&self, snap: u64) -> bool {
         self.map.pgs(POOL).all(|pg| self.reports.get(&pg).is_some_and(|report| report.trimmed.contains(snap)))
     }
@@ -1034,13 +1034,13 @@ impl World {
         let tid = self.submit(name, ops);
         self.reply(tid)
     }
-    /// Of the first group, over all OSDs that run.
+    /// Of the first PG, over all OSDs that run.
     pub fn recovered_bytes(&self) -> u64 {
         let pg = self.map.pgs(POOL).next().unwrap();
         let groups = self.nodes.iter().filter_map(|node| node.osd.as_ref()?.pg(pg));
         groups.map(|pg| pg.counts().work.recovered_bytes).sum()
     }
-    /// Every member of every group has the same objects, byte for byte.
+    /// Every member of every PG has the same objects, byte for byte.
     pub fn assert_replicas_equal(&self) {
         let pool = self.map.pool(POOL).unwrap();
         for pg in self.map.pgs(POOL) {
