@@ -386,7 +386,7 @@ impl Client {
         while let Some(&(deadline, id)) = self.deadlines.first()
             && deadline <= now.mono
         {
-            self.complete(id, Err(Failure::new(errno::ETIMEDOUT, "no answer in time")));
+            self.complete(id, Err(Failure::new(errno::ETIMEDOUT, "no reply in time")));
         }
         self.arm_deadline(now, out);
     }

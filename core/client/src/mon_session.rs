@@ -216,7 +216,7 @@ impl MonSession {
             Phase::Idle => {}
             Phase::Resting => self.dial_next(out),
             Phase::Greeting { .. } => self.leave("no greeting in time", out),
-            Phase::Ready { probe: Some(_), .. } => self.leave("no answer in time", out),
+            Phase::Ready { probe: Some(_), .. } => self.leave("no reply in time", out),
             Phase::Ready { conn, probe } => {
                 let handle = out.numbers.next_tid();
                 *probe = Some(handle);

@@ -197,7 +197,7 @@ impl fmt::Display for Closed {
         match self {
             Closed::Refused => f.write_str("connection refused"),
             Closed::Reset => f.write_str("connection reset"),
-            Closed::TimedOut => f.write_str("no answer in time"),
+            Closed::TimedOut => f.write_str("no reply in time"),
             Closed::Fault(why) => f.write_str(why),
         }
     }

@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Why a stream cannot be imported.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    #[error("this is no export of a store")]
+    #[error("this is not an export of a store")]
     NotAnExport,
     #[error("export has version {found}, this program knows {VERSION}")]
     Version { found: u32 },

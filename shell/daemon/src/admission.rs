@@ -46,7 +46,10 @@ async fn wait_at_most(
             let has_room = admits(available, reserved.bytes, needed) || reserved.osds == 0;
             let anyway = began.elapsed().min(lock.age()) >= anyway_after;
             if anyway && !has_room {
-                tracing::warn!("starts with less memory than it may take: no other OSD made room");
+                tracing::warn!(
+                    "starts although less memory is free than its limit: no other OSD of this host freed \
+                     memory"
+                );
             }
             if has_room || anyway {
                 lock.touch();
@@ -54,8 +57,9 @@ async fn wait_at_most(
             }
             if !std::mem::replace(&mut said, true) {
                 tracing::warn!(
-                    "waits for memory: {} MiB are available, those that run may take {} more, and this needs \
-                     {} (--memory says how much); starts in any case when no OSD started for {} s",
+                    "startup is delayed until memory is free: {} MiB are available, running OSDs may still \
+                     use {} MiB, and this OSD needs {} MiB (--memory); it starts anyway when no OSD has \
+                     started for {} s",
                     available.unwrap_or(0) >> 20,
                     reserved.bytes >> 20,
                     needed >> 20,

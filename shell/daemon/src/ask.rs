@@ -41,13 +41,13 @@ pub fn command(client: &BlockingClient, command: &Value, timeout: Duration) -> R
     let request = Request::mon_command(command.to_string(), Bytes::new()).timeout(timeout);
     match client.request(request)? {
         Output::Command(answer) => Ok(answer.output),
-        other => bail!("a command was answered with {other:?}"),
+        other => bail!("unexpected reply to a command: {other:?}"),
     }
 }
 
 /// What a command answers in JSON.
 pub fn ask(client: &BlockingClient, words: &Value) -> Result<Value> {
-    serde_json::from_slice(&command(client, words, PATIENCE)?).context("the answer is no JSON")
+    serde_json::from_slice(&command(client, words, PATIENCE)?).context("the reply is not JSON")
 }
 
 /// Has a command done of which the answer does not matter.

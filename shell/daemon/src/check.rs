@@ -45,12 +45,13 @@ pub fn prove(layout: &Layout, cluster: &Cluster) -> Result<String> {
     let mut sentence = waited + "\n";
     sentence += &match result? {
         true => format!(
-            "Stored {megabytes:.1} MB (this program) through our own client and read the same back, in {seconds:.1} s"
+            "Stored {megabytes:.1} MB (this program) with the built-in client and read it back unchanged, \
+             in {seconds:.1} s"
         ),
-        false => "A disk is full: until something is removed nothing more is stored".to_string(),
+        false => "A disk is full: no more data can be stored until some is removed".to_string(),
     };
     if let Err(e) = removed {
-        sentence += &format!("\nThe pool {POOL} stays: {e:#}");
+        sentence += &format!("\nThe pool {POOL} could not be removed: {e:#}");
     }
     Ok(sentence)
 }
@@ -84,7 +85,7 @@ fn wait_healthy(client: &BlockingClient, layout: &Layout, cluster: &Cluster) -> 
         }
         if said != waits {
             let text = if waits.is_empty() {
-                "Nobody waits for memory any more".into()
+                "No OSD waits for memory any more".into()
             } else {
                 format!("Waits for memory: {waits}")
             };
@@ -93,10 +94,10 @@ fn wait_healthy(client: &BlockingClient, layout: &Layout, cluster: &Cluster) -> 
         }
         let status = command(client, &json!({"prefix": "status", "format": "json"}));
         let status: Value = match status {
-            Ok(json) => serde_json::from_slice(&json).context("the status is no JSON")?,
+            Ok(json) => serde_json::from_slice(&json).context("the status is not JSON")?,
             // Still electing, or starting.
             Err(_) if start.elapsed() < CLEAN_TIMEOUT => Value::Null,
-            Err(e) => return Err(e.context("the monitor does not say how the cluster is")),
+            Err(e) => return Err(e.context("the monitor does not return the status of the cluster")),
         };
         let health = Health::of(&status);
         let osds = cluster.osds.len() as u64;
@@ -149,7 +150,7 @@ impl Health {
 /// Whether there was room for it: a cluster that is full has to come up, too.
 fn store_and_read(client: &BlockingClient, file: &Bytes) -> Result<bool> {
     let lookup = client.request(Request::lookup_pool(POOL).timeout(REQUEST_TIMEOUT))?;
-    let Output::Pool(pool) = lookup else { bail!("a pool's name was answered with {lookup:?}") };
+    let Output::Pool(pool) = lookup else { bail!("unexpected reply to a pool lookup: {lookup:?}") };
     let parts: Vec<Bytes> = (0..file.len())
         .step_by(OBJECT_LEN)
         .map(|at| file.slice(at..file.len().min(at + OBJECT_LEN)))
@@ -174,8 +175,11 @@ fn store_and_read(client: &BlockingClient, file: &Bytes) -> Result<bool> {
         parts.iter().enumerate().map(|(n, part)| send(object(n).read(0, part.len() as u64))).collect();
     for (n, (read, part)) in reads.into_iter().zip(&parts).enumerate() {
         let reply = read.wait().map_err(|e| anyhow!(e)).with_context(|| format!("cannot read part {n}"))?;
-        let Output::Object(reply) = reply else { bail!("a read was answered with {reply:?}") };
-        ensure!(reply.ops.first().is_some_and(|op| op.data == *part), "part {n} came back different");
+        let Output::Object(reply) = reply else { bail!("unexpected reply to a read: {reply:?}") };
+        ensure!(
+            reply.ops.first().is_some_and(|op| op.data == *part),
+            "part {n} was read back with different content"
+        );
     }
     Ok(true)
 }

@@ -50,11 +50,14 @@ pub enum DaemonName {
 
 impl DaemonName {
     pub fn mon(id: &str) -> Result<DaemonName> {
-        ensure!(!id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric()), "`{id}` is no monitor's id");
+        ensure!(
+            !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric()),
+            "`{id}` is not a monitor id"
+        );
         Ok(DaemonName::Mon(id.to_string()))
     }
     pub fn osd(id: &str) -> Result<DaemonName> {
-        Ok(DaemonName::Osd(id.parse().with_context(|| format!("`{id}` is no OSD's number"))?))
+        Ok(DaemonName::Osd(id.parse().with_context(|| format!("`{id}` is not an OSD id"))?))
     }
 }
 
@@ -72,7 +75,7 @@ impl FromStr for DaemonName {
         match text.split_once('.') {
             Some(("mon", id)) => DaemonName::mon(id),
             Some(("osd", id)) => DaemonName::osd(id),
-            _ => bail!("daemons are called as in `mon.a` or `osd.0`"),
+            _ => bail!("a daemon's name is like `mon.a` or `osd.0`"),
         }
     }
 }
@@ -158,12 +161,15 @@ impl LoopbackNetwork {
 impl FromStr for LoopbackNetwork {
     type Err = anyhow::Error;
     fn from_str(text: &str) -> Result<LoopbackNetwork> {
-        let bad = || format!("`{text}` is no network such as 127.2.0.0/24");
+        let bad = || format!("`{text}` is not a network like 127.2.0.0/24");
         let (first, prefix) = text.split_once('/').with_context(bad)?;
         let (first, prefix): (Ipv4Addr, u32) =
             (first.parse().with_context(bad)?, prefix.parse().with_context(bad)?);
         ensure!((8..=30).contains(&prefix), bad());
-        ensure!(first.is_loopback(), "{text} is not on loopback, where all of this cluster is");
+        ensure!(
+            first.is_loopback(),
+            "{text} is not a loopback network, and this cluster listens on loopback only"
+        );
         ensure!(first.to_bits() & (u32::MAX >> prefix) == 0, bad());
         Ok(LoopbackNetwork { first, prefix })
     }
@@ -203,7 +209,7 @@ impl Cluster {
     pub fn new(wishes: &Wishes) -> Result<Cluster> {
         let mons = wishes.mons.unwrap_or(MONS_DEFAULT);
         ensure!(mons > 0, "a cluster needs a monitor");
-        ensure!(mons <= MONS_MAX, "{mons} monitors are too many, {MONS_MAX} is the most");
+        ensure!(mons <= MONS_MAX, "{mons} monitors are too many, the maximum is {MONS_MAX}");
         let mut cluster = Cluster {
             version: FORMAT_VERSION,
             fsid: Uuid::new_v4(),
@@ -225,18 +231,21 @@ impl Cluster {
             let have = self.mons.len();
             ensure!(
                 mons as usize >= have,
-                "this cluster has {have} monitors: `ceph mon rm` and `nacre mon forget` remove one"
+                "this cluster has {have} monitors: remove one with `ceph mon rm` and `nacre mon forget`"
             );
             for _ in have..mons as usize {
                 self.add_mon(None)?;
             }
         }
         if let Some(auth) = wishes.auth {
-            ensure!(auth == self.auth, "this cluster was made with --auth {}", self.auth.name());
+            ensure!(auth == self.auth, "this cluster was created with --auth {}", self.auth.name());
         }
         if let Some(base) = wishes.port_base {
             let have = self.port_base;
-            ensure!(base == have, "this cluster was made with --port-base {have}, its clients know that");
+            ensure!(
+                base == have,
+                "this cluster was created with --port-base {have}, and its clients use these ports"
+            );
         }
         // Not that of OSDs: whoever dials them reads their addresses in the map.
         if wishes.cluster_network.is_some() {
@@ -249,14 +258,14 @@ impl Cluster {
                 self.add_osds(osds - have, wishes.osd_size, wishes.preallocate)?;
             }
             Some(osds) if osds < have => {
-                bail!("this cluster has {have} OSDs, which hold its data: it cannot start with {osds}")
+                bail!("this cluster has {have} OSDs with data: it cannot start with {osds}")
             }
             _ => {
                 if let Some(size) = wishes.osd_size
                     && let Some(other) = self.osds.iter().find(|osd| osd.size != size)
                 {
                     bail!(
-                        "osd.{} has {}: sizes do not change later (new OSDs may differ)",
+                        "osd.{} has {}: the size of an existing OSD cannot be changed (new OSDs may differ)",
                         other.id,
                         other.size
                     );
@@ -264,7 +273,10 @@ impl Cluster {
                 if wishes.preallocate
                     && let Some(other) = self.osds.iter().find(|osd| !osd.preallocated)
                 {
-                    bail!("osd.{} was made without --preallocate: that is for new OSDs", other.id);
+                    bail!(
+                        "osd.{} was created without --preallocate: the option is for new OSDs only",
+                        other.id
+                    );
                 }
             }
         }
@@ -274,11 +286,13 @@ impl Cluster {
     /// A monitor that is to join, with a number that none had. One that has this name leaves its place to it.
     pub fn add_mon(&mut self, name: Option<&str>) -> Result<&Monitor> {
         let free = || ('a'..='z').map(String::from).find(|name| self.mon(name).is_none());
-        let name =
-            name.map(String::from).or_else(free).context("all letters are monitors' names: say --id")?;
+        let name = name
+            .map(String::from)
+            .or_else(free)
+            .context("all letters are in use as monitor names: give a name with --id")?;
         let free = (0..MONS_MAX as u16).find(|place| self.mons.iter().all(|mon| mon.place != *place));
         let place = self.mon(&name).map(|mon| mon.place).or(free);
-        let place = place.with_context(|| format!("{MONS_MAX} monitors are the most"))?;
+        let place = place.with_context(|| format!("the maximum is {MONS_MAX} monitors"))?;
         self.last_mon = self.mons.iter().map(|mon| mon.id).fold(self.last_mon, u64::max) + 1;
         self.remove_mon(&name);
         self.mons.push(Monitor { name, id: self.last_mon, place, founder: false });
@@ -311,7 +325,7 @@ impl Cluster {
     fn add_osds(&mut self, count: u32, size: Option<Size>, preallocated: bool) -> Result<()> {
         let first = self.next_osd();
         let size = size.unwrap_or(OSD_SIZE_DEFAULT);
-        let last = (first + count).checked_sub(1).context("a cluster needs an OSD")?;
+        let last = (first + count).checked_sub(1).context("a cluster needs at least one OSD")?;
         self.ensure_fits(last, size)?;
         for id in first..=last {
             self.add_osd(id, size, preallocated)?;
@@ -320,11 +334,11 @@ impl Cluster {
     }
 
     fn ensure_fits(&self, id: u32, size: Size) -> Result<()> {
-        ensure!(size.0 >= OSD_SIZE_MIN.0, "an OSD of {size} is too small, {OSD_SIZE_MIN} is the least");
+        ensure!(size.0 >= OSD_SIZE_MIN.0, "an OSD of {size} is too small, the minimum is {OSD_SIZE_MIN}");
         let room = u32::from(u16::MAX - OSD_PORT_OFFSET).saturating_sub(self.port_base.into());
-        ensure!(id < room, "there are not enough ports above {} for that", self.port_base);
+        ensure!(id < room, "there are not enough ports above {}", self.port_base);
         if let Some(network) = self.cluster_network {
-            ensure!(network.addr(id).is_some(), "{network} has no addresses for so many OSDs");
+            ensure!(network.addr(id).is_some(), "{network} has too few addresses for the OSDs");
         }
         Ok(())
     }
@@ -430,7 +444,7 @@ impl Layout {
         let layout = Layout::at(data)?;
         match layout.load()? {
             Some(cluster) => Ok((layout, cluster)),
-            None => bail!("there is no cluster in {}: `nacre up` makes one", data.display()),
+            None => bail!("there is no cluster in {}: create one with `nacre up`", data.display()),
         }
     }
 
@@ -451,7 +465,10 @@ impl Layout {
         let mut cluster: Cluster =
             serde_json::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))?;
         let (found, path) = (cluster.version, path.display());
-        ensure!(found <= FORMAT_VERSION, "{path} is of version {found}, this program knows {FORMAT_VERSION}");
+        ensure!(
+            found <= FORMAT_VERSION,
+            "{path} has format version {found}, this program supports up to {FORMAT_VERSION}"
+        );
         cluster.version = FORMAT_VERSION;
         Ok(Some(cluster))
     }

@@ -96,15 +96,15 @@ pub fn post(layout: &Layout, access: Access) {
             let command = json!({ "prefix": "crash post" }).to_string();
             let request = Request::mon_command(command, Bytes::from(meta)).timeout(POST_TIMEOUT);
             if let Err(error) = client.request(request) {
-                tracing::warn!("{} is not posted: {error}", place.display());
+                tracing::warn!("crash report {} cannot be sent: {error}", place.display());
             } else if let Err(error) = note_posted(&folder, &place) {
-                tracing::warn!("{} stays to be posted: {error}", place.display());
+                tracing::warn!("crash report {} will be sent later: {error}", place.display());
             }
         }
     };
     let started = std::thread::Builder::new().name("crashes".into()).spawn(post);
     if let Err(error) = started {
-        tracing::warn!("crashes are not posted: {error}");
+        tracing::warn!("crash reports cannot be sent: {error}");
     }
 }
 

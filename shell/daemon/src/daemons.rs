@@ -116,7 +116,7 @@ impl Fleet {
         for (tell, worker) in self.workers {
             // Its monitor did not if it ended by itself, as when its disk is full.
             let _ = tell.send(Order::Stop);
-            worker.join().map_err(|_| anyhow!("the worker of image tasks broke"))?;
+            worker.join().map_err(|_| anyhow!("the worker for image tasks panicked"))?;
         }
         self.lock.remove();
         Ok(())
@@ -125,7 +125,7 @@ impl Fleet {
 
 /// Says that this process is the one of that name.
 pub fn lock(layout: &Layout, process: &str) -> Result<LockFile> {
-    LockFile::take(layout.pid(process))?.with_context(|| format!("{process} runs already"))
+    LockFile::take(layout.pid(process))?.with_context(|| format!("{process} is already running"))
 }
 
 fn join<M: Machine + 'static>(daemon: Running<M>) -> Result<()> {
@@ -184,7 +184,7 @@ fn prepare(
     let other_addrs = listeners.get(1).map(|listener| AddrVec::one(listener.addr));
     let perf = Registry::default();
     let memory = match cluster.memory.filter(|_| kind == EntityType::Osd) {
-        Some(memory) => usize::try_from(memory.0).context("so much memory cannot be addressed")?,
+        Some(memory) => usize::try_from(memory.0).context("the memory limit is too large for this system")?,
         None => MEMORY_DEFAULT,
     };
     let key = keyrings::of_daemon(layout, cluster, daemon)?;
@@ -282,7 +282,7 @@ fn open_store(path: &Path, kind: EntityType, preallocated: bool) -> Result<(Stor
     let opened = Store::open_paged(Arc::new(disk.clone()));
     let (store, report) = opened.with_context(|| format!("cannot use {}", path.display()))?;
     if report.torn_tail {
-        tracing::info!("{}: dropped what was being written when it was last closed", path.display());
+        tracing::info!("{}: discarded an incomplete write from the last run", path.display());
     }
     if report.repaired > 0 {
         let (records, blocks) = (report.repaired, report.lost_blocks.len());
@@ -296,14 +296,14 @@ fn open_store(path: &Path, kind: EntityType, preallocated: bool) -> Result<(Stor
     ensure!(!is_half_imported, "cannot use {}: {}", path.display(), store::HALF_IMPORTED);
     ensure!(
         store.stat(&given_up()).unwrap_or_default().is_none(),
-        "{} was given up, since metadata of it rotted: it has to be made anew (`nacre osd format --id`), and others have its \
-         data. What they have not, `nacre store export` saves",
+        "{} was given up because its metadata is corrupt: recreate it with `nacre osd format --id`. Other \
+         OSDs have its data; if they do not have all of it, save it first with `nacre store export`",
         path.display()
     );
     // Others rely on what a monitor voted for, and nobody can tell it what that was.
     ensure!(
         kind != EntityType::Mon || report.losses == 0,
-        "{} has lost what the monitor promised to others: remove this monitor and add it anew",
+        "{} has lost this monitor's votes: remove the monitor and add it again",
         path.display()
     );
     Ok((store, disk))
@@ -318,7 +318,7 @@ pub fn renew_lost_monitors(layout: &Layout, cluster: &mut Cluster) -> Result<Vec
     let lost: Vec<String> = cluster.mons.iter().filter(is_lost).map(|mon| mon.name.clone()).collect();
     ensure!(
         lost.is_empty() || lost.len() < cluster.mons.len(),
-        "no monitor of this cluster has its store any more: without one nobody knows where its data are"
+        "no monitor of this cluster has its store any more, and without one the data cannot be located"
     );
     lost.iter().map(|name| cluster.add_mon(Some(name)).cloned()).collect()
 }

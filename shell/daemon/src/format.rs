@@ -19,63 +19,63 @@ use uuid::Uuid;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// The folder that holds the cluster.
+    /// Folder of the cluster.
     #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
     data: PathBuf,
-    /// A block device, or a file (which is made if it is not there)
+    /// Block device or file; with --size, a missing file is created
     #[arg(long, value_name = "PATH")]
     dev: PathBuf,
-    /// In place of an OSD that was destroyed or purged: its number, as `2` of `osd.2` [default: the next]
+    /// Id of a destroyed or purged OSD to replace, such as `2` for `osd.2` [default: the next free id]
     #[arg(long, value_name = "N")]
     id: Option<u32>,
-    /// Size of a file that is made
+    /// Size of the file to create
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Give a file all its room now: it keeps it, and no write waits for the file system
+    /// Allocate the file completely, so that no write waits for the file system
     #[arg(long)]
     preallocate: bool,
-    /// Another, faster device or file for the log, which small writes wait for. A file is made if it is not
-    /// there and --wal-size is given
+    /// Device or file for the write-ahead log, which small writes wait for. With --wal-size, a missing file is
+    /// created
     #[arg(long, value_name = "PATH")]
     wal: Option<PathBuf>,
-    /// How much of it the log takes [default: all, up to 1 GiB]
+    /// Size of the log [default: the whole device, up to 1 GiB]
     #[arg(long, value_name = "SIZE", requires = "wal")]
     wal_size: Option<Size>,
     /// Do not measure the devices first
     #[arg(long)]
     no_check: bool,
-    /// Overwrite what the device holds
+    /// Overwrite data on the device
     #[arg(long)]
     force: bool,
 }
 
 #[derive(clap::Args)]
 pub struct Forget {
-    /// The folder that holds the cluster.
+    /// Folder of the cluster.
     #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
     data: PathBuf,
-    /// Which one: `2` of `osd.2`
+    /// Id of the OSD: `2` for `osd.2`
     #[arg(long, value_name = "N")]
     id: u32,
 }
 
 #[derive(clap::Args)]
 pub struct MoveWal {
-    /// Whose, as in `osd.3`. It must not run
+    /// The OSD, such as `osd.3`. It must be stopped
     daemon: DaemonName,
-    /// The folder that holds the cluster.
+    /// Folder of the cluster.
     #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
     data: PathBuf,
-    /// To this device, or file, which is made if it is not there and --wal-size is given
+    /// New device or file of the log. With --wal-size, a missing file is created
     #[arg(long, value_name = "PATH", required_unless_present = "back", conflicts_with = "back")]
     wal: Option<PathBuf>,
-    /// How much of it the log takes [default: all, up to 1 GiB]
+    /// Size of the log [default: the whole device, up to 1 GiB]
     #[arg(long, value_name = "SIZE", requires = "wal")]
     wal_size: Option<Size>,
-    /// Back to the device that has the data, if the OSD was formatted with its log there
+    /// Move the log back to the device of the data, if the OSD was formatted with its log there
     #[arg(long)]
     back: bool,
-    /// Overwrite what the device holds
+    /// Overwrite data on the device
     #[arg(long)]
     force: bool,
 }
@@ -84,7 +84,7 @@ pub fn format(options: &Options) -> Result<()> {
     let (layout, mut cluster, _lock) = open_to_change(&options.data)?;
     let dev = std::path::absolute(&options.dev)?;
     let wal = options.wal.as_deref().map(std::path::absolute).transpose()?;
-    ensure!(wal.as_ref() != Some(&dev), "the log is on the device anyway: --wal is for another");
+    ensure!(wal.as_ref() != Some(&dev), "the log is on the device by default: --wal names another device");
     let replaces = options.id.map(|id| ensure_given_up(&layout, &cluster, id, true)).transpose()?;
     let mut new = NewFiles::default();
     new.make(&dev, options.size)?;
@@ -101,9 +101,9 @@ pub fn format(options: &Options) -> Result<()> {
         say(format_args!("{}", report.render()));
     }
     say(format_args!(
-        "{daemon} is made on {}. It joins with the next `nacre up`, or now with `nacre start {daemon}`{}.",
+        "{daemon} was created on {}. It joins at the next `nacre up`, or now with `nacre start {daemon}`{}.",
         dev.display(),
-        if replaces == Some(true) { ", in the place of the one that was destroyed" } else { "" }
+        if replaces == Some(true) { ", in place of the destroyed OSD" } else { "" }
     ));
     Ok(())
 }
@@ -117,7 +117,9 @@ pub fn forget(options: &Forget) -> Result<()> {
     ensure!(!cluster.osds.is_empty(), "{daemon} is the last OSD of this folder");
     layout.save(&cluster)?;
     layout.remove(&daemon)?;
-    say(format_args!("{daemon} is forgotten. A device or file of its own is as it was."));
+    say(format_args!(
+        "{daemon} was removed from the folder. A separate device or file of it was left as it is."
+    ));
     Ok(())
 }
 
@@ -127,7 +129,7 @@ fn ensure_given_up(layout: &Layout, cluster: &Cluster, id: u32, may_wait: bool) 
     let daemon = DaemonName::Osd(id);
     ensure_stopped(layout, &daemon)?;
     let map = ask(&connect(layout, cluster)?, &json!({ "prefix": "osd dump", "format": "json" }))
-        .context("no monitor says whether the cluster still counts on it")?;
+        .context("no monitor replied whether the OSD is still part of the cluster")?;
     let Some(osd) = map["osds"].as_array().into_iter().flatten().find(|osd| osd["osd"] == json!(id)) else {
         return Ok(false);
     };
@@ -135,7 +137,8 @@ fn ensure_given_up(layout: &Layout, cluster: &Cluster, id: u32, may_wait: bool) 
     let how = if may_wait { "destroy" } else { "purge" };
     ensure!(
         waits && may_wait,
-        "the cluster counts on {daemon}: take it out, wait until `ceph osd safe-to-destroy {id}`, stop it, and `ceph osd {how} {id}`"
+        "{daemon} is part of the cluster: run `ceph osd out {id}`, wait until `ceph osd safe-to-destroy \
+         {id}` succeeds, stop it, and run `ceph osd {how} {id}`"
     );
     Ok(true)
 }
@@ -149,8 +152,10 @@ impl NewFiles {
     fn make(&mut self, path: &Path, size: Option<Size>) -> Result<()> {
         match (fs::metadata(path), size) {
             (Ok(_), None) => Ok(()),
-            (Ok(_), Some(_)) => bail!("{} exists: it has the size that it has", path.display()),
-            (Err(_), None) => bail!("there is no {}: a size makes a file of that size", path.display()),
+            (Ok(_), Some(_)) => {
+                bail!("{} exists, and its size cannot be changed: omit the size", path.display())
+            }
+            (Err(_), None) => bail!("{} does not exist: give a size to create a file", path.display()),
             (Err(_), Some(size)) => {
                 FileDisk::create(path, size.0).with_context(|| format!("cannot make {}", path.display()))?;
                 self.0.push(path.to_path_buf());
@@ -187,7 +192,7 @@ fn link_to(target: &Path, link: &Path) -> Result<()> {
         Ok(old) if old.is_symlink() => {
             fs::remove_file(link).with_context(|| format!("cannot remove {}", link.display()))?;
         }
-        Ok(_) => bail!("{} is in the way: no OSD of this cluster owns it", link.display()),
+        Ok(_) => bail!("{} exists and belongs to no OSD of this cluster: remove it first", link.display()),
         Err(_) => {}
     }
     symlink(target, link).with_context(|| format!("cannot make {}", link.display()))
@@ -253,13 +258,13 @@ pub fn move_wal(options: &MoveWal) -> Result<()> {
     match &wal {
         Some(wal) => {
             link_to(wal, &link)?;
-            say(format_args!("the log of {daemon} is on {}.", wal.display()));
+            say(format_args!("the log of {daemon} is now on {}.", wal.display()));
         }
         None => {
             if fs::symlink_metadata(&link).is_ok() {
                 fs::remove_file(&link).with_context(|| format!("cannot remove {}", link.display()))?;
             }
-            say(format_args!("the log of {daemon} is where its data are."));
+            say(format_args!("the log of {daemon} is now on the device of its data."));
         }
     }
     Ok(())
@@ -282,11 +287,11 @@ fn add(
 ) -> Result<(DaemonName, Reports)> {
     let id = options.id.unwrap_or(cluster.next_osd());
     let daemon = DaemonName::Osd(id);
-    ensure!(!dev.is_dir(), "{} is a folder: `nacre up --osds` makes OSDs in folders", dev.display());
+    ensure!(!dev.is_dir(), "{} is a folder: create OSDs in folders with `nacre up --osds`", dev.display());
     let places = [layout.store(&daemon), layout.wal(&daemon)];
     ensure!(
         places.iter().all(|place| place != dev && Some(&**place) != wal),
-        "{} and {} lead to the devices: put the file elsewhere",
+        "{} and {} are links to the devices: choose another file",
         places[0].display(),
         places[1].display()
     );

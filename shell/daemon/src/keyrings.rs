@@ -49,7 +49,7 @@ fn write(path: &Path, name: &AuthName, entity: &Entity) -> Result<()> {
 fn read(path: &Path, name: &AuthName) -> Result<Entity> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut all = keyring::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))?;
-    all.remove(name).with_context(|| format!("{} has no key of {name}", path.display()))
+    all.remove(name).with_context(|| format!("{} contains no key for {name}", path.display()))
 }
 
 /// Makes what is missing, of a cluster that wants keys.
@@ -150,7 +150,7 @@ pub fn introduce(layout: &Layout, cluster: &Cluster, daemons: &[DaemonName]) -> 
             let noted = told.and_then(|_| fs::rename(unknown(&known), &known).map_err(|e| e.to_string()));
             if let Err(error) = noted {
                 tracing::warn!(
-                    "the monitors do not know the key in {} yet: {error}",
+                    "the monitors have not accepted the key in {} yet: {error}",
                     unknown(&known).display()
                 );
                 waiting.insert(0, known);

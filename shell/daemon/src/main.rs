@@ -35,7 +35,7 @@ use std::str::FromStr;
 
 const DATA_DEFAULT: &str = "./nacre-data";
 
-/// A storage cluster that unmodified Ceph clients use.
+/// Storage cluster for unmodified Ceph clients.
 #[derive(Parser)]
 #[command(name = "nacre", version, propagate_version = true)]
 struct Cli {
@@ -45,44 +45,44 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a cluster in one folder on this machine, check it, and say how to use it.
+    /// Start a cluster in a folder on this machine, check it, and print how to use it.
     ///
-    /// The first time creates the folder; later times find the data in it. Runs until Ctrl-C, or in
-    /// the background with --detach. All daemons listen on loopback only.
+    /// Creates the folder if it does not exist, and otherwise starts the cluster with its data. Runs until
+    /// Ctrl-C, or in the background with --detach. All daemons listen on loopback only.
     Up(up::Options),
-    /// Stop the cluster of a folder, wherever its daemons run.
+    /// Stop all daemons of a folder.
     Down(Folder),
-    /// Start one daemon of a cluster that was brought up with --processes.
+    /// Start one daemon of a cluster that runs with --processes.
     Start(OneDaemon),
-    /// Stop one daemon of a cluster that was brought up with --processes.
+    /// Stop one daemon of a cluster that runs with --processes.
     Stop(OneDaemon),
-    /// Run a monitor in the foreground, make a new one, or forget one that was removed.
+    /// Run a monitor in the foreground, create one, or delete the files of a removed one.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Mon(MonArgs),
-    /// Run an OSD in the foreground, or make one of a device.
+    /// Run an OSD in the foreground, create one on a device, or move its log.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Osd(OsdArgs),
-    /// Find out what a device can do.
+    /// Measure a device.
     #[command(subcommand)]
     Device(device::Command),
-    /// Look into a store that no daemon uses: check it, list it, copy it.
+    /// Check, list, export or import the store of a stopped daemon.
     #[command(subcommand)]
     Store(store::Command),
-    /// Run all daemons of a folder in the foreground, without checks and words.
+    /// Run all daemons of a folder in the foreground, without checks and messages.
     #[command(hide = true)]
     All(Folder),
 }
 
 #[derive(clap::Args)]
 struct Folder {
-    /// The folder that holds the cluster.
+    /// Folder of the cluster.
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     data: PathBuf,
 }
 
 #[derive(clap::Args)]
 struct OneDaemon {
-    /// As in `mon.a` or `osd.0`.
+    /// Name of the daemon, such as `mon.a` or `osd.0`.
     daemon: cluster::DaemonName,
     #[command(flatten)]
     folder: Folder,
@@ -90,10 +90,10 @@ struct OneDaemon {
 
 #[derive(clap::Args)]
 struct Foreground {
-    /// The folder that holds the cluster.
+    /// Folder of the cluster.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Which one: `a` of `mon.a`, `0` of `osd.0`.
+    /// Id of the daemon: `a` for `mon.a`, `0` for `osd.0`.
     #[arg(long)]
     id: String,
 }
@@ -108,13 +108,13 @@ struct MonArgs {
 
 #[derive(Subcommand)]
 enum MonCommand {
-    /// Make a monitor that is to join a cluster, or one in the place of a monitor that is lost.
+    /// Create a monitor for a running cluster, or a replacement for a lost one.
     ///
-    /// It joins once it was announced with `ceph mon add` and runs.
+    /// It joins after it was announced with `ceph mon add` and started.
     Format(monitors::Format),
-    /// Remove what is left of a monitor that was removed from its cluster with `ceph mon rm`.
+    /// Delete the files of a monitor that was removed with `ceph mon rm`.
     Forget(monitors::Forget),
-    /// Let the only monitor that is left decide alone, where most are lost for good.
+    /// Let one monitor decide alone, when most monitors are lost for good.
     Alone(monitors::Alone),
 }
 
@@ -122,7 +122,7 @@ enum MonCommand {
 struct OsdArgs {
     #[command(flatten)]
     run: Option<Foreground>,
-    /// Memory that it may take, at least 128M [default: what `nacre up` was told, or 512M]
+    /// Memory limit, at least 128M [default: the value given to `nacre up`, or 512M]
     #[arg(long, value_name = "SIZE", value_parser = size::Memory::from_str)]
     memory: Option<size::Memory>,
     #[command(flatten)]
@@ -133,18 +133,18 @@ struct OsdArgs {
 
 #[derive(Subcommand)]
 enum OsdCommand {
-    /// Add an OSD to a cluster, on a device or file of its own.
+    /// Add an OSD to a cluster, on a device or a file.
     Format(format::Options),
-    /// Move the log of an OSD that does not run to another device, or back.
+    /// Move the write-ahead log of a stopped OSD to another device, or back.
     MoveWal(format::MoveWal),
-    /// Remove what is left in the folder of an OSD that was purged.
+    /// Delete the files of a purged OSD.
     Forget(format::Forget),
 }
 
-/// How results are printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// Human-readable.
     #[default]
     Table,
     Json,
@@ -156,13 +156,13 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// How clients prove who they are.
+/// Authentication of clients and daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Auth {
-    /// Not at all: everyone who reaches the ports is trusted.
+    /// No authentication: every client that reaches the ports is trusted.
     None,
-    /// With keys, which are in the folder.
+    /// Authentication with the keys in the folder.
     Cephx,
 }
 
@@ -178,7 +178,7 @@ impl Auth {
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
-        // Who reads our output had enough of it, as `head` has.
+        // The reader of our output, such as `head`, closed the pipe.
         Err(e) if is_closed_pipe(&e) => ExitCode::FAILURE,
         Err(e) => {
             eprintln!("nacre: {e:#}");

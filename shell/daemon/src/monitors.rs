@@ -24,33 +24,33 @@ const JOIN_LOOK: Duration = Duration::from_millis(250);
 
 #[derive(clap::Args)]
 pub struct Format {
-    /// The folder that holds the cluster.
+    /// Folder of the cluster.
     #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
     data: PathBuf,
-    /// Its name, as `d` of `mon.d` [default: the next letter]
+    /// Name of the monitor, such as `d` for `mon.d` [default: the next letter]
     #[arg(long)]
     id: Option<String>,
 }
 
 #[derive(clap::Args)]
 pub struct Forget {
-    /// The folder that holds the cluster.
+    /// Folder of the cluster.
     #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
     data: PathBuf,
-    /// Which one: `c` of `mon.c`
+    /// Name of the monitor: `c` for `mon.c`
     #[arg(long)]
     id: String,
 }
 
 #[derive(clap::Args)]
 pub struct Alone {
-    /// The folder that holds the cluster.
+    /// Folder of the cluster.
     #[arg(long, value_name = "DIR", default_value = crate::DATA_DEFAULT)]
     data: PathBuf,
-    /// The one that is left: `b` of `mon.b`. It must not run
+    /// Name of the remaining monitor: `b` for `mon.b`. It must be stopped
     #[arg(long)]
     id: String,
-    /// That none of the others will ever run again
+    /// Confirm that none of the other monitors will ever run again
     #[arg(long)]
     yes_i_really_mean_it: bool,
 }
@@ -62,20 +62,23 @@ pub fn alone(options: &Alone) -> Result<()> {
     cluster.ensure_has(&daemon)?;
     ensure!(
         options.yes_i_really_mean_it,
-        "what the others decided and {daemon} never heard of is lost, and if one of them ever runs again there are two \
-         clusters of one name: this is for when most monitors are lost for good. If they are, say --yes-i-really-mean-it"
+        "decisions of the other monitors that {daemon} never received will be lost, and if one of them ever \
+         runs again, there will be two clusters with the same name. Use this only if most monitors are lost \
+         for good, and confirm with --yes-i-really-mean-it"
     );
     let id = cluster.mon(name).expect("it was looked for above").id;
     let path = layout.store(&daemon);
     let disk = open_disk(&path, None)?;
     let (mut store, _) = Store::open(&disk).with_context(|| format!("cannot use {}", path.display()))?;
     let txn = nacre_mon::alone(id, &store).with_context(|| format!("cannot read {}", path.display()))?;
-    let txn = txn.with_context(|| format!("{daemon} knows nothing of the cluster: it has not joined yet"))?;
-    store.submit(txn).context("the store has no room for that")?;
+    let txn =
+        txn.with_context(|| format!("{daemon} has not joined the cluster yet and has no data of it"))?;
+    store.submit(txn).context("the store has no space for that")?;
     store.request_checkpoint();
     settle(&mut store, &disk, &path)?;
     say(format_args!(
-        "{daemon} decides alone from here on. Start it, `ceph mon rm` the others, and add new ones (`nacre mon format`)."
+        "{daemon} now decides alone. Start it, remove the others with `ceph mon rm`, and add new ones with \
+         `nacre mon format`."
     ));
     Ok(())
 }
@@ -94,7 +97,8 @@ pub fn format(options: &Format) -> Result<()> {
     layout.save(&cluster)?;
     let (name, addr) = (&mon.name, cluster.mon_addr(&mon));
     say(format_args!(
-        "mon.{name} is made. It joins after `ceph mon add {name} {addr}` and `nacre start mon.{name}`."
+        "mon.{name} was created. To let it join, run `ceph mon add {name} {addr}` and `nacre start \
+         mon.{name}`."
     ));
     Ok(())
 }
@@ -107,7 +111,7 @@ pub fn forget(options: &Forget) -> Result<()> {
     cluster.remove_mon(name);
     layout.save(&cluster)?;
     layout.remove(&DaemonName::mon(name)?)?;
-    say(format_args!("mon.{name} is forgotten."));
+    say(format_args!("mon.{name} was removed from the folder."));
     Ok(())
 }
 
@@ -116,10 +120,10 @@ fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> 
     let daemon = DaemonName::mon(name)?;
     ensure_stopped(layout, &daemon)?;
     let map = ask(&connect(layout, cluster)?, &json!({ "prefix": "mon dump", "format": "json" }))
-        .context("no monitor says whether it is still one of them")?;
+        .context("no monitor replied whether this monitor is still a member")?;
     let names = map["mons"].as_array().into_iter().flatten();
     let is_there = names.into_iter().any(|mon| mon["name"] == json!(name));
-    ensure!(!is_there, "{daemon} belongs to the cluster: `ceph mon rm {name}` removes it");
+    ensure!(!is_there, "{daemon} is a member of the cluster: remove it with `ceph mon rm {name}`");
     Ok(())
 }
 
@@ -144,5 +148,5 @@ pub fn admit(layout: &Layout, cluster: &Cluster, new: &[Monitor]) -> Result<()> 
         }
         std::thread::sleep(JOIN_LOOK);
     }
-    bail!("the new monitors do not join: their logs say why")
+    bail!("the new monitors do not join: see their logs")
 }

@@ -23,15 +23,13 @@ impl FromStr for ListenAddr {
         let addr = match text.parse::<SocketAddr>() {
             Ok(addr) => ListenAddr { ip: addr.ip(), port: Some(addr.port()) },
             Err(_) => {
-                let ip =
-                    text.parse().with_context(|| format!("`{text}` is no address such as 127.0.0.2:6800"))?;
+                let ip = text
+                    .parse()
+                    .with_context(|| format!("`{text}` is not an address like 127.0.0.2:6800"))?;
                 ListenAddr { ip, port: None }
             }
         };
-        ensure!(
-            addr.ip.is_loopback(),
-            "{text} is not on loopback: without authentication, which is not built yet, nobody else may reach it"
-        );
+        ensure!(addr.ip.is_loopback(), "{text} is not a loopback address: daemons listen on loopback only");
         Ok(addr)
     }
 }

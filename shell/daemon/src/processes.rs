@@ -160,7 +160,7 @@ fn is_dying(pid: i32) -> bool {
 /// That a daemon does not run as a process of its own.
 pub fn ensure_stopped(layout: &Layout, daemon: &DaemonName) -> Result<()> {
     if let State::Runs(pid) | State::Waits(pid) = settled(&layout.pid(&daemon.to_string()))? {
-        bail!("{daemon} runs, as pid {pid}: `nacre stop {daemon}` stops it");
+        bail!("{daemon} is running as pid {pid}: stop it with `nacre stop {daemon}`");
     }
     Ok(())
 }
@@ -169,7 +169,7 @@ pub fn ensure_stopped(layout: &Layout, daemon: &DaemonName) -> Result<()> {
 pub fn open_to_change(data: &Path) -> Result<(Layout, Cluster, LockFile)> {
     let (layout, cluster) = Layout::open(data)?;
     let lock = LockFile::take(layout.lock())?;
-    let lock = lock.with_context(|| format!("another `nacre` works on {}", data.display()))?;
+    let lock = lock.with_context(|| format!("another `nacre` command is working on {}", data.display()))?;
     Ok((layout, cluster, lock))
 }
 
@@ -206,7 +206,7 @@ pub fn spawn(layout: &Layout, name: &str, args: &[&str]) -> Result<Child> {
         match state(&layout.pid(name))? {
             State::Runs(pid) if pid == child.id() as i32 => return Ok(child),
             State::Waits(pid) if pid == child.id() as i32 && began.elapsed() > WAITS_PATIENCE => {
-                eprintln!("{name} waits for memory before it starts (see {})", path.display());
+                eprintln!("startup of {name} is delayed until memory is free (see {})", path.display());
                 return Ok(child);
             }
             _ => {}
@@ -249,7 +249,7 @@ pub fn wait_gone(layout: &Layout, name: &str, pid: i32) -> Result<()> {
     let deadline = Instant::now() + STOP_TIMEOUT;
     while is_process(state(&layout.pid(name))?, pid) {
         if Instant::now() > deadline {
-            bail!("{name} (pid {pid}) still runs after {} s", STOP_TIMEOUT.as_secs());
+            bail!("{name} (pid {pid}) is still running after {} s", STOP_TIMEOUT.as_secs());
         }
         std::thread::sleep(POLL);
     }

@@ -19,8 +19,8 @@ impl FromStr for Size {
             .iter()
             .find_map(|&(unit, shift)| Some((plain.strip_suffix(unit)?, shift)))
             .unwrap_or((plain, 0));
-        let number: u64 = number.trim().parse().map_err(|_| format!("`{text}` is no size, as 10G is"))?;
-        number.checked_mul(1 << shift).map(Size).ok_or(format!("{text} is too much"))
+        let number: u64 = number.trim().parse().map_err(|_| format!("`{text}` is not a size like 10G"))?;
+        number.checked_mul(1 << shift).map(Size).ok_or(format!("{text} is too large"))
     }
 }
 
@@ -48,7 +48,7 @@ impl FromStr for Memory {
         let size: Size = text.parse()?;
         match size.0 >= MEMORY_MIN.0 {
             true => Ok(Memory(size)),
-            false => Err(format!("{size} is not enough memory, {MEMORY_MIN} is the least")),
+            false => Err(format!("{size} is not enough memory, the minimum is {MEMORY_MIN}")),
         }
     }
 }

@@ -16,34 +16,34 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// The folder that holds the cluster.
+    /// Folder of the cluster.
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     data: PathBuf,
-    /// How many OSDs [default: 3, or what the folder has]
+    /// Number of OSDs [default: 3, or the number in the folder]
     #[arg(long, value_name = "N")]
     osds: Option<u32>,
-    /// How many monitors: more than there are join [default: 1, or what the folder has]
+    /// Number of monitors; additional ones join [default: 1, or the number in the folder]
     #[arg(long, value_name = "N")]
     mons: Option<u32>,
-    /// How clients and daemons prove who they are [default: cephx, or what the folder has]
+    /// Authentication of clients and daemons [default: cephx, or the setting of the folder]
     #[arg(long, value_enum, hide_default_value = true)]
     auth: Option<Auth>,
-    /// First port: monitors take it and the next few, OSDs those from P+20 on [default: 20300]
+    /// First port: monitors use it and the following ones, OSDs the ports from P+20 on [default: 20300]
     #[arg(long, value_name = "P")]
     port_base: Option<u16>,
     /// Size of each new OSD's file, which is sparse [default: 10G]
     #[arg(long, value_name = "SIZE")]
     osd_size: Option<Size>,
-    /// Give the files of new OSDs all their room now: they keep it, and no write waits for the file system
+    /// Allocate the files of new OSDs completely, so that no write waits for the file system
     #[arg(long)]
     preallocate: bool,
-    /// Let OSDs talk among themselves on a network of their own, such as 127.2.0.0/24
+    /// Network for traffic among OSDs, such as 127.2.0.0/24
     #[arg(long, value_name = "NET")]
     cluster_network: Option<LoopbackNetwork>,
-    /// Memory for each OSD, at least 128M [default: 512M]
+    /// Memory limit of each OSD, at least 128M [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = Memory::from_str)]
     memory: Option<Memory>,
-    /// Run each daemon as a process of its own, so that one can be stopped
+    /// Run each daemon as a separate process, so that it can be stopped and started
     #[arg(long)]
     processes: bool,
     /// Return when the cluster serves, and leave it running
@@ -82,12 +82,13 @@ pub fn up(options: &Options) -> Result<()> {
     };
     layout.make()?;
     let _lock = LockFile::take(layout.lock())?
-        .with_context(|| format!("another `nacre up` works on {}", options.data.display()))?;
+        .with_context(|| format!("another `nacre up` is working on {}", options.data.display()))?;
     ensure_stopped(&layout, &cluster)?;
     for mon in renewed {
         let (name, addr) = (&mon.name, cluster.mon_addr(&mon));
         say(format_args!(
-            "mon.{name} has lost its store and gets a new one: it joins after `ceph mon rm {name}` and `ceph mon add {name} {addr}`."
+            "mon.{name} has lost its store and gets a new one. To let it join, run `ceph mon rm {name}` and \
+             `ceph mon add {name} {addr}`."
         ));
     }
     layout.save(&cluster)?;
@@ -123,7 +124,10 @@ pub fn up(options: &Options) -> Result<()> {
             () = all_gone(&mut started) => {}
         }
         stop_all(&layout, started)?;
-        say(format_args!("Stopped. The data is in {}: `nacre up` goes on with it.", layout.root().display()));
+        say(format_args!(
+            "Stopped. The data is in {}; start it again with `nacre up`.",
+            layout.root().display()
+        ));
         Ok(())
     })
 }
@@ -208,7 +212,7 @@ fn ensure_stopped(layout: &Layout, cluster: &Cluster) -> Result<()> {
     let running = processes::running(layout, &cluster.daemons())?;
     ensure!(
         running.is_empty(),
-        "the cluster in {} runs already ({}): `nacre down` stops it",
+        "the cluster in {} is already running ({}): stop it with `nacre down`",
         layout.root().display(),
         describe(&running)
     );
@@ -239,7 +243,7 @@ pub fn down(data: &Path) -> Result<()> {
     for (name, state) in processes::running(&layout, &cluster.daemons())? {
         match state {
             State::Runs(pid) | State::Waits(pid) => pids.push((name, pid)),
-            _ => bail!("{name} is only just starting: try again"),
+            _ => bail!("{name} is starting: try again"),
         }
     }
     if pids.is_empty() {
@@ -247,7 +251,7 @@ pub fn down(data: &Path) -> Result<()> {
         return Ok(());
     }
     stop_in_order(&layout, pids)?;
-    say(format_args!("Stopped. The data is in {}: `nacre up` goes on with it.", layout.root().display()));
+    say(format_args!("Stopped. The data is in {}; start it again with `nacre up`.", layout.root().display()));
     Ok(())
 }
 
@@ -256,10 +260,10 @@ pub fn start(data: &Path, daemon: &DaemonName) -> Result<()> {
     cluster.ensure_has(daemon)?;
     ensure_own_process(&layout, daemon)?;
     if let State::Runs(pid) | State::Waits(pid) = processes::settled(&layout.pid(&daemon.to_string()))? {
-        bail!("{daemon} runs already, as pid {pid}");
+        bail!("{daemon} is already running as pid {pid}");
     }
     let child = spawn_daemon(&layout, daemon)?;
-    say(format_args!("{daemon} runs, as pid {}", child.id()));
+    say(format_args!("{daemon} is running as pid {}", child.id()));
     Ok(())
 }
 
@@ -270,8 +274,8 @@ pub fn stop(data: &Path, daemon: &DaemonName) -> Result<()> {
     let name = daemon.to_string();
     match processes::state(&layout.pid(&name))? {
         State::Runs(pid) | State::Waits(pid) => processes::stop(&layout, &name, pid)?,
-        State::Starting => bail!("{daemon} is only just starting: try again"),
-        State::Gone => bail!("{daemon} does not run"),
+        State::Starting => bail!("{daemon} is starting: try again"),
+        State::Gone => bail!("{daemon} is not running"),
     }
     say(format_args!("{daemon} stopped"));
     Ok(())
@@ -280,7 +284,8 @@ pub fn stop(data: &Path, daemon: &DaemonName) -> Result<()> {
 fn ensure_own_process(layout: &Layout, daemon: &DaemonName) -> Result<()> {
     if let State::Runs(pid) = processes::state(&layout.pid(ALL))? {
         bail!(
-            "{daemon} shares one process with all others (pid {pid}): `nacre up --processes` separates them"
+            "{daemon} shares one process with all other daemons (pid {pid}): run separate processes with \
+             `nacre up --processes`"
         );
     }
     Ok(())
@@ -304,9 +309,9 @@ fn print_how_to_go_on(layout: &Layout, options: &Options) {
         false => format!(" --data {}", options.data.display()),
     };
     if options.detach {
-        say(format_args!("It runs in the background; `nacre down{data}` stops it."));
+        say(format_args!("It runs in the background. Stop it with `nacre down{data}`."));
     } else {
-        say(format_args!("Ctrl-C stops it; the next `nacre up{data}` finds the data again."));
+        say(format_args!("Stop it with Ctrl-C. Start it again with `nacre up{data}`; the data is kept."));
     }
 }
 

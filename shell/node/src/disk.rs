@@ -160,7 +160,8 @@ impl FileDisk {
 
     /// For a thread that does not wait for the disk: reads go through the page cache. None where that does not go.
     pub(crate) fn requests(&self) -> Option<Requests> {
-        let why = |e: io::Error| tracing::info!("threads read and write, as io_uring is not to be had: {e}");
+        let why =
+            |e: io::Error| tracing::info!("io_uring is not available, threads do the disk I/O instead: {e}");
         Requests::new(self.file.clone()).map_err(why).ok()
     }
 

@@ -273,7 +273,7 @@ impl<M: Machine + 'static> Node<M> {
     /// Gives the store what it has not seen.
     fn submit(&self, inner: &mut Inner<M>) {
         if let Some(Err(e)) = inner.store.as_mut().map(Storage::submit) {
-            self.give_up(inner, &format!("the store refused what it must not: {e}"));
+            self.give_up(inner, &format!("the store refused a write that it must accept: {e}"));
         }
     }
 
@@ -292,7 +292,7 @@ impl<M: Machine + 'static> Node<M> {
 
     fn dial(self: &Rc<Self>, inner: &mut Inner<M>, id: ConnId, to: EntityAddr, kind: EntityType) {
         let Some(sock) = to.sock else {
-            let why = Closed::Fault(format!("{to} is no address to dial"));
+            let why = Closed::Fault(format!("{to} is not an address to connect to"));
             return inner.events.push_back(Event::Closed { conn: id, why });
         };
         inner.global_seq += 1;
@@ -527,14 +527,16 @@ impl<M: Machine + 'static> Node<M> {
                 }
                 disk::Done::Discarded(done) => {
                     if done.refused {
-                        tracing::debug!("the device did not take back all of the space");
+                        tracing::debug!("the device did not accept all discard requests");
                     }
                     inner.store.as_mut().expect("only a store gives space back").store.discarded(done);
                 }
                 disk::Done::Placed(Ok(placed)) => {
                     if placed.damaged > 0 {
                         let damaged = placed.damaged;
-                        tracing::error!("{damaged} damaged blocks were changed in part: they stay damaged");
+                        tracing::error!(
+                            "{damaged} corrupt blocks were partly overwritten: they stay corrupt"
+                        );
                     }
                     let storage = inner.store.as_mut().expect("only a store places");
                     storage.placing = false;
@@ -607,7 +609,7 @@ impl<M: Machine + 'static> Node<M> {
         }
         let turned_away = std::mem::take(&mut inner.turned_away);
         if turned_away > 0 {
-            tracing::warn!("turned {turned_away} callers away: {} sessions are open", inner.sessions.len());
+            tracing::warn!("refused {turned_away} connections: {} sessions are open", inner.sessions.len());
         }
     }
 
@@ -638,7 +640,7 @@ impl<M: Machine + 'static> Node<M> {
         if let Some(batch) = storage.store.take_batch()
             && let disk::Done::Committed(Err(e)) = storage.threads.commit_here(batch)
         {
-            tracing::warn!("the end of the log is not confirmed: {e}");
+            tracing::warn!("the end of the log could not be confirmed: {e}");
         }
     }
 

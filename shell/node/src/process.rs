@@ -40,7 +40,7 @@ pub(crate) fn give_back_memory() {
 pub fn abort_on_panic() {
     let default = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        tracing::error!("panic, the process ends: {info}");
+        tracing::error!("panic, the process is terminated: {info}");
         default(info);
         std::process::abort();
     }));

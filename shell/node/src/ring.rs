@@ -71,7 +71,7 @@ impl Ring {
                 && !is_passing(&e)
             {
                 // What the kernel still uses must not be freed, and nobody would tell when it is done.
-                tracing::error!("io_uring: {e}; what is being read or written cannot be waited for");
+                tracing::error!("io_uring: {e}; requests in flight cannot be completed");
                 std::process::abort();
             }
             for completion in self.0.completion() {

@@ -125,7 +125,7 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
                 }
             },
             () = sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => {
-                tracing::error!("did not stop in time, goes anyway");
+                tracing::error!("did not stop in time, exiting anyway");
                 return;
             }
             _ = sweep.tick() => node.sweep(),

@@ -65,7 +65,7 @@ pub(crate) enum End {
     HungUp,
     #[error("connection refused")]
     Refused,
-    #[error("no answer in time")]
+    #[error("no reply in time")]
     NoAnswer,
     #[error("{0}")]
     Socket(std::io::Error),
@@ -77,7 +77,7 @@ pub(crate) enum End {
     Tickets(String),
     #[error("{unsent} bytes wait to be sent, limit {limit}")]
     SlowReader { unsent: usize, limit: usize },
-    #[error("took nothing of {unsent} waiting bytes for {} s", .since.as_secs())]
+    #[error("the peer accepted none of {unsent} waiting bytes for {} s", .since.as_secs())]
     Stalled { unsent: usize, since: Duration },
     #[error("silent for {} s", .0.as_secs())]
     Silent(Duration),

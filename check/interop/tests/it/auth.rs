@@ -179,5 +179,5 @@ fn a_cluster_may_ask_nobody_for_proof() {
     c.run("rados -p p --name client.anybody get a -").unwrap();
     succeed(&mut c.nacre("down")).unwrap();
     let refused = c.nacre("up").args(["--auth", "cephx", "--detach"]).output().unwrap();
-    assert!(text(&refused.stderr).contains("was made with --auth none"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("was created with --auth none"), "{}", text(&refused.stderr));
 }

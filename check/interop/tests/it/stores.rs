@@ -157,7 +157,7 @@ fn what_is_rescued_from_a_rotten_disk_loses_nothing_that_others_have() {
     fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
     assert!(!run(&["import", dir, cut.to_str().unwrap()]).status.success());
     let refused = c.nacre("start").arg("osd.1").output().unwrap();
-    assert!(text(&refused.stderr).contains("did not come to its end"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("was interrupted"), "{}", text(&refused.stderr));
     assert!(text(&run(&["fsck", dir]).stdout).ends_with("not sound\n"));
     succeed(&mut store(&["import", dir, &dump, "--force"])).unwrap();
     c.start("osd.1").unwrap();

@@ -298,7 +298,7 @@ fn add(call: &mut Call<'_>) -> Outcome {
         None => {}
     }
     if call.state.monmap.ranks.len() >= MONS_MAX {
-        return Err(refuse(errno::E2BIG, format!("{MONS_MAX} monitors are the most")));
+        return Err(refuse(errno::E2BIG, format!("the maximum is {MONS_MAX} monitors")));
     }
     one_at_a_time(call)?;
     call.draft.batch.monitors = Some(MonChange::Expect { name: name.clone(), addrs });

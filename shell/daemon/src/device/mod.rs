@@ -1,6 +1,6 @@
-//! `nacre device check`: what a drive can do, measured, and what that means.
+//! `nacre device check`: measures a device and prints a verdict.
 //!
-//! `target` finds out what may be written to, `probe` measures, `verdict` judges; here it is printed.
+//! `target` opens what may be overwritten, `probe` measures, `verdict` judges.
 
 mod probe;
 mod target;
@@ -21,25 +21,25 @@ use verdict::{Measured, Spread, Verdict, bytes, time};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Measure a device: flushes, durable small writes, sustained large writes, reads; and judge it.
+    /// Measure a device (flushes, durable small writes, sustained large writes, reads) and print a verdict.
     ///
-    /// PATH is a block device, a file, or a folder, in which a file is made for as long as it is measured.
-    /// Takes about a minute. What is on a device or in a file is overwritten, so one that holds data is
-    /// refused; what is written for the measurement is taken away again.
+    /// PATH is a block device, a file, or a folder, in which a temporary file is used. Takes about a minute.
+    /// The content of a device or file is overwritten, so one with data is refused. What the measurement
+    /// wrote is deleted afterwards.
     Check(Check),
 }
 
 #[derive(clap::Args)]
 pub struct Check {
-    /// A block device, a file, or a folder
+    /// Block device, file, or folder
     path: PathBuf,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// A few seconds instead of a minute: large writes may not fill the device's cache
+    /// Measure for a few seconds only: large writes may not fill the device's cache
     #[arg(long)]
     short: bool,
-    /// Overwrite what is there
+    /// Overwrite existing data
     #[arg(long)]
     force: bool,
 }
@@ -154,12 +154,12 @@ impl Report {
         let Verdict { fit, osd_iops_one, osd_iops_many, because } = &self.verdict;
         out += &format!("\nVerdict: {fit}.\n");
         out += &format!(
-            "An OSD here takes at most about {osd_iops_one} small writes a second from one client that waits \
-             for each, {osd_iops_many} from many.\n"
+            "An OSD on this device can do about {osd_iops_one} small writes per second for one client that \
+             waits for each, and {osd_iops_many} for many clients.\n"
         );
         because.iter().for_each(|sentence| out += &format!("- {sentence}.\n"));
         if self.short {
-            out += "- this was a short check: `nacre device check` without --short writes for longer.\n";
+            out += "- this was a short check: `nacre device check` without --short measures longer.\n";
         }
         out
     }

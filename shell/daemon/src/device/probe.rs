@@ -62,7 +62,7 @@ impl Aligned {
 /// Measures the first `len` bytes of `file`, which is open for reading and writing: of these, it writes to as many as
 /// large writes may be. `say` is told what comes next.
 pub fn measure(file: &File, len: u64, effort: Effort, mut say: impl FnMut(&str)) -> Result<Measured> {
-    ensure!(len >= LEN_MIN, "{len} bytes are too few to measure, {LEN_MIN} is the least");
+    ensure!(len >= LEN_MIN, "{len} bytes are too few to measure, the minimum is {LEN_MIN}");
     let direct = go_direct(file)?;
     let mut measured = Measured { direct, claims: claims(file), ..Measured::default() };
     // The rest needs blocks that exist: writing where a file has none makes the file system work.
@@ -70,7 +70,7 @@ pub fn measure(file: &File, len: u64, effort: Effort, mut say: impl FnMut(&str))
     stream(file, len, effort, &mut measured)?;
     let written = measured.stream_bytes.min(len).min(SPAN_MAX);
     let span = written / BLOCK as u64;
-    ensure!(span > 0, "nothing could be written in the time that was given");
+    ensure!(span > 0, "no write completed within the time limit");
     say("flushes");
     measured.flush = flushes(file, span, effort.part)?;
     say("durable writes, one at a time");

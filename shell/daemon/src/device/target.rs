@@ -35,7 +35,12 @@ impl Target {
             return Target::in_folder(path);
         }
         let target = Target::open_any(path, force)?;
-        ensure!(target.can_be_measured(), "{} has {} bytes: too few to measure", path.display(), target.len);
+        ensure!(
+            target.can_be_measured(),
+            "{} has {} bytes, which is too small to measure",
+            path.display(),
+            target.len
+        );
         Ok(target)
     }
 
@@ -79,7 +84,7 @@ impl Target {
         }
         let mut file = match options.open(path) {
             Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                bail!("{} is in use: something is mounted or built on it", path.display())
+                bail!("{} is in use: it is mounted, or a volume is built on it", path.display())
             }
             file => file.with_context(|| format!("cannot open {}", path.display()))?,
         };
@@ -129,7 +134,7 @@ impl Target {
 /// Refuses what holds anything.
 fn ensure_blank(file: &File, path: &Path) -> Result<()> {
     let Some(what) = content(file)? else { return Ok(()) };
-    bail!("{} holds {what}, which would be lost; --force overwrites it", path.display());
+    bail!("{} contains {what}, which would be lost: use --force to overwrite it", path.display());
 }
 
 fn content(file: &File) -> Result<Option<&'static str>> {
@@ -176,7 +181,7 @@ mod tests {
         let path = dir.path().join("file");
         fs::write(&path, vec![1; LEN_MIN as usize]).unwrap();
         let refused = Target::open(&path, false).unwrap_err().to_string();
-        assert!(refused.contains("holds data") && refused.contains("--force"), "{refused}");
+        assert!(refused.contains("contains data") && refused.contains("--force"), "{refused}");
         assert_eq!(Target::open(&path, true).unwrap().len, LEN_MIN);
 
         let sparse = File::create(&path).unwrap();

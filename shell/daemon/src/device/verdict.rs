@@ -156,46 +156,47 @@ pub fn judge(measured: &Measured) -> Verdict {
     let mut because = Vec::new();
     if !measured.direct {
         because.push(
-            "the file system has no direct access, so these are the kernel's numbers, not the device's"
+            "the file system has no direct I/O, so these are figures of the page cache, not of the device"
                 .into(),
         );
     }
     let spins = measured.claims.rotational == Some(true);
     if sync1.p50 < IMPLAUSIBLE {
         because.push(format!(
-            "a durable write in {} is memory's speed: this device (or what emulates it) does not wait for \
-             anything that survives a power cut",
+            "a durable write takes {}, which is the speed of memory: this device, or its emulation, does \
+             not wait for storage that survives a power loss",
             time(sync1.p50)
         ));
     } else if sync1.p50 > JOURNAL_SYNC_MAX && sync1.p50 < 40_000_000 && measured.read.p50 > 2_000_000 {
         because.push(format!(
-            "each durable write waits {} and each read {}: that is a disk that turns{}",
+            "each durable write takes {} and each read {}: this is a rotating disk{}",
             time(sync1.p50),
             time(measured.read.p50),
-            if spins { "" } else { ", whatever it says of itself" }
+            if spins { "" } else { ", although it reports otherwise" }
         ));
     } else if measured.flush.p50 > SLOW_FLUSH {
         because.push(format!(
-            "each flush takes {}: an SSD without power-loss protection empties its cache to flash every \
-             time. Data sheets count writes without flushes",
+            "each flush takes {}: an SSD without power-loss protection writes its cache to flash every \
+             time. Data sheets give figures without flushes",
             time(measured.flush.p50)
         ));
     } else if measured.flush.p50 < FREE_FLUSH {
         because.push(match measured.claims.volatile_cache {
             Some(true) => format!(
-                "a flush costs nearly nothing ({}) although the device says that it has a volatile cache: \
-                 it has power-loss protection, or somebody on the way to it swallows flushes",
+                "a flush takes nearly no time ({}) although the device reports a volatile cache: it has \
+                 power-loss protection, or a layer below ignores flushes",
                 time(measured.flush.p50)
             ),
             _ => format!(
-                "a flush costs nearly nothing ({}): the device's cache survives a power cut, or so it says",
+                "a flush takes nearly no time ({}): the device reports that its cache survives a power loss",
                 time(measured.flush.p50)
             ),
         });
     }
     if sync1.p99 > TAIL * sync1.p50 {
         because.push(format!(
-            "one durable write in a hundred takes {} or more, {} times the usual {}: clients see that tail",
+            "one durable write in a hundred takes {} or more, {} times the median of {}: clients will \
+             notice these outliers",
             time(sync1.p99),
             sync1.p99 / sync1.p50.max(1),
             time(sync1.p50)
@@ -204,8 +205,8 @@ pub fn judge(measured: &Measured) -> Verdict {
     let (first, last) = (measured.stream_first(), measured.stream_last());
     if last * 2 < first {
         because.push(format!(
-            "large writes fall from {}/s to {}/s after {}: a cache ran full, and the slower rate is what an \
-             OSD gets when it recovers",
+            "large writes slow down from {}/s to {}/s after {}: a cache became full, and recovery runs at \
+             the lower rate",
             bytes(first),
             bytes(last),
             bytes(measured.stream_bytes)
@@ -217,13 +218,13 @@ pub fn judge(measured: &Measured) -> Verdict {
     let one_at_a_time = measured.sync16_rate < 2 * osd_iops_one;
     if one_at_a_time && journal {
         because.push(format!(
-            "16 durable writes at a time are no faster than one ({} ms each): it does them one after the \
-             other, so only joining them in the log helps",
+            "16 durable writes at a time are no faster than one ({} ms each): the device serialises them, \
+             so only group commit in the log helps",
             sync16.mean / 1_000_000
         ));
     }
     if because.is_empty() {
-        because.push("nothing unusual: it does what it is asked, and keeps doing so".into());
+        because.push("nothing unusual: the device performs consistently".into());
     }
     Verdict { fit, osd_iops_one, osd_iops_many, because }
 }
@@ -275,21 +276,21 @@ mod tests {
 
     #[test]
     fn a_data_centre_ssd_takes_all() {
-        let verdict = judged(&device(12, 25, 180_000, 90, &[2000, 2000, 1900, 1900]), "costs nearly nothing");
+        let verdict = judged(&device(12, 25, 180_000, 90, &[2000, 2000, 1900, 1900]), "takes nearly no time");
         assert_eq!((verdict.fit, verdict.osd_iops_one), (Fit::JournalAndData, 40_000));
         assert_eq!(verdict.osd_iops_many, 320_000);
     }
 
     #[test]
     fn a_consumer_ssd_is_told_from_its_data_sheet() {
-        let verdict = judged(&device(2500, 2600, 700, 80, &[500, 480, 90, 90]), "empties its cache");
+        let verdict = judged(&device(2500, 2600, 700, 80, &[500, 480, 90, 90]), "writes its cache");
         assert_eq!(verdict.fit, Fit::Data);
-        judged(&device(2500, 2600, 700, 80, &[500, 480, 90, 90]), "a cache ran full");
+        judged(&device(2500, 2600, 700, 80, &[500, 480, 90, 90]), "a cache became full");
     }
 
     #[test]
     fn a_disk_that_turns_is_for_data_only() {
-        let verdict = judged(&device(8000, 8300, 190, 8000, &[180, 175, 170, 165]), "a disk that turns");
+        let verdict = judged(&device(8000, 8300, 190, 8000, &[180, 175, 170, 165]), "a rotating disk");
         assert_eq!(verdict.fit, Fit::Data);
         assert_eq!(verdict.osd_iops_one, 120);
     }
@@ -302,17 +303,17 @@ mod tests {
 
     #[test]
     fn what_is_too_good_and_what_has_a_tail_is_said() {
-        judged(&device(1, 2, 900_000, 1, &[9000, 9000]), "memory's speed");
+        judged(&device(1, 2, 900_000, 1, &[9000, 9000]), "the speed of memory");
         let mut measured = device(60, 100, 100_000, 80, &[900, 900]);
         judged(&measured, "nothing unusual");
         measured.sync1.p99 = 30_000_000;
-        judged(&measured, "300 times the usual 100 us");
+        judged(&measured, "300 times the median of 100 us");
         measured.direct = false;
-        judged(&measured, "the kernel's numbers");
+        judged(&measured, "figures of the page cache");
         measured.sync16_rate = 11_000;
-        judged(&measured, "one after the other");
+        judged(&measured, "serialises them");
         let swallowed = Claims { volatile_cache: Some(true), ..Claims::default() };
-        judged(&Measured { claims: swallowed, ..device(5, 30, 90_000, 80, &[900]) }, "swallows flushes");
+        judged(&Measured { claims: swallowed, ..device(5, 30, 90_000, 80, &[900]) }, "ignores flushes");
     }
 
     #[test]

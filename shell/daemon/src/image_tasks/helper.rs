@@ -67,7 +67,7 @@ pub fn status(conf: &Path, refs: &Refs) -> Result<Option<serde_json::Value>> {
     if !output.status.success() {
         return Ok(None);
     }
-    serde_json::from_slice(&output.stdout).map(Some).context("rbd status gave no JSON")
+    serde_json::from_slice(&output.stdout).map(Some).context("rbd status did not return JSON")
 }
 
 /// Does once what a schedule asks for, and waits until it is done.

@@ -179,7 +179,7 @@ impl Worker {
         if self.leads && self.queue.is_none() && helper::is_installed() {
             match self.load() {
                 Ok((queue, repeats)) => (self.queue, self.repeats) = (Some(queue), Some(repeats)),
-                Err(why) => tracing::info!("tasks of images are not read yet: {}", why.text),
+                Err(why) => tracing::info!("image tasks could not be read yet: {}", why.text),
             }
         }
         let Some(queue) = self.queue.as_mut().filter(|_| self.leads) else { return self.images = None };

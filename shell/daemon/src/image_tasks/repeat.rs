@@ -74,7 +74,7 @@ impl Worker {
             let leaves = match self.images().leaves(kind) {
                 Ok(leaves) => leaves,
                 Err(why) => {
-                    tracing::warn!("what schedules are for cannot be looked up: {}", why.text);
+                    tracing::warn!("pools and images of schedules cannot be listed: {}", why.text);
                     continue;
                 }
             };
@@ -86,7 +86,7 @@ impl Worker {
         }
         let Some(repeats) = self.repeats.as_mut().filter(|_| !orders.is_empty()) else { return };
         if repeats.working.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            tracing::warn!("what was due last by schedules is not done yet; what is due now is left out");
+            tracing::warn!("the last scheduled work is still running: the work that is due now is skipped");
             return;
         }
         let conf = self.conf.clone();
@@ -99,7 +99,7 @@ impl Worker {
         };
         match thread::Builder::new().name("rbd schedule".to_string()).spawn(work) {
             Ok(thread) => repeats.working = Some(thread),
-            Err(e) => tracing::warn!("schedules are not followed: {e}"),
+            Err(e) => tracing::warn!("schedules are not executed: {e}"),
         }
     }
 
@@ -301,7 +301,9 @@ impl Images {
                 let level = self.level_by_id((pool, &name), &id.to_text())?;
                 match (level, read(&kept)) {
                     (Some(level), Some(schedule)) => all.set(level, schedule),
-                    _ => tracing::warn!("schedule {id} of pool {name} cannot be read, or its image is gone"),
+                    _ => tracing::warn!(
+                        "schedule {id} of pool {name} cannot be read, or its image does not exist any more"
+                    ),
                 }
             }
         }

@@ -11,16 +11,16 @@ use nacre_store::Store;
 pub struct Options {
     #[command(flatten)]
     store: Where,
-    /// Which groups; without, those that could be meant are shown
+    /// Placement groups to declare complete; without, candidates are listed
     #[arg(value_name = "PGID", value_parser = pg)]
     pgs: Vec<PgId>,
-    /// Clients get what is here from then on, and writes that are not here are lost
+    /// Confirm that clients get the local copy from now on, and that writes it lacks are lost
     #[arg(long, requires = "pgs")]
     yes_i_really_mean_it: bool,
 }
 
 fn pg(text: &str) -> Result<PgId, &'static str> {
-    text.parse().map_err(|()| "a placement group's id is as in 2.1f")
+    text.parse().map_err(|()| "a placement group id is like 2.1f")
 }
 
 pub fn mark_complete(options: &Options) -> Result<()> {
@@ -31,8 +31,8 @@ pub fn mark_complete(options: &Options) -> Result<()> {
     }
     ensure!(
         options.yes_i_really_mean_it,
-        "clients get what is here from then on, and what was written since and is not here is lost, also if another OSD returns that has it: \
-         if none will, say --yes-i-really-mean-it"
+        "clients will be served the local copy, and writes that it lacks are lost even if another OSD \
+         returns with them: if none will return, confirm with --yes-i-really-mean-it"
     );
     let disk = options.store.open_disk()?;
     let (mut store, _) = Store::open(&disk).with_context(|| options.store.unusable())?;
@@ -47,7 +47,7 @@ pub fn mark_complete(options: &Options) -> Result<()> {
         unreadable += accepted.unreadable.len();
     }
     if unreadable > 0 {
-        bail!("{unreadable} objects are damaged, and stay so; all else is accepted");
+        bail!("{unreadable} objects are damaged and stay damaged; everything else was accepted");
     }
     Ok(())
 }

@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 pub struct Options {
     #[command(flatten)]
     store: Where,
-    /// Read all data, and verify every checksum
+    /// Read all data and verify all checksums
     #[arg(long)]
     deep: bool,
-    /// Renew a damaged superblock, free what nobody owns, and write a fresh checkpoint
+    /// Rewrite a damaged superblock, free blocks without an owner, and write a new checkpoint
     #[arg(long)]
     repair: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
-/// What was found.
+/// Findings.
 struct Found {
     report: Report,
     repaired: bool,
@@ -117,21 +117,24 @@ impl Found {
         let Report { objects, last, checkpoint, torn_tail, superblock_damaged, repaired, freed, .. } =
             self.report;
         let mut out = format!(
-            "{objects} things in {} blocks; {} transactions, {} of them in the log\n",
+            "{objects} records in {} blocks; {} transactions, {} of them in the log\n",
             super::blocks(self.allocated),
             last.0,
             last.0 - checkpoint.0
         );
         if torn_tail {
-            out += "the last batch was being written when the store was last used; nobody was told that it was done\n";
+            out += "the last batch was incomplete when the store was last used; it was never acknowledged\n";
         }
         if superblock_damaged {
-            let now =
-                if self.repaired { "was damaged and is renewed" } else { "is damaged: --repair renews it" };
+            let now = if self.repaired {
+                "was damaged and has been rewritten"
+            } else {
+                "is damaged: --repair rewrites it"
+            };
             out += &format!("one copy of the superblock {now}\n");
         }
         if freed > 0 {
-            out += &format!("{freed} blocks were taken that nothing had, and are free now\n");
+            out += &format!("{freed} blocks without an owner were freed\n");
         }
         if repaired > 0 {
             out += &format!("{repaired} damaged records in the log\n");
@@ -141,7 +144,7 @@ impl Found {
         }
         if let Some((first, last)) = self.report.lost {
             out += &format!(
-                "lost with the log: transactions {} to {}; the store is as it was before them\n",
+                "lost with the log: transactions {} to {}; the store is in the state before them\n",
                 first.0, last.0
             );
         }

@@ -15,7 +15,7 @@ use std::io::{self, BufWriter, Write};
 pub struct StatOptions {
     #[command(flatten)]
     store: Where,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -24,13 +24,13 @@ pub struct StatOptions {
 pub struct Options {
     #[command(flatten)]
     store: Where,
-    /// Only the objects of the pool with this number
+    /// Only objects of the pool with this id
     #[arg(long, value_name = "ID")]
     pool: Option<i64>,
-    /// Also the daemon's own: maps, records of placement groups
+    /// Include the daemon's own records: maps, records of placement groups
     #[arg(long)]
     all: bool,
-    /// How to print: json is one line each
+    /// Output format; json prints one object per line
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -121,7 +121,7 @@ pub fn list(options: &Options) -> Result<()> {
         }
     }
     out.flush()?;
-    ensure!(damaged == 0, "{damaged} things are damaged");
+    ensure!(damaged == 0, "{damaged} records are damaged");
     Ok(())
 }
 

@@ -1,6 +1,6 @@
-//! `nacre store`: looking into a daemon's store while the daemon does not run.
+//! `nacre store`: offline tools for the store of a stopped daemon.
 //!
-//! Everything but `import`, `mark-complete` and `fsck --repair` leaves the device as it is.
+//! Only `import`, `mark-complete` and `fsck --repair` change the device.
 
 mod accept;
 mod check;
@@ -21,22 +21,22 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Prove that each block has the owners it should have; with --deep, that all data can be read.
+    /// Verify the owners of all blocks and the metadata; with --deep, also read all data.
     ///
-    /// Ends with 1 and names what is wrong.
+    /// Lists what is wrong and exits with 1.
     Fsck(check::Options),
-    /// Show what the store holds, and what its device is used for.
+    /// Show how the space of the device is used.
     Stat(list::StatOptions),
-    /// List what the store holds.
+    /// List the objects in the store.
     Ls(list::Options),
     /// Write everything in the store to a file.
     Export(transfer::Export),
     /// Read an export into a store.
     Import(transfer::Import),
-    /// Say that what is here of a placement group is all there is of it.
+    /// Declare the local copy of a placement group complete.
     ///
-    /// For a group that is down because this OSD, the last one that had all of it, cannot tell what it has: its record is
-    /// damaged, or its store lost writes. Without PGID: shows which groups these are.
+    /// For a placement group that is down because this OSD, the last one that had all of it, cannot tell what
+    /// it has: its record is damaged, or its store lost writes. Without PGID: lists these placement groups.
     MarkComplete(accept::Options),
 }
 
@@ -51,14 +51,14 @@ pub fn run(command: Command) -> Result<()> {
     }
 }
 
-/// For metadata that was looked at.
+/// For metadata that was read.
 const MEMORY: usize = 128 << 20;
 
 #[derive(clap::Args)]
 struct Where {
-    /// A daemon's folder, as in nacre-data/osd.0, or the file or device itself
+    /// Folder of the daemon, such as nacre-data/osd.0, or its file or device
     dir: PathBuf,
-    /// The device that the log is on, if it has one; a daemon's folder knows
+    /// Separate device of the log, if DIR is not the daemon's folder
     #[arg(long, value_name = "PATH")]
     wal: Option<PathBuf>,
 }
@@ -70,7 +70,7 @@ impl Where {
     fn open_disk(&self) -> Result<FileDisk> {
         open_disk(&self.path(), self.wal.as_deref())
     }
-    /// As a daemon does: what is known of things is read when it is looked at.
+    /// Opens the store as a daemon does: metadata is read on demand.
     fn open(&self) -> Result<(Store, Arc<Unchanged>, Report)> {
         let disk = Arc::new(Unchanged::new(self.open_disk()?));
         let (mut store, report) = Store::open_paged(disk.clone()).with_context(|| self.unusable())?;
@@ -87,7 +87,8 @@ pub fn open_alone(path: &Path) -> Result<FileDisk> {
     FileDisk::open(path).map_err(|e| match e.kind() {
         io::ErrorKind::ResourceBusy => {
             anyhow::anyhow!(
-                "{} is in use: a daemon runs on it (`nacre stop`, `nacre down`), or something is mounted on it",
+                "{} is in use: a daemon runs on it (stop it with `nacre stop` or `nacre down`), or it is \
+                 mounted",
                 path.display()
             )
         }
@@ -145,7 +146,8 @@ pub fn settle(store: &mut Store, disk: &FileDisk, path: &Path) -> Result<()> {
 }
 
 /// What a store is whose import stopped half way.
-pub const HALF_IMPORTED: &str = "an import into it did not come to its end, so things are missing: `nacre store import --force` once more, to its end";
+pub const HALF_IMPORTED: &str = "an import into it was interrupted, so data is missing: run `nacre store import --force` again to the \
+     end";
 
 /// What is wrong, behind the name of what it is wrong with.
 fn without_id(id: &StoredId, error: &ReadError) -> String {

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 pub struct Export {
     #[command(flatten)]
     store: Where,
-    /// Where to: a file that is not there yet, or - for standard output
+    /// File to create, or - for standard output
     file: PathBuf,
-    /// Only the objects of the pool with this number
+    /// Only objects of the pool with this id
     #[arg(long, value_name = "ID")]
     pool: Option<i64>,
 }
@@ -25,9 +25,9 @@ pub struct Export {
 pub struct Import {
     #[command(flatten)]
     store: Where,
-    /// An export, or - for standard input
+    /// File with an export, or - for standard input
     file: PathBuf,
-    /// Into a store that holds something: what is in both is replaced
+    /// Import into a store with data; records in both are replaced
     #[arg(long)]
     force: bool,
 }
@@ -68,11 +68,11 @@ pub fn export(options: &Export) -> Result<()> {
         File::open(&new)?.sync_all()?;
         fs::rename(&new, &options.file).with_context(|| format!("cannot make {}", options.file.display()))?;
     }
-    eprintln!("exported {things} things, {written} bytes");
+    eprintln!("exported {things} records, {written} bytes");
     for (id, error) in &damage {
         eprintln!("damaged, and marked as such in the export: {id}: {}", without_id(id, error));
     }
-    ensure!(damage.is_empty(), "{} things are damaged; all else is in the export", damage.len());
+    ensure!(damage.is_empty(), "{} records are damaged; everything else is in the export", damage.len());
     Ok(())
 }
 
@@ -81,7 +81,7 @@ pub fn import(options: &Import) -> Result<()> {
     let path = options.store.path();
     let (mut store, _) = Store::open(&disk).with_context(|| options.store.unusable())?;
     if !options.force && store.ids().next().is_some() {
-        bail!("{} holds something already: --force adds to it", path.display());
+        bail!("{} already contains data: use --force to add to it", path.display());
     }
     let mut input: Box<dyn Read> = match options.file == Path::new("-") {
         true => Box::new(io::stdin().lock()),
@@ -91,7 +91,7 @@ pub fn import(options: &Import) -> Result<()> {
         }
     };
     let things = read_in(&mut store, &disk, &path, &mut BufReader::with_capacity(1 << 20, &mut input))?;
-    eprintln!("imported {things} things");
+    eprintln!("imported {things} records");
     Ok(())
 }
 
@@ -102,7 +102,7 @@ fn read_in(
     input: &mut impl Read,
 ) -> Result<u64> {
     let mut header = [0; EXPORT_HEADER];
-    input.read_exact(&mut header).context("this is no export of a store")?;
+    input.read_exact(&mut header).context("this is not an export of a store")?;
     let mut import = nacre_store::Import::begin(&header)?;
     let mut progress = Progress::new("importing", 0);
     let (mut payload, mut done) = (Vec::new(), 0);
@@ -122,5 +122,5 @@ fn read_in(
             settle(store, disk, path)?;
         }
     }
-    import.finish(store, disk).with_context(|| format!("the import into {} did not end", path.display()))
+    import.finish(store, disk).with_context(|| format!("the import into {} did not complete", path.display()))
 }

@@ -139,7 +139,7 @@ fn a_peer_that_takes_nothing_of_what_waits_for_it_is_cut() {
         send(&client, tid, command("echo", vec![7; 1 << 20]));
     }
     let why = ended.recv_timeout(PATIENCE).unwrap();
-    assert!(matches!(&why, Closed::Fault(text) if text.starts_with("took nothing of")), "{why:?}");
+    assert!(matches!(&why, Closed::Fault(text) if text.starts_with("the peer accepted none of")), "{why:?}");
 }
 
 #[test]
