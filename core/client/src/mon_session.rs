@@ -266,7 +266,7 @@ impl MonSession {
 
     fn on_mon_map(&mut self, map: MonMap, out: &mut Out<'_>) {
         if self.mon_map.as_ref().is_some_and(|had| had.fsid != map.fsid) {
-            return self.leave("it is of another cluster", out);
+            return self.leave("it belongs to another cluster", out);
         }
         let known: Vec<EntityAddr> = map.by_rank().filter_map(|mon| mon.public_addrs.msgr2()).collect();
         let newer = self.mon_map.as_ref().is_none_or(|had| had.epoch < map.epoch);

@@ -260,7 +260,8 @@ impl Mon {
                     self.autoscale_refused.remove(&id);
                     let part = advice.ratio() * 100.0;
                     let text = format!(
-                        "pool '{name}' goes from {from} to {to} placement groups: it has {part:.1} % of the space"
+                        "pool '{name}' is changed from {from} to {to} placement groups: it has {part:.1} % \
+                         of the space"
                     );
                     self.log(now, draft, LogLevel::Info, text);
                 }

@@ -77,7 +77,7 @@ impl Mon {
             self.balancer.settled = Some((map.epoch, settings));
             return;
         }
-        let text = format!("groups that move so that each OSD has its share: {}", exceptions.len());
+        let text = format!("placement groups moved by the balancer: {}", exceptions.len());
         self.balancer.last = Some((now.wall, text.clone()));
         put(exceptions, &map, draft);
         self.log(now, draft, LogLevel::Info, format!("balancer: {text}"));

@@ -353,7 +353,7 @@ impl Failures {
         for (&(a, b), accusation) in &self.open {
             if accusation.network.is_none() && now.since(accusation.first) >= WORTH_A_WARNING {
                 let secs = now.since(accusation.heard).as_secs();
-                let text = format!("{} has heard nothing of {} for {secs} s", place(a), place(b));
+                let text = format!("{} has received no heartbeat from {} for {secs} s", place(a), place(b));
                 lines.insert(link(a, b), text);
             }
         }
@@ -375,7 +375,7 @@ impl Failures {
             .filter(|(_, times)| times.len() >= OFTEN)
             .map(|(osd, times)| {
                 let times = times.len();
-                format!("{} was taken for dead and came back {times} times in {minutes} minutes", place(*osd))
+                format!("{} was marked down and came back {times} times in {minutes} minutes", place(*osd))
             })
             .collect();
         if !flapping.is_empty() {
@@ -404,9 +404,9 @@ impl Failures {
         for network in [Network::Public, Network::Cluster] {
             let all = self.is_lost_by_most(network, map);
             let meanwhile = match network {
-                Network::Cluster => "; they talk on the public network meanwhile",
+                Network::Cluster => "; they use the public network meanwhile",
                 Network::Public if all => {
-                    "; so many that it is the network, and nobody is marked down for it"
+                    "; so many that the network is at fault, and no OSD is marked down for it"
                 }
                 Network::Public => "",
             };
@@ -420,7 +420,7 @@ impl Failures {
                 let who = names(&mut witnesses.iter().map(|(witness, _)| *witness));
                 let whom = place(target, network);
                 lines.push(format!(
-                    "{whom} has not been heard on the {network} for {secs} s by {who}{meanwhile}"
+                    "{whom} has not been reachable on the {network} for {secs} s from {who}{meanwhile}"
                 ));
             }
         }
@@ -428,7 +428,8 @@ impl Failures {
             if let Some(network) = conviction.network {
                 let who = names(&mut conviction.witnesses.iter().copied());
                 let whom = place(osd, network);
-                lines.push(format!("{whom} is down because it was not heard on the {network} by {who}"));
+                lines
+                    .push(format!("{whom} is down because it was not reachable on the {network} from {who}"));
             }
         }
         lines

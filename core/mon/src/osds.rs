@@ -96,7 +96,7 @@ impl Mon {
     pub(crate) fn run_daemon(&mut self, now: Now, job: &Job, message: &DaemonMsg, draft: &mut Draft) -> Done {
         let osd = match job.from.kind {
             EntityType::Osd => OsdId(job.from.num as i32),
-            kind => return Done::Refuse(format!("{kind}.{} spoke as if it were an OSD", job.from.num)),
+            kind => return Done::Refuse(format!("{kind}.{} sent a message of an OSD", job.from.num)),
         };
         self.reports.heard.insert(osd, now.mono);
         match message {
@@ -182,8 +182,8 @@ impl Mon {
         if let Some(have) = map.osd(osd) {
             if have.uuid != [0; 16] && have.uuid != boot.uuid {
                 return Done::Refuse(format!(
-                    "osd.{osd} at {} has another disk than the osd.{osd} that the cluster knows; remove that one \
-                     first (ceph osd destroy, or purge), or start this one with a number of its own",
+                    "osd.{osd} at {} has a different disk than the osd.{osd} of the cluster; remove that \
+                     one first (ceph osd destroy or purge), or use another id",
                     boot.public
                 ));
             }
@@ -276,7 +276,7 @@ impl Mon {
     fn short_life(&mut self, now: Now, then: Time, osd: OsdId, draft: &mut Draft) {
         if let Some(delay) = self.reports.restarts.died(then, osd) {
             let secs = delay.as_secs();
-            let text = format!("osd.{osd} dies soon after each start: it is held back for {secs} s");
+            let text = format!("osd.{osd} crashes soon after each start: it is held down for {secs} s");
             self.log(now, draft, LogLevel::Warn, text);
         }
     }
@@ -358,7 +358,8 @@ impl Mon {
         draft.mark_down(target);
         let place = crate::crush_edit::location_text(&map.crush, target.0);
         let names: Vec<String> = verdict.witnesses.iter().map(|osd| format!("osd.{osd}")).collect();
-        let text = format!("osd.{target} failed ({place}): {}, says {}", verdict.why, names.join(", "));
+        let text =
+            format!("osd.{target} failed ({place}): {}, reported by {}", verdict.why, names.join(", "));
         self.log(now, draft, LogLevel::Info, text);
         self.reports.failures.convict(now.mono, verdict);
     }
@@ -380,7 +381,7 @@ impl Mon {
         }
         for osd in silent {
             draft.mark_down(osd);
-            let text = format!("osd.{osd} marked down: nothing heard of it for {} s", SILENCE.as_secs());
+            let text = format!("osd.{osd} marked down: no message from it for {} s", SILENCE.as_secs());
             self.log(now, draft, LogLevel::Info, text);
         }
 

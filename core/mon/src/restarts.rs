@@ -73,17 +73,17 @@ impl Restarts {
             let place = crate::crush_edit::location_text(&map.crush, osd.0);
             let (times, minutes) = (times.len(), MEMORY.as_secs() / 60);
             let held = match self.wait(now, osd).filter(|_| self.is_held(now, osd, map) && map.is_down(osd)) {
-                Some(wait) => format!("; it is held back for {} s", wait.as_millis().div_ceil(1000)),
+                Some(wait) => format!("; it is held down for {} s", wait.as_millis().div_ceil(1000)),
                 None => String::new(),
             };
             detail.push(format!(
-                "osd.{osd} ({place}) died {times} times in {minutes} minutes, each time within {} s of its start{held}",
+                "osd.{osd} ({place}) crashed {times} times in {minutes} minutes, each time within {} s of \
+                 its start{held}",
                 SHORT_LIFE.as_secs()
             ));
         }
         if !detail.is_empty() {
-            let (summary, count) =
-                (format!("{} OSD(s) die again and again", detail.len()), detail.len() as i64);
+            let (summary, count) = (format!("{} OSD(s) crash repeatedly", detail.len()), detail.len() as i64);
             let check = Check { severity: Severity::Warn, summary, count, detail };
             checks.insert("OSD_CRASH_LOOP", check);
         }

@@ -25,7 +25,7 @@ pub enum FaultReason {
     SegmentCount { tag: Tag, count: u8 },
     #[error("{tag} ends in an empty segment")]
     EmptySegment { tag: Tag },
-    #[error("{tag} with flags {flags:#04x}, which nobody agreed on")]
+    #[error("{tag} with flags {flags:#04x}, which were not negotiated")]
     FrameFlags { tag: Tag, flags: u8 },
     #[error("{tag}: segment {index} is {len} bytes, limit {limit}")]
     SegmentTooLong { tag: Tag, index: usize, len: u32, limit: u32 },
@@ -51,7 +51,7 @@ pub enum FaultReason {
     AuthChallenge,
     #[error("still not authenticated after {0} attempts")]
     AuthAttempts(u32),
-    #[error("the peer chose connection mode {0}, which nobody offered")]
+    #[error("the peer chose connection mode {0}, which was not offered")]
     ConnectionMode(u32),
     #[error("the peer's signature is wrong")]
     Signature,

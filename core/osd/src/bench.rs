@@ -21,9 +21,9 @@ const SPAN: u64 = 64 << 20;
 /// Why none was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BenchError {
-    #[error("a bench writes 1 to {TOTAL_MAX} bytes, in pieces of 1 to {SIZE_MAX}")]
+    #[error("a benchmark writes 1 to {TOTAL_MAX} bytes, in pieces of 1 to {SIZE_MAX}")]
     Bounds,
-    #[error("a bench is under way")]
+    #[error("a benchmark is running")]
     Busy,
     #[error("there is not enough space")]
     NoSpace,

@@ -22,7 +22,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     (
         "bench",
         "name=count,type=CephInt,req=false name=size,type=CephInt,req=false",
-        "write <count> bytes to the store in pieces of <size>, and say how long that took",
+        "write <count> bytes to the store in pieces of <size>, and report the time",
     ),
     ("config diff", "", "show options whose values are not their defaults"),
     ("config diff get", "name=var,type=CephString", "show options whose values are not their defaults"),
@@ -33,52 +33,48 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "set an option until the OSD restarts",
     ),
     ("config show", "", "show every option that has a value"),
-    ("config unset", "name=var,type=CephString", "forget what 'config set' said"),
+    ("config unset", "name=var,type=CephString", "undo 'config set'"),
     ("perf dump", PERF_FILTER, "show counters"),
-    ("perf histogram dump", PERF_FILTER, "show how latencies are distributed"),
+    ("perf histogram dump", PERF_FILTER, "show latency histograms"),
     ("perf histogram schema", "", "describe the histograms"),
-    ("perf reset", "name=var,type=CephString", "set counters to zero: all, or a set by its name"),
+    ("perf reset", "name=var,type=CephString", "reset counters: all, or one set by name"),
     ("perf schema", "", "describe the counters"),
     (
         "cluster_log",
         "name=level,type=CephChoices,strings=error name=message,type=CephString,n=N",
-        "say something to the cluster's log",
+        "write a message to the cluster log",
     ),
-    (
-        "deep_scrub",
-        "name=pgid,type=CephPgid,req=false",
-        "compare the copies of a placement group with their content",
-    ),
-    ("dump_blocklist", "", "show which clients and networks are fenced"),
-    ("dump_scrub_reservations", "", "show how many groups have their copies compared"),
-    ("dump_scrubs", "", "show when groups have their copies compared"),
+    ("deep_scrub", "name=pgid,type=CephPgid,req=false", "deep-scrub a placement group"),
+    ("dump_blocklist", "", "list blocked clients and networks"),
+    ("dump_scrub_reservations", "", "show the number of running scrubs"),
+    ("dump_scrubs", "", "show the schedule of scrubs"),
     ("dump_watchers", "", "show clients that watch objects"),
-    ("dump_blocked_ops", "", "show requests that were not answered for as long as is slow"),
-    ("dump_historic_ops", "", "show the requests that were answered last"),
-    ("dump_historic_ops_by_duration", "", "show the requests that were answered last, slowest first"),
-    ("dump_historic_slow_ops", "", "show the slow requests that were answered last"),
-    ("dump_ops_in_flight", "", "show requests that were not answered yet"),
+    ("dump_blocked_ops", "", "show slow requests in flight"),
+    ("dump_historic_ops", "", "show the last completed requests"),
+    ("dump_historic_ops_by_duration", "", "show the last completed requests, slowest first"),
+    ("dump_historic_slow_ops", "", "show the last completed slow requests"),
+    ("dump_ops_in_flight", "", "show requests in flight"),
     ("injectargs", "name=injected_args,type=CephString,n=N", "set options until the OSD restarts"),
-    ("ops", "", "show requests that were not answered yet"),
-    ("status", "", "show what the daemon is and does"),
-    ("flush_pg_stats", "", "report placement groups to the monitors now"),
+    ("ops", "", "show requests in flight"),
+    ("status", "", "show the status of the daemon"),
+    ("flush_pg_stats", "", "send statistics of placement groups to the monitors now"),
     ("get_latest_osdmap", "", "wait until the OSD has the newest map"),
     ("get_mapped_pools", "", "show the pools that have placement groups here"),
     ("help", "", "list available commands"),
-    ("log flush", "", "write what the log holds back: nothing"),
-    ("scrub", "name=pgid,type=CephPgid,req=false", "compare the copies of a placement group"),
-    ("send_beacon", "", "tell the monitors now that the OSD is there"),
+    ("log flush", "", "flush the log, which is never buffered"),
+    ("scrub", "name=pgid,type=CephPgid,req=false", "scrub a placement group"),
+    ("send_beacon", "", "send a beacon to the monitors now"),
     // Of `ceph tell PG`, which puts the PG into the command itself.
     ("query", "", "show details of a placement group"),
     (
         "list_unfound",
         "name=pgid,type=CephPgid,req=false name=offset,type=CephString,req=false",
-        "list objects of a placement group that nobody has",
+        "list the unfound objects of a placement group",
     ),
     (
         "mark_unfound_lost",
         "name=pgid,type=CephPgid,req=false name=mulcmd,type=CephChoices,strings=revert|delete",
-        "declare lost what nobody has of a placement group's objects",
+        "mark the unfound objects of a placement group lost",
     ),
     (
         "pg",
@@ -89,7 +85,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "pg",
         "name=pgid,type=CephPgid name=cmd,type=CephChoices,strings=mark_unfound_lost \
          name=mulcmd,type=CephChoices,strings=revert|delete",
-        "declare lost what nobody has of a placement group's objects",
+        "mark the unfound objects of a placement group lost",
     ),
 ];
 const PERF_FILTER: &str = "name=logger,type=CephString,req=false name=counter,type=CephString,req=false";
@@ -255,9 +251,7 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
             value.map(|value| json!({name: value})).ok_or_else(|| {
                 (
                     ENOENT,
-                    format!(
-                        "OSDs use no option '{name}'; `ceph config help {name}` says what there is instead"
-                    ),
+                    format!("OSDs have no option '{name}'; see `ceph config help {name}` for alternatives"),
                 )
             })
         }
@@ -280,7 +274,7 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
         "perf histogram dump" => Ok(osd.counted.registry.histograms(word("logger"), word("counter"))),
         "perf histogram schema" => Ok(osd.counted.registry.histogram_schema()),
         "perf reset" if word("var").is_empty() => {
-            Err((EINVAL, "'perf reset' wants a name, or 'all'".to_string()))
+            Err((EINVAL, "'perf reset' requires the name of a set, or 'all'".to_string()))
         }
         "perf reset" => Ok(match osd.counted.registry.reset(word("var")) {
             true => json!({ "success": format!("perf reset {}", word("var")) }),
@@ -339,7 +333,7 @@ fn set_option(osd: &mut Osd, name: &str, value: &str) -> Result<(), Refusal> {
     if name == MEMORY_TARGET {
         let me = osd.me();
         let text =
-            format!("it counts from the next start on: ceph config set osd.{me} {MEMORY_TARGET} {value}");
+            format!("it takes effect at the next start: ceph config set osd.{me} {MEMORY_TARGET} {value}");
         return Err((EOPNOTSUPP, text));
     }
     osd.options.set(name, value).map_err(refused_option)

@@ -111,7 +111,7 @@ const TRIM_REST_MAX: Duration = Duration::from_millis(40);
 /// Why an option was not set, with the errno.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    #[error("option '{0}' does nothing in an OSD; 'ceph config set' keeps it for others")]
+    #[error("option '{0}' has no effect in an OSD; 'ceph config set' keeps it for clients")]
     Unknown(String),
     #[error("{name} is a number from {from} to {to}, not '{value}'")]
     Value { name: &'static str, from: u64, to: u64, value: String },

@@ -184,9 +184,9 @@ impl Store {
             }
         }
         let shared = self.index.shares.shared().keys().filter(|number| !owners.contains_key(number));
-        wrong.extend(shared.map(|number| format!("part {number} is shared and nobody's")));
+        wrong.extend(shared.map(|number| format!("part {number} is shared and has no owner")));
         let nobodys = there.iter().filter(|number| !owners.contains_key(number));
-        wrong.extend(nobodys.map(|number| format!("part {number} is nobody's")));
+        wrong.extend(nobodys.map(|number| format!("part {number} has no owner")));
         wrong
     }
 }

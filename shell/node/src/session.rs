@@ -61,7 +61,7 @@ pub(crate) struct Session {
 /// Why a session is over.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum End {
-    #[error("hung up")]
+    #[error("disconnected")]
     HungUp,
     #[error("connection refused")]
     Refused,

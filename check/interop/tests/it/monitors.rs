@@ -106,7 +106,7 @@ fn a_monitor_of_another_cluster_that_has_an_address_of_ours_is_refused_and_named
     let ours = c.run("ceph fsid").unwrap();
     let said = |of: &Cluster, daemon: &str| {
         let log = std::fs::read_to_string(of.folder().join(format!("log/{daemon}.log"))).unwrap();
-        log.lines().filter(|line| line.contains("is of another cluster")).count()
+        log.lines().filter(|line| line.contains("belongs to another cluster")).count()
     };
     wait_until("both sides to say so", PATIENCE, || Ok(said(&other, "mon.c") == 4 && said(&c, "mon.a") == 2))
         .unwrap();

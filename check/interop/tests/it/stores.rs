@@ -192,7 +192,7 @@ fn an_osd_whose_metadata_rots_leaves_and_is_made_anew() {
         Ok(!runs && c.json("ceph status")?["osdmap"]["num_up_osds"] == 2)
     })
     .unwrap();
-    assert!(c.run("ceph log last 50 warn").unwrap().contains("osd.1: metadata of its store rotted"));
+    assert!(c.run("ceph log last 50 warn").unwrap().contains("osd.1: metadata of its store is corrupt"));
     let refused = c.nacre("start").arg("osd.1").output().unwrap();
     assert!(text(&refused.stderr).contains("was given up"), "{}", text(&refused.stderr));
     c.run("rados -p p get release -").unwrap();
@@ -235,7 +235,7 @@ fn the_only_copy_goes_on_from_what_was_rescued_when_an_operator_says_so() {
 
     let pg = c.json(&format!("ceph osd map p {object}")).unwrap()["pgid"].as_str().unwrap().to_string();
     let refused = run(&["mark-complete", dir, &pg, "--yes-i-really-mean-it"]);
-    assert!(text(&refused.stderr).contains("has not seen yet"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("has not detected the loss yet"), "{}", text(&refused.stderr));
     c.start("osd.1").unwrap();
     wait_until("the group to say what it waits for", Duration::from_secs(30), || {
         Ok(c.run(&format!("ceph pg {pg} query"))?.contains("mark-complete"))

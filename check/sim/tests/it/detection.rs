@@ -191,7 +191,7 @@ fn an_osd_that_loses_the_cluster_network_stays_up_and_is_named() {
         let lost = lost_networks(&mut c);
         assert_eq!(lost.len(), 1, "{lost:?}");
         assert!(lost[0].starts_with("osd.2 (") && lost[0].contains("10.0.1.1:6802"), "{lost:?}");
-        assert!(lost[0].contains("has not been heard on the cluster network"), "{lost:?}");
+        assert!(lost[0].contains("has not been reachable on the cluster network"), "{lost:?}");
         c.world.heal_all();
         let stall = write_for(&mut c, pool, 15);
         assert!(stall < Duration::from_millis(500), "seed {seed}: {stall:?}");
@@ -229,7 +229,7 @@ fn an_osd_that_loses_the_public_network_is_down_until_it_is_back_and_is_named() 
         assert_eq!(up.iter().position(|epoch| *epoch == 0), Some(2), "{up:?}");
         let lost = lost_networks(&mut c);
         assert!(
-            lost.len() == 1 && lost[0].contains("because it was not heard on the public network"),
+            lost.len() == 1 && lost[0].contains("because it was not reachable on the public network"),
             "{lost:?}"
         );
         c.world.heal_all();
@@ -247,7 +247,7 @@ fn a_public_network_that_all_osds_lost_among_themselves_costs_nobody_his_place()
     let stall = write_for(&mut c, pool, 20);
     assert!(stall < Duration::from_millis(500), "{stall:?}");
     assert_eq!(up_since(&mut c), before);
-    assert!(lost_networks(&mut c).iter().all(|line| line.contains("it is the network")));
+    assert!(lost_networks(&mut c).iter().all(|line| line.contains("the network is at fault")));
     c.world.heal_all();
     c.run_for(Duration::from_secs(5));
     assert_eq!(lost_networks(&mut c), [""; 0]);

@@ -2,10 +2,10 @@
 
 use nacre_base::words::begins_with;
 
-const MODULE: &str = "the leading monitor does what managers do, and takes no modules";
-const DISKS: &str = "disks are not asked how they are; `ceph device ls` shows which there are";
-const RAFT: &str = "monitors elect and follow by Raft, which has no such thing";
-const ORCHESTRATOR: &str = "daemons are started by whoever runs `nacre`, not by the cluster";
+const MODULE: &str = "the leading monitor is the manager, and has no loadable modules";
+const DISKS: &str = "disk health is not monitored; `ceph device ls` lists the disks";
+const RAFT: &str = "monitors use Raft, which has no election strategies";
+const ORCHESTRATOR: &str = "daemons are started with `nacre`, not by the cluster";
 
 /// The first words of a command, and why it does nothing.
 const ABSENT: [(&str, &str); 38] = [
@@ -13,7 +13,7 @@ const ABSENT: [(&str, &str); 38] = [
     ("add_bootstrap_peer_hintv", RAFT),
     ("alerts", MODULE),
     ("cephadm", ORCHESTRATOR),
-    ("compact", "the store makes its checkpoints by itself, in layers, and cannot be told to"),
+    ("compact", "the store compacts itself, and compaction cannot be triggered"),
     ("connection scores", RAFT),
     ("dashboard", MODULE),
     ("device check-health", DISKS),
@@ -27,25 +27,25 @@ const ABSENT: [(&str, &str); 38] = [
     ("device scrape-daemon-health-metrics", DISKS),
     ("device scrape-health-metrics", DISKS),
     ("device set-life-expectancy", DISKS),
-    ("healthcheck history", "what health was before is in the log: `ceph log last`"),
-    ("heap", "memory comes from the system's allocator, which has no such numbers"),
+    ("healthcheck history", "the history of health checks is in the log: `ceph log last`"),
+    ("heap", "memory comes from the system's allocator, which has no such statistics"),
     ("influx", MODULE),
     ("insights", MODULE),
     ("mgr fail", "the leading monitor is the manager; when it stops, another one leads"),
     ("mgr self-test", MODULE),
-    ("mon scrub", "what a monitor stores is checked by its sums when it is read"),
+    ("mon scrub", "data of a monitor is verified by checksum when it is read"),
     ("mon set election_strategy", RAFT),
-    ("mon set-weight", "clients choose a monitor by chance; none weighs more"),
+    ("mon set-weight", "clients choose a monitor at random; monitors have no weights"),
     ("orch", ORCHESTRATOR),
-    ("pg getmap", "monitors keep no map of groups in Ceph's own encoding; `ceph pg dump` shows them"),
+    ("pg getmap", "monitors keep no PG map in Ceph's encoding; `ceph pg dump` shows the placement groups"),
     ("prometheus", MODULE),
     ("quorum", RAFT),
     ("restful", MODULE),
-    ("scrub", "what a monitor stores is checked by its sums when it is read"),
+    ("scrub", "data of a monitor is verified by checksum when it is read"),
     ("smart", DISKS),
     ("sync_force", RAFT),
     ("telegraf", MODULE),
-    ("telemetry", "nothing is sent to anybody"),
+    ("telemetry", "no telemetry is sent"),
     ("zabbix", MODULE),
 ];
 

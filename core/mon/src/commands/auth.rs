@@ -16,22 +16,26 @@ use std::collections::BTreeMap;
 pub const COMMANDS: &[Row] = &[
     ("auth ls", "list users and daemons with their keys and capabilities", ls),
     ("auth list", "list users and daemons with their keys and capabilities", ls),
-    ("auth get", "write a keyring with somebody's key and capabilities", get),
-    ("auth export", "write a keyring with somebody's key and capabilities, or everybody's", export),
-    ("auth get-key", "show somebody's key", get_key),
-    ("auth print-key", "show somebody's key", get_key),
-    ("auth print_key", "show somebody's key", get_key),
-    ("auth import", "take in all of the keyring in -i", import),
-    ("auth add", "add somebody, with the key in -i or a new one", add),
+    ("auth get", "write a keyring with the key and capabilities of an entity", get),
+    ("auth export", "write a keyring with the keys and capabilities of one or all entities", export),
+    ("auth get-key", "show the key of an entity", get_key),
+    ("auth print-key", "show the key of an entity", get_key),
+    ("auth print_key", "show the key of an entity", get_key),
+    ("auth import", "import all entities of the keyring given with -i", import),
+    ("auth add", "add an entity, with the key given with -i or a new one", add),
     (
         "auth get-or-create",
-        "write a keyring with somebody's key, which is made if there is none",
+        "write a keyring with the key of an entity, which is created if it does not exist",
         get_or_create,
     ),
-    ("auth get-or-create-key", "show somebody's key, which is made if there is none", get_or_create),
-    ("auth caps", "replace what somebody may do", set_caps),
-    ("auth rm", "remove somebody", rm),
-    ("auth del", "remove somebody", rm),
+    (
+        "auth get-or-create-key",
+        "show the key of an entity, which is created if it does not exist",
+        get_or_create,
+    ),
+    ("auth caps", "replace the capabilities of an entity", set_caps),
+    ("auth rm", "remove an entity", rm),
+    ("auth del", "remove an entity", rm),
 ];
 
 /// All monitors and their verifiers have everybody in memory.
@@ -69,7 +73,9 @@ fn changed(call: &Call<'_>) -> Result<AuthName, Refusal> {
 
 fn not_monitors(name: AuthName) -> Result<AuthName, Refusal> {
     match name == AuthName::new(EntityType::Mon, "") {
-        true => Err(invalid("mon. is in a file that all monitors have, not among what they agree on")),
+        true => {
+            Err(invalid("the key of mon. is in a file that all monitors have, not in their shared state"))
+        }
         false => Ok(name),
     }
 }
@@ -127,7 +133,7 @@ fn put(call: &mut Call<'_>, entities: Vec<(AuthName, Entity)>) -> Result<(), Ref
     let added = entities.iter().filter(|(name, _)| !known.contains_key(name)).count();
     if added > 0 && known.len() + batch.entities.len() + added > ENTITIES_MAX {
         let text =
-            format!("monitors know {ENTITIES_MAX} users and daemons at most: remove some (`ceph auth rm`)");
+            format!("the limit of {ENTITIES_MAX} users and daemons is reached: remove some (`ceph auth rm`)");
         return Err(refuse(errno::ENOSPC, text));
     }
     if call.state.kept() + batch.weight() + more > KEPT_MAX {
@@ -354,7 +360,7 @@ fn osd_secret(input: &[u8]) -> Result<Option<Secret>, Refusal> {
         .as_object()
         .ok_or_else(|| invalid(format!("{} must be a JSON object", String::from_utf8_lossy(input).trim())))?;
     if given.contains_key("cephx_lockbox_secret") || given.contains_key("dmcrypt_key") {
-        let text = "not in Nacre: its OSDs do not keep the key of an encrypted disk with the monitors";
+        let text = "not in Nacre: keys of encrypted disks are not stored by the monitors";
         return Err(refuse(errno::EOPNOTSUPP, text));
     }
     let Some(secret) = given.get("cephx_secret") else { return Ok(None) };

@@ -10,16 +10,18 @@ use nacre_base::PoolId;
 use serde_json::{Value, json};
 
 pub const COMMANDS: &[Row] = &[
-    ("osd pool autoscale-status", "show how many groups pools have and should have", status),
-    ("osd pool get noautoscale", "show whether no pool's groups follow what it holds", get),
-    ("osd pool set noautoscale", "leave the groups of all pools, and of new ones, as they are", |call| {
+    (
+        "osd pool autoscale-status",
+        "show the current and recommended numbers of placement groups of pools",
+        status,
+    ),
+    ("osd pool get noautoscale", "show whether autoscaling is disabled for all pools", get),
+    ("osd pool set noautoscale", "disable autoscaling for all pools and new ones", |call| {
         set_all(call, true)
     }),
-    (
-        "osd pool unset noautoscale",
-        "have the groups of all pools, and of new ones, follow what they hold",
-        |call| set_all(call, false),
-    ),
+    ("osd pool unset noautoscale", "enable autoscaling for all pools and new ones", |call| {
+        set_all(call, false)
+    }),
 ];
 
 const NOAUTOSCALE: &str = "mgr/pg_autoscaler/noautoscale";

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 pub const COMMANDS: &[Row] = &[
-    ("balancer status", "show whether groups are moved for balance, and what was done last", status),
-    ("balancer on", "move groups for balance", |call| set(call, "active", Some("true".to_string()))),
-    ("balancer off", "do not move groups for balance", |call| set(call, "active", Some("false".to_string()))),
-    ("balancer mode", "choose how groups are moved for balance: `upmap` or `none`", mode),
-    ("balancer eval", "show how uneven the groups are: 0 is even", eval),
-    ("balancer ls", "list the plans for balance: there are none, what is planned is done", no_plans),
-    ("balancer pool ls", "list the pools that are balanced; none stands for all", pool_ls),
+    ("balancer status", "show whether the balancer is on, and its last step", status),
+    ("balancer on", "turn the balancer on", |call| set(call, "active", Some("true".to_string()))),
+    ("balancer off", "turn the balancer off", |call| set(call, "active", Some("false".to_string()))),
+    ("balancer mode", "set the mode of the balancer: `upmap` or `none`", mode),
+    ("balancer eval", "show the imbalance of the placement groups: 0 is even", eval),
+    ("balancer ls", "list the plans of the balancer: always empty, plans are executed at once", no_plans),
+    ("balancer pool ls", "list the pools that are balanced; an empty list stands for all", pool_ls),
     ("balancer pool add", "balance these pools", |call| change_pools(call, true)),
-    ("balancer pool rm", "balance these pools no longer", |call| change_pools(call, false)),
+    ("balancer pool rm", "exclude pools from balancing", |call| change_pools(call, false)),
 ];
 
 fn set(call: &mut Call<'_>, name: &str, value: Option<String>) -> Outcome {
@@ -45,10 +45,10 @@ fn mode(call: &mut Call<'_>) -> Outcome {
     match &*call.args.text("mode")? {
         "crush-compat" => Err(refuse(
             errno::EOPNOTSUPP,
-            "not built in Nacre: other weights for old clients; `upmap` serves all since Luminous",
+            "not in Nacre: crush-compat; use `upmap`, which all clients since Luminous support",
         )),
         mode @ ("upmap" | "none") => set(call, "mode", Some(mode.to_string())),
-        mode => Err(refuse(errno::EINVAL, format!("no such mode: {mode}; there are upmap and none"))),
+        mode => Err(refuse(errno::EINVAL, format!("no such mode: {mode}; the modes are upmap and none"))),
     }
 }
 

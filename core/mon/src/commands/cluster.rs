@@ -14,19 +14,19 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 pub const COMMANDS: &[Row] = &[
-    ("status", "show how the cluster is", status),
-    ("health", "show what is wrong, if anything", health),
-    ("health mute", "stop hearing of one kind of warning", mute),
-    ("health unmute", "hear of a kind of warning again, or of all", unmute),
-    ("versions", "show which versions run where", versions),
+    ("status", "show the status of the cluster", status),
+    ("health", "show the health checks that failed", health),
+    ("health mute", "mute a health check", mute),
+    ("health unmute", "unmute one or all health checks", unmute),
+    ("versions", "show the versions of running daemons", versions),
     ("version", "show the version of this monitor", version),
-    ("features", "show the features of everyone who is connected", features),
+    ("features", "show the features of connected daemons and clients", features),
     ("fsid", "show the cluster's id", fsid),
-    ("report", "show everything that the monitors know", report),
-    ("service dump", "show the services that registered", service_dump),
-    ("service status", "show the state of the services that registered", service_status),
-    ("node ls", "show which daemon runs on which host", node_ls),
-    ("time-sync-status", "show how far the monitors' clocks are apart", time_sync),
+    ("report", "show the whole state of the monitors", report),
+    ("service dump", "show the registered services", service_dump),
+    ("service status", "show the state of the registered services", service_status),
+    ("node ls", "list the daemons by host", node_ls),
+    ("time-sync-status", "show the clock skew of the monitors", time_sync),
 ];
 
 /// What every daemon here runs.

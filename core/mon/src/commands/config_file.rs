@@ -11,11 +11,13 @@ use std::collections::BTreeMap;
 pub const COMMANDS: &[Row] = &[
     (
         "config assimilate-conf",
-        "take over a configuration file; what must stay in a file comes back",
+        "import a configuration file, and return the options that must stay in a file",
         assimilate,
     ),
-    ("config generate-minimal-conf", "make the configuration file that a client needs", minimal),
-    ("config show-with-defaults", "show what a daemon runs with, defaults too", |call| show_rows(call, true)),
+    ("config generate-minimal-conf", "generate the configuration file of a client", minimal),
+    ("config show-with-defaults", "show the configuration of a running daemon with defaults", |call| {
+        show_rows(call, true)
+    }),
     ("config reset", "go back to an earlier version of the configuration", reset),
 ];
 

@@ -9,15 +9,15 @@ use nacre_base::{Utime, errno};
 use serde_json::{Map, Value, json};
 
 pub const COMMANDS: &[Row] = &[
-    ("crash post", "take in what a daemon left behind", post),
+    ("crash post", "store a crash report", post),
     ("crash ls", "list the crashes", ls),
-    ("crash ls-new", "list the crashes that nobody archived", ls_new),
-    ("crash info", "show what is known of a crash", info),
+    ("crash ls-new", "list the crashes that are not archived", ls_new),
+    ("crash info", "show a crash report", info),
     ("crash stat", "count the crashes by age", stat),
     ("crash rm", "forget a crash", rm),
-    ("crash prune", "forget crashes older than so many days", prune),
-    ("crash archive", "note that a crash was looked at", archive),
-    ("crash archive-all", "note that all crashes were looked at", archive_all),
+    ("crash prune", "remove crashes older than a number of days", prune),
+    ("crash archive", "archive a crash", archive),
+    ("crash archive-all", "archive all crashes", archive_all),
 ];
 
 const KEYS: &str = "mgr/crash/crash/";

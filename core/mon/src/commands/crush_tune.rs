@@ -8,21 +8,21 @@ use nacre_crush::{CrushMap, EditError, Items, Op, Tunables};
 use serde_json::json;
 
 pub const COMMANDS: &[Row] = &[
-    ("osd crush tunables", "set how the map searches, by the name of a release", tunables),
-    ("osd crush set-tunable", "set one number of how the map searches", set_tunable),
-    ("osd crush get-tunable", "show one number of how the map searches", get_tunable),
-    ("osd crush reweight-subtree", "change the weight of everything below a bucket", reweight_subtree),
-    ("osd crush reweight-all", "add up the weights of all buckets again", reweight_all),
+    ("osd crush tunables", "set the CRUSH tunables by the name of a profile", tunables),
+    ("osd crush set-tunable", "set a CRUSH tunable", set_tunable),
+    ("osd crush get-tunable", "show a CRUSH tunable", get_tunable),
+    ("osd crush reweight-subtree", "change the weight of all items below a bucket", reweight_subtree),
+    ("osd crush reweight-all", "recalculate the weights of all buckets", reweight_all),
     (
         "osd crush set-all-straw-buckets-to-straw2",
-        "let buckets choose so that a changed weight moves only what it has to",
+        "convert buckets to straw2, in which a changed weight moves the least data",
         straw_to_straw2,
     ),
     ("osd crush rule create-simple", "create a rule for replicated pools", create_simple),
-    ("osd crush rule ls-by-class", "list the rules that take only devices of a class", ls_by_class),
-    ("osd crush class create", "create a device class that no OSD is in yet", class_create),
-    ("osd crush class rename", "give a device class another name", class_rename),
-    ("osd crush class rm", "remove a device class, and take its OSDs out of it", class_rm),
+    ("osd crush rule ls-by-class", "list the rules that use a device class", ls_by_class),
+    ("osd crush class create", "create an empty device class", class_create),
+    ("osd crush class rename", "rename a device class", class_rename),
+    ("osd crush class rm", "remove a device class from the map and from its OSDs", class_rm),
 ];
 
 /// What the named release searched like.
@@ -77,7 +77,7 @@ fn reweight_subtree(call: &mut Call<'_>) -> Outcome {
     let mut crush = call.draft.map().crush.as_ref().clone();
     let (id, name) = item(call, &crush)?;
     if id >= 0 {
-        return Err(refuse(errno::EINVAL, format!("'{name}' is no bucket")));
+        return Err(refuse(errno::EINVAL, format!("'{name}' is not a bucket")));
     }
     let (x, weight) = weight(call)?;
     let devices: Vec<String> =

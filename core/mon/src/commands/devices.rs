@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const COMMANDS: &[Row] = &[
-    ("device ls", "list the disks that daemons store on", |call| list(call, |_| true)),
-    ("device info", "show which daemons store on a disk, and where it is", info),
-    ("device ls-by-daemon", "list the disks that a daemon stores on", |call| {
+    ("device ls", "list the disks of daemons", |call| list(call, |_| true)),
+    ("device info", "show the daemons and the location of a disk", info),
+    ("device ls-by-daemon", "list the disks of a daemon", |call| {
         let who = call.args.text("who")?;
         list(call, |device| device.daemons.contains(&who))
     }),
-    ("device ls-by-host", "list the disks of a host that daemons store on", |call| {
+    ("device ls-by-host", "list the disks of the daemons of a host", |call| {
         let host = call.args.text("host")?;
         list(call, |device| device.places.iter().any(|(on, _)| *on == host))
     }),

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 pub const COMMANDS: &[Row] = &[
-    ("osd blocklist", "fence a client or a network, or let it in again", blocklist),
-    ("osd blacklist", "fence a client, or let it in again", blocklist),
-    ("osd blocklist ls", "show which clients and networks are fenced", ls),
-    ("osd blacklist ls", "show which clients and networks are fenced", ls),
-    ("osd blocklist clear", "let all that is fenced in again", clear),
-    ("osd blacklist clear", "let all that is fenced in again", clear),
+    ("osd blocklist", "block a client or a network, or unblock it", blocklist),
+    ("osd blacklist", "block a client, or unblock it", blocklist),
+    ("osd blocklist ls", "list blocked clients and networks", ls),
+    ("osd blacklist ls", "list blocked clients and networks", ls),
+    ("osd blocklist clear", "remove all entries of the blocklist", clear),
+    ("osd blacklist clear", "remove all entries of the blocklist", clear),
 ];
 
 /// OSDs look through all networks for each request.
@@ -35,10 +35,10 @@ fn parse_addr(text: &str) -> Option<EntityAddr> {
 fn parse_range(addr: &EntityAddr) -> Result<EntityAddr, Refusal> {
     let sock = addr.sock.expect("it was parsed from one");
     if sock.port() != 0 || addr.nonce == 0 {
-        return Err(refuse(errno::EINVAL, format!("{} is no network such as 1.2.3.0/24", plain_addr(addr))));
+        return Err(refuse(errno::EINVAL, format!("{} is not a network like 1.2.3.0/24", plain_addr(addr))));
     }
     EntityAddr::network(sock.ip(), addr.nonce).ok_or_else(|| {
-        refuse(errno::EINVAL, format!("{} has more bits than such an address", plain_addr(addr)))
+        refuse(errno::EINVAL, format!("{} has a longer prefix than such an address", plain_addr(addr)))
     })
 }
 
@@ -70,7 +70,7 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
                 return Err(refuse(errno::EINVAL, "bad or missing field 'expire'"));
             }
             if ranged && !fenced && fences.len() >= RANGES_MAX {
-                let text = format!("no more than {RANGES_MAX} networks can be fenced");
+                let text = format!("no more than {RANGES_MAX} networks can be blocked");
                 return Err(refuse(errno::ENOSPC, text));
             }
             let until = Utime {

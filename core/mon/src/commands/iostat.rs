@@ -2,7 +2,7 @@
 
 use super::{Answer, Call, Outcome, Row};
 
-pub const COMMANDS: &[Row] = &[("iostat", "show every second how much clients read and write", iostat)];
+pub const COMMANDS: &[Row] = &[("iostat", "show the client throughput every second", iostat)];
 
 const COLUMNS: [&str; 6] = ["Read", "Write", "Total", "Read IOPS", "Write IOPS", "Total IOPS"];
 /// A narrower terminal gets lines that it has to break.

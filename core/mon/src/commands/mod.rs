@@ -281,7 +281,7 @@ pub(crate) fn run(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draf
 fn no_room() -> Refusal {
     let mib = KEPT_MAX >> 20;
     let text = format!(
-        "monitors keep {mib} MiB as options and under keys at most: remove some (`ceph config-key rm`)"
+        "the limit of {mib} MiB for options and config keys is reached: remove some (`ceph config-key rm`)"
     );
     refuse(errno::ENOSPC, text)
 }
@@ -298,7 +298,7 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
         Some(other) => {
             return Err(refuse(
                 errno::EOPNOTSUPP,
-                format!("format '{other}' is not built: use json or json-pretty"),
+                format!("format '{other}' is not implemented: use json or json-pretty"),
             ));
         }
     };

@@ -4,10 +4,10 @@ use super::{Answer, Call, Outcome, Row};
 use serde_json::json;
 
 pub const COMMANDS: &[Row] = &[
-    ("telemetry status", "show what is sent to whom: nothing, to nobody", telemetry_status),
-    ("telemetry off", "send nothing to anybody, as always", nothing),
-    ("telemetry show", "show what would be sent: nothing", telemetry_show),
-    ("telemetry show-all", "show what would be sent: nothing", telemetry_show),
+    ("telemetry status", "show the telemetry settings: telemetry is never sent", telemetry_status),
+    ("telemetry off", "turn telemetry off, which is always so", nothing),
+    ("telemetry show", "show the telemetry report: always empty", telemetry_show),
+    ("telemetry show-all", "show the telemetry report: always empty", telemetry_show),
 ];
 
 fn nothing(_: &mut Call<'_>) -> Outcome {

@@ -16,39 +16,35 @@ use std::net::{IpAddr, SocketAddr};
 
 pub const COMMANDS: &[Row] = &[
     ("mon dump", "show the monitor map", dump),
-    ("mon stat", "show the monitors in one line", stat),
-    ("mon getmap", "get the monitor map as bytes", getmap),
-    ("mon versions", "show which versions monitors run", versions),
-    ("mon metadata", "show what monitors say of themselves", metadata),
-    ("mon feature ls", "show what the monitors can do", feature_ls),
-    ("mon ok-to-stop", "ask whether monitors may stop without stopping the cluster", ok_to_stop),
-    ("mon add", "expect a monitor of that name at that address: it joins when it runs", add),
-    ("mon rm", "remove a monitor: the others decide without it", rm),
-    ("mon remove", "remove a monitor: the others decide without it", rm),
-    ("mon enable-msgr2", "give all monitors addresses of msgr v2: they have no others", enable_msgr2),
-    ("mon ok-to-rm", "ask whether a monitor may be removed without stopping the cluster", ok_to_rm),
-    ("mon ok-to-add-offline", "ask whether a monitor may be added that does not run yet", ok_to_add),
-    ("mon count-metadata", "count the values of what monitors say of themselves", count_mons),
-    ("osd count-metadata", "count the values of what OSDs say of themselves", count_osds),
-    ("quorum_status", "show who takes part in decisions", quorum_status),
+    ("mon stat", "summarise the monitors in one line", stat),
+    ("mon getmap", "get the encoded monitor map", getmap),
+    ("mon versions", "count the monitors by version", versions),
+    ("mon metadata", "show the metadata of monitors", metadata),
+    ("mon feature ls", "show the features of the monitors", feature_ls),
+    ("mon ok-to-stop", "check whether monitors can stop without losing quorum", ok_to_stop),
+    ("mon add", "announce a monitor with a name and an address: it joins when it runs", add),
+    ("mon rm", "remove a monitor from the cluster", rm),
+    ("mon remove", "remove a monitor from the cluster", rm),
+    ("mon enable-msgr2", "enable msgr v2 on all monitors: it is always enabled", enable_msgr2),
+    ("mon ok-to-rm", "check whether a monitor can be removed without losing quorum", ok_to_rm),
+    ("mon ok-to-add-offline", "check whether a monitor can be added before it runs", ok_to_add),
+    ("mon count-metadata", "count the monitors by a field of their metadata", count_mons),
+    ("osd count-metadata", "count the OSDs by a field of their metadata", count_osds),
+    ("quorum_status", "show the monitors of the quorum", quorum_status),
     ("mgr dump", "show the manager map", mgr_dump),
-    ("mgr stat", "show the manager in short", mgr_stat),
-    (
-        "mgr module enable",
-        "use a module of the manager: those that are there are always on",
-        mgr_module_enable,
-    ),
-    ("mgr module disable", "use a module of the manager no longer", mgr_module_disable),
+    ("mgr stat", "summarise the manager", mgr_stat),
+    ("mgr module enable", "enable a manager module: the existing ones are always on", mgr_module_enable),
+    ("mgr module disable", "disable a manager module", mgr_module_disable),
     ("mgr module ls", "list the manager's modules", mgr_modules),
-    ("mgr services", "show what the manager serves where", mgr_services),
-    ("mgr versions", "show which version the manager runs", mgr_versions),
-    ("mgr count-metadata", "count the values of what managers say of themselves", count_mgrs),
-    ("mgr metadata", "show what the manager says of itself", mgr_metadata),
+    ("mgr services", "show the services of the manager and their addresses", mgr_services),
+    ("mgr versions", "show the version of the manager", mgr_versions),
+    ("mgr count-metadata", "count the managers by a field of their metadata", count_mgrs),
+    ("mgr metadata", "show the metadata of the manager", mgr_metadata),
     ("fs ls", "list the file systems", fs_ls),
     ("fs dump", "show the file system map", fs_dump),
-    ("mds stat", "show the metadata servers", mds_stat),
-    ("mds versions", "show which versions metadata servers run", no_object),
-    ("mds metadata", "show what metadata servers say of themselves", no_list),
+    ("mds stat", "summarise the metadata servers", mds_stat),
+    ("mds versions", "count the metadata servers by version", no_object),
+    ("mds metadata", "show the metadata of the metadata servers", no_list),
     ("log", "write a line into the cluster log", log),
     ("log last", "show the last lines of the cluster log", log_last),
 ];
@@ -257,11 +253,13 @@ fn mon_addr(text: &str) -> Result<AddrVec, Refusal> {
     let sock: SocketAddr = match (plain.parse(), plain.parse::<IpAddr>()) {
         (Ok(sock), _) => sock,
         (_, Ok(ip)) => SocketAddr::from((ip, 0)),
-        _ => return Err(bad("no address of msgr v2")),
+        _ => return Err(bad("not an address of msgr v2")),
     };
     let port = match sock.port() {
         0 => MON_PORTS.0,
-        port if port == MON_PORTS.1 => return Err(bad("a port of msgr v1, which Nacre does not speak")),
+        port if port == MON_PORTS.1 => {
+            return Err(bad("on the port of msgr v1, which Nacre does not support"));
+        }
         port => port,
     };
     Ok(AddrVec::one(EntityAddr::msgr2(SocketAddr::from((sock.ip(), port)), 0)))
@@ -270,20 +268,17 @@ fn mon_addr(text: &str) -> Result<AddrVec, Refusal> {
 fn one_at_a_time(call: &Call<'_>) -> Result<(), Refusal> {
     match call.draft.batch.monitors {
         None => Ok(()),
-        Some(_) => Err(refuse(errno::EAGAIN, "another monitor comes or goes just now: try again")),
+        Some(_) => Err(refuse(errno::EAGAIN, "another monitor is being added or removed: try again")),
     }
 }
 
 fn add(call: &mut Call<'_>) -> Outcome {
     let (name, addrs) = (call.args.text("name")?, mon_addr(&call.args.text("addr")?)?);
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
-        return Err(refuse(errno::EINVAL, format!("'{name}' is no name for a monitor")));
+        return Err(refuse(errno::EINVAL, format!("'{name}' is not a valid monitor name")));
     }
     if !call.args.list("location").is_empty() {
-        return Err(refuse(
-            errno::EOPNOTSUPP,
-            "monitors have no place in CRUSH here: leave the location out",
-        ));
+        return Err(refuse(errno::EOPNOTSUPP, "monitors have no CRUSH location in Nacre: omit the location"));
     }
     let at = bracketed(&addrs);
     let other = call.state.monmap.by_rank().find(|mon| mon.name == name || mon.public_addrs == addrs);
@@ -316,12 +311,13 @@ fn rm(call: &mut Call<'_>) -> Outcome {
     let member = call.state.member(&name);
     if let Some(member) = member {
         if call.mon.group() == [member] {
-            let text = format!("refusing removal of mon.{name}: it is the last monitor that decides");
+            let text = format!("refusing removal of mon.{name}: it is the last monitor");
             return Err(refuse(errno::EINVAL, text));
         }
         if !call.mon.may_remove(member) {
             let text = format!(
-                "no majority of the other monitors is there without mon.{name}: start them, or remove those that are gone"
+                "without mon.{name} the other monitors have no majority that is up: start them, or remove \
+                 those that are lost"
             );
             return Err(refuse(errno::EBUSY, text));
         }

@@ -9,27 +9,27 @@ use serde_json::json;
 use std::collections::BTreeSet;
 
 pub const COMMANDS: &[Row] = &[
-    ("osd in", "let OSDs hold data", mark_in),
-    ("osd out", "move data off OSDs", mark_out),
-    ("osd down", "declare OSDs down; those that run come back", mark_down),
-    ("osd stop", "declare OSDs down, and have them end", stop),
-    ("osd reweight", "scale how much data an OSD holds, from 0 to 1", reweight),
-    ("osd reweightn", "scale how much data several OSDs hold", reweightn),
-    ("osd primary-affinity", "say how readily an OSD becomes primary, from 0 to 1", affinity),
+    ("osd in", "mark OSDs in", mark_in),
+    ("osd out", "mark OSDs out, so that their data moves to others", mark_out),
+    ("osd down", "mark OSDs down; running ones rejoin", mark_down),
+    ("osd stop", "mark OSDs down and stop them", stop),
+    ("osd reweight", "set the reweight of an OSD, from 0 to 1", reweight),
+    ("osd reweightn", "set the reweights of several OSDs", reweightn),
+    ("osd primary-affinity", "set the primary affinity of an OSD, from 0 to 1", affinity),
     ("osd new", "register an OSD", new),
     ("osd create", "register an OSD", new),
-    ("osd setmaxosd", "set how many OSDs the map has room for", set_max),
-    ("osd set-full-ratio", "set at which use OSDs take no more writes", set_ratio),
-    ("osd set-nearfull-ratio", "set at which use OSDs are reported", set_ratio),
-    ("osd set-backfillfull-ratio", "set at which use OSDs take no more backfill", set_ratio),
+    ("osd setmaxosd", "set the maximum number of OSDs", set_max),
+    ("osd set-full-ratio", "set the ratio above which OSDs are full", set_ratio),
+    ("osd set-nearfull-ratio", "set the ratio above which OSDs are nearly full", set_ratio),
+    ("osd set-backfillfull-ratio", "set the ratio above which OSDs receive no backfill", set_ratio),
     ("osd require-osd-release", "set the oldest OSDs that may join", require_release),
     ("osd set-require-min-compat-client", "set the oldest clients that may connect", min_compat),
-    ("osd pg-temp", "set who serves a group for now", pg_temp),
-    ("osd primary-temp", "set who leads a group for now", primary_temp),
-    ("osd pg-upmap", "set where a group is", pg_upmap),
-    ("osd rm-pg-upmap", "let CRUSH place a group again", rm_pg_upmap),
-    ("osd pg-upmap-items", "replace single OSDs in a group's placement", pg_upmap_items),
-    ("osd rm-pg-upmap-items", "let CRUSH place a group again", rm_pg_upmap_items),
+    ("osd pg-temp", "set the temporary acting set of a placement group", pg_temp),
+    ("osd primary-temp", "set the temporary primary of a placement group", primary_temp),
+    ("osd pg-upmap", "set the OSDs of a placement group", pg_upmap),
+    ("osd rm-pg-upmap", "remove the override of a placement group", rm_pg_upmap),
+    ("osd pg-upmap-items", "replace single OSDs of a placement group", pg_upmap_items),
+    ("osd rm-pg-upmap-items", "remove the override of a placement group", rm_pg_upmap_items),
 ];
 
 /// Whether a word stands for every OSD.
@@ -264,7 +264,7 @@ fn require_release(call: &mut Call<'_>) -> Outcome {
         }
         std::cmp::Ordering::Greater => Err(refuse(
             errno::EPERM,
-            "not all up OSDs have the features of that release: Nacre's speak pacific",
+            "not all OSDs that are up support that release: Nacre's support pacific",
         )),
     }
 }
@@ -275,7 +275,7 @@ fn min_compat(call: &mut Call<'_>) -> Outcome {
     if wanted > release::PACIFIC {
         return Err(refuse(
             errno::EPERM,
-            format!("cannot require {name}: Nacre's own clients speak pacific"),
+            format!("cannot require {name}: Nacre's own clients support pacific"),
         ));
     }
     if wanted != call.draft.map().require_min_compat_client {

@@ -8,8 +8,8 @@ use nacre_proto::maps::{map_flags, osd_state};
 pub const COMMANDS: &[Row] = &[
     ("osd set", "set a flag of the whole cluster", set_flag),
     ("osd unset", "clear a flag of the whole cluster", unset_flag),
-    ("osd pause", "hold back all requests of clients", |call| change_flag(call, "pause", true)),
-    ("osd unpause", "let clients go on", |call| change_flag(call, "pause", false)),
+    ("osd pause", "pause all client requests", |call| change_flag(call, "pause", true)),
+    ("osd unpause", "resume client requests", |call| change_flag(call, "pause", false)),
     ("osd set-group", "set flags of OSDs, CRUSH nodes or device classes", set_group),
     ("osd unset-group", "clear flags of OSDs, CRUSH nodes or device classes", unset_group),
     ("osd add-noup", "keep some OSDs from being marked up", |call| one_flag(call, osd_state::NOUP, true)),

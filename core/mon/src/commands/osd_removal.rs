@@ -8,10 +8,10 @@ use serde_json::json;
 
 pub const COMMANDS: &[Row] = &[
     ("osd rm", "remove OSDs from the map", rm),
-    ("osd safe-to-destroy", "ask whether OSDs hold nothing that is needed", safe_to_destroy),
-    ("osd destroy", "declare an OSD's data gone, keeping its number", destroy),
+    ("osd safe-to-destroy", "check whether OSDs can be destroyed without data loss", safe_to_destroy),
+    ("osd destroy", "give up the data of an OSD and keep its id", destroy),
     ("osd purge", "remove an OSD from the maps", purge),
-    ("osd purge-new", "remove an OSD from the maps that never ran", purge_new),
+    ("osd purge-new", "remove an OSD that never ran from the maps", purge_new),
     ("osd lost", "declare a down OSD's data lost", lost),
 ];
 
@@ -108,7 +108,7 @@ fn remove(call: &mut Call<'_>, osd: OsdId) -> Result<(), Refusal> {
         return Err(refuse(errno::EBUSY, format!("osd.{osd} is still up; must be down before removal. ")));
     }
     if call.draft.flips_up(osd) {
-        return Err(refuse(errno::EAGAIN, format!("osd.{osd} is just changing, try again")));
+        return Err(refuse(errno::EAGAIN, format!("osd.{osd} is changing, try again")));
     }
     let state = map.osds[osd.index()].state;
     call.draft.flip(osd, state);
@@ -210,7 +210,10 @@ fn forget(call: &mut Call<'_>, osd: OsdId) -> Outcome {
 
 fn lost(call: &mut Call<'_>) -> Outcome {
     let osd = super::osd::existing(call, "id")?;
-    sure(call, &format!("This might mean real, permanent data loss: what only osd.{osd} has is given up"))?;
+    sure(
+        call,
+        &format!("This might mean real, permanent data loss: data that only osd.{osd} has is given up"),
+    )?;
     let map = call.draft.map().clone();
     if map.is_up(osd) {
         return Err(refuse(errno::EBUSY, format!("osd.{osd} is not down or doesn't exist")));

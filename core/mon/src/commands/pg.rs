@@ -14,17 +14,17 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 pub const COMMANDS: &[Row] = &[
-    ("pg stat", "show how many groups are in which state", stat),
-    ("pg dump", "show all groups, pools and OSDs", dump),
-    ("pg dump_json", "show all groups, pools and OSDs, as JSON", dump_as_json),
-    ("pg dump_pools_json", "show the pools' statistics, as JSON", dump_pools),
-    ("pg dump_stuck", "show groups that are not as they should be", dump_stuck),
-    ("pg map", "show where a group is", map_pg),
+    ("pg stat", "count the placement groups by state", stat),
+    ("pg dump", "show the statistics of all placement groups, pools and OSDs", dump),
+    ("pg dump_json", "show the statistics of all placement groups, pools and OSDs as JSON", dump_as_json),
+    ("pg dump_pools_json", "show the statistics of pools as JSON", dump_pools),
+    ("pg dump_stuck", "list stuck placement groups", dump_stuck),
+    ("pg map", "show the OSDs of a placement group", map_pg),
     ("pg ls", "list groups", ls),
-    ("pg ls-by-pool", "list the groups of a pool", ls_by_pool),
-    ("pg ls-by-osd", "list the groups of an OSD", ls_by_osd),
-    ("pg ls-by-primary", "list the groups that an OSD leads", ls_by_primary),
-    ("pg debug", "ask one question about all groups", debug),
+    ("pg ls-by-pool", "list the placement groups of a pool", ls_by_pool),
+    ("pg ls-by-osd", "list the placement groups of an OSD", ls_by_osd),
+    ("pg ls-by-primary", "list the placement groups with a given primary", ls_by_primary),
+    ("pg debug", "answer a debugging question about all placement groups", debug),
 ];
 
 const NOTE: &str = "\n* NOTE: Omap statistics are gathered during deep scrub and may be inaccurate soon afterwards depending on utilization. See http://docs.ceph.com/en/latest/dev/placement-group/#omap-statistics for further details.\n";

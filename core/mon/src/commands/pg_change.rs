@@ -5,8 +5,8 @@ use nacre_base::{OsdId, PgId, errno};
 use nacre_proto::messages::{LogLevel, PgRecord, pg_state};
 
 pub const COMMANDS: &[Row] = &[
-    ("pg repeer", "have a group's members find out anew what they have, and agree", repeer),
-    ("osd force-create-pg", "have a group whose copies are all lost begin again, empty", force_create),
+    ("pg repeer", "restart the peering of a placement group", repeer),
+    ("osd force-create-pg", "recreate a placement group whose copies are all lost, empty", force_create),
 ];
 
 /// The members change places for as long as it takes them to agree: that is another interval for everybody who
@@ -25,8 +25,8 @@ fn repeer(call: &mut Call<'_>) -> Outcome {
     match &mut acting[..] {
         [] | [_] => {
             let text = format!(
-                "pg {pg} is on osd.{primary} alone, which has nobody to agree with: `ceph osd down {primary}` makes all of \
-                 its groups begin anew"
+                "pg {pg} is only on osd.{primary}: `ceph osd down {primary}` restarts the peering of all \
+                 its placement groups"
             );
             return Err(refuse(errno::EAGAIN, text));
         }
@@ -39,8 +39,9 @@ fn repeer(call: &mut Call<'_>) -> Outcome {
     Answer::said(format!("instructing pg {pg} to repeer"))
 }
 
-const LOSES_DATA: &str = "the group would begin again empty: what it held is given up for good, and copies that turn up later are \
-     emptied. Only if all of them are lost, pass --yes-i-really-mean-it to proceed.";
+const LOSES_DATA: &str = "the placement group would be recreated empty: its data is given up for good, and \
+                          copies that return later are emptied. Only if all copies are lost, pass \
+                          --yes-i-really-mean-it to proceed.";
 
 /// The activation record then names nobody, so that no primary waits for whom it named, or takes what others
 /// have. Only a group that does not serve may lose its record: one that serves would lose what it acknowledges.
@@ -68,7 +69,7 @@ fn force_create(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EBUSY, text));
     }
     call.draft.batch.records.push((pg, PgRecord { acting: Vec::new(), ..record }));
-    let text = format!("pg {pg} was given up, and begins empty");
+    let text = format!("pg {pg} was given up and is recreated empty");
     call.mon.log(call.now, call.draft, LogLevel::Warn, text);
     Answer::said(format!("pg {pg} now creating, ok"))
 }

@@ -10,20 +10,24 @@ use nacre_proto::messages::{DaemonMsg, pg_state};
 use std::collections::BTreeSet;
 
 pub const COMMANDS: &[Row] = &[
-    ("pg force-recovery", "recover groups before others", |call| groups(call, RECOVERY, true)),
-    ("pg force-backfill", "move groups before others", |call| groups(call, BACKFILL, true)),
-    ("pg cancel-force-recovery", "recover groups when it is their turn", |call| {
+    ("pg force-recovery", "recover placement groups before others", |call| groups(call, RECOVERY, true)),
+    ("pg force-backfill", "backfill placement groups before others", |call| groups(call, BACKFILL, true)),
+    ("pg cancel-force-recovery", "cancel the forced recovery of placement groups", |call| {
         groups(call, RECOVERY, false)
     }),
-    ("pg cancel-force-backfill", "move groups when it is their turn", |call| groups(call, BACKFILL, false)),
-    ("osd pool force-recovery", "recover the groups of pools before others", |call| {
+    ("pg cancel-force-backfill", "cancel the forced backfill of placement groups", |call| {
+        groups(call, BACKFILL, false)
+    }),
+    ("osd pool force-recovery", "recover the placement groups of pools before others", |call| {
         pools(call, RECOVERY, true)
     }),
-    ("osd pool force-backfill", "move the groups of pools before others", |call| pools(call, BACKFILL, true)),
-    ("osd pool cancel-force-recovery", "recover the groups of pools when it is their turn", |call| {
+    ("osd pool force-backfill", "backfill the placement groups of pools before others", |call| {
+        pools(call, BACKFILL, true)
+    }),
+    ("osd pool cancel-force-recovery", "cancel the forced recovery of pools", |call| {
         pools(call, RECOVERY, false)
     }),
-    ("osd pool cancel-force-backfill", "move the groups of pools when it is their turn", |call| {
+    ("osd pool cancel-force-backfill", "cancel the forced backfill of pools", |call| {
         pools(call, BACKFILL, false)
     }),
 ];

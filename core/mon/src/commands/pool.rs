@@ -15,12 +15,12 @@ pub const COMMANDS: &[Row] = &[
     ("osd pool create", "create a pool", create),
     ("osd pool rm", "remove a pool and all its data", rm),
     ("osd pool delete", "remove a pool and all its data", rm),
-    ("osd pool rename", "give a pool another name", rename),
-    ("osd pool application enable", "say what a pool is for", app_enable),
-    ("osd pool application disable", "take back what a pool is for", app_disable),
-    ("osd pool application set", "note something about an application's use of a pool", app_set),
-    ("osd pool application rm", "remove a note about an application's use of a pool", app_rm),
-    ("osd pool application get", "show what pools are for", app_get),
+    ("osd pool rename", "rename a pool", rename),
+    ("osd pool application enable", "enable an application on a pool", app_enable),
+    ("osd pool application disable", "disable an application on a pool", app_disable),
+    ("osd pool application set", "set metadata of an application on a pool", app_set),
+    ("osd pool application rm", "remove metadata of an application on a pool", app_rm),
+    ("osd pool application get", "show the applications of pools", app_get),
 ];
 
 /// Placement groups in one pool.

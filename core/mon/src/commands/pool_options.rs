@@ -44,9 +44,9 @@ pub fn why_absent(pool: &str, var: &str) -> Option<Refusal> {
         let text = format!("pool '{pool}' is not a erasure pool: variable not applicable");
         return Some(refuse(errno::EACCES, text));
     }
-    DEDUPLICATION.contains(&var).then(|| {
-        refuse(errno::EOPNOTSUPP, format!("not in Nacre: {var}, there is no deduplication between pools"))
-    })
+    DEDUPLICATION
+        .contains(&var)
+        .then(|| refuse(errno::EOPNOTSUPP, format!("not in Nacre: {var}, as pools have no deduplication")))
 }
 
 pub fn integer(text: &str) -> Result<i64, Refusal> {

@@ -4,11 +4,11 @@ use super::{Answer, Call, Outcome, Row};
 use crate::state::ConfigKey;
 
 pub const COMMANDS: &[Row] = &[
-    ("progress", "show what long work is under way", show),
-    ("progress json", "show what long work is under way, as JSON", show_json),
-    ("progress clear", "forget long work, what ended and what is under way", clear),
-    ("progress on", "watch how far long work is", |call| switch(call, true)),
-    ("progress off", "do not watch how far long work is", |call| switch(call, false)),
+    ("progress", "show the progress of recovery", show),
+    ("progress json", "show the progress of recovery as JSON", show_json),
+    ("progress clear", "reset progress tracking", clear),
+    ("progress on", "turn progress tracking on", |call| switch(call, true)),
+    ("progress off", "turn progress tracking off", |call| switch(call, false)),
 ];
 
 /// Ceph's option of the manager's module.

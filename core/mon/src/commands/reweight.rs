@@ -12,7 +12,7 @@ pub const COMMANDS: &[Row] = &[
     ("osd test-reweight-by-utilization", "show what reweight-by-utilization would do", |call| {
         run(call, By::Use, false)
     }),
-    ("osd reweight-by-pg", "lower the weights of the OSDs with the most groups", |call| {
+    ("osd reweight-by-pg", "lower the weights of the OSDs with the most placement groups", |call| {
         run(call, By::Groups, true)
     }),
     ("osd test-reweight-by-pg", "show what reweight-by-pg would do", |call| run(call, By::Groups, false)),
@@ -95,7 +95,7 @@ fn loads(call: &Call<'_>, by: &By) -> Result<(BTreeMap<OsdId, f64>, f64), Refusa
             let all: f64 = osds.iter().map(of).sum();
             let weights: f64 = osds.iter().map(weight).sum();
             if all < GROUPS_MIN * osds.len().max(1) as f64 {
-                let text = format!("nothing to balance: {all} placements of groups on {} OSDs", osds.len());
+                let text = format!("nothing to balance: {all} placement group copies on {} OSDs", osds.len());
                 return Err(refuse(errno::EDOM, text));
             }
             Ok((osds.iter().map(|osd| (*osd, of(osd) / weight(osd))).collect(), all / weights))

@@ -9,17 +9,17 @@ use nacre_proto::messages::DaemonMsg;
 use std::collections::BTreeMap;
 
 pub const COMMANDS: &[Row] = &[
-    ("pg scrub", "compare the metadata of a group's copies", |call| one(call, LIGHT)),
-    ("pg deep-scrub", "read and compare all copies of a group", |call| one(call, DEEP)),
-    ("pg repair", "read and compare all copies of a group, and replace wrong ones", |call| one(call, REPAIR)),
-    ("osd scrub", "compare metadata in the groups that an OSD leads", |call| osds(call, LIGHT)),
-    ("osd deep-scrub", "read and compare all copies in the groups that an OSD leads", |call| {
-        osds(call, DEEP)
+    ("pg scrub", "scrub a placement group: compare the metadata of its copies", |call| one(call, LIGHT)),
+    ("pg deep-scrub", "deep-scrub a placement group: read and compare its copies", |call| one(call, DEEP)),
+    ("pg repair", "repair a placement group: deep-scrub it and replace wrong copies", |call| {
+        one(call, REPAIR)
     }),
-    ("osd repair", "replace wrong copies in the groups that an OSD leads", |call| osds(call, REPAIR)),
-    ("osd pool scrub", "compare metadata in the groups of pools", |call| pools(call, LIGHT)),
-    ("osd pool deep-scrub", "read and compare all copies in the groups of pools", |call| pools(call, DEEP)),
-    ("osd pool repair", "replace wrong copies in the groups of pools", |call| pools(call, REPAIR)),
+    ("osd scrub", "scrub the placement groups of a primary", |call| osds(call, LIGHT)),
+    ("osd deep-scrub", "deep-scrub the placement groups of a primary", |call| osds(call, DEEP)),
+    ("osd repair", "repair the placement groups of a primary", |call| osds(call, REPAIR)),
+    ("osd pool scrub", "scrub the placement groups of pools", |call| pools(call, LIGHT)),
+    ("osd pool deep-scrub", "deep-scrub the placement groups of pools", |call| pools(call, DEEP)),
+    ("osd pool repair", "repair the placement groups of pools", |call| pools(call, REPAIR)),
 ];
 
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use nacre_proto::messages::PoolOp;
 use std::collections::BTreeMap;
 
 pub const COMMANDS: &[Row] = &[
-    ("osd pool mksnap", "make a snapshot of a pool", mksnap),
+    ("osd pool mksnap", "create a snapshot of a pool", mksnap),
     ("osd pool rmsnap", "remove a snapshot of a pool", rmsnap),
 ];
 

@@ -12,19 +12,19 @@ use std::collections::BTreeMap;
 
 /// The words, required arguments and help of each command. Arguments that may come several times end with `*`.
 const COMMANDS: &[(&str, &[&str], &str)] = &[
-    ("config get", &["var"], "show the value of an option here"),
+    ("config get", &["var"], "show the value of an option of this monitor"),
     ("config set", &["var", "val*"], "set an option of this monitor until it restarts"),
-    ("config show", &[], "show the values of all options here"),
-    ("config unset", &["var"], "forget what 'config set' said"),
-    ("get_command_descriptions", &[], "list the commands that this daemon takes"),
-    ("health", &[], "show what is wrong, if anything"),
+    ("config show", &[], "show the values of all options of this monitor"),
+    ("config unset", &["var"], "undo 'config set'"),
+    ("get_command_descriptions", &[], "list the commands of this daemon"),
+    ("health", &[], "show the health checks that failed"),
     ("injectargs", &["injected_args*"], "set options of this monitor until it restarts"),
-    ("log flush", &[], "write what the log holds back: nothing"),
-    ("help", &[], "list the commands that this daemon takes"),
-    ("mon_status", &[], "show how this monitor is"),
-    ("quorum_status", &[], "show who takes part in decisions"),
-    ("sessions", &[], "show who is connected"),
-    ("status", &[], "show how this monitor is"),
+    ("log flush", &[], "flush the log, which is never buffered"),
+    ("help", &[], "list the commands of this daemon"),
+    ("mon_status", &[], "show the status of this monitor"),
+    ("quorum_status", &[], "show the monitors of the quorum"),
+    ("sessions", &[], "show the connected sessions"),
+    ("status", &[], "show the status of this monitor"),
     ("version", &[], "show the version of this daemon"),
 ];
 

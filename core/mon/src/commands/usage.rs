@@ -20,10 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const COMMANDS: &[Row] = &[
     ("df", "show the space of the cluster and of its pools", df),
     ("osd df", "show the space of each OSD", osd_df),
-    ("osd perf", "show how long the OSDs' stores take", osd_perf),
-    ("osd pool stats", "show what is going on in each pool", pool_rates),
-    ("osd utilization", "show how evenly groups are spread over OSDs", utilization),
-    ("osd blocked-by", "show which OSDs others wait for", blocked_by),
+    ("osd perf", "show the latencies of the OSDs' stores", osd_perf),
+    ("osd pool stats", "show the I/O rates of pools", pool_rates),
+    ("osd utilization", "show how evenly placement groups are distributed over OSDs", utilization),
+    ("osd blocked-by", "show the OSDs that block others", blocked_by),
 ];
 
 // ---- what `rados df` asks for ----

@@ -9,27 +9,21 @@ use nacre_proto::maps::OsdMap;
 use serde_json::{Map, Value, json};
 
 pub const COMMANDS: &[Row] = &[
-    ("osd crush weight-set ls", "list the alternative weights", ls),
-    ("osd crush weight-set dump", "show the alternative weights", dump),
-    (
-        "osd crush weight-set create-compat",
-        "make alternative weights for all pools without their own",
-        |call| create(call, COMPAT, 1),
-    ),
-    ("osd crush weight-set create", "make alternative weights for a pool", create_for_pool),
-    ("osd crush weight-set rm-compat", "remove the alternative weights for all pools", |call| {
-        rm(call, COMPAT)
+    ("osd crush weight-set ls", "list the weight sets", ls),
+    ("osd crush weight-set dump", "show the weight sets", dump),
+    ("osd crush weight-set create-compat", "create a weight set for all pools without their own", |call| {
+        create(call, COMPAT, 1)
     }),
-    ("osd crush weight-set rm", "remove the alternative weights of a pool", |call| {
+    ("osd crush weight-set create", "create a weight set for a pool", create_for_pool),
+    ("osd crush weight-set rm-compat", "remove the weight set of all pools", |call| rm(call, COMPAT)),
+    ("osd crush weight-set rm", "remove the weight set of a pool", |call| {
         let set = pool_set(call)?;
         rm(call, set)
     }),
-    (
-        "osd crush weight-set reweight-compat",
-        "set an item's weight for all pools without their own",
-        |call| reweight(call, COMPAT),
-    ),
-    ("osd crush weight-set reweight", "set an item's weight for a pool", |call| {
+    ("osd crush weight-set reweight-compat", "set an item's weight in the weight set of all pools", |call| {
+        reweight(call, COMPAT)
+    }),
+    ("osd crush weight-set reweight", "set an item's weight in the weight set of a pool", |call| {
         let set = pool_set(call)?;
         reweight(call, set)
     }),

@@ -133,12 +133,14 @@ impl Mon {
         match (expected, state.member(name)) {
             (None, _) => Done::Silent,
             (Some(_), Some(_)) => {
-                let text =
-                    format!("a second mon.{name} would join: `ceph mon rm {name}` removes the first one");
+                let text = format!(
+                    "a second mon.{name} wants to join: remove the first one with `ceph mon rm {name}`"
+                );
                 Done::Note(text)
             }
             (Some(expected), None) if expected != addrs.msgr2() => Done::Note(format!(
-                "mon.{name} would join from another address than `ceph mon add` was told: remove it and add it with its own"
+                "mon.{name} wants to join from another address than the one given to `ceph mon add`: remove \
+                 it and add it with its own address"
             )),
             (Some(_), None) if is_there && enough && draft.batch.monitors.is_none() => {
                 self.log(now, draft, LogLevel::Info, format!("mon.{name} joined"));
@@ -161,7 +163,7 @@ impl Mon {
     }
 
     pub(super) fn hand_over(&mut self, to: u64, out: &mut Vec<Effect>) {
-        let text = format!("{} hands over to another monitor, to be removed", self.config.name);
+        let text = format!("{} hands over the leadership, because it is being removed", self.config.name);
         out.push(Effect::Log { level: Level::Info, text });
         self.raft.as_mut().expect("started").hand_over(to);
     }
@@ -170,8 +172,8 @@ impl Mon {
     /// are: somebody may know of no other monitor. It runs on, since others may share its process.
     pub(super) fn leave(&mut self, map: Bytes, out: &mut Vec<Effect>) {
         let text = format!(
-            "mon.{name} was removed from the cluster and serves nobody any more: `nacre mon forget --id {name}` \
-             removes what is left of it, `nacre mon format --id {name}` makes a new one",
+            "mon.{name} was removed from the cluster and no longer serves clients: `nacre mon forget --id \
+             {name}` deletes its files, `nacre mon format --id {name}` creates a new one",
             name = self.config.name
         );
         out.push(Effect::Log { level: Level::Error, text });

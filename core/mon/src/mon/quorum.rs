@@ -27,7 +27,7 @@ pub(super) enum RaftMessageError {
     Raft(#[from] StepError),
     #[error("its payload: {0}")]
     Payload(#[from] DecodeError),
-    #[error("it is of another cluster")]
+    #[error("it belongs to another cluster")]
     OtherCluster,
 }
 
@@ -147,7 +147,7 @@ impl Mon {
     fn on_hello(&mut self, conn: ConnId, theirs: Uuid, out: &mut Vec<Effect>) {
         let ours = self.fsid();
         if theirs != ours {
-            let why = format!("is of another cluster, {}, and not of {}", uuid(&theirs), uuid(&ours));
+            let why = format!("belongs to another cluster, {}, and not to {}", uuid(&theirs), uuid(&ours));
             return self.refuse_monitor(conn, &why, out);
         }
         self.sessions.get_mut(conn).expect("the caller saw it").is_fellow = true;
@@ -163,7 +163,7 @@ impl Mon {
         let addr = session.peer.addrs.msgr2().unwrap_or(session.peer.observed);
         let is_dialled = matches!(conn, ConnId::Dialled(_));
         if self.strangers.len() < STRANGERS_MAX && self.strangers.insert((addr, is_dialled)) {
-            let text = format!("the monitor at {addr} {why}; it is hung up on");
+            let text = format!("the monitor at {addr} {why}; disconnected");
             out.push(Effect::Log { level: Level::Error, text });
         }
         self.hang_up_on_monitor(conn, out);
@@ -189,7 +189,7 @@ impl Mon {
         if !session.is_fellow {
             return self.refuse_monitor(
                 conn,
-                "does not say of which cluster it is: its program is older",
+                "does not say which cluster it belongs to: its version is older",
                 out,
             );
         }

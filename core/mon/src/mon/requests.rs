@@ -69,7 +69,8 @@ impl Mon {
         }
         let Some(session) = self.sessions.get_mut(conn) else { return };
         if !session.admit() {
-            let text = format!("{} {} sends faster than it is answered; hung up", conn, session.peer.kind);
+            let text =
+                format!("{} {} sends faster than it is answered; disconnected", conn, session.peer.kind);
             out.push(Effect::Log { level: Level::Warn, text });
             out.push(Effect::Hangup { conn });
             self.sessions.remove(conn);
@@ -169,7 +170,7 @@ impl Mon {
             Message::Log(log) => Request::Log(log.entries),
             message => {
                 let text =
-                    format!("{} has no use for a {} from {}", self.config.name, message.name(), from.kind);
+                    format!("{} does not handle a {} from {}", self.config.name, message.name(), from.kind);
                 return out.push(Effect::Log { level: Level::Debug, text });
             }
         };

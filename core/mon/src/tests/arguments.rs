@@ -245,10 +245,7 @@ fn one_monitor_is_told_an_option_until_it_restarts() {
 fn what_nacre_does_not_have_is_told_from_what_it_will() {
     let (mut t, _) = TestMon::with_osds(1);
     for (prefix, said) in [
-        (
-            "compact",
-            "not in Nacre: the store makes its checkpoints by itself, in layers, and cannot be told to",
-        ),
+        ("compact", "not in Nacre: the store compacts itself, and compaction cannot be triggered"),
         ("mgr fail", "not in Nacre: the leading monitor is the manager; when it stops, another one leads"),
         ("osd tier add", "not built yet in Nacre: No handler found for 'osd tier add'"),
     ] {

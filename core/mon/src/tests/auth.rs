@@ -115,7 +115,7 @@ fn a_keyring_is_taken_in_whole_or_not_at_all() {
             "client.b: mon capability parse failed, stopped at 'nonsense' of 'nonsense'",
         ),
         (user("client.b", "caps xyz = nonsense\n"), "client.b: unknown cap type 'xyz'"),
-        (user("mon.", "caps mon = \"allow *\"\n"), "mon. is in a file that all monitors have"),
+        (user("mon.", "caps mon = \"allow *\"\n"), "the key of mon. is in a file that all monitors have"),
         ("[client.b]\ncaps mon = \"allow r\"\n".into(), "error decoding keyring client.b has no key"),
     ] {
         let (code, told) = t.import(good.clone() + &bad);
@@ -140,7 +140,7 @@ fn the_monitors_own_name_and_none_are_not_users() {
     let mut t = TestMon::fresh();
     let long = format!("client.{}", "x".repeat(300));
     for (name, said) in [
-        ("mon.", "mon. is in a file that all monitors have, not among what they agree on"),
+        ("mon.", "the key of mon. is in a file that all monitors have, not in their shared state"),
         ("nobody", "bad entity name"),
         ("client.a\n[client.b]", "bad entity name"),
         (&*long, "bad entity name"),

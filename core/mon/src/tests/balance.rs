@@ -45,7 +45,10 @@ fn every_osd_comes_to_have_its_share_of_each_pool_and_of_all() {
     assert!(spread(&all) <= 2, "{all:?}");
     assert!(score(&mut t) < uneven, "{uneven}");
     let status = t.json(json!({ "prefix": "balancer status" }));
-    assert!(status["optimize_result"].as_str().unwrap().starts_with("groups that move"), "{status}");
+    assert!(
+        status["optimize_result"].as_str().unwrap().starts_with("placement groups moved by the balancer"),
+        "{status}"
+    );
 
     // An OSD that is out is nobody's stand-in.
     t.run(json!({ "prefix": "osd out", "ids": ["5"] }));

@@ -468,7 +468,7 @@ fn a_monitor_of_another_cluster_is_refused_by_both_sides_and_named_once() {
     assert_eq!(group.mons[leader].mon.quorum().len(), 2);
     assert_eq!(group.run(json!({ "prefix": "osd set", "key": "noout" })).0, 0);
     for (n, others) in [(leader, 1), (place, 2)] {
-        let is_named = |text: &&String| text.contains("is of another cluster");
+        let is_named = |text: &&String| text.contains("belongs to another cluster");
         let named: Vec<_> = group.mons[n].logged.iter().filter(is_named).collect();
         // Where it dials, and where it is dialled from.
         assert_eq!(named.len(), 2 * others, "{named:?}");
@@ -486,7 +486,7 @@ fn a_monitor_that_does_not_say_of_which_cluster_it_is_is_not_heard() {
     let join = QuorumMsg::Join { member: 2, name: "b".into(), addrs: at };
     group.mons[0].event(Event::Message { conn, tid: 0, message: join.into() });
     assert!(group.mons[0].hung_up.contains(&conn) && group.mons[0].dialled.is_empty());
-    let said = "the monitor at v2:127.0.0.1:3301/0 does not say of which cluster it is";
+    let said = "the monitor at v2:127.0.0.1:3301/0 does not say which cluster it belongs to";
     assert!(group.mons[0].logged.iter().any(|text| text.starts_with(said)), "{:?}", group.mons[0].logged);
 }
 

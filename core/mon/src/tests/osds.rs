@@ -552,7 +552,7 @@ fn an_osd_that_dies_soon_after_each_start_is_held_back_and_named() {
     assert!(t.map().is_down(OsdId(3)));
     let health = t.json(json!({ "prefix": "health", "detail": "detail" }));
     let line = health["checks"]["OSD_CRASH_LOOP"]["detail"][0]["message"].as_str().unwrap();
-    assert!(line.starts_with("osd.3 (") && line.contains("held back for 10 s"), "{line}");
+    assert!(line.starts_with("osd.3 (") && line.contains("held down for 10 s"), "{line}");
     t.pass(Duration::from_secs(11));
     t.boot(3, 6903, 6);
     assert!(t.map().is_up(OsdId(3)));

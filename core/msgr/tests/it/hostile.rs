@@ -118,7 +118,7 @@ fn frames_that_contradict_themselves_are_refused_with_the_numbers() {
     let mut broken = announcing(18, &[8]);
     broken[9] ^= 1;
     let cases = [
-        (sealed(flagged), "KEEPALIVE2 with flags 0x01, which nobody agreed on"),
+        (sealed(flagged), "KEEPALIVE2 with flags 0x01, which were not negotiated"),
         (sealed(counted), "KEEPALIVE2 with 5 segments"),
         (sealed(uncounted), "KEEPALIVE2 with 0 segments"),
         (announcing(18, &[8, 8]), "KEEPALIVE2 with 2 segments"),
@@ -307,7 +307,7 @@ fn a_wrong_signature_or_mode_ends_the_handshake() {
     let mut client = new_client(client_config());
     server_after(&mut client, 1);
     let done = control(6, &to_vec(&(9_u64, (2_u32, Vec::<u8>::new()))));
-    assert_eq!(line(receive(&mut client, done)), "the peer chose connection mode 2, which nobody offered");
+    assert_eq!(line(receive(&mut client, done)), "the peer chose connection mode 2, which was not offered");
 
     let mut client = new_client(client_config());
     server_after(&mut client, 1);

@@ -54,10 +54,10 @@ impl Osd {
         out: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
         if !matches!(self.mon, MonState::Open(..)) {
-            return Err((EAGAIN, "no monitor is reached".to_string()));
+            return Err((EAGAIN, "no monitor can be reached".to_string()));
         }
         if self.map_waiters.len() >= ASKERS_MAX {
-            return Err((EBUSY, format!("{ASKERS_MAX} others wait for the newest map")));
+            return Err((EBUSY, format!("{ASKERS_MAX} other requests wait for the newest map")));
         }
         self.last_ask += 1;
         let handle = self.last_ask;
@@ -81,7 +81,7 @@ impl Osd {
         for asker in self.map_waiters.extract_if(.., is_over) {
             let result = match asker.epoch {
                 Some(asked) if asked <= epoch => Ok(Value::Null),
-                _ => Err((EAGAIN, "the monitors gave no newer map in time".to_string())),
+                _ => Err((EAGAIN, "the monitors did not send a newer map in time".to_string())),
             };
             let message = commands::reply(result, false).into();
             out.push(Effect::Send { conn: asker.conn, tid: asker.tid, message });
@@ -110,7 +110,7 @@ impl Osd {
     fn log_words(&mut self, stamp: Utime, words: &Value, out: &mut Vec<Effect>) -> Result<Value, Refusal> {
         let text = commands::many(words, "message").join(" ");
         if words["level"] != "error" || text.is_empty() {
-            return Err((EINVAL, "say 'error' and a message".to_string()));
+            return Err((EINVAL, "give the level 'error' and a message".to_string()));
         }
         if text.len() > WORDS_MAX {
             return Err((EINVAL, format!("the message has {} bytes, the limit is {WORDS_MAX}", text.len())));

@@ -59,7 +59,7 @@ impl Osd {
         let preferred = |osd| self.place_of(map, osd).map(|place| self.beats.network(osd, &place, now.mono));
         for (osd, conn) in self.peers.misplaced(now.mono, preferred) {
             let network = self.peers.network(osd).map_or(Network::Public, Network::other);
-            let text = format!("osd.{osd} is reached on the {network} from now on");
+            let text = format!("osd.{osd} is now reached on the {network}");
             out.push(Effect::Log { level: Level::Info, text });
             out.push(Effect::Hangup { conn });
             self.peers.closed(osd, now.mono, false);
@@ -147,8 +147,11 @@ impl Osd {
         }
         if !std::mem::replace(&mut self.said_why_waiting, true) {
             let names: Vec<String> = missed.iter().map(|osd| format!("osd.{osd}")).collect();
-            let text =
-                format!("osd.{} does not hear {} and waits with its return", self.me(), names.join(", "));
+            let text = format!(
+                "osd.{} receives no heartbeats from {} and delays its return",
+                self.me(),
+                names.join(", ")
+            );
             self.tell_cluster(now, WARNING, text, out);
         }
         false

@@ -130,7 +130,7 @@ impl Osd {
         match key.open::<Keys>(sealed) {
             Ok(keys) => out.push(Effect::Keys(Arc::new(keys))),
             Err(error) => {
-                let text = format!("the keys that callers are known by: {error}");
+                let text = format!("the service keys: {error}");
                 out.push(Effect::Log { level: Level::Error, text });
             }
         }

@@ -25,7 +25,7 @@ impl Osd {
             Ok(maps) => self.maps = maps,
             // Placement groups are looked for when the first one comes.
             Err(error) => {
-                let text = format!("osd.{}: {error}: the monitors have all maps", self.me());
+                let text = format!("osd.{}: {error}: maps are fetched from the monitors", self.me());
                 out.push(Effect::Log { level: Level::Error, text });
                 let mut txn = Transaction::new();
                 txn.push(maps::id(), Change::Remove);
@@ -59,7 +59,7 @@ impl Osd {
                     pg
                 }
                 Err(error) => {
-                    let text = format!("pg {id}: {error}: all of it is compared with other copies");
+                    let text = format!("pg {id}: {error}: all its objects are compared with other copies");
                     out.push(Effect::Log { level: Level::Error, text });
                     let pg_num = least_pg_num(map, id);
                     Some(Pg::load_remains(id, self.config.id, interval, pg_num, now, &mut txn))
@@ -94,7 +94,7 @@ impl Osd {
             true
         });
         if let Err(error) = listed_here {
-            let text = format!("osd.{}: {error}: groups are looked for one by one", self.me());
+            let text = format!("osd.{}: {error}: placement groups are searched one by one", self.me());
             out.push(Effect::Log { level: Level::Error, text });
             let all = map
                 .pools
@@ -115,7 +115,8 @@ impl Osd {
         if store_losses::is_news(store) {
             let me = self.me();
             let text = format!(
-                "osd.{me}: the store lost acknowledged writes: all groups are compared with other copies"
+                "osd.{me}: the store lost acknowledged writes: all placement groups are compared with other \
+                 copies"
             );
             out.push(Effect::Log { level: Level::Error, text });
             self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(|pg| pg.doubt(&mut txn));
@@ -142,12 +143,13 @@ impl Osd {
         let me = self.me();
         let needs_us = self.pgs().find(|pg| !pg.can_do_without_us()).map(|pg| pg.id);
         let then = match needs_us {
-            Some(pg) => format!("it serves on, as pg {pg} would have too few others"),
+            Some(pg) => format!("it continues to serve, because pg {pg} would have too few other copies"),
             None => "it leaves".to_string(),
         };
         if !std::mem::replace(&mut self.reported_corruption, true) || needs_us.is_none() {
             let text = format!(
-                "osd.{me}: metadata of its store rotted, it has to be made anew (`nacre osd format --id {me}`): {then}"
+                "osd.{me}: metadata of its store is corrupt, and it must be recreated (`nacre osd format \
+                 --id {me}`): {then}"
             );
             self.tell_cluster(now, ERROR, text, out);
         }

@@ -29,12 +29,13 @@ pub struct Accepted {
 
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum NotAccepted {
-    #[error("there is no pg {0} here")]
+    #[error("pg {0} is not in this store")]
     NotHere(PgId),
-    #[error("pg {0} waits for nothing that this OSD lacks: what it has counts already")]
+    #[error("pg {0} does not need this: its local copy already counts")]
     Counts(PgId),
     #[error(
-        "start this OSD until `ceph pg ls` says that pg {0} is down, and stop it again: it has not seen yet what was lost"
+        "start this OSD until `ceph pg ls` shows pg {0} as down, and stop it again: it has not detected the \
+         loss yet"
     )]
     Unseen(PgId),
     #[error(transparent)]

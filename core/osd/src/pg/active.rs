@@ -207,7 +207,7 @@ impl Active {
         let waiting = waiting.into_iter().map(|op| (op, "waiting for object"));
         let running = self.running.values().map(|running| (&*running.op, "reading"));
         let unleased = self.unleased.iter().map(|(op, ..)| (&**op, "waiting for lease"));
-        let unplaced = self.unplaced.ops().map(|op| (op, "waiting for room on all disks"));
+        let unplaced = self.unplaced.ops().map(|op| (op, "waiting for space on all disks"));
         in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced)
     }
 

@@ -70,8 +70,8 @@ impl Following {
     /// In words.
     pub fn waits_for(&self) -> String {
         match self.next {
-            Next::Names(_) => format!("the names of all objects from osd.{}", self.source),
-            Next::Dirty { since, .. } => format!("what changed since {since} from osd.{}", self.source),
+            Next::Names(_) => format!("the object names of osd.{}", self.source),
+            Next::Dirty { since, .. } => format!("the changes since {since} from osd.{}", self.source),
         }
     }
 }
@@ -193,7 +193,7 @@ impl Pg {
                 Err(error) => {
                     ctx.log(
                         Level::Error,
-                        format!("pg {id}: what it has cannot be compared with others: {error}"),
+                        format!("pg {id}: its objects cannot be compared with other copies: {error}"),
                     );
                     return;
                 }

@@ -75,7 +75,7 @@ impl Pg {
             let older = self.newest_older(&object, &lost).filter(|_| !delete);
             let (done, what) = match older {
                 Some(osd) => {
-                    (self.revert(ctx, &object, lost, osd), format!("goes back to what osd.{osd} has of it"))
+                    (self.revert(ctx, &object, lost, osd), format!("reverts to the version of osd.{osd}"))
                 }
                 None => (self.delete_lost(ctx, &object), "is deleted".into()),
             };

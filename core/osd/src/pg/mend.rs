@@ -34,8 +34,8 @@ impl Pg {
         let is_there = lost.is_empty() || active.recovery.may_be_elsewhere(&ctx.map, object, bad.need, &lost);
         let somebody_is_away = self.interval.acting.len() < self.interval.size;
         let then = match (is_there, somebody_is_away) {
-            (true, _) => "mended from another copy",
-            (false, true) => "nobody who is up has it, and who is away is waited for",
+            (true, _) => "repaired from another copy",
+            (false, true) => "no OSD that is up has it, waiting for members that are down",
             (false, false) => return false,
         };
         ctx.log(Level::Warn, format!("pg {}: {object}: {error}; {then}", self.id));

@@ -132,7 +132,7 @@ impl Pg {
         self.scrub_reads.clear();
         self.phase = Phase::Stray(Stray::default());
         if how.is_none() {
-            let text = format!("pg {}: not all of what became one was here as it was then", self.id);
+            let text = format!("pg {}: the copies merged here were not complete", self.id);
             ctx.log(Level::Info, text);
         }
         self.store(ctx, txn);

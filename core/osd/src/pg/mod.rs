@@ -820,7 +820,7 @@ impl Pg {
         if let PgMsg::Log(log) | PgMsg::Merge(log) = &msg
             && !is_sound(log, &self.range)
         {
-            ctx.log(Level::Error, format!("pg {}: osd.{from} sent a log that is none", self.id));
+            ctx.log(Level::Error, format!("pg {}: osd.{from} sent an invalid log", self.id));
             return;
         }
         match msg {

@@ -143,14 +143,14 @@ impl Peering {
                     (true, true) => "the next map".into(),
                 }
             }
-            Step::Queued => "its turn: only so many groups peer at the same time".into(),
+            Step::Queued => "its turn: the number of placement groups that peer at a time is limited".into(),
             Step::FetchingLog { from } => format!("the log of osd.{from}"),
             Step::Following(following) => following.waits_for(),
             Step::Merging { waiting } => {
                 format!("the log to be durable on {}", list(waiting.iter().copied().collect()))
             }
             Step::Committing => "the monitors to commit the activation record".into(),
-            Step::WaitingOut => "the leases of the last primary to end".into(),
+            Step::WaitingOut => "the leases of the previous primary to expire".into(),
             Step::Down(why) => why.clone(),
             Step::TooFew => "more members: there are fewer than the pool's min_size".into(),
         }
@@ -372,7 +372,8 @@ impl Pg {
             if !doubting.is_empty() {
                 why += "; ";
                 why += &who(&doubting);
-                why += " up, and cannot tell what is there (nacre store mark-complete, if nobody else will)";
+                why += " up, and cannot tell what it has (nacre store mark-complete, if no other copy will \
+                     return)";
             }
             peering.step = Step::Down(why);
             return;

@@ -553,9 +553,9 @@ impl Pg {
         }
         let recovery = &active.recovery;
         let jobs = recovery.pulls.len() + recovery.sends.len();
-        let mut text = format!("{}; {jobs} transfers are under way", lacks.join(", "));
+        let mut text = format!("{}; {jobs} transfers are in progress", lacks.join(", "));
         if recovery.unfound_len() > 0 {
-            text += &format!("; nobody who is up has some of {} objects", recovery.unfound_len());
+            text += &format!("; parts of {} objects are on no OSD that is up", recovery.unfound_len());
         }
         let flags = [(map_flags::NORECOVER, "norecover"), (map_flags::NOBACKFILL, "nobackfill")];
         for (_, name) in flags.iter().filter(|(flag, _)| map.has(*flag)) {
@@ -576,7 +576,7 @@ impl Pg {
         let slow = recovery.pulls.iter().filter(|(_, pull)| now.since(pull.since) > STALLED);
         let slow: Vec<(u64, OsdId)> = slow.map(|(id, pull)| (*id, pull.from.osd)).collect();
         for (id, from) in slow {
-            ctx.log(Level::Info, format!("pg {}: osd.{from} is slow to give what we lack", self.id));
+            ctx.log(Level::Info, format!("pg {}: osd.{from} is slow to send missing data", self.id));
             self.pull_elsewhere(ctx, id);
         }
         self.look_for_unfound(ctx);

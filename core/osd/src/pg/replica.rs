@@ -237,7 +237,7 @@ impl Pg {
                         || op.entry.reverted().is_some())
             });
         if !sound {
-            let text = format!("pg {}: osd.{from} sent write {version}, which cannot be", self.id);
+            let text = format!("pg {}: osd.{from} sent write {version}, which is invalid", self.id);
             ctx.log(Level::Error, text);
             return;
         }

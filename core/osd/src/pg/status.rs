@@ -143,7 +143,7 @@ impl Pg {
             Phase::Active(active) if active.recovery.unfound_len() > 0 => {
                 let example = active.recovery.unfound().next().map_or(String::new(), ToString::to_string);
                 let count = active.recovery.unfound_len();
-                format!("somebody who has {count} objects that are unfound, such as {example}")
+                format!("an OSD that has {count} unfound objects, such as {example}")
             }
             _ => String::new(),
         }

@@ -593,7 +593,7 @@ fn nothing_is_recovered_while_the_cluster_says_so_but_what_requests_wait_for() {
     let words = w.nodes[0].osd.as_ref().unwrap().pg(pg).unwrap().recovery_words(&w.map);
     assert_eq!(
         words,
-        "osd.0 lacks all of 0 objects and parts of 1; 0 transfers are under way; the flag norecover holds it back"
+        "osd.0 lacks all of 0 objects and parts of 1; 0 transfers are in progress; the flag norecover holds it back"
     );
     w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
     w.run_until("clean", World::all_clean);

@@ -23,11 +23,8 @@ impl Pg {
     ) {
         let (shallow, deep) = (remedy.shallow, remedy.deep);
         let whose: Vec<String> = remedy.stale.keys().map(|osd| format!("osd.{osd}")).collect();
-        let whose = if whose.is_empty() {
-            "nobody can tell which copy is right".to_string()
-        } else {
-            whose.join(", ")
-        };
+        let whose =
+            if whose.is_empty() { "no copy is known to be correct".to_string() } else { whose.join(", ") };
         self.tell_cluster(ctx, format!("{} {object}: copies differ, wrong: {whose}", self.id));
         let auto = ctx.budget.scrub.rules.auto_repair.unwrap_or_default();
         let Some(running) = self.running() else { return };

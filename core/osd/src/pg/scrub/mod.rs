@@ -650,9 +650,9 @@ impl Wanted {
 
 fn what_is_wrong(bad: &BadSnaps) -> String {
     match bad.errors {
-        errors if errors & is::snaps::HEADLESS_CLONE != 0 => "no head knows of this clone".to_string(),
+        errors if errors & is::snaps::HEADLESS_CLONE != 0 => "no head refers to this clone".to_string(),
         errors if errors & is::snaps::SIZE != 0 => {
-            "the size of this clone is not what its head says".to_string()
+            "the size of this clone differs from the one in its head".to_string()
         }
         _ => format!("clones are missing: {:?}", bad.missing.iter().map(|snap| snap.0).collect::<Vec<_>>()),
     }
