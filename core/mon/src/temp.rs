@@ -3,7 +3,7 @@
 //! Where CRUSH sends a group may have nothing of it yet. So in the very change of the map that moves
 //! it, those who served it last, as the activation records say, are made to serve on. Their primary
 //! then asks for more members, who are filled while they take part, and in the end for the entry to
-//! go (`core/osd/src/pg/moving.rs`). Ceph has the first as `mon_osd_prime_pg_temp`, and `MOSDPGTemp`
+//! go (`core/osd/src/pg/remap.rs`). Ceph has the first as `mon_osd_prime_pg_temp`, and `MOSDPGTemp`
 //! for the second.
 
 use crate::draft::Draft;

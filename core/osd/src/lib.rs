@@ -41,8 +41,8 @@ pub use osd::{MEMORY, Osd, OsdConfig};
 pub mod stored {
     pub use crate::maps::{MapError, Maps};
     pub use crate::object_info::{ObjectInfo, Watcher};
-    pub use crate::pg::accept::{Accepted, NotAccepted, accept, doubted};
+    pub use crate::pg::mark_complete::{MarkedComplete, NotMarked, incomplete_pgs, mark_complete};
     pub use crate::pg::record::Record;
-    pub use crate::pg::scrub::note::{load_state as scrub_state, walk_findings};
+    pub use crate::pg::scrub::findings::{load_state as scrub_state, walk_findings};
     pub use crate::snap_set::{CloneInfo, SnapSet};
 }

@@ -40,7 +40,7 @@ pub struct ObjectInfo {
     pub clean: bool,
 }
 
-/// A client that watches the object for notifies, see `pg::watch`.
+/// A client that watches the object for notifies, see `pg::watches`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watcher {
     pub addr: EntityAddr,

@@ -217,7 +217,7 @@ impl Options {
         let [entries, at_least, answers] = LOGS.each_ref().map(|known| self.number(known));
         LogLimits {
             entries: entries as usize,
-            entries_at_least: at_least.min(entries) as usize,
+            entries_min: at_least.min(entries) as usize,
             answers,
             memory: usize::MAX,
         }

@@ -432,7 +432,7 @@ impl Osd {
                 ShardEffect::Activate(pg, record) => {
                     self.activations.insert(pg, record);
                 }
-                ShardEffect::Rearrange(wish) => drop(self.wishes.insert(wish.pg, wish)),
+                ShardEffect::RequestPgTemp(wish) => drop(self.wishes.insert(wish.pg, wish)),
                 ShardEffect::LeasesNow => self.leases_now = true,
                 ShardEffect::ClusterLog(level, text) => {
                     self.to_mon(DaemonMsg::ClusterLog { level, stamp: now.wall, text }, out);

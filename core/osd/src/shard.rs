@@ -36,7 +36,7 @@ pub enum ShardEffect {
     Copy(PgId, u64, Box<CopySource>),
     QueryRecord(PgId),
     Activate(PgId, PgRecord),
-    Rearrange(PgWish),
+    RequestPgTemp(PgWish),
     LeasesNow,
     Report,
     ClusterLog(u8, String),
@@ -208,7 +208,7 @@ impl Shard {
     /// For each OSD, the PGs that need a lease from it.
     pub fn leases(&self, of: &mut BTreeMap<OsdId, Vec<(PgId, Epoch)>>) {
         for (id, pg) in &self.pgs {
-            for osd in pg.lease_givers() {
+            for osd in pg.lease_grantors() {
                 of.entry(osd).or_default().push((*id, pg.interval().start));
             }
         }
@@ -266,7 +266,9 @@ impl Shard {
             PgEffect::Copy { read, source } => ShardEffect::Copy(pg, read, source),
             PgEffect::QueryRecord => ShardEffect::QueryRecord(pg),
             PgEffect::Activate(record) => ShardEffect::Activate(pg, record),
-            PgEffect::Rearrange(record, acting) => ShardEffect::Rearrange(PgWish { pg, record, acting }),
+            PgEffect::RequestPgTemp(record, acting) => {
+                ShardEffect::RequestPgTemp(PgWish { pg, record, acting })
+            }
             PgEffect::LeasesNow => ShardEffect::LeasesNow,
             PgEffect::Report => ShardEffect::Report,
             PgEffect::Loop => {

@@ -380,7 +380,7 @@ fn one(draft: &mut Draft<'_>, env: &Env, snaps: &Snaps<'_>, op: &Op) -> OpResult
             watch::watch(draft, env, *cookie, *action, *timeout_secs)
         }
         Op::Notify { .. } => watch::notify(env),
-        // Whatever became of the notify, see `pg::watch`.
+        // Whatever became of the notify, see `pg::watches`.
         Op::NotifyAck { .. } => ok(),
         Op::OmapGetKeys { after, max } => omap::get_keys(draft, after, *max),
         Op::OmapGetVals { after, max, prefix } => omap::get_values(draft, after, *max, prefix),

@@ -1,5 +1,5 @@
 //! Who watches an object: kept in its info, so that a watch outlives connections and primaries.
-//! Notifying watchers and expiring them: `pg::watch`.
+//! Notifying watchers and expiring them: `pg::watches`.
 
 use super::draft::Draft;
 use super::{Env, OpResult, fail, ok, output};

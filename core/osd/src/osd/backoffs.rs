@@ -33,7 +33,7 @@ impl Osd {
     pub(super) fn block(&mut self, conn: ConnId, id: PgId, out: &mut Vec<Effect>) {
         let at = self.shard_of(id);
         let Some(pg) = self.shards[at].pgs.get_mut(&id) else { return };
-        pg.drop_held_of(conn);
+        pg.drop_waiting(conn);
         let range = *pg.range();
         self.waiting_ops
             .retain(|(from, _, op)| *from != conn || op.spg.pg != id || !range.contains_hash(op.hash));
@@ -49,7 +49,7 @@ impl Osd {
         let give_back: Vec<(ConnId, PgId)> = self
             .pgs()
             .filter(|pg| pg.waits_since().is_some_and(|since| now.mono.since(since) >= patience))
-            .flat_map(|pg| pg.sessions_held_of().into_iter().map(|conn| (conn, pg.id)))
+            .flat_map(|pg| pg.sessions_waiting().into_iter().map(|conn| (conn, pg.id)))
             .collect();
         for (conn, pg) in give_back {
             if self.may_block(conn) {

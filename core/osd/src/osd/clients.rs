@@ -3,7 +3,7 @@
 use super::{OURSELVES, Osd, WAITING_OPS_MAX};
 use crate::op_tracker::Steps;
 use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
-use crate::pg::room::full;
+use crate::pg::admission::full;
 use crate::pg::{ClientOp, PgEvent};
 use crate::snap_set::SnapContext;
 use nacre_base::errno::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, ENXIO, EPERM, ESHUTDOWN};

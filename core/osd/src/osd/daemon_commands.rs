@@ -2,7 +2,7 @@
 
 use super::{MonState, Osd};
 use crate::commands::{self, Refusal};
-use crate::pg::{PgEvent, ScrubWanted};
+use crate::pg::{PgEvent, ScrubRequest};
 use nacre_base::errno::{EAGAIN, EBUSY, EINVAL, ENOENT};
 use nacre_base::{Now, PgId, Time, Utime};
 use nacre_machine::{ConnId, Effect, StoreView};
@@ -103,7 +103,7 @@ impl Osd {
             return Err((EINVAL, format!("osd.{me} is not the primary of pg {id}")));
         }
         let stamp: Utime = pg.last_scrub(deep);
-        self.tell_pg(now, store, id, PgEvent::ScrubWanted(ScrubWanted { deep, repair: false }), out);
+        self.tell_pg(now, store, id, PgEvent::ScrubRequest(ScrubRequest { deep, repair: false }), out);
         Ok(json!({ "deep": deep, "stamp": stamp.to_string() }))
     }
 

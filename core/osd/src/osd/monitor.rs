@@ -149,7 +149,7 @@ impl Osd {
         let commit_latency_us = self.commit_latency_us();
         let mut kept: BTreeMap<PoolId, IntervalSet> = BTreeMap::new();
         for pg in self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()) {
-            let snaps = pg.take_kept();
+            let snaps = pg.take_new_snaps();
             if !snaps.is_empty() {
                 kept.entry(pg.id.pool).or_default().add(&snaps);
             }

@@ -1,7 +1,7 @@
 //! Which PG is scrubbed next, and when to go on with it.
 
 use super::{Osd, SCRUB};
-use crate::pg::{PgEvent, ScrubWanted};
+use crate::pg::{PgEvent, ScrubRequest};
 use nacre_base::{Now, PgId};
 use nacre_machine::{Effect, StoreView};
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl Osd {
         out: &mut Vec<Effect>,
     ) {
         for pg in pgs {
-            self.tell_pg(now, store, pg, PgEvent::ScrubWanted(ScrubWanted { deep, repair }), out);
+            self.tell_pg(now, store, pg, PgEvent::ScrubRequest(ScrubRequest { deep, repair }), out);
         }
     }
 

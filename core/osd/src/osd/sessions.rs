@@ -131,7 +131,7 @@ impl Osd {
             self.shards
                 .iter_mut()
                 .flat_map(|shard| shard.pgs.values_mut())
-                .for_each(|pg| pg.drop_held_of(conn));
+                .for_each(|pg| pg.drop_waiting(conn));
             let osd = OsdId(session.peer.num as i32);
             if session.peer.kind == EntityType::Osd && self.askers.get(&osd) == Some(&conn) {
                 self.askers.remove(&osd);

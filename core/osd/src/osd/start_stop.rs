@@ -5,7 +5,7 @@ use crate::heartbeat::BEAT_EVERY;
 use crate::maps::{self, Maps};
 use crate::pg::record::least_pg_num;
 use crate::pg::scrub::ERROR;
-use crate::pg::{Interval, Pg, PgEvent, groups, listed};
+use crate::pg::{Interval, Pg, PgEvent, pg_list, pg_list_key};
 use crate::shard::Shard;
 use crate::store_losses;
 use bytes::Bytes;
@@ -55,7 +55,7 @@ impl Osd {
             let at = self.shard_of(id);
             let pg = match Pg::load(id, self.config.id, interval.clone(), now, store) {
                 Ok(mut pg) => {
-                    pg.iter_mut().for_each(|pg| pg.face_unreadable(store, &mut txn));
+                    pg.iter_mut().for_each(|pg| pg.drop_unreadable(store, &mut txn));
                     pg
                 }
                 Err(error) => {
@@ -89,7 +89,7 @@ impl Osd {
         out: &mut Vec<Effect>,
     ) -> Vec<PgId> {
         let mut ids: Vec<PgId> = Vec::new();
-        let listed_here = store.omap_walk(&groups(), b"", &mut |key, _| {
+        let listed_here = store.omap_walk(&pg_list(), b"", &mut |key, _| {
             ids.extend(key.to_text().parse::<PgId>());
             true
         });
@@ -103,8 +103,11 @@ impl Osd {
             // One that cannot be read exists.
             ids =
                 all.filter(|id| store.stat(&StoredId::Pg(*id)).map_or(true, |stat| stat.is_some())).collect();
-            txn.push(groups(), Change::Remove);
-            txn.push(groups(), Change::OmapSet(ids.iter().map(|id| (listed(*id), Bytes::new())).collect()));
+            txn.push(pg_list(), Change::Remove);
+            txn.push(
+                pg_list(),
+                Change::OmapSet(ids.iter().map(|id| (pg_list_key(*id), Bytes::new())).collect()),
+            );
         }
         ids
     }
@@ -119,7 +122,10 @@ impl Osd {
                  copies"
             );
             out.push(Effect::Log { level: Level::Error, text });
-            self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(|pg| pg.doubt(&mut txn));
+            self.shards
+                .iter_mut()
+                .flat_map(|shard| shard.pgs.values_mut())
+                .for_each(|pg| pg.mark_incomplete(&mut txn));
             store_losses::note(store, &mut txn);
         }
         for (id, block) in &store.lost().blocks {
@@ -127,7 +133,7 @@ impl Osd {
             let text = format!("osd.{}: {object}: block {block} was lost with the store's log", self.me());
             out.push(Effect::Log { level: Level::Error, text });
             let mut pgs = self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut());
-            pgs.any(|pg| pg.note_lost(store, object, *block, &mut txn));
+            pgs.any(|pg| pg.note_lost_block(store, object, *block, &mut txn));
         }
         if !txn.is_empty() {
             self.store(txn, out);

@@ -12,17 +12,17 @@ mod recount;
 mod writes;
 
 use self::queues::Queues;
-use self::reads::Unread;
+use self::reads::WaitingReads;
 use self::recount::Recount;
-use super::answered::answer_of;
+use super::admission::OpsWaitingForSpace;
+use super::dups::dup_of;
 use super::log::Log;
 use super::missing::{Missing, part_of};
-use super::patchy::Patchy;
-use super::recovery::{Recovery, Source};
-use super::room::Unplaced;
+use super::recovery::{Recovery, StraySource};
 use super::scrub::Scrub;
-use super::trim::Trimming;
-use super::watch::NOBODY;
+use super::snap_trim::SnapTrim;
+use super::stale_view::StaleView;
+use super::watches::NOBODY;
 use super::{ClientOp, Ctx, Pg, PgEffect, Phase};
 use crate::memory_budget::Held;
 use crate::ops::{Copied, Done, Env, Fetched, Outcome, Snaps, execute};
@@ -76,7 +76,7 @@ struct Queue {
     /// A write is fetching data that it needs.
     fetching: bool,
     /// Writes in flight.
-    uncommitted: usize,
+    writes: usize,
     /// Of those waiting, by their number, which wait for which parts of objects.
     lacking: BTreeMap<u64, BTreeMap<ObjectId, Part>>,
 }
@@ -92,7 +92,7 @@ impl Queue {
         (0..self.waiting.len()).find(may_go)
     }
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.reads == 0 && !self.fetching && self.uncommitted == 0
+        self.waiting.is_empty() && self.reads == 0 && !self.fetching && self.writes == 0
     }
 }
 
@@ -131,15 +131,15 @@ pub struct Active {
     /// For each object that is missing in part, those whose requests wait for it beside its own.
     waiters: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
     running: BTreeMap<u64, Running>,
-    unread: Unread,
+    waiting_reads: WaitingReads,
     /// Reads that were carried out while a lease was missing, and the memory that they take.
-    unleased: Vec<(Box<ClientOp>, Box<OsdOpReply>, Held)>,
-    pub unplaced: Unplaced,
+    waiting_for_lease: Vec<(Box<ClientOp>, Box<OsdOpReply>, Held)>,
+    pub waiting_for_space: OpsWaitingForSpace,
     /// What the newest writes before the interval changed, as far as somebody lacks it. They may
     /// not have been everywhere, so nothing of these objects is shown before they are.
-    doubtful: BTreeMap<ObjectId, Part>,
+    uncommitted: BTreeMap<ObjectId, Part>,
     pub recovery: Recovery,
-    pub trimming: Trimming,
+    pub snap_trim: SnapTrim,
     pub scrub: Scrub,
     /// Counting objects again, after a split left estimates.
     recount: Option<Recount>,
@@ -150,20 +150,20 @@ pub struct Active {
 impl Active {
     pub fn new(
         members: BTreeMap<OsdId, Member>,
-        sources: BTreeMap<OsdId, Source>,
+        sources: BTreeMap<OsdId, StraySource>,
         info: &PgInfo,
         log: &Log,
         own: &Missing,
     ) -> Active {
-        let mut doubtful: BTreeMap<ObjectId, Part> = BTreeMap::new();
+        let mut uncommitted: BTreeMap<ObjectId, Part> = BTreeMap::new();
         for entry in log.after(info.committed_to).filter(|entry| entry.kind != EntryKind::Note) {
-            doubtful.entry(entry.object.clone()).or_default().meta = true;
+            uncommitted.entry(entry.object.clone()).or_default().meta = true;
             for run in &entry.acts {
                 let object = run.object.as_ref().unwrap_or(&entry.object);
-                doubtful.entry(object.clone()).or_default().add(&part_of(&run.acts));
+                uncommitted.entry(object.clone()).or_default().add(&part_of(&run.acts));
             }
         }
-        doubtful.retain(|object, part| is_in_doubt(object, part, own, &members));
+        uncommitted.retain(|object, part| is_uncommitted(object, part, own, &members));
         Active {
             members,
             in_flight: VecDeque::new(),
@@ -171,12 +171,12 @@ impl Active {
             runnable: BTreeSet::new(),
             waiters: BTreeMap::new(),
             running: BTreeMap::new(),
-            unread: Unread::default(),
-            unleased: Vec::new(),
-            unplaced: Unplaced::default(),
-            doubtful,
+            waiting_reads: WaitingReads::default(),
+            waiting_for_lease: Vec::new(),
+            waiting_for_space: OpsWaitingForSpace::default(),
+            uncommitted,
             recovery: Recovery::new(sources),
-            trimming: Trimming::default(),
+            snap_trim: SnapTrim::default(),
             scrub: Scrub::default(),
             recount: None,
             holds_writes: false,
@@ -194,9 +194,9 @@ impl Active {
         let mut waiting: Vec<_> = self.queues.into_queues().flat_map(|queue| queue.waiting).collect();
         waiting.sort_by_key(|op| op.seq);
         let running = self.running.into_values().map(|running| running.op);
-        let unleased = self.unleased.into_iter().map(|(op, ..)| op);
-        let unplaced = self.unplaced.into_ops();
-        in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced)
+        let waiting_for_lease = self.waiting_for_lease.into_iter().map(|(op, ..)| op);
+        let waiting_for_space = self.waiting_for_space.into_ops();
+        in_flight.chain(waiting).chain(running).chain(waiting_for_lease).chain(waiting_for_space)
     }
     pub fn ops(&self) -> impl Iterator<Item = (&ClientOp, &'static str)> {
         let in_flight =
@@ -206,26 +206,26 @@ impl Active {
         waiting.sort_by_key(|op| op.seq);
         let waiting = waiting.into_iter().map(|op| (op, "waiting for object"));
         let running = self.running.values().map(|running| (&*running.op, "reading"));
-        let unleased = self.unleased.iter().map(|(op, ..)| (&**op, "waiting for lease"));
-        let unplaced = self.unplaced.ops().map(|op| (op, "waiting for space on all disks"));
-        in_flight.chain(waiting).chain(running).chain(unleased).chain(unplaced)
+        let waiting_for_lease = self.waiting_for_lease.iter().map(|(op, ..)| (&**op, "waiting for lease"));
+        let waiting_for_space = self.waiting_for_space.ops().map(|op| (op, "waiting for space on all disks"));
+        in_flight.chain(waiting).chain(running).chain(waiting_for_lease).chain(waiting_for_space)
     }
 
     /// Whether there are doubts about the object, and about clones of it.
-    fn doubts(&self, head: &ObjectId) -> (bool, bool) {
-        if self.doubtful.is_empty() {
+    fn uncommitted_of(&self, head: &ObjectId) -> (bool, bool) {
+        if self.uncommitted.is_empty() {
             return (false, false);
         }
         let first = ObjectId { snap: SnapId(0), ..head.clone() };
-        let clones = self.doubtful.range(first..head.clone()).next().is_some();
-        (self.doubtful.contains_key(head), clones)
+        let clones = self.uncommitted.range(first..head.clone()).next().is_some();
+        (self.uncommitted.contains_key(head), clones)
     }
     /// Whether a member lacks nothing.
     pub fn has_all(&self, osd: OsdId) -> bool {
         self.members.get(&osd).is_some_and(|member| member.missing.is_empty())
     }
-    pub fn has_no_doubts(&self) -> bool {
-        self.doubtful.is_empty()
+    pub fn is_all_committed(&self) -> bool {
+        self.uncommitted.is_empty()
     }
     /// Every write is everywhere, and none is about to begin.
     pub fn is_drained(&self) -> bool {
@@ -234,12 +234,12 @@ impl Active {
     pub fn note_all_runnable(&mut self) {
         self.runnable.extend(self.queues.iter().map(|(object, _)| object.clone()));
     }
-    pub fn doubtful(&self) -> impl Iterator<Item = (&ObjectId, &Part)> {
-        self.doubtful.iter()
+    pub fn uncommitted(&self) -> impl Iterator<Item = (&ObjectId, &Part)> {
+        self.uncommitted.iter()
     }
     /// Forgets doubts about what is everywhere now.
-    fn settle(&mut self, own: &Missing) {
-        self.doubtful.retain(|object, part| is_in_doubt(object, part, own, &self.members));
+    fn drop_committed(&mut self, own: &Missing) {
+        self.uncommitted.retain(|object, part| is_uncommitted(object, part, own, &self.members));
     }
     pub fn lease_holds(&self, now: Time) -> bool {
         self.members.values().all(|member| now < member.lease_until)
@@ -277,7 +277,7 @@ impl Active {
         assert!(versions.clone().is_sorted(), "writes in flight are in log order");
         assert!(versions.clone().all(|v| info.committed_to < v && v <= info.last_update));
         assert!(self.in_flight.front().is_none_or(|write| !write.waiting_for.is_empty()));
-        debug_assert_eq!(self.in_flight.len(), self.queues.iter().map(|(_, q)| q.uncommitted).sum::<usize>());
+        debug_assert_eq!(self.in_flight.len(), self.queues.iter().map(|(_, q)| q.writes).sum::<usize>());
     }
 
     /// No request waits for bytes that it does not touch: one that waits for parts of objects touches some that
@@ -289,9 +289,9 @@ impl Active {
                 parts.iter().any(|(object, part)| missing.lacks(object, part))
             };
             assert!(queue.lacking.values().all(touches), "{object}: a request waits for what is here");
-            let (doubtful, of_clones) = self.doubts(object);
-            let busy = queue.reads > 0 || queue.fetching || queue.uncommitted > 0 || self.holds_writes;
-            let held_up = busy || doubtful || of_clones || missing.lacks_meta(object);
+            let (uncommitted, of_clones) = self.uncommitted_of(object);
+            let busy = queue.reads > 0 || queue.fetching || queue.writes > 0 || self.holds_writes;
+            let held_up = busy || uncommitted || of_clones || missing.lacks_meta(object);
             assert!(held_up || queue.next().is_none(), "{object}: a request waits for what others touch");
         }
     }
@@ -306,23 +306,23 @@ impl Pg {
     }
 
     /// The interval's first moment of service.
-    pub fn run_held(&mut self, ctx: &mut Ctx<'_>) {
+    pub fn start_serving(&mut self, ctx: &mut Ctx<'_>) {
         ctx.out.push(PgEffect::LeasesNow);
         self.waits_since = None;
-        for op in self.held.take() {
+        for op in self.waiting_for_active.take() {
             self.on_active_op(ctx, op);
         }
-        self.rearrange(ctx);
+        self.request_pg_temp(ctx);
         self.recover(ctx);
     }
 
     pub fn on_active_op(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>) {
-        if !self.range.contains(&op.object) && !is_about_group(&op) {
+        if !self.range.contains(&op.object) && !is_about_pg(&op) {
             // The client's map has another number of groups; it sends again once it has ours.
             return;
         }
         let Some(active) = self.active() else { return };
-        if is_about_group(&op) {
+        if is_about_pg(&op) {
             let findings = op.ops.iter().any(|op| matches!(op.op, Op::ScrubLs(_)));
             let (result, outputs) = if findings { self.list_findings(ctx, &op) } else { self.list(ctx, &op) };
             let reply = self.read_reply(ctx, &op, Done::answer(result, outputs));
@@ -330,9 +330,9 @@ impl Pg {
             return;
         }
         let has_queue = active.queues.get(&op.object).is_some();
-        let is_sure = active.doubts(&op.object) == (false, false);
+        let is_sure = active.uncommitted_of(&op.object) == (false, false);
         let is_shown =
-            !self.changed.contains(&op.object) && (self.changed.is_empty() || !op.is_about_clones());
+            !self.unapplied.contains(&op.object) && (self.unapplied.is_empty() || !op.is_about_clones());
         if !has_queue && !op.is_write() && is_sure && is_shown && !self.missing.lacks_meta(&op.object) {
             // As most reads: nobody is there to line up behind, and what it looks at is here.
             return self.run(ctx, Running::new(op));
@@ -352,23 +352,23 @@ impl Pg {
     pub fn pump(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
         loop {
             let lacks_meta = self.missing.lacks_meta(object);
-            let (stale_view, some_stale) = (self.changed.contains(object), !self.changed.is_empty());
+            let (stale_view, some_stale) = (self.unapplied.contains(object), !self.unapplied.is_empty());
             let Some(active) = self.active() else { return };
             let held = active.holds_writes;
-            let (own_doubtful, of_clones) = active.doubts(object);
+            let (own_uncommitted, of_clones) = active.uncommitted_of(object);
             let Some(queue) = active.queues.get_mut(object) else { return };
             let Some(at) = queue.next() else { break };
             let op = &queue.waiting[at];
             let is_write = op.is_write();
             let about_clones = op.is_about_clones();
-            if own_doubtful || of_clones && about_clones || lacks_meta {
+            if own_uncommitted || of_clones && about_clones || lacks_meta {
                 if lacks_meta {
-                    active.recovery.hurry(object, &Part::meta());
+                    active.recovery.prioritize(object, &Part::meta());
                 }
                 self.recover(ctx);
                 return;
             }
-            let blocked = if is_write { queue.reads > 0 } else { queue.uncommitted > 0 };
+            let blocked = if is_write { queue.reads > 0 } else { queue.writes > 0 };
             if is_write && held || (queue.fetching && !op.for_copy) || blocked {
                 return;
             }
@@ -379,12 +379,12 @@ impl Pg {
                 return;
             }
             let op = queue.waiting.remove(at).expect("it is one of them");
-            if active.unplaced.is_before(&op) {
-                active.unplaced.push(op);
+            if active.waiting_for_space.is_before(&op) {
+                active.waiting_for_space.push(op);
                 continue;
             }
             if op.is_write()
-                && let Some(answer) = self.answer_to(&op.reqid)
+                && let Some(answer) = self.find_dup(&op.reqid)
             {
                 self.run_again(ctx, op, &answer);
                 continue;
@@ -398,7 +398,7 @@ impl Pg {
 
     fn run(&mut self, ctx: &mut Ctx<'_>, mut running: Running) {
         running.op.steps.start(ctx.now.mono);
-        if is_fenced(&running.op, &ctx.map) {
+        if is_blocklisted(&running.op, &ctx.map) {
             let reply = OsdOpReply::to(&running.op.request, -ESHUTDOWN, ctx.map.epoch);
             ctx.out.push(reply_to(&running.op, Box::new(reply)));
             return;
@@ -426,7 +426,7 @@ impl Pg {
             notify_id: u64::from(ctx.map.epoch.0) << 32 | (op.seq & 0xffff_ffff),
         };
         let reads_now = self.viewed == self.issued && ctx.budget.replies.is_open();
-        let view = Patchy::new(ctx.store, &self.missing, reads_now);
+        let view = StaleView::new(ctx.store, &self.missing, reads_now);
         let outcome = execute(&view, &op.object, &op.ops, &env, &snaps, &running.fetched);
         if let Ok(Outcome::Need(object, extents)) = &outcome {
             view.need_data(&object.clone().into(), extents);
@@ -483,7 +483,7 @@ impl Pg {
     fn wait_for_parts(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>, lacking: &BTreeMap<ObjectId, Part>) {
         let Some(active) = self.active() else { return };
         for (object, part) in lacking {
-            active.recovery.hurry(object, part);
+            active.recovery.prioritize(object, part);
             if *object != op.object {
                 active.waiters.entry(object.clone()).or_default().insert(op.object.clone());
             }
@@ -495,8 +495,8 @@ impl Pg {
     }
 
     /// What was, or will be, said to a request that was carried out before.
-    fn answer_to(&self, reqid: &ReqId) -> Option<Answer> {
-        self.log.find(reqid).map(|entry| answer_of(&entry)).or_else(|| self.answered.find(reqid))
+    fn find_dup(&self, reqid: &ReqId) -> Option<Answer> {
+        self.log.find(reqid).map(|entry| dup_of(&entry)).or_else(|| self.dups.find(reqid))
     }
 
     /// A request that was carried out before gets the answer that it got, or will get, then.
@@ -622,11 +622,11 @@ impl Pg {
         // It holds back the writes behind it: their answers must not overtake this one.
         active.queue(&op.object).reads += 1;
         // The first one asks for leases: those that follow would ask the same again.
-        if active.unleased.is_empty() {
+        if active.waiting_for_lease.is_empty() {
             ctx.out.push(PgEffect::LeasesNow);
         }
         let held = ctx.budget.replies.hold(data_of(&reply.ops));
-        active.unleased.push((op, reply, held));
+        active.waiting_for_lease.push((op, reply, held));
     }
 
     /// From now on; the OSD is about to stop.
@@ -642,11 +642,11 @@ impl Pg {
         let Some(active) = self.active() else { return };
         let Some(member) = active.members.get_mut(&from) else { return };
         member.lease_until = member.lease_until.max(until);
-        if active.unleased.is_empty() || !active.lease_holds(ctx.now.mono) {
+        if active.waiting_for_lease.is_empty() || !active.lease_holds(ctx.now.mono) {
             return;
         }
         let mut objects = BTreeSet::new();
-        for (op, mut reply, held) in std::mem::take(&mut active.unleased) {
+        for (op, mut reply, held) in std::mem::take(&mut active.waiting_for_lease) {
             drop(held);
             ctx.budget.replies.send(ctx.now.mono, op.conn, &mut reply.ops);
             ctx.out.push(reply_to(&op, reply));
@@ -657,10 +657,10 @@ impl Pg {
     }
 
     /// Whom to ask for a lease: the other members, from when they have the group's log.
-    pub fn lease_givers(&self) -> Vec<OsdId> {
+    pub fn lease_grantors(&self) -> Vec<OsdId> {
         match &self.phase {
             Phase::Active(active) => active.members.keys().copied().collect(),
-            Phase::Peering(peering) => peering.lease_givers(),
+            Phase::Peering(peering) => peering.lease_grantors(),
             _ => Vec::new(),
         }
     }
@@ -677,9 +677,9 @@ impl Pg {
             }
         }
         objects.iter().for_each(|object| self.pump(ctx, object));
-        self.place_again(ctx);
-        self.begin_unread(ctx);
-        self.rearrange(ctx);
+        self.readmit_writes(ctx);
+        self.retry_reads(ctx);
+        self.request_pg_temp(ctx);
         self.recover(ctx);
         self.trim(ctx);
         self.scrub_on(ctx);
@@ -689,8 +689,8 @@ impl Pg {
     /// next turn.
     pub fn on_recovered(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
         let Phase::Active(active) = &mut self.phase else { return };
-        if active.doubtful.contains_key(object) {
-            active.settle(&self.missing);
+        if active.uncommitted.contains_key(object) {
+            active.drop_committed(&self.missing);
         }
         active.note_runnable(object);
         active.runnable.extend(active.waiters.remove(object).unwrap_or_default());
@@ -707,9 +707,9 @@ impl Pg {
     }
 
     pub fn active_tick(&mut self, ctx: &mut Ctx<'_>) {
-        self.place_again(ctx);
-        self.look_at_put_aside(ctx);
-        self.rearrange(ctx);
+        self.readmit_writes(ctx);
+        self.retry_client_reads(ctx);
+        self.request_pg_temp(ctx);
         self.recovery_tick(ctx);
         self.recount_some(ctx);
         self.watch_tick(ctx);
@@ -734,7 +734,7 @@ impl Pg {
 /// Whether some of that part of an object has to come to us, or to a member. Not to one that lacks other parts of the
 /// object as well: those have what clients were told long ago, and there too it is only as safe as on the others. Its
 /// disk may be full.
-fn is_in_doubt(object: &ObjectId, part: &Part, own: &Missing, members: &BTreeMap<OsdId, Member>) -> bool {
+fn is_uncommitted(object: &ObjectId, part: &Part, own: &Missing, members: &BTreeMap<OsdId, Member>) -> bool {
     let needs = |member: &Member| {
         let lacking = member.missing.get(object).map(|stale| &stale.part);
         lacking.is_some_and(|lacking| lacking.overlaps(part) && lacking.clone().without(part).is_empty())
@@ -757,12 +757,12 @@ fn snap_context(op: &ClientOp, map: &OsdMap, removed: &IntervalSet) -> SnapConte
 
 /// Whether the client was cut off while its request waited: whoever had it cut off relies on what came since.
 /// That it watches no longer is our own request.
-fn is_fenced(op: &ClientOp, map: &OsdMap) -> bool {
+fn is_blocklisted(op: &ClientOp, map: &OsdMap) -> bool {
     op.conn != NOBODY && map.blocklisted_until(&op.sender.1).is_some()
 }
 
 /// Whether the request is about the group and not about an object.
-fn is_about_group(op: &ClientOp) -> bool {
+fn is_about_pg(op: &ClientOp) -> bool {
     op.ops.iter().any(|op| op.op.is_about_group())
 }
 

@@ -1,7 +1,7 @@
 //! The newest writes of a placement group, in order. From it, peers see what they miss, and
 //! resent requests get the answer that they already got.
 
-use super::answered::Answered;
+use super::dups::DupLog;
 use hashbrown::HashTable;
 use nacre_base::Version;
 use nacre_proto::messages::answer::{Answer, Answers};
@@ -22,7 +22,7 @@ pub struct LogLimits {
     /// Entries kept for those who were away. Ceph: `osd_max_pg_log_entries`.
     pub entries: usize,
     /// And how many at least, however little memory there is. Ceph: `osd_min_pg_log_entries`.
-    pub entries_at_least: usize,
+    pub entries_min: usize,
     /// How many writes back a client gets the answer again that it got. Ceph: `osd_pg_log_dups_tracked`.
     pub answers: u64,
     /// Bytes of memory, for the answers too.
@@ -38,7 +38,7 @@ pub const ENTRIES: (u64, u64) = if cfg!(test) { (10, 5) } else { (200, 100) };
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     /// Oldest first.
-    entries: VecDeque<Kept>,
+    entries: VecDeque<EncodedEntry>,
     /// By `digest` of the request. Looked up, and never walked through.
     by_request: HashTable<(u64, Version)>,
     /// Of all encoded entries together.
@@ -47,7 +47,7 @@ pub struct Log {
 
 /// An entry, and at hand what is looked at when it leaves the log, as one does with each write.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct EncodedEntry {
     pub version: Version,
     pub reqid: ReqId,
     user_version: u64,
@@ -56,11 +56,11 @@ pub struct Kept {
     encoded: Box<[u8]>,
 }
 
-impl Kept {
-    fn new(entry: &LogEntry, encoded: &[u8]) -> Kept {
+impl EncodedEntry {
+    fn new(entry: &LogEntry, encoded: &[u8]) -> EncodedEntry {
         let LogEntry { version, reqid, user_version, result, .. } = *entry;
         let has_outputs = !entry.outputs.is_empty();
-        Kept { version, reqid, user_version, result, has_outputs, encoded: encoded.into() }
+        EncodedEntry { version, reqid, user_version, result, has_outputs, encoded: encoded.into() }
     }
     pub fn read(&self) -> LogEntry {
         from_slice(&self.encoded).expect("an entry that was encoded here")
@@ -106,7 +106,7 @@ impl Log {
         self.bytes + self.entries.len() * ENTRY_OVERHEAD
     }
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = LogEntry> {
-        self.entries.iter().map(Kept::read)
+        self.entries.iter().map(EncodedEntry::read)
     }
     pub fn versions(&self) -> impl DoubleEndedIterator<Item = Version> {
         self.entries.iter().map(|kept| kept.version)
@@ -116,7 +116,7 @@ impl Log {
         self.entries.partition_point(|kept| kept.version <= version)
     }
     pub fn after(&self, version: Version) -> impl DoubleEndedIterator<Item = LogEntry> {
-        self.entries.range(self.place_after(version)..).map(Kept::read)
+        self.entries.range(self.place_after(version)..).map(EncodedEntry::read)
     }
     pub fn newest(&self) -> Option<Version> {
         self.entries.back().map(|kept| kept.version)
@@ -142,7 +142,7 @@ impl Log {
     pub fn trim_point(&self, limits: &LogLimits, memory_of_answers: usize, folds: bool) -> Option<Version> {
         let part = if folds { 4 } else { 16 };
         let at_once = (limits.entries / part).clamp(1, TRIMMED_AT_ONCE);
-        let most = self.entries.len().saturating_sub(limits.entries_at_least).min(at_once);
+        let most = self.entries.len().saturating_sub(limits.entries_min).min(at_once);
         let surplus = self.entries.len().saturating_sub(limits.entries);
         let mut memory = self.memory() + memory_of_answers;
         let mut going = 0;
@@ -162,16 +162,16 @@ impl Log {
     /// If the encoding is there already.
     pub fn append_encoded(&mut self, entry: &LogEntry, encoded: &[u8]) {
         assert!(self.newest().is_none_or(|newest| newest < entry.version), "log entries come in order");
-        self.push(Kept::new(entry, encoded));
+        self.push(EncodedEntry::new(entry, encoded));
     }
-    fn push(&mut self, kept: Kept) {
+    fn push(&mut self, kept: EncodedEntry) {
         let request = kept.request();
         self.by_request.insert_unique(spread(request.0), request, |(digest, _)| spread(*digest));
         self.bytes += kept.encoded.len();
         self.entries.push_back(kept);
     }
     /// Those that were taken out of `entries`.
-    fn forget(&mut self, gone: &[Kept]) {
+    fn forget(&mut self, gone: &[EncodedEntry]) {
         for kept in gone {
             let request = kept.request();
             let found = self.by_request.find_entry(spread(request.0), |of| *of == request);
@@ -180,20 +180,20 @@ impl Log {
         }
     }
     /// Takes out the entries up to and including `version`.
-    pub fn trim(&mut self, to: Version) -> Vec<Kept> {
-        let gone: Vec<Kept> = self.entries.drain(..self.place_after(to)).collect();
+    pub fn trim(&mut self, to: Version) -> Vec<EncodedEntry> {
+        let gone: Vec<EncodedEntry> = self.entries.drain(..self.place_after(to)).collect();
         self.forget(&gone);
         gone
     }
     /// Takes out the entries after `version`, oldest first.
     pub fn rewind(&mut self, to: Version) -> Vec<LogEntry> {
-        let gone: Vec<Kept> = self.entries.drain(self.place_after(to)..).collect();
+        let gone: Vec<EncodedEntry> = self.entries.drain(self.place_after(to)..).collect();
         self.forget(&gone);
-        gone.iter().map(Kept::read).collect()
+        gone.iter().map(EncodedEntry::read).collect()
     }
     /// What goes to the child of a split.
     pub fn split_off(&mut self, moves: impl Fn(&ObjectId) -> bool) -> Log {
-        let (go, stay): (Vec<Kept>, Vec<Kept>) =
+        let (go, stay): (Vec<EncodedEntry>, Vec<EncodedEntry>) =
             std::mem::take(self).entries.into_iter().partition(|kept| moves(&kept.read().object));
         stay.into_iter().for_each(|kept| self.push(kept));
         let mut child = Log::default();
@@ -229,28 +229,28 @@ impl Log {
 
     /// Makes this log, of which `info` is the summary, the same as `other`. The logs must overlap.
     /// Tells which entries went and which came.
-    pub fn merge(&mut self, info: &PgInfo, other: &PgLog) -> LogMerge {
+    pub fn merge(&mut self, info: &PgInfo, other: &PgLog) -> LogDiff {
         let common = self.common(info, other);
         let gone = self.rewind(common);
         let new: Vec<LogEntry> = other.entries.iter().filter(|e| e.version > common).cloned().collect();
         new.iter().for_each(|entry| self.append(entry));
-        LogMerge { gone, new }
+        LogDiff { gone, new }
     }
 }
 
 /// The difference that a merge made, oldest entries first.
 #[derive(Debug, Default)]
-pub struct LogMerge {
+pub struct LogDiff {
     pub gone: Vec<LogEntry>,
     pub new: Vec<LogEntry>,
 }
 
 /// The part of a log that someone with `theirs` needs in order to have the same. Whoever has all
 /// before it remembers also what clients were told before that.
-pub fn part_for(info: &PgInfo, log: &Log, answered: &Answered, theirs: Option<&PgInfo>) -> PgLog {
+pub fn part_for(info: &PgInfo, log: &Log, dups: &DupLog, theirs: Option<&PgInfo>) -> PgLog {
     let known = theirs.filter(|theirs| Log::overlaps(theirs, info) && log.has(theirs.last_update));
     let after = known.map_or(info.log_tail, |theirs| theirs.last_update);
-    let answers = if known.is_some() { Answers::default() } else { answered.all() };
+    let answers = if known.is_some() { Answers::default() } else { dups.all() };
     PgLog { info: *info, after, entries: log.after(after).collect(), answers }
 }
 
@@ -304,7 +304,7 @@ pub mod tests {
             entry(v(2, 3), Delete, "c", v(2, 2)),
             entry(v(2, 4), Modify, "d", Version::ZERO),
         ]);
-        let merge = mine.merge(&info, &part_for(&their_info, &theirs, &Answered::default(), Some(&info)));
+        let merge = mine.merge(&info, &part_for(&their_info, &theirs, &DupLog::default(), Some(&info)));
         let versions = |entries: &[LogEntry]| entries.iter().map(|entry| entry.version).collect::<Vec<_>>();
         assert_eq!(versions(&merge.gone), [v(1, 2), v(1, 3), v(1, 4)]);
         assert_eq!(versions(&merge.new), [v(2, 2), v(2, 3), v(2, 4)]);
@@ -317,7 +317,7 @@ pub mod tests {
         let all: Vec<_> = (1..=5).map(|n| entry(v(1, n), Modify, "a", v(1, n - 1))).collect();
         let (info, full) = log(&all);
         let (behind, mut short) = log(&all[..3]);
-        let part = part_for(&info, &full, &Answered::default(), Some(&behind));
+        let part = part_for(&info, &full, &DupLog::default(), Some(&behind));
         assert_eq!(part.entries.len(), 2);
         let merge = short.merge(&behind, &part);
         assert_eq!((merge.gone.len(), merge.new.len()), (0, 2));

@@ -10,13 +10,13 @@
 //! half stays noted. Who has less has names and versions at best, and is to be compared with the
 //! others before it counts (`info.incomplete`).
 
-use super::answered::{Answered, answer_of};
+use super::dups::{DupLog, dup_of};
 use super::log::Log;
 use super::range::PgRange;
 use super::record::RecordChanges;
 use super::replica::Stray;
 use super::scrub::walk_findings;
-use super::{Ctx, Pg, PgEffect, Phase, groups, listed};
+use super::{Ctx, Pg, PgEffect, Phase, pg_list, pg_list_key};
 use nacre_base::{Epoch, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::{PoolMerge, is_merge_target};
@@ -34,7 +34,7 @@ impl Pg {
 
     /// Whether writes may wait for the other half.
     pub fn may_hold_writes(&self) -> bool {
-        self.is_clean() && matches!(&self.phase, Phase::Active(active) if active.has_no_doubts())
+        self.is_clean() && matches!(&self.phase, Phase::Active(active) if active.is_all_committed())
     }
     pub fn holds_writes(&self) -> bool {
         matches!(&self.phase, Phase::Active(active) if active.holds_writes)
@@ -86,7 +86,7 @@ impl Pg {
         let mut info = PgInfo { pg_num, ..self.info };
         for source in sources {
             txn.push(StoredId::Pg(source.id), Change::Remove);
-            txn.push(groups(), Change::OmapRemove([listed(source.id)].into()));
+            txn.push(pg_list(), Change::OmapRemove([pg_list_key(source.id)].into()));
             info.objects += source.info.objects;
             info.clones += source.info.clones;
             info.bytes += source.info.bytes;
@@ -101,7 +101,7 @@ impl Pg {
                 self.missing.set(object.clone(), stale.clone());
             }
             told.push(source.told());
-            self.granted.join(&source.granted);
+            self.leases.join(&source.leases);
             self.take_findings(ctx, &source, &mut changes);
             self.take_counts(&source);
         }
@@ -115,9 +115,9 @@ impl Pg {
             incomplete: how.is_none(),
             ..info
         };
-        self.answered.pages().for_each(|page| changes.no_answers(page.number));
-        self.answered = Answered::after(&self.answered, &together(told, start));
-        self.answered.pages().for_each(|page| changes.answers(page));
+        self.dups.pages().for_each(|page| changes.no_dup_page(page.number));
+        self.dups = DupLog::after(&self.dups, &together(told, start));
+        self.dups.pages().for_each(|page| changes.answers(page));
         self.forget_dirty(&mut changes);
         self.range = PgRange::new(self.id, pg_num);
         changes.info(&self.info);
@@ -125,7 +125,7 @@ impl Pg {
         changes.into_txn(&mut txn);
         // Clients send everything again after a merge, and the new interval follows at once.
         self.last_primary_change = ctx.map.epoch;
-        self.held.clear();
+        self.waiting_for_active.clear();
         self.forget_watches();
         self.when_stored.clear();
         self.push_reads.clear();
@@ -148,13 +148,9 @@ impl Pg {
 
     /// What clients were told, the newest first.
     fn told(&self) -> Vec<Answer> {
-        let by_log = self
-            .log
-            .iter()
-            .rev()
-            .filter(|entry| entry.reqid != ReqId::default())
-            .map(|entry| answer_of(&entry));
-        by_log.chain(self.answered.all().0.into_iter().rev()).take(ANSWERS_MAX).collect()
+        let by_log =
+            self.log.iter().rev().filter(|entry| entry.reqid != ReqId::default()).map(|entry| dup_of(&entry));
+        by_log.chain(self.dups.all().0.into_iter().rev()).take(ANSWERS_MAX).collect()
     }
 
     fn take_findings(&mut self, ctx: &mut Ctx<'_>, source: &Pg, changes: &mut RecordChanges) {

@@ -10,50 +10,47 @@
 //!   - on the primary every write in flight is in the log, in order, above what is committed
 //!   - nothing is said that depends on the disk before the disk has it (`when_stored`)
 
-pub mod accept;
 mod active;
-mod answered;
-mod catch_up;
-mod changed;
-mod common;
-mod dirty;
-mod follow;
-mod granted;
-mod held;
+pub mod admission;
+mod clone_overlap;
+mod dirty_map;
+mod dups;
+mod inventory_scan;
+mod leases;
 mod listing;
 pub(crate) mod log;
-pub mod lost;
-mod mend;
+mod log_merge;
+pub mod mark_complete;
+pub mod mark_lost;
 mod merge;
 pub(crate) mod missing;
-mod moving;
-mod patchy;
 mod peering;
 mod push;
 mod query;
 mod range;
+mod read_repair;
 pub mod record;
 mod recovery;
+mod remap;
 mod replica;
-pub mod room;
 pub mod scrub;
+mod snap_trim;
+mod stale_view;
 mod status;
-mod trim;
-mod watch;
+mod unapplied;
+mod waiting_for_active;
+mod watches;
 
 use crate::budget::{Budget, WorkSlot};
 use crate::op_tracker::{Access, Request, Steps};
 use crate::ops::{Copied, FlaggedOp};
 use active::Active;
-use answered::Answered;
-use changed::Changed;
-use dirty::Folded;
-use follow::Page;
-use granted::Granted;
-use held::HeldOps;
+use dirty_map::UnappliedDirty;
+use dups::DupLog;
+use inventory_scan::Page;
+use leases::GrantedLeases;
 use log::Log;
 use missing::Missing;
-use moving::{Forced, Moving};
 use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, SnapId, Time, Utime, Version};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
@@ -66,14 +63,16 @@ use peering::Peering;
 use push::PushRead;
 pub use range::PgRange;
 use record::{Record, RecordChanges};
+use remap::{Forced, Remap};
 use replica::{Deleting, Replica, Stray};
-pub use scrub::ScrubPlan;
-pub use scrub::Wanted as ScrubWanted;
-use scrub::{SumRead, load_state};
+pub use scrub::{ScrubPlan, ScrubRequest};
+pub use scrub::{SumRead, load_state};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use watch::Watches;
+use unapplied::Unapplied;
+use waiting_for_active::WaitingForActive;
+use watches::Watches;
 
 /// How long a replica's promise lasts, counted from when the primary asked for it.
 pub const LEASE: Duration = Duration::from_millis(800);
@@ -231,7 +230,7 @@ pub enum PgEvent {
         delete: bool,
     },
     /// Somebody wants the copies compared.
-    ScrubWanted(ScrubWanted),
+    ScrubRequest(ScrubRequest),
     /// It is this group's turn for it.
     Scrub,
     /// An operator wants what it lacks, or its moving, to go before other groups', or no longer.
@@ -282,7 +281,7 @@ pub enum PgEffect {
     QueryRecord,
     Activate(PgRecord),
     /// The monitors should let these serve the group that was activated so.
-    Rearrange(PgRecord, Vec<OsdId>),
+    RequestPgTemp(PgRecord, Vec<OsdId>),
     /// Do not wait for the next round to ask for leases.
     LeasesNow,
     /// The monitors should hear of the group soon.
@@ -352,7 +351,7 @@ pub struct Pg {
     info: PgInfo,
     log: Log,
     /// Requests whose entries the log has no more.
-    answered: Answered,
+    dups: DupLog,
     missing: Missing,
     /// See `record`.
     is_untrusted: bool,
@@ -361,32 +360,32 @@ pub struct Pg {
     last_primary_change: Epoch,
     phase: Phase,
     /// They run once the group is active.
-    held: HeldOps,
+    waiting_for_active: WaitingForActive,
     /// Since when clients wait for us to serve it.
     waits_since: Option<Time>,
     issued: u64,
     durable: u64,
     when_stored: VecDeque<(u64, WhenStored)>,
     /// What older primaries may rely on.
-    granted: Granted,
+    leases: GrantedLeases,
     /// We answer nothing more that needs a lease.
     leases_given_up: bool,
     /// Snapshots for which clones were made and the monitors were not told.
-    kept: IntervalSet,
+    new_snaps: IntervalSet,
     /// How it becomes CRUSH's members that have the group.
-    moving: Moving,
+    remap: Remap,
     forced: Forced,
     /// Parts of objects that are being read for someone.
     push_reads: BTreeMap<u64, PushRead>,
     /// Objects of which some could not be read for others, as the log says.
-    told_unreadable: BTreeSet<ObjectId>,
+    reported_unreadable: BTreeSet<ObjectId>,
     last_read: u64,
     /// Objects changed in this turn: the view shows them as they were before it.
-    changed: Changed,
+    unapplied: Unapplied,
     /// How many transactions of this group the view shows.
     viewed: u64,
     /// What this turn made of the map of what changed before the log.
-    folded: Folded,
+    unapplied_dirty: UnappliedDirty,
     counts: PgCounts,
     last_change: Utime,
     last_active: Utime,
@@ -397,14 +396,14 @@ pub struct Pg {
     scrub_reads: BTreeMap<u64, SumRead>,
     scrub_state: ScrubState,
     scrub_unsaved: bool,
-    scrub_wanted: Option<ScrubWanted>,
+    scrub_wanted: Option<ScrubRequest>,
 }
 
 /// The list of groups on this OSD is the keys of an omap.
-pub fn groups() -> StoredId {
+pub fn pg_list() -> StoredId {
     StoredId::meta("groups")
 }
-pub fn listed(pg: PgId) -> nacre_base::Name {
+pub fn pg_list_key(pg: PgId) -> nacre_base::Name {
     pg.to_string().into()
 }
 
@@ -415,7 +414,7 @@ impl Pg {
         let record = Record::new(info);
         let mut txn = Transaction::new();
         record.store(id, &mut txn);
-        txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
+        txn.push(pg_list(), Change::OmapSet([(pg_list_key(id), bytes::Bytes::new())].into()));
         let mut pg = Pg::new(id, me, record, interval);
         pg.begin_scrub_state(ctx.now.wall);
         pg.store(ctx, txn);
@@ -444,7 +443,7 @@ impl Pg {
         let known = interval.start;
         let mut pg = Pg::new(id, me, record, interval);
         pg.last_primary_change = known;
-        pg.granted.grant(now.mono, None, now.mono + LEASE);
+        pg.leases.grant(now.mono, None, now.mono + LEASE);
         pg
     }
 
@@ -466,35 +465,35 @@ impl Pg {
     }
 
     fn new(id: PgId, me: OsdId, record: Record, interval: Interval) -> Pg {
-        let Record { info, log, answered, missing, is_untrusted } = record;
+        let Record { info, log, dups, missing, is_untrusted } = record;
         Pg {
             id,
             me,
             range: PgRange::new(id, info.pg_num),
             info,
             log,
-            answered,
+            dups,
             missing,
             is_untrusted,
             last_primary_change: interval.earliest,
             interval,
             phase: Phase::Stray(Stray::default()),
-            held: HeldOps::default(),
+            waiting_for_active: WaitingForActive::default(),
             waits_since: None,
             issued: 0,
             durable: 0,
             when_stored: VecDeque::new(),
-            granted: Granted::default(),
+            leases: GrantedLeases::default(),
             leases_given_up: false,
-            kept: IntervalSet::new(),
-            moving: Moving::default(),
+            new_snaps: IntervalSet::new(),
+            remap: Remap::default(),
             forced: Forced::default(),
             push_reads: BTreeMap::new(),
-            told_unreadable: BTreeSet::new(),
+            reported_unreadable: BTreeSet::new(),
             last_read: 0,
-            changed: Changed::default(),
+            unapplied: Unapplied::default(),
             viewed: 0,
-            folded: Folded::default(),
+            unapplied_dirty: UnappliedDirty::default(),
             counts: PgCounts::default(),
             last_change: Utime::ZERO,
             last_active: Utime::ZERO,
@@ -527,7 +526,7 @@ impl Pg {
     }
     /// Bytes of memory that its log takes with all answers, roughly.
     pub fn log_memory(&self) -> usize {
-        self.log.memory() + self.answered.memory()
+        self.log.memory() + self.dups.memory()
     }
     pub fn pg_num(&self) -> u32 {
         self.info.pg_num
@@ -545,18 +544,18 @@ impl Pg {
         &self.range
     }
     /// Over which requests came that wait until the group serves.
-    pub fn sessions_held_of(&self) -> BTreeSet<ConnId> {
-        self.held.sessions()
+    pub fn sessions_waiting(&self) -> BTreeSet<ConnId> {
+        self.waiting_for_active.sessions()
     }
-    pub fn drop_held_of(&mut self, conn: ConnId) {
-        self.held.drop_those_of(conn);
+    pub fn drop_waiting(&mut self, conn: ConnId) {
+        self.waiting_for_active.drop_session(conn);
     }
 
     pub fn handle(&mut self, ctx: &mut Ctx<'_>, event: PgEvent) {
-        if self.changed.begin(ctx.turn) {
+        if self.unapplied.begin(ctx.turn) {
             self.viewed = self.issued;
-            if !self.folded.is_empty() {
-                self.folded = Folded::default();
+            if !self.unapplied_dirty.is_empty() {
+                self.unapplied_dirty = UnappliedDirty::default();
             }
         }
         match event {
@@ -567,7 +566,7 @@ impl Pg {
             PgEvent::Op(op) => self.on_op(ctx, op),
             PgEvent::Peer { from, interval, msg } => {
                 if self.interval.primary == Some(from) {
-                    self.agree(ctx, interval);
+                    self.align_interval_start(ctx, interval);
                 }
                 // One of us did not see all maps: the stray learns from our answer what we call the interval.
                 let mistaken =
@@ -593,7 +592,7 @@ impl Pg {
                 }
             }
             PgEvent::MarkLost { delete } => self.mark_lost(ctx, delete),
-            PgEvent::ScrubWanted(wanted) => self.on_scrub_wanted(wanted),
+            PgEvent::ScrubRequest(wanted) => self.on_scrub_request(wanted),
             PgEvent::Scrub => self.start_scrub(ctx),
             PgEvent::Force { backfill, on } => self.force(ctx, backfill, on),
             PgEvent::HoldWrites(hold) => self.hold_writes(ctx, hold),
@@ -618,13 +617,13 @@ impl Pg {
             self.ask_around(ctx);
             self.advance_peering(ctx);
         }
-        self.rearrange(ctx);
+        self.request_pg_temp(ctx);
     }
 
     /// The primary says when the interval began. Who missed maps cannot know it, be it one of us or the
     /// primary, who then calls the first map that it saw the begin, and peers by that: as no other primary
     /// can have been there since, an interval may begin there as well.
-    fn agree(&mut self, ctx: &mut Ctx<'_>, began: Epoch) {
+    fn align_interval_start(&mut self, ctx: &mut Ctx<'_>, began: Epoch) {
         let Interval { start, earliest, .. } = self.interval;
         if began > start {
             // Not in the future: such messages wait for their map.
@@ -649,14 +648,14 @@ impl Pg {
             return; // goes on, whoever has the group now
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Stray(Stray::default()));
-        let mut ops: Vec<Box<ClientOp>> = self.held.take().collect();
+        let mut ops: Vec<Box<ClientOp>> = self.waiting_for_active.take().collect();
         if let Phase::Active(active) = phase {
             ops.extend(active.into_ops());
         }
         if was_primary && is_primary && self.last_primary_change < self.interval.start {
             // The clients see the same primary and do not send again.
             ops.sort_by_key(|op| op.seq);
-            self.held = HeldOps::new(ops, &ctx.budget.waiting);
+            self.waiting_for_active = WaitingForActive::new(ops, &ctx.budget.waiting);
         }
         if !is_primary || old.primary != self.interval.primary {
             self.forget_watches(); // clients come back to the new primary by themselves
@@ -664,7 +663,7 @@ impl Pg {
         self.look_for_watches_again();
         self.when_stored.clear();
         self.push_reads.clear();
-        self.told_unreadable.clear();
+        self.reported_unreadable.clear();
         self.scrub_reads.clear();
         self.phase = if is_primary {
             Phase::Peering(Box::new(Peering::new()))
@@ -673,7 +672,7 @@ impl Pg {
         } else {
             Phase::Stray(Stray::default())
         };
-        self.moving.restart(is_primary);
+        self.remap.restart(is_primary);
         if !is_primary {
             self.forced = Forced::default();
             self.waits_since = None;
@@ -697,7 +696,7 @@ impl Pg {
             self.info.estimated = true;
             self.last_primary_change = ctx.map.epoch;
             // Clients send everything again after a split, and the new interval follows at once.
-            self.held.clear();
+            self.waiting_for_active.clear();
             self.forget_watches();
             self.phase = Phase::Stray(Stray::default());
         }
@@ -713,16 +712,16 @@ impl Pg {
                 info: self.info,
                 log: self.log.split_off(moves),
                 // Whose objects they were about is not known, so all children have them.
-                answered: self.answered.clone(),
+                dups: self.dups.clone(),
                 missing: self.missing.split_off(moves),
                 is_untrusted: self.is_untrusted,
             };
             record.log.versions().for_each(|version| changes.no_entry(version));
             record.missing.iter().for_each(|(object, _)| changes.missing(object, None));
             record.store(id, &mut txn);
-            txn.push(groups(), Change::OmapSet([(listed(id), bytes::Bytes::new())].into()));
+            txn.push(pg_list(), Change::OmapSet([(pg_list_key(id), bytes::Bytes::new())].into()));
             let mut pg = Pg::new(id, self.me, record, self.interval.clone());
-            pg.granted = self.granted.clone();
+            pg.leases = self.leases.clone();
             pg.forced = self.forced;
             pg.inherit_scrub_state(&self.scrub_state, &mut txn);
             pgs.push(pg);
@@ -784,7 +783,7 @@ impl Pg {
     fn on_op(&mut self, ctx: &mut Ctx<'_>, op: Box<ClientOp>) {
         match self.phase {
             Phase::Active(_) => self.on_active_op(ctx, op),
-            _ => self.held.push(op, &ctx.budget.waiting),
+            _ => self.waiting_for_active.push(op, &ctx.budget.waiting),
         }
     }
 
@@ -861,7 +860,7 @@ impl Pg {
             active.check_waits(&self.missing);
         }
         assert!(self.log.oldest().is_none_or(|oldest| oldest > self.info.log_tail));
-        assert!(self.answered.newest().is_none_or(|newest| newest <= self.info.log_tail));
+        assert!(self.dups.newest().is_none_or(|newest| newest <= self.info.log_tail));
         debug_assert!(self.missing.iter().all(|(object, _)| self.range.contains(object)));
     }
 }

@@ -19,11 +19,11 @@
 //! ours: no later record can turn up.
 
 use super::active::{Active, Member};
-use super::follow::{Following, Page};
+use super::inventory_scan::{InventoryScan, Page};
 use super::log::{Log, part_for};
-use super::lost::{is_declared_lost, who};
+use super::mark_lost::{is_declared_lost, who};
 use super::missing::Missing;
-use super::recovery::Source;
+use super::recovery::StraySource;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::peering_throttle::{Need, Room};
 use nacre_base::{Epoch, OsdId, Time, Version};
@@ -57,7 +57,7 @@ enum Step {
     Gathering,
     Queued,
     FetchingLog { from: OsdId },
-    Following(Box<Following>),
+    Scanning(Box<InventoryScan>),
     Merging { waiting: BTreeSet<OsdId> },
     Committing,
     WaitingOut,
@@ -109,7 +109,7 @@ impl Peering {
     pub fn on_lease(&mut self, from: OsdId, until: Time) {
         self.leases.insert(from, until);
     }
-    pub fn lease_givers(&self) -> Vec<OsdId> {
+    pub fn lease_grantors(&self) -> Vec<OsdId> {
         match self.step {
             Step::Committing | Step::WaitingOut => self.missing.keys().copied().collect(),
             _ => Vec::new(),
@@ -145,7 +145,7 @@ impl Peering {
             }
             Step::Queued => "its turn: the number of placement groups that peer at a time is limited".into(),
             Step::FetchingLog { from } => format!("the log of osd.{from}"),
-            Step::Following(following) => following.waits_for(),
+            Step::Scanning(scan) => scan.waits_for(),
             Step::Merging { waiting } => {
                 format!("the log to be durable on {}", list(waiting.iter().copied().collect()))
             }
@@ -172,7 +172,7 @@ impl Peering {
             }
             Step::Queued => ("/GetLog", json!({})),
             Step::FetchingLog { from } => ("/GetLog", json!({"auth_log_shard": from.to_string()})),
-            Step::Following(_) => ("/GetMissing", json!({})),
+            Step::Scanning(_) => ("/GetMissing", json!({})),
             Step::Merging { waiting } => {
                 ("/GetMissing", json!({"peer_missing_requested": named(waiting.iter().copied().collect())}))
             }
@@ -211,7 +211,7 @@ impl Peering {
     fn source(&self) -> Option<OsdId> {
         match &self.step {
             Step::FetchingLog { from } => Some(*from),
-            Step::Following(following) => Some(following.source),
+            Step::Scanning(scan) => Some(scan.source),
             _ => None,
         }
     }
@@ -366,12 +366,12 @@ impl Pg {
                 "one of {}: only they have all writes of the interval that began at epoch {interval}",
                 names.join(", ")
             );
-            let doubts =
+            let incomplete =
                 |osd: &OsdId| peering.peers.get(osd).and_then(|p| p.info).is_some_and(|i| i.incomplete);
-            let doubting: Vec<OsdId> = last.iter().copied().filter(doubts).collect();
-            if !doubting.is_empty() {
+            let incomplete: Vec<OsdId> = last.iter().copied().filter(incomplete).collect();
+            if !incomplete.is_empty() {
                 why += "; ";
-                why += &who(&doubting);
+                why += &who(&incomplete);
                 why += " up, and cannot tell what it has (nacre store mark-complete, if no other copy will \
                      return)";
             }
@@ -421,9 +421,9 @@ impl Pg {
             self.adopt_log(ctx, &log);
             self.merge_everywhere(ctx);
         } else {
-            let following = self.start_following(ctx, from, log);
+            let scan = self.start_scan(ctx, from, log);
             if let Some(peering) = self.peering() {
-                peering.step = Step::Following(Box::new(following));
+                peering.step = Step::Scanning(Box::new(scan));
             }
         }
     }
@@ -432,20 +432,20 @@ impl Pg {
     pub fn on_page(&mut self, ctx: &mut Ctx<'_>, from: OsdId, page: Page) {
         let taken = match &mut self.phase {
             Phase::Peering(peering) => match &mut peering.step {
-                Step::Following(following) if following.source == from => {
+                Step::Scanning(scan) if scan.source == from => {
                     // Until it is put back, nobody looks at the step.
                     match std::mem::replace(&mut peering.step, Step::Gathering) {
-                        Step::Following(following) => Some(following),
+                        Step::Scanning(scan) => Some(scan),
                         _ => None,
                     }
                 }
                 _ => None,
             },
-            Phase::Replica(replica) if self.interval.primary == Some(from) => replica.following.take(),
+            Phase::Replica(replica) if self.interval.primary == Some(from) => replica.scan.take(),
             _ => None,
         };
-        let Some(mut following) = taken else { return };
-        if self.take_page(ctx, &mut following, page) {
+        let Some(mut scan) = taken else { return };
+        if self.take_page(ctx, &mut scan, page) {
             match self.phase {
                 Phase::Replica(_) => self.replica_merged(ctx),
                 _ => self.merge_everywhere(ctx),
@@ -453,8 +453,8 @@ impl Pg {
             return;
         }
         match &mut self.phase {
-            Phase::Peering(peering) => peering.step = Step::Following(following),
-            Phase::Replica(replica) => replica.following = Some(following),
+            Phase::Peering(peering) => peering.step = Step::Scanning(scan),
+            Phase::Replica(replica) => replica.scan = Some(scan),
             _ => {}
         }
     }
@@ -474,7 +474,7 @@ impl Pg {
     fn send_merge(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
         let Phase::Peering(peering) = &self.phase else { return };
         let theirs = peering.peers.get(&osd).and_then(|peer| peer.info.as_ref());
-        let log = part_for(&self.info, &self.log, &self.answered, theirs);
+        let log = part_for(&self.info, &self.log, &self.dups, theirs);
         ctx.out.push(PgEffect::ask(osd, PgMsg::Merge(log)));
     }
 
@@ -540,13 +540,13 @@ impl Pg {
         let sources = (peering.strays.iter().map(|osd| (*osd, None)))
             .chain(have_some)
             .filter(|(osd, _)| *osd != me && !members.contains_key(osd))
-            .map(|(osd, info)| (osd, Source::new(info)))
+            .map(|(osd, info)| (osd, StraySource::new(info)))
             .collect();
         let active = Active::new(members, sources, &self.info, &self.log, &self.missing);
         self.phase = Phase::Active(Box::new(active));
         self.last_active = ctx.now.wall;
         ctx.log(Level::Debug, format!("pg {}: active since {}", self.id, self.interval.start));
-        self.run_held(ctx);
+        self.start_serving(ctx);
     }
 
     /// There may be room for it now.
@@ -597,8 +597,8 @@ impl Pg {
             Step::FetchingLog { from } if concerns(*from) => {
                 ctx.out.push(PgEffect::ask(*from, PgMsg::LogQuery));
             }
-            Step::Following(following) if concerns(following.source) => {
-                following.ask_again(ctx, Duration::ZERO);
+            Step::Scanning(scan) if concerns(scan.source) => {
+                scan.ask_again(ctx, Duration::ZERO);
             }
             Step::Merging { waiting } => {
                 merge.extend(waiting.iter().copied().filter(|osd| *osd != me && concerns(*osd)));

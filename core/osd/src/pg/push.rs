@@ -4,8 +4,8 @@
 //! changes present on all members, the primary among them. So whenever a part was read, and however
 //! late it arrives, what of it the receiver still lacks is right; the rest is newer there.
 
-use super::common::{self, Common};
-use super::mend::{BLOCK, bad_block, unknown};
+use super::clone_overlap::{self, CloneOverlap};
+use super::read_repair::{BLOCK, bad_block, unknown};
 use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::{ATTR, ObjectInfo};
@@ -30,7 +30,7 @@ const PART_OMAP: usize = 1 << 20;
 const PART_KEYS: usize = if cfg!(test) { 2 } else { 4096 };
 
 /// Objects that a group remembers having complained of.
-const TOLD_MAX: usize = 256;
+const REPORTED_MAX: usize = 256;
 
 /// A part whose data is being read.
 pub struct PushRead {
@@ -43,7 +43,7 @@ pub struct PushRead {
     /// What is known of blocks that cannot be read.
     known: Known,
     /// What the receiver takes from clones that it has.
-    common: Common,
+    common: CloneOverlap,
     purpose: Purpose,
 }
 
@@ -80,8 +80,8 @@ impl Pg {
     ) {
         let wanted = part.data.clone();
         let common = match purpose {
-            Purpose::Pushed(osd) => self.common_with(ctx, osd, &object, &wanted),
-            Purpose::Pulled(_) | Purpose::Renamed => Ok(Common::new()),
+            Purpose::Pushed(osd) => self.member_overlap(ctx, osd, &object, &wanted),
+            Purpose::Pulled(_) | Purpose::Renamed => Ok(CloneOverlap::new()),
         };
         let readable = common.and_then(|common| {
             let readable = self.readable(ctx, &object, part, &known, &common)?;
@@ -89,7 +89,7 @@ impl Pg {
         });
         match readable {
             Err(error) => {
-                self.tell_unreadable(ctx, &object, &error);
+                self.report_unreadable(ctx, &object, &error);
                 self.push_failed(ctx, id, object, purpose);
             }
             Ok(None) => self.push_failed(ctx, id, object, purpose),
@@ -121,16 +121,16 @@ impl Pg {
         object: &ObjectId,
         part: Part,
         known: &Known,
-        common: &Common,
+        common: &CloneOverlap,
     ) -> Result<Option<Readable>, ReadError> {
         let id = StoredId::Object(object.clone());
         // Bytes that are not missing are right, whatever the metadata.
-        if part.meta && self.missing.lacks_meta(object) || self.changed.contains(object) {
+        if part.meta && self.missing.lacks_meta(object) || self.unapplied.contains(object) {
             return Ok(None);
         }
         let Some(stat) = ctx.store.stat(&id)? else { return Ok(None) };
         let mut part = part.without(&self.missing.part(object));
-        part.data.subtract(&common::all(common));
+        part.data.subtract(&clone_overlap::all(common));
         if part.is_empty() && common.is_empty() {
             return Ok(None);
         }
@@ -178,18 +178,18 @@ impl Pg {
                 self.push_failed(ctx, read.id, read.object, read.purpose);
             }
             Err(error) => {
-                self.tell_unreadable(ctx, &read.object, &error);
+                self.report_unreadable(ctx, &read.object, &error);
                 self.push_rest(ctx, read, &error);
             }
         }
     }
 
     /// Once in an interval for each object: what nobody else has is asked for every few seconds.
-    fn tell_unreadable(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, error: &ReadError) {
-        if self.told_unreadable.len() == TOLD_MAX {
-            self.told_unreadable.clear();
+    fn report_unreadable(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, error: &ReadError) {
+        if self.reported_unreadable.len() == REPORTED_MAX {
+            self.reported_unreadable.clear();
         }
-        if self.told_unreadable.insert(object.clone()) {
+        if self.reported_unreadable.insert(object.clone()) {
             ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
         }
     }
@@ -222,7 +222,7 @@ impl Pg {
             },
             Ok(None) => self.push_failed(ctx, id, object, purpose),
             Err(error) => {
-                self.tell_unreadable(ctx, &object, &error);
+                self.report_unreadable(ctx, &object, &error);
                 self.push_failed(ctx, id, object, purpose);
             }
         }
@@ -231,7 +231,7 @@ impl Pg {
     fn push_failed(&mut self, ctx: &mut Ctx<'_>, id: u64, object: ObjectId, purpose: Purpose) {
         match purpose {
             Purpose::Pulled(osd) => ctx.out.push(PgEffect::answer(osd, PgMsg::PullRefused { id, object })),
-            Purpose::Pushed(osd) => self.send_failed(ctx, &object, osd),
+            Purpose::Pushed(osd) => self.push_unreadable(ctx, &object, osd),
             Purpose::Renamed => self.pull_elsewhere(ctx, id),
         }
     }
@@ -245,7 +245,7 @@ impl Pg {
     ) -> Result<Option<Push>, ReadError> {
         let PushRead { id, object, mut part, extents, known, common, .. } = read;
         let stored = StoredId::Object(object.clone());
-        if self.changed.contains(&object) || ctx.store.stat(&stored)?.is_none() {
+        if self.unapplied.contains(&object) || ctx.store.stat(&stored)?.is_none() {
             return Ok(None);
         }
         let meta = if part.meta { Some(load_meta(ctx.store, &stored)?) } else { None };
@@ -257,7 +257,7 @@ impl Pg {
         }
         let (omap, pairs) = self.omap_part(ctx, &stored, &part.omap)?;
         part.omap = omap;
-        part.data.add(&common::all(&common));
+        part.data.add(&clone_overlap::all(&common));
         Ok(Some(Push { id, object, part, meta, writes, pairs, common }))
     }
 
@@ -325,10 +325,10 @@ impl Pg {
             Some(meta) => meta.size,
             None => ctx.store.stat(&id)?.unwrap_or_default().size,
         };
-        let mut refused = common::all(&common).intersection(&part.data);
-        let common = self.takeable(ctx.store, &object, common, &part.data, size);
-        common::share(&mut txn, &object, &common);
-        let shared = common::all(&common);
+        let mut refused = clone_overlap::all(&common).intersection(&part.data);
+        let common = self.usable_overlap(ctx.store, &object, common, &part.data, size);
+        clone_overlap::share(&mut txn, &object, &common);
+        let shared = clone_overlap::all(&common);
         refused.subtract(&shared);
         part.data.subtract(&refused);
         let mut sent = part.data.clone();
@@ -388,7 +388,7 @@ impl Pg {
         let mut changes = RecordChanges::new(self.id);
         changes.missing(object, self.missing.get(object));
         changes.into_txn(&mut txn);
-        self.changed.insert(object.clone());
+        self.unapplied.insert(object.clone());
         self.store(ctx, txn);
     }
 

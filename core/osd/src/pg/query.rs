@@ -2,7 +2,7 @@
 //!
 //! What Ceph has no word for is beside it: what the group waits for, in words, and requests under way.
 
-use super::lost::is_declared_lost;
+use super::mark_lost::is_declared_lost;
 use super::{Ctx, Pg, Phase};
 use nacre_base::{OsdId, PgId, SnapId, Utime, Version};
 use nacre_proto::maps::OsdMap;
@@ -84,11 +84,11 @@ impl Pg {
             "acting": ids(&interval.acting),
         });
         if self.is_primary() {
-            let newcomers: Vec<OsdId> = self.newcomers().collect();
-            if !newcomers.is_empty() {
-                merge(&mut shown, json!({"backfill_targets": shards(newcomers.clone())}));
+            let backfill_targets: Vec<OsdId> = self.backfill_targets().collect();
+            if !backfill_targets.is_empty() {
+                merge(&mut shown, json!({"backfill_targets": shards(backfill_targets.clone())}));
             }
-            let all = interval.acting.iter().copied().chain(newcomers);
+            let all = interval.acting.iter().copied().chain(backfill_targets);
             merge(&mut shown, json!({"acting_recovery_backfill": shards(all)}));
         }
         merge(
@@ -169,7 +169,7 @@ impl Pg {
         let mut states = match &self.phase {
             Phase::Active(active) => {
                 let progress = json!({
-                    "backfill_targets": shards(self.newcomers()),
+                    "backfill_targets": shards(self.backfill_targets()),
                     "recovering": active.recovery.under_way().iter().map(ToString::to_string).collect::<Vec<_>>(),
                     "pg_backend": active.recovery.transfers_json(),
                 });
@@ -204,9 +204,9 @@ impl Pg {
         if active.recovery.unfound_len() == 0 {
             return Vec::new();
         }
-        let away = map.osd_ids().filter(|osd| map.is_down(*osd));
+        let degraded_and_misplaced = map.osd_ids().filter(|osd| map.is_down(*osd));
         let status = |osd| if is_declared_lost(map, osd) { "osd is lost" } else { "osd is down" };
-        away.map(|osd| json!({ "osd": osd.to_string(), "status": status(osd) })).collect()
+        degraded_and_misplaced.map(|osd| json!({ "osd": osd.to_string(), "status": status(osd) })).collect()
     }
 
     /// `ceph tell PG list_unfound`.

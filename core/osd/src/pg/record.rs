@@ -11,7 +11,7 @@
 //!   `untrusted`                       what is here of objects proves nothing, whatever version it names: what was
 //!                                     missing of them is not known any more
 
-use super::answered::{Answered, Page};
+use super::dups::{DupLog, Page};
 use super::log::Log;
 use super::missing::Missing;
 use bytes::Bytes;
@@ -38,7 +38,7 @@ fn log_key(version: Version) -> Name {
     Name::copy_from(&key)
 }
 
-fn answers_key(number: u64) -> Name {
+fn dup_page_key(number: u64) -> Name {
     let mut key = vec![b'r'];
     key.extend(number.to_be_bytes());
     Name::new(key)
@@ -108,10 +108,10 @@ impl RecordChanges {
         self.take(log_key(version));
     }
     pub fn answers(&mut self, page: &Page) {
-        self.put(answers_key(page.number), page.encoded.clone());
+        self.put(dup_page_key(page.number), page.encoded.clone());
     }
-    pub fn no_answers(&mut self, page: u64) {
-        self.take(answers_key(page));
+    pub fn no_dup_page(&mut self, page: u64) {
+        self.take(dup_page_key(page));
     }
     pub fn missing(&mut self, object: &ObjectId, stale: Option<&Stale>) {
         match stale {
@@ -166,7 +166,7 @@ pub fn least_pg_num(map: &OsdMap, pg: PgId) -> u32 {
 pub struct Record {
     pub info: PgInfo,
     pub log: Log,
-    pub answered: Answered,
+    pub dups: DupLog,
     pub missing: Missing,
     pub is_untrusted: bool,
 }
@@ -176,7 +176,7 @@ impl Record {
         Record {
             info,
             log: Log::default(),
-            answered: Answered::default(),
+            dups: DupLog::default(),
             missing: Missing::default(),
             is_untrusted: false,
         }
@@ -230,7 +230,7 @@ impl Record {
         Ok(Some(Record {
             info: PgInfo::decode(&mut nacre_wire::Reader::new(&info)).map_err(broken)?,
             log: Log::from_entries(&entries),
-            answered: Answered::from_pages(pages),
+            dups: DupLog::from_pages(pages),
             missing: missing.into_iter().collect(),
             is_untrusted: store.omap_get(&id, UNTRUSTED)?.is_some(),
         }))
@@ -241,7 +241,7 @@ impl Record {
         let mut changes = RecordChanges::new(pg);
         changes.info(&self.info);
         self.log.iter().for_each(|entry| changes.entry(&entry));
-        self.answered.pages().for_each(|page| changes.answers(page));
+        self.dups.pages().for_each(|page| changes.answers(page));
         self.missing.iter().for_each(|(object, stale)| changes.missing(object, Some(stale)));
         if self.is_untrusted {
             changes.untrusted();

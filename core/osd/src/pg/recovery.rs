@@ -5,12 +5,12 @@
 //! Who is asked for something has the group's log, so that what it does not call missing is right.
 //! Members have it from peering; others who hold the group take it when they are needed.
 
-mod next;
+mod sources;
 
 use super::log::part_for;
 use super::missing::Missing;
-use super::moving::is_too_full;
 use super::push::{Purpose, replaces};
+use super::remap::is_too_full;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::budget::{WorkRequest, WorkSlot};
 use crate::write_credit::{fits, has_room, has_room_to_replace};
@@ -20,8 +20,8 @@ use nacre_proto::maps::{OsdMap, map_flags};
 use nacre_proto::messages::part::{Part, Stale};
 use nacre_proto::messages::peer::{PgInfo, PgMsg, Push};
 use nacre_proto::types::ObjectId;
-use next::{Giver, Next};
 use serde_json::{Value, json};
+use sources::{Next, RecoverySource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -46,15 +46,15 @@ const LOOKED_FOR_RETRY: Duration = Duration::from_secs(60);
 struct Pull {
     object: ObjectId,
     part: Part,
-    from: Giver,
-    tried: BTreeSet<Giver>,
+    from: RecoverySource,
+    tried: BTreeSet<RecoverySource>,
     since: Time,
     /// None if a request waits for it.
     slot: Option<WorkSlot>,
 }
 
 /// To a member who lacks it.
-struct Send {
+struct PushOp {
     id: u64,
     /// None while its data is being read.
     push: Option<Box<Push>>,
@@ -65,7 +65,7 @@ struct Send {
     failed: bool,
 }
 
-impl Send {
+impl PushOp {
     /// Whether it stays as it is. What there is no room for leaves its place to others meanwhile.
     fn stays(&mut self, now: Time, is_full: bool) -> bool {
         let has_no_room = self.push.is_some() && is_full;
@@ -83,17 +83,17 @@ impl Send {
 
 /// Someone who holds the group without being a member.
 #[derive(Debug, Default)]
-pub struct Source {
+pub struct StraySource {
     info: Option<PgInfo>,
     asked: Option<Time>,
     /// What it lacks of what the log says up to a version, once it has the log.
     missing: Option<(Version, Missing)>,
 }
 
-impl Source {
+impl StraySource {
     /// `info`: what it said that it has, if it did.
-    pub fn new(info: Option<PgInfo>) -> Source {
-        Source { info, ..Source::default() }
+    pub fn new(info: Option<PgInfo>) -> StraySource {
+        StraySource { info, ..StraySource::default() }
     }
     /// What it lacks, if it can tell that of an object of this version: it gets no writes.
     fn missing(&self, need: Version) -> Option<&Missing> {
@@ -106,36 +106,36 @@ pub struct Recovery {
     /// What requests wait for.
     wanted: BTreeMap<ObjectId, Part>,
     pulls: BTreeMap<u64, Pull>,
-    sends: BTreeMap<(ObjectId, OsdId), Send>,
+    pushes: BTreeMap<(ObjectId, OsdId), PushOp>,
     /// Nobody that can be asked has it; ask again then.
     unfound: BTreeMap<ObjectId, (Part, Time)>,
     /// The last that was looked for.
     looked_for: Option<ObjectId>,
     /// How often in a row somebody did not give what it has.
     refusals: BTreeMap<(ObjectId, OsdId), u32>,
-    sources: BTreeMap<OsdId, Source>,
+    sources: BTreeMap<OsdId, StraySource>,
     /// Members that do not have, under the names of its clones, what they should have of an object: it is sent.
-    not_in_common: BTreeSet<(ObjectId, OsdId)>,
+    without_overlap: BTreeSet<(ObjectId, OsdId)>,
     last_id: u64,
 }
 
 impl Recovery {
-    pub fn new(sources: BTreeMap<OsdId, Source>) -> Recovery {
+    pub fn new(sources: BTreeMap<OsdId, StraySource>) -> Recovery {
         Recovery { sources, ..Recovery::default() }
     }
     /// A request waits for some of an object.
-    pub fn hurry(&mut self, object: &ObjectId, part: &Part) {
+    pub fn prioritize(&mut self, object: &ObjectId, part: &Part) {
         self.wanted.entry(object.clone()).or_default().add(part);
     }
     pub fn is_busy(&self) -> bool {
-        !self.pulls.is_empty() || self.sends.values().any(|send| !send.failed)
+        !self.pulls.is_empty() || self.pushes.values().any(|send| !send.failed)
     }
     /// Objects of which something is on its way.
     pub fn under_way(&self) -> BTreeSet<&ObjectId> {
         self.pulls
             .values()
             .map(|pull| &pull.object)
-            .chain(self.sends.keys().map(|(object, _)| object))
+            .chain(self.pushes.keys().map(|(object, _)| object))
             .collect()
     }
     /// From whom, and to whom.
@@ -143,10 +143,10 @@ impl Recovery {
         let pulls = self.pulls.values();
         let pulls = pulls
             .map(|pull| json!({"pull_from": pull.from.osd.to_string(), "soid": pull.object.to_string()}));
-        let sends = self.sends.keys();
-        let sends =
-            sends.map(|(object, osd)| json!({"pushing_to": osd.to_string(), "object": object.to_string()}));
-        json!({"pull_from_peer": pulls.collect::<Vec<_>>(), "pushing": sends.collect::<Vec<_>>()})
+        let pushes = self.pushes.keys();
+        let pushes =
+            pushes.map(|(object, osd)| json!({"pushing_to": osd.to_string(), "object": object.to_string()}));
+        json!({"pull_from_peer": pulls.collect::<Vec<_>>(), "pushing": pushes.collect::<Vec<_>>()})
     }
     /// Who holds the group without being a member, and said what of it.
     pub fn holders(&self) -> impl Iterator<Item = (OsdId, &PgInfo)> {
@@ -183,11 +183,11 @@ impl Recovery {
     }
     /// An object becomes what another was, and whoever lacked that lacks this now: what was on its way
     /// is of the object as it had been. Whether anything was.
-    pub fn void(&mut self, object: &ObjectId) -> bool {
-        let before = self.pulls.len() + self.sends.len();
+    pub fn cancel(&mut self, object: &ObjectId) -> bool {
+        let before = self.pulls.len() + self.pushes.len();
         self.pulls.retain(|_, pull| pull.object != *object);
-        self.sends.retain(|(sent, _), _| sent != object);
-        before != self.pulls.len() + self.sends.len()
+        self.pushes.retain(|(sent, _), _| sent != object);
+        before != self.pulls.len() + self.pushes.len()
     }
     fn next_id(&mut self) -> u64 {
         self.last_id += 1;
@@ -249,11 +249,11 @@ impl Pg {
                     self.start_pull(ctx, object, part, BTreeSet::new(), Some(slot));
                 }
                 (Some(Next::Take(object, common)), _) => {
-                    self.take_common(ctx, &object, common);
+                    self.share_from_clones(ctx, &object, common);
                     taken += 1;
                 }
                 (None, Some((object, osd))) => {
-                    self.start_send(ctx, object, osd, &Part::everything(), Some(slot));
+                    self.start_push(ctx, object, osd, &Part::everything(), Some(slot));
                 }
                 (None, None) => return,
             }
@@ -280,7 +280,7 @@ impl Pg {
                 continue;
             }
             part.meta |= stale.part.meta;
-            if self.find_giver(ctx, object, &part, &BTreeSet::new()).is_none() {
+            if self.find_source(ctx, object, &part, &BTreeSet::new()).is_none() {
                 nowhere.push((object.clone(), part));
             }
         }
@@ -303,16 +303,16 @@ impl Pg {
     /// What requests wait for, and what has to be everywhere before anybody sees it.
     fn recover_wanted(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Active(active) = &self.phase else { return };
-        let doubtful = active.doubtful().map(|(object, part)| (object.clone(), part.clone()));
+        let uncommitted = active.uncommitted().map(|(object, part)| (object.clone(), part.clone()));
         let wanted = active.recovery.wanted.iter().map(|(object, part)| (object.clone(), part.clone()));
-        for (object, part) in wanted.chain(doubtful).collect::<Vec<_>>() {
+        for (object, part) in wanted.chain(uncommitted).collect::<Vec<_>>() {
             let Phase::Active(active) = &mut self.phase else { return };
             let recovery = &mut active.recovery;
             if !self.missing.lacks(&object, &part) {
                 if recovery.wanted.remove(&object).is_some() {
                     self.on_recovered(ctx, &object);
                 }
-            } else if self.changed.contains(&object) {
+            } else if self.unapplied.contains(&object) {
                 active.note_runnable(&object);
                 ctx.out.push(PgEffect::Loop);
             } else if recovery.pulls.len() < URGENT_JOBS_MAX {
@@ -324,26 +324,26 @@ impl Pg {
             }
         }
         let Phase::Active(active) = &self.phase else { return };
-        let mut sends = Vec::new();
-        for (object, part) in active.doubtful() {
+        let mut pushes = Vec::new();
+        for (object, part) in active.uncommitted() {
             for (osd, member) in &active.members {
                 let key = (object.clone(), *osd);
                 if member.missing.lacks(object, part)
-                    && !active.recovery.sends.contains_key(&key)
+                    && !active.recovery.pushes.contains_key(&key)
                     && self.can_send(&member.missing, object)
                 {
-                    sends.push((key, part.clone()));
+                    pushes.push((key, part.clone()));
                 }
             }
         }
-        for ((object, osd), part) in sends {
-            if self.changed.contains(&object) {
+        for ((object, osd), part) in pushes {
+            if self.unapplied.contains(&object) {
                 if let Phase::Active(active) = &mut self.phase {
                     active.note_runnable(&object);
                 }
                 ctx.out.push(PgEffect::Loop);
             } else {
-                self.start_send(ctx, object, osd, &part, None);
+                self.start_push(ctx, object, osd, &part, None);
             }
         }
     }
@@ -356,17 +356,17 @@ impl Pg {
         ctx: &mut Ctx<'_>,
         object: ObjectId,
         mut part: Part,
-        mut tried: BTreeSet<Giver>,
+        mut tried: BTreeSet<RecoverySource>,
         slot: Option<WorkSlot>,
     ) {
         let now = ctx.now.mono;
         // Nothing of an object has a place here before its metadata.
         part.meta |= self.missing.lacks_meta(&object);
         let need = self.missing.get(&object).map(|stale| stale.need).unwrap_or_default();
-        let giver = self.find_giver(ctx, &object, &part, &tried);
+        let source = self.find_source(ctx, &object, &part, &tried);
         let Phase::Active(active) = &mut self.phase else { return };
         let recovery = &mut active.recovery;
-        let Some((from, part)) = giver else {
+        let Some((from, part)) = source else {
             recovery.note_unfound(object, &part, now + UNFOUND_RETRY);
             self.ask_sources(ctx, need);
             return;
@@ -390,7 +390,7 @@ impl Pg {
             let asked = source.asked.is_some_and(|asked| now.since(asked) < UNFOUND_RETRY);
             if source.missing(need).is_none() && !asked && ctx.map.is_up(osd) {
                 source.asked = Some(now);
-                let log = part_for(&self.info, &self.log, &self.answered, source.info.as_ref());
+                let log = part_for(&self.info, &self.log, &self.dups, source.info.as_ref());
                 ctx.out.push(PgEffect::ask(osd, PgMsg::Merge(log)));
             }
         }
@@ -434,7 +434,7 @@ impl Pg {
             self.once_durable(ctx, WhenStored::Pulled(slot));
         }
         self.on_recovered(ctx, &pull.object);
-        self.rearrange(ctx);
+        self.request_pg_temp(ctx);
         self.recover(ctx);
     }
 
@@ -458,7 +458,7 @@ impl Pg {
 
     // ---- to others ----
 
-    fn start_send(
+    fn start_push(
         &mut self,
         ctx: &mut Ctx<'_>,
         object: ObjectId,
@@ -475,15 +475,15 @@ impl Pg {
         let id = active.recovery.next_id();
         active
             .recovery
-            .sends
-            .insert((object.clone(), osd), Send { id, push: None, since: now, slot, failed: false });
+            .pushes
+            .insert((object.clone(), osd), PushOp { id, push: None, since: now, slot, failed: false });
         self.make_push(ctx, id, object, part, Purpose::Pushed(osd));
     }
 
     pub fn push_ready(&mut self, ctx: &mut Ctx<'_>, osd: OsdId, push: Push) {
         let now = ctx.now.mono;
         let Phase::Active(active) = &mut self.phase else { return };
-        let Some(send) = active.recovery.sends.get_mut(&(push.object.clone(), osd)) else { return };
+        let Some(send) = active.recovery.pushes.get_mut(&(push.object.clone(), osd)) else { return };
         if send.id != push.id {
             return;
         }
@@ -494,12 +494,12 @@ impl Pg {
     }
 
     /// What was to be sent cannot be read now. The transfer stays, and is tried again after a while.
-    pub fn send_failed(&mut self, _: &mut Ctx<'_>, object: &ObjectId, osd: OsdId) {
+    pub fn push_unreadable(&mut self, _: &mut Ctx<'_>, object: &ObjectId, osd: OsdId) {
         let Phase::Active(active) = &mut self.phase else { return };
         let missing = |osd| active.members.get(&osd).is_some_and(|m| m.missing.get(object).is_some());
         if !missing(osd) {
-            active.recovery.sends.remove(&(object.clone(), osd));
-        } else if let Some(send) = active.recovery.sends.get_mut(&(object.clone(), osd)) {
+            active.recovery.pushes.remove(&(object.clone(), osd));
+        } else if let Some(send) = active.recovery.pushes.get_mut(&(object.clone(), osd)) {
             send.failed = true;
         }
     }
@@ -515,13 +515,13 @@ impl Pg {
     ) {
         let Phase::Active(active) = &mut self.phase else { return };
         let key = (object.clone(), from);
-        if active.recovery.sends.get(&key).is_none_or(|send| send.id != id || send.push.is_none()) {
+        if active.recovery.pushes.get(&key).is_none_or(|send| send.id != id || send.push.is_none()) {
             return;
         }
-        let Some(Send { push: Some(mut push), .. }) = active.recovery.sends.remove(&key) else { return };
+        let Some(PushOp { push: Some(mut push), .. }) = active.recovery.pushes.remove(&key) else { return };
         if !refused.is_empty() {
             push.part.data.subtract(refused);
-            active.recovery.not_in_common.insert(key);
+            active.recovery.without_overlap.insert(key);
         }
         if let Some(member) = active.members.get_mut(&from) {
             // If a write brought it newer metadata, it may not have taken these.
@@ -533,7 +533,7 @@ impl Pg {
             }
         }
         self.on_recovered(ctx, object);
-        self.rearrange(ctx);
+        self.request_pg_temp(ctx);
         self.recover(ctx);
     }
 
@@ -552,7 +552,7 @@ impl Pg {
             return String::new();
         }
         let recovery = &active.recovery;
-        let jobs = recovery.pulls.len() + recovery.sends.len();
+        let jobs = recovery.pulls.len() + recovery.pushes.len();
         let mut text = format!("{}; {jobs} transfers are in progress", lacks.join(", "));
         if recovery.unfound_len() > 0 {
             text += &format!("; parts of {} objects are on no OSD that is up", recovery.unfound_len());
@@ -572,7 +572,7 @@ impl Pg {
         let Phase::Active(active) = &mut self.phase else { return };
         let recovery = &mut active.recovery;
         recovery.unfound.retain(|_, (_, retry)| now < *retry);
-        recovery.sends.retain(|(_, osd), send| send.stays(now, ctx.budget.credits.is_full(*osd)));
+        recovery.pushes.retain(|(_, osd), send| send.stays(now, ctx.budget.credits.is_full(*osd)));
         let slow = recovery.pulls.iter().filter(|(_, pull)| now.since(pull.since) > STALLED);
         let slow: Vec<(u64, OsdId)> = slow.map(|(id, pull)| (*id, pull.from.osd)).collect();
         for (id, from) in slow {
@@ -590,8 +590,8 @@ impl Pg {
             let (object, part) = (pull.from.name_of(&pull.object), pull.part.clone());
             ctx.out.push(PgEffect::ask(osd, PgMsg::Pull { id, object, part }));
         }
-        let sends = active.recovery.sends.iter().filter(|((_, to), _)| *to == osd);
-        for push in sends.filter_map(|(_, send)| send.push.as_ref()) {
+        let pushes = active.recovery.pushes.iter().filter(|((_, to), _)| *to == osd);
+        for push in pushes.filter_map(|(_, send)| send.push.as_ref()) {
             ctx.out.push(PgEffect::ask(osd, PgMsg::Push(push.clone())));
         }
         if let Some(source) = active.recovery.sources.get_mut(&osd) {

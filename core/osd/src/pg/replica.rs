@@ -1,11 +1,11 @@
 //! Everyone but the primary: replicas take its log and its writes, strays wait until they are not
 //! needed any more. All of them answer questions about what they have.
 
-use super::catch_up::CatchUp;
-use super::follow::Following;
+use super::inventory_scan::InventoryScan;
 use super::log::{Log, part_for};
+use super::log_merge::LogMerger;
 use super::record::{Record, RecordChanges};
-use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, groups, listed};
+use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, pg_list, pg_list_key};
 use crate::object_info::ObjectInfo;
 use crate::ops::OBJECT_SIZE_MAX;
 use crate::snap_index;
@@ -37,7 +37,7 @@ pub struct Replica {
     /// Our log is the group's: writes and leases of this interval concern us.
     pub merged: bool,
     /// Learning what changed, as our log does not reach the group's.
-    pub following: Option<Box<Following>>,
+    pub scan: Option<Box<InventoryScan>>,
 }
 
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Pg {
     }
 
     pub fn answer_log(&mut self, ctx: &mut Ctx<'_>, to: OsdId) {
-        let log = part_for(&self.info, &self.log, &self.answered, None);
+        let log = part_for(&self.info, &self.log, &self.dups, None);
         self.once_durable(ctx, WhenStored::Answer(to, Box::new(PgMsg::Log(log))));
     }
 
@@ -78,11 +78,11 @@ impl Pg {
         let mut changes = RecordChanges::new(self.id);
         merge.gone.iter().for_each(|entry| changes.no_entry(entry.version));
         merge.new.iter().for_each(|entry| changes.entry(entry));
-        let mut catch_up = CatchUp::new(self.me, ctx.store, &mut self.missing);
-        catch_up.undo(&merge.gone);
-        merge.new.iter().for_each(|entry| catch_up.miss(entry));
-        let (txn, noted) = (catch_up.txn, catch_up.noted);
-        self.note_caught_up(noted, &mut changes);
+        let mut merger = LogMerger::new(self.me, ctx.store, &mut self.missing);
+        merger.undo(&merge.gone);
+        merge.new.iter().for_each(|entry| merger.miss(entry));
+        let (txn, noted) = (merger.txn, merger.noted);
+        self.note_merged(noted, &mut changes);
         self.finish_adoption(ctx, log, txn, changes);
     }
 
@@ -122,14 +122,14 @@ impl Pg {
         let granted = self.interval.primary == Some(from) && self.is_merged_replica();
         if granted {
             let holder = map.osd(from).map(|osd| (from, osd.info.up_from));
-            self.granted.grant(now, holder, now + LEASE);
+            self.leases.grant(now, holder, now + LEASE);
         }
         granted
     }
     /// Until when our promises bind.
     pub fn lease_end(&self, map: &OsdMap) -> Time {
         let ended = |(osd, life): (OsdId, Epoch)| map.osd(osd).is_some_and(|osd| osd.xinfo.dead_epoch > life);
-        self.granted.end(ended)
+        self.leases.end(ended)
     }
 
     pub fn on_merge(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
@@ -146,16 +146,16 @@ impl Pg {
             self.once_durable(ctx, WhenStored::Merged);
             return;
         }
-        if replica.following.is_some() {
+        if replica.scan.is_some() {
             return;
         }
         if Log::can_join(&self.info, &log) && log.after <= self.info.last_update {
             self.adopt_log(ctx, &log);
             self.replica_merged(ctx);
         } else {
-            let following = self.start_following(ctx, from, log);
+            let scan = self.start_scan(ctx, from, log);
             if let Phase::Replica(replica) = &mut self.phase {
-                replica.following = Some(Box::new(following));
+                replica.scan = Some(Box::new(scan));
             }
         }
     }
@@ -181,7 +181,7 @@ impl Pg {
     pub fn replica_merged(&mut self, ctx: &mut Ctx<'_>) {
         if let Phase::Replica(replica) = &mut self.phase {
             replica.merged = true;
-            replica.following = None;
+            replica.scan = None;
         }
         self.once_durable(ctx, WhenStored::Merged);
     }
@@ -196,15 +196,15 @@ impl Pg {
 
     pub fn replica_tick(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Replica(replica) = &mut self.phase else { return };
-        if let Some(following) = &mut replica.following {
-            following.ask_again(ctx, FOLLOW_RETRY);
+        if let Some(scan) = &mut replica.scan {
+            scan.ask_again(ctx, FOLLOW_RETRY);
         }
     }
 
     pub fn replica_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
         let Phase::Replica(replica) = &mut self.phase else { return };
-        if let Some(following) = replica.following.as_mut().filter(|following| following.source == osd) {
-            following.ask_again(ctx, Duration::ZERO);
+        if let Some(scan) = replica.scan.as_mut().filter(|scan| scan.source == osd) {
+            scan.ask_again(ctx, Duration::ZERO);
         }
     }
 
@@ -282,7 +282,7 @@ impl Pg {
     /// The record goes first: from then on nobody takes what is left for a copy.
     pub fn start_deleting(&mut self, ctx: &mut Ctx<'_>) {
         self.phase = Phase::Deleting(Deleting::default());
-        self.held.clear();
+        self.waiting_for_active.clear();
         self.when_stored.clear();
         let record = Record::of_remains(self.info.pg_num);
         let mut txn = Transaction::new();
@@ -290,7 +290,7 @@ impl Pg {
         record.store(self.id, &mut txn);
         self.info = record.info;
         self.log = record.log;
-        self.answered = record.answered;
+        self.dups = record.dups;
         self.missing = record.missing;
         self.is_untrusted = record.is_untrusted;
         self.store(ctx, txn);
@@ -317,7 +317,7 @@ impl Pg {
         }
         if done {
             txn.push(StoredId::Pg(self.id), Change::Remove);
-            txn.push(groups(), Change::OmapRemove([listed(self.id)].into()));
+            txn.push(pg_list(), Change::OmapRemove([pg_list_key(self.id)].into()));
         }
         self.store(ctx, txn);
         ctx.out.push(if done { PgEffect::Gone } else { PgEffect::Loop });

@@ -1,7 +1,7 @@
 //! What a group's primary tells others about it.
 
 use super::active::Member;
-use super::moving::{Forced, Hold};
+use super::remap::{Forced, Hold};
 use super::{Ctx, Interval, Pg, PgEffect, Phase};
 use nacre_base::{Now, OsdId, Time, Utime};
 use nacre_proto::maps::OsdMap;
@@ -29,7 +29,7 @@ impl Pg {
     }
 
     /// Copies that are missing, and those that are only not where they should be.
-    fn away(&self) -> (u64, u64) {
+    fn degraded_and_misplaced(&self) -> (u64, u64) {
         let Interval { up, acting, size, .. } = &self.interval;
         if self.whole_members() >= acting.len().max(*size) && acting == up {
             return (0, 0);
@@ -50,8 +50,8 @@ impl Pg {
             }
         };
         let absent = self.info.objects * size.saturating_sub(acting.len()) as u64;
-        let newcomers = self.info.objects * self.newcomers().count() as u64;
-        (all - beyond + absent, beyond + newcomers.saturating_sub(absent))
+        let backfill_targets = self.info.objects * self.backfill_targets().count() as u64;
+        (all - beyond + absent, beyond + backfill_targets.saturating_sub(absent))
     }
 
     /// `pg_state` bits, of a group that is clean or not; zero when this OSD is not the primary.
@@ -65,7 +65,7 @@ impl Pg {
             Phase::Active(active) => {
                 state |= pg_state::ACTIVE;
                 // Looked at after every event, and clean nearly always.
-                let (degraded, misplaced) = if clean { (0, 0) } else { self.away() };
+                let (degraded, misplaced) = if clean { (0, 0) } else { self.degraded_and_misplaced() };
                 if degraded > 0 {
                     state |= pg_state::DEGRADED;
                 }
@@ -83,10 +83,10 @@ impl Pg {
                         (false, false) => pg_state::RECOVERING,
                     };
                 }
-                if self.moving.hold == Some(Hold::TooFull) || self.waits_for_room(map) {
+                if self.remap.hold == Some(Hold::TooFull) || self.waits_for_space(map) {
                     state |= pg_state::BACKFILL_TOOFULL;
                     state &= !pg_state::BACKFILL_WAIT;
-                } else if self.moving.hold.is_some() && !missing {
+                } else if self.remap.hold.is_some() && !missing {
                     state |= pg_state::BACKFILL_WAIT;
                 }
                 if clean {
@@ -167,7 +167,7 @@ impl Pg {
         let mut counts = PgCounts { objects, clones, bytes, ..looked_at };
         counts.copies = counts.objects * interval.size as u64;
         counts.missing_on_primary = self.missing.len() as u64;
-        (counts.degraded, counts.misplaced) = self.away();
+        (counts.degraded, counts.misplaced) = self.degraded_and_misplaced();
         if let Phase::Active(active) = &self.phase {
             counts.unfound = active.recovery.unfound_len() as u64;
         }
@@ -214,7 +214,7 @@ impl Pg {
 
     /// Requests that were not answered, with what they wait for.
     pub fn ops_in_flight(&self, now: Now) -> Vec<Value> {
-        let held = self.held.iter().map(|op| (op, "waiting for active"));
+        let held = self.waiting_for_active.iter().map(|op| (op, "waiting for active"));
         let active: Vec<_> = match &self.phase {
             Phase::Active(active) => active.ops().collect(),
             _ => Vec::new(),
@@ -228,7 +228,7 @@ impl Pg {
             Phase::Active(active) => Some(active.ops().map(|(op, _)| op)),
             _ => None,
         };
-        let ops = self.held.iter().chain(active.into_iter().flatten());
+        let ops = self.waiting_for_active.iter().chain(active.into_iter().flatten());
         ops.map(move |op| now.since(op.steps.arrived))
     }
 
@@ -238,7 +238,7 @@ impl Pg {
             Phase::Active(active) => active.ops().count(),
             _ => 0,
         };
-        self.held.len() + active
+        self.waiting_for_active.len() + active
     }
 
     pub fn is_primary(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::world::{POOL, World};
 use super::{read, write};
-use crate::stored::{Accepted, NotAccepted, accept, doubted};
+use crate::stored::{MarkedComplete, NotMarked, incomplete_pgs, mark_complete};
 use nacre_base::{Name, OsdId, PgId};
 use nacre_machine::given_up;
 use nacre_proto::maps::map_flags;
@@ -106,7 +106,7 @@ fn of_a_group_without_its_record_nothing_is_believed() {
 
 #[test]
 fn a_group_is_found_without_the_list_of_groups() {
-    comes_back_right(stale(3, crate::pg::groups()));
+    comes_back_right(stale(3, crate::pg::pg_list()));
 }
 
 #[test]
@@ -154,12 +154,12 @@ fn the_last_member_without_its_record_is_no_reason_to_go_on_without_it() {
     assert!(!w.replies.contains_key(&waits), "that is not what was acknowledged last");
     // Unless an operator says that it is all there is.
     w.kill(0);
-    assert_eq!(doubted(&w.nodes[0].disk), Ok(vec![PG]));
+    assert_eq!(incomplete_pgs(&w.nodes[0].disk), Ok(vec![PG]));
     let mut txn = Transaction::new();
-    let accepted = accept(&w.nodes[0].disk, PG, &mut txn).unwrap();
-    assert_eq!(accepted, Accepted { objects: 1, ..Accepted::default() });
+    let accepted = mark_complete(&w.nodes[0].disk, PG, &mut txn).unwrap();
+    assert_eq!(accepted, MarkedComplete { objects: 1, ..MarkedComplete::default() });
     w.nodes[0].disk.apply(&txn);
-    assert_eq!(accept(&w.nodes[0].disk, PG, &mut txn), Err(NotAccepted::Counts(PG)));
+    assert_eq!(mark_complete(&w.nodes[0].disk, PG, &mut txn), Err(NotMarked::Counts(PG)));
     w.start(0);
     w.run_until("answered", |w| w.replies.contains_key(&waits));
     assert_eq!(w.run_ops("a", read()).ops[0].data, "new");
@@ -175,19 +175,19 @@ fn what_an_osd_has_not_seen_to_be_lost_cannot_be_accepted() {
     w.kill(0);
     w.allow_errors = true;
     w.rot(0, |store| store.lost.times = 1);
-    let accept = |w: &mut World| {
+    let mark = |w: &mut World| {
         let mut txn = Transaction::new();
-        let accepted = accept(&w.nodes[0].disk, PG, &mut txn);
+        let accepted = mark_complete(&w.nodes[0].disk, PG, &mut txn);
         w.nodes[0].disk.apply(&txn);
         accepted.map(|accepted| accepted.objects)
     };
-    assert_eq!(accept(&mut w), Err(NotAccepted::Unseen(PG)));
+    assert_eq!(mark(&mut w), Err(NotMarked::Unseen(PG)));
     w.start(0);
     let waits = w.submit("a", read());
     w.run_for(Duration::from_secs(10));
     assert!(!w.replies.contains_key(&waits), "it may be older than what was acknowledged");
     w.kill(0);
-    assert_eq!(accept(&mut w), Ok(1));
+    assert_eq!(mark(&mut w), Ok(1));
     w.start(0);
     w.run_until("answered", |w| w.replies.contains_key(&waits));
     assert_eq!(w.run_ops("a", read()).ops[0].data, "a");

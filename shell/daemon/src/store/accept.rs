@@ -26,7 +26,7 @@ fn pg(text: &str) -> Result<PgId, &'static str> {
 pub fn mark_complete(options: &Options) -> Result<()> {
     if options.pgs.is_empty() {
         let (store, ..) = options.store.open()?;
-        stored::doubted(&store)?.iter().for_each(|pg| println!("{pg}"));
+        stored::incomplete_pgs(&store)?.iter().for_each(|pg| println!("{pg}"));
         return Ok(());
     }
     ensure!(
@@ -39,7 +39,7 @@ pub fn mark_complete(options: &Options) -> Result<()> {
     let mut unreadable = 0;
     for &pg in &options.pgs {
         let mut txn = Transaction::new();
-        let accepted = stored::accept(&store, pg, &mut txn)?;
+        let accepted = stored::mark_complete(&store, pg, &mut txn)?;
         store.submit(txn)?;
         settle(&mut store, &disk, &options.store.path())?;
         println!("pg {pg}: {} objects, {} of them stale", accepted.objects, accepted.stale);

@@ -1,7 +1,7 @@
 //! The queues of a group's objects.
 
 use super::Queue;
-use crate::pg::changed::hash;
+use crate::pg::unapplied::hash;
 use hashbrown::HashTable;
 use nacre_proto::types::ObjectId;
 

@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 
 /// Reads of running requests that wait, in order.
 #[derive(Default)]
-pub(super) struct Unread {
+pub(super) struct WaitingReads {
     /// For memory: small ones, and large ones.
     lines: [VecDeque<(u64, ObjectId)>; KINDS],
     /// For their clients to take what they asked for before.
-    put_aside: Vec<(u64, ObjectId)>,
+    waiting_for_client: Vec<(u64, ObjectId)>,
 }
 
 impl Pg {
@@ -21,20 +21,20 @@ impl Pg {
         if let Some((kind, object)) = self.try_read(ctx, read, object, false)
             && let Some(active) = self.active()
         {
-            active.unread.lines[kind].push_back((read, object));
+            active.waiting_reads.lines[kind].push_back((read, object));
         }
     }
 
     /// There may be memory now.
-    pub(super) fn begin_unread(&mut self, ctx: &mut Ctx<'_>) {
+    pub(super) fn retry_reads(&mut self, ctx: &mut Ctx<'_>) {
         for kind in 0..KINDS {
             while let Some(active) = self.active()
-                && let Some((read, object)) = active.unread.lines[kind].pop_front()
+                && let Some((read, object)) = active.waiting_reads.lines[kind].pop_front()
             {
                 if let Some((_, object)) = self.try_read(ctx, read, object, true)
                     && let Some(active) = self.active()
                 {
-                    active.unread.lines[kind].push_front((read, object));
+                    active.waiting_reads.lines[kind].push_front((read, object));
                     break;
                 }
             }
@@ -42,9 +42,9 @@ impl Pg {
     }
 
     /// Clients may have taken something.
-    pub(super) fn look_at_put_aside(&mut self, ctx: &mut Ctx<'_>) {
+    pub(super) fn retry_client_reads(&mut self, ctx: &mut Ctx<'_>) {
         let Some(active) = self.active() else { return };
-        for (read, object) in std::mem::take(&mut active.unread.put_aside) {
+        for (read, object) in std::mem::take(&mut active.waiting_reads.waiting_for_client) {
             self.begin_read(ctx, read, object);
         }
     }
@@ -81,7 +81,7 @@ impl Pg {
                 ctx.out.push(PgEffect::Read { read, object: Box::new(object), extents, device: false });
             }
             Err(Wait::Memory) => return Some((kind(bytes), object)),
-            Err(Wait::Client) => active.unread.put_aside.push((read, object)),
+            Err(Wait::Client) => active.waiting_reads.waiting_for_client.push((read, object)),
         }
         None
     }

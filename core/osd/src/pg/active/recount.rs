@@ -21,7 +21,7 @@ impl Pg {
     /// Goes on counting, once everything is here to be counted.
     pub(super) fn recount_some(&mut self, ctx: &mut Ctx<'_>) {
         // A write of this turn is in the counters and not in the view.
-        if !self.info.estimated || !self.missing.is_empty() || !self.changed.is_empty() {
+        if !self.info.estimated || !self.missing.is_empty() || !self.unapplied.is_empty() {
             return;
         }
         let start = self.range.start();

@@ -2,7 +2,7 @@
 
 use super::{Active, InFlight, Unwritten, write_reply};
 use crate::ops::{Done, Env, ObjectChange};
-use crate::pg::answered::answer_of;
+use crate::pg::dups::dup_of;
 use crate::pg::push::{attrs_after, metas_after, set_meta};
 use crate::pg::record::RecordChanges;
 use crate::pg::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
@@ -21,7 +21,7 @@ impl Pg {
     pub(super) fn write(&mut self, ctx: &mut Ctx<'_>, mut op: Box<ClientOp>, env: Env, done: Done) {
         op.steps.sent = Some(ctx.now.mono);
         if !done.change.others.is_empty() {
-            self.note_kept(&op.request.snaps);
+            self.note_new_snaps(&op.request.snaps);
         }
         let Done { result, outputs, user_version, change } = done;
         let entry = LogEntry {
@@ -109,15 +109,15 @@ impl Pg {
         let (version, head) = (entry.version, entry.object.to_head());
         let Some(active) = self.active() else { return Ok(()) };
         let lacking = |object: &ObjectId| active.members.values().any(|m| m.missing.lacks_meta(object));
-        let somebody_lacks = active.members.values().any(|member| !member.missing.is_empty());
-        let metas = match somebody_lacks.then(|| metas_after(ctx.store, &change.txn, &lacking)) {
+        let members_lack_some = active.members.values().any(|member| !member.missing.is_empty());
+        let metas = match members_lack_some.then(|| metas_after(ctx.store, &change.txn, &lacking)) {
             None => Vec::new(), // as nearly always
             Some(Ok(metas)) => metas,
             Some(Err(error)) => return Err(Box::new((op, error))),
         };
         for Acts { object, acts } in &entry.acts {
             let target = object.as_ref().unwrap_or(&entry.object);
-            if acts.iter().any(|act| matches!(act, Act::CloneFrom(_))) && active.recovery.void(target) {
+            if acts.iter().any(|act| matches!(act, Act::CloneFrom(_))) && active.recovery.cancel(target) {
                 ctx.out.push(PgEffect::Loop);
             }
         }
@@ -138,7 +138,7 @@ impl Pg {
         self.log.append_encoded(&entry, entry.bytes());
         let trim_to = self
             .log
-            .trim_point(ctx.budget.log_limits(), self.answered.memory(), self.somebody_is_away())
+            .trim_point(ctx.budget.log_limits(), self.dups.memory(), self.has_absent_members())
             .map_or(self.info.log_tail, |v| v.min(self.info.committed_to));
         let rep_op = Arc::new(RepOp {
             entry,
@@ -162,7 +162,7 @@ impl Pg {
         for &osd in active.members.keys() {
             ctx.out.push(PgEffect::ask(osd, PgMsg::RepOp(rep_op.clone())));
         }
-        active.queue(&head).uncommitted += 1;
+        active.queue(&head).writes += 1;
         let waiting_for = active.members.keys().copied().chain([me]).collect();
         active.in_flight.push_back(InFlight {
             version,
@@ -206,8 +206,8 @@ impl Pg {
         changes.encoded_entry(entry.version, entry.bytes().clone());
         changes.info(&self.info);
         changes.into_txn(&mut txn);
-        self.changed.extend(entry.touched().map(|(object, ..)| object.clone()));
-        self.changed.extend(noted);
+        self.unapplied.extend(entry.touched().map(|(object, ..)| object.clone()));
+        self.unapplied.extend(noted);
         self.store(ctx, txn);
     }
 
@@ -235,8 +235,8 @@ impl Pg {
         let count = active.in_flight.iter().take_while(|write| is_done(write)).count();
         let done: SmallVec<[InFlight; 1]> = active.in_flight.drain(..count).collect();
         for write in &done {
-            active.queue(&write.object).uncommitted -= 1;
-            let answer = answer_of(&write.rep_op.entry);
+            active.queue(&write.object).writes -= 1;
+            let answer = dup_of(&write.rep_op.entry);
             ctx.out.extend(write.ops.iter().map(|op| write_reply(op, &answer, epoch)));
         }
         for write in done.iter().filter(|write| write.rep_op.entry.result >= 0) {
@@ -263,8 +263,8 @@ impl Pg {
     /// All up to here is everywhere, unless there were doubts when the interval began that remain.
     pub(super) fn note_committed(&mut self, version: Version) {
         let Phase::Active(active) = &mut self.phase else { return };
-        active.settle(&self.missing);
-        if active.doubtful.is_empty() {
+        active.drop_committed(&self.missing);
+        if active.uncommitted.is_empty() {
             self.info.committed_to = version;
         }
     }

@@ -14,7 +14,7 @@ pub type Copies = BTreeMap<OsdId, Option<ScrubEntry>>;
 pub type Sums = BTreeMap<OsdId, ScrubSum>;
 
 /// Whether one look at the metadata finds nothing wrong.
-pub fn is_alike(copies: &Copies) -> bool {
+pub fn is_consistent(copies: &Copies) -> bool {
     let mut all = copies.values();
     let Some(Some(first)) = all.next() else { return copies.is_empty() };
     first.errors == 0 && all.all(|copy| copy.as_ref() == Some(first))
@@ -31,7 +31,7 @@ pub struct Content {
 }
 
 impl Content {
-    pub fn is_alike(&self) -> bool {
+    pub fn is_consistent(&self) -> bool {
         self.data.is_empty() && self.omap.is_empty()
     }
 }
@@ -49,16 +49,16 @@ pub fn is_same(sums: &Sums) -> bool {
 
 /// What to put right, and whether that is everything that is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remedy {
+pub struct RepairPlan {
     pub stale: BTreeMap<OsdId, Stale>,
     /// How many copies are wrong as metadata shows, and how many as only their content shows.
     pub shallow: u64,
     pub deep: u64,
     /// There is no right copy of some of it.
-    pub hopeless: bool,
+    pub unrepairable: bool,
 }
 
-impl Remedy {
+impl RepairPlan {
     /// The object has that version by now, and what is wrong in a copy of it is still wrong.
     pub fn is_of(&mut self, version: Version) {
         self.stale.values_mut().for_each(|stale| stale.need = stale.need.max(version));
@@ -66,8 +66,8 @@ impl Remedy {
 }
 
 /// What is wrong with an object; None if nothing is.
-pub fn judge(copies: &Copies, content: &Content, primary: OsdId) -> Option<(BadObject, Remedy)> {
-    if (is_alike(copies) && content.is_alike()) || copies.values().all(Option::is_none) {
+pub fn verdict(copies: &Copies, content: &Content, primary: OsdId) -> Option<(BadObject, RepairPlan)> {
+    if (is_consistent(copies) && content.is_consistent()) || copies.values().all(Option::is_none) {
         return None;
     }
     let sound = |copy: &Option<ScrubEntry>| copy.clone().filter(|entry| entry.errors == 0);
@@ -112,8 +112,8 @@ pub fn judge(copies: &Copies, content: &Content, primary: OsdId) -> Option<(BadO
         shard.selected = selected.as_ref().is_some_and(|(selected, _)| selected == osd);
         bad.shards.insert(*osd, shard);
     }
-    let remedy = remedy(&whole, content, copies, right.map(|entry| entry.version), primary);
-    Some((bad, remedy))
+    let plan = plan(&whole, content, copies, right.map(|entry| entry.version), primary);
+    Some((bad, plan))
 }
 
 /// The same metadata, values of attributes aside: their checksums tell.
@@ -167,34 +167,34 @@ fn shard_of(copy: Option<&ScrubEntry>) -> Shard {
 }
 
 /// Of copies whose metadata is wrong everything is replaced, of others the pieces that are wrong.
-fn remedy(
+fn plan(
     wrong: &BTreeSet<OsdId>,
     content: &Content,
     copies: &Copies,
     version: Option<Version>,
     primary: OsdId,
-) -> Remedy {
+) -> RepairPlan {
     let unreadable = |osd: &&OsdId| {
         let pieces =
             content.data.iter().map(|(_, sums)| sums).chain(content.omap.iter().map(|(_, sums)| sums));
         pieces.into_iter().any(|sums| sums.get(osd) == Some(&ScrubSum::Unreadable))
     };
-    let hopeless = || {
+    let unrepairable = || {
         let (shallow, deep) = (wrong.len() as u64, copies.keys().filter(unreadable).count() as u64);
         // If nobody can tell who is wrong, somebody is.
-        Remedy {
-            hopeless: true,
+        RepairPlan {
+            unrepairable: true,
             shallow,
             deep: if shallow == 0 { deep.max(1) } else { 0 },
-            ..Remedy::default()
+            ..RepairPlan::default()
         }
     };
-    let Some(need) = version else { return hopeless() };
+    let Some(need) = version else { return unrepairable() };
     let mut whole = wrong.clone();
     loop {
-        let Some(parts) = parts(wrong, &whole, content, primary) else { return hopeless() };
+        let Some(parts) = parts(wrong, &whole, content, primary) else { return unrepairable() };
         if whole.len() == copies.len() {
-            return hopeless();
+            return unrepairable();
         }
         // A range of keys without an end cannot be replaced alone.
         let endless: Vec<OsdId> = parts
@@ -209,7 +209,7 @@ fn remedy(
                 .collect();
             stale.extend(whole.iter().map(|osd| (*osd, Stale::everything(need))));
             let shallow = wrong.len() as u64;
-            return Remedy { deep: stale.len() as u64 - shallow, stale, shallow, hopeless: false };
+            return RepairPlan { deep: stale.len() as u64 - shallow, stale, shallow, unrepairable: false };
         }
         whole.extend(endless);
     }
@@ -275,34 +275,34 @@ mod tests {
         let of = |sum| if sum == 0 { ScrubSum::Unreadable } else { ScrubSum::Of { sum, chain: sum } };
         all.into_iter().enumerate().map(|(n, sum)| (OsdId(n as i32), of(sum))).collect()
     }
-    fn wrong(remedy: &Remedy) -> Vec<(i32, bool)> {
-        remedy.stale.iter().map(|(osd, stale)| (osd.0, stale.part.meta)).collect()
+    fn wrong(plan: &RepairPlan) -> Vec<(i32, bool)> {
+        plan.stale.iter().map(|(osd, stale)| (osd.0, stale.part.meta)).collect()
     }
 
     #[test]
     fn copies_that_are_the_same_are_no_finding() {
         let all = copies([Some(entry(3)), Some(entry(3))]);
-        assert!(judge(&all, &Content::default(), OsdId(0)).is_none());
-        assert!(judge(&copies([None, None]), &Content::default(), OsdId(0)).is_none());
+        assert!(verdict(&all, &Content::default(), OsdId(0)).is_none());
+        assert!(verdict(&copies([None, None]), &Content::default(), OsdId(0)).is_none());
     }
 
     #[test]
     fn the_newest_version_is_right_even_if_most_have_an_older_one() {
         let all = copies([Some(entry(3)), Some(entry(4)), Some(entry(3))]);
-        let (bad, remedy) = judge(&all, &Content::default(), OsdId(0)).unwrap();
+        let (bad, plan) = verdict(&all, &Content::default(), OsdId(0)).unwrap();
         assert_eq!(bad.errors, is::object::INFO | is::object::ATTR_VALUE);
-        assert_eq!(wrong(&remedy), [(0, true), (2, true)]);
+        assert_eq!(wrong(&plan), [(0, true), (2, true)]);
         assert!(bad.shards[&OsdId(1)].selected && !bad.shards[&OsdId(0)].selected);
-        assert_eq!((remedy.shallow, remedy.deep), (2, 0));
+        assert_eq!((plan.shallow, plan.deep), (2, 0));
     }
 
     #[test]
     fn of_one_version_most_are_right_and_a_missing_copy_is_named() {
         let odd = ScrubEntry { size: 11, ..entry(3) };
         let all = copies([Some(odd), Some(entry(3)), Some(entry(3)), None]);
-        let (bad, remedy) = judge(&all, &Content::default(), OsdId(0)).unwrap();
+        let (bad, plan) = verdict(&all, &Content::default(), OsdId(0)).unwrap();
         assert_eq!(bad.errors, is::object::SIZE);
-        assert_eq!(wrong(&remedy), [(0, true), (3, true)]);
+        assert_eq!(wrong(&plan), [(0, true), (3, true)]);
         assert_eq!(bad.shards[&OsdId(3)].errors, is::shard::MISSING);
     }
 
@@ -310,12 +310,12 @@ mod tests {
     fn of_content_only_the_pieces_that_differ_are_replaced() {
         let all = copies([Some(entry(3)), Some(entry(3)), Some(entry(3))]);
         let data = vec![(0..8, sums([7, 7, 9])), (8..10, sums([0, 5, 5]))];
-        let (bad, remedy) = judge(&all, &Content { data, ..Content::default() }, OsdId(0)).unwrap();
+        let (bad, plan) = verdict(&all, &Content { data, ..Content::default() }, OsdId(0)).unwrap();
         assert_eq!(bad.errors, is::object::DATA_DIGEST);
-        assert_eq!(wrong(&remedy), [(0, false), (2, false)]);
-        assert_eq!(remedy.stale[&OsdId(0)].part.data, (8..10).into());
+        assert_eq!(wrong(&plan), [(0, false), (2, false)]);
+        assert_eq!(plan.stale[&OsdId(0)].part.data, (8..10).into());
         assert_eq!(bad.shards[&OsdId(0)].errors, is::shard::READ);
-        assert_eq!((remedy.shallow, remedy.deep), (0, 2));
+        assert_eq!((plan.shallow, plan.deep), (0, 2));
     }
 
     #[test]
@@ -323,26 +323,26 @@ mod tests {
         let all = copies([Some(entry(3)), Some(entry(3)), Some(entry(3))]);
         let omap =
             vec![(("k".into(), None), sums([7, 7, 9])), (("a".into(), Some("k".into())), sums([6, 5, 5]))];
-        let (bad, remedy) = judge(&all, &Content { omap, ..Content::default() }, OsdId(0)).unwrap();
+        let (bad, plan) = verdict(&all, &Content { omap, ..Content::default() }, OsdId(0)).unwrap();
         assert_eq!(bad.errors, is::object::OMAP_DIGEST);
-        assert_eq!((wrong(&remedy), remedy.deep), (vec![(0, false), (2, true)], 2));
+        assert_eq!((wrong(&plan), plan.deep), (vec![(0, false), (2, true)], 2));
     }
 
     #[test]
     fn what_nobody_can_read_and_what_no_right_copy_has_is_left_alone() {
         let all = copies([Some(entry(3)), Some(entry(3))]);
         let data = vec![(0..8, sums([0, 0]))];
-        let (bad, remedy) = judge(&all, &Content { data, ..Content::default() }, OsdId(0)).unwrap();
-        assert!(remedy.hopeless && remedy.stale.is_empty());
-        assert_eq!((bad.errors, remedy.shallow, remedy.deep), (0, 0, 2));
+        let (bad, plan) = verdict(&all, &Content { data, ..Content::default() }, OsdId(0)).unwrap();
+        assert!(plan.unrepairable && plan.stale.is_empty());
+        assert_eq!((bad.errors, plan.shallow, plan.deep), (0, 0, 2));
         // The only copy whose metadata is right has a piece that cannot be read.
         let all = copies([Some(entry(4)), Some(entry(3))]);
         let data = vec![(0..8, sums([0, 5]))];
-        assert!(judge(&all, &Content { data, ..Content::default() }, OsdId(0)).unwrap().1.hopeless);
+        assert!(verdict(&all, &Content { data, ..Content::default() }, OsdId(0)).unwrap().1.unrepairable);
         // Two copies, two contents: the primary's is kept.
         let all = copies([Some(entry(3)), Some(entry(3))]);
         let data = vec![(0..8, sums([4, 5]))];
         let content = Content { data, ..Content::default() };
-        assert_eq!(wrong(&judge(&all, &content, OsdId(1)).unwrap().1), [(0, false)]);
+        assert_eq!(wrong(&verdict(&all, &content, OsdId(1)).unwrap().1), [(0, false)]);
     }
 }

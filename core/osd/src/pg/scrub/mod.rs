@@ -9,17 +9,17 @@
 //! `mend` makes it right, `note` keeps what was found, `ls` shows it to clients.
 
 mod compare;
-mod look;
-mod ls;
-mod mend;
-pub mod note;
+pub mod findings;
+mod list_inconsistent;
+mod repair;
+mod scrub_map;
 
-pub use look::SumRead;
-pub use note::{load_state, walk_findings};
+pub use findings::{load_state, walk_findings};
+pub use scrub_map::SumRead;
 
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::scrub_scheduler::{ScrubConfig, ScrubSlot};
-use compare::{Content, Copies, Remedy, Sums, is_alike, is_same, judge};
+use compare::{Content, Copies, RepairPlan, Sums, is_consistent, is_same, verdict};
 use nacre_base::{Name, OsdId, Time, Utime, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, Pool, PoolOption, map_flags, pool_flags};
@@ -43,7 +43,7 @@ const FINDINGS_MAX: u64 = 1000;
 
 /// What somebody asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ScrubRequest {
     pub deep: bool,
     pub repair: bool,
 }
@@ -70,7 +70,7 @@ pub struct Scrub {
     running: Option<Box<Running>>,
     last_id: u64,
     /// Copies that are being replaced, and whether all of them is.
-    mending: BTreeMap<(OsdId, ObjectId), bool>,
+    repairing: BTreeMap<(OsdId, ObjectId), bool>,
     /// The other members know how many errors earlier looks found.
     told: bool,
     /// Findings that were kept since they were forgotten.
@@ -80,7 +80,7 @@ pub struct Scrub {
 }
 
 struct Running {
-    wanted: Wanted,
+    wanted: ScrubRequest,
     _slot: ScrubSlot,
     began: Utime,
     /// Where the next names come from; None: there are no more.
@@ -95,7 +95,7 @@ struct Running {
     found: u64,
     fixed: u64,
     /// What could be put right in the end.
-    remedies: Vec<(ObjectId, Remedy)>,
+    plans: Vec<(ObjectId, RepairPlan)>,
 }
 
 /// A question to all members.
@@ -153,10 +153,10 @@ impl Scrub {
                 exam.written = Some((kind, entry.version));
             }
             if kind == EntryKind::Delete {
-                running.remedies.retain(|(of, _)| of != object);
+                running.plans.retain(|(of, _)| of != object);
             }
-            for (_, remedy) in running.remedies.iter_mut().filter(|(of, _)| of == object) {
-                remedy.is_of(entry.version);
+            for (_, plan) in running.plans.iter_mut().filter(|(of, _)| of == object) {
+                plan.is_of(entry.version);
             }
         }
     }
@@ -190,11 +190,11 @@ impl Pg {
     // ---- when ----
 
     /// Somebody asks for it, on whichever OSD is the primary.
-    pub fn on_scrub_wanted(&mut self, wanted: Wanted) {
+    pub fn on_scrub_request(&mut self, wanted: ScrubRequest) {
         if self.interval.primary == Some(self.me) {
             let before = self.scrub_wanted.unwrap_or_default();
             let deep = wanted.deep || wanted.repair || before.deep;
-            self.scrub_wanted = Some(Wanted { deep, repair: wanted.repair || before.repair });
+            self.scrub_wanted = Some(ScrubRequest { deep, repair: wanted.repair || before.repair });
         }
     }
 
@@ -217,7 +217,7 @@ impl Pg {
         let told = std::mem::replace(&mut scrub.told, true);
         self.save_scrub_state(ctx);
         if !told && self.scrub_state.errors() > 0 {
-            self.tell_of_scrubs(ctx, ScrubNote::default());
+            self.share_note(ctx, ScrubNote::default());
         }
         if let Some((_, urgency)) = self.due(ctx) {
             ctx.budget.scrub.propose(self.id, urgency);
@@ -258,7 +258,7 @@ impl Pg {
     }
 
     /// What kind of look it is time for, and how urgent that is.
-    fn due(&self, ctx: &Ctx<'_>) -> Option<(Wanted, u64)> {
+    fn due(&self, ctx: &Ctx<'_>) -> Option<(ScrubRequest, u64)> {
         if let Some(wanted) = self.scrub_wanted {
             return Some((wanted, u64::MAX));
         }
@@ -274,7 +274,7 @@ impl Pg {
         let calm = !pace.busy && pace.rules.may_begin(u64::from(wall.sec) / 3600 % 24);
         let light = may_light && (age > max || (age > min && calm));
         let deep = may_deep && (deep_age > deep + deep / 2 || (deep_age > deep && (calm || light)));
-        (light || deep).then_some((Wanted { deep, repair: false }, age.max(deep_age)))
+        (light || deep).then_some((ScrubRequest { deep, repair: false }, age.max(deep_age)))
     }
 
     /// Our turn has come.
@@ -305,13 +305,10 @@ impl Pg {
             state,
             found: 0,
             fixed: 0,
-            remedies: Vec::new(),
+            plans: Vec::new(),
         }));
         ctx.log(Level::Debug, format!("{} {} starts", self.id, wanted.name()));
-        self.tell_of_scrubs(
-            ctx,
-            ScrubNote { forget: true, forget_deep: wanted.deep, ..ScrubNote::default() },
-        );
+        self.share_note(ctx, ScrubNote { forget: true, forget_deep: wanted.deep, ..ScrubNote::default() });
         self.scrub_on(ctx);
     }
 
@@ -321,7 +318,7 @@ impl Pg {
     pub fn scrub_on(&mut self, ctx: &mut Ctx<'_>) {
         let whole = self.lacks_nothing();
         let now = ctx.now.mono;
-        let (id, settled) = (self.id, self.changed.is_empty());
+        let (id, settled) = (self.id, self.unapplied.is_empty());
         let Some(running) = self.running() else { return };
         if running.asking.as_ref().is_some_and(|asking| asking.waits_for.is_empty()) {
             self.take_answers(ctx);
@@ -351,7 +348,7 @@ impl Pg {
 
     fn ask_for_names(&mut self, ctx: &mut Ctx<'_>, from: ObjectId) {
         let chunk = ctx.budget.scrub.rules.chunk as usize;
-        let objects = match self.objects_from(ctx, &from, look::NAMES_MAX) {
+        let objects = match self.objects_from(ctx, &from, scrub_map::NAMES_MAX) {
             Ok(objects) => objects,
             Err(error) => {
                 ctx.log(Level::Error, format!("pg {}: {error}", self.id));
@@ -361,10 +358,10 @@ impl Pg {
         // An object and its clones are looked at together, unless there are very many of them.
         let is_first = |at: &usize| objects[*at].to_head() != objects[*at - 1].to_head();
         let cut = (chunk..objects.len()).find(is_first);
-        let cut = cut.or_else(|| (objects.len() == look::NAMES_MAX).then(|| objects.len() - 1));
+        let cut = cut.or_else(|| (objects.len() == scrub_map::NAMES_MAX).then(|| objects.len() - 1));
         let to = cut.map(|at| objects[at].clone());
         let ours = &objects[..cut.unwrap_or(objects.len())];
-        let clones = self.look_at_clones(ctx, ours);
+        let clones = self.check_clones(ctx, ours);
         let query = ScrubQuery::Names { from, to: to.clone(), values: false };
         self.ask_all(ctx, Asked::Names { to, clones }, |_| query.clone());
     }
@@ -423,7 +420,7 @@ impl Pg {
             let msg = Box::new(ScrubMsg::Query { id, at, query: query(osd) });
             ctx.out.push(PgEffect::ask(osd, PgMsg::Scrub(msg)));
         }
-        self.look(ctx, None, id, query(me));
+        self.answer_query(ctx, None, id, query(me));
     }
 
     pub fn on_scrub_answer(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64, answer: Option<ScrubAnswer>) {
@@ -444,7 +441,7 @@ impl Pg {
     /// Everybody answered.
     fn take_answers(&mut self, ctx: &mut Ctx<'_>) {
         let (pg, now) = (self.id, ctx.now.mono);
-        if !self.changed.is_empty() {
+        if !self.unapplied.is_empty() {
             // What is to be put right may be among what this turn's writes change.
             ctx.out.push(PgEffect::Loop);
             return;
@@ -494,7 +491,7 @@ impl Pg {
             for osd in members.iter().filter(|osd| !silent.contains(osd)) {
                 copies.entry(*osd).or_insert(None);
             }
-            let suspect = !is_alike(&copies);
+            let suspect = !is_consistent(&copies);
             if suspect {
                 suspects.insert(object.to_head());
             }
@@ -518,7 +515,7 @@ impl Pg {
                     running.found += errors;
                 }
                 if errors > 0 {
-                    self.tell_cluster(ctx, format!("{} {object}: {}", self.id, what_is_wrong(&bad)));
+                    self.cluster_error(ctx, format!("{} {object}: {}", self.id, what_is_wrong(&bad)));
                 }
                 self.keep_finding(ctx, &object, Finding::Snaps(bad));
             }
@@ -552,7 +549,7 @@ impl Pg {
         }
         match to {
             Some(to) => exam.stage = Stage::Omap(to),
-            None if exam.suspect || !exam.content.is_alike() => {
+            None if exam.suspect || !exam.content.is_consistent() => {
                 exam.content.digests = std::mem::take(&mut exam.chains);
                 exam.stage = Stage::Copies;
             }
@@ -570,17 +567,17 @@ impl Pg {
             }
             ScrubAnswer::Sum(_) => None,
         });
-        let Some((bad, mut remedy)) = judge(&copies.collect(), &exam.content, me) else { return };
+        let Some((bad, mut plan)) = verdict(&copies.collect(), &exam.content, me) else { return };
         match exam.written {
             Some((EntryKind::Delete, _)) => return,
-            Some((_, version)) => remedy.is_of(version),
+            Some((_, version)) => plan.is_of(version),
             None => {}
         }
-        self.on_bad_object(ctx, &exam.object, bad, remedy);
+        self.on_bad_object(ctx, &exam.object, bad, plan);
     }
 
     fn finish_scrub(&mut self, ctx: &mut Ctx<'_>) {
-        if self.put_rest_right(ctx) {
+        if self.auto_repair(ctx) {
             return; // and on when that is done
         }
         let (wall, at) = (ctx.now.wall, self.info.last_update);
@@ -599,23 +596,23 @@ impl Pg {
         self.scrub_wanted =
             self.scrub_wanted.filter(|more| (more.deep && !wanted.deep) || (more.repair && !wanted.repair));
         if !wanted.deep && found > 0 && ctx.budget.scrub.rules.auto_repair.is_some() {
-            self.on_scrub_wanted(Wanted { deep: true, repair: false });
+            self.on_scrub_request(ScrubRequest { deep: true, repair: false });
         }
-        self.tell_of_scrubs(ctx, ScrubNote::default());
+        self.share_note(ctx, ScrubNote::default());
         let seconds = wall.sec.saturating_sub(began.sec);
         let name = format!("{} {}", self.id, wanted.name());
         ctx.log(Level::Debug, format!("{name} took {seconds} s"));
         match (found, fixed) {
             (0, _) => ctx.log(Level::Debug, format!("{name} ok")),
-            (found, 0) => self.tell_cluster(ctx, format!("{name} {found} errors")),
-            (found, fixed) => self.tell_cluster(ctx, format!("{name} {found} errors, {fixed} fixed")),
+            (found, 0) => self.cluster_error(ctx, format!("{name} {found} errors")),
+            (found, fixed) => self.cluster_error(ctx, format!("{name} {found} errors, {fixed} fixed")),
         }
         ctx.out.push(PgEffect::Report);
     }
 
     /// Messages to that OSD may have been lost.
     pub fn scrub_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
-        self.mend_again(ctx, osd);
+        self.resend_repairs(ctx, osd);
         let Some(scrub) = self.scrub() else { return };
         scrub.told = false;
         if let Some(running) = &mut scrub.running {
@@ -627,22 +624,22 @@ impl Pg {
         match msg {
             ScrubMsg::Query { id, at, query } => self.on_scrub_query(ctx, from, id, at, query),
             ScrubMsg::Answer { id, answer } => self.on_scrub_answer(ctx, from, id, answer),
-            ScrubMsg::Mend { object, stale } => self.on_mend(ctx, from, object, stale),
+            ScrubMsg::Mend { object, stale } => self.on_repair(ctx, from, object, stale),
             ScrubMsg::Note(note) => self.on_scrub_note(ctx, from, &note),
         }
     }
 
     /// What is wrong goes to the cluster's log.
-    fn tell_cluster(&self, ctx: &mut Ctx<'_>, text: String) {
+    fn cluster_error(&self, ctx: &mut Ctx<'_>, text: String) {
         ctx.out.push(PgEffect::ClusterLog(ERROR, text));
     }
 }
 
-impl Wanted {
+impl ScrubRequest {
     fn name(self) -> &'static str {
         match self {
-            Wanted { repair: true, .. } => "repair",
-            Wanted { deep: true, .. } => "deep-scrub",
+            ScrubRequest { repair: true, .. } => "repair",
+            ScrubRequest { deep: true, .. } => "deep-scrub",
             _ => "scrub",
         }
     }

@@ -5,7 +5,7 @@
 //! out for real: no content of one object is ever kept for another that took its name. What is here of an object and
 //! cannot be read is of no use: it goes, and all of it is missing.
 
-use super::lost::revert_here;
+use super::mark_lost::revert_here;
 use super::missing::{Missing, part_of};
 use crate::object_info::ObjectInfo;
 use crate::snap_index;
@@ -17,7 +17,7 @@ use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub struct CatchUp<'a> {
+pub struct LogMerger<'a> {
     me: OsdId,
     store: &'a dyn StoreView,
     missing: &'a mut Missing,
@@ -28,10 +28,10 @@ pub struct CatchUp<'a> {
     here: BTreeMap<ObjectId, bool>,
 }
 
-impl<'a> CatchUp<'a> {
-    pub fn new(me: OsdId, store: &'a dyn StoreView, missing: &'a mut Missing) -> CatchUp<'a> {
+impl<'a> LogMerger<'a> {
+    pub fn new(me: OsdId, store: &'a dyn StoreView, missing: &'a mut Missing) -> LogMerger<'a> {
         let (txn, noted, here) = (Transaction::new(), BTreeSet::new(), BTreeMap::new());
-        CatchUp { me, store, missing, txn, noted, here }
+        LogMerger { me, store, missing, txn, noted, here }
     }
 
     /// What cannot be read is not.
@@ -63,7 +63,7 @@ impl<'a> CatchUp<'a> {
         self.here.insert(object.clone(), false);
         self.noted.insert(object.clone());
         if let Some(need) = self.missing.get(object).map(|stale| stale.need) {
-            self.miss_all(object, need);
+            self.set_whole_missing(object, need);
         }
     }
     /// All objects that lack a part are looked at, and not the many that lack everything.
@@ -88,7 +88,7 @@ impl<'a> CatchUp<'a> {
         self.missing.forget(object);
         self.noted.insert(object.clone());
     }
-    fn lose(&mut self, object: &ObjectId, need: Version, part: &Part) {
+    fn add_missing(&mut self, object: &ObjectId, need: Version, part: &Part) {
         if part.omap.iter().any(|(_, end)| end.is_none()) && self.is_here(object) {
             // No keys of ours stay in a range without an end.
             self.txn.push(object.clone(), Change::OmapClear);
@@ -98,19 +98,19 @@ impl<'a> CatchUp<'a> {
         self.noted.insert(object.clone());
     }
     /// The same of an object that is here in version `have`, which somebody may want back.
-    fn lose_of(&mut self, object: &ObjectId, need: Version, part: &Part, have: Version) {
+    fn add_missing_of(&mut self, object: &ObjectId, need: Version, part: &Part, have: Version) {
         let had_meta = !self.missing.lacks_meta(object);
-        self.lose(object, need, part);
+        self.add_missing(object, need, part);
         if had_meta && part.meta && object.snap == SnapId::HEAD {
             self.missing.note_have(object, have);
         }
     }
     /// The object in that version, however it came about.
-    fn lose_all(&mut self, object: &ObjectId, need: Version) {
-        self.lose(object, need, &Part::everything());
-        self.miss_all(object, need);
+    fn miss_whole(&mut self, object: &ObjectId, need: Version) {
+        self.add_missing(object, need, &Part::everything());
+        self.set_whole_missing(object, need);
     }
-    fn miss_all(&mut self, object: &ObjectId, need: Version) {
+    fn set_whole_missing(&mut self, object: &ObjectId, need: Version) {
         let was_wrong = self.missing.was_wrong(object);
         self.missing.set(object.clone(), Stale { was_wrong, ..Stale::everything(need) });
     }
@@ -132,25 +132,25 @@ impl<'a> CatchUp<'a> {
         self.drop_unreadable(object);
         if stale.part.meta || !self.is_here(object) {
             self.remove(object);
-            self.lose_all(object, stale.need);
+            self.miss_whole(object, stale.need);
         } else {
-            self.lose(object, stale.need, &stale.part);
+            self.add_missing(object, stale.need, &stale.part);
         }
         self.missing.note_wrong(object);
     }
 
     /// The object exists in that version: then what is here of it is right, or else nothing of it.
-    pub fn should_be(&mut self, object: &ObjectId, version: Version) {
+    pub fn expect_version(&mut self, object: &ObjectId, version: Version) {
         self.drop_unreadable(object);
         if self.version(object) != Some(version) {
-            self.lose_all(object, version);
+            self.miss_whole(object, version);
         }
     }
 
     /// The object exists in that version, and nothing of what is here of it is known to be right.
-    pub fn is_unknown(&mut self, object: &ObjectId, version: Version) {
+    pub fn distrust(&mut self, object: &ObjectId, version: Version) {
         self.drop_unreadable(object);
-        self.lose_all(object, version);
+        self.miss_whole(object, version);
     }
 
     /// What happened to the object after `base`, which is the end of our history.
@@ -170,11 +170,11 @@ impl<'a> CatchUp<'a> {
             _ if dirty.gone => {}
             Some(origin) if anew && self.has_origin(object, origin) => {
                 self.copy(object, &object.to_head(), dirty.last);
-                self.lose(object, dirty.last, &origin.part);
-                self.lose(object, dirty.last, &dirty.part);
+                self.add_missing(object, dirty.last, &origin.part);
+                self.add_missing(object, dirty.last, &dirty.part);
             }
-            _ if anew => self.lose_all(object, dirty.last),
-            _ => self.lose_of(object, dirty.last, &dirty.part, have.unwrap_or_default()),
+            _ if anew => self.miss_whole(object, dirty.last),
+            _ => self.add_missing_of(object, dirty.last, &dirty.part, have.unwrap_or_default()),
         }
     }
 
@@ -200,11 +200,11 @@ impl<'a> CatchUp<'a> {
             if before == Version::ZERO {
                 self.remove(&object);
             } else if self.version(&object) == newest {
-                self.lose(&object, before, &part);
+                self.add_missing(&object, before, &part);
                 // Back to an older version than the record may have named.
                 self.lack_as(&object, &object, before);
             } else {
-                self.lose_all(&object, before);
+                self.miss_whole(&object, before);
             }
         }
     }
@@ -220,7 +220,7 @@ impl<'a> CatchUp<'a> {
                     self.remove(object);
                 }
             } else if self.version(object) != Some(*prior) {
-                self.lose_all(object, *prior);
+                self.miss_whole(object, *prior);
             }
         }
         // Clones are of what there was before the entry, wherever they stand in it.
@@ -228,7 +228,7 @@ impl<'a> CatchUp<'a> {
             if let Some(Act::CloneFrom(from)) = acts.first() {
                 if !self.is_readable(from) {
                     self.remove(object);
-                    self.lose_all(object, version);
+                    self.miss_whole(object, version);
                 } else if self.is_here(from) {
                     self.copy(object, from, version);
                 } else {
@@ -259,7 +259,7 @@ impl<'a> CatchUp<'a> {
                 [Act::CloneFrom(_), rest @ ..] => (rest, Version::ZERO),
                 rest => (rest, prior),
             };
-            self.lose_of(&object, version, &part_of(rest), have);
+            self.add_missing_of(&object, version, &part_of(rest), have);
         }
     }
 
@@ -268,7 +268,7 @@ impl<'a> CatchUp<'a> {
         let Some(size) = revert_here(self.store, object, entry, part, &mut self.txn) else { return false };
         self.missing.got(object, part, Some(size));
         if !part.meta {
-            self.lose(object, entry.version, &Part::meta());
+            self.add_missing(object, entry.version, &Part::meta());
         }
         self.noted.insert(object.clone());
         true

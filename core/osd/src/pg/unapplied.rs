@@ -10,7 +10,7 @@ const KEPT: usize = 64;
 
 /// Looked up by hash, and never walked through.
 #[derive(Default)]
-pub struct Changed {
+pub struct Unapplied {
     turn: u64,
     objects: HashTable<ObjectId>,
 }
@@ -20,7 +20,7 @@ pub fn hash(object: &ObjectId) -> u64 {
     FixedState::default().hash_one(object)
 }
 
-impl Changed {
+impl Unapplied {
     /// Forgets what earlier turns changed. True if this one has just begun.
     pub fn begin(&mut self, turn: u64) -> bool {
         let begins = std::mem::replace(&mut self.turn, turn) != turn;
@@ -44,7 +44,7 @@ impl Changed {
     }
 }
 
-impl Extend<ObjectId> for Changed {
+impl Extend<ObjectId> for Unapplied {
     fn extend<I: IntoIterator<Item = ObjectId>>(&mut self, objects: I) {
         objects.into_iter().for_each(|object| self.insert(object));
     }
@@ -61,7 +61,7 @@ mod tests {
             let head = ObjectId::head(PoolId(1), Name::default(), Name::default(), n.to_string().into());
             ObjectId { snap: SnapId(n as u64 % 7), ..head }
         };
-        let mut changed = Changed::default();
+        let mut changed = Unapplied::default();
         assert!(changed.begin(1) && !changed.begin(1));
         changed.extend((0..1000).map(object));
         changed.insert(object(7));

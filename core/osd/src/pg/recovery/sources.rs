@@ -2,7 +2,7 @@
 //! with them need not travel again.
 
 use super::super::active::Active;
-use super::super::common::{self, Common};
+use super::super::clone_overlap::{self, CloneOverlap};
 use super::super::missing::Missing;
 use super::super::{Ctx, Pg, Phase};
 use crate::ops::clone_of;
@@ -16,17 +16,17 @@ use std::collections::BTreeSet;
 pub(super) enum Next {
     Pull(ObjectId, Part),
     /// It is here, under the names of its clones.
-    Take(ObjectId, Common),
+    Take(ObjectId, CloneOverlap),
 }
 
 /// Who has what we lack, and under which snapshot's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Giver {
+pub(super) struct RecoverySource {
     pub osd: OsdId,
     snap: SnapId,
 }
 
-impl Giver {
+impl RecoverySource {
     /// What it calls what it gives of that object.
     pub fn name_of(&self, object: &ObjectId) -> ObjectId {
         clone_of(object, self.snap)
@@ -36,35 +36,35 @@ impl Giver {
 impl Pg {
     /// Who can be asked for most of a part that we lack, and for what of it. Under the names of the object's clones it
     /// is looked for, here too, when nobody has it under its own.
-    pub(super) fn find_giver(
+    pub(super) fn find_source(
         &self,
         ctx: &Ctx<'_>,
         object: &ObjectId,
         part: &Part,
-        tried: &BTreeSet<Giver>,
-    ) -> Option<(Giver, Part)> {
+        tried: &BTreeSet<RecoverySource>,
+    ) -> Option<(RecoverySource, Part)> {
         let Phase::Active(active) = &self.phase else { return None };
         let need = self.missing.get(object).map(|stale| stale.need).unwrap_or_default();
         let others: Vec<(OsdId, &Missing)> =
             active.holders(need).filter(|(osd, _)| ctx.map.is_up(*osd)).collect();
-        let mut best: Option<(Giver, Part)> = None;
+        let mut best: Option<(RecoverySource, Part)> = None;
         for (osd, missing) in &others {
-            let giver = Giver { osd: *osd, snap: object.snap };
+            let source = RecoverySource { osd: *osd, snap: object.snap };
             let has = part.clone().without(&missing.part(object));
-            if tried.contains(&giver) || has.is_empty() || part.meta && !has.meta {
+            if tried.contains(&source) || has.is_empty() || part.meta && !has.meta {
                 continue;
             }
             if has == *part {
-                return Some((giver, has));
+                return Some((source, has));
             }
-            best.get_or_insert((giver, has));
+            best.get_or_insert((source, has));
         }
         if best.is_some() || part.meta {
             return best;
         }
         let everyone = others.iter().copied().chain([(self.me, &self.missing)]);
-        let givers = self.under_other_names(ctx, object, &part.data, everyone);
-        givers.into_iter().find(|(giver, _)| !tried.contains(giver))
+        let sources = self.under_other_names(ctx, object, &part.data, everyone);
+        sources.into_iter().find(|(source, _)| !tried.contains(source))
     }
 
     /// Who has some of these bytes of an object as those of a clone next to it.
@@ -74,23 +74,23 @@ impl Pg {
         object: &ObjectId,
         data: &IntervalSet,
         everyone: impl Iterator<Item = (OsdId, &'a Missing)> + Clone,
-    ) -> Vec<(Giver, Part)> {
-        if self.changed.contains(&object.to_head()) {
+    ) -> Vec<(RecoverySource, Part)> {
+        if self.unapplied.contains(&object.to_head()) {
             return Vec::new();
         }
         // If the head cannot be read, others tell of it.
-        let neighbours = self.same_in_neighbours(ctx.store, object, data).unwrap_or_default();
-        let mut givers = Vec::new();
+        let neighbours = self.overlap_with_neighbours(ctx.store, object, data).unwrap_or_default();
+        let mut sources = Vec::new();
         for (snap, same) in neighbours {
             for (osd, missing) in everyone.clone() {
-                let giver = Giver { osd, snap };
-                let data = common::present(missing, &giver.name_of(object), same.clone());
+                let source = RecoverySource { osd, snap };
+                let data = clone_overlap::present(missing, &source.name_of(object), same.clone());
                 if !data.is_empty() {
-                    givers.push((giver, Part { data, ..Part::default() }));
+                    sources.push((source, Part { data, ..Part::default() }));
                 }
             }
         }
-        givers
+        sources
     }
 
     /// The first that we lack, that neither is on its way nor unfound, and that need not wait.
@@ -101,7 +101,7 @@ impl Pg {
         allowed: impl Fn(&ObjectId, &Stale) -> bool,
     ) -> Option<Next> {
         // What changed in this turn cannot be read before the next.
-        let (changed, recovery) = (&self.changed, &active.recovery);
+        let (changed, recovery) = (&self.unapplied, &active.recovery);
         let mut older: Option<&ObjectId> = None;
         for (object, stale) in self.missing.iter().filter(|(object, stale)| allowed(object, stale)) {
             let waits = older.is_some_and(|older| older.is_of_same_head(object));
@@ -122,11 +122,11 @@ impl Pg {
                     continue;
                 }
             }
-            let common = self.own_common(ctx.store, object, &part.data);
+            let common = self.own_overlap(ctx.store, object, &part.data);
             if !common.is_empty() && !self.missing.lacks_meta(object) {
                 return Some(Next::Take(object.clone(), common));
             }
-            part.data.subtract(&common::all(&common));
+            part.data.subtract(&clone_overlap::all(&common));
             if !part.is_empty() {
                 return Some(Next::Pull(object.clone(), part));
             }
@@ -145,13 +145,13 @@ impl Pg {
         let mut older: Option<&ObjectId> = None;
         for (object, _) in missing.iter().filter(|(_, stale)| allowed(stale)) {
             let waits = older.is_some_and(|older| older.is_of_same_head(object));
-            let send = active.recovery.sends.get(&(object.clone(), osd));
+            let send = active.recovery.pushes.get(&(object.clone(), osd));
             let comes = match send {
                 Some(send) => !send.failed,
                 None => self.can_send(missing, object),
             };
             older = Some(object).filter(|_| comes);
-            if comes && send.is_none() && !waits && !self.changed.contains(object) {
+            if comes && send.is_none() && !waits && !self.unapplied.contains(object) {
                 return Some(object.clone());
             }
         }
@@ -159,19 +159,19 @@ impl Pg {
     }
 
     /// What of that a member has under the names of the object's clones.
-    pub fn common_with(
+    pub fn member_overlap(
         &self,
         ctx: &Ctx<'_>,
         osd: OsdId,
         object: &ObjectId,
         lacking: &IntervalSet,
-    ) -> Result<Common, ReadError> {
-        let Phase::Active(active) = &self.phase else { return Ok(Common::new()) };
+    ) -> Result<CloneOverlap, ReadError> {
+        let Phase::Active(active) = &self.phase else { return Ok(CloneOverlap::new()) };
         match active.members.get(&osd) {
-            Some(member) if !active.recovery.not_in_common.contains(&(object.clone(), osd)) => {
-                self.in_common(ctx.store, object, lacking, &member.missing)
+            Some(member) if !active.recovery.without_overlap.contains(&(object.clone(), osd)) => {
+                self.overlap_with_clones(ctx.store, object, lacking, &member.missing)
             }
-            _ => Ok(Common::new()),
+            _ => Ok(CloneOverlap::new()),
         }
     }
 

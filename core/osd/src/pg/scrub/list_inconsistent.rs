@@ -1,7 +1,7 @@
 //! What clients see of findings. Ceph: SCRUBLS, and the types in `scrub_types.h`.
 
 use super::super::{ClientOp, Ctx, Pg};
-use super::note::walk_findings;
+use super::findings::walk_findings;
 use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::FlaggedOp;
 use crate::snap_set::{CloneInfo, SnapSet};

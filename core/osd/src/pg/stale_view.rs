@@ -12,7 +12,7 @@ use nacre_proto::types::ObjectId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-pub struct Patchy<'a> {
+pub struct StaleView<'a> {
     store: &'a dyn StoreView,
     missing: &'a Missing,
     /// Nothing was stored in this turn, so that data in the view is what it will be, and there is memory to copy it.
@@ -20,9 +20,9 @@ pub struct Patchy<'a> {
     looked_at: RefCell<BTreeMap<ObjectId, Part>>,
 }
 
-impl<'a> Patchy<'a> {
-    pub fn new(store: &'a dyn StoreView, missing: &'a Missing, reads_now: bool) -> Patchy<'a> {
-        Patchy { store, missing, reads_now, looked_at: RefCell::default() }
+impl<'a> StaleView<'a> {
+    pub fn new(store: &'a dyn StoreView, missing: &'a Missing, reads_now: bool) -> StaleView<'a> {
+        StaleView { store, missing, reads_now, looked_at: RefCell::default() }
     }
     /// What somebody tried to look at and is missing. What came of it then means nothing.
     pub fn into_looked_at(self) -> BTreeMap<ObjectId, Part> {
@@ -51,7 +51,7 @@ impl<'a> Patchy<'a> {
     }
 }
 
-impl StoreView for Patchy<'_> {
+impl StoreView for StaleView<'_> {
     fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError> {
         self.need(id, &Part::meta())?;
         self.store.stat(id)

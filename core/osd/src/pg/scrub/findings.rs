@@ -83,16 +83,16 @@ impl Pg {
         if scrub.kept <= FINDINGS_MAX {
             let about_clones = matches!(finding, Finding::Snaps(_));
             let findings = vec![(object.clone(), about_clones, Some(finding))];
-            self.tell_of_scrubs(ctx, ScrubNote { findings, ..ScrubNote::default() });
+            self.share_note(ctx, ScrubNote { findings, ..ScrubNote::default() });
         }
     }
     pub(super) fn drop_finding(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
         let findings = vec![(object.clone(), false, None)];
-        self.tell_of_scrubs(ctx, ScrubNote { findings, ..ScrubNote::default() });
+        self.share_note(ctx, ScrubNote { findings, ..ScrubNote::default() });
     }
 
     /// Keeps it, here and at all other members.
-    pub(super) fn tell_of_scrubs(&mut self, ctx: &mut Ctx<'_>, note: ScrubNote) {
+    pub(super) fn share_note(&mut self, ctx: &mut Ctx<'_>, note: ScrubNote) {
         let note = ScrubNote { state: self.scrub_state, ..note };
         self.store_note(ctx, &note);
         let Phase::Active(active) = &mut self.phase else { return };

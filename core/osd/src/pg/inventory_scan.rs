@@ -6,9 +6,9 @@
 //! version is missing whole. Nothing is copied here; what was missing in part before stays so, and
 //! what arrived in the meantime is not given up, however often this begins anew.
 
-use super::answered::Answered;
-use super::catch_up::CatchUp;
+use super::dups::DupLog;
 use super::log::Log;
+use super::log_merge::LogMerger;
 use super::record::RecordChanges;
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::ObjectInfo;
@@ -44,14 +44,14 @@ enum Next {
 }
 
 /// What is still to be asked, and the log to take when there is nothing more.
-pub struct Following {
+pub struct InventoryScan {
     log: PgLog,
     pub source: OsdId,
     next: Next,
     asked: Time,
 }
 
-impl Following {
+impl InventoryScan {
     fn query(&self) -> PgMsg {
         match &self.next {
             Next::Names(from) => PgMsg::InventoryQuery { from: from.clone() },
@@ -78,7 +78,7 @@ impl Following {
 
 impl Pg {
     /// Begins to follow `source`, whose log this is. What is here proves nothing until it is done.
-    pub fn start_following(&mut self, ctx: &mut Ctx<'_>, source: OsdId, log: PgLog) -> Following {
+    pub fn start_scan(&mut self, ctx: &mut Ctx<'_>, source: OsdId, log: PgLog) -> InventoryScan {
         // What was committed is in everybody's history. What came after it here may not be.
         let base = self.info.committed_to;
         let known = log.info.dirty_from <= base && base <= log.info.last_update;
@@ -92,11 +92,11 @@ impl Pg {
             let gone = self.log.rewind(base);
             gone.iter().for_each(|entry| changes.no_entry(entry.version));
             self.info.last_update = base;
-            let mut catch_up = CatchUp::new(self.me, ctx.store, &mut self.missing);
-            catch_up.undo(&gone);
-            let noted = catch_up.noted;
-            txn = catch_up.txn;
-            self.note_caught_up(noted, &mut changes);
+            let mut merger = LogMerger::new(self.me, ctx.store, &mut self.missing);
+            merger.undo(&gone);
+            let noted = merger.noted;
+            txn = merger.txn;
+            self.note_merged(noted, &mut changes);
             Next::Dirty { since: base, from: Name::default() }
         } else {
             Next::Names(self.range.start())
@@ -104,27 +104,27 @@ impl Pg {
         changes.info(&self.info);
         changes.into_txn(&mut txn);
         self.store(ctx, txn);
-        let mut following = Following { log, source, next, asked: ctx.now.mono };
-        following.ask(ctx);
-        following
+        let mut scan = InventoryScan { log, source, next, asked: ctx.now.mono };
+        scan.ask(ctx);
+        scan
     }
 
-    pub fn note_caught_up(&mut self, noted: BTreeSet<ObjectId>, changes: &mut RecordChanges) {
+    pub fn note_merged(&mut self, noted: BTreeSet<ObjectId>, changes: &mut RecordChanges) {
         for object in noted {
             changes.missing(&object, self.missing.get(&object));
-            self.changed.insert(object);
+            self.unapplied.insert(object);
         }
     }
 
     /// Takes one answer. Says whether it was the last: then our log is the source's.
-    pub fn take_page(&mut self, ctx: &mut Ctx<'_>, following: &mut Following, page: Page) -> bool {
-        let done = match (page, &following.next) {
+    pub fn take_page(&mut self, ctx: &mut Ctx<'_>, scan: &mut InventoryScan, page: Page) -> bool {
+        let done = match (page, &scan.next) {
             (Page::Names { from, objects, next }, Next::Names(asked)) => {
                 let sound = objects.iter().all(|(object, _)| self.range.contains(object) && from <= *object);
                 if from != *asked || !sound || next.as_ref().is_some_and(|next| *next <= from) {
                     return false;
                 }
-                let log = next.is_none().then(|| std::mem::take(&mut following.log));
+                let log = next.is_none().then(|| std::mem::take(&mut scan.log));
                 self.follow_names(ctx, &from, &objects, next.as_ref(), log);
                 next.map(Next::Names)
             }
@@ -135,7 +135,7 @@ impl Pg {
                 }
                 let since = *since;
                 if reaches {
-                    let log = next.is_none().then(|| std::mem::take(&mut following.log));
+                    let log = next.is_none().then(|| std::mem::take(&mut scan.log));
                     self.follow_dirty(ctx, since, &objects, log);
                     next.map(|from| Next::Dirty { since, from })
                 } else {
@@ -145,8 +145,8 @@ impl Pg {
             _ => return false,
         };
         let Some(next) = done else { return true };
-        following.next = next;
-        following.ask(ctx);
+        scan.next = next;
+        scan.ask(ctx);
         false
     }
 
@@ -159,13 +159,13 @@ impl Pg {
         log: Option<PgLog>,
     ) {
         let id = self.id;
-        let mut catch_up = CatchUp::new(self.me, ctx.store, &mut self.missing);
-        objects.iter().for_each(|(object, dirty)| catch_up.follow(object, dirty, since));
+        let mut merger = LogMerger::new(self.me, ctx.store, &mut self.missing);
+        objects.iter().for_each(|(object, dirty)| merger.follow(object, dirty, since));
         let newer = log.iter().flat_map(|log| &log.entries).filter(|entry| entry.version > since);
-        newer.for_each(|entry| catch_up.miss(entry));
+        newer.for_each(|entry| merger.miss(entry));
         let mut changes = RecordChanges::new(id);
-        let (txn, noted) = (catch_up.txn, catch_up.noted);
-        self.note_caught_up(noted, &mut changes);
+        let (txn, noted) = (merger.txn, merger.noted);
+        self.note_merged(noted, &mut changes);
         self.store_page(ctx, txn, changes, log);
     }
 
@@ -206,17 +206,17 @@ impl Pg {
                 _ => break,
             }
         }
-        let mut catch_up = CatchUp::new(self.me, ctx.store, &mut self.missing);
-        gone.iter().for_each(|object| catch_up.remove(object));
+        let mut merger = LogMerger::new(self.me, ctx.store, &mut self.missing);
+        gone.iter().for_each(|object| merger.remove(object));
         for (object, version) in objects {
             match self.is_untrusted {
-                true => catch_up.is_unknown(object, *version),
-                false => catch_up.should_be(object, *version),
+                true => merger.distrust(object, *version),
+                false => merger.expect_version(object, *version),
             }
         }
         let mut changes = RecordChanges::new(id);
-        let (txn, noted) = (catch_up.txn, catch_up.noted);
-        self.note_caught_up(noted, &mut changes);
+        let (txn, noted) = (merger.txn, merger.noted);
+        self.note_merged(noted, &mut changes);
         self.store_page(ctx, txn, changes, log);
     }
 
@@ -238,9 +238,9 @@ impl Pg {
         self.log.versions().for_each(|version| changes.no_entry(version));
         log.entries.iter().for_each(|entry| changes.entry(entry));
         self.log = Log::from_entries(&log.entries);
-        self.answered.pages().for_each(|page| changes.no_answers(page.number));
-        self.answered = Answered::from_answers(&log.answers);
-        self.answered.pages().for_each(|page| changes.answers(page));
+        self.dups.pages().for_each(|page| changes.no_dup_page(page.number));
+        self.dups = DupLog::from_answers(&log.answers);
+        self.dups.pages().for_each(|page| changes.answers(page));
         self.info.log_tail = log.after;
         self.forget_dirty(&mut changes);
         if std::mem::take(&mut self.is_untrusted) {

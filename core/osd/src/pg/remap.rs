@@ -29,7 +29,7 @@ pub enum Hold {
 }
 
 #[derive(Default)]
-pub struct Moving {
+pub struct Remap {
     /// One of the OSD's groups that are being moved at a time.
     slot: Option<WorkSlot>,
     pub hold: Option<Hold>,
@@ -43,7 +43,7 @@ pub struct Forced {
     pub backfill: bool,
 }
 
-impl Moving {
+impl Remap {
     /// Another interval began.
     pub fn restart(&mut self, is_primary: bool) {
         self.asked = None;
@@ -69,12 +69,12 @@ impl Pg {
             true => self.forced.backfill = on,
             false => self.forced.recovery = on,
         }
-        self.rearrange(ctx);
+        self.request_pg_temp(ctx);
         self.recover(ctx);
     }
 
     /// Those whom CRUSH wants and who have no part in it yet.
-    pub fn newcomers(&self) -> impl Iterator<Item = OsdId> {
+    pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> {
         let acting = &self.interval.acting;
         self.interval.up.iter().copied().filter(|osd| osd.is_some() && !acting.contains(osd))
     }
@@ -108,29 +108,29 @@ impl Pg {
     }
 
     /// Nothing goes on, as somebody who lacks something is too full for it.
-    pub fn waits_for_room(&self, map: &OsdMap) -> bool {
+    pub fn waits_for_space(&self, map: &OsdMap) -> bool {
         let Phase::Active(active) = &self.phase else { return false };
         let full = |(osd, member): (&OsdId, &Member)| !member.missing.is_empty() && is_too_full(map, *osd);
         !active.recovery.is_busy() && active.members.iter().any(full)
     }
 
     /// Asks for the members that the group should have next.
-    pub fn rearrange(&mut self, ctx: &mut Ctx<'_>) {
+    pub fn request_pg_temp(&mut self, ctx: &mut Ctx<'_>) {
         if !matches!(self.phase, Phase::Active(_)) {
             return;
         }
-        self.moving.hold = None;
+        self.remap.hold = None;
         // Others may move while this one waits for room, and make it.
         let settled = self.interval.is_settled();
-        if settled || self.waits_for_room(&ctx.map) {
-            self.moving.slot = None;
+        if settled || self.waits_for_space(&ctx.map) {
+            self.remap.slot = None;
         }
         if settled {
             return;
         }
-        let newcomers: Vec<OsdId> = self.newcomers().collect();
+        let backfill_targets: Vec<OsdId> = self.backfill_targets().collect();
         let up = &self.interval.up;
-        let acting = if newcomers.is_empty() {
+        let acting = if backfill_targets.is_empty() {
             if !up.iter().filter(|osd| osd.is_some()).all(|osd| self.is_complete(*osd)) {
                 return;
             }
@@ -147,33 +147,33 @@ impl Pg {
         } else {
             let stays = |osd: &OsdId| up.contains(osd) || self.is_complete(*osd) || *osd == self.me;
             let staying = self.interval.acting.iter().copied().filter(|osd| osd.is_some()).filter(stays);
-            let acting = staying.chain(newcomers.iter().copied()).collect();
-            self.moving.hold = self.why_hold(ctx, &newcomers);
-            if self.moving.hold.is_some() {
+            let acting = staying.chain(backfill_targets.iter().copied()).collect();
+            self.remap.hold = self.why_hold(ctx, &backfill_targets);
+            if self.remap.hold.is_some() {
                 return;
             }
             acting
         };
         let now = ctx.now.mono;
-        if self.moving.asked.as_ref().is_some_and(|(asked, at)| *asked == acting && now.since(*at) < RETRY) {
+        if self.remap.asked.as_ref().is_some_and(|(asked, at)| *asked == acting && now.since(*at) < RETRY) {
             return;
         }
-        self.moving.asked = Some((acting.clone(), now));
+        self.remap.asked = Some((acting.clone(), now));
         let record = PgRecord { interval: self.interval.start, acting: self.interval.acting.clone() };
-        ctx.out.push(PgEffect::Rearrange(record, acting));
+        ctx.out.push(PgEffect::RequestPgTemp(record, acting));
     }
 
-    fn why_hold(&mut self, ctx: &Ctx<'_>, newcomers: &[OsdId]) -> Option<Hold> {
-        if newcomers.iter().any(|osd| is_too_full(&ctx.map, *osd) && !self.has_most(*osd)) {
+    fn why_hold(&mut self, ctx: &Ctx<'_>, backfill_targets: &[OsdId]) -> Option<Hold> {
+        if backfill_targets.iter().any(|osd| is_too_full(&ctx.map, *osd) && !self.has_most(*osd)) {
             return Some(Hold::TooFull);
         }
         let misplaced = self.is_only_misplaced();
         if ctx.map.has(map_flags::NOBACKFILL) || misplaced && ctx.map.has(map_flags::NOREBALANCE) {
             return Some(Hold::Wait);
         }
-        if misplaced && self.moving.slot.is_none() {
-            self.moving.slot = ctx.budget.moves.take(self.id, self.forced.backfill);
-            return self.moving.slot.is_none().then_some(Hold::Wait);
+        if misplaced && self.remap.slot.is_none() {
+            self.remap.slot = ctx.budget.moves.take(self.id, self.forced.backfill);
+            return self.remap.slot.is_none().then_some(Hold::Wait);
         }
         None
     }

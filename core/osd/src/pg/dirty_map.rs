@@ -8,8 +8,8 @@
 //! While nobody is away the map is empty and begins at the log's tail; so it does again when it has
 //! become so large that comparing all names costs less.
 
-use super::catch_up::changes_of;
-use super::log::Kept;
+use super::log::EncodedEntry;
+use super::log_merge::changes_of;
 use super::record::{DIRTY, RecordChanges, dirty_key};
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use bytes::Bytes;
@@ -32,13 +32,13 @@ const PAGE_BYTES: usize = 1 << 20;
 
 /// What the turn at hand changed, which the store's view does not show yet.
 #[derive(Debug, Default)]
-pub struct Folded {
+pub struct UnappliedDirty {
     /// Whatever the view shows is gone.
     cleared: bool,
     objects: BTreeMap<ObjectId, Dirty>,
 }
 
-impl Folded {
+impl UnappliedDirty {
     pub fn is_empty(&self) -> bool {
         !self.cleared && self.objects.is_empty()
     }
@@ -46,7 +46,7 @@ impl Folded {
 
 impl Pg {
     /// Whether there is somebody for whose sake history is kept: a member too few, or one to come.
-    pub fn somebody_is_away(&self) -> bool {
+    pub fn has_absent_members(&self) -> bool {
         let members = self.interval.acting.iter().filter(|osd| osd.is_some()).count();
         members < self.interval.size || !self.interval.is_settled()
     }
@@ -57,7 +57,7 @@ impl Pg {
         old.iter().for_each(|entry| changes.no_entry(entry.version));
         self.info.log_tail = to;
         self.remember(ctx, &old, changes);
-        if !self.somebody_is_away() {
+        if !self.has_absent_members() {
             self.forget_dirty(changes);
             return;
         }
@@ -69,27 +69,27 @@ impl Pg {
             self.forget_dirty(changes);
         } else {
             // Once, however many entries an object has among them.
-            touched.iter().for_each(|object| changes.dirty(object, &self.folded.objects[object]));
+            touched.iter().for_each(|object| changes.dirty(object, &self.unapplied_dirty.objects[object]));
         }
     }
 
     /// What clients were told of entries that the log has no more.
-    fn remember(&mut self, ctx: &Ctx<'_>, old: &[Kept], changes: &mut RecordChanges) {
+    fn remember(&mut self, ctx: &Ctx<'_>, old: &[EncodedEntry], changes: &mut RecordChanges) {
         let (last, limits) = (self.info.last_update, ctx.budget.log_limits());
         let by_client = old.iter().filter(|entry| entry.reqid.client.kind != EntityType::Osd as u8);
         let in_reach = by_client.filter(|entry| entry.version.version + limits.answers > last.version);
-        if let Some(page) = self.answered.add(in_reach.map(Kept::answer).collect()) {
+        if let Some(page) = self.dups.add(in_reach.map(EncodedEntry::answer).collect()) {
             changes.answers(page);
         }
-        let gone = self.answered.trim(last, limits, self.log.memory());
-        gone.into_iter().for_each(|page| changes.no_answers(page));
+        let gone = self.dups.trim(last, limits, self.log.memory());
+        gone.into_iter().for_each(|page| changes.no_dup_page(page));
     }
 
     /// The map begins anew, empty, at the log's tail.
     pub fn forget_dirty(&mut self, changes: &mut RecordChanges) {
         if self.info.dirty_objects > 0 {
             changes.no_dirty();
-            self.folded = Folded { cleared: true, objects: BTreeMap::new() };
+            self.unapplied_dirty = UnappliedDirty { cleared: true, objects: BTreeMap::new() };
         }
         self.info.dirty_from = self.info.log_tail;
         self.info.dirty_objects = 0;
@@ -131,16 +131,16 @@ impl Pg {
                 None => (dirty.born, dirty.part, dirty.origin) = (entry.version, Part::default(), None),
             }
             touched.insert(object.clone());
-            self.folded.objects.insert(object, dirty);
+            self.unapplied_dirty.objects.insert(object, dirty);
         }
         Ok(())
     }
 
     fn dirty(&self, ctx: &Ctx<'_>, object: &ObjectId) -> Result<Option<Dirty>, ReadError> {
-        if let Some(dirty) = self.folded.objects.get(object) {
+        if let Some(dirty) = self.unapplied_dirty.objects.get(object) {
             return Ok(Some(dirty.clone()));
         }
-        if self.folded.cleared || self.info.dirty_objects == 0 {
+        if self.unapplied_dirty.cleared || self.info.dirty_objects == 0 {
             return Ok(None);
         }
         let id = StoredId::Pg(self.id);
@@ -154,7 +154,7 @@ impl Pg {
 
     /// Tells what changed after `since`, as far as the log does not.
     pub fn answer_dirty(&mut self, ctx: &mut Ctx<'_>, to: OsdId, since: Version, from: Name) {
-        if !self.folded.is_empty() {
+        if !self.unapplied_dirty.is_empty() {
             return; // the view does not show it; they ask again
         }
         let reaches = self.info.dirty_from <= since && !self.info.incomplete;

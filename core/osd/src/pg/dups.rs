@@ -23,7 +23,7 @@ const PAGE: usize = 64;
 const PAGE_OVERHEAD: usize = 120;
 
 #[derive(Clone, Debug, Default)]
-pub struct Answered {
+pub struct DupLog {
     /// Oldest first.
     pages: VecDeque<Page>,
     /// By `client_of`, which requests of each client may be here. Clients number theirs in the order in which they send
@@ -80,7 +80,7 @@ impl Page {
 }
 
 /// What the client was told, or will be.
-pub fn answer_of(entry: &LogEntry) -> Answer {
+pub fn dup_of(entry: &LogEntry) -> Answer {
     Answer {
         reqid: entry.reqid,
         version: entry.version,
@@ -90,27 +90,27 @@ pub fn answer_of(entry: &LogEntry) -> Answer {
     }
 }
 
-impl Answered {
+impl DupLog {
     /// As they were stored, in whichever order.
-    pub fn from_pages(mut pages: Vec<(u64, Answers)>) -> Answered {
+    pub fn from_pages(mut pages: Vec<(u64, Answers)>) -> DupLog {
         pages.sort_by_key(|(number, _)| *number);
-        let mut all = Answered::default();
+        let mut all = DupLog::default();
         pages
             .iter()
             .filter_map(|(number, answers)| Page::new(*number, answers))
             .for_each(|page| all.push(page));
         all
     }
-    pub fn from_answers(answers: &Answers) -> Answered {
-        let mut all = Answered::default();
+    pub fn from_answers(answers: &Answers) -> DupLog {
+        let mut all = DupLog::default();
         for part in answers.0.chunks(PAGE) {
             all.add(part.to_vec());
         }
         all
     }
     /// These in place of the old ones, under numbers that were not used yet.
-    pub fn after(old: &Answered, answers: &Answers) -> Answered {
-        let mut all = Answered { last_number: old.last_number, ..Answered::default() };
+    pub fn after(old: &DupLog, answers: &Answers) -> DupLog {
+        let mut all = DupLog { last_number: old.last_number, ..DupLog::default() };
         for part in answers.0.chunks(PAGE) {
             all.add(part.to_vec());
         }
@@ -196,21 +196,21 @@ mod tests {
     fn limits(answers: u64, memory: usize) -> LogLimits {
         LogLimits { answers, memory, ..Options::default().logs() }
     }
-    fn all(count: u64) -> Answered {
-        Answered::from_answers(&Answers((1..=count).map(answer).collect()))
+    fn all(count: u64) -> DupLog {
+        DupLog::from_answers(&Answers((1..=count).map(answer).collect()))
     }
 
     #[test]
     fn answers_are_found_as_long_as_they_are_kept() {
-        let mut answered = all(3000);
-        let find = |answered: &Answered, n| answered.find(&answer(n).reqid);
-        assert!((1..=3000).all(|n| find(&answered, n) == Some(answer(n))));
-        assert_eq!(find(&answered, 3001), None);
-        assert_eq!(answered.trim(v(3000), &limits(1000, usize::MAX), 0).len(), 2000 / PAGE);
-        assert_eq!((find(&answered, 1), find(&answered, 2001)), (None, Some(answer(2001))));
-        let stored = answered.pages().map(|page| (page.number, from_slice(&page.encoded).unwrap()));
-        let mut back = Answered::from_pages(stored.collect());
-        assert_eq!((back.all(), back.memory()), (answered.all(), answered.memory()));
+        let mut dups = all(3000);
+        let find = |dups: &DupLog, n| dups.find(&answer(n).reqid);
+        assert!((1..=3000).all(|n| find(&dups, n) == Some(answer(n))));
+        assert_eq!(find(&dups, 3001), None);
+        assert_eq!(dups.trim(v(3000), &limits(1000, usize::MAX), 0).len(), 2000 / PAGE);
+        assert_eq!((find(&dups, 1), find(&dups, 2001)), (None, Some(answer(2001))));
+        let stored = dups.pages().map(|page| (page.number, from_slice(&page.encoded).unwrap()));
+        let mut back = DupLog::from_pages(stored.collect());
+        assert_eq!((back.all(), back.memory()), (dups.all(), dups.memory()));
         back.add(vec![answer(3001)]);
         assert_eq!(find(&back, 3001), Some(answer(3001)));
     }
@@ -221,27 +221,27 @@ mod tests {
             let reqid = ReqId { client: EntityName { kind: 8, num: client }, tid, inc: 0 };
             Answer { reqid, version: v(version), ..Answer::default() }
         };
-        let find = |answered: &Answered, client, tid| answered.find(&of(client, tid, 0).reqid);
-        let mut answered = Answered::default();
+        let find = |dups: &DupLog, client, tid| dups.find(&of(client, tid, 0).reqid);
+        let mut dups = DupLog::default();
         // One numbers high and ends; another goes on, and what it sent was not carried out in that order.
-        answered.add(vec![of(1, 900, 1), of(2, 3, 2), of(2, 2, 3)]);
-        answered.add(vec![of(2, 4, 1004), of(3, 5, 1005)]);
+        dups.add(vec![of(1, 900, 1), of(2, 3, 2), of(2, 2, 3)]);
+        dups.add(vec![of(2, 4, 1004), of(3, 5, 1005)]);
         for (client, tid, version) in [(1, 900, 1), (2, 3, 2), (2, 2, 3), (2, 4, 1004), (3, 5, 1005)] {
-            assert_eq!(find(&answered, client, tid), Some(of(client, tid, version)));
+            assert_eq!(find(&dups, client, tid), Some(of(client, tid, version)));
         }
-        assert_eq!((find(&answered, 1, 2), find(&answered, 3, 6)), (None, None));
-        answered.trim(v(1010), &limits(100, usize::MAX), 0);
-        assert_eq!((find(&answered, 1, 900), find(&answered, 2, 3)), (None, None));
-        assert_eq!(find(&answered, 2, 4), Some(of(2, 4, 1004)));
-        assert_eq!(answered.clients.len(), 2);
+        assert_eq!((find(&dups, 1, 2), find(&dups, 3, 6)), (None, None));
+        dups.trim(v(1010), &limits(100, usize::MAX), 0);
+        assert_eq!((find(&dups, 1, 900), find(&dups, 2, 3)), (None, None));
+        assert_eq!(find(&dups, 2, 4), Some(of(2, 4, 1004)));
+        assert_eq!(dups.clients.len(), 2);
     }
 
     #[test]
     fn without_memory_fewer_answers_are_kept_but_some() {
-        let mut answered = all(3000);
-        assert!(answered.trim(v(3000), &limits(3000, answered.memory() + 5), 5).is_empty());
-        assert_eq!(answered.trim(v(3000), &limits(3000, answered.memory() + 5), 6).len(), 1);
-        assert_eq!(answered.trim(v(3000), &limits(3000, 0), 0).len(), 2000 / PAGE - 1);
+        let mut dups = all(3000);
+        assert!(dups.trim(v(3000), &limits(3000, dups.memory() + 5), 5).is_empty());
+        assert_eq!(dups.trim(v(3000), &limits(3000, dups.memory() + 5), 6).len(), 1);
+        assert_eq!(dups.trim(v(3000), &limits(3000, 0), 0).len(), 2000 / PAGE - 1);
     }
 
     #[test]

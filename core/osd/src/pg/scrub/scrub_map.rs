@@ -50,17 +50,17 @@ impl Pg {
         if self.interval.primary != Some(from) || !self.is_merged_replica() {
             return;
         }
-        if self.info.last_update != at || !self.changed.is_empty() {
+        if self.info.last_update != at || !self.unapplied.is_empty() {
             self.say(ctx, Some(from), id, None);
             return;
         }
-        self.look(ctx, Some(from), id, query);
+        self.answer_query(ctx, Some(from), id, query);
     }
 
     /// Answers from what is here at this moment.
-    pub fn look(&mut self, ctx: &mut Ctx<'_>, asker: Option<OsdId>, id: u64, query: ScrubQuery) {
+    pub fn answer_query(&mut self, ctx: &mut Ctx<'_>, asker: Option<OsdId>, id: u64, query: ScrubQuery) {
         let answer = match query {
-            ScrubQuery::Names { from, to, values } => self.look_at_names(ctx, &from, to.as_ref(), values),
+            ScrubQuery::Names { from, to, values } => self.scan_names(ctx, &from, to.as_ref(), values),
             ScrubQuery::Data { object, offset, len, chain } => {
                 match self.start_sum(ctx, asker, id, object, (offset, len.min(SLICE)), chain) {
                     Ok(None) => return,
@@ -89,7 +89,7 @@ impl Pg {
         }
     }
 
-    fn look_at_names(
+    fn scan_names(
         &self,
         ctx: &Ctx<'_>,
         from: &ObjectId,
@@ -186,7 +186,7 @@ impl Pg {
 
     /// Whether the clones here are those that their heads know of, from one object on to another: what is wrong with clones, and
     /// then the head of each that is wrong, as Ceph tells it.
-    pub fn look_at_clones(&self, ctx: &Ctx<'_>, objects: &[ObjectId]) -> Vec<(ObjectId, BadSnaps)> {
+    pub fn check_clones(&self, ctx: &Ctx<'_>, objects: &[ObjectId]) -> Vec<(ObjectId, BadSnaps)> {
         let mut heads: BTreeMap<ObjectId, (bool, BTreeSet<SnapId>)> = BTreeMap::new();
         for object in objects {
             let (has_head, clones) = heads.entry(object.to_head()).or_default();

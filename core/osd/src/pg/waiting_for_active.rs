@@ -10,11 +10,11 @@ const REQUEST: u64 = 2 << 10;
 
 /// In arrival order, each with the memory that it takes.
 #[derive(Default)]
-pub struct HeldOps(VecDeque<(Box<ClientOp>, Held)>);
+pub struct WaitingForActive(VecDeque<(Box<ClientOp>, Held)>);
 
-impl HeldOps {
-    pub fn new(ops: impl IntoIterator<Item = Box<ClientOp>>, memory: &Memory) -> HeldOps {
-        let mut held = HeldOps::default();
+impl WaitingForActive {
+    pub fn new(ops: impl IntoIterator<Item = Box<ClientOp>>, memory: &Memory) -> WaitingForActive {
+        let mut held = WaitingForActive::default();
         ops.into_iter().for_each(|op| held.push(op, memory));
         held
     }
@@ -30,7 +30,7 @@ impl HeldOps {
         self.0.clear();
     }
     /// What came over one session is over: its client sends it again if it still wants it.
-    pub fn drop_those_of(&mut self, conn: ConnId) {
+    pub fn drop_session(&mut self, conn: ConnId) {
         self.0.retain(|(op, _)| op.conn != conn);
     }
 

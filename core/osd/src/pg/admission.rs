@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Writes that wait for room, in order for each object.
 #[derive(Default)]
-pub struct Unplaced {
+pub struct OpsWaitingForSpace {
     ops: BTreeMap<ObjectId, VecDeque<Box<ClientOp>>>,
     /// Objects to look at when writes that are on their way have arrived, by when the first of those that wait came:
     /// where that one is small, and where it is large.
@@ -22,7 +22,7 @@ pub struct Unplaced {
     judged: (u64, Epoch),
 }
 
-impl Unplaced {
+impl OpsWaitingForSpace {
     pub fn ops(&self) -> impl Iterator<Item = &ClientOp> {
         self.ops.values().flatten().map(|op| &**op)
     }
@@ -31,7 +31,7 @@ impl Unplaced {
     }
     /// Whether the request has to wait behind one on the same object.
     pub fn is_before(&self, op: &ClientOp) -> bool {
-        op.is_write() && !wants_to_know(op) && self.ops.contains_key(&op.object)
+        op.is_write() && !has_full_try(op) && self.ops.contains_key(&op.object)
     }
     pub fn push(&mut self, op: Box<ClientOp>) {
         self.ops.entry(op.object.clone()).or_default().push_back(op);
@@ -65,21 +65,21 @@ impl Pg {
         let verdict = ctx.budget.credits.verdict(members, bytes, growth);
         let errno = match (errno, verdict) {
             (None, Verdict::Yes) => return Some(op),
-            (None, Verdict::No) if wants_to_know(&op) => ENOSPC,
+            (None, Verdict::No) if has_full_try(&op) => ENOSPC,
             (None, _) => {
                 if verdict == Verdict::Soon {
                     let kind = usize::from(bytes > SMALL);
-                    active.unplaced.soon[kind].insert(op.seq, op.object.clone());
+                    active.waiting_for_space.soon[kind].insert(op.seq, op.object.clone());
                     ctx.budget.credits.wait(self.id);
                 }
-                if active.unplaced.ops.is_empty() {
-                    active.unplaced.judged = (ctx.budget.credits.changes(), ctx.map.epoch);
+                if active.waiting_for_space.ops.is_empty() {
+                    active.waiting_for_space.judged = (ctx.budget.credits.changes(), ctx.map.epoch);
                 }
-                active.unplaced.push(op);
+                active.waiting_for_space.push(op);
                 return None;
             }
             // The client has that map soon, waits until there is room, and sends it again.
-            (Some(_), _) if !wants_to_know(&op) => return None,
+            (Some(_), _) if !has_full_try(&op) => return None,
             (Some(errno), _) => errno,
         };
         let reply = OsdOpReply::to(&op.request, -errno, ctx.map.epoch);
@@ -89,26 +89,26 @@ impl Pg {
 
     /// There may be room now for what had none. As much goes on as there is room for, those first that came first; who
     /// waits behind one that has to go on waiting is not even looked at, but for small ones behind large ones.
-    pub fn place_again(&mut self, ctx: &mut Ctx<'_>) {
+    pub fn readmit_writes(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Active(active) = &mut self.phase else { return };
-        let unplaced = &mut active.unplaced;
+        let waiting_for_space = &mut active.waiting_for_space;
         let now = (ctx.budget.credits.changes(), ctx.map.epoch);
-        if unplaced.judged != now {
-            unplaced.judged = now;
-            let [small, large] = &mut unplaced.soon;
+        if waiting_for_space.judged != now {
+            waiting_for_space.judged = now;
+            let [small, large] = &mut waiting_for_space.soon;
             let known: BTreeSet<u64> = large.keys().copied().collect();
-            let all = unplaced.ops.iter().map(|(object, ops)| (ops[0].seq, object.clone()));
+            let all = waiting_for_space.ops.iter().map(|(object, ops)| (ops[0].seq, object.clone()));
             small.extend(all.filter(|(seq, _)| !known.contains(seq)));
         }
         for kind in 0..2 {
             loop {
                 let Phase::Active(active) = &mut self.phase else { return };
-                let Some((seq, object)) = active.unplaced.soon[kind].pop_first() else { break };
-                let Some(ops) = active.unplaced.ops.remove(&object) else { continue };
+                let Some((seq, object)) = active.waiting_for_space.soon[kind].pop_first() else { break };
+                let Some(ops) = active.waiting_for_space.ops.remove(&object) else { continue };
                 active.put_first(&object, ops);
                 self.pump(ctx, &object);
                 let Phase::Active(active) = &self.phase else { return };
-                if active.unplaced.soon[kind].contains_key(&seq) {
+                if active.waiting_for_space.soon[kind].contains_key(&seq) {
                     break;
                 }
             }
@@ -117,7 +117,7 @@ impl Pg {
 }
 
 /// Whether the client rather hears that there is no room than wait.
-fn wants_to_know(op: &ClientOp) -> bool {
+fn has_full_try(op: &ClientOp) -> bool {
     op.request.has_flag(op_flags::message::FULL_TRY)
 }
 

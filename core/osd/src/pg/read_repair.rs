@@ -2,7 +2,7 @@
 //! back from another member. Whoever asked for its bytes waits for that, and notices nothing else. What was written
 //! to it later than it went bad is known, and stays: perhaps nobody else has it yet.
 
-use super::catch_up::CatchUp;
+use super::log_merge::LogMerger;
 use super::record::RecordChanges;
 use super::{Ctx, Pg, Phase};
 use crate::object_info::ObjectInfo;
@@ -21,8 +21,8 @@ impl Pg {
     pub fn give_up(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> bool {
         let Some((object, block, known)) = bad_block(error) else { return false };
         let Phase::Active(active) = &self.phase else { return false };
-        let Some(bad) = Bad::find(ctx.store, object, block, known) else { return false };
-        if self.changed.contains(object) {
+        let Some(bad) = BadBlock::find(ctx.store, object, block, known) else { return false };
+        if self.unapplied.contains(object) {
             return false;
         }
         // What is missing here anyway is not lost with it.
@@ -32,8 +32,8 @@ impl Pg {
         }
         // While the group moves, only those whom it leaves may have it.
         let is_there = lost.is_empty() || active.recovery.may_be_elsewhere(&ctx.map, object, bad.need, &lost);
-        let somebody_is_away = self.interval.acting.len() < self.interval.size;
-        let then = match (is_there, somebody_is_away) {
+        let has_absent_members = self.interval.acting.len() < self.interval.size;
+        let then = match (is_there, has_absent_members) {
             (true, _) => "repaired from another copy",
             (false, true) => "no OSD that is up has it, waiting for members that are down",
             (false, false) => return false,
@@ -41,14 +41,14 @@ impl Pg {
         ctx.log(Level::Warn, format!("pg {}: {object}: {error}; {then}", self.id));
         let mut txn = Transaction::new();
         self.note_bad(object, bad, &mut txn);
-        self.changed.insert(object.clone());
+        self.unapplied.insert(object.clone());
         self.store(ctx, txn);
         true
     }
 
     /// Notes a block that the store lost, before the group does anything else. Whether others have its bytes
     /// shows when they peer; where there are no others, reading it gives an error.
-    pub fn note_lost(
+    pub fn note_lost_block(
         &mut self,
         store: &dyn StoreView,
         object: &ObjectId,
@@ -59,7 +59,7 @@ impl Pg {
         let mut members = self.interval.acting.iter().chain(&self.interval.up);
         if is_ours
             && members.any(|osd| osd.is_some() && *osd != self.me)
-            && let Some(bad) = Bad::find(store, object, block, &Known::default())
+            && let Some(bad) = BadBlock::find(store, object, block, &Known::default())
         {
             self.note_bad(object, bad, txn);
         }
@@ -68,11 +68,11 @@ impl Pg {
 
     /// Of objects that lack only a part nothing may be known any more: then they lack everything. Others are found when they
     /// are compared with other copies.
-    pub fn face_unreadable(&mut self, store: &dyn StoreView, txn: &mut Transaction) {
+    pub fn drop_unreadable(&mut self, store: &dyn StoreView, txn: &mut Transaction) {
         let mut changes = RecordChanges::new(self.id);
-        let mut catch_up = CatchUp::new(self.me, store, &mut self.missing);
-        catch_up.drop_unreadable_parts();
-        let (removed, noted) = (catch_up.txn, catch_up.noted);
+        let mut merger = LogMerger::new(self.me, store, &mut self.missing);
+        merger.drop_unreadable_parts();
+        let (removed, noted) = (merger.txn, merger.noted);
         noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));
         txn.append(removed);
         changes.into_txn(txn);
@@ -80,15 +80,15 @@ impl Pg {
 
     /// The store lost transactions, nobody knows which: what is here proves nothing until it was compared
     /// with somebody else's.
-    pub fn doubt(&mut self, txn: &mut Transaction) {
+    pub fn mark_incomplete(&mut self, txn: &mut Transaction) {
         self.info.incomplete = true;
         // Nor is there a version up to which all is here: names are to be compared.
         self.info.committed_to = Version::ZERO;
         self.record_info(txn);
     }
 
-    fn note_bad(&mut self, object: &ObjectId, bad: Bad, txn: &mut Transaction) {
-        let Bad { need, size, unknown, part } = bad;
+    fn note_bad(&mut self, object: &ObjectId, bad: BadBlock, txn: &mut Transaction) {
+        let BadBlock { need, size, unknown, part } = bad;
         let id = StoredId::Object(object.clone());
         // Nothing may depend on the bad block any more: what is known of it and these zeros are all of the new
         // one. What was written to it since it was read stays as well.
@@ -125,7 +125,7 @@ pub fn unknown(block: u64, known: &Known) -> IntervalSet {
 }
 
 /// What a bad block holds.
-struct Bad {
+struct BadBlock {
     /// The object's version, and its size.
     need: Version,
     size: u64,
@@ -135,15 +135,15 @@ struct Bad {
     part: Part,
 }
 
-impl Bad {
-    fn find(store: &dyn StoreView, object: &ObjectId, block: u64, known: &Known) -> Option<Bad> {
+impl BadBlock {
+    fn find(store: &dyn StoreView, object: &ObjectId, block: u64, known: &Known) -> Option<BadBlock> {
         let size = store.stat(&StoredId::Object(object.clone())).ok()??.size;
         let need = ObjectInfo::load(store, object).ok()??.version;
         (block * BLOCK < size).then(|| {
             let unknown = unknown(block, known);
             let mut data = unknown.clone();
             data.remove(size..u64::MAX);
-            Bad { need, size, unknown, part: Part { data, ..Part::default() } }
+            BadBlock { need, size, unknown, part: Part { data, ..Part::default() } }
         })
     }
 }

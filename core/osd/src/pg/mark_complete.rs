@@ -3,7 +3,7 @@
 //! Ceph: `ceph-objectstore-tool --op mark-complete`. The OSD does not run meanwhile.
 
 use super::record::{Record, least_pg_num};
-use super::{PgRange, groups};
+use super::{PgRange, pg_list};
 use crate::maps::Maps;
 use crate::object_info::ObjectInfo;
 use crate::store_losses;
@@ -18,7 +18,7 @@ const PART: usize = 1000;
 
 /// What is in a group from here on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Accepted {
+pub struct MarkedComplete {
     /// Heads and clones.
     pub objects: u64,
     /// Of those, what is known to be older here than it was, or not to be here.
@@ -28,7 +28,7 @@ pub struct Accepted {
 }
 
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub enum NotAccepted {
+pub enum NotMarked {
     #[error("pg {0} is not in this store")]
     NotHere(PgId),
     #[error("pg {0} does not need this: its local copy already counts")]
@@ -43,9 +43,9 @@ pub enum NotAccepted {
 }
 
 /// The groups of which nothing here counts.
-pub fn doubted(store: &dyn StoreView) -> Result<Vec<PgId>, ReadError> {
+pub fn incomplete_pgs(store: &dyn StoreView) -> Result<Vec<PgId>, ReadError> {
     let mut ids: Vec<PgId> = Vec::new();
-    store.omap_walk(&groups(), b"", &mut |key, _| {
+    store.omap_walk(&pg_list(), b"", &mut |key, _| {
         ids.extend(key.to_text().parse::<PgId>());
         true
     })?;
@@ -57,20 +57,24 @@ pub fn doubted(store: &dyn StoreView) -> Result<Vec<PgId>, ReadError> {
 }
 
 /// Makes a record by which what is here is the group's newest state.
-pub fn accept(store: &dyn StoreView, pg: PgId, txn: &mut Transaction) -> Result<Accepted, NotAccepted> {
+pub fn mark_complete(
+    store: &dyn StoreView,
+    pg: PgId,
+    txn: &mut Transaction,
+) -> Result<MarkedComplete, NotMarked> {
     let map = Maps::load(store).ok().and_then(|maps| maps.current);
-    let map = map.filter(|_| !store_losses::is_news(store)).ok_or(NotAccepted::Unseen(pg))?;
+    let map = map.filter(|_| !store_losses::is_news(store)).ok_or(NotMarked::Unseen(pg))?;
     if !map.pools.contains_key(&pg.pool) {
-        return Err(NotAccepted::NotHere(pg));
+        return Err(NotMarked::NotHere(pg));
     }
     let record = match Record::load(store, pg) {
-        Ok(Some(record)) if !record.info.incomplete => return Err(NotAccepted::Counts(pg)),
+        Ok(Some(record)) if !record.info.incomplete => return Err(NotMarked::Counts(pg)),
         Ok(Some(record)) => record,
-        Ok(None) => return Err(NotAccepted::NotHere(pg)),
+        Ok(None) => return Err(NotMarked::NotHere(pg)),
         Err(_) => Record::of_remains(least_pg_num(&map, pg)),
     };
     let range = PgRange::new(pg, record.info.pg_num);
-    let mut accepted = Accepted { stale: record.missing.len() as u64, ..Accepted::default() };
+    let mut accepted = MarkedComplete { stale: record.missing.len() as u64, ..MarkedComplete::default() };
     // Nothing that is here may be newer than the group, and nothing that any OSD still has overlap with what comes.
     let mut last = record.info.last_update.max(Version::new(map.epoch, 0));
     let mut info = PgInfo { last_user_version: record.info.last_user_version, ..PgInfo::default() };
@@ -108,8 +112,8 @@ pub fn accept(store: &dyn StoreView, pg: PgId, txn: &mut Transaction) -> Result<
         estimated: true,
         ..info
     };
-    let Record { answered, missing, .. } = record;
+    let Record { dups, missing, .. } = record;
     txn.push(StoredId::Pg(pg), Change::Remove);
-    Record { answered, missing, ..Record::new(info) }.store(pg, txn);
+    Record { dups, missing, ..Record::new(info) }.store(pg, txn);
     Ok(accepted)
 }

@@ -9,17 +9,17 @@ type Holder = Option<(OsdId, Epoch)>;
 /// A primary may follow upon another that does not know it yet. Each promise counts by itself: the
 /// end of one holder does not end what another still relies on.
 #[derive(Clone, Debug, Default)]
-pub struct Granted {
+pub struct GrantedLeases {
     leases: Vec<(Holder, Time)>,
 }
 
-impl Granted {
+impl GrantedLeases {
     pub fn grant(&mut self, now: Time, to: Holder, until: Time) {
         self.leases.retain(|(holder, end)| *end > now && *holder != to);
         self.leases.push((to, until));
     }
     /// Takes over what was promised for another group.
-    pub fn join(&mut self, other: &Granted) {
+    pub fn join(&mut self, other: &GrantedLeases) {
         self.leases.extend(&other.leases);
     }
     /// Until when some promise binds: whose process has `ended` relies on nothing any more.
@@ -40,7 +40,7 @@ mod tests {
     fn the_death_of_one_holder_does_not_end_what_another_was_promised() {
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         let (first, second) = ((OsdId(1), Epoch(3)), (OsdId(2), Epoch(4)));
-        let mut granted = Granted::default();
+        let mut granted = GrantedLeases::default();
         granted.grant(at(0), Some(first), at(800));
         granted.grant(at(10), Some(second), at(810));
         assert_eq!(granted.end(|_| false), at(810));
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_is_not_known_may_be_alive() {
-        let mut granted = Granted::default();
+        let mut granted = GrantedLeases::default();
         granted.grant(Time::ZERO, None, Time::from_nanos(7));
         assert_eq!(granted.end(|_| true), Time::from_nanos(7));
     }

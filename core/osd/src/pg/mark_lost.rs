@@ -65,7 +65,7 @@ impl Pg {
         }
         for (object, unfound) in active.recovery.take_unfound() {
             let Phase::Active(active) = &self.phase else { return };
-            if self.changed.contains(&object) || active.is_being_read(&object.to_head()) {
+            if self.unapplied.contains(&object) || active.is_being_read(&object.to_head()) {
                 continue; // it is unfound again in a moment, and may be marked then
             }
             let lost = self.lost_part(&ctx.map, &object, &unfound);

@@ -3,7 +3,7 @@
 //!
 //! Only clones give. Their content never changes, so what is said of one holds however late it arrives.
 
-use super::mend::BLOCK;
+use super::read_repair::BLOCK;
 use super::{Ctx, Missing, Pg};
 use crate::object_info::ObjectInfo;
 use crate::ops::clone_of;
@@ -14,24 +14,24 @@ use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 
 /// Ranges of whole blocks, by the clone that has the same there.
-pub type Common = Vec<(SnapId, IntervalSet)>;
+pub type CloneOverlap = Vec<(SnapId, IntervalSet)>;
 
 impl Pg {
     /// What of `lacking` somebody has under the names of neighbouring clones, of which `missing` is missing there.
-    pub fn in_common(
+    pub fn overlap_with_clones(
         &self,
         store: &dyn StoreView,
         object: &ObjectId,
         lacking: &IntervalSet,
         missing: &Missing,
-    ) -> Result<Common, ReadError> {
+    ) -> Result<CloneOverlap, ReadError> {
         // What was wrong may be wrong under every name.
         if lacking.is_empty() || missing.was_wrong(object) {
-            return Ok(Common::new());
+            return Ok(CloneOverlap::new());
         }
         let mut left = lacking.clone();
-        let mut common = Common::new();
-        for (snap, same) in self.same_in_neighbours(store, object, lacking)? {
+        let mut common = CloneOverlap::new();
+        for (snap, same) in self.overlap_with_neighbours(store, object, lacking)? {
             let ranges = here(missing, &clone_of(object, snap), same.intersection(&left));
             if !ranges.is_empty() {
                 left.subtract(&ranges);
@@ -42,7 +42,7 @@ impl Pg {
     }
 
     /// Where in these ranges an object is the same as the clones next to it, whoever has those.
-    pub fn same_in_neighbours(
+    pub fn overlap_with_neighbours(
         &self,
         store: &dyn StoreView,
         object: &ObjectId,
@@ -58,27 +58,32 @@ impl Pg {
     }
 
     /// What of an object that we lack we have under the names of neighbouring clones.
-    pub fn own_common(&self, store: &dyn StoreView, object: &ObjectId, lacking: &IntervalSet) -> Common {
-        // If the head cannot be read, others tell of it.
-        let common = self.in_common(store, object, lacking, &self.missing).unwrap_or_default();
-        let size = || Some(store.stat(&StoredId::Object(object.clone())).ok()??.size);
-        let size = if self.missing.lacks_meta(object) { u64::MAX } else { size().unwrap_or_default() };
-        self.takeable(store, object, common, lacking, size)
-    }
-
-    /// What we have of that, of an object of `size` bytes that lacks `lacking`.
-    pub fn takeable(
+    pub fn own_overlap(
         &self,
         store: &dyn StoreView,
         object: &ObjectId,
-        common: Common,
+        lacking: &IntervalSet,
+    ) -> CloneOverlap {
+        // If the head cannot be read, others tell of it.
+        let common = self.overlap_with_clones(store, object, lacking, &self.missing).unwrap_or_default();
+        let size = || Some(store.stat(&StoredId::Object(object.clone())).ok()??.size);
+        let size = if self.missing.lacks_meta(object) { u64::MAX } else { size().unwrap_or_default() };
+        self.usable_overlap(store, object, common, lacking, size)
+    }
+
+    /// What we have of that, of an object of `size` bytes that lacks `lacking`.
+    pub fn usable_overlap(
+        &self,
+        store: &dyn StoreView,
+        object: &ObjectId,
+        common: CloneOverlap,
         lacking: &IntervalSet,
         size: u64,
-    ) -> Common {
+    ) -> CloneOverlap {
         let mut lacking = lacking.intersection(&(0..size).into());
-        let mut takeable = Common::new();
+        let mut usable_overlap = CloneOverlap::new();
         if self.missing.was_wrong(object) {
-            return takeable;
+            return usable_overlap;
         }
         for (snap, ranges) in common {
             let clone = clone_of(object, snap);
@@ -88,15 +93,15 @@ impl Pg {
                 let ranges = here(&self.missing, &clone, ranges.intersection(&lacking));
                 if !ranges.is_empty() {
                     lacking.subtract(&ranges);
-                    takeable.push((snap, ranges));
+                    usable_overlap.push((snap, ranges));
                 }
             }
         }
-        takeable
+        usable_overlap
     }
 
     /// We lack that of an object whose metadata we have, and take it from our own clones.
-    pub fn take_common(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, common: Common) {
+    pub fn share_from_clones(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, common: CloneOverlap) {
         let mut txn = Transaction::new();
         share(&mut txn, object, &common);
         let part = Part { data: all(&common), ..Part::default() };
@@ -109,7 +114,7 @@ impl Pg {
 }
 
 /// Gives the object what it has in common with others.
-pub fn share(txn: &mut Transaction, object: &ObjectId, common: &Common) {
+pub fn share(txn: &mut Transaction, object: &ObjectId, common: &CloneOverlap) {
     for (snap, ranges) in common {
         for range in ranges.iter() {
             let from = clone_of(object, *snap).into();
@@ -120,7 +125,7 @@ pub fn share(txn: &mut Transaction, object: &ObjectId, common: &Common) {
 }
 
 /// By whichever clone.
-pub fn all(common: &Common) -> IntervalSet {
+pub fn all(common: &CloneOverlap) -> IntervalSet {
     let mut all = IntervalSet::new();
     common.iter().for_each(|(_, ranges)| all.add(ranges));
     all

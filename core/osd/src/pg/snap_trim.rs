@@ -26,7 +26,7 @@ const LOOKED_AT_MAX: usize = 4 * SLICE;
 const SNAPS_MAX: usize = 64;
 
 #[derive(Default)]
-pub struct Trimming {
+pub struct SnapTrim {
     /// Removed snapshots for which nothing is kept here any more.
     done: IntervalSet,
     /// Removed snapshots that are not among these yet.
@@ -37,7 +37,7 @@ pub struct Trimming {
     in_flight: Vec<WorkSlot>,
 }
 
-impl Trimming {
+impl SnapTrim {
     fn not_done(&self, mut removed: IntervalSet) -> IntervalSet {
         removed.subtract(&self.done);
         removed
@@ -48,8 +48,8 @@ impl Pg {
     /// `pg_state` bits.
     pub fn trim_state(&self) -> u64 {
         match &self.phase {
-            Phase::Active(active) if active.trimming.left == 0 || !self.is_clean() => 0,
-            Phase::Active(active) if active.trimming.allowed => pg_state::SNAPTRIM,
+            Phase::Active(active) if active.snap_trim.left == 0 || !self.is_clean() => 0,
+            Phase::Active(active) if active.snap_trim.allowed => pg_state::SNAPTRIM,
             Phase::Active(_) => pg_state::SNAPTRIM_WAIT,
             _ => 0,
         }
@@ -57,7 +57,7 @@ impl Pg {
     /// What is trimmed, and how many snapshots are not.
     pub fn trimmed(&self) -> (IntervalSet, u64) {
         match &self.phase {
-            Phase::Active(active) => (active.trimming.done.clone(), active.trimming.left),
+            Phase::Active(active) => (active.snap_trim.done.clone(), active.snap_trim.left),
             _ => Default::default(),
         }
     }
@@ -65,37 +65,37 @@ impl Pg {
     /// Removed snapshots for which something may be kept here; none if this is not the primary.
     pub fn to_trim(&self, map: &OsdMap) -> IntervalSet {
         let Phase::Active(active) = &self.phase else { return IntervalSet::new() };
-        active.trimming.not_done(map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default())
+        active.snap_trim.not_done(map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default())
     }
 
     /// Clones may have been made for these.
-    pub fn note_kept(&mut self, snaps: &[SnapId]) {
+    pub fn note_new_snaps(&mut self, snaps: &[SnapId]) {
         let snaps: IntervalSet = snaps.iter().map(|snap| snap.0..snap.0 + 1).collect();
         if let Phase::Active(active) = &mut self.phase {
-            active.trimming.done.subtract(&snaps);
+            active.snap_trim.done.subtract(&snaps);
         }
-        self.kept.add(&snaps);
+        self.new_snaps.add(&snaps);
     }
     /// For which snapshots clones were made since this was asked last.
-    pub fn take_kept(&mut self) -> IntervalSet {
-        std::mem::take(&mut self.kept)
+    pub fn take_new_snaps(&mut self) -> IntervalSet {
+        std::mem::take(&mut self.new_snaps)
     }
 
     /// A slice, if there is something to trim and the last slice is durable.
     pub fn trim(&mut self, ctx: &mut Ctx<'_>) {
         let removed = ctx.map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default();
         let Phase::Active(active) = &mut self.phase else { return };
-        let trimming = &mut active.trimming;
-        trimming.done = trimming.done.intersection(&removed);
-        let queue = trimming.not_done(removed.clone());
-        trimming.left = queue.size();
-        trimming.allowed = !ctx.map.has(map_flags::NOSNAPTRIM);
+        let snap_trim = &mut active.snap_trim;
+        snap_trim.done = snap_trim.done.intersection(&removed);
+        let queue = snap_trim.not_done(removed.clone());
+        snap_trim.left = queue.size();
+        snap_trim.allowed = !ctx.map.has(map_flags::NOSNAPTRIM);
         // The index shows nothing that changed in this turn.
         if queue.is_empty()
-            || !trimming.allowed
+            || !snap_trim.allowed
             || active.holds_writes
-            || !trimming.in_flight.is_empty()
-            || !self.changed.is_empty()
+            || !snap_trim.in_flight.is_empty()
+            || !self.unapplied.is_empty()
         {
             return;
         }
@@ -121,8 +121,8 @@ impl Pg {
 
     fn note_trimmed(&mut self, ctx: &mut Ctx<'_>, snap: SnapId) {
         let Phase::Active(active) = &mut self.phase else { return };
-        active.trimming.done.insert(snap.0..snap.0 + 1);
-        active.trimming.left -= 1;
+        active.snap_trim.done.insert(snap.0..snap.0 + 1);
+        active.snap_trim.left -= 1;
         ctx.out.push(PgEffect::Report);
     }
 
@@ -134,7 +134,7 @@ impl Pg {
             if left == 0 {
                 return;
             }
-            if self.changed.contains(&head) || active.in_use(&head) {
+            if self.unapplied.contains(&head) || active.in_use(&head) {
                 continue;
             }
             let Some(slot) = ctx.budget.trim.take(ctx.now.mono, self.id, WorkRequest::default()) else {
@@ -150,14 +150,14 @@ impl Pg {
                         return;
                     }
                     if let Phase::Active(active) = &mut self.phase {
-                        active.trimming.in_flight.push(slot);
+                        active.snap_trim.in_flight.push(slot);
                     }
                 }
                 Ok(None) => {
                     // It is not there, or not for this snapshot: only its key is left.
                     let mut txn = Transaction::new();
                     snap_index::remove(clone, &[snap], &mut txn);
-                    self.changed.insert(clone.clone());
+                    self.unapplied.insert(clone.clone());
                     self.store(ctx, txn);
                     ctx.out.push(PgEffect::Loop);
                 }
@@ -169,8 +169,8 @@ impl Pg {
     /// A clone is gone everywhere, durably.
     pub fn on_trimmed(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Active(active) = &mut self.phase else { return };
-        active.trimming.in_flight.pop();
-        if active.trimming.in_flight.is_empty() {
+        active.snap_trim.in_flight.pop();
+        if active.snap_trim.in_flight.is_empty() {
             ctx.out.push(PgEffect::Loop);
         }
     }
