@@ -11,45 +11,45 @@ pub struct Options {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// The same stock clients against Ceph from Debian's packages and against Nacre, alternately.
+    /// Run the same stock clients on Ceph from Debian's packages and on Nacre, alternately.
     VsCeph {
-        /// Passed on: `-- --help` lists them.
+        /// Options of the benchmark: `-- --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// Messages, system calls, disk writes and flushes that an operation costs Nacre.
+    /// Count messages, system calls, disk writes and flushes per operation.
     Counts {
-        /// Passed on: `-- --help` lists them.
+        /// Options of the benchmark: `-- --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// Instructions that the core takes for an operation, by callgrind (package valgrind).
+    /// Count the instructions of the core per operation with callgrind (package valgrind).
     Instructions {
-        /// Passed on: `-- --help` lists them.
+        /// Options of the benchmark: `-- --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// The store alone, without network and OSD, beside the bare device.
+    /// Measure the store alone, without network and OSD, against the bare device.
     Store {
-        /// Passed on: `-- --help` lists them.
+        /// Options of the benchmark: `-- --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// One OSD goes away while clients write, and comes back: on Ceph and on Nacre.
+    /// Fail an OSD while clients write, and let it return, on Ceph and on Nacre.
     Failure {
-        /// Passed on: `-- --help` lists them.
+        /// Options of the benchmark: `-- --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// fio on an image of a virtual machine: on Ceph and on Nacre, alternately.
+    /// Run fio on an image, on Ceph and on Nacre, alternately.
     Rbd {
-        /// Passed on: `-- --help` lists them.
+        /// Options of the benchmark: `-- --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// A snapshot of many objects is removed while clients write: on Ceph and on Nacre.
+    /// Remove a snapshot of many objects while clients write, on Ceph and on Nacre.
     Trim {
-        /// Passed on: `-- --help` lists them.
+        /// Options of the benchmark: `-- --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },

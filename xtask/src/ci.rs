@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How many simulated clusters to run.
+    /// Number of simulated clusters.
     #[arg(long, default_value_t = 500)]
     seeds: u64,
-    /// Do not install Debian packages that are missing; fail instead.
+    /// Fail if Debian packages are missing, instead of installing them.
     #[arg(long)]
     no_install: bool,
 }

@@ -5,12 +5,12 @@ use anyhow::Result;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// One target only; `list` names them.
+    /// Run one target only; `list` prints their names.
     target: Option<String>,
-    /// How long each target runs.
+    /// Seconds per target.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Where the mutations start.
+    /// Seed of the mutations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

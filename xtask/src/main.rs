@@ -17,7 +17,7 @@ mod train;
 
 use clap::{Parser, Subcommand};
 
-/// Builds, tests, simulates and measures Nacre.
+/// Build, test, simulate and measure Nacre.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -27,19 +27,19 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Everything that must pass before a change lands: what `.ci/run` calls.
+    /// Run everything that must pass before a change lands; `.ci/run` calls this.
     Ci(ci::Options),
-    /// Runs whole clusters in the simulator, one seed after the other.
+    /// Run whole clusters in the simulator, one seed after the other.
     Sim(sim::Options),
-    /// Feeds mutated bytes to the decoders.
+    /// Fuzz the decoders.
     Fuzz(fuzz::Options),
-    /// Measures Nacre beside a real Ceph.
+    /// Benchmark Nacre, alone or against a real Ceph.
     Bench(bench::Options),
-    /// Tests against real processes that show more the longer they run.
+    /// Run long tests on real processes.
     Soak(soak::Options),
-    /// Formats, lints and checks the licences of all dependencies.
+    /// Check formatting, lints and the licences of all dependencies.
     Tidy(tidy::Options),
-    /// Records the profile that `dist` builds are optimised with.
+    /// Record the profile for profile-guided optimisation of `dist` builds.
     Train(train::Options),
 }
 

@@ -5,28 +5,28 @@ use anyhow::Result;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How many seeds to run, from `--from` on.
+    /// Number of seeds to run, starting at `--from`.
     #[arg(long, default_value_t = 200, conflicts_with = "seed")]
     seeds: u64,
-    /// The first of them.
+    /// First seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// One seed only, decimal or 0x hexadecimal, with its trace printed.
+    /// Run one seed, decimal or 0x hexadecimal, and print its trace.
     #[arg(long)]
     seed: Option<String>,
-    /// Leaves out of this seed's faults what its failure does not need, and prints the rest.
+    /// Shrink this failing seed: remove faults that its failure does not need, and print the rest.
     #[arg(long, conflicts_with_all = ["seed", "seeds"])]
     shrink: Option<String>,
-    /// Runs the script in this file, with its trace printed.
+    /// Run the script in this file and print its trace.
     #[arg(long, conflicts_with_all = ["seed", "seeds", "shrink"])]
     script: Option<String>,
-    /// One OSD is away during so many scattered writes, then all start at once; tells what memory that took.
+    /// Simulate an OSD that is down for this many scattered writes, restart all, print memory use.
     #[arg(long, conflicts_with_all = ["seeds", "from", "shrink", "script"])]
     away_writes: Option<u64>,
-    /// With --away-writes: to so many objects of 4 MiB.
+    /// With --away-writes: number of objects of 4 MiB.
     #[arg(long, default_value_t = 256, requires = "away_writes")]
     objects: u64,
-    /// With --away-writes: an OSD that holds more MiB of memory ends the run.
+    /// With --away-writes: memory limit of an OSD in MiB; exceeding it fails the run.
     #[arg(long, default_value_t = 256, requires = "away_writes")]
     memory_mib: u64,
 }

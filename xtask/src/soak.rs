@@ -12,33 +12,33 @@ pub struct Options {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Random operations of stock clients against a model, while OSDs are killed and hang.
+    /// Run random operations of stock clients against a model, while OSDs are killed or hang.
     Model {
         #[arg(long, default_value_t = 10)]
         minutes: u64,
-        /// To do the same operations again; they meet the OSDs' deaths at other moments.
+        /// Seed of the operations. Failures of OSDs still happen at other moments.
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// Models of objects and of images, while daemons are killed and hang and administrators do all
-    /// that they do; after each episode everything must be well.
+    /// Run models of objects and images, while daemons are killed or hang and an administrator changes the
+    /// cluster. After each episode the cluster must be healthy.
     Chaos {
         #[arg(long, default_value_t = 10)]
         episodes: u64,
-        /// Of an episode's faults; a minute or two more until all is compared.
+        /// Seconds of faults per episode. The comparison afterwards takes another minute or two.
         #[arg(long, default_value_t = 240)]
         seconds: u64,
-        /// To have the same faults again; they meet the cluster at other moments.
+        /// Seed of the faults. They still happen at other moments.
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// Very many watchers of one object, all of whom hear of every notify once.
+    /// Run a thousand watchers of one object, each of which must receive every notify once.
     Watchers {
         #[arg(long, default_value_t = 1000)]
         count: u32,
     },
-    /// A guest under qemu that boots from an image and writes, while the cluster and then its host
-    /// are killed.
+    /// Boot a guest from an image under qemu, and kill the cluster and then the guest's host while it
+    /// writes.
     Guest,
 }
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Rewrite files instead of only telling.
+    /// Rewrite files instead of reporting only.
     #[arg(long)]
     pub fix: bool,
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Seconds of each load.
+    /// Seconds per load.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
 }

@@ -7,27 +7,27 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Beside {
-    /// How often each workload runs on each cluster; the table shows medians.
+    /// Runs of each workload on each cluster; the table shows medians.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
-    /// How long one run of a workload takes, in seconds.
+    /// Seconds per run of a workload.
     #[arg(long, default_value_t = 10)]
     pub seconds: u32,
-    /// Only workloads whose name contains this.
+    /// Run only workloads whose name contains this text.
     #[arg(long)]
     only: Option<String>,
-    /// Leave the reference out and measure Nacre alone.
+    /// Measure Nacre alone, without the reference.
     #[arg(long)]
     nacre_only: bool,
-    /// Run the reference's OSDs with libtcmalloc preloaded, as upstream links it (package
+    /// Run the reference's OSDs with libtcmalloc preloaded, which upstream links (package
     /// libgoogle-perftools4).
     #[arg(long)]
     tcmalloc: bool,
-    /// Write the files of both clusters' OSDs full before they start, so that the host's file system has
-    /// nothing to allocate under load.
+    /// Allocate the files of both clusters' OSDs completely before they start, so that the file system does
+    /// not allocate under load.
     #[arg(long)]
     fill: bool,
-    /// Where both clusters keep their data: a folder on the disk to measure.
+    /// Folder for the data of both clusters, on the disk to measure.
     #[arg(long, default_value = "target/bench")]
     pub folder: PathBuf,
 }

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How long a workload runs, in seconds.
+    /// Seconds per workload.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// Only workloads whose name contains this.
+    /// Run only workloads whose name contains this text.
     #[arg(long)]
     only: Option<String>,
-    /// Where the cluster keeps its data.
+    /// Folder for the cluster's data.
     #[arg(long, default_value = "target/bench")]
     folder: PathBuf,
 }

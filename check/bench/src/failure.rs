@@ -11,56 +11,56 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// What happens.
+    /// The failure to cause.
     #[arg(long, value_enum, default_value_t = Drill::Osd)]
     drill: Drill,
-    /// Where the clusters keep their data: a folder on the disk to measure.
+    /// Folder for the clusters' data, on the disk to measure.
     #[arg(long, default_value = "target/bench")]
     folder: PathBuf,
-    /// Where the per-second tables, the plot and the summaries go.
+    /// Folder for the tables per second, the plot and the summaries.
     #[arg(long, default_value = "target/bench-failure")]
     results: PathBuf,
-    /// Which clusters, of: ceph, ceph-tuned, nacre.
+    /// Clusters to measure: ceph, ceph-tuned, nacre.
     #[arg(long, value_delimiter = ',', default_value = "ceph,ceph-tuned,nacre")]
     clusters: Vec<String>,
-    /// How OSDs go, of: kill, stop (they hang, and wake up again).
+    /// How OSDs fail: kill, or stop (they hang and continue later).
     #[arg(long, value_delimiter = ',', default_value = "kill")]
     how: Vec<String>,
-    /// Seconds for which they are away.
+    /// Seconds for which OSDs are down.
     #[arg(long, default_value_t = 30)]
     away: u32,
-    /// Seconds before and after.
+    /// Seconds to measure before and after the failure.
     #[arg(long, default_value_t = 20)]
     healthy: u32,
-    /// Writes per second; 0: as many as go.
+    /// Writes per second; 0 for full speed.
     #[arg(long, value_delimiter = ',', default_value = "200")]
     rate: Vec<u32>,
-    /// Writes in flight at most; `restart` has its own number.
+    /// Maximum number of writes in flight; `restart` has its own.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     depth: u32,
     /// Objects of 4 MiB each.
     #[arg(long, default_value_t = 512)]
     objects: u32,
-    /// As many objects as get about so many writes while something is away, instead of `--objects`.
-    /// Needs a rate.
+    /// Instead of `--objects`: use as many objects as get about this many writes each during the failure.
+    /// Requires a rate.
     #[arg(long, value_delimiter = ',')]
     per_object: Vec<u32>,
-    /// For `memory`: so many writes while the OSD is away, however long they take.
+    /// For `memory`: number of writes while the OSD is down, however long they take.
     #[arg(long, default_value_t = 100_000)]
     writes: u64,
-    /// What is written: objects through librados, or an image of the same size by fio's rbd engine.
+    /// Load: objects through librados, or an image of the same size with fio's rbd engine.
     #[arg(long, value_enum, default_value_t = Through::Rados)]
     through: Through,
-    /// How many OSDs there are; each drill has its own default.
+    /// Number of OSDs; each drill has its own default.
     #[arg(long)]
     osds: Option<u32>,
-    /// MiB of memory that each of Nacre's OSDs may take.
+    /// Memory limit of each of Nacre's OSDs, in MiB.
     #[arg(long, default_value_t = 256)]
     memory: u32,
     /// Placement groups of the pool.
     #[arg(long, default_value_t = 32)]
     pgs: u32,
-    /// How often everything is done, all clusters in each round.
+    /// Number of rounds; each round measures all clusters.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
     /// The first of 300 ports.

@@ -15,7 +15,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How many operations are counted.
+    /// Number of operations to count.
     #[arg(long, default_value_t = 2000)]
     operations: u64,
 }

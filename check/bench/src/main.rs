@@ -32,7 +32,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum What {
-    /// The same stock clients against Ceph from Debian's packages and against Nacre, alternately.
+    /// Run the same stock clients on Ceph from Debian's packages and on Nacre, alternately.
     VsCeph(vs_ceph::Options),
     /// Something goes away while clients write, and comes back.
     Failure(failure::Options),
@@ -43,14 +43,14 @@ enum What {
     /// One process of the probe that `rbd` measures beside the clusters; started by it.
     #[command(hide = true)]
     Probe(probe::Options),
-    /// Messages, system calls, disk writes and flushes that an operation costs Nacre.
+    /// Count messages, system calls, disk writes and flushes per operation.
     Counts(counts::Options),
     /// Instructions that the core takes for an operation, without network, OSD and device.
     Instructions(instructions::Options),
     /// Does so many operations of one kind; started by `instructions`.
     #[command(hide = true)]
     Work(instructions::Work),
-    /// The store alone, without network and OSD, beside the bare device.
+    /// Measure the store alone, without network and OSD, against the bare device.
     Store(store::Options),
 }
 

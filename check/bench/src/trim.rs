@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where the clusters keep their data: a folder on the disk to measure.
+    /// Folder for the clusters' data, on the disk to measure.
     #[arg(long, default_value = "target/bench")]
     folder: PathBuf,
-    /// Which clusters, of: ceph, nacre.
+    /// Clusters to measure: ceph, nacre.
     #[arg(long, value_delimiter = ',', default_value = "ceph,nacre")]
     clusters: Vec<String>,
     /// Objects in the snapshot, 4 KiB each.
     #[arg(long, default_value_t = 100_000)]
     objects: u32,
-    /// Writes per second of the clients.
+    /// Client writes per second.
     #[arg(long, default_value_t = 200)]
     rate: u32,
 }

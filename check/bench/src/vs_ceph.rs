@@ -10,7 +10,7 @@ use anyhow::Result;
 pub struct Options {
     #[command(flatten)]
     beside: Beside,
-    /// The table as JSON lines as well.
+    /// Also print the table as JSON lines.
     #[arg(long)]
     json: bool,
 }

@@ -12,34 +12,34 @@ use std::time::{Duration, Instant};
 #[derive(Parser)]
 #[command(name = "cargo xtask sim", bin_name = "cargo xtask sim")]
 struct Options {
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 200)]
     seeds: u64,
-    /// The first of them.
+    /// First seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// One seed only, decimal or 0x hexadecimal; prints what happens.
+    /// Run one seed, decimal or 0x hexadecimal, and print its trace.
     #[arg(long)]
     seed: Option<String>,
-    /// Go on with further seeds for so long.
+    /// Continue with further seeds for this time.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Leaves out of this seed's faults what its failure does not need, and prints the rest.
+    /// Shrink this failing seed: remove faults that its failure does not need, and print the rest.
     #[arg(long, conflicts_with = "seed")]
     shrink: Option<String>,
-    /// Runs the script in this file; prints what happens.
+    /// Run the script in this file and print its trace.
     #[arg(long, conflicts_with_all = ["seed", "shrink"])]
     script: Option<PathBuf>,
-    /// One OSD is away during so many scattered writes, then all start at once; tells what memory that took.
+    /// Simulate an OSD that is down for this many scattered writes, restart all, print memory use.
     #[arg(long, conflicts_with_all = ["seeds", "from", "minutes", "shrink", "script"], value_parser = value_parser!(u64).range(..=WRITES_MAX))]
     away_writes: Option<u64>,
-    /// With --away-writes: to so many objects of 4 MiB.
+    /// With --away-writes: number of objects of 4 MiB.
     #[arg(long, default_value_t = 256, requires = "away_writes", value_parser = value_parser!(u64).range(1..=1 << 20))]
     objects: u64,
-    /// With --away-writes: an OSD that holds more MiB of memory ends the run.
+    /// With --away-writes: memory limit of an OSD in MiB; exceeding it fails the run.
     #[arg(long, default_value_t = 256, requires = "away_writes", value_parser = value_parser!(u32).range(1..=1 << 20))]
     memory_mib: u32,
-    /// With --seed, --script or --away-writes: do not print what happens.
+    /// With --seed, --script or --away-writes: do not print the trace.
     #[arg(long)]
     quiet: bool,
 }

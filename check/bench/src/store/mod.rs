@@ -20,22 +20,22 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How long each measurement takes, in seconds.
+    /// Seconds per measurement.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// How often store and device are measured in turn; the table shows medians.
+    /// Number of alternating measurements of store and device; the table shows medians.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How often the store is overwritten when it is nearly full, in its own sizes.
+    /// How many times its size is written to the nearly full store.
     #[arg(long, default_value_t = 3)]
     churns: u64,
-    /// Only this: what is changed in a store that is nearly full.
+    /// Measure only changes in a nearly full store.
     #[arg(long)]
     churn: bool,
-    /// Only this: so many small objects, on a sparse device of 3 TB.
+    /// Measure only this number of small objects, on a sparse device of 3 TB.
     #[arg(long)]
     objects: Option<u64>,
-    /// A folder on the disk to measure.
+    /// Folder on the disk to measure.
     #[arg(long, default_value = "target/bench")]
     folder: PathBuf,
 }

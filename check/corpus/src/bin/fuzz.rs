@@ -24,21 +24,21 @@ use std::time::{Duration, Instant};
 /// Mutates what real Ceph wrote, and looks for what breaks us.
 #[derive(Parser)]
 struct Args {
-    /// One target only; `list` names them.
+    /// Run one target only; `list` prints their names.
     target: Option<String>,
-    /// How long each target runs.
+    /// Seconds per target.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Stop each target after this many cases, if that is sooner.
+    /// Maximum number of cases per target.
     #[arg(long)]
     cases: Option<u64>,
-    /// Where the mutations start.
+    /// Seed of the mutations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Run the target once, with this file.
+    /// Run the target once with this input file.
     #[arg(long, requires = "target")]
     input: Option<PathBuf>,
-    /// Where failing inputs go.
+    /// Folder for failing inputs.
     #[arg(long, default_value = "target/fuzz")]
     out: PathBuf,
 }
