@@ -1,4 +1,4 @@
-//! How this daemon proves who it is, and what proof it wants of others.
+//! Authentication of this daemon to its peers, and of its peers to it.
 
 use crate::clock;
 use crate::ids::IdPool;
@@ -20,9 +20,9 @@ pub(crate) enum Authentication {
 
 pub(crate) struct Cephx {
     wallet: Wallet,
-    /// What the machine knows of others.
+    /// The keys that the machine knows.
     board: KeyBoard,
-    /// By which monitors know each other.
+    /// The key that all monitors share.
     monitors_key: Option<Secret>,
     entropy: RefCell<Entropy>,
 }
@@ -44,7 +44,7 @@ impl Authentication {
         let mut entropy = entropy();
         let board = KeyBoard::default();
         let is_monitor = name.kind == EntityType::Mon as u32;
-        // All of them go by one name, and have one key.
+        // Monitors share one name and one key.
         let name = if is_monitor { AuthName::new(EntityType::Mon, "") } else { name };
         let monitors_key = is_monitor.then(|| key.clone());
         let wallet = Wallet::new(name, key, board.clone(), wall, entropy.fork());
@@ -64,7 +64,9 @@ impl Authentication {
         let global_ids = match kind {
             EntityType::Mon => {
                 let ids = ids.clone();
-                GlobalIds::Assign(Box::new(move || ids.lock().expect("nobody panics with the pool").take()))
+                GlobalIds::Assign(Box::new(move || {
+                    ids.lock().expect("no thread panics with the pool").take()
+                }))
             }
             _ => GlobalIds::Brought,
         };

@@ -13,7 +13,7 @@ const REQUEST: usize = 2 << 10;
 pub(crate) struct Budget {
     used: AtomicUsize,
     limit: usize,
-    /// Wakes whoever waits for room.
+    /// Wakes readers that wait for memory.
     pub(crate) room: Notify,
 }
 

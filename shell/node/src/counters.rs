@@ -82,7 +82,7 @@ counters! {
     pub struct MemoryCounters, "memory" {
         /// What is known of the objects in the store: where their data is, attributes, omaps
         index: GaugeBytes,
-        /// Data that was read or written and is kept for whoever reads it next
+        /// Data that was read or written and is kept for later reads
         cache: GaugeBytes,
         /// Data that is safe in the log and not in its place yet
         pending: GaugeBytes,
@@ -122,7 +122,7 @@ impl CountedDisk {
         self.read(len, start.elapsed());
         Ok(())
     }
-    /// See `FileDisk::for_append`; who writes there says so with `appended`.
+    /// See `FileDisk::for_append`; a write there is reported with `appended`.
     pub(crate) fn for_append(&self, append: &Append) -> Option<Arc<File>> {
         self.disk.for_append(append.offset(), append.bytes().len())
     }

@@ -56,7 +56,7 @@ const ZERO_PARTS: usize = 16;
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     file: Arc<File>,
-    /// The same file past the page cache; None where the file system has no such thing.
+    /// The same file past the page cache; None where the file system has none.
     direct: Option<Arc<File>>,
     len: u64,
     space: Space,
@@ -90,7 +90,7 @@ struct Pieces {
 enum Piece {
     /// Nothing was ever written there.
     Hole,
-    /// Somebody fills it: others wait.
+    /// Being filled: others wait.
     Filling,
     Filled,
 }
@@ -171,7 +171,7 @@ impl FileDisk {
             return log.for_append(offset, len);
         }
         let pieces = (offset / PIECE) as usize..(offset + len as u64).div_ceil(PIECE) as usize;
-        let states = self.pieces.states.lock().expect("nobody panics with it");
+        let states = self.pieces.states.lock().expect("no thread panics with it");
         let is_filled = states[pieces].iter().all(|piece| *piece == Piece::Filled);
         self.pieces.log.store(offset, Ordering::Relaxed);
         self.direct.clone().filter(|_| is_filled)
@@ -193,9 +193,9 @@ impl FileDisk {
     }
 
     fn fill_piece(&self, piece: u64, offset: u64, len: u64) -> io::Result<()> {
-        let mut states = self.pieces.states.lock().expect("nobody panics with it");
+        let mut states = self.pieces.states.lock().expect("no thread panics with it");
         while states[piece as usize] == Piece::Filling {
-            states = self.pieces.filled.wait(states).expect("nobody panics with it");
+            states = self.pieces.filled.wait(states).expect("no thread panics with it");
         }
         let is_hole = states[piece as usize] == Piece::Hole;
         if !is_hole || len >= LARGE as u64 {
@@ -207,7 +207,7 @@ impl FileDisk {
         let (from, to) = (piece * PIECE, (piece * PIECE + PIECE).min(self.len));
         let around = [(from, offset.clamp(from, to)), ((offset + len).clamp(from, to), to)];
         let written = around.into_iter().try_for_each(|(from, to)| self.write_zeros(from, to));
-        self.pieces.states.lock().expect("nobody panics with it")[piece as usize] = Piece::Filled;
+        self.pieces.states.lock().expect("no thread panics with it")[piece as usize] = Piece::Filled;
         self.pieces.filled.notify_all();
         written
     }
@@ -228,7 +228,7 @@ impl FileDisk {
     }
 
     /// Fills the next pieces that the log will come to, so that no small write has to. A failure is met
-    /// again by whoever writes there.
+    /// again by the next write there.
     pub(crate) fn fill_ahead(&self) {
         if let Some(log) = &self.log {
             return log.fill_ahead();
@@ -313,7 +313,7 @@ impl FileDisk {
     }
 }
 
-/// Tells a block device that nobody needs this any more; what it reads as afterwards is its business. Not
+/// Tells a block device that this is free; what it reads as afterwards is undefined. Not
 /// `fallocate`, with which a disk that can only forget by writing zeros would do that.
 pub fn forget(device: &File, offset: u64, len: u64) -> Result<(), Errno> {
     #[allow(unsafe_code)] // the argument is what that call takes, and is only read
@@ -333,7 +333,7 @@ fn open_exclusively(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Tries again until then what fails since somebody else has it.
+/// Retries until then what fails because another process has it.
 fn patiently<T>(until: Instant, mut what: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match what() {
@@ -345,7 +345,7 @@ fn patiently<T>(until: Instant, mut what: impl FnMut() -> io::Result<T>) -> io::
     }
 }
 
-/// Past the page cache; None where the file system has no such thing.
+/// Past the page cache; None where the file system has none.
 fn open_direct(path: &Path) -> io::Result<Option<Arc<File>>> {
     let flags = OFlags::DIRECT.bits() as i32;
     match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
@@ -456,7 +456,7 @@ impl Disk for FileDisk {
         if self.space == Space::Device {
             return Ok(());
         }
-        let mut states = self.pieces.states.lock().expect("nobody panics with it");
+        let mut states = self.pieces.states.lock().expect("no thread panics with it");
         // Less than a piece, or parts of two, leaves none that is all hole.
         let whole = offset.div_ceil(PIECE)..(offset + len) / PIECE;
         whole.for_each(|piece| states[piece as usize] = Piece::Hole);
@@ -509,7 +509,7 @@ impl DiskThreads {
                     Commit::Batch(batch) => batch.commit(&writer),
                     Commit::Append(append) => append.commit(&writer),
                 };
-                // Nobody listens any more: the daemon is gone, and so is the need.
+                // The daemon is gone, and does not need the answer.
                 if to.send(Done::Committed(done)).is_err() {
                     return;
                 }
@@ -670,7 +670,7 @@ mod tests {
         let path = dir.path().join("disk");
         drop(FileDisk::create(&path, 8 * PIECE).unwrap());
         let mut disk = FileDisk::open(&path).unwrap();
-        // Writable for who opens it, not for who writes.
+        // Opened for reading only, so that writing fails.
         disk.direct = Some(Arc::new(File::open(&path).unwrap()));
         disk.pieces.states.lock().unwrap().fill(Piece::Filled);
         let buffer = nacre_base::Buffer::new(64 << 10);

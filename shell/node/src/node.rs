@@ -1,7 +1,7 @@
 //! Drives one machine: gives it what happened, in order, and carries out what it wants, in order.
 //!
 //! Everything here lives on one thread. Events come from session tasks (`session`), from the disk
-//! (`requests`, and the threads of `disk`), from timers and from the handle (`running`); whoever brings one ends with
+//! (`requests`, and the threads of `disk`), from timers and from the handle (`running`); each source of an event ends with
 //! `Node::turn`, which runs the machine until nothing is left to tell it. Read `turn`, then `carry_out`.
 
 use crate::authentication::{Authentication, Renewal};
@@ -32,10 +32,10 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Longer ones are cut, and so refused by whoever reads them.
+/// Longer ones are cut, and the receiver refuses them.
 const DATAGRAM_MAX: usize = 2048;
 
-/// Of so many it is said that they do not let us in.
+/// Refused connections to so many addresses are logged.
 const REFUSALS_SAID: usize = 64;
 
 /// So many bytes must have been freed before it is worth giving them back.
@@ -57,7 +57,7 @@ pub(crate) struct Node<M> {
     sums: Sums,
     ids: Arc<Mutex<IdPool>>,
     inner: RefCell<Inner<M>>,
-    /// Who did not let us in, as the log says already.
+    /// Addresses whose refusal is in the log.
     refusals: RefCell<BTreeSet<SocketAddr>>,
     /// A timer was armed that is due before all others.
     pub(crate) timers_changed: Notify,
@@ -95,7 +95,7 @@ impl<M: Machine + 'static> Node<M> {
         let memory: Arc<MemoryCounters> = spec.perf.add();
         let store = spec.store.map(|(mut store, disk)| {
             store.limit_memory(spec.limits.store_memory);
-            // Opening took large ones, which nobody needs again.
+            // Opening took large ones, which are not needed again.
             nacre_base::buffer::give_back();
             let counters: Arc<StoreCounters> = spec.perf.add();
             let requests = disk.requests();
@@ -114,9 +114,11 @@ impl<M: Machine + 'static> Node<M> {
             datagrams: spec
                 .datagrams
                 .into_iter()
-                .map(|(network, socket)| {
-                    let socket = UdpSocket::from_std(socket).expect("a bound socket in non-blocking mode");
-                    (network, Rc::new(socket))
+                .filter_map(|(network, socket)| {
+                    let socket = UdpSocket::from_std(socket);
+                    let socket =
+                        socket.inspect_err(|e| tracing::error!("cannot receive datagrams: {e}")).ok()?;
+                    Some((network, Rc::new(socket)))
                 })
                 .collect(),
             num: spec.num,
@@ -253,7 +255,7 @@ impl<M: Machine + 'static> Node<M> {
             Effect::Disarm { timer } => inner.timers.disarm(timer),
             Effect::Loop(n) => inner.loops.push_back(n),
             Effect::GrantIds(range) => {
-                self.ids.lock().expect("nobody panics with the pool").grant(range);
+                self.ids.lock().expect("no thread panics with the pool").grant(range);
                 self.budget.room.notify_waiters();
             }
             Effect::Keys(keys) => {
@@ -280,7 +282,7 @@ impl<M: Machine + 'static> Node<M> {
     /// Ends the daemon, with its reason. What was acknowledged is durable, and nothing is acknowledged any more.
     fn give_up(&self, inner: &mut Inner<M>, why: &str) {
         if !inner.gave_up {
-            tracing::error!("stops: {why}");
+            tracing::error!("stopping: {why}");
         }
         (inner.gave_up, inner.stopped) = (true, true);
         // Unsent messages go as well: sessions end with what they have.
@@ -309,10 +311,13 @@ impl<M: Machine + 'static> Node<M> {
         tokio::task::spawn_local(session::dial(self.clone(), session));
     }
 
-    /// Takes callers for as long as the daemon runs.
+    /// Accepts connections for as long as the daemon runs.
     pub(crate) async fn accept(self: Rc<Self>, listener: Listener) {
         let Listener { socket, addr, kind, num } = listener;
-        let socket = TcpListener::from_std(socket).expect("a bound socket in non-blocking mode");
+        let socket = match TcpListener::from_std(socket) {
+            Ok(socket) => socket,
+            Err(e) => return tracing::error!("cannot accept connections on {addr}: {e}"),
+        };
         loop {
             match socket.accept().await {
                 Ok((stream, from)) => self.accepted(stream, from, addr, kind, num),
@@ -394,11 +399,11 @@ impl<M: Machine + 'static> Node<M> {
         let inner = &mut *self.inner.borrow_mut();
         let Some(peer) = session::peer(ident) else { return };
         session.peer_kind.set(Some(peer.kind));
-        if session.assigns_ids && self.ids.lock().expect("nobody panics with the pool").must_ask() {
+        if session.assigns_ids && self.ids.lock().expect("no thread panics with the pool").must_ask() {
             inner.events.push_back(Event::IdsLow);
         }
         if !inner.sessions.contains_key(&session.id) {
-            return; // hung up meanwhile: what this monitor granted is not who we are
+            return; // hung up meanwhile: the number that this monitor granted is not used
         }
         let dialled = matches!(session.id, ConnId::Dialled(_));
         if dialled && peer.kind == EntityType::Mon && self.kind == EntityType::Client {
@@ -433,28 +438,28 @@ impl<M: Machine + 'static> Node<M> {
     pub(crate) fn session_over(self: &Rc<Self>, session: &Session, end: End) {
         let opened = session.peer_kind.get().is_some();
         let dialled = matches!(session.id, ConnId::Dialled(_));
-        let who = match session.peer_kind.get() {
+        let peer = match session.peer_kind.get() {
             Some(kind) => format!("{kind} at {}", session.sock),
             None => session.sock.to_string(),
         };
         match &end {
-            // Who does not let us in is asked again and again.
+            // A peer that refuses us is dialled again and again.
             End::Fault(FaultReason::AuthRefused { .. }) if dialled => {
                 let mut refusals = self.refusals.borrow_mut();
                 match refusals.len() < REFUSALS_SAID && refusals.insert(session.sock) {
-                    true => tracing::warn!("{who}: {end}"),
-                    false => tracing::debug!("{who}: {end}"),
+                    true => tracing::warn!("{peer}: {end}"),
+                    false => tracing::debug!("{peer}: {end}"),
                 }
             }
-            End::HungUp | End::Refused | End::NoAnswer | End::Socket(_) => tracing::debug!("{who}: {end}"),
-            // Whoever we dialled is the machine's business; and a client that found another monitor
+            End::HungUp | End::Refused | End::NoAnswer | End::Socket(_) => tracing::debug!("{peer}: {end}"),
+            // Connections that we opened are the machine's to judge; and a client that found another monitor
             // sooner did nothing wrong.
             End::Fault(FaultReason::PeerClosed { phase, inside })
                 if opened || dialled || (*phase != "banner" && inside.is_empty()) =>
             {
-                tracing::debug!("{who}: {end}");
+                tracing::debug!("{peer}: {end}");
             }
-            _ => tracing::warn!("{who}: {end}"),
+            _ => tracing::warn!("{peer}: {end}"),
         }
         let known = self.inner.borrow_mut().sessions.remove(&session.id).is_some();
         if known && (opened || dialled) {
@@ -630,7 +635,7 @@ impl<M: Machine + 'static> Node<M> {
         }
     }
 
-    /// The last thing before a clean end: the store's log shows that it was whole.
+    /// The last step of a clean end: the store's log shows that it was complete.
     pub(crate) fn confirm(&self) {
         let inner = &mut *self.inner.borrow_mut();
         let gave_up = inner.gave_up;

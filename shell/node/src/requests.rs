@@ -1,7 +1,7 @@
 //! What a daemon's own thread asks of the disk, through io_uring: small reads, and the log's small writes.
 //!
 //! For each of these that another thread does, that thread is woken twice and the daemon's once more than here; for 4 KiB
-//! that takes more than all the rest. Large ones are not for this: whoever sums them should be another thread.
+//! that takes more than all the rest. Large ones are not for this: their checksums are for another thread.
 
 use crate::parts::Parts;
 use io_uring::{IoUring, opcode, squeue, types};
@@ -23,7 +23,7 @@ const DEPTH: usize = 128;
 /// Of them for reads; the log has the rest.
 const READS_MAX: usize = DEPTH - 1;
 
-/// Requests that are under way. Whoever begins some calls `submit`, and `finished` whenever `ready` is readable.
+/// Requests that are under way. The caller that begins some calls `submit`, and `finished` whenever `ready` is readable.
 pub(crate) struct Requests {
     ring: IoUring,
     /// Readable when there is something for `finished`.
@@ -60,7 +60,7 @@ impl Asked {
 /// Something whose requests are complete.
 pub(crate) struct Finished {
     pub asked: Asked,
-    /// False if a part of it failed or came short: then somebody else is to do it, and find out what is wrong.
+    /// False if a part of it failed or came short: then another thread does it again, and finds out what is wrong.
     pub is_whole: bool,
 }
 
@@ -111,7 +111,7 @@ impl Requests {
         for (at, entry) in entries.into_iter().enumerate() {
             let entry = entry.user_data((slot * DEPTH + at) as u64);
             // SAFETY: the kernel reads or writes bytes of `asked` until this completes. They are on the heap and belong
-            // to the slot, which nobody looks into before all of its requests are complete, and which is never freed
+            // to the slot, which is not looked into before all of its requests are complete, and which is never freed
             // otherwise (`drop`).
             #[allow(unsafe_code)]
             let pushed = unsafe { self.ring.submission().push(&entry) };
@@ -138,7 +138,7 @@ impl Requests {
         self.ring.completion().disable_eventfd();
         self.take_finished(&mut finished);
         self.ring.completion().enable_eventfd();
-        // Nobody was told of what came before that. Either we see it now or the kernel sees that it has to tell.
+        // Completions before that were not signalled. Either we see one now, or the kernel signals it.
         fence(Ordering::SeqCst);
         // Once more, and no more than once: what comes from now on is told. The flag alone says little, as the kernel may
         // set it for work that was done meanwhile, and then it stays until there is other work.
@@ -184,7 +184,7 @@ fn ready(ring: &IoUring) -> io::Result<AsyncFd<OwnedFd>> {
 
 impl Drop for Requests {
     fn drop(&mut self) {
-        // The kernel may still use what is under way, and a device may hang: so nobody waits for it, and that
+        // The kernel may still use what is under way, and a device may hang: so this does not wait, and that
         // memory is never used for anything else.
         self.slots.drain(..).for_each(std::mem::forget);
     }
@@ -314,7 +314,7 @@ mod tests {
         let Some(mut requests) = disk.requests() else { return };
         for byte in 200..210 {
             commit(&mut store, &disk, &mut requests, byte).await;
-            // Nobody else reads how often it was told.
+            // Only this reads how often it was signalled.
             let mut told = [0; 8];
             rustix::io::read(requests.ready.get_ref(), &mut told).unwrap();
             assert_eq!(u64::from_ne_bytes(told), 1);
@@ -341,7 +341,7 @@ mod tests {
 
     /// The kernel queues work and then says so: when it says so, this thread may have done it.
     #[test]
-    fn nobody_asks_for_ever_for_work_that_is_done() {
+    fn finished_work_is_not_asked_for_forever() {
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -375,7 +375,7 @@ mod tests {
         let path = dir.path().join("disk");
         let (mut store, disk) = filled(&path);
         let Some(mut requests) = disk.requests() else { return };
-        // Writable for who opened it first, not for who writes.
+        // Opened for reading only, so that writing fails.
         requests.append(change(&mut store, 200), &File::open(&path).unwrap());
         let Ok([Finished { asked: Asked::Append(append), is_whole: false }]) =
             <[Finished; 1]>::try_from(all(&mut requests, 1).await)
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_of_reads_that_nobody_waits_for_is_not_used_again() {
+    async fn memory_of_abandoned_reads_is_not_used_again() {
         let dir = tempfile::tempdir().unwrap();
         let (store, disk) = filled(&dir.path().join("disk"));
         let Some(mut reads) = disk.requests() else { return };

@@ -13,7 +13,7 @@ const DEPTH: usize = 32;
 const LEN_MAX: usize = 1 << 30;
 
 thread_local! {
-    /// Each thread has its own; None if there is no such thing here.
+    /// Each thread has its own; None where the kernel has none.
     static RING: RefCell<Option<Ring>> = RefCell::new(Ring::new().ok());
 }
 
@@ -30,7 +30,7 @@ pub(crate) type Unfinished = (usize, usize, Option<io::Error>);
 
 impl Ring {
     fn new() -> io::Result<Ring> {
-        // Completions are of interest to this thread only, and only when it waits for them: so nobody is interrupted.
+        // Completions are of interest to this thread only, and only when it waits for them: so no thread is interrupted.
         // Kernels before 6.1 do not know that.
         let mut lean = IoUring::builder();
         lean.setup_single_issuer().setup_defer_taskrun();
@@ -70,7 +70,7 @@ impl Ring {
             if let Err(e) = self.0.submit_and_wait(1)
                 && !is_passing(&e)
             {
-                // What the kernel still uses must not be freed, and nobody would tell when it is done.
+                // What the kernel still uses must not be freed, and nothing would tell when it is done.
                 tracing::error!("io_uring: {e}; requests in flight cannot be completed");
                 std::process::abort();
             }

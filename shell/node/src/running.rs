@@ -13,9 +13,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// For the last messages to leave after the machine has stopped.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often it is looked whether they have.
-const FAREWELL_LOOK: Duration = Duration::from_millis(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often this is polled.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 type Call<M> = Box<dyn FnOnce(&mut M, Now, &mut Vec<Effect>) + Send>;
 
@@ -32,7 +32,7 @@ pub struct Running<M> {
     thread: JoinHandle<()>,
 }
 
-/// Runs things on a daemon's thread, from any other and for longer than the handle lives.
+/// Runs closures on a daemon's thread, from any thread and for longer than the handle lives.
 pub struct Caller<M>(UnboundedSender<Control<M>>);
 
 impl<M> Caller<M> {
@@ -54,9 +54,9 @@ impl<M: Machine + 'static> Running<M> {
                     .enable_all()
                     .build()
                     .expect("the system gives a daemon its event queue");
-                // A task of its own: what is waited for here is looked at whenever any task has something to do.
-                let life = async { tokio::task::spawn_local(live(spec, machine(), commands)).await };
-                LocalSet::new().block_on(&runtime, life).expect("a daemon that panics ends its thread");
+                // A task of its own: `block_on` polls its own future whenever any task is ready.
+                let daemon = async { tokio::task::spawn_local(run(spec, machine(), commands)).await };
+                LocalSet::new().block_on(&runtime, daemon).expect("a daemon that panics ends its thread");
             })
             .expect("the system gives a daemon its threads");
         Running { name, control, thread }
@@ -66,7 +66,7 @@ impl<M: Machine + 'static> Running<M> {
         &self.name
     }
 
-    /// Lets the machine say goodbye; the thread ends soon after.
+    /// Asks the machine to stop; the thread ends soon after.
     pub fn stop(&self) {
         // A daemon that is gone has stopped.
         let _ = self.control.send(Control::Stop);
@@ -91,7 +91,7 @@ impl<M: Machine + 'static> Running<M> {
     }
 }
 
-async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: UnboundedReceiver<Control<M>>) {
+async fn run<M: Machine + 'static>(spec: Spec, machine: M, mut commands: UnboundedReceiver<Control<M>>) {
     let (to, mut from_disk) = unbounded_channel();
     let (node, listeners) = Node::new(spec, machine, to);
     node.turn();
@@ -131,11 +131,11 @@ async fn live<M: Machine + 'static>(spec: Spec, machine: M, mut commands: Unboun
             _ = sweep.tick() => node.sweep(),
         }
     }
-    let farewell = Instant::now() + FAREWELL_TIMEOUT;
-    while !node.is_quiet() && Instant::now() < farewell {
+    let drained_by = Instant::now() + DRAIN_TIMEOUT;
+    while !node.is_quiet() && Instant::now() < drained_by {
         tokio::select! {
             Some(done) = from_disk.recv() => node.disk_done([done]),
-            () = sleep(FAREWELL_LOOK) => {}
+            () = sleep(DRAIN_POLL) => {}
         }
     }
     node.confirm();

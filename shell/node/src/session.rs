@@ -44,11 +44,11 @@ pub(crate) struct Session {
     pub(crate) conn: RefCell<Connection>,
     /// Something is to be written, or the session is to end.
     pub(crate) wake: Notify,
-    /// Set once, by whoever ends the session first.
+    /// Set once, by the first cause that ends the session.
     end: RefCell<Option<End>>,
     /// A monitor gives a global id to a client that has none; the handshake waits until there is one.
     pub(crate) assigns_ids: bool,
-    /// Who is there, once the handshake is over.
+    /// The peer, once the handshake is over.
     pub(crate) peer_kind: Cell<Option<EntityType>>,
     last_received: Cell<Time>,
     probed: Cell<bool>,
@@ -266,7 +266,7 @@ pub(crate) async fn run<M: Machine + 'static>(
 }
 
 fn over<M: Machine + 'static>(node: &Rc<Node<M>>, session: &Session) {
-    let end = session.end.borrow_mut().replace(End::HungUp).expect("an ended session has a reason");
+    let end = session.end.borrow_mut().replace(End::HungUp).unwrap_or(End::HungUp);
     node.session_over(session, end);
 }
 

@@ -1,15 +1,16 @@
-//! What makes a daemon this daemon.
+//! What a daemon is started with.
 
 use crate::disk::FileDisk;
+use crate::port_holder::{PortHolder, holder_of};
 use nacre_auth::Secret;
 use nacre_perf::Registry;
 use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, Network};
 use nacre_store::Store;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-/// A daemon (or client) to run: who it is, where it listens, what it stores on.
+/// A daemon (or client) to run: its identity, its addresses, its store.
 pub struct Spec {
     /// As in `osd.0`; names the threads, and with them the log lines.
     pub name: String,
@@ -17,21 +18,21 @@ pub struct Spec {
     /// An OSD's number, a monitor's rank; -1 for a client, which gets a number from a monitor.
     pub num: i64,
     pub auth_name: AuthName,
-    /// Its own, in a cluster where everybody proves who they are (cephx). None: nobody does.
+    /// Its own key. None in a cluster without authentication.
     pub key: Option<Secret>,
-    /// What we say of ourselves when we dial.
+    /// The addresses that it tells its peers.
     pub addrs: AddrVec,
     pub listeners: Vec<Listener>,
-    /// For datagrams, on each network where the daemon has a use for them.
+    /// For datagrams (heartbeats), on each network.
     pub datagrams: Vec<(Network, UdpSocket)>,
     pub store: Option<(Store, FileDisk)>,
-    /// Where the node shows what it counts.
+    /// Where the node registers its counters.
     pub perf: Registry,
     pub limits: Limits,
 }
 
-/// A bound socket, and as what it answers: one process may be a monitor on one address and a manager
-/// on another.
+/// A bound socket, and the identity that it answers with: one process may be a monitor at one address and a manager at
+/// another.
 pub struct Listener {
     pub socket: TcpListener,
     pub addr: EntityAddr,
@@ -41,10 +42,19 @@ pub struct Listener {
 
 /// Why a daemon cannot listen where it should.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {addr}")]
+#[error("cannot listen on {addr}{}", holder.as_ref().map(|holder| format!(": {holder}")).unwrap_or_default())]
 pub struct BindError {
     pub addr: SocketAddr,
+    /// Of a port in use.
+    pub holder: Option<PortHolder>,
     pub source: io::Error,
+}
+
+impl BindError {
+    fn new(addr: SocketAddr, source: io::Error) -> BindError {
+        let holder = (source.kind() == io::ErrorKind::AddrInUse).then(|| holder_of(addr)).flatten();
+        BindError { addr, holder, source }
+    }
 }
 
 impl Listener {
@@ -55,27 +65,27 @@ impl Listener {
             let addr = EntityAddr::msgr2(socket.local_addr()?, nonce);
             Ok(Listener { socket, addr, kind, num })
         });
-        bound.map_err(|source| BindError { addr, source })
+        bound.map_err(|source| BindError::new(addr, source))
     }
 
     /// A socket for datagrams at the same address.
     pub fn bind_datagrams(&self) -> Result<UdpSocket, BindError> {
-        let bound = self.socket.local_addr().and_then(|addr| {
-            let socket = UdpSocket::bind(addr)?;
+        let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let addr = self.socket.local_addr().map_err(|source| BindError::new(unknown, source))?;
+        let bound = UdpSocket::bind(addr).and_then(|socket| {
             socket.set_nonblocking(true)?;
             Ok(socket)
         });
-        let addr = self.addr.sock.expect("it listens there");
-        bound.map_err(|source| BindError { addr, source })
+        bound.map_err(|source| BindError::new(addr, source))
     }
 }
 
-/// Bounds on what peers can make us hold. Bytes and counts, per daemon unless said otherwise.
+/// Limits on what peers can make a daemon hold. Bytes and counts, per daemon unless noted.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Sessions at a time; further callers are turned away.
+    /// Sessions at a time; further connections are refused.
     pub sessions_max: usize,
-    /// The store's: its index, what waits to be placed, and its cache, which takes what these leave.
+    /// For the store: its index, data in the log that is not in its place yet, and the cache, which takes the rest.
     pub store_memory: usize,
     /// Data of clients' requests, until it is on the disk: above it, clients are not read from.
     pub received_max: usize,
@@ -83,26 +93,26 @@ pub struct Limits {
     pub unsent_pause: usize,
     /// Per session, unsent: above it, the session is cut.
     pub unsent_max: usize,
-    /// From the first byte to the first message.
+    /// From the first byte of a connection to its first message.
     pub handshake_timeout: Duration,
-    /// A daemon that takes nothing of what waits for it is cut after this long, ...
+    /// A daemon that reads nothing of what is unsent is disconnected after this long, ...
     pub stalled_timeout: Duration,
-    /// ... and a client after this long: others wait for the memory of its answers. One that wakes up asks again.
+    /// ... and a client after this long, as other clients wait for the memory of its replies. It reconnects.
     pub stalled_client_timeout: Duration,
-    /// A peer that was silent this long is asked whether it is there, ...
+    /// A peer that was silent this long gets a keepalive, ...
     pub idle_probe: Duration,
-    /// ... and cut when it was silent this long.
+    /// ... and is disconnected when it was silent this long.
     pub idle_timeout: Duration,
-    /// For a machine to say goodbye after `Event::Stop`.
+    /// How long a machine may take to stop after `Event::Stop`.
     pub stop_timeout: Duration,
 }
 
-/// What a daemon gets that nobody says more about.
+/// Memory of a daemon for which none is configured.
 pub const MEMORY_DEFAULT: usize = 512 << 20;
 
 impl Limits {
-    /// For a daemon that may take so many bytes of memory: half of them for its store, a quarter for what
-    /// clients send; the rest is for answers, for the daemon's own records, and for what an allocator wastes.
+    /// For a daemon with so many bytes of memory: half for its store, a quarter for requests; the rest is for replies, for
+    /// the daemon's own records and for the allocator's overhead.
     pub fn of_memory(bytes: usize) -> Limits {
         Limits {
             store_memory: bytes / 2,

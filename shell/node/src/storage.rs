@@ -93,7 +93,7 @@ impl Storage {
     pub(crate) fn is_quiet(&self) -> bool {
         self.held.is_empty() && self.waiting.is_empty()
     }
-    /// Nobody is told any more what becomes durable.
+    /// The machine is not told any more what becomes durable.
     pub(crate) fn give_up(&mut self) {
         self.held.clear();
         self.waiting.clear();
