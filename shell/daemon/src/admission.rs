@@ -1,11 +1,11 @@
-//! A host starts as many OSDs as its memory bears, and the others when there is room.
+//! OSDs of one host start only as far as its memory goes; the others wait.
 //!
-//! After a power cut all OSDs of a host start at once, each peers, and each may need its whole budget for
-//! that. One that is killed for want of memory starts again and takes the next one along. So an OSD starts
-//! only if what is available covers its budget, beside what those that run may yet take of theirs.
+//! After a power cut all OSDs of a host start at once, each peers, and each may need its whole memory limit for
+//! that. An OSD that the kernel kills for lack of memory starts again, and takes memory from the next. So an OSD
+//! starts only if the available memory covers its limit, beside what running OSDs may still take of theirs.
 //!
-//! A host may be too small for all of them, and nobody will ever make room. Then they start one by one, with
-//! time for each to peer: rather a host that is short of memory, and says so, than one that waits for ever.
+//! A host may be too small for all of its OSDs, and then memory never becomes available. In that case they start one
+//! by one, with time for each to peer. The host is short of memory then, and the log says so.
 
 use crate::processes::{self, LockFile, State};
 use anyhow::Result;
@@ -13,13 +13,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether there is room.
+/// How often the available memory is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After so long in which no OSD of the host started, one starts without room for its budget.
+/// After so long without a start of an OSD on this host, one starts although memory is short.
 const ANYWAY_AFTER: Duration = Duration::from_secs(15);
 
-/// Waits until the host has room for so many OSDs in this process, of which each keeps to `budget`. What is
-/// given back is held until this process counts as one that runs; `run` is the folder of pid files.
+/// Waits until the host has memory for so many OSDs in this process, each with the limit `budget`. The caller holds the
+/// lock that is returned until this process counts as running; `run` is the directory of pid files.
 pub async fn wait(run: PathBuf, osds: usize, budget: u64) -> Result<Option<LockFile>> {
     wait_at_most(run, osds, budget, ANYWAY_AFTER).await
 }
@@ -42,16 +42,16 @@ async fn wait_at_most(
         let reserved = reserved(run, budget);
         if let Some(lock) = lock {
             let needed = osds as u64 * budget;
-            // One that is alone starts in any case: nobody else will make room.
-            let has_room = admits(available, reserved.bytes, needed) || reserved.osds == 0;
+            // The only OSD starts in any case: waiting would free nothing.
+            let has_memory = admits(available, reserved.bytes, needed) || reserved.osds == 0;
             let anyway = began.elapsed().min(lock.age()) >= anyway_after;
-            if anyway && !has_room {
+            if anyway && !has_memory {
                 tracing::warn!(
                     "starts although less memory is free than its limit: no other OSD of this host freed \
                      memory"
                 );
             }
-            if has_room || anyway {
+            if has_memory || anyway {
                 lock.touch();
                 return Ok(Some(lock));
             }
@@ -71,12 +71,12 @@ async fn wait_at_most(
     }
 }
 
-/// Unknown memory admits everyone.
+/// Where the available memory is unknown all are admitted.
 fn admits(available: Option<u64>, reserved: u64, needed: u64) -> bool {
     available.is_none_or(|available| available.saturating_sub(reserved) >= needed)
 }
 
-/// OSDs that run, each as a process of its own, and how much they may yet take.
+/// OSDs that run, each as a process of its own, and how much memory they may still take.
 struct Reserved {
     osds: usize,
     bytes: u64,
@@ -128,7 +128,7 @@ mod tests {
     const BUDGET: u64 = 64 << 20;
 
     #[test]
-    fn what_runs_may_yet_take_its_budget() {
+    fn running_osds_may_take_the_rest_of_their_limit() {
         assert!(admits(Some(512), 0, 512));
         assert!(!admits(Some(512), 1, 512));
         assert!(admits(Some(1024), 512, 512));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_tells_what_there_is() {
+    fn available_memory_is_read_from_the_system() {
         assert_eq!(kib("MemTotal: 9 kB\nMemAvailable:   12 kB\n", "MemAvailable:"), Some(12 << 10));
         assert_eq!(kib("MemTotal: 9 kB\n", "MemAvailable:"), None);
         assert!(available().is_some_and(|bytes| bytes > 0));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_that_run_are_counted_and_the_first_one_never_waits() {
+    async fn running_osds_are_counted_and_the_first_never_waits() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("osd.0.pid"), "1\n").unwrap(); // left by one that was killed
         assert_eq!(reserved(dir.path(), BUDGET).osds, 0);
@@ -157,11 +157,11 @@ mod tests {
         let found = reserved(dir.path(), BUDGET);
         assert_eq!(found.osds, 1);
         assert!(found.bytes > 0 && found.bytes <= BUDGET);
-        // The second one does, if there is no room.
+        // The second one waits, if there is no memory for it.
         let waits = tokio::time::timeout(Duration::from_millis(50), wait(run.clone(), 1_000_000, BUDGET));
         assert!(waits.await.is_err());
         assert!(wait(run.clone(), 1, BUDGET).await.unwrap().is_some());
-        // And there may never be any: it starts all the same.
+        // There may never be any: it starts anyway.
         let anyway = Duration::from_millis(1);
         assert!(wait_at_most(run, 1_000_000, BUDGET, anyway).await.unwrap().is_some());
     }

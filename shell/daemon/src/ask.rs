@@ -1,6 +1,7 @@
-//! What a cluster that runs says of itself.
+//! Commands to a cluster that runs.
 
-use crate::cluster::{Cluster, Layout};
+use crate::cluster::Cluster;
+use crate::folder::Layout;
 use crate::keyrings;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -12,10 +13,10 @@ use serde_json::Value;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long somebody at a terminal waits.
+/// How long a user at a terminal waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where a cluster's monitors are, and how one gets in as `client.admin`.
+/// How to reach a cluster as `client.admin`.
 #[derive(Clone, Debug)]
 pub struct Access {
     pub mons: Vec<EntityAddr>,
@@ -45,12 +46,12 @@ pub fn command(client: &BlockingClient, command: &Value, timeout: Duration) -> R
     }
 }
 
-/// What a command answers in JSON.
+/// The reply to a command, as JSON.
 pub fn ask(client: &BlockingClient, words: &Value) -> Result<Value> {
     serde_json::from_slice(&command(client, words, PATIENCE)?).context("the reply is not JSON")
 }
 
-/// Has a command done of which the answer does not matter.
+/// Runs a command whose reply does not matter.
 pub fn tell(client: &BlockingClient, words: &Value) -> Result<()> {
     command(client, words, PATIENCE).map(drop)
 }

@@ -1,7 +1,8 @@
 //! Whether a cluster serves: stores a real file and reads it back, as any client would.
 
 use crate::ask;
-use crate::cluster::{Cluster, Layout};
+use crate::cluster::Cluster;
+use crate::folder::Layout;
 use crate::processes::{self, State};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
@@ -18,32 +19,57 @@ use std::time::{Duration, Instant};
 /// Exists only while the check runs.
 const POOL: &str = ".nacre-check";
 const POOL_PGS: u32 = 8;
-/// Until every OSD is up and every placement group clean. A cluster that has to catch up after a
-/// crash may take longer, and serves meanwhile.
+/// How long the check waits until every OSD is up and every placement group clean. A cluster that recovers from a crash may
+/// take longer, and serves meanwhile.
 const CLEAN_TIMEOUT: Duration = Duration::from_secs(60);
+/// With all OSDs up, placement groups whose states do not change for so long are not waited for.
+const STABLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// So many placement groups are named.
+const NAMED_MAX: usize = 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 const OBJECT_LEN: usize = 4 << 20;
 /// Of the file that is stored.
 const FILE_MAX: u64 = 32 << 20;
 
-/// Gives a sentence about what was proven.
-pub fn prove(layout: &Layout, cluster: &Cluster) -> Result<String> {
+/// What the check found.
+pub struct Proof {
+    pub text: String,
+    /// Every placement group serves, and a file was stored and read back.
+    pub serves: bool,
+}
+
+/// Fails where no monitor answers, and for a new cluster that does not serve. An existing cluster that serves in part is left
+/// running: the rest of it can only be repaired while it runs.
+pub fn prove(layout: &Layout, cluster: &Cluster, is_new: bool) -> Result<Proof> {
     let client = ask::connect(layout, cluster)?;
     let waited = wait_healthy(&client, layout, cluster)?;
+    let stored = store_file(&client);
+    if is_new {
+        ensure!(waited.serves, waited.text);
+        return Ok(Proof { text: waited.text + "\n" + &stored?, serves: true });
+    }
+    let (text, serves) = match stored {
+        Ok(text) => (text, waited.serves),
+        Err(e) => (format!("A file could not be stored and read back: {e:#}"), false),
+    };
+    Ok(Proof { text: waited.text + "\n" + &text, serves })
+}
+
+/// Stores this program in a pool of its own and reads it back. Gives a sentence about that.
+fn store_file(client: &BlockingClient) -> Result<String> {
     let file = own_program()?;
     let start = Instant::now();
     let created = json!({"prefix": "osd pool create", "pool": POOL, "pg_num": POOL_PGS});
-    command(&client, &created).context("cannot create a pool")?;
-    let result = store_and_read(&client, &file);
+    command(client, &created).context("cannot create a pool")?;
+    let result = store_and_read(client, &file);
     let remove =
         json!({"prefix": "osd pool rm", "pool": POOL, "pool2": POOL, "yes_i_really_really_mean_it": true});
-    // An operator may have forbidden it; that says nothing against the cluster.
-    let removed = command(&client, &remove);
+    // The operator may have forbidden it, which is no fault of the cluster.
+    let removed = command(client, &remove);
     let seconds = start.elapsed().as_secs_f64();
     let megabytes = file.len() as f64 / 1e6;
-    let mut sentence = waited + "\n";
-    sentence += &match result? {
+    let mut sentence = match result? {
         true => format!(
             "Stored {megabytes:.1} MB (this program) with the built-in client and read it back unchanged, \
              in {seconds:.1} s"
@@ -68,16 +94,17 @@ fn command(client: &BlockingClient, command: &Value) -> Result<Bytes> {
     ask::command(client, command, REQUEST_TIMEOUT)
 }
 
-/// Names of daemons that wait for memory: each starts within a while, see `admission`.
+/// Names of daemons that wait for memory, see `admission`.
 fn waiting(layout: &Layout, cluster: &Cluster) -> Result<String> {
     let running = processes::running(layout, &cluster.daemons())?;
     let names = running.into_iter().filter(|(_, state)| matches!(state, State::Waits(_)));
     Ok(names.map(|(name, _)| name).collect::<Vec<_>>().join(", "))
 }
 
-fn wait_healthy(client: &BlockingClient, layout: &Layout, cluster: &Cluster) -> Result<String> {
+fn wait_healthy(client: &BlockingClient, layout: &Layout, cluster: &Cluster) -> Result<Proof> {
     let mut start = Instant::now();
     let mut said = String::new();
+    let mut stable = (Health::default(), start);
     loop {
         let waits = waiting(layout, cluster)?;
         if !waits.is_empty() {
@@ -87,7 +114,7 @@ fn wait_healthy(client: &BlockingClient, layout: &Layout, cluster: &Cluster) -> 
             let text = if waits.is_empty() {
                 "No OSD waits for memory any more".into()
             } else {
-                format!("Waits for memory: {waits}")
+                format!("Waiting for memory: {waits}")
             };
             eprintln!("{text}");
             said = waits;
@@ -102,21 +129,55 @@ fn wait_healthy(client: &BlockingClient, layout: &Layout, cluster: &Cluster) -> 
         let health = Health::of(&status);
         let osds = cluster.osds.len() as u64;
         if health.osds_up == osds && health.clean == health.pgs {
-            return Ok(format!("{}: {osds} of {osds} OSDs are up", health.summary));
+            let text = format!("{}: {osds} of {osds} OSDs are up", health.summary);
+            return Ok(Proof { text, serves: true });
         }
-        if start.elapsed() > CLEAN_TIMEOUT {
-            let Health { summary, osds_up, pgs, active, clean } = health;
-            let text = format!(
-                "{summary}: {osds_up} of {osds} OSDs are up, {active} of {pgs} placement groups serve, {clean} are clean"
-            );
-            ensure!(osds_up > 0 && active == pgs, text);
-            return Ok(text);
+        if stable.0 != health {
+            stable = (health.clone(), Instant::now());
+        }
+        let is_stable = health.osds_up == osds && health.pgs > 0 && stable.1.elapsed() > STABLE_TIMEOUT;
+        if start.elapsed() > CLEAN_TIMEOUT || is_stable {
+            let serves = health.osds_up > 0 && health.active == health.pgs;
+            let mut text = health.describe(osds);
+            if !serves {
+                text +=
+                    &not_serving(client).unwrap_or_else(|e| format!("\nThe list of them is missing: {e:#}"));
+            }
+            return Ok(Proof { text, serves });
         }
         std::thread::sleep(POLL);
     }
 }
 
-#[derive(Debug, Default, PartialEq)]
+/// Names the placement groups that do not serve, with their states, and says where to look.
+fn not_serving(client: &BlockingClient) -> Result<String> {
+    let pgs = ask::ask(client, &json!({"prefix": "pg ls", "format": "json"}))?;
+    let pgs = pgs["pg_stats"].as_array().map_or(&[][..], |pgs| &pgs[..]);
+    let is_active = |state: &str| state.split('+').any(|word| word == "active");
+    let named: Vec<String> = pgs
+        .iter()
+        .filter_map(|pg| Some((pg["pgid"].as_str()?, pg["state"].as_str()?)))
+        .filter(|(_, state)| !is_active(state))
+        .map(|(pgid, state)| format!("{pgid} ({state})"))
+        .collect();
+    Ok(name_some(&named))
+}
+
+fn name_some(named: &[String]) -> String {
+    if named.is_empty() {
+        return String::new();
+    }
+    let more = match named.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown = named[..named.len().min(NAMED_MAX)].join(", ");
+    format!(
+        "\nPlacement groups that do not serve: {shown}{more}. `ceph health detail` and `ceph pg PGID query` give the reasons"
+    )
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Health {
     /// As in `HEALTH_OK`.
     summary: String,
@@ -128,6 +189,13 @@ struct Health {
 }
 
 impl Health {
+    fn describe(&self, osds: u64) -> String {
+        let Health { summary, osds_up, pgs, active, clean } = self;
+        format!(
+            "{summary}: {osds_up} of {osds} OSDs are up, {active} of {pgs} placement groups serve, {clean} are clean"
+        )
+    }
+
     fn of(status: &Value) -> Health {
         let pgmap = &status["pgmap"];
         let states = pgmap["pgs_by_state"].as_array().map_or(&[][..], |states| &states[..]);
@@ -147,7 +215,7 @@ impl Health {
     }
 }
 
-/// Whether there was room for it: a cluster that is full has to come up, too.
+/// False if there was no space for it: a full cluster has to come up, too.
 fn store_and_read(client: &BlockingClient, file: &Bytes) -> Result<bool> {
     let lookup = client.request(Request::lookup_pool(POOL).timeout(REQUEST_TIMEOUT))?;
     let Output::Pool(pool) = lookup else { bail!("unexpected reply to a pool lookup: {lookup:?}") };
@@ -161,14 +229,14 @@ fn store_and_read(client: &BlockingClient, file: &Bytes) -> Result<bool> {
         send(object(n).flags(op_flags::message::FULL_TRY).write_full(part.clone()))
     };
     let writes: Vec<_> = parts.iter().enumerate().map(store).collect();
-    let mut has_room = true;
+    let mut has_space = true;
     for (n, write) in writes.into_iter().enumerate() {
         match write.wait() {
-            Err(e) if e.errno == ENOSPC => has_room = false,
+            Err(e) if e.errno == ENOSPC => has_space = false,
             stored => drop(stored.map_err(|e| anyhow!(e)).with_context(|| format!("cannot store part {n}"))?),
         }
     }
-    if !has_room {
+    if !has_space {
         return Ok(false);
     }
     let reads: Vec<_> =
@@ -202,5 +270,13 @@ mod tests {
         let expected =
             Health { summary: "HEALTH_WARN".to_string(), osds_up: 2, pgs: 10, active: 9, clean: 7 };
         assert_eq!(Health::of(&status), expected);
+    }
+
+    #[test]
+    fn placement_groups_that_do_not_serve_are_named() {
+        assert_eq!(name_some(&[]), "");
+        let named: Vec<String> = (0..12).map(|n| format!("5.{n:x} (unknown)")).collect();
+        assert!(name_some(&named[..1]).contains("do not serve: 5.0 (unknown). "));
+        assert!(name_some(&named).contains("5.9 (unknown) and 2 more. "));
     }
 }

@@ -1,10 +1,10 @@
-//! What the monitors' configuration says that an OSD has to know before it starts.
+//! Options in the monitors' configuration that an OSD has to know before it starts.
 
 use crate::ask::{self, Access};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Monitors that do not answer by then may be starting as well: the folder's word has to do.
+/// Monitors that do not answer by then may be starting as well: the OSD's own configuration counts.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// None where nothing is set.
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_read_and_all_else_is_not() {
+    fn options_that_are_set_are_read() {
         let answer = br#"{"osd_memory_target": {"value": "1073741824", "section": "osd"}, "cluster_network": {"value": ""}}"#;
         let expected = Configured { memory: Some(1 << 30), ..Configured::default() };
         assert_eq!(Configured::read(answer), expected);

@@ -1,5 +1,4 @@
-//! What is left of a daemon that ended in a panic: a file, which the next life posts to the monitors
-//! (`ceph crash ls`).
+//! Reports of daemons that ended in a panic. The next incarnation posts them to the monitors (`ceph crash ls`).
 //!
 //! ```text
 //! DIR/crash/ID/meta      as Ceph's daemons write it
@@ -7,7 +6,7 @@
 //! ```
 
 use crate::ask::Access;
-use crate::cluster::{Layout, make_dir};
+use crate::files::make_dir;
 use bytes::Bytes;
 use nacre_client::Request;
 use rustix::system::uname;
@@ -24,12 +23,11 @@ const POST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Lines of the stack that are kept.
 const FRAMES_MAX: usize = 64;
 
-/// From now on a panic is written down before the process ends.
-pub fn note_panics(layout: &Layout) {
-    let folder = layout.crashes();
+/// From now on a panic is reported to a file before the process ends.
+pub fn note_panics(folder: PathBuf) {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        // Whatever goes wrong here must not hide what went wrong there.
+        // A failure here must not hide the panic.
         let _ = write(&folder, &describe(info));
         before(info);
     }));
@@ -64,10 +62,10 @@ fn describe(info: &PanicHookInfo<'_>) -> Value {
 }
 
 fn write(folder: &Path, crash: &Value) -> io::Result<()> {
-    let id = crash["crash_id"].as_str().expect("described above");
+    let id = crash["crash_id"].as_str().ok_or(io::ErrorKind::InvalidData)?;
     let place = folder.join(id);
     fs::create_dir_all(&place)?;
-    // Under its name only when it is whole.
+    // Under its name only when it is complete.
     fs::write(place.join("meta.new"), crash.to_string())?;
     fs::rename(place.join("meta.new"), place.join("meta"))
 }
@@ -81,10 +79,8 @@ fn unposted(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Tells the monitors, in the background, of crashes that they do not know. What does not arrive is told by
-/// the next life.
-pub fn post(layout: &Layout, access: Access) {
-    let folder = layout.crashes();
+/// Posts crashes that the monitors do not know, in the background. The next incarnation posts what does not arrive.
+pub fn post(folder: PathBuf, access: Access) {
     let waiting = unposted(&folder);
     if waiting.is_empty() {
         return;
@@ -119,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crash_is_written_whole_and_posted_once() {
+    fn crash_is_posted_once() {
         let dir = tempfile::tempdir().unwrap();
         let crash = json!({ "crash_id": "2026-01-01T00:00:00.0Z_x", "entity_name": "osd.0" });
         write(dir.path(), &crash).unwrap();

@@ -1,9 +1,12 @@
-//! `nacre osd format`: an OSD of a cluster on a device or file of its own; `nacre osd move-wal`: its log on
-//! another; `nacre osd forget`: what is left of one that was purged.
+//! `nacre osd format` adds an OSD on a device or file, `nacre osd move-wal` moves its log, and `nacre osd forget` deletes the
+//! files of an OSD that was purged.
 
 use crate::ask::{ask, connect};
-use crate::cluster::{Cluster, DaemonName, Layout, make_dir};
+use crate::cluster::Cluster;
 use crate::device::{Report, Target, say};
+use crate::files::make_parent;
+use crate::folder::Layout;
+use crate::name::DaemonName;
 use crate::processes::{ensure_stopped, open_to_change};
 use crate::size::Size;
 use crate::store::{open_alone, open_disk};
@@ -41,7 +44,7 @@ pub struct Options {
     /// Size of the log [default: the whole device, up to 1 GiB]
     #[arg(long, value_name = "SIZE", requires = "wal")]
     wal_size: Option<Size>,
-    /// Do not measure the devices first
+    /// Skip the measurement of the devices
     #[arg(long)]
     no_check: bool,
     /// Overwrite data on the device
@@ -123,8 +126,8 @@ pub fn forget(options: &Forget) -> Result<()> {
     Ok(())
 }
 
-/// That the cluster does not count on what an OSD stores, and that it does not run. Whether its number waits for
-/// another disk, if it may.
+/// Fails if the cluster still needs what an OSD stores, or if the OSD runs. True if the OSD was destroyed, so that its number
+/// waits for another disk.
 fn ensure_given_up(layout: &Layout, cluster: &Cluster, id: u32, may_wait: bool) -> Result<bool> {
     let daemon = DaemonName::Osd(id);
     ensure_stopped(layout, &daemon)?;
@@ -143,12 +146,12 @@ fn ensure_given_up(layout: &Layout, cluster: &Cluster, id: u32, may_wait: bool) 
     Ok(true)
 }
 
-/// Files that were made for this, and go again if it fails.
+/// Files that this command made, which are removed if it fails.
 #[derive(Default)]
 struct NewFiles(Vec<PathBuf>);
 
 impl NewFiles {
-    /// `size`: of a file that is not there.
+    /// `size` is for a file that does not exist.
     fn make(&mut self, path: &Path, size: Option<Size>) -> Result<()> {
         match (fs::metadata(path), size) {
             (Ok(_), None) => Ok(()),
@@ -178,7 +181,7 @@ impl Drop for NewFiles {
     }
 }
 
-/// What a log of that size takes with what stands before it.
+/// The size of a device for a log of this size, with the labels before it.
 fn with_labels(log: Size) -> Size {
     Size(log.0 + LABELS)
 }
@@ -186,9 +189,9 @@ const LABELS: u64 = 128 << 10;
 
 /// Puts a link where the daemon looks for its store, or its log.
 fn link_to(target: &Path, link: &Path) -> Result<()> {
-    make_dir(link.parent().expect("a store is in a folder"))?;
+    make_parent(link)?;
     match fs::symlink_metadata(link) {
-        // Of an attempt that did not come to its end.
+        // From an attempt that was interrupted.
         Ok(old) if old.is_symlink() => {
             fs::remove_file(link).with_context(|| format!("cannot remove {}", link.display()))?;
         }
@@ -198,7 +201,7 @@ fn link_to(target: &Path, link: &Path) -> Result<()> {
     symlink(target, link).with_context(|| format!("cannot make {}", link.display()))
 }
 
-/// What an OSD had goes, if it did.
+/// Removes a file that may not exist.
 fn leave_place(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -238,7 +241,7 @@ pub fn move_wal(options: &MoveWal) -> Result<()> {
         Some(device) => data.clone().with_log(device.clone()),
         None => data.clone(),
     };
-    // An attempt that stopped between moving the log and saying so.
+    // Otherwise an earlier attempt moved the log, and was interrupted before it changed the link.
     if Store::open(&there).is_err() {
         drop((data, there));
         let disk = open_disk(&path, None)?;
@@ -252,7 +255,7 @@ pub fn move_wal(options: &MoveWal) -> Result<()> {
         store.move_log(&disk, to).with_context(|| format!("cannot move the log of {daemon}"))?;
     }
     new.keep();
-    // That was another's.
+    // It was about the old device.
     leave_place(&layout.wal_report(daemon))?;
     let link = layout.wal(daemon);
     match &wal {
@@ -270,14 +273,14 @@ pub fn move_wal(options: &MoveWal) -> Result<()> {
     Ok(())
 }
 
-/// What was found of an OSD's devices.
+/// The measurements of an OSD's devices.
 #[derive(Default)]
 struct Reports {
     device: Option<Report>,
     wal: Option<Report>,
 }
 
-/// Nothing of it counts before the last step, which writes the OSD into the cluster's list.
+/// The last step adds the OSD to the cluster's list. Until then nothing has happened to the cluster.
 fn add(
     layout: &Layout,
     cluster: &mut Cluster,
@@ -295,20 +298,20 @@ fn add(
         places[0].display(),
         places[1].display()
     );
-    // Both are looked at before either is written to.
+    // Both are checked before either is written to.
     let target = Target::open(dev, options.force)?;
     let wal_target = wal.map(|wal| Target::open_any(wal, options.force)).transpose()?;
     let uuid = cluster.add_osd(id, Size(target.len), options.preallocate)?.uuid;
     let mut reports = Reports::default();
     if !options.no_check {
         reports.device = Some(Report::measure(dev, &target, true)?);
-        // A small log is too little to be measured.
+        // A small log cannot be measured.
         if let (Some(wal), Some(target)) = (wal, wal_target.as_ref().filter(|wal| wal.can_be_measured())) {
             reports.wal = Some(Report::measure(wal, target, true)?);
         }
     }
     if target.is_device()? {
-        // All that was there, also what nobody measured: the store only tells it what becomes free later.
+        // Also what the measurement did not overwrite: the store discards only what becomes free later.
         target.wipe(target.len)?;
     }
     drop((target, wal_target));

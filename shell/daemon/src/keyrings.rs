@@ -1,18 +1,21 @@
-//! The keys in a cluster's folder, in a cluster where everybody proves who they are (`--auth cephx`).
+//! Keys of a cluster with authentication (`--auth cephx`).
 //!
 //! ```text
 //! DIR/ceph.client.admin.keyring   for Ceph's own clients, and for ours
-//! DIR/mon.keyring                 all monitors have the same
+//! DIR/mon.keyring                 the key that all monitors share
 //! DIR/NAME/keyring                an OSD's
 //! DIR/NAME/keyring.new            the same, until the monitors know it
 //! ```
 //!
-//! The first monitors know everybody who is there when they begin. An OSD that is made later says so when it starts, as
-//! `client.admin`, again and again until somebody listens.
+//! A new cluster knows the keys of all its first daemons. An OSD that is added later introduces its key when it starts, as
+//! `client.admin`, and repeats that until a monitor answers.
 
 use crate::Auth;
 use crate::ask::Access;
-use crate::cluster::{Cluster, DaemonName, Layout, make_dir, replace};
+use crate::cluster::Cluster;
+use crate::config::Common;
+use crate::files::{make_parent, replace};
+use crate::folder::Layout;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use nacre_auth::{Entity, Secret, keyring};
@@ -27,10 +30,11 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-fn admin() -> AuthName {
+pub fn admin() -> AuthName {
     AuthName::new(EntityType::Client, "admin")
 }
-fn monitors() -> AuthName {
+/// The name under which monitors know each other.
+pub fn monitors() -> AuthName {
     AuthName::new(EntityType::Mon, "")
 }
 fn osd(id: u32) -> AuthName {
@@ -46,13 +50,16 @@ fn write(path: &Path, name: &AuthName, entity: &Entity) -> Result<()> {
     replace(path, &keyring::print([(name, entity)]))
 }
 
-fn read(path: &Path, name: &AuthName) -> Result<Entity> {
+fn read_all(path: &Path) -> Result<BTreeMap<AuthName, Entity>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut all = keyring::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))?;
-    all.remove(name).with_context(|| format!("{} contains no key for {name}", path.display()))
+    keyring::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))
 }
 
-/// Makes what is missing, of a cluster that wants keys.
+fn read(path: &Path, name: &AuthName) -> Result<Entity> {
+    read_all(path)?.remove(name).with_context(|| format!("{} has no key for {name}", path.display()))
+}
+
+/// Makes the keys that are missing, if the cluster uses keys.
 pub fn make(layout: &Layout, cluster: &Cluster, is_new: bool) -> Result<()> {
     if cluster.auth == Auth::None {
         return Ok(());
@@ -71,10 +78,10 @@ pub fn make(layout: &Layout, cluster: &Cluster, is_new: bool) -> Result<()> {
     Ok(())
 }
 
-/// Another key for an OSD that is made anew.
+/// Makes a new key for an OSD.
 pub fn make_osd(layout: &Layout, id: u32, is_known: bool) -> Result<()> {
     let known = layout.keyring(id);
-    make_dir(known.parent().expect("it is in the OSD's folder"))?;
+    make_parent(&known)?;
     let entity = entity(&[("mgr", "allow profile osd"), ("mon", "allow profile osd"), ("osd", "allow *")]);
     if is_known {
         return write(&known, &osd(id), &entity);
@@ -86,78 +93,83 @@ pub fn make_osd(layout: &Layout, id: u32, is_known: bool) -> Result<()> {
     }
 }
 
+/// Where a key is that the monitors do not know yet.
 fn unknown(known: &Path) -> PathBuf {
     known.with_extension("new")
 }
 
-/// The key of `client.admin`, if the cluster wants one.
-pub fn of_admin(layout: &Layout, cluster: &Cluster) -> Result<Option<Secret>> {
-    of(cluster, &layout.admin_keyring(), &admin())
+/// The file that has an OSD's key now.
+pub fn in_use(known: &Path) -> PathBuf {
+    if known.exists() { known.to_path_buf() } else { unknown(known) }
 }
 
-fn of(cluster: &Cluster, path: &Path, name: &AuthName) -> Result<Option<Secret>> {
-    match cluster.auth {
+/// The key of `client.admin`, if the cluster uses keys.
+pub fn of_admin(layout: &Layout, cluster: &Cluster) -> Result<Option<Secret>> {
+    key(cluster.auth, &layout.admin_keyring(), &admin())
+}
+
+/// A key from a file, if the cluster uses keys.
+pub fn key(auth: Auth, path: &Path, name: &AuthName) -> Result<Option<Secret>> {
+    match auth {
         Auth::None => Ok(None),
         Auth::Cephx => Ok(Some(read(path, name)?.key)),
     }
 }
 
-pub fn of_daemon(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Option<Secret>> {
-    match daemon {
-        DaemonName::Mon(_) => of(cluster, &layout.mon_keyring(), &monitors()),
-        DaemonName::Osd(id) => {
-            let known = layout.keyring(*id);
-            let path = if known.exists() { known } else { unknown(&known) };
-            of(cluster, &path, &osd(*id))
-        }
-    }
-}
-
-/// Whom a cluster knows from its first moment.
-pub fn founders(layout: &Layout, cluster: &Cluster) -> Result<BTreeMap<AuthName, Entity>> {
-    if cluster.auth == Auth::None {
-        return Ok(BTreeMap::new());
-    }
-    let mut all = BTreeMap::from([(admin(), read(&layout.admin_keyring(), &admin())?)]);
-    for disk in &cluster.osds {
-        let path = layout.keyring(disk.id);
-        if path.exists() {
-            all.insert(osd(disk.id), read(&path, &osd(disk.id))?);
-        }
+/// The entities that a cluster knows from the beginning. Files that are missing are skipped.
+pub fn initial(auth: Auth, paths: impl Iterator<Item = PathBuf>) -> Result<BTreeMap<AuthName, Entity>> {
+    let mut all = BTreeMap::new();
+    for path in paths.filter(|path| auth == Auth::Cephx && path.exists()) {
+        all.extend(read_all(&path)?);
     }
     Ok(all)
 }
 
-/// Has the monitors know those of these OSDs that are new, in the background: they may come up only later.
-pub fn introduce(layout: &Layout, cluster: &Cluster, daemons: &[DaemonName]) -> Result<()> {
-    let ids = daemons.iter().filter_map(|daemon| match daemon {
-        DaemonName::Osd(id) => Some(*id),
-        DaemonName::Mon(_) => None,
-    });
-    let mut waiting: Vec<PathBuf> =
-        ids.map(|id| layout.keyring(id)).filter(|known| unknown(known).exists()).collect();
-    if cluster.auth == Auth::None || waiting.is_empty() {
-        return Ok(());
+/// An OSD's key that the monitors do not know yet.
+pub struct Introduction {
+    known: PathBuf,
+    access: Access,
+}
+
+/// What is to be done for an OSD whose key is new.
+pub fn introduction(common: &Common) -> Result<Option<Introduction>> {
+    let known = common.path(&common.keyring);
+    if common.auth == Auth::None || !unknown(&known).exists() {
+        return Ok(None);
     }
-    let access = Access::of(layout, cluster)?;
-    let introduce = move || {
+    match common.admin_access()? {
+        Some(access) => Ok(Some(Introduction { known, access })),
+        None => {
+            tracing::warn!("`ceph auth import -i {}` makes this OSD's key known", unknown(&known).display());
+            Ok(None)
+        }
+    }
+}
+
+impl Introduction {
+    /// Tells the monitors in the background, until they answer: they may start later.
+    pub fn start(self) {
+        let started = std::thread::Builder::new().name("keyrings".into()).spawn(move || self.run());
+        if let Err(error) = started {
+            tracing::error!("cannot start a thread that introduces this OSD's key: {error}");
+        }
+    }
+
+    fn run(self) {
+        let Introduction { known, access } = self;
+        let unknown = unknown(&known);
         let client = access.connect();
-        while let Some(known) = waiting.pop() {
-            let Ok(text) = fs::read(unknown(&known)) else { continue };
+        while let Ok(text) = fs::read(&unknown) {
             let command = json!({ "prefix": "auth import" }).to_string();
             let request = Request::mon_command(command, Bytes::from(text)).timeout(TIMEOUT);
             let told = client.request(request).map_err(|e| e.to_string());
-            let noted = told.and_then(|_| fs::rename(unknown(&known), &known).map_err(|e| e.to_string()));
-            if let Err(error) = noted {
-                tracing::warn!(
-                    "the monitors have not accepted the key in {} yet: {error}",
-                    unknown(&known).display()
-                );
-                waiting.insert(0, known);
-                std::thread::sleep(RETRY);
+            match told.and_then(|_| fs::rename(&unknown, &known).map_err(|e| e.to_string())) {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!("the monitors do not know the key in {} yet: {error}", unknown.display());
+                    std::thread::sleep(RETRY);
+                }
             }
         }
-    };
-    std::thread::Builder::new().name("keyrings".into()).spawn(introduce).context("cannot start a thread")?;
-    Ok(())
+    }
 }

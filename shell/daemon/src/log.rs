@@ -1,4 +1,4 @@
-//! Where log lines go. A line is named after its thread, which is named after its daemon.
+//! Where log lines go. Each line has the name of its thread, which is the name of its daemon.
 
 use anyhow::{Context, Result};
 use std::fs::OpenOptions;
@@ -10,12 +10,12 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::prelude::*;
 
-/// `NACRE_LOG=debug` says more, `NACRE_LOG=warn` less.
+/// From the environment: `NACRE_LOG=debug` for more, `NACRE_LOG=warn` for less.
 fn level() -> LevelFilter {
     std::env::var("NACRE_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO)
 }
 
-/// For a daemon of its own: whoever started it decides where that goes.
+/// For a daemon in a process of its own. The parent process decides where stderr goes.
 pub fn to_stderr() {
     let lines = layer()
         .with_target(false)
@@ -25,7 +25,7 @@ pub fn to_stderr() {
     tracing_subscriber::registry().with(lines.with_filter(level())).init();
 }
 
-/// For daemons behind a terminal that shows something else: errors go there, too.
+/// For daemons in the process of `nacre up`. Errors also go to the terminal.
 pub fn to_file(path: &Path) -> Result<()> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
     let file = file.with_context(|| format!("cannot open {}", path.display()))?;

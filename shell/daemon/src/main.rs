@@ -1,37 +1,47 @@
-//! The one binary. `up` and `down` run a whole cluster in one folder; `mon` and `osd` run one daemon.
+//! The one binary. `mon` and `osd` run one daemon from its own configuration; `up` and `down` run a development cluster in
+//! one folder, with the same daemons.
 //!
-//! Start at `Command`. `cluster` is what a folder holds, `daemons` makes machines of it and runs them,
-//! `up` brings everything together, `processes` is about pid files and child processes. `format` makes
-//! OSDs of devices, `monitors` monitors that join, `device` measures them, `store` looks into what they hold. `crashes` is
-//! what is left of daemons that panicked, `ask` and `configured` are what the cluster says of itself, `networks` is
-//! where OSDs listen, `image_tasks` does what is asked of the manager in the background.
+//! Start at `Command`. A daemon: `config` is its configuration, `kinds` makes a machine of it, `fleet` runs it, `addresses` is
+//! where it listens. The development cluster: `cluster` is which daemons it has, `folder` where they are on the disk,
+//! `up` starts and checks it, `processes` is about pid files and child processes. `format` makes OSDs of devices,
+//! `monitors` monitors that join, `device` measures devices, `store` looks into stores. `crashes` reports panics,
+//! `ask` and `configured` are what the cluster says, `image_tasks` does the manager's work in the background.
 
+mod addresses;
 mod admission;
 mod ask;
 mod check;
 mod cluster;
+mod config;
 mod configured;
 mod crashes;
-mod daemons;
 mod device;
+mod files;
+mod fleet;
+mod folder;
 mod format;
 mod host;
 mod image_tasks;
 mod keyrings;
+mod kinds;
 mod log;
+mod loopback;
 mod monitors;
-mod networks;
+mod name;
+mod new_stores;
 mod processes;
 mod size;
+mod stop_signals;
 mod store;
 mod up;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
-use daemons::Said;
-use std::path::PathBuf;
+use config::{Arguments, CommonArguments, DaemonConfig};
+use folder::Layout;
+use name::DaemonName;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 
 const DATA_DEFAULT: &str = "./nacre-data";
 
@@ -82,26 +92,41 @@ struct Folder {
 
 #[derive(clap::Args)]
 struct OneDaemon {
-    /// Name of the daemon, such as `mon.a` or `osd.0`.
-    daemon: cluster::DaemonName,
+    /// Such as mon.a or osd.0.
+    daemon: DaemonName,
     #[command(flatten)]
     folder: Folder,
 }
 
 #[derive(clap::Args)]
 struct Foreground {
-    /// Folder of the cluster.
+    /// The daemon's data directory, with its daemon.json. With --id, the folder of the cluster.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Id of the daemon: `a` for `mon.a`, `0` for `osd.0`.
+    /// Which daemon of the folder: a for mon.a, 0 for osd.0.
     #[arg(long)]
-    id: String,
+    id: Option<String>,
+}
+
+impl Foreground {
+    /// The configuration in a data directory, or of a daemon in a cluster's folder.
+    fn config(&self, name: impl Fn(&str) -> Result<DaemonName>) -> Result<DaemonConfig> {
+        match &self.id {
+            None => DaemonConfig::load(&self.data),
+            Some(id) => {
+                let (layout, cluster) = Layout::open(&self.data)?;
+                layout.config(&cluster, &name(id)?)
+            }
+        }
+    }
 }
 
 #[derive(clap::Args)]
 struct MonArgs {
     #[command(flatten)]
     run: Option<Foreground>,
+    #[command(flatten)]
+    arguments: CommonArguments,
     #[command(subcommand)]
     command: Option<MonCommand>,
 }
@@ -122,11 +147,8 @@ enum MonCommand {
 struct OsdArgs {
     #[command(flatten)]
     run: Option<Foreground>,
-    /// Memory limit, at least 128M [default: the value given to `nacre up`, or 512M]
-    #[arg(long, value_name = "SIZE", value_parser = size::Memory::from_str)]
-    memory: Option<size::Memory>,
     #[command(flatten)]
-    listen: networks::Listen,
+    arguments: Arguments,
     #[command(subcommand)]
     command: Option<OsdCommand>,
 }
@@ -204,23 +226,37 @@ fn run(command: Command) -> Result<()> {
             monitors::forget(&options)
         }
         Command::Mon(MonArgs { command: Some(MonCommand::Alone(options)), .. }) => monitors::alone(&options),
-        Command::Mon(MonArgs { run, .. }) => {
-            let Foreground { data, id } = run.expect("clap asks for it where there is no subcommand");
-            let daemon = cluster::DaemonName::mon(&id)?;
-            daemons::foreground(&data, &[daemon], &format!("mon.{id}"), &Said::default())
+        Command::Mon(MonArgs { run, arguments, .. }) => {
+            run_one(run, DaemonName::mon, &Arguments { common: arguments, ..Arguments::default() })
         }
         Command::Osd(OsdArgs { command: Some(OsdCommand::Format(options)), .. }) => format::format(&options),
         Command::Osd(OsdArgs { command: Some(OsdCommand::Forget(options)), .. }) => format::forget(&options),
         Command::Osd(OsdArgs { command: Some(OsdCommand::MoveWal(options)), .. }) => {
             format::move_wal(&options)
         }
-        Command::Osd(OsdArgs { run, memory, listen, .. }) => {
-            let Foreground { data, id } = run.expect("clap asks for it where there is no subcommand");
-            let said = Said { memory: memory.map(|memory| memory.0), listen };
-            daemons::foreground(&data, &[cluster::DaemonName::osd(&id)?], &format!("osd.{id}"), &said)
-        }
+        Command::Osd(OsdArgs { run, arguments, .. }) => run_one(run, DaemonName::osd, &arguments),
         Command::Device(command) => device::run(command),
         Command::Store(command) => store::run(command),
-        Command::All(Folder { data }) => daemons::all(&data),
+        Command::All(Folder { data }) => run_all(&data),
     }
+}
+
+/// Runs one daemon from its own configuration; `name` makes the name of such a daemon.
+fn run_one(
+    run: Option<Foreground>,
+    name: impl Fn(&str) -> Result<DaemonName>,
+    arguments: &Arguments,
+) -> Result<()> {
+    // clap asks for it where there is no subcommand.
+    let config = run.context("--data is missing")?.config(&name)?;
+    let found = config.name();
+    let id = found.to_string();
+    let id = id.split_once('.').map_or("", |(_, id)| id);
+    ensure!(name(id).is_ok_and(|expected| expected == found), "this is the data directory of {found}");
+    fleet::foreground(vec![config], &found.to_string(), Some(arguments))
+}
+
+fn run_all(data: &Path) -> Result<()> {
+    let (layout, cluster) = Layout::open(data)?;
+    fleet::foreground(layout.configs(&cluster)?, processes::ALL, None)
 }

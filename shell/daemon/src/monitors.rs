@@ -1,14 +1,16 @@
-//! Monitors that come and go: `nacre mon format`, `nacre mon forget`, what `nacre up --mons` adds, and `nacre mon
-//! alone` where most are lost.
+//! Monitors that join and leave: `nacre mon format`, `nacre mon forget`, what `nacre up --mons` adds, and `nacre mon alone`
+//! after most are lost.
 //!
-//! A monitor's store holds what it promised to the others, so a new store is another monitor: it gets a
-//! number of its own (`Cluster::add_mon`) and joins, even where it takes the name and place of one that is
-//! lost. Which monitors there are the cluster itself knows; the folder only says how to run them.
+//! A monitor's store holds its votes, so a new store is that of a new monitor: it gets a number of its own
+//! (`Cluster::add_mon`) and joins, even if it takes the name and ports of a lost one. The cluster itself knows its
+//! monitors; the folder only says how to run them.
 
 use crate::ask::{ask, connect, tell};
-use crate::cluster::{Cluster, DaemonName, Layout, MON_SIZE, Monitor};
-use crate::daemons;
+use crate::cluster::{Cluster, MON_SIZE, Monitor};
 use crate::device::say;
+use crate::folder::Layout;
+use crate::name::DaemonName;
+use crate::new_stores;
 use crate::processes::{ensure_stopped, open_to_change};
 use crate::store::{open_disk, settle};
 use anyhow::{Context, Result, bail, ensure};
@@ -18,9 +20,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// New monitors have a minute altogether to join.
-const JOIN_LOOKS: u32 = 240;
-const JOIN_LOOK: Duration = Duration::from_millis(250);
+/// New monitors have one minute altogether to join.
+const JOIN_POLLS: u32 = 240;
+const JOIN_POLL: Duration = Duration::from_millis(250);
 
 #[derive(clap::Args)]
 pub struct Format {
@@ -59,14 +61,13 @@ pub fn alone(options: &Alone) -> Result<()> {
     let (layout, cluster) = Layout::open(&options.data)?;
     let name = &options.id;
     let daemon = DaemonName::mon(name)?;
-    cluster.ensure_has(&daemon)?;
+    let id = cluster.mon(name).with_context(|| format!("this cluster has no {daemon}"))?.id;
     ensure!(
         options.yes_i_really_mean_it,
         "decisions of the other monitors that {daemon} never received will be lost, and if one of them ever \
          runs again, there will be two clusters with the same name. Use this only if most monitors are lost \
          for good, and confirm with --yes-i-really-mean-it"
     );
-    let id = cluster.mon(name).expect("it was looked for above").id;
     let path = layout.store(&daemon);
     let disk = open_disk(&path, None)?;
     let (mut store, _) = Store::open(&disk).with_context(|| format!("cannot use {}", path.display()))?;
@@ -92,8 +93,8 @@ pub fn format(options: &Format) -> Result<()> {
         }
     }
     let mon = cluster.add_mon(options.id.as_deref())?.clone();
-    // Takes the place of an old one.
-    daemons::format_store(&layout.store(&DaemonName::mon(&mon.name)?), Uuid::new_v4(), MON_SIZE, false)?;
+    // In place of an old one.
+    new_stores::make_one(&layout.store(&DaemonName::mon(&mon.name)?), Uuid::new_v4(), MON_SIZE, false)?;
     layout.save(&cluster)?;
     let (name, addr) = (&mon.name, cluster.mon_addr(&mon));
     say(format_args!(
@@ -115,7 +116,7 @@ pub fn forget(options: &Forget) -> Result<()> {
     Ok(())
 }
 
-/// That the cluster knows of no such monitor, and that it does not run.
+/// Fails if the cluster still has this monitor, or if it runs.
 fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> {
     let daemon = DaemonName::mon(name)?;
     ensure_stopped(layout, &daemon)?;
@@ -127,7 +128,7 @@ fn ensure_removed(layout: &Layout, cluster: &Cluster, name: &str) -> Result<()> 
     Ok(())
 }
 
-/// Lets a cluster that runs expect these monitors, and waits until they have joined.
+/// Adds monitors to a running cluster, and waits until they have joined.
 pub fn admit(layout: &Layout, cluster: &Cluster, new: &[Monitor]) -> Result<()> {
     if new.is_empty() {
         return Ok(());
@@ -141,12 +142,12 @@ pub fn admit(layout: &Layout, cluster: &Cluster, new: &[Monitor]) -> Result<()> 
     let is_in = |status: &Value, mon: &Monitor| {
         status["quorum_names"].as_array().is_some_and(|names| names.contains(&json!(mon.name)))
     };
-    for _ in 0..JOIN_LOOKS {
+    for _ in 0..JOIN_POLLS {
         let status = ask(&client, &status)?;
         if new.iter().all(|mon| is_in(&status, mon)) {
             return Ok(());
         }
-        std::thread::sleep(JOIN_LOOK);
+        std::thread::sleep(JOIN_POLL);
     }
     bail!("the new monitors do not join: see their logs")
 }

@@ -1,9 +1,11 @@
 //! Which daemons run, and as which process.
 //!
-//! A process holds a lock on its pid file for as long as it lives, however it ends. So a pid is
-//! believed only while someone holds the lock, and no stranger that got the number is ever signalled.
+//! A process holds a lock on its pid file until it ends, however it ends. A pid counts only while its file is
+//! locked, so another process that got the same number is never signalled.
 
-use crate::cluster::{Cluster, DaemonName, Layout};
+use crate::cluster::Cluster;
+use crate::folder::Layout;
+use crate::name::DaemonName;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -17,16 +19,16 @@ use std::time::{Duration, Instant, SystemTime};
 /// The name of the process that runs all daemons of a folder.
 pub const ALL: &str = "nacre";
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// A daemon gives up waiting for itself well before.
+/// A daemon stops waiting for its own end well before.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 const DYING_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCK_ATTEMPTS: u32 = 5;
 const POLL: Duration = Duration::from_millis(20);
 const WAITS: &str = "waits ";
-/// A daemon that waits for memory for so long may wait for long.
+/// A daemon that has waited for memory for so long may wait much longer.
 const WAITS_PATIENCE: Duration = Duration::from_secs(3);
-/// glibc keeps seven freed pieces of each size at hand, and looks through its heap for more; an OSD frees and takes dozens at a
-/// time. Only the environment of a process can say so.
+/// glibc's per-thread cache has seven entries of each size, and an OSD frees and allocates dozens at a time. Only the
+/// environment of a process can change that.
 const ALLOCATOR: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=128");
 /// How much of a log is shown when its daemon did not start.
 const LOG_TAIL_LINES: usize = 10;
@@ -39,9 +41,9 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// None if someone else holds it.
+    /// None if another process holds it.
     pub fn take(mut path: PathBuf) -> Result<Option<LockFile>> {
-        // Whoever looks at the state holds the lock for a moment.
+        // A process that reads the state holds the lock for a moment.
         for _ in 0..LOCK_ATTEMPTS {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -52,7 +54,7 @@ impl LockFile {
                     if lock.is_in_place() {
                         return Ok(Some(lock));
                     }
-                    // Its last holder removed it between our two steps: it locks nobody out.
+                    // Its last holder removed the file between our two steps: others would not find this lock.
                     path = lock.path;
                 }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(POLL / 2),
@@ -64,19 +66,19 @@ impl LockFile {
         Ok(None)
     }
 
-    /// Empties what an earlier life left.
+    /// Empties what an earlier incarnation left.
     pub fn clear(&self) -> Result<()> {
         let cleared = self.file.set_len(0).and_then(|()| (&self.file).rewind());
         cleared.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Tells others that we run, and under which number.
+    /// Publishes that this process runs, and its pid.
     pub fn write_pid(&mut self) -> Result<()> {
         let written = writeln!(self.file, "{}", std::process::id());
         written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// The same, but that we do not serve yet: we wait for memory.
+    /// Publishes that this process waits for memory, and its pid.
     pub fn write_waits(&mut self) -> Result<()> {
         let written = writeln!(self.file, "{WAITS}{}", std::process::id());
         written.with_context(|| format!("cannot write {}", self.path.display()))
@@ -90,14 +92,14 @@ impl LockFile {
     }
 
     pub fn remove(self) {
-        // Nothing depends on it: a file without a lock says that nobody runs. One that somebody else
-        // put there is not ours to remove.
+        // Nothing depends on it: a file without a lock means that no process runs. Another process may have replaced the
+        // file, which is not ours to remove then.
         if self.is_in_place() {
             let _ = fs::remove_file(&self.path);
         }
     }
 
-    /// Since when it is as it is: how long ago somebody last `touch`ed it, or made it.
+    /// How long ago the file was last touched, or made.
     pub fn age(&self) -> Duration {
         let changed = self.file.metadata().and_then(|found| found.modified());
         changed.ok().and_then(|changed| changed.elapsed().ok()).unwrap_or_default()
@@ -112,9 +114,9 @@ impl LockFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Gone,
-    /// Someone has the lock, and has not got ready yet.
+    /// The file is locked, and the process is not ready yet.
     Starting,
-    /// For memory, see `admission`.
+    /// Waits for memory, see `admission`.
     Waits(i32),
     Runs(i32),
 }
@@ -157,7 +159,7 @@ fn is_dying(pid: i32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe")).is_err()
 }
 
-/// That a daemon does not run as a process of its own.
+/// Fails if a daemon runs as a process of its own.
 pub fn ensure_stopped(layout: &Layout, daemon: &DaemonName) -> Result<()> {
     if let State::Runs(pid) | State::Waits(pid) = settled(&layout.pid(&daemon.to_string()))? {
         bail!("{daemon} is running as pid {pid}: stop it with `nacre stop {daemon}`");
@@ -165,7 +167,7 @@ pub fn ensure_stopped(layout: &Layout, daemon: &DaemonName) -> Result<()> {
     Ok(())
 }
 
-/// The folder of a cluster, and nobody else who changes what it holds.
+/// The folder of a cluster, locked against other commands that change it.
 pub fn open_to_change(data: &Path) -> Result<(Layout, Cluster, LockFile)> {
     let (layout, cluster) = Layout::open(data)?;
     let lock = LockFile::take(layout.lock())?;
@@ -180,8 +182,9 @@ pub fn running(layout: &Layout, daemons: &[DaemonName]) -> Result<Vec<(String, S
     states.filter(|s| !matches!(s, Ok((_, State::Gone)))).collect()
 }
 
-/// Starts this program again, as a process that outlives us, and waits until its daemons listen.
-pub fn spawn(layout: &Layout, name: &str, args: &[&str]) -> Result<Child> {
+/// Starts this program again as a process that outlives us, and waits until its daemons listen. `data` is a daemon's data
+/// directory, or the folder for a process with all daemons.
+pub fn spawn(layout: &Layout, name: &str, args: &[&str], data: &Path) -> Result<Child> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let path = layout.log(name);
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
@@ -191,7 +194,7 @@ pub fn spawn(layout: &Layout, name: &str, args: &[&str]) -> Result<Child> {
         .envs(allocator)
         .args(args)
         .arg("--data")
-        .arg(layout.root())
+        .arg(data)
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -262,21 +265,20 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn who_dies_late_leaves_the_file_of_its_successor() {
+    fn process_that_ends_late_leaves_its_successor_s_pid_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("osd.0.pid");
         let late = LockFile::take(path.clone()).unwrap().unwrap();
-        fs::remove_file(&path).unwrap(); // by whoever took it for dead
+        fs::remove_file(&path).unwrap(); // by a process that took it for stale
         let mut next = LockFile::take(path.clone()).unwrap().unwrap();
         next.write_pid().unwrap();
         late.remove();
         assert_eq!(state(&path).unwrap(), State::Runs(std::process::id() as i32));
     }
 
-    /// Without a second look at the path somebody may hold a file that is not there any more, beside
-    /// somebody who made a new one.
+    /// Without a second look at the path two processes may hold locks: one on a file that was removed, one on a new file.
     #[test]
-    fn there_are_never_two_holders() {
+    fn lock_has_one_holder() {
         let dir = tempfile::tempdir().unwrap();
         let (path, holders) = (dir.path().join("lock"), AtomicU32::new(0));
         std::thread::scope(|scope| {
@@ -295,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_is_believed_only_while_its_lock_is_held() {
+    fn pid_counts_only_while_its_file_is_locked() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("osd.0.pid");
         assert_eq!(state(&path).unwrap(), State::Gone);
-        fs::write(&path, "1\n").unwrap(); // left by a life that was killed
+        fs::write(&path, "1\n").unwrap(); // left by a process that was killed
         assert_eq!(state(&path).unwrap(), State::Gone);
         let mut lock = LockFile::take(path.clone()).unwrap().unwrap();
         lock.clear().unwrap();

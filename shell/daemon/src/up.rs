@@ -1,10 +1,15 @@
 //! `nacre up` and what belongs to it.
 
-use crate::cluster::{Cluster, DaemonName, Layout, LoopbackNetwork, Monitor, Wishes};
-use crate::daemons::{self, Fleet};
+use crate::check::Proof;
+use crate::cluster::{Cluster, Monitor, PORT_BASE_DEFAULT, Requested};
+use crate::fleet::{self, Fleet};
+use crate::folder::Layout;
+use crate::loopback::LoopbackNetwork;
+use crate::name::DaemonName;
 use crate::processes::{self, ALL, LockFile, State};
 use crate::size::{Memory, Size};
-use crate::{Auth, DATA_DEFAULT, check, keyrings, log, monitors};
+use crate::stop_signals::StopSignals;
+use crate::{Auth, DATA_DEFAULT, check, keyrings, log, monitors, new_stores};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::io::{self, Write};
@@ -12,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::str::FromStr;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -46,7 +50,7 @@ pub struct Options {
     /// Run each daemon as a separate process, so that it can be stopped and started
     #[arg(long)]
     processes: bool,
-    /// Return when the cluster serves, and leave it running
+    /// Return when the cluster serves, and leave it running in the background
     #[arg(long)]
     detach: bool,
 }
@@ -59,7 +63,7 @@ enum Started {
 
 pub fn up(options: &Options) -> Result<()> {
     let layout = Layout::at(&options.data)?;
-    let wishes = Wishes {
+    let requested = Requested {
         osds: options.osds,
         mons: options.mons,
         auth: options.auth,
@@ -72,14 +76,17 @@ pub fn up(options: &Options) -> Result<()> {
     let (mut renewed, mut more_mons) = (Vec::new(), Vec::new());
     let (cluster, is_new) = match layout.load()? {
         Some(mut cluster) => {
-            renewed = daemons::renew_lost_monitors(&layout, &mut cluster)?;
+            renewed = new_stores::renew_lost_monitors(&layout, &mut cluster)?;
             let had = cluster.mons.len();
-            cluster.adjust(&wishes)?;
+            cluster.adjust(&requested)?;
             more_mons = cluster.mons[had..].to_vec();
             (cluster, false)
         }
-        None => (Cluster::new(&wishes)?, true),
+        None => (Cluster::new(&requested)?, true),
     };
+    if is_new {
+        warn_of_outgoing_ports(&cluster);
+    }
     layout.make()?;
     let _lock = LockFile::take(layout.lock())?
         .with_context(|| format!("another `nacre up` is working on {}", options.data.display()))?;
@@ -93,7 +100,7 @@ pub fn up(options: &Options) -> Result<()> {
     }
     layout.save(&cluster)?;
     keyrings::make(&layout, &cluster, is_new)?;
-    daemons::format_stores(&layout, &cluster)?;
+    new_stores::make(&layout, &cluster)?;
     say(format_args!("{} a cluster in {}", if is_new { "Made" } else { "Found" }, layout.root().display()));
 
     let in_this_process = !options.processes && !options.detach;
@@ -105,17 +112,23 @@ pub fn up(options: &Options) -> Result<()> {
         let mut stop = StopSignals::new()?;
         let mut started = start_all(&layout, &cluster, options)?;
         let checked = tokio::select! {
-            checked = check_all(&layout, &cluster, more_mons) => checked,
+            checked = check_all(&layout, &cluster, is_new, more_mons) => checked,
             () = stop.wait() => Err(anyhow::anyhow!("interrupted")),
         };
-        if let Err(e) = checked {
-            stop_all(&layout, started)?;
-            return Err(e.context(format!(
-                "the cluster did not come up (logs: {})",
-                layout.root().join("log").display()
-            )));
-        }
-        print_how_to_go_on(&layout, options);
+        let serves = match checked {
+            Ok(proof) => {
+                say(format_args!("{}", proof.text));
+                proof.serves
+            }
+            Err(e) => {
+                stop_all(&layout, started)?;
+                return Err(e.context(format!(
+                    "the cluster did not come up (logs: {})",
+                    layout.root().join("log").display()
+                )));
+            }
+        };
+        print_how_to_go_on(&layout, options, serves);
         if options.detach {
             return Ok(());
         }
@@ -133,22 +146,25 @@ pub fn up(options: &Options) -> Result<()> {
 }
 
 /// Waits, off this thread, until the cluster is healthy and has stored a file and given it back.
-async fn check_all(layout: &Layout, cluster: &Cluster, more_mons: Vec<Monitor>) -> Result<()> {
+async fn check_all(
+    layout: &Layout,
+    cluster: &Cluster,
+    is_new: bool,
+    more_mons: Vec<Monitor>,
+) -> Result<Proof> {
     let (layout, cluster) = (layout.clone(), cluster.clone());
     let check = move || {
         monitors::admit(&layout, &cluster, &more_mons)?;
-        check::prove(&layout, &cluster)
+        check::prove(&layout, &cluster, is_new)
     };
-    let proof = tokio::task::spawn_blocking(check).await.context("the check broke")??;
-    say(format_args!("{proof}"));
-    Ok(())
+    tokio::task::spawn_blocking(check).await.context("the check ended in a panic")?
 }
 
 fn start_all(layout: &Layout, cluster: &Cluster, options: &Options) -> Result<Started> {
     if options.processes {
         let mut children = Vec::new();
         for daemon in cluster.daemons() {
-            match spawn_daemon(layout, &daemon) {
+            match spawn_daemon(layout, cluster, &daemon) {
                 Ok(child) => children.push((daemon.to_string(), child)),
                 Err(e) => {
                     stop_all(layout, Started::Children(children))?;
@@ -158,10 +174,13 @@ fn start_all(layout: &Layout, cluster: &Cluster, options: &Options) -> Result<St
         }
         Ok(Started::Children(children))
     } else if options.detach {
-        Ok(Started::Children(vec![(ALL.to_string(), processes::spawn(layout, ALL, &["all"])?)]))
+        Ok(Started::Children(vec![(
+            ALL.to_string(),
+            processes::spawn(layout, ALL, &["all"], layout.root())?,
+        )]))
     } else {
-        let lock = daemons::lock(layout, ALL)?;
-        Ok(Started::Here(Fleet::start(layout, cluster, &cluster.daemons(), lock, None)?))
+        let lock = fleet::lock(&layout.run(), ALL)?;
+        Ok(Started::Here(Fleet::start(&layout.configs(cluster)?, lock)?))
     }
 }
 
@@ -176,7 +195,7 @@ fn stop_all(layout: &Layout, started: Started) -> Result<()> {
     }
 }
 
-/// OSDs first, so that the monitors hear their goodbyes.
+/// Monitors last, so that they are told which OSDs stop.
 fn stop_in_order(layout: &Layout, names: Vec<(String, i32)>) -> Result<()> {
     let (mons, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, _)| name.starts_with("mon."));
     for group in [others, mons] {
@@ -208,6 +227,20 @@ async fn all_gone(started: &mut Started) {
     }
 }
 
+/// A port that the kernel gave to an outgoing connection cannot be listened on.
+fn warn_of_outgoing_ports(cluster: &Cluster) {
+    let outgoing = nacre_node::outgoing_ports();
+    let (first, last) = cluster.ports();
+    if first <= *outgoing.end() && last >= *outgoing.start() {
+        eprintln!(
+            "nacre: the kernel gives ports {} to {} to outgoing connections, and the daemons use {first} to {last}: one of them \
+             may fail to start. Use a --port-base outside, such as {PORT_BASE_DEFAULT}",
+            outgoing.start(),
+            outgoing.end()
+        );
+    }
+}
+
 fn ensure_stopped(layout: &Layout, cluster: &Cluster) -> Result<()> {
     let running = processes::running(layout, &cluster.daemons())?;
     ensure!(
@@ -228,13 +261,11 @@ fn describe(running: &[(String, State)]) -> String {
     running.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn spawn_daemon(layout: &Layout, daemon: &DaemonName) -> Result<Child> {
-    match daemon {
-        DaemonName::Mon(id) => processes::spawn(layout, &daemon.to_string(), &["mon", "--id", id]),
-        DaemonName::Osd(id) => {
-            processes::spawn(layout, &daemon.to_string(), &["osd", "--id", &id.to_string()])
-        }
-    }
+/// Starts a daemon from its own configuration, which a folder of an earlier version does not have yet.
+fn spawn_daemon(layout: &Layout, cluster: &Cluster, daemon: &DaemonName) -> Result<Child> {
+    layout.config(cluster, daemon)?.save()?;
+    let command = if daemon.is_mon() { "mon" } else { "osd" };
+    processes::spawn(layout, &daemon.to_string(), &[command], &layout.data_dir(daemon))
 }
 
 pub fn down(data: &Path) -> Result<()> {
@@ -262,8 +293,8 @@ pub fn start(data: &Path, daemon: &DaemonName) -> Result<()> {
     if let State::Runs(pid) | State::Waits(pid) = processes::settled(&layout.pid(&daemon.to_string()))? {
         bail!("{daemon} is already running as pid {pid}");
     }
-    let child = spawn_daemon(&layout, daemon)?;
-    say(format_args!("{daemon} is running as pid {}", child.id()));
+    let child = spawn_daemon(&layout, &cluster, daemon)?;
+    say(format_args!("{daemon} runs, as pid {}", child.id()));
     Ok(())
 }
 
@@ -291,10 +322,12 @@ fn ensure_own_process(layout: &Layout, daemon: &DaemonName) -> Result<()> {
     Ok(())
 }
 
-fn print_how_to_go_on(layout: &Layout, options: &Options) {
+fn print_how_to_go_on(layout: &Layout, options: &Options, serves: bool) {
     let conf = layout.ceph_conf();
+    let state =
+        if serves { "The cluster serves." } else { "The cluster is up, and does not serve all of its data." };
     say(format_args!(
-        "\nThe cluster serves. Ceph's own commands use it after\n\
+        "\n{state} Ceph's own commands use it after\n\
          \n    export CEPH_CONF={}\n\
          \nfor instance\n\
          \n    ceph -s\
@@ -315,29 +348,7 @@ fn print_how_to_go_on(layout: &Layout, options: &Options) {
     }
 }
 
-pub struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    /// From here on these signals do not end the process.
-    pub fn new() -> Result<StopSignals> {
-        let listen = |kind| signal(kind).context("cannot listen to signals");
-        Ok(StopSignals {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-    pub async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-/// Prints a line for whoever still listens: a closed pipe must not end a cluster.
+/// Prints a line. A closed pipe must not end a cluster.
 fn say(line: fmt::Arguments) {
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -6,6 +6,7 @@ mod auth;
 mod chaos;
 mod classes;
 mod counters;
+mod daemons;
 mod devices;
 mod docs;
 mod durability;

@@ -182,7 +182,7 @@ fn bars(spread: &Spread) -> String {
     (first..=last).map(line).collect()
 }
 
-/// Puts a line out for whoever still listens.
+/// Prints a line. A closed pipe is no error.
 pub fn say(line: std::fmt::Arguments) {
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -85,7 +85,7 @@ pub fn measure(file: &File, len: u64, effort: Effort, mut say: impl FnMut(&str))
     Ok(measured)
 }
 
-/// False where the file system has no such thing.
+/// False where the file system has none.
 fn go_direct(file: &File) -> Result<bool> {
     let flags = fcntl_getfl(file)?;
     match fcntl_setfl(file, flags | OFlags::DIRECT) {

@@ -19,12 +19,12 @@ const ENDS: u64 = 4 << 20;
 const PLACES: u64 = 256;
 const BLOCK: usize = 4096;
 
-/// Open for reading and writing, by nobody else.
+/// Open for reading and writing, exclusively.
 #[derive(Debug)]
 pub struct Target {
     pub file: File,
     pub len: u64,
-    /// A file that has room for all its bytes.
+    /// A file whose bytes are all allocated.
     is_allocated: bool,
 }
 
@@ -96,7 +96,7 @@ impl Target {
         Ok(Target { file, len, is_allocated })
     }
 
-    /// Makes the first `len` bytes blank. A file keeps its room if it has it; a device is told to forget them, and is blank where
+    /// Makes the first `len` bytes blank. An allocated file stays allocated; a device is told to discard them, and is blank where
     /// it is looked at.
     pub fn wipe(&self, len: u64) -> Result<()> {
         let len = len.min(self.len);
@@ -164,7 +164,7 @@ fn looked_at(len: u64) -> impl Iterator<Item = u64> {
     (0..ends.min(blocks)).chain(places).chain(blocks.saturating_sub(ends)..blocks)
 }
 
-/// What it is, as far as the first bytes say.
+/// What the first bytes identify it as.
 fn known(file: &File) -> Result<&'static str> {
     let mut start = [0; 8];
     let whole = file.read_exact_at(&mut start, 0).is_ok();
@@ -196,12 +196,12 @@ mod tests {
 
         assert!(Target::open(&dir.path().join("none"), true).is_err());
         assert!(Target::open(Path::new("/dev/null"), true).unwrap_err().to_string().contains("neither"));
-        // What is wiped is blank again, and a file that had all its room has it still.
-        for has_room in [false, true] {
-            let path = dir.path().join(if has_room { "with room" } else { "sparse" });
+        // What is wiped is blank again, and a file that was allocated still is.
+        for is_allocated in [false, true] {
+            let path = dir.path().join(if is_allocated { "allocated" } else { "sparse" });
             let file = File::create(&path).unwrap();
             file.set_len(2 * LEN_MIN).unwrap();
-            if has_room {
+            if is_allocated {
                 fallocate(&file, FallocateFlags::empty(), 0, 2 * LEN_MIN).unwrap();
             }
             let target = Target::open(&path, false).unwrap();
@@ -211,7 +211,7 @@ mod tests {
             target.wipe(u64::MAX).unwrap();
             assert_eq!(content(&target.file).unwrap(), None);
             let all = file.metadata().unwrap().blocks() * 512 >= 2 * LEN_MIN;
-            assert!(all == has_room && file.metadata().unwrap().len() == 2 * LEN_MIN);
+            assert!(all == is_allocated && file.metadata().unwrap().len() == 2 * LEN_MIN);
         }
         let before = fs::read_dir(dir.path()).unwrap().count();
         drop(Target::open(dir.path(), false).unwrap());

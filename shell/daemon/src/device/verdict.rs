@@ -90,7 +90,7 @@ impl Measured {
     }
 }
 
-/// What it is fit for.
+/// What it is suitable for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fit {

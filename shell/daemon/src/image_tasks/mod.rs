@@ -47,7 +47,7 @@ pub enum Order {
     /// The monitor leads in this term, or no longer.
     Leads(Option<u64>),
     Command(ImageCommand),
-    /// The helper at the task with this number says something.
+    /// A message of the helper that works on the task with this number.
     Helper(u64, News),
     Stop,
 }
@@ -150,7 +150,7 @@ impl Worker {
             match self.orders.recv_timeout(self.patience()) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Order::Leads(term)) => {
-                    // Whoever led before may have added to the queue; whoever follows goes on with it.
+                    // The last leader may have added to the queue, and the next one continues it.
                     (self.leads, self.queue, self.working) = (term.is_some(), None, None);
                     self.repeats = None;
                 }

@@ -1,4 +1,4 @@
-//! `ceph rbd perf image stats` and `counters`: who uses which image how much, for `rbd perf image iostat` and `iotop`.
+//! `ceph rbd perf image stats` and `counters`: the load of each image, for `rbd perf image iostat` and `iotop`.
 
 use super::images::{Images, Place};
 use super::task::written_in_line;
@@ -38,7 +38,7 @@ impl Worker {
 
     fn figures(&self) -> Result<Vec<ImageFigures>, Trouble> {
         let (tell, told) = channel();
-        // Who asked may have given up.
+        // The caller may have given up.
         self.monitor.call(move |manager, now, out| drop(tell.send(manager.mon.image_figures(now, out))));
         told.recv_timeout(TIMEOUT).map_err(|e| trouble(errno::ETIMEDOUT, e.to_string()))
     }

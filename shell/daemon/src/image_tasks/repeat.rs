@@ -1,6 +1,6 @@
 //! The worker's part of schedules: it looks up what they are for, keeps them, and does what is due.
 //!
-//! Time is cut in minutes, and each is looked at once by whoever leads then. What was due while nobody led is
+//! Time is cut in minutes, and each is handled once, by the leader at that time. What was due without a leader is
 //! not made up for: the next time comes.
 
 use super::every::Every;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
-/// Who asks again because an answer got lost is shown what was done.
+/// A command that is repeated because its reply got lost gets the result of the first.
 const DONE_MAX: usize = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ impl Task {
         shown
     }
 
-    /// As it is stored, and shown to who asked for it.
+    /// As it is stored, and as commands show it.
     pub fn to_json(&self) -> String {
         written(&Value::Object(self.show()), Spaced)
     }

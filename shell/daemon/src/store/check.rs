@@ -71,7 +71,7 @@ impl Found {
     fn new(store: &Store, report: Report, repaired: bool, readable: Option<Readable>) -> Found {
         let allocated = store.statfs().allocated;
         let mut wrong = store.check();
-        // One that cannot be read says so by itself.
+        // One that cannot be read is reported by itself.
         if store.is_half_imported().unwrap_or(false) {
             wrong.push(HALF_IMPORTED.to_string());
         }

@@ -7,7 +7,6 @@ mod check;
 mod list;
 mod transfer;
 
-use crate::cluster::wal_of;
 use anyhow::{Context, Result};
 use nacre_machine::ReadError;
 use nacre_node::FileDisk;
@@ -111,6 +110,11 @@ pub fn open_disk(path: &Path, wal: Option<&Path>) -> Result<FileDisk> {
     })
 }
 
+/// The link to the device of a store's log.
+pub fn wal_of(store: &Path) -> PathBuf {
+    store.with_extension("wal")
+}
+
 /// A disk that stays as it is. Opening a store renews what is damaged of its superblocks, and does not
 /// read that again.
 struct Unchanged(FileDisk, Option<Box<Unchanged>>);
@@ -149,13 +153,13 @@ pub fn settle(store: &mut Store, disk: &FileDisk, path: &Path) -> Result<()> {
 pub const HALF_IMPORTED: &str = "an import into it was interrupted, so data is missing: run `nacre store import --force` again to the \
      end";
 
-/// What is wrong, behind the name of what it is wrong with.
+/// An error, behind the name of what it is about.
 fn without_id(id: &StoredId, error: &ReadError) -> String {
     let text = error.to_string();
     text.strip_prefix(&format!("{id}: ")).unwrap_or(&text).to_string()
 }
 
-/// How far long work has come, for whoever watches a terminal.
+/// Progress of long work, on a terminal.
 struct Progress {
     what: &'static str,
     total: u64,

@@ -60,7 +60,7 @@ pub fn export(options: &Export) -> Result<()> {
         progress.at(written);
         out.write_all(bytes)
     });
-    let (things, damage) = result.context("cannot write the export")?;
+    let (records, damage) = result.context("cannot write the export")?;
     out.flush().context("cannot write the export")?;
     drop((out, progress));
     if !to_stdout {
@@ -68,7 +68,7 @@ pub fn export(options: &Export) -> Result<()> {
         File::open(&new)?.sync_all()?;
         fs::rename(&new, &options.file).with_context(|| format!("cannot make {}", options.file.display()))?;
     }
-    eprintln!("exported {things} records, {written} bytes");
+    eprintln!("exported {records} records, {written} bytes");
     for (id, error) in &damage {
         eprintln!("damaged, and marked as such in the export: {id}: {}", without_id(id, error));
     }
@@ -90,8 +90,8 @@ pub fn import(options: &Import) -> Result<()> {
             Box::new(file.with_context(|| format!("cannot open {}", options.file.display()))?)
         }
     };
-    let things = read_in(&mut store, &disk, &path, &mut BufReader::with_capacity(1 << 20, &mut input))?;
-    eprintln!("imported {things} records");
+    let records = read_in(&mut store, &disk, &path, &mut BufReader::with_capacity(1 << 20, &mut input))?;
+    eprintln!("imported {records} records");
     Ok(())
 }
 

@@ -1,0 +1,162 @@
+//! OSDs.
+
+use crate::addresses::OsdAddrs;
+use crate::config::{Arguments, Common};
+use crate::configured::Configured;
+use crate::device;
+use crate::host;
+use crate::keyrings;
+use crate::kinds::{Daemon, Kind, Prepared, hostname, open_store, random};
+use crate::name::DaemonName;
+use crate::size::Size;
+use crate::store::wal_of;
+use anyhow::{Context, Result};
+use nacre_base::OsdId;
+use nacre_node::{Limits, Listener, MEMORY_DEFAULT, Running, Spec};
+use nacre_osd::{Osd, OsdConfig};
+use nacre_perf::Registry;
+use nacre_proto::types::{AddrVec, AuthName, EntityType, Network};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use uuid::Uuid;
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct OsdSettings {
+    /// `0` of `osd.0`.
+    pub id: u32,
+    /// That of its store: another store under the same number is another OSD.
+    pub uuid: Uuid,
+    /// For clients and monitors.
+    pub public_addr: SocketAddr,
+    /// For other OSDs, if that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_addr: Option<SocketAddr>,
+    /// Bytes that it may use [default: 512 MiB].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Size>,
+    /// Its file has all its space, and keeps it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preallocated: bool,
+}
+
+impl OsdSettings {
+    fn memory(&self) -> u64 {
+        self.memory.map_or(MEMORY_DEFAULT as u64, |memory| memory.0)
+    }
+    fn auth_name(&self) -> AuthName {
+        AuthName::new(EntityType::Osd, self.id.to_string())
+    }
+}
+
+impl Kind for OsdSettings {
+    fn name(&self) -> DaemonName {
+        DaemonName::Osd(self.id)
+    }
+
+    fn memory_reserved(&self) -> Option<u64> {
+        Some(self.memory())
+    }
+
+    fn settle(&mut self, common: &Common, arguments: &Arguments) -> Result<()> {
+        let said = &arguments.osd;
+        let nothing_left = said.memory.is_some() && said.public_addr.is_some() && said.cluster_addr.is_some();
+        let configured = match common.admin_access()?.filter(|_| !nothing_left) {
+            Some(access) => Configured::ask(&access, self.id),
+            None => Configured::default(),
+        };
+        let memory = said.memory.map(|memory| memory.0);
+        self.memory = memory.or(configured.memory.map(Size)).or(self.memory);
+        let own = OsdAddrs { public: self.public_addr, cluster: self.cluster_addr };
+        let OsdAddrs { public, cluster } = own.choose(said, &configured, self.id)?;
+        (self.public_addr, self.cluster_addr) = (public, cluster);
+        Ok(())
+    }
+
+    fn prepare(&self, common: &Common) -> Result<Prepared> {
+        let num = i64::from(self.id);
+        // Another nonce for each incarnation, so that peers tell them apart.
+        let nonce = (random() >> 32) as u32 | 1;
+        let bind = |addr| {
+            common.ensure_may_listen(addr)?;
+            anyhow::Ok(Listener::bind(addr, nonce, EntityType::Osd, num)?)
+        };
+        let public = bind(self.public_addr)?;
+        let cluster = self.cluster_addr.map(bind).transpose()?;
+        let mut datagrams = vec![(Network::Public, public.bind_datagrams()?)];
+        if let Some(cluster) = &cluster {
+            datagrams.push((Network::Cluster, cluster.bind_datagrams()?));
+        }
+        let addrs = AddrVec::one(public.addr);
+        let cluster_addrs =
+            cluster.as_ref().map_or_else(|| addrs.clone(), |cluster| AddrVec::one(cluster.addr));
+        let memory =
+            usize::try_from(self.memory()).context("the memory limit is too large for this system")?;
+        let keyring = keyrings::in_use(&common.path(&common.keyring));
+        let key = common.key(&keyring, &self.auth_name())?;
+        let (store, disk, _) = open_store(&common.store(), self.preallocated)?;
+        let perf = Registry::default();
+        let spec = Spec {
+            name: self.name().to_string(),
+            kind: EntityType::Osd,
+            num,
+            auth_name: self.auth_name(),
+            key: key.clone(),
+            addrs: addrs.clone(),
+            listeners: [Some(public), cluster].into_iter().flatten().collect(),
+            datagrams,
+            store: Some((store, disk)),
+            perf: perf.clone(),
+            limits: Limits::of_memory(memory),
+        };
+        let config = OsdConfig {
+            id: OsdId(self.id as i32),
+            uuid: self.uuid.into_bytes(),
+            public: addrs,
+            cluster: cluster_addrs,
+            mons: common.mon_addrs(),
+            host: hostname(),
+            device_class: "ssd".to_string(),
+            memory,
+            metadata: metadata(common),
+            perf,
+            seed: random(),
+            key,
+        };
+        let introduce = keyrings::introduction(common)?;
+        Ok(Box::new(move || -> Box<dyn Daemon> {
+            let osd = Running::start(spec, move || Osd::new(config));
+            if let Some(introduce) = introduce {
+                introduce.start();
+            }
+            Box::new(osd)
+        }))
+    }
+}
+
+/// What is known of the devices that an OSD stores on.
+fn metadata(common: &Common) -> BTreeMap<String, String> {
+    let mut known = host::facts();
+    for (of, report) in [("device", "device.json"), ("wal_device", "wal.json")] {
+        let report = device::Report::load(&common.data.join(report));
+        known.extend(report.into_iter().flat_map(|report| report.metadata(of)));
+    }
+    let path = common.store();
+    let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+    if let Ok(file) = File::open(&target) {
+        let claims = device::claims(&file);
+        if let (Some(name), Some(serial)) = (&claims.name, &claims.serial) {
+            let id = claims.model.iter().chain([serial]).map(|part| part.replace(' ', "_"));
+            let id = id.collect::<Vec<_>>().join("_");
+            known.insert("device_ids".to_string(), format!("{name}={id}"));
+        }
+        known.extend(claims.name.map(|name| ("devices".to_string(), name)));
+        let turns = claims.rotational.map(|turns| u8::from(turns).to_string());
+        known.extend(turns.map(|turns| ("rotational".to_string(), turns)));
+    }
+    known.insert("osd_store_path".to_string(), target.display().to_string());
+    if let Ok(wal) = fs::read_link(wal_of(&path)) {
+        known.insert("osd_wal_path".to_string(), wal.display().to_string());
+    }
+    known
+}
