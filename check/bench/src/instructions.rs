@@ -128,8 +128,8 @@ fn commit(store: &mut Store) -> Result<()> {
     if let Some(batch) = store.take_batch() {
         store.finished(batch.commit(&Sink(DEVICE_LEN))?);
     }
-    if let Some(placing) = store.take_placing() {
-        store.placed(placing.run(&Sink(DEVICE_LEN))?);
+    if let Some(placing) = store.take_deferred() {
+        store.deferred_done(placing.run(&Sink(DEVICE_LEN))?);
     }
     Ok(())
 }

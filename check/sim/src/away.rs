@@ -58,7 +58,7 @@ const BLOCKS: u64 = 1024;
 const IN_FLIGHT: usize = 512;
 /// Answers are looked for so often.
 const LOOK: Duration = Duration::from_micros(200);
-/// Of each disk, beside twice what objects may take: room for logs and layers.
+/// Of each disk, beside twice what objects may take: room for logs and sorted runs.
 const DISK_MIB: u64 = 1 << 10;
 /// Bytes of memory, and of log, of a small store.
 const SMALL: usize = 1 << 20;

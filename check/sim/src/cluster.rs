@@ -304,7 +304,7 @@ impl Cluster {
         let blocks = metadata_blocks(store);
         for _ in 0..count {
             if let Some(block) = rng.pick(&blocks) {
-                disk.rot(block + rng.below(BLOCK as u64));
+                disk.corrupt(block + rng.below(BLOCK as u64));
             }
         }
     }

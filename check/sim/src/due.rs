@@ -10,7 +10,7 @@ pub enum What {
     Event(Event),
     Timer(TimerId),
     DiskDone,
-    Placed,
+    DeferredDone,
     ReadDone(Token, ReadPlan),
     /// A connection attempt arrives at the one who is dialled.
     Dialled {

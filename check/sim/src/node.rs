@@ -8,7 +8,7 @@ use nacre_mon::Mon;
 use nacre_osd::Osd;
 use nacre_proto::types::{EntityAddr, EntityType, Network};
 use nacre_store::testing::SimDisk;
-use nacre_store::{Batch, Placing, Store, Ticket};
+use nacre_store::{Batch, DeferredWrites, Store, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub struct Node {
     /// The batch that the disk works on.
     pub committing: Option<Batch>,
     /// What the disk brings to its place meanwhile.
-    pub placing: Option<Placing>,
+    pub placing: Option<DeferredWrites>,
     pub timers: BTreeMap<TimerId, Time>,
     pub events: VecDeque<Event>,
     pub loops: VecDeque<u64>,

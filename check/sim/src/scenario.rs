@@ -223,7 +223,7 @@ impl Run {
             Fault::HalfCut(a, b) => self.c.world.cut_one_way(self.node(*a), self.node(*b)),
             Fault::Reject(a, b) => self.c.world.reject(self.node(*a), self.node(*b)),
             Fault::Heal => self.c.world.heal_all(),
-            Fault::Rot(osd, blocks) => self.c.damage(*osd, *blocks, |disk, offset| disk.rot(offset)),
+            Fault::Rot(osd, blocks) => self.c.damage(*osd, *blocks, |disk, offset| disk.corrupt(offset)),
             Fault::BadSectors(osd, sectors) => {
                 self.c.damage(*osd, *sectors, |disk, offset| disk.break_sector(offset));
             }

@@ -338,12 +338,12 @@ impl World {
                 }
                 node.events.extend(last.map(Event::Stored));
             }
-            What::Placed => {
+            What::DeferredDone => {
                 let node = self.node_mut(id);
                 let (Some(disk), Some(placing)) = (&node.disk, node.placing.take()) else { return };
                 let placed = placing.run(disk).expect("a simulated disk with power works");
                 let _its = memory::on_behalf_of(id.0);
-                node.store.as_mut().expect("it has a disk").placed(placed);
+                node.store.as_mut().expect("it has a disk").deferred_done(placed);
             }
             What::ReadDone(token, plan) => {
                 let node = self.node_mut(id);
@@ -677,11 +677,11 @@ impl World {
         let node = self.node_mut(id);
         let Some(store) = &mut node.store else { return };
         if node.placing.is_none()
-            && let Some(placing) = store.take_placing()
+            && let Some(placing) = store.take_deferred()
         {
             node.placing = Some(placing);
             let when = self.now + self.rng.duration(low, high);
-            self.at(when, id, What::Placed);
+            self.at(when, id, What::DeferredDone);
         }
         let node = self.node_mut(id);
         let Some(store) = node.store.as_mut().filter(|_| node.committing.is_none()) else { return };

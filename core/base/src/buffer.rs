@@ -1,7 +1,7 @@
 //! Memory for large data, which is used again rather than given back.
 //!
 //! A piece of memory that the system has just given is filled with zeros by it, page by page, as it is touched:
-//! for 4 MiB that costs more than to copy them. So those that are free wait here for the next who needs one;
+//! for 4 MiB that costs more than to copy them. So those that are free wait here for the next use;
 //! `give_back` lets go of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -107,7 +107,7 @@ pub fn kept() -> usize {
 
 /// Lets go of all that wait. Gives how many bytes they were.
 pub fn give_back() -> usize {
-    // The memory itself goes when nobody waits for the lock.
+    // The memory itself is freed outside of the lock.
     let all = std::mem::replace(&mut *free(), Free::NONE);
     all.bytes
 }

@@ -399,7 +399,7 @@ impl CrushMap {
     }
 
     fn bubble_weight(&mut self, from: i32) -> Result<(), EditError> {
-        let mut changed = vec![from]; // no recursion: how deep a map is, is up to whoever made it
+        let mut changed = vec![from]; // no recursion: how deep a map is, is up to its maker
         while let Some(id) = changed.pop() {
             let weight = self.bucket(id).map_or(0, |bucket| bucket.weight);
             for parent in self.parents(id) {

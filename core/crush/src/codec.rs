@@ -65,7 +65,7 @@ impl Decode for CrushMap {
             }
         }
         // The error type carries one number; the text that an administrator needs comes from
-        // `validate`, which whoever takes a map from an administrator calls on its own.
+        // `validate`, which is called apart for a map that comes from an administrator.
         map.validate().map_err(|_| bad("crush map", max_buckets as u32))?;
         Ok(map)
     }

@@ -1,12 +1,12 @@
 //! The boundary that every daemon speaks: events in, effects out.
 //!
-//! A `Machine` decides and never does. Whoever drives it (the shell in production, the simulator in
+//! A `Machine` decides and never does. Its driver (the shell in production, the simulator in
 //! tests) passes events in the order they happened and carries out the effects in the order they
 //! were pushed. Read `Event`, `Effect`, then `Machine` and `StoreView`.
 
 mod store_view;
 
-pub use store_view::{Known, Lost, NoStore, ReadError, Statfs, StoreStat, StoreView, given_up};
+pub use store_view::{Lost, NoStore, ReadError, SalvagedExtents, Statfs, StoreStat, StoreView, given_up};
 
 use bytes::Bytes;
 use nacre_auth::{Keys, Proved};
@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A session with someone. The machine numbers those it dials, the driver those it accepts; a
+/// A session with a peer. The machine numbers those it dials, the driver those it accepts; a
 /// number is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnId {
@@ -28,7 +28,7 @@ pub enum ConnId {
     Accepted(u64),
 }
 
-/// Who is at the other end, once the handshake is done.
+/// The peer of a session, once the handshake is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub kind: EntityType,
@@ -39,8 +39,8 @@ pub struct Peer {
     /// Where its bytes come from.
     pub observed: EntityAddr,
     pub features: u64,
-    /// Who called us, and what it may do. None: nobody is asked for proof, so everybody may do everything; or it is we who
-    /// called.
+    /// The authenticated caller and its capabilities. None: the cluster authenticates no callers, and all may do everything;
+    /// or this daemon dialled.
     pub proved: Option<Proved>,
 }
 
@@ -60,7 +60,7 @@ pub enum Closed {
     Reset,
     /// No answer in time while dialling.
     TimedOut,
-    /// The peer broke the protocol, or is not who we dialled; the text has been logged.
+    /// The peer broke the protocol, or is not the one that was dialled; the text has been logged.
     Fault(String),
 }
 
@@ -86,7 +86,7 @@ pub enum Event {
         tid: u64,
         message: Message,
     },
-    /// Came to the daemon's datagram socket on that network; from anybody, perhaps.
+    /// Came to the daemon's datagram socket on that network; the sender is not authenticated.
     Datagram {
         network: Network,
         from: SocketAddr,
@@ -125,7 +125,7 @@ pub enum Effect {
     Hangup {
         conn: ConnId,
     },
-    /// May get lost, and nobody says so. Leaves from the daemon's address on that network.
+    /// May get lost without notice. Leaves from the daemon's address on that network.
     Datagram {
         network: Network,
         to: SocketAddr,
@@ -137,7 +137,7 @@ pub enum Effect {
         token: Token,
         txn: Transaction,
     },
-    /// Reads (offset, length) extents of one thing's data as it is now, with every transaction
+    /// Reads (offset, length) extents of one object's data as it is now, with every transaction
     /// pushed before; `ReadDone` follows, a short result where the data ends.
     Read {
         token: Token,

@@ -14,31 +14,31 @@ use std::ops::Range;
 pub enum ReadError {
     #[error("no {0}")]
     NotFound(StoredId),
-    #[error("{id}: checksum of block {block} is {found:08x}, not {expected:08x}{known}")]
-    Checksum { id: StoredId, block: u64, expected: u32, found: u32, known: Known },
-    #[error("{id}: block {block} cannot be read: {why}{known}")]
-    Unreadable { id: StoredId, block: u64, why: String, known: Known },
+    #[error("{id}: checksum of block {block} is {found:08x}, not {expected:08x}{salvaged}")]
+    Checksum { id: StoredId, block: u64, expected: u32, found: u32, salvaged: SalvagedExtents },
+    #[error("{id}: block {block} cannot be read: {why}{salvaged}")]
+    Unreadable { id: StoredId, block: u64, why: String, salvaged: SalvagedExtents },
     #[error("device: {0}")]
     Device(String),
 }
 
 /// What is known of a block that cannot be given whole, since it was written after the rest was damaged, or
-/// without looking at it: bytes, each with where they begin in the thing's data. In order, not touching.
+/// without looking at it: bytes, each with where they begin in the object's data. In order, not touching.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known(pub Vec<(u64, Bytes)>);
+pub struct SalvagedExtents(pub Vec<(u64, Bytes)>);
 
-impl Known {
+impl SalvagedExtents {
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.0.iter().map(|(offset, bytes)| *offset..offset + bytes.len() as u64)
     }
 }
 
 /// As the end of a sentence about the rest.
-impl fmt::Display for Known {
+impl fmt::Display for SalvagedExtents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ranges().map(|range| range.end - range.start).sum::<u64>() {
             0 => Ok(()),
-            bytes => write!(f, "; {bytes} bytes of it are known"),
+            bytes => write!(f, "; {bytes} bytes of it are salvaged"),
         }
     }
 }
@@ -70,8 +70,8 @@ pub struct Lost {
     /// point on all of them. What is shown is the state before that point, which others may take for newer
     /// than it is.
     pub times: u64,
-    /// Blocks of things whose bytes are gone, each with its position in the thing: reading them fails. All
-    /// else about these things is right.
+    /// Blocks of objects whose bytes are gone, each with its position in the object: reading them fails. All
+    /// else about these objects is right.
     pub blocks: Vec<(StoredId, u64)>,
 }
 
@@ -113,7 +113,7 @@ pub trait StoreView {
     }
     /// Some of what is known of things rotted: which things there are cannot be told any more, not before the store is
     /// made anew.
-    fn has_rotten_metadata(&self) -> bool {
+    fn has_corrupt_metadata(&self) -> bool {
         false
     }
 }

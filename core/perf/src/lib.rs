@@ -1,8 +1,8 @@
 //! What a daemon counts of itself, and how it is shown: `ceph tell osd.N perf dump`.
 //!
-//! A set of counters is a struct of typed values, made with `counters!`. Whoever counts holds it; the
+//! A set of counters is a struct of typed values, made with `counters!`. The code that counts holds it; the
 //! daemon's `Registry` knows all sets and shows them. Counting is an addition to an atomic, from any
-//! thread. Nothing is ever decided by a counter, so a run is the same whoever looks at it.
+//! thread. Nothing is ever decided by a counter, so a run is the same whether it is watched or not.
 
 mod histogram;
 mod registry;

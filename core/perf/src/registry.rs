@@ -52,7 +52,7 @@ impl Registry {
     }
 
     fn sets(&self) -> MutexGuard<'_, Vec<Arc<dyn Counters>>> {
-        self.sets.lock().expect("nobody panics with the list in hand")
+        self.sets.lock().expect("no thread panics while it holds the list")
     }
 
     /// `perf dump`; only one set or one counter of it where they are named.

@@ -5,15 +5,15 @@ use std::time::Duration;
 crate::counters! {
     /// For the tests.
     struct Some, "some" {
-        /// Things that happened.
+        /// Events so far.
         things: Count,
         /// What they weighed.
         weight: Bytes,
-        /// Things that are here.
+        /// Items that are here.
         here: Gauge,
-        /// How long a thing takes.
+        /// How long an item takes.
         thing_lat: Latency,
-        /// How long a thing takes, by its weight.
+        /// How long an item takes, by its weight.
         thing_lat_histogram_by_weight: SizedLatency,
     }
 }
@@ -40,7 +40,7 @@ fn counters_are_shown_as_ceph_shows_them() {
     let kinds = ["things", "weight", "here", "thing_lat"].map(|name| schema["some"][name]["type"].clone());
     assert_eq!(kinds, [10, 10, 2, 5]);
     assert_eq!(schema["some"]["weight"]["units"], "bytes");
-    assert_eq!(schema["some"]["thing_lat"]["description"], "How long a thing takes.");
+    assert_eq!(schema["some"]["thing_lat"]["description"], "How long an item takes.");
     assert!(schema["some"].get("thing_lat_histogram_by_weight").is_none());
 
     assert!(registry.reset("all") && registry.reset("some") && !registry.reset("other"));

@@ -66,7 +66,7 @@ impl fmt::Display for StoredId {
     }
 }
 
-/// One change to one stored thing. All but `Remove` create what does not exist yet.
+/// One change to one stored object. All but `Remove` create what does not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Touch,
@@ -109,11 +109,11 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether the thing that it changes exists afterwards, whatever was before.
+    /// Whether the object that it changes exists afterwards, whatever was before.
     pub fn makes_exist(&self) -> bool {
         !matches!(self, Change::Remove)
     }
-    /// What it has something of, besides the thing that it changes.
+    /// The object that it copies from, if it copies.
     pub fn source(&self) -> Option<&StoredId> {
         match self {
             Change::CloneFrom(from) | Change::CloneBlocks { from, .. } => Some(from),
@@ -124,15 +124,15 @@ impl Change {
 
 /// Of those that were announced room for so many is made at once: they may be far bigger in memory than their bytes.
 const CHANGES_FIRST: usize = 1024;
-/// Who carries out what was sent adds one of its own, mostly.
+/// The receiver mostly adds one of its own.
 const CHANGES_MORE: usize = 1;
 
 /// Changes that become durable together or not at all, applied in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     pub changes: Vec<(StoredId, Change)>,
-    /// Who reads what this writes asks here and not another daemon, so it may be worth keeping in memory. Each daemon
-    /// says so for itself: this is not sent.
+    /// What this writes will be read from this daemon and not from another, so it is worth caching. Each daemon decides
+    /// this for itself: it is not sent.
     pub is_read_here: bool,
 }
 
@@ -313,7 +313,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>, written: &mut Vec<Bytes>) {
     }
 }
 
-/// Whoever carries a change out adds the two.
+/// The store adds the two, so the sum must not overflow.
 fn ends(offset: u64, len: u64) -> Result<(), DecodeError> {
     match offset.checked_add(len) {
         Some(_) => Ok(()),

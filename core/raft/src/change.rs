@@ -1,7 +1,7 @@
 //! How the group of members changes: by an entry of the log, one member at a time.
 //!
 //! A change counts once its entry is applied, and the next one is proposed after that. So the majorities
-//! before and after have a member in common, and whoever starts again with the group as it was one
+//! before and after have a member in common, and a member that starts again with the group as it was one
 //! change ago cannot be elected beside a leader of the new one.
 
 use crate::peer::{PLAIN, parse};

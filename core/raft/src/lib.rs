@@ -4,7 +4,7 @@
 //! a disk. Start with `Raft`: feed it `tick`, `step` and `propose`, then take a `Ready` and carry it
 //! out in this order: send `now`, store `persist`, and once that is durable call `stored` and send
 //! `after`. Entries come out of `committed` only when a majority has them on disk.
-//! Who the members are changes by an entry of the log, too (`Change`).
+//! The membership changes by an entry of the log, too (`Change`).
 
 mod change;
 mod log;

@@ -78,11 +78,11 @@ pub fn alone(id: u64, saved: &Saved) -> Option<Persist> {
 /// The whole log in memory: it is bounded, since what is in the checkpoint is dropped.
 pub(crate) struct Log {
     pub hard_state: HardState,
-    /// Its metadata also holds who the members were.
+    /// Its metadata also holds the membership then.
     pub checkpoint: Snapshot,
-    /// Who they are after the last entry that was applied.
+    /// The membership after the last entry that was applied.
     pub members: ConfState,
-    /// The index of the last change of members: nobody gets entries from before it.
+    /// The index of the last membership change: no member gets entries from before it.
     pub changed_at: u64,
     /// Index and term of the entry before `entries`.
     pub before: (u64, u64),
@@ -236,7 +236,7 @@ impl Storage for Log {
     fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
         let metadata = self.checkpoint.get_metadata();
         let index = metadata.index;
-        // Who was added waits for the checkpoint in which it is.
+        // An added member waits for the checkpoint that has it.
         let is_in = metadata.get_conf_state().get_voters().contains(&to);
         if index == 0 || index < request_index || !is_in {
             return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));

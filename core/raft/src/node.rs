@@ -71,7 +71,7 @@ pub struct Committed {
     pub term: u64,
     /// As proposed.
     pub data: Vec<u8>,
-    /// It changed who the members are: `compact` at once, so that who is new gets a checkpoint with it.
+    /// It changed the membership: `compact` at once, so that a new member gets a checkpoint with it.
     pub change: Option<Change>,
 }
 
@@ -97,7 +97,7 @@ pub enum StepError {
 
 impl Raft {
     /// A member with number `id` (not zero) that had stored `saved`; of `members`, unless `saved`
-    /// knows better. Without any it waits for a checkpoint of those who add it. None if `saved` is damaged.
+    /// knows better. Without any it waits for a checkpoint of the members that add it. None if `saved` is damaged.
     pub fn new(id: u64, seed: u64, members: &[u64], saved: &Saved) -> Option<Raft> {
         let log = Log::load(saved, members)?;
         let config = Config {
@@ -121,7 +121,7 @@ impl Raft {
         let mut raft = Raft { node, seed, campaigns: 0, role, stored_hard_state, reads, installing: None };
         let alone = raft.members() == [id];
         if alone {
-            // Nobody else could lead, so there is nothing to wait for.
+            // No other member could lead, so there is nothing to wait for.
             raft.node.campaign().expect("a lone member may always lead");
         }
         raft.note_role();
@@ -156,14 +156,14 @@ impl Raft {
     pub fn leads_in_earnest(&self) -> bool {
         self.is_leader() && self.node.raft.commit_to_current_term()
     }
-    /// Who leads, as far as this member knows.
+    /// The leader, as far as this member knows.
     pub fn leader(&self) -> Option<u64> {
         Some(self.node.raft.leader_id).filter(|&id| id != 0)
     }
     pub fn term(&self) -> u64 {
         self.node.raft.term
     }
-    /// Entries in memory and on disk, for whoever decides when to `compact`.
+    /// Entries in memory and on disk, for the decision when to `compact`.
     pub fn log_len(&self) -> u64 {
         let log = self.node.store();
         log.last_index() - log.checkpoint.get_metadata().index
@@ -178,7 +178,7 @@ impl Raft {
 
     /// Time passes; call it at a steady pace, some ten times a second.
     pub fn tick(&mut self) {
-        // Who wanted to lead meanwhile would look for entries between its own last one and the checkpoint.
+        // A candidate would look meanwhile for entries between its own last one and the checkpoint.
         if self.installing.is_none() {
             self.node.tick();
         }
@@ -197,7 +197,7 @@ impl Raft {
             _ if message.from == raft.id || message.to != raft.id => {
                 return Err(StepError::Stranger { from: message.from });
             }
-            // Who asks or leads may have been added by entries that this member has yet to see.
+            // The candidate or leader may have been added by entries that this member has yet to see.
             MessageType::MsgAppend
             | MessageType::MsgHeartbeat
             | MessageType::MsgSnapshot
@@ -249,7 +249,7 @@ impl Raft {
         }
         self.node.propose(Vec::new(), data).map_err(|_| NotLeader)
     }
-    /// The same for an entry that changes who the members are.
+    /// The same for an entry that changes the membership.
     pub fn propose_change(&mut self, change: Change, data: Vec<u8>) -> Result<(), NotLeader> {
         // The library would make nothing of the entry.
         if !self.is_leader() || self.node.raft.has_pending_conf() {

@@ -1,7 +1,7 @@
 //! A message of another member, judged before the library sees it.
 //!
 //! The library trusts its peers: it panics at messages that no correct member sends. Ours may be
-//! a stranger who says to be a monitor, or a member whose disk lost something, so `decode` refuses
+//! a stranger that claims to be a monitor, or a member whose disk lost something, so `decode` refuses
 //! what is impossible in itself, and `Raft::step` what is impossible here.
 
 use crate::StepError;
@@ -23,7 +23,7 @@ impl PeerMessage {
         let message: Message = parse(bytes, &MESSAGE).ok_or(StepError::Undecodable)?;
         if is_possible(&message) { Ok(PeerMessage(message)) } else { Err(StepError::Impossible) }
     }
-    /// Who says to have sent it.
+    /// The claimed sender.
     pub fn from(&self) -> u64 {
         self.0.from
     }
@@ -127,7 +127,7 @@ pub(crate) const SNAPSHOT: Shape = Shape(&[(2, &Shape(&[(1, &PLAIN)]))]);
 const MESSAGE: Shape = Shape(&[(7, &PLAIN), (9, &SNAPSHOT)]);
 
 /// As the library does it, but not with lengths beyond the end, for which it makes room first, nor
-/// with groups: an ancient way to nest, which nobody here uses, and which the library skips by
+/// with groups: an ancient way to nest, which is not used here, and which the library skips by
 /// recursion, until the stack is full.
 pub(crate) fn parse<M: protobuf::Message>(bytes: &[u8], shape: &Shape) -> Option<M> {
     well_formed(bytes, shape)?;

@@ -6,7 +6,7 @@ use crate::aligned::Aligned;
 use crate::content::Content;
 use crate::disk::{Disk, DiskError};
 use crate::format::{ENTRY_LEN, Geometry, PLACED_LEN, RECORD_HEADER, RecordHeader, SUPERBLOCKS, Superblock};
-use crate::layers::writer::Chunks;
+use crate::runs::writer::Chunks;
 use bytes::Bytes;
 use nacre_wire::crc32c;
 
@@ -74,7 +74,7 @@ impl Batch {
         };
         let crcs: Vec<(u32, u32)> = self.fresh.iter().flat_map(crcs).collect();
         let mut writes: Vec<(u32, &[u8])> = self.fresh.iter().map(|(b, bytes)| (*b, &bytes[..])).collect();
-        writes.extend(self.chunks.iter().map(|(run, bytes)| (run.start, &bytes[..])));
+        writes.extend(self.chunks.iter().map(|(extent, bytes)| (extent.start, &bytes[..])));
         write_joined(&mut writes, |writes| disk.write_many(writes))?;
         if !writes.is_empty() {
             // The log must never name a block that a power cut could still take away.
@@ -94,7 +94,7 @@ impl Batch {
     }
 }
 
-/// A batch that is one durable write of the log, for whoever does that write himself.
+/// A batch that is one durable write of the log, for a driver that does the write itself.
 #[derive(Debug)]
 pub struct Append {
     id: u64,

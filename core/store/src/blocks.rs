@@ -1,26 +1,26 @@
-//! Which things have which blocks of the device.
+//! Which objects have which blocks of the device.
 //!
-//! Most blocks that are taken have one owner, of which nothing needs to be noted. Of things that are in memory
+//! Most blocks that are taken have one owner, of which nothing needs to be noted. Of objects that are in memory
 //! `table` has every block, with its checksum; what is not in memory has the checksums beside it.
 
-use crate::changes::Changes;
-use crate::few::FewBlocks;
+use crate::block_table::{BlockInfo, BlockTable};
 use crate::index::{Moves, Object};
-use crate::runs::{RunMap, joined};
-use crate::space::Run;
-use crate::table::{BlockInfo, Table};
+use crate::owner_changes::OwnerChanges;
+use crate::range_map::{RangeMap, joined};
+use crate::small_list::BlockList;
+use crate::space::Extent;
 
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
-    pub table: Table,
-    /// How many things have a block, where it is more than one.
-    pub shared: RunMap,
-    /// How many things have each block of which that changed since the last checkpoint was begun.
-    pub changed: Changes,
+    pub table: BlockTable,
+    /// How many objects have a block, where it is more than one.
+    pub shared: RangeMap,
+    /// How many objects have each block of which that changed since the last checkpoint was begun.
+    pub changed: OwnerChanges,
     /// Blocks that have an owner, or wait to become free.
     pub allocated: u64,
-    /// Those that checkpoints have: layers, and what is being written of one. No thing owns them, whatever it says.
-    pub inner: RunMap,
+    /// Those that checkpoints have: sorted runs, and what is being written of one. No object owns them, whatever it says.
+    pub inner: RangeMap,
 }
 
 impl Blocks {
@@ -33,7 +33,7 @@ impl Blocks {
         self.table.bytes() + (self.shared.len() + self.inner.len()) * 24 + self.changed.bytes()
     }
     /// What a checkpoint that begins now has to say.
-    pub fn take_changed(&mut self) -> Vec<(Run, u32)> {
+    pub fn take_changed(&mut self) -> Vec<(Extent, u32)> {
         std::mem::take(&mut self.changed).iter().collect()
     }
     /// A block that was free.
@@ -47,28 +47,28 @@ impl Blocks {
         self.allocated -= 1;
     }
 
-    /// Notes what an operation did to things in memory. Adds the blocks that nothing owns any more.
-    pub fn apply(&mut self, moves: Moves, ownerless: &mut FewBlocks) {
+    /// Notes what an operation did to objects in memory. Adds the blocks that nothing owns any more.
+    pub fn apply(&mut self, moves: Moves, ownerless: &mut BlockList) {
         for block in &moves.placed {
             self.table.get_mut(*block).expect("a fresh block is in the table").refs += 1;
         }
-        joined(&moves.placed).for_each(|run| self.changed.set(run, 1));
-        for run in moves.copied {
-            for block in run.blocks() {
-                self.table.get_mut(block).expect("a block of a thing in memory is in the table").refs += 1;
+        joined(&moves.placed).for_each(|extent| self.changed.set(extent, 1));
+        for extent in moves.copied {
+            for block in extent.blocks() {
+                self.table.get_mut(block).expect("a block of an object in memory is in the table").refs += 1;
             }
-            for (part, owners) in self.shared.parts(run) {
+            for (part, owners) in self.shared.parts(extent) {
                 self.set_owners(part, owners.unwrap_or(1) + 1);
             }
         }
-        for run in joined(&moves.dropped) {
+        for extent in joined(&moves.dropped) {
             if self.shared.len() == 0 {
-                self.changed.set(run, 0);
-                ownerless.extend(run.blocks());
-                run.blocks().for_each(|block| self.drop_ref(block, true));
+                self.changed.set(extent, 0);
+                ownerless.extend(extent.blocks());
+                extent.blocks().for_each(|block| self.drop_ref(block, true));
                 continue;
             }
-            for (part, owners) in self.shared.parts(run) {
+            for (part, owners) in self.shared.parts(extent) {
                 let is_last = owners.is_none();
                 match owners {
                     Some(owners) => self.set_owners(part, owners - 1),
@@ -82,16 +82,16 @@ impl Blocks {
         }
     }
 
-    /// A thing comes into memory, with its blocks' checksums. False if that cannot be: then nothing is changed.
+    /// An object comes into memory, with its blocks' checksums. False if that cannot be: then nothing is changed.
     pub fn bring(&mut self, object: &Object, crcs: &[u32], is_taken: impl Fn(u32) -> bool) -> bool {
         let fits = |block: u32| {
             let refs = self.table.get(block).map(|info| info.refs);
             is_taken(block) && refs.is_none_or(|refs| refs > 0 && refs < self.owners(block))
         };
-        let mut runs = object.blocks.runs().iter().map(|run| run.blocks);
-        let is_others = runs.any(|run| {
-            let is_inner = self.inner.parts(run).iter().any(|(_, number)| number.is_some());
-            is_inner || self.changed.has_ownerless(run)
+        let mut extents = object.blocks.extents().iter().map(|extent| extent.blocks);
+        let is_others = extents.any(|extent| {
+            let is_inner = self.inner.parts(extent).iter().any(|(_, number)| number.is_some());
+            is_inner || self.changed.has_ownerless(extent)
         });
         if is_others || !object.blocks.blocks().all(fits) {
             return false;
@@ -109,15 +109,15 @@ impl Blocks {
         object.blocks.blocks().for_each(|block| self.drop_ref(block, false));
     }
     fn drop_ref(&mut self, block: u32, stays: bool) {
-        let info = self.table.get_mut(block).expect("a block of a thing in memory is in the table");
+        let info = self.table.get_mut(block).expect("a block of an object in memory is in the table");
         info.refs -= 1;
         if info.refs == 0 && !stays {
             self.table.remove(block);
         }
     }
     /// Of blocks that are taken. The next checkpoint says so.
-    pub fn set_owners(&mut self, run: Run, owners: u32) {
-        self.shared.set(run, (owners > 1).then_some(owners));
-        self.changed.set(run, owners);
+    pub fn set_owners(&mut self, extent: Extent, owners: u32) {
+        self.shared.set(extent, (owners > 1).then_some(owners));
+        self.changed.set(extent, owners);
     }
 }

@@ -3,21 +3,21 @@
 //!
 //! S3-FIFO: a block comes into a short queue and leaves it soon, unless it is read meanwhile; then, or if
 //! it comes again soon after it left, it goes into the long queue, where it stays as long as it is read now
-//! and then. So what is looked at once, as by somebody who reads everything, passes through the short queue
+//! and then. So what is looked at once, as by a client that reads everything, passes through the short queue
 //! and leaves the rest alone.
 //!
 //! What is here was verified, and a block of the device does not change while it has owners or readers:
 //! `Cache::forget` is called where a block becomes free, and nowhere else is a need for it.
 
 use crate::BLOCK;
-use crate::by_block::ByBlock;
+use crate::block_map::BlockMap;
 use std::collections::VecDeque;
 
 /// Memory is taken, and given back, in pieces of so many blocks.
 const SEGMENT: usize = 256;
 /// One in so many blocks is in the short queue.
 const SHORT: usize = 10;
-/// Of all blocks, the part that may be ones that nobody has asked for since they came, if more are written.
+/// Of all blocks, the part that may be ones that were not read since they came, if more are written.
 const WRITTEN_PART: usize = 4;
 /// Reads of a block that count.
 const USES_MAX: u8 = 3;
@@ -56,11 +56,11 @@ pub(crate) struct Cache {
     segments: Vec<Box<[u8]>>,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    place: ByBlock<u32>,
+    place: BlockMap<u32>,
     short: Queue,
     long: Queue,
     /// Blocks that left the short queue unread, each with a number of its own.
-    ghosts: ByBlock<u64>,
+    ghosts: BlockMap<u64>,
     ghost_order: VecDeque<(u32, u64)>,
     ghost_number: u64,
 }
@@ -73,10 +73,10 @@ impl Default for Cache {
             segments: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
-            place: ByBlock::default(),
+            place: BlockMap::default(),
             short: EMPTY,
             long: EMPTY,
-            ghosts: ByBlock::default(),
+            ghosts: BlockMap::default(),
             ghost_order: VecDeque::new(),
             ghost_number: 0,
         }
@@ -138,7 +138,7 @@ impl Cache {
         self.push(slot, which);
     }
 
-    /// The same of what was just written. Most of that is not read soon, if at all: once there is much that nobody has
+    /// The same of what was just written. Most of that is not read soon, if at all: once there is much that was never
     /// asked for, it takes the place of the oldest of that.
     pub fn insert_written(&mut self, block: u32, bytes: &[u8]) {
         // Two for one, so that it becomes less.

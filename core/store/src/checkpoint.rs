@@ -1,21 +1,21 @@
 //! Writing down what changed since the last time, in slices, while transactions go on.
 //!
 //! A checkpoint is of the index as it was at one transaction. Nothing is copied for it at once:
-//! the walk goes over the live index, and whoever changes a thing that the walk has not reached
+//! the walk goes over the live index, and before an object changes that the walk has not reached
 //! yet first keeps the old one in `before`.
 //!
-//! What changed becomes a layer over the others. Where there is no space for that beside a merge of all layers,
-//! it is gathered in memory instead, and merged with them.
+//! What changed becomes a sorted run over the others. Where there is no space for that beside a compaction of all sorted runs,
+//! it is gathered in memory instead, and compacted with them.
 
 use crate::BLOCK;
 use crate::blocks::Blocks;
 use crate::format::{CHUNK_HEADER, Geometry};
-use crate::index::order::Ids;
-use crate::index::parts::SHARE_COST;
+use crate::index::omap_leaves::SHARE_COST;
+use crate::index::sorted_ids::SortedIds;
 use crate::index::{Index, OWNERS_COST, Object, Slot, Totals};
-use crate::layers::directory::Owners;
-use crate::layers::page::{Kind, id_bytes};
-use crate::layers::writer::{Chunks, LayerWriter};
+use crate::runs::directory::Owners;
+use crate::runs::page::{Kind, id_bytes};
+use crate::runs::writer::{Chunks, RunWriter};
 use crate::space::Space;
 use bytes::Bytes;
 use nacre_proto::transaction::StoredId;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// The longest chunk, in blocks.
 pub(crate) const CHUNK_BLOCKS_MAX: u32 = 256;
-/// Without the header of a chunk, and a run for each block.
+/// Without the header of a chunk, and an extent for each block.
 const PAYLOAD_PER_BLOCK: u64 = (BLOCK - CHUNK_HEADER - 8) as u64;
 
 #[derive(Debug)]
@@ -39,13 +39,13 @@ pub(crate) struct Checkpoint {
     pub covers: bool,
     /// No less than the blocks it will take.
     pub estimate: u64,
-    pub writer: LayerWriter,
-    /// What is written so far, if it becomes a part of a merge.
+    pub writer: RunWriter,
+    /// What is written so far, if it becomes a part of a compaction.
     pub gathered: Option<Vec<Gathered>>,
     /// What is in it has no higher mark than this.
     pub mark: u64,
     /// All that is in it, and which of these was written last.
-    pub ids: Ids,
+    pub ids: SortedIds,
     walked: Option<Arc<StoredId>>,
     /// All were.
     has_walked_all: bool,
@@ -54,12 +54,12 @@ pub(crate) struct Checkpoint {
     end: Option<(Totals, Owners)>,
 }
 
-/// An entry that is in no layer yet.
+/// An entry that is in no sorted run yet.
 pub(crate) type Gathered = (StoredId, Kind, Bytes);
-/// All that a checkpoint gathered, what all things were then, and the owners that changed.
+/// All that a checkpoint gathered, what all objects were then, and the owners that changed.
 pub(crate) type GatheredAll = (Vec<Gathered>, Totals, Owners);
 
-/// What a thing was.
+/// What an object was.
 #[derive(Debug)]
 enum Kept {
     /// With the checksums that were known.
@@ -68,7 +68,7 @@ enum Kept {
     Gone,
 }
 
-/// No less than the blocks that layers of this weight take, however scattered: each page ends with less than
+/// No less than the blocks that sorted runs of this weight take, however scattered: each page ends with less than
 /// a block of nothing, and has four at least.
 pub(crate) fn blocks_for(encoded: u64) -> u64 {
     (encoded + encoded / 4) / PAYLOAD_PER_BLOCK + 4
@@ -76,12 +76,12 @@ pub(crate) fn blocks_for(encoded: u64) -> u64 {
 
 /// The same, of a checkpoint that begins now.
 pub(crate) fn blocks_for_changes(index: &Index, blocks: &Blocks) -> u64 {
-    let owners = blocks.changed.runs() as u64 * OWNERS_COST + index.shares.changed() as u64 * SHARE_COST;
+    let owners = blocks.changed.extents() as u64 * OWNERS_COST + index.shares.changed() as u64 * SHARE_COST;
     blocks_for(index.changed().encoded + owners)
 }
 
 impl Checkpoint {
-    /// `gathers`: for a merge of all layers.
+    /// `gathers`: for a compaction of all sorted runs.
     pub fn new(
         gathers: bool,
         geometry: &Geometry,
@@ -93,13 +93,13 @@ impl Checkpoint {
         let estimate =
             if gathers { blocks_for(index.total.weight.encoded) } else { blocks_for_changes(index, blocks) };
         let changed = index.take_changed();
-        let owners = Owners { blocks: blocks.take_changed(), parts: index.shares.take_changed() };
+        let owners = Owners { blocks: blocks.take_changed(), leaves: index.shares.take_changed() };
         Checkpoint {
             seq,
             log_pos: None,
             covers: false,
             estimate,
-            writer: LayerWriter::new(geometry.uuid, generation, changed.ids.len() as u64),
+            writer: RunWriter::new(geometry.uuid, generation, changed.ids.len() as u64),
             gathered: gathers.then(Vec::new),
             mark: changed.mark,
             ids: changed.ids,
@@ -153,8 +153,8 @@ impl Checkpoint {
             }
             self.walked = Some(id.clone());
         }
-        // It is reserved, unless a layer said less of all things than they are: then this waits for space.
-        self.writer.cut(|most| space.take_run(most))
+        // It is reserved, unless a sorted run said less of all objects than they are: then this waits for space.
+        self.writer.cut(|most| space.take_extent(most))
     }
     /// All that was gathered, once that is all.
     pub fn take_gathered(&mut self) -> Option<GatheredAll> {
@@ -164,7 +164,7 @@ impl Checkpoint {
         let (totals, owners) = self.end.take()?;
         Some((std::mem::take(self.gathered.as_mut()?), totals, owners))
     }
-    /// The merge failed: this becomes a layer after all.
+    /// The compaction failed: this becomes a sorted run after all.
     pub fn write_gathered(&mut self, (gathered, totals, owners): GatheredAll) {
         self.gathered = None;
         for (id, kind, body) in gathered {
@@ -177,7 +177,7 @@ impl Checkpoint {
     }
 }
 
-/// What is to be written of a thing.
+/// What is to be written of an object.
 fn entry(before: Option<Kept>, now: Option<&Slot>, blocks: &Blocks) -> (Kind, Vec<u8>) {
     // A block that was freed meanwhile is not in the table; the log, which is replayed over the
     // checkpoint, frees it as well.

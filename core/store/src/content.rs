@@ -2,7 +2,7 @@
 
 use crate::BLOCK;
 use crate::format::ENTRY_LEN;
-use crate::known;
+use crate::salvaged;
 use bytes::Bytes;
 use nacre_wire::{Decode, DecodeError, Reader};
 
@@ -10,9 +10,9 @@ use nacre_wire::{Decode, DecodeError, Reader};
 pub(crate) enum Content {
     /// All of it: `BLOCK` bytes.
     Whole(Bytes),
-    /// What block `base` of the device holds, with these runs of bytes over it. The store's own thread
-    /// does not read the device, so whoever places the block merges.
-    Patch { base: Base, runs: Vec<PatchRun> },
+    /// What block `base` of the device holds, with these ranges of bytes over it. The store's own thread
+    /// does not read the device, so the thread that writes the block to its place merges.
+    Patch { base: Base, ranges: Vec<PatchRange> },
 }
 
 /// A block of the device and the checksum of what it holds.
@@ -24,12 +24,12 @@ pub(crate) struct Base {
 
 /// `bytes` from `at` on. Those of one patch are in order and do not touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PatchRun {
+pub(crate) struct PatchRange {
     pub at: u16,
     pub bytes: Bytes,
 }
 
-impl PatchRun {
+impl PatchRange {
     pub fn end(&self) -> usize {
         usize::from(self.at) + self.bytes.len()
     }
@@ -41,7 +41,7 @@ impl PatchRun {
 /// What a block takes in the log besides its bytes.
 const WHOLE_COST: usize = ENTRY_LEN + 4;
 const PATCH_COST: usize = WHOLE_COST + 4;
-const RUN_COST: usize = 2 + 2;
+const RANGE_COST: usize = 2 + 2;
 
 impl Content {
     /// What is here with `bytes` over it from `from` on.
@@ -52,11 +52,11 @@ impl Content {
                 whole[from..from + bytes.len()].copy_from_slice(bytes);
                 Content::Whole(whole.into())
             }
-            Content::Patch { base, runs } => {
-                let runs = put_over(runs, from, bytes);
-                match known::whole(&runs) {
+            Content::Patch { base, ranges } => {
+                let ranges = put_over(ranges, from, bytes);
+                match salvaged::whole(&ranges) {
                     Some(all) => Content::Whole(all.clone()),
-                    None => Content::Patch { base: *base, runs },
+                    None => Content::Patch { base: *base, ranges },
                 }
             }
         }
@@ -72,8 +72,8 @@ impl Content {
     pub fn logged_len(&self) -> usize {
         match self {
             Content::Whole(bytes) => WHOLE_COST + without_zeros(bytes).len(),
-            Content::Patch { runs, .. } => {
-                PATCH_COST + runs.iter().map(|run| RUN_COST + run.bytes.len()).sum::<usize>()
+            Content::Patch { ranges, .. } => {
+                PATCH_COST + ranges.iter().map(|range| RANGE_COST + range.bytes.len()).sum::<usize>()
             }
         }
     }
@@ -84,10 +84,10 @@ impl Content {
                 put(&0_u32.to_le_bytes());
                 put(without_zeros(bytes));
             }
-            Content::Patch { base, runs } => {
+            Content::Patch { base, ranges } => {
                 put(&base.block.to_le_bytes());
                 put(&base.crc.to_le_bytes());
-                put_runs(runs, put);
+                put_ranges(ranges, put);
             }
         }
     }
@@ -105,56 +105,56 @@ impl Content {
             return Ok(Content::Whole(whole.into()));
         }
         let base = Base { block: base, crc: Decode::decode(&mut r)? };
-        Ok(Content::Patch { base, runs: decode_runs(&mut r)? })
+        Ok(Content::Patch { base, ranges: decode_ranges(&mut r)? })
     }
 }
 
-/// Runs with these bytes over them from `from` on.
-pub(crate) fn put_over(runs: &[PatchRun], from: usize, bytes: &[u8]) -> Vec<PatchRun> {
-    // Neighbours join, so that appending piece by piece stays one run.
+/// Ranges with these bytes over them from `from` on.
+pub(crate) fn put_over(ranges: &[PatchRange], from: usize, bytes: &[u8]) -> Vec<PatchRange> {
+    // Neighbours join, so that appending piece by piece stays one range.
     let (mut start, mut joined) = (from, bytes.to_vec());
-    let mut kept = Vec::with_capacity(runs.len() + 1);
-    for run in runs {
-        let at = usize::from(run.at);
-        if run.end() < from || at > from + bytes.len() {
-            kept.push(run.clone());
+    let mut kept = Vec::with_capacity(ranges.len() + 1);
+    for range in ranges {
+        let at = usize::from(range.at);
+        if range.end() < from || at > from + bytes.len() {
+            kept.push(range.clone());
             continue;
         }
         if at < from {
-            joined.splice(..0, run.bytes[..from - at].iter().copied());
+            joined.splice(..0, range.bytes[..from - at].iter().copied());
             start = at;
         }
         let end = from + bytes.len();
-        if run.end() > end {
-            joined.extend_from_slice(&run.bytes[end - at..]);
+        if range.end() > end {
+            joined.extend_from_slice(&range.bytes[end - at..]);
         }
     }
-    kept.push(PatchRun { at: start as u16, bytes: joined.into() });
-    kept.sort_by_key(|run| run.at);
+    kept.push(PatchRange { at: start as u16, bytes: joined.into() });
+    kept.sort_by_key(|range| range.at);
     kept
 }
 
-/// As `decode_runs` reads them, piece by piece.
-pub(crate) fn put_runs(runs: &[PatchRun], mut put: impl FnMut(&[u8])) {
-    for run in runs {
-        put(&run.at.to_le_bytes());
-        put(&(run.bytes.len() as u16).to_le_bytes());
-        put(&run.bytes);
+/// As `decode_ranges` reads them, piece by piece.
+pub(crate) fn put_ranges(ranges: &[PatchRange], mut put: impl FnMut(&[u8])) {
+    for range in ranges {
+        put(&range.at.to_le_bytes());
+        put(&(range.bytes.len() as u16).to_le_bytes());
+        put(&range.bytes);
     }
 }
 /// Up to the end.
-pub(crate) fn decode_runs(r: &mut Reader<'_>) -> Result<Vec<PatchRun>, DecodeError> {
-    let mut runs: Vec<PatchRun> = Vec::new();
+pub(crate) fn decode_ranges(r: &mut Reader<'_>) -> Result<Vec<PatchRange>, DecodeError> {
+    let mut ranges: Vec<PatchRange> = Vec::new();
     while !r.is_empty() {
         let (at, len) = (u16::decode(r)?, u16::decode(r)?);
-        let run = PatchRun { at, bytes: Bytes::copy_from_slice(r.take(len.into())?) };
-        let in_order = runs.last().is_none_or(|last| last.end() < usize::from(at));
-        if !in_order || len == 0 || run.end() > BLOCK {
+        let range = PatchRange { at, bytes: Bytes::copy_from_slice(r.take(len.into())?) };
+        let in_order = ranges.last().is_none_or(|last| last.end() < usize::from(at));
+        if !in_order || len == 0 || range.end() > BLOCK {
             return Err(DecodeError::BadValue { what: "part of a block", value: at.into() });
         }
-        runs.push(run);
+        ranges.push(range);
     }
-    Ok(runs)
+    Ok(ranges)
 }
 
 /// Without the zeros at its end. Sixteen bytes at a time: each block of a small write comes by here twice, and
@@ -176,7 +176,7 @@ mod tests {
     fn patches_agree_with_plain_bytes_and_read_back_from_the_log() {
         let mut rng = Rng::new(1);
         for _ in 0..300 {
-            let mut content = Content::Patch { base: Base { block: 9, crc: 8 }, runs: Vec::new() };
+            let mut content = Content::Patch { base: Base { block: 9, crc: 8 }, ranges: Vec::new() };
             let mut plain = vec![0xee; BLOCK];
             for _ in 0..1 + rng.below(12) {
                 let from = rng.below(BLOCK as u64) as usize;
@@ -193,7 +193,7 @@ mod tests {
             let mut merged = vec![0xee; BLOCK];
             match &content {
                 Content::Whole(bytes) => merged.copy_from_slice(bytes),
-                Content::Patch { runs, .. } => runs.iter().for_each(|run| run.apply(&mut merged)),
+                Content::Patch { ranges, .. } => ranges.iter().for_each(|range| range.apply(&mut merged)),
             }
             assert!(merged == plain);
         }

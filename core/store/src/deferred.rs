@@ -5,11 +5,11 @@
 //! The next record of the log says which are there, so that replaying it does not bring them again.
 //!
 //! What a patch is put over must not change before the patch is in its place and the log says so:
-//! replaying would find something else. So it is held, also when nobody owns it any more.
+//! replaying would find something else. So it is held, even when it has no owner any more.
 
-use crate::by_block::ByBlock;
+use crate::block_map::BlockMap;
+use crate::deferred_writes::{DeferredDone, DeferredWrite, DeferredWrites};
 use crate::disk::{Disk, DiskError};
-use crate::placing::{Placed, Placing, ToPlace};
 use crate::store::{Store, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,10 +25,10 @@ pub(crate) struct Deferred {
     under_way: Option<UnderWay>,
     /// What was placed, and the log does not say so yet.
     pub notes: BTreeMap<u32, Note>,
-    /// How many patches are put over a block, and whether somebody writes it right now.
-    pub holds: ByBlock<u32>,
+    /// How many patches are put over a block, and whether it is being written right now.
+    pub holds: BlockMap<u32>,
     /// What the patches in the log are put over, by the patched block.
-    pub base_of: ByBlock<u32>,
+    pub base_of: BlockMap<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +55,8 @@ impl Deferred {
 impl Store {
     /// What should be brought to its place next, besides whatever batch is under way; None while that
     /// is being done, or if it can wait.
-    pub fn take_placing(&mut self) -> Option<Placing> {
-        if self.deferred.under_way.is_some() || self.merging.is_under_way() {
+    pub fn take_deferred(&mut self) -> Option<DeferredWrites> {
+        if self.deferred.under_way.is_some() || self.compaction.is_under_way() {
             return None;
         }
         // It may wait for what is to be placed.
@@ -82,7 +82,7 @@ impl Store {
                 bases.insert(base.block, bytes.to_vec());
             }
             let (content, is_read_here) = (pending.content.clone(), pending.is_read_here);
-            blocks.push(ToPlace { block, content, is_read_here });
+            blocks.push(DeferredWrite { block, content, is_read_here });
             if under_way.blocks.is_empty() {
                 under_way.oldest = seq;
             }
@@ -92,17 +92,17 @@ impl Store {
         if !blocks.is_empty() {
             self.deferred.under_way = Some(under_way);
         }
-        // After that: what is only now brought to its place has no checksum that could be merged.
-        let merge = self.take_merge();
-        (!blocks.is_empty() || merge.is_some()).then_some(Placing { blocks, bases, merge })
+        // After that: what is only now brought to its place has no checksum that could be compacted.
+        let compaction = self.take_compaction();
+        (!blocks.is_empty() || compaction.is_some()).then_some(DeferredWrites { blocks, bases, compaction })
     }
 
     /// Takes note of blocks that are in their place.
-    pub fn placed(&mut self, placed: Placed) {
+    pub fn deferred_done(&mut self, placed: DeferredDone) {
         let under_way = self.deferred.under_way.take().map_or_else(Vec::new, |under_way| under_way.blocks);
         assert!(placed.crcs.iter().map(|(block, _)| block).eq(&under_way), "others were placed");
-        if let Some(merge) = placed.merge {
-            self.merged(merge);
+        if let Some(compaction) = placed.compaction {
+            self.compaction_advanced(compaction);
         }
         for (block, bytes) in placed.read_here.iter().filter(|(block, _)| !self.dead.contains(block)) {
             self.cache.get_mut().insert_written(*block, bytes);
@@ -120,13 +120,13 @@ impl Store {
     pub fn settle(&mut self, disk: &(impl Disk + ?Sized)) -> Result<Ticket, DiskError> {
         loop {
             // The placing may be what the batch waits for.
-            let placing = self.take_placing();
+            let placing = self.take_deferred();
             let batch = self.take_batch();
             if placing.is_none() && batch.is_none() {
                 return Ok(self.durable());
             }
             if let Some(placing) = placing {
-                self.placed(placing.run(disk)?);
+                self.deferred_done(placing.run(disk)?);
             }
             if let Some(batch) = batch {
                 self.finished(batch.commit(disk)?);
@@ -164,7 +164,7 @@ impl Store {
     /// Proves the holds; gives what is wrong, one line each.
     pub(crate) fn check_deferred(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let mut holds: ByBlock<u32> = ByBlock::default();
+        let mut holds: BlockMap<u32> = BlockMap::default();
         let under_way = self.deferred.under_way.iter().flat_map(|placing| &placing.blocks);
         for block in self.deferred.base_of.values().chain(under_way) {
             *holds.entry(*block).or_default() += 1;

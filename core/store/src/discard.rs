@@ -1,13 +1,13 @@
 //! Giving space back to the device, in slices, in the background.
 //!
 //! A block is free only when what freed it is durable and no plan to read it is left. Whole units of free
-//! blocks are taken out of the free space, told to the device, and come back: so nobody writes there
-//! meanwhile. What a block holds after that, nobody may rely on.
+//! blocks are taken out of the free space, told to the device, and come back: so nothing is written there
+//! meanwhile. What a block holds after that is undefined.
 
 use crate::BLOCK;
 use crate::disk::Disk;
 use crate::format::Geometry;
-use crate::space::Run;
+use crate::space::Extent;
 use crate::store::Store;
 use nacre_machine::StoreView;
 use std::collections::BTreeSet;
@@ -27,19 +27,19 @@ pub(crate) struct Discards {
     /// Units in which something became free since they were given back.
     used: BTreeSet<u32>,
     /// They are out of the free space.
-    pub under_way: Vec<Run>,
+    pub under_way: Vec<Extent>,
 }
 
 impl Discards {
     pub fn under_way_blocks(&self) -> u64 {
-        self.under_way.iter().map(|run| u64::from(run.len)).sum()
+        self.under_way.iter().map(|extent| u64::from(extent.len)).sum()
     }
 }
 
 /// Space that the device may forget. Plain data; one at a time, beside everything else.
 #[derive(Debug)]
 pub struct Discard {
-    runs: Vec<Run>,
+    extents: Vec<Extent>,
 }
 
 /// What `Store::discarded` needs to know.
@@ -47,16 +47,16 @@ pub struct Discard {
 pub struct Discarded {
     /// Bytes.
     pub given_back: u64,
-    /// Some of it the device did not take, which harms nobody.
+    /// The device refused some of it, which does no harm.
     pub refused: bool,
 }
 
 impl Discard {
     pub fn run(self, disk: &(impl Disk + ?Sized)) -> Discarded {
         let mut done = Discarded { given_back: 0, refused: false };
-        for run in self.runs {
-            let len = u64::from(run.len) * BLOCK as u64;
-            match disk.discard(u64::from(run.start) * BLOCK as u64, len) {
+        for extent in self.extents {
+            let len = u64::from(extent.len) * BLOCK as u64;
+            match disk.discard(u64::from(extent.start) * BLOCK as u64, len) {
                 Ok(()) => done.given_back += len,
                 Err(_) => done.refused = true,
             }
@@ -85,30 +85,30 @@ impl Store {
         let kept = KEPT.min(u64::from(self.geometry.data_blocks()) / 4);
         let spare = (self.statfs().available / BLOCK as u64).saturating_sub(kept);
         let mut left = spare.min(SLICE.into()) as u32 / unit;
-        let mut runs: Vec<Run> = Vec::new();
+        let mut extents: Vec<Extent> = Vec::new();
         while left > 0
             && let Some(at) = self.discards.used.pop_first()
         {
-            let run = Run { start: at * unit, len: unit };
+            let extent = Extent { start: at * unit, len: unit };
             // It comes here again when the rest of it becomes free.
-            if !self.geometry.holds_data(run) || run.blocks().any(|block| self.space.is_taken(block)) {
+            if !self.geometry.holds_data(extent) || extent.blocks().any(|block| self.space.is_taken(block)) {
                 continue;
             }
-            run.blocks().for_each(|block| self.space.take(block));
-            match runs.last_mut() {
-                Some(last) if last.start + last.len == run.start => last.len += unit,
-                _ => runs.push(run),
+            extent.blocks().for_each(|block| self.space.take(block));
+            match extents.last_mut() {
+                Some(last) if last.start + last.len == extent.start => last.len += unit,
+                _ => extents.push(extent),
             }
             left -= 1;
         }
-        self.discards.under_way = runs.clone();
-        (!runs.is_empty()).then_some(Discard { runs })
+        self.discards.under_way = extents.clone();
+        (!extents.is_empty()).then_some(Discard { extents })
     }
 
     /// Takes note of space that was given back.
     pub fn discarded(&mut self, _: Discarded) {
-        for run in std::mem::take(&mut self.discards.under_way) {
-            run.blocks().for_each(|block| self.space.release(block));
+        for extent in std::mem::take(&mut self.discards.under_way) {
+            extent.blocks().for_each(|block| self.space.release(block));
         }
     }
 }

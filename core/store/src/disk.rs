@@ -41,7 +41,7 @@ pub trait Disk {
     }
     /// When this returns, everything written before it survives a power cut.
     fn flush(&self) -> Result<(), DiskError>;
-    /// Nobody needs what is there: it may read as anything from now on. A device that has no use for that
+    /// The content is not needed any more: it may read as anything from now on. A device that has no use for that
     /// keeps it.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         let _ = (offset, len);

@@ -1,6 +1,6 @@
 //! A store as a stream: everything in it, independent of where it lies on the device.
 //!
-//! The format is drawn in `docs/formats/export.md`. `export` writes it, `Import` reads it into a store; whoever
+//! The format is drawn in `docs/formats/export.md`. `export` writes it, `Import` reads it into a store; the caller
 //! calls them does the reading and writing of files. What is damaged is as damaged after that: an OSD that took it for
 //! gone would tell clients so, though others have it.
 
@@ -9,7 +9,7 @@ use crate::disk::Disk;
 use crate::store::Store;
 use bytes::Bytes;
 use nacre_base::Name;
-use nacre_machine::{Known, ReadError, StoreView, given_up};
+use nacre_machine::{ReadError, SalvagedExtents, StoreView, given_up};
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const PIECE: usize = 1 << 20;
 /// One piece of an export. All but `Thing` and `End` belong to the last `Thing`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    Thing {
+    Object {
         id: StoredId,
         size: u64,
     },
@@ -44,14 +44,14 @@ pub(crate) enum Record {
     /// It could not be read, apart from its data.
     Damaged,
     End {
-        things: u64,
+        objects: u64,
         /// How often the store lost what it had acknowledged; also if it could not list all that it has.
         losses: u64,
     },
-    /// This block of its data could not be read, but for what is known of it.
+    /// This block of its data could not be read, except for what is salvaged of it.
     BadBlock {
         block: u64,
-        known: Known,
+        salvaged: SalvagedExtents,
     },
 }
 
@@ -60,7 +60,7 @@ impl Record {
         let start = out.len();
         out.extend([0; RECORD_HEADER]);
         match self {
-            Record::Thing { id, size } => {
+            Record::Object { id, size } => {
                 out.push(1);
                 id.encode(out);
                 size.encode(out);
@@ -83,14 +83,14 @@ impl Record {
                 data.encode(out);
             }
             Record::Damaged => out.push(6),
-            Record::End { things, losses } => {
+            Record::End { objects, losses } => {
                 out.push(7);
-                (*things, *losses).encode(out);
+                (*objects, *losses).encode(out);
             }
-            Record::BadBlock { block, known } => {
+            Record::BadBlock { block, salvaged } => {
                 out.push(8);
                 block.encode(out);
-                known.0.encode(out);
+                salvaged.0.encode(out);
             }
         }
         let payload = &out[start + RECORD_HEADER..];
@@ -102,19 +102,20 @@ impl Record {
     pub(crate) fn decode(payload: &[u8], version: u32) -> Result<Record, DecodeError> {
         let mut r = Reader::new(payload);
         let record = match u8::decode(&mut r)? {
-            1 => Record::Thing { id: Decode::decode(&mut r)?, size: Decode::decode(&mut r)? },
+            1 => Record::Object { id: Decode::decode(&mut r)?, size: Decode::decode(&mut r)? },
             2 => Record::Attrs(Decode::decode(&mut r)?),
             3 => Record::OmapHeader(Decode::decode(&mut r)?),
             4 => Record::Omap(Decode::decode(&mut r)?),
             5 => Record::Data { offset: Decode::decode(&mut r)?, data: Decode::decode(&mut r)? },
             6 => Record::Damaged,
             7 => Record::End {
-                things: Decode::decode(&mut r)?,
+                objects: Decode::decode(&mut r)?,
                 losses: if version < 2 { 0 } else { Decode::decode(&mut r)? },
             },
-            8 if version >= 2 => {
-                Record::BadBlock { block: Decode::decode(&mut r)?, known: Known(Decode::decode(&mut r)?) }
-            }
+            8 if version >= 2 => Record::BadBlock {
+                block: Decode::decode(&mut r)?,
+                salvaged: SalvagedExtents(Decode::decode(&mut r)?),
+            },
             value => {
                 return Err(DecodeError::BadValue { what: "kind of export record", value: value.into() });
             }
@@ -139,7 +140,7 @@ pub fn export<E>(
     out.extend(MAGIC);
     VERSION.encode(&mut out);
     out.extend(store.uuid());
-    let (mut things, mut losses, mut damage) = (0, store.losses, Damage::new());
+    let (mut objects, mut losses, mut damage) = (0, store.losses, Damage::new());
     for id in store.ids() {
         let id = match &id {
             // That is about the store, and not of what is in it.
@@ -160,15 +161,15 @@ pub fn export<E>(
             }
             Ok(())
         };
-        things += 1;
+        objects += 1;
         if let Err(error) = export_one(store, disk, id, &mut damage, &mut put)? {
             put(Record::Damaged)?;
             damage.push((id.clone(), error));
         }
     }
-    Record::End { things, losses }.frame(&mut out);
+    Record::End { objects, losses }.frame(&mut out);
     sink(&out)?;
-    Ok((things, damage))
+    Ok((objects, damage))
 }
 
 fn export_one<E>(
@@ -178,7 +179,7 @@ fn export_one<E>(
     damage: &mut Damage,
     put: &mut impl FnMut(Record) -> Result<(), E>,
 ) -> Result<Result<(), ReadError>, E> {
-    // What cannot be read ends this thing, what cannot be written ends it all.
+    // What cannot be read ends this object, what cannot be written ends it all.
     macro_rules! read {
         ($result:expr) => {
             match $result {
@@ -189,7 +190,7 @@ fn export_one<E>(
     }
     let stat = store.stat(id);
     let size = stat.as_ref().ok().copied().flatten().unwrap_or_default().size;
-    put(Record::Thing { id: id.clone(), size })?;
+    put(Record::Object { id: id.clone(), size })?;
     read!(stat);
     let attrs = read!(store.attrs(id));
     if !attrs.is_empty() {
@@ -235,13 +236,13 @@ fn export_one<E>(
                 match read(part) {
                     Ok(data) => put(Record::Data { offset, data })?,
                     Err(error) => {
-                        let known = match &error {
-                            ReadError::Checksum { known, .. } | ReadError::Unreadable { known, .. } => {
-                                known.clone()
+                        let salvaged = match &error {
+                            ReadError::Checksum { salvaged, .. } | ReadError::Unreadable { salvaged, .. } => {
+                                salvaged.clone()
                             }
-                            _ => Known::default(),
+                            _ => SalvagedExtents::default(),
                         };
-                        put(Record::BadBlock { block, known })?;
+                        put(Record::BadBlock { block, salvaged })?;
                         first_bad.get_or_insert(error);
                     }
                 }

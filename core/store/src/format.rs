@@ -1,7 +1,7 @@
 //! The fixed structures on the device; `docs/formats/store.md` draws them.
 
 use crate::BLOCK;
-use crate::space::Run;
+use crate::space::Extent;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
 /// The one before did not say what pools take. What it wrote, and what the two before that did, can be read as it is, and
@@ -33,9 +33,9 @@ pub(crate) const ENTRY_LEN: usize = 4 + 2 + 4;
 /// In front of a chunk of a checkpoint.
 pub(crate) const CHUNK_HEADER: usize = 64;
 const SUPERBLOCK_CRC: usize = BLOCK - 4;
-/// A checkpoint has at most so many layers.
-pub(crate) const LAYERS_MAX: usize = 64;
-const _: () = assert!(8 + 4 + 16 + 3 * 4 + 1 + 16 + 4 * 8 + 4 + LAYERS_MAX * 28 <= SUPERBLOCK_CRC);
+/// A checkpoint has at most so many sorted runs.
+pub(crate) const RUNS_MAX: usize = 64;
+const _: () = assert!(8 + 4 + 16 + 3 * 4 + 1 + 16 + 4 * 8 + 4 + RUNS_MAX * 28 <= SUPERBLOCK_CRC);
 const _: () = assert!(8 + 16 + 3 * 8 + 5 * 4 + 4 == RECORD_HEADER);
 const _: () = assert!(8 + 16 + 8 + 4 + 4 + 4 + 4 + 4 <= CHUNK_HEADER);
 
@@ -50,7 +50,7 @@ pub(crate) struct Geometry {
     /// The log is the ring of this many blocks from `LOG_START` on, of this device or of its own.
     pub log_blocks: u32,
     pub log_is_apart: bool,
-    /// In each record of the log. Nobody outside knows it, so that no client's bytes look like a record.
+    /// In each record of the log. It is secret, so that no client's bytes look like a record.
     pub log_id: [u8; 16],
 }
 
@@ -63,8 +63,9 @@ impl Geometry {
         let (seed, _) = self.uuid.split_first_chunk().expect("it has 16 bytes");
         u64::from_le_bytes(*seed)
     }
-    pub fn holds_data(&self, run: Run) -> bool {
-        run.start >= self.data_start && run.start.checked_add(run.len).is_some_and(|end| end <= self.blocks)
+    pub fn holds_data(&self, extent: Extent) -> bool {
+        extent.start >= self.data_start
+            && extent.start.checked_add(extent.len).is_some_and(|end| end <= self.blocks)
     }
     /// The byte of the log's device where position `pos` of the log is; positions only grow, the ring turns.
     pub fn log_offset(&self, pos: u64) -> u64 {
@@ -74,7 +75,7 @@ impl Geometry {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Of the store: what its layers look like.
+    /// Of the store: what its sorted runs look like.
     pub version: u32,
     pub geometry: Geometry,
     /// Grows with every checkpoint; the higher of the two copies counts.
@@ -86,22 +87,22 @@ pub(crate) struct Superblock {
     /// How often transactions were lost that had been acknowledged.
     pub losses: u64,
     /// What the checkpoint is made of: everything, and then what changed, and changed again.
-    pub layers: Vec<Layer>,
+    pub runs: Vec<RunRef>,
 }
 
-/// A chain of chunks, never empty: a layer's directory.
+/// A chain of chunks, never empty: a sorted run's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layer {
+pub(crate) struct RunRef {
     /// Of the checkpoint that wrote it.
     pub generation: u64,
     /// From it the others are found.
-    pub last_chunk: Run,
+    pub last_chunk: Extent,
     pub chunks: u32,
     /// Of all chunks' payloads together, in bytes.
     pub payload_len: u64,
 }
 
-impl Encode for Layer {
+impl Encode for RunRef {
     fn encode(&self, out: &mut Vec<u8>) {
         self.generation.encode(out);
         (self.last_chunk.start, self.last_chunk.len).encode(out);
@@ -109,11 +110,11 @@ impl Encode for Layer {
         self.payload_len.encode(out);
     }
 }
-impl Decode for Layer {
+impl Decode for RunRef {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let generation = u64::decode(r)?;
-        let last_chunk = Run { start: Decode::decode(r)?, len: Decode::decode(r)? };
-        Ok(Layer { generation, last_chunk, chunks: Decode::decode(r)?, payload_len: Decode::decode(r)? })
+        let last_chunk = Extent { start: Decode::decode(r)?, len: Decode::decode(r)? };
+        Ok(RunRef { generation, last_chunk, chunks: Decode::decode(r)?, payload_len: Decode::decode(r)? })
     }
 }
 
@@ -141,8 +142,8 @@ impl Superblock {
         self.seq.encode(&mut out);
         self.log_pos.encode(&mut out);
         self.losses.encode(&mut out);
-        assert!(self.layers.len() <= LAYERS_MAX);
-        self.layers.encode(&mut out);
+        assert!(self.runs.len() <= RUNS_MAX);
+        self.runs.encode(&mut out);
         out.resize(SUPERBLOCK_CRC, 0);
         crc32c(u32::MAX, &out).encode(&mut out);
         out
@@ -186,13 +187,13 @@ impl Superblock {
         }
         let (generation, seq, log_pos) = (u64::decode(r)?, u64::decode(r)?, u64::decode(r)?);
         let losses = u64::decode(r)?;
-        let layers: Vec<Layer> = Decode::decode(r)?;
-        if layers.len() > LAYERS_MAX {
-            return Err(DecodeError::BadValue { what: "layers", value: layers.len() as u64 });
+        let runs: Vec<RunRef> = Decode::decode(r)?;
+        if runs.len() > RUNS_MAX {
+            return Err(DecodeError::BadValue { what: "sorted runs", value: runs.len() as u64 });
         }
-        for layer in &layers {
-            let last = layer.last_chunk;
-            if layer.chunks == 0 || last.len == 0 || !geometry.holds_data(last) {
+        for run in &runs {
+            let last = run.last_chunk;
+            if run.chunks == 0 || last.len == 0 || !geometry.holds_data(last) {
                 return Err(DecodeError::BadValue { what: "checkpoint place", value: last.start.into() });
             }
         }
@@ -202,7 +203,7 @@ impl Superblock {
                 return Err(DecodeError::BadValue { what: "superblock counter", value });
             }
         }
-        Ok(Superblock { version, geometry, generation, seq, log_pos, losses, layers })
+        Ok(Superblock { version, geometry, generation, seq, log_pos, losses, runs })
     }
 }
 
@@ -329,13 +330,13 @@ pub(crate) struct ChunkHeader {
     pub generation: u64,
     pub number: u32,
     /// The chunk before this one; nonsense for number 0.
-    pub prev: Run,
+    pub prev: Extent,
     pub payload_len: u32,
 }
 
 impl ChunkHeader {
-    pub fn encode(&self, payload: &[u8], run: Run) -> Vec<u8> {
-        let mut out = Vec::with_capacity(run.len as usize * BLOCK);
+    pub fn encode(&self, payload: &[u8], extent: Extent) -> Vec<u8> {
+        let mut out = Vec::with_capacity(extent.len as usize * BLOCK);
         out.extend(CHUNK_MAGIC);
         out.extend(self.uuid);
         self.generation.encode(&mut out);
@@ -346,7 +347,7 @@ impl ChunkHeader {
         let crc = crc32c(crc32c(u32::MAX, &out), payload);
         crc.encode(&mut out);
         out.extend_from_slice(payload);
-        out.resize(run.len as usize * BLOCK, 0);
+        out.resize(extent.len as usize * BLOCK, 0);
         out
     }
     /// The header and the payload; None if the chunk is damaged or something else.
@@ -359,7 +360,7 @@ impl ChunkHeader {
             uuid: r.array().ok()?,
             generation: Decode::decode(&mut r).ok()?,
             number: Decode::decode(&mut r).ok()?,
-            prev: Run { start: Decode::decode(&mut r).ok()?, len: Decode::decode(&mut r).ok()? },
+            prev: Extent { start: Decode::decode(&mut r).ok()?, len: Decode::decode(&mut r).ok()? },
             payload_len: Decode::decode(&mut r).ok()?,
         };
         let payload = chunk[CHUNK_HEADER..].get(..header.payload_len as usize)?;

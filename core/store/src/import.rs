@@ -9,7 +9,7 @@ use crate::export::{EXPORT_HEADER, MAGIC, RECORD_HEADER, RECORD_MAX, Record, VER
 use crate::index::omap::is_reserved;
 use crate::store::{Store, SubmitError};
 use bytes::Bytes;
-use nacre_machine::{Known, ReadError, StoreView};
+use nacre_machine::{ReadError, SalvagedExtents, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_wire::{DecodeError, crc32c};
 use std::ops::Range;
@@ -29,8 +29,8 @@ pub enum ImportError {
     Decode { number: u64, error: DecodeError },
     #[error("record {number}: {what}")]
     Order { number: u64, what: &'static str },
-    #[error("export ends early: {things} things and no end")]
-    NoEnd { things: u64 },
+    #[error("export ends early: {objects} objects and no end")]
+    NoEnd { objects: u64 },
     #[error("the store has no room for that: {0}")]
     Submit(#[from] SubmitError),
     #[error(transparent)]
@@ -42,9 +42,9 @@ pub enum ImportError {
 pub struct Import {
     version: u32,
     /// The one at hand, and its size.
-    thing: Option<(StoredId, u64)>,
+    object: Option<(StoredId, u64)>,
     records: u64,
-    things: u64,
+    objects: u64,
     losses: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Import {
         if version == 0 || version > VERSION {
             return Err(ImportError::Version { found: version });
         }
-        Ok(Import { version, thing: None, records: 0, things: 0, losses: None })
+        Ok(Import { version, object: None, records: 0, objects: 0, losses: None })
     }
 
     /// How long the next record is, without this header.
@@ -92,32 +92,34 @@ impl Import {
         }
         let mut txn = Transaction::new();
         match record {
-            Record::Thing { id, .. } if is_reserved(&id) => return wrong("a thing that only a store makes"),
-            Record::Thing { id, size } => {
-                if self.things == 0 {
+            Record::Object { id, .. } if is_reserved(&id) => {
+                return wrong("an object that only a store makes");
+            }
+            Record::Object { id, size } => {
+                if self.objects == 0 {
                     txn.push(under_way(), Change::Touch);
                     store.submit(std::mem::take(&mut txn))?;
                     store.settle(disk)?;
                 }
-                self.things += 1;
+                self.objects += 1;
                 // What is there of it is replaced, whole.
                 txn.push(id.clone(), Change::Remove);
                 txn.push(id.clone(), Change::Touch);
                 txn.push(id.clone(), Change::Truncate { size });
-                self.thing = Some((id, size));
+                self.object = Some((id, size));
                 store.submit(txn)?;
                 return Ok(());
             }
-            Record::End { things, losses } => {
-                if things != self.things {
-                    return wrong("another number of things than there were");
+            Record::End { objects, losses } => {
+                if objects != self.objects {
+                    return wrong("another number of objects than there were");
                 }
                 self.losses = Some(losses);
                 return Ok(());
             }
             _ => {}
         }
-        let Some((id, size)) = self.thing.clone() else { return wrong("content of nothing") };
+        let Some((id, size)) = self.object.clone() else { return wrong("content of nothing") };
         match record {
             Record::Attrs(pairs) => txn.push(id, Change::SetAttrs(pairs)),
             Record::OmapHeader(header) => txn.push(id, Change::OmapSetHeader(header)),
@@ -128,30 +130,32 @@ impl Import {
                 }
                 txn.push(id, Change::Write { offset, data });
             }
-            Record::BadBlock { block, known } => {
+            Record::BadBlock { block, salvaged } => {
                 let start = block.saturating_mul(BLOCK as u64);
                 let end = size.min(start.saturating_add(BLOCK as u64));
                 let is_in =
                     |range: &Range<u64>| range.start < range.end && start <= range.start && range.end <= end;
-                if start >= end || !known.ranges().all(|range| is_in(&range)) {
-                    return wrong("a bad block, or what is known of it, past the end of what it belongs to");
+                if start >= end || !salvaged.ranges().all(|range| is_in(&range)) {
+                    return wrong(
+                        "a bad block, or what is salvaged of it, past the end of what it belongs to",
+                    );
                 }
-                return store.condemn(disk, &id, start..end, known);
+                return store.condemn(disk, &id, start..end, salvaged);
             }
             Record::Damaged => {
-                self.thing = None;
+                self.object = None;
                 store.lose(&id);
                 return Ok(());
             }
-            Record::Thing { .. } | Record::End { .. } => unreachable!("they are handled above"),
+            Record::Object { .. } | Record::End { .. } => unreachable!("they are handled above"),
         }
         store.submit(txn)?;
         Ok(())
     }
 
-    /// At the end of the stream: makes it durable, and the store one that a daemon may use. Gives how many things it had.
+    /// At the end of the stream: makes it durable, and the store one that a daemon may use. Gives how many objects it had.
     pub fn finish(self, store: &mut Store, disk: &(impl Disk + ?Sized)) -> Result<u64, ImportError> {
-        let Some(losses) = self.losses else { return Err(ImportError::NoEnd { things: self.things }) };
+        let Some(losses) = self.losses else { return Err(ImportError::NoEnd { objects: self.objects }) };
         // What an OSD noted of losses came with the rest: it looks whether there was one since.
         store.losses = store.losses.max(losses);
         store.checkpoint_all(disk)?;
@@ -159,7 +163,7 @@ impl Import {
         txn.push(under_way(), Change::Remove);
         store.submit(txn)?;
         store.settle(disk)?;
-        Ok(self.things)
+        Ok(self.objects)
     }
     pub fn is_finished(&self) -> bool {
         self.losses.is_some()
@@ -177,13 +181,13 @@ impl Store {
         Ok(self.stat(&under_way())?.is_some())
     }
 
-    /// A part of a block's length of a thing, or all of it, cannot be read from now on, but for what is known.
+    /// A part of a block's length of an object, or all of it, cannot be read from now on, except for what is salvaged.
     fn condemn(
         &mut self,
         disk: &(impl Disk + ?Sized),
         id: &StoredId,
         range: Range<u64>,
-        known: Known,
+        salvaged: SalvagedExtents,
     ) -> Result<(), ImportError> {
         let write = |store: &mut Store, offset, data| {
             let mut txn = Transaction::new();
@@ -198,13 +202,13 @@ impl Store {
         let mut txn = Transaction::new();
         txn.push(id.clone(), Change::Touch); // or the next checkpoint would leave it as it is
         self.submit(txn)?;
-        // A damaged thing has none.
+        // A damaged object has none.
         if let Some(at) = self.index.get(id).and_then(|object| object.blocks.get(block))
             && let Some(info) = self.blocks.table.get_mut(at)
         {
             info.crc = !info.crc;
         }
-        for (offset, bytes) in known.0 {
+        for (offset, bytes) in salvaged.0 {
             write(self, offset, bytes)?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! `Store` decides and never does I/O. A transaction is planned and applied to the index in memory
 //! by `Store::submit`; `Store::take_batch` hands out everything queued as plain data, a disk thread
 //! runs `Batch::commit` against the `Disk`, and `Store::finished` learns what became durable. Small
-//! writes are in the log then; `Store::take_placing`, `Placing::run` and `Store::placed` bring them to
+//! writes are in the log then; `Store::take_deferred`, `DeferredWrites::run` and `Store::deferred_done` bring them to
 //! their place meanwhile, on another thread.
 //! Reads are plans too: `Store::plan_read`, then `ReadPlan::run` on any thread; what they bring from the
 //! device may stay in memory (`Store::keep`).
@@ -17,39 +17,39 @@
 mod aligned;
 mod attrs;
 mod batch;
+mod block_map;
+mod block_table;
 mod blocks;
-mod by_block;
 mod cache;
-mod changes;
 mod check;
 mod checkpoint;
+mod clock_cache;
+mod compaction;
 mod content;
 mod deferred;
+mod deferred_writes;
 mod discard;
 mod disk;
 mod export;
-mod extents;
-mod few;
+mod extent_map;
 mod format;
 mod fsck;
 mod import;
 mod index;
-mod known;
-mod layering;
-mod layers;
 mod log;
 mod log_device;
 mod lookup;
 mod memory;
 mod open;
-mod placing;
+mod owner_changes;
+mod range_map;
 mod read;
-mod recent;
 mod reserve;
 mod runs;
+mod salvaged;
+mod small_list;
 mod space;
 mod store;
-mod table;
 pub mod testing;
 #[cfg(test)]
 mod tests;
@@ -57,15 +57,15 @@ mod upgrade;
 mod view;
 
 pub use batch::{Append, Batch, Done};
+pub use deferred_writes::{DeferredDone, DeferredWrites};
 pub use discard::{Discard, Discarded};
 pub use disk::{Disk, DiskError, WithLog};
 pub use export::{Damage, EXPORT_HEADER, RECORD_HEADER, export};
 pub use fsck::Readable;
 pub use import::{Import, ImportError};
 pub use log_device::{LogDeviceError, MoveError, MoveTo};
-pub use memory::Memory;
+pub use memory::MemoryUsage;
 pub use open::{FormatError, OpenError, Options, Report};
-pub use placing::{Placed, Placing};
 pub use read::{Fetched, ReadPlan, is_small};
 pub use store::{Store, SubmitError, Ticket};
 

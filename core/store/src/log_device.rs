@@ -110,7 +110,7 @@ pub struct MoveTo<'a> {
 }
 
 impl Store {
-    /// Moves the log of a store that nobody uses. Up to its last step the log is where it was, and whole.
+    /// Moves the log of a store that is not in use. Up to its last step the log is where it was, and whole.
     pub fn move_log(mut self, disk: &(impl Disk + ?Sized), to: MoveTo<'_>) -> Result<(), MoveError> {
         let old = self.geometry;
         if to.device.is_none() && !old.log_is_apart {
@@ -135,7 +135,7 @@ impl Store {
             disk.write_at(copy * BLOCK as u64, &superblock.encode())?;
             disk.flush()?;
         }
-        // Nobody needs the old one any more; nobody should take it for anything, either.
+        // The old one is not needed any more, and must not be taken for a log again.
         if let Some(log) = disk.log() {
             log.write_at(0, &vec![0; (SUPERBLOCKS[1] as usize + 1) * BLOCK])?;
             log.flush()?;

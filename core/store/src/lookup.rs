@@ -1,18 +1,18 @@
-//! Finding things: in memory, or in the layers of the checkpoint; and letting go of what did not change.
+//! Finding objects: in memory, or in the sorted runs of the checkpoint; and letting go of what did not change.
 
+use crate::clock_cache::ClockCache;
 use crate::disk::Disk;
-use crate::index::omap::{Part, part_id};
-use crate::index::order::IdsFrom;
+use crate::index::omap::{Leaf, leaf_id};
+use crate::index::sorted_ids::SortedIdsFrom;
 use crate::index::{Index, Object, Op, Slot};
-use crate::layers::filter::hash;
-use crate::layers::page::{Kind, Loaded};
-use crate::layers::{Cursor, Layer, PageError, find_in};
 use crate::memory::PAIR;
-use crate::recent::Recent;
-use crate::space::Run;
+use crate::runs::bloom::hash;
+use crate::runs::page::{Kind, Loaded};
+use crate::runs::{Cursor, PageError, SortedRun, find_in};
+use crate::space::Extent;
 use crate::store::Store;
 use bytes::Bytes;
-use nacre_machine::{Known, ReadError};
+use nacre_machine::{ReadError, SalvagedExtents};
 use nacre_proto::transaction::StoredId;
 use nacre_wire::Encode;
 use std::cell::{Cell, RefCell};
@@ -21,21 +21,21 @@ use std::iter::Peekable;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// With each batch so many things are looked at for whether they can leave memory, or such a part of those that
+/// With each batch so many objects are looked at for whether they can leave memory, or such a part of those that
 /// may: few, so that a commit does not wait long.
 const PUT_AWAY: usize = 64;
 
-/// Reads pages of layers, for a store that does not keep everything in memory. The only thing of a store that
-/// touches a device on the daemon's own thread: who asks for metadata needs them at once.
+/// Reads pages of sorted runs, for a store that does not keep everything in memory. The only object of a store that
+/// touches a device on the daemon's own thread: metadata is needed at once.
 pub(crate) struct Pager {
     disk: Arc<dyn Disk + Send + Sync>,
-    /// By the layer's serial and the page's number. Behind cells, since looking changes what stays.
-    pages: RefCell<Recent<(u64, usize), Bytes>>,
-    /// Things as the checkpoint has them.
-    things: RefCell<Recent<StoredId, Arc<Loaded>>>,
-    /// The encoding of the id that was sought last: each new object asks all layers.
+    /// By the sorted run's serial and the page's number. Behind cells, since looking changes what stays.
+    pages: RefCell<ClockCache<(u64, usize), Bytes>>,
+    /// Objects as the checkpoint has them.
+    objects: RefCell<ClockCache<StoredId, Arc<Loaded>>>,
+    /// The encoding of the id that was sought last: each new object asks all sorted runs.
     sought: RefCell<Vec<u8>>,
-    met_rot: Cell<bool>,
+    met_corruption: Cell<bool>,
 }
 
 impl fmt::Debug for Pager {
@@ -46,47 +46,47 @@ impl fmt::Debug for Pager {
 
 impl Pager {
     pub fn new(disk: Arc<dyn Disk + Send + Sync>, seed: u64) -> Pager {
-        let (pages, things) = (RefCell::new(Recent::new(seed)), RefCell::new(Recent::new(seed)));
-        Pager { disk, pages, things, sought: RefCell::default(), met_rot: Cell::default() }
+        let (pages, objects) = (RefCell::new(ClockCache::new(seed)), RefCell::new(ClockCache::new(seed)));
+        Pager { disk, pages, objects, sought: RefCell::default(), met_corruption: Cell::default() }
     }
     /// Whether a page could not be read, since the store was opened.
-    pub fn met_rot(&self) -> bool {
-        self.met_rot.get()
+    pub fn met_corruption(&self) -> bool {
+        self.met_corruption.get()
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.pages.borrow().bytes() + self.things.borrow().bytes()
+        self.pages.borrow().bytes() + self.objects.borrow().bytes()
     }
     pub fn limit_pages(&self, bytes: usize) {
         self.pages.borrow_mut().limit(bytes);
     }
-    pub fn limit_things(&self, bytes: usize) {
-        self.things.borrow_mut().limit(bytes);
+    pub fn limit_objects(&self, bytes: usize) {
+        self.objects.borrow_mut().limit(bytes);
     }
-    /// As filters have it.
+    /// As Bloom filters have it.
     fn hash(&self, id: &StoredId) -> u64 {
         let mut sought = self.sought.borrow_mut();
         sought.clear();
         id.encode(&mut sought);
         hash(&sought)
     }
-    fn page(&self, layer: &Layer, page: usize) -> Result<Bytes, PageError> {
-        let key = (layer.serial, page);
+    fn page(&self, run: &SortedRun, page: usize) -> Result<Bytes, PageError> {
+        let key = (run.serial, page);
         if let Some(bytes) = self.pages.borrow_mut().get(&key) {
             return Ok(bytes);
         }
-        let bytes = layer
+        let bytes = run
             .read_page(page, &*self.disk)
             // A disk may say once that it cannot.
-            .or_else(|_| layer.read_page(page, &*self.disk))
-            .inspect_err(|_| self.met_rot.set(true))?;
+            .or_else(|_| run.read_page(page, &*self.disk))
+            .inspect_err(|_| self.met_corruption.set(true))?;
         self.pages.borrow_mut().insert(key, bytes.clone(), bytes.len() + 200);
         Ok(bytes)
     }
-    fn keep(&self, id: &StoredId, thing: &Arc<Loaded>) {
-        let object = &thing.object;
+    fn keep(&self, id: &StoredId, loaded: &Arc<Loaded>) {
+        let object = &loaded.object;
         let bytes = object.weight().encoded as usize + object.omap().pairs.len() * PAIR + 300;
-        self.things.borrow_mut().insert(id.clone(), thing.clone(), bytes);
+        self.objects.borrow_mut().insert(id.clone(), loaded.clone(), bytes);
     }
 }
 
@@ -103,12 +103,12 @@ impl Found {
     pub fn object(&self) -> &Object {
         match self {
             Found::Here(object) => object,
-            Found::Stored(thing) => &thing.object,
+            Found::Stored(loaded) => &loaded.object,
         }
     }
 }
 
-/// What the layers say of a thing.
+/// What the sorted runs say of an object.
 enum Said {
     Object(Arc<Loaded>),
     Damaged,
@@ -117,7 +117,7 @@ enum Said {
 
 fn unreadable(id: &StoredId, why: impl fmt::Display) -> ReadError {
     let why = format!("what is known of it is damaged: {why}");
-    ReadError::Unreadable { id: id.clone(), block: 0, why, known: Known::default() }
+    ReadError::Unreadable { id: id.clone(), block: 0, why, salvaged: SalvagedExtents::default() }
 }
 
 impl Store {
@@ -129,43 +129,43 @@ impl Store {
             Some(Slot::Damaged(_)) => return Err(unreadable(id, "it was when it was changed")),
             None => {}
         }
-        match self.ask_layers(id).map_err(|error| unreadable(id, error))? {
-            Said::Object(thing) => Ok(Some(Found::Stored(thing))),
+        match self.search_runs(id).map_err(|error| unreadable(id, error))? {
+            Said::Object(loaded) => Ok(Some(Found::Stored(loaded))),
             Said::Damaged => Err(unreadable(id, "it was when it was changed")),
             Said::Nothing => Ok(None),
         }
     }
 
-    fn ask_layers(&self, id: &StoredId) -> Result<Said, PageError> {
+    fn search_runs(&self, id: &StoredId) -> Result<Said, PageError> {
         let Some(pager) = &self.pager else { return Ok(Said::Nothing) };
-        if let Some(thing) = pager.things.borrow_mut().get(id) {
-            return Ok(Said::Object(thing));
+        if let Some(loaded) = pager.objects.borrow_mut().get(id) {
+            return Ok(Said::Object(loaded));
         }
         let hash = pager.hash(id);
-        for layer in self.layers.iter().rev().filter(|layer| layer.may_have(hash)) {
-            if layer.fences.len() == 0 {
+        for run in self.runs.iter().rev().filter(|run| run.may_have(hash)) {
+            if run.fences.len() == 0 {
                 continue;
             }
-            let page = pager.page(layer, layer.fences.find(id))?;
+            let page = pager.page(run, run.fences.find(id))?;
             let Some(entry) = find_in(&page, id)? else { continue };
             return Ok(match entry.kind {
                 Kind::Removed => Said::Nothing,
                 Kind::Damaged => Said::Damaged,
-                Kind::Object | Kind::Parted => {
-                    let thing = Arc::new(entry.load()?);
-                    if !self.is_sound(&thing.object) {
+                Kind::Object | Kind::WithLeaves => {
+                    let loaded = Arc::new(entry.load()?);
+                    if !self.is_sound(&loaded.object) {
                         return Err(PageError::Blocks);
                     }
-                    pager.keep(id, &thing);
-                    Said::Object(thing)
+                    pager.keep(id, &loaded);
+                    Said::Object(loaded)
                 }
             });
         }
         Ok(Said::Nothing)
     }
 
-    /// Brings a thing that is about to change into memory, if it exists. What cannot be read is damaged from
-    /// now on: who asks for it gets an error, until it is removed or becomes a copy of another. Says whether it is.
+    /// Brings an object that is about to change into memory, if it exists. What cannot be read is damaged from
+    /// now on: reading it gives an error, until it is removed or becomes a copy of another. Says whether it is.
     pub(crate) fn bring(&mut self, id: &StoredId) -> bool {
         if let Some(slot) = self.index.slot(id) {
             return matches!(slot, Slot::Damaged(_));
@@ -173,16 +173,16 @@ impl Store {
         if self.pager.is_none() {
             return false;
         }
-        let slot = match self.ask_layers(id) {
+        let slot = match self.search_runs(id) {
             Ok(Said::Nothing) => return false,
             Ok(Said::Damaged) | Err(_) => Slot::Damaged(0),
-            Ok(Said::Object(thing)) if self.bring_blocks(&thing) => {
-                Slot::Object(Arc::new(thing.object.clone()))
+            Ok(Said::Object(loaded)) if self.bring_blocks(&loaded) => {
+                Slot::Object(Arc::new(loaded.object.clone()))
             }
             Ok(Said::Object(_)) => Slot::Damaged(0),
         };
         if let Some(pager) = &self.pager {
-            pager.things.borrow_mut().remove(id);
+            pager.objects.borrow_mut().remove(id);
         }
         let is_damaged = matches!(slot, Slot::Damaged(_));
         let kept = self.index.bring(id, slot);
@@ -191,39 +191,44 @@ impl Store {
         is_damaged
     }
     /// False if they cannot be its own: then nothing is changed.
-    pub(crate) fn bring_blocks(&mut self, thing: &Loaded) -> bool {
-        let is_given_back = |run: Run| self.discards.under_way.iter().any(|other| run.overlaps(*other));
-        let mut runs = thing.object.blocks.runs().iter();
-        !runs.any(|run| is_given_back(run.blocks))
-            && self.blocks.bring(&thing.object, &thing.crcs, |block| self.space.is_taken(block))
+    pub(crate) fn bring_blocks(&mut self, loaded: &Loaded) -> bool {
+        let is_given_back =
+            |extent: Extent| self.discards.under_way.iter().any(|other| extent.overlaps(*other));
+        let mut extents = loaded.object.blocks.extents().iter();
+        !extents.any(|extent| is_given_back(extent.blocks))
+            && self.blocks.bring(&loaded.object, &loaded.crcs, |block| self.space.is_taken(block))
     }
     /// Whether its blocks can be what it says.
     pub(crate) fn is_sound(&self, object: &Object) -> bool {
         let end = object.size.div_ceil(crate::BLOCK as u64);
-        let mut runs: Vec<_> = object.blocks.runs().iter().map(|run| run.blocks).collect();
-        runs.sort_by_key(|run| run.start);
-        runs.iter().all(|run| self.geometry.holds_data(*run))
-            && runs.windows(2).all(|two| two[0].start + two[0].len <= two[1].start)
-            && object.blocks.runs().last().is_none_or(|run| u64::from(run.at + run.blocks.len) <= end)
+        let mut extents: Vec<_> = object.blocks.extents().iter().map(|extent| extent.blocks).collect();
+        extents.sort_by_key(|extent| extent.start);
+        extents.iter().all(|extent| self.geometry.holds_data(*extent))
+            && extents.windows(2).all(|two| two[0].start + two[0].len <= two[1].start)
+            && object
+                .blocks
+                .extents()
+                .last()
+                .is_none_or(|extent| u64::from(extent.at + extent.blocks.len) <= end)
     }
 
     /// Brings the parts of an object's omap into memory that `op` is about to change. Gives all that it may change, if
     /// that is asked for.
-    pub(crate) fn bring_parts(&mut self, id: &StoredId, op: &Op, wants_all: bool) -> Vec<u64> {
+    pub(crate) fn bring_leaves(&mut self, id: &StoredId, op: &Op, wants_all: bool) -> Vec<u64> {
         let touched = self.index.touched(id, op, wants_all);
         if self.pager.is_none() {
             return touched.all;
         }
         for part in &touched.absent {
-            let id = part_id(part.number);
-            let slot = match self.ask_layers(&id) {
-                Ok(Said::Object(thing)) if part.is_in(&thing.object) => {
-                    Slot::Object(Arc::new(thing.object.clone()))
+            let id = leaf_id(part.number);
+            let slot = match self.search_runs(&id) {
+                Ok(Said::Object(loaded)) if part.is_in(&loaded.object) => {
+                    Slot::Object(Arc::new(loaded.object.clone()))
                 }
                 _ => Slot::Damaged(0),
             };
             if let Some(pager) = &self.pager {
-                pager.things.borrow_mut().remove(&id);
+                pager.objects.borrow_mut().remove(&id);
             }
             let kept = self.index.bring(&id, slot);
             self.leaving.push_back((kept, self.stored_mark));
@@ -231,8 +236,8 @@ impl Store {
         touched.all
     }
     /// A part of an object's omap, wherever it is.
-    pub(crate) fn find_part(&self, id: &StoredId, part: &Part) -> Result<Found, ReadError> {
-        let found = self.find(&part_id(part.number)).map_err(|error| match error {
+    pub(crate) fn find_leaf(&self, id: &StoredId, part: &Leaf) -> Result<Found, ReadError> {
+        let found = self.find(&leaf_id(part.number)).map_err(|error| match error {
             ReadError::Unreadable { why, .. } => unreadable(id, format!("a part of its omap: {why}")),
             error => error,
         })?;
@@ -240,11 +245,11 @@ impl Store {
         found.filter(|found| part.is_in(found.object())).ok_or_else(missing)
     }
 
-    /// Lets go of some of what the durable checkpoint has as it is, where things take much memory.
+    /// Lets go of some of what the durable checkpoint has as it is, where objects take much memory.
     pub(crate) fn put_away(&mut self) {
         for _ in 0..PUT_AWAY.max(self.leaving.len() / PUT_AWAY) {
             let is_crowded = self.is_crowded();
-            // Things that change again and again are noted each time.
+            // Objects that change again and again are noted each time.
             if !is_crowded && self.leaving.len() <= PUT_AWAY + 2 * self.index.len() {
                 return;
             }
@@ -254,7 +259,7 @@ impl Store {
                 Some(slot) if slot.mark() > mark => {}
                 None => {}
                 Some(_) if !is_crowded => self.leaving.push_back((id, mark)),
-                // Without a pager nobody looks into the layers.
+                // Without a pager the sorted runs are never read.
                 Some(Slot::Object(_) | Slot::Damaged(_)) if self.pager.is_none() => {}
                 Some(slot) => {
                     if let Slot::Object(object) = slot {
@@ -268,27 +273,27 @@ impl Store {
 
     /// Everything that exists, in order, from one id on.
     pub(crate) fn walk(&self, from: Bound<StoredId>) -> Walk<'_> {
-        let mut layers = Vec::new();
+        let mut runs = Vec::new();
         if self.pager.is_some() {
-            for layer in self.layers.iter().rev() {
+            for run in self.runs.iter().rev() {
                 let page = match &from {
                     Bound::Unbounded => 0,
-                    Bound::Included(from) | Bound::Excluded(from) => layer.fences.find(from),
+                    Bound::Included(from) | Bound::Excluded(from) => run.fences.find(from),
                 };
-                layers.push((layer, Cursor::at(page)));
+                runs.push((run, Cursor::at(page)));
             }
         }
         let here: Box<dyn Iterator<Item = &StoredId>> = if self.pager.is_some() {
             let changed = [Some(&self.index.changed().ids), self.checkpoint.as_ref().map(|c| &c.ids)];
-            Box::new(IdsFrom::new(changed.into_iter().flatten(), from.as_ref()).map(|id| &**id))
+            Box::new(SortedIdsFrom::new(changed.into_iter().flatten(), from.as_ref()).map(|id| &**id))
         } else {
-            let all = self.index.things().map(|(id, _)| id);
+            let all = self.index.slots().map(|(id, _)| id);
             let mut all: Vec<_> = all.filter(|id| is_from(from.as_ref(), id)).collect();
             all.sort_unstable();
             Box::new(all.into_iter())
         };
         let (pager, index) = (self.pager.as_ref(), &self.index);
-        Walk { pager, index, from, here: here.peekable(), layers }
+        Walk { pager, index, from, here: here.peekable(), runs }
     }
 }
 
@@ -296,26 +301,26 @@ fn is_from(from: Bound<&StoredId>, id: &StoredId) -> bool {
     (from, Bound::Unbounded).contains(id)
 }
 
-/// All things in order. Where a page cannot be read there is an error, and whoever goes on has what other layers know
-/// of the things in it, some of which may be gone.
+/// All objects in order. Where a page cannot be read there is an error, and a walk that goes on has what other sorted runs know
+/// of the objects in it, some of which may be gone.
 pub(crate) struct Walk<'a> {
     pager: Option<&'a Pager>,
     index: &'a Index,
-    /// Until the first thing was given.
+    /// Until the first object was given.
     from: Bound<StoredId>,
-    /// What no layer may have yet, or without a pager everything.
+    /// What no sorted run may have yet, or without a pager everything.
     here: Peekable<Box<dyn Iterator<Item = &'a StoredId> + 'a>>,
     /// The newest first.
-    layers: Vec<(&'a Arc<Layer>, Cursor)>,
+    runs: Vec<(&'a Arc<SortedRun>, Cursor)>,
 }
 
 impl Walk<'_> {
     fn step(&mut self) -> Result<Option<StoredId>, PageError> {
         loop {
-            for (layer, cursor) in &mut self.layers {
-                let pager = self.pager.expect("it has layers");
+            for (run, cursor) in &mut self.runs {
+                let pager = self.pager.expect("it has sorted runs");
                 loop {
-                    if let Err(error) = cursor.ready(layer, |page| pager.page(layer, page)) {
+                    if let Err(error) = cursor.ready(run, |page| pager.page(run, page)) {
                         cursor.skip_page();
                         return Err(error);
                     }
@@ -325,14 +330,14 @@ impl Walk<'_> {
                     }
                 }
             }
-            let stored = self.layers.iter().filter_map(|(_, cursor)| cursor.peek()).min();
+            let stored = self.runs.iter().filter_map(|(_, cursor)| cursor.peek()).min();
             let here = self.here.peek().copied();
             let Some(least) = stored.into_iter().chain(here).min().cloned() else { return Ok(None) };
             let mut exists = None;
             if self.here.next_if(|id| **id == least).is_some() {
                 exists = self.index.slot(&least).map(Slot::exists);
             }
-            for (_, cursor) in &mut self.layers {
+            for (_, cursor) in &mut self.runs {
                 if cursor.peek() == Some(&least)
                     && let Some((_, kind, _)) = cursor.next()
                 {

@@ -7,10 +7,10 @@ use crate::store::Store;
 
 /// Bytes in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryUsage {
     /// What is known of all objects, estimated from their number and size.
     pub index: usize,
-    /// Data that was written or read, kept for whoever reads it next.
+    /// Data that was written or read, kept for the next read.
     pub cache: usize,
     /// Data that is in the log and not in its place yet.
     pub pending: usize,
@@ -28,9 +28,9 @@ const PENDING: usize = BLOCK + 200;
 /// However large everything else is, this part of the whole is for data.
 const CACHE_PART_MIN: usize = 8;
 
-/// Parts of the whole that pages of layers may take, and all things.
+/// Parts of the whole that pages of sorted runs may take, and all objects.
 const PAGES_PART: usize = 16;
-const THINGS_PART: usize = 2;
+const OBJECTS_PART: usize = 2;
 /// Those in the index come first. What was only looked at may take what they leave, and no less than this part.
 const LOOKED_AT_PART: usize = 8;
 /// What changed may take such a part; then a checkpoint lets it go.
@@ -38,7 +38,7 @@ const CHANGED_PART: usize = 3;
 /// Before that, so many blocks of log have to be written, and such a part of what the checkpoint will write.
 const LOGGED_MIN: u64 = 256;
 const LOGGED_PART: u64 = 4;
-/// Up to such a part things stay in the index although they did not change: who writes to one mostly does so again, and to
+/// Up to such a part objects stay in the index although they did not change: a client that writes to one mostly does so again, and to
 /// bring it back takes as long as it has blocks. Then they leave memory, the oldest first: to keep them elsewhere
 /// would be more work than to read again the few that are asked for.
 const STAYING_PART: usize = 4;
@@ -54,29 +54,29 @@ impl Store {
         self.share_memory();
     }
 
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> MemoryUsage {
         let here = self.index.here();
         let texts = here.encoded.saturating_sub(here.blocks * BLOCK_COST) as usize;
         let blocks = here.blocks as usize * BLOCK_OF_OBJECT + self.blocks.bytes() + self.index.shares.bytes();
-        let layers: usize = self.layers.iter().map(|layer| layer.bytes()).sum();
+        let runs: usize = self.runs.iter().map(|run| run.bytes()).sum();
         let paged = self.pager.as_ref().map_or(0, Pager::bytes);
-        let things = self.index.len() * OBJECT + self.index.pairs() * PAIR;
-        let index = things + texts + blocks + layers + paged + self.space.bytes();
-        Memory { index, cache: self.cache.borrow().bytes(), pending: self.pending.len() * PENDING }
+        let objects = self.index.len() * OBJECT + self.index.pairs() * PAIR;
+        let index = objects + texts + blocks + runs + paged + self.space.bytes();
+        MemoryUsage { index, cache: self.cache.borrow().bytes(), pending: self.pending.len() * PENDING }
     }
 
     /// Gives the cache what is left.
     pub(crate) fn share_memory(&mut self) {
-        let things = self.things_bytes();
+        let objects = self.objects_bytes();
         if let Some(pager) = &self.pager {
-            let left = (self.memory_limit / THINGS_PART).saturating_sub(things);
-            pager.limit_things(left.max(self.memory_limit / LOOKED_AT_PART));
+            let left = (self.memory_limit / OBJECTS_PART).saturating_sub(objects);
+            pager.limit_objects(left.max(self.memory_limit / LOOKED_AT_PART));
         }
-        let is_too_much = things > self.memory_limit / CHANGED_PART;
+        let is_too_much = objects > self.memory_limit / CHANGED_PART;
         if self.pager.is_some() && is_too_much && self.is_worth_a_checkpoint() {
             self.checkpoint_wanted |= self.checkpoint.is_none();
         }
-        let Memory { index, pending, .. } = self.memory();
+        let MemoryUsage { index, pending, .. } = self.memory();
         let least = self.memory_limit / CACHE_PART_MIN;
         let left = self.memory_limit.saturating_sub(index + pending).max(least);
         // Not for every little change: a segment that is given back will have to be filled again.
@@ -86,13 +86,13 @@ impl Store {
         }
     }
 
-    /// What things in memory take.
-    fn things_bytes(&self) -> usize {
+    /// What objects in memory take.
+    fn objects_bytes(&self) -> usize {
         self.index.here().encoded as usize + self.index.len() * OBJECT + self.index.pairs() * PAIR
     }
     /// Whether some of them should leave that did not change.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.things_bytes() > self.memory_limit / STAYING_PART
+        self.objects_bytes() > self.memory_limit / STAYING_PART
     }
 
     /// Whether enough was logged since the last one: what changes all the time cannot leave memory, and would be

@@ -2,24 +2,24 @@
 
 use crate::BLOCK;
 use crate::batch::REPEAT_MAX;
+use crate::block_table::BlockInfo;
 use crate::blocks::Blocks;
 use crate::content::{Base, Content};
 use crate::disk::{Disk, DiskError};
-use crate::few::FewBlocks;
 use crate::format::{Geometry, LOG_START, SUPERBLOCKS, Superblock, SuperblockError, VERSION, VERSION_OLD};
 use crate::index::omap::is_reserved;
-use crate::index::parts::Shares;
+use crate::index::omap_leaves::Shares;
 use crate::index::{Object, Op, Slot, Totals};
-use crate::known;
-use crate::layers;
-use crate::layers::directory::Owners;
-use crate::layers::page::{self, Kind, Loaded};
 use crate::log::{LogReader, Next, Record};
 use crate::log_device::{LogDevice, LogDeviceError};
 use crate::lookup::Pager;
-use crate::space::{Run, Space};
+use crate::runs;
+use crate::runs::directory::Owners;
+use crate::runs::page::{self, Kind, Loaded};
+use crate::salvaged;
+use crate::small_list::BlockList;
+use crate::space::{Extent, Space};
 use crate::store::{Found, LogEnd, Store, Ticket};
-use crate::table::BlockInfo;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Reader, crc32c};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ pub struct Options {
     /// Bytes for the log; by default 1/32 of the device, within 4 MiB to 1 GiB, or all of the log's own
     /// device, up to 1 GiB.
     pub log_len: Option<u64>,
-    /// Tells this log's records from everything else that may be in a log, so whoever can write to the store
+    /// Tells this log's records from everything else that may be in a log, so a client that writes to the store
     /// must not guess it. The uuid, if all zeros.
     pub log_id: [u8; 16],
     /// Overwrite whatever is there.
@@ -103,7 +103,7 @@ pub struct Report {
     pub checkpoint: Ticket,
     /// The last transaction of all.
     pub last: Ticket,
-    /// A batch that was being written when the store died was thrown away: nobody had been told
+    /// A batch that was being written when the store died was thrown away: no client had been told
     /// that it is durable.
     pub torn_tail: bool,
     /// Records of the log that were damaged, and of which everything but contents of blocks is known.
@@ -113,7 +113,7 @@ pub struct Report {
     pub lost: Option<(Ticket, Ticket)>,
     /// How often that happened since the store was made, this time included.
     pub losses: u64,
-    /// Blocks whose content was in a damaged record, by position in the thing they belong to.
+    /// Blocks whose content was in a damaged record, by position in the object they belong to.
     pub lost_blocks: Vec<(StoredId, u64)>,
     /// One of the two superblocks was bad, or a label of the log's device, and was renewed.
     pub superblock_damaged: bool,
@@ -122,7 +122,7 @@ pub struct Report {
     pub objects: usize,
 }
 
-/// How what the layers have is looked at.
+/// How what the sorted runs have is looked at.
 enum Reading {
     /// When it is needed, also later.
     Paged(Arc<dyn Disk + Send + Sync>),
@@ -179,7 +179,7 @@ impl Store {
             seq: 0,
             log_pos: 0,
             losses: 0,
-            layers: Vec::new(),
+            runs: Vec::new(),
         };
         for copy in SUPERBLOCKS {
             disk.write_at(copy * BLOCK as u64, &superblock.encode())?;
@@ -189,16 +189,16 @@ impl Store {
     }
 
     /// Brings back everything that was acknowledged, and possibly more: what it gives is durable. All that is
-    /// known of things is in memory then, and was verified: for tools and tests.
+    /// known of objects is in memory then, and was verified: for tools and tests.
     pub fn open(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
         Store::open_with(disk, Reading::Whole)
     }
-    /// The same, but where blocks are taken that nothing has, or things were counted wrongly, that is mended, and
-    /// the next checkpoint keeps it: whoever removes a thing whose metadata is damaged cannot know what it had.
+    /// The same, but where blocks are taken that nothing has, or objects were counted wrongly, that is mended, and
+    /// the next checkpoint keeps it: removing an object whose metadata is damaged cannot free its blocks.
     pub fn open_mended(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
         Store::open_with(disk, Reading::Mending)
     }
-    /// The same, for a daemon: what is known of things is read when it is needed, also later.
+    /// The same, for a daemon: what is known of objects is read when it is needed, also later.
     pub fn open_paged(disk: Arc<dyn Disk + Send + Sync>) -> Result<(Store, Report), OpenError> {
         Store::open_with(&*disk, Reading::Paged(disk.clone()))
     }
@@ -253,7 +253,7 @@ impl Store {
             lost_blocks: lost_blocks.clone(),
             superblock_damaged,
             freed,
-            objects: store.index.total.things as usize,
+            objects: store.index.total.objects as usize,
         };
         store.goes_on(LogEnd {
             last_seq: log.last_seq,
@@ -341,23 +341,23 @@ impl Recovery {
     ) -> Result<Recovery, OpenError> {
         let geometry = superblock.geometry;
         let is_old = superblock.version == VERSION_OLD;
-        let (mut layers, mut owners, mut totals) = (Vec::new(), Owners::default(), Totals::none());
-        for named in superblock.layers.iter().filter(|_| !is_old) {
-            let (layer, newer) = layers::open(disk, &geometry, *named)?;
+        let (mut runs, mut owners, mut totals) = (Vec::new(), Owners::default(), Totals::none());
+        for named in superblock.runs.iter().filter(|_| !is_old) {
+            let (run, newer) = runs::open(disk, &geometry, *named)?;
             owners = owners.overlaid(&newer);
-            totals = layer.totals.clone();
-            layers.push(layer);
+            totals = run.totals.clone();
+            runs.push(run);
         }
         let mut space = Space::all_free(geometry.data_start, geometry.blocks);
         let mut blocks = Blocks::default();
-        for (run, owners) in owners.blocks.iter().copied().filter(|(_, owners)| *owners > 0) {
-            space.take_all(run);
-            blocks.allocated += u64::from(run.len);
+        for (extent, owners) in owners.blocks.iter().copied().filter(|(_, owners)| *owners > 0) {
+            space.take_all(extent);
+            blocks.allocated += u64::from(extent.len);
             if owners > 1 {
-                blocks.shared.set(run, Some(owners));
+                blocks.shared.set(extent, Some(owners));
             }
         }
-        let shared = owners.parts.iter().copied().filter(|(_, owners)| *owners > 1);
+        let shared = owners.leaves.iter().copied().filter(|(_, owners)| *owners > 1);
         let shares = Shares::new(shared.collect());
         let (pager, is_whole, mends) = match reading {
             Reading::Paged(disk) => (Some(Pager::new(disk, superblock.geometry.hash_seed())), false, false),
@@ -365,11 +365,11 @@ impl Recovery {
             Reading::Mending => (None, true, true),
         };
         let superblock = superblock.clone();
-        let old = if is_old { superblock.layers.clone() } else { Vec::new() };
+        let old = if is_old { superblock.runs.clone() } else { Vec::new() };
         let mut store =
-            Store::new(Found { superblock, layers: Vec::new(), totals, shares, blocks, space, pager });
-        store.layers =
-            layers.into_iter().map(|layer| Arc::new(layer.with_serial(store.merging.serial()))).collect();
+            Store::new(Found { superblock, runs: Vec::new(), totals, shares, blocks, space, pager });
+        store.runs =
+            runs.into_iter().map(|run| Arc::new(run.with_serial(store.compaction.serial()))).collect();
         if is_old {
             store.adopt_old(disk, &old)?;
         }
@@ -465,12 +465,14 @@ impl Recovery {
                     continue;
                 }
             };
-            if let Content::Patch { base, runs } = &content {
+            if let Content::Patch { base, ranges } = &content {
                 // It was in its place by then, even if this log does not say so.
                 if self.damaged.remove(&base.block) {
                     self.set_crc(base.block, base.crc);
                 } else if let Some(under) = self.inline.get(&base.block) {
-                    content = runs.iter().fold(under.clone(), |c, run| c.patched(run.at.into(), &run.bytes));
+                    content = ranges
+                        .iter()
+                        .fold(under.clone(), |c, range| c.patched(range.at.into(), &range.bytes));
                 }
             }
             self.inline.insert(*block, content);
@@ -478,20 +480,20 @@ impl Recovery {
         Ok(())
     }
 
-    /// As `Store` did it, but that what nobody owns any more is gone at once.
+    /// As `Store` did it, except that blocks without owners are freed at once.
     fn apply(&mut self, id: &StoredId, op: Op, known: &mut BTreeSet<u32>) -> Result<(), DecodeError> {
         let store = &mut self.store;
         store.bring(id);
         if let Some(source) = op.source() {
             store.bring(source);
         }
-        if let Op::Place(runs) = &op {
+        if let Op::Place(extents) = &op {
             // Each has a checksum or its content in this record, once.
-            for block in runs.iter().flat_map(|run| run.blocks.blocks()) {
+            for block in extents.iter().flat_map(|extent| extent.blocks.blocks()) {
                 let is_free = match store.blocks.changed.get(block) {
                     Some(owners) => owners == 0,
                     None => {
-                        store.geometry.holds_data(Run { start: block, len: 1 })
+                        store.geometry.holds_data(Extent { start: block, len: 1 })
                             && !store.space.is_taken(block)
                     }
                 };
@@ -501,8 +503,8 @@ impl Recovery {
                 store.blocks.fresh(block);
             }
         }
-        store.bring_parts(id, &op, false);
-        let mut ownerless = FewBlocks::new();
+        store.bring_leaves(id, &op, false);
+        let mut ownerless = BlockList::new();
         store.apply(id, op, &mut ownerless);
         for block in ownerless {
             store.blocks.free(block);
@@ -523,9 +525,9 @@ impl Recovery {
         let mut bytes = vec![0; BLOCK];
         let is_gone = |(block, content): (&u32, &Content)| {
             let base =
-                content.base().filter(|base| geometry.holds_data(Run { start: base.block, len: 1 }))?;
+                content.base().filter(|base| geometry.holds_data(Extent { start: base.block, len: 1 }))?;
             let read = disk.read_at(u64::from(base.block) * BLOCK as u64, &mut bytes);
-            (read.is_err() || !known::is_intact(&bytes, base.crc)).then_some(*block)
+            (read.is_err() || !salvaged::is_intact(&bytes, base.crc)).then_some(*block)
         };
         let gone: Vec<u32> = self.inline.iter().filter_map(is_gone).collect();
         gone.iter().for_each(|block| drop(self.inline.remove(block)));
@@ -536,7 +538,7 @@ impl Recovery {
     fn condemn_damaged(&mut self, disk: &(impl Disk + ?Sized), geometry: &Geometry) {
         for block in &self.damaged {
             let mut bytes = vec![0; BLOCK];
-            if geometry.holds_data(Run { start: *block, len: 1 }) {
+            if geometry.holds_data(Extent { start: *block, len: 1 }) {
                 // What cannot be read is damaged whatever its checksum.
                 let _ = disk.read_at(u64::from(*block) * BLOCK as u64, &mut bytes);
             }
@@ -550,13 +552,13 @@ impl Recovery {
         if self.damaged.is_empty() {
             return Vec::new();
         }
-        // Who has them changed since the checkpoint, so it is in memory.
+        // Their object changed since the checkpoint, so it is in memory.
         let of = |(id, slot): (&StoredId, &Slot)| -> Vec<(StoredId, u64)> {
             let Slot::Object(object) = slot else { return Vec::new() };
             let lost = object.blocks.iter().filter(|(_, block)| self.damaged.contains(block));
             lost.map(|(at, _)| (id.clone(), u64::from(at))).collect()
         };
-        let mut lost: Vec<_> = self.store.index.things().flat_map(of).collect();
+        let mut lost: Vec<_> = self.store.index.slots().flat_map(of).collect();
         lost.sort_unstable();
         lost
     }
@@ -564,8 +566,8 @@ impl Recovery {
     /// Finds out which blocks are taken in the end.
     fn account(&mut self) -> Result<(), OpenError> {
         let store = &mut self.store;
-        for (run, owners) in store.blocks.changed.iter() {
-            for block in run.blocks() {
+        for (extent, owners) in store.blocks.changed.iter() {
+            for block in extent.blocks() {
                 match (store.space.is_taken(block), owners > 0) {
                     (true, false) => store.space.release(block),
                     (false, true) => store.space.take(block),
@@ -573,7 +575,7 @@ impl Recovery {
                 }
             }
         }
-        for (id, slot) in store.index.things() {
+        for (id, slot) in store.index.slots() {
             if let Slot::Object(object) = slot
                 && !store.is_sound(object)
             {
@@ -581,21 +583,21 @@ impl Recovery {
                 return Err(OpenError::Object { id: id.clone(), what: "data that cannot be its own", block });
             }
         }
-        let layers = store.layers.iter().flat_map(|layer| layer.all_runs());
-        for run in layers.chain(store.old_chunks.iter().copied()).collect::<Vec<_>>() {
-            for block in run.blocks() {
+        let runs = store.runs.iter().flat_map(|run| run.all_extents());
+        for extent in runs.chain(store.old_chunks.iter().copied()).collect::<Vec<_>>() {
+            for block in extent.blocks() {
                 if store.space.is_taken(block) {
                     let generation = store.generation;
                     return Err(OpenError::Checkpoint { generation, what: "chunk over another", block });
                 }
                 store.space.take(block);
             }
-            store.blocks.inner.set(run, Some(1));
+            store.blocks.inner.set(extent, Some(1));
         }
         self.inline.retain(|block, _| store.blocks.table.contains(*block));
         for Base { block: base, crc } in self.inline.values().filter_map(Content::base) {
             let wrong = |what| OpenError::Base { what, block: base };
-            if !store.geometry.holds_data(Run { start: base, len: 1 }) {
+            if !store.geometry.holds_data(Extent { start: base, len: 1 }) {
                 return Err(wrong("outside of the data area"));
             }
             // Something may own it, in memory or not.
@@ -612,58 +614,58 @@ impl Recovery {
 }
 
 impl Store {
-    /// Brings all that the layers have into memory. Gives what there is.
+    /// Brings all that the sorted runs have into memory. Gives what there is.
     fn bring_all(&mut self, disk: &(impl Disk + ?Sized)) -> Result<Totals, OpenError> {
-        let mut things: BTreeMap<StoredId, Option<Loaded>> = BTreeMap::new();
+        let mut objects: BTreeMap<StoredId, Option<Loaded>> = BTreeMap::new();
         let mut gone = BTreeSet::new();
-        for layer in self.layers.iter().rev() {
-            let generation = layer.named.generation;
+        for run in self.runs.iter().rev() {
+            let generation = run.named.generation;
             let what = "damaged page";
-            let wrong = |_| OpenError::Checkpoint { generation, what, block: layer.named.last_chunk.start };
-            for page in 0..layer.fences.len() {
-                let bytes = layer.read_page(page, disk).map_err(wrong)?;
+            let wrong = |_| OpenError::Checkpoint { generation, what, block: run.named.last_chunk.start };
+            for page in 0..run.fences.len() {
+                let bytes = run.read_page(page, disk).map_err(wrong)?;
                 for entry in page::entries(&bytes) {
                     let content = |error| OpenError::CheckpointContent { generation, error };
                     let entry = entry.map_err(content)?;
-                    if gone.contains(&entry.id) || things.contains_key(&entry.id) {
+                    if gone.contains(&entry.id) || objects.contains_key(&entry.id) {
                         continue;
                     }
                     match entry.kind {
                         Kind::Removed => drop(gone.insert(entry.id)),
-                        Kind::Damaged => drop(things.insert(entry.id, None)),
-                        Kind::Object | Kind::Parted => {
-                            let thing = entry.load().map_err(content)?;
-                            things.insert(entry.id, Some(thing));
+                        Kind::Damaged => drop(objects.insert(entry.id, None)),
+                        Kind::Object | Kind::WithLeaves => {
+                            let loaded = entry.load().map_err(content)?;
+                            objects.insert(entry.id, Some(loaded));
                         }
                     }
                 }
             }
         }
-        let Totals { parts, pools, .. } = self.index.total.clone();
-        let mut totals = Totals { parts, pools, ..Totals::default() };
-        for (id, thing) in things {
-            totals.things += u64::from(!is_reserved(&id));
-            let Some(thing) = thing else {
+        let Totals { leaves_made, pools, .. } = self.index.total.clone();
+        let mut totals = Totals { leaves_made, pools, ..Totals::default() };
+        for (id, loaded) in objects {
+            totals.objects += u64::from(!is_reserved(&id));
+            let Some(loaded) = loaded else {
                 self.index.bring(&id, Slot::Damaged(0));
                 continue;
             };
-            let block = thing.object.blocks.blocks().next().unwrap_or(0);
-            if !self.is_sound(&thing.object) || !self.bring_blocks(&thing) {
+            let block = loaded.object.blocks.blocks().next().unwrap_or(0);
+            if !self.is_sound(&loaded.object) || !self.bring_blocks(&loaded) {
                 return Err(OpenError::Object { id, what: "data that cannot be its own", block });
             }
-            totals.weight.add(thing.object.weight());
-            self.index.bring(&id, Slot::Object(Arc::new(thing.object)));
+            totals.weight.add(loaded.object.weight());
+            self.index.bring(&id, Slot::Object(Arc::new(loaded.object)));
         }
         Ok(totals)
     }
 
-    /// Makes the counts what all things in memory say. Gives how many blocks are free now.
-    fn mend_counts(&mut self, counted: Totals, taken: &[(Run, u32)]) -> u64 {
+    /// Makes the counts what all objects in memory say. Gives how many blocks are free now.
+    fn mend_counts(&mut self, counted: Totals, taken: &[(Extent, u32)]) -> u64 {
         let mut freed = 0;
-        for block in taken.iter().filter(|(_, owners)| *owners > 0).flat_map(|(run, _)| run.blocks()) {
+        for block in taken.iter().filter(|(_, owners)| *owners > 0).flat_map(|(extent, _)| extent.blocks()) {
             let owners = self.blocks.table.get(block).map_or(0, |info| info.refs);
             if owners != self.blocks.owners(block) || owners == 0 {
-                self.blocks.set_owners(Run { start: block, len: 1 }, owners);
+                self.blocks.set_owners(Extent { start: block, len: 1 }, owners);
             }
             if owners == 0 {
                 self.space.release(block);
@@ -679,15 +681,15 @@ impl Store {
     fn prove_counts(&self, totals: Totals) -> Result<(), OpenError> {
         let is_right = |(block, info): (u32, &BlockInfo)| info.refs == self.blocks.owners(block);
         let all_owned = self.blocks.table.len() as u64 == self.blocks.allocated;
-        let has_damaged = totals.things > 0 && totals != self.index.total;
+        let has_damaged = totals.objects > 0 && totals != self.index.total;
         // Walking makes copies of all ids, which stay somewhat larger after that.
-        let has_parts = |(id, slot): (&StoredId, &Slot)| {
-            let of_object = |object: &Object| !object.omap().parts.is_empty();
+        let has_leaves = |(id, slot): (&StoredId, &Slot)| {
+            let of_object = |object: &Object| !object.omap().leaves.is_empty();
             is_reserved(id) || matches!(slot, Slot::Object(object) if of_object(object))
         };
-        let has_parts = !self.index.shares.shared().is_empty() || self.index.things().any(has_parts);
-        let parts_fit = !has_parts || self.check_parts().is_empty();
-        if !self.blocks.table.iter().all(is_right) || !all_owned || has_damaged || !parts_fit {
+        let has_leaves = !self.index.shares.shared().is_empty() || self.index.slots().any(has_leaves);
+        let leaves_fit = !has_leaves || self.check_leaves().is_empty();
+        if !self.blocks.table.iter().all(is_right) || !all_owned || has_damaged || !leaves_fit {
             let generation = self.generation;
             return Err(OpenError::Checkpoint {
                 generation,

@@ -1,14 +1,14 @@
-//! Reading data: a plan made by the store's thread, run on any other.
+//! Reading data: a plan made by the store's thread, carried out on any other.
 
 use crate::BLOCK;
 use crate::aligned::Aligned;
-use crate::content::{Content, PatchRun};
+use crate::content::{Content, PatchRange};
 use crate::disk::{Disk, DiskError};
-use crate::known::{self, Held};
 use crate::lookup::Found;
+use crate::salvaged::{self, BlockState};
 use crate::store::Store;
 use bytes::Bytes;
-use nacre_machine::{Known, ReadError};
+use nacre_machine::{ReadError, SalvagedExtents};
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{crc32c, crc32c_of_blocks};
 use std::sync::Arc;
@@ -56,13 +56,13 @@ struct Piece {
 enum Source {
     Hole,
     /// Not on the device yet.
-    Memory(Bytes),
-    /// `at` is the block's position in the object, for whoever reads the error.
+    MemoryUsage(Bytes),
+    /// `at` is the block's position in the object, for the error's text.
     Disk {
         block: u32,
         crc: u32,
         at: u64,
-        patches: Vec<PatchRun>,
+        patches: Vec<PatchRange>,
     },
 }
 
@@ -103,17 +103,17 @@ impl ReadPlan {
         self.extents.iter().map(one).collect()
     }
     /// What it takes from the device: (offset, length), neighbours as one.
-    pub fn runs(&self) -> Vec<(u64, usize)> {
-        let mut runs: Vec<(u64, usize)> = Vec::new();
+    pub fn spans(&self) -> Vec<(u64, usize)> {
+        let mut spans: Vec<(u64, usize)> = Vec::new();
         for piece in self.extents.iter().flatten() {
             let Source::Disk { block, .. } = piece.source else { continue };
             let offset = u64::from(block) * BLOCK as u64;
-            match runs.last_mut() {
+            match spans.last_mut() {
                 Some((from, len)) if *from + *len as u64 == offset => *len += BLOCK,
-                _ => runs.push((offset, BLOCK)),
+                _ => spans.push((offset, BLOCK)),
             }
         }
-        runs
+        spans
     }
     /// Bytes that `run` gives.
     pub fn len(&self) -> usize {
@@ -145,37 +145,37 @@ impl ReadPlan {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
             return Ok(Bytes::new());
         };
-        if let ([_], Source::Memory(bytes)) = (pieces, &first.source) {
+        if let ([_], Source::MemoryUsage(bytes)) = (pieces, &first.source) {
             return Ok(bytes.slice(first.from..first.to));
         }
         let mut out = Aligned::unwritten(pieces.len() * BLOCK);
-        let (mut runs, mut reads) = (Vec::new(), Vec::new());
+        let (mut spans, mut reads) = (Vec::new(), Vec::new());
         let (mut left, mut rest) = (pieces, out.as_mut());
         while let Some(piece) = left.first() {
             let count = match &piece.source {
-                Source::Hole | Source::Memory(_) => 1,
+                Source::Hole | Source::MemoryUsage(_) => 1,
                 Source::Disk { block, .. } => {
                     left.iter().zip(*block..).take_while(|(piece, next)| piece.is_on(*next)).count()
                 }
             };
-            let run = left.split_off(..count).expect("no more than are left");
+            let span = left.split_off(..count).expect("no more than are left");
             let into = rest.split_off_mut(..count * BLOCK).expect("as much room as pieces");
             match &piece.source {
                 Source::Hole => into.fill(0),
-                Source::Memory(bytes) => into.copy_from_slice(bytes),
+                Source::MemoryUsage(bytes) => into.copy_from_slice(bytes),
                 Source::Disk { block, .. } => {
                     let offset = u64::from(*block) * BLOCK as u64;
-                    match run.len() == pieces.len() {
-                        true => self.read_run(read, offset, run, into)?, // as nearly always
+                    match span.len() == pieces.len() {
+                        true => self.read_span(read, offset, span, into)?, // as nearly always
                         false => {
-                            runs.push(run);
+                            spans.push(span);
                             reads.push((offset, into));
                         }
                     }
                 }
             }
         }
-        self.read_runs(read, &runs, &mut reads)?;
+        self.read_spans(read, &spans, &mut reads)?;
         let end = (pieces.len() - 1) * BLOCK + last.to;
         let out = Bytes::from_owner(out);
         if let Some(fetched) = fetched {
@@ -190,21 +190,24 @@ impl ReadPlan {
         Ok(out.slice(first.from..end))
     }
 
-    /// Several runs of pieces whose blocks are neighbours, together.
-    fn read_runs(
+    /// Several spans of pieces whose blocks are neighbours, together.
+    fn read_spans(
         &self,
         read: &mut impl FnMut(&mut [(u64, &mut [u8])]) -> Result<(), DiskError>,
-        runs: &[&[Piece]],
+        spans: &[&[Piece]],
         reads: &mut [(u64, &mut [u8])],
     ) -> Result<(), ReadError> {
         if reads.len() > 1 && read(reads).is_ok() {
-            return runs.iter().zip(reads).try_for_each(|(run, (_, bytes))| self.verify(run, bytes));
+            return spans.iter().zip(reads).try_for_each(|(span, (_, bytes))| self.verify(span, bytes));
         }
-        runs.iter().zip(reads).try_for_each(|(run, (offset, into))| self.read_run(read, *offset, run, into))
+        spans
+            .iter()
+            .zip(reads)
+            .try_for_each(|(span, (offset, into))| self.read_span(read, *offset, span, into))
     }
 
     /// Pieces of neighbouring blocks, in one read.
-    fn read_run(
+    fn read_span(
         &self,
         read: &mut impl FnMut(&mut [(u64, &mut [u8])]) -> Result<(), DiskError>,
         offset: u64,
@@ -216,14 +219,14 @@ impl ReadPlan {
             let half = pieces.len() / 2;
             if half == 0 {
                 let [Piece { source: Source::Disk { at, patches, .. }, .. }] = pieces else {
-                    unreachable!("a run has only pieces on the device");
+                    unreachable!("a span has only pieces on the device");
                 };
                 let (id, why) = (self.id.clone(), error.to_string());
-                return Err(ReadError::Unreadable { id, block: *at, why, known: in_data(*at, patches) });
+                return Err(ReadError::Unreadable { id, block: *at, why, salvaged: in_data(*at, patches) });
             }
             let (left, right) = into.split_at_mut(half * BLOCK);
-            self.read_run(read, offset, &pieces[..half], left)?;
-            return self.read_run(read, offset + (half * BLOCK) as u64, &pieces[half..], right);
+            self.read_span(read, offset, &pieces[..half], left)?;
+            return self.read_span(read, offset + (half * BLOCK) as u64, &pieces[half..], right);
         }
         self.verify(pieces, into)
     }
@@ -232,16 +235,16 @@ impl ReadPlan {
     fn verify(&self, pieces: &[Piece], into: &mut [u8]) -> Result<(), ReadError> {
         for (piece, bytes) in pieces.iter().zip(into.chunks_exact_mut(BLOCK)) {
             let Source::Disk { crc, at, patches, .. } = &piece.source else {
-                unreachable!("a run has only pieces on the device");
+                unreachable!("a span has only pieces on the device");
             };
-            match known::look(bytes, *crc) {
-                Held::Whole => patches.iter().for_each(|run| run.apply(bytes)),
-                Held::Parts(parts) => {
-                    let parts = known::joined(parts, patches);
-                    let Some(all) = known::whole(&parts) else {
+            match salvaged::look(bytes, *crc) {
+                BlockState::Whole => patches.iter().for_each(|range| range.apply(bytes)),
+                BlockState::Salvaged(parts) => {
+                    let parts = salvaged::joined(parts, patches);
+                    let Some(all) = salvaged::whole(&parts) else {
                         let (id, found) = (self.id.clone(), crc32c(u32::MAX, bytes));
-                        let known = in_data(*at, &parts);
-                        return Err(ReadError::Checksum { id, block: *at, expected: *crc, found, known });
+                        let salvaged = in_data(*at, &parts);
+                        return Err(ReadError::Checksum { id, block: *at, expected: *crc, found, salvaged });
                     };
                     bytes.copy_from_slice(all);
                 }
@@ -251,10 +254,10 @@ impl ReadPlan {
     }
 }
 
-/// Parts of block `at` of a thing, by where they are in its data.
-fn in_data(at: u64, parts: &[PatchRun]) -> Known {
-    let part = |run: &PatchRun| (at * BLOCK as u64 + u64::from(run.at), run.bytes.clone());
-    Known(parts.iter().map(part).collect())
+/// Parts of block `at` of an object, by where they are in its data.
+fn in_data(at: u64, parts: &[PatchRange]) -> SalvagedExtents {
+    let part = |range: &PatchRange| (at * BLOCK as u64 + u64::from(range.at), range.bytes.clone());
+    SalvagedExtents(parts.iter().map(part).collect())
 }
 
 /// The checksum of all that these pieces hold, if they are whole blocks as they are on the device.
@@ -275,7 +278,7 @@ impl Piece {
 }
 
 impl Store {
-    /// Plans to read (offset, length) extents of one thing's data as it is now, durable or not.
+    /// Plans to read (offset, length) extents of one object's data as it is now, durable or not.
     /// Errors: `NotFound`, or what is known of it cannot be read.
     pub fn plan_read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<ReadPlan, ReadError> {
         self.plan_extents(id, extents, false)
@@ -318,17 +321,17 @@ impl Store {
 
     fn source(&self, found: &Found, block: u32, at: u64, is_small: bool) -> Source {
         let (block, crc, patches) = match self.pending.get(&block).map(|pending| &pending.content) {
-            Some(Content::Whole(bytes)) => return Source::Memory(bytes.clone()),
-            Some(Content::Patch { base, runs }) => (base.block, base.crc, runs.clone()),
+            Some(Content::Whole(bytes)) => return Source::MemoryUsage(bytes.clone()),
+            Some(Content::Patch { base, ranges }) => (base.block, base.crc, ranges.clone()),
             None => match found {
                 Found::Here(_) => (block, self.blocks.table[block].crc, Vec::new()),
-                Found::Stored(thing) => (block, thing.crc(at as u32), Vec::new()),
+                Found::Stored(loaded) => (block, loaded.crc(at as u32), Vec::new()),
             },
         };
         if is_small && let Some(bytes) = self.cache.borrow_mut().get(block) {
             let mut bytes = bytes.to_vec();
-            patches.iter().for_each(|run| run.apply(&mut bytes));
-            return Source::Memory(bytes.into());
+            patches.iter().for_each(|range| range.apply(&mut bytes));
+            return Source::MemoryUsage(bytes.into());
         }
         Source::Disk { block, crc, at, patches }
     }

@@ -2,7 +2,7 @@
 
 use crate::BLOCK;
 use crate::checkpoint::{Checkpoint, blocks_for, blocks_for_changes};
-use crate::index::omap::{Omap, PAIR_COST, PART_AIM, Part, whole_max};
+use crate::index::omap::{LEAF_AIM, Leaf, Omap, PAIR_COST, whole_max};
 use crate::index::{BLOCK_COST, Object, Slot, bare_cost};
 use crate::store::{SIZE_MAX, Store, SubmitError};
 use bytes::Bytes;
@@ -27,25 +27,25 @@ impl Store {
         (u64::from(self.geometry.data_blocks()) / 64).max(8)
     }
     /// Blocks that checkpoints will need if what is stored grows by `growth` bytes: there must be room for all
-    /// of it in one layer, beside the layers that are durable, and for that again afterwards.
+    /// of it in one sorted run, beside the sorted runs that are durable, and for that again afterwards.
     pub(crate) fn reserve(&self, growth: u64) -> u64 {
         let next = blocks_for(self.index.total.weight.encoded + growth);
-        let layers: u64 = self.layers.iter().map(|layer| layer.blocks()).sum();
-        let merging = self.merging.rest();
+        let runs: u64 = self.runs.iter().map(|run| run.blocks()).sum();
+        let compaction = self.compaction.rest();
         match &self.checkpoint {
-            None => merging + next + next.saturating_sub(layers - self.merging.frees()),
+            None => compaction + next + next.saturating_sub(runs - self.compaction.frees()),
             Some(checkpoint) if checkpoint.gathered.is_none() => {
                 let rest = checkpoint.estimate.saturating_sub(checkpoint.writer.blocks());
-                let current = layers - self.merging.frees() + checkpoint.estimate;
-                merging + rest + next + next.saturating_sub(current)
+                let current = runs - self.compaction.frees() + checkpoint.estimate;
+                compaction + rest + next + next.saturating_sub(current)
             }
             Some(checkpoint) => {
-                let rest = checkpoint.estimate.saturating_sub(self.merging.blocks());
-                rest + (next + next.saturating_sub(checkpoint.estimate)).saturating_sub(layers)
+                let rest = checkpoint.estimate.saturating_sub(self.compaction.blocks());
+                rest + (next + next.saturating_sub(checkpoint.estimate)).saturating_sub(runs)
             }
         }
     }
-    /// What must be there for the checkpoint under way and the next one, besides a merge.
+    /// What must be there for the checkpoint under way and the next one, besides a compaction.
     pub(crate) fn checkpoints_need(&self) -> u64 {
         let rest = |checkpoint: &Checkpoint| checkpoint.estimate.saturating_sub(checkpoint.writer.blocks());
         let changes = blocks_for_changes(&self.index, &self.blocks);
@@ -77,7 +77,7 @@ impl Store {
             false => BTreeSet::new(),
         };
         let mut pairs_set = (0, 0);
-        // What was looked up last: mostly one thing changes in several ways.
+        // What was looked up last: mostly one object changes in several ways.
         let mut looked: Option<(&StoredId, Option<&Slot>)> = None;
         for (id, change) in &txn.changes {
             let (mut blocks, mut encoded) = (0, 0);
@@ -124,7 +124,7 @@ impl Store {
                     Some(from) => self.index.get(from),
                     None => slot.and_then(Slot::object),
                 };
-                encoded += self.parts_growth(id, object, keys, pairs_set, cloned.contains(id));
+                encoded += self.leaves_growth(id, object, keys, pairs_set, cloned.contains(id));
             }
             let shrinks = matches!(
                 change,
@@ -152,7 +152,7 @@ impl Store {
     /// What an operation on so many keys may add to parts of an omap besides the pairs that it sets: parts that become
     /// several, and copies of those that other objects have, too. `pairs_set`: how many pairs are set in all of the
     /// transaction, and what they cost.
-    fn parts_growth(
+    fn leaves_growth(
         &self,
         id: &StoredId,
         object: Option<&Arc<Object>>,
@@ -161,20 +161,20 @@ impl Store {
         is_cloned: bool,
     ) -> u64 {
         let omap = object.map(|object| object.omap());
-        let parts = omap.map_or(&[][..], |omap| omap.parts.list());
+        let parts = omap.map_or(&[][..], |omap| omap.leaves.list());
         if parts.is_empty() {
             let whole = omap.map_or(0, Omap::cost) + pairs_set.1;
             let pairs = omap.map_or(0, |omap| omap.pairs.len() as u64) + pairs_set.0;
             let copies = if is_cloned { whole } else { 0 };
-            let made = pairs.min((whole / PART_AIM + 2) * 2);
-            return if whole > whole_max(id) { copies + made * Part::COST_MAX } else { 0 };
+            let made = pairs.min((whole / LEAF_AIM + 2) * 2);
+            return if whole > whole_max(id) { copies + made * Leaf::COST_MAX } else { 0 };
         }
         let touched = keys.min(parts.len()) as u64;
         let shares = &self.index.shares;
         let is_shared = || parts.iter().any(|part| shares.owners(part.number) > 1);
         let may_share = is_cloned || (!shares.shared().is_empty() && is_shared());
         let longest = || parts.iter().map(|part| part.cost).max().unwrap_or(0);
-        let copies = if may_share { touched * (longest() + Part::COST_MAX) + pairs_set.1 } else { 0 };
-        copies + (2 * touched + pairs_set.1 / PART_AIM + 2) * Part::COST_MAX
+        let copies = if may_share { touched * (longest() + Leaf::COST_MAX) + pairs_set.1 } else { 0 };
+        copies + (2 * touched + pairs_set.1 / LEAF_AIM + 2) * Leaf::COST_MAX
     }
 }

@@ -10,17 +10,17 @@ const WORDS: u32 = 1024;
 
 /// `len` blocks from `start` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct Extent {
     pub start: u32,
     pub len: u32,
 }
 
-impl Run {
+impl Extent {
     pub fn blocks(self) -> std::ops::Range<u32> {
         self.start..self.start + self.len
     }
     /// Whether they have a block in common.
-    pub fn overlaps(self, other: Run) -> bool {
+    pub fn overlaps(self, other: Extent) -> bool {
         self.start < other.start + other.len && other.start < self.start + self.len
     }
 }
@@ -83,8 +83,8 @@ impl Space {
         }
         self.free -= 1;
     }
-    pub fn take_all(&mut self, run: Run) {
-        run.blocks().for_each(|block| self.take(block));
+    pub fn take_all(&mut self, extent: Extent) {
+        extent.blocks().for_each(|block| self.take(block));
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
@@ -95,18 +95,18 @@ impl Space {
     /// A small piece goes where the last one went, which keeps small writes together, while there is plenty of
     /// space. Else several holes are looked at: the smallest that is long enough is taken, or the longest of
     /// them. Otherwise a store that is nearly full would soon be one of holes of single blocks.
-    pub fn take_run(&mut self, max: u32) -> Option<Run> {
+    pub fn take_extent(&mut self, max: u32) -> Option<Extent> {
         let is_easy = max <= SMALL_MAX && self.free > self.blocks / PLENTY;
-        let run = self.best_hole(max, if is_easy { 1 } else { LOOKS })?;
-        run.blocks().for_each(|block| self.take(block));
-        let end = run.start + run.len;
+        let extent = self.best_hole(max, if is_easy { 1 } else { LOOKS })?;
+        extent.blocks().for_each(|block| self.take(block));
+        let end = extent.start + extent.len;
         self.cursor = if end < self.blocks { end } else { 0 };
-        Some(run)
+        Some(extent)
     }
 
     /// The one that fits best of the next `looks` holes behind the cursor.
-    fn best_hole(&self, max: u32, looks: usize) -> Option<Run> {
-        let mut best: Option<Run> = None;
+    fn best_hole(&self, max: u32, looks: usize) -> Option<Extent> {
+        let mut best: Option<Extent> = None;
         let mut from = self.cursor;
         let mut words_left = WORDS;
         let mut is_over_end = false;
@@ -130,7 +130,7 @@ impl Space {
                     },
                 );
             if is_better {
-                best = Some(Run { start, len });
+                best = Some(Extent { start, len });
             }
             if len == max || words_left <= 1 || look == looks {
                 break;
@@ -140,9 +140,9 @@ impl Space {
         // The last look may have gone into turning back.
         let best = best.or_else(|| {
             let start = self.next_free(0)?;
-            Some(Run { start, len: self.hole_end(start, max, &mut WORDS.clone()) - start })
+            Some(Extent { start, len: self.hole_end(start, max, &mut WORDS.clone()) - start })
         })?;
-        Some(Run { len: best.len.min(max), ..best })
+        Some(Extent { len: best.len.min(max), ..best })
     }
 
     /// Where the hole that `start` is in ends, `max` blocks on at most, or where there is no word left to be read.
@@ -201,8 +201,8 @@ mod tests {
                         space.release(block);
                     }
                 } else {
-                    match space.take_run(1 + rng.below(5) as u32) {
-                        Some(run) => run
+                    match space.take_extent(1 + rng.below(5) as u32) {
+                        Some(extent) => extent
                             .blocks()
                             .for_each(|b| assert!(!std::mem::replace(&mut taken[b as usize], true))),
                         None => assert!(taken.iter().all(|t| *t)),

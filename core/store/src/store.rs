@@ -5,23 +5,23 @@
 
 use crate::BLOCK;
 use crate::batch::{Batch, Done, Record, blocks_in, record_blocks};
+use crate::block_map::{BlockMap, BlockSet};
 use crate::blocks::Blocks;
-use crate::by_block::{BlockSet, ByBlock};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
-use crate::content::{Base, Content, PatchRun};
+use crate::compaction::CompactionState;
+use crate::content::{Base, Content, PatchRange};
 use crate::deferred::Deferred;
 use crate::discard::Discards;
 use crate::disk::{Disk, DiskError};
-use crate::few::{Few, FewBlocks};
 use crate::format::{Geometry, Superblock};
-use crate::index::omap::{is_reserved, part_id};
-use crate::index::parts::Shares;
-use crate::index::{Index, Moves, Op, Placement, Slot, Totals, join_placement};
-use crate::layering::Merging;
-use crate::layers::Layer;
+use crate::index::omap::{is_reserved, leaf_id};
+use crate::index::omap_leaves::Shares;
+use crate::index::{Index, MappedExtent, Moves, Op, Slot, Totals, join_mapped};
 use crate::lookup::Pager;
-use crate::space::{Run, Space};
+use crate::runs::SortedRun;
+use crate::small_list::{BlockList, SmallList};
+use crate::space::{Extent, Space};
 use bytes::{Bytes, BytesMut};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_wire::Encode;
@@ -83,7 +83,7 @@ pub(crate) struct Queued {
     /// What is written before the record: first block, and the bytes of one block or several.
     direct: Vec<(u32, Bytes)>,
     /// Blocks whose content is in the record.
-    inline: FewBlocks,
+    inline: BlockList,
     inline_len: usize,
 }
 
@@ -105,7 +105,7 @@ struct Outstanding {
     logged: bool,
     is_superblock: bool,
     ends_checkpoint: bool,
-    names_merge: bool,
+    commits_compaction: bool,
     /// Blocks that are in the log, or covered, and wait to be placed when this is finished.
     inline: Vec<(u64, u32)>,
     /// Its record, if it has one, holds transactions.
@@ -126,11 +126,11 @@ pub struct Store {
     pub(crate) geometry: Geometry,
     pub(crate) index: Index,
     pub(crate) blocks: Blocks,
-    /// Blocks that are durably without owners: each is free once nobody holds it.
+    /// Blocks that are durably without owners: each is free once no hold is left.
     pub(crate) dead: BlockSet,
     pub(crate) space: Space,
     /// What is not in its place on the device yet.
-    pub(crate) pending: ByBlock<Pending>,
+    pub(crate) pending: BlockMap<Pending>,
     /// Room for the next contents of it.
     copies: BytesMut,
     pub(crate) deferred: Deferred,
@@ -163,12 +163,12 @@ pub struct Store {
     pub(crate) lost_blocks: Vec<(StoredId, u64)>,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) checkpoint_wanted: bool,
-    /// The durable checkpoint, and the last transaction in it. The newest layer is the last one.
-    pub(crate) layers: Vec<Arc<Layer>>,
+    /// The durable checkpoint, and the last transaction in it. The newest sorted run is the last one.
+    pub(crate) runs: Vec<Arc<SortedRun>>,
     pub(crate) checkpointed: u64,
     /// Of an older format: free when the next checkpoint is durable.
-    pub(crate) old_chunks: Vec<Run>,
-    pub(crate) merging: Merging,
+    pub(crate) old_chunks: Vec<Extent>,
+    pub(crate) compaction: CompactionState,
     /// Without one everything is in memory.
     pub(crate) pager: Option<Pager>,
     /// What is in the durable checkpoint has no higher mark than this.
@@ -176,7 +176,7 @@ pub struct Store {
     /// What may be able to leave memory, if it has no higher mark than this.
     pub(crate) leaving: VecDeque<(Arc<StoredId>, u64)>,
     /// Blocks without owners, by the transaction that has to be durable before they can be reused.
-    pub(crate) dying: VecDeque<(u64, FewBlocks)>,
+    pub(crate) dying: VecDeque<(u64, BlockList)>,
     /// Oldest first; the last one is open for new plans.
     pub(crate) generations: VecDeque<Generation>,
 }
@@ -184,7 +184,7 @@ pub struct Store {
 /// What the checkpoint says, for `Store::new`.
 pub(crate) struct Found {
     pub superblock: Superblock,
-    pub layers: Vec<Arc<Layer>>,
+    pub runs: Vec<Arc<SortedRun>>,
     pub totals: Totals,
     pub shares: Shares,
     pub blocks: Blocks,
@@ -202,7 +202,7 @@ pub(crate) struct LogEnd {
     pub is_unconfirmed: bool,
     /// The log holds what must not be read again: a checkpoint has to replace it before it goes on.
     pub is_broken: bool,
-    /// Blocks of things whose content the log has lost.
+    /// Blocks of objects whose content the log has lost.
     pub lost_blocks: Vec<(StoredId, u64)>,
     /// Contents that the log has and the device has not.
     pub inline: BTreeMap<u32, Content>,
@@ -211,17 +211,17 @@ pub(crate) struct LogEnd {
 /// A transaction while it is being planned.
 #[derive(Default)]
 struct Planning {
-    /// One of the things that it is about, or several.
+    /// One of the objects that it is about, or several.
     has_damaged: bool,
     is_read_here: bool,
     steps: u32,
-    /// Where in the body the thing stands that is being changed; nowhere yet if that is empty.
+    /// Where in the body the object stands that is being changed; nowhere yet if that is empty.
     id: Range<usize>,
     body: Vec<u8>,
     direct: Vec<(u32, Bytes)>,
-    inline: FewBlocks,
+    inline: BlockList,
     inline_len: usize,
-    ownerless: FewBlocks,
+    ownerless: BlockList,
 }
 
 impl Store {
@@ -234,7 +234,7 @@ impl Store {
             blocks: found.blocks,
             dead: BlockSet::default(),
             space: found.space,
-            pending: ByBlock::default(),
+            pending: BlockMap::default(),
             copies: BytesMut::new(),
             deferred: Deferred::default(),
             discards: Discards::default(),
@@ -259,10 +259,10 @@ impl Store {
             lost_blocks: Vec::new(),
             checkpoint: None,
             checkpoint_wanted: false,
-            layers: found.layers,
+            runs: found.runs,
             checkpointed: superblock.seq,
             old_chunks: Vec::new(),
-            merging: Merging::default(),
+            compaction: CompactionState::default(),
             pager: found.pager,
             stored_mark: 0,
             leaving: VecDeque::new(),
@@ -304,7 +304,7 @@ impl Store {
     pub fn submitted(&self) -> Ticket {
         Ticket(self.submitted)
     }
-    /// Bytes that wait for a batch: whoever feeds the store slows down when this grows.
+    /// Bytes that wait for a batch: the driver slows down when this grows.
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }
@@ -312,9 +312,9 @@ impl Store {
     pub fn checkpoints_written(&self) -> u64 {
         self.generation - 1
     }
-    /// How many layers the durable checkpoint has: everything, and then changes.
-    pub fn layers(&self) -> usize {
-        self.layers.len()
+    /// How many sorted runs the durable checkpoint has: everything, and then changes.
+    pub fn sorted_runs(&self) -> usize {
+        self.runs.len()
     }
     /// Makes the coming batches write a checkpoint, after which opening replays nothing.
     pub fn request_checkpoint(&mut self) {
@@ -322,7 +322,7 @@ impl Store {
     }
 
     /// Makes the next batch show that the last record of the log is whole, if nothing else does: what rots
-    /// of it from then on is not taken for a write that a crash tore. For whoever has nothing else to do.
+    /// of it from then on is not taken for a write that a crash tore. For a daemon that is idle.
     pub fn confirm(&mut self) {
         self.confirm_wanted = self.is_unconfirmed;
     }
@@ -336,7 +336,7 @@ impl Store {
             if let Some(id) = std::iter::once(id).chain(from).find(|id| is_reserved(id)) {
                 return Err(SubmitError::Reserved { id: id.clone() });
             }
-            // Mostly one thing changes in several ways.
+            // Mostly one object changes in several ways.
             if before.replace(id) != Some(id) {
                 has_damaged |= self.bring(id);
             }
@@ -371,7 +371,7 @@ impl Store {
         Ok(self.queue_planned(planning))
     }
 
-    /// Nothing can be told of that thing from now on: it could not be read where it comes from.
+    /// Nothing can be told of that object from now on: it could not be read where it comes from.
     pub(crate) fn lose(&mut self, id: &StoredId) -> Ticket {
         self.bring(id);
         let mut planning = Planning { body: vec![0; 4], ..Planning::default() };
@@ -444,7 +444,7 @@ impl Store {
             });
         let (chunks, superblock) = self.advance_checkpoint(last_seq);
         let ends_checkpoint = superblock.is_some();
-        let superblock = superblock.or_else(|| self.superblock_of_merge());
+        let superblock = superblock.or_else(|| self.superblock_of_compaction());
         if taken.is_empty() && record.is_none() && chunks.is_empty() && superblock.is_none() {
             return None;
         }
@@ -452,7 +452,7 @@ impl Store {
         taken.into_iter().for_each(|queued| self.keep_body(queued.body));
         let id = self.next_batch;
         self.next_batch += 1;
-        let names_merge = superblock.is_some() && self.merging.is_written();
+        let commits_compaction = superblock.is_some() && self.compaction.is_written();
         let is_superblock = superblock.is_some();
         self.outstanding = Some(Outstanding {
             id,
@@ -460,7 +460,7 @@ impl Store {
             logged,
             is_superblock,
             ends_checkpoint,
-            names_merge,
+            commits_compaction,
             inline,
             is_news,
             noted,
@@ -495,8 +495,8 @@ impl Store {
             self.durable = outstanding.last_seq;
         }
         self.generation += u64::from(outstanding.is_superblock);
-        if outstanding.names_merge {
-            self.merge_named();
+        if outstanding.commits_compaction {
+            self.compaction_committed();
         }
         if outstanding.ends_checkpoint {
             self.checkpoint_ended();
@@ -505,7 +505,7 @@ impl Store {
         self.durable()
     }
 
-    /// What a batch that is durable leaves to be done, and nobody waits for: who was waiting for the batch hears of it
+    /// What a durable batch leaves to be done and no client waits for: the daemon hears of the batch
     /// first.
     fn tidy(&mut self) {
         self.reclaim();
@@ -642,18 +642,18 @@ impl Store {
             planning.body.extend_from_within(planning.id.clone());
         }
         op.encode(&mut planning.body);
-        let parts = self.bring_parts(id, &op, self.checkpoint.is_some());
+        let parts = self.bring_leaves(id, &op, self.checkpoint.is_some());
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.preserve(id, &self.index, &self.blocks);
             for part in parts {
-                checkpoint.preserve(&part_id(part), &self.index, &self.blocks);
+                checkpoint.preserve(&leaf_id(part), &self.index, &self.blocks);
             }
         }
         self.apply(id, op, &mut planning.ownerless);
     }
 
-    /// Changes what is known of things in memory. Adds the blocks that nothing owns any more.
-    pub(crate) fn apply(&mut self, id: &StoredId, op: Op, ownerless: &mut FewBlocks) {
+    /// Changes what is known of objects in memory. Adds the blocks that nothing owns any more.
+    pub(crate) fn apply(&mut self, id: &StoredId, op: Op, ownerless: &mut BlockList) {
         let mut moves = Moves::default();
         self.index.apply(id, op, &mut moves);
         let (placed, before) = (moves.placed.len(), ownerless.len());
@@ -675,7 +675,7 @@ impl Store {
         let whole = if is_large && whole < end_whole { whole..end_whole } else { 0..0 };
         let object = self.index.get(id).cloned();
         let size = object.as_ref().map_or(0, |object| object.size);
-        let mut contents = Few::new();
+        let mut contents = SmallList::new();
         let others = |at: &u64| !whole.contains(at);
         for at in (offset / block_len..end.div_ceil(block_len)).filter(others) {
             let start = at * block_len;
@@ -715,7 +715,7 @@ impl Store {
             let zeros = Bytes::from(vec![0; (to - from) as usize]);
             Some((at, self.content(Some(old), (from % block_len) as usize, zeros)))
         });
-        let contents: Few<_> = contents.collect();
+        let contents: SmallList<_> = contents.collect();
         if !contents.is_empty() {
             self.place(planning, id, contents, false);
         }
@@ -736,9 +736,9 @@ impl Store {
                 Some(pending) => pending.content.patched(from, &bytes),
                 // What stays in memory must not hold on to the frame that it came in.
                 None => {
-                    let run = PatchRun { at: from as u16, bytes: Bytes::copy_from_slice(&bytes) };
+                    let range = PatchRange { at: from as u16, bytes: Bytes::copy_from_slice(&bytes) };
                     let base = Base { block: base, crc: self.blocks.table[base].crc };
-                    Content::Patch { base, runs: vec![run] }
+                    Content::Patch { base, ranges: vec![range] }
                 }
             },
         }
@@ -749,19 +749,19 @@ impl Store {
         &mut self,
         planning: &mut Planning,
         id: &StoredId,
-        contents: Few<(u32, Content)>,
+        contents: SmallList<(u32, Content)>,
         is_large: bool,
     ) {
         let seq = self.submitted + 1;
-        let mut placements = Few::new();
+        let mut placements = SmallList::new();
         let mut left = contents.len() as u32;
         let mut contents = contents.into_iter();
         while left > 0 {
-            let run = self.space.take_run(left).expect("there was enough space");
-            left -= run.len;
-            for block in run.blocks() {
+            let extent = self.space.take_extent(left).expect("there was enough space");
+            left -= extent.len;
+            for block in extent.blocks() {
                 let (at, content) = contents.next().expect("as many contents as blocks");
-                join_placement(&mut placements, at, block);
+                join_mapped(&mut placements, at, block);
                 self.blocks.fresh(block);
                 let content = match content {
                     Content::Whole(bytes) if is_large => {
@@ -797,10 +797,10 @@ impl Store {
     /// Gives fresh blocks to all of `bytes`, which are whole blocks from the object's block `at` on.
     fn place_whole(&mut self, planning: &mut Planning, id: &StoredId, mut at: u32, mut bytes: Bytes) {
         let seq = self.submitted + 1;
-        let mut placements = Few::new();
+        let mut placements = SmallList::new();
         while !bytes.is_empty() {
             let left = (bytes.len() / BLOCK) as u32;
-            let blocks = self.space.take_run(left).expect("there was enough space");
+            let blocks = self.space.take_extent(left).expect("there was enough space");
             let these = bytes.split_to(blocks.len as usize * BLOCK);
             for (block, from) in blocks.blocks().zip((0..).step_by(BLOCK)) {
                 self.blocks.fresh(block);
@@ -808,7 +808,7 @@ impl Store {
                 self.add_pending(block, Pending { seq, content, is_read_here: planning.is_read_here });
             }
             planning.direct.push((blocks.start, these));
-            placements.push(Placement { at, blocks });
+            placements.push(MappedExtent { at, blocks });
             at += blocks.len;
         }
         self.step(planning, id, Op::Place(placements));
@@ -879,7 +879,7 @@ impl Store {
             log_pos: self.log_tail,
             losses: self.losses,
             version: crate::format::VERSION,
-            layers: self.layers.iter().map(|layer| layer.named).collect(),
+            runs: self.runs.iter().map(|run| run.named).collect(),
         })
     }
 }

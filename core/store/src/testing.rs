@@ -3,8 +3,8 @@
 use crate::BLOCK;
 use crate::disk::{Disk, DiskError};
 use crate::format::{ChunkHeader, Superblock};
-use crate::layers;
-use crate::layers::directory::Directory;
+use crate::runs;
+use crate::runs::directory::Directory;
 use crate::store::Store;
 use nacre_base::Rng;
 use nacre_proto::transaction::StoredId;
@@ -12,7 +12,7 @@ use nacre_wire::{crc32c, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A device of so many bytes that keeps nothing, for who counts what comes before it.
+/// A device of so many bytes that keeps nothing, for counting what comes before it.
 #[derive(Debug)]
 pub struct Sink(pub u64);
 
@@ -42,7 +42,7 @@ pub struct DataBlock {
     pub offset: u64,
 }
 
-/// Where objects' data is: for whoever wants to damage some.
+/// Where objects' data is: for tests that damage some.
 pub fn data_blocks(store: &Store) -> Vec<DataBlock> {
     let mut all = Vec::new();
     for id in store.ids().filter_map(Result::ok) {
@@ -58,29 +58,29 @@ pub fn data_blocks(store: &Store) -> Vec<DataBlock> {
 
 /// Where pages of metadata are on the device, in bytes: the same, for those.
 pub fn metadata_blocks(store: &Store) -> Vec<u64> {
-    let runs = store.layers.iter().flat_map(|layer| layer.runs.iter());
-    runs.flat_map(|run| run.blocks()).map(|block| u64::from(block) * BLOCK as u64).collect()
+    let extents = store.runs.iter().flat_map(|run| run.extents.iter());
+    extents.flat_map(|extent| extent.blocks()).map(|block| u64::from(block) * BLOCK as u64).collect()
 }
 
-/// Puts the checksums of a checkpoint's pages right, for whoever changes what is in them.
+/// Puts the checksums of a checkpoint's pages right, for tests that change what is in them.
 pub fn seal_pages(disk: &impl Disk) -> Option<()> {
     let mut block = vec![0; BLOCK];
     disk.read_at(0, &mut block).ok()?;
     let superblock = Superblock::decode(&block).ok()?;
-    for named in superblock.layers {
-        let (payload, runs) = layers::read_chunks(disk, &superblock.geometry, named).ok()?;
+    for named in superblock.runs {
+        let (payload, extents) = runs::read_chunks(disk, &superblock.geometry, named).ok()?;
         let mut directory: Directory = from_slice(&payload).ok()?;
-        let (layer, _) = layers::open(disk, &superblock.geometry, named).ok()?;
-        for page in 0..layer.fences.len() {
-            let bytes = layer.read_page_as_it_is(page, disk).ok()?;
+        let (run, _) = runs::open(disk, &superblock.geometry, named).ok()?;
+        for page in 0..run.fences.len() {
+            let bytes = run.read_page_as_it_is(page, disk).ok()?;
             directory.fences.set_crc(page, crc32c(u32::MAX, bytes.as_ref()));
         }
         let mut chunk = vec![0; named.last_chunk.len as usize * BLOCK];
-        let [run] = runs[..] else { return None };
-        disk.read_at(u64::from(run.start) * BLOCK as u64, &mut chunk).ok()?;
+        let [extent] = extents[..] else { return None };
+        disk.read_at(u64::from(extent.start) * BLOCK as u64, &mut chunk).ok()?;
         let (header, _) = ChunkHeader::decode(&chunk)?;
-        let chunk = header.encode(&to_vec(&directory), run);
-        disk.write_at(u64::from(run.start) * BLOCK as u64, &chunk).ok()?;
+        let chunk = header.encode(&to_vec(&directory), extent);
+        disk.write_at(u64::from(extent.start) * BLOCK as u64, &chunk).ok()?;
     }
     Some(())
 }
@@ -120,7 +120,7 @@ enum Burnt {
 /// What a block holds. One that is the same eight bytes over and over takes no more than these: what a long run writes
 /// would not fit into memory otherwise.
 #[derive(Clone, Debug)]
-enum Held {
+enum BlockContent {
     Same([u8; 8]),
     Bytes(Box<[u8; BLOCK]>),
 }
@@ -128,10 +128,10 @@ enum Held {
 #[derive(Debug)]
 struct State {
     /// What reads see of each block.
-    now: BTreeMap<u64, Held>,
+    now: BTreeMap<u64, BlockContent>,
     /// For each block written since the last flush: all that any sector of it may be after a crash, from what
     /// was durable to just before what it is now.
-    unflushed: BTreeMap<u64, Vec<Held>>,
+    unflushed: BTreeMap<u64, Vec<BlockContent>>,
     /// Sectors that cannot be read before they are written again.
     broken: BTreeSet<u64>,
     rng: Rng,
@@ -172,7 +172,7 @@ impl SimDisk {
                     now[at..at + SECTOR].copy_from_slice(&version.bytes()[at..at + SECTOR]);
                 }
             }
-            state.put(block, Held::new(&now));
+            state.put(block, BlockContent::new(&now));
         }
     }
     /// The power goes after this many more writes and flushes; the one in which it goes may be
@@ -188,12 +188,12 @@ impl SimDisk {
         self.power().calls
     }
     /// Changes one byte, durably and unnoticed.
-    pub fn rot(&self, offset: u64) {
+    pub fn corrupt(&self, offset: u64) {
         let state = &mut *self.state();
         let block = offset / BLOCK as u64;
         let mut bytes = state.get(block).bytes();
         bytes[offset as usize % BLOCK] ^= 0x40;
-        state.put(block, Held::new(&bytes));
+        state.put(block, BlockContent::new(&bytes));
     }
 
     /// The sector there cannot be read until something is written to it.
@@ -202,10 +202,10 @@ impl SimDisk {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no one panics with the lock held")
+        self.state.lock().expect("no one panics with the lock content")
     }
     fn power(&self) -> MutexGuard<'_, Power> {
-        self.power.lock().expect("no one panics with the lock held")
+        self.power.lock().expect("no one panics with the lock content")
     }
     fn check_range(&self, op: &'static str, offset: u64, len: usize) -> Result<(), DiskError> {
         assert!(offset.is_multiple_of(BLOCK as u64) && len.is_multiple_of(BLOCK), "{op} is not aligned");
@@ -216,13 +216,13 @@ impl SimDisk {
     }
 }
 
-impl Held {
-    const NOTHING: Held = Held::Same([0; 8]);
+impl BlockContent {
+    const NOTHING: BlockContent = BlockContent::Same([0; 8]);
 
-    fn new(bytes: &[u8; BLOCK]) -> Held {
+    fn new(bytes: &[u8; BLOCK]) -> BlockContent {
         match bytes.first_chunk() {
-            Some(first) if bytes[8..] == bytes[..BLOCK - 8] => Held::Same(*first),
-            _ => Held::Bytes(Box::new(*bytes)),
+            Some(first) if bytes[8..] == bytes[..BLOCK - 8] => BlockContent::Same(*first),
+            _ => BlockContent::Bytes(Box::new(*bytes)),
         }
     }
     fn bytes(&self) -> [u8; BLOCK] {
@@ -232,19 +232,21 @@ impl Held {
     }
     fn copy_to(&self, into: &mut [u8]) {
         match self {
-            Held::Same(same) => into.chunks_exact_mut(same.len()).for_each(|part| part.copy_from_slice(same)),
-            Held::Bytes(bytes) => into.copy_from_slice(&bytes[..]),
+            BlockContent::Same(same) => {
+                into.chunks_exact_mut(same.len()).for_each(|part| part.copy_from_slice(same))
+            }
+            BlockContent::Bytes(bytes) => into.copy_from_slice(&bytes[..]),
         }
     }
 }
 
 impl State {
-    fn get(&self, block: u64) -> &Held {
-        self.now.get(&block).unwrap_or(&Held::NOTHING)
+    fn get(&self, block: u64) -> &BlockContent {
+        self.now.get(&block).unwrap_or(&BlockContent::NOTHING)
     }
     /// Gives what it was.
-    fn put(&mut self, block: u64, held: Held) -> Held {
-        self.now.insert(block, held).unwrap_or(Held::NOTHING)
+    fn put(&mut self, block: u64, content: BlockContent) -> BlockContent {
+        self.now.insert(block, content).unwrap_or(BlockContent::NOTHING)
     }
 }
 
@@ -294,7 +296,7 @@ impl Disk for SimDisk {
         }
         let state = &mut *self.state();
         for (block, part) in (offset / BLOCK as u64..).zip(bytes.chunks_exact(BLOCK)) {
-            let old = state.put(block, Held::new(part.try_into().expect("a whole block")));
+            let old = state.put(block, BlockContent::new(part.try_into().expect("a whole block")));
             state.unflushed.entry(block).or_default().push(old);
         }
         if !state.broken.is_empty() {
@@ -310,7 +312,7 @@ impl Disk for SimDisk {
         self.state().unflushed.clear();
         Ok(())
     }
-    /// At once, durably, and so that whoever still needs it notices.
+    /// At once, durably, and so that a use of it afterwards is noticed.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         self.check_range("discard", offset, len as usize)?;
         if self.power().burn() != Burnt::Powered {
@@ -319,7 +321,7 @@ impl Disk for SimDisk {
         let state = &mut *self.state();
         for block in offset / BLOCK as u64..(offset + len) / BLOCK as u64 {
             state.unflushed.remove(&block);
-            state.put(block, Held::Same([0xdd; 8]));
+            state.put(block, BlockContent::Same([0xdd; 8]));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The store against a plain model, with crashes at every write.
 
 mod caching;
+mod corruption;
 mod counts;
 mod crashes;
 mod damage;
@@ -11,7 +12,6 @@ mod model;
 mod omaps;
 mod paging;
 mod pools;
-mod rot;
 
 use crate::testing::SimDisk;
 use crate::{Options, Store};
@@ -111,7 +111,7 @@ fn a_transaction_larger_than_the_log_is_durable_with_a_checkpoint() {
     }
 }
 
-/// What members sent who was away, in small pieces, went into one batch of a hundred megabytes, which
+/// What members sent to one that had been away, in small pieces, went into one batch of a hundred megabytes, which
 /// takes as much memory again.
 #[test]
 fn small_writes_that_queue_up_are_committed_in_several_batches() {

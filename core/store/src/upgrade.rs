@@ -1,17 +1,17 @@
 //! What older versions of the format need when a store is opened.
 //!
-//! Up to version 8 nothing was said of pools: all things are looked at once. In version 5 the layers of a checkpoint were
+//! Up to version 8 nothing was said of pools: all objects are looked at once. In version 5 the sorted runs of a checkpoint were
 //! one stream of entries each, without pages: all of it comes into memory as if it had just changed, so that the next
 //! checkpoint writes it as it is now.
 
+use crate::block_table::BlockInfo;
 use crate::disk::Disk;
-use crate::format::Layer;
+use crate::format::RunRef;
 use crate::index::Object;
-use crate::layers::read_chunks;
 use crate::open::OpenError;
-use crate::space::Run;
+use crate::runs::read_chunks;
+use crate::space::Extent;
 use crate::store::Store;
-use crate::table::BlockInfo;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Reader};
 use std::collections::BTreeMap;
@@ -23,12 +23,12 @@ impl Store {
     pub(crate) fn adopt_old(
         &mut self,
         disk: &(impl Disk + ?Sized),
-        layers: &[Layer],
+        runs: &[RunRef],
     ) -> Result<(), OpenError> {
         let mut crcs = BTreeMap::new();
-        for layer in layers {
-            let generation = layer.generation;
-            let (payload, chunks) = read_chunks(disk, &self.geometry, *layer)?;
+        for run in runs {
+            let generation = run.generation;
+            let (payload, chunks) = read_chunks(disk, &self.geometry, *run)?;
             self.old_chunks.extend(chunks);
             let mut r = Reader::new(&payload);
             while !r.is_empty() {
@@ -61,11 +61,11 @@ impl Store {
         Ok(())
     }
 
-    /// Finds out who owns which block.
+    /// Counts the owners of each block.
     fn own_all(&mut self, crcs: &BTreeMap<u32, u32>) -> Result<(), OpenError> {
-        let things = self.index.things();
+        let objects = self.index.slots();
         let objects: Vec<_> =
-            things.filter_map(|(id, _)| Some((id.clone(), self.index.get(id)?.clone()))).collect();
+            objects.filter_map(|(id, _)| Some((id.clone(), self.index.get(id)?.clone()))).collect();
         for (id, object) in objects {
             if !self.is_sound(&object) {
                 let block = object.blocks.blocks().next().unwrap_or(0);
@@ -81,9 +81,9 @@ impl Store {
             self.blocks.table.iter().map(|(block, info)| (block, info.refs)).collect();
         self.blocks.allocated = owned.len() as u64;
         for (block, owners) in owned {
-            let run = Run { start: block, len: 1 };
-            self.blocks.shared.set(run, (owners > 1).then_some(owners));
-            self.blocks.changed.set(run, owners);
+            let extent = Extent { start: block, len: 1 };
+            self.blocks.shared.set(extent, (owners > 1).then_some(owners));
+            self.blocks.changed.set(extent, owners);
         }
         Ok(())
     }

@@ -31,10 +31,10 @@ impl StoreView for Store {
     fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
         let Some(found) = self.find(id)? else { return Ok(None) };
         let omap = found.object().omap();
-        if omap.parts.is_empty() {
+        if omap.leaves.is_empty() {
             return Ok(omap.pairs.get(key).cloned());
         }
-        let part = self.find_part(id, &omap.parts.list()[omap.parts.at(key)])?;
+        let part = self.find_leaf(id, &omap.leaves.list()[omap.leaves.at(key)])?;
         Ok(part.object().omap().pairs.get(key).cloned())
     }
     fn omap_walk(
@@ -49,12 +49,12 @@ impl StoreView for Store {
             let mut pairs = omap.pairs.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
             pairs.all(|(key, value)| each(key, value))
         };
-        if omap.parts.is_empty() {
+        if omap.leaves.is_empty() {
             walk(omap);
             return Ok(());
         }
-        for part in &omap.parts.list()[omap.parts.at(from)..] {
-            if !walk(self.find_part(id, part)?.object().omap()) {
+        for part in &omap.leaves.list()[omap.leaves.at(from)..] {
+            if !walk(self.find_leaf(id, part)?.object().omap()) {
                 break;
             }
         }
@@ -81,10 +81,10 @@ impl StoreView for Store {
             return Ok(Vec::new());
         }
         let mut extents: Vec<(u64, u64)> = Vec::new();
-        for run in object.blocks.range((offset / block_len) as u32, end.div_ceil(block_len) as u32) {
-            let start = u64::from(run.at) * block_len;
-            let run_end = start + u64::from(run.blocks.len) * block_len;
-            let (from, to) = (start.max(offset), run_end.min(end));
+        for extent in object.blocks.range((offset / block_len) as u32, end.div_ceil(block_len) as u32) {
+            let start = u64::from(extent.at) * block_len;
+            let extent_end = start + u64::from(extent.blocks.len) * block_len;
+            let (from, to) = (start.max(offset), extent_end.min(end));
             match extents.last_mut() {
                 Some((last, len)) if *last + *len == from => *len += to - from,
                 _ => extents.push((from, to - from)),
@@ -100,8 +100,8 @@ impl StoreView for Store {
         let (read, _) = plan.run_fetching(|_| unreachable!("none of it is on the device")).ok()?;
         Some(read)
     }
-    fn has_rotten_metadata(&self) -> bool {
-        self.merging.met_rot() || self.pager.as_ref().is_some_and(Pager::met_rot)
+    fn has_corrupt_metadata(&self) -> bool {
+        self.compaction.met_corruption() || self.pager.as_ref().is_some_and(Pager::met_corruption)
     }
     fn lost(&self) -> Lost {
         Lost { times: self.losses, blocks: self.lost_blocks.clone() }
@@ -109,9 +109,9 @@ impl StoreView for Store {
     fn statfs(&self) -> Statfs {
         let block_len = BLOCK as u64;
         let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.writer.blocks());
-        let old: u64 = self.old_chunks.iter().map(|run| u64::from(run.len)).sum();
-        let layers = self.layers.iter().map(|layer| layer.blocks()).sum::<u64>();
-        let chunks = layers + old + checkpoint + self.merging.blocks();
+        let old: u64 = self.old_chunks.iter().map(|extent| u64::from(extent.len)).sum();
+        let runs = self.runs.iter().map(|run| run.blocks()).sum::<u64>();
+        let chunks = runs + old + checkpoint + self.compaction.blocks();
         let total = self.index.total.weight;
         let unusable = self.reserve(0) + self.slack();
         Statfs {

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use nacre_base::Buffer;
 use nacre_machine::{ReadError, Token};
 use nacre_store::{
-    Append, BLOCK, Batch, Discard, Discarded, Disk, DiskError, Fetched, Placed, Placing, ReadPlan,
+    Append, BLOCK, Batch, DeferredDone, DeferredWrites, Discard, Discarded, Disk, DiskError, Fetched,
+    ReadPlan,
 };
 use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
@@ -473,7 +474,7 @@ impl Disk for FileDisk {
 /// What the threads report to the daemon's thread.
 pub(crate) enum Done {
     Committed(Result<nacre_store::Done, DiskError>),
-    Placed(Result<Placed, DiskError>),
+    DeferredDone(Result<DeferredDone, DiskError>),
     Discarded(Discarded),
     Read { token: Token, result: Result<(Vec<Bytes>, Fetched), ReadError> },
 }
@@ -487,7 +488,7 @@ enum Commit {
 
 /// What one thread does, one after the other.
 enum Background {
-    Place(Placing),
+    Place(DeferredWrites),
     Discard(Discard),
 }
 
@@ -522,7 +523,7 @@ impl DiskThreads {
             writer.fill_ahead();
             for next in work {
                 let done = match next {
-                    Background::Place(placing) => Done::Placed(placing.run(&writer)),
+                    Background::Place(placing) => Done::DeferredDone(placing.run(&writer)),
                     Background::Discard(discard) => Done::Discarded(discard.run(&writer)),
                 };
                 if to.send(done).is_err() {
@@ -559,7 +560,7 @@ impl DiskThreads {
         if !plan.is_small() {
             return None;
         }
-        let mut parts = Parts::new(plan.runs());
+        let mut parts = Parts::new(plan.spans());
         let is_here = |(offset, bytes): &mut (u64, Buffer)| self.disk.read_cached(*offset, bytes.as_mut());
         parts.0.iter_mut().all(is_here).then(|| plan.run_fetching(|wanted| parts.read(wanted)).ok())?
     }
@@ -573,7 +574,7 @@ impl DiskThreads {
     pub(crate) fn append(&self, append: Append) {
         self.batches.send(Commit::Append(append)).expect("the writer lives as long as this");
     }
-    pub(crate) fn place(&self, placing: Placing) {
+    pub(crate) fn place(&self, placing: DeferredWrites) {
         self.background.send(Background::Place(placing)).expect("the placing thread lives as long as this");
     }
     pub(crate) fn discard(&self, discard: Discard) {

@@ -22,7 +22,7 @@ use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, NoStore, Stor
 use nacre_msgr::{Config, Connection, FaultReason, PeerIdent, Sums};
 use nacre_proto::messages::{Envelope, Message, RawMessage};
 use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
-use nacre_store::Memory;
+use nacre_store::MemoryUsage;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -527,7 +527,7 @@ impl<M: Machine + 'static> Node<M> {
                     inner.events.extend(last.map(Event::Stored));
                 }
                 // What is on the device is unknown from here on; a restart reads it.
-                disk::Done::Committed(Err(e)) | disk::Done::Placed(Err(e)) => {
+                disk::Done::Committed(Err(e)) | disk::Done::DeferredDone(Err(e)) => {
                     self.give_up(inner, &format!("the disk failed: {e}"));
                 }
                 disk::Done::Discarded(done) => {
@@ -536,7 +536,7 @@ impl<M: Machine + 'static> Node<M> {
                     }
                     inner.store.as_mut().expect("only a store gives space back").store.discarded(done);
                 }
-                disk::Done::Placed(Ok(placed)) => {
+                disk::Done::DeferredDone(Ok(placed)) => {
                     if placed.damaged > 0 {
                         let damaged = placed.damaged;
                         tracing::error!(
@@ -545,7 +545,7 @@ impl<M: Machine + 'static> Node<M> {
                     }
                     let storage = inner.store.as_mut().expect("only a store places");
                     storage.placing = false;
-                    storage.store.placed(placed);
+                    storage.store.deferred_done(placed);
                 }
             }
         }
@@ -583,7 +583,7 @@ impl<M: Machine + 'static> Node<M> {
         self.memory.buffers.set(nacre_base::buffer::kept() as u64);
         let mut used = self.budget.used() + unsent;
         if let Some(storage) = &inner.store {
-            let Memory { index, cache, pending } = storage.store.memory();
+            let MemoryUsage { index, cache, pending } = storage.store.memory();
             self.memory.index.set(index as u64);
             self.memory.cache.set(cache as u64);
             self.memory.pending.set(pending as u64);

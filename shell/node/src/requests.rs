@@ -80,11 +80,11 @@ impl Requests {
 
     /// Puts a read in line for `submit`. What there is no room for comes back.
     pub fn read(&mut self, token: Token, plan: ReadPlan) -> Option<ReadPlan> {
-        let runs = plan.runs();
-        if self.requests + runs.len() > READS_MAX {
+        let spans = plan.spans();
+        if self.requests + spans.len() > READS_MAX {
             return Some(plan);
         }
-        let mut parts = Parts::new(runs);
+        let mut parts = Parts::new(spans);
         let fd = types::Fd(self.file.as_raw_fd());
         let entry = |(offset, bytes): &mut (u64, Buffer)| {
             let bytes = bytes.as_mut();
@@ -221,7 +221,7 @@ mod tests {
     fn plan(store: &Store, n: u64) -> ReadPlan {
         let extents = [(n % 4 * 1000, 3 * BLOCK as u64), (90_000, 10)];
         let plan = store.plan_read(&id(n), &extents).unwrap();
-        assert_eq!(plan.runs().len(), 2);
+        assert_eq!(plan.spans().len(), 2);
         plan
     }
 
@@ -265,7 +265,7 @@ mod tests {
         let path = dir.path().join("disk");
         let (store, disk) = filled(&path);
         let Some(mut reads) = disk.requests() else { return };
-        let end = |n: u64| plan(&store, n).runs().iter().map(|(at, len)| at + *len as u64).max().unwrap();
+        let end = |n: u64| plan(&store, n).spans().iter().map(|(at, len)| at + *len as u64).max().unwrap();
         let last = (0..40).max_by_key(|n| end(*n)).unwrap();
         // It became shorter behind our back.
         File::options().write(true).open(&path).unwrap().set_len(end(last) - 100).unwrap();

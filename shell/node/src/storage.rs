@@ -172,7 +172,7 @@ impl Storage {
     /// Begins to bring to its place what is only in the log, unless that is under way.
     pub(crate) fn place(&mut self) {
         if !self.placing
-            && let Some(placing) = self.store.take_placing()
+            && let Some(placing) = self.store.take_deferred()
         {
             self.placing = true;
             self.threads.place(placing);
@@ -253,7 +253,7 @@ impl StoreView for Storage {
     fn lost(&self) -> Lost {
         self.store.lost()
     }
-    fn has_rotten_metadata(&self) -> bool {
-        self.store.has_rotten_metadata()
+    fn has_corrupt_metadata(&self) -> bool {
+        self.store.has_corrupt_metadata()
     }
 }

@@ -11,7 +11,7 @@ use nacre_base::{Name, PoolId, Rng};
 use nacre_node::FileDisk;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
-use nacre_store::{Disk, Options as StoreOptions, Placed, Placing, Store, SubmitError, WithLog};
+use nacre_store::{DeferredDone, DeferredWrites, Disk, Options as StoreOptions, Store, SubmitError, WithLog};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -255,8 +255,8 @@ fn overwrite<D: Disk + Sync>(
     let mut rng = Rng::new(seed);
     let mut latencies = Vec::new();
     let mut submitted = std::collections::VecDeque::new();
-    let (to_placer, placings) = mpsc::channel::<Placing>();
-    let (to_us, placed) = mpsc::channel::<Result<Placed, nacre_store::DiskError>>();
+    let (to_placer, placings) = mpsc::channel::<DeferredWrites>();
+    let (to_us, placed) = mpsc::channel::<Result<DeferredDone, nacre_store::DiskError>>();
     let began = Instant::now();
     std::thread::scope(|scope| -> Result<()> {
         scope.spawn(move || {
@@ -269,7 +269,7 @@ fn overwrite<D: Disk + Sync>(
         let mut placing = false;
         loop {
             if let Ok(done) = placed.try_recv() {
-                store.placed(done?);
+                store.deferred_done(done?);
                 placing = false;
             }
             let is_over = |written: usize| match until {
@@ -285,13 +285,13 @@ fn overwrite<D: Disk + Sync>(
             if submitted.is_empty() && !placing && is_over(latencies.len()) {
                 break;
             }
-            if !placing && let Some(next) = store.take_placing() {
+            if !placing && let Some(next) = store.take_deferred() {
                 placing = to_placer.send(next).is_ok();
             }
             let Some(batch) = store.take_batch() else {
                 // It waits for what is being placed.
                 if placing {
-                    store.placed(placed.recv()??);
+                    store.deferred_done(placed.recv()??);
                     placing = false;
                 }
                 continue;

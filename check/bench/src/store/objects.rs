@@ -34,8 +34,8 @@ pub(super) fn measure(folder: &Folder, objects: u64, time: Duration) -> Result<(
     store.request_checkpoint();
     store.settle(&*disk)?;
     println!("{objects} objects without data, made in {:.1} s", began.elapsed().as_secs_f64());
-    let (memory, layers) = (store.memory(), store.layers());
-    println!("then: {} MiB of index in memory, {layers} layers", memory.index >> 20);
+    let (memory, runs) = (store.memory(), store.sorted_runs());
+    println!("then: {} MiB of index in memory, {runs} runs", memory.index >> 20);
     drop(store);
     nacre_base::buffer::give_back();
 

@@ -143,7 +143,7 @@ impl Osd {
     /// Which things there are cannot be told any more, and some of them not be read: others serve in our place, where
     /// they are enough.
     pub(super) fn leave_if_rotten(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        if !store.has_rotten_metadata() || !matches!(self.life, Life::Running) {
+        if !store.has_corrupt_metadata() || !matches!(self.life, Life::Running) {
             return;
         }
         let me = self.me();

@@ -446,7 +446,7 @@ impl Pg {
             outcome => outcome.is_err(),
         };
         // Then we are about to leave (`leave_if_rotten`), and whoever leads after us is asked again.
-        if is_unreadable && ctx.store.has_rotten_metadata() && self.can_do_without_us() {
+        if is_unreadable && ctx.store.has_corrupt_metadata() && self.can_do_without_us() {
             return;
         }
         match outcome {

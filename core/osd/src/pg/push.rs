@@ -14,7 +14,7 @@ use crate::snap_index;
 use crate::write_credit::{has_room, has_room_to_replace};
 use bytes::Bytes;
 use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, SnapId, key_after};
-use nacre_machine::{Known, Level, ReadError, StoreView};
+use nacre_machine::{Level, ReadError, SalvagedExtents, StoreView};
 use nacre_proto::messages::part::{Meta, Part};
 use nacre_proto::messages::peer::{PgMsg, Push};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -41,7 +41,7 @@ pub struct PushRead {
     part: Part,
     extents: Vec<(u64, u64)>,
     /// What is known of blocks that cannot be read.
-    known: Known,
+    salvaged: SalvagedExtents,
     /// What the receiver takes from clones that it has.
     common: CloneOverlap,
     purpose: Purpose,
@@ -65,7 +65,7 @@ impl Pg {
     /// Starts to read that part of `object`, or as much of it as is here and fits in one message;
     /// it is sent when it has come, or `push_failed` follows.
     pub fn make_push(&mut self, ctx: &mut Ctx<'_>, id: u64, object: ObjectId, part: Part, purpose: Purpose) {
-        self.make_push_with(ctx, id, object, part, purpose, Known::default());
+        self.make_push_with(ctx, id, object, part, purpose, SalvagedExtents::default());
     }
 
     /// Some of the data need not be read.
@@ -76,7 +76,7 @@ impl Pg {
         object: ObjectId,
         part: Part,
         purpose: Purpose,
-        known: Known,
+        salvaged: SalvagedExtents,
     ) {
         let wanted = part.data.clone();
         let common = match purpose {
@@ -84,7 +84,7 @@ impl Pg {
             Purpose::Pulled(_) | Purpose::Renamed => Ok(CloneOverlap::new()),
         };
         let readable = common.and_then(|common| {
-            let readable = self.readable(ctx, &object, part, &known, &common)?;
+            let readable = self.readable(ctx, &object, part, &salvaged, &common)?;
             Ok(readable.map(|(part, extents)| (part, extents, common)))
         });
         match readable {
@@ -94,7 +94,7 @@ impl Pg {
             }
             Ok(None) => self.push_failed(ctx, id, object, purpose),
             Ok(Some((part, extents, common))) => {
-                let read = PushRead { id, object, wanted, part, extents, known, common, purpose };
+                let read = PushRead { id, object, wanted, part, extents, salvaged, common, purpose };
                 // Recovery that starts this is not to be called back while it is at it.
                 if read.extents.is_empty() && purpose != Purpose::Renamed {
                     self.finish_push(ctx, read, Vec::new());
@@ -120,7 +120,7 @@ impl Pg {
         ctx: &Ctx<'_>,
         object: &ObjectId,
         part: Part,
-        known: &Known,
+        salvaged: &SalvagedExtents,
         common: &CloneOverlap,
     ) -> Result<Option<Readable>, ReadError> {
         let id = StoredId::Object(object.clone());
@@ -134,9 +134,9 @@ impl Pg {
         if part.is_empty() && common.is_empty() {
             return Ok(None);
         }
-        let known: IntervalSet = known.ranges().collect();
-        let mut data = part.data.intersection(&known);
-        part.data.subtract(&known);
+        let salvaged: IntervalSet = salvaged.ranges().collect();
+        let mut data = part.data.intersection(&salvaged);
+        part.data.subtract(&salvaged);
         let (mut extents, mut left) = (Vec::new(), PART_DATA);
         for range in part.data.iter() {
             let end = range.end.min(stat.size);
@@ -196,19 +196,20 @@ impl Pg {
 
     /// What can be read, and what is known of the block that cannot: perhaps nobody else has any of it.
     fn push_rest(&mut self, ctx: &mut Ctx<'_>, read: PushRead, error: &ReadError) {
-        let PushRead { id, object, wanted, mut part, extents, known: mut all_known, purpose, .. } = read;
+        let PushRead { id, object, wanted, mut part, extents, salvaged: mut all_salvaged, purpose, .. } =
+            read;
         let bad = bad_block(error).filter(|(_, block, _)| {
             let (start, end) = (block * BLOCK, (block + 1) * BLOCK);
             extents.iter().any(|(offset, len)| *offset < end && start < offset + len)
         });
-        let Some((_, block, known)) = bad else {
+        let Some((_, block, salvaged)) = bad else {
             self.push_failed(ctx, id, object, purpose);
             return;
         };
         part.data = wanted;
-        part.data.subtract(&unknown(block, known));
-        all_known.0.extend(known.0.iter().cloned());
-        self.make_push_with(ctx, id, object, part, purpose, all_known);
+        part.data.subtract(&unknown(block, salvaged));
+        all_salvaged.0.extend(salvaged.0.iter().cloned());
+        self.make_push_with(ctx, id, object, part, purpose, all_salvaged);
     }
 
     fn finish_push(&mut self, ctx: &mut Ctx<'_>, read: PushRead, data: Vec<Bytes>) {
@@ -243,7 +244,7 @@ impl Pg {
         read: PushRead,
         data: Vec<Bytes>,
     ) -> Result<Option<Push>, ReadError> {
-        let PushRead { id, object, mut part, extents, known, common, .. } = read;
+        let PushRead { id, object, mut part, extents, salvaged, common, .. } = read;
         let stored = StoredId::Object(object.clone());
         if self.unapplied.contains(&object) || ctx.store.stat(&stored)?.is_none() {
             return Ok(None);
@@ -251,8 +252,8 @@ impl Pg {
         let meta = if part.meta { Some(load_meta(ctx.store, &stored)?) } else { None };
         let read = extents.iter().zip(data).map(|((offset, _), data)| (*offset, data));
         let mut writes: Vec<(u64, Bytes)> = read.filter(|(_, data)| !data.is_empty()).collect();
-        if !known.0.is_empty() {
-            writes.extend(of_part(&known, &part));
+        if !salvaged.0.is_empty() {
+            writes.extend(of_part(&salvaged, &part));
             writes.sort_by_key(|(offset, _)| *offset);
         }
         let (omap, pairs) = self.omap_part(ctx, &stored, &part.omap)?;
@@ -454,14 +455,14 @@ pub fn replaces(store: &dyn StoreView, object: &ObjectId, data: &IntervalSet) ->
 }
 
 /// What a part needs of what is known.
-fn of_part(known: &Known, part: &Part) -> Vec<(u64, Bytes)> {
+fn of_part(salvaged: &SalvagedExtents, part: &Part) -> Vec<(u64, Bytes)> {
     let cut = |(offset, bytes): &(u64, Bytes)| -> Vec<(u64, Bytes)> {
         let wanted = part.data.intersection(&(*offset..offset + bytes.len() as u64).into());
         let slice =
             |range: Range<u64>| bytes.slice((range.start - offset) as usize..(range.end - offset) as usize);
         wanted.iter().map(|range| (range.start, slice(range))).collect()
     };
-    known.0.iter().flat_map(cut).collect()
+    salvaged.0.iter().flat_map(cut).collect()
 }
 
 fn load_meta(store: &dyn StoreView, id: &StoredId) -> Result<Meta, ReadError> {

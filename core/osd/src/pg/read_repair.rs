@@ -7,7 +7,7 @@ use super::record::RecordChanges;
 use super::{Ctx, Pg, Phase};
 use crate::object_info::ObjectInfo;
 use nacre_base::{IntervalSet, Version};
-use nacre_machine::{Known, Level, ReadError, StoreView};
+use nacre_machine::{Level, ReadError, SalvagedExtents, StoreView};
 use nacre_proto::messages::part::Part;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -19,9 +19,9 @@ impl Pg {
     /// Gives up what is not known of a block that cannot be read, if somebody else has those bytes, or may have them
     /// and is away: whoever asks for them waits then. Whether it did; not if the error is another.
     pub fn give_up(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> bool {
-        let Some((object, block, known)) = bad_block(error) else { return false };
+        let Some((object, block, salvaged)) = bad_block(error) else { return false };
         let Phase::Active(active) = &self.phase else { return false };
-        let Some(bad) = BadBlock::find(ctx.store, object, block, known) else { return false };
+        let Some(bad) = BadBlock::find(ctx.store, object, block, salvaged) else { return false };
         if self.unapplied.contains(object) {
             return false;
         }
@@ -59,7 +59,7 @@ impl Pg {
         let mut members = self.interval.acting.iter().chain(&self.interval.up);
         if is_ours
             && members.any(|osd| osd.is_some() && *osd != self.me)
-            && let Some(bad) = BadBlock::find(store, object, block, &Known::default())
+            && let Some(bad) = BadBlock::find(store, object, block, &SalvagedExtents::default())
         {
             self.note_bad(object, bad, txn);
         }
@@ -107,20 +107,20 @@ impl Pg {
 }
 
 /// A block of an object that cannot be given as it should be, and what is known of it.
-pub fn bad_block(error: &ReadError) -> Option<(&ObjectId, u64, &Known)> {
+pub fn bad_block(error: &ReadError) -> Option<(&ObjectId, u64, &SalvagedExtents)> {
     match error {
-        ReadError::Checksum { id: StoredId::Object(object), block, known, .. }
-        | ReadError::Unreadable { id: StoredId::Object(object), block, known, .. } => {
-            Some((object, *block, known))
+        ReadError::Checksum { id: StoredId::Object(object), block, salvaged, .. }
+        | ReadError::Unreadable { id: StoredId::Object(object), block, salvaged, .. } => {
+            Some((object, *block, salvaged))
         }
         _ => None,
     }
 }
 
 /// Of a bad block, what is not known.
-pub fn unknown(block: u64, known: &Known) -> IntervalSet {
+pub fn unknown(block: u64, salvaged: &SalvagedExtents) -> IntervalSet {
     let mut unknown = IntervalSet::from(block * BLOCK..(block + 1) * BLOCK);
-    known.ranges().for_each(|range| _ = unknown.remove(range));
+    salvaged.ranges().for_each(|range| _ = unknown.remove(range));
     unknown
 }
 
@@ -136,11 +136,16 @@ struct BadBlock {
 }
 
 impl BadBlock {
-    fn find(store: &dyn StoreView, object: &ObjectId, block: u64, known: &Known) -> Option<BadBlock> {
+    fn find(
+        store: &dyn StoreView,
+        object: &ObjectId,
+        block: u64,
+        salvaged: &SalvagedExtents,
+    ) -> Option<BadBlock> {
         let size = store.stat(&StoredId::Object(object.clone())).ok()??.size;
         let need = ObjectInfo::load(store, object).ok()??.version;
         (block * BLOCK < size).then(|| {
-            let unknown = unknown(block, known);
+            let unknown = unknown(block, salvaged);
             let mut data = unknown.clone();
             data.remove(size..u64::MAX);
             BadBlock { need, size, unknown, part: Part { data, ..Part::default() } }

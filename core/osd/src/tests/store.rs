@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use nacre_base::{IntervalSet, Name, PoolId};
-use nacre_machine::{Known, Lost, ReadError, Statfs, StoreStat, StoreView};
+use nacre_machine::{Lost, ReadError, SalvagedExtents, Statfs, StoreStat, StoreView};
 use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -26,7 +26,7 @@ pub struct MemStore {
     pub lost: Lost,
     /// Nothing can be told of these, until they are removed.
     pub unreadable: BTreeSet<StoredId>,
-    pub has_rotten_metadata: bool,
+    pub has_corrupt_metadata: bool,
     /// Data can be read at once.
     pub in_memory: bool,
     /// Bytes that are free of a GiB; none: there is no end.
@@ -126,8 +126,8 @@ impl MemStore {
                     let end = thing.data.len().min(range.end as usize);
                     Some((range.start, Bytes::copy_from_slice(thing.data.get(range.start as usize..end)?)))
                 };
-                let known = Known(known.iter().filter_map(bytes).collect());
-                return Err(ReadError::Checksum { id: id.clone(), block, expected: 1, found: 2, known });
+                let salvaged = SalvagedExtents(known.iter().filter_map(bytes).collect());
+                return Err(ReadError::Checksum { id: id.clone(), block, expected: 1, found: 2, salvaged });
             }
         }
         let part = |&(offset, len): &(u64, u64)| {
@@ -140,7 +140,7 @@ impl MemStore {
     fn find(&self, id: &StoredId) -> Result<Option<&Thing>, ReadError> {
         if self.unreadable.contains(id) {
             let (id, why) = (id.clone(), "a page of metadata rotted".to_string());
-            return Err(ReadError::Unreadable { id, block: 0, why, known: Known::default() });
+            return Err(ReadError::Unreadable { id, block: 0, why, salvaged: SalvagedExtents::default() });
         }
         Ok(self.things.get(id))
     }
@@ -218,8 +218,8 @@ impl StoreView for MemStore {
     fn lost(&self) -> Lost {
         self.lost.clone()
     }
-    fn has_rotten_metadata(&self) -> bool {
-        self.has_rotten_metadata
+    fn has_corrupt_metadata(&self) -> bool {
+        self.has_corrupt_metadata
     }
     fn statfs(&self) -> Statfs {
         let (total, available) = self.free.map_or((1 << 40, 1 << 40), |free| (1 << 30, free));

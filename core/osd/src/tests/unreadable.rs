@@ -200,7 +200,7 @@ fn who_cannot_tell_what_is_stored_leaves_once_others_are_enough() {
     w.run_until("clean", World::all_clean);
     w.kill(0);
     w.run_until("down", |w| !w.map.is_up(OsdId(0)));
-    w.rot(1, |store| store.has_rotten_metadata = true);
+    w.rot(1, |store| store.has_corrupt_metadata = true);
     w.run_for(Duration::from_secs(10));
     assert!(w.is_running(1), "two have to serve");
     w.start(0);

@@ -157,7 +157,7 @@ impl Incremental {
         }
     }
 
-    /// Applies itself to `map` and notes the checksum of what came out: the last step of whoever
+    /// Applies itself to `map` and notes the checksum of what came out: the last step of the caller that
     /// makes an incremental.
     pub fn seal(&mut self, map: &OsdMap) -> Result<OsdMap, ApplyError> {
         let next = map.apply(self)?;

@@ -1,4 +1,4 @@
-//! Where the manager is: who answers for statistics and for many commands.
+//! Where the active manager is, which answers for statistics and for many commands.
 
 use crate::types::AddrVec;
 use nacre_base::{Epoch, Utime};

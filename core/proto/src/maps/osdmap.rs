@@ -33,7 +33,7 @@ pub struct OsdMap {
     pub osds: Vec<Arc<Osd>>,
     /// The "reweight" of each OSD, 16.16: 0 is out, 0x10000 is in. As long as `osds`.
     pub weights: Vec<u32>,
-    /// How readily each OSD becomes primary, 16.16. None until someone sets one.
+    /// How readily each OSD becomes primary, 16.16. None until one is set.
     pub primary_affinity: Option<Vec<u32>>,
     pub pg_temp: Arc<BTreeMap<PgId, Vec<OsdId>>>,
     pub primary_temp: Arc<BTreeMap<PgId, OsdId>>,

@@ -17,7 +17,7 @@ use crate::types::{ObjectLocator, object_hash};
 use nacre_base::{Name, OsdId, PgId, PoolId};
 use nacre_crush::hash::hash32_2;
 
-/// Who should serve a placement group, and who does.
+/// The OSDs that should serve a placement group (up), and those that do (acting).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpActing {
     pub up: Vec<OsdId>,
@@ -67,7 +67,7 @@ impl OsdMap {
         Some(PgId { pool, seed: self.pool(pool)?.raw_pg_to_pg(hash) })
     }
 
-    /// Who serves `pg`; nobody if there is no such group.
+    /// Which OSDs serve `pg`; none if there is no such placement group.
     pub fn pg_to_up_acting(&self, pg: PgId) -> UpActing {
         let Some(pool) = self.pool(pg.pool).filter(|pool| pg.seed < pool.pg_num) else {
             return UpActing::default();

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub enum DaemonMsg {
     /// OSD to monitor: take me into the map as up. Answered by a map that says so.
     Boot(OsdBoot),
-    /// OSD to monitor: mark me down so that nobody waits for me. `is_over`: I am about to stop, and answer nothing any
+    /// OSD to monitor: mark me down so that no client waits for me. `is_over`: I am about to stop, and answer nothing any
     /// more that I need a lease for.
     MarkMeDown { osd: OsdId, epoch: Epoch, is_over: bool },
     /// OSD to monitor: another OSD does not answer (or does again).
@@ -45,7 +45,7 @@ pub enum DaemonMsg {
     CountImages { seconds: u32 },
     /// OSD to monitor: what was done to images since the last of these.
     Images(Vec<ImageWork>),
-    /// Primary to monitor: who should serve these, while their data moves. Answered by a map, if at all.
+    /// Primary to monitor: which OSDs should serve these while their data moves (`pg_temp`). Answered by a map, if at all.
     Rearrange(Vec<PgWish>),
     /// OSD to monitor: a line for the cluster log.
     ClusterLog { level: u8, stamp: Utime, text: String },
@@ -118,7 +118,7 @@ pub enum FailureEvidence {
 pub struct PgRecord {
     /// The epoch in which the interval began.
     pub interval: Epoch,
-    /// Nobody, once an operator gave up what they had: then the group begins empty.
+    /// Empty, once an operator gave up what they had: then the placement group begins empty.
     pub acting: Vec<OsdId>,
 }
 
@@ -128,7 +128,7 @@ impl PgRecord {
     }
 }
 
-/// Who should serve a placement group.
+/// Which OSDs should serve a placement group. Ceph: an entry of `MOSDPGTemp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgWish {
     pub pg: PgId,
@@ -157,7 +157,7 @@ pub struct OsdReport {
     pub pools: Option<Vec<(PoolId, PoolSpace)>>,
     pub slow: SlowOps,
     /// Snapshots for which writes made clones since the last report. A client that waited for long may not have known that
-    /// one of them is gone, and if everything that was kept for it was gone, too, nobody would remove these.
+    /// one of them is gone, and if everything that was kept for it was gone, too, these would never be removed.
     pub kept: BTreeMap<PoolId, IntervalSet>,
 }
 

@@ -1,4 +1,4 @@
-//! What clients do to each image, as OSDs count it while somebody wants to know.
+//! What clients do to each image, as OSDs count it while a client asks for it.
 
 use nacre_base::PoolId;
 use nacre_wire::versioned_fields;

@@ -77,7 +77,7 @@ impl Body for MgrConfigure {
     }
 }
 
-/// Ceph: `MMgrReport` v9. Every few seconds from whoever has a session with the manager.
+/// Ceph: `MMgrReport` v9. Every few seconds from each daemon and client that has a session with the manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MgrReport {
     pub daemon_name: String,

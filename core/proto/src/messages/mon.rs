@@ -118,7 +118,7 @@ pub struct Config {
     pub values: BTreeMap<String, String>,
 }
 
-/// Ceph: `MGetConfig`. Asks for the options of somebody given by name.
+/// Ceph: `MGetConfig`. Asks for the options of a daemon or client given by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetConfig {
     pub name: AuthName,
@@ -420,7 +420,7 @@ impl Body for FsMapUser {
     }
 }
 
-/// Ceph: `MLog`. Lines for the cluster log from daemons and clients, and to those who subscribed
+/// Ceph: `MLog`. Lines for the cluster log from daemons and clients, and to the subscribers
 /// to "log-info" and the like (`ceph -w`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {

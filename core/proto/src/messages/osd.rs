@@ -59,7 +59,7 @@ impl From<Op> for OsdOpItem {
 }
 
 impl OsdOp {
-    /// The request's identity in all its attempts. `sender` is who the connection belongs to and
+    /// The request's identity in all its attempts. `sender` is the peer of the connection and
     /// `tid` the message's: clients leave the field for it empty.
     pub fn request_id(&self, sender: EntityName, tid: u64) -> ReqId {
         if self.reqid.client != EntityName::default() || self.reqid.tid != 0 {
@@ -99,7 +99,7 @@ pub(super) fn joined<'a>(parts: impl Iterator<Item = &'a Bytes> + Clone) -> Byte
 }
 
 /// Takes the next operation's share off the data segment. Where there is none the first one gets the segment itself, so that its
-/// owner, who counts requests, is there as long as the request.
+/// owner, which counts requests, is there as long as the request.
 fn next_data(data: &mut Bytes, len: usize) -> Result<Bytes, DecodeError> {
     if len > data.len() {
         return Err(DecodeError::Short { needed: len, left: data.len() });
@@ -107,7 +107,7 @@ fn next_data(data: &mut Bytes, len: usize) -> Result<Bytes, DecodeError> {
     Ok(data.split_to(len))
 }
 
-/// A blkin trace: three ids, zero when nobody traces, and never used here.
+/// A blkin trace: three ids, zero without tracing, and never used here.
 const NO_TRACE: [u8; 24] = [0; 24];
 
 impl Body for OsdOp {
@@ -291,7 +291,7 @@ impl Body for OsdOpReply {
     }
 }
 
-/// From an OSD to a watcher (somebody notifies, or your watch is gone) or to a notifier (all have
+/// From an OSD to a watcher (a notify came, or the watch is gone) or to a notifier (all have
 /// answered). Ceph: `MWatchNotify` v3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchNotify {
@@ -302,7 +302,7 @@ pub struct WatchNotify {
     pub version: u64,
     pub notify_id: u64,
     pub payload: Bytes,
-    /// Of a completion: zero, or a negative errno when somebody did not answer in time.
+    /// Of a completion: zero, or a negative errno when a watcher did not answer in time.
     pub result: i32,
     pub notifier: u64,
     /// Of a completion: encoded `NotifyAcks`.
@@ -351,7 +351,7 @@ impl Body for WatchNotify {
     }
 }
 
-/// The bits of those who know `OsdBackoff`: one of them is Luminous', the other tells that it is not what it was before.
+/// The feature bits of peers that know `OsdBackoff`: one of them is Luminous', the other tells that it is not what it was before.
 pub const RADOS_BACKOFF: u64 = 1 << 21 | 1 << 57;
 
 /// An OSD asks a client not to send requests about a range of objects until it says otherwise.

@@ -63,7 +63,7 @@ impl Part {
 pub struct Stale {
     /// The newest version that the member missed.
     pub need: Version,
-    /// Of a head whose metadata is lacking: the version that it was of. Zero if nothing of it is here, or nobody knows.
+    /// Of a head whose metadata is lacking: the version that it was of. Zero if nothing of it is here, or it is not known.
     pub have: Version,
     pub part: Part,
     /// Some of what was there turned out to be wrong. Clones of the object may share that.
@@ -93,7 +93,7 @@ pub struct Dirty {
     pub origin: Option<Origin>,
 }
 
-/// The head that a clone was made of, for those who have it as it was earlier.
+/// The head that a clone was made of, for members that have it as it was earlier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// As `Dirty::born`, of the head at that time.
@@ -123,7 +123,7 @@ pub enum Act {
     },
     OmapClear,
     CloneFrom(ObjectId),
-    /// Nobody has that part any more, and an operator went back to what that OSD has there, which is older.
+    /// No OSD has that part any more, and an operator went back to what that OSD has there, which is older.
     Revert {
         part: Part,
         to: OsdId,
@@ -184,7 +184,7 @@ versioned_fields!(Origin, "origin of a clone", born, part);
 versioned_fields!(Meta, "object metadata", size, attrs, omap_header);
 versioned_fields!(Acts, "acts", object, acts);
 
-/// Before version 2 nobody noted what was wrong, and before version 3 what is had.
+/// Version 1 did not have what was wrong, and version 2 not what is had.
 impl Encode for Stale {
     fn encode(&self, out: &mut Vec<u8>) {
         nacre_wire::versioned(out, 3, 1, |out| {
@@ -205,7 +205,7 @@ impl Decode for Stale {
     }
 }
 
-/// Before version 2 nobody noted the origin.
+/// Version 1 did not have the origin.
 impl Encode for Dirty {
     fn encode(&self, out: &mut Vec<u8>) {
         nacre_wire::versioned(out, 2, 1, |out| {

@@ -48,7 +48,7 @@ pub enum PeerMsg {
     },
     /// The same of many groups, in order; none of them with bytes of objects.
     Pgs(Vec<(PgId, Epoch, Box<PgMsg>)>),
-    /// How much the one who says so can store, from now on.
+    /// How much the sender can store, from now on.
     Room(Room),
 }
 
@@ -69,7 +69,7 @@ impl Room {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum PgMsg {
-    /// Primary to whoever may hold the group: what do you have?
+    /// Primary to OSDs that may hold the placement group: what do you have?
     InfoQuery,
     /// The answer, once all of it is durable. None: nothing. The lease that this OSD granted last
     /// may be relied on by an older primary for that many milliseconds more.
@@ -116,7 +116,7 @@ pub enum PgMsg {
     RepAck {
         version: Version,
     },
-    /// Primary to anyone who has the group's log: send that much of an object, or as much of it as
+    /// Primary to an OSD that has the placement group's log: send that much of an object, or as much of it as
     /// one message takes.
     Pull {
         id: u64,
@@ -189,7 +189,7 @@ pub struct PgLog {
     /// The entries follow upon this version.
     pub after: Version,
     pub entries: Vec<LogEntry>,
-    /// Of requests before the log's tail, for those who take the whole log.
+    /// Of requests before the log's tail, for members that take the whole log.
     pub answers: Answers,
 }
 
@@ -216,7 +216,7 @@ pub struct LogEntry {
     pub reqid: ReqId,
     pub user_version: u64,
     pub mtime: Utime,
-    /// What was done, for those who missed it.
+    /// What was done, for members that missed it.
     pub acts: Vec<Acts>,
     /// What the client was told, for when it asks again.
     pub result: i32,
@@ -256,7 +256,7 @@ impl LogEntry {
             + self.outputs.iter().map(|(_, output)| 8 + output.len()).sum::<usize>()
     }
 
-    /// What of its object an operator went back to, and who has it.
+    /// What of its object an operator went back to, and the OSD that has it.
     pub fn reverted(&self) -> Option<(&Part, OsdId)> {
         self.acts.iter().flat_map(|run| &run.acts).find_map(|act| match act {
             Act::Revert { part, to } => Some((part, *to)),
@@ -467,7 +467,7 @@ impl PgMsg {
                 object.encode(out);
             }
             PgMsg::Push(push) => {
-                // Whoever does not know of the second must not take it for the first.
+                // An OSD that does not know the second kind must not take it for the first.
                 let has_common = !push.common.is_empty();
                 out.push(if has_common { PUSH_WITH_COMMON } else { 12 });
                 push.id.encode(out);
@@ -637,7 +637,7 @@ impl Encode for PgLog {
 }
 
 impl Decode for PgLog {
-    /// Logs without order are refused here, as whoever merges one relies on it.
+    /// Logs without order are refused here, as merging relies on it.
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         r.versioned("pg log", 2, |r, v| {
             let log = PgLog {

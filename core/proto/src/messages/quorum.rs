@@ -13,11 +13,11 @@ pub enum QuorumMsg {
     Hello { fsid: Uuid },
     /// A message of the Raft library, opaque.
     Raft(Bytes),
-    /// To the leader: somebody who is connected here asks this.
+    /// To the leader: a request of a daemon or client that is connected here.
     Forward {
         /// Comes back in the answer.
         key: u64,
-        /// Who asks: the number of an entity type, its own number, its addresses.
+        /// The asker: the number of its entity type, its own number, its addresses.
         kind: u8,
         num: i64,
         addrs: AddrVec,
@@ -25,13 +25,13 @@ pub enum QuorumMsg {
     },
     /// The leader's answer to a `Forward`.
     Answer { key: u64, message: RawMessage },
-    /// To who passed a request on: I do not lead (any more).
+    /// To the monitor that passed a request on: I do not lead (any more).
     NotLeader { key: u64 },
     /// To the leader: I need global ids for clients that connect to me.
     IdsWanted,
     /// The leader's answer: these, from the first up to but not including the second.
     Ids { start: u64, end: u64 },
-    /// The leader's, to all: whoever has a session with that OSD, tell it this.
+    /// The leader's, to all: the monitor that has a session with that OSD is to tell it this.
     Order { osd: OsdId, message: Box<DaemonMsg> },
     /// To the leader: that OSD had a session here, which ended.
     Ended { osd: OsdId },

@@ -1,4 +1,4 @@
-//! Where someone listens.
+//! Addresses: where daemons listen and clients call from.
 
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Who speaks.
+//! Names of daemons and clients.
 
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
 use std::fmt;
@@ -39,7 +39,7 @@ impl fmt::Display for EntityType {
     }
 }
 
-/// A daemon or client by kind and number. Ceph: `entity_name_t`. Kind 0 (nobody yet) and kinds of
+/// A daemon or client by kind and number. Ceph: `entity_name_t`. Kind 0 (not known yet) and kinds of
 /// later releases are kept as numbers, since clients send them inside requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntityName {

@@ -345,7 +345,7 @@ pub enum Op {
         cursor: ObjectId,
         filter: Option<ListFilter>,
     },
-    /// When a cache tier's placement group counted who is used; in any other it never did.
+    /// When a cache tier's placement group counted which objects are used; in any other it never did.
     ListHitSets,
     GetHitSet,
     /// Whether the object changed since it was called clean.
@@ -834,7 +834,7 @@ fn shared(buffer: &Bytes, r: &mut Reader<'_>) -> Result<Bytes, DecodeError> {
     Ok(buffer.slice_ref(r.bytes()?))
 }
 
-/// Who answered a notify and who did not; watchers are (client, cookie). Travels as the data of the
+/// Which watchers answered a notify and which did not; they are (client, cookie). Travels as the data of the
 /// completion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotifyAcks {

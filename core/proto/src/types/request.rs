@@ -1,4 +1,4 @@
-//! Who asked, and which placement group was asked.
+//! The identity of a request, and the placement group that it is for.
 
 use super::EntityName;
 use nacre_base::PgId;

@@ -13,7 +13,7 @@ struct Group {
     cut_off: BTreeSet<u64>,
     /// Those of the beginning.
     first: Vec<u64>,
-    /// Who led in each term.
+    /// The leader of each term.
     led: BTreeMap<u64, u64>,
 }
 
@@ -103,7 +103,7 @@ impl Group {
             let checkpoint = out.is_checkpoint();
             let stepped =
                 self.members.get_mut(&out.to).unwrap().raft.step(PeerMessage::decode(&out.bytes).unwrap());
-            // Who was removed, or is not known here yet.
+            // A member that was removed, or is not known here yet.
             assert!(matches!(stepped, Ok(()) | Err(StepError::Stranger { .. })), "{stepped:?}");
             if checkpoint {
                 self.members.get_mut(&from).unwrap().raft.checkpoint_sent(out.to, true);
@@ -329,7 +329,7 @@ fn damaged_bytes_are_refused() {
     let hole = Saved { entries: BTreeMap::from([(7, bytes_of(&entry))]), ..Saved::default() };
     assert!(Raft::new(1, 1, &[1], &hole).is_none());
     assert!(matches!(PeerMessage::decode(&[0xff; 9]), Err(StepError::Undecodable)));
-    // Groups in groups, of a field that nobody knows.
+    // Groups in groups, of an unknown field.
     assert!(matches!(PeerMessage::decode(&vec![0xa3; 1 << 20]), Err(StepError::Undecodable)));
 }
 
@@ -565,7 +565,7 @@ fn who_is_new_takes_no_log_from_its_beginning() {
     };
     let stepped = PeerMessage::decode(&bytes_of(&append)).and_then(|message| raft.step(message));
     assert!(matches!(stepped, Err(StepError::Unknown)), "{stepped:?}");
-    // Nor does anybody take a change that none of us proposes.
+    // Nor does a member take a change that no member proposes.
     for data in [vec![0xff], bytes_of(&Change::Add(0).to_library()), Vec::new()] {
         let entry = Entry { data: data.into(), ..entry.clone() };
         let append = Message { entries: vec![entry].into(), ..append.clone() };

@@ -1,44 +1,44 @@
-//! What is stored, without the data itself: the things that are in memory, and the operations that change them.
+//! What is stored, without the data itself: the objects that are in memory, and the operations that change them.
 //!
-//! What changed since the last checkpoint is here, and what is looked at right now; all else is in the layers of
-//! the checkpoint (`layers/`). A thing comes into memory before it is changed, so that `Index::apply` is the only
+//! What changed since the last checkpoint is here, and what is looked at right now; all else is in the sorted runs of
+//! the checkpoint (`runs/`). An object comes into memory before it is changed, so that `Index::apply` is the only
 //! code that changes one; it runs when a transaction is submitted and again, on the same operations, when the
 //! log is replayed.
 
 mod object;
 pub(crate) mod omap;
+pub(crate) mod omap_leaves;
 mod op;
-pub(crate) mod order;
-pub(crate) mod parts;
 mod pools;
-mod things;
+mod slot_table;
+pub(crate) mod sorted_ids;
 
-pub(crate) use object::{BLOCK_COST, OWNERS_COST, Object, Placement, Weight, bare_cost, join_placement};
+pub(crate) use object::{BLOCK_COST, MappedExtent, OWNERS_COST, Object, Weight, bare_cost, join_mapped};
 pub(crate) use op::Op;
 pub(crate) use pools::Pools;
 #[cfg(test)]
 pub(crate) use pools::pool_of;
 
-use crate::few::FewBlocks;
-use crate::space::Run;
+use crate::small_list::BlockList;
+use crate::space::Extent;
 use nacre_proto::transaction::StoredId;
 use omap::is_reserved;
-use order::Ids;
-use parts::Shares;
+use omap_leaves::Shares;
+use slot_table::SlotTable;
+use sorted_ids::SortedIds;
 use std::sync::Arc;
-use things::Things;
 
 /// References to blocks that an operation made and ended, once each.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     /// Nothing had them before.
-    pub placed: FewBlocks,
-    /// Another thing has them as well.
-    pub copied: Vec<Run>,
-    pub dropped: FewBlocks,
+    pub placed: BlockList,
+    /// Another object has them as well.
+    pub copied: Vec<Extent>,
+    pub dropped: BlockList,
 }
 
-/// What is known of a thing that is in memory.
+/// What is known of an object that is in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Object(Arc<Object>),
@@ -71,8 +71,8 @@ impl Slot {
 
 #[derive(Debug)]
 pub(crate) struct Index {
-    things: Things,
-    /// What all things take, and how many they are, also those that are not in memory.
+    slots: SlotTable,
+    /// What all objects take, and how many they are, also those that are not in memory.
     pub total: Totals,
     /// What those in memory take, and how many pairs their omaps have.
     here: Weight,
@@ -81,15 +81,15 @@ pub(crate) struct Index {
     pub shares: Shares,
 }
 
-/// Of all things.
+/// Of all objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Without parts of omaps, which are things only to the store.
-    pub things: u64,
+    /// Without leaves of omaps, which are objects only to the store.
+    pub objects: u64,
     pub weight: Weight,
-    /// The number of the part that was made last.
-    pub parts: u64,
-    /// None before they were counted: no layer says it that version 8 wrote.
+    /// The number of the leaf that was made last.
+    pub leaves_made: u64,
+    /// None before they were counted: no sorted run says it that version 8 wrote.
     pub pools: Option<Pools>,
 }
 
@@ -101,7 +101,7 @@ impl Totals {
     /// Pools that have nothing say nothing.
     pub fn are(&self, other: &Totals) -> bool {
         let pools = |totals: &Totals| totals.pools.iter().flat_map(Pools::list).collect::<Vec<_>>();
-        let rest = |totals: &Totals| (totals.things, totals.weight, totals.parts);
+        let rest = |totals: &Totals| (totals.objects, totals.weight, totals.leaves_made);
         rest(self) == rest(other) && pools(self) == pools(other)
     }
     fn add(&mut self, id: &StoredId, object: &Object, weight: Weight) {
@@ -122,10 +122,10 @@ impl Totals {
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     /// Also of what was removed.
-    pub ids: Ids,
+    pub ids: SortedIds,
     /// No less than what these take in a checkpoint.
     pub encoded: u64,
-    /// Things with this mark are in `ids`. Those that came from a checkpoint have the mark 0, so it begins
+    /// Objects with this mark are in `ids`. Those that came from a checkpoint have the mark 0, so it begins
     /// with 1.
     pub mark: u64,
 }
@@ -157,18 +157,18 @@ fn counted(id: &StoredId) -> u64 {
 }
 
 impl Index {
-    /// `seed`: of `Things`.
+    /// `seed`: of `Objects`.
     pub fn new(total: Totals, shares: Shares, seed: u64) -> Index {
         let changed = Changed { mark: 1, ..Changed::default() };
-        Index { things: Things::new(seed), total, here: Weight::default(), pairs: 0, changed, shares }
+        Index { slots: SlotTable::new(seed), total, here: Weight::default(), pairs: 0, changed, shares }
     }
-    /// What is in memory of a thing.
+    /// What is in memory of an object.
     pub fn slot(&self, id: &StoredId) -> Option<&Slot> {
-        self.things.get(id)
+        self.slots.get(id)
     }
     /// An object that is in memory.
     pub fn get(&self, id: &StoredId) -> Option<&Arc<Object>> {
-        self.things.get(id)?.object()
+        self.slots.get(id)?.object()
     }
     pub fn changed(&self) -> &Changed {
         &self.changed
@@ -178,11 +178,11 @@ impl Index {
         let next = Changed { mark: self.changed.mark + 1, ..Changed::default() };
         std::mem::replace(&mut self.changed, next)
     }
-    /// Things in memory, also those that are gone.
+    /// Objects in memory, also those that are gone.
     pub fn len(&self) -> usize {
-        self.things.len()
+        self.slots.len()
     }
-    /// What the things in memory take.
+    /// What the objects in memory take.
     pub fn here(&self) -> Weight {
         self.here
     }
@@ -190,37 +190,37 @@ impl Index {
         self.pairs
     }
     /// All in memory, in an order that means nothing.
-    pub fn things(&self) -> impl Iterator<Item = (&StoredId, &Slot)> {
-        self.things.iter()
+    pub fn slots(&self) -> impl Iterator<Item = (&StoredId, &Slot)> {
+        self.slots.iter()
     }
-    /// Puts a thing of a checkpoint here. Gives its id as it is kept.
+    /// Puts an object of a checkpoint here. Gives its id as it is kept.
     pub fn bring(&mut self, id: &StoredId, slot: Slot) -> Arc<StoredId> {
         if let Slot::Object(object) = &slot {
             self.here.add(object.weight());
             self.pairs += object.omap().pairs.len();
         }
-        let (kept, old) = self.things.insert(id, slot);
+        let (kept, old) = self.slots.insert(id, slot);
         assert_eq!(old, None, "it was in memory already");
         kept
     }
     /// Takes out what the checkpoint has.
     pub fn put_away(&mut self, id: &StoredId) {
-        if let Some(Slot::Object(object)) = self.things.remove(id) {
+        if let Some(Slot::Object(object)) = self.slots.remove(id) {
             self.here.sub(object.weight());
             self.pairs -= object.omap().pairs.len();
         }
     }
-    /// A thing that no layer has, from before there were layers.
+    /// An object that no sorted run has, from before there were sorted runs.
     pub fn adopt(&mut self, id: StoredId, object: Object) {
         self.forget(&id);
         self.edit(&id, |new| *new = object);
     }
-    /// The end of such a thing.
+    /// The end of such an object.
     pub fn forget(&mut self, id: &StoredId) {
         self.remove(id, &mut Moves::default());
     }
 
-    /// Blocks came to be, or ended, that a thing has or had.
+    /// Blocks came to be, or ended, that an object has or had.
     pub fn count_blocks(&mut self, id: &StoredId, taken: usize, freed: usize) {
         if let Some(pools) = &mut self.total.pools {
             pools.count_blocks(id, taken, freed);
@@ -239,13 +239,13 @@ impl Index {
                 self.edit(id, |_| ());
                 self.damage(id, moves);
             }
-            Op::Place(runs) => {
-                moves.placed.extend(runs.iter().flat_map(|run| run.blocks.blocks()));
-                if let Some(Slot::Damaged(_)) = self.things.get(id) {
-                    moves.dropped.extend(runs.iter().flat_map(|run| run.blocks.blocks()));
+            Op::Place(extents) => {
+                moves.placed.extend(extents.iter().flat_map(|extent| extent.blocks.blocks()));
+                if let Some(Slot::Damaged(_)) = self.slots.get(id) {
+                    moves.dropped.extend(extents.iter().flat_map(|extent| extent.blocks.blocks()));
                 }
                 self.edit(id, |object| {
-                    runs.into_iter().for_each(|run| moves.dropped.extend(object.blocks.insert(run)));
+                    extents.into_iter().for_each(|extent| moves.dropped.extend(object.blocks.insert(extent)));
                 });
             }
             Op::Punch { from, to } => self.edit(id, |object| {
@@ -268,7 +268,7 @@ impl Index {
 
     fn remove(&mut self, id: &StoredId, moves: &mut Moves) {
         let mark = self.changed.mark;
-        let Some((kept, slot)) = self.things.get_mut(id).filter(|(_, slot)| slot.exists()) else { return };
+        let Some((kept, slot)) = self.slots.get_mut(id).filter(|(_, slot)| slot.exists()) else { return };
         let old = std::mem::replace(slot, Slot::Gone(mark));
         let is_changed = old.mark() == mark;
         if !is_changed {
@@ -285,53 +285,53 @@ impl Index {
             self.changed.encoded -= bare_cost(id);
         }
         // Whether what cannot be read exists at all is not known.
-        self.total.things = self.total.things.saturating_sub(counted(id));
+        self.total.objects = self.total.objects.saturating_sub(counted(id));
         self.changed.encoded += bare_cost(id);
         if let Slot::Object(object) = &old {
-            object.omap().parts.list().iter().for_each(|part| self.release(part));
+            object.omap().leaves.list().iter().for_each(|leaf| self.release(leaf));
         }
     }
 
     fn copy(&mut self, from: &StoredId, id: &StoredId, moves: &mut Moves) {
-        let copy = match self.things.get(from) {
+        let copy = match self.slots.get(from) {
             // As `Op::Lose` does it, which stands in the log instead.
             Some(Slot::Damaged(_)) => return self.apply(id, Op::Lose, moves),
             Some(Slot::Object(from)) => Object { id_len: id.encoded_len() as u32, ..Object::clone(from) },
             Some(Slot::Gone(_)) | None => Object::new(id),
         };
-        moves.copied.extend(copy.blocks.runs().iter().map(|run| run.blocks));
-        if let Some(Slot::Damaged(_)) = self.things.get(id) {
+        moves.copied.extend(copy.blocks.extents().iter().map(|extent| extent.blocks));
+        if let Some(Slot::Damaged(_)) = self.slots.get(id) {
             self.remove(id, moves);
         }
-        self.share(&copy.omap().parts);
+        self.share(&copy.omap().leaves);
         let mut old = None;
         self.edit(id, |object| {
             moves.dropped.extend(object.blocks.blocks());
             old = std::mem::replace(object, copy).omap;
         });
-        old.iter().flat_map(|omap| omap.parts.list()).for_each(|part| self.release(part));
+        old.iter().flat_map(|omap| omap.leaves.list()).for_each(|leaf| self.release(leaf));
     }
 
     fn copy_blocks(&mut self, of: &StoredId, id: &StoredId, from: u32, to: u32, moves: &mut Moves) {
-        let runs: Vec<Placement> = match (self.things.get(of), self.things.get(id)) {
+        let extents: Vec<MappedExtent> = match (self.slots.get(of), self.slots.get(id)) {
             (Some(Slot::Damaged(_)), _) => return self.apply(id, Op::Lose, moves),
             // It gets nothing anyway.
             (_, Some(Slot::Damaged(_))) => Vec::new(),
             (Some(Slot::Object(of)), _) => of.blocks.range(from, to).collect(),
             (Some(Slot::Gone(_)) | None, _) => Vec::new(),
         };
-        moves.copied.extend(runs.iter().map(|run| run.blocks));
+        moves.copied.extend(extents.iter().map(|extent| extent.blocks));
         self.edit(id, |object| {
             moves.dropped.extend(object.blocks.remove(from, to));
-            runs.into_iter().for_each(|run| drop(object.blocks.insert(run)));
+            extents.into_iter().for_each(|extent| drop(object.blocks.insert(extent)));
         });
     }
 
     /// It becomes a copy of what cannot be read.
     fn damage(&mut self, id: &StoredId, moves: &mut Moves) {
         self.remove(id, moves);
-        self.things.insert(id, Slot::Damaged(self.changed.mark));
-        self.total.things += counted(id);
+        self.slots.insert(id, Slot::Damaged(self.changed.mark));
+        self.total.objects += counted(id);
     }
 
     /// Changes an object, which is created if need be. A checkpoint that still has to write the old
@@ -345,14 +345,14 @@ impl Index {
 
     /// The beginning of that: an object that is not counted any more. None if it cannot be read: it stays so.
     fn begin_edit<'a>(&'a mut self, id: &'a StoredId) -> Option<(&'a mut Object, Counts<'a>)> {
-        let Index { things, total, here, pairs, changed, .. } = self;
+        let Index { slots, total, here, pairs, changed, .. } = self;
         let mark = changed.mark;
-        let (kept, slot) = things.get_or_make(id, || Slot::Gone(0));
+        let (kept, slot) = slots.get_or_make(id, || Slot::Gone(0));
         let was_noted = slot.mark() == mark;
         if let Slot::Gone(_) = slot {
             // If it went in this interval, it comes back now.
             changed.encoded -= if was_noted { bare_cost(id) } else { 0 };
-            total.things += counted(id);
+            total.objects += counted(id);
             *slot = Slot::Object(Arc::new(Object::new(id)));
         } else if let Slot::Object(object) = slot {
             let weight = object.weight();
@@ -379,8 +379,8 @@ impl Index {
     }
     /// The end of a change that `begin_edit` began, with a last word.
     fn end_edit(&mut self, id: &StoredId, change: impl FnOnce(&mut Object)) {
-        let Index { things, total, here, pairs, changed, .. } = self;
-        let Some((_, Slot::Object(object))) = things.get_mut(id) else { return };
+        let Index { slots, total, here, pairs, changed, .. } = self;
+        let Some((_, Slot::Object(object))) = slots.get_mut(id) else { return };
         let object = Arc::make_mut(object);
         change(object);
         Counts { id, mark: changed.mark, total, here, pairs, encoded: &mut changed.encoded }.add(object);
@@ -394,7 +394,7 @@ impl Index {
     /// What `here` should be, for `Store::check`.
     pub fn recount(&self) -> Weight {
         let mut here = Weight::default();
-        for (id, slot) in self.things.iter() {
+        for (id, slot) in self.slots.iter() {
             if let Slot::Object(object) = slot {
                 here.add(object.weighed_anew(id));
             }

@@ -1,11 +1,11 @@
-//! One stored thing: what is known of it besides its data.
+//! One stored object: what is known of it besides its data.
 
 use super::omap::{NO_OMAP, Omap};
 use crate::BLOCK;
 use crate::attrs::Attrs;
-use crate::extents::Extents;
-use crate::few::Few;
-use crate::space::Run;
+use crate::extent_map::ExtentMap;
+use crate::small_list::SmallList;
+use crate::space::Extent;
 use crate::store::SIZE_MAX;
 use bytes::Bytes;
 use nacre_base::Name;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) struct Object {
     pub size: u64,
     /// What is missing reads as zeros; bytes of the last block past `size` are zeros too.
-    pub blocks: Extents,
+    pub blocks: ExtentMap,
     pub attrs: Attrs,
     /// Few objects have one.
     pub(super) omap: Option<Arc<Omap>>,
@@ -54,7 +54,7 @@ impl Weight {
         self.encoded -= other.encoded;
         self.blocks -= other.blocks;
     }
-    /// The same of what a layer said all things are, which is proved only when all of them are in memory.
+    /// The same of what a sorted run said all objects are, which is proved only when all of them are in memory.
     pub(super) fn sub_of_said(&mut self, other: Weight) {
         self.stored = self.stored.saturating_sub(other.stored);
         self.omap = self.omap.saturating_sub(other.omap);
@@ -64,13 +64,13 @@ impl Weight {
 }
 
 /// A block in a checkpoint or in a transaction costs at most this many bytes of log or checkpoint:
-/// a run of its own, its checksum, and a run of owners.
+/// an extent of its own, its checksum, and an extent of owners.
 pub(crate) const BLOCK_COST: u64 = 16 + OWNERS_COST;
-/// What a run of blocks takes that have as many owners, at most.
+/// What an extent of blocks takes that have as many owners, at most.
 pub(crate) const OWNERS_COST: u64 = 12;
-/// The fixed part of an object in a checkpoint, rounded up; with its part of the fences and of the filter.
+/// The fixed leaf of an object in a checkpoint, rounded up; with its leaf of the fences and of the filter.
 const OBJECT_COST: u64 = 64;
-/// What a thing takes besides what it holds. Its name may be in a fence as well.
+/// What an object takes besides what it holds. Its name may be in a fence as well.
 pub(super) const fn id_cost(id_len: usize) -> u64 {
     OBJECT_COST + 2 * id_len as u64
 }
@@ -96,12 +96,12 @@ impl Object {
             encoded: id_cost(self.id_len as usize)
                 + self.attrs.cost()
                 + self.omap().weight()
-                + self.omap().parts.cost()
+                + self.omap().leaves.cost()
                 + self.blocks.len() as u64 * BLOCK_COST,
             blocks: self.blocks.len() as u64,
         }
     }
-    /// Its weight without what is kept beside the parts, for `Store::check`.
+    /// Its weight without what is kept beside the leaves, for `Store::check`.
     pub fn weighed_anew(&self, id: &StoredId) -> Weight {
         let mut plain = Object::new(id);
         self.attrs.to_map().into_iter().for_each(|(k, v)| plain.set_attr(k, v));
@@ -111,8 +111,8 @@ impl Object {
         if !self.omap().header.is_empty() {
             plain.omap_mut().header = self.omap().header.clone();
         }
-        if !self.omap().parts.is_empty() {
-            plain.omap_mut().parts = from_slice(&to_vec(&self.omap().parts)).expect("it was just encoded");
+        if !self.omap().leaves.is_empty() {
+            plain.omap_mut().leaves = from_slice(&to_vec(&self.omap().leaves)).expect("it was just encoded");
         }
         plain.blocks = self.blocks.clone();
         plain.weight()
@@ -127,23 +127,23 @@ impl Object {
         Arc::make_mut(self.omap.get_or_insert_default())
     }
 
-    /// As it stands in a checkpoint behind its id, with the checksum of each of its blocks. Whether its omap has parts
+    /// As it stands in a checkpoint behind its id, with the checksum of each of its blocks. Whether its omap has leaves
     /// stands elsewhere.
     pub fn encode(&self, crcs: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
         self.size.encode(out);
         self.attrs.encode(out);
         self.omap().header.encode(out);
-        match self.omap().parts.is_empty() {
+        match self.omap().leaves.is_empty() {
             true => self.omap().pairs.encode(out),
-            false => self.omap().parts.encode(out),
+            false => self.omap().leaves.encode(out),
         }
-        encode_list(out, self.blocks.runs());
+        encode_list(out, self.blocks.extents());
         crcs.for_each(|crc| crc.encode(out));
     }
     /// The reverse.
     pub fn decode(
         id: &StoredId,
-        has_parts: bool,
+        has_leaves: bool,
         r: &mut Reader<'_>,
     ) -> Result<(Object, Vec<u32>), DecodeError> {
         let mut object = Object::new(id);
@@ -156,25 +156,25 @@ impl Object {
         if !header.is_empty() {
             object.omap_mut().header = header;
         }
-        if has_parts {
-            object.omap_mut().parts = Decode::decode(r)?;
+        if has_leaves {
+            object.omap_mut().leaves = Decode::decode(r)?;
         } else {
             let pairs: BTreeMap<Name, Bytes> = Decode::decode(r)?;
             if !pairs.is_empty() {
                 object.omap_mut().replace_pairs(pairs);
             }
         }
-        let runs: Vec<Placement> = Decode::decode(r)?;
+        let extents: Vec<MappedExtent> = Decode::decode(r)?;
         // Each block has a checksum in the bytes that follow: a lying length ends here.
-        let count: u64 = runs.iter().map(|run| u64::from(run.blocks.len)).sum();
+        let count: u64 = extents.iter().map(|extent| u64::from(extent.blocks.len)).sum();
         if count > r.remaining() as u64 / 4 {
             return Err(DecodeError::Short { needed: count.saturating_mul(4) as usize, left: r.remaining() });
         }
         // So they were written; in any other order putting them together would take the square of their number.
-        if let Some(two) = runs.windows(2).find(|two| two[1].at < two[0].at + two[0].blocks.len) {
-            return Err(DecodeError::BadValue { what: "order of runs of blocks", value: two[1].at.into() });
+        if let Some(two) = extents.windows(2).find(|two| two[1].at < two[0].at + two[0].blocks.len) {
+            return Err(DecodeError::BadValue { what: "order of extents", value: two[1].at.into() });
         }
-        object.blocks = runs.into_iter().collect();
+        object.blocks = extents.into_iter().collect();
         let crcs = (0..object.blocks.len()).map(|_| u32::decode(r)).collect::<Result<_, _>>()?;
         Ok((object, crcs))
     }
@@ -182,42 +182,44 @@ impl Object {
 
 /// Neighbouring blocks of the device that hold neighbouring blocks of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Placement {
+pub(crate) struct MappedExtent {
     /// In the object, in blocks.
     pub at: u32,
-    pub blocks: Run,
+    pub blocks: Extent,
 }
 
-impl Placement {
+impl MappedExtent {
     pub fn pairs(self) -> impl Iterator<Item = (u32, u32)> {
         (0..self.blocks.len).map(move |i| (self.at + i, self.blocks.start + i))
     }
 }
 
-/// Adds one block behind these: to the last run, if they are neighbours.
-pub(crate) fn join_placement(runs: &mut Few<Placement>, at: u32, block: u32) {
-    match runs.last_mut() {
-        Some(run) if run.at + run.blocks.len == at && run.blocks.start + run.blocks.len == block => {
-            run.blocks.len += 1;
+/// Adds one block behind these: to the last extent, if they are neighbours.
+pub(crate) fn join_mapped(extents: &mut SmallList<MappedExtent>, at: u32, block: u32) {
+    match extents.last_mut() {
+        Some(extent)
+            if extent.at + extent.blocks.len == at && extent.blocks.start + extent.blocks.len == block =>
+        {
+            extent.blocks.len += 1;
         }
-        _ => runs.push(Placement { at, blocks: Run { start: block, len: 1 } }),
+        _ => extents.push(MappedExtent { at, blocks: Extent { start: block, len: 1 } }),
     }
 }
 
-impl Encode for Placement {
+impl Encode for MappedExtent {
     fn encode(&self, out: &mut Vec<u8>) {
         self.at.encode(out);
         self.blocks.start.encode(out);
         self.blocks.len.encode(out);
     }
 }
-impl Decode for Placement {
+impl Decode for MappedExtent {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let [at, start, len] = [u32::decode(r)?, u32::decode(r)?, u32::decode(r)?];
         let ends = (at.checked_add(len), start.checked_add(len));
         if len == 0 || ends.0.is_none() || ends.1.is_none() {
-            return Err(DecodeError::BadValue { what: "run of blocks", value: len.into() });
+            return Err(DecodeError::BadValue { what: "extent of blocks", value: len.into() });
         }
-        Ok(Placement { at, blocks: Run { start, len } })
+        Ok(MappedExtent { at, blocks: Extent { start, len } })
     }
 }

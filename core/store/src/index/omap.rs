@@ -1,12 +1,12 @@
-//! The omap of an object: a small one whole, a large one as a list of its parts.
+//! The omap of an object: a small one whole, a large one as a list of its leaves.
 //!
-//! A *part* has the pairs of a range of keys. It is a thing of its own, an object that has nothing but pairs, under an
-//! id that only the store uses: so it comes into memory, changes, leaves, and is written like any other thing, and one
-//! key of a million brings one part. Objects and their copies share parts until one of them changes
-//! (`parts.rs`).
+//! A *leaf* has the pairs of a range of keys. It is an object of its own, an object that has nothing but pairs, under an
+//! id that only the store uses: so it comes into memory, changes, leaves, and is written like any other object, and one
+//! key of a million brings one leaf. Objects and their copies share leaves until one of them changes
+//! (`leaves.rs`).
 
 use super::object::{Object, Weight, id_cost};
-use super::parts::SHARE_COST;
+use super::omap_leaves::SHARE_COST;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_proto::transaction::StoredId;
@@ -14,42 +14,42 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A longer omap has parts. Tests have short ones, so that all of this happens in them.
+/// A longer omap has leaves. Tests have short ones, so that all of this happens in them.
 const WHOLE_MAX: u64 = if cfg!(test) { 4 << 10 } else { 64 << 10 };
 /// The same of a placement group's record, which each write changes in several places: all of it is in memory anyway.
 const RECORD_MAX: u64 = 4 * WHOLE_MAX;
-/// A longer part becomes several.
-pub(crate) const PART_MAX: u64 = if cfg!(test) { 2 << 10 } else { 32 << 10 };
+/// A longer leaf becomes several.
+pub(crate) const LEAF_MAX: u64 = if cfg!(test) { 2 << 10 } else { 32 << 10 };
 /// What they are to have then.
-pub(crate) const PART_AIM: u64 = PART_MAX * 3 / 4;
+pub(crate) const LEAF_AIM: u64 = LEAF_MAX * 3 / 4;
 /// A shorter one is joined with its neighbour, if that is in memory.
-pub(crate) const PART_MIN: u64 = PART_MAX / 8;
-/// No part begins with a longer key.
+pub(crate) const LEAF_MIN: u64 = LEAF_MAX / 8;
+/// No leaf begins with a longer key.
 pub(crate) const FIRST_MAX: usize = if cfg!(test) { 64 } else { 1024 };
 
 /// Names that begin like this, or with less, are the store's own.
 const NAME: &[u8] = b"\0part";
 const NAME_LEN: usize = NAME.len() + 8;
 
-/// A longer omap of this thing has parts.
+/// A longer omap of this object has leaves.
 pub(crate) fn whole_max(id: &StoredId) -> u64 {
     if let StoredId::Pg(_) = id { RECORD_MAX } else { WHOLE_MAX }
 }
 
-/// Of the thing that a part is.
-pub(crate) fn part_id(number: u64) -> StoredId {
+/// Of the object that a leaf is.
+pub(crate) fn leaf_id(number: u64) -> StoredId {
     let mut name = [0; NAME_LEN];
     name[..NAME.len()].copy_from_slice(NAME);
     name[NAME.len()..].copy_from_slice(&number.to_be_bytes());
     StoredId::Meta(Name::copy_from(&name))
 }
 /// The reverse.
-pub(crate) fn part_number(id: &StoredId) -> Option<u64> {
+pub(crate) fn leaf_number(id: &StoredId) -> Option<u64> {
     let StoredId::Meta(name) = id else { return None };
     let number = name.as_bytes().strip_prefix(NAME)?;
     Some(u64::from_be_bytes(number.try_into().ok()?))
 }
-/// Whether an id is the store's own: nobody else may use it. In the order of ids all others come later.
+/// Whether an id is the store's own: daemons may not use it. In the order of ids all others come later.
 pub(crate) fn is_reserved(id: &StoredId) -> bool {
     matches!(id, StoredId::Meta(name) if name.as_bytes().first().is_none_or(|first| *first == 0))
 }
@@ -62,9 +62,9 @@ pub(crate) fn behind_reserved() -> Bound<StoredId> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Omap {
     pub header: Bytes,
-    /// None if it has parts.
+    /// None if it has leaves.
     pub pairs: BTreeMap<Name, Bytes>,
-    pub parts: Parts,
+    pub leaves: Leaves,
     /// What the pairs cost. Kept beside them so that accounting needs no walk.
     cost: u64,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Omap {
 pub(super) static NO_OMAP: Omap = Omap {
     header: Bytes::new(),
     pairs: BTreeMap::new(),
-    parts: Parts { list: Vec::new(), names: 0 },
+    leaves: Leaves { list: Vec::new(), names: 0 },
     cost: 0,
 };
 
@@ -92,7 +92,7 @@ impl Omap {
     pub fn cost(&self) -> u64 {
         self.cost
     }
-    /// Bytes of what is in it, without its parts.
+    /// Bytes of what is in it, without its leaves.
     pub(super) fn weight(&self) -> u64 {
         self.cost + self.header.len() as u64
     }
@@ -128,40 +128,40 @@ impl Omap {
 
 /// A range of an omap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// No key in it is before this, and none that belongs to the next part. That of the first part is empty.
+pub(crate) struct Leaf {
+    /// No key in it is before this, and none that belongs to the next leaf. That of the first leaf is empty.
     pub first: Name,
-    /// No other part of this store has it, and none will.
+    /// No other leaf of this store has it, and none will.
     pub number: u64,
     /// What its pairs cost.
     pub cost: u64,
 }
 
-/// What a part takes in its object, besides its first key.
-const PART_LEN: usize = 4 + 8 + 8;
+/// What a leaf takes in its object, besides its first key.
+const LEAF_LEN: usize = 4 + 8 + 8;
 /// The same, with what is said of its owners.
-pub(crate) const PART_COST: u64 = PART_LEN as u64 + SHARE_COST;
+pub(crate) const LEAF_COST: u64 = LEAF_LEN as u64 + SHARE_COST;
 
-impl Part {
-    /// What it takes as a thing, without its pairs: an id has a kind, and its name a length.
-    const THING_COST: u64 = id_cost(1 + 4 + NAME_LEN);
-    /// What a part takes at most, without its pairs.
-    pub const COST_MAX: u64 = Part::THING_COST + PART_COST + FIRST_MAX as u64;
+impl Leaf {
+    /// What it takes as an object, without its pairs: an id has a kind, and its name a length.
+    const OBJECT_COST: u64 = id_cost(1 + 4 + NAME_LEN);
+    /// What a leaf takes at most, without its pairs.
+    pub const COST_MAX: u64 = Leaf::OBJECT_COST + LEAF_COST + FIRST_MAX as u64;
 
-    /// What it weighs as a thing.
+    /// What it weighs as an object.
     pub fn weight(&self) -> Weight {
-        Weight { omap: self.cost, encoded: Part::THING_COST + self.cost, ..Weight::default() }
+        Weight { omap: self.cost, encoded: Leaf::OBJECT_COST + self.cost, ..Weight::default() }
     }
 }
 
-impl Part {
-    /// Whether a thing is what this says of it.
+impl Leaf {
+    /// Whether an object is what this says of it.
     pub fn is_in(&self, object: &Object) -> bool {
         let omap = object.omap();
         let has_others = object.size > 0 || object.blocks.len() > 0 || object.attrs.cost() > 0;
         !has_others
             && omap.header.is_empty()
-            && omap.parts.is_empty()
+            && omap.leaves.is_empty()
             && omap.cost == self.cost
             && omap.pairs.first_key_value().is_none_or(|(key, _)| *key >= self.first)
     }
@@ -169,14 +169,14 @@ impl Part {
 
 /// In order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parts {
-    list: Vec<Part>,
+pub(crate) struct Leaves {
+    list: Vec<Leaf>,
     /// Bytes of their first keys.
     names: u64,
 }
 
-impl Parts {
-    pub fn list(&self) -> &[Part] {
+impl Leaves {
+    pub fn list(&self) -> &[Leaf] {
         &self.list
     }
     pub fn is_empty(&self) -> bool {
@@ -185,22 +185,22 @@ impl Parts {
     /// What they cost in their object.
     pub(super) fn cost(&self) -> u64 {
         // Also the length of the list.
-        if self.list.is_empty() { 0 } else { 4 + self.names + self.list.len() as u64 * PART_COST }
+        if self.list.is_empty() { 0 } else { 4 + self.names + self.list.len() as u64 * LEAF_COST }
     }
     /// Which one has a key, or would have it; there is one at least.
     pub fn at(&self, key: &[u8]) -> usize {
-        self.list.partition_point(|part| part.first.as_bytes() <= key).saturating_sub(1)
+        self.list.partition_point(|leaf| leaf.first.as_bytes() <= key).saturating_sub(1)
     }
-    pub(super) fn part_mut(&mut self, at: usize) -> &mut Part {
+    pub(super) fn leaf_mut(&mut self, at: usize) -> &mut Leaf {
         &mut self.list[at]
     }
-    pub(super) fn insert(&mut self, at: usize, part: Part) {
-        self.names += part.first.len() as u64;
-        self.list.insert(at, part);
+    pub(super) fn insert(&mut self, at: usize, leaf: Leaf) {
+        self.names += leaf.first.len() as u64;
+        self.list.insert(at, leaf);
     }
-    pub(super) fn remove(&mut self, range: std::ops::Range<usize>) -> Vec<Part> {
-        let removed: Vec<Part> = self.list.drain(range).collect();
-        self.names -= removed.iter().map(|part| part.first.len() as u64).sum::<u64>();
+    pub(super) fn remove(&mut self, range: std::ops::Range<usize>) -> Vec<Leaf> {
+        let removed: Vec<Leaf> = self.list.drain(range).collect();
+        self.names -= removed.iter().map(|leaf| leaf.first.len() as u64).sum::<u64>();
         if let Some(first) = self.list.first_mut() {
             self.names -= first.first.len() as u64;
             first.first = Name::default();
@@ -209,31 +209,31 @@ impl Parts {
     }
 }
 
-impl Encode for Parts {
+impl Encode for Leaves {
     fn encode(&self, out: &mut Vec<u8>) {
         (self.list.len() as u32).encode(out);
-        for part in &self.list {
-            part.first.encode(out);
-            (part.number, part.cost).encode(out);
+        for leaf in &self.list {
+            leaf.first.encode(out);
+            (leaf.number, leaf.cost).encode(out);
         }
     }
 }
-impl Decode for Parts {
+impl Decode for Leaves {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut parts = Parts::default();
-        for at in 0..r.count(PART_LEN)? {
-            let part =
-                Part { first: Decode::decode(r)?, number: Decode::decode(r)?, cost: Decode::decode(r)? };
-            let in_order = match parts.list.last() {
-                Some(last) => last.first < part.first,
-                None => part.first.is_empty(),
+        let mut leaves = Leaves::default();
+        for at in 0..r.count(LEAF_LEN)? {
+            let leaf =
+                Leaf { first: Decode::decode(r)?, number: Decode::decode(r)?, cost: Decode::decode(r)? };
+            let in_order = match leaves.list.last() {
+                Some(last) => last.first < leaf.first,
+                None => leaf.first.is_empty(),
             };
             // No device holds as much; sums of such numbers must not overflow.
-            if !in_order || part.cost > 1 << 40 || part.number > u64::MAX / 2 {
-                return Err(DecodeError::BadValue { what: "part of an omap", value: at as u64 });
+            if !in_order || leaf.cost > 1 << 40 || leaf.number > u64::MAX / 2 {
+                return Err(DecodeError::BadValue { what: "leaf of an omap", value: at as u64 });
             }
-            parts.insert(at, part);
+            leaves.insert(at, leaf);
         }
-        Ok(parts)
+        Ok(leaves)
     }
 }

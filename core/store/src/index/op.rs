@@ -1,7 +1,7 @@
 //! What a transaction is made of, as the log has it.
 
-use super::object::Placement;
-use crate::few::Few;
+use super::object::MappedExtent;
+use crate::small_list::SmallList;
 use crate::store::SIZE_MAX;
 use bytes::Bytes;
 use nacre_base::Name;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) enum Op {
     Touch,
     /// The object's data is in these blocks from now on; what they replace is given back.
-    Place(Few<Placement>),
+    Place(SmallList<MappedExtent>),
     /// The object's blocks `from..to` become a hole.
     Punch {
         from: u32,
@@ -33,7 +33,7 @@ pub(crate) enum Op {
     OmapClear,
     OmapSetHeader(Bytes),
     CloneFrom(StoredId),
-    /// The object's blocks `from..to` become those of that thing, holes too.
+    /// The object's blocks `from..to` become those of that object, holes too.
     CloneBlocks {
         of: StoredId,
         from: u32,
@@ -45,7 +45,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// What it has something of, besides the thing that it changes.
+    /// What it has something of, besides the object that it changes.
     pub fn source(&self) -> Option<&StoredId> {
         match self {
             Op::CloneFrom(of) | Op::CloneBlocks { of, .. } => Some(of),
@@ -58,9 +58,9 @@ impl Encode for Op {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Op::Touch => out.push(0),
-            Op::Place(runs) => {
+            Op::Place(extents) => {
                 out.push(1);
-                encode_list(out, runs);
+                encode_list(out, extents);
             }
             Op::Punch { from, to } => {
                 out.push(2);

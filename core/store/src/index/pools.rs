@@ -12,7 +12,7 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, encode_list};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pools(Vec<(PoolId, PoolSpace)>);
 
-/// Who says that a pool takes more is not right: no device holds as much, and sums must not overflow.
+/// A larger figure is wrong: no device holds as much, and sums must not overflow.
 const BYTES_MAX: u64 = 1 << 56;
 /// Bytes of one in a directory.
 const ENCODED_LEN: usize = 4 * 8;
@@ -21,9 +21,9 @@ pub(crate) fn pool_of(id: &StoredId) -> Option<PoolId> {
     if let StoredId::Object(object) = id { Some(object.pool) } else { None }
 }
 
-/// Bytes of its omap, in parts or whole.
+/// Bytes of its omap, in leaves or whole.
 fn omap_of(object: &Object, weight: Weight) -> u64 {
-    weight.omap + object.omap().parts.list().iter().map(|part| part.cost).sum::<u64>()
+    weight.omap + object.omap().leaves.list().iter().map(|leaf| leaf.cost).sum::<u64>()
 }
 
 impl Pools {
@@ -46,7 +46,7 @@ impl Pools {
     }
     pub fn sub(&mut self, id: &StoredId, object: &Object, weight: Weight) {
         if let Some(pool) = self.pool(id) {
-            // What a layer said is proved only when all is in memory.
+            // What a sorted run said is proved only when all is in memory.
             pool.stored = pool.stored.saturating_sub(weight.stored);
             pool.omap = pool.omap.saturating_sub(omap_of(object, weight));
         }

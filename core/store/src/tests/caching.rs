@@ -49,7 +49,7 @@ fn a_small_write_is_read_from_memory_until_it_is_in_its_place_and_again_once_it_
     let old = |from_memory| Ok((from_memory, Bytes::from_static(&[1; 5000])));
     assert_eq!(read(&mut store, &disk, 100, 5000), old(true));
     place(&mut store, &disk);
-    // Nobody said that it would be read.
+    // It was not announced as read soon.
     assert_eq!(store.memory().cache, 0);
     assert_eq!(read(&mut store, &disk, 100, 5000), old(false));
     assert_eq!(read(&mut store, &disk, 100, 5000), old(true));
@@ -71,7 +71,7 @@ fn what_will_be_read_stays_in_memory_when_it_comes_to_its_place() {
     write_for(&mut store, 0, &[1; 8000], true);
     place(&mut store, &disk);
     assert_eq!(read(&mut store, &disk, 100, 5000), Ok((true, Bytes::from_static(&[1; 5000]))));
-    // Large data passes by, whoever asks for it.
+    // Large data passes by, whichever client asks for it.
     write_for(&mut store, 0, &[2; 1 << 20], true);
     place(&mut store, &disk);
     assert!(!read(&mut store, &disk, 0, 4096).unwrap().0);
@@ -81,13 +81,13 @@ fn what_will_be_read_stays_in_memory_when_it_comes_to_its_place() {
     let (from_memory, bytes) = read(&mut store, &disk, 4096, 20).unwrap();
     assert!(from_memory && bytes[..] == [[3; 10], [2; 10]].concat());
     let first = u64::from(store.geometry.data_start);
-    (first..first + 300).for_each(|block| disk.rot(block * BLOCK as u64 + 9));
+    (first..first + 300).for_each(|block| disk.corrupt(block * BLOCK as u64 + 9));
     write_for(&mut store, 5 * 4096, &[4; 2], true);
     place(&mut store, &disk);
     assert!(read(&mut store, &disk, 5 * 4096, 20).is_err());
 }
 
-/// Whoever looks for rot does not want to hear what the block was before.
+/// A scrub must not be told what the block was before.
 #[test]
 fn a_read_of_the_device_itself_sees_what_memory_hides() {
     let (disk, mut store) = fresh(4 << 20);
@@ -102,7 +102,7 @@ fn a_read_of_the_device_itself_sees_what_memory_hides() {
     store.keep(fetched);
     let blocks = data_blocks(&store);
     assert_eq!(blocks.len(), 2);
-    blocks.iter().for_each(|at| disk.rot(at.offset));
+    blocks.iter().for_each(|at| disk.corrupt(at.offset));
     assert!(!store.plan_read(&id, &[(0, 8192)]).unwrap().needs_device());
     let plan = store.plan_device_read(&id, &[(0, 8192)]).unwrap();
     assert!(matches!(plan.run(&disk), Err(ReadError::Checksum { .. })));
@@ -130,7 +130,7 @@ fn what_is_in_memory_survives_rot_on_the_device_and_mends_a_block_that_is_change
         place(&mut store, &disk);
         assert!(read(&mut store, &disk, 0, 4096).is_ok());
         for block in store.geometry.data_start..store.geometry.data_start + 4 {
-            disk.rot(u64::from(block) * BLOCK as u64 + 5);
+            disk.corrupt(u64::from(block) * BLOCK as u64 + 5);
         }
         assert_eq!(read(&mut store, &disk, 0, 4096).is_ok(), memory > 0);
         write(&mut store, 0, &[2]);

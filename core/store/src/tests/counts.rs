@@ -123,8 +123,8 @@ fn small_writes_come_to_their_place_many_at_a_time_with_one_flush() {
         let batch = store.take_batch().unwrap();
         store.finished(batch.commit(&disk).unwrap());
         assert_eq!(disk.take()[..3], [1, 0, 0], "write {n}");
-        if let Some(placing) = store.take_placing() {
-            store.placed(placing.run(&disk).unwrap());
+        if let Some(placing) = store.take_deferred() {
+            store.deferred_done(placing.run(&disk).unwrap());
             slices += 1;
             disk.take().iter().zip(&mut placed).for_each(|(count, sum)| *sum += count);
         }
@@ -146,7 +146,7 @@ fn a_large_write_is_written_once() {
     let [durable, writes, flushes, bytes] = disk.take();
     assert_eq!([durable, flushes], [1, 1]);
     assert!(writes <= 4 && bytes <= (4 << 20) + 4 * 4096, "{writes} writes, {bytes} bytes");
-    assert!(store.take_placing().is_none() && store.take_batch().is_none());
+    assert!(store.take_deferred().is_none() && store.take_batch().is_none());
 }
 
 #[test]
@@ -157,13 +157,13 @@ fn a_checkpoint_writes_what_changed_until_that_outgrows_the_whole() {
         store.settle(&disk).unwrap();
         assert_eq!(store.check(), [""; 0]);
         let [_, _, _, bytes] = disk.take();
-        (store.layers(), bytes)
+        (store.sorted_runs(), bytes)
     };
     for n in 0..2000 {
         store.submit(write(n, 0, 1)).unwrap();
     }
-    let (layers, all) = checkpoint(&mut store);
-    assert!(layers == 1 && all > 2000 * 300);
+    let (runs, all) = checkpoint(&mut store);
+    assert!(runs == 1 && all > 2000 * 300);
     let mut most = 0;
     for round in 0..100_u64 {
         for n in 0..50 {
@@ -172,18 +172,18 @@ fn a_checkpoint_writes_what_changed_until_that_outgrows_the_whole() {
         let mut txn = Transaction::new();
         txn.push(write(1900 - round, 0, 1).changes.remove(0).0, Change::Remove);
         store.submit(txn).unwrap();
-        let (layers, bytes) = checkpoint(&mut store);
-        assert!(layers == 1 || bytes < all, "{bytes} bytes for 51 changes");
-        most = most.max(layers);
+        let (runs, bytes) = checkpoint(&mut store);
+        assert!(runs == 1 || bytes < all, "{bytes} bytes for 51 changes");
+        most = most.max(runs);
         if round % 10 == 0 {
             let (again, _) = Store::open(&disk.disk).unwrap();
             assert_eq!(again.check(), [""; 0]);
-            assert_eq!((again.statfs(), again.layers()), (store.statfs(), store.layers()));
+            assert_eq!((again.statfs(), again.sorted_runs()), (store.statfs(), store.sorted_runs()));
             let gone = write(1900 - round, 0, 1).changes.remove(0).0;
             assert!(again.stat(&gone).unwrap().is_none() && store.stat(&gone).unwrap().is_none());
         }
     }
-    assert!((3..64).contains(&most), "{most} layers");
+    assert!((3..64).contains(&most), "{most} sorted runs");
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn crashes_wanted() -> u64 {
 struct Run {
     seed: u64,
     disk: Arc<SimDisk>,
-    /// Whether things leave memory.
+    /// Whether objects leave memory.
     paged: bool,
     store: Store,
     source: Source,
@@ -30,8 +30,8 @@ struct Run {
     reads: Vec<HeldRead>,
     refused: u64,
     crashes: u64,
-    /// Lives that began on a checkpoint of several layers.
-    layered: u64,
+    /// Lives that began on a checkpoint of several sorted runs.
+    compacted: u64,
     /// Bytes that the device was told to forget.
     given_back: u64,
 }
@@ -71,7 +71,7 @@ impl Run {
             reads: vec![],
             refused: 0,
             crashes: 0,
-            layered: 0,
+            compacted: 0,
             given_back: 0,
         }
     }
@@ -132,14 +132,14 @@ impl Run {
             if self.source.rng.chance(20) {
                 self.store.request_checkpoint();
             }
-            placing = placing.or_else(|| self.store.take_placing());
+            placing = placing.or_else(|| self.store.take_deferred());
             let mut discard = if self.source.rng.chance(300) { self.store.take_discard() } else { None };
             let batch = self.store.take_batch();
             // While the disk is busy, life goes on.
             for _ in 0..self.source.rng.below(3) {
                 self.submit();
             }
-            placing = placing.or_else(|| self.store.take_placing());
+            placing = placing.or_else(|| self.store.take_deferred());
             for _ in 0..self.source.rng.below(3) {
                 self.submit();
             }
@@ -149,7 +149,7 @@ impl Run {
             {
                 let Ok(placed) = placing.run(&*self.disk) else { return };
                 assert_eq!(placed.damaged, 0);
-                self.store.placed(placed);
+                self.store.deferred_done(placed);
             }
             if let Some(discard) = discard.take() {
                 let done = discard.run(&*self.disk);
@@ -197,7 +197,7 @@ impl Run {
         assert_eq!(store.check(), [""; 0], "{what}");
         let survived = self.history[(report.last.0 - self.first) as usize].clone();
         survived.assert_shown_by(&store, &self.disk, &what);
-        self.layered += u64::from(store.layers() > 1);
+        self.compacted += u64::from(store.sorted_runs() > 1);
         self.store = store;
         self.history = vec![survived];
         self.first = report.last.0;
@@ -207,7 +207,7 @@ impl Run {
 
 #[test]
 fn what_is_acknowledged_survives_a_power_cut_at_any_write() {
-    let (mut crashes, mut refused, mut checkpoints, mut layered, mut given_back) = (0, 0, 0, 0, 0);
+    let (mut crashes, mut refused, mut checkpoints, mut compacted, mut given_back) = (0, 0, 0, 0, 0);
     let mut seed = 0x57_0e_00;
     while crashes < crashes_wanted() {
         let mut run = Run::new(seed);
@@ -217,7 +217,7 @@ fn what_is_acknowledged_survives_a_power_cut_at_any_write() {
         }
         crashes += run.crashes;
         refused += run.refused;
-        layered += run.layered;
+        compacted += run.compacted;
         given_back += run.given_back;
         checkpoints += run.store.checkpoints_written();
         seed += 1;
@@ -225,7 +225,7 @@ fn what_is_acknowledged_survives_a_power_cut_at_any_write() {
     assert!(refused > crashes_wanted() / 100, "only {refused} times was there no space");
     assert!(checkpoints > crashes_wanted() / 10, "only {checkpoints} checkpoints");
     assert!(given_back >> 16 > crashes_wanted() / 100, "only {given_back} bytes were given back");
-    assert!(layered > crashes_wanted() / 50, "only {layered} times had a checkpoint layers");
+    assert!(compacted > crashes_wanted() / 50, "only {compacted} times had a checkpoint several sorted runs");
 }
 
 /// The same few transactions, with the power cut at each call in turn.
@@ -258,7 +258,7 @@ fn every_single_write_of_a_run_can_be_the_last() {
 #[test]
 fn a_store_that_is_full_takes_removals_and_then_writes_again() {
     let mut run = Run::new(5);
-    run.source.size_max = 200_000; // eight such things are more than the device holds
+    run.source.size_max = 200_000; // eight such objects are more than the device holds
     for round in 0..5 {
         let mut full = false;
         for _ in 0..400 {

@@ -40,15 +40,15 @@ fn find(disk: &SimDisk, data: &[u8]) -> u64 {
 }
 
 #[test]
-fn rotten_data_is_an_error_and_stays_one_when_a_part_is_overwritten() {
+fn corrupt_data_is_an_error_and_stays_one_when_a_part_is_overwritten() {
     let (disk, mut store) = fresh(1);
     let id = StoredId::meta("a");
     let data = [[1; BLOCK], [2; BLOCK], [3; BLOCK]].concat();
     write(&mut store, &disk, "a", 0, &data);
     store.request_checkpoint();
     settle(&mut store, &disk);
-    let rotten = find(&disk, &[2; BLOCK]);
-    disk.rot(rotten * BLOCK_LEN + 77);
+    let corrupt = find(&disk, &[2; BLOCK]);
+    disk.corrupt(corrupt * BLOCK_LEN + 77);
 
     let read = |store: &Store, offset, len| store.plan_read(&id, &[(offset, len)]).unwrap().run(&disk);
     let is_refused = |store: &Store| {
@@ -69,9 +69,9 @@ fn rotten_data_is_an_error_and_stays_one_when_a_part_is_overwritten() {
     let (mut store, _) = Store::open(&disk).unwrap();
     is_refused(&store);
     store.request_checkpoint();
-    let placed = store.take_placing().unwrap().run(&disk).unwrap();
+    let placed = store.take_deferred().unwrap().run(&disk).unwrap();
     assert_eq!(placed.damaged, 1);
-    store.placed(placed);
+    store.deferred_done(placed);
     is_refused(&store);
     settle(&mut store, &disk);
     let (mut store, _) = Store::open(&disk).unwrap();
@@ -80,7 +80,7 @@ fn rotten_data_is_an_error_and_stays_one_when_a_part_is_overwritten() {
     assert_eq!(read(&store, 4096, 4096).unwrap(), [vec![4; BLOCK]], "overwritten whole, it is good again");
 }
 
-/// A store whose thing "a" has three blocks, the second of which is damaged.
+/// A store whose object "a" has three blocks, the second of which is damaged.
 fn with_damage(seed: u64, breaks: bool) -> (SimDisk, Store) {
     let (disk, mut store) = fresh(seed);
     write(&mut store, &disk, "a", 0, &[[1; BLOCK], [2; BLOCK], [3; BLOCK]].concat());
@@ -90,16 +90,16 @@ fn with_damage(seed: u64, breaks: bool) -> (SimDisk, Store) {
     if breaks {
         disk.break_sector(damaged + 77)
     } else {
-        disk.rot(damaged + 77)
+        disk.corrupt(damaged + 77)
     }
     (disk, store)
 }
 /// What is known of the second block of "a", which is not whole.
 fn known_of(store: &Store, disk: &SimDisk) -> Vec<(u64, Bytes)> {
     match store.plan_read(&StoredId::meta("a"), &[(0, u64::MAX)]).unwrap().run(disk) {
-        Err(ReadError::Checksum { block: 1, known, .. } | ReadError::Unreadable { block: 1, known, .. }) => {
-            known.0
-        }
+        Err(
+            ReadError::Checksum { block: 1, salvaged, .. } | ReadError::Unreadable { block: 1, salvaged, .. },
+        ) => salvaged.0,
         other => panic!("{other:?}"),
     }
 }
@@ -111,8 +111,8 @@ fn in_every_state(disk: &SimDisk, store: Store, check: &dyn Fn(&Store)) -> Store
     let (mut store, _) = Store::open(disk).unwrap();
     check(&store);
     store.request_checkpoint();
-    let placed = store.take_placing().unwrap().run(disk).unwrap();
-    store.placed(placed);
+    let placed = store.take_deferred().unwrap().run(disk).unwrap();
+    store.deferred_done(placed);
     check(&store);
     settle(&mut store, disk);
     check(&store);
@@ -164,13 +164,13 @@ fn rot_in_what_is_known_of_a_block_is_an_error_like_any_other() {
     let is_list = |block: &u64| read_block(&disk, *block).starts_with(b"KnPt");
     let list = (0..disk.len() / BLOCK_LEN).find(is_list).expect("it is somewhere") * BLOCK_LEN;
     for at in [0, 4, 6, 9, 4000] {
-        disk.rot(list + at);
+        disk.corrupt(list + at);
         assert_eq!(known_of(&store, &disk), [], "at {at}");
-        disk.rot(list + at);
+        disk.corrupt(list + at);
     }
     assert_eq!(known_of(&store, &disk), [(5000, Bytes::from_static(b"new"))]);
     // What is written to it then is known all the same.
-    disk.rot(list + 9);
+    disk.corrupt(list + 9);
     write(&mut store, &disk, "a", 6000, b"newer");
     let check = |store: &Store| assert_eq!(known_of(store, &disk), [(6000, Bytes::from_static(b"newer"))]);
     in_every_state(&disk, store, &check);
@@ -208,7 +208,7 @@ fn a_sector_that_cannot_be_read_fails_its_block_only_among_others_that_are_scatt
     settle(&mut store, &disk);
     let data: Vec<u8> = (0..40 * BLOCK).map(|i| (i / BLOCK) as u8 + 1).collect();
     disk.break_sector(find(&disk, &[14; BLOCK]) * BLOCK_LEN + 600);
-    disk.rot(find(&disk, &[20; BLOCK]) * BLOCK_LEN + 600);
+    disk.corrupt(find(&disk, &[20; BLOCK]) * BLOCK_LEN + 600);
     let read = |offset, len| store.plan_read(&ids[0], &[(offset, len)]).unwrap().run(&disk);
     let error = read(0, u64::MAX).unwrap_err();
     assert!(matches!(error, ReadError::Unreadable { block: 13, .. }), "{error}");
@@ -228,13 +228,13 @@ fn no_byte_of_rot_makes_a_read_give_wrong_bytes() {
     let mut refused = 0;
     for _ in 0..300 {
         let at = rng.below(disk.len());
-        disk.rot(at);
+        disk.corrupt(at);
         match store.plan_read(&StoredId::meta("a"), &[(0, u64::MAX)]).unwrap().run(&disk) {
             Ok(read) => assert!(read == [&data[..]], "rot at {at} went unnoticed"),
             Err(ReadError::Checksum { .. }) => refused += 1,
             Err(error) => panic!("{error}"),
         }
-        disk.rot(at);
+        disk.corrupt(at);
     }
     assert!(refused > 3);
 }
@@ -244,28 +244,28 @@ fn one_bad_superblock_is_survived_and_then_renewed() {
     for copy in [0, 16] {
         let (disk, mut store) = fresh(5);
         write(&mut store, &disk, "a", 0, b"x");
-        disk.rot(copy * BLOCK_LEN + 30);
+        disk.corrupt(copy * BLOCK_LEN + 30);
         let (mut store, report) = Store::open(&disk).unwrap();
         assert!(report.superblock_damaged && report.last.0 == 1);
         settle(&mut store, &disk);
         assert!(!Store::open(&disk).unwrap().1.superblock_damaged);
     }
     let (disk, _) = fresh(6);
-    disk.rot(30);
-    disk.rot(16 * BLOCK_LEN + 30);
+    disk.corrupt(30);
+    disk.corrupt(16 * BLOCK_LEN + 30);
     assert_eq!(Store::open(&disk).unwrap_err(), OpenError::Superblock);
 }
 
 #[test]
-fn a_rotten_checkpoint_is_an_error() {
+fn a_corrupt_checkpoint_is_an_error() {
     let (disk, mut store) = fresh(7);
     write(&mut store, &disk, "a", 0, &[1; 9000]);
     store.request_checkpoint();
     settle(&mut store, &disk);
     let mut superblock = [0; BLOCK];
     disk.read_at(0, &mut superblock).unwrap();
-    let chunk = Superblock::decode(&superblock).unwrap().layers[0].last_chunk;
-    disk.rot(u64::from(chunk.start) * BLOCK_LEN + 100);
+    let chunk = Superblock::decode(&superblock).unwrap().runs[0].last_chunk;
+    disk.corrupt(u64::from(chunk.start) * BLOCK_LEN + 100);
     let error = Store::open(&disk).unwrap_err();
     assert_eq!(error, OpenError::Checkpoint { generation: 2, what: "damaged chunk", block: chunk.start });
 }
@@ -350,7 +350,7 @@ fn opening_survives_any_bytes_even_with_right_checksums() {
     let superblock = Superblock::decode(&image[0]).unwrap();
     let geometry: Geometry = superblock.geometry;
     let record = geometry.log_offset(superblock.log_pos) / BLOCK_LEN;
-    let chunk = superblock.layers[0].last_chunk;
+    let chunk = superblock.runs[0].last_chunk;
     assert_eq!(chunk.len, 1);
 
     let mut rng = Rng::new(11);

@@ -5,7 +5,7 @@ use crate::testing::SimDisk;
 use crate::{BLOCK, Damage, Disk, EXPORT_HEADER, Import, ImportError, Options, RECORD_HEADER, Store, export};
 use bytes::Bytes;
 use nacre_base::Name;
-use nacre_machine::{Known, ReadError, StoreView};
+use nacre_machine::{ReadError, SalvagedExtents, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use std::collections::BTreeMap;
 
@@ -103,14 +103,16 @@ fn block_of(disk: &SimDisk, byte: u8, nth: usize) -> u64 {
     (0..disk.len() / BLOCK as u64).filter(is_it).nth(nth).unwrap()
 }
 
-/// Each block of all things: its bytes, or what is known of it.
-fn blocks(store: &Store, disk: &SimDisk) -> BTreeMap<(String, u64), Result<Vec<u8>, Known>> {
+/// Each block of all objects: its bytes, or what is known of it.
+fn blocks(store: &Store, disk: &SimDisk) -> BTreeMap<(String, u64), Result<Vec<u8>, SalvagedExtents>> {
     let all = store.ids().flat_map(|id| {
         let id = id.unwrap();
         let size = store.stat(&id).unwrap().unwrap().size;
         let read = |at: u64| match store.plan_read(&id, &[(at, BLOCK as u64)]).unwrap().run(disk) {
             Ok(data) => Ok(data.concat()),
-            Err(ReadError::Checksum { known, .. } | ReadError::Unreadable { known, .. }) => Err(known),
+            Err(ReadError::Checksum { salvaged, .. } | ReadError::Unreadable { salvaged, .. }) => {
+                Err(salvaged)
+            }
             Err(e) => panic!("{e}"),
         };
         let found: Vec<_> = (0..size).step_by(BLOCK).map(|at| ((id.to_string(), at), read(at))).collect();
@@ -123,7 +125,7 @@ fn blocks(store: &Store, disk: &SimDisk) -> BTreeMap<(String, u64), Result<Vec<u
 #[test]
 fn damaged_blocks_are_named_and_as_damaged_after_an_import() {
     let (disk, mut store) = filled();
-    disk.rot(block_of(&disk, 1, 5) * BLOCK as u64 + 1);
+    disk.corrupt(block_of(&disk, 1, 5) * BLOCK as u64 + 1);
     // Both share the block.
     let all = store.read_all(&disk, |_| {});
     let named: Vec<String> = all.errors.iter().map(|(id, _)| id.to_string()).collect();
@@ -141,11 +143,11 @@ fn damaged_blocks_are_named_and_as_damaged_after_an_import() {
     store.submit(txn).unwrap();
     store.request_checkpoint();
     settle(&mut store, &disk);
-    let last = store.plan_read(&StoredId::meta("short"), &[(BLOCK as u64, 8)]).unwrap().runs();
-    disk.rot(last[0].0 + 50);
+    let last = store.plan_read(&StoredId::meta("short"), &[(BLOCK as u64, 8)]).unwrap().spans();
+    disk.corrupt(last[0].0 + 50);
 
     let before = blocks(&store, &disk);
-    let known = |held: &Result<_, Known>| held.as_ref().err().map(|known| known.0.clone());
+    let known = |held: &Result<_, SalvagedExtents>| held.as_ref().err().map(|known| known.0.clone());
     let found: Vec<_> = before.values().filter_map(known).collect();
     assert_eq!(found, [vec![], vec![(bad + 7, data)], vec![]]);
     let (stream, damage) = exported(&store, &disk);
@@ -153,7 +155,7 @@ fn damaged_blocks_are_named_and_as_damaged_after_an_import() {
     let (other_disk, mut other) = fresh(2);
     assert_eq!(import(&stream, &other_disk, &mut other), Ok(5));
     assert!(blocks(&other, &other_disk) == before);
-    // Also for who opens it next, and exported once more.
+    // Also when it is opened next, and exported once more.
     drop(other);
     let (other, _) = Store::open(&other_disk).unwrap();
     assert!(blocks(&other, &other_disk) == before);

@@ -76,10 +76,10 @@ fn only_the_stores_own_log_will_do() {
     assert!(matches!(formatted, Err(FormatError::LogTooSmall { .. })));
 
     // One of two labels may rot.
-    log.rot(30);
+    log.corrupt(30);
     let (_, report) = Store::open(&WithLog(&data, &log)).unwrap();
     assert!(report.superblock_damaged);
-    log.rot(16 * 4096 + 30);
+    log.corrupt(16 * 4096 + 30);
     let (_, report) = Store::open(&WithLog(&data, &log)).unwrap();
     assert!(report.superblock_damaged);
     assert!(!Store::open(&WithLog(&data, &log)).unwrap().1.superblock_damaged);

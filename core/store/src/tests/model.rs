@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Thing {
+struct Object {
     data: Vec<u8>,
     attrs: BTreeMap<Name, Bytes>,
     header: Bytes,
@@ -23,7 +23,7 @@ struct Thing {
 /// Cheap to copy, so that a test can keep one for every transaction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    things: BTreeMap<StoredId, Arc<Thing>>,
+    objects: BTreeMap<StoredId, Arc<Object>>,
 }
 
 impl Model {
@@ -34,44 +34,44 @@ impl Model {
     }
     fn change(&mut self, id: &StoredId, change: &Change) {
         if *change == Change::Remove {
-            self.things.remove(id);
+            self.objects.remove(id);
             return;
         }
-        let from = change.source().and_then(|from| self.things.get(from)).cloned().unwrap_or_default();
-        let thing = Arc::make_mut(self.things.entry(id.clone()).or_default());
+        let from = change.source().and_then(|from| self.objects.get(from)).cloned().unwrap_or_default();
+        let object = Arc::make_mut(self.objects.entry(id.clone()).or_default());
         match change {
             Change::Touch => {}
-            Change::Write { offset, data } => write(&mut thing.data, *offset, data),
-            Change::Zero { offset, len } => write(&mut thing.data, *offset, &vec![0; *len as usize]),
-            Change::Truncate { size } => thing.data.resize(*size as usize, 0),
+            Change::Write { offset, data } => write(&mut object.data, *offset, data),
+            Change::Zero { offset, len } => write(&mut object.data, *offset, &vec![0; *len as usize]),
+            Change::Truncate { size } => object.data.resize(*size as usize, 0),
             Change::Remove => unreachable!("it was dealt with above"),
-            Change::SetAttrs(attrs) => thing.attrs.extend(attrs.clone()),
-            Change::RemoveAttr(name) => drop(thing.attrs.remove(name)),
-            Change::OmapSet(pairs) => thing.omap.extend(pairs.clone()),
-            Change::OmapRemove(keys) => thing.omap.retain(|key, _| !keys.contains(key)),
-            Change::OmapRemoveRange { begin, end } => thing.omap.retain(|key, _| key < begin || key >= end),
+            Change::SetAttrs(attrs) => object.attrs.extend(attrs.clone()),
+            Change::RemoveAttr(name) => drop(object.attrs.remove(name)),
+            Change::OmapSet(pairs) => object.omap.extend(pairs.clone()),
+            Change::OmapRemove(keys) => object.omap.retain(|key, _| !keys.contains(key)),
+            Change::OmapRemoveRange { begin, end } => object.omap.retain(|key, _| key < begin || key >= end),
             Change::OmapClear => {
-                thing.omap.clear();
-                thing.header.clear();
+                object.omap.clear();
+                object.header.clear();
             }
-            Change::OmapSetHeader(header) => thing.header = header.clone(),
-            Change::CloneFrom(_) => *thing = (*from).clone(),
+            Change::OmapSetHeader(header) => object.header = header.clone(),
+            Change::CloneFrom(_) => *object = (*from).clone(),
             Change::CloneBlocks { blocks, .. } => {
                 let (start, end) = (blocks.start as usize * BLOCK, blocks.end as usize * BLOCK);
                 let mut data = from.data.clone();
                 data.resize(data.len().max(end), 0);
-                write(&mut thing.data, start as u64, &data[start..end]);
+                write(&mut object.data, start as u64, &data[start..end]);
             }
         }
     }
     pub fn ids(&self) -> Vec<StoredId> {
-        self.things.keys().cloned().collect()
+        self.objects.keys().cloned().collect()
     }
     fn size(&self, id: &StoredId) -> u64 {
-        self.things.get(id).map_or(0, |thing| thing.data.len() as u64)
+        self.objects.get(id).map_or(0, |object| object.data.len() as u64)
     }
     pub fn data(&self, id: &StoredId) -> Option<&[u8]> {
-        self.things.get(id).map(|thing| &thing.data[..])
+        self.objects.get(id).map(|object| &object.data[..])
     }
 
     /// Everything that the store shows is what this says, or an error for a block. Gives these blocks.
@@ -82,11 +82,11 @@ impl Model {
         what: &str,
     ) -> BTreeSet<(StoredId, u64)> {
         let mut damaged = BTreeSet::new();
-        assert!(store.ids().map(Result::unwrap).eq(self.things.keys().cloned()), "things, {what}");
-        for (id, thing) in &self.things {
+        assert!(store.ids().map(Result::unwrap).eq(self.objects.keys().cloned()), "objects, {what}");
+        for (id, object) in &self.objects {
             assert_eq!(store.stat(id).unwrap().map(|stat| stat.size), Some(self.size(id)), "{id}, {what}");
-            assert_eq!(store.attrs(id).unwrap(), thing.attrs, "attrs of {id}, {what}");
-            for (at, block) in (0..).zip(thing.data.chunks(4096)) {
+            assert_eq!(store.attrs(id).unwrap(), object.attrs, "attrs of {id}, {what}");
+            for (at, block) in (0..).zip(object.data.chunks(4096)) {
                 match store.plan_read(id, &[(at * 4096, 4096)]).unwrap().run(disk) {
                     Ok(read) => assert!(read == [block], "block {at} of {id}, {what}"),
                     Err(ReadError::Checksum { .. }) => drop(damaged.insert((id.clone(), at))),
@@ -107,11 +107,11 @@ impl Model {
             })
             .unwrap();
         let expected: Vec<StoredId> =
-            self.things.keys().filter(|id| matches!(id, StoredId::Object(_))).cloned().collect();
+            self.objects.keys().filter(|id| matches!(id, StoredId::Object(_))).cloned().collect();
         assert_eq!(objects, expected, "objects, {what}");
         let mut stored = 0;
         for id in ids() {
-            let Some(thing) = self.things.get(&id) else {
+            let Some(object) = self.objects.get(&id) else {
                 assert_eq!(store.stat(&id), Ok(None), "{id}, {what}");
                 assert_eq!(
                     store.plan_read(&id, &[(0, 1)]).map(drop),
@@ -122,17 +122,17 @@ impl Model {
             };
             assert_eq!(store.stat(&id).unwrap().map(|stat| stat.size), Some(self.size(&id)), "{id}, {what}");
             let data = store.plan_read(&id, &[(0, u64::MAX)]).unwrap().run(disk).unwrap();
-            assert!(data == [&thing.data[..]], "data of {id}, {what}");
+            assert!(data == [&object.data[..]], "data of {id}, {what}");
             let (mut pos, mut in_extents) = (0, 0);
             for (offset, len) in store.extents(&id, 0, u64::MAX).unwrap() {
-                assert!(thing.data[pos..offset as usize].iter().all(|b| *b == 0), "hole in {id}, {what}");
+                assert!(object.data[pos..offset as usize].iter().all(|b| *b == 0), "hole in {id}, {what}");
                 pos = (offset + len) as usize;
                 in_extents += len;
             }
-            assert!(thing.data[pos..].iter().all(|b| *b == 0), "last hole in {id}, {what}");
+            assert!(object.data[pos..].iter().all(|b| *b == 0), "last hole in {id}, {what}");
             stored += in_extents;
-            assert_eq!(store.attrs(&id).unwrap(), thing.attrs, "attrs of {id}, {what}");
-            assert_eq!(store.omap_header(&id).unwrap(), thing.header, "header of {id}, {what}");
+            assert_eq!(store.attrs(&id).unwrap(), object.attrs, "attrs of {id}, {what}");
+            assert_eq!(store.omap_header(&id).unwrap(), object.header, "header of {id}, {what}");
             let mut omap = Vec::new();
             store
                 .omap_walk(&id, b"", &mut |key, value| {
@@ -140,7 +140,7 @@ impl Model {
                     true
                 })
                 .unwrap();
-            assert!(omap.iter().map(|(k, v)| (k, v)).eq(&thing.omap), "omap of {id}, {what}");
+            assert!(omap.iter().map(|(k, v)| (k, v)).eq(&object.omap), "omap of {id}, {what}");
         }
         assert_eq!(store.statfs().stored, stored, "bytes stored, {what}");
     }

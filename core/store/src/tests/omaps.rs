@@ -1,8 +1,8 @@
-//! Omaps that have parts: what they show, what of them is in memory, and what a rotten part costs.
+//! Omaps that have leaves: what they show, what of them is in memory, and what a rotten leaf costs.
 
 use super::paging::{fresh, let_go};
 use crate::index::Slot;
-use crate::index::omap::{part_id, part_number};
+use crate::index::omap::{leaf_id, leaf_number};
 use crate::testing::SimDisk;
 use crate::{BLOCK, EXPORT_HEADER, Import, ImportError, RECORD_HEADER, Store, SubmitError, export};
 use bytes::Bytes;
@@ -44,18 +44,18 @@ fn key(n: u64) -> Name {
 fn pairs(range: std::ops::Range<u64>) -> Pairs {
     range.map(|n| (key(n), Bytes::from(vec![n as u8; 50]))).collect()
 }
-/// Damages the page that has this thing, or undoes it.
+/// Damages the page that has this object, or undoes it.
 fn rot_page(store: &Store, disk: &SimDisk, id: &StoredId) {
-    let layer = &store.layers[0];
-    let (page, _) = layer.fences.page(layer.fences.find(id));
-    let run = layer.runs[0];
-    assert!(page.start + page.len <= run.len);
-    disk.rot(u64::from(run.start + page.start) * BLOCK as u64 + 50);
+    let run = &store.runs[0];
+    let (page, _) = run.fences.page(run.fences.find(id));
+    let extent = run.extents[0];
+    assert!(page.start + page.len <= extent.len);
+    disk.corrupt(u64::from(extent.start + page.start) * BLOCK as u64 + 50);
 }
 /// Parts that are in memory.
 fn parts_here(store: &Store) -> usize {
-    let things = store.index.things();
-    things.filter(|(id, slot)| part_number(id).is_some() && slot.exists()).count()
+    let objects = store.index.slots();
+    objects.filter(|(id, slot)| leaf_number(id).is_some() && slot.exists()).count()
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn omaps_of_objects_and_their_copies_are_what_maps_would_be() {
 
 /// Each write of its group changes its beginning, its middle and its end.
 #[test]
-fn the_record_of_a_group_has_no_parts_unless_it_is_very_long() {
+fn the_record_of_a_group_has_no_leaves_unless_it_is_very_long() {
     let (disk, mut store) = fresh();
     let id = StoredId::Pg(PgId { pool: PoolId(1), seed: 3 });
     let mut model = Pairs::new();
@@ -152,26 +152,26 @@ fn the_record_of_a_group_has_no_parts_unless_it_is_very_long() {
         submit(store, &id, Change::OmapSet(model.clone()));
         checkpoint(store, &disk);
         assert_eq!(shown(store, &id, b""), model);
-        store.index.total.parts
+        store.index.total.leaves_made
     };
     assert_eq!(set(&mut store, 0..200), 0);
     assert!(set(&mut store, 200..1000) > 8);
 }
 
 #[test]
-fn one_key_of_many_brings_one_part_and_a_range_two() {
+fn one_key_of_many_brings_one_leaf_and_a_range_two() {
     let (disk, mut store) = fresh();
     let id = StoredId::meta("a");
     submit(&mut store, &id, Change::OmapSet(pairs(0..5000)));
     checkpoint(&mut store, &disk);
-    let parts = store.index.total.parts;
-    assert!(parts > 100 && parts_here(&store) == 0, "{parts} parts");
+    let leaves = store.index.total.leaves_made;
+    assert!(leaves > 100 && parts_here(&store) == 0, "{leaves} leaves");
     submit(&mut store, &id, Change::OmapSet([(key(2500), Bytes::from_static(b"new"))].into()));
     assert_eq!(parts_here(&store), 1);
     submit(&mut store, &id, Change::OmapRemoveRange { begin: key(1000), end: key(4000) });
     assert!(parts_here(&store) <= 2, "its ends, and where something changed is gone");
     checkpoint(&mut store, &disk);
-    // A copy has the same parts.
+    // A copy has the same leaves.
     let copy = StoredId::meta("b");
     submit(&mut store, &copy, Change::CloneFrom(id.clone()));
     submit(&mut store, &copy, Change::OmapSet([(key(10), Bytes::from_static(b"copy"))].into()));
@@ -188,19 +188,19 @@ fn one_key_of_many_brings_one_part_and_a_range_two() {
         }
     }
     let left = store.find(&copy).unwrap().unwrap();
-    assert!(left.object().omap().parts.list().len() <= 1, "they are one piece");
+    assert!(left.object().omap().leaves.list().len() <= 1, "they are one piece");
     assert_eq!(shown(&store, &copy, b"").len(), 20);
 }
 
-/// A part that had been short before, beside the one that an operation changed, was joined with the next one, of which a
-/// checkpoint under way did not know: it wrote that there was no such part, and its keys were lost.
+/// A leaf that had been short before, beside the one that an operation changed, was joined with the next one, of which a
+/// checkpoint under way did not know: it wrote that there was no such leaf, and its keys were lost.
 #[test]
-fn a_checkpoint_has_parts_as_they_were_when_it_began() {
+fn a_checkpoint_has_leaves_as_they_were_when_it_began() {
     let (disk, mut store) = fresh();
     let id = StoredId::meta("a");
     submit(&mut store, &id, Change::OmapSet(pairs(0..200)));
     checkpoint(&mut store, &disk);
-    let list = store.find(&id).unwrap().unwrap().object().omap().parts.list().to_vec();
+    let list = store.find(&id).unwrap().unwrap().object().omap().leaves.list().to_vec();
     let keys_of = |at: usize| -> Vec<Name> {
         let all = (0..200).map(key);
         all.filter(|key| (&list[at].first..&list[at + 1].first).contains(&key)).collect()
@@ -222,7 +222,7 @@ fn a_checkpoint_has_parts_as_they_were_when_it_began() {
 }
 
 #[test]
-fn long_keys_that_have_much_in_common_make_parts_as_well() {
+fn long_keys_that_have_much_in_common_make_leaves_as_well() {
     let (disk, mut store) = fresh();
     let id = StoredId::meta("a");
     let long = |n: u32| Name::from(format!("{}{n:05}", "folder/".repeat(8)));
@@ -230,19 +230,19 @@ fn long_keys_that_have_much_in_common_make_parts_as_well() {
         submit(&mut store, &id, Change::OmapSet([(long(n * 7 % 300), Bytes::from_static(b"x"))].into()));
     }
     checkpoint(&mut store, &disk);
-    assert!(store.index.total.parts > 8);
+    assert!(store.index.total.leaves_made > 8);
     assert_eq!(shown(&store, &id, long(200).as_bytes()).len(), 100);
 }
 
 #[test]
-fn a_rotten_part_is_an_error_for_its_keys_until_they_are_gone() {
+fn a_corrupt_leaf_is_an_error_for_its_keys_until_they_are_gone() {
     let (disk, mut store) = fresh();
     let id = StoredId::meta("a");
     submit(&mut store, &id, Change::OmapSet(pairs(0..2000)));
     checkpoint(&mut store, &disk);
     let found = store.find(&id).unwrap().unwrap();
-    let parts = &found.object().omap().parts;
-    let bad = part_id(parts.list()[parts.at(key(1000).as_bytes())].number);
+    let leaves = &found.object().omap().leaves;
+    let bad = leaf_id(leaves.list()[leaves.at(key(1000).as_bytes())].number);
     rot_page(&store, &disk, &bad);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
     store.limit_memory(1 << 20);
@@ -278,7 +278,7 @@ fn a_rotten_part_is_an_error_for_its_keys_until_they_are_gone() {
     assert!(!matches!(store.index.slot(&bad), Some(Slot::Object(_))));
 }
 
-/// An object with many parts, many others, and a copy that shares all parts, in pages of their own.
+/// An object with many leaves, many others, and a copy that shares all leaves, in pages of their own.
 fn object_and_copy() -> (Arc<SimDisk>, Store, [StoredId; 2]) {
     let (disk, mut store) = fresh();
     let [id, copy] = ["m", "z"].map(StoredId::meta);
@@ -298,7 +298,7 @@ fn log_only(store: &mut Store, disk: &SimDisk) {
 }
 
 #[test]
-fn an_object_whose_list_of_parts_could_not_be_read_when_it_was_changed_stays_lost_and_its_copy_does_not() {
+fn an_object_whose_list_of_leaves_could_not_be_read_when_it_was_changed_stays_lost_and_its_copy_does_not() {
     let (disk, store, [id, copy]) = object_and_copy();
     rot_page(&store, &disk, &id);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
@@ -312,7 +312,7 @@ fn an_object_whose_list_of_parts_could_not_be_read_when_it_was_changed_stays_los
         assert_eq!(shown(store, &copy, b"").len(), 1020);
     };
     is_right(&store);
-    // Now the list can be read: its parts are released.
+    // Now the list can be read: its leaves are released.
     rot_page(&store, &disk, &id);
     is_right(&Store::open(&*disk).unwrap().0);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
@@ -323,15 +323,15 @@ fn an_object_whose_list_of_parts_could_not_be_read_when_it_was_changed_stays_los
     assert_eq!(store.check(), [""; 0]);
     submit(&mut store, &copy, Change::Remove);
     checkpoint(&mut store, &disk);
-    assert_eq!(store.statfs().omap, 0, "no part is left");
+    assert_eq!(store.statfs().omap, 0, "no leaf is left");
 }
 
 #[test]
-fn a_store_opens_whose_part_could_not_be_read_when_it_was_changed_and_can_be_when_the_log_is_replayed() {
+fn a_store_opens_whose_leaf_could_not_be_read_when_it_was_changed_and_can_be_when_the_log_is_replayed() {
     let (disk, store, [id, copy]) = object_and_copy();
     let found = store.find(&id).unwrap().unwrap();
-    let parts = &found.object().omap().parts;
-    let bad = part_id(parts.list()[parts.at(key(1000).as_bytes())].number);
+    let leaves = &found.object().omap().leaves;
+    let bad = leaf_id(leaves.list()[leaves.at(key(1000).as_bytes())].number);
     drop(found);
     rot_page(&store, &disk, &bad);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
@@ -353,13 +353,13 @@ fn a_store_opens_whose_part_could_not_be_read_when_it_was_changed_and_can_be_whe
 }
 
 #[test]
-fn nobody_else_uses_the_names_of_parts() {
+fn daemons_cannot_use_the_names_of_leaves() {
     let (disk, mut store) = fresh();
     submit(&mut store, &StoredId::meta("a"), Change::OmapSet(pairs(0..500)));
     assert!(store.ids().map(Result::unwrap).eq([StoredId::meta("a")]));
     for (id, change) in [
-        (part_id(1), Change::Remove),
-        (StoredId::meta("b"), Change::CloneFrom(part_id(1))),
+        (leaf_id(1), Change::Remove),
+        (StoredId::meta("b"), Change::CloneFrom(leaf_id(1))),
         (StoredId::meta(""), Change::Touch),
     ] {
         let mut txn = Transaction::new();
@@ -387,5 +387,5 @@ fn nobody_else_uses_the_names_of_parts() {
     header[4..].copy_from_slice(&crc32c(u32::MAX, payload).to_le_bytes());
     let header: &[u8; RECORD_HEADER] = (&*header).try_into().unwrap();
     let imported = import.record(header, payload, &mut store, &*disk);
-    assert_eq!(imported, Err(ImportError::Order { number: 0, what: "a thing that only a store makes" }));
+    assert_eq!(imported, Err(ImportError::Order { number: 0, what: "an object that only a store makes" }));
 }

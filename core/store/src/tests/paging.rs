@@ -1,10 +1,10 @@
-//! Things that are not in memory: found again, few bytes each, and an error where a page of them is damaged.
+//! Objects that are not in memory: found again, few bytes each, and an error where a page of them is damaged.
 
 use super::export::import;
 use super::settle;
-use crate::format::{CHUNK_HEADER, ChunkHeader, Layer, SUPERBLOCKS, Superblock, VERSION_OLD};
+use crate::format::{CHUNK_HEADER, ChunkHeader, RunRef, SUPERBLOCKS, Superblock, VERSION_OLD};
 use crate::index::Slot;
-use crate::space::Run;
+use crate::space::Extent;
 use crate::testing::SimDisk;
 use crate::{BLOCK, Disk, Options, Store, export};
 use bytes::Bytes;
@@ -75,7 +75,7 @@ fn all_is_listed_in_order_while_a_checkpoint_of_many_is_under_way() {
 }
 
 #[test]
-fn things_stay_in_memory_as_long_as_they_take_little_of_it() {
+fn objects_stay_in_memory_as_long_as_they_take_little_of_it() {
     let (disk, mut store) = fresh();
     store.limit_memory(64 << 20);
     for round in 0..40_u32 {
@@ -140,7 +140,7 @@ fn looking_at_everything_takes_no_more_memory_than_it_may() {
     }
 }
 
-/// They were kept as decoded things once more, each with an id of its own, which nobody asked for mostly.
+/// They were kept as decoded objects once more, each with an id of its own, which was mostly not asked for.
 #[test]
 fn what_leaves_the_index_is_in_memory_again_only_when_it_is_looked_at() {
     let (disk, mut store) = fresh();
@@ -159,7 +159,7 @@ fn what_leaves_the_index_is_in_memory_again_only_when_it_is_looked_at() {
 }
 
 #[test]
-fn layers_of_similar_size_become_one_and_what_was_removed_leaves_nothing() {
+fn sorted_runs_of_similar_size_are_compacted_and_removed_objects_leave_nothing() {
     let (disk, mut store) = fresh();
     let mut most = 0;
     for round in 0..60 {
@@ -167,9 +167,9 @@ fn layers_of_similar_size_become_one_and_what_was_removed_leaves_nothing() {
             submit(&mut store, &object(round * 50 + n), [attr(&[round as u8; 100])]);
         }
         checkpoint(&mut store, &disk);
-        most = most.max(store.layers());
+        most = most.max(store.sorted_runs());
     }
-    assert!((3..16).contains(&most), "{most} layers");
+    assert!((3..16).contains(&most), "{most} sorted runs");
     for n in 0..4000 {
         submit(&mut store, &object(n), [Change::Remove]);
     }
@@ -201,21 +201,21 @@ fn a_checkpoint_ends_although_the_log_is_as_short_as_a_few_pages() {
 
 /// Damages the page that has this object.
 fn rot_page(store: &Store, disk: &SimDisk, id: &StoredId) {
-    rot_page_of(&store.layers[0], disk, id);
+    rot_page_of(&store.runs[0], disk, id);
 }
-fn rot_page_of(layer: &crate::layers::Layer, disk: &SimDisk, id: &StoredId) {
-    let (page, _) = layer.fences.page(layer.fences.find(id));
+fn rot_page_of(run: &crate::runs::SortedRun, disk: &SimDisk, id: &StoredId) {
+    let (page, _) = run.fences.page(run.fences.find(id));
     let mut at = page.start;
-    let run = layer.runs.iter().find(|run| {
-        let is_here = at < run.len;
-        at -= if is_here { 0 } else { run.len };
+    let extent = run.extents.iter().find(|extent| {
+        let is_here = at < extent.len;
+        at -= if is_here { 0 } else { extent.len };
         is_here
     });
-    disk.rot(u64::from(run.unwrap().start + at) * BLOCK as u64 + 50);
+    disk.corrupt(u64::from(extent.unwrap().start + at) * BLOCK as u64 + 50);
 }
 
 #[test]
-fn a_rotten_page_is_an_error_for_its_things_until_they_are_written_anew() {
+fn a_corrupt_page_is_an_error_for_its_objects_until_they_are_written_anew() {
     let (disk, mut store) = fresh();
     for n in 0..1000 {
         submit(
@@ -260,24 +260,24 @@ fn a_rotten_page_is_an_error_for_its_things_until_they_are_written_anew() {
     assert_eq!(store.attr(&bad, b"_"), Ok(Some(Bytes::from_static(b"good"))));
     assert_eq!(store.attrs(&copy), store.attrs(&other));
     assert_eq!(store.attrs(&next), store.attrs(&other));
-    assert!(store.layers() < 20, "{} layers", store.layers());
+    assert!(store.sorted_runs() < 20, "{} sorted runs", store.sorted_runs());
 }
 
-/// One bad page hid all things behind it, also from an export.
+/// One bad page hid all objects behind it, also from an export.
 #[test]
-fn what_can_be_read_is_exported_past_rotten_pages_and_the_rest_is_not_taken_for_gone() {
+fn what_can_be_read_is_exported_past_corrupt_pages_and_the_rest_is_not_taken_for_gone() {
     let (disk, mut store) = fresh();
     let mut ids: Vec<StoredId> = (0..1000).map(object).collect();
     ids.sort();
     ids.iter().for_each(|id| submit(&mut store, id, [attr(&[1; 100])]));
     checkpoint(&mut store, &disk);
-    // Of the older page the second half was changed; so was the newer page, and things of it are gone.
+    // Of the older page the second half was changed; so was the newer page, and objects of it are gone.
     ids[500..700].iter().for_each(|id| submit(&mut store, id, [attr(&[2; 100])]));
     ids[700..720].iter().for_each(|id| submit(&mut store, id, [Change::Remove]));
     checkpoint(&mut store, &disk);
-    assert_eq!(store.layers(), 2);
-    rot_page_of(&store.layers[0], &disk, &ids[499]);
-    rot_page_of(&store.layers[1], &disk, &ids[710]);
+    assert_eq!(store.sorted_runs(), 2);
+    rot_page_of(&store.runs[0], &disk, &ids[499]);
+    rot_page_of(&store.runs[1], &disk, &ids[710]);
 
     let (store, _) = Store::open_paged(disk.clone()).unwrap();
     assert_eq!(store.ids().filter(Result::is_err).count(), 2);
@@ -289,7 +289,7 @@ fn what_can_be_read_is_exported_past_rotten_pages_and_the_rest_is_not_taken_for_
     let Ok((_, damage)) = export(&store, &*disk, |_| true, sink);
     let (other_disk, mut other) = fresh();
     import(&stream, &other_disk, &mut other).unwrap();
-    assert_eq!(other.lost().times, 1, "whoever uses it compares what it has with others");
+    assert_eq!(other.lost().times, 1, "its daemon compares what it has with others");
     let (mut right, mut absent, mut unknown) = (0, Vec::new(), Vec::new());
     for (n, id) in ids.iter().enumerate() {
         let expected = if (500..700).contains(&n) { [2; 100] } else { [1; 100] };
@@ -302,7 +302,7 @@ fn what_can_be_read_is_exported_past_rotten_pages_and_the_rest_is_not_taken_for_
             Err(_) => unknown.push(n),
         }
     }
-    // What only the rotten page of the older layer knew is absent, of the newer one unknown, removed or not.
+    // What only the rotten page of the older sorted run knew is absent, of the newer one unknown, removed or not.
     assert!(right > 850 && absent.contains(&499) && !absent.contains(&500), "{right} {absent:?}");
     assert!(absent.iter().all(|n| *n < 500 || (700..720).contains(n)), "{absent:?}");
     assert!(unknown.contains(&710) && unknown.iter().all(|n| *n >= 500), "{unknown:?}");
@@ -381,7 +381,7 @@ fn a_store_of_the_version_before_is_opened_and_its_next_checkpoint_is_of_this_on
 /// store uses.
 fn write_as_before(store: &mut Store, disk: &SimDisk) -> Superblock {
     let mut payload = Vec::new();
-    for (id, slot) in store.index.things() {
+    for (id, slot) in store.index.slots() {
         let Slot::Object(object) = slot else { continue };
         payload.push(1);
         id.encode(&mut payload);
@@ -390,9 +390,9 @@ fn write_as_before(store: &mut Store, disk: &SimDisk) -> Superblock {
     payload.push(0);
     payload.extend(to_vec(&StoredId::meta("removed")));
     let geometry = store.geometry;
-    let (mut prev, mut chunks) = (Run { start: 0, len: 0 }, 0);
+    let (mut prev, mut chunks) = (Extent { start: 0, len: 0 }, 0);
     for part in payload.chunks(10 * BLOCK - CHUNK_HEADER) {
-        let run = Run { start: geometry.blocks / 2 + 20 * chunks, len: 10 };
+        let extent = Extent { start: geometry.blocks / 2 + 20 * chunks, len: 10 };
         let header = ChunkHeader {
             uuid: geometry.uuid,
             generation: 9,
@@ -400,14 +400,14 @@ fn write_as_before(store: &mut Store, disk: &SimDisk) -> Superblock {
             prev,
             payload_len: part.len() as u32,
         };
-        disk.write_at(u64::from(run.start) * BLOCK as u64, &header.encode(part, run)).unwrap();
-        (prev, chunks) = (run, chunks + 1);
+        disk.write_at(u64::from(extent.start) * BLOCK as u64, &header.encode(part, extent)).unwrap();
+        (prev, chunks) = (extent, chunks + 1);
     }
-    let layer = Layer { generation: 9, last_chunk: prev, chunks, payload_len: payload.len() as u64 };
+    let run = RunRef { generation: 9, last_chunk: prev, chunks, payload_len: payload.len() as u64 };
     let mut block = vec![0; BLOCK];
     disk.read_at(0, &mut block).unwrap();
     let now = Superblock::decode(&block).unwrap();
-    Superblock { version: VERSION_OLD, layers: vec![layer], ..now }
+    Superblock { version: VERSION_OLD, runs: vec![run], ..now }
 }
 
 /// Where space is short a checkpoint is one merge of everything. It had begun while blocks were on their way to their
@@ -434,7 +434,7 @@ fn a_checkpoint_of_everything_waits_for_what_is_on_its_way() {
     let done = store.take_batch().unwrap().commit(&*disk).unwrap();
     store.finished(done);
     checkpoint(&mut store, &disk);
-    assert_eq!(store.layers(), 1, "there was space enough");
+    assert_eq!(store.sorted_runs(), 1, "there was space enough");
     let read = store.plan_read(&object(2), &[(0, 4097)]).unwrap().run(&*disk).unwrap();
     assert!(read[0][..4096] == [2; 4096] && read[0][4096] == 1);
 }

@@ -19,8 +19,8 @@ fn allocated(store: &mut Store, txns: Vec<Transaction>) -> (usize, usize) {
         store.submit(txn).unwrap();
         let batch = store.take_batch().unwrap();
         store.finished(batch.commit(&Sink(1 << 30)).unwrap());
-        if let Some(placing) = store.take_placing() {
-            store.placed(placing.run(&Sink(1 << 30)).unwrap());
+        if let Some(placing) = store.take_deferred() {
+            store.deferred_done(placing.run(&Sink(1 << 30)).unwrap());
         }
     }
     ((CALLS.get() - before.0) / count, (ASKED.get() - before.1) / count)

@@ -26,7 +26,7 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // A thread that is ending frees what nobody counts any more.
+    // What a thread that is ending frees is not counted any more.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
     if bytes > 0 {
         let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
@@ -99,7 +99,7 @@ fn bytes_each(objects: u64, txns: impl Iterator<Item = Transaction>) -> isize {
     used
 }
 
-/// Those that nobody looks at are in the checkpoint, and only a little of each page of it is in memory.
+/// Those that are not in use are in the checkpoint, and only a little of each page of it is in memory.
 #[test]
 fn an_object_that_is_not_used_takes_a_few_bytes() {
     let _alone = alone();
@@ -116,7 +116,7 @@ fn an_object_that_is_not_used_takes_a_few_bytes() {
     }
     store.request_checkpoint();
     store.settle(&*disk).unwrap();
-    let layers = store.layers();
+    let runs = store.sorted_runs();
     drop(store);
     buffer::give_back();
     let before = LIVE.get();
@@ -124,7 +124,7 @@ fn an_object_that_is_not_used_takes_a_few_bytes() {
     buffer::give_back();
     // One bit of each block of the device is another matter.
     let used = (LIVE.get() - before - (1 << 30) / 4096 / 8) as f64 / objects as f64;
-    println!("{objects} objects in {layers} layers: {used:.1} bytes each");
+    println!("{objects} objects in {runs} sorted runs: {used:.1} bytes each");
     assert!(store.stat(&object(5)).unwrap().is_some());
     assert!(used < 12.0, "{used:.1} bytes for an object that is not used");
 }

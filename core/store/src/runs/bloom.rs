@@ -1,12 +1,12 @@
-//! Which things a layer surely does not have: most that is looked for is not in most layers, and new things are
+//! Which objects a sorted run surely does not have: most that is looked for is not in most sorted runs, and new objects are
 //! in none.
 
-/// Bits for each thing, and how many of them are looked at: one in a hundred is taken for one that may be there.
+/// Bits for each object, and how many of them are looked at: one in a hundred is taken for one that may be there.
 const BITS: u64 = 10;
 const PROBES: u64 = 7;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filter(pub Vec<u8>);
+pub(crate) struct BloomFilter(pub Vec<u8>);
 
 /// Of an id as it is encoded. On the device, so it never changes.
 pub(crate) fn hash(id: &[u8]) -> u64 {
@@ -22,9 +22,9 @@ pub(crate) fn hash(id: &[u8]) -> u64 {
     hash ^ (hash >> 32)
 }
 
-impl Filter {
-    pub fn for_things(things: u64) -> Filter {
-        Filter(vec![0; (things * BITS).div_ceil(8).max(8) as usize])
+impl BloomFilter {
+    pub fn for_entries(entries: u64) -> BloomFilter {
+        BloomFilter(vec![0; (entries * BITS).div_ceil(8).max(8) as usize])
     }
     pub fn add(&mut self, hash: u64) {
         for bit in self.bits(hash) {
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn what_was_added_may_be_there_and_little_else() {
-        let mut filter = Filter::for_things(10_000);
+        let mut filter = BloomFilter::for_entries(10_000);
         let id = |n: u32| format!("object{n}").into_bytes();
         (0..10_000).for_each(|n| filter.add(hash(&id(n))));
         assert!((0..10_000).all(|n| filter.may_have(hash(&id(n)))));

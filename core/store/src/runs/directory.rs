@@ -1,10 +1,10 @@
-//! What a layer says about itself, read whole when the store is opened: where its pages are and what each begins
-//! with, which things it surely does not have, and who owns which blocks.
+//! What a sorted run says about itself, read whole when the store is opened: where its pages are and what each begins
+//! with, which objects it surely does not have, and how many owners which blocks have.
 
-use super::filter::Filter;
+use super::bloom::BloomFilter;
 use crate::index::{Pools, Totals, Weight};
-use crate::runs::overlaid;
-use crate::space::Run;
+use crate::range_map::overlaid;
+use crate::space::Extent;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 /// No block has more: each of its owners takes some bytes of the device.
 const OWNERS_MAX: u32 = 1 << 30;
 
-/// Where each page is in the layer, its checksum, and the first thing in it. In few pieces of memory.
+/// Where each page is in the sorted run, its checksum, and the first object in it. In few pieces of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fences {
-    /// Behind the last block of each page, counted in the layer.
+    /// Behind the last block of each page, counted in the sorted run.
     ends: Vec<u32>,
     crcs: Vec<u32>,
     /// All ids, and where each ends.
@@ -33,14 +33,14 @@ impl Fences {
         self.ids.extend_from_slice(first);
         self.id_ends.push(self.ids.len() as u32);
     }
-    /// Of the whole layer.
+    /// Of the whole sorted run.
     pub fn blocks(&self) -> u32 {
         self.ends.last().copied().unwrap_or(0)
     }
-    /// The page's blocks, counted in the layer, and the checksum of all their bytes.
-    pub fn page(&self, page: usize) -> (Run, u32) {
+    /// The page's blocks, counted in the sorted run, and the checksum of all their bytes.
+    pub fn page(&self, page: usize) -> (Extent, u32) {
         let start = if page == 0 { 0 } else { self.ends[page - 1] };
-        (Run { start, len: self.ends[page] - start }, self.crcs[page])
+        (Extent { start, len: self.ends[page] - start }, self.crcs[page])
     }
     pub fn set_crc(&mut self, page: usize, crc: u32) {
         self.crcs[page] = crc;
@@ -52,7 +52,7 @@ impl Fences {
     fn first(&self, page: usize) -> StoredId {
         StoredId::decode(&mut Reader::new(self.id_bytes(page))).expect("it was decoded before")
     }
-    /// The page that has this thing, if one has; also the first one that may have something behind it.
+    /// The page that has this object, if one has; also the first one that may have something behind it.
     pub fn find(&self, id: &StoredId) -> usize {
         let (mut from, mut to) = (0, self.len());
         while from < to {
@@ -77,8 +77,8 @@ impl Encode for Fences {
     fn encode(&self, out: &mut Vec<u8>) {
         (self.len() as u32).encode(out);
         for page in 0..self.len() {
-            let (run, crc) = self.page(page);
-            (run.len, crc).encode(out);
+            let (extent, crc) = self.page(page);
+            (extent.len, crc).encode(out);
             out.extend_from_slice(self.id_bytes(page));
         }
     }
@@ -93,7 +93,7 @@ impl Decode for Fences {
             let id = StoredId::decode(r)?;
             let is_wrong = blocks == 0 || fences.blocks().checked_add(blocks).is_none();
             if is_wrong || last.is_some_and(|last| last >= id) {
-                return Err(DecodeError::BadValue { what: "page of a layer", value: blocks.into() });
+                return Err(DecodeError::BadValue { what: "page of a sorted run", value: blocks.into() });
             }
             fences.push(&bytes[..bytes.len() - r.remaining()], blocks, crc);
             last = Some(id);
@@ -103,63 +103,63 @@ impl Decode for Fences {
     }
 }
 
-/// As it stands in the chunks at the end of a layer.
+/// As it stands in the chunks at the end of a sorted run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Directory {
-    /// What all things were together when the layer was begun, also those that are not in it.
+    /// What all objects were together when the sorted run was begun, also those that are not in it.
     pub totals: Totals,
-    /// Entries in the layer.
+    /// Entries in the sorted run.
     pub entries: u64,
     /// Where its pages are, one after another.
-    pub runs: Vec<Run>,
+    pub extents: Vec<Extent>,
     pub fences: Fences,
-    pub filter: Filter,
+    pub filter: BloomFilter,
     pub owners: Owners,
 }
 
-/// How many things have what, of that of which it changed since the layer before. In order.
+/// How many objects have what, of that of which it changed since the sorted run before. In order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owners {
-    pub blocks: Vec<(Run, u32)>,
+    pub blocks: Vec<(Extent, u32)>,
     /// Parts of omaps; of those that were never shared nothing is said.
-    pub parts: Vec<(u64, u32)>,
+    pub leaves: Vec<(u64, u32)>,
 }
 
 impl Owners {
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.parts.is_empty()
+        self.blocks.is_empty() && self.leaves.is_empty()
     }
     /// What `newer` says over what this says.
     pub fn overlaid(&self, newer: &Owners) -> Owners {
-        let parts: BTreeMap<u64, u32> = self.parts.iter().chain(&newer.parts).copied().collect();
-        Owners { blocks: overlaid(&self.blocks, &newer.blocks), parts: parts.into_iter().collect() }
+        let leaves: BTreeMap<u64, u32> = self.leaves.iter().chain(&newer.leaves).copied().collect();
+        Owners { blocks: overlaid(&self.blocks, &newer.blocks), leaves: leaves.into_iter().collect() }
     }
     /// Nothing is below: what has no owner, and parts that have one, need not be noted.
     pub fn shrink(&mut self) {
         self.blocks.retain(|(_, owners)| *owners > 0);
-        self.parts.retain(|(_, owners)| *owners > 1);
+        self.leaves.retain(|(_, owners)| *owners > 1);
     }
 }
 
 impl Encode for Directory {
     fn encode(&self, out: &mut Vec<u8>) {
-        let Totals { things, weight, parts, pools } = &self.totals;
-        [*things, weight.stored, weight.omap, weight.encoded, weight.blocks, self.entries]
+        let Totals { objects, weight, leaves_made, pools } = &self.totals;
+        [*objects, weight.stored, weight.omap, weight.encoded, weight.blocks, self.entries]
             .iter()
             .for_each(|number| number.encode(out));
-        (self.runs.len() as u32).encode(out);
-        self.runs.iter().for_each(|run| (run.start, run.len).encode(out));
+        (self.extents.len() as u32).encode(out);
+        self.extents.iter().for_each(|extent| (extent.start, extent.len).encode(out));
         self.fences.encode(out);
         (self.filter.0.len() as u32).encode(out);
         out.extend_from_slice(&self.filter.0);
         (self.owners.blocks.len() as u32).encode(out);
         let mut at = 0;
-        for (run, owners) in &self.owners.blocks {
-            [run.start - at, run.len, *owners].iter().for_each(|number| short(*number, out));
-            at = run.start + run.len;
+        for (extent, owners) in &self.owners.blocks {
+            [extent.start - at, extent.len, *owners].iter().for_each(|number| short(*number, out));
+            at = extent.start + extent.len;
         }
-        parts.encode(out);
-        self.owners.parts.encode(out);
+        leaves_made.encode(out);
+        self.owners.leaves.encode(out);
         if let Some(pools) = pools {
             pools.encode(out);
         }
@@ -168,17 +168,17 @@ impl Encode for Directory {
 impl Decode for Directory {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut number = || u64::decode(r);
-        let things = number()?;
+        let objects = number()?;
         let (stored, omap, encoded) = (number()?, number()?, number()?);
         let (blocks, entries) = (number()?, number()?);
         // No device holds as much; sums of such numbers must not overflow.
-        if let Some(&value) = [things, stored, omap, encoded, blocks].iter().find(|n| **n > 1 << 56) {
-            return Err(DecodeError::BadValue { what: "totals of a layer", value });
+        if let Some(&value) = [objects, stored, omap, encoded, blocks].iter().find(|n| **n > 1 << 56) {
+            return Err(DecodeError::BadValue { what: "totals of a sorted run", value });
         }
         let weight = Weight { stored, omap, encoded, blocks };
-        let runs = r.list(|r| Ok(Run { start: Decode::decode(r)?, len: Decode::decode(r)? }))?;
+        let extents = r.list(|r| Ok(Extent { start: Decode::decode(r)?, len: Decode::decode(r)? }))?;
         let fences = Fences::decode(r)?;
-        let filter = Filter(r.bytes()?.to_vec());
+        let filter = BloomFilter(r.bytes()?.to_vec());
         if filter.0.is_empty() {
             return Err(DecodeError::BadValue { what: "bytes of a filter", value: 0 });
         }
@@ -189,28 +189,28 @@ impl Decode for Directory {
             let end = start.and_then(|start| start.checked_add(len)).filter(|_| len > 0);
             // Clones add to the count.
             let (Some(start), Some(end), 0..=OWNERS_MAX) = (start, end, count) else {
-                return Err(DecodeError::BadValue { what: "run of owners", value: len.into() });
+                return Err(DecodeError::BadValue { what: "extent of owners", value: len.into() });
             };
-            owners.blocks.push((Run { start, len }, count));
+            owners.blocks.push((Extent { start, len }, count));
             at = end;
         }
         // In version 6 this was the end.
-        let mut parts = 0;
+        let mut leaves_made = 0;
         if !r.is_empty() {
-            parts = u64::decode(r)?;
-            owners.parts = Decode::decode(r)?;
+            leaves_made = u64::decode(r)?;
+            owners.leaves = Decode::decode(r)?;
         }
-        let in_order = owners.parts.windows(2).all(|two| two[0].0 < two[1].0);
-        if let Some((value, _)) = owners.parts.iter().find(|(_, owners)| *owners > OWNERS_MAX || !in_order) {
-            return Err(DecodeError::BadValue { what: "owners of a part", value: *value });
+        let in_order = owners.leaves.windows(2).all(|two| two[0].0 < two[1].0);
+        if let Some((value, _)) = owners.leaves.iter().find(|(_, owners)| *owners > OWNERS_MAX || !in_order) {
+            return Err(DecodeError::BadValue { what: "owners of an omap leaf", value: *value });
         }
-        if parts > u64::MAX / 2 {
-            return Err(DecodeError::BadValue { what: "number of a part", value: parts });
+        if leaves_made > u64::MAX / 2 {
+            return Err(DecodeError::BadValue { what: "number of an omap leaf", value: leaves_made });
         }
         // In version 8 this was the end.
         let pools = if r.is_empty() { None } else { Some(Pools::decode(r)?) };
-        let totals = Totals { things, weight, parts, pools };
-        Ok(Directory { totals, entries, runs, fences, filter, owners })
+        let totals = Totals { objects, weight, leaves_made, pools };
+        Ok(Directory { totals, entries, extents, fences, filter, owners })
     }
 }
 
@@ -246,14 +246,17 @@ mod tests {
         (0..50).for_each(|n| fences.push(&to_vec(&id(n * 10 + 5)), 4 + n % 2, n));
         let weight = Weight { stored: 5, omap: 6, encoded: 7, blocks: 8 };
         let directory = Directory {
-            totals: Totals { things: 9, weight, parts: 10, pools: Some(Pools::default()) },
+            totals: Totals { objects: 9, weight, leaves_made: 10, pools: Some(Pools::default()) },
             entries: 4,
-            runs: vec![Run { start: 7, len: 225 }],
+            extents: vec![Extent { start: 7, len: 225 }],
             fences,
-            filter: Filter(vec![1, 2, 3]),
+            filter: BloomFilter(vec![1, 2, 3]),
             owners: Owners {
-                blocks: vec![(Run { start: 3, len: 1 }, 0), (Run { start: 200_000, len: 5 << 20 }, 300)],
-                parts: vec![(4, 2), (9, 1)],
+                blocks: vec![
+                    (Extent { start: 3, len: 1 }, 0),
+                    (Extent { start: 200_000, len: 5 << 20 }, 300),
+                ],
+                leaves: vec![(4, 2), (9, 1)],
             },
         };
         let mut again: Directory = from_slice(&to_vec(&directory)).unwrap();
@@ -265,6 +268,6 @@ mod tests {
             [0, 5, 6, 14, 15, 16, 494, 495, 999].map(|n| again.fences.find(&id(n))),
             [0, 0, 0, 0, 1, 1, 48, 49, 49]
         );
-        assert_eq!(again.fences.page(1), (Run { start: 4, len: 5 }, 1));
+        assert_eq!(again.fences.page(1), (Extent { start: 4, len: 5 }, 1));
     }
 }

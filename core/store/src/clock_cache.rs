@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::hash::Hash;
 
 #[derive(Debug)]
-pub(crate) struct Recent<K, V> {
+pub(crate) struct ClockCache<K, V> {
     /// Nothing walks through it: its order means nothing.
-    things: HashMap<K, Kept<V>, FixedState>,
+    entries: HashMap<K, Kept<V>, FixedState>,
     /// The next to go is in front. Some are gone, some are here twice.
     queue: VecDeque<K>,
     bytes: usize,
@@ -22,11 +22,11 @@ struct Kept<V> {
     is_used: bool,
 }
 
-impl<K: Hash + Ord + Clone, V: Clone> Recent<K, V> {
-    /// `seed`: of the hash, so that nobody outside knows which keys meet in one place.
-    pub fn new(seed: u64) -> Recent<K, V> {
-        Recent {
-            things: HashMap::with_hasher(FixedState::with_seed(seed)),
+impl<K: Hash + Ord + Clone, V: Clone> ClockCache<K, V> {
+    /// `seed`: of the hash, so that clients cannot choose keys that collide.
+    pub fn new(seed: u64) -> ClockCache<K, V> {
+        ClockCache {
+            entries: HashMap::with_hasher(FixedState::with_seed(seed)),
             queue: VecDeque::new(),
             bytes: 0,
             limit: 0,
@@ -40,7 +40,7 @@ impl<K: Hash + Ord + Clone, V: Clone> Recent<K, V> {
         self.shrink();
     }
     pub fn get(&mut self, key: &K) -> Option<V> {
-        let kept = self.things.get_mut(key)?;
+        let kept = self.entries.get_mut(key)?;
         kept.is_used = true;
         Some(kept.value.clone())
     }
@@ -49,7 +49,7 @@ impl<K: Hash + Ord + Clone, V: Clone> Recent<K, V> {
             return;
         }
         let kept = Kept { value, bytes, is_used: false };
-        match self.things.entry(key) {
+        match self.entries.entry(key) {
             Entry::Vacant(entry) => {
                 self.queue.push_back(entry.key().clone());
                 entry.insert(kept);
@@ -61,20 +61,20 @@ impl<K: Hash + Ord + Clone, V: Clone> Recent<K, V> {
         self.shrink();
     }
     pub fn remove(&mut self, key: &K) {
-        if let Some(kept) = self.things.remove(key) {
+        if let Some(kept) = self.entries.remove(key) {
             self.bytes -= kept.bytes;
         }
         // Mostly of what was removed.
-        if self.queue.len() > 2 * self.things.len() + 64 {
-            let (things, mut seen) = (&self.things, std::collections::BTreeSet::new());
-            self.queue.retain(|key| things.contains_key(key) && seen.insert(key.clone()));
+        if self.queue.len() > 2 * self.entries.len() + 64 {
+            let (entries, mut seen) = (&self.entries, std::collections::BTreeSet::new());
+            self.queue.retain(|key| entries.contains_key(key) && seen.insert(key.clone()));
         }
     }
     fn shrink(&mut self) {
         while self.bytes > self.limit
             && let Some(key) = self.queue.pop_front()
         {
-            match self.things.get_mut(&key) {
+            match self.entries.get_mut(&key) {
                 Some(kept) if kept.is_used => {
                     kept.is_used = false;
                     self.queue.push_back(key);
@@ -92,17 +92,17 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_and_the_rest_goes_in_order() {
-        let mut recent = Recent::new(7);
-        recent.limit(100);
-        (0..10).for_each(|n| recent.insert(n, n, 10));
-        assert_eq!(recent.get(&0), Some(0));
-        (10..15).for_each(|n| recent.insert(n, n, 10));
-        let here: Vec<i32> = (0..15).filter(|n| recent.get(n).is_some()).collect();
-        assert_eq!((here, recent.bytes()), (vec![0, 6, 7, 8, 9, 10, 11, 12, 13, 14], 100));
-        recent.insert(20, 20, 60); // more than half
-        assert_eq!(recent.get(&20), None);
-        recent.limit(0);
-        assert_eq!((recent.bytes(), recent.get(&0)), (0, None));
-        (0..1000).for_each(|_| recent.remove(&0));
+        let mut cache = ClockCache::new(7);
+        cache.limit(100);
+        (0..10).for_each(|n| cache.insert(n, n, 10));
+        assert_eq!(cache.get(&0), Some(0));
+        (10..15).for_each(|n| cache.insert(n, n, 10));
+        let here: Vec<i32> = (0..15).filter(|n| cache.get(n).is_some()).collect();
+        assert_eq!((here, cache.bytes()), (vec![0, 6, 7, 8, 9, 10, 11, 12, 13, 14], 100));
+        cache.insert(20, 20, 60); // more than half
+        assert_eq!(cache.get(&20), None);
+        cache.limit(0);
+        assert_eq!((cache.bytes(), cache.get(&0)), (0, None));
+        (0..1000).for_each(|_| cache.remove(&0));
     }
 }

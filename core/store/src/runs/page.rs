@@ -1,4 +1,4 @@
-//! A page of a layer: entries in order, one after another.
+//! A page of a sorted run: entries in order, one after another.
 
 use crate::index::Object;
 use nacre_proto::transaction::StoredId;
@@ -10,19 +10,19 @@ pub(crate) const PAGE: usize = 16 << 10;
 /// An entry has no fewer bytes: its length, its kind, and the shortest id.
 pub(crate) const ENTRY_MIN: u64 = 4 + 1 + 5;
 
-/// What a layer says of a thing.
+/// What a sorted run says of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Removed = 0,
     Object = 1,
     Damaged = 2,
     /// An object whose omap has parts.
-    Parted = 3,
+    WithLeaves = 3,
 }
 
 impl Kind {
     pub fn of(object: &Object) -> Kind {
-        if object.omap().parts.is_empty() { Kind::Object } else { Kind::Parted }
+        if object.omap().leaves.is_empty() { Kind::Object } else { Kind::WithLeaves }
     }
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Entry<'a> {
     pub body: &'a [u8],
 }
 
-/// A thing as a layer has it, with its blocks' checksums in their order.
+/// An object as a sorted run has it, with its blocks' checksums in their order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub object: Object,
@@ -43,7 +43,7 @@ pub(crate) struct Loaded {
 
 /// Adds an entry.
 pub(crate) fn push(page: &mut Vec<u8>, kind: Kind, id: &[u8], body: &[u8]) {
-    let len = u32::try_from(1 + id.len() + body.len()).expect("a thing is smaller than that");
+    let len = u32::try_from(1 + id.len() + body.len()).expect("an object is smaller than that");
     len.encode(page);
     page.push(kind as u8);
     page.extend_from_slice(id);
@@ -65,8 +65,10 @@ pub(crate) fn entries(page: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, Dec
             0 => Kind::Removed,
             1 => Kind::Object,
             2 => Kind::Damaged,
-            3 => Kind::Parted,
-            value => return Err(DecodeError::BadValue { what: "entry of a layer", value: value.into() }),
+            3 => Kind::WithLeaves,
+            value => {
+                return Err(DecodeError::BadValue { what: "entry of a sorted run", value: value.into() });
+            }
         };
         let id = StoredId::decode(&mut r2)?;
         Ok(Some(Entry { kind, id, body: r2.rest() }))
@@ -83,7 +85,7 @@ impl Entry<'_> {
     /// Of an object.
     pub fn load(&self) -> Result<Loaded, DecodeError> {
         let mut r = Reader::new(self.body);
-        let (object, crcs) = Object::decode(&self.id, self.kind == Kind::Parted, &mut r)?;
+        let (object, crcs) = Object::decode(&self.id, self.kind == Kind::WithLeaves, &mut r)?;
         r.finish()?;
         Ok(Loaded { object, crcs })
     }
@@ -93,17 +95,17 @@ impl Loaded {
     /// Checksum of the block at this position of the object; it has one there.
     pub fn crc(&self, at: u32) -> u32 {
         let mut before = 0;
-        for run in self.object.blocks.runs() {
-            if at < run.at + run.blocks.len {
-                return self.crcs[(before + at - run.at) as usize];
+        for extent in self.object.blocks.extents() {
+            if at < extent.at + extent.blocks.len {
+                return self.crcs[(before + at - extent.at) as usize];
             }
-            before += run.blocks.len;
+            before += extent.blocks.len;
         }
         unreachable!("the object has a block there")
     }
 }
 
-/// For whoever writes it as it is.
+/// The id's encoding, as a page has it.
 pub(crate) fn id_bytes(id: &StoredId) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     id.encode(&mut out);

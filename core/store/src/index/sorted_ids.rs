@@ -2,7 +2,7 @@
 //!
 //! The place of a new id among a hundred thousand others is nowhere near that of the one before, so nearly every step to
 //! it is a miss of the processor's cache. Here ids come into a set that is small enough for it, and what fills this set
-//! becomes a run in order, to which nothing is added. Who walks merges the runs.
+//! becomes a run in order, to which nothing is added. A walk merges the runs.
 
 use nacre_proto::transaction::StoredId;
 use std::cmp::Reverse;
@@ -17,12 +17,12 @@ const RUN: usize = 2048;
 
 /// Each once.
 #[derive(Debug, Default)]
-pub(crate) struct Ids {
+pub(crate) struct SortedIds {
     newest: BTreeSet<InOrder>,
     runs: Vec<Box<[InOrder]>>,
 }
 
-impl Ids {
+impl SortedIds {
     pub fn len(&self) -> usize {
         self.newest.len() + self.runs.len() * RUN
     }
@@ -42,13 +42,13 @@ impl Ids {
     pub fn into_iter(self) -> impl Iterator<Item = Arc<StoredId>> {
         self.runs.into_iter().flatten().chain(self.newest).map(|one| one.id)
     }
-    pub fn from(&self, from: Bound<&StoredId>) -> IdsFrom<'_> {
-        IdsFrom::new([self], from)
+    pub fn from(&self, from: Bound<&StoredId>) -> SortedIdsFrom<'_> {
+        SortedIdsFrom::new([self], from)
     }
 }
 
 /// Those of some sets behind one of them, each once.
-pub(crate) struct IdsFrom<'a>(BinaryHeap<Reverse<Run<'a>>>);
+pub(crate) struct SortedIdsFrom<'a>(BinaryHeap<Reverse<Run<'a>>>);
 
 /// What is left of one. It is as great as its first id.
 struct Run<'a> {
@@ -61,20 +61,20 @@ enum Rest<'a> {
     Newest(btree_set::Range<'a, InOrder>),
 }
 
-impl<'a> IdsFrom<'a> {
-    pub fn new(sets: impl IntoIterator<Item = &'a Ids>, from: Bound<&StoredId>) -> IdsFrom<'a> {
+impl<'a> SortedIdsFrom<'a> {
+    pub fn new(sets: impl IntoIterator<Item = &'a SortedIds>, from: Bound<&StoredId>) -> SortedIdsFrom<'a> {
         let from = from.map(|id| InOrder::new(Arc::new(id.clone())));
         let is_before = |one: &InOrder| match &from {
             Bound::Included(first) => one < first,
             Bound::Excluded(last) => one <= last,
             Bound::Unbounded => false,
         };
-        let of = |ids: &'a Ids| {
+        let of = |ids: &'a SortedIds| {
             let old = ids.runs.iter().map(|run| Rest::Old(run[run.partition_point(is_before)..].iter()));
             let newest = ids.newest.range::<InOrder, _>((from.as_ref(), Bound::Unbounded));
             old.chain([Rest::Newest(newest)]).filter_map(Run::new).map(Reverse).collect::<Vec<_>>()
         };
-        IdsFrom(sets.into_iter().flat_map(of).collect())
+        SortedIdsFrom(sets.into_iter().flat_map(of).collect())
     }
     /// The least of all, which is not the least any more.
     fn step(&mut self) -> Option<&'a Arc<StoredId>> {
@@ -88,7 +88,7 @@ impl<'a> IdsFrom<'a> {
     }
 }
 
-impl<'a> Iterator for IdsFrom<'a> {
+impl<'a> Iterator for SortedIdsFrom<'a> {
     type Item = &'a Arc<StoredId>;
     fn next(&mut self) -> Option<Self::Item> {
         let id = self.step()?;
@@ -191,7 +191,7 @@ mod tests {
     fn they_agree_with_an_ordered_set() {
         let mut rng = Rng::new(1);
         for count in [0, 10, 20_000] {
-            let mut sets = [Ids::default(), Ids::default()];
+            let mut sets = [SortedIds::default(), SortedIds::default()];
             let mut models = [BTreeSet::new(), BTreeSet::new()];
             for _ in 0..count {
                 let (id, which) = (any_id(&mut rng), rng.below(2) as usize);
@@ -208,7 +208,7 @@ mod tests {
             for _ in 0..20 {
                 let from = any_id(&mut rng);
                 for bound in [Bound::Included(&from), Bound::Excluded(&from)] {
-                    let merged = IdsFrom::new(&sets, bound).map(|id| &**id);
+                    let merged = SortedIdsFrom::new(&sets, bound).map(|id| &**id);
                     assert!(merged.eq(all.range::<StoredId, _>((bound, Bound::Unbounded)).copied()));
                 }
             }

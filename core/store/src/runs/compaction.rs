@@ -1,18 +1,18 @@
-//! Making one layer of several neighbours, in slices, beside everything else.
+//! Making one sorted run of several neighbours, in slices, beside everything else.
 //!
-//! What is merged does not change, so a merge knows nothing of the store but where it may write. Its result
+//! What is compacted does not change, so a compaction knows nothing of the store but where it may write. Its result
 //! takes the place of the others when a superblock names it.
 
 use super::directory::Owners;
 use super::page::Kind;
-use super::writer::LayerWriter;
-use super::{Cursor, Layer, PageError, open};
+use super::writer::RunWriter;
+use super::{Cursor, PageError, SortedRun, open};
 use crate::BLOCK;
 use crate::checkpoint::{Gathered, GatheredAll};
 use crate::disk::{Disk, DiskError};
 use crate::format::Geometry;
 use crate::index::Totals;
-use crate::space::Run;
+use crate::space::Extent;
 use nacre_proto::transaction::StoredId;
 use std::sync::Arc;
 
@@ -20,30 +20,30 @@ use std::sync::Arc;
 pub(crate) const SLICE: usize = 1 << 20;
 
 #[derive(Debug)]
-pub(crate) struct Merge {
+pub(crate) struct Compaction {
     geometry: Geometry,
     /// The oldest first.
-    pub inputs: Vec<Arc<Layer>>,
+    pub inputs: Vec<Arc<SortedRun>>,
     /// Nothing is below them: what was removed need not be noted.
     is_lowest: bool,
     cursors: Vec<Cursor>,
     /// Over all of them: what a checkpoint gathered, the last one first.
     newest: Option<Newest>,
-    pub writer: LayerWriter,
+    pub writer: RunWriter,
     /// Where it may write.
-    pub room: Vec<Run>,
+    pub space: Vec<Extent>,
     is_over: bool,
-    /// One of the layers cannot be read: its serial. Then all of this was for nothing.
+    /// One of the sorted runs cannot be read: its serial. Then all of this was for nothing.
     pub bad: Option<u64>,
 }
 
-/// What a checkpoint gathered, with what all things are then.
+/// What a checkpoint gathered, with what all objects are then.
 #[derive(Debug)]
 pub(crate) struct Newest {
     pub entries: Vec<Gathered>,
     pub totals: Totals,
     pub owners: Owners,
-    /// Entries that were merged.
+    /// Entries that were compacted.
     done: Vec<Gathered>,
 }
 
@@ -60,23 +60,23 @@ impl Newest {
     }
 }
 
-impl Merge {
-    /// The layers `inputs`, the oldest first, and perhaps something over them.
+impl Compaction {
+    /// The sorted runs `inputs`, the oldest first, and perhaps something over them.
     pub fn new(
         geometry: Geometry,
         generation: u64,
-        inputs: Vec<Arc<Layer>>,
+        inputs: Vec<Arc<SortedRun>>,
         is_lowest: bool,
         newest: Option<Newest>,
-    ) -> Merge {
+    ) -> Compaction {
         let gathered = newest.as_ref().map_or(0, |newest| newest.entries.len() as u64);
-        let entries = inputs.iter().map(|layer| layer.entries).sum::<u64>() + gathered;
-        Merge {
+        let entries = inputs.iter().map(|run| run.entries).sum::<u64>() + gathered;
+        Compaction {
             geometry,
             is_lowest,
             cursors: inputs.iter().map(|_| Cursor::new()).collect(),
-            writer: LayerWriter::new(geometry.uuid, generation, entries),
-            room: Vec::new(),
+            writer: RunWriter::new(geometry.uuid, generation, entries),
+            space: Vec::new(),
             is_over: false,
             bad: None,
             newest,
@@ -91,9 +91,9 @@ impl Merge {
     }
     /// Blocks that it needs to go on.
     pub fn wants(&self) -> u32 {
-        let room: u64 = self.room.iter().map(|run| u64::from(run.len)).sum();
+        let space: u64 = self.space.iter().map(|extent| u64::from(extent.len)).sum();
         let wanted = (self.writer.waiting().min(SLICE) + SLICE) / BLOCK + 8;
-        (wanted as u64).saturating_sub(room) as u32
+        (wanted as u64).saturating_sub(space) as u32
     }
 
     /// Goes on for a slice. What it wrote is not durable yet.
@@ -102,26 +102,27 @@ impl Merge {
             self.bad = Some(serial);
             return Ok(());
         }
-        let room = &mut self.room;
+        let space = &mut self.space;
         let take = |most: u32| {
-            let run = room.pop()?;
-            let len = run.len.min(most);
-            if len < run.len {
-                room.push(Run { start: run.start + len, len: run.len - len });
+            let extent = space.pop()?;
+            let len = extent.len.min(most);
+            if len < extent.len {
+                space.push(Extent { start: extent.start + len, len: extent.len - len });
             }
-            Some(Run { start: run.start, len })
+            Some(Extent { start: extent.start, len })
         };
         let chunks = self.writer.cut(take);
-        let writes = chunks.iter().map(|(run, bytes)| (u64::from(run.start) * BLOCK as u64, &bytes[..]));
+        let writes =
+            chunks.iter().map(|(extent, bytes)| (u64::from(extent.start) * BLOCK as u64, &bytes[..]));
         disk.write_many(&writes.collect::<Vec<_>>())
     }
 
     fn advance(&mut self, disk: &(impl Disk + ?Sized)) -> Result<(), (u64, PageError)> {
         while self.writer.waiting() < SLICE && !self.is_over {
             let mut least: Option<(StoredId, Vec<usize>)> = None;
-            for (at, (cursor, layer)) in self.cursors.iter_mut().zip(&self.inputs).enumerate() {
-                let bad = |error| (layer.serial, error);
-                cursor.ready(layer, |page| layer.read_page(page, disk)).map_err(bad)?;
+            for (at, (cursor, run)) in self.cursors.iter_mut().zip(&self.inputs).enumerate() {
+                let bad = |error| (run.serial, error);
+                cursor.ready(run, |page| run.read_page(page, disk)).map_err(bad)?;
                 match (cursor.peek(), &mut least) {
                     (None, _) => {}
                     (Some(id), Some((least, who))) if id == least => who.push(at),
@@ -152,12 +153,12 @@ impl Merge {
 
     fn finish(&mut self, disk: &(impl Disk + ?Sized)) -> Result<(), (u64, PageError)> {
         let mut owners = Owners::default();
-        for layer in &self.inputs {
-            let opened = open(disk, &self.geometry, layer.named);
-            let (_, newer) = opened.map_err(|_| (layer.serial, PageError::Order))?;
+        for run in &self.inputs {
+            let opened = open(disk, &self.geometry, run.named);
+            let (_, newer) = opened.map_err(|_| (run.serial, PageError::Order))?;
             owners = owners.overlaid(&newer);
         }
-        let mut totals = self.inputs.last().map_or_else(Totals::none, |layer| layer.totals.clone());
+        let mut totals = self.inputs.last().map_or_else(Totals::none, |run| run.totals.clone());
         if let Some(newest) = &self.newest {
             owners = owners.overlaid(&newest.owners);
             totals = newest.totals.clone();

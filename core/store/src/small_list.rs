@@ -4,6 +4,6 @@
 
 use smallvec::SmallVec;
 
-pub(crate) type Few<T> = SmallVec<[T; 1]>;
+pub(crate) type SmallList<T> = SmallVec<[T; 1]>;
 /// As many as fit where a list has its length and its place in memory.
-pub(crate) type FewBlocks = SmallVec<[u32; 4]>;
+pub(crate) type BlockList = SmallVec<[u32; 4]>;

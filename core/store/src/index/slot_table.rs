@@ -1,7 +1,7 @@
-//! The things in memory, found by a hash of their ids.
+//! The objects in memory, found by a hash of their ids.
 //!
-//! A request looks its things up many times. In an ordered map each look-up compares ids that lie all over memory; here it
-//! is one hash. Who walks in order has the ids from elsewhere (`Ids`, or a layer).
+//! A request looks its objects up many times. In an ordered map each look-up compares ids that lie all over memory; here it
+//! is one hash. A walk in order has the ids from elsewhere (`SortedIds`, or a sorted run).
 
 use super::Slot;
 use foldhash::fast::FixedState;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 const ROOM_MIN: usize = 4096;
 
 #[derive(Debug)]
-pub(super) struct Things {
+pub(super) struct SlotTable {
     slots: HashMap<Arc<StoredId>, Slot, FixedState>,
 }
 
-impl Things {
-    /// `seed`: of the hash, so that nobody outside knows which ids meet in one place.
-    pub fn new(seed: u64) -> Things {
-        Things { slots: HashMap::with_hasher(FixedState::with_seed(seed)) }
+impl SlotTable {
+    /// `seed`: of the hash, so that clients cannot choose ids that collide.
+    pub fn new(seed: u64) -> SlotTable {
+        SlotTable { slots: HashMap::with_hasher(FixedState::with_seed(seed)) }
     }
     pub fn len(&self) -> usize {
         self.slots.len()
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn they_agree_with_an_ordered_map() {
-        let (mut things, mut map) = (Things::new(7), BTreeMap::new());
+        let (mut table, mut map) = (SlotTable::new(7), BTreeMap::new());
         let mut rng = Rng::new(1);
         // It grows, and shrinks again.
         for phase in [900, 200, 900, 0] {
@@ -77,16 +77,16 @@ mod tests {
                 let id = StoredId::Meta(Name::from(format!("{}", rng.below(5000))));
                 if rng.chance(phase) {
                     let mark = rng.below(100);
-                    let (kept, old) = things.insert(&id, Slot::Gone(mark));
+                    let (kept, old) = table.insert(&id, Slot::Gone(mark));
                     assert_eq!((&*kept, old), (&id, map.insert(id.clone(), Slot::Gone(mark))));
                 } else {
-                    assert_eq!(things.remove(&id), map.remove(&id));
+                    assert_eq!(table.remove(&id), map.remove(&id));
                 }
-                assert_eq!((things.len(), things.get(&id)), (map.len(), map.get(&id)));
+                assert_eq!((table.len(), table.get(&id)), (map.len(), map.get(&id)));
             }
-            assert!(things.iter().collect::<BTreeMap<_, _>>().into_iter().eq(&map));
+            assert!(table.iter().collect::<BTreeMap<_, _>>().into_iter().eq(&map));
         }
-        let room = things.slots.capacity();
-        assert!(room <= ROOM_MIN.max(32 * things.len()), "room for {room}, and {} are here", things.len());
+        let room = table.slots.capacity();
+        assert!(room <= ROOM_MIN.max(32 * table.len()), "room for {room}, and {} are here", table.len());
     }
 }

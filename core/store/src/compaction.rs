@@ -1,23 +1,23 @@
-//! The checkpoint from the store's side: when one begins and what its end means, which layers become one.
+//! The checkpoint from the store's side: when one begins and what its end means, which sorted runs become one.
 
 use crate::BLOCK;
 use crate::checkpoint::{Checkpoint, GatheredAll, blocks_for, blocks_for_changes};
-use crate::format::{self, LAYERS_MAX, Superblock};
-use crate::layers::Layer;
-use crate::layers::merge::{Merge, Newest};
-use crate::layers::writer::Chunks;
-use crate::space::Run;
+use crate::format::{self, RUNS_MAX, Superblock};
+use crate::runs::SortedRun;
+use crate::runs::compaction::{Compaction, Newest};
+use crate::runs::writer::Chunks;
+use crate::space::Extent;
 use crate::store::{HURRY, SLICE_MAX, Store};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// So many layers of similar size become one.
+/// So many sorted runs of similar size become one.
 const ALIKE: usize = 4;
 
-/// The merge that is under way, if one is.
+/// The compaction that is under way, if one is.
 #[derive(Debug, Default)]
-pub(crate) struct Merging {
+pub(crate) struct CompactionState {
     current: Option<Current>,
     /// Layers that cannot be read, by serial: they stay as they are.
     bad: BTreeSet<u64>,
@@ -28,11 +28,11 @@ pub(crate) struct Merging {
 
 #[derive(Debug)]
 struct Current {
-    /// Which of the layers.
+    /// Which of the sorted runs.
     range: Range<usize>,
     /// Blocks that it takes at most, that it has taken, and that will be free when it is named.
     estimate: u64,
-    taken: Vec<Run>,
+    taken: Vec<Extent>,
     frees: u64,
     /// What a checkpoint gathered is in it.
     with_checkpoint: bool,
@@ -41,20 +41,20 @@ struct Current {
 
 #[derive(Debug)]
 enum Step {
-    Waiting(Box<Merge>),
+    Waiting(Box<Compaction>),
     /// Another thread has it.
     UnderWay,
     /// It waits for a superblock. None: nothing is left.
-    Written(Option<Box<Layer>>),
+    Written(Option<Box<SortedRun>>),
 }
 
-fn len(runs: &[Run]) -> u64 {
-    runs.iter().map(|run| u64::from(run.len)).sum()
+fn len(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.len)).sum()
 }
 
-impl Merging {
-    /// Whether a layer could not be read, since the store was opened.
-    pub fn met_rot(&self) -> bool {
+impl CompactionState {
+    /// Whether a sorted run could not be read, since the store was opened.
+    pub fn met_corruption(&self) -> bool {
         !self.bad.is_empty()
     }
     /// Blocks that it will still need.
@@ -73,7 +73,7 @@ impl Merging {
     pub fn blocks(&self) -> u64 {
         self.current.as_ref().map_or(0, |current| len(&current.taken))
     }
-    pub fn all_runs(&self) -> impl Iterator<Item = Run> + '_ {
+    pub fn all_extents(&self) -> impl Iterator<Item = Extent> + '_ {
         self.current.iter().flat_map(|current| current.taken.iter().copied())
     }
     pub fn is_under_way(&self) -> bool {
@@ -98,8 +98,7 @@ impl Store {
         // The next one may be larger than the whole log: then only a checkpoint can hold it.
         let is_short =
             room < self.log_blocks() / 3 || self.queue.front().is_some_and(|next| next.log_blocks() > room);
-        if self.checkpoint.is_none() && self.layers.len() < LAYERS_MAX && (self.checkpoint_wanted || is_short)
-        {
+        if self.checkpoint.is_none() && self.runs.len() < RUNS_MAX && (self.checkpoint_wanted || is_short) {
             self.checkpoint_wanted = false;
             let mut checkpoint = self.new_checkpoint();
             // Otherwise it is known when the last of them is handed over.
@@ -108,18 +107,18 @@ impl Store {
         }
     }
 
-    /// Whether there is no space for a layer, and then for all in one; or no layer more in a superblock.
-    fn has_to_merge_all(&self) -> bool {
-        let is_bad = self.layers.iter().any(|layer| self.merging.bad.contains(&layer.serial));
+    /// Whether there is no space for a sorted run, and then for all in one; or no sorted run more in a superblock.
+    fn needs_full_compaction(&self) -> bool {
+        let is_bad = self.runs.iter().any(|run| self.compaction.bad.contains(&run.serial));
         let all = blocks_for(self.index.total.weight.encoded);
-        let needed = blocks_for_changes(&self.index, &self.blocks) + self.merging.rest() + 2 * all;
+        let needed = blocks_for_changes(&self.index, &self.blocks) + self.compaction.rest() + 2 * all;
         let is_short = needed + self.slack() > self.space.free().into();
-        !is_bad && !self.layers.is_empty() && (is_short || self.layers.len() > LAYERS_MAX - 4)
+        !is_bad && !self.runs.is_empty() && (is_short || self.runs.len() > RUNS_MAX - 4)
     }
 
     pub(crate) fn new_checkpoint(&mut self) -> Checkpoint {
         let generation = self.generation + 1;
-        let gathers = self.has_to_merge_all();
+        let gathers = self.needs_full_compaction();
         Checkpoint::new(
             gathers,
             &self.geometry,
@@ -146,28 +145,28 @@ impl Store {
         // In proportion to the log, which has to last until the checkpoint ends.
         let slice = (u64::from(self.geometry.log_blocks) * BLOCK as u64 / 16).min(SLICE_MAX);
         let budget = if self.queue.is_empty() { slice } else { slice * HURRY } as usize;
-        let is_merged = checkpoint.gathered.is_some() && self.merging.is_written_with_checkpoint();
-        if checkpoint.gathered.is_some() && !is_merged {
+        let is_compacted = checkpoint.gathered.is_some() && self.compaction.is_written_with_checkpoint();
+        if checkpoint.gathered.is_some() && !is_compacted {
             return (Vec::new(), None);
         }
         let chunks = checkpoint.slice(&self.index, &self.blocks, &mut self.space, budget);
-        chunks.iter().for_each(|(run, _)| self.blocks.inner.set(*run, Some(1)));
-        if !checkpoint.is_written() && !is_merged {
+        chunks.iter().for_each(|(extent, _)| self.blocks.inner.set(*extent, Some(1)));
+        if !checkpoint.is_written() && !is_compacted {
             return (chunks, None);
         }
         let (seq, log_pos) = (checkpoint.seq, checkpoint.log_pos.expect("all up to it is written"));
-        let layer = checkpoint.writer.named();
-        let superblock = Some(self.superblock(seq, log_pos, layer));
+        let run = checkpoint.writer.named();
+        let superblock = Some(self.superblock(seq, log_pos, run));
         (chunks, superblock)
     }
 
-    /// The next one: what was merged takes the place of what it was made of, and `newest` is added.
-    fn superblock(&self, seq: u64, log_pos: u64, newest: Option<format::Layer>) -> Superblock {
-        let mut layers: Vec<format::Layer> = self.layers.iter().map(|layer| layer.named).collect();
-        if let Some(Current { range, step: Step::Written(layer), .. }) = &self.merging.current {
-            layers.splice(range.clone(), layer.as_ref().map(|layer| layer.named));
+    /// The next one: what was compacted takes the place of what it was made of, and `newest` is added.
+    fn superblock(&self, seq: u64, log_pos: u64, newest: Option<format::RunRef>) -> Superblock {
+        let mut runs: Vec<format::RunRef> = self.runs.iter().map(|run| run.named).collect();
+        if let Some(Current { range, step: Step::Written(run), .. }) = &self.compaction.current {
+            runs.splice(range.clone(), run.as_ref().map(|run| run.named));
         }
-        layers.extend(newest);
+        runs.extend(newest);
         let (geometry, losses) = (self.geometry, self.losses);
         Superblock {
             version: format::VERSION,
@@ -176,12 +175,12 @@ impl Store {
             seq,
             log_pos,
             losses,
-            layers,
+            runs,
         }
     }
-    /// The superblock that makes a merge count, if no checkpoint is going to.
-    pub(crate) fn superblock_of_merge(&self) -> Option<Superblock> {
-        let is_due = self.merging.is_written() && !self.merging.is_written_with_checkpoint();
+    /// The superblock that makes a compaction count, if no checkpoint is going to.
+    pub(crate) fn superblock_of_compaction(&self) -> Option<Superblock> {
+        let is_due = self.compaction.is_written() && !self.compaction.is_written_with_checkpoint();
         is_due.then(|| self.superblock(self.checkpointed, self.log_head, None))
     }
     pub(crate) fn checkpoint_ended(&mut self) {
@@ -194,34 +193,34 @@ impl Store {
         self.stored_mark = checkpoint.mark;
         self.leaving.extend(checkpoint.ids.into_iter().map(|id| (id, checkpoint.mark)));
         let old = std::mem::take(&mut self.old_chunks);
-        self.free_runs(old);
-        if let Some(layer) = checkpoint.writer.into_layer() {
-            let serial = self.merging.serial();
-            self.layers.push(Arc::new(layer.with_serial(serial)));
+        self.free_extents(old);
+        if let Some(run) = checkpoint.writer.into_run() {
+            let serial = self.compaction.serial();
+            self.runs.push(Arc::new(run.with_serial(serial)));
         }
     }
 
     /// Of a checkpoint.
-    fn free_runs(&mut self, runs: impl IntoIterator<Item = Run>) {
-        for run in runs {
-            self.blocks.inner.set(run, None);
-            run.blocks().for_each(|block| self.free_block(block));
+    fn free_extents(&mut self, extents: impl IntoIterator<Item = Extent>) {
+        for extent in extents {
+            self.blocks.inner.set(extent, None);
+            extent.blocks().for_each(|block| self.free_block(block));
         }
     }
 
-    // ---- merging ----
+    // ---- compaction ----
 
-    /// Which neighbouring layers should be one: those of similar size.
-    fn layers_to_merge(&self) -> Option<(Range<usize>, u64)> {
-        let count = self.layers.len();
-        let bad = self.layers.iter().rposition(|layer| self.merging.bad.contains(&layer.serial));
+    /// Which neighbouring sorted runs should be one: those of similar size.
+    fn runs_to_compact(&self) -> Option<(Range<usize>, u64)> {
+        let count = self.runs.len();
+        let bad = self.runs.iter().rposition(|run| self.compaction.bad.contains(&run.serial));
         let lowest = bad.map_or(0, |bad| bad + 1);
-        if count - lowest < ALIKE || self.merging.refused.is_some_and(|free| self.space.free() <= free) {
+        if count - lowest < ALIKE || self.compaction.refused.is_some_and(|free| self.space.free() <= free) {
             return None;
         }
-        let blocks = |range: Range<usize>| self.layers[range].iter().map(|layer| layer.blocks()).sum::<u64>();
+        let blocks = |range: Range<usize>| self.runs[range].iter().map(|run| run.blocks()).sum::<u64>();
         let mut first = count - 1;
-        let are_many = count > LAYERS_MAX / 2;
+        let are_many = count > RUNS_MAX / 2;
         while first > lowest && (are_many || blocks(first - 1..first) <= 2 * blocks(first..count)) {
             first -= 1;
         }
@@ -231,7 +230,7 @@ impl Store {
         (count - first >= ALIKE && needed <= self.space.free().into()).then_some((first..count, estimate))
     }
 
-    /// What the checkpoint wants to be merged, if everything that it holds is in its place.
+    /// What the checkpoint wants to be compacted, if everything that it holds is in its place.
     fn gather(&mut self) -> Option<GatheredAll> {
         let checkpoint = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.gathered.is_some())?;
         let is_placed = self.deferred.oldest().is_none_or(|seq| seq > checkpoint.seq);
@@ -243,90 +242,91 @@ impl Store {
         checkpoint.take_gathered()
     }
 
-    /// The merge that should begin, if one should.
-    fn begin_merge(&mut self) -> Option<Current> {
+    /// The compaction that should begin, if one should.
+    fn begin_compaction(&mut self) -> Option<Current> {
         let gathered = self.gather();
         let with_checkpoint = gathered.is_some();
         let (range, estimate) = match &self.checkpoint {
-            Some(checkpoint) if with_checkpoint => (0..self.layers.len(), checkpoint.estimate),
-            // It will want all layers soon.
+            Some(checkpoint) if with_checkpoint => (0..self.runs.len(), checkpoint.estimate),
+            // It will want all sorted runs soon.
             Some(checkpoint) if checkpoint.gathered.is_some() => return None,
-            _ => self.layers_to_merge()?,
+            _ => self.runs_to_compact()?,
         };
-        let inputs: Vec<Arc<Layer>> = self.layers[range.clone()].to_vec();
-        let frees = inputs.iter().map(|layer| layer.blocks()).sum();
+        let inputs: Vec<Arc<SortedRun>> = self.runs[range.clone()].to_vec();
+        let frees = inputs.iter().map(|run| run.blocks()).sum();
         let newest = gathered.map(Newest::new);
-        let merge = Box::new(Merge::new(self.geometry, self.generation, inputs, range.start == 0, newest));
-        let step = Step::Waiting(merge);
+        let compaction =
+            Box::new(Compaction::new(self.geometry, self.generation, inputs, range.start == 0, newest));
+        let step = Step::Waiting(compaction);
         Some(Current { range, estimate, taken: Vec::new(), frees, with_checkpoint, step })
     }
 
-    /// A slice of merging for another thread; None while one is under way, or if there is nothing to merge.
-    pub(crate) fn take_merge(&mut self) -> Option<Box<Merge>> {
-        if self.merging.current.is_none() {
-            self.merging.current = self.begin_merge();
+    /// A slice of compaction for another thread; None while one is under way, or if there is nothing to merge.
+    pub(crate) fn take_compaction(&mut self) -> Option<Box<Compaction>> {
+        if self.compaction.current.is_none() {
+            self.compaction.current = self.begin_compaction();
         }
         // A checkpoint that waits for this needs nothing besides.
         let others = self.checkpoints_need();
-        let current = self.merging.current.as_mut().filter(|c| matches!(c.step, Step::Waiting(_)))?;
-        let Step::Waiting(mut merge) = std::mem::replace(&mut current.step, Step::UnderWay) else {
+        let current = self.compaction.current.as_mut().filter(|c| matches!(c.step, Step::Waiting(_)))?;
+        let Step::Waiting(mut compaction) = std::mem::replace(&mut current.step, Step::UnderWay) else {
             unreachable!("it is waiting");
         };
         let left = current.estimate.saturating_sub(len(&current.taken));
-        let mut wanted = merge.wants().min(u32::try_from(left).unwrap_or(u32::MAX));
+        let mut wanted = compaction.wants().min(u32::try_from(left).unwrap_or(u32::MAX));
         while wanted > 0
             && u64::from(self.space.free())
                 >= u64::from(wanted) + if current.with_checkpoint { 0 } else { others }
-            && let Some(run) = self.space.take_run(wanted)
+            && let Some(extent) = self.space.take_extent(wanted)
         {
-            merge.room.push(run);
-            current.taken.push(run);
-            self.blocks.inner.set(run, Some(1));
-            wanted -= run.len;
+            compaction.space.push(extent);
+            current.taken.push(extent);
+            self.blocks.inner.set(extent, Some(1));
+            wanted -= extent.len;
         }
-        if merge.room.is_empty() {
+        if compaction.space.is_empty() {
             let free = self.space.free();
-            self.end_merge(*merge);
-            self.merging.refused = Some(free);
+            self.abandon_compaction(*compaction);
+            self.compaction.refused = Some(free);
             return None;
         }
-        Some(merge)
+        Some(compaction)
     }
 
     /// Takes note of a slice.
-    pub(crate) fn merged(&mut self, merge: Box<Merge>) {
-        if let Some(bad) = merge.bad {
-            self.merging.bad.insert(bad);
-            return self.end_merge(*merge);
+    pub(crate) fn compaction_advanced(&mut self, compaction: Box<Compaction>) {
+        if let Some(bad) = compaction.bad {
+            self.compaction.bad.insert(bad);
+            return self.abandon_compaction(*compaction);
         }
-        let is_done = merge.is_done();
-        let current = self.merging.current.as_mut().expect("one is under way");
+        let is_done = compaction.is_done();
+        let current = self.compaction.current.as_mut().expect("one is under way");
         if !is_done {
-            current.step = Step::Waiting(merge);
+            current.step = Step::Waiting(compaction);
             return;
         }
-        let Merge { writer, room, .. } = *merge;
-        current.taken = writer.all_runs().collect();
-        current.step = Step::Written(writer.into_layer().map(Box::new));
-        self.free_runs(room);
+        let Compaction { writer, space, .. } = *compaction;
+        current.taken = writer.all_extents().collect();
+        current.step = Step::Written(writer.into_run().map(Box::new));
+        self.free_extents(space);
     }
     /// Nothing came of it.
-    fn end_merge(&mut self, mut merge: Merge) {
-        if let (Some(newest), Some(checkpoint)) = (merge.take_newest(), &mut self.checkpoint) {
+    fn abandon_compaction(&mut self, mut compaction: Compaction) {
+        if let (Some(newest), Some(checkpoint)) = (compaction.take_newest(), &mut self.checkpoint) {
             checkpoint.write_gathered(newest.into_parts());
         }
-        let current = self.merging.current.take().expect("one is under way");
-        self.free_runs(current.taken);
+        let current = self.compaction.current.take().expect("one is under way");
+        self.free_extents(current.taken);
     }
 
-    /// A superblock that names what was merged is durable.
-    pub(crate) fn merge_named(&mut self) {
-        let current = self.merging.current.take().expect("it was written");
-        let Step::Written(layer) = current.step else { unreachable!("it was written") };
-        let serial = self.merging.serial();
-        self.merging.refused = None;
-        let layer = layer.map(|layer| Arc::new(layer.with_serial(serial)));
-        let old: Vec<Arc<Layer>> = self.layers.splice(current.range, layer).collect();
-        self.free_runs(old.iter().flat_map(|layer| layer.all_runs()));
+    /// A superblock that names what was compacted is durable.
+    pub(crate) fn compaction_committed(&mut self) {
+        let current = self.compaction.current.take().expect("it was written");
+        let Step::Written(run) = current.step else { unreachable!("it was written") };
+        let serial = self.compaction.serial();
+        self.compaction.refused = None;
+        let run = run.map(|run| Arc::new(run.with_serial(serial)));
+        let old: Vec<Arc<SortedRun>> = self.runs.splice(current.range, run).collect();
+        self.free_extents(old.iter().flat_map(|run| run.all_extents()));
     }
 }

@@ -61,12 +61,12 @@ fn open(disk: &SimDisk) -> (Store, Report) {
 }
 
 #[test]
-fn a_rotten_content_in_the_log_is_an_error_for_its_block_and_nothing_else() {
+fn a_corrupt_content_in_the_log_is_an_error_for_its_block_and_nothing_else() {
     let (disk, mut store) = fresh(1);
     for (id, byte) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] {
         write_block(&mut store, &disk, id, byte);
     }
-    disk.rot(record(&disk, 4) + 1000); // of the second one of "a"
+    disk.corrupt(record(&disk, 4) + 1000); // of the second one of "a"
     let (mut store, report) = open(&disk);
     assert_eq!((report.last, report.repaired, report.lost), (Ticket(4), 1, None));
     assert_eq!(report.lost_blocks, [(StoredId::meta("a"), 0)]);
@@ -85,46 +85,46 @@ fn a_rotten_content_in_the_log_is_an_error_for_its_block_and_nothing_else() {
 }
 
 #[test]
-fn a_rotten_head_is_read_from_the_record_behind_it() {
+fn a_corrupt_head_is_read_from_the_record_behind_it() {
     let (disk, mut store) = fresh(2);
     for (id, byte) in [("a", 1), ("b", 2), ("c", 3)] {
         write_block(&mut store, &disk, id, byte);
     }
     for pos in [0, 2] {
         for at in [0, 20, 30, 65, 80] {
-            disk.rot(record(&disk, pos) + at);
+            disk.corrupt(record(&disk, pos) + at);
             let (store, report) = open(&disk);
             assert_eq!((report.last, report.repaired, report.lost), (Ticket(3), 1, None), "{at}");
             let found = ["a", "b", "c"].map(|id| read(&store, &disk, id).unwrap());
             assert_eq!((found, report.lost_blocks), ([1, 2, 3], vec![]));
-            disk.rot(record(&disk, pos) + at);
+            disk.corrupt(record(&disk, pos) + at);
         }
     }
     // The whole block that the head is in: a piece of the content goes with it.
-    (0..BLOCK_LEN).step_by(512).for_each(|at| disk.rot(record(&disk, 2) + at));
+    (0..BLOCK_LEN).step_by(512).for_each(|at| disk.corrupt(record(&disk, 2) + at));
     let (store, report) = open(&disk);
     assert_eq!(report.lost_blocks, [(StoredId::meta("b"), 0)]);
     assert_eq!((version(&store, "b"), read(&store, &disk, "c")), (Some(2), Ok(3)));
 }
 
 #[test]
-fn a_torn_last_record_is_dropped_but_a_rotten_one_that_was_confirmed_is_damage() {
+fn a_torn_last_record_is_dropped_but_a_corrupt_one_that_was_confirmed_is_damage() {
     let (disk, mut store) = fresh(3);
     write_block(&mut store, &disk, "a", 1);
     write_block(&mut store, &disk, "a", 2);
     for at in [0, 2000] {
-        disk.rot(record(&disk, 2) + at);
+        disk.corrupt(record(&disk, 2) + at);
         let (again, report) = open(&disk);
         assert_eq!((report.torn_tail, report.last, report.repaired), (at == 2000, Ticket(1), 0));
         assert_eq!(read(&again, &disk, "a"), Ok(1));
-        disk.rot(record(&disk, 2) + at);
+        disk.corrupt(record(&disk, 2) + at);
     }
     confirm(&mut store, &disk);
-    disk.rot(record(&disk, 2));
+    disk.corrupt(record(&disk, 2));
     let (again, report) = open(&disk);
     assert_eq!((report.torn_tail, report.last, report.repaired), (false, Ticket(2), 1));
     assert_eq!(read(&again, &disk, "a"), Ok(2));
-    disk.rot(record(&disk, 2) + 2000);
+    disk.corrupt(record(&disk, 2) + 2000);
     let (again, report) = open(&disk);
     assert_eq!(report.lost_blocks, [(StoredId::meta("a"), 0)]);
     assert!(read(&again, &disk, "a").is_err());
@@ -135,14 +135,14 @@ fn a_torn_last_record_is_dropped_but_a_rotten_one_that_was_confirmed_is_damage()
 }
 
 #[test]
-fn two_rotten_heads_in_a_row_lose_what_came_after_and_the_store_says_so() {
+fn two_corrupt_heads_in_a_row_lose_what_came_after_and_the_store_says_so() {
     let (disk, mut store) = fresh(4);
     for byte in 1..=5 {
         write_block(&mut store, &disk, "a", byte);
         write_block(&mut store, &disk, "b", byte);
     }
-    disk.rot(record(&disk, 4));
-    disk.rot(record(&disk, 6));
+    disk.corrupt(record(&disk, 4));
+    disk.corrupt(record(&disk, 6));
     let lost = Some((Ticket(3), Ticket(10)));
     let (_, report) = open(&disk);
     assert_eq!((report.lost, report.losses, report.last), (lost, 1, Ticket(10)));
@@ -155,7 +155,7 @@ fn two_rotten_heads_in_a_row_lose_what_came_after_and_the_store_says_so() {
     let (mut store, report) = open(&disk);
     assert_eq!((report.lost, report.losses, report.last), (None, 1, Ticket(11)));
     assert_eq!((read(&store, &disk, "a"), read(&store, &disk, "b")), (Ok(1), Ok(7)));
-    // Whoever has to know hears of it for as long as the store lives.
+    // The daemon is told for as long as the store lives.
     store.request_checkpoint();
     settle(&mut store, &disk);
     assert_eq!(open(&disk).0.lost().times, 1);
@@ -185,7 +185,7 @@ impl Disk for Unreadable<'_> {
 }
 
 #[test]
-fn what_cannot_be_read_in_the_middle_is_as_good_as_rotten_and_at_the_end_it_is_an_error() {
+fn what_cannot_be_read_in_the_middle_is_as_good_as_corrupt_and_at_the_end_it_is_an_error() {
     let (disk, mut store) = fresh(5);
     for (id, byte) in [("a", 1), ("b", 2), ("c", 3)] {
         write_block(&mut store, &disk, id, byte);
@@ -233,9 +233,9 @@ impl Run {
             }
             // Sometimes one of both is behind.
             if self.source.rng.chance(400)
-                && let Some(placing) = self.store.take_placing()
+                && let Some(placing) = self.store.take_deferred()
             {
-                self.store.placed(placing.run(&self.disk).unwrap());
+                self.store.deferred_done(placing.run(&self.disk).unwrap());
             }
             if let Some(batch) = self.store.take_batch() {
                 self.store.finished(batch.commit(&self.disk).unwrap());
@@ -261,13 +261,13 @@ fn whatever_rots_in_a_log_nothing_is_lost_that_is_not_named() {
         for _ in 0..1 + rng.below(3) {
             let at = geometry.log_offset(start + rng.below(geometry.log_blocks.into()));
             match rng.chance(500) {
-                true => run.disk.rot(at + rng.below(BLOCK_LEN)),
-                false => (0..BLOCK_LEN).step_by(512).for_each(|sector| run.disk.rot(at + sector)),
+                true => run.disk.corrupt(at + rng.below(BLOCK_LEN)),
+                false => (0..BLOCK_LEN).step_by(512).for_each(|sector| run.disk.corrupt(at + sector)),
             }
         }
         let (store, report) = Store::open(&run.disk).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert_eq!(store.check(), [""; 0], "seed {seed}");
-        // If the last record rots together with the one that confirms it, nobody can tell; where nothing of its header is
+        // If the last record rots together with the one that confirms it, it cannot be told; where nothing of its header is
         // left, not even that there was one.
         if report.last != run.store.submitted() {
             assert!(report.lost.is_none(), "seed {seed}: {report:?}");

@@ -1,12 +1,12 @@
-//! The checkpoint on the device: layers of things in order, the newest over the older ones.
+//! The checkpoint on the device: sorted runs of objects in order, the newest over the older ones.
 //!
-//! A layer is written once and never changed. Its entries lie in pages (`page.rs`), each with a checksum; which page
-//! has a thing, and which things are surely absent, is in memory (`directory.rs`, `filter.rs`). What a newer layer
-//! says of a thing counts. `writer.rs` makes layers, of what changed or (`merge.rs`) of several older ones.
+//! A sorted run is written once and never changed. Its entries lie in pages (`page.rs`), each with a checksum; which page
+//! has an object, and which objects are surely absent, is in memory (`directory.rs`, `bloom.rs`). What a newer sorted run
+//! says of an object counts. `writer.rs` makes sorted runs, of what changed or (`compaction.rs`) of several older ones.
 
+pub(crate) mod bloom;
+pub(crate) mod compaction;
 pub(crate) mod directory;
-pub(crate) mod filter;
-pub(crate) mod merge;
 pub(crate) mod page;
 pub(crate) mod writer;
 
@@ -17,29 +17,29 @@ use crate::disk::{Disk, DiskError};
 use crate::format::{self, ChunkHeader, Geometry};
 use crate::index::Totals;
 use crate::open::OpenError;
-use crate::space::Run;
+use crate::space::Extent;
+use bloom::BloomFilter;
 use bytes::Bytes;
 use directory::{Directory, Fences, Owners};
-use filter::Filter;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{crc32c, from_slice};
 
-/// A layer of the durable checkpoint, as much of it as is in memory.
+/// A sorted run of the durable checkpoint, as much of it as is in memory.
 #[derive(Debug)]
-pub(crate) struct Layer {
+pub(crate) struct SortedRun {
     /// What the superblock says of it.
-    pub named: format::Layer,
+    pub named: format::RunRef,
     /// Of its directory.
-    pub chunks: Vec<Run>,
+    pub chunks: Vec<Extent>,
     /// Of its pages.
-    pub runs: Vec<Run>,
-    /// How many of the layer's blocks are before each run.
+    pub extents: Vec<Extent>,
+    /// How many of the sorted run's blocks are before each extent.
     before: Vec<u32>,
     pub fences: Fences,
-    filter: Filter,
+    filter: BloomFilter,
     pub entries: u64,
     pub totals: Totals,
-    /// No other layer of this store has it, for as long as it is open.
+    /// No other sorted run of this store has it, for as long as it is open.
     pub serial: u64,
 }
 
@@ -48,39 +48,39 @@ pub(crate) struct Layer {
 pub(crate) enum PageError {
     #[error("{0}")]
     Disk(#[from] DiskError),
-    #[error("checksum of {run:?} is {found:08x}, not {expected:08x}")]
-    Checksum { run: Run, expected: u32, found: u32 },
+    #[error("checksum of {extent:?} is {found:08x}, not {expected:08x}")]
+    Checksum { extent: Extent, expected: u32, found: u32 },
     #[error("{0}")]
     Decode(#[from] nacre_wire::DecodeError),
-    #[error("its things are not in order")]
+    #[error("its objects are not in order")]
     Order,
     #[error("its blocks cannot be its own")]
     Blocks,
 }
 
-impl Layer {
-    pub fn new(named: format::Layer, chunks: Vec<Run>, directory: Directory) -> Layer {
-        let Directory { totals, entries, runs, fences, filter, owners: _ } = directory;
+impl SortedRun {
+    pub fn new(named: format::RunRef, chunks: Vec<Extent>, directory: Directory) -> SortedRun {
+        let Directory { totals, entries, extents, fences, filter, owners: _ } = directory;
         let mut sum = 0;
-        let start_of = |run: &Run| {
-            sum += run.len;
-            sum - run.len
+        let start_of = |extent: &Extent| {
+            sum += extent.len;
+            sum - extent.len
         };
-        let before = runs.iter().map(start_of).collect();
-        Layer { named, chunks, runs, before, fences, filter, entries, totals, serial: 0 }
+        let before = extents.iter().map(start_of).collect();
+        SortedRun { named, chunks, extents, before, fences, filter, entries, totals, serial: 0 }
     }
-    pub fn with_serial(self, serial: u64) -> Layer {
-        Layer { serial, ..self }
+    pub fn with_serial(self, serial: u64) -> SortedRun {
+        SortedRun { serial, ..self }
     }
     pub fn blocks(&self) -> u64 {
-        self.all_runs().map(|run| u64::from(run.len)).sum()
+        self.all_extents().map(|extent| u64::from(extent.len)).sum()
     }
-    pub fn all_runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.chunks.iter().chain(&self.runs).copied()
+    pub fn all_extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.chunks.iter().chain(&self.extents).copied()
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.fences.bytes() + self.filter.0.len() + self.runs.capacity() * 12 + size_of::<Layer>()
+        self.fences.bytes() + self.filter.0.len() + self.extents.capacity() * 12 + size_of::<SortedRun>()
     }
     pub fn may_have(&self, hash: u64) -> bool {
         self.filter.may_have(hash)
@@ -88,23 +88,23 @@ impl Layer {
 
     /// Reads a page, and verifies it.
     pub fn read_page(&self, page: usize, disk: &(impl Disk + ?Sized)) -> Result<Bytes, PageError> {
-        let (run, crc) = self.fences.page(page);
+        let (extent, crc) = self.fences.page(page);
         let bytes = self.read_page_as_it_is(page, disk)?;
         let found = crc32c(u32::MAX, bytes.as_ref());
         if found != crc {
-            return Err(PageError::Checksum { run, expected: crc, found });
+            return Err(PageError::Checksum { extent, expected: crc, found });
         }
         Ok(Bytes::from_owner(bytes))
     }
     pub fn read_page_as_it_is(&self, page: usize, disk: &(impl Disk + ?Sized)) -> Result<Aligned, DiskError> {
-        let (run, _) = self.fences.page(page);
-        let mut bytes = Aligned::zeroed(run.len as usize * BLOCK);
-        let mut at = run.start;
+        let (extent, _) = self.fences.page(page);
+        let mut bytes = Aligned::zeroed(extent.len as usize * BLOCK);
+        let mut at = extent.start;
         let mut rest = bytes.as_mut();
         while !rest.is_empty() {
             let piece = self.before.partition_point(|before| *before <= at) - 1;
             let skipped = at - self.before[piece];
-            let here = self.runs[piece];
+            let here = self.extents[piece];
             let len = (here.len - skipped).min((rest.len() / BLOCK) as u32);
             let (part, others) = rest.split_at_mut(len as usize * BLOCK);
             disk.read_at(u64::from(here.start + skipped) * BLOCK as u64, part)?;
@@ -115,61 +115,61 @@ impl Layer {
     }
 }
 
-/// A layer and who owns what since the one before.
-pub(crate) type Opened = (Layer, Owners);
+/// A sorted run, and the reference counts that changed since the one before.
+pub(crate) type Opened = (SortedRun, Owners);
 
-/// Reads what a layer says about itself.
+/// Reads what a sorted run says about itself.
 pub(crate) fn open(
     disk: &(impl Disk + ?Sized),
     geometry: &Geometry,
-    named: format::Layer,
+    named: format::RunRef,
 ) -> Result<Opened, OpenError> {
     let generation = named.generation;
     let (payload, chunks) = read_chunks(disk, geometry, named)?;
     let directory: Directory =
         from_slice(&payload).map_err(|error| OpenError::CheckpointContent { generation, error })?;
-    let wrong = |what, run: Run| OpenError::Checkpoint { generation, what, block: run.start };
-    for run in &directory.runs {
-        if run.len == 0 || !geometry.holds_data(*run) {
-            return Err(wrong("impossible pages", *run));
+    let wrong = |what, extent: Extent| OpenError::Checkpoint { generation, what, block: extent.start };
+    for extent in &directory.extents {
+        if extent.len == 0 || !geometry.holds_data(*extent) {
+            return Err(wrong("impossible pages", *extent));
         }
     }
-    for (run, _) in &directory.owners.blocks {
-        if !geometry.holds_data(*run) {
-            return Err(wrong("owners outside of the data area", *run));
+    for (extent, _) in &directory.owners.blocks {
+        if !geometry.holds_data(*extent) {
+            return Err(wrong("owners outside of the data area", *extent));
         }
     }
-    let blocks: u64 = directory.runs.iter().map(|run| u64::from(run.len)).sum();
-    // The same run twice would make a page longer than the device.
+    let blocks: u64 = directory.extents.iter().map(|extent| u64::from(extent.len)).sum();
+    // The same extent twice would make a page longer than the device.
     if blocks != u64::from(directory.fences.blocks()) || blocks > geometry.data_blocks().into() {
         return Err(wrong("pages without a place", named.last_chunk));
     }
-    // Merging makes a filter for as many.
+    // Compaction makes a filter for as many.
     if directory.entries > blocks * BLOCK as u64 / page::ENTRY_MIN {
         return Err(wrong("more entries than its pages can hold", named.last_chunk));
     }
     let mut directory = directory;
     let owners = std::mem::take(&mut directory.owners);
-    Ok((Layer::new(named, chunks, directory), owners))
+    Ok((SortedRun::new(named, chunks, directory), owners))
 }
 
 /// Follows the chain from the last chunk to the first. Gives all payload, and the places first to last.
 pub(crate) fn read_chunks(
     disk: &(impl Disk + ?Sized),
     geometry: &Geometry,
-    named: format::Layer,
-) -> Result<(Vec<u8>, Vec<Run>), OpenError> {
+    named: format::RunRef,
+) -> Result<(Vec<u8>, Vec<Extent>), OpenError> {
     let generation = named.generation;
-    let (mut runs, mut payloads) = (Vec::new(), Vec::new());
-    let mut run = named.last_chunk;
+    let (mut extents, mut payloads) = (Vec::new(), Vec::new());
+    let mut extent = named.last_chunk;
     let mut len = 0;
     for number in (0..named.chunks).rev() {
-        let wrong = |what| OpenError::Checkpoint { generation, what, block: run.start };
-        if run.len == 0 || run.len > CHUNK_BLOCKS_MAX || !geometry.holds_data(run) {
+        let wrong = |what| OpenError::Checkpoint { generation, what, block: extent.start };
+        if extent.len == 0 || extent.len > CHUNK_BLOCKS_MAX || !geometry.holds_data(extent) {
             return Err(wrong("impossible chunk"));
         }
-        let mut chunk = Aligned::zeroed(run.len as usize * BLOCK);
-        disk.read_at(u64::from(run.start) * BLOCK as u64, chunk.as_mut())?;
+        let mut chunk = Aligned::zeroed(extent.len as usize * BLOCK);
+        disk.read_at(u64::from(extent.start) * BLOCK as u64, chunk.as_mut())?;
         let Some((header, payload)) = ChunkHeader::decode(chunk.as_ref()) else {
             return Err(wrong("damaged chunk"));
         };
@@ -181,21 +181,21 @@ pub(crate) fn read_chunks(
             return Err(wrong("too long a chunk"));
         }
         payloads.push(payload.to_vec());
-        runs.push(run);
-        run = header.prev;
+        extents.push(extent);
+        extent = header.prev;
     }
     payloads.reverse();
-    runs.reverse();
-    Ok((payloads.concat(), runs))
+    extents.reverse();
+    Ok((payloads.concat(), extents))
 }
 
-/// A way along the entries of a layer.
+/// A way along the entries of a sorted run.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     page: usize,
     /// Of the page: what is still to come, from the last one on.
     entries: Vec<(StoredId, page::Kind, Bytes)>,
-    /// The last thing of the page.
+    /// The last object of the page.
     last: Option<StoredId>,
 }
 
@@ -216,10 +216,10 @@ impl Cursor {
     /// Has to be called before `peek` and `next`: brings the next page if the last one is over.
     pub fn ready(
         &mut self,
-        layer: &Layer,
+        run: &SortedRun,
         mut read: impl FnMut(usize) -> Result<Bytes, PageError>,
     ) -> Result<(), PageError> {
-        while self.entries.is_empty() && self.page < layer.fences.len() {
+        while self.entries.is_empty() && self.page < run.fences.len() {
             self.fill(&mut read)?;
         }
         Ok(())
@@ -247,7 +247,7 @@ impl Cursor {
     }
 }
 
-/// The entry of a thing in a page.
+/// The entry of an object in a page.
 pub(crate) fn find_in<'a>(page: &'a [u8], id: &StoredId) -> Result<Option<page::Entry<'a>>, PageError> {
     for entry in page::entries(page) {
         let entry = entry?;

@@ -1,11 +1,11 @@
 //! Blocks of which only parts are known: what was written over a block that turned out to be damaged. The
-//! bytes that were written are good, and perhaps nobody else has them.
+//! bytes that were written are good, and perhaps no other member has them.
 //!
 //! Such a block is on the device as a list of these parts, under a checksum that tells it from a whole one,
 //! from one that rotted, and from one that was condemned (`Store::open`): that of the list, with `MARK`.
 
 use crate::BLOCK;
-use crate::content::{PatchRun, decode_runs, put_over, put_runs};
+use crate::content::{PatchRange, decode_ranges, put_over, put_ranges};
 use bytes::Bytes;
 use nacre_wire::{Reader, crc32c};
 
@@ -13,80 +13,80 @@ const MAGIC: [u8; 4] = *b"KnPt";
 /// No rot of one byte turns a list into something that has its checksum, nor a whole block into a list.
 const MARK: u32 = 0x6e61_6372;
 /// What a part takes beside its bytes.
-const RUN_COST: usize = 2 + 2;
+const RANGE_COST: usize = 2 + 2;
 
 /// What a block of the device holds.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum BlockState {
     /// What it should, all of it.
     Whole,
     /// It is damaged, but for these parts. They are in order and do not touch.
-    Parts(Vec<PatchRun>),
+    Salvaged(Vec<PatchRange>),
 }
 
 /// Looks at what was read of a block that should have this checksum.
-pub(crate) fn look(bytes: &[u8], expected: u32) -> Held {
+pub(crate) fn look(bytes: &[u8], expected: u32) -> BlockState {
     let found = crc32c(u32::MAX, bytes);
     if found == expected {
-        return Held::Whole;
+        return BlockState::Whole;
     }
     let parts = if found == expected ^ MARK { from_list(bytes) } else { None };
-    Held::Parts(parts.unwrap_or_default())
+    BlockState::Salvaged(parts.unwrap_or_default())
 }
 
 /// Whether a block is as it was written, be it whole or a list.
 pub(crate) fn is_intact(bytes: &[u8], expected: u32) -> bool {
     match look(bytes, expected) {
-        Held::Whole => true,
-        Held::Parts(parts) => !parts.is_empty(),
+        BlockState::Whole => true,
+        BlockState::Salvaged(parts) => !parts.is_empty(),
     }
 }
 
 /// The block that keeps these parts, and its checksum. What does not fit is lost: a few bytes, where nearly all of
 /// the block is known.
-pub(crate) fn list(parts: &[PatchRun]) -> (Vec<u8>, u32) {
+pub(crate) fn list(parts: &[PatchRange]) -> (Vec<u8>, u32) {
     let mut fitting = Vec::with_capacity(parts.len());
     let mut left = BLOCK - MAGIC.len();
     for part in parts {
-        let len = part.bytes.len().min(left.saturating_sub(RUN_COST));
+        let len = part.bytes.len().min(left.saturating_sub(RANGE_COST));
         if len > 0 {
-            fitting.push(PatchRun { at: part.at, bytes: part.bytes.slice(..len) });
-            left -= RUN_COST + len;
+            fitting.push(PatchRange { at: part.at, bytes: part.bytes.slice(..len) });
+            left -= RANGE_COST + len;
         }
     }
     let mut bytes = Vec::with_capacity(BLOCK);
     bytes.extend(MAGIC);
-    put_runs(&fitting, |run| bytes.extend_from_slice(run));
+    put_ranges(&fitting, |range| bytes.extend_from_slice(range));
     bytes.resize(BLOCK, 0);
     let crc = crc32c(u32::MAX, &bytes) ^ MARK;
     (bytes, crc)
 }
 
 /// None if it is no list.
-fn from_list(bytes: &[u8]) -> Option<Vec<PatchRun>> {
+fn from_list(bytes: &[u8]) -> Option<Vec<PatchRange>> {
     let listed = bytes.strip_prefix(&MAGIC)?;
     // A part has at least one byte: a length of 0 is where the zeros begin.
     let mut end = 0;
-    while let Some([_, _, low, high]) = listed.get(end..end + RUN_COST) {
+    while let Some([_, _, low, high]) = listed.get(end..end + RANGE_COST) {
         match u16::from_le_bytes([*low, *high]) {
             0 => break,
-            len => end += RUN_COST + usize::from(len),
+            len => end += RANGE_COST + usize::from(len),
         }
     }
-    let (runs, rest) = listed.split_at_checked(end)?;
+    let (ranges, rest) = listed.split_at_checked(end)?;
     if rest.iter().any(|byte| *byte != 0) {
         return None;
     }
-    decode_runs(&mut Reader::new(runs)).ok()
+    decode_ranges(&mut Reader::new(ranges)).ok()
 }
 
 /// These parts with others over them.
-pub(crate) fn joined(parts: Vec<PatchRun>, over: &[PatchRun]) -> Vec<PatchRun> {
-    over.iter().fold(parts, |parts, run| put_over(&parts, run.at.into(), &run.bytes))
+pub(crate) fn joined(parts: Vec<PatchRange>, over: &[PatchRange]) -> Vec<PatchRange> {
+    over.iter().fold(parts, |parts, range| put_over(&parts, range.at.into(), &range.bytes))
 }
 
 /// All bytes of the block, if the parts are all of them.
-pub(crate) fn whole(parts: &[PatchRun]) -> Option<&Bytes> {
+pub(crate) fn whole(parts: &[PatchRange]) -> Option<&Bytes> {
     match parts {
         [all] if all.bytes.len() == BLOCK => Some(&all.bytes),
         _ => None,
@@ -98,8 +98,8 @@ mod tests {
     use super::*;
     use nacre_base::Rng;
 
-    fn part(at: u16, bytes: &[u8]) -> PatchRun {
-        PatchRun { at, bytes: Bytes::copy_from_slice(bytes) }
+    fn part(at: u16, bytes: &[u8]) -> PatchRange {
+        PatchRange { at, bytes: Bytes::copy_from_slice(bytes) }
     }
 
     #[test]
@@ -113,19 +113,22 @@ mod tests {
                 parts = put_over(&parts, from, &bytes);
             }
             let (bytes, crc) = list(&parts);
-            assert_eq!((bytes.len(), look(&bytes, crc)), (BLOCK, Held::Parts(parts)));
+            assert_eq!((bytes.len(), look(&bytes, crc)), (BLOCK, BlockState::Salvaged(parts)));
         }
     }
 
     #[test]
     fn what_does_not_fit_is_cut_off() {
         let (bytes, crc) = list(&[part(1, &[7; BLOCK - 1])]);
-        assert_eq!(look(&bytes, crc), Held::Parts(vec![part(1, &[7; BLOCK - 8])]));
+        assert_eq!(look(&bytes, crc), BlockState::Salvaged(vec![part(1, &[7; BLOCK - 8])]));
         let (bytes, crc) = list(&[part(0, &[7; BLOCK - 16]), part(4090, &[8; 6])]);
-        assert_eq!(look(&bytes, crc), Held::Parts(vec![part(0, &[7; BLOCK - 16]), part(4090, &[8; 4])]));
-        let many: Vec<PatchRun> = (0..BLOCK as u16 / 2).map(|i| part(2 * i, &[9])).collect();
+        assert_eq!(
+            look(&bytes, crc),
+            BlockState::Salvaged(vec![part(0, &[7; BLOCK - 16]), part(4090, &[8; 4])])
+        );
+        let many: Vec<PatchRange> = (0..BLOCK as u16 / 2).map(|i| part(2 * i, &[9])).collect();
         let (bytes, crc) = list(&many);
-        assert_eq!(look(&bytes, crc), Held::Parts(many[..(BLOCK - 4) / 5].to_vec()));
+        assert_eq!(look(&bytes, crc), BlockState::Salvaged(many[..(BLOCK - 4) / 5].to_vec()));
     }
 
     #[test]
@@ -135,15 +138,15 @@ mod tests {
         let sum = crc32c(u32::MAX, &plain);
         for (bytes, crc) in [(&list, crc), (&plain, sum), (&list, crc ^ MARK)] {
             for at in 0..BLOCK {
-                let mut rotten = bytes.clone();
-                rotten[at] ^= 1 << (at % 8);
-                assert_eq!(look(&rotten, crc), Held::Parts(Vec::new()), "at {at}");
+                let mut corrupt = bytes.clone();
+                corrupt[at] ^= 1 << (at % 8);
+                assert_eq!(look(&corrupt, crc), BlockState::Salvaged(Vec::new()), "at {at}");
             }
         }
         // Neither is what was condemned, nor other bytes under such a checksum.
-        assert_eq!(look(&list, !crc32c(u32::MAX, &list)), Held::Parts(Vec::new()));
-        assert_eq!(look(&plain, sum ^ MARK), Held::Parts(Vec::new()));
-        assert_eq!(look(&list, crc ^ MARK), Held::Whole, "somebody's bytes may look like a list");
+        assert_eq!(look(&list, !crc32c(u32::MAX, &list)), BlockState::Salvaged(Vec::new()));
+        assert_eq!(look(&plain, sum ^ MARK), BlockState::Salvaged(Vec::new()));
+        assert_eq!(look(&list, crc ^ MARK), BlockState::Whole, "a client's bytes may look like a list");
     }
 
     #[test]
@@ -166,7 +169,7 @@ mod tests {
                 let at = 4 + rng.below(60) as usize;
                 bytes[at] = [0, 1, 0xff, rng.below(256) as u8][rng.below(4) as usize];
             }
-            let Held::Parts(parts) = look(&bytes, crc32c(u32::MAX, &bytes) ^ MARK) else {
+            let BlockState::Salvaged(parts) = look(&bytes, crc32c(u32::MAX, &bytes) ^ MARK) else {
                 panic!("not whole")
             };
             assert!(parts.iter().all(|part| part.end() <= BLOCK && !part.bytes.is_empty()));

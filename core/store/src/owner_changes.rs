@@ -1,20 +1,20 @@
-//! How many things have each block of which that changed since the last checkpoint was begun.
+//! How many objects have each block of which that changed since the last checkpoint was begun.
 //!
 //! Nearly all that is said is *one*, of a block that was taken, and *none*, of one that was given up, and blocks that
 //! are taken together are neighbours: two bits for each block, in pages of 64.
 
-use crate::space::Run;
+use crate::space::Extent;
 use std::collections::BTreeMap;
 
 const PAGE: u32 = u64::BITS;
 
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct OwnerChanges {
     pages: BTreeMap<u32, Page>,
     /// More than one.
     more: BTreeMap<u32, u32>,
-    /// No less than the runs of neighbours of which the same is said.
-    runs: usize,
+    /// No less than the extents of neighbours of which the same is said.
+    extents: usize,
 }
 
 /// A bit for each block. Of those in `some`, the number is in `more`.
@@ -26,7 +26,7 @@ struct Page {
 }
 
 impl Page {
-    fn runs(self) -> usize {
+    fn extents(self) -> usize {
         let starts = |bits: u64| (bits & !(bits << 1)).count_ones();
         (starts(self.none) + starts(self.one) + self.some.count_ones()) as usize
     }
@@ -38,37 +38,37 @@ impl Page {
     }
 }
 
-/// The pages of a run, with the bits of its blocks.
-fn masks(run: Run) -> impl Iterator<Item = (u32, u64)> {
-    let end = run.start + run.len;
-    (run.start / PAGE..end.div_ceil(PAGE)).map(move |page| {
-        let from = run.start.max(page * PAGE) - page * PAGE;
+/// The pages of an extent, with the bits of its blocks.
+fn masks(extent: Extent) -> impl Iterator<Item = (u32, u64)> {
+    let end = extent.start + extent.len;
+    (extent.start / PAGE..end.div_ceil(PAGE)).map(move |page| {
+        let from = extent.start.max(page * PAGE) - page * PAGE;
         let len = end.min(page * PAGE + PAGE) - page * PAGE - from;
         (page, u64::MAX.checked_shr(PAGE - len).map_or(0, |bits| bits << from))
     })
 }
 
-impl Changes {
-    pub fn runs(&self) -> usize {
-        self.runs
+impl OwnerChanges {
+    pub fn extents(&self) -> usize {
+        self.extents
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
         self.pages.len() * 40 + self.more.len() * 16
     }
-    pub fn set(&mut self, run: Run, owners: u32) {
+    pub fn set(&mut self, extent: Extent, owners: u32) {
         let mut had_more = false;
-        for (number, mask) in masks(run) {
+        for (number, mask) in masks(extent) {
             let page = self.pages.entry(number).or_default();
             let before = *page;
             page.set(mask, owners);
-            self.runs = self.runs + page.runs() - before.runs();
+            self.extents = self.extents + page.extents() - before.extents();
             had_more |= before.some & mask != 0;
         }
         if owners > 1 {
-            self.more.extend(run.blocks().map(|block| (block, owners)));
+            self.more.extend(extent.blocks().map(|block| (block, owners)));
         } else if had_more {
-            run.blocks().for_each(|block| _ = self.more.remove(&block));
+            extent.blocks().for_each(|block| _ = self.more.remove(&block));
         }
     }
     pub fn get(&self, block: u32) -> Option<u32> {
@@ -84,12 +84,12 @@ impl Changes {
             _ => None,
         }
     }
-    /// Whether a block of the run was given up by the last that had it.
-    pub fn has_ownerless(&self, run: Run) -> bool {
-        masks(run).any(|(page, mask)| self.pages.get(&page).is_some_and(|page| page.none & mask != 0))
+    /// Whether a block of the extent was given up by the last that had it.
+    pub fn has_ownerless(&self, extent: Extent) -> bool {
+        masks(extent).any(|(page, mask)| self.pages.get(&page).is_some_and(|page| page.none & mask != 0))
     }
     /// In order, neighbours of which the same is said as one.
-    pub fn iter(&self) -> impl Iterator<Item = (Run, u32)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Extent, u32)> {
         let blocks = self.pages.iter().flat_map(|(number, page)| {
             let first = number * PAGE;
             (first..=first + (PAGE - 1)).filter_map(|block| Some((block, self.said(page, block)?)))
@@ -97,11 +97,11 @@ impl Changes {
         let mut blocks = blocks.peekable();
         std::iter::from_fn(move || {
             let (start, owners) = blocks.next()?;
-            let mut run = Run { start, len: 1 };
-            while blocks.next_if(|next| *next == (run.start + run.len, owners)).is_some() {
-                run.len += 1;
+            let mut extent = Extent { start, len: 1 };
+            while blocks.next_if(|next| *next == (extent.start + extent.len, owners)).is_some() {
+                extent.len += 1;
             }
-            Some((run, owners))
+            Some((extent, owners))
         })
     }
 }
@@ -113,21 +113,23 @@ mod tests {
 
     #[test]
     fn they_agree_with_a_map() {
-        let (mut changes, mut map) = (Changes::default(), BTreeMap::new());
+        let (mut changes, mut map) = (OwnerChanges::default(), BTreeMap::new());
         let mut rng = Rng::new(1);
         for _ in 0..5000 {
-            let run = Run { start: rng.below(400) as u32, len: 1 + rng.below(150) as u32 };
+            let extent = Extent { start: rng.below(400) as u32, len: 1 + rng.below(150) as u32 };
             let owners = rng.below(4) as u32;
-            changes.set(run, owners);
-            map.extend(run.blocks().map(|block| (block, owners)));
-            let runs: Vec<_> = changes.iter().collect();
-            let blocks =
-                runs.iter().flat_map(|(run, owners)| run.blocks().map(move |block| (block, *owners)));
+            changes.set(extent, owners);
+            map.extend(extent.blocks().map(|block| (block, owners)));
+            let extents: Vec<_> = changes.iter().collect();
+            let blocks = extents
+                .iter()
+                .flat_map(|(extent, owners)| extent.blocks().map(move |block| (block, *owners)));
             assert!(blocks.eq(map.iter().map(|(block, owners)| (*block, *owners))));
-            let joined =
-                |two: &[(Run, u32)]| two[0].0.start + two[0].0.len == two[1].0.start && two[0].1 == two[1].1;
-            assert!(!runs.windows(2).any(joined) && changes.runs() >= runs.len());
-            let probe = Run { start: rng.below(600) as u32, len: 1 + rng.below(70) as u32 };
+            let joined = |two: &[(Extent, u32)]| {
+                two[0].0.start + two[0].0.len == two[1].0.start && two[0].1 == two[1].1
+            };
+            assert!(!extents.windows(2).any(joined) && changes.extents() >= extents.len());
+            let probe = Extent { start: rng.below(600) as u32, len: 1 + rng.below(70) as u32 };
             assert_eq!(changes.get(probe.start), map.get(&probe.start).copied());
             assert_eq!(changes.has_ownerless(probe), probe.blocks().any(|block| map.get(&block) == Some(&0)));
         }

@@ -1,22 +1,22 @@
-//! Writing a layer: entries in order become pages, and at last the directory.
+//! Writing a sorted run: entries in order become pages, and at last the directory.
 
-use super::Layer;
+use super::SortedRun;
+use super::bloom::{BloomFilter, hash};
 use super::directory::{Directory, Fences, Owners};
-use super::filter::{Filter, hash};
 use super::page::{self, Kind, PAGE};
 use crate::BLOCK;
 use crate::checkpoint::CHUNK_BLOCKS_MAX;
 use crate::format::{self, CHUNK_HEADER, ChunkHeader};
 use crate::index::Totals;
-use crate::space::Run;
+use crate::space::Extent;
 use bytes::{Bytes, BytesMut};
 use nacre_wire::{crc32c, to_vec};
 
 /// Runs of the device and what is to be written there.
-pub(crate) type Chunks = Vec<(Run, Bytes)>;
+pub(crate) type Chunks = Vec<(Extent, Bytes)>;
 
 #[derive(Debug)]
-pub(crate) struct LayerWriter {
+pub(crate) struct RunWriter {
     uuid: [u8; 16],
     generation: u64,
     /// The page that is being filled, and its first id.
@@ -26,17 +26,17 @@ pub(crate) struct LayerWriter {
     rest: BytesMut,
     /// What the directory will be.
     directory: Directory,
-    chunks: Vec<Run>,
+    chunks: Vec<Extent>,
     payload_len: u64,
     is_over: bool,
     /// All pages have their place, and the directory is in `rest`.
     at_directory: bool,
 }
 
-impl LayerWriter {
+impl RunWriter {
     /// `entries`: no less than there will be.
-    pub fn new(uuid: [u8; 16], generation: u64, entries: u64) -> LayerWriter {
-        LayerWriter {
+    pub fn new(uuid: [u8; 16], generation: u64, entries: u64) -> RunWriter {
+        RunWriter {
             uuid,
             generation,
             page: Vec::new(),
@@ -45,9 +45,9 @@ impl LayerWriter {
             directory: Directory {
                 totals: Totals::default(),
                 entries: 0,
-                runs: Vec::new(),
+                extents: Vec::new(),
                 fences: Fences::default(),
-                filter: Filter::for_things(entries),
+                filter: BloomFilter::for_entries(entries),
                 owners: Owners::default(),
             },
             chunks: Vec::new(),
@@ -58,10 +58,10 @@ impl LayerWriter {
     }
     /// Blocks that it has so far.
     pub fn blocks(&self) -> u64 {
-        self.all_runs().map(|run| u64::from(run.len)).sum()
+        self.all_extents().map(|extent| u64::from(extent.len)).sum()
     }
-    pub fn all_runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.chunks.iter().chain(&self.directory.runs).copied()
+    pub fn all_extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.chunks.iter().chain(&self.directory.extents).copied()
     }
     /// Bytes that wait for a place.
     pub fn waiting(&self) -> usize {
@@ -101,7 +101,7 @@ impl LayerWriter {
 
     /// Gives what waits a place and hands it out, as long as `take` has any: it is asked for a number of
     /// neighbouring blocks and may give fewer.
-    pub fn cut(&mut self, mut take: impl FnMut(u32) -> Option<Run>) -> Chunks {
+    pub fn cut(&mut self, mut take: impl FnMut(u32) -> Option<Extent>) -> Chunks {
         let mut out = Vec::new();
         loop {
             if self.is_over && !self.at_directory && self.rest.is_empty() {
@@ -115,42 +115,50 @@ impl LayerWriter {
             }
             let header = if self.at_directory { CHUNK_HEADER } else { 0 };
             let wanted = (self.rest.len() + header).div_ceil(BLOCK).min(CHUNK_BLOCKS_MAX as usize);
-            let Some(run) = take(wanted as u32) else { return out };
-            let room = run.len as usize * BLOCK - header;
+            let Some(extent) = take(wanted as u32) else { return out };
+            let room = extent.len as usize * BLOCK - header;
             // Without a copy of what is behind: where free blocks are scattered, there are very many pieces.
             let bytes = self.rest.split_to(room.min(self.rest.len())).freeze();
-            out.push((run, if self.at_directory { self.chunk(run, &bytes) } else { self.pages(run, bytes) }));
+            out.push((
+                extent,
+                if self.at_directory { self.chunk(extent, &bytes) } else { self.pages(extent, bytes) },
+            ));
         }
     }
-    fn pages(&mut self, run: Run, bytes: Bytes) -> Bytes {
-        match self.directory.runs.last_mut() {
-            Some(last) if last.start + last.len == run.start => last.len += run.len,
-            _ => self.directory.runs.push(run),
+    fn pages(&mut self, extent: Extent, bytes: Bytes) -> Bytes {
+        match self.directory.extents.last_mut() {
+            Some(last) if last.start + last.len == extent.start => last.len += extent.len,
+            _ => self.directory.extents.push(extent),
         }
         bytes
     }
-    fn chunk(&mut self, run: Run, payload: &[u8]) -> Bytes {
+    fn chunk(&mut self, extent: Extent, payload: &[u8]) -> Bytes {
         let header = ChunkHeader {
             uuid: self.uuid,
             generation: self.generation,
             number: self.chunks.len() as u32,
-            prev: self.chunks.last().copied().unwrap_or(Run { start: 0, len: 0 }),
+            prev: self.chunks.last().copied().unwrap_or(Extent { start: 0, len: 0 }),
             payload_len: payload.len() as u32,
         };
-        self.chunks.push(run);
+        self.chunks.push(extent);
         self.payload_len += payload.len() as u64;
-        header.encode(payload, run).into()
+        header.encode(payload, extent).into()
     }
     pub fn is_written(&self) -> bool {
         self.at_directory && self.rest.is_empty()
     }
     /// What the superblock says about it; None if there is nothing in it.
-    pub fn named(&self) -> Option<format::Layer> {
+    pub fn named(&self) -> Option<format::RunRef> {
         let last_chunk = *self.chunks.last()?;
         let chunks = self.chunks.len() as u32;
-        Some(format::Layer { generation: self.generation, last_chunk, chunks, payload_len: self.payload_len })
+        Some(format::RunRef {
+            generation: self.generation,
+            last_chunk,
+            chunks,
+            payload_len: self.payload_len,
+        })
     }
-    pub fn into_layer(self) -> Option<Layer> {
-        Some(Layer::new(self.named()?, self.chunks, self.directory))
+    pub fn into_run(self) -> Option<SortedRun> {
+        Some(SortedRun::new(self.named()?, self.chunks, self.directory))
     }
 }

@@ -1,4 +1,4 @@
-//! The blocks of all things that are in memory, and those that wait to become free: how many such things have
+//! The blocks of all objects that are in memory, and those that wait to become free: how many such objects have
 //! a block, and its checksum.
 //!
 //! Neighbours come and go together: so they lie in pages, of which those exist that have a block in them. A page is found
@@ -9,7 +9,7 @@ use std::ops::Index;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockInfo {
-    /// Things in memory that have it. Zero while nothing owns it but something durable still may.
+    /// Objects in memory that have it. Zero while nothing owns it but something durable still may.
     pub refs: u32,
     /// Of the whole block; unknown, and zero, while it is pending.
     pub crc: u32,
@@ -35,7 +35,7 @@ struct Chapter {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct BlockTable {
     /// Up to the last that was ever here while others were: eight bytes for 16 MiB of the device.
     chapters: Vec<Option<Box<Chapter>>>,
     /// Of all chapters.
@@ -51,7 +51,7 @@ fn place(block: u32) -> (usize, usize, usize) {
     ((page / CHAPTER) as usize, (page % CHAPTER) as usize, (block % PAGE) as usize)
 }
 
-impl Table {
+impl BlockTable {
     pub fn len(&self) -> usize {
         self.len
     }
@@ -131,7 +131,7 @@ impl Page {
     }
 }
 
-impl Index<u32> for Table {
+impl Index<u32> for BlockTable {
     type Output = BlockInfo;
     /// Of a block that is known to be here.
     fn index(&self, block: u32) -> &BlockInfo {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn it_agrees_with_a_map() {
-        let (mut table, mut map) = (Table::default(), BTreeMap::new());
+        let (mut table, mut map) = (BlockTable::default(), BTreeMap::new());
         let mut rng = Rng::new(1);
         // Of the first pages, of some chapters, and the last that there can be.
         let blocks: Vec<u32> =
