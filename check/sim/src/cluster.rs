@@ -164,7 +164,7 @@ impl Cluster {
                     id: n as u64 + 1,
                     name: mon_name(n),
                     addrs: AddrVec::one(*addr),
-                    founder: n < founders,
+                    initial: n < founders,
                 };
                 Role::Mon(Box::new(Mon::new(MonConfig {
                     id: num as u64 + 1,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 pub fn genesis(config: &MonConfig, now: Utime) -> Genesis {
     let fsid = config.fsid;
-    let founders = config.members.iter().filter(|member| member.founder);
+    let founders = config.members.iter().filter(|member| member.initial);
     let monmap = MonMap::new(fsid, now, founders.map(|member| (member.name.clone(), member.addrs.clone())));
     // 0 is the type of OSDs themselves: a cluster on one host.
     let failure_domain =
@@ -21,7 +21,7 @@ pub fn genesis(config: &MonConfig, now: Utime) -> Genesis {
     let default = [("k", "2"), ("m", "2"), ("plugin", "jerasure"), ("technique", "reed_sol_van")];
     let profile: BTreeMap<_, _> = default.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     osdmap.erasure_code_profiles.insert("default".to_string(), profile);
-    Genesis { monmap, osdmap: to_vec(&osdmap).into(), entities: config.auth.founders.clone() }
+    Genesis { monmap, osdmap: to_vec(&osdmap).into(), entities: config.auth.initial_entities.clone() }
 }
 
 /// This process in the manager's role.

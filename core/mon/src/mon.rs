@@ -1,27 +1,28 @@
 //! The machine: events in, effects out, Raft in the middle.
 
-mod members;
+mod consensus;
+mod membership;
+mod peers;
 mod proposals;
-mod quorum;
-mod replication;
 mod requests;
 
-pub(crate) use members::decide;
+pub(crate) use membership::is_majority;
 pub(crate) use proposals::{Done, Job};
 pub(crate) use requests::{CommandRequest, Origin, Via};
 
-use crate::access::Access;
-use crate::balance::Balancer;
-use crate::image_tasks::ImageDesk;
-use crate::image_work::ImageLoad;
-use crate::osds::Reports;
-use crate::services::Services;
+use crate::services::balancer::Balancer;
+use crate::services::mgr::image_commands::ImageCommands;
+use crate::services::mgr::image_load::ImageLoad;
+use crate::services::mgr::service_map::ServiceMap;
+use crate::services::osdmap::Reports;
+use crate::services::pg::stats::Stats;
+use crate::sessions::caps::SessionCaps;
 use crate::sessions::{Session, Sessions};
 use crate::state::State;
-use crate::stats::Stats;
 use crate::{commands, options, persist};
 use bytes::Bytes;
-use members::PeerLink;
+use consensus::Leading;
+use membership::PeerLink;
 use nacre_auth::{Entity, Entropy, Keys};
 use nacre_base::{Epoch, Now, PgId, PoolId, Rng, Time};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView, Token};
@@ -31,7 +32,6 @@ use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType};
 use nacre_raft::{Outgoing, Raft};
 use nacre_wire::from_slice;
 use proposals::InFlight;
-use replication::Leading;
 use requests::Read;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ const QUEUED_MAX: usize = 64 << 20;
 const TIMER_TICK: u64 = 1;
 const TIMER_HOUSEKEEPING: u64 = 2;
 const TIMER_REDIAL: u64 = 3;
-const TIMER_JUDGE: u64 = 4;
+const TIMER_FAILURES: u64 = 4;
 
 /// What a monitor is told when it starts.
 #[derive(Clone, Debug)]
@@ -76,9 +76,9 @@ pub struct MonConfig {
 #[derive(Clone, Debug)]
 pub struct MonAuth {
     /// Whether they have to prove who they are (cephx).
-    pub is_wanted: bool,
+    pub required: bool,
     /// Whom a new cluster knows from the beginning.
-    pub founders: BTreeMap<AuthName, Entity>,
+    pub initial_entities: BTreeMap<AuthName, Entity>,
     /// Keys are made of it.
     pub entropy: Entropy,
 }
@@ -86,19 +86,19 @@ pub struct MonAuth {
 impl MonAuth {
     /// Everybody is believed.
     pub fn none(entropy: Entropy) -> MonAuth {
-        MonAuth { is_wanted: false, founders: BTreeMap::new(), entropy }
+        MonAuth { required: false, initial_entities: BTreeMap::new(), entropy }
     }
 }
 
 /// A monitor.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Its number in Raft, which no other has or had. A founder's is its rank and one.
+    /// Its number in Raft, which no other has or had. A initial's is its rank and one.
     pub id: u64,
     pub name: String,
     pub addrs: AddrVec,
     /// Whether it begins a new cluster; the others join.
-    pub founder: bool,
+    pub initial: bool,
 }
 
 pub struct Mon {
@@ -108,7 +108,7 @@ pub struct Mon {
     rng: Rng,
     pub(crate) entropy: Entropy,
     /// The keys that were agreed on when the driver was told last, and what it was told: by what it knows callers.
-    pub(crate) told_keys: Option<(Arc<Keys>, Arc<Keys>)>,
+    pub(crate) published_keys: Option<(Arc<Keys>, Arc<Keys>)>,
     raft: Option<Raft>,
     /// None until the cluster's first batch is applied.
     pub(crate) state: Option<State>,
@@ -133,9 +133,9 @@ pub struct Mon {
     /// The own sessions to the other monitors, by their numbers: members, and who says to be a monitor.
     peers: BTreeMap<u64, PeerLink>,
     /// Monitors of other clusters, by where they are and whether we dialled: what the log has said already.
-    strangers: BTreeSet<(EntityAddr, bool)>,
+    foreign: BTreeSet<(EntityAddr, bool)>,
     /// It was removed. The monitors that are left, encoded.
-    pub(crate) left: Option<Bytes>,
+    pub(crate) retired: Option<Bytes>,
     next_dial: u64,
     /// Requests sent to the leader: who asked here.
     forwarded: BTreeMap<u64, (ConnId, u64)>,
@@ -143,22 +143,22 @@ pub struct Mon {
     known_leader: Option<u64>,
     leader_changed: Time,
     /// Requests that came while there was no leader.
-    held: VecDeque<(Origin, Peer, Message)>,
+    waiting_for_leader: VecDeque<(Origin, Peer, Message)>,
     pub(crate) leading: Option<Leading>,
-    pub(crate) images: ImageDesk,
+    pub(crate) images: ImageCommands,
     pub(crate) image_load: ImageLoad,
     pub(crate) balancer: Balancer,
-    pub(crate) services: Services,
+    pub(crate) services: ServiceMap,
     /// When the numbers of groups were last compared with what pools hold.
     pub(crate) autoscaled: Option<Time>,
     /// Pools that cannot be changed as they should be, and why: what the log has said already.
     pub(crate) autoscale_refused: BTreeMap<PoolId, String>,
-    /// Whether the once-a-second duties are due with the next draft.
-    pub(crate) duties_due: bool,
-    /// Whether what OSDs say of each other is to be looked at with the next draft.
-    judging_due: bool,
+    /// Whether the once-a-second duties are due with the next pending.
+    pub(crate) periodic_due: bool,
+    /// Whether what OSDs say of each other is to be looked at with the next pending.
+    failures_due: bool,
     /// Whether the driver runs short of global ids.
-    ids_wanted: bool,
+    global_ids_wanted: bool,
     /// On the leader: the members (by Raft id) that do.
     ids_wanted_by: BTreeSet<u64>,
 }
@@ -172,7 +172,7 @@ impl Mon {
             injected: BTreeMap::new(),
             rng,
             entropy,
-            told_keys: None,
+            published_keys: None,
             raft: None,
             state: None,
             sessions: Sessions::default(),
@@ -189,36 +189,36 @@ impl Mon {
             reads: BTreeMap::new(),
             early_queries: Vec::new(),
             peers: BTreeMap::new(),
-            strangers: BTreeSet::new(),
-            left: None,
+            foreign: BTreeSet::new(),
+            retired: None,
             next_dial: 1,
             forwarded: BTreeMap::new(),
             next_forward: 1,
             known_leader: None,
             leader_changed: Time::ZERO,
-            held: VecDeque::new(),
+            waiting_for_leader: VecDeque::new(),
             leading: None,
-            images: ImageDesk::default(),
+            images: ImageCommands::default(),
             image_load: ImageLoad::default(),
             balancer: Balancer::default(),
-            services: Services::default(),
+            services: ServiceMap::default(),
             autoscaled: None,
             autoscale_refused: BTreeMap::new(),
-            duties_due: true,
-            judging_due: false,
-            ids_wanted: true,
+            periodic_due: true,
+            failures_due: false,
+            global_ids_wanted: true,
             ids_wanted_by: BTreeSet::new(),
         }
     }
 
     /// The cluster's id: what it has in its store counts.
     pub fn fsid(&self) -> Uuid {
-        self.state.as_ref().map_or(self.config.fsid, |state| state.fsid)
+        self.state.as_ref().map_or(self.config.fsid, |state| state.fsid())
     }
 
     /// How many changes of the map can be had.
     pub fn maps_kept(&self) -> u64 {
-        self.state.as_ref().map_or(0, |state| state.incrementals.len() as u64)
+        self.state.as_ref().map_or(0, |state| state.osdmap.incrementals.len() as u64)
     }
 
     /// This member's number in Raft.
@@ -231,12 +231,12 @@ impl Mon {
     }
     fn rank_of(&self, member: u64) -> Option<u64> {
         match &self.state {
-            Some(state) => state.rank_of(member),
-            None => self.founders().position(|id| id == member).map(|rank| rank as u64),
+            Some(state) => state.monmap.rank_of(member),
+            None => self.initial_members().position(|id| id == member).map(|rank| rank as u64),
         }
     }
-    fn founders(&self) -> impl Iterator<Item = u64> {
-        self.config.members.iter().filter(|member| member.founder).map(|member| member.id)
+    fn initial_members(&self) -> impl Iterator<Item = u64> {
+        self.config.members.iter().filter(|member| member.initial).map(|member| member.id)
     }
     /// Each election begins another one.
     pub fn term(&self) -> u64 {
@@ -261,8 +261,8 @@ impl Mon {
     }
 
     fn on_start(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let founders: Vec<u64> = self.founders().collect();
-        let group = if founders.contains(&self.id()) { &founders[..] } else { &[] };
+        let initial: Vec<u64> = self.initial_members().collect();
+        let group = if initial.contains(&self.id()) { &initial[..] } else { &[] };
         let saved = persist::load(store).expect("a monitor cannot run without its store");
         let raft = Raft::new(self.id(), self.rng.next_u64(), group, &saved)
             .expect("the monitor's log is damaged: remove this monitor and add it anew");
@@ -275,9 +275,9 @@ impl Mon {
         self.raft = Some(raft);
         out.push(Effect::Arm { timer: TIMER_TICK, after: TICK });
         out.push(Effect::Arm { timer: TIMER_HOUSEKEEPING, after: HOUSEKEEPING });
-        self.know_peers(out);
+        self.update_peers(out);
         self.reports.restart(now.mono);
-        self.tell_keys(out);
+        self.publish_keys(out);
     }
 
     fn restore(&mut self, index: u64, bytes: &[u8]) {
@@ -297,18 +297,18 @@ impl Mon {
                 out.push(Effect::Arm { timer: TIMER_HOUSEKEEPING, after: HOUSEKEEPING });
                 let shows_progress = self.option(commands::SHOWS_PROGRESS) != "false";
                 if let Some(state) = self.state.as_ref().filter(|_| self.leading.is_some()) {
-                    self.stats.sample(now, &state.osdmap, shows_progress);
+                    self.stats.sample(now, &state.osdmap.map, shows_progress);
                 }
                 self.image_load.sample(now.mono);
                 let grace = self.option("mgr_service_beacon_grace").parse().unwrap_or(60);
                 self.services.prune(now, Duration::from_secs(grace));
-                self.duties_due = true;
-                self.ask_for_ids(out);
-                self.give_up_held(now, out);
-                self.ask_to_join(out);
+                self.periodic_due = true;
+                self.request_global_ids(out);
+                self.expire_waiting(now, out);
+                self.request_join(out);
             }
-            TIMER_REDIAL => self.know_peers(out),
-            TIMER_JUDGE => self.judging_due = true,
+            TIMER_REDIAL => self.update_peers(out),
+            TIMER_FAILURES => self.failures_due = true,
             _ => {}
         }
     }
@@ -320,20 +320,20 @@ impl Mon {
         }
         if let Some((id, link)) = self.peers.iter_mut().find(|(_, link)| link.conn == Some(conn)) {
             if link.open {
-                let name = self.state.as_ref().and_then(|state| state.members.get(id));
+                let name = self.state.as_ref().and_then(|state| state.monmap.members.get(id));
                 let name = name.cloned().unwrap_or_else(|| format!("(member {id})"));
                 out.push(Effect::Log { level: Level::Warn, text: format!("lost mon.{name}: {why}") });
             }
             (link.conn, link.open) = (None, false);
             self.raft.as_mut().expect("started").unreachable(*id);
             self.reports.sessions.lost(*id);
-            self.judging_due = true;
+            self.failures_due = true;
             out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
         }
         // We ask in the session that we dialled, and it answers in its own.
         let monitor = closed.and_then(|session| session.monitor());
         if monitor.is_some() && monitor == self.known_leader {
-            self.have_all_ask_again(out);
+            self.make_clients_resend(out);
         }
     }
 }
@@ -343,34 +343,36 @@ impl Machine for Mon {
         match event {
             // Everything that was said is durable already.
             Event::Stop => return out.push(Effect::Stopped),
-            event if let Some(map) = self.left.clone() => return self.point_elsewhere(map, &event, out),
+            event if let Some(map) = self.retired.clone() => {
+                return self.redirect_to_others(map, &event, out);
+            }
             Event::Start => self.on_start(now, store, out),
             Event::Opened { conn, peer } => {
                 if let Some((id, _)) = self.peers.iter().find(|(_, link)| link.conn == Some(conn))
                     && peer.num.wrapping_add(1) as u64 != *id
                 {
                     // Another monitor has its place.
-                    return self.hang_up_on_monitor(conn, out);
+                    return self.disconnect_monitor(conn, out);
                 }
                 if peer.kind == EntityType::Mon {
                     let message = QuorumMsg::Hello { fsid: self.fsid() }.into();
                     out.push(Effect::Send { conn, tid: 0, message });
                 }
-                let access = Access::of(&peer, self.state.as_ref().map(|state| state.keys.as_ref()));
-                let session = Session::new(peer, access, now.mono);
+                let caps = SessionCaps::of(&peer, self.state.as_ref().map(|state| state.auth.keys.as_ref()));
+                let session = Session::new(peer, caps, now.mono);
                 if let Some(osd) = session.osd() {
                     self.reports.sessions.heard(osd, self.id());
                 }
                 self.sessions.insert(conn, session);
-                self.tell_osd_keys(conn, out);
+                self.send_osd_keys(conn, out);
             }
             Event::Closed { conn, why } => self.on_closed(conn, &why, out),
             Event::Message { conn, tid, message } => self.on_message(now, conn, tid, message, out),
             Event::Stored(token) => self.on_stored(token, out),
             Event::Timer(timer) => self.on_timer(now, timer, out),
             Event::IdsLow => {
-                self.ids_wanted = true;
-                self.ask_for_ids(out);
+                self.global_ids_wanted = true;
+                self.request_global_ids(out);
             }
             Event::ReadDone { .. } | Event::Loop(_) | Event::Datagram { .. } => return,
         }

@@ -3,7 +3,8 @@
 //! Clients and gateways read many more options of Ceph's than Nacre's daemons have a use for, so
 //! every name that Ceph 16 knows can be set (`option_names.txt`); those in `ALL` do something here.
 
-use crate::state::{ConfigWho, State};
+use crate::services::config::ConfigEntity;
+use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
@@ -656,8 +657,8 @@ pub fn normalize(name: &str, value: &str) -> Result<String, String> {
 pub fn value(state: Option<&State>, file: &BTreeMap<String, String>, name: &str) -> String {
     // What Ceph's manager does, the leader does.
     let kind = find(name).filter(|option| option.service == "mgr").map_or("mon", |option| option.service);
-    let who = ConfigWho { kind: kind.to_string(), ..ConfigWho::default() };
-    let set = state.and_then(|state| state.config_for(&who).remove(name)).map(|(value, _)| value);
+    let who = ConfigEntity { kind: kind.to_string(), ..ConfigEntity::default() };
+    let set = state.and_then(|state| state.config.effective(&who).remove(name)).map(|(value, _)| value);
     let default = || find(name).map_or(String::new(), |option| option.default.to_string());
     set.or_else(|| file.get(name).and_then(|value| normalize(name, value).ok())).unwrap_or_else(default)
 }

@@ -89,7 +89,7 @@ fn config(rank: usize, mons: usize, seed: u64) -> MonConfig {
         ("osd_pool_default_pg_num", "8"),
     ];
     let member =
-        |n: usize| Member { id: n as u64 + 1, name: name(n), addrs: addr(3300 + n as u16, 0), founder: true };
+        |n: usize| Member { id: n as u64 + 1, name: name(n), addrs: addr(3300 + n as u16, 0), initial: true };
     MonConfig {
         id: rank as u64 + 1,
         name: name(rank),
@@ -253,7 +253,7 @@ impl TestMon {
         conn
     }
     fn map(&self) -> OsdMap {
-        self.mon.state.as_ref().unwrap().osdmap.as_ref().clone()
+        self.mon.state.as_ref().unwrap().osdmap.map.as_ref().clone()
     }
     fn command(&mut self, command: Value) -> (i32, String, String) {
         self.command_with(command, Bytes::new())
@@ -384,18 +384,19 @@ fn subscribe(what: &str, start: u64, flags: u8) -> MonSubscribe {
 mod absent;
 mod arguments;
 mod auth;
-mod balance;
+mod balancer;
 mod commands;
 mod crashes;
+mod encodings;
 mod forced;
-mod image_work;
-mod merges;
+mod image_load;
 mod monitors;
 mod osds;
+mod pg_merge;
+mod pg_temp;
 mod recreate;
 mod scrub;
-mod services;
+mod service_map;
 mod sessions;
 mod states;
-mod temp;
 mod tuning;

@@ -55,7 +55,7 @@ impl Cluster {
         let config = MonConfig {
             id: 1,
             name: "a".into(),
-            members: vec![Member { id: 1, name: "a".into(), addrs: addrs(3300), founder: true }],
+            members: vec![Member { id: 1, name: "a".into(), addrs: addrs(3300), initial: true }],
             mgr_addrs: addrs(6800),
             fsid: FSID,
             options: options.map(|(name, value)| (name.into(), value.into())).into(),

@@ -7,7 +7,7 @@ use nacre_auth::cephx::SERVICE_OSD;
 use nacre_auth::{Entity, Entropy, Secret};
 use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
 use nacre_machine::{NoStore, ReadError, Statfs, StoreStat, StoreView};
-use nacre_mon::{Batch, ConfigWho, Genesis, State};
+use nacre_mon::{AuthDelta, Batch, ConfigEntity, Genesis, OsdMapDelta, State};
 use nacre_osd::stored::{CloneInfo, Maps, ObjectInfo, Record, SnapSet, Watcher, scrub_state, walk_findings};
 use nacre_proto::maps::{Incremental, MonMap, OsdMap};
 use nacre_proto::messages::answer::{Answer, Answers};
@@ -219,7 +219,10 @@ fn state() -> &'static State {
                 let _ = begun.apply(&batch);
             }
             // The one to which most recorded changes fit.
-            if state.as_ref().is_none_or(|best| best.incrementals.len() < begun.incrementals.len()) {
+            if state
+                .as_ref()
+                .is_none_or(|best| best.osdmap.incrementals.len() < begun.osdmap.incrementals.len())
+            {
                 state = Some(begun);
             }
         }
@@ -238,18 +241,26 @@ fn entities() -> BTreeMap<AuthName, Entity> {
 fn changes() -> Vec<Batch> {
     let mut batches: Vec<Batch> = samples::incrementals()
         .into_iter()
-        .map(|(_, bytes)| Batch { osdmap: Some(bytes.into()), ..Batch::default() })
+        .map(|(_, bytes)| Batch {
+            osdmap: OsdMapDelta { incremental: Some(bytes.into()), ..OsdMapDelta::default() },
+            ..Batch::default()
+        })
         .collect();
     batches.push(Batch {
         origin: (1, 2),
         stamp: Utime { sec: 3, nsec: 4 },
-        records: vec![(PG, PgRecord { interval: Epoch(7), acting: vec![OsdId(1)] })],
+        pgs: vec![(PG, PgRecord { interval: Epoch(7), acting: vec![OsdId(1)] })],
         kv: vec![("key".into(), Some(Bytes::from_static(b"value"))), ("gone".into(), None)],
-        metadata: vec![(OsdId(0), BTreeMap::from([("os".into(), "linux".into())]))],
-        global_ids: 1000,
-        removal_numbers: vec![(PG.pool, SnapId(3)), (PG.pool, SnapId(u64::MAX))],
-        entities: entities().into_iter().map(|(name, entity)| (name, Some(entity))).collect(),
-        rotated: vec![(SERVICE_OSD, key())],
+        osdmap: OsdMapDelta {
+            incremental: None,
+            metadata: vec![(OsdId(0), BTreeMap::from([("os".into(), "linux".into())]))],
+            removal_numbers: vec![(PG.pool, SnapId(3)), (PG.pool, SnapId(u64::MAX))],
+        },
+        auth: AuthDelta {
+            global_ids: 1000,
+            entities: entities().into_iter().map(|(name, entity)| (name, Some(entity))).collect(),
+            rotated: vec![(SERVICE_OSD, key())],
+        },
         ..Batch::default()
     });
     batches
@@ -266,10 +277,12 @@ pub fn checkpoint(input: &[u8]) {
 }
 
 fn use_state(state: &mut State) {
-    for epoch in [state.oldest_osdmap(), state.osdmap.epoch.prev(), state.osdmap.epoch, Epoch(u32::MAX)] {
-        state.osdmap_at(epoch);
+    for epoch in
+        [state.osdmap.oldest(), state.osdmap.map.epoch.prev(), state.osdmap.map.epoch, Epoch(u32::MAX)]
+    {
+        state.osdmap.at(epoch);
     }
-    state.config_for(&ConfigWho { kind: "osd".into(), id: "1".into(), ..ConfigWho::default() });
+    state.config.effective(&ConfigEntity { kind: "osd".into(), id: "1".into(), ..ConfigEntity::default() });
     for batch in changes().into_iter().rev().take(2) {
         let _ = state.apply(&batch);
     }
@@ -286,7 +299,7 @@ pub fn batch_seeds() -> Vec<Vec<u8>> {
 
 pub fn batch(input: &[u8]) {
     let Some(mut batch) = stable::<Batch>(input) else { return };
-    if let Some(bytes) = &mut batch.osdmap {
+    if let Some(bytes) = &mut batch.osdmap.incremental {
         let mut sealed = bytes.to_vec();
         seal_incremental(&mut sealed);
         *bytes = sealed.into();

@@ -4,8 +4,8 @@
 //! neither shown nor changed here. Whoever sets capabilities learns at once what is wrong with them, also of those in a keyring.
 
 use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, no_room, refuse};
-use crate::present::Format;
-use crate::state::weight_of;
+use crate::output::Format;
+use crate::services::auth::entity_bytes;
 use nacre_auth::caps::{CapsError, MgrCaps, MonCaps, OsdCaps, mds};
 use nacre_auth::{Entity, Secret, keyring, same_bytes};
 use nacre_base::{OsdId, errno};
@@ -122,37 +122,37 @@ fn keyring(call: &Call<'_>) -> Result<BTreeMap<AuthName, Entity>, String> {
 
 impl Call<'_> {
     fn entity(&self, name: &AuthName) -> Option<&Entity> {
-        self.draft.entity(self.state, name)
+        self.pending.entity(self.state, name)
     }
 }
 
 /// All of them, or none if there is no room.
 fn put(call: &mut Call<'_>, entities: Vec<(AuthName, Entity)>) -> Result<(), Refusal> {
-    let (batch, known) = (&call.draft.batch, &call.state.keys.entities);
-    let more: usize = entities.iter().map(|(name, entity)| weight_of(name, entity)).sum();
+    let (batch, known) = (&call.pending.batch, &call.state.auth.keys.entities);
+    let more: usize = entities.iter().map(|(name, entity)| entity_bytes(name, entity)).sum();
     let added = entities.iter().filter(|(name, _)| !known.contains_key(name)).count();
-    if added > 0 && known.len() + batch.entities.len() + added > ENTITIES_MAX {
+    if added > 0 && known.len() + batch.auth.entities.len() + added > ENTITIES_MAX {
         let text =
             format!("the limit of {ENTITIES_MAX} users and daemons is reached: remove some (`ceph auth rm`)");
         return Err(refuse(errno::ENOSPC, text));
     }
-    if call.state.kept() + batch.weight() + more > KEPT_MAX {
+    if call.state.client_bytes() + batch.client_bytes() + more > KEPT_MAX {
         return Err(no_room());
     }
-    call.draft.batch.entities.extend(entities.into_iter().map(|(name, entity)| (name, Some(entity))));
+    call.pending.batch.auth.entities.extend(entities.into_iter().map(|(name, entity)| (name, Some(entity))));
     Ok(())
 }
 
 fn forget(call: &mut Call<'_>, name: AuthName) -> bool {
     let known = call.entity(&name).is_some();
     if known {
-        call.draft.batch.entities.push((name, None));
+        call.pending.batch.auth.entities.push((name, None));
     }
     known
 }
 
 fn new_key(call: &mut Call<'_>) -> Secret {
-    let entropy = call.draft.entropy.as_mut().expect("commands that change something have it");
+    let entropy = call.pending.entropy.as_mut().expect("commands that change something have it");
     Secret::generate(call.now.wall, entropy)
 }
 
@@ -183,7 +183,7 @@ fn rows<'a>(entities: impl IntoIterator<Item = (&'a AuthName, &'a Entity)>) -> V
 }
 
 fn ls(call: &mut Call<'_>) -> Outcome {
-    let all = &call.state.keys.entities;
+    let all = &call.state.auth.keys.entities;
     if call.format != Format::Plain {
         let value = if all.is_empty() { json!({}) } else { json!({ "auth_dump": rows(all) }) };
         return call.show(value, String::new);
@@ -207,7 +207,7 @@ fn get(call: &mut Call<'_>) -> Outcome {
 
 fn export(call: &mut Call<'_>) -> Outcome {
     if call.args.text_opt("entity").is_none_or(|text| text.is_empty()) {
-        let all = &call.state.keys.entities;
+        let all = &call.state.auth.keys.entities;
         let answer = call.show(rows(all), || keyring::print(all))?;
         return Ok(Answer { status: "exported master keyring".into(), ..answer });
     }

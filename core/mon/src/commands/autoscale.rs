@@ -2,10 +2,10 @@
 
 use super::osdmap_dump::autoscale_name;
 use super::{Answer, Call, Outcome, Row};
-use crate::autoscale::{OFF, ON};
-use crate::present::Align::{Left, Right};
-use crate::present::{Table, float};
-use crate::state::ConfigKey;
+use crate::output::Align::{Left, Right};
+use crate::output::{Table, float};
+use crate::services::autoscale::{OFF, ON};
+use crate::services::config::ConfigKey;
 use nacre_base::PoolId;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub const COMMANDS: &[Row] = &[
 const NOAUTOSCALE: &str = "mgr/pg_autoscaler/noautoscale";
 
 fn status(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let all = call.mon.group_advice(map);
     let name = |id: PoolId| map.pool_name(id).unwrap_or_default().to_string();
     let mode = |id: PoolId| autoscale_name(map.pool(id).map_or(OFF, |pool| pool.autoscale_mode));
@@ -131,14 +131,14 @@ fn set_all(call: &mut Call<'_>, off: bool) -> Outcome {
         let key = ConfigKey { section: section.into(), mask: String::new(), name: name.into() };
         (key, Some(value.to_string()))
     };
-    call.draft.batch.config.push(set("mgr", NOAUTOSCALE, if off { "true" } else { "false" }));
-    call.draft.batch.config.push(set("global", "osd_pool_default_pg_autoscale_mode", mode));
+    call.pending.batch.config.push(set("mgr", NOAUTOSCALE, if off { "true" } else { "false" }));
+    call.pending.batch.config.push(set("global", "osd_pool_default_pg_autoscale_mode", mode));
     let wanted = if off { OFF } else { ON };
-    let pools = call.draft.map().pools.iter();
+    let pools = call.pending.map().pools.iter();
     let others: Vec<PoolId> =
         pools.filter(|(_, pool)| pool.autoscale_mode != wanted).map(|(id, _)| *id).collect();
     for id in others {
-        call.draft.edit_pool(id, |pool| pool.autoscale_mode = wanted);
+        call.pending.edit_pool(id, |pool| pool.autoscale_mode = wanted);
     }
     let what = if off { "set" } else { "unset" };
     Answer::said(format!("noautoscale is {what}, all pools now have autoscale {mode}"))

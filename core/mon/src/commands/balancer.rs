@@ -1,8 +1,8 @@
 //! What operators say to the balancer.
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::balance::score;
-use crate::state::ConfigKey;
+use crate::services::balancer::score;
+use crate::services::config::ConfigKey;
 use nacre_base::{PoolId, errno};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ pub const COMMANDS: &[Row] = &[
 fn set(call: &mut Call<'_>, name: &str, value: Option<String>) -> Outcome {
     let name = format!("mgr/balancer/{name}");
     let key = ConfigKey { section: "mgr".to_string(), mask: String::new(), name };
-    if call.state.config.get(&key) != value.as_ref() {
-        call.draft.batch.config.push((key, value));
+    if call.state.config.options.get(&key) != value.as_ref() {
+        call.pending.batch.config.push((key, value));
     }
     Answer::said("")
 }
@@ -56,7 +56,7 @@ fn eval(call: &mut Call<'_>) -> Outcome {
     let pools = match call.args.text_opt("option") {
         None => call.mon.balancer_settings().pools,
         Some(name) => {
-            let pool = call.state.osdmap.pool_by_name(&name);
+            let pool = call.state.osdmap.map.pool_by_name(&name);
             let unknown = || {
                 refuse(
                     errno::EINVAL,
@@ -66,7 +66,7 @@ fn eval(call: &mut Call<'_>) -> Outcome {
             BTreeSet::from([pool.ok_or_else(unknown)?])
         }
     };
-    let score = score(&call.state.osdmap, &pools);
+    let score = score(&call.state.osdmap.map, &pools);
     let what = if pools.len() == 1 { "pool" } else { "cluster" };
     Answer::text(format!("current {what} score {score:.6} (lower is better)\n"))
 }
@@ -78,7 +78,7 @@ fn no_plans(call: &mut Call<'_>) -> Outcome {
 fn pool_ls(call: &mut Call<'_>) -> Outcome {
     let pools = call.mon.balancer_settings().pools;
     let names: Vec<Value> =
-        pools.iter().filter_map(|id| call.state.osdmap.pool_name(*id)).map(Value::from).collect();
+        pools.iter().filter_map(|id| call.state.osdmap.map.pool_name(*id)).map(Value::from).collect();
     call.show_json(names.into())
 }
 
@@ -88,7 +88,7 @@ fn change_pools(call: &mut Call<'_>, add: bool) -> Outcome {
         .list("pools")
         .iter()
         .map(|name| {
-            let pool = call.state.osdmap.pool_by_name(name);
+            let pool = call.state.osdmap.map.pool_by_name(name);
             pool.ok_or_else(|| refuse(errno::ENOENT, format!("unrecognized pool '{name}'")))
         })
         .collect();

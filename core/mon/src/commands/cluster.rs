@@ -1,11 +1,11 @@
 //! The cluster as a whole: `ceph -s`, health, versions.
 
 use super::{Answer, Call, Outcome, Row, refuse, usage};
-use crate::health::{self, Check};
 use crate::mon::Mon;
-use crate::present::{self, age, bytes, count, uuid};
-use crate::state::Mute;
-use crate::stats;
+use crate::output::{self, age, bytes, count, uuid};
+use crate::services::health::Mute;
+use crate::services::health::{self, Check};
+use crate::services::pg::stats;
 use nacre_base::{Now, Utime, errno};
 use nacre_proto::maps::{map_flags, release};
 use nacre_proto::messages::pg_state;
@@ -57,8 +57,9 @@ fn checks_json(
 
 pub fn health_json(call: &Call<'_>, detail: bool) -> Value {
     let state = call.state;
-    let checks = health::checks(call.mon, call.now, &state.osdmap);
+    let checks = health::checks(call.mon, call.now, &state.osdmap.map);
     let mutes: Vec<Value> = state
+        .health
         .mutes
         .iter()
         .map(|(code, mute)| {
@@ -71,8 +72,8 @@ pub fn health_json(call: &Call<'_>, detail: bool) -> Value {
         })
         .collect();
     json!({
-        "status": health::overall(&checks, &state.mutes).name(),
-        "checks": checks_json(&checks, &state.mutes, detail),
+        "status": health::overall(&checks, &state.health.mutes).name(),
+        "checks": checks_json(&checks, &state.health.mutes, detail),
         "mutes": mutes,
     })
 }
@@ -84,8 +85,8 @@ fn health(call: &mut Call<'_>) -> Outcome {
 }
 
 fn health_text(call: &Call<'_>, detail: bool) -> String {
-    let checks = health::checks(call.mon, call.now, &call.state.osdmap);
-    let mutes = &call.state.mutes;
+    let checks = health::checks(call.mon, call.now, &call.state.osdmap.map);
+    let mutes = &call.state.health.mutes;
     let heard: Vec<&Check> =
         checks.iter().filter(|(code, _)| !mutes.contains_key(**code)).map(|(_, c)| c).collect();
     let mut out = health::overall(&checks, mutes).name().to_string();
@@ -117,7 +118,7 @@ fn time_left(call: &Call<'_>, mute: &Mute) -> Option<String> {
 /// What is muted, whether or not it is wrong now, and for how much longer.
 fn muted_text(call: &Call<'_>) -> Option<String> {
     let left = |mute| time_left(call, mute).map(|left| format!("({left})")).unwrap_or_default();
-    let muted = call.state.mutes.iter().map(|(code, mute)| format!("{code}{}", left(mute)));
+    let muted = call.state.health.mutes.iter().map(|(code, mute)| format!("{code}{}", left(mute)));
     let muted: Vec<String> = muted.collect();
     (!muted.is_empty()).then(|| format!("(muted: {})", muted.join(" ")))
 }
@@ -130,7 +131,7 @@ fn mute(call: &mut Call<'_>) -> Outcome {
         .text_opt("ttl")
         .map(|ttl| parse_ttl(&ttl).ok_or_else(|| refuse(errno::EINVAL, format!("invalid duration: {ttl}"))));
     let seconds = seconds.transpose()?;
-    let checks = health::checks(call.mon, call.now, &call.state.osdmap);
+    let checks = health::checks(call.mon, call.now, &call.state.osdmap.map);
     let check = checks.get(&*code);
     if check.is_none() && !sticky {
         return Err(refuse(errno::ENOENT, format!("health alert {code} is not currently raised")));
@@ -145,7 +146,7 @@ fn mute(call: &mut Call<'_>) -> Outcome {
         summary: check.map(|c| c.summary.clone()).unwrap_or_default(),
         count: check.map_or(0, |c| c.count),
     };
-    call.draft.batch.mutes.push((code, Some(mute)));
+    call.pending.batch.health.push((code, Some(mute)));
     Answer::said("")
 }
 
@@ -164,15 +165,17 @@ fn parse_ttl(text: &str) -> Option<u32> {
 
 fn unmute(call: &mut Call<'_>) -> Outcome {
     match call.args.text_opt("code") {
-        Some(code) => call.draft.batch.mutes.push((code, None)),
-        None => call.draft.batch.mutes.extend(call.state.mutes.keys().map(|code| (code.clone(), None))),
+        Some(code) => call.pending.batch.health.push((code, None)),
+        None => {
+            call.pending.batch.health.extend(call.state.health.mutes.keys().map(|code| (code.clone(), None)))
+        }
     }
     Answer::said("")
 }
 
 /// The rows that `status`, `osd stat` and others share.
 pub fn osd_counts(call: &Call<'_>) -> Value {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     json!({
         "epoch": map.epoch.0,
         "num_osds": map.osd_ids().count(),
@@ -189,13 +192,13 @@ fn quorum_age(call: &Call<'_>) -> u64 {
 }
 
 fn quorum_names(call: &Call<'_>) -> Vec<String> {
-    let ranks = &call.state.monmap.ranks;
+    let ranks = &call.state.monmap.map.ranks;
     call.mon.quorum().iter().filter_map(|&rank| ranks.get(rank as usize).cloned()).collect()
 }
 
 fn status(call: &mut Call<'_>) -> Outcome {
     let (state, mon) = (call.state, call.mon);
-    let map = &state.osdmap;
+    let map = &state.osdmap.map;
     let stats = &mon.stats;
     let states = stats.states(map);
     let sum = stats.sum();
@@ -218,27 +221,27 @@ fn status(call: &mut Call<'_>) -> Outcome {
     fields.extend(usage::recovery_rate_json(&rates));
     fields.extend(usage::client_rate_json(&rates));
     let value = json!({
-        "fsid": uuid(&state.fsid),
+        "fsid": uuid(&state.fsid()),
         "health": health_json(call, false),
         "election_epoch": election_epoch(mon),
         "quorum": mon.quorum(),
         "quorum_names": quorum_names(call),
         "quorum_age": quorum_age(call),
         "monmap": {
-            "epoch": state.monmap.epoch.0,
-            "min_mon_release_name": release::name(state.monmap.min_mon_release),
-            "num_mons": state.monmap.ranks.len(),
+            "epoch": state.monmap.map.epoch.0,
+            "min_mon_release_name": release::name(state.monmap.map.min_mon_release),
+            "num_mons": state.monmap.map.ranks.len(),
         },
         "osdmap": osd_counts(call),
         "pgmap": pgmap,
         "fsmap": { "epoch": 1, "by_rank": [], "up:standby": 0 },
         "mgrmap": {
-            "available": state.mgrmap.available,
-            "num_standbys": state.mgrmap.standbys.len(),
-            "modules": state.mgrmap.modules,
+            "available": state.mgrmap.map.available,
+            "num_standbys": state.mgrmap.map.standbys.len(),
+            "modules": state.mgrmap.map.modules,
             "services": {},
         },
-        "servicemap": mon.services.dump(state.monmap.created),
+        "servicemap": mon.services.dump(state.monmap.map.created),
         "progress_events": stats.progress.status_json(),
     });
     call.show(value, || status_text(call))
@@ -260,7 +263,7 @@ fn pg_ratios(states: &BTreeMap<u64, u64>, fields: &mut Map<String, Value>) {
     let all: u64 = states.values().sum();
     let unknown = states.get(&0).copied().unwrap_or(0);
     let active: u64 = states.iter().filter(|(state, _)| *state & pg_state::ACTIVE != 0).map(|(_, n)| n).sum();
-    let ratio = |part: u64, whole: u64| present::float(part as f64 / whole.max(1) as f64);
+    let ratio = |part: u64, whole: u64| output::float(part as f64 / whole.max(1) as f64);
     if unknown > 0 {
         fields.insert("unknown_pgs_ratio".to_string(), ratio(unknown, all));
     }
@@ -280,14 +283,14 @@ pub fn flags_text(flags: u32) -> String {
 
 fn status_text(call: &Call<'_>) -> String {
     let (state, mon) = (call.state, call.mon);
-    let map = &state.osdmap;
+    let map = &state.osdmap.map;
     let checks = health::checks(mon, call.now, map);
     let mut out = format!(
         "  cluster:\n    id:     {}\n    health: {}\n",
-        uuid(&state.fsid),
-        health::overall(&checks, &state.mutes).name()
+        uuid(&state.fsid()),
+        health::overall(&checks, &state.health.mutes).name()
     );
-    for (_, check) in checks.iter().filter(|(code, _)| !state.mutes.contains_key(**code)) {
+    for (_, check) in checks.iter().filter(|(code, _)| !state.health.mutes.contains_key(**code)) {
         out += &format!("            {}\n", check.summary);
     }
     if let Some(muted) = muted_text(call) {
@@ -308,16 +311,16 @@ fn services_text(call: &Call<'_>) -> String {
     let width = registered.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("mon".len()) + 1;
     let names = quorum_names(call).join(",");
     let mons =
-        format!("{} daemons, quorum {names} (age {})", state.monmap.ranks.len(), age(quorum_age(call)));
-    let mgr = match state.mgrmap.available {
+        format!("{} daemons, quorum {names} (age {})", state.monmap.map.ranks.len(), age(quorum_age(call)));
+    let mgr = match state.mgrmap.map.available {
         true => {
-            let since = age(seconds_since(call.now.wall, state.mgrmap.active_change));
-            format!("{}(active, since {since})", state.mgrmap.active_name)
+            let since = age(seconds_since(call.now.wall, state.mgrmap.map.active_change));
+            format!("{}(active, since {since})", state.mgrmap.map.active_name)
         }
         false => "no daemons active".to_string(),
     };
     let mut osds = osd_line(call, " (since ");
-    let flags = flags_text(state.osdmap.flags);
+    let flags = flags_text(state.osdmap.map.flags);
     if !flags.is_empty() {
         osds += &format!("\n{:>1$}flags {flags}", "", 5 + width);
     }
@@ -329,7 +332,7 @@ fn services_text(call: &Call<'_>) -> String {
 
 /// `3 osds: 3 up (since 10s), 3 in (since 12s)`
 pub fn osd_line(call: &Call<'_>, since: &str) -> String {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let ago = |stamp: Utime| {
         if stamp == Utime::ZERO {
             String::new()
@@ -352,7 +355,7 @@ pub fn osd_line(call: &Call<'_>, since: &str) -> String {
 }
 
 fn data_text(call: &Call<'_>) -> String {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let stats = &call.mon.stats;
     let (states, sum) = (stats.states(map), stats.sum());
     let space = stats.space(|osd| map.is_in(osd));
@@ -444,8 +447,8 @@ fn versions(call: &mut Call<'_>) -> Outcome {
 /// How many of the OSDs that are up run which version.
 pub fn osd_versions(call: &Call<'_>) -> BTreeMap<String, usize> {
     let mut versions = BTreeMap::new();
-    for osd in call.state.osdmap.up_osds() {
-        let said = call.state.metadata.get(&osd).and_then(|metadata| metadata.get("ceph_version"));
+    for osd in call.state.osdmap.map.up_osds() {
+        let said = call.state.osdmap.metadata.get(&osd).and_then(|metadata| metadata.get("ceph_version"));
         *versions.entry(said.map_or("unknown", |v| v).to_string()).or_default() += 1;
     }
     versions
@@ -483,27 +486,27 @@ fn features(call: &mut Call<'_>) -> Outcome {
 }
 
 fn fsid(call: &mut Call<'_>) -> Outcome {
-    let fsid = uuid(&call.state.fsid);
+    let fsid = uuid(&call.state.fsid());
     call.show(json!({ "fsid": fsid }), || format!("{fsid}\n"))
 }
 
 fn report(call: &mut Call<'_>) -> Outcome {
     let value = json!({
-        "cluster_fingerprint": uuid(&call.state.fsid),
+        "cluster_fingerprint": uuid(&call.state.fsid()),
         "version": VERSION,
         "timestamp": call.now.wall.to_string(),
         "health": health_json(call, true),
         "monmap": super::monitors::monmap_json(call),
-        "osdmap": super::osdmap_dump::dump(&call.state.osdmap),
-        "servicemap": call.mon.services.dump(call.state.monmap.created),
+        "osdmap": super::osdmap_dump::dump(&call.state.osdmap.map),
+        "servicemap": call.mon.services.dump(call.state.monmap.map.created),
         "osd_metadata": super::osd_show::all_metadata(call),
-        "crushmap": super::crush::dump_json(&call.state.osdmap.crush),
+        "crushmap": super::crush::dump_json(&call.state.osdmap.map.crush),
     });
     call.show_json(value)
 }
 
 fn service_dump(call: &mut Call<'_>) -> Outcome {
-    call.show_json(call.mon.services.dump(call.state.monmap.created))
+    call.show_json(call.mon.services.dump(call.state.monmap.map.created))
 }
 fn service_status(call: &mut Call<'_>) -> Outcome {
     call.show_json(call.mon.services.status())
@@ -511,12 +514,12 @@ fn service_status(call: &mut Call<'_>) -> Outcome {
 
 fn node_ls(call: &mut Call<'_>) -> Outcome {
     let mut osds: BTreeMap<String, Vec<i32>> = BTreeMap::new();
-    for (osd, metadata) in &call.state.metadata {
+    for (osd, metadata) in &call.state.osdmap.metadata {
         osds.entry(metadata.get("hostname").cloned().unwrap_or_default()).or_default().push(osd.0);
     }
     let host = &call.mon.config.host;
     let mons = json!({ host: quorum_names(call) });
-    let mgrs = json!({ host: [&call.state.mgrmap.active_name] });
+    let mgrs = json!({ host: [&call.state.mgrmap.map.active_name] });
     let value = match call.args.text_opt("type").as_deref() {
         None | Some("all") => json!({ "mon": mons, "osd": osds, "mgr": mgrs }),
         Some("mon") => mons,
@@ -538,10 +541,10 @@ pub fn ping_text(mon: &Mon, now: Now) -> String {
     let health = match &mon.state {
         None => json!({ "status": "HEALTH_WARN", "checks": {}, "mutes": [] }),
         Some(state) => {
-            let checks = health::checks(mon, now, &state.osdmap);
+            let checks = health::checks(mon, now, &state.osdmap.map);
             json!({
-                "status": health::overall(&checks, &state.mutes).name(),
-                "checks": checks_json(&checks, &state.mutes, false),
+                "status": health::overall(&checks, &state.health.mutes).name(),
+                "checks": checks_json(&checks, &state.health.mutes, false),
                 "mutes": [],
             })
         }

@@ -2,9 +2,9 @@
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::options;
-use crate::present::Align::Left;
-use crate::present::{Format, Table, to_json};
-use crate::state::{ConfigKey, ConfigWho};
+use crate::output::Align::Left;
+use crate::output::{Format, Table, to_json};
+use crate::services::config::{ConfigEntity, ConfigKey};
 use bytes::Bytes;
 use nacre_base::errno;
 use serde_json::{Map, Value, json};
@@ -63,29 +63,29 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let value = options::normalize(&key.name, &value).map_err(|text| refuse(errno::EINVAL, text))?;
     // Or who set it waits for what will not come.
     let how = options::superseded(&key.name).map(|how| format!("{} does nothing in Nacre: {how}", key.name));
-    if call.state.config.get(&key) != Some(&value) {
-        call.draft.batch.config.push((key, Some(value)));
+    if call.state.config.options.get(&key) != Some(&value) {
+        call.pending.batch.config.push((key, Some(value)));
     }
     Answer::said(how.unwrap_or_default())
 }
 
 fn rm(call: &mut Call<'_>) -> Outcome {
     let key = key(call)?;
-    if call.state.config.contains_key(&key) {
-        call.draft.batch.config.push((key, None));
+    if call.state.config.options.contains_key(&key) {
+        call.pending.batch.config.push((key, None));
     }
     Answer::said("")
 }
 
 /// Whose configuration is asked for, with what the cluster knows of where it runs.
-fn who(call: &Call<'_>) -> Result<ConfigWho, Refusal> {
+fn who(call: &Call<'_>) -> Result<ConfigEntity, Refusal> {
     let text = call.args.text("who")?;
     let (section, _) = target(&text)?;
     let (kind, id) = section.split_once('.').unwrap_or((&section, ""));
-    let mut who = ConfigWho { kind: kind.to_string(), id: id.to_string(), ..ConfigWho::default() };
+    let mut who = ConfigEntity { kind: kind.to_string(), id: id.to_string(), ..ConfigEntity::default() };
     if let ("osd", Ok(osd)) = (kind, id.parse::<i32>()) {
-        who.class = crate::crush_edit::class_of(&call.state.osdmap.crush, osd).unwrap_or_default();
-        let metadata = call.state.metadata.get(&nacre_base::OsdId(osd));
+        who.class = crate::crush_edit::class_of(&call.state.osdmap.map.crush, osd).unwrap_or_default();
+        let metadata = call.state.osdmap.metadata.get(&nacre_base::OsdId(osd));
         who.host = metadata.and_then(|m| m.get("hostname").cloned()).unwrap_or_default();
     }
     Ok(who)
@@ -97,7 +97,7 @@ fn default_of(name: &str) -> Option<String> {
 
 fn get(call: &mut Call<'_>) -> Outcome {
     let who = who(call)?;
-    let set = call.state.config_for(&who);
+    let set = call.state.config.effective(&who);
     if let Some(name) = call.args.text_opt("key") {
         let name = name.replace([' ', '-'], "_");
         if !options::exists(&name) {
@@ -152,7 +152,7 @@ fn table(rows: &[(ConfigKey, String)], indent: bool) -> String {
 /// `global` first, then by section.
 fn sorted(call: &Call<'_>) -> Vec<(ConfigKey, String)> {
     let mut rows: Vec<_> =
-        call.state.config.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        call.state.config.options.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     rows.sort_by_key(|(key, _)| (key.section != "global", key.clone()));
     rows
 }
@@ -186,7 +186,7 @@ fn show(call: &mut Call<'_>) -> Outcome {
 pub(super) fn show_rows(call: &mut Call<'_>, defaults: bool) -> Outcome {
     let who = who(call)?;
     if let ("osd", Ok(osd)) = (&*who.kind, who.id.parse())
-        && !call.state.osdmap.exists(nacre_base::OsdId(osd))
+        && !call.state.osdmap.map.exists(nacre_base::OsdId(osd))
     {
         return Err(refuse(errno::ENOENT, format!("there is no osd.{osd}")));
     }
@@ -197,7 +197,7 @@ pub(super) fn show_rows(call: &mut Call<'_>, defaults: bool) -> Outcome {
             call.mon.config.options.iter().map(|(name, value)| (name.clone(), (value.clone(), "file"))),
         );
     }
-    let set = call.state.config_for(&who);
+    let set = call.state.config.effective(&who);
     rows.extend(set.into_iter().map(|(name, (value, _))| (name, (value, "mon"))));
     if let Some(name) = call.args.text_opt("key") {
         return match rows.remove(&name) {
@@ -275,7 +275,7 @@ fn ls(call: &mut Call<'_>) -> Outcome {
 
 fn log(call: &mut Call<'_>) -> Outcome {
     let num = call.args.int_opt("num")?.unwrap_or(10).clamp(0, 1000) as usize;
-    let changes: Vec<_> = call.state.config_log.iter().rev().take(num).collect();
+    let changes: Vec<_> = call.state.config.changes.iter().rev().take(num).collect();
     let rows: Vec<Value> = changes
         .iter()
         .map(|change| {
@@ -314,13 +314,13 @@ fn key_set(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EFBIG, text));
     }
     let status = format!("set {key}");
-    call.draft.batch.kv.push((key, Some(Bytes::from(value))));
+    call.pending.batch.kv.push((key, Some(Bytes::from(value))));
     Answer::said(status)
 }
 
 fn key_get(call: &mut Call<'_>) -> Outcome {
     let key = call.args.text("key")?;
-    match call.state.kv.get(&key) {
+    match call.state.kv.pairs.get(&key) {
         Some(value) => Ok(Answer { status: String::new(), output: value.to_vec() }),
         None => Err(refuse(errno::ENOENT, "")),
     }
@@ -328,22 +328,22 @@ fn key_get(call: &mut Call<'_>) -> Outcome {
 
 fn key_rm(call: &mut Call<'_>) -> Outcome {
     let key = call.args.text("key")?;
-    if call.state.kv.contains_key(&key) {
-        call.draft.batch.kv.push((key, None));
+    if call.state.kv.pairs.contains_key(&key) {
+        call.pending.batch.kv.push((key, None));
     }
     Answer::said("key deleted")
 }
 
 fn key_exists(call: &mut Call<'_>) -> Outcome {
     let key = call.args.text("key")?;
-    match call.state.kv.contains_key(&key) {
+    match call.state.kv.pairs.contains_key(&key) {
         true => Answer::said(format!("key '{key}' exists")),
         false => Err(refuse(errno::ENOENT, format!("key '{key}' doesn't exist"))),
     }
 }
 
 fn key_ls(call: &mut Call<'_>) -> Outcome {
-    let keys: Vec<&String> = call.state.kv.keys().collect();
+    let keys: Vec<&String> = call.state.kv.pairs.keys().collect();
     Answer::text(to_json(&json!(keys), call.format != Format::Json) + "\n")
 }
 
@@ -352,6 +352,7 @@ fn key_dump(call: &mut Call<'_>) -> Outcome {
     let rows: Map<String, Value> = call
         .state
         .kv
+        .pairs
         .range(prefix.clone()..)
         .take_while(|(key, _)| key.starts_with(&prefix))
         .map(|(key, value)| match std::str::from_utf8(value) {

@@ -3,8 +3,8 @@
 use super::config::show_rows;
 use super::{Answer, Call, Outcome, Row, refuse};
 use crate::options;
-use crate::present::{bracketed, uuid};
-use crate::state::ConfigKey;
+use crate::output::{bracketed, uuid};
+use crate::services::config::ConfigKey;
 use nacre_base::errno;
 use std::collections::BTreeMap;
 
@@ -85,8 +85,8 @@ fn assimilate(call: &mut Call<'_>) -> Outcome {
                     if options::exists(&name) && !FILE_ONLY.contains(&&*name) =>
                 {
                     let key = ConfigKey { section, mask, name };
-                    if call.state.config.get(&key) != Some(&value) {
-                        call.draft.batch.config.push((key, Some(value)));
+                    if call.state.config.options.get(&key) != Some(&value) {
+                        call.pending.batch.config.push((key, Some(value)));
                     }
                 }
                 _ => left.entry(section.clone()).or_default().push((name, value)),
@@ -102,8 +102,8 @@ fn assimilate(call: &mut Call<'_>) -> Outcome {
 }
 
 fn minimal(call: &mut Call<'_>) -> Outcome {
-    let fsid = uuid(&call.state.fsid);
-    let mons: Vec<String> = call.state.monmap.by_rank().map(|mon| bracketed(&mon.public_addrs)).collect();
+    let fsid = uuid(&call.state.fsid());
+    let mons: Vec<String> = call.state.monmap.map.by_rank().map(|mon| bracketed(&mon.public_addrs)).collect();
     Answer::text(format!(
         "# minimal ceph.conf for {fsid}\n[global]\n\tfsid = {fsid}\n\tmon_host = {}\n",
         mons.join(" ")
@@ -112,7 +112,7 @@ fn minimal(call: &mut Call<'_>) -> Outcome {
 
 fn reset(call: &mut Call<'_>) -> Outcome {
     let to = call.args.int("num")?;
-    let log = &call.state.config_log;
+    let log = &call.state.config.changes;
     let (first, last) = (log.front().map_or(1, |c| c.version), log.back().map_or(0, |c| c.version));
     let Some(to) = u64::try_from(to).ok().filter(|to| *to <= last) else {
         return Err(refuse(errno::EINVAL, format!("there is no version {to}: the last one is {last}")));
@@ -129,8 +129,8 @@ fn reset(call: &mut Call<'_>) -> Outcome {
         before.insert(key, change.old.clone());
     }
     for (key, value) in before {
-        if call.state.config.get(&key) != value.as_ref() {
-            call.draft.batch.config.push((key, value));
+        if call.state.config.options.get(&key) != value.as_ref() {
+            call.pending.batch.config.push((key, value));
         }
     }
     Answer::said("")

@@ -2,7 +2,7 @@
 //! with the other keys, where Ceph's manager keeps it.
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::present::Format;
+use crate::output::Format;
 use crate::state::State;
 use bytes::Bytes;
 use nacre_base::{Utime, errno};
@@ -35,7 +35,7 @@ fn text<'a>(crash: &'a Crash, key: &str) -> &'a str {
 
 /// By id, which begins with the time.
 fn all(state: &State) -> impl Iterator<Item = (&str, Crash)> {
-    state.kv.range(KEYS.to_string()..).map_while(|(key, value)| {
+    state.kv.pairs.range(KEYS.to_string()..).map_while(|(key, value)| {
         let id = key.strip_prefix(KEYS)?;
         Some((id, serde_json::from_slice(value).unwrap_or_default()))
     })
@@ -85,16 +85,16 @@ fn post(call: &mut Call<'_>) -> Outcome {
         return Err(bad("'timestamp'".into()));
     }
     let key = format!("{KEYS}{id}");
-    if !call.state.kv.contains_key(&key) {
+    if !call.state.kv.pairs.contains_key(&key) {
         let value = Value::Object(crash).to_string();
-        call.draft.batch.kv.push((key, Some(Bytes::from(value))));
+        call.pending.batch.kv.push((key, Some(Bytes::from(value))));
         // The oldest make room.
         let have = all(call.state).count();
         let surplus: Vec<String> = all(call.state)
             .take((have + 1).saturating_sub(CRASHES_MAX))
             .map(|(id, _)| id.to_string())
             .collect();
-        call.draft.batch.kv.extend(surplus.into_iter().map(|id| (format!("{KEYS}{id}"), None)));
+        call.pending.batch.kv.extend(surplus.into_iter().map(|id| (format!("{KEYS}{id}"), None)));
     }
     Answer::said("")
 }
@@ -156,8 +156,8 @@ fn stat(call: &mut Call<'_>) -> Outcome {
 
 fn rm(call: &mut Call<'_>) -> Outcome {
     let id = call.args.text("id")?;
-    if call.state.kv.contains_key(&format!("{KEYS}{id}")) {
-        call.draft.batch.kv.push((format!("{KEYS}{id}"), None));
+    if call.state.kv.pairs.contains_key(&format!("{KEYS}{id}")) {
+        call.pending.batch.kv.push((format!("{KEYS}{id}"), None));
     }
     Answer::said("")
 }
@@ -168,7 +168,7 @@ fn prune(call: &mut Call<'_>) -> Outcome {
     let old = |crash: &Crash| age(call.now.wall, crash) > days.saturating_mul(DAY);
     let gone: Vec<String> =
         all(call.state).filter(|(_, crash)| old(crash)).map(|(id, _)| format!("{KEYS}{id}")).collect();
-    call.draft.batch.kv.extend(gone.into_iter().map(|key| (key, None)));
+    call.pending.batch.kv.extend(gone.into_iter().map(|key| (key, None)));
     Answer::said("")
 }
 
@@ -177,7 +177,7 @@ fn note_archived(call: &mut Call<'_>, crashes: Vec<(String, Crash)>) {
         let now = call.now.wall.to_string();
         crash.insert("archived".into(), json!(now.trim_end_matches("+0000").replace('T', " ")));
         let value = Value::Object(crash).to_string();
-        call.draft.batch.kv.push((format!("{KEYS}{id}"), Some(value.into())));
+        call.pending.batch.kv.push((format!("{KEYS}{id}"), Some(value.into())));
     }
 }
 fn archive(call: &mut Call<'_>) -> Outcome {

@@ -3,8 +3,8 @@
 use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, osd, osd_show, refuse, weight_set};
 use crate::crush_edit;
-use crate::present::Align::{Left, Right};
-use crate::present::{Table, short};
+use crate::output::Align::{Left, Right};
+use crate::output::{Table, short};
 use nacre_base::{OsdId, errno};
 use nacre_crush::{CrushMap, EditError, Location, Op, Rule, Tunables};
 use nacre_proto::maps::OsdMap;
@@ -89,13 +89,13 @@ fn rules(crush: &CrushMap) -> impl Iterator<Item = (u32, &Rule)> {
 }
 
 fn rule_ls(call: &mut Call<'_>) -> Outcome {
-    let crush = &call.state.osdmap.crush;
+    let crush = &call.state.osdmap.map.crush;
     let names: Vec<&String> = rules(crush).filter_map(|(id, _)| crush.rule_names.get(&(id as i32))).collect();
     call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
 }
 
 fn rule_dump(call: &mut Call<'_>) -> Outcome {
-    let crush = &call.state.osdmap.crush;
+    let crush = &call.state.osdmap.map.crush;
     let value = match call.args.text_opt("name").filter(|name| !name.is_empty()) {
         None => rules(crush).map(|(id, rule)| rule_json(crush, id, rule)).collect(),
         Some(name) => {
@@ -110,7 +110,7 @@ fn rule_dump(call: &mut Call<'_>) -> Outcome {
 fn rule_create(call: &mut Call<'_>) -> Outcome {
     let (name, root, kind) = (call.args.text("name")?, call.args.text("root")?, call.args.text("type")?);
     let class = call.args.text_opt("class").filter(|class| !class.is_empty());
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.rule_by_name(&name).is_some() {
         return Answer::said(format!("rule {name} already exists"));
     }
@@ -126,13 +126,13 @@ fn rule_create(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EINVAL, format!("device class {class} does not exist")));
     }
     crush.create_replicated_rule(&name, &root, &kind, class.as_deref()).map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said("")
 }
 
 fn rule_rm(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
-    let map = call.draft.map().clone();
+    let map = call.pending.map().clone();
     let Some(id) = map.crush.rule_by_name(&name) else {
         return Answer::said(format!("rule {name} does not exist"));
     };
@@ -141,13 +141,13 @@ fn rule_rm(call: &mut Call<'_>) -> Outcome {
     }
     let mut crush = map.crush.as_ref().clone();
     crush.remove_rule(&name).map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said("")
 }
 
 fn rule_rename(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (call.args.text("srcname")?, call.args.text("dstname")?);
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     match (crush.rule_by_name(&from), crush.rule_by_name(&to)) {
         (None, Some(_)) => Answer::said(format!("already renamed to '{to}'")),
         (None, None) => Err(refuse(errno::ENOENT, format!("source rule name '{from}' does not exist"))),
@@ -156,7 +156,7 @@ fn rule_rename(call: &mut Call<'_>) -> Outcome {
         }
         (Some(id), None) => {
             crush.rule_names.insert(id as i32, to);
-            call.draft.edit_crush(crush);
+            call.pending.edit_crush(crush);
             Answer::said("")
         }
     }
@@ -165,7 +165,7 @@ fn rule_rename(call: &mut Call<'_>) -> Outcome {
 // ---- looking ----
 
 fn tree(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let nodes = osd_show::walk(map, &map.crush.roots(call.args.text_opt("shadow").is_some()));
     let rows: Vec<Value> = nodes
         .iter()
@@ -284,14 +284,14 @@ pub fn dump_json(crush: &CrushMap) -> Value {
 }
 
 fn dump(call: &mut Call<'_>) -> Outcome {
-    call.show_json(dump_json(&call.state.osdmap.crush))
+    call.show_json(dump_json(&call.state.osdmap.map.crush))
 }
 fn show_tunables(call: &mut Call<'_>) -> Outcome {
-    call.show_json(tunables_json(&call.state.osdmap.crush))
+    call.show_json(tunables_json(&call.state.osdmap.map.crush))
 }
 
 fn ls(call: &mut Call<'_>) -> Outcome {
-    let crush = &call.state.osdmap.crush;
+    let crush = &call.state.osdmap.map.crush;
     let name = call.args.text("node")?;
     let id = crush.item_by_name(&name);
     let id = id.ok_or_else(|| refuse(errno::ENOENT, format!("node '{name}' does not exist")))?;
@@ -301,7 +301,7 @@ fn ls(call: &mut Call<'_>) -> Outcome {
 }
 
 fn class_ls(call: &mut Call<'_>) -> Outcome {
-    let crush = &call.state.osdmap.crush;
+    let crush = &call.state.osdmap.map.crush;
     call.show_json(json!(crush.class_names.values().collect::<Vec<_>>()))
 }
 
@@ -311,14 +311,14 @@ fn osds_of_class(crush: &CrushMap, class: &str) -> Vec<i32> {
 
 fn class_ls_osd(call: &mut Call<'_>) -> Outcome {
     let class = call.args.text("class")?;
-    let crush = &call.state.osdmap.crush;
+    let crush = &call.state.osdmap.map.crush;
     let osds = osds_of_class(crush, &class);
     call.show(json!(osds), || osds.iter().map(|osd| format!("{osd}\n")).collect())
 }
 
 /// The OSDs that a command lists, or all; and what is to be said of those that do not exist.
 fn ids(call: &Call<'_>) -> Result<(Vec<OsdId>, String), Refusal> {
-    let map = call.draft.map();
+    let map = call.pending.map();
     let mut osds = Vec::new();
     for text in call.args.list("ids") {
         match &*text {
@@ -336,7 +336,7 @@ fn ids(call: &Call<'_>) -> Result<(Vec<OsdId>, String), Refusal> {
 }
 
 fn class_get(call: &mut Call<'_>) -> Outcome {
-    let crush = &call.state.osdmap.crush;
+    let crush = &call.state.osdmap.map.crush;
     let osds = call.args.list("ids");
     let osds: Result<Vec<OsdId>, Refusal> = osds
         .iter()
@@ -357,7 +357,7 @@ fn class_get(call: &mut Call<'_>) -> Outcome {
 fn class_set(call: &mut Call<'_>) -> Outcome {
     let class = call.args.text("class")?;
     let (osds, mut said) = ids(call)?;
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let mut changed = Vec::new();
     for osd in &osds {
         if let Some(have) = crush.class_name_of(osd.0).filter(|have| *have != class) {
@@ -373,14 +373,14 @@ fn class_set(call: &mut Call<'_>) -> Outcome {
         }
     }
     if !changed.is_empty() {
-        call.draft.edit_crush(crush);
+        call.pending.edit_crush(crush);
     }
     Answer::said(format!("{said}set osd(s) {} to class '{class}'", changed.join(",")))
 }
 
 fn class_rm(call: &mut Call<'_>) -> Outcome {
     let (osds, mut said) = ids(call)?;
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let mut removed = Vec::new();
     for osd in &osds {
         if crush.remove_device_class(osd.0).map_err(edit_error)? {
@@ -390,7 +390,7 @@ fn class_rm(call: &mut Call<'_>) -> Outcome {
         }
     }
     if !removed.is_empty() {
-        call.draft.edit_crush(crush);
+        call.pending.edit_crush(crush);
     }
     Answer::said(format!("{said}done removing class of osd(s): {}", removed.join(",")))
 }
@@ -435,7 +435,7 @@ pub(super) fn item(call: &Call<'_>, crush: &CrushMap) -> Result<(i32, String), R
 }
 
 fn reweight(call: &mut Call<'_>) -> Outcome {
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let (id, name) = item(call, &crush)?;
     let (x, weight) = weight(call)?;
     if id < 0 {
@@ -445,13 +445,13 @@ fn reweight(call: &mut Call<'_>) -> Outcome {
         ));
     }
     crush.reweight_item(&name, weight).map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("reweighted item id {id} name '{name}' to {} in crush map", short(x)))
 }
 
 fn osd_of(call: &Call<'_>) -> Result<OsdId, Refusal> {
     let osd = call.args.osd("id")?;
-    if !call.draft.map().exists(osd) {
+    if !call.pending.map().exists(osd) {
         return Err(refuse(errno::ENOENT, format!("unable to set item: osd.{osd} does not exist")));
     }
     Ok(osd)
@@ -463,7 +463,7 @@ fn put(call: &mut Call<'_>, keep_weight: bool) -> Result<(OsdId, f64, Location, 
     let (x, weight) = weight(call)?;
     let place = location(call)?;
     let name = format!("osd.{osd}");
-    let before = call.draft.map().crush.as_ref().clone();
+    let before = call.pending.map().crush.as_ref().clone();
     let mut crush = before.clone();
     crush.create_or_move_item(osd.0, weight, &name, &place).map_err(edit_error)?;
     if !keep_weight {
@@ -471,7 +471,7 @@ fn put(call: &mut Call<'_>, keep_weight: bool) -> Result<(OsdId, f64, Location, 
     }
     let changed = crush != before;
     if changed {
-        call.draft.edit_crush(crush);
+        call.pending.edit_crush(crush);
     }
     Ok((osd, x, place, changed))
 }
@@ -503,7 +503,7 @@ fn create_or_move(call: &mut Call<'_>) -> Outcome {
 }
 
 fn move_item(call: &mut Call<'_>) -> Outcome {
-    let before = call.draft.map().crush.as_ref().clone();
+    let before = call.pending.map().crush.as_ref().clone();
     let (id, name) = item(call, &before)?;
     let place = location(call)?;
     // Moving to where it is would still change the order of its siblings.
@@ -517,12 +517,12 @@ fn move_item(call: &mut Call<'_>) -> Outcome {
     }
     let mut crush = before;
     crush.move_item(&name, &place).map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("moved item id {id} name '{name}' to location {text} in crush map"))
 }
 
 fn link(call: &mut Call<'_>) -> Outcome {
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let (id, name) = item(call, &crush)?;
     let place = location(call)?;
     let text = location_text(&place);
@@ -534,13 +534,13 @@ fn link(call: &mut Call<'_>) -> Outcome {
         ));
     }
     crush.link_item(&name, &place).map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("linked item id {id} name '{name}' to location {text} in crush map"))
 }
 
 fn unlink(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let Some(id) = crush.item_by_name(&name) else {
         return Answer::said(format!("device '{name}' does not appear in the crush map"));
     };
@@ -548,7 +548,7 @@ fn unlink(call: &mut Call<'_>) -> Outcome {
     if !crush.unlink_item(&name, ancestor.as_deref()).map_err(edit_error)? {
         return Answer::said(format!("item {id} does not appear in that position"));
     }
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("removed item id {id} name '{name}' from crush map"))
 }
 
@@ -566,7 +566,7 @@ fn ancestor(call: &Call<'_>, crush: &CrushMap) -> Result<Option<String>, Refusal
 
 fn swap_bucket(call: &mut Call<'_>) -> Outcome {
     let (source, dest) = (call.args.text("source")?, call.args.text("dest")?);
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     for (what, name) in [("source", &source), ("dest", &dest)] {
         if crush.item_by_name(name).is_none() {
             return Err(refuse(errno::ENOENT, format!("{what} item {name} does not exist")));
@@ -595,14 +595,14 @@ fn swap_bucket(call: &mut Call<'_>) -> Outcome {
         EditError::Loop(_) => refuse(errno::EINVAL, "dest and source must not be within each other"),
         error => edit_error(error),
     })?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("swapped bucket of {source} to {dest}"))
 }
 
 fn add_bucket(call: &mut Call<'_>) -> Outcome {
     let (name, kind) = (call.args.text("name")?, call.args.text("type")?);
     let place = location(call)?;
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.item_by_name(&name).is_some() {
         return Answer::said(format!("bucket '{name}' already exists"));
     }
@@ -617,13 +617,13 @@ fn add_bucket(call: &mut Call<'_>) -> Outcome {
         crush.move_item(&name, &place).map_err(edit_error)?;
         text = format!("added bucket {name} type {kind} to location {}", location_text(&place));
     }
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(text)
 }
 
 fn rename_bucket(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (call.args.text("srcname")?, call.args.text("dstname")?);
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.item_by_name(&from).is_none() && crush.item_by_name(&to).is_some() {
         let text = format!("srcname = '{from}' does not exist and dstname = '{to}' already exists");
         return Answer::said(text);
@@ -633,13 +633,13 @@ fn rename_bucket(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::ENOTDIR, text));
     }
     crush.rename_item(&from, &to).map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("renamed bucket {from} into {to}"))
 }
 
 fn rm(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let Some(id) = crush.item_by_name(&name) else {
         return Answer::said(format!("device '{name}' does not appear in the crush map"));
     };
@@ -657,29 +657,29 @@ fn rm(call: &mut Call<'_>) -> Outcome {
     if !elsewhere || ancestor.is_none() {
         crush.remove_item(&name).map_err(edit_error)?;
     }
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("removed item id {id} name '{name}' from crush map"))
 }
 
 fn set_map(call: &mut Call<'_>) -> Outcome {
-    let version = call.draft.map().crush_version;
+    let version = call.pending.map().crush_version;
     if let Some(prior) = call.args.int_opt("prior_version")?
         && prior != i64::from(version)
     {
-        if prior == i64::from(version) - 1 && wanted(call)? == *call.draft.map().crush {
+        if prior == i64::from(version) - 1 && wanted(call)? == *call.pending.map().crush {
             return Answer::said(version.to_string());
         }
         let text = format!("prior_version {prior} != crush version {version}");
         return Err(refuse(errno::EPERM, text));
     }
     let crush = wanted(call)?;
-    let map = call.draft.map().clone();
+    let map = call.pending.map().clone();
     check_fits(&map, &crush)?;
     if crush == *map.crush {
         return Answer::said(version.to_string());
     }
-    call.draft.edit_crush(crush);
-    Answer::said(call.draft.map().crush_version.to_string())
+    call.pending.edit_crush(crush);
+    Answer::said(call.pending.map().crush_version.to_string())
 }
 
 fn wanted(call: &Call<'_>) -> Result<CrushMap, Refusal> {
@@ -703,13 +703,13 @@ fn check_fits(map: &OsdMap, crush: &CrushMap) -> Result<(), Refusal> {
 // ---- erasure code profiles ----
 
 fn profile_ls(call: &mut Call<'_>) -> Outcome {
-    let names: Vec<&String> = call.state.osdmap.erasure_code_profiles.keys().collect();
+    let names: Vec<&String> = call.state.osdmap.map.erasure_code_profiles.keys().collect();
     call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
 }
 
 fn profile_get(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
-    let Some(profile) = call.state.osdmap.erasure_code_profiles.get(&name) else {
+    let Some(profile) = call.state.osdmap.map.erasure_code_profiles.get(&name) else {
         return Err(refuse(errno::ENOENT, format!("unknown erasure code profile '{name}'")));
     };
     let value: Map<String, Value> = profile.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
@@ -743,7 +743,7 @@ fn profile_set(call: &mut Call<'_>) -> Outcome {
         let text = format!("not built yet: erasure code plugin '{}'", profile["plugin"]);
         return Err(refuse(errno::EOPNOTSUPP, text));
     }
-    match call.draft.map().erasure_code_profiles.get(&name) {
+    match call.pending.map().erasure_code_profiles.get(&name) {
         Some(have) if *have == profile => return Answer::said(""),
         Some(_) if !call.args.flag("force") => {
             let text = format!(
@@ -753,13 +753,13 @@ fn profile_set(call: &mut Call<'_>) -> Outcome {
         }
         _ => {}
     }
-    call.draft.edit(|inc| inc.new_erasure_code_profiles.insert(name, profile));
+    call.pending.edit(|inc| inc.new_erasure_code_profiles.insert(name, profile));
     Answer::said("")
 }
 
 fn profile_rm(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
-    let map = call.draft.map().clone();
+    let map = call.pending.map().clone();
     if !map.erasure_code_profiles.contains_key(&name) {
         return Answer::said(format!("erasure-code-profile {name} does not exist"));
     }
@@ -769,6 +769,6 @@ fn profile_rm(call: &mut Call<'_>) -> Outcome {
         let pool = map.pool_name(*id).unwrap_or_default();
         return Err(refuse(errno::EBUSY, format!("erasure-code-profile {name} is used by pool '{pool}'")));
     }
-    call.draft.edit(|inc| inc.old_erasure_code_profiles.push(name));
+    call.pending.edit(|inc| inc.old_erasure_code_profiles.push(name));
     Answer::said("")
 }

@@ -2,7 +2,7 @@
 
 use super::crush::{edit_error, item, weight};
 use super::{Answer, Call, Outcome, Row, refuse};
-use crate::present::short;
+use crate::output::short;
 use nacre_base::errno;
 use nacre_crush::{CrushMap, EditError, Items, Op, Tunables};
 use serde_json::json;
@@ -47,10 +47,10 @@ fn tunables(call: &mut Call<'_>) -> Outcome {
     let Some(tunables) = profile(&name) else {
         return Err(refuse(errno::EINVAL, format!("unrecognized profile '{name}'")));
     };
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.tunables != tunables {
         crush.tunables = tunables;
-        call.draft.edit_crush(crush);
+        call.pending.edit_crush(crush);
     }
     Answer::said(format!("adjusted tunables profile to {name}"))
 }
@@ -60,21 +60,21 @@ fn set_tunable(call: &mut Call<'_>) -> Outcome {
     let Some(value) = u8::try_from(value).ok().filter(|value| *value <= 2) else {
         return Err(refuse(errno::EINVAL, "value must be 0, 1 or 2; 0 is not recommended"));
     };
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.tunables.straw_calc_version != value {
         crush.tunables.straw_calc_version = value;
-        call.draft.edit_crush(crush);
+        call.pending.edit_crush(crush);
     }
     Answer::said(format!("adjusted tunable straw_calc_version to {value}"))
 }
 
 fn get_tunable(call: &mut Call<'_>) -> Outcome {
-    let value = call.state.osdmap.crush.tunables.straw_calc_version;
+    let value = call.state.osdmap.map.crush.tunables.straw_calc_version;
     call.show(json!({ "straw_calc_version": value }), || value.to_string())
 }
 
 fn reweight_subtree(call: &mut Call<'_>) -> Outcome {
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let (id, name) = item(call, &crush)?;
     if id >= 0 {
         return Err(refuse(errno::EINVAL, format!("'{name}' is not a bucket")));
@@ -85,13 +85,13 @@ fn reweight_subtree(call: &mut Call<'_>) -> Outcome {
     for device in devices {
         crush.reweight_item(&device, weight).map_err(edit_error)?;
     }
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("reweighted subtree id {id} name '{name}' to {} in crush map", short(x)))
 }
 
 /// A map of ours always adds up; one that was set as a whole may not.
 fn reweight_all(call: &mut Call<'_>) -> Outcome {
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let devices: Vec<(String, u32)> = crush
         .names
         .iter()
@@ -101,14 +101,14 @@ fn reweight_all(call: &mut Call<'_>) -> Outcome {
     for (name, weight) in devices {
         crush.reweight_item(&name, weight).map_err(edit_error)?;
     }
-    if crush != *call.draft.map().crush {
-        call.draft.edit_crush(crush);
+    if crush != *call.pending.map().crush {
+        call.pending.edit_crush(crush);
     }
     Answer::said("reweighted crush hierarchy")
 }
 
 fn straw_to_straw2(call: &mut Call<'_>) -> Outcome {
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let mut changed = false;
     for bucket in crush.buckets.iter_mut().flatten() {
         if let Items::Straw { weights, .. } = &mut bucket.alg {
@@ -117,7 +117,7 @@ fn straw_to_straw2(call: &mut Call<'_>) -> Outcome {
         }
     }
     if changed {
-        call.draft.edit_crush(crush);
+        call.pending.edit_crush(crush);
     }
     Answer::said("")
 }
@@ -125,7 +125,7 @@ fn straw_to_straw2(call: &mut Call<'_>) -> Outcome {
 fn create_simple(call: &mut Call<'_>) -> Outcome {
     let (name, root, kind) = (call.args.text("name")?, call.args.text("root")?, call.args.text("type")?);
     let indep = call.args.text_opt("mode").as_deref() == Some("indep");
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.rule_by_name(&name).is_some() {
         return Answer::said(format!("rule {name} already exists"));
     }
@@ -134,7 +134,7 @@ fn create_simple(call: &mut Call<'_>) -> Outcome {
         true => crush.create_erasure_rule(&name, &root, &kind, None),
     }
     .map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said("")
 }
 
@@ -153,7 +153,7 @@ fn rules_of_class(crush: &CrushMap, id: i32) -> Vec<&String> {
 
 fn ls_by_class(call: &mut Call<'_>) -> Outcome {
     let class = call.args.text("class")?;
-    let crush = &call.state.osdmap.crush;
+    let crush = &call.state.osdmap.map.crush;
     let Some(id) = crush.class_by_name(&class) else {
         return Err(refuse(errno::ENOENT, format!("failed to get rules by class '{class}'")));
     };
@@ -163,18 +163,18 @@ fn ls_by_class(call: &mut Call<'_>) -> Outcome {
 
 fn class_create(call: &mut Call<'_>) -> Outcome {
     let class = call.args.text("class")?;
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.class_by_name(&class).is_some() {
         return Answer::said(format!("class '{class}' already exists"));
     }
     let id = crush.create_class(&class).map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("created class {class} with id {id} to crush map"))
 }
 
 fn class_rename(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (call.args.text("srcname")?, call.args.text("dstname")?);
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.class_by_name(&from).is_none() && crush.class_by_name(&to).is_some() {
         return Answer::said(format!("already renamed to '{to}'"));
     }
@@ -186,13 +186,13 @@ fn class_rename(call: &mut Call<'_>) -> Outcome {
         };
         refuse(error.errno(), format!("fail to rename '{from}' to '{to}' : {why}"))
     })?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("rename class '{from}' to '{to}'"))
 }
 
 fn class_rm(call: &mut Call<'_>) -> Outcome {
     let class = call.args.text("class")?;
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let Some(id) = crush.class_by_name(&class) else { return Answer::said("") };
     let rules: Vec<String> = rules_of_class(&crush, id).into_iter().map(|rule| format!("'{rule}'")).collect();
     if !rules.is_empty() {
@@ -200,6 +200,6 @@ fn class_rm(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EBUSY, text));
     }
     crush.remove_class(id).map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said(format!("removed class {class} with id {id} from crush map"))
 }

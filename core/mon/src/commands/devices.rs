@@ -2,8 +2,8 @@
 //! themselves (`device_ids` in `ceph osd metadata`) is all that is known; nobody predicts here when a disk will fail.
 
 use super::{Call, Outcome, Row, refuse};
-use crate::present::Align::Left;
-use crate::present::Table;
+use crate::output::Align::Left;
+use crate::output::Table;
 use nacre_base::errno;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ impl Device {
 
 fn devices(call: &Call<'_>) -> BTreeMap<String, Device> {
     let mut all: BTreeMap<String, Device> = BTreeMap::new();
-    for (osd, said) in &call.state.metadata {
+    for (osd, said) in &call.state.osdmap.metadata {
         let host = said.get("hostname").cloned().unwrap_or_default();
         let ids = said.get("device_ids").map_or("", String::as_str);
         for (dev, id) in ids.split(',').filter_map(|pair| pair.split_once('=')) {

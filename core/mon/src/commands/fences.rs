@@ -1,7 +1,7 @@
 //! Fencing clients: one, a machine, or a network.
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::present::{Format, plain_addr, short, to_json};
+use crate::output::{Format, plain_addr, short, to_json};
 use nacre_base::{Utime, errno};
 use nacre_proto::types::{AddrKind, EntityAddr};
 use serde_json::{Value, json};
@@ -54,8 +54,8 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
     let addr = addr.ok_or_else(|| refuse(errno::EINVAL, format!("unable to parse address {text}")))?;
     let op = call.args.text("blocklistop").or_else(|_| call.args.text("blacklistop"))?;
     let (addr, fences) = match call.args.text_opt("range").as_deref() {
-        None => (addr, call.draft.map().blocklist.clone()),
-        Some("range") => (parse_range(&addr)?, call.draft.map().range_blocklist.clone()),
+        None => (addr, call.pending.map().blocklist.clone()),
+        Some("range") => (parse_range(&addr)?, call.pending.map().range_blocklist.clone()),
         Some(other) => return Err(refuse(errno::EINVAL, format!("not 'range': '{other}'"))),
     };
     let (shown, ranged) = (named(&addr), addr.kind == AddrKind::Cidr);
@@ -78,10 +78,10 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
                 nsec: call.now.wall.nsec,
             };
             // A fence that stands is not moved: whoever wants that removes it first.
-            if call.draft.lifts_fence(&addr) {
-                call.draft.next_time = true;
+            if call.pending.lifts_fence(&addr) {
+                call.pending.defer = true;
             } else if !fenced {
-                call.draft.edit(|inc| match ranged {
+                call.pending.edit(|inc| match ranged {
                     true => inc.new_range_blocklist.insert(addr, until),
                     false => inc.new_blocklist.insert(addr, until),
                 });
@@ -89,7 +89,7 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
             Answer::said(format!("blocklisting {shown} until {until} ({} sec)", short(seconds)))
         }
         "rm" if fenced => {
-            call.draft.edit(|inc| {
+            call.pending.edit(|inc| {
                 let (new, old) = match ranged {
                     true => (&mut inc.new_range_blocklist, &mut inc.old_range_blocklist),
                     false => (&mut inc.new_blocklist, &mut inc.old_blocklist),
@@ -105,10 +105,10 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
 }
 
 fn clear(call: &mut Call<'_>) -> Outcome {
-    let all: Vec<EntityAddr> = call.draft.map().blocklist.keys().copied().collect();
-    let ranges: Vec<EntityAddr> = call.draft.map().range_blocklist.keys().copied().collect();
+    let all: Vec<EntityAddr> = call.pending.map().blocklist.keys().copied().collect();
+    let ranges: Vec<EntityAddr> = call.pending.map().range_blocklist.keys().copied().collect();
     if !all.is_empty() || !ranges.is_empty() {
-        call.draft.edit(|inc| {
+        call.pending.edit(|inc| {
             inc.new_blocklist.clear();
             inc.old_blocklist.extend(all);
             inc.new_range_blocklist.clear();
@@ -119,7 +119,7 @@ fn clear(call: &mut Call<'_>) -> Outcome {
 }
 
 fn ls(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let (all, ranges) = (&map.blocklist, &map.range_blocklist);
     let rows = |key: &str, list: &BTreeMap<EntityAddr, Utime>| -> Value {
         list.iter()

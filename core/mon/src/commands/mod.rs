@@ -4,7 +4,7 @@
 //! permission and flags, one per line. The tool learns them by `get_command_descriptions` and
 //! matches what the user typed against them. Those that have a row in `BUILT` work; the rest say
 //! that they are not built yet, or why Nacre has nothing like them (`absent.rs`). A command that only
-//! reads is answered at once, any other in a `Draft`, whose commit its answer waits for. So each must be
+//! reads is answered at once, any other in a `PendingTxn`, whose commit its answer waits for. So each must be
 //! repeatable: a client whose connection broke sends it again.
 
 mod absent;
@@ -51,10 +51,10 @@ pub(crate) use progress::SHOWS_PROGRESS;
 pub(crate) use tell::inject;
 pub use usage::{pool_stats, statfs};
 
-use crate::draft::Draft;
-use crate::image_tasks::ImageDesk;
 use crate::mon::{CommandRequest, Job, Mon, Via};
-use crate::present::{Format, to_json};
+use crate::output::{Format, to_json};
+use crate::pending_txn::PendingTxn;
+use crate::services::mgr::image_commands::ImageCommands;
 use crate::state::State;
 use nacre_auth::caps::Permission;
 use nacre_base::{Now, errno};
@@ -75,7 +75,7 @@ pub(crate) struct Call<'a> {
     pub now: Now,
     pub from: &'a Peer,
     pub state: &'a State,
-    pub draft: &'a mut Draft,
+    pub pending: &'a mut PendingTxn,
     pub args: Args<'a>,
     pub format: Format,
     /// What `-i` gave.
@@ -217,7 +217,7 @@ fn signatures() -> &'static [Signature] {
 fn descriptions() -> String {
     let mut all = Map::new();
     for (at, s) in signatures().iter().enumerate() {
-        let built = built().get(&*s.prefix).map(|(help, _)| *help).or_else(|| ImageDesk::help(&s.prefix));
+        let built = built().get(&*s.prefix).map(|(help, _)| *help).or_else(|| ImageCommands::help(&s.prefix));
         let absent = if absent::why(&s.prefix).is_some() { "not in Nacre" } else { "not built yet in Nacre" };
         let help = built.unwrap_or(absent);
         let row = json!({
@@ -270,9 +270,15 @@ pub(crate) fn is_read_only(command: &CommandRequest) -> bool {
     signatures().iter().filter(|s| s.prefix == prefix).all(|s| !s.perm.contains('w'))
 }
 
-/// Runs a command; what it changes goes into `draft`.
-pub(crate) fn run(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mut Draft) -> Message {
-    match dispatch(mon, now, job, command, draft) {
+/// Runs a command; what it changes goes into `pending`.
+pub(crate) fn run(
+    mon: &Mon,
+    now: Now,
+    job: &Job,
+    command: &CommandRequest,
+    pending: &mut PendingTxn,
+) -> Message {
+    match dispatch(mon, now, job, command, pending) {
         Ok(answer) => command.reply(0, answer.status, answer.output.into()),
         Err(refusal) => command.reply(-refusal.code, refusal.text, refusal.output.into()),
     }
@@ -286,7 +292,7 @@ fn no_room() -> Refusal {
     refuse(errno::ENOSPC, text)
 }
 
-fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mut Draft) -> Outcome {
+fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, pending: &mut PendingTxn) -> Outcome {
     let args = parse(&command.cmd)?;
     let Some(prefix) = args.get("prefix").and_then(Value::as_str) else {
         return Err(refuse(errno::EINVAL, "command prefix not found"));
@@ -308,7 +314,7 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
         now,
         from: &job.from,
         state,
-        draft,
+        pending,
         args: Args::new(&args),
         format,
         input: &command.input,
@@ -321,12 +327,12 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, draft: &mu
     }
     match built().get(prefix) {
         Some((_, handler)) => {
-            let (kv, config) = (call.draft.batch.kv.len(), call.draft.batch.config.len());
+            let (kv, config) = (call.pending.batch.kv.len(), call.pending.batch.config.len());
             let outcome = handler(call)?;
-            let batch = &mut call.draft.batch;
+            let batch = &mut call.pending.batch;
             let adds = batch.kv[kv..].iter().any(|(_, value)| value.is_some())
                 || batch.config[config..].iter().any(|(_, value)| value.is_some());
-            if adds && state.kept() + batch.weight() > KEPT_MAX {
+            if adds && state.client_bytes() + batch.client_bytes() > KEPT_MAX {
                 batch.kv.truncate(kv);
                 batch.config.truncate(config);
                 return Err(no_room());

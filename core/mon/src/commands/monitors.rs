@@ -2,10 +2,10 @@
 
 use super::cluster::{VERSION, election_epoch, versions_of};
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::membership::MonChange;
-use crate::mon::decide;
-use crate::present::{addrvec, bracketed, legacy_addr, uuid};
-use crate::sessions::log_level;
+use crate::mon::is_majority;
+use crate::output::{addrvec, bracketed, legacy_addr, uuid};
+use crate::services::log::log_level;
+use crate::services::monmap::MonChange;
 use nacre_base::errno;
 use nacre_proto::maps::{MonMap, release};
 use nacre_proto::messages::{LogEntry, LogLevel};
@@ -107,11 +107,11 @@ fn map_json(map: &MonMap) -> Value {
 }
 
 pub fn monmap_json(call: &Call<'_>) -> Value {
-    map_json(&call.state.monmap)
+    map_json(&call.state.monmap.map)
 }
 
 fn dump(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.monmap;
+    let map = &call.state.monmap.map;
     if let Some(epoch) =
         call.args.int_opt("epoch")?.filter(|epoch| *epoch != 0 && *epoch != i64::from(map.epoch.0))
     {
@@ -143,17 +143,17 @@ fn dump(call: &mut Call<'_>) -> Outcome {
 }
 
 fn quorum(call: &Call<'_>) -> Vec<(u64, String)> {
-    let ranks = &call.state.monmap.ranks;
+    let ranks = &call.state.monmap.map.ranks;
     call.mon.quorum().into_iter().filter_map(|r| Some((r, ranks.get(r as usize)?.clone()))).collect()
 }
 
 fn leader(call: &Call<'_>) -> (u64, String) {
     let rank = call.mon.leader_rank().unwrap_or(0);
-    (rank, call.state.monmap.ranks.get(rank as usize).cloned().unwrap_or_default())
+    (rank, call.state.monmap.map.ranks.get(rank as usize).cloned().unwrap_or_default())
 }
 
 fn stat(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.monmap;
+    let map = &call.state.monmap.map;
     let quorum = quorum(call);
     let (leader_rank, leader) = leader(call);
     let value = json!({
@@ -181,7 +181,7 @@ fn stat(call: &mut Call<'_>) -> Outcome {
 }
 
 fn getmap(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.monmap;
+    let map = &call.state.monmap.map;
     if let Some(epoch) = call.args.int_opt("epoch")?.filter(|epoch| *epoch != i64::from(map.epoch.0)) {
         return Err(refuse(errno::ENOENT, format!("there is no map for epoch {epoch}")));
     }
@@ -196,6 +196,7 @@ fn metadata_rows(call: &Call<'_>) -> Vec<Value> {
     let own = call.mon.config.name.clone();
     call.state
         .monmap
+        .map
         .by_rank()
         .map(|mon| {
             let mut row = json!({ "name": mon.name, "addrs": bracketed(&mon.public_addrs) });
@@ -221,7 +222,7 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
 }
 
 fn here(call: &Call<'_>) -> Vec<String> {
-    let ranks = &call.state.monmap.ranks;
+    let ranks = &call.state.monmap.map.ranks;
     call.mon.quorum().iter().filter_map(|rank| ranks.get(*rank as usize).cloned()).collect()
 }
 
@@ -232,7 +233,7 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     }
     let left: Vec<String> = here(call).into_iter().filter(|name| !ids.contains(name)).collect();
     let what = format!("({}) after stopping", left.join(","));
-    match decide(left.len(), call.mon.group().len()) {
+    match is_majority(left.len(), call.mon.voters().len()) {
         true => Answer::said(format!("quorum should be preserved {what} [{}]", ids.join(","))),
         false => {
             let text = format!("not enough monitors would be available {what} mons [{}]", ids.join(","));
@@ -266,7 +267,7 @@ fn mon_addr(text: &str) -> Result<AddrVec, Refusal> {
 }
 
 fn one_at_a_time(call: &Call<'_>) -> Result<(), Refusal> {
-    match call.draft.batch.monitors {
+    match call.pending.batch.monmap {
         None => Ok(()),
         Some(_) => Err(refuse(errno::EAGAIN, "another monitor is being added or removed: try again")),
     }
@@ -281,7 +282,7 @@ fn add(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EOPNOTSUPP, "monitors have no CRUSH location in Nacre: omit the location"));
     }
     let at = bracketed(&addrs);
-    let other = call.state.monmap.by_rank().find(|mon| mon.name == name || mon.public_addrs == addrs);
+    let other = call.state.monmap.map.by_rank().find(|mon| mon.name == name || mon.public_addrs == addrs);
     match other {
         Some(mon) if mon.name == name && mon.public_addrs == addrs => {
             return Answer::said(format!("mon.{name} at {at} already exists"));
@@ -292,25 +293,25 @@ fn add(call: &mut Call<'_>) -> Outcome {
         }
         None => {}
     }
-    if call.state.monmap.ranks.len() >= MONS_MAX {
+    if call.state.monmap.map.ranks.len() >= MONS_MAX {
         return Err(refuse(errno::E2BIG, format!("the maximum is {MONS_MAX} monitors")));
     }
     one_at_a_time(call)?;
-    call.draft.batch.monitors = Some(MonChange::Expect { name: name.clone(), addrs });
+    call.pending.batch.monmap = Some(MonChange::Expect { name: name.clone(), addrs });
     Answer::said(format!("adding mon.{name} at {at}: it joins when it runs"))
 }
 
 fn rm(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
-    let Some(mon) = call.state.monmap.mons.get(&name) else {
+    let Some(mon) = call.state.monmap.map.mons.get(&name) else {
         return Answer::said(format!("mon.{name} does not exist or has already been removed"));
     };
-    let left = call.state.monmap.ranks.len() - 1;
+    let left = call.state.monmap.map.ranks.len() - 1;
     let said =
         format!("removing mon.{name} at {}, there will be {left} monitors", bracketed(&mon.public_addrs));
-    let member = call.state.member(&name);
+    let member = call.state.monmap.member(&name);
     if let Some(member) = member {
-        if call.mon.group() == [member] {
+        if call.mon.voters() == [member] {
             let text = format!("refusing removal of mon.{name}: it is the last monitor");
             return Err(refuse(errno::EINVAL, text));
         }
@@ -323,12 +324,12 @@ fn rm(call: &mut Call<'_>) -> Outcome {
         }
         // Who leads is asked to let another one lead, which removes it.
         if let Some(successor) = call.mon.successor(member) {
-            call.draft.hand_over = Some(successor);
+            call.pending.hand_over = Some(successor);
             return Answer::said(said);
         }
     }
     one_at_a_time(call)?;
-    call.draft.batch.monitors = Some(MonChange::Remove { name, member });
+    call.pending.batch.monmap = Some(MonChange::Remove { name, member });
     Answer::said(said)
 }
 
@@ -339,18 +340,18 @@ fn enable_msgr2(_: &mut Call<'_>) -> Outcome {
 
 fn ok_to_rm(call: &mut Call<'_>) -> Outcome {
     let id = call.args.text("id")?;
-    if !call.state.monmap.ranks.contains(&id) {
+    if !call.state.monmap.map.ranks.contains(&id) {
         return Answer::said(format!("mon.{id} does not exist"));
     }
     let left: Vec<String> = here(call).into_iter().filter(|name| *name != id).collect();
-    if !decide(left.len(), call.mon.group().len().saturating_sub(1)) {
+    if !is_majority(left.len(), call.mon.voters().len().saturating_sub(1)) {
         return Err(refuse(errno::EBUSY, format!("removing mon.{id} would break quorum")));
     }
     Answer::said(format!("safe to remove mon.{id} (quorum would be {})", left.join(",")))
 }
 
 fn ok_to_add(call: &mut Call<'_>) -> Outcome {
-    if !decide(here(call).len(), call.mon.group().len() + 1) {
+    if !is_majority(here(call).len(), call.mon.voters().len() + 1) {
         let text = "adding a monitor may break quorum (until that monitor starts)";
         return Err(refuse(errno::EBUSY, text));
     }
@@ -369,8 +370,8 @@ fn count_osds(call: &mut Call<'_>) -> Outcome {
     let of = |metadata: &std::collections::BTreeMap<String, String>| {
         metadata.get(&property).cloned().unwrap_or_else(|| "unknown".to_string())
     };
-    let map = &call.state.osdmap;
-    let known = call.state.metadata.iter().filter(|(osd, _)| map.exists(**osd));
+    let map = &call.state.osdmap.map;
+    let known = call.state.osdmap.metadata.iter().filter(|(osd, _)| map.exists(**osd));
     call.show_json(count(known.map(|(_, metadata)| of(metadata))))
 }
 
@@ -382,7 +383,7 @@ fn count_mons(call: &mut Call<'_>) -> Outcome {
 }
 
 fn feature_ls(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.monmap;
+    let map = &call.state.monmap.map;
     let with_value = call.args.text_opt("with_value").is_some();
     let shown = |bits: u64| -> Vec<String> {
         let bit = |name: &str| FEATURES.iter().position(|feature| *feature == name).map_or(0, |at| 1 << at);
@@ -417,9 +418,9 @@ fn quorum_status(call: &mut Call<'_>) -> Outcome {
         "quorum_age": age,
         "features": {
             "quorum_con": PACIFIC_FEATURES.to_string(),
-            "quorum_mon": features(call.state.monmap.persistent_features),
+            "quorum_mon": features(call.state.monmap.map.persistent_features),
         },
-        "monmap": map_json(&call.state.monmap),
+        "monmap": map_json(&call.state.monmap.map),
     });
     let text = value.to_string();
     call.show(value, || text + "\n")
@@ -428,7 +429,7 @@ fn quorum_status(call: &mut Call<'_>) -> Outcome {
 // ---- the manager, whose part this process plays ----
 
 fn mgr_dump(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.mgrmap;
+    let map = &call.state.mgrmap.map;
     call.show_json(json!({
         "epoch": map.epoch.0,
         "active_gid": map.active_gid,
@@ -449,7 +450,7 @@ fn mgr_dump(call: &mut Call<'_>) -> Outcome {
 }
 
 fn mgr_stat(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.mgrmap;
+    let map = &call.state.mgrmap.map;
     call.show_json(json!({
         "epoch": map.epoch.0,
         "available": map.available,
@@ -486,7 +487,7 @@ fn mgr_versions(call: &mut Call<'_>) -> Outcome {
     call.show_json(versions_of(1))
 }
 fn mgr_metadata(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.mgrmap;
+    let map = &call.state.mgrmap.map;
     let who = call.args.text_opt("who");
     if let Some(who) = who.as_ref().filter(|who| **who != map.active_name) {
         return Err(refuse(errno::ENOENT, format!("mgr.{who} does not exist")));
@@ -502,7 +503,7 @@ fn count_mgrs(call: &mut Call<'_>) -> Outcome {
 }
 
 fn mgr_row(call: &Call<'_>) -> Value {
-    let map = &call.state.mgrmap;
+    let map = &call.state.mgrmap.map;
     json!({
         "name": map.active_name,
         "addr": legacy_addr(&map.active_addrs),
@@ -586,7 +587,7 @@ fn log(call: &mut Call<'_>) -> Outcome {
         text: words.join(" "),
         channel: "cluster".to_string(),
     };
-    call.draft.batch.log.push(entry);
+    call.pending.batch.log.push(entry);
     Answer::said("")
 }
 
@@ -611,7 +612,7 @@ fn log_last(call: &mut Call<'_>) -> Outcome {
     };
     let channel = call.args.text_opt("channel").unwrap_or_else(|| "cluster".to_string());
     let fits = |line: &&LogEntry| line.level >= level && (channel == "*" || line.channel == channel);
-    let mut lines: Vec<&LogEntry> = call.state.log.iter().rev().filter(fits).take(num).collect();
+    let mut lines: Vec<&LogEntry> = call.state.log.lines.iter().rev().filter(fits).take(num).collect();
     lines.reverse();
     let rows: Vec<Value> = lines
         .iter()

@@ -2,7 +2,7 @@
 
 use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, auth, refuse};
-use crate::present::{self, list, parse_uuid, short};
+use crate::output::{self, list, parse_uuid, short};
 use nacre_base::{OsdId, PgId, errno};
 use nacre_proto::maps::{MAX_OSDS, Osd, osd_state, release};
 use serde_json::json;
@@ -42,7 +42,7 @@ pub(super) fn asked(call: &Call<'_>, field: &str) -> Result<Vec<OsdId>, Refusal>
     let mut osds = Vec::new();
     for id in call.args.list(field) {
         match parse_osd(&id) {
-            _ if means_all(&id) => return Ok(call.draft.map().osd_ids().collect()),
+            _ if means_all(&id) => return Ok(call.pending.map().osd_ids().collect()),
             Some(osd) => osds.push(osd),
             None => return Err(refuse(errno::EINVAL, format!("invalid osd id '{id}'"))),
         }
@@ -56,7 +56,7 @@ fn for_each(call: &mut Call<'_>, each: impl Fn(&mut Call<'_>, OsdId) -> String) 
     let ids = call.args.list("ids");
     let all = ids.iter().any(|id| means_all(id));
     if all {
-        for osd in call.draft.map().clone().osd_ids() {
+        for osd in call.pending.map().clone().osd_ids() {
             let text = each(call, osd);
             said += if text.contains("already") { "" } else { &text };
         }
@@ -64,7 +64,7 @@ fn for_each(call: &mut Call<'_>, each: impl Fn(&mut Call<'_>, OsdId) -> String) 
     }
     for id in ids {
         let osd = parse_osd(&id).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{id}'")))?;
-        said += &match call.draft.map().exists(osd) {
+        said += &match call.pending.map().exists(osd) {
             true => each(call, osd),
             false => format!("osd.{osd} does not exist. "),
         };
@@ -74,31 +74,31 @@ fn for_each(call: &mut Call<'_>, each: impl Fn(&mut Call<'_>, OsdId) -> String) 
 
 fn mark_in(call: &mut Call<'_>) -> Outcome {
     for_each(call, |call, osd| {
-        if call.draft.map().is_in(osd) {
+        if call.pending.map().is_in(osd) {
             return format!("osd.{osd} is already in. ");
         }
-        let old = call.draft.map().osds[osd.index()].xinfo.old_weight;
-        call.draft.set_weight(osd, if old == 0 { Osd::IN } else { old });
+        let old = call.pending.map().osds[osd.index()].xinfo.old_weight;
+        call.pending.set_weight(osd, if old == 0 { Osd::IN } else { old });
         format!("marked in osd.{osd}. ")
     })
 }
 
 fn mark_out(call: &mut Call<'_>) -> Outcome {
     for_each(call, |call, osd| {
-        if call.draft.map().is_out(osd) {
+        if call.pending.map().is_out(osd) {
             return format!("osd.{osd} is already out. ");
         }
-        call.draft.set_weight(osd, 0);
+        call.pending.set_weight(osd, 0);
         format!("marked out osd.{osd}. ")
     })
 }
 
 fn mark_down(call: &mut Call<'_>) -> Outcome {
     for_each(call, |call, osd| {
-        if call.draft.map().is_down(osd) || call.draft.flips_up(osd) {
+        if call.pending.map().is_down(osd) || call.pending.flips_up(osd) {
             return format!("osd.{osd} is already down. ");
         }
-        call.draft.mark_down(osd);
+        call.pending.mark_down(osd);
         format!("marked down osd.{osd}. ")
     })
 }
@@ -106,14 +106,14 @@ fn mark_down(call: &mut Call<'_>) -> Outcome {
 /// Who runs ends when it sees this in the map. It comes back when somebody starts it.
 fn stop(call: &mut Call<'_>) -> Outcome {
     for_each(call, |call, osd| {
-        let known = call.draft.map().osds[osd.index()].state;
+        let known = call.pending.map().osds[osd.index()].state;
         if known & osd_state::STOP != 0 {
             return format!("osd.{osd} is already stopped. ");
         }
-        if known & osd_state::UP != 0 && !call.draft.flips_up(osd) {
-            call.draft.mark_down(osd);
+        if known & osd_state::UP != 0 && !call.pending.flips_up(osd) {
+            call.pending.mark_down(osd);
         }
-        call.draft.flip(osd, osd_state::STOP);
+        call.pending.flip(osd, osd_state::STOP);
         format!("stop {}osd.{osd}. ", if known & osd_state::UP != 0 { "" } else { "down " })
     })
 }
@@ -127,7 +127,7 @@ fn fraction(name: &str, x: f64) -> Result<u32, Refusal> {
 
 pub(super) fn existing(call: &Call<'_>, name: &str) -> Result<OsdId, Refusal> {
     let osd = call.args.osd(name)?;
-    if !call.draft.map().exists(osd) {
+    if !call.pending.map().exists(osd) {
         return Err(refuse(errno::ENOENT, format!("osd.{osd} does not exist")));
     }
     Ok(osd)
@@ -137,7 +137,7 @@ fn reweight(call: &mut Call<'_>) -> Outcome {
     let x = call.args.float("weight")?;
     let weight = fraction("weight", x)?;
     let osd = existing(call, "id")?;
-    call.draft.set_weight(osd, weight);
+    call.pending.set_weight(osd, weight);
     Answer::said(format!("reweighted osd.{osd} to {} ({weight:x})", short(x)))
 }
 
@@ -146,9 +146,9 @@ fn reweightn(call: &mut Call<'_>) -> Outcome {
     let weights: std::collections::BTreeMap<String, u32> = serde_json::from_str(&text.replace('\'', "\""))
         .map_err(|_| refuse(errno::EINVAL, format!("unable to parse 'weights' value '{text}'")))?;
     for (osd, weight) in weights {
-        let osd = parse_osd(&osd).filter(|&osd| call.draft.map().exists(osd));
+        let osd = parse_osd(&osd).filter(|&osd| call.pending.map().exists(osd));
         let osd = osd.ok_or_else(|| refuse(errno::ENOENT, "an osd in 'weights' does not exist"))?;
-        call.draft.set_weight(osd, weight.min(Osd::IN));
+        call.pending.set_weight(osd, weight.min(Osd::IN));
     }
     Answer::said("")
 }
@@ -157,12 +157,12 @@ fn affinity(call: &mut Call<'_>) -> Outcome {
     let x = call.args.float("weight")?;
     let weight = fraction("weight", x)?;
     let osd = existing(call, "id")?;
-    call.draft.edit(|inc| inc.new_primary_affinity.insert(osd, weight));
+    call.pending.edit(|inc| inc.new_primary_affinity.insert(osd, weight));
     Answer::said(format!("set osd.{osd} primary-affinity to {} ({weight:x})", short(x)))
 }
 
 fn new(call: &mut Call<'_>) -> Outcome {
-    let map = call.draft.map().clone();
+    let map = call.pending.map().clone();
     let bad = || refuse(errno::EINVAL, "bad or missing field 'uuid'");
     let uuid = match call.args.text_opt("uuid") {
         None => [0; 16],
@@ -173,7 +173,7 @@ fn new(call: &mut Call<'_>) -> Outcome {
     if let Some(have) = map.osd_ids().find(has_uuid) {
         return match id {
             Some(id) if id != have => {
-                let text = format!("uuid {} already in use for different id {have}", present::uuid(&uuid));
+                let text = format!("uuid {} already in use for different id {have}", output::uuid(&uuid));
                 Err(refuse(errno::EEXIST, text))
             }
             _ => {
@@ -196,24 +196,24 @@ fn new(call: &mut Call<'_>) -> Outcome {
     if map.exists(osd) {
         let state = map.osds[osd.index()].state;
         if state & osd_state::DESTROYED == 0 {
-            let text = format!("id {osd} already in use and does not match uuid {}", present::uuid(&uuid));
+            let text = format!("id {osd} already in use and does not match uuid {}", output::uuid(&uuid));
             return Err(refuse(errno::EINVAL, text));
         }
         auth::add_osd(call, entity)?;
-        call.draft.flip(osd, osd_state::DESTROYED | osd_state::NEW & !state);
-    } else if call.draft.removes_osd(osd) {
-        call.draft.next_time = true;
+        call.pending.flip(osd, osd_state::DESTROYED | osd_state::NEW & !state);
+    } else if call.pending.removes_osd(osd) {
+        call.pending.defer = true;
         return number(call, osd);
     } else {
         auth::add_osd(call, entity)?;
-        call.draft.edit(|inc| {
+        call.pending.edit(|inc| {
             if osd.0 as u32 >= map.max_osd() {
                 inc.new_max_osd = Some(osd.0 as u32 + 1);
             }
         });
-        call.draft.flip(osd, osd_state::EXISTS | osd_state::NEW);
+        call.pending.flip(osd, osd_state::EXISTS | osd_state::NEW);
     }
-    call.draft.edit(|inc| inc.new_uuid.insert(osd, uuid));
+    call.pending.edit(|inc| inc.new_uuid.insert(osd, uuid));
     number(call, osd)
 }
 
@@ -226,14 +226,14 @@ fn set_max(call: &mut Call<'_>) -> Outcome {
     let max = call.args.int("newmax")?;
     let max = u32::try_from(max).ok().filter(|&max| max <= MAX_OSDS);
     let max = max.ok_or_else(|| refuse(errno::ERANGE, format!("max_osd must be from 0 to {MAX_OSDS}")))?;
-    let map = call.draft.map();
+    let map = call.pending.map();
     if let Some(osd) = map.osd_ids().find(|osd| osd.0 as u32 >= max) {
         let text =
             format!("cannot shrink max_osd to {max} because osd.{osd} (and possibly others) still in use");
         return Err(refuse(errno::EBUSY, text));
     }
     if max != map.max_osd() {
-        call.draft.edit(|inc| inc.new_max_osd = Some(max));
+        call.pending.edit(|inc| inc.new_max_osd = Some(max));
     }
     Answer::said(format!("set new max_osd = {max}"))
 }
@@ -243,7 +243,7 @@ fn set_ratio(call: &mut Call<'_>) -> Outcome {
     fraction("ratio", ratio)?;
     let prefix = call.args.text("prefix")?;
     let value = Some(ratio as f32);
-    call.draft.edit(|inc| match &*prefix {
+    call.pending.edit(|inc| match &*prefix {
         "osd set-full-ratio" => inc.new_full_ratio = value,
         "osd set-nearfull-ratio" => inc.new_nearfull_ratio = value,
         _ => inc.new_backfillfull_ratio = value,
@@ -257,7 +257,7 @@ fn release_of(name: &str) -> Result<u8, Refusal> {
 
 fn require_release(call: &mut Call<'_>) -> Outcome {
     let wanted = release_of(&call.args.text("release")?)?;
-    match wanted.cmp(&call.draft.map().require_osd_release) {
+    match wanted.cmp(&call.pending.map().require_osd_release) {
         std::cmp::Ordering::Equal => Answer::said(""),
         std::cmp::Ordering::Less => {
             Err(refuse(errno::EPERM, "require_osd_release cannot be lowered once it has been set"))
@@ -278,8 +278,8 @@ fn min_compat(call: &mut Call<'_>) -> Outcome {
             format!("cannot require {name}: Nacre's own clients support pacific"),
         ));
     }
-    if wanted != call.draft.map().require_min_compat_client {
-        call.draft.edit(|inc| inc.new_require_min_compat_client = Some(wanted));
+    if wanted != call.pending.map().require_min_compat_client {
+        call.pending.edit(|inc| inc.new_require_min_compat_client = Some(wanted));
     }
     Answer::said(format!("set require_min_compat_client to {name}"))
 }
@@ -288,7 +288,7 @@ fn min_compat(call: &mut Call<'_>) -> Outcome {
 
 fn pg(call: &Call<'_>) -> Result<PgId, Refusal> {
     let pg = call.args.pg("pgid")?;
-    if !call.draft.map().pg_exists(pg) {
+    if !call.pending.map().pg_exists(pg) {
         return Err(refuse(errno::ENOENT, format!("pg '{pg}' does not exist")));
     }
     Ok(pg)
@@ -297,7 +297,7 @@ fn pg(call: &Call<'_>) -> Result<PgId, Refusal> {
 /// OSDs that exist, as many as the pool has copies.
 fn osds(call: &Call<'_>, field: &str) -> Result<Vec<OsdId>, Refusal> {
     let osds = call.args.osds(field)?;
-    match osds.iter().find(|&&osd| !call.draft.map().exists(osd)) {
+    match osds.iter().find(|&&osd| !call.pending.map().exists(osd)) {
         Some(osd) => Err(refuse(errno::ENOENT, format!("osd.{osd} does not exist"))),
         None => Ok(osds),
     }
@@ -314,9 +314,9 @@ fn distinct(osds: &[OsdId]) -> Result<(), Refusal> {
 fn pg_temp(call: &mut Call<'_>) -> Outcome {
     let (pg, osds) = (pg(call)?, osds(call, "id")?);
     distinct(&osds)?;
-    let known = call.draft.map().pg_temp.get(&pg).cloned().unwrap_or_default();
+    let known = call.pending.map().pg_temp.get(&pg).cloned().unwrap_or_default();
     if known != osds {
-        call.draft.edit(|inc| inc.new_pg_temp.insert(pg, osds.clone()));
+        call.pending.edit(|inc| inc.new_pg_temp.insert(pg, osds.clone()));
     }
     Answer::said(match osds.is_empty() {
         true => format!("done cleaning up pg_temp of {pg}"),
@@ -328,20 +328,20 @@ fn primary_temp(call: &mut Call<'_>) -> Outcome {
     let pg = pg(call)?;
     let clear = matches!(call.args.text_opt("id").as_deref(), None | Some("-1"));
     if clear {
-        if call.draft.map().primary_temp.contains_key(&pg) {
-            call.draft.edit(|inc| inc.new_primary_temp.insert(pg, OsdId(-1)));
+        if call.pending.map().primary_temp.contains_key(&pg) {
+            call.pending.edit(|inc| inc.new_primary_temp.insert(pg, OsdId(-1)));
         }
         return Answer::said(format!("clear {pg} primary_temp mapping"));
     }
     let osd = existing(call, "id")?;
-    call.draft.edit(|inc| inc.new_primary_temp.insert(pg, osd));
+    call.pending.edit(|inc| inc.new_primary_temp.insert(pg, osd));
     Answer::said(format!("set {pg} primary_temp mapping to {osd}"))
 }
 
 fn pg_upmap(call: &mut Call<'_>) -> Outcome {
     let (pg, osds) = (pg(call)?, osds(call, "id")?);
     distinct(&osds)?;
-    let pool = &call.draft.map().pools[&pg.pool];
+    let pool = &call.pending.map().pools[&pg.pool];
     if osds.len() < pool.min_size.into() || osds.len() > pool.size.into() {
         let text = format!(
             "num of osds in mapping ({}) should be between pool min_size ({}) and size ({})",
@@ -352,7 +352,7 @@ fn pg_upmap(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EINVAL, text));
     }
     let text = format!("set {pg} pg_upmap mapping to {}", list(&osds));
-    call.draft.edit(|inc| {
+    call.pending.edit(|inc| {
         inc.old_pg_upmap.remove(&pg);
         inc.new_pg_upmap.insert(pg, osds);
     });
@@ -361,8 +361,8 @@ fn pg_upmap(call: &mut Call<'_>) -> Outcome {
 
 fn rm_pg_upmap(call: &mut Call<'_>) -> Outcome {
     let pg = pg(call)?;
-    if call.draft.map().pg_upmap.contains_key(&pg) {
-        call.draft.edit(|inc| {
+    if call.pending.map().pg_upmap.contains_key(&pg) {
+        call.pending.edit(|inc| {
             inc.new_pg_upmap.remove(&pg);
             inc.old_pg_upmap.insert(pg);
         });
@@ -385,7 +385,7 @@ fn pg_upmap_items(call: &mut Call<'_>) -> Outcome {
     }
     let shown = pairs.iter().map(|(from, to)| format!("{from}->{to}"));
     let text = format!("set {pg} pg_upmap_items mapping to {}", list(shown));
-    call.draft.edit(|inc| {
+    call.pending.edit(|inc| {
         inc.old_pg_upmap_items.remove(&pg);
         inc.new_pg_upmap_items.insert(pg, pairs);
     });
@@ -394,8 +394,8 @@ fn pg_upmap_items(call: &mut Call<'_>) -> Outcome {
 
 fn rm_pg_upmap_items(call: &mut Call<'_>) -> Outcome {
     let pg = pg(call)?;
-    if call.draft.map().pg_upmap_items.contains_key(&pg) {
-        call.draft.edit(|inc| {
+    if call.pending.map().pg_upmap_items.contains_key(&pg) {
+        call.pending.edit(|inc| {
             inc.new_pg_upmap_items.remove(&pg);
             inc.old_pg_upmap_items.insert(pg);
         });

@@ -46,8 +46,8 @@ fn change_flag(call: &mut Call<'_>, key: &str, on: bool) -> Outcome {
     let Some((_, bits)) = flag else {
         return Err(refuse(errno::EINVAL, format!("unrecognized flag '{key}'")));
     };
-    if (call.draft.map().flags & bits == *bits) != on || (!on && call.draft.map().flags & bits != 0) {
-        call.draft.set_flag(*bits, on);
+    if (call.pending.map().flags & bits == *bits) != on || (!on && call.pending.map().flags & bits != 0) {
+        call.pending.set_flag(*bits, on);
     }
     let names: Vec<&str> = map_flags::names(*bits).collect();
     Answer::said(format!("{} is {}", names.join(","), if on { "set" } else { "unset" }))
@@ -69,7 +69,7 @@ enum Group {
 }
 
 fn groups(call: &Call<'_>, who: &str) -> Option<Vec<Group>> {
-    let map = call.draft.map();
+    let map = call.pending.map();
     if matches!(who, "all" | "any" | "*") {
         return Some(map.osd_ids().map(Group::Osd).collect());
     }
@@ -83,24 +83,24 @@ fn groups(call: &Call<'_>, who: &str) -> Option<Vec<Group>> {
 
 fn change(call: &mut Call<'_>, group: &Group, bits: u32, on: bool) {
     let next = |have: u32| if on { have | bits } else { have & !bits };
-    let map = call.draft.map().clone();
+    let map = call.pending.map().clone();
     match *group {
         Group::Osd(osd) => {
             let have = map.osds[osd.index()].state;
             if next(have) != have {
-                call.draft.flip(osd, next(have) ^ have);
+                call.pending.flip(osd, next(have) ^ have);
             }
         }
         Group::Node(id) => {
             let have = map.crush_node_flags.get(&id).copied().unwrap_or(0);
             if next(have) != have {
-                call.draft.edit(|inc| inc.new_crush_node_flags.insert(id, next(have)));
+                call.pending.edit(|inc| inc.new_crush_node_flags.insert(id, next(have)));
             }
         }
         Group::Class(id) => {
             let have = map.device_class_flags.get(&id).copied().unwrap_or(0);
             if next(have) != have {
-                call.draft.edit(|inc| inc.new_device_class_flags.insert(id, next(have)));
+                call.pending.edit(|inc| inc.new_device_class_flags.insert(id, next(have)));
             }
         }
     }
@@ -124,7 +124,7 @@ fn change_group(call: &mut Call<'_>, on: bool) -> Outcome {
     }
     let mut said = String::new();
     for who in call.args.list("who") {
-        if let Some(osd) = parse_osd(&who).filter(|osd| !call.draft.map().exists(*osd)) {
+        if let Some(osd) = parse_osd(&who).filter(|osd| !call.pending.map().exists(*osd)) {
             said += &format!("osd.{osd} does not exist. ");
             continue;
         }
@@ -147,12 +147,12 @@ fn one_flag(call: &mut Call<'_>, bit: u32, on: bool) -> Outcome {
     let mut said = String::new();
     for id in call.args.list("ids") {
         if matches!(&*id, "all" | "any" | "*") {
-            let all: Vec<OsdId> = call.draft.map().osd_ids().collect();
+            let all: Vec<OsdId> = call.pending.map().osd_ids().collect();
             all.into_iter().for_each(|osd| change(call, &Group::Osd(osd), bit, on));
             continue;
         }
         let osd = parse_osd(&id).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{id}'")))?;
-        match call.draft.map().exists(osd) {
+        match call.pending.map().exists(osd) {
             true => change(call, &Group::Osd(osd), bit, on),
             false => said += &format!("osd.{osd} does not exist. "),
         }

@@ -1,7 +1,7 @@
 //! Ending OSDs for good, and whether that costs data.
 
 use super::{Answer, Call, Outcome, Refusal, Row, auth, osd, refuse};
-use crate::present::Format;
+use crate::output::Format;
 use nacre_base::{OsdId, errno};
 use nacre_proto::maps::osd_state;
 use serde_json::json;
@@ -30,7 +30,7 @@ struct Holdings {
 
 impl Holdings {
     fn of(call: &Call<'_>, osds: &[OsdId]) -> Holdings {
-        let map = &call.state.osdmap;
+        let map = &call.state.osdmap.map;
         let groups = call.mon.stats.pgs_by_osd(map);
         // Then nobody else's copies are needed.
         let all_clean = call.mon.all_clean(map);
@@ -103,22 +103,22 @@ fn not_needed(call: &Call<'_>, osd: OsdId) -> Result<(), Refusal> {
 }
 
 fn remove(call: &mut Call<'_>, osd: OsdId) -> Result<(), Refusal> {
-    let map = call.draft.map().clone();
+    let map = call.pending.map().clone();
     if map.is_up(osd) {
         return Err(refuse(errno::EBUSY, format!("osd.{osd} is still up; must be down before removal. ")));
     }
-    if call.draft.flips_up(osd) {
+    if call.pending.flips_up(osd) {
         return Err(refuse(errno::EAGAIN, format!("osd.{osd} is changing, try again")));
     }
     let state = map.osds[osd.index()].state;
-    call.draft.flip(osd, state);
+    call.pending.flip(osd, state);
     Ok(())
 }
 
 fn rm(call: &mut Call<'_>) -> Outcome {
     let (mut said, mut removed, mut refused) = (String::new(), Vec::new(), None);
     for osd in osd::asked(call, "ids")? {
-        if !call.draft.map().exists(osd) {
+        if !call.pending.map().exists(osd) {
             said += &format!("osd.{osd} does not exist. ");
             continue;
         }
@@ -154,11 +154,11 @@ fn sure(call: &Call<'_>, what: &str) -> Result<(), Refusal> {
 /// An OSD that may go, or what to say instead.
 fn leaving(call: &Call<'_>) -> Result<Result<OsdId, Answer>, Refusal> {
     let osd = call.args.osd("id")?;
-    if !call.draft.map().exists(osd) {
+    if !call.pending.map().exists(osd) {
         return Ok(Err(Answer { status: format!("osd.{osd} does not exist"), output: Vec::new() }));
     }
     not_needed(call, osd)?;
-    if call.draft.map().is_up(osd) {
+    if call.pending.map().is_up(osd) {
         return Err(refuse(errno::EBUSY, format!("osd.{osd} is not `down`.")));
     }
     Ok(Ok(osd))
@@ -169,9 +169,9 @@ fn destroy(call: &mut Call<'_>) -> Outcome {
         Ok(osd) => osd,
         Err(answer) => return Ok(answer),
     };
-    if !call.draft.map().osds[osd.index()].has(osd_state::DESTROYED) {
-        call.draft.flip(osd, osd_state::DESTROYED);
-        call.draft.edit(|inc| inc.new_uuid.insert(osd, [0; 16]));
+    if !call.pending.map().osds[osd.index()].has(osd_state::DESTROYED) {
+        call.pending.flip(osd, osd_state::DESTROYED);
+        call.pending.edit(|inc| inc.new_uuid.insert(osd, [0; 16]));
     }
     auth::forget_osd(call, osd);
     Answer::said(format!("destroyed osd.{osd}"))
@@ -188,7 +188,7 @@ fn purge(call: &mut Call<'_>) -> Outcome {
 fn purge_new(call: &mut Call<'_>) -> Outcome {
     let osd = call.args.osd("id")?;
     sure(call, &format!("This removes osd.{osd} from the maps"))?;
-    let map = call.draft.map();
+    let map = call.pending.map();
     if !map.exists(osd) {
         return Answer::said(format!("osd.{osd} does not exist"));
     }
@@ -200,9 +200,9 @@ fn purge_new(call: &mut Call<'_>) -> Outcome {
 
 fn forget(call: &mut Call<'_>, osd: OsdId) -> Outcome {
     remove(call, osd)?;
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.remove_item(&format!("osd.{osd}")).is_ok() {
-        call.draft.edit_crush(crush);
+        call.pending.edit_crush(crush);
     }
     auth::forget_osd(call, osd);
     Answer::said(format!("purged osd.{osd}"))
@@ -214,11 +214,11 @@ fn lost(call: &mut Call<'_>) -> Outcome {
         call,
         &format!("This might mean real, permanent data loss: data that only osd.{osd} has is given up"),
     )?;
-    let map = call.draft.map().clone();
+    let map = call.pending.map().clone();
     if map.is_up(osd) {
         return Err(refuse(errno::EBUSY, format!("osd.{osd} is not down or doesn't exist")));
     }
     let at = map.osds[osd.index()].info.down_at;
-    call.draft.edit(|inc| inc.new_lost.insert(osd, at));
+    call.pending.edit(|inc| inc.new_lost.insert(osd, at));
     Answer::said(format!("marked osd lost in epoch {at}"))
 }

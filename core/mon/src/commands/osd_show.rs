@@ -4,8 +4,8 @@ use super::cluster::{flags_text, osd_counts, osd_line, osd_versions};
 use super::osd::asked;
 use super::{Answer, Call, Outcome, Row, osdmap_dump, refuse, weight_set};
 use crate::crush_edit;
-use crate::present::Align::{Left, Right};
-use crate::present::{Format, Table, addrvec, float, list, narrow_bytes, narrow_count, uuid};
+use crate::output::Align::{Left, Right};
+use crate::output::{Format, Table, addrvec, float, list, narrow_bytes, narrow_count, uuid};
 use nacre_base::{Epoch, Name, OsdId, errno};
 use nacre_proto::maps::{Osd, OsdMap, release};
 use nacre_proto::messages::pg_state;
@@ -40,9 +40,9 @@ pub const COMMANDS: &[Row] = &[
 /// The map of the epoch that was asked for, or the newest.
 fn map_asked(call: &Call<'_>) -> Result<OsdMap, super::Refusal> {
     match call.args.int_opt("epoch")?.filter(|&epoch| epoch != 0) {
-        None => Ok(call.state.osdmap.as_ref().clone()),
+        None => Ok(call.state.osdmap.map.as_ref().clone()),
         Some(epoch) => {
-            let bytes = u32::try_from(epoch).ok().and_then(|epoch| call.state.osdmap_at(Epoch(epoch)));
+            let bytes = u32::try_from(epoch).ok().and_then(|epoch| call.state.osdmap.at(Epoch(epoch)));
             let bytes =
                 bytes.ok_or_else(|| refuse(errno::ENOENT, format!("there is no map for epoch {epoch}")))?;
             Ok(from_slice(&bytes).expect("a map of ours"))
@@ -52,9 +52,9 @@ fn map_asked(call: &Call<'_>) -> Result<OsdMap, super::Refusal> {
 
 fn stat(call: &mut Call<'_>) -> Outcome {
     call.show(osd_counts(call), || {
-        let flags = flags_text(call.state.osdmap.flags);
+        let flags = flags_text(call.state.osdmap.map.flags);
         let flags = if flags.is_empty() { flags } else { format!("\nflags {flags}") };
-        format!("{}; epoch: e{}{flags}", osd_line(call, " (since "), call.state.osdmap.epoch)
+        format!("{}; epoch: e{}{flags}", osd_line(call, " (since "), call.state.osdmap.map.epoch)
     })
 }
 
@@ -281,7 +281,7 @@ fn getcrushmap(call: &mut Call<'_>) -> Outcome {
 }
 
 fn getmaxosd(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let (epoch, max) = (map.epoch, map.max_osd());
     call.show(json!({ "epoch": epoch.0, "max_osd": max }), || format!("max_osd = {max} in epoch {epoch}"))
 }
@@ -289,19 +289,19 @@ fn getmaxosd(call: &mut Call<'_>) -> Outcome {
 fn metadata_of(call: &Call<'_>, osd: OsdId) -> Value {
     let mut row = Map::new();
     row.insert("id".to_string(), json!(osd.0));
-    for (name, value) in call.state.metadata.get(&osd).into_iter().flatten() {
+    for (name, value) in call.state.osdmap.metadata.get(&osd).into_iter().flatten() {
         row.insert(name.clone(), json!(value));
     }
     Value::Object(row)
 }
 
 pub fn all_metadata(call: &Call<'_>) -> Value {
-    call.state.osdmap.osd_ids().map(|osd| metadata_of(call, osd)).collect()
+    call.state.osdmap.map.osd_ids().map(|osd| metadata_of(call, osd)).collect()
 }
 
 fn existing(call: &Call<'_>, name: &str) -> Result<OsdId, super::Refusal> {
     let osd = call.args.osd(name)?;
-    if !call.state.osdmap.exists(osd) {
+    if !call.state.osdmap.map.exists(osd) {
         return Err(refuse(errno::ENOENT, format!("osd.{osd} does not exist")));
     }
     Ok(osd)
@@ -312,7 +312,7 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
         return call.show_json(all_metadata(call));
     }
     let osd = existing(call, "id")?;
-    if !call.state.metadata.contains_key(&osd) {
+    if !call.state.osdmap.metadata.contains_key(&osd) {
         return Err(refuse(errno::ENOENT, ""));
     }
     call.show_json(metadata_of(call, osd))
@@ -331,9 +331,10 @@ fn versions(call: &mut Call<'_>) -> Outcome {
 
 fn find(call: &mut Call<'_>) -> Outcome {
     let osd = existing(call, "id")?;
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let entry = map.osd(osd).expect("just checked");
-    let host = call.state.metadata.get(&osd).and_then(|m| m.get("hostname").cloned()).unwrap_or_default();
+    let host =
+        call.state.osdmap.metadata.get(&osd).and_then(|m| m.get("hostname").cloned()).unwrap_or_default();
     let location: Map<String, Value> =
         map.crush.location(osd.0).into_iter().map(|(kind, name)| (kind, json!(name))).collect();
     call.show_json(json!({
@@ -346,7 +347,7 @@ fn find(call: &mut Call<'_>) -> Outcome {
 }
 
 fn info(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let wanted: Vec<OsdId> = match call.args.text_opt("id") {
         None => map.osd_ids().collect(),
         Some(_) => {
@@ -367,7 +368,7 @@ fn info(call: &mut Call<'_>) -> Outcome {
 }
 
 fn map_object(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let (pool_name, object) = (call.args.text("pool")?, call.args.text("object")?);
     let pool = map.pool_by_name(&pool_name);
     let pool = pool.ok_or_else(|| refuse(errno::ENOENT, format!("pool {pool_name} does not exist")))?;
@@ -406,23 +407,23 @@ fn map_object(call: &mut Call<'_>) -> Outcome {
 }
 
 fn lspools(call: &mut Call<'_>) -> Outcome {
-    let names = &call.state.osdmap.pool_names;
+    let names = &call.state.osdmap.map.pool_names;
     let rows: Vec<Value> =
         names.iter().map(|(id, name)| json!({ "poolnum": id.0, "poolname": name })).collect();
     call.show(rows.into(), || names.iter().map(|(id, name)| format!("{id} {name}\n")).collect())
 }
 
 fn min_compat(call: &mut Call<'_>) -> Outcome {
-    let name = release::name(call.state.osdmap.require_min_compat_client).unwrap_or("unknown");
+    let name = release::name(call.state.osdmap.map.require_min_compat_client).unwrap_or("unknown");
     Answer::text(format!("{name}\n"))
 }
 
 fn host_of(call: &Call<'_>, osd: OsdId) -> String {
-    call.state.metadata.get(&osd).and_then(|m| m.get("hostname").cloned()).unwrap_or_default()
+    call.state.osdmap.metadata.get(&osd).and_then(|m| m.get("hostname").cloned()).unwrap_or_default()
 }
 
 fn numa(call: &mut Call<'_>) -> Outcome {
-    let osds: Vec<OsdId> = call.state.osdmap.osd_ids().collect();
+    let osds: Vec<OsdId> = call.state.osdmap.map.osd_ids().collect();
     let rows: Vec<Value> =
         osds.iter().map(|&osd| json!({ "osd": osd.0, "host": host_of(call, osd) })).collect();
     call.show(rows.into(), || {
@@ -443,9 +444,9 @@ fn numa(call: &mut Call<'_>) -> Outcome {
 
 fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     let osds: BTreeSet<OsdId> = asked(call, "ids")?.into_iter().collect();
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let (mut degraded, mut stopped, mut inactive) = (Vec::new(), Vec::new(), Vec::new());
-    for pg in crate::stats::all_pgs(map) {
+    for pg in crate::services::pg::stats::all_pgs(map) {
         let acting = map.pg_to_up_acting(pg).acting;
         if !acting.iter().any(|osd| osds.contains(osd)) {
             continue;
@@ -492,7 +493,7 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
 }
 
 fn status(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let mut columns = vec![("ID", Left, Right), ("HOST", Left, Left)];
     let numbers = ["USED", "AVAIL", "WR OPS", "WR DATA", "RD OPS", "RD DATA"];
     columns.extend(numbers.map(|name| (name, Right, Right)));

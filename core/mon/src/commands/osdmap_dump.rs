@@ -1,7 +1,7 @@
 //! The OSD map for people and scripts: `osd dump`.
 
 use super::fences::named;
-use crate::present::{addrvec, bracketed, float, legacy_addr, list, short, uuid};
+use crate::output::{addrvec, bracketed, float, legacy_addr, list, short, uuid};
 use nacre_base::{Epoch, IntervalSet, OsdId, PoolId, Utime};
 use nacre_proto::maps::{Osd, OsdMap, Pool, PoolOption, map_flags, osd_state, pool_flags, release};
 use nacre_proto::shown::span_text;

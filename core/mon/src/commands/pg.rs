@@ -3,9 +3,9 @@
 use super::args::parse_osd;
 use super::usage::{latency_json, recovery_json, recovery_rate_json};
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::present::Align::{Left, Right};
-use crate::present::{Format, Table, bytes, list, to_json};
-use crate::stats::{PgStat, all_pgs};
+use crate::output::Align::{Left, Right};
+use crate::output::{Format, Table, bytes, list, to_json};
+use crate::services::pg::stats::{PgStat, all_pgs};
 use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Utime, errno};
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, PoolSpace, pg_state};
@@ -31,7 +31,7 @@ const NOTE: &str = "\n* NOTE: Omap statistics are gathered during deep scrub and
 
 /// A group that nobody reported yet, as its place in the map says.
 fn unreported(call: &Call<'_>, pg: PgId) -> PgReport {
-    let placed = call.state.osdmap.pg_to_up_acting(pg);
+    let placed = call.state.osdmap.map.pg_to_up_acting(pg);
     let primary = |osd: Option<OsdId>| osd.unwrap_or(OsdId(-1));
     PgReport {
         pg,
@@ -57,7 +57,7 @@ fn unreported(call: &Call<'_>, pg: PgId) -> PgReport {
 }
 
 fn row(call: &Call<'_>, pg: PgId) -> PgShown {
-    let state = call.mon.stats.pg_state(&call.state.osdmap, pg);
+    let state = call.mon.stats.pg_state(&call.state.osdmap.map, pg);
     match call.mon.stats.pgs.get(&pg) {
         Some(PgStat { report, lasts, stamp, seq, map_epoch, .. }) => PgShown {
             report: report.clone(),
@@ -75,7 +75,7 @@ fn row(call: &Call<'_>, pg: PgId) -> PgShown {
 }
 
 fn rows(call: &Call<'_>, mut wanted: impl FnMut(&PgShown) -> bool) -> Vec<PgShown> {
-    all_pgs(&call.state.osdmap).map(|pg| row(call, pg)).filter(|row| wanted(row)).collect()
+    all_pgs(&call.state.osdmap.map).map(|pg| row(call, pg)).filter(|row| wanted(row)).collect()
 }
 
 fn store_json(space: &OsdSpace) -> Value {
@@ -168,7 +168,7 @@ fn all_space(call: &Call<'_>) -> OsdSpace {
 }
 
 fn osd_stats(call: &Call<'_>) -> Vec<Value> {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let pgs = call.mon.stats.pgs_by_osd(map);
     let row = |osd: OsdId| {
         let stat = call.mon.stats.osds.get(&osd)?;
@@ -186,7 +186,7 @@ fn osd_stats(call: &Call<'_>) -> Vec<Value> {
 }
 
 fn pool_stats(call: &Call<'_>) -> Vec<Value> {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let stores = call.mon.stats.osds.len();
     map.pools
         .iter()
@@ -204,7 +204,7 @@ fn pool_stats(call: &Call<'_>) -> Vec<Value> {
 }
 
 fn pool_statfs(call: &Call<'_>) -> Vec<Value> {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let mut out = Vec::new();
     for &id in map.pools.keys() {
         for (&osd, stat) in &call.mon.stats.osds {
@@ -228,7 +228,7 @@ fn wanted(call: &Call<'_>) -> BTreeSet<String> {
 
 fn pg_map(call: &Call<'_>, what: &BTreeSet<String>) -> Value {
     let stats = &call.mon.stats;
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let has = |part: &str| what.contains("all") || what.contains(part);
     let usage = map.pools.keys().map(|&id| stats.pool(map, id));
     let (log, up, acting) = usage.fold((0, 0, 0), |a, u| (a.0 + u.log_entries, a.1 + u.up, a.2 + u.acting));
@@ -326,7 +326,7 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
     // The sums stand alone, or with everything.
     let has = |part: &str| all || !summary && what.contains(part);
     let stats = &call.mon.stats;
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let mut out = String::new();
     if what.contains("pgs_brief") {
         return brief_text(&rows(call, |_| true));
@@ -508,7 +508,7 @@ fn brief_text(rows: &[PgShown]) -> String {
 }
 
 fn stat(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let stats = &call.mon.stats;
     let states = super::cluster::by_count(&stats.states(map));
     let sum = stats.sum();
@@ -574,7 +574,7 @@ fn stat(call: &mut Call<'_>) -> Outcome {
 }
 
 fn map_pg(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let raw = call.args.pg("pgid")?;
     let Some(pool) = map.pool(raw.pool) else {
         return Err(refuse(errno::ENOENT, format!("pg '{raw}' does not exist")));
@@ -672,7 +672,7 @@ fn list_where(call: &Call<'_>, pool: Option<PoolId>, mut wanted: impl FnMut(&PgS
                 c.omap_keys.to_string(),
                 r.log_entries.to_string(),
                 pg_state::name(row.state),
-                crate::present::age(since.into()),
+                crate::output::age(since.into()),
                 r.last_update.to_string(),
                 format!("{}:{}", row.epoch, row.seq),
                 format!("{}p{}", list(&r.up), r.up_primary),
@@ -688,7 +688,7 @@ fn list_where(call: &Call<'_>, pool: Option<PoolId>, mut wanted: impl FnMut(&PgS
 fn pool_arg(call: &Call<'_>, name: &str) -> Result<Option<PoolId>, Refusal> {
     let Some(number) = call.args.int_opt(name)? else { return Ok(None) };
     let pool = PoolId(number);
-    match call.state.osdmap.pool(pool) {
+    match call.state.osdmap.map.pool(pool) {
         Some(_) => Ok(Some(pool)),
         None => Err(refuse(errno::ENOENT, format!("pool {number} does not exist"))),
     }
@@ -697,7 +697,7 @@ fn pool_arg(call: &Call<'_>, name: &str) -> Result<Option<PoolId>, Refusal> {
 fn osd_arg(call: &Call<'_>) -> Result<OsdId, Refusal> {
     let text = call.args.text("osd")?;
     let osd = parse_osd(&text).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{text}'")))?;
-    match call.state.osdmap.is_up(osd) {
+    match call.state.osdmap.map.is_up(osd) {
         true => Ok(osd),
         false => Err(refuse(errno::EAGAIN, format!("osd {osd} is not up"))),
     }
@@ -708,7 +708,7 @@ fn ls(call: &mut Call<'_>) -> Outcome {
     list_where(call, pool, |_| true)
 }
 fn ls_by_pool(call: &mut Call<'_>) -> Outcome {
-    let pool = call.args.pool("poolstr", &call.state.osdmap)?;
+    let pool = call.args.pool("poolstr", &call.state.osdmap.map)?;
     list_where(call, Some(pool), |_| true)
 }
 fn ls_by_osd(call: &mut Call<'_>) -> Outcome {

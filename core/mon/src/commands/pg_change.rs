@@ -13,7 +13,7 @@ pub const COMMANDS: &[Row] = &[
 /// has the group. Its primary then asks for the order that CRUSH wants, which is one more.
 fn repeer(call: &mut Call<'_>) -> Outcome {
     let pg = call.args.pg("pgid")?;
-    let map = call.draft.map();
+    let map = call.pending.map();
     if !map.pg_exists(pg) {
         return Err(refuse(errno::ENOENT, format!("pg '{pg}' does not exist")));
     }
@@ -35,7 +35,7 @@ fn repeer(call: &mut Call<'_>) -> Outcome {
         // The others do, so that clients find the same primary.
         [_, others @ ..] => others.rotate_left(1),
     }
-    call.draft.edit(|inc| drop(inc.new_pg_temp.insert(pg, acting)));
+    call.pending.edit(|inc| drop(inc.new_pg_temp.insert(pg, acting)));
     Answer::said(format!("instructing pg {pg} to repeer"))
 }
 
@@ -47,14 +47,14 @@ const LOSES_DATA: &str = "the placement group would be recreated empty: its data
 /// have. Only a group that does not serve may lose its record: one that serves would lose what it acknowledges.
 fn force_create(call: &mut Call<'_>) -> Outcome {
     let pg = call.args.pg("pgid")?;
-    if !call.draft.map().pg_exists(pg) {
+    if !call.pending.map().pg_exists(pg) {
         return Err(refuse(errno::ENOENT, format!("pg {pg} should not exist")));
     }
     if !call.args.flag("yes_i_really_mean_it") {
         return Err(refuse(errno::EPERM, LOSES_DATA));
     }
-    let drafted = call.draft.batch.records.iter().rev().find(|(have, _)| *have == pg);
-    let record = drafted.map(|(_, record)| record).or_else(|| call.state.records.get(&pg)).cloned();
+    let drafted = call.pending.batch.pgs.iter().rev().find(|(have, _)| *have == pg);
+    let record = drafted.map(|(_, record)| record).or_else(|| call.state.pgs.records.get(&pg)).cloned();
     let Some(record) = record.filter(|record| !record.is_void()) else {
         return Answer::said(format!("pg {pg} already creating"));
     };
@@ -68,16 +68,16 @@ fn force_create(call: &mut Call<'_>) -> Outcome {
         let text = format!("pg {pg} is not lost: {} may have it", holders.join(", "));
         return Err(refuse(errno::EBUSY, text));
     }
-    call.draft.batch.records.push((pg, PgRecord { acting: Vec::new(), ..record }));
+    call.pending.batch.pgs.push((pg, PgRecord { acting: Vec::new(), ..record }));
     let text = format!("pg {pg} was given up and is recreated empty");
-    call.mon.log(call.now, call.draft, LogLevel::Warn, text);
+    call.mon.log(call.now, call.pending, LogLevel::Warn, text);
     Answer::said(format!("pg {pg} now creating, ok"))
 }
 
 /// Whether one of those who served the group last may do so again: it is up, and the group's primary has not said
 /// since that it asked and found nothing. What it said before the group began to serve in that very interval does not count.
 fn may_serve(call: &Call<'_>, pg: PgId, record: &PgRecord, osd: OsdId) -> bool {
-    let map = call.draft.map();
+    let map = call.pending.map();
     let Some(known) = map.osd(osd).filter(|_| map.is_up(osd)) else { return false };
     let asked = call.mon.stats.pgs.get(&pg).is_some_and(|stat| {
         Some(stat.from) == map.pg_to_up_acting(pg).acting_primary

@@ -4,7 +4,7 @@
 
 use super::scrub::{led_by, named_pools};
 use super::{Answer, Call, Outcome, Row, refuse};
-use crate::stats::all_pgs;
+use crate::services::pg::stats::all_pgs;
 use nacre_base::{PgId, errno};
 use nacre_proto::messages::{DaemonMsg, pg_state};
 use std::collections::BTreeSet;
@@ -70,13 +70,13 @@ fn groups(call: &mut Call<'_>, kind: &Kind, on: bool) -> Outcome {
 
 fn pools(call: &mut Call<'_>, kind: &Kind, on: bool) -> Outcome {
     let pools = named_pools(call)?;
-    let pgs = all_pgs(&call.state.osdmap).filter(|pg| pools.contains(&pg.pool)).collect();
+    let pgs = all_pgs(&call.state.osdmap.map).filter(|pg| pools.contains(&pg.pool)).collect();
     tell(call, pgs, kind, on)
 }
 
 /// As on Ceph, what is wrong with some is an error only if there is no other.
 fn tell(call: &mut Call<'_>, pgs: Vec<PgId>, kind: &Kind, on: bool) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let (mut said, mut code) = (String::new(), None);
     let mut fit = BTreeSet::new();
     for pg in pgs {
@@ -104,7 +104,7 @@ fn tell(call: &mut Call<'_>, pgs: Vec<PgId>, kind: &Kind, on: bool) -> Outcome {
         let list: Vec<String> = pgs.iter().map(ToString::to_string).collect();
         let what = if on { kind.name.to_string() } else { format!("cancel-{}", kind.name) };
         said += &format!("instructing pg(s) [{}] on osd.{osd} to {what}; ", list.join(","));
-        call.draft.orders.push((osd, DaemonMsg::Force { pgs, backfill: kind.backfill, on }));
+        call.pending.osd_messages.push((osd, DaemonMsg::Force { pgs, backfill: kind.backfill, on }));
     }
     match code {
         Some(code) if fit.is_empty() => Err(refuse(code, said)),

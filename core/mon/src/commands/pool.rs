@@ -1,8 +1,8 @@
 //! Pools come, go and get names and applications.
 
 use super::{Answer, Call, Outcome, Refusal, Row, osdmap_dump, refuse, snaps};
-use crate::draft::Draft;
 use crate::mon::Mon;
+use crate::pending_txn::PendingTxn;
 use nacre_base::{Epoch, Now, PoolId, errno};
 use nacre_proto::maps::{OsdMap, Pool, pool_flags};
 use nacre_proto::messages::{Message, PaxosVersion, PoolOp, PoolOpKind, PoolOpReply};
@@ -27,7 +27,7 @@ pub const COMMANDS: &[Row] = &[
 const PG_NUM_MAX: u64 = 65_536;
 
 fn ls(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     if call.args.text_opt("detail").is_some() {
         let rows: Value = map.pools.keys().map(|&id| osdmap_dump::pool(map, id, "pool_id")).collect();
         return call.show(rows, || {
@@ -51,17 +51,17 @@ struct Wish {
     bulk: bool,
 }
 
-/// Adds a pool to the draft. False if there is one of that name.
-fn make(mon: &Mon, now: Now, draft: &mut Draft, wish: &Wish) -> Result<bool, Refusal> {
-    let map = draft.map().clone();
+/// Adds a pool to the pending. False if there is one of that name.
+fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bool, Refusal> {
+    let map = pending.map().clone();
     if wish.name.is_empty() || wish.name.len() > 1024 {
         return Err(refuse(errno::EINVAL, "a pool needs a name of 1 to 1024 bytes"));
     }
     if map.pool_by_name(&wish.name).is_some() {
         return Ok(false);
     }
-    if draft.gives_up_name(&wish.name) {
-        draft.next_time = true;
+    if pending.gives_up_name(&wish.name) {
+        pending.defer = true;
         return Ok(false);
     }
     let option = |name: &str| mon.option(name).parse::<u64>().unwrap_or(0);
@@ -101,7 +101,7 @@ fn make(mon: &Mon, now: Now, draft: &mut Draft, wish: &Wish) -> Result<bool, Ref
             _ => 0,
         });
     let id = map.pool_max.max(0) + 1;
-    draft.edit(|inc| {
+    pending.edit(|inc| {
         pool.last_change = inc.epoch;
         inc.new_pool_max = Some(id);
         inc.new_pools.insert(PoolId(id.into()), Arc::new(pool));
@@ -162,7 +162,7 @@ fn create(call: &mut Call<'_>) -> Outcome {
         u64::try_from(value).map_err(|_| refuse(errno::EINVAL, format!("'{name}' must not be negative")))
     };
     let name = call.args.text("pool")?;
-    let exists = call.draft.map().pool_by_name(&name).is_some();
+    let exists = call.pending.map().pool_by_name(&name).is_some();
     match call.args.text_opt("pool_type").as_deref() {
         None | Some("" | "replicated") => {}
         _ if exists => {}
@@ -187,13 +187,13 @@ fn create(call: &mut Call<'_>) -> Outcome {
         autoscale,
         bulk: call.args.flag("bulk"),
     };
-    let made = make(call.mon, call.now, call.draft, &wish)?;
+    let made = make(call.mon, call.now, call.pending, &wish)?;
     let what = if made { "created" } else { "already exists" };
     Answer::said(format!("pool '{}' {what}", wish.name))
 }
 
 /// Removes a pool, if it may be.
-fn delete(mon: &Mon, draft: &mut Draft, id: PoolId) -> Result<(), Refusal> {
+fn delete(mon: &Mon, pending: &mut PendingTxn, id: PoolId) -> Result<(), Refusal> {
     if mon.option("mon_allow_pool_delete") != "true" {
         return Err(refuse(
             errno::EPERM,
@@ -201,7 +201,7 @@ fn delete(mon: &Mon, draft: &mut Draft, id: PoolId) -> Result<(), Refusal> {
              can destroy a pool",
         ));
     }
-    let map = draft.map().clone();
+    let map = pending.map().clone();
     if map.pools[&id].has(pool_flags::NODELETE) {
         let text = "pool deletion is disabled; you must unset nodelete flag for the pool first";
         return Err(refuse(errno::EPERM, text));
@@ -209,9 +209,9 @@ fn delete(mon: &Mon, draft: &mut Draft, id: PoolId) -> Result<(), Refusal> {
     if map.crush.choose_args.contains_key(&id.0) {
         let mut crush = map.crush.as_ref().clone();
         crush.choose_args.remove(&id.0);
-        draft.edit_crush(crush);
+        pending.edit_crush(crush);
     }
-    draft.edit(|inc| {
+    pending.edit(|inc| {
         inc.new_pools.remove(&id);
         inc.new_pool_names.remove(&id);
         if !map.pools.contains_key(&id) {
@@ -235,7 +235,7 @@ fn delete(mon: &Mon, draft: &mut Draft, id: PoolId) -> Result<(), Refusal> {
 
 fn rm(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("pool")?;
-    let Some(id) = call.draft.map().pool_by_name(&name) else {
+    let Some(id) = call.pending.map().pool_by_name(&name) else {
         return Answer::said(format!("pool '{name}' does not exist"));
     };
     let sure = call.args.flag("yes_i_really_really_mean_it")
@@ -251,13 +251,13 @@ fn rm(call: &mut Call<'_>) -> Outcome {
             ),
         ));
     }
-    delete(call.mon, call.draft, id)?;
+    delete(call.mon, call.pending, id)?;
     Answer::said(format!("pool '{name}' removed"))
 }
 
 fn rename(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (call.args.text("srcpool")?, call.args.text("destpool")?);
-    let map = call.draft.map();
+    let map = call.pending.map();
     match (map.pool_by_name(&from), map.pool_by_name(&to)) {
         (None, Some(_)) => Answer::said(format!(
             "pool '{from}' does not exist; pool '{to}' does -- assuming successful rename"
@@ -266,9 +266,9 @@ fn rename(call: &mut Call<'_>) -> Outcome {
         (Some(_), Some(_)) => Err(refuse(errno::EEXIST, format!("pool '{to}' already exists"))),
         (Some(_), None) if to.is_empty() => Err(refuse(errno::EINVAL, "a pool needs a name")),
         (Some(id), None) => {
-            match call.draft.gives_up_name(&to) {
-                true => call.draft.next_time = true,
-                false => drop(call.draft.edit(|inc| inc.new_pool_names.insert(id, to.clone()))),
+            match call.pending.gives_up_name(&to) {
+                true => call.pending.defer = true,
+                false => drop(call.pending.edit(|inc| inc.new_pool_names.insert(id, to.clone()))),
             }
             Answer::said(format!("pool '{from}' renamed to '{to}'"))
         }
@@ -289,7 +289,7 @@ fn too_long(what: &str, text: &str) -> Refusal {
 /// A pool and the name of an application.
 fn pool_and_app(call: &Call<'_>) -> Result<(String, PoolId, String), Refusal> {
     let name = call.args.text("pool")?;
-    let id = call.args.pool("pool", call.draft.map())?;
+    let id = call.args.pool("pool", call.pending.map())?;
     Ok((name, id, call.args.text("app")?))
 }
 
@@ -298,7 +298,7 @@ fn app_enable(call: &mut Call<'_>) -> Outcome {
     if app.is_empty() {
         return Err(refuse(errno::EINVAL, "application name must be provided"));
     }
-    let apps = &call.draft.map().pools[&id].applications;
+    let apps = &call.pending.map().pools[&id].applications;
     if !apps.contains_key(&app) {
         if !apps.is_empty() && !call.args.flag("yes_i_really_mean_it") {
             let text = format!(
@@ -314,7 +314,7 @@ fn app_enable(call: &mut Call<'_>) -> Outcome {
         if app.len() > APP_TEXT_MAX {
             return Err(too_long("application name", &app));
         }
-        call.draft.edit_pool(id, |pool| drop(pool.applications.insert(app.clone(), Default::default())));
+        call.pending.edit_pool(id, |pool| drop(pool.applications.insert(app.clone(), Default::default())));
     }
     Answer::said(format!("enabled application '{app}' on pool '{name}'"))
 }
@@ -328,17 +328,17 @@ fn app_disable(call: &mut Call<'_>) -> Outcome {
              pass --yes-i-really-mean-it to proceed anyway",
         ));
     }
-    if !call.draft.map().pools[&id].applications.contains_key(&app) {
+    if !call.pending.map().pools[&id].applications.contains_key(&app) {
         return Answer::said(format!("application '{app}' is not enabled on pool '{name}'"));
     }
-    call.draft.edit_pool(id, |pool| drop(pool.applications.remove(&app)));
+    call.pending.edit_pool(id, |pool| drop(pool.applications.remove(&app)));
     Answer::said(format!("disable application '{app}' on pool '{name}'"))
 }
 
 fn app_set(call: &mut Call<'_>) -> Outcome {
     let (name, id, app) = pool_and_app(call)?;
     let (key, value) = (call.args.text("key")?, call.args.text("value")?);
-    let Some(notes) = call.draft.map().pools[&id].applications.get(&app) else {
+    let Some(notes) = call.pending.map().pools[&id].applications.get(&app) else {
         return Err(refuse(errno::ENOENT, format!("application '{app}' is not enabled on pool '{name}'")));
     };
     if key.is_empty() {
@@ -355,7 +355,7 @@ fn app_set(call: &mut Call<'_>) -> Outcome {
         return Err(too_long("value", &value));
     }
     if notes.get(&key) != Some(&value) {
-        call.draft.edit_pool(id, |pool| {
+        call.pending.edit_pool(id, |pool| {
             pool.applications.entry(app.clone()).or_default().insert(key.clone(), value.clone());
         });
     }
@@ -365,20 +365,20 @@ fn app_set(call: &mut Call<'_>) -> Outcome {
 fn app_rm(call: &mut Call<'_>) -> Outcome {
     let (name, id, app) = pool_and_app(call)?;
     let key = call.args.text("key")?;
-    let Some(notes) = call.draft.map().pools[&id].applications.get(&app) else {
+    let Some(notes) = call.pending.map().pools[&id].applications.get(&app) else {
         return Err(refuse(errno::ENOENT, format!("application '{app}' is not enabled on pool '{name}'")));
     };
     if !notes.contains_key(&key) {
         return Answer::said(format!("application '{app}' on pool '{name}' does not have key '{key}'"));
     }
-    call.draft.edit_pool(id, |pool| {
+    call.pending.edit_pool(id, |pool| {
         pool.applications.entry(app.clone()).or_default().remove(&key);
     });
     Answer::said(format!("removed application '{app}' key '{key}' on pool '{name}'"))
 }
 
 fn app_get(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     if call.args.text_opt("pool").is_none_or(|pool| pool.is_empty()) {
         let all: Map<String, Value> = map
             .pools
@@ -409,36 +409,36 @@ fn app_get(call: &mut Call<'_>) -> Outcome {
 
 // ---- what librados asks for by a message of its own ----
 
-pub fn pool_op(mon: &Mon, now: Now, op: &PoolOp, draft: &mut Draft) -> Message {
+pub fn pool_op(mon: &Mon, now: Now, op: &PoolOp, pending: &mut PendingTxn) -> Message {
     let state = mon.state.as_ref().expect("the caller leads");
     let mut data = None;
     let result = match op.op {
-        PoolOpKind::Create => create_op(mon, now, op, draft),
+        PoolOpKind::Create => create_op(mon, now, op, pending),
         PoolOpKind::Delete => {
             let id = PoolId(op.pool.into());
-            match draft.map().pool(id) {
+            match pending.map().pool(id) {
                 None => Err(errno::ENOENT),
-                Some(_) => delete(mon, draft, id).map_err(|refusal| refusal.code),
+                Some(_) => delete(mon, pending, id).map_err(|refusal| refusal.code),
             }
         }
         PoolOpKind::CreateUnmanagedSnap => {
-            snaps::create_unmanaged(op, draft).map(|snap| data = Some(to_vec(&snap).into()))
+            snaps::create_unmanaged(op, pending).map(|snap| data = Some(to_vec(&snap).into()))
         }
-        PoolOpKind::DeleteUnmanagedSnap => snaps::delete_unmanaged(op, state, draft),
-        PoolOpKind::CreateSnap => snaps::create(op, draft, now.wall),
-        PoolOpKind::DeleteSnap => snaps::delete(op, draft),
+        PoolOpKind::DeleteUnmanagedSnap => snaps::delete_unmanaged(op, state, pending),
+        PoolOpKind::CreateSnap => snaps::create(op, pending, now.wall),
+        PoolOpKind::DeleteSnap => snaps::delete(op, pending),
         PoolOpKind::Other(_) => Err(errno::EINVAL),
     };
     let code = result.map_or_else(|code| -code, |()| 0);
-    PoolOpReply { version: PaxosVersion(0), fsid: state.fsid, code, epoch: Epoch(0), data }.into()
+    PoolOpReply { version: PaxosVersion(0), fsid: state.fsid(), code, epoch: Epoch(0), data }.into()
 }
 
-fn create_op(mon: &Mon, now: Now, op: &PoolOp, draft: &mut Draft) -> Result<(), i32> {
+fn create_op(mon: &Mon, now: Now, op: &PoolOp, pending: &mut PendingTxn) -> Result<(), i32> {
     let rule = match u32::try_from(op.crush_rule) {
         Err(_) => None,
-        Ok(id) => Some(draft.map().crush.rule_names.get(&(id as i32)).cloned().ok_or(errno::ENOENT)?),
+        Ok(id) => Some(pending.map().crush.rule_names.get(&(id as i32)).cloned().ok_or(errno::ENOENT)?),
     };
     let wish = Wish { name: op.name.clone(), rule, ..Wish::default() };
     // A repeated request finds its own pool, which is as good.
-    make(mon, now, draft, &wish).map(|_| ()).map_err(|refusal| refusal.code)
+    make(mon, now, pending, &wish).map(|_| ()).map_err(|refusal| refusal.code)
 }

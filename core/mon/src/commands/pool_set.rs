@@ -3,9 +3,9 @@
 use super::osdmap_dump::{POOL_OPTIONS, autoscale_name, option_value};
 use super::pool::check_pgs_per_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, pool_options, refuse};
-use crate::draft::Draft;
 use crate::mon::Mon;
-use crate::present::{bytes, count};
+use crate::output::{bytes, count};
+use crate::pending_txn::PendingTxn;
 use nacre_base::{Epoch, PoolId, errno};
 use nacre_proto::maps::{Pool, PoolOption, pool_flags};
 use serde_json::{Map, Value, json};
@@ -47,9 +47,9 @@ fn switch(text: &str) -> Result<bool, Refusal> {
 }
 
 fn set(call: &mut Call<'_>) -> Outcome {
-    let id = call.args.pool("pool", call.draft.map())?;
+    let id = call.args.pool("pool", call.pending.map())?;
     let (var, val) = (call.args.text("var")?, call.args.text("val")?);
-    let pool = call.draft.map().pools[&id].clone();
+    let pool = call.pending.map().pools[&id].clone();
     match &*var {
         "size" => set_size(call, id, &pool, &val)?,
         "min_size" => {
@@ -60,7 +60,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
             }
             change(call, id, |pool, _| pool.min_size = min as u8);
         }
-        "pg_num" | "pg_num_actual" => set_groups(call.mon, call.draft, id, number(&val)?)?,
+        "pg_num" | "pg_num_actual" => set_groups(call.mon, call.pending, id, number(&val)?)?,
         "pgp_num" | "pgp_num_actual" => {
             let n = number(&val)?;
             if n == 0 || n > pool.pg_num.into() {
@@ -78,7 +78,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
             change(call, id, |pool, _| (pool.pgp_num, pool.pgp_num_target) = (n as u32, n as u32));
         }
         "crush_rule" => {
-            let rule = call.draft.map().crush.rule_by_name(&val);
+            let rule = call.pending.map().crush.rule_by_name(&val);
             let rule =
                 rule.ok_or_else(|| refuse(errno::ENOENT, format!("crush rule {val} does not exist")))?;
             change(call, id, |pool, _| pool.crush_rule = rule as u8);
@@ -119,15 +119,15 @@ fn set(call: &mut Call<'_>) -> Outcome {
 
 /// Edits the pool if that makes a difference.
 fn change(call: &mut Call<'_>, id: PoolId, edit: impl Fn(&mut Pool, Epoch)) {
-    change_in(call.draft, id, edit);
+    change_in(call.pending, id, edit);
 }
-fn change_in(draft: &mut Draft, id: PoolId, edit: impl Fn(&mut Pool, Epoch)) {
-    let before = &draft.map().pools[&id];
-    let next = draft.committed_map().epoch.next();
+fn change_in(pending: &mut PendingTxn, id: PoolId, edit: impl Fn(&mut Pool, Epoch)) {
+    let before = &pending.map().pools[&id];
+    let next = pending.committed_map().epoch.next();
     let mut after = before.as_ref().clone();
     edit(&mut after, next);
     if after != **before {
-        draft.edit_pool(id, |pool| *pool = after);
+        pending.edit_pool(id, |pool| *pool = after);
     }
 }
 
@@ -158,7 +158,7 @@ fn set_size(call: &mut Call<'_>, id: PoolId, pool: &Pool, val: &str) -> Result<(
             ));
         }
     }
-    check_pgs_per_osd(call.mon, call.draft.map(), Some(id), pool.pg_num.into(), size)?;
+    check_pgs_per_osd(call.mon, call.pending.map(), Some(id), pool.pg_num.into(), size)?;
     let wished = call.option_u64("osd_pool_default_min_size");
     let min_size = if wished == 0 { size - size / 2 } else { wished.min(size) };
     change(call, id, |pool, _| (pool.size, pool.min_size) = (size as u8, min_size as u8));
@@ -166,8 +166,8 @@ fn set_size(call: &mut Call<'_>, id: PoolId, pool: &Pool, val: &str) -> Result<(
 }
 
 /// More placement groups at once, or fewer one by one.
-pub(crate) fn set_groups(mon: &Mon, draft: &mut Draft, id: PoolId, n: u64) -> Result<(), Refusal> {
-    let pool = draft.map().pools[&id].clone();
+pub(crate) fn set_groups(mon: &Mon, pending: &mut PendingTxn, id: PoolId, n: u64) -> Result<(), Refusal> {
+    let pool = pending.map().pools[&id].clone();
     if n == u64::from(pool.pg_num_target) {
         return Ok(());
     }
@@ -194,15 +194,15 @@ pub(crate) fn set_groups(mon: &Mon, draft: &mut Draft, id: PoolId, n: u64) -> Re
     }
     if n < u64::from(pool.pg_num) {
         // One group at a time goes, see `merges.rs`.
-        change_in(draft, id, |pool, _| {
+        change_in(pending, id, |pool, _| {
             pool.pg_num_target = n as u32;
             pool.pgp_num_target = pool.pgp_num_target.min(n as u32);
         });
         return Ok(());
     }
-    check_pgs_per_osd(mon, draft.map(), Some(id), n, pool.size.into())?;
+    check_pgs_per_osd(mon, pending.map(), Some(id), n, pool.size.into())?;
     let follow = pool.pgp_num_target == pool.pg_num_target;
-    change_in(draft, id, |pool, epoch| {
+    change_in(pending, id, |pool, epoch| {
         let n = n as u32;
         (pool.pg_num, pool.pg_num_target, pool.pg_num_pending) = (n, n, n);
         if follow {
@@ -229,7 +229,7 @@ fn set_option(call: &mut Call<'_>, id: PoolId, pool: &Pool, var: &str, val: &str
 }
 
 fn get(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let id = call.args.pool("pool", map)?;
     let name = call.args.text("pool")?;
     let pool = &map.pools[&id];
@@ -293,7 +293,7 @@ fn shown_option(name: &str, value: &PoolOption) -> Value {
 }
 
 fn set_quota(call: &mut Call<'_>) -> Outcome {
-    let id = call.args.pool("pool", call.draft.map())?;
+    let id = call.args.pool("pool", call.pending.map())?;
     let (name, field, val) = (call.args.text("pool")?, call.args.text("field")?, call.args.text("val")?);
     let n = pool_options::scaled(&val, if field == "max_bytes" { 1024 } else { 1000 })? as u64;
     match &*field {
@@ -309,7 +309,7 @@ fn set_quota(call: &mut Call<'_>) -> Outcome {
 }
 
 fn get_quota(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let id = call.args.pool("pool", map)?;
     let name = call.args.text("pool")?;
     let pool = &map.pools[&id];

@@ -1,7 +1,7 @@
 //! How far recovery is, for those who ask; and whether anybody wants to know.
 
 use super::{Answer, Call, Outcome, Row};
-use crate::state::ConfigKey;
+use crate::services::config::ConfigKey;
 
 pub const COMMANDS: &[Row] = &[
     ("progress", "show the progress of recovery", show),
@@ -26,7 +26,7 @@ fn show_json(call: &mut Call<'_>) -> Outcome {
 }
 
 fn clear(call: &mut Call<'_>) -> Outcome {
-    call.draft.clear_progress = true;
+    call.pending.clear_progress = true;
     Answer::said("")
 }
 
@@ -36,7 +36,7 @@ fn switch(call: &mut Call<'_>, on: bool) -> Outcome {
         return Answer::said(format!("progress already {word}!"));
     }
     let key = ConfigKey { section: "mgr".into(), mask: String::new(), name: SHOWS_PROGRESS.into() };
-    call.draft.batch.config.push((key, Some(on.to_string())));
-    call.draft.clear_progress = true;
+    call.pending.batch.config.push((key, Some(on.to_string())));
+    call.pending.clear_progress = true;
     Answer::said(format!("progress {word}"))
 }

@@ -1,7 +1,7 @@
 //! Moving data off the fullest OSDs by their weights.
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::present::{float, short};
+use crate::output::{float, short};
 use nacre_base::{OsdId, PoolId, errno};
 use nacre_proto::maps::{Osd, OsdMap};
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ fn limits(call: &Call<'_>) -> Result<Limits, Refusal> {
 
 /// How loaded each OSD is, and how loaded they are together.
 fn loads(call: &Call<'_>, by: &By) -> Result<(BTreeMap<OsdId, f64>, f64), Refusal> {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let inside = || map.osd_ids().filter(|&osd| map.is_in(osd));
     match by {
         By::Use => {
@@ -106,7 +106,9 @@ fn loads(call: &Call<'_>, by: &By) -> Result<(BTreeMap<OsdId, f64>, f64), Refusa
 /// Placements by OSD, in some pools or all.
 fn groups(map: &OsdMap, pools: &BTreeSet<PoolId>) -> BTreeMap<OsdId, usize> {
     let mut by_osd = BTreeMap::new();
-    for pg in crate::stats::all_pgs(map).filter(|pg| pools.is_empty() || pools.contains(&pg.pool)) {
+    for pg in
+        crate::services::pg::stats::all_pgs(map).filter(|pg| pools.is_empty() || pools.contains(&pg.pool))
+    {
         for osd in map.pg_to_up_acting(pg).up.into_iter().filter(|osd| osd.is_some()) {
             *by_osd.entry(osd).or_insert(0) += 1;
         }
@@ -152,7 +154,7 @@ fn spread(map: &OsdMap, groups: &BTreeMap<OsdId, usize>) -> (f64, f64, OsdId, Os
 fn run(call: &mut Call<'_>, by: By, for_real: bool) -> Outcome {
     let limits = limits(call)?;
     let (loads, average) = loads(call, &by)?;
-    let map = call.state.osdmap.clone();
+    let map = call.state.osdmap.map.clone();
     let changes = changes(&map, &loads, average, &limits);
     let mut after = map.as_ref().clone();
     for &(osd, weight) in &changes {
@@ -161,7 +163,7 @@ fn run(call: &mut Call<'_>, by: By, for_real: bool) -> Outcome {
     let all = BTreeSet::new();
     let (old, new) = (groups(&map, &all), groups(&after, &all));
     let placements: usize = old.values().sum();
-    let moved: usize = crate::stats::all_pgs(&map)
+    let moved: usize = crate::services::pg::stats::all_pgs(&map)
         .map(|pg| {
             let before = map.pg_to_up_acting(pg).up;
             after.pg_to_up_acting(pg).up.iter().filter(|osd| !before.contains(osd)).count()
@@ -234,6 +236,6 @@ fn run(call: &mut Call<'_>, by: By, for_real: bool) -> Outcome {
     if !for_real || changes.is_empty() {
         return Ok(Answer { status: "no change".to_string(), ..answer });
     }
-    changes.into_iter().for_each(|(osd, weight)| call.draft.set_weight(osd, weight));
+    changes.into_iter().for_each(|(osd, weight)| call.pending.set_weight(osd, weight));
     Ok(answer)
 }

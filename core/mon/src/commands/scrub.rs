@@ -3,7 +3,7 @@
 
 use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::stats::all_pgs;
+use crate::services::pg::stats::all_pgs;
 use nacre_base::{OsdId, PgId, PoolId, errno};
 use nacre_proto::messages::DaemonMsg;
 use std::collections::BTreeMap;
@@ -40,20 +40,20 @@ impl Kind {
 
 fn one(call: &mut Call<'_>, kind: Kind) -> Outcome {
     let pg = call.args.pg("pgid")?;
-    let map = call.state.osdmap.clone();
+    let map = call.state.osdmap.map.clone();
     if !map.pg_exists(pg) {
         return Err(refuse(errno::ENOENT, format!("pg {pg} does not exist")));
     }
     let Some(osd) = map.pg_to_up_acting(pg).acting_primary else {
         return Err(refuse(errno::EAGAIN, format!("pg {pg} has no primary osd")));
     };
-    call.draft.orders.push((osd, kind.of(vec![pg])));
+    call.pending.osd_messages.push((osd, kind.of(vec![pg])));
     Answer::said(format!("instructing pg {pg} on osd.{osd} to {}", kind.name))
 }
 
 fn osds(call: &mut Call<'_>, kind: Kind) -> Outcome {
     let who = call.args.text("who")?;
-    let map = call.state.osdmap.clone();
+    let map = call.state.osdmap.map.clone();
     let osds: Vec<OsdId> = match &*who {
         "*" | "all" | "any" => map.up_osds().collect(),
         one => {
@@ -70,7 +70,7 @@ fn osds(call: &mut Call<'_>, kind: Kind) -> Outcome {
     let mut led = led_by(call, |_| true);
     for osd in &osds {
         if let Some(pgs) = led.remove(osd) {
-            call.draft.orders.push((*osd, kind.of(pgs)));
+            call.pending.osd_messages.push((*osd, kind.of(pgs)));
         }
     }
     let ids: Vec<String> = osds.iter().map(ToString::to_string).collect();
@@ -80,7 +80,7 @@ fn osds(call: &mut Call<'_>, kind: Kind) -> Outcome {
 fn pools(call: &mut Call<'_>, kind: Kind) -> Outcome {
     let pools = named_pools(call)?;
     for (osd, pgs) in led_by(call, |pg| pools.contains(&pg.pool)) {
-        call.draft.orders.push((osd, kind.of(pgs)));
+        call.pending.osd_messages.push((osd, kind.of(pgs)));
     }
     Answer::said("")
 }
@@ -88,13 +88,13 @@ fn pools(call: &mut Call<'_>, kind: Kind) -> Outcome {
 /// Those that a command is about.
 pub fn named_pools(call: &Call<'_>) -> Result<Vec<PoolId>, Refusal> {
     let unknown = |name: &str| refuse(errno::ENOENT, format!("unrecognized pool '{name}'"));
-    let id = |name: String| call.state.osdmap.pool_by_name(&name).ok_or_else(|| unknown(&name));
+    let id = |name: String| call.state.osdmap.map.pool_by_name(&name).ok_or_else(|| unknown(&name));
     call.args.list("who").into_iter().map(id).collect()
 }
 
 /// Groups, by who is their primary.
 pub fn led_by(call: &Call<'_>, wanted: impl Fn(PgId) -> bool) -> BTreeMap<OsdId, Vec<PgId>> {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let mut led: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
     for pg in all_pgs(map).filter(|pg| wanted(*pg)) {
         if let Some(osd) = map.pg_to_up_acting(pg).acting_primary {

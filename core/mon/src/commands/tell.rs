@@ -4,7 +4,7 @@ use super::cluster::{VERSION, election_epoch, health_json};
 use super::{Answer, Args, Call, Outcome, prefix_and_args, refuse};
 use crate::mon::{CommandRequest, Mon};
 use crate::options;
-use crate::present::{addrvec, uuid};
+use crate::output::{addrvec, uuid};
 use nacre_base::errno;
 use nacre_proto::messages::Message;
 use serde_json::{Map, Value, json};
@@ -159,10 +159,10 @@ pub fn mon_status(mon: &Mon) -> Value {
     let (fsid, mons) = match &mon.state {
         None => (None, Vec::new()),
         Some(s) => {
-            let mons = s.monmap.by_rank().enumerate().map(
+            let mons = s.monmap.map.by_rank().enumerate().map(
                 |(rank, m)| json!({ "rank": rank, "name": m.name, "public_addrs": addrvec(&m.public_addrs) }),
             );
-            (Some(uuid(&s.fsid)), mons.collect())
+            (Some(uuid(&s.fsid())), mons.collect())
         }
     };
     json!({
@@ -175,7 +175,7 @@ pub fn mon_status(mon: &Mon) -> Value {
         "extra_probe_peers": [],
         "sync_provider": [],
         "monmap": {
-            "epoch": mon.state.as_ref().map_or(0, |s| s.monmap.epoch.0),
+            "epoch": mon.state.as_ref().map_or(0, |s| s.monmap.map.epoch.0),
             "fsid": fsid,
             "mons": Value::Array(mons),
         },

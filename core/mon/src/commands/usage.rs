@@ -4,9 +4,9 @@ use super::osd_show::status_word;
 use super::{Call, Outcome, Refusal, Row, refuse};
 use crate::crush_edit;
 use crate::mon::Mon;
-use crate::present::Align::{Left, Right};
-use crate::present::{self, Table, bytes, count, float};
-use crate::stats::{Space, rule_weights};
+use crate::output::Align::{Left, Right};
+use crate::output::{self, Table, bytes, count, float};
+use crate::services::pg::stats::{Space, rule_weights};
 use nacre_base::{OsdId, PoolId, errno};
 use nacre_proto::maps::{Osd, OsdMap};
 use nacre_proto::messages::{
@@ -30,7 +30,7 @@ pub const COMMANDS: &[Row] = &[
 
 pub fn statfs(mon: &Mon, ask: &Statfs) -> Message {
     let state = mon.state.as_ref().expect("the caller leads");
-    let map = &state.osdmap;
+    let map = &state.osdmap.map;
     let (kb, kb_used, kb_avail, num_objects) = match ask.data_pool.filter(|&pool| map.pool(pool).is_some()) {
         Some(pool) => {
             let usage = mon.stats.pool(map, pool);
@@ -42,15 +42,15 @@ pub fn statfs(mon: &Mon, ask: &Statfs) -> Message {
             (space.total >> 10, space.used() >> 10, space.available >> 10, mon.stats.sum().objects)
         }
     };
-    StatfsReply { fsid: state.fsid, version: mon.stats.version, kb, kb_used, kb_avail, num_objects }.into()
+    StatfsReply { fsid: state.fsid(), version: mon.stats.version, kb, kb_used, kb_avail, num_objects }.into()
 }
 
 pub fn pool_stats(mon: &Mon, ask: &GetPoolStats) -> Message {
     let state = mon.state.as_ref().expect("the caller leads");
-    let map = &state.osdmap;
+    let map = &state.osdmap.map;
     let wanted = ask.pools.iter().take(10_000).filter_map(|name| Some((name, map.pool_by_name(name)?)));
     let stats = wanted.map(|(name, id)| (name.clone(), pool_stat(mon, map, id))).collect();
-    GetPoolStatsReply { version: PaxosVersion(mon.stats.version), fsid: state.fsid, stats, per_pool: true }
+    GetPoolStatsReply { version: PaxosVersion(mon.stats.version), fsid: state.fsid(), stats, per_pool: true }
         .into()
 }
 
@@ -78,7 +78,7 @@ fn pool_stat(mon: &Mon, map: &OsdMap, id: PoolId) -> PoolStat {
 
 /// Each device class with its space; OSDs without a class count in none.
 fn by_class(call: &Call<'_>) -> BTreeMap<String, Space> {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let classes: BTreeSet<String> =
         map.osd_ids().filter_map(|osd| crush_edit::class_of(&map.crush, osd.0)).collect();
     let space = |class: &String| {
@@ -102,7 +102,7 @@ fn space_json(space: &Space) -> Map<String, Value> {
 
 fn df(call: &mut Call<'_>) -> Outcome {
     let detail = call.args.text_opt("detail").is_some();
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let all = call.mon.stats.space(|osd| map.is_in(osd));
     let mut stats = space_json(&all);
     stats.insert("num_osds".to_string(), json!(all.osds));
@@ -116,7 +116,7 @@ fn df(call: &mut Call<'_>) -> Outcome {
 }
 
 fn pool_json(call: &Call<'_>, id: PoolId, detail: bool) -> Value {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let pool = &map.pools[&id];
     let usage = call.mon.stats.pool(map, id);
     let counts = &usage.counts;
@@ -186,7 +186,7 @@ fn df_text(call: &Call<'_>, all: &Space, detail: bool) -> String {
         );
     }
     let mut table = Table::new(&columns);
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     for (&id, pool) in &map.pools {
         let usage = call.mon.stats.pool(map, id);
         let counts = &usage.counts;
@@ -259,7 +259,7 @@ fn add(sum: &mut OsdSpace, one: &OsdSpace) {
 
 /// Which OSDs `osd df` is asked about: of a class, below a bucket, or those that a pool may use.
 fn osds_asked(call: &Call<'_>) -> Result<BTreeSet<OsdId>, Refusal> {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let crush = &map.crush;
     let Some(by) = call.args.text_opt("filter_by") else { return Ok(map.osd_ids().collect()) };
     let name = call.args.text("filter")?;
@@ -285,7 +285,7 @@ fn osds_asked(call: &Call<'_>) -> Result<BTreeSet<OsdId>, Refusal> {
 fn osd_df(call: &mut Call<'_>) -> Outcome {
     let tree = call.args.text_opt("output_method").as_deref() == Some("tree");
     let asked = osds_asked(call)?;
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let stats = &call.mon.stats;
     let pgs = stats.pgs_by_osd(map);
     let space_of = |osd: OsdId| stats.osds.get(&osd).map(|stat| stat.report.space).unwrap_or_default();
@@ -505,7 +505,7 @@ pub fn client_rate_json(rates: &Work) -> Map<String, Value> {
 }
 
 fn pool_rates(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let wanted: Vec<PoolId> = match call.args.text_opt("pool_name") {
         Some(_) => vec![call.args.pool("pool_name", map)?],
         None => map.pools.keys().copied().collect(),
@@ -562,7 +562,7 @@ fn pool_rates(call: &mut Call<'_>) -> Outcome {
 }
 
 fn utilization(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.osdmap;
+    let map = &call.state.osdmap.map;
     let by_osd = call.mon.stats.pgs_by_osd(map);
     let osds: Vec<OsdId> = map.osd_ids().filter(|&osd| map.is_in(osd)).collect();
     let pgs = |osd: &OsdId| by_osd.get(osd).map_or(0, |(all, _)| *all);
@@ -578,12 +578,12 @@ fn utilization(call: &mut Call<'_>) -> Outcome {
         "min_osd": least.0, "min_osd_pgs": pgs(&least), "max_osd": most.0, "max_osd_pgs": pgs(&most),
     });
     call.show(value, || {
-        let mean = |osd: &OsdId| present::short(pgs(osd) as f64 / average.max(1e-9));
+        let mean = |osd: &OsdId| output::short(pgs(osd) as f64 / average.max(1e-9));
         format!(
             "avg {}\nstddev {} (expected baseline {})\nmin osd.{least} with {} pgs ({} * mean)\nmax osd.{most} with {} pgs ({} * mean)\n",
-            present::short(average),
-            present::short(deviation),
-            present::short(expected),
+            output::short(average),
+            output::short(deviation),
+            output::short(expected),
             pgs(&least),
             mean(&least),
             pgs(&most),

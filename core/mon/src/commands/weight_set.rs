@@ -2,7 +2,7 @@
 
 use super::crush::edit_error;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::present::float;
+use crate::output::float;
 use nacre_base::{PoolId, errno};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::OsdMap;
@@ -73,29 +73,29 @@ pub(super) fn all_json(crush: &CrushMap) -> Value {
 }
 
 fn ls(call: &mut Call<'_>) -> Outcome {
-    let names: Vec<String> = names(&call.state.osdmap).into_iter().map(|(_, name)| name).collect();
+    let names: Vec<String> = names(&call.state.osdmap.map).into_iter().map(|(_, name)| name).collect();
     call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
 }
 
 fn dump(call: &mut Call<'_>) -> Outcome {
-    call.show_json(all_json(&call.state.osdmap.crush))
+    call.show_json(all_json(&call.state.osdmap.map.crush))
 }
 
 fn pool_set(call: &Call<'_>) -> Result<i64, Refusal> {
     let name = call.args.text("pool")?;
-    let pool = call.draft.map().pool_by_name(&name);
+    let pool = call.pending.map().pool_by_name(&name);
     Ok(pool.ok_or_else(|| refuse(errno::ENOENT, format!("pool '{name}' not found")))?.0)
 }
 
 fn create_for_pool(call: &mut Call<'_>) -> Outcome {
     let set = pool_set(call)?;
     let positional = call.args.text("mode")? == "positional";
-    let size = call.draft.map().pool(PoolId(set)).map_or(1, |pool| pool.size.into());
+    let size = call.pending.map().pool(PoolId(set)).map_or(1, |pool| pool.size.into());
     create(call, set, if positional { size } else { 1 })
 }
 
 fn create(call: &mut Call<'_>, set: i64, positions: usize) -> Outcome {
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.choose_args.contains_key(&set) {
         return Answer::said(match set {
             COMPAT => "compat weight-set already created".to_string(),
@@ -103,21 +103,21 @@ fn create(call: &mut Call<'_>, set: i64, positions: usize) -> Outcome {
         });
     }
     crush.create_weight_set(set, positions).map_err(edit_error)?;
-    call.draft.edit_crush(crush);
+    call.pending.edit_crush(crush);
     Answer::said("")
 }
 
 fn rm(call: &mut Call<'_>, set: i64) -> Outcome {
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.choose_args.remove(&set).is_some() {
-        call.draft.edit_crush(crush);
+        call.pending.edit_crush(crush);
     }
     Answer::said("")
 }
 
 fn reweight(call: &mut Call<'_>, set: i64) -> Outcome {
     let item = call.args.text("item")?;
-    let mut crush = call.draft.map().crush.as_ref().clone();
+    let mut crush = call.pending.map().crush.as_ref().clone();
     let Some(positions) = crush.weight_set_positions(set) else {
         let text = match set {
             COMPAT => "no backward-compatible weight-set".to_string(),
@@ -138,8 +138,8 @@ fn reweight(call: &mut Call<'_>, set: i64) -> Outcome {
         return Err(refuse(errno::EINVAL, format!("must specify exact {positions} weight values")));
     }
     crush.reweight_in_set(set, &item, &weights).map_err(edit_error)?;
-    if crush != *call.draft.map().crush {
-        call.draft.edit_crush(crush);
+    if crush != *call.pending.map().crush {
+        call.pending.edit_crush(crush);
     }
     Answer::said("")
 }

@@ -1,10 +1,10 @@
-//! What changes the state: requests and duties become a draft, a draft a batch, and a batch that is
+//! What changes the state: requests and duties become a pending, a pending a batch, and a batch that is
 //! committed is applied.
 
 use super::requests::{CommandRequest, Origin};
-use super::{Mon, TIMER_JUDGE};
-use crate::draft::Draft;
-use crate::membership::MonChange;
+use super::{Mon, TIMER_FAILURES};
+use crate::pending_txn::PendingTxn;
+use crate::services::monmap::MonChange;
 use crate::state::Batch;
 use crate::{bootstrap, commands};
 use nacre_base::{Epoch, Now, OsdId};
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How often open accusations are looked at.
-const JUDGE_EVERY: Duration = Duration::from_millis(50);
+const FAILURES_EVERY: Duration = Duration::from_millis(50);
 /// Global ids that are handed to the driver at once.
 const GLOBAL_IDS: u64 = 1000;
 
@@ -69,7 +69,7 @@ pub(super) struct InFlight {
 impl Mon {
     pub(super) fn apply(&mut self, batch: Batch, out: &mut Vec<Effect>) {
         let mine = self.in_flight.as_ref().is_some_and(|f| batch.origin == (self.id(), f.number));
-        let before = self.state.as_ref().map(|state| state.osdmap.clone());
+        let before = self.state.as_ref().map(|state| state.osdmap.map.clone());
         let applied = match (&mut self.state, &batch.genesis) {
             (Some(state), _) => state.apply(&batch),
             (None, Some(genesis)) => {
@@ -82,17 +82,17 @@ impl Mon {
             out.push(Effect::Log { level: Level::Warn, text });
         }
         let Some(state) = &self.state else { return };
-        if before.as_ref().is_none_or(|map| map.epoch != state.osdmap.epoch) {
-            self.stats.prune(&state.osdmap);
-            self.duties_due = true;
+        if before.as_ref().is_none_or(|map| map.epoch != state.osdmap.map.epoch) {
+            self.stats.prune(&state.osdmap.map);
+            self.periodic_due = true;
         }
-        self.duties_due |= !batch.records.is_empty();
-        match &batch.monitors {
+        self.periodic_due |= !batch.pgs.is_empty();
+        match &batch.monmap {
             Some(MonChange::Remove { member, .. }) if *member == Some(self.id()) => {
-                let map = to_vec(&state.monmap).into();
+                let map = to_vec(&state.monmap.map).into();
                 return self.leave(map, out);
             }
-            Some(_) => self.know_peers(out),
+            Some(_) => self.update_peers(out),
             None => {}
         }
         for line in &batch.log {
@@ -109,7 +109,7 @@ impl Mon {
             in_flight.jobs.into_iter().rev().for_each(|job| self.queue.push_front(job));
             return;
         }
-        let end = self.state.as_ref().expect("applied").next_global_id;
+        let end = self.state.as_ref().expect("applied").auth.next_global_id;
         let mut start = end - GLOBAL_IDS * in_flight.ids_for.len() as u64;
         for member in in_flight.ids_for {
             let ids = start..start + GLOBAL_IDS;
@@ -128,7 +128,7 @@ impl Mon {
 
     /// Puts into a reply what is only known after the commit.
     pub(super) fn stamp_reply(&self, mut reply: Message) -> Message {
-        let epoch = self.state.as_ref().expect("committed").osdmap.epoch;
+        let epoch = self.state.as_ref().expect("committed").osdmap.map.epoch;
         match &mut reply {
             Message::PoolOpReply(reply) => {
                 reply.epoch = epoch;
@@ -154,30 +154,31 @@ impl Mon {
             self.submit(batch, InFlight::default());
             return true;
         }
-        if std::mem::take(&mut self.ids_wanted) {
+        if std::mem::take(&mut self.global_ids_wanted) {
             let own = self.id();
             self.ids_wanted_by.insert(own);
         }
         let state = self.state.as_ref().expect("just seen");
-        if self.queue.is_empty() && !self.duties_due && !self.judging_due && self.ids_wanted_by.is_empty() {
+        if self.queue.is_empty() && !self.periodic_due && !self.failures_due && self.ids_wanted_by.is_empty()
+        {
             return false;
         }
-        let mut draft = Draft::new(state, now.wall);
-        draft.entropy = Some(self.entropy.fork());
+        let mut pending = PendingTxn::new(state, now.wall);
+        pending.entropy = Some(self.entropy.fork());
         let mut in_flight = InFlight::default();
-        if std::mem::take(&mut self.duties_due) {
-            self.duties(now, &mut draft);
+        if std::mem::take(&mut self.periodic_due) {
+            self.periodic(now, &mut pending);
         }
         in_flight.ids_for = std::mem::take(&mut self.ids_wanted_by).into_iter().collect();
-        draft.batch.global_ids = GLOBAL_IDS * in_flight.ids_for.len() as u64;
+        pending.batch.auth.global_ids = GLOBAL_IDS * in_flight.ids_for.len() as u64;
         let mut later = VecDeque::new();
         for job in std::mem::take(&mut self.queue) {
-            if draft.batch.weight() >= BATCH_MAX {
+            if pending.batch.client_bytes() >= BATCH_MAX {
                 later.push_back(job);
                 continue;
             }
-            let done = self.run(now, &job, &mut draft);
-            match if std::mem::take(&mut draft.next_time) { Done::NextTime } else { done } {
+            let done = self.run(now, &job, &mut pending);
+            match if std::mem::take(&mut pending.defer) { Done::Defer } else { done } {
                 Done::Reply(reply) => in_flight.replies.push((job.origin, *reply)),
                 Done::Silent => {}
                 Done::Refuse(why) => {
@@ -188,7 +189,7 @@ impl Mon {
                     }
                 }
                 Done::Note(text) => out.push(Effect::Log { level: Level::Warn, text }),
-                Done::NextTime => {
+                Done::Defer => {
                     later.push_back(job);
                     continue;
                 }
@@ -197,32 +198,32 @@ impl Mon {
         }
         self.queued = later.iter().map(Job::weight).sum();
         self.queue = later;
-        self.judging_due = false;
-        for (osd, message) in std::mem::take(&mut draft.orders) {
-            self.order(osd, &message, out);
+        self.failures_due = false;
+        for (osd, message) in std::mem::take(&mut pending.osd_messages) {
+            self.send_to_osd(osd, &message, out);
         }
-        if draft.clear_progress {
+        if pending.clear_progress {
             self.stats.progress.clear();
         }
-        self.judge(now, &mut draft);
+        self.check_failures(now, &mut pending);
         if self.reports.failures.is_open() {
-            out.push(Effect::Arm { timer: TIMER_JUDGE, after: JUDGE_EVERY });
+            out.push(Effect::Arm { timer: TIMER_FAILURES, after: FAILURES_EVERY });
         }
-        self.keep_serving(&mut draft);
-        draft
+        self.prime_pg_temp(&mut pending);
+        pending
             .batch
             .log
             .iter_mut()
             .for_each(|line| line.text.truncate(line.text.floor_char_boundary(LINE_MAX)));
-        let successor = draft.hand_over;
-        let changes = !draft.is_empty();
+        let successor = pending.hand_over;
+        let changes = !pending.is_empty();
         if !changes {
             for (origin, reply) in in_flight.replies {
                 let reply = self.stamp_reply(reply);
                 self.answer(origin, reply, out);
             }
         } else {
-            self.submit(draft.finish(), in_flight);
+            self.submit(pending.finish(), in_flight);
         }
         if let Some(successor) = successor {
             self.hand_over(successor, out);
@@ -231,15 +232,15 @@ impl Mon {
     }
 
     /// Tells an OSD something, through whichever monitor it talks to.
-    pub(crate) fn order(&mut self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
-        self.tell_osd(osd, message, out);
+    pub(crate) fn send_to_osd(&mut self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
+        self.send_to_local_osd(osd, message, out);
         let others: Vec<u64> = self.peers.keys().copied().collect();
         for mon in others {
             self.send_quorum(mon, QuorumMsg::Order { osd, message: Box::new(message.clone()) }, out);
         }
     }
     /// If it talks to us.
-    pub(super) fn tell_osd(&self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
+    pub(super) fn send_to_local_osd(&self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
         for (conn, _) in self.sessions.iter().filter(|(_, session)| session.osd() == Some(osd)) {
             out.push(Effect::Send { conn, tid: 0, message: message.clone().into() });
         }
@@ -251,7 +252,7 @@ impl Mon {
         in_flight.number = (self.term() << 32) | self.batches;
         batch.origin = (self.id(), in_flight.number);
         let raft = self.raft.as_mut().expect("started");
-        let proposed = match batch.monitors.as_ref().and_then(MonChange::of_group) {
+        let proposed = match batch.monmap.as_ref().and_then(MonChange::of_group) {
             Some(change) => raft.propose_change(change, to_vec(&batch)),
             None => raft.propose(to_vec(&batch)),
         };
@@ -260,68 +261,68 @@ impl Mon {
         }
     }
 
-    pub(super) fn run(&mut self, now: Now, job: &Job, draft: &mut Draft) -> Done {
+    pub(super) fn run(&mut self, now: Now, job: &Job, pending: &mut PendingTxn) -> Done {
         match &job.request {
-            Request::Daemon(message) => self.run_daemon(now, job, message, draft),
+            Request::Daemon(message) => self.run_daemon(now, job, message, pending),
             Request::Command(command) => {
-                let successor = draft.hand_over;
-                let reply = commands::run(self, now, job, command, draft);
-                draft.next_time |= draft.hand_over != successor;
+                let successor = pending.hand_over;
+                let reply = commands::run(self, now, job, command, pending);
+                pending.defer |= pending.hand_over != successor;
                 Done::Reply(reply.into())
             }
-            Request::Join { member, name, addrs } => self.run_join(now, (*member, name, addrs), draft),
-            Request::PoolOp(op) => Done::Reply(commands::pool_op(self, now, op, draft).into()),
+            Request::Join { member, name, addrs } => self.run_join(now, (*member, name, addrs), pending),
+            Request::PoolOp(op) => Done::Reply(commands::pool_op(self, now, op, pending).into()),
             Request::Log(entries) => {
-                let fsid = self.state.as_ref().expect("ready").fsid;
+                let fsid = self.state.as_ref().expect("ready").fsid();
                 let ack =
                     entries.last().map(|last| LogAck { fsid, last: last.seq, channel: last.channel.clone() });
-                draft.batch.log.extend(entries.iter().take(100).cloned());
+                pending.batch.log.extend(entries.iter().take(100).cloned());
                 ack.map_or(Done::Silent, |ack| Done::Reply(Box::new(ack.into())))
             }
         }
     }
 
     /// Every second, and when something changed that they look at.
-    pub(super) fn duties(&mut self, now: Now, draft: &mut Draft) {
+    pub(super) fn periodic(&mut self, now: Now, pending: &mut PendingTxn) {
         if self.leading.as_ref().is_some_and(|leading| !leading.announced) {
-            self.announce_manager(now, draft);
+            self.announce_manager(now, pending);
         }
-        self.watch_osds(now, draft);
-        self.finish_creating(draft);
-        self.watch_space(draft);
-        self.expire(now, draft);
-        self.purge_snaps(draft);
-        self.remove_snaps_again(draft);
-        self.shrink_pools(draft);
-        self.autoscale(now, draft);
-        self.balance(now, draft);
-        self.remember(now, draft);
-        self.rotate_keys(now, draft);
-        self.watch_health(now, draft);
+        self.watch_osds(now, pending);
+        self.finish_creating(pending);
+        self.watch_space(pending);
+        self.expire(now, pending);
+        self.purge_snaps(pending);
+        self.remove_snaps_again(pending);
+        self.shrink_pools(pending);
+        self.autoscale(now, pending);
+        self.balance(now, pending);
+        self.save_hints(now, pending);
+        self.rotate_keys(now, pending);
+        self.watch_health(now, pending);
     }
 
-    pub(super) fn announce_manager(&mut self, now: Now, draft: &mut Draft) {
+    pub(super) fn announce_manager(&mut self, now: Now, pending: &mut PendingTxn) {
         let state = self.state.as_ref().expect("leading in earnest");
-        let old = &state.mgrmap;
+        let old = &state.mgrmap.map;
         let gid = 0x7000_0000 + self.id();
         let map = bootstrap::manager_map(&self.config, old.epoch.next(), gid, now.wall);
         if (&old.active_addrs, &old.active_name, old.available) != (&map.active_addrs, &map.active_name, true)
         {
-            draft.batch.mgrmap = Some(map);
+            pending.batch.mgrmap = Some(map);
         }
         self.leading.as_mut().expect("caller checked").announced = true;
     }
 }
 
-/// What became of a job in a draft.
+/// What became of a job in a pending.
 pub(crate) enum Done {
-    /// Send this once the draft is committed.
+    /// Send this once the pending is committed.
     Reply(Box<Message>),
     Silent,
     /// Log this and hang up.
     Refuse(String),
     /// Log this.
     Note(String),
-    /// It does not fit into this draft.
-    NextTime,
+    /// It does not fit into this pending.
+    Defer,
 }

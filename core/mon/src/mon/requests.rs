@@ -3,9 +3,9 @@
 
 use super::proposals::{Job, Request};
 use super::{Mon, QUEUE_MAX, QUEUED_MAX};
-use crate::access::Gate;
 use crate::commands;
-use crate::draft::Draft;
+use crate::pending_txn::PendingTxn;
+use crate::sessions::caps::Admission;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, PgId, errno};
 use nacre_machine::{ConnId, Effect, Level, Peer};
@@ -79,10 +79,10 @@ impl Mon {
         let from = session.peer.clone();
         let origin = Origin::Here { conn, tid };
         let session = self.sessions.get(conn).expect("just seen");
-        match self.gate(&session.access, from.kind, &message) {
-            Gate::Open => {}
-            Gate::Ignored => return,
-            Gate::Refused(reply) => return self.answer(origin, *reply, out),
+        match self.admission(&session.caps, from.kind, &message) {
+            Admission::Open => {}
+            Admission::Ignored => return,
+            Admission::Refused(reply) => return self.answer(origin, *reply, out),
         }
         if command_in(&message).is_some_and(|(cmd, input, _)| weight(cmd, input) > COMMAND_MAX)
             && let Some(command) = CommandRequest::of(&message)
@@ -200,10 +200,10 @@ impl Mon {
             return self.queue.push_back(job);
         }
         if job.from.kind == EntityType::Client {
-            self.turn_away(job.origin, out);
+            self.reject(job.origin, out);
         }
     }
-    pub(super) fn turn_away(&mut self, origin: Origin, out: &mut Vec<Effect>) {
+    pub(super) fn reject(&mut self, origin: Origin, out: &mut Vec<Effect>) {
         match origin {
             Origin::Here { conn, .. } => {
                 if self.sessions.remove(conn).is_some() {
@@ -221,11 +221,11 @@ impl Mon {
         from: Peer,
         command: CommandRequest,
     ) -> Message {
-        let mut draft = Draft::new(self.state.as_ref().expect("the caller checked"), now.wall);
+        let mut pending = PendingTxn::new(self.state.as_ref().expect("the caller checked"), now.wall);
         let job = Job { origin, from, request: Request::Command(command) };
         let Request::Command(command) = &job.request else { unreachable!("just made") };
-        let reply = commands::run(self, now, &job, command, &mut draft);
-        assert!(draft.is_empty(), "{:?} is marked as read-only and is not", command.cmd);
+        let reply = commands::run(self, now, &job, command, &mut pending);
+        assert!(pending.is_empty(), "{:?} is marked as read-only and is not", command.cmd);
         reply
     }
 
@@ -241,7 +241,7 @@ impl Mon {
 
     pub(super) fn send_monmap(&self, conn: ConnId, tid: u64, out: &mut Vec<Effect>) {
         let map = match &self.state {
-            Some(state) => to_vec(&state.monmap).into(),
+            Some(state) => to_vec(&state.monmap.map).into(),
             None => return,
         };
         out.push(Effect::Send { conn, tid, message: MonMapMsg { map }.into() });
@@ -273,7 +273,7 @@ impl Mon {
             }
         }
         let Some(state) = &self.state else { return };
-        let now_epoch = state.osdmap.epoch;
+        let now_epoch = state.osdmap.map.epoch;
         let (due, early) = std::mem::take(&mut self.early_queries)
             .into_iter()
             .partition(|(_, epoch, _)| *epoch <= now_epoch);
@@ -281,20 +281,13 @@ impl Mon {
         let due: Vec<(Origin, Epoch, Vec<PgId>)> = due;
         for (origin, _, pgs) in due {
             let state = self.state.as_ref().expect("seen above");
-            let records = pgs.into_iter().map(|pg| (pg, state.records.get(&pg).cloned())).collect();
+            let records = pgs.into_iter().map(|pg| (pg, state.pgs.records.get(&pg).cloned())).collect();
             self.answer(origin, DaemonMsg::Records { epoch: now_epoch, records }.into(), out);
         }
     }
 
     pub(super) fn version_of(&self, what: &str) -> (u64, u64) {
-        let Some(state) = &self.state else { return (0, 0) };
-        match what {
-            "osdmap" => (state.osdmap.epoch.0.into(), state.oldest_osdmap().0.into()),
-            "monmap" => (state.monmap.epoch.0.into(), 1),
-            "mgrmap" => (state.mgrmap.epoch.0.into(), 1),
-            "mdsmap" | "fsmap" => (1, 1),
-            _ => (0, 0),
-        }
+        self.state.as_ref().and_then(|state| state.version(what)).unwrap_or((0, 0))
     }
 }
 

@@ -19,7 +19,7 @@ fn rm(name: &str) -> Value {
 
 impl TestMon {
     fn known(&self, name: &str) -> Option<&Entity> {
-        self.mon.state.as_ref().unwrap().keys.entities.get(&AuthName::parse(name).unwrap())
+        self.mon.state.as_ref().unwrap().auth.keys.entities.get(&AuthName::parse(name).unwrap())
     }
     fn import(&mut self, text: impl Into<Bytes>) -> (i32, String) {
         let (code, said, _) = self.command_with(json!({ "prefix": "auth import" }), text.into());
@@ -175,7 +175,7 @@ fn monitors_keep_no_more_users_than_they_have_room_for() {
     };
     assert_eq!(code, -28, "{said}");
     assert!((5..10).contains(&taken), "{taken}");
-    assert_eq!(t.mon.state.as_ref().unwrap().keys.entities.len(), taken as usize * 60);
+    assert_eq!(t.mon.state.as_ref().unwrap().auth.keys.entities.len(), taken as usize * 60);
     let (code, ..) = t.command(json!({ "prefix": "config-key set", "key": "k", "val": "v".repeat(60_000) }));
     assert!(code == 0 || code == -28);
     for n in 0..taken * 60 {

@@ -508,7 +508,7 @@ fn the_number_of_groups_is_judged_by_what_pools_hold_and_announce() {
     set(&mut t, "a", "pg_autoscale_mode", "on");
     set(&mut t, "c", "pg_autoscale_mode", "warn");
     t.run(json!({ "prefix": "balancer off" }));
-    pools.into_iter().for_each(|pool| super::merges::serve(&mut t, &conns, pool));
+    pools.into_iter().for_each(|pool| super::pg_merge::serve(&mut t, &conns, pool));
     let space = OsdSpace { total: 10 << 30, available: 9 << 30, ..OsdSpace::default() };
     for (osd, &conn) in conns.iter().enumerate() {
         let report = OsdReport { osd: Some(OsdId(osd as i32)), space, ..OsdReport::default() };
@@ -562,7 +562,7 @@ fn the_number_of_groups_is_judged_by_what_pools_hold_and_announce() {
 fn what_pools_use_is_what_stores_say_that_is_placed() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("thin", 8);
-    super::merges::serve(&mut t, &conns, pool);
+    super::pg_merge::serve(&mut t, &conns, pool);
     let space = OsdSpace { total: 10 << 30, available: 9 << 30, ..OsdSpace::default() };
     let report = |t: &mut TestMon, osd: usize, pools| {
         let report = OsdReport { osd: Some(OsdId(osd as i32)), space, pools, ..OsdReport::default() };
@@ -667,7 +667,7 @@ fn what_clients_have_monitors_keep_has_an_end() {
 fn a_line_of_the_log_has_an_end_too() {
     let mut t = TestMon::fresh();
     t.run(json!({ "prefix": "log", "logtext": ["é".repeat(100_000)] }));
-    let last = t.mon.state.as_ref().unwrap().log.back().unwrap().text.len();
+    let last = t.mon.state.as_ref().unwrap().log.lines.back().unwrap().text.len();
     assert_eq!(last, 4096);
 }
 

@@ -244,7 +244,7 @@ impl Group {
     /// A monitor with a new store, in a new place unless a dead one left its own.
     fn start_new(&mut self, name: &str, id: u64, place: usize) {
         let mut config = config(0, 1, 90 + id);
-        let member = Member { id, name: name.into(), addrs: addr(3300 + place as u16, 0), founder: false };
+        let member = Member { id, name: name.into(), addrs: addr(3300 + place as u16, 0), initial: false };
         let own = |n: usize| &self.mons[n].config;
         let others = self.alive().into_iter().filter(|n| *n != place);
         let others = others.flat_map(|n| own(n).members.iter().find(|other| other.id == own(n).id).cloned());
@@ -260,7 +260,7 @@ impl Group {
     }
 
     fn members(&self, n: usize) -> Vec<u64> {
-        self.mons[n].mon.state.as_ref().unwrap().members.keys().copied().collect()
+        self.mons[n].mon.state.as_ref().unwrap().monmap.members.keys().copied().collect()
     }
 }
 
@@ -302,7 +302,7 @@ fn a_dead_monitor_is_replaced_at_its_address() {
     let name = ["a", "b", "c"][dead];
     assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name })).0, 0);
     let leader = group.leader();
-    assert_eq!(group.mons[leader].mon.state.as_ref().unwrap().monmap.ranks.len(), 2);
+    assert_eq!(group.mons[leader].mon.state.as_ref().unwrap().monmap.map.ranks.len(), 2);
     let at = format!("127.0.0.1:{}", 3300 + dead);
     assert_eq!(group.run(json!({ "prefix": "mon add", "name": name, "addr": at })).0, 0);
     group.start_new(name, 4, dead);
@@ -331,7 +331,7 @@ fn a_monitor_that_is_removed_serves_nobody_also_if_it_was_away_meanwhile() {
     group.mons[away] = TestMon::start_with(config, old, group.mons[leader].now);
     group.dead.remove(&away);
     group.pass(5000);
-    assert!(group.mons[away].mon.left.is_some() && group.mons[leader].mon.left.is_none());
+    assert!(group.mons[away].mon.retired.is_some() && group.mons[leader].mon.retired.is_none());
     // The leader lets the other one lead, which removes it.
     assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name(leader) })).0, 0);
     group.pass(2000);
@@ -379,12 +379,12 @@ fn nobody_leaves_because_a_monitor_of_another_cluster_says_so() {
     group.pass(10_000);
     let (from, to) = (group.leader(), (group.leader() + 1) % 3);
     let link = *group.links.iter().find(|((n, _), (other, _))| (*n, *other) == (from, to)).unwrap().0;
-    let mut map = group.mons[from].mon.state.as_ref().unwrap().monmap.clone();
+    let mut map = group.mons[from].mon.state.as_ref().unwrap().monmap.map.clone();
     map.fsid = [1; 16];
     let mut said = |map: &[u8]| {
         let message = QuorumMsg::Removed { map: map.to_vec().into() }.into();
         group.mons[from].event(Event::Message { conn: link.1, tid: 0, message });
-        group.mons[from].mon.left.is_some()
+        group.mons[from].mon.retired.is_some()
     };
     assert!(!said(&to_vec(&map)));
     assert!(!said(b"no map"));

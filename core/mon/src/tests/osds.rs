@@ -238,7 +238,7 @@ fn children_of_a_split_start_where_their_parent_stands() {
     let pool = t.create_pool("p", 2);
     t.activate(&conns, pool);
     t.run(json!({ "prefix": "osd pool set", "pool": "p", "var": "pg_num", "val": "4" }));
-    let records = &t.mon.state.as_ref().unwrap().records;
+    let records = &t.mon.state.as_ref().unwrap().pgs.records;
     let of = |seed| records[&PgId { pool, seed }].clone();
     assert_eq!((of(2), of(3)), (of(0), of(1)));
     let map = t.map();
@@ -247,7 +247,7 @@ fn children_of_a_split_start_where_their_parent_stands() {
     let sure =
         json!({ "prefix": "osd pool rm", "pool": "p", "pool2": "p", "yes_i_really_really_mean_it": true });
     t.run(sure);
-    assert!(t.mon.state.as_ref().unwrap().records.is_empty());
+    assert!(t.mon.state.as_ref().unwrap().pgs.records.is_empty());
 }
 
 #[test]
@@ -595,14 +595,14 @@ fn under_noup_nobody_comes_up() {
 fn that_an_osd_is_empty_is_believed_if_it_said_so_when_no_group_was_on_it() {
     let (mut t, conns) = TestMon::with_osds(4);
     let pool = t.create_pool("p", 8);
-    super::merges::serve(&mut t, &conns, pool);
+    super::pg_merge::serve(&mut t, &conns, pool);
     let report = OsdReport { osd: Some(OsdId(3)), epoch: t.map().epoch, ..OsdReport::default() };
     t.send(conns[3], DaemonMsg::Report(report));
     let safe = |t: &mut TestMon| t.command(json!({ "prefix": "osd safe-to-destroy", "ids": ["3"] })).0;
     t.run(json!({ "prefix": "osd down", "ids": ["3"] }));
     t.run(json!({ "prefix": "osd out", "ids": ["3"] }));
     assert_eq!(safe(&mut t), -11);
-    super::merges::serve(&mut t, &conns, pool);
+    super::pg_merge::serve(&mut t, &conns, pool);
     assert_eq!(safe(&mut t), 0);
 }
 
@@ -610,7 +610,7 @@ fn that_an_osd_is_empty_is_believed_if_it_said_so_when_no_group_was_on_it() {
 fn an_osd_that_holds_what_is_nowhere_else_does_not_go_by_mistake() {
     let (mut t, conns) = TestMon::with_osds(4);
     let pool = t.create_pool("p", 8);
-    super::merges::serve(&mut t, &conns, pool);
+    super::pg_merge::serve(&mut t, &conns, pool);
     let report =
         OsdReport { osd: Some(OsdId(3)), epoch: t.map().epoch, num_objects: 5, ..OsdReport::default() };
     t.send(conns[3], DaemonMsg::Report(report));
@@ -624,7 +624,7 @@ fn an_osd_that_holds_what_is_nowhere_else_does_not_go_by_mistake() {
     let (code, said, _) = t.command(gone("osd purge", false));
     assert_eq!((safe(&mut t), code), (-11, -11), "{said}");
     assert!(said.contains("not all PGs are active+clean") && said.contains("--force"), "{said}");
-    super::merges::serve(&mut t, &conns, pool);
+    super::pg_merge::serve(&mut t, &conns, pool);
     assert_eq!(safe(&mut t), 0);
     t.run(gone("osd destroy", false));
     t.run(json!({ "prefix": "osd in", "ids": ["3"] }));

@@ -46,17 +46,17 @@ fn only_a_group_that_nobody_can_serve_is_made_anew() {
     say(&mut t, pg_state::DOWN, Epoch(1));
     assert_eq!(force_create(&mut t, pg).0, -16);
     say(&mut t, pg_state::DOWN, map.epoch);
-    let before = t.mon.state.as_ref().unwrap().records[&pg].clone();
+    let before = t.mon.state.as_ref().unwrap().pgs.records[&pg].clone();
     assert_eq!(force_create(&mut t, pg), (0, format!("pg {pg} now creating, ok")));
     assert_eq!(force_create(&mut t, pg), (0, format!("pg {pg} already creating")));
-    let record = t.mon.state.as_ref().unwrap().records[&pg].clone();
+    let record = t.mon.state.as_ref().unwrap().pgs.records[&pg].clone();
     assert_eq!((record.is_void(), record.interval), (true, before.interval));
 
     // Whoever serves it next is its only past.
     let record = PgRecord { interval: map.epoch, acting: vec![OsdId(2)] };
     let message = DaemonMsg::Activate { epoch: map.epoch, records: vec![(pg, record.clone())] };
     t.ask(conns[2], message);
-    assert_eq!(t.mon.state.as_ref().unwrap().records[&pg], record);
+    assert_eq!(t.mon.state.as_ref().unwrap().pgs.records[&pg], record);
 }
 
 /// Its primary found a copy after it had said that there is none, and has not said so yet.
@@ -73,5 +73,5 @@ fn a_group_that_has_just_begun_to_serve_is_not_made_anew() {
     let record = PgRecord { interval: map.epoch, acting: vec![OsdId(2)] };
     t.ask(conns[2], DaemonMsg::Activate { epoch: map.epoch, records: vec![(pg, record.clone())] });
     assert_eq!(force_create(&mut t, pg), (-16, format!("pg {pg} is not lost: osd.2 may have it")));
-    assert_eq!(t.mon.state.as_ref().unwrap().records[&pg], record);
+    assert_eq!(t.mon.state.as_ref().unwrap().pgs.records[&pg], record);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::commands::snaps;
-use crate::draft::Draft;
+use crate::pending_txn::PendingTxn;
 use nacre_base::SnapId;
 
 #[test]
@@ -235,7 +235,7 @@ fn a_removed_snapshot_is_forgotten_once_every_group_has_trimmed_it() {
     assert!(queue(&t).is_empty());
     // Not by the monitors, who may be asked again.
     let state = t.mon.state.as_ref().unwrap();
-    assert_eq!(state.purged_snaps[&pool], std::iter::once(1..5).collect());
+    assert_eq!(state.osdmap.purged_snaps[&pool], std::iter::once(1..5).collect());
 
     // A client that did not hear of it has something kept for the first one, and for one that there is.
     t.run(json!({"prefix": "osd pool mksnap", "pool": "p", "snap": "three"}));
@@ -269,16 +269,16 @@ fn a_snapshot_that_is_made_beside_the_removal_of_another_is_not_taken_for_remove
         crush_rule: -1,
     };
     let mut state = t.mon.state.take().unwrap();
-    let mut draft = Draft::new(&state, Utime::ZERO);
-    let old = snaps::create_unmanaged(&op(0), &mut draft).unwrap();
-    state.apply(&draft.finish()).unwrap();
-    let mut draft = Draft::new(&state, Utime::ZERO);
-    snaps::delete_unmanaged(&op(old.0), &state, &mut draft).unwrap();
-    let new = snaps::create_unmanaged(&op(0), &mut draft).unwrap();
-    state.apply(&draft.finish()).unwrap();
+    let mut pending = PendingTxn::new(&state, Utime::ZERO);
+    let old = snaps::create_unmanaged(&op(0), &mut pending).unwrap();
+    state.apply(&pending.finish()).unwrap();
+    let mut pending = PendingTxn::new(&state, Utime::ZERO);
+    snaps::delete_unmanaged(&op(old.0), &state, &mut pending).unwrap();
+    let new = snaps::create_unmanaged(&op(0), &mut pending).unwrap();
+    state.apply(&pending.finish()).unwrap();
     assert_eq!((old, new), (SnapId(2), SnapId(4)));
-    assert_eq!(state.purged_snaps[&pool], std::iter::once(3..4).collect(), "what the removal took");
-    assert_eq!(state.osdmap.removed_snaps_queue[&pool], std::iter::once(2..3).collect());
+    assert_eq!(state.osdmap.purged_snaps[&pool], std::iter::once(3..4).collect(), "what the removal took");
+    assert_eq!(state.osdmap.map.removed_snaps_queue[&pool], std::iter::once(2..3).collect());
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn everything_is_there_after_a_restart_and_no_id_is_given_twice() {
     assert_eq!((t.map(), t.mon.fsid()), (map, fsid));
     assert_eq!(t.run(json!({ "prefix": "config-key get", "key": "a" })), "b");
     assert!(t.granted[0].start >= granted[1].end, "{:?} after {granted:?}", t.granted);
-    assert!(t.mon.state.as_ref().unwrap().records.len() == 4);
+    assert!(t.mon.state.as_ref().unwrap().pgs.records.len() == 4);
 }
 
 #[test]

@@ -96,8 +96,8 @@ impl Kind for MonSettings {
             host: hostname(),
             seed: random(),
             auth: MonAuth {
-                is_wanted: key.is_some(),
-                founders: keyrings::initial(common.auth, initial)?,
+                required: key.is_some(),
+                initial_entities: keyrings::initial(common.auth, initial)?,
                 entropy: nacre_node::entropy(),
             },
         };
@@ -120,7 +120,7 @@ impl From<&MonMember> for Member {
             id: member.id,
             name: member.name.clone(),
             addrs: AddrVec::one(EntityAddr::msgr2(member.addr, 0)),
-            founder: member.founder,
+            initial: member.founder,
         }
     }
 }

@@ -1,0 +1,200 @@
+//! Who the other monitors are, who joins, who leaves.
+
+use super::Mon;
+use super::proposals::{Done, Job, Request};
+use super::requests::Origin;
+use crate::pending_txn::PendingTxn;
+use crate::services::monmap::MonChange;
+use crate::sessions::Sessions;
+use bytes::Bytes;
+use nacre_base::Now;
+use nacre_machine::{ConnId, Effect, Event, Level, Peer};
+use nacre_proto::messages::{LogLevel, Message, MonMapMsg, QuorumMsg};
+use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
+use nacre_raft::Raft;
+use std::collections::BTreeMap;
+
+/// With who only says to be a monitor: sessions to more are not opened.
+const PEERS_MAX: usize = 64;
+
+pub(super) struct PeerLink {
+    /// Where it is dialled.
+    pub addr: EntityAddr,
+    pub conn: Option<ConnId>,
+    pub open: bool,
+}
+
+/// Whether `alive` of `total` monitors decide.
+pub(crate) fn is_majority(alive: usize, total: usize) -> bool {
+    alive > total / 2
+}
+
+impl Mon {
+    /// Has sessions to all members, and to monitors that came by themselves: they may join, or have joined
+    /// by entries that are yet to be seen here.
+    pub(super) fn update_peers(&mut self, out: &mut Vec<Effect>) {
+        let mut wanted: BTreeMap<u64, EntityAddr> = match &self.state {
+            Some(state) => {
+                let addr = |name| state.monmap.map.mons.get(name)?.public_addrs.msgr2();
+                state.monmap.members.iter().filter_map(|(id, name)| Some((*id, addr(name)?))).collect()
+            }
+            None => self.config.members.iter().filter_map(|m| Some((m.id, m.addrs.msgr2()?))).collect(),
+        };
+        for (_, session) in self.sessions.iter() {
+            if let (Some(id), Some(addr)) = (session.monitor(), session.peer.addrs.msgr2())
+                && wanted.len() < PEERS_MAX
+                && !self.state.as_ref().is_some_and(|state| state.monmap.was_removed(id))
+            {
+                wanted.entry(id).or_insert(addr);
+            }
+        }
+        wanted.remove(&self.id());
+        let gone: Vec<u64> = self
+            .peers
+            .iter()
+            .filter(|(id, link)| wanted.get(id) != Some(&link.addr))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            if let Some(conn) = self.peers.remove(&id).and_then(|link| link.conn) {
+                self.sessions.remove(conn);
+                out.push(Effect::Hangup { conn });
+            }
+        }
+        for (id, addr) in wanted {
+            self.peers.entry(id).or_insert(PeerLink { addr, conn: None, open: false });
+        }
+        for link in self.peers.values_mut().filter(|link| link.conn.is_none()) {
+            let conn = ConnId::Dialled(self.next_dial);
+            self.next_dial += 1;
+            link.conn = Some(conn);
+            out.push(Effect::Dial { conn, to: link.addr, kind: EntityType::Mon });
+        }
+    }
+
+    /// Who decides. The same as the state's members, except where one was made to decide alone (`persist::alone`).
+    pub(crate) fn voters(&self) -> Vec<u64> {
+        self.raft.as_ref().map_or(Vec::new(), Raft::members)
+    }
+    /// Those of them that are there, this one included.
+    fn alive(&self) -> Vec<u64> {
+        let is_there = |id: &u64| *id == self.id() || self.peers.get(id).is_some_and(|link| link.open);
+        self.voters().into_iter().filter(is_there).collect()
+    }
+
+    /// Who runs and is no member says so again and again, to everyone.
+    pub(super) fn request_join(&mut self, out: &mut Vec<Effect>) {
+        let id = self.id();
+        let is_member = match &self.state {
+            Some(state) => state.monmap.members.contains_key(&id),
+            None => self.initial_members().any(|initial| initial == id),
+        };
+        let own = self.config.members.iter().find(|member| member.id == id);
+        if let (false, Some(own)) = (is_member, own) {
+            let ask = QuorumMsg::Join { member: id, name: own.name.clone(), addrs: own.addrs.clone() };
+            let peers: Vec<u64> = self.peers.keys().copied().collect();
+            peers.into_iter().for_each(|peer| self.send_quorum(peer, ask.clone(), out));
+        }
+    }
+
+    /// `mon` says that somebody would join: it itself, or who asked it.
+    pub(super) fn on_join(
+        &mut self,
+        mon: u64,
+        conn: ConnId,
+        peer: Peer,
+        ask: QuorumMsg,
+        out: &mut Vec<Effect>,
+    ) {
+        let QuorumMsg::Join { member, name, addrs } = ask else { return };
+        if self.is_ready_leader() {
+            let (origin, request) = (Origin::Here { conn, tid: 0 }, Request::Join { member, name, addrs });
+            self.enqueue(Job { origin, from: peer, request }, out);
+        } else if let Some(leader) = self.leader_to_ask().filter(|_| mon == member) {
+            self.send_quorum(leader, QuorumMsg::Join { member, name, addrs }, out);
+        }
+    }
+
+    /// On the leader. Who is expected joins once there is a session to it, and if the majority of which it
+    /// is a part is there.
+    pub(super) fn run_join(
+        &self,
+        now: Now,
+        (member, name, addrs): (u64, &str, &AddrVec),
+        pending: &mut PendingTxn,
+    ) -> Done {
+        let state = self.state.as_ref().expect("it leads in earnest");
+        let expected = state.monmap.map.mons.get(name).map(|info| info.public_addrs.msgr2());
+        let is_there = self.peers.get(&member).is_some_and(|link| link.open);
+        let enough = is_majority(self.alive().len() + 1, self.voters().len() + 1);
+        if state.monmap.was_removed(member) || state.monmap.members.contains_key(&member) {
+            return Done::Silent;
+        }
+        match (expected, state.monmap.member(name)) {
+            (None, _) => Done::Silent,
+            (Some(_), Some(_)) => {
+                let text = format!(
+                    "a second mon.{name} wants to join: remove the first one with `ceph mon rm {name}`"
+                );
+                Done::Note(text)
+            }
+            (Some(expected), None) if expected != addrs.msgr2() => Done::Note(format!(
+                "mon.{name} wants to join from another address than the one given to `ceph mon add`: remove \
+                 it and add it with its own address"
+            )),
+            (Some(_), None) if is_there && enough && pending.batch.monmap.is_none() => {
+                self.log(now, pending, LogLevel::Info, format!("mon.{name} joined"));
+                pending.batch.monmap = Some(MonChange::Join { member, name: name.to_string() });
+                Done::Silent
+            }
+            (Some(_), None) => Done::Silent,
+        }
+    }
+
+    /// Whether a majority would be there without that member.
+    pub(crate) fn may_remove(&self, member: u64) -> bool {
+        let without = |ids: Vec<u64>| ids.iter().filter(|id| **id != member).count();
+        is_majority(without(self.alive()), without(self.voters()))
+    }
+
+    /// Who is to lead before that member is removed, if that is this one.
+    pub(crate) fn successor(&self, member: u64) -> Option<u64> {
+        self.alive().into_iter().find(|id| *id != member).filter(|_| member == self.id())
+    }
+
+    pub(super) fn hand_over(&mut self, to: u64, out: &mut Vec<Effect>) {
+        let text = format!("{} hands over the leadership, because it is being removed", self.config.name);
+        out.push(Effect::Log { level: Level::Info, text });
+        self.raft.as_mut().expect("started").hand_over(to);
+    }
+
+    /// This monitor was removed: others decide without it, and it must not say anything any more but who they
+    /// are: somebody may know of no other monitor. It runs on, since others may share its process.
+    pub(super) fn leave(&mut self, map: Bytes, out: &mut Vec<Effect>) {
+        let text = format!(
+            "mon.{name} was removed from the cluster and no longer serves clients: `nacre mon forget --id \
+             {name}` deletes its files, `nacre mon format --id {name}` creates a new one",
+            name = self.config.name
+        );
+        out.push(Effect::Log { level: Level::Error, text });
+        let sessions = self.sessions.iter().map(|(conn, _)| conn);
+        let dialled = self.peers.values().filter_map(|link| link.conn.filter(|_| !link.open));
+        out.extend(sessions.chain(dialled).map(|conn| Effect::Hangup { conn }));
+        (self.sessions, self.peers) = (Sessions::default(), BTreeMap::new());
+        self.leading = None;
+        self.retired = Some(map);
+    }
+
+    /// What a monitor that was removed does.
+    pub(super) fn redirect_to_others(&self, map: Bytes, event: &Event, out: &mut Vec<Effect>) {
+        let Event::Message { conn, tid, message } = event else { return };
+        let asks = match message {
+            Message::MonGetMap(_) => true,
+            Message::MonSubscribe(subscribe) => subscribe.what.contains_key("monmap"),
+            _ => false,
+        };
+        if asks {
+            out.push(Effect::Send { conn: *conn, tid: *tid, message: MonMapMsg { map }.into() });
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The next batch while it is being made: what several requests want, put together.
+//!
+//! Requests of one turn see each other's changes to the OSD map and to keys, since they are committed together.
+
+use crate::state::{Batch, State};
+use nacre_auth::{Entity, Entropy};
+use nacre_base::{OsdId, PoolId, Utime};
+use nacre_crush::CrushMap;
+use nacre_proto::maps::{Incremental, OsdMap, OsdXinfo, Pool, osd_state};
+use nacre_proto::messages::DaemonMsg;
+use nacre_proto::types::{AuthName, EntityAddr};
+use nacre_wire::to_vec;
+use std::sync::Arc;
+
+pub struct PendingTxn {
+    base: Arc<OsdMap>,
+    /// `base` with `inc`.
+    map: Arc<OsdMap>,
+    inc: Incremental,
+    /// Whether `inc` says anything.
+    edited: bool,
+    pub batch: Batch,
+    /// What OSDs are to be told besides: once, by whoever has sessions with them.
+    pub osd_messages: Vec<(OsdId, DaemonMsg)>,
+    /// The leader is to forget what it knows of recoveries, past ones too.
+    pub clear_progress: bool,
+    /// The member that is to lead from here on: what was asked is asked of it again.
+    pub hand_over: Option<u64>,
+    /// One change of the map cannot say what the request at hand wants beside what others want: it is for the next one.
+    pub defer: bool,
+    /// For keys that are made. None where nothing may change.
+    pub entropy: Option<Entropy>,
+}
+
+impl PendingTxn {
+    pub fn new(state: &State, now: Utime) -> PendingTxn {
+        PendingTxn {
+            base: state.osdmap.map.clone(),
+            map: state.osdmap.map.clone(),
+            inc: Incremental::after(&state.osdmap.map, now),
+            edited: false,
+            batch: Batch { stamp: now, ..Batch::default() },
+            osd_messages: Vec::new(),
+            clear_progress: false,
+            hand_over: None,
+            defer: false,
+            entropy: None,
+        }
+    }
+
+    /// The OSD map with all changes so far; its epoch is the next one if there are any.
+    pub fn map(&self) -> &Arc<OsdMap> {
+        &self.map
+    }
+    /// The map that clients have.
+    pub fn committed_map(&self) -> &Arc<OsdMap> {
+        &self.base
+    }
+    pub fn is_empty(&self) -> bool {
+        !self.edited && self.batch.is_empty()
+    }
+    /// Whether somebody else has that name until this batch is committed. Clients take names away last.
+    pub fn gives_up_name(&self, name: &str) -> bool {
+        self.base.pool_by_name(name).is_some() && self.map.pool_by_name(name).is_none()
+    }
+    /// Whether there is such an OSD until then. Clients take both changes together for none.
+    pub fn removes_osd(&self, osd: OsdId) -> bool {
+        self.base.exists(osd) && !self.map.exists(osd)
+    }
+    /// Whether the fence ends with this batch. Clients lift fences after they have put up others.
+    pub fn lifts_fence(&self, addr: &EntityAddr) -> bool {
+        self.inc.old_blocklist.contains(addr) || self.inc.old_range_blocklist.contains(addr)
+    }
+    /// Whether a change to this OSD's being up is already in this batch.
+    pub fn flips_up(&self, osd: OsdId) -> bool {
+        self.inc.new_up_client.contains_key(&osd)
+            || self.inc.new_state.get(&osd).is_some_and(|bits| bits & osd_state::UP != 0)
+    }
+
+    /// Somebody with a key, as earlier requests of this batch leave them.
+    pub fn entity<'a>(&'a self, state: &'a State, name: &AuthName) -> Option<&'a Entity> {
+        let changed = self.batch.auth.entities.iter().rev().find(|(changed, _)| changed == name);
+        changed.map_or_else(|| state.auth.keys.entities.get(name), |(_, entity)| entity.as_ref())
+    }
+
+    /// Whether the change decides anew where groups are.
+    pub fn may_move_groups(&self) -> bool {
+        let Incremental { crush, new_weight, new_state, new_up_client, new_pools, .. } = &self.inc;
+        let Incremental { new_primary_affinity, new_pg_upmap, old_pg_upmap, .. } = &self.inc;
+        let Incremental { new_pg_upmap_items, old_pg_upmap_items, old_pools, .. } = &self.inc;
+        let shape = |pool: &Pool| (pool.size, pool.pg_num, pool.pgp_num, pool.crush_rule, pool.flags);
+        crush.is_some()
+            || new_state.values().any(|bits| bits & (osd_state::UP | osd_state::EXISTS) != 0)
+            || new_pools.iter().any(|(id, pool)| self.base.pool(*id).map(shape) != Some(shape(pool)))
+            || !(new_weight.is_empty() && new_up_client.is_empty())
+            || !(old_pools.is_empty() && new_primary_affinity.is_empty())
+            || !(new_pg_upmap.is_empty() && old_pg_upmap.is_empty())
+            || !(new_pg_upmap_items.is_empty() && old_pg_upmap_items.is_empty())
+    }
+
+    /// Changes the OSD map.
+    pub fn edit<T>(&mut self, change: impl FnOnce(&mut Incremental) -> T) -> T {
+        let result = change(&mut self.inc);
+        self.map = Arc::new(self.base.apply(&self.inc).expect("requests are checked before they edit"));
+        self.edited = true;
+        result
+    }
+    pub fn edit_pool(&mut self, id: PoolId, change: impl FnOnce(&mut Pool)) {
+        let mut pool = self.map.pools[&id].clone();
+        change(Arc::make_mut(&mut pool));
+        self.edit(|inc| inc.new_pools.insert(id, pool));
+    }
+    pub fn edit_crush(&mut self, crush: CrushMap) {
+        self.edit(|inc| inc.crush = Some(Arc::new(crush)));
+    }
+    /// Flips bits of an OSD's state.
+    pub fn flip(&mut self, osd: OsdId, bits: u32) {
+        self.edit(|inc| {
+            let have = inc.new_state.entry(osd).or_insert(0);
+            *have ^= bits;
+            if *have == 0 {
+                inc.new_state.remove(&osd);
+            }
+        });
+    }
+    pub fn set_flag(&mut self, flag: u32, on: bool) {
+        let flags = if on { self.map.flags | flag } else { self.map.flags & !flag };
+        self.edit(|inc| inc.new_flags = Some(flags));
+    }
+    pub fn set_weight(&mut self, osd: OsdId, weight: u32) {
+        let now = self.inc.modified;
+        let was_in = self.map.is_in(osd);
+        self.edit(|inc| {
+            inc.new_weight.insert(osd, weight);
+            if was_in != (weight != 0) {
+                inc.new_last_in_change = now;
+            }
+        });
+    }
+    pub fn mark_down(&mut self, osd: OsdId) {
+        self.flip(osd, osd_state::UP);
+        let now = self.inc.modified;
+        self.edit(|inc| inc.new_last_up_change = now);
+    }
+
+    /// The process of an OSD has ended for certain. What others promised it binds them no longer.
+    pub fn mark_dead(&mut self, osd: OsdId) {
+        let Some(known) = self.map.osd(osd) else { return };
+        let xinfo = OsdXinfo { dead_epoch: self.inc.epoch, ..known.xinfo };
+        self.edit(|inc| inc.new_xinfo.insert(osd, xinfo));
+    }
+
+    /// The batch, complete with the sealed change of the map.
+    pub fn finish(mut self) -> Batch {
+        if self.edited {
+            self.inc.seal(&self.base).expect("edit applied it before");
+            self.batch.osdmap.incremental = Some(to_vec(&self.inc).into());
+        }
+        self.batch
+    }
+}

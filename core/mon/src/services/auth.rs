@@ -1,0 +1,154 @@
+//! Users and keys (cephx): the agreed slice, what the driver and OSDs are sent of it, and key rotation.
+
+use crate::mon::Mon;
+use crate::pending_txn::PendingTxn;
+use crate::state::{Applying, Genesis, Rejected, Slice};
+use nacre_auth::cephx::{SERVICE_OSD, Service, renew};
+use nacre_auth::{Entity, Keys, Lifetimes, METHOD_CEPHX, Secret};
+use nacre_base::{Now, errno};
+use nacre_machine::{ConnId, Effect};
+use nacre_proto::messages::{Auth as AuthMsg, AuthReply, DaemonMsg};
+use nacre_proto::types::AuthName;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first global id that is given to a client, as in Ceph.
+const FIRST_GLOBAL_ID: u64 = 4100;
+
+/// Users and keys.
+#[derive(Clone, Debug, Default)]
+pub struct Auth {
+    /// Users and daemons with their keys and capabilities, and the keys that seal tickets.
+    pub keys: Arc<Keys>,
+    /// No client was given this global id or a higher one yet.
+    pub next_global_id: u64,
+}
+
+/// How a batch changes them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AuthDelta {
+    /// So many global ids are given away.
+    pub global_ids: u64,
+    /// None removes.
+    pub entities: Vec<(AuthName, Option<Entity>)>,
+    /// The next keys of services.
+    pub rotated: Vec<(Service, Secret)>,
+}
+
+impl Slice for Auth {
+    type Delta = AuthDelta;
+
+    fn begin(genesis: &Genesis) -> Result<Auth, Rejected> {
+        let keys = Keys { entities: genesis.entities.clone(), ..Keys::default() };
+        Ok(Auth { keys: Arc::new(keys), next_global_id: FIRST_GLOBAL_ID })
+    }
+    fn apply(&mut self, delta: &AuthDelta, _: &Applying) {
+        self.next_global_id += delta.global_ids;
+        if delta.entities.is_empty() && delta.rotated.is_empty() {
+            return;
+        }
+        let keys = Arc::make_mut(&mut self.keys);
+        for (name, entity) in &delta.entities {
+            match entity {
+                Some(entity) => drop(keys.entities.insert(name.clone(), entity.clone())),
+                None => drop(keys.entities.remove(name)),
+            }
+        }
+        for (service, key) in &delta.rotated {
+            keys.rotating.entry(*service).or_default().add(key.clone());
+        }
+    }
+    fn delta_bytes(delta: &AuthDelta) -> usize {
+        delta.entities.iter().flat_map(|(name, entity)| Some(entity_bytes(name, entity.as_ref()?))).sum()
+    }
+    fn client_bytes(&self) -> usize {
+        self.keys.entities.iter().map(|(name, entity)| entity_bytes(name, entity)).sum()
+    }
+}
+
+/// Bytes of a user with its key and capabilities.
+pub fn entity_bytes(name: &AuthName, entity: &Entity) -> usize {
+    let caps = entity.caps.iter().map(|(service, caps)| service.len() + caps.len());
+    name.id.len() + size_of::<Entity>() + caps.sum::<usize>()
+}
+
+impl Mon {
+    /// For how long tickets are good.
+    fn lifetimes(&self) -> Lifetimes {
+        let secs = |name: &str| self.option(name).parse().map(Duration::from_secs_f64);
+        let default = Lifetimes::default();
+        Lifetimes {
+            session: secs("auth_mon_ticket_ttl").unwrap_or(default.session),
+            service: secs("auth_service_ticket_ttl").unwrap_or(default.service),
+        }
+    }
+
+    /// Tells the driver and OSDs by which keys callers are known, if that changed.
+    pub(crate) fn publish_keys(&mut self, out: &mut Vec<Effect>) {
+        let Some(state) = self.state.as_ref().filter(|_| self.config.auth.required) else { return };
+        let (source, lifetimes) = (state.auth.keys.clone(), self.lifetimes());
+        // Nearly every batch changes something else.
+        let is_told =
+            |(of, told): &(Arc<Keys>, Arc<Keys>)| Arc::ptr_eq(of, &source) && told.lifetimes == lifetimes;
+        if self.published_keys.as_ref().is_some_and(is_told) {
+            return;
+        }
+        let keys = Arc::new(Keys { lifetimes, ..source.as_ref().clone() });
+        let before = self.published_keys.replace((source, keys.clone())).map(|(_, told)| told);
+        out.push(Effect::Keys(keys.clone()));
+        if before.is_none_or(|before| before.rotating.get(&SERVICE_OSD) != keys.rotating.get(&SERVICE_OSD)) {
+            let osds: Vec<_> =
+                self.sessions.iter().filter(|(_, s)| s.osd().is_some()).map(|(c, _)| c).collect();
+            osds.into_iter().for_each(|conn| self.send_osd_keys(conn, out));
+        }
+    }
+
+    /// Tells an OSD by which keys its callers are known. Nobody else can read that.
+    pub(crate) fn send_osd_keys(&self, conn: ConnId, out: &mut Vec<Effect>) {
+        let Some((_, keys)) = &self.published_keys else { return };
+        let Some(session) = self.sessions.get(conn).filter(|session| session.osd().is_some()) else { return };
+        let name = session.peer.proved.as_ref().map(|proved| &proved.name);
+        let Some(entity) = name.and_then(|name| keys.entities.get(name)) else { return };
+        let sealed = entity.key.seal(&keys.of_service(SERVICE_OSD)).into();
+        out.push(Effect::Send { conn, tid: 0, message: DaemonMsg::Keys { sealed }.into() });
+    }
+
+    /// Services get another key before the tickets end that the last one sealed.
+    pub(crate) fn rotate_keys(&mut self, now: Now, pending: &mut PendingTxn) {
+        let Some((_, keys)) = &self.published_keys else { return };
+        for service in keys.due(now.wall) {
+            pending.batch.auth.rotated.push((service, Secret::generate(now.wall, &mut self.entropy)));
+        }
+    }
+
+    /// A client wants new tickets.
+    pub(crate) fn on_auth(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        tid: u64,
+        auth: &AuthMsg,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(session) = self.sessions.get(conn) else { return };
+        let reply = match (&session.peer.proved, &self.published_keys) {
+            (Some(proved), Some((_, keys))) if auth.protocol == METHOD_CEPHX => {
+                renew(keys, &proved.name, now.wall, &mut self.entropy, &auth.payload)
+            }
+            _ => Err(errno::EOPNOTSUPP),
+        };
+        let (result, payload) = match reply {
+            Ok(payload) => (0, payload),
+            Err(errno) => (-errno, Vec::new()),
+        };
+        let global_id = u64::try_from(session.peer.num).unwrap_or(0);
+        let reply = AuthReply {
+            protocol: METHOD_CEPHX,
+            result,
+            global_id,
+            payload: payload.into(),
+            text: String::new(),
+        };
+        out.push(Effect::Send { conn, tid, message: reply.into() });
+    }
+}

@@ -1,0 +1,166 @@
+//! The cluster's configuration: options by section and mask, and the log of their changes.
+
+use crate::crush_edit::class_of;
+use crate::services::osdmap::maps::INCREMENTALS;
+use crate::sessions::Session;
+use crate::state::{Applying, Genesis, Published, Rejected, Slice, State};
+use nacre_base::Utime;
+use nacre_proto::messages::Config as ConfigMsg;
+use nacre_proto::types::EntityType;
+use nacre_wire::versioned_fields;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Changes that `ceph config log` shows.
+const CHANGES_MAX: usize = 100;
+
+/// All options that are set, and how they came to be.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    pub options: BTreeMap<ConfigKey, String>,
+    pub changes: VecDeque<ConfigChange>,
+}
+
+/// One option for some entities: `section` is `global`, a kind, or an entity; `mask` narrows it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfigKey {
+    pub section: String,
+    /// `class:ssd`, `host:a`, or empty.
+    pub mask: String,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigChange {
+    pub stamp: Utime,
+    pub version: u64,
+    /// `osd/class:hdd/osd_max_backfills`
+    pub what: String,
+    pub old: Option<String>,
+    pub new: Option<String>,
+}
+
+/// The daemon or client whose options are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigEntity {
+    pub kind: String,
+    /// Without the kind; may be empty.
+    pub id: String,
+    pub host: String,
+    pub class: String,
+}
+
+impl ConfigKey {
+    fn bytes(&self) -> usize {
+        self.section.len() + self.mask.len() + self.name.len()
+    }
+}
+
+impl ConfigEntity {
+    /// How close a section is to this entity; none if it is for others.
+    fn rank(&self, key: &ConfigKey) -> Option<u8> {
+        let masked = match key.mask.split_once(':') {
+            None => true,
+            Some(("class", class)) => class == self.class,
+            Some(("host", host)) => host == self.host,
+            Some(_) => false,
+        };
+        let rank = match key.section.split_once('.') {
+            None if key.section == "global" => 0,
+            None if key.section == self.kind => 1,
+            Some((kind, id)) if kind == self.kind && id == self.id => 2,
+            _ => return None,
+        };
+        masked.then_some(rank)
+    }
+}
+
+versioned_fields!(ConfigKey, "config key", section, mask, name);
+versioned_fields!(ConfigChange, "config change", stamp, version, what, old, new);
+
+impl Slice for Config {
+    /// None removes.
+    type Delta = Vec<(ConfigKey, Option<String>)>;
+
+    fn begin(_: &Genesis) -> Result<Config, Rejected> {
+        Ok(Config::default())
+    }
+    fn apply(&mut self, delta: &Self::Delta, at: &Applying) {
+        for (key, value) in delta {
+            self.set(at.stamp, key, value.clone());
+        }
+    }
+    fn delta_bytes(delta: &Self::Delta) -> usize {
+        delta.iter().map(|(key, value)| key.bytes() + value.as_ref().map_or(0, String::len)).sum()
+    }
+    fn client_bytes(&self) -> usize {
+        self.options.iter().map(|(key, value)| key.bytes() + value.len()).sum()
+    }
+
+    fn publish(state: &State, what: &str, session: &mut Session, _: u64) -> Option<Published> {
+        if what != "config" {
+            return None;
+        }
+        let id = match session.peer.kind {
+            EntityType::Osd => session.peer.num.to_string(),
+            _ => String::new(),
+        };
+        let values = state.config_values(session.peer.kind.to_string(), id, session.host.clone());
+        if session.sent_config.as_ref() == Some(&values) {
+            return None;
+        }
+        session.sent_config = Some(values.clone());
+        Some(Published { messages: vec![ConfigMsg { values }.into()], next: 0 })
+    }
+}
+
+impl Config {
+    fn set(&mut self, stamp: Utime, key: &ConfigKey, value: Option<String>) {
+        let old = self.options.get(key).cloned();
+        if old == value {
+            return;
+        }
+        match &value {
+            Some(value) => drop(self.options.insert(key.clone(), value.clone())),
+            None => drop(self.options.remove(key)),
+        }
+        let mask = if key.mask.is_empty() { String::new() } else { format!("/{}", key.mask) };
+        let what = format!("{}{mask}/{}", key.section, key.name);
+        let version = self.changes.back().map_or(1, |last| last.version) + 1;
+        self.changes.push_back(ConfigChange { stamp, version, what, old, new: value });
+        while self.changes.len() > CHANGES_MAX {
+            self.changes.pop_front();
+        }
+    }
+
+    /// The options for an entity: of its kind (`osd`), its name (`osd.3`), its host and class.
+    pub fn effective(&self, who: &ConfigEntity) -> BTreeMap<String, (String, ConfigKey)> {
+        // From the widest section to the narrowest, and without a mask before with one.
+        let mut rules: Vec<(u8, bool, &ConfigKey, &String)> = self
+            .options
+            .iter()
+            .filter_map(|(key, value)| Some((who.rank(key)?, !key.mask.is_empty(), key, value)))
+            .collect();
+        rules.sort_by_key(|(rank, masked, ..)| (*masked, *rank));
+        rules.into_iter().map(|(_, _, key, value)| (key.name.clone(), (value.clone(), key.clone()))).collect()
+    }
+
+    /// How many changes of the OSD map are kept. The same for every member: from what was committed alone.
+    pub fn osdmaps_kept(&self) -> u32 {
+        let mon = ConfigEntity { kind: "mon".into(), ..ConfigEntity::default() };
+        let set = self.effective(&mon).remove("mon_min_osdmap_epochs");
+        set.and_then(|(value, _)| value.parse().ok()).unwrap_or(INCREMENTALS).max(1)
+    }
+}
+
+impl State {
+    /// The options of a daemon or client that runs on that host.
+    pub fn config_values(&self, kind: String, id: String, host: String) -> BTreeMap<String, String> {
+        let class = match (&*kind, id.parse()) {
+            ("osd", Ok(osd)) => class_of(&self.osdmap.map.crush, osd).unwrap_or_default(),
+            _ => String::new(),
+        };
+        let entity = ConfigEntity { kind, id, host, class };
+        let values = self.config.effective(&entity).into_iter();
+        values.map(|(name, (value, _))| (name, value)).collect()
+    }
+}

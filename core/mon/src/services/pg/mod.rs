@@ -1,0 +1,4 @@
+//! Placement groups: their activation records, and what their primaries report.
+
+pub mod records;
+pub mod stats;

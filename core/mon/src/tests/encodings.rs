@@ -1,0 +1,120 @@
+//! The bytes of a Raft entry and of a checkpoint, as monitors have on their disks already.
+
+use super::*;
+use crate::services::auth::AuthDelta;
+use crate::services::config::ConfigKey;
+use crate::services::health::Mute;
+use crate::services::leader_hints::{LeaderHints, PastMarkDown, PastRecovery};
+use crate::services::monmap::MonChange;
+use crate::services::osdmap::maps::OsdMapDelta;
+use crate::state::{Batch, Genesis, State};
+use nacre_auth::cephx::SERVICE_OSD;
+use nacre_auth::{Entity, Entropy, Secret};
+use nacre_base::SnapId;
+use nacre_crush::CrushMap;
+use nacre_proto::maps::{Incremental, MgrMap, MonMap, Pool};
+use nacre_proto::types::{AuthName, EntityName, Network};
+use std::sync::Arc;
+
+const STAMP: Utime = Utime { sec: 1_700_000_000, nsec: 5 };
+const PG: PgId = PgId { pool: PoolId(1), seed: 0 };
+
+fn secret(seed: u64) -> Secret {
+    Secret::generate(STAMP, &mut Entropy::repeatable(seed))
+}
+fn entity(name: &str) -> (AuthName, Entity) {
+    let caps = [("osd".to_string(), "allow *".to_string())].into();
+    (AuthName::new(EntityType::Osd, name), Entity { key: secret(7), caps })
+}
+
+fn genesis() -> Genesis {
+    let monmap = MonMap::new([1; 16], STAMP, [("a".to_string(), addr(3300, 0))]);
+    let osdmap = OsdMap::new([1; 16], STAMP, CrushMap::fresh(1));
+    Genesis { monmap, osdmap: to_vec(&osdmap).into(), entities: [entity("0")].into() }
+}
+
+fn incremental(state: &State) -> Bytes {
+    let mut inc = Incremental::after(&state.osdmap.map, STAMP);
+    inc.new_pools.insert(PG.pool, Arc::new(Pool::replicated(3, 4, 4, 0, STAMP)));
+    inc.new_max_osd = Some(3);
+    inc.new_up_client.insert(OsdId(1), addr(6800, 1));
+    inc.seal(&state.osdmap.map).unwrap();
+    to_vec(&inc).into()
+}
+
+/// Every field has something in it.
+fn batch(state: &State) -> Batch {
+    let line = LogEntry {
+        name: AuthName::new(EntityType::Mon, "a"),
+        rank: EntityName::new(EntityType::Mon, 0),
+        addrs: addr(3300, 0),
+        stamp: STAMP,
+        seq: 3,
+        level: LogLevel::Warn,
+        text: "a line".to_string(),
+        channel: "cluster".to_string(),
+    };
+    let key = |name: &str| ConfigKey { section: "osd".into(), mask: "host:h".into(), name: name.into() };
+    let past =
+        PastMarkDown { age: 3, reporters: vec![OsdId(1)], refused: false, network: Some(Network::Public) };
+    let hints = LeaderHints {
+        down: [(OsdId(1), 40)].into(),
+        returned: [(OsdId(1), vec![5, 1])].into(),
+        died: [(OsdId(1), vec![9])].into(),
+        restored_links: [((OsdId(0), OsdId(1)), vec![7])].into(),
+        marked_down: [(OsdId(1), past)].into(),
+        recovery: Some(PastRecovery { age: 8, started_at: STAMP, most: 100 }),
+    };
+    let mute = Mute { until: STAMP, sticky: true, summary: "down".into(), count: 2 };
+    Batch {
+        origin: (1, 2),
+        stamp: STAMP,
+        genesis: None,
+        monmap: Some(MonChange::Expect { name: "b".into(), addrs: addr(3301, 0) }),
+        mgrmap: Some(MgrMap::with_active(Epoch(1), "a", 9, addr(6900, 3), STAMP)),
+        osdmap: OsdMapDelta {
+            incremental: Some(incremental(state)),
+            metadata: vec![(OsdId(1), [("hostname".to_string(), "h".to_string())].into())],
+            removal_numbers: vec![(PG.pool, SnapId(4))],
+        },
+        pgs: vec![(PG, PgRecord { interval: Epoch(2), acting: vec![OsdId(1)] })],
+        config: vec![(key("osd_max_backfills"), Some("2".into())), (key("none"), None)],
+        kv: vec![("key".into(), Some(Bytes::from_static(b"value"))), ("gone".into(), None)],
+        log: vec![line],
+        health: vec![("OSD_DOWN".into(), Some(mute)), ("NONE".into(), None)],
+        auth: AuthDelta {
+            global_ids: 1000,
+            entities: vec![(entity("1").0, Some(entity("1").1)), (entity("2").0, None)],
+            rotated: vec![(SERVICE_OSD, secret(8))],
+        },
+        leader_hints: Some(hints),
+        fsmap: (),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.chunks(50).map(|line| line.concat() + "\n").collect()
+}
+
+#[test]
+fn entries_and_checkpoints_stay_as_they_are_on_disk() {
+    let mut state = State::begin(&genesis()).unwrap();
+    let first = Batch { genesis: Some(genesis()), ..Batch::default() };
+    let batch = batch(&state);
+    state.apply(&batch).unwrap();
+    let mut changed = String::new();
+    for (name, bytes, kept) in [
+        ("genesis", to_vec(&first), include_str!("encodings/genesis.hex")),
+        ("batch", to_vec(&batch), include_str!("encodings/batch.hex")),
+        ("state", to_vec(&state), include_str!("encodings/state.hex")),
+    ] {
+        if hex(&bytes) != kept {
+            changed += &format!("{name}:\n{}", hex(&bytes));
+        }
+    }
+    assert!(changed.is_empty(), "these are other bytes than those on disks:\n{changed}");
+    assert_eq!(from_slice::<Batch>(&to_vec(&batch)).unwrap(), batch);
+    let again: State = from_slice(&to_vec(&state)).unwrap();
+    assert!(to_vec(&again) == to_vec(&state));
+}
