@@ -33,7 +33,7 @@ pub const PACKAGES: [(&str, &str); 9] = [
 pub fn run(options: &Options) -> Result<()> {
     let mut timings = Timings::default();
     timings.part("packages", || install_packages(&PACKAGES, options.no_install))?;
-    timings.part("tidy", || tidy::run(&tidy::Options { fix: false }))?;
+    timings.part("tidy", || tidy::run(&tidy::Options { fix: false, quick: false }))?;
     // The tests of real clients start this binary.
     timings.part("build", || step("build", cargo().args(["build", "--package", "nacre"])))?;
     timings.part("simulator", || sim::run(&sim::Options::seeds(options.seeds)))?;

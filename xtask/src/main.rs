@@ -37,7 +37,7 @@ enum Task {
     Bench(bench::Options),
     /// Run long tests on real processes.
     Soak(soak::Options),
-    /// Check formatting, lints and the licences of all dependencies.
+    /// Check formatting, lints, licences, layers, and counts that may only fall.
     Tidy(tidy::Options),
     /// Record the profile for profile-guided optimisation of `dist` builds.
     Train(train::Options),
