@@ -22,12 +22,12 @@ pub struct Options {
     script: Option<String>,
     /// Simulate an OSD that is down for this many scattered writes, restart all, print memory use.
     #[arg(long, conflicts_with_all = ["seeds", "from", "shrink", "script"])]
-    away_writes: Option<u64>,
-    /// With --away-writes: number of objects of 4 MiB.
-    #[arg(long, default_value_t = 256, requires = "away_writes")]
+    outage_writes: Option<u64>,
+    /// With --outage-writes: number of objects of 4 MiB.
+    #[arg(long, default_value_t = 256, requires = "outage_writes")]
     objects: u64,
-    /// With --away-writes: memory limit of an OSD in MiB; exceeding it fails the run.
-    #[arg(long, default_value_t = 256, requires = "away_writes")]
+    /// With --outage-writes: memory limit of an OSD in MiB; exceeding it fails the run.
+    #[arg(long, default_value_t = 256, requires = "outage_writes")]
     memory_mib: u64,
 }
 
@@ -39,7 +39,7 @@ impl Options {
             seed: None,
             shrink: None,
             script: None,
-            away_writes: None,
+            outage_writes: None,
             objects: 256,
             memory_mib: 256,
         }
@@ -49,8 +49,8 @@ impl Options {
 pub fn run(options: &Options) -> Result<()> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--profile", "sim", "--package", "nacre-sim", "--"]);
-    if let Some(writes) = options.away_writes {
-        command.args(["--away-writes", &writes.to_string()]);
+    if let Some(writes) = options.outage_writes {
+        command.args(["--outage-writes", &writes.to_string()]);
         command.args(["--objects", &options.objects.to_string()]);
         command.args(["--memory-mib", &options.memory_mib.to_string()]);
         command.args(options.seed.iter().flat_map(|seed| ["--seed", seed]));

@@ -1,4 +1,4 @@
-//! A cluster as scripts see it: named daemons, pools, clients, and faults.
+//! A simulated cluster for scripts and tests: named daemons, pools, clients, and faults.
 
 use crate::memory;
 use crate::network::NodeId;
@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a run is drawn from.
+/// What a run is generated from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
@@ -32,24 +32,24 @@ pub struct Cluster {
     pub mons: Vec<NodeId>,
     pub osds: Vec<NodeId>,
     pub clients: Vec<NodeId>,
-    /// Monitors that the cluster began with; those after them join.
+    /// The initial monitors; those after them joined later.
     founders: usize,
     /// OSDs on each host.
     pub per_host: usize,
-    /// OSDs that were removed for good.
-    gone: BTreeSet<usize>,
-    /// Whose metadata rotted, as long as nobody read it: its store is not sound, and need not be.
-    rotten: Option<usize>,
-    /// Bytes of an OSD's disk, and of the log on it.
+    /// Purged OSDs.
+    purged: BTreeSet<usize>,
+    /// The OSD whose metadata was corrupted, until its store is replaced: its store fails its checks, as it may.
+    corrupted: Option<usize>,
+    /// Bytes of an OSD's disk, and of the write-ahead log on it.
     osd_disk: (u64, Option<u64>),
-    /// Bytes of memory that each OSD may take, if that is little.
+    /// Bytes of memory that each OSD may use, if limited.
     osd_memory: Option<usize>,
     completions: BTreeMap<(NodeId, RequestId), Result<Output, Failure>>,
 }
 
 const MON_DISK: u64 = 64 << 20;
 const OSD_DISK: u64 = 256 << 20;
-/// In virtual time: what takes longer never ends.
+/// Virtual time after which a wait counts as endless.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn addr(kind: u16, n: usize, nonce: u32) -> EntityAddr {
@@ -63,7 +63,7 @@ impl Cluster {
     }
 
     pub fn with_shape(seed: Seed, shape: &Shape, clients: usize, print: bool) -> Cluster {
-        let &Shape { mons, osds, per_host, log, disk: mib, memory, .. } = shape;
+        let &Shape { mons, osds, per_host, wal_kib, disk_mib, memory_kib, .. } = shape;
         let mut world = World::new(seed.0, print);
         let add = |world: &mut World, kind, name: String, num: usize, addr, disk| {
             world.add(Node::new(name, kind, num as i64, addr, disk))
@@ -74,10 +74,13 @@ impl Cluster {
             clients: Vec::new(),
             founders: mons,
             per_host,
-            gone: BTreeSet::new(),
-            rotten: None,
-            osd_disk: (if mib > 0 { mib << 20 } else { OSD_DISK }, (log > 0).then_some(log << 10)),
-            osd_memory: (memory > 0).then_some(memory as usize * 1024),
+            purged: BTreeSet::new(),
+            corrupted: None,
+            osd_disk: (
+                if disk_mib > 0 { disk_mib << 20 } else { OSD_DISK },
+                (wal_kib > 0).then_some(wal_kib << 10),
+            ),
+            osd_memory: (memory_kib > 0).then_some(memory_kib as usize * 1024),
             completions: BTreeMap::new(),
             world: World::new(0, false),
         };
@@ -100,7 +103,7 @@ impl Cluster {
         cluster
     }
 
-    /// OSDs get a network among themselves, beside the one on which clients and monitors are.
+    /// Gives OSDs a cluster network beside the public one.
     pub fn with_cluster_network(mut self) -> Cluster {
         for (n, id) in self.osds.clone().into_iter().enumerate() {
             let cluster = EntityAddr::msgr2(SocketAddr::from(([10, 0, 1, 1], 6800 + n as u16)), 1);
@@ -109,8 +112,8 @@ impl Cluster {
         self
     }
 
-    /// OSDs have so many bytes of memory, and their stores so many of these; else stores have so little that their
-    /// caches are full all the time.
+    /// Limits the memory of OSDs, and of their stores. Without this, stores get so little that their caches are
+    /// always full.
     pub fn with_memory(mut self, bytes: usize, of_store: usize) -> Cluster {
         self.osd_memory = Some(bytes);
         for id in self.osds.clone() {
@@ -119,7 +122,7 @@ impl Cluster {
         self
     }
 
-    /// Starts everything and waits until all OSDs are up.
+    /// Starts all nodes and waits until all OSDs are up.
     pub fn up(mut self) -> Cluster {
         let all: Vec<NodeId> = self.mons.iter().chain(&self.osds).chain(&self.clients).copied().collect();
         all.into_iter().for_each(|id| self.start(id));
@@ -138,7 +141,7 @@ impl Cluster {
         }
     }
 
-    /// Of a monitor that runs: each election begins another one.
+    /// The Raft term of a running monitor: each election begins a new one.
     pub fn term(&self, id: NodeId) -> Option<u64> {
         match &self.world.node(id).role {
             Some(Role::Mon(mon)) => Some(mon.term()),
@@ -156,7 +159,7 @@ impl Cluster {
         let kind = self.world.node(id).kind;
         let num = self.world.node(id).num;
         let osd_memory = self.osd_memory;
-        let its = memory::on_behalf_of(id.0);
+        let charge = memory::charge_to(id.0);
         let role = match kind {
             EntityType::Mon => {
                 let founders = self.founders;
@@ -179,8 +182,8 @@ impl Cluster {
                 })))
             }
             EntityType::Osd => {
-                // Another nonce for each life.
-                let nonce = self.world.node(id).life as u32 + 1;
+                // Each incarnation has another nonce.
+                let nonce = self.world.node(id).incarnation as u32 + 1;
                 let node = self.world.node_mut(id);
                 node.memory_max = osd_memory;
                 node.addr.nonce = nonce;
@@ -204,11 +207,11 @@ impl Cluster {
             }
             _ => Role::Client(Box::new(Client::new(mon_addrs, seed))),
         };
-        drop(its);
+        drop(charge);
         self.world.start(id, role);
     }
 
-    /// One more monitor, which starts with an empty disk and joins when it is expected; the command for that.
+    /// Starts one more monitor with an empty disk, and returns the command that lets it join.
     pub fn add_mon(&mut self) -> Value {
         let n = self.mons.len();
         let disk = disk(&mut self.world, MON_DISK, None, 100 + n as u8);
@@ -219,7 +222,7 @@ impl Cluster {
         json!({ "prefix": "mon add", "name": name, "addr": addr.sock.expect("it has one").to_string() })
     }
 
-    /// Every monitor of the map is there, and they know the same ones.
+    /// Waits until the quorum consists of all monitors of the monmap.
     pub fn wait_monitors(&mut self) -> Result<(), String> {
         let mut seen = String::new();
         for _ in 0..30 {
@@ -233,10 +236,10 @@ impl Cluster {
             }
             self.run_for(Duration::from_secs(1));
         }
-        Err(format!("not all monitors are there: {seen}"))
+        Err(format!("not all monitors are in the quorum: {seen}"))
     }
 
-    /// One more OSD, which starts with an empty disk.
+    /// Starts one more OSD with an empty disk.
     pub fn add_osd(&mut self) {
         let n = self.osds.len();
         let (len, log_len) = self.osd_disk;
@@ -247,12 +250,12 @@ impl Cluster {
         self.start(id);
     }
 
-    /// Removes an OSD for good that is out and not needed: nobody asks for its disk again.
+    /// Stops an OSD that is out and purges it.
     pub fn purge(&mut self, osd: usize) -> Result<(), String> {
         self.stop(self.osds[osd]);
-        self.gone.insert(osd);
+        self.purged.insert(osd);
         let purge = json!({ "prefix": "osd purge", "id": osd, "yes_i_really_mean_it": true }).to_string();
-        // A new leader has to hear first that all is clean.
+        // A new leader has to learn first that all placement groups are clean.
         for _ in 0..30 {
             let id = self.submit(0, Request::mon_command(purge.clone(), Bytes::new()));
             if self.wait(0, id).is_ok() {
@@ -260,18 +263,18 @@ impl Cluster {
             }
             self.run_for(Duration::from_secs(1));
         }
-        Err(format!("osd.{osd} is never safe to remove"))
+        Err(format!("osd.{osd} is never safe to purge"))
     }
 
-    /// Asks a daemon to stop, and starts no other until it has.
+    /// Asks a daemon to stop, and waits until it has.
     pub fn stop(&mut self, id: NodeId) {
         self.world.stop(id);
         self.run_until("a clean stop", |c| c.world.node(id).stopped || !c.is_running(id));
         self.world.kill(id, false);
     }
 
-    /// Does something to places on the disk where an OSD that runs has blocks of its objects, of which
-    /// two others durably have the same: what only this one has may be lost with it.
+    /// Harms random places on the disk of a running OSD that hold blocks of its objects. Only blocks that two
+    /// other OSDs durably have as well: others could be lost with it.
     pub fn damage(&mut self, osd: usize, count: u64, harm: impl Fn(&SimDisk, u64)) {
         let World { nodes, rng, .. } = &mut self.world;
         let Node { store: Some(store), disk: Some(disk), .. } = &nodes[self.osds[osd].0] else { return };
@@ -296,11 +299,11 @@ impl Cluster {
         }
     }
 
-    /// Damages so many blocks of what an OSD's store knows of its things, while all is clean.
-    pub fn rot_metadata(&mut self, osd: usize, count: u64) {
+    /// Corrupts so many metadata blocks of an OSD's store while all placement groups are clean.
+    pub fn corrupt_metadata(&mut self, osd: usize, count: u64) {
         let World { nodes, rng, .. } = &mut self.world;
         let Node { store: Some(store), disk: Some(disk), .. } = &nodes[self.osds[osd].0] else { return };
-        self.rotten = Some(osd);
+        self.corrupted = Some(osd);
         let blocks = metadata_blocks(store);
         for _ in 0..count {
             if let Some(block) = rng.pick(&blocks) {
@@ -309,8 +312,8 @@ impl Cluster {
         }
     }
 
-    /// An OSD that gave up its store gets an empty disk, and its number again. Whether it had to.
-    pub fn make_anew(&mut self, osd: usize) -> bool {
+    /// Replaces the disk of an OSD that gave up its store, and reuses its id. False if the OSD runs on.
+    pub fn replace_osd(&mut self, osd: usize) -> bool {
         let id = self.osds[osd];
         let gave_up = |c: &Cluster| {
             let store = c.world.node(id).store.as_ref();
@@ -319,7 +322,7 @@ impl Cluster {
         if !self.world.node(id).stopped && self.is_running(id) {
             return false;
         }
-        assert!(gave_up(self), "osd.{osd} ended, and nobody asked it to");
+        assert!(gave_up(self), "osd.{osd} ended without being asked to");
         self.world.kill(id, false);
         self.run_until("the monitors to notice", |c| c.osd_map().is_down(OsdId(osd as i32)));
         let destroy =
@@ -328,17 +331,17 @@ impl Cluster {
         let (len, log_len) = self.osd_disk;
         let disk = disk(&mut self.world, len, log_len, osd as u8 + 101);
         self.world.node_mut(id).disk = disk;
-        self.rotten = None;
+        self.corrupted = None;
         self.start(id);
         true
     }
 
-    /// The most memory that an OSD held since the last look.
+    /// The peak memory of an OSD since the last call.
     pub fn take_memory_peak(&mut self, osd: usize) -> usize {
         std::mem::take(&mut self.world.node_mut(self.osds[osd]).memory_peak)
     }
 
-    /// Everything that an OSD's disk does takes so long, give or take; 0: as long as usual.
+    /// Sets the latency of an OSD's disk to about so many milliseconds; 0: the usual one.
     pub fn slow_down(&mut self, osd: usize, millis: u64) {
         let millis = Duration::from_millis(millis);
         let latency = if millis.is_zero() { DISK_LATENCY } else { (millis / 4, millis * 2) };
@@ -395,7 +398,7 @@ impl Cluster {
         }
     }
 
-    /// The result of a request, once.
+    /// The result of a request; returned once.
     pub fn take(&mut self, client: usize, request: RequestId) -> Option<Result<Output, Failure>> {
         self.completions.remove(&(self.clients[client], request))
     }
@@ -403,7 +406,7 @@ impl Cluster {
     pub fn wait(&mut self, client: usize, request: RequestId) -> Result<Output, Failure> {
         let key = (self.clients[client], request);
         self.run_until("an answer", |c| c.completions.contains_key(&key));
-        self.completions.remove(&key).expect("it was just there")
+        self.completions.remove(&key).expect("it was found")
     }
 
     pub fn command(&mut self, command: &Value) -> String {
@@ -420,7 +423,7 @@ impl Cluster {
         self.wait(0, id).unwrap_or_else(|e| panic!("write of {name}: {e}"));
     }
 
-    /// None if there is no such object.
+    /// None if the object does not exist.
     pub fn read(&mut self, pool: PoolId, name: &str) -> Option<String> {
         let id = self.submit(0, ObjectRequest::new(pool, name).read(0, 0));
         match self.wait(0, id) {
@@ -430,12 +433,12 @@ impl Cluster {
         }
     }
 
-    /// Which OSD a client would ask for the object.
+    /// The primary OSD of the object, by client.0's map.
     pub fn primary(&self, pool: PoolId, name: &str) -> usize {
         let map = self.osd_map();
         let object = ObjectId::head(pool, Name::default(), Name::default(), name.into());
         let pg = map.hash_to_pg(pool, object.hash).expect("the pool exists");
-        map.pg_to_up_acting(pg).acting_primary.expect("somebody serves it").index()
+        map.pg_to_up_acting(pg).acting_primary.expect("an OSD serves it").index()
     }
 
     /// Whether the monitor says that every placement group is active+clean.
@@ -445,13 +448,13 @@ impl Cluster {
                 .expect("the status is JSON");
         let pgmap = &status["pgmap"];
         let states = pgmap["pgs_by_state"].as_array().cloned().unwrap_or_default();
-        // A look at a rotten disk may have found that, and waits for a repair.
+        // A scrub may have found corruption on the unreliable disk, which waits for a repair.
         let is_clean =
             |s: &&Value| s["state_name"] == "active+clean" || s["state_name"] == "active+clean+inconsistent";
         let clean = states.iter().filter(is_clean);
         let clean: u64 = clean.filter_map(|s| s["count"].as_u64()).sum();
         pgmap["num_pgs"].as_u64() == Some(clean)
-            && status["osdmap"]["num_up_osds"].as_u64() == Some((self.osds.len() - self.gone.len()) as u64)
+            && status["osdmap"]["num_up_osds"].as_u64() == Some((self.osds.len() - self.purged.len()) as u64)
     }
 
     pub fn wait_clean(&mut self) -> Result<(), String> {
@@ -466,7 +469,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Until pools that shrink have as few groups as they are to have, all of them clean.
+    /// Waits until every pool has its target number of placement groups, all of them clean.
     pub fn wait_merged(&mut self) -> Result<(), String> {
         let deadline = self.world.now + PATIENCE;
         loop {
@@ -478,19 +481,19 @@ impl Cluster {
             };
             if self.world.now > deadline {
                 let pgs = self.command(&json!({ "prefix": "pg ls" }));
-                return Err(format!("a pool has more groups than it should: {pool}\n{pgs}"));
+                return Err(format!("a pool has more placement groups than its target: {pool}\n{pgs}"));
             }
             self.run_for(Duration::from_millis(500));
         }
     }
 
-    /// Has every group's copies read and compared; `how` is the command. The groups where they differ.
+    /// Scrubs every placement group with the command `how`, and returns those that are inconsistent.
     pub fn scrub(&mut self, how: &str) -> Result<BTreeSet<String>, String> {
         let before = self.scrubbed();
         let deadline = self.world.now + PATIENCE;
         for turn in 0_u32.. {
             if turn % 60 == 0 {
-                // An OSD that has no session with a monitor at this moment does not hear of it.
+                // An OSD without a session with a monitor misses the request.
                 self.command(&json!({ "prefix": how, "who": "all" }));
             }
             self.run_for(Duration::from_millis(500));
@@ -504,14 +507,14 @@ impl Cluster {
             }
             if self.world.now > deadline {
                 return Err(format!(
-                    "not all groups were looked through after {} s: {now:?}",
+                    "not all placement groups were scrubbed after {} s: {now:?}",
                     PATIENCE.as_secs()
                 ));
             }
         }
         unreachable!("the loop has no end")
     }
-    /// Of each group, when its copies were last compared, and its state.
+    /// Of each placement group, its last deep-scrub stamp and its state.
     fn scrubbed(&mut self) -> BTreeMap<String, (String, String)> {
         let list = self.command(&json!({ "prefix": "pg ls", "format": "json" }));
         let list: Value = serde_json::from_str(&list).expect("the list is JSON");
@@ -521,9 +524,9 @@ impl Cluster {
         rows.iter().map(row).collect()
     }
 
-    /// Everything that an OSD stores of clients' objects, for comparing.
+    /// All of clients' objects that an OSD stores.
     pub fn content(&self, osd: usize) -> BTreeMap<ObjectId, Content> {
-        if self.gone.contains(&osd) {
+        if self.purged.contains(&osd) {
             return BTreeMap::new();
         }
         let objects = self.objects(osd).into_iter();
@@ -532,8 +535,8 @@ impl Cluster {
             .collect()
     }
 
-    /// Names of what a running OSD stores of clients' objects. One that cannot list them, and did not notice, has no groups:
-    /// else they are missed.
+    /// Names of clients' objects on a running OSD. An OSD with corrupt metadata that cannot list them serves no
+    /// placement group, or the missing objects would show.
     pub fn objects(&self, osd: usize) -> Vec<ObjectId> {
         let store = self.world.node(self.osds[osd]).store.as_ref().expect("a running OSD has a store");
         let mut objects = Vec::new();
@@ -542,7 +545,7 @@ impl Cluster {
             true
         });
         match walk {
-            Err(_) if self.rotten == Some(osd) => Vec::new(),
+            Err(_) if self.corrupted == Some(osd) => Vec::new(),
             walk => {
                 walk.expect("a simulated store can be read");
                 objects
@@ -550,7 +553,7 @@ impl Cluster {
         }
     }
 
-    /// None if the OSD has no such object.
+    /// None if the OSD does not have the object.
     pub fn content_of(&self, osd: usize, object: &ObjectId) -> Option<Content> {
         let node = self.world.node(self.osds[osd]);
         let store = node.store.as_ref().expect("a running OSD has a store");
@@ -574,8 +577,8 @@ impl Cluster {
         client.osd_map().expect("a client that wrote has a map").clone()
     }
 
-    /// No OSD has objects of a placement group that it is no member of.
-    pub fn check_leftovers(&self) -> Result<(), String> {
+    /// No OSD stores objects of a placement group that it is not a member of.
+    pub fn check_strays(&self) -> Result<(), String> {
         let map = self.osd_map();
         for osd in 0..self.osds.len() {
             for object in self.content(osd).keys() {
@@ -591,7 +594,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Nothing is kept any more for snapshots that were removed.
+    /// Removed snapshots are trimmed.
     pub fn check_trimmed(&self) -> Result<(), String> {
         let queue = &self.osd_map().removed_snaps_queue;
         match queue.iter().find(|(_, snaps)| !snaps.is_empty()) {
@@ -600,22 +603,21 @@ impl Cluster {
         }
     }
 
-    /// Where all members of a placement group must hold the same. Only of the `frail` OSD may there be
-    /// data that it cannot give.
-    pub fn check_replicas(&self, frail: Option<usize>) -> Result<(), String> {
+    /// All members of each placement group store the same. Only on the unreliable OSD may data be unreadable.
+    pub fn check_replicas(&self, unreliable: Option<usize>) -> Result<(), String> {
         let map = self.osd_map();
         let mut all: Vec<_> = (0..self.osds.len()).map(|osd| self.content(osd)).collect();
-        for (osd, objects) in all.iter().enumerate().filter(|(osd, _)| Some(*osd) != frail) {
+        for (osd, objects) in all.iter().enumerate().filter(|(osd, _)| Some(*osd) != unreliable) {
             for (object, content) in objects {
                 if let Err(error) = &content.data {
                     return Err(format!("osd.{osd} lost some of {object}: {error}"));
                 }
             }
         }
-        if let Some(frail) = frail {
-            // What a replica has not looked at yet is another's to compare.
-            let (before, rest) = all.split_at_mut(frail);
-            let (here, after) = rest.split_first_mut().expect("the frail one exists");
+        if let Some(unreliable) = unreliable {
+            // A replica with unreadable blocks that no scrub has read yet counts as having the others' data.
+            let (before, rest) = all.split_at_mut(unreliable);
+            let (here, after) = rest.split_first_mut().expect("the unreliable OSD exists");
             for (object, content) in here.iter_mut().filter(|(_, content)| content.data.is_err()) {
                 let mut others = before.iter().chain(&*after).filter_map(|osd| osd.get(object));
                 if let Some(other) = others.next() {
@@ -646,9 +648,9 @@ impl Cluster {
         self.check_stores()
     }
 
-    /// Each store proves its own accounting.
+    /// Each store passes its own consistency check.
     pub fn check_stores(&self) -> Result<(), String> {
-        let is_sound = |osd: &usize| !self.gone.contains(osd) && self.rotten != Some(*osd);
+        let is_sound = |osd: &usize| !self.purged.contains(osd) && self.corrupted != Some(*osd);
         for (osd, id) in self.osds.iter().enumerate().filter(|(osd, _)| is_sound(osd)) {
             let faults = self.world.node(*id).store.as_ref().expect("it runs").check();
             if !faults.is_empty() {
@@ -680,7 +682,7 @@ pub fn mon_name(n: usize) -> String {
 
 fn options(osds: usize, per_host: usize) -> BTreeMap<String, String> {
     let size = osds.min(3);
-    // Copies go to different hosts, if there are enough.
+    // One copy per host if there are enough hosts.
     let failure_domain = u32::from(osds.div_ceil(per_host) >= size);
     [
         ("osd_crush_chooseleaf_type", failure_domain.to_string()),

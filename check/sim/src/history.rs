@@ -1,49 +1,49 @@
-//! Whether what clients saw of one object can have come from one object.
+//! Linearizability: whether the replies that clients got for one object are those of one object.
 //!
-//! Each operation takes effect at one moment between its request and its answer: an answered write is
-//! seen by every later read, none happens twice, none half. `linearizable` searches for an order of
-//! such moments (Wing and Gong's search, with the memory of Lowe).
+//! Each operation takes effect at one moment between its request and its reply: an acknowledged write is seen by
+//! every later read, none happens twice, none partially. `linearizable` searches for an order of such moments
+//! (Wing and Gong's search with Lowe's memoization).
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Held {
+pub struct Contents {
     pub data: Vec<u8>,
     pub attrs: BTreeMap<String, Bytes>,
     pub omap: BTreeMap<String, Bytes>,
 }
 
-/// An object and its past.
+/// An object with its clones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct State {
-    /// None: there is no such object.
-    head: Option<Arc<Held>>,
-    /// The newest snapshot that a write knew of.
+    /// None: the head does not exist.
+    head: Option<Arc<Contents>>,
+    /// The newest snapshot in the context of any write so far.
     seq: u64,
-    /// What it held in which snapshots, oldest first.
-    clones: Vec<(Vec<u64>, Arc<Held>)>,
+    /// Clones with the snapshots that they belong to, oldest first.
+    clones: Vec<(Vec<u64>, Arc<Contents>)>,
 }
 
-/// What a write is done under: the newest snapshot, and all that there are, newest first.
+/// The snapshot context of a write: the newest snapshot, and all existing ones, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Context {
+pub struct SnapContext {
     pub seq: u64,
     pub snaps: Vec<u64>,
 }
 
 impl State {
-    /// What it held in a snapshot that was not removed.
-    fn at(&self, snap: u64) -> Option<Arc<Held>> {
+    /// The contents in a snapshot that was not removed.
+    fn at(&self, snap: u64) -> Option<Arc<Contents>> {
         if snap > self.seq {
             return self.head.clone();
         }
         let clone = self.clones.iter().find(|(snaps, _)| snaps.contains(&snap));
-        clone.map(|(_, held)| held.clone())
+        clone.map(|(_, contents)| contents.clone())
     }
-    /// The same with another head. What it was is kept if the write knows of newer snapshots.
-    fn become_held(&self, context: &Context, head: Option<Arc<Held>>) -> State {
+    /// The same with another head. The old head becomes a clone if the context has newer snapshots.
+    fn with_head(&self, context: &SnapContext, head: Option<Arc<Contents>>) -> State {
         let mut next = self.clone();
         let unseen: Vec<u64> = context.snaps.iter().copied().filter(|snap| *snap > self.seq).collect();
         if let Some(old) = &self.head
@@ -55,11 +55,11 @@ impl State {
         next.head = head;
         next.forgotten()
     }
-    /// What nothing is left of is as if it had never been.
+    /// An object without head and clones equals one that never existed.
     fn forgotten(self) -> State {
         if self.head.is_none() && self.clones.is_empty() { State::default() } else { self }
     }
-    /// The same once all removed snapshots are trimmed, if there is something to trim.
+    /// The same after removed snapshots are trimmed; None if there is nothing to trim.
     fn trimmed(&self, is_removed: impl Fn(u64) -> bool) -> Option<State> {
         let mut next = self.clone();
         next.clones.retain(|(snaps, _)| !snaps.iter().all(|snap| is_removed(*snap)));
@@ -73,21 +73,21 @@ pub enum Action {
     Append(Bytes),
     /// At an offset; zeros fill a gap.
     Write(u64, Bytes),
-    /// A key and the same bytes at the end, in one operation.
+    /// Appends bytes and sets an omap key to the same bytes, in one operation.
     AppendAndKey(String, Bytes),
-    /// An attribute and the same bytes at the end, in one operation.
+    /// Appends bytes and sets an attribute to the same bytes, in one operation.
     AppendAndAttr(String, Bytes),
-    /// Whether or not they are there; makes the object.
+    /// Whether or not they exist; creates the object.
     RemoveKeyAndAttr(String, String),
     ClearOmap,
-    /// Grows the object too; not one that does not exist.
+    /// Also grows the object; does not create it.
     Truncate(u64),
-    /// From an offset, so many bytes; what reaches to the end is cut off.
+    /// (offset, length); truncates if the range reaches the end.
     Zero(u64, u64),
-    /// Only if there is no object yet.
+    /// Fails if the object exists.
     Create(Bytes),
     Delete,
-    /// What it was in that snapshot.
+    /// Rolls back to that snapshot.
     Rollback(u64),
     Read,
     ReadAt(u64),
@@ -98,26 +98,26 @@ pub enum Answer {
     Done,
     NotFound,
     Exists,
-    /// There was no room, and nothing happened.
+    /// Out of space; the operation had no effect.
     Refused,
-    Value(Held),
+    Value(Contents),
 }
 
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Order of the request and of the answer among all requests and answers.
+    /// Positions of the request and of the reply in the order of all requests and replies.
     pub asked: u64,
     pub answered: u64,
     pub action: Action,
-    pub context: Context,
+    pub context: SnapContext,
     pub answer: Answer,
 }
 
-/// What the object can be after the action, if that gives this answer.
+/// The possible states after an operation that was answered like this.
 fn apply(state: &State, entry: &Entry) -> Vec<State> {
-    let read = |held: Option<Arc<Held>>| match held {
+    let read = |contents: Option<Arc<Contents>>| match contents {
         None => Answer::NotFound,
-        Some(held) => Answer::Value((*held).clone()),
+        Some(contents) => Answer::Value((*contents).clone()),
     };
     if entry.answer == Answer::Refused {
         return vec![state.clone()];
@@ -132,53 +132,53 @@ fn apply(state: &State, entry: &Entry) -> Vec<State> {
         (Action::Rollback(snap), None) if state.at(*snap).is_none() => (None, Answer::Done),
         (Action::Rollback(snap), _) => (Some(state.at(*snap)), Answer::Done),
         (action, head) => {
-            let mut held = head.as_deref().cloned().unwrap_or_default();
-            change(&mut held, action);
-            (Some(Some(Arc::new(held))), Answer::Done)
+            let mut contents = head.as_deref().cloned().unwrap_or_default();
+            change(&mut contents, action);
+            (Some(Some(Arc::new(contents))), Answer::Done)
         }
     };
     if answer != entry.answer {
         return Vec::new();
     }
     let Some(head) = next else { return vec![state.clone()] };
-    let mut after = vec![state.become_held(&entry.context, head.clone())];
-    // What changes nothing need not be taken for a write.
+    let mut after = vec![state.with_head(&entry.context, head.clone())];
+    // An operation that changes nothing need not count as a write.
     if head == state.head && after[0] != *state {
         after.push(state.clone());
     }
     after
 }
 
-fn change(held: &mut Held, action: &Action) {
+fn change(contents: &mut Contents, action: &Action) {
     match action {
-        Action::WriteFull(data) | Action::Create(data) => held.data = data.to_vec(),
-        Action::Append(data) => held.data.extend_from_slice(data),
+        Action::WriteFull(data) | Action::Create(data) => contents.data = data.to_vec(),
+        Action::Append(data) => contents.data.extend_from_slice(data),
         Action::AppendAndKey(key, data) => {
-            held.data.extend_from_slice(data);
-            held.omap.insert(key.clone(), data.clone());
+            contents.data.extend_from_slice(data);
+            contents.omap.insert(key.clone(), data.clone());
         }
         Action::AppendAndAttr(name, data) => {
-            held.data.extend_from_slice(data);
-            held.attrs.insert(name.clone(), data.clone());
+            contents.data.extend_from_slice(data);
+            contents.attrs.insert(name.clone(), data.clone());
         }
         Action::RemoveKeyAndAttr(key, name) => {
-            held.omap.remove(key);
-            held.attrs.remove(name);
+            contents.omap.remove(key);
+            contents.attrs.remove(name);
         }
-        Action::ClearOmap => held.omap.clear(),
-        Action::Truncate(size) => held.data.resize(*size as usize, 0),
+        Action::ClearOmap => contents.omap.clear(),
+        Action::Truncate(size) => contents.data.resize(*size as usize, 0),
         Action::Zero(offset, len) => {
             let end = (*offset + *len) as usize;
-            if end >= held.data.len() {
-                held.data.truncate(*offset as usize);
+            if end >= contents.data.len() {
+                contents.data.truncate(*offset as usize);
             } else {
-                held.data[*offset as usize..end].fill(0);
+                contents.data[*offset as usize..end].fill(0);
             }
         }
         Action::Write(offset, data) => {
             let end = *offset as usize + data.len();
-            held.data.resize(held.data.len().max(end), 0);
-            held.data[*offset as usize..end].copy_from_slice(data);
+            contents.data.resize(contents.data.len().max(end), 0);
+            contents.data[*offset as usize..end].copy_from_slice(data);
         }
         Action::Delete | Action::Read | Action::ReadAt(_) | Action::Rollback(_) => {
             unreachable!("handled by the caller")
@@ -186,19 +186,19 @@ fn change(held: &mut Held, action: &Action) {
     }
 }
 
-/// `removed`: snapshots, and since when they may have been trimmed.
-/// Err: how far the best attempt came, for whoever has to find out why.
+/// `removed`: removed snapshots, and since when they may be trimmed.
+/// Err: the longest prefix that was explained, as a starting point for the investigation.
 pub fn linearizable(entries: &[Entry], removed: &BTreeMap<u64, u64>) -> Result<(), String> {
     let mut entries = entries.to_vec();
     entries.sort_by_key(|entry| entry.asked);
     let mut seen = BTreeSet::new();
-    // Depth first: (which are done, what the object then is).
+    // Depth first: (bit set of operations done, state of the object).
     let mut stack = vec![(vec![0_u64; entries.len().div_ceil(64)], State::default())];
     let mut best = (0, State::default(), Vec::new());
     while let Some((done, state)) = stack.pop() {
         let is_done = |n: usize| done[n / 64] >> (n % 64) & 1 == 1;
         let left: Vec<usize> = (0..entries.len()).filter(|n| !is_done(*n)).collect();
-        // Nothing that was asked after another was answered comes before it.
+        // No operation requested after another's reply comes before that one.
         let Some(first_answer) = left.iter().map(|n| entries[*n].answered).min() else { return Ok(()) };
         let progress = entries.len() - left.len();
         if progress >= best.0 {
@@ -227,7 +227,7 @@ pub fn linearizable(entries: &[Entry], removed: &BTreeMap<u64, u64>) -> Result<(
     Err(text)
 }
 
-/// Bytes of what is said of a history that cannot be.
+/// Longest report of a history that is not linearizable, in bytes.
 const FAILURE_MAX: usize = 20_000;
 
 #[cfg(test)]
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     fn entry(asked: u64, answered: u64, action: Action, answer: Answer) -> Entry {
-        Entry { asked, answered, action, context: Context::default(), answer }
+        Entry { asked, answered, action, context: SnapContext::default(), answer }
     }
     fn linearizable(entries: &[Entry]) -> Result<(), String> {
         super::linearizable(entries, &BTreeMap::new())
@@ -244,8 +244,8 @@ mod tests {
         entry(asked, answered, Action::Append(Bytes::from_static(text.as_bytes())), Answer::Done)
     }
     fn read(asked: u64, answered: u64, text: &str) -> Entry {
-        let held = Held { data: text.as_bytes().to_vec(), ..Held::default() };
-        entry(asked, answered, Action::Read, Answer::Value(held))
+        let contents = Contents { data: text.as_bytes().to_vec(), ..Contents::default() };
+        entry(asked, answered, Action::Read, Answer::Value(contents))
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_repeated_and_overtaken_writes_are_found() {
+    fn lost_repeated_and_reordered_writes_are_found() {
         assert!(linearizable(&[append(1, 2, "a"), append(3, 4, "b"), read(5, 6, "ba")]).is_err());
         assert!(linearizable(&[append(1, 2, "a"), append(3, 4, "b"), read(5, 6, "b")]).is_err());
         assert!(linearizable(&[append(1, 2, "a"), read(5, 6, "aa")]).is_err());
@@ -271,9 +271,10 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_shows_what_was_there_when_a_write_first_knew_of_it() {
+    fn a_snapshot_shows_the_object_before_the_first_write_in_its_context() {
         let at = |asked, text: &str| Entry { action: Action::ReadAt(2), ..read(asked, asked + 1, text) };
-        let under = |entry: Entry, seq: u64| Entry { context: Context { seq, snaps: vec![seq] }, ..entry };
+        let under =
+            |entry: Entry, seq: u64| Entry { context: SnapContext { seq, snaps: vec![seq] }, ..entry };
         let until = [append(1, 2, "a"), at(3, "a"), under(append(5, 6, "b"), 2)];
         let with = |entry: Entry| linearizable(&[&until[..], &[entry]].concat());
         assert_eq!(with(at(7, "a")), Ok(()));

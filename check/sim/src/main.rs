@@ -1,7 +1,7 @@
 //! `cargo xtask sim`: many seeds, or one with its trace.
 
 use clap::{Parser, value_parser};
-use nacre_sim::{Away, Outcome, Script, Seed, run_script, run_seed, shrink};
+use nacre_sim::{Outage, Outcome, Script, Seed, run_script, run_seed, shrink};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -32,28 +32,28 @@ struct Options {
     script: Option<PathBuf>,
     /// Simulate an OSD that is down for this many scattered writes, restart all, print memory use.
     #[arg(long, conflicts_with_all = ["seeds", "from", "minutes", "shrink", "script"], value_parser = value_parser!(u64).range(..=WRITES_MAX))]
-    away_writes: Option<u64>,
-    /// With --away-writes: number of objects of 4 MiB.
-    #[arg(long, default_value_t = 256, requires = "away_writes", value_parser = value_parser!(u64).range(1..=1 << 20))]
+    outage_writes: Option<u64>,
+    /// With --outage-writes: number of objects of 4 MiB.
+    #[arg(long, default_value_t = 256, requires = "outage_writes", value_parser = value_parser!(u64).range(1..=1 << 20))]
     objects: u64,
-    /// With --away-writes: memory limit of an OSD in MiB; exceeding it fails the run.
-    #[arg(long, default_value_t = 256, requires = "away_writes", value_parser = value_parser!(u32).range(1..=1 << 20))]
+    /// With --outage-writes: memory limit of an OSD in MiB; exceeding it fails the run.
+    #[arg(long, default_value_t = 256, requires = "outage_writes", value_parser = value_parser!(u32).range(1..=1 << 20))]
     memory_mib: u32,
-    /// With --seed, --script or --away-writes: do not print the trace.
+    /// With --seed, --script or --outage-writes: do not print the trace.
     #[arg(long)]
     quiet: bool,
 }
 
-/// The number of a write, and of those before and after, is kept in 32 bits.
+/// Numbers of writes are kept in 32 bits.
 const WRITES_MAX: u64 = 4_000_000_000;
 
-/// Every so many seeds one is run twice and must do the same.
+/// One of so many seeds is run twice, and both runs must be equal.
 const TWICE_EVERY: u64 = 10;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if let Some(writes) = options.away_writes {
-        return away(&options, writes);
+    if let Some(writes) = options.outage_writes {
+        return outage(&options, writes);
     }
     match one(&options) {
         Err(why) => {
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         Ok(None) => {}
     }
 
-    // A panic is a result here; its place is printed with the seed.
+    // A panic fails the run; its location is printed with the seed.
     std::panic::set_hook(Box::new(|info| {
         if let Some(place) = info.location() {
             eprintln!("panic at {place}");
@@ -105,22 +105,23 @@ fn main() -> ExitCode {
                         Some(format!("not the same twice: {:016x}, then {:016x}", outcome.hash, again.hash));
                 }
             }
-            let mut totals = totals.lock().expect("nobody panics with it");
+            let mut totals = totals.lock().expect("no thread panics while it holds the lock");
             totals.0 += 1;
             totals.1 += outcome.steps;
             totals.2 += outcome.answered;
             totals.3 = totals.3.max(outcome.memory);
             if outcome.failure.is_some() {
                 report(seed, &outcome);
-                failed.lock().expect("nobody panics with it").push(seed);
+                failed.lock().expect("no thread panics while it holds the lock").push(seed);
             }
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
 
-    let failed = failed.into_inner().expect("nobody panicked with it").len() as u64;
-    let (runs, steps, answers, memory) = totals.into_inner().expect("nobody panicked with it");
+    let failed = failed.into_inner().expect("no thread panicked while it held the lock").len() as u64;
+    let (runs, steps, answers, memory) =
+        totals.into_inner().expect("no thread panicked while it held the lock");
     let seconds = started.elapsed().as_secs();
     let memory = memory >> 10;
     println!(
@@ -131,7 +132,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn away(options: &Options, writes: u64) -> ExitCode {
+fn outage(options: &Options, writes: u64) -> ExitCode {
     let seed = match options.seed.as_deref().map_or(Ok(1), number) {
         Ok(seed) => seed,
         Err(why) => {
@@ -140,12 +141,12 @@ fn away(options: &Options, writes: u64) -> ExitCode {
         }
     };
     let (objects, memory) = (options.objects, (options.memory_mib as usize) << 20);
-    let away = Away { seed, objects, memory, tell: !options.quiet, ..Away::new(writes) };
+    let outage = Outage { seed, objects, memory, tell: !options.quiet, ..Outage::new(writes) };
     let started = Instant::now();
-    match away.run() {
+    match outage.run() {
         Ok(report) => {
             println!(
-                "{writes} writes to {objects} objects while one OSD of three was away, then all started"
+                "{writes} writes to {objects} objects while one of three OSDs was down, then all restarted"
             );
             println!("{report}, in {} s", started.elapsed().as_secs());
             ExitCode::SUCCESS
@@ -157,7 +158,7 @@ fn away(options: &Options, writes: u64) -> ExitCode {
     }
 }
 
-/// The one script that was asked for, if it was one.
+/// The script of a single run, if one was requested.
 fn one(options: &Options) -> Result<Option<Script>, String> {
     if let Some(file) = &options.script {
         let text = std::fs::read_to_string(file).map_err(|why| format!("{}: {why}", file.display()))?;
@@ -172,7 +173,7 @@ fn number(text: &str) -> Result<u64, String> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| format!("'{text}' is no seed: a number, decimal or 0x hexadecimal"))
+    parsed.map_err(|_| format!("'{text}' is not a seed: use a number, decimal or 0x hexadecimal"))
 }
 
 fn shrunk(script: &Script) -> ExitCode {
@@ -187,7 +188,7 @@ fn shrunk(script: &Script) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints a failure with its cure.
+/// Prints a failure and the command that replays it.
 fn report(seed: u64, outcome: &Outcome) -> ExitCode {
     let Some(why) = &outcome.failure else { return ExitCode::SUCCESS };
     println!("FAIL seed={seed:#x} step={}: {why}\n  again: cargo xtask sim --seed {seed:#x}", outcome.steps);

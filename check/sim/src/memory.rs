@@ -1,22 +1,22 @@
-//! Whose memory it is: each allocation is marked with the node on whose behalf it was asked for, and
-//! counts as that node's until it is given back, by whomever. So a node's memory is what its machine and
-//! its store really hold, with every structure that nobody thought of counting.
+//! Memory accounting by node: each allocation is charged to the node for which it was made, and stays charged
+//! until it is freed, wherever that happens. So a node's memory is what its machine and its store really hold,
+//! including every structure that no code counts.
 //!
-//! One thread runs a cluster, and each cluster has its numbers for itself.
+//! One thread runs a cluster, and each thread has its own counters.
 #![allow(unsafe_code)] // an allocator is unsafe by its signature
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;
 
-/// Nodes that are told apart, and nobody in particular.
+/// Nodes with counters of their own, and the index of all other memory.
 const OWNERS: usize = 32;
-const NOBODY: usize = 0;
-/// In front of each allocation, unless its alignment wants more: whose it is.
+const UNOWNED: usize = 0;
+/// Size of the header in front of each allocation, which holds the owner; larger if the alignment demands it.
 const MARK: usize = 16;
 
 thread_local! {
-    static OWNER: Cell<usize> = const { Cell::new(NOBODY) };
+    static OWNER: Cell<usize> = const { Cell::new(UNOWNED) };
     static IN_USE: [Cell<isize>; OWNERS] = const { [const { Cell::new(0) }; OWNERS] };
 }
 
@@ -28,20 +28,19 @@ static ALLOCATOR: Marking = Marking;
 fn count(owner: usize, bytes: isize) {
     IN_USE.with(|in_use| in_use[owner].set(in_use[owner].get() + bytes));
 }
-/// With the mark in front; none if that is more than there can be.
+/// The layout with the header in front; none if that overflows.
 fn marked(layout: Layout) -> Option<(Layout, usize)> {
     let room = layout.align().max(MARK);
     let size = layout.size().checked_add(room)?;
     Some((Layout::from_size_align(size, room).ok()?, room))
 }
-/// Where linking optimises, the compiler sees that nothing was asked for in front of this, and takes what is read
-/// there for anything.
+/// Hides the origin of the pointer: an optimiser that knows it treats the header in front as undefined.
 fn opaque(behind: *mut u8) -> *mut u8 {
     black_box(behind)
 }
 
 impl Marking {
-    /// Marks what was just taken, and gives what lies behind the mark.
+    /// Writes the header of a new allocation and returns the address behind it.
     unsafe fn mark(at: *mut u8, room: usize, size: usize) -> *mut u8 {
         if at.is_null() {
             return at;
@@ -89,27 +88,27 @@ unsafe impl GlobalAlloc for Marking {
     }
 }
 
-/// Until it is dropped, what is asked for is the node's.
-pub struct OnBehalf(usize);
+/// Allocations are charged to the node until this is dropped.
+pub struct Charge(usize);
 
-pub fn on_behalf_of(node: usize) -> OnBehalf {
-    OnBehalf(OWNER.replace((node + 1).min(OWNERS - 1)))
+pub fn charge_to(node: usize) -> Charge {
+    Charge(OWNER.replace((node + 1).min(OWNERS - 1)))
 }
 
-impl Drop for OnBehalf {
+impl Drop for Charge {
     fn drop(&mut self) {
         OWNER.set(self.0);
     }
 }
 
-/// Bytes that the node holds.
+/// Bytes charged to the node.
 pub fn of(node: usize) -> usize {
     IN_USE.with(|in_use| in_use[(node + 1).min(OWNERS - 1)].get()).max(0) as usize
 }
 
-/// Another cluster: nobody holds anything.
-pub fn forget() {
-    OWNER.set(NOBODY);
+/// Clears all counters, for another cluster.
+pub fn reset() {
+    OWNER.set(UNOWNED);
     IN_USE.with(|in_use| in_use.iter().for_each(|bytes| bytes.set(0)));
 }
 
@@ -118,19 +117,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_his_for_whom_it_was_asked_for_whoever_gives_it_back() {
-        forget();
+    fn memory_is_charged_to_its_owner_wherever_it_is_freed() {
+        reset();
         let (mut first, second) = {
-            let _first = on_behalf_of(0);
-            // What nobody looks at need not be asked for.
+            let _first = charge_to(0);
+            // Unused allocations may be optimised away.
             let list = black_box(vec![1_u8; 1000]);
-            let _second = on_behalf_of(1);
+            let _second = charge_to(1);
             (list, black_box(Box::new([0_u64; 100])))
         };
         assert_eq!((of(0), of(1)), (1000, 800));
         first.reserve_exact(4000);
-        assert_eq!(of(0), 5000, "what grows stays whose it was");
-        let _second = on_behalf_of(1);
+        assert_eq!(of(0), 5000, "a reallocation keeps its owner");
+        let _second = charge_to(1);
         drop(first);
         assert_eq!((of(0), of(1)), (0, 800));
         drop(second);

@@ -1,4 +1,4 @@
-//! Sessions between nodes, as TCP gives them: in order, delayed, held up, reset.
+//! Sessions between nodes with the guarantees of TCP: in order, but delayed, stalled and reset.
 
 use nacre_base::{Rng, Time};
 use nacre_machine::ConnId;
@@ -7,38 +7,38 @@ use nacre_proto::types::Network as Net;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A node of the cluster, by its place in `World::nodes`.
+/// A node, as an index into `World::nodes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub usize);
 
-/// Names a session for the whole run.
+/// Unique within a run.
 pub type SessionId = u64;
 
 /// One side of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
     pub node: NodeId,
-    /// The life of the node that the session belongs to.
-    pub life: u64,
+    /// The incarnation of the node that the session belongs to.
+    pub incarnation: u64,
     pub conn: ConnId,
-    /// False once this side's machine has heard that it is over, or has hung up.
+    /// False once this side's machine was told that the session is over, or hung up.
     pub open: bool,
 }
 
 pub struct Session {
-    /// Who dialled comes first.
+    /// The dialling side first.
     pub ends: [End; 2],
     pub on: Net,
-    /// When the last message in each direction (from end 0, from end 1) arrives.
+    /// When the last message of each direction (from end 0, from end 1) arrives.
     last_arrival: [Time; 2],
-    /// On their way, in order.
+    /// In flight, in order.
     pub flying: [VecDeque<RawMessage>; 2],
-    /// How many of them a partition holds up.
+    /// How many of them a partition delays.
     pub held: [u32; 2],
 }
 
 impl Session {
-    /// The index of the side that this connection is.
+    /// The index of the side that has this connection.
     pub fn side(&self, node: NodeId, conn: ConnId) -> Option<usize> {
         self.ends.iter().position(|end| end.node == node && end.conn == conn)
     }
@@ -49,9 +49,9 @@ pub struct Network {
     pub sessions: BTreeMap<SessionId, Session>,
     by_conn: BTreeMap<(NodeId, u64, ConnId), SessionId>,
     last_session: SessionId,
-    /// What the first sends to the second on that network is lost.
-    cut: BTreeSet<(NodeId, NodeId, Net)>,
-    /// Something between these two refuses their sessions in the name of the other one; datagrams pass.
+    /// (from, to, network) where everything is lost.
+    partitioned: BTreeSet<(NodeId, NodeId, Net)>,
+    /// Pairs whose sessions a firewall resets and refuses; datagrams pass.
     rejected: BTreeSet<(NodeId, NodeId)>,
     /// Of a thousand messages, how many take the time of a retransmission.
     pub loss: u64,
@@ -71,13 +71,13 @@ impl Network {
             sessions: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             last_session: 0,
-            cut: BTreeSet::new(),
+            partitioned: BTreeSet::new(),
             rejected: BTreeSet::new(),
             loss: 0,
         }
     }
 
-    /// Whether the next datagram is: nobody sends those again.
+    /// Whether the next datagram is lost: datagrams are not retransmitted.
     pub fn is_lost(&mut self) -> bool {
         self.rng.chance(self.loss)
     }
@@ -99,22 +99,22 @@ impl Network {
     pub fn open(&mut self, ends: [End; 2], on: Net) -> SessionId {
         self.last_session += 1;
         for end in &ends {
-            self.by_conn.insert((end.node, end.life, end.conn), self.last_session);
+            self.by_conn.insert((end.node, end.incarnation, end.conn), self.last_session);
         }
         let session =
             Session { ends, on, last_arrival: [Time::ZERO; 2], flying: Default::default(), held: [0; 2] };
         self.sessions.insert(self.last_session, session);
         self.last_session
     }
-    pub fn find(&self, node: NodeId, life: u64, conn: ConnId) -> Option<SessionId> {
-        self.by_conn.get(&(node, life, conn)).copied()
+    pub fn find(&self, node: NodeId, incarnation: u64, conn: ConnId) -> Option<SessionId> {
+        self.by_conn.get(&(node, incarnation, conn)).copied()
     }
-    /// Forgets a session both of whose sides know that it is over.
+    /// Drops a session once both of its sides know that it is over.
     pub fn forget_closed(&mut self, id: SessionId) {
         if self.sessions.get(&id).is_some_and(|session| session.ends.iter().all(|end| !end.open)) {
             let session = self.sessions.remove(&id).expect("it was just there");
             for end in session.ends {
-                self.by_conn.remove(&(end.node, end.life, end.conn));
+                self.by_conn.remove(&(end.node, end.incarnation, end.conn));
             }
         }
     }
@@ -123,27 +123,27 @@ impl Network {
         self.sessions.iter().filter(|(_, session)| touches(session)).map(|(id, _)| *id).collect()
     }
 
-    pub fn is_cut(&self, from: NodeId, to: NodeId, on: Net) -> bool {
-        self.cut.contains(&(from, to, on))
+    pub fn is_partitioned(&self, from: NodeId, to: NodeId, on: Net) -> bool {
+        self.partitioned.contains(&(from, to, on))
     }
-    /// Whether a session between them makes no progress: for that, each has to hear the other.
+    /// Whether a session between the two makes no progress: TCP needs both directions.
     pub fn is_stuck(&self, a: NodeId, b: NodeId, on: Net) -> bool {
-        self.is_cut(a, b, on) || self.is_cut(b, a, on)
+        self.is_partitioned(a, b, on) || self.is_partitioned(b, a, on)
     }
-    /// Gives the sessions that are held up from now on.
-    pub fn cut(&mut self, from: NodeId, to: NodeId, on: Net) -> Vec<SessionId> {
-        self.cut.insert((from, to, on));
+    /// Returns the sessions that stall from now on.
+    pub fn partition(&mut self, from: NodeId, to: NodeId, on: Net) -> Vec<SessionId> {
+        self.partitioned.insert((from, to, on));
         self.between(from, to, on)
     }
-    /// Gives the sessions that go on.
+    /// Returns the sessions that go on.
     pub fn heal(&mut self, from: NodeId, to: NodeId, on: Net) -> Vec<SessionId> {
-        self.cut.remove(&(from, to, on));
+        self.partitioned.remove(&(from, to, on));
         self.between(from, to, on)
     }
     pub fn is_rejected(&self, a: NodeId, b: NodeId) -> bool {
         self.rejected.contains(&pair(a, b))
     }
-    /// Gives the sessions that end.
+    /// Returns the sessions that end.
     pub fn reject(&mut self, a: NodeId, b: NodeId) -> Vec<SessionId> {
         self.rejected.insert(pair(a, b));
         [Net::Public, Net::Cluster].into_iter().flat_map(|on| self.between(a, b, on)).collect()
@@ -151,8 +151,8 @@ impl Network {
     pub fn reject_nothing(&mut self) {
         self.rejected.clear();
     }
-    pub fn cuts(&self) -> Vec<(NodeId, NodeId, Net)> {
-        self.cut.iter().copied().collect()
+    pub fn partitions(&self) -> Vec<(NodeId, NodeId, Net)> {
+        self.partitioned.iter().copied().collect()
     }
     fn between(&self, a: NodeId, b: NodeId, on: Net) -> Vec<SessionId> {
         let joins = |session: &Session| {

@@ -1,6 +1,6 @@
-//! One daemon or client: its machine while it lives, its disk always.
+//! One daemon or client: its disk, and while it runs its machine, its store and what it waits for.
 
-use crate::due::What;
+use crate::schedule::Scheduled;
 use nacre_base::{Now, Time};
 use nacre_client::Client;
 use nacre_machine::{ConnId, Effect, Event, Machine, StoreView, TimerId, Token};
@@ -34,44 +34,44 @@ impl Role {
 pub struct Node {
     pub name: String,
     pub kind: EntityType,
-    /// An OSD's number, a monitor's rank, a client's global id once it has one.
+    /// An OSD's id, a monitor's rank, a client's global id once it has one.
     pub num: i64,
-    /// Where it listens (clients do not); the nonce is that of this life.
+    /// Where it listens; a client's has a nonce only. The nonce is that of this incarnation.
     pub addr: EntityAddr,
-    /// Where an OSD listens for others, if that is elsewhere; its nonce is the same.
+    /// Where an OSD listens for other OSDs, if that is another network; with the same nonce.
     pub cluster_addr: Option<EntityAddr>,
-    /// Counts starts. What was scheduled for an earlier life is dropped.
-    pub life: u64,
+    /// Counts starts. What was scheduled for an earlier incarnation is dropped.
+    pub incarnation: u64,
     /// None while it does not run.
     pub role: Option<Role>,
     pub disk: Option<Arc<SimDisk>>,
     pub store: Option<Store>,
     pub waiting: VecDeque<(Ticket, Token)>,
-    /// The batch that the disk works on.
+    /// The batch that is being written to the log.
     pub committing: Option<Batch>,
-    /// What the disk brings to its place meanwhile.
+    /// What is being written from the log to its place.
     pub placing: Option<DeferredWrites>,
     pub timers: BTreeMap<TimerId, Time>,
     pub events: VecDeque<Event>,
     pub loops: VecDeque<u64>,
     pub accepted: u64,
-    /// What it dialled and hung up before anybody answered.
+    /// Connections that it dialled and hung up before they opened.
     pub abandoned: BTreeSet<ConnId>,
-    /// A monitor's: global ids that it may give away.
+    /// A monitor's: global ids that it may assign to clients.
     pub ids: VecDeque<Range<u64>>,
-    /// Stopped as by SIGSTOP: what comes meanwhile waits.
+    /// Stopped as by SIGSTOP: what is due meanwhile is deferred.
     pub paused: bool,
-    pub deferred: Vec<What>,
-    /// Its host has no power: nobody refuses connections either.
-    pub dark: bool,
-    /// The machine said that it has stopped cleanly.
+    pub deferred: Vec<Scheduled>,
+    /// Its host has no power: connection attempts time out instead of being refused.
+    pub powered_off: bool,
+    /// The machine has stopped cleanly.
     pub stopped: bool,
-    /// Its wall clock is not the others'.
+    /// How far its wall clock is ahead.
     pub wall_ahead: Duration,
-    /// Bytes of memory that it may take, and the most that it ever held.
+    /// Bytes of memory that it may use, and the most that it ever used.
     pub memory_max: Option<usize>,
     pub memory_peak: usize,
-    /// Bytes of memory that its store is told to make do with, if that is not next to nothing.
+    /// Bytes of memory of its store, if not next to nothing.
     pub store_memory: Option<usize>,
 }
 
@@ -89,7 +89,7 @@ impl Node {
             num,
             addr,
             cluster_addr: None,
-            life: 0,
+            incarnation: 0,
             role: None,
             disk,
             store: None,
@@ -104,7 +104,7 @@ impl Node {
             ids: VecDeque::new(),
             paused: false,
             deferred: Vec::new(),
-            dark: false,
+            powered_off: false,
             stopped: false,
             wall_ahead: Duration::ZERO,
             memory_max: None,
@@ -121,7 +121,7 @@ impl Node {
             None => is_it(&self.addr).then_some(Network::Public),
         }
     }
-    /// Where it is on that network.
+    /// Its address on that network.
     pub fn addr_on(&self, network: Network) -> EntityAddr {
         self.cluster_addr.filter(|_| network == Network::Cluster).unwrap_or(self.addr)
     }
@@ -130,7 +130,7 @@ impl Node {
         self.role.is_some()
     }
 
-    /// Everything in memory is gone.
+    /// The process ends: everything in memory is lost.
     pub fn forget(&mut self) {
         self.role = None;
         self.store = None;

@@ -1,9 +1,9 @@
-//! The run of one script: work while things break, then peace, then the reckoning.
+//! Runs one script: clients work while faults happen, then all faults end, then everything is checked.
 
 use crate::cluster::{Cluster, Seed, mon_name};
 use crate::limits::{Elections, check_maps};
 use crate::network::NodeId;
-use crate::script::{Fault, Script, Who};
+use crate::script::{Fault, Script, Target};
 use crate::workload::Workload;
 use bytes::Bytes;
 use nacre_base::{PoolId, Rng};
@@ -15,20 +15,20 @@ use std::time::Duration;
 
 /// How a run ended.
 pub struct Outcome {
-    /// The most bytes of memory that an OSD held at a time.
+    /// The peak memory of any OSD, in bytes.
     pub memory: usize,
     pub hash: u64,
     pub steps: u64,
     pub answered: u64,
-    /// What went wrong, if anything.
+    /// What went wrong; None if the run passed.
     pub failure: Option<String>,
 }
 
-/// After the last fault everything must have been answered within this.
+/// After the last fault every request must be answered within this time.
 const ANSWERS: Duration = Duration::from_secs(120);
-/// Copies on OSDs that they moved away from must be gone within this.
-const LEFTOVERS: Duration = Duration::from_secs(60);
-/// Who asks for what administrators ask for.
+/// Stray copies must be deleted within this time.
+const STRAYS_GONE: Duration = Duration::from_secs(60);
+/// The client that sends administrators' commands.
 const ADMIN: usize = 0;
 const POOLS_MAX: usize = 3;
 const ADDED_MAX: usize = 2;
@@ -53,7 +53,7 @@ pub fn run_script(script: &Script, print: bool) -> Outcome {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Some(format!("panic: {}", text.unwrap_or("without words")))
+            Some(format!("panic: {}", text.unwrap_or("no message")))
         }
     };
     Outcome { memory, hash, steps, answered, failure }
@@ -64,15 +64,15 @@ struct Run {
     workload: Workload,
     rng: Rng,
     pools: Vec<PoolId>,
-    /// Commands without an answer yet, with the pool that one makes.
+    /// Commands in flight, with the name of the pool that one creates.
     commands: Vec<(RequestId, Option<String>)>,
     lookups: Vec<RequestId>,
-    /// Pools that were asked for.
+    /// How many pools were asked for.
     named: usize,
-    /// OSDs that are to get no data.
+    /// OSDs marked out.
     out: BTreeSet<usize>,
     reweighted: BTreeSet<usize>,
-    /// Of those that are out: they are to leave for good.
+    /// OSDs that are purged at the end, if still out.
     leaving: BTreeSet<usize>,
     added: usize,
     elections: Elections,
@@ -84,7 +84,7 @@ impl Run {
         let mut c = Cluster::with_shape(Seed(script.seed), shape, 2, print);
         let mut rng = c.world.rng.fork();
         for node in &mut c.world.nodes {
-            node.wall_ahead = Duration::from_secs(rng.below(u64::from(shape.skew) + 1));
+            node.wall_ahead = Duration::from_secs(rng.below(u64::from(shape.clock_skew) + 1));
         }
         let workload = Workload::new(Rng::new(script.seed ^ 0x0bad_cafe));
         Run {
@@ -110,7 +110,7 @@ impl Run {
         for (at, fault) in &script.steps {
             let due = began + *at;
             while self.c.world.now < due {
-                self.workload.go_on(&mut self.c, &self.pools)?;
+                self.workload.step(&mut self.c, &self.pools)?;
                 self.note_answers();
                 let pause = self.rng.duration(Duration::from_micros(500), Duration::from_millis(40));
                 self.c.run_for(pause.min(due.since(self.c.world.now)));
@@ -119,15 +119,16 @@ impl Run {
             self.elections.note(fault);
             self.apply(fault);
         }
-        self.peace()?;
+        self.end_faults()?;
         self.all_answered()?;
         self.c.wait_clean()?;
         self.c.wait_merged()?;
         for osd in self.leaving.intersection(&self.out).copied().collect::<Vec<_>>() {
             self.c.purge(osd)?;
         }
-        if let Some(frail) = script.shape.frail.filter(|frail| !self.out.contains(frail)) {
-            self.rot_metadata(frail)?;
+        if let Some(unreliable) = script.shape.unreliable.filter(|unreliable| !self.out.contains(unreliable))
+        {
+            self.corrupt_metadata(unreliable)?;
         }
         self.c.wait_monitors()?;
         self.elections.check(&self.c)?;
@@ -135,15 +136,15 @@ impl Run {
         self.workload.read_all(&mut self.c);
         self.all_answered()?;
         self.workload.check()?;
-        // Nothing is on its way to a disk any more, and nobody moves a group while copies are compared.
+        // All writes must be on disk, and the balancer must not move placement groups while copies are compared.
         self.c.command(&json!({ "prefix": "balancer off" }));
         self.c.run_for(Duration::from_secs(5));
         self.c.wait_clean()?;
-        self.c.check_replicas(script.shape.frail)?;
-        self.scrub(script.shape.frail.is_some())?;
+        self.c.check_replicas(script.shape.unreliable)?;
+        self.scrub(script.shape.unreliable.is_some())?;
         self.c.check_replicas(None)?;
-        let deadline = self.c.world.now + LEFTOVERS;
-        while let Err(why) = self.c.check_leftovers().and_then(|()| self.c.check_trimmed()) {
+        let deadline = self.c.world.now + STRAYS_GONE;
+        while let Err(why) = self.c.check_strays().and_then(|()| self.c.check_trimmed()) {
             if self.c.world.now > deadline {
                 return Err(why);
             }
@@ -165,52 +166,56 @@ impl Run {
             let args = [format!("rack={rack}")];
             c.command(&json!({ "prefix": "osd crush move", "name": format!("host{host}"), "args": args }));
         }
-        if script.shape.entries > 0 {
+        if script.shape.pg_log_entries > 0 {
             for name in ["osd_max_pg_log_entries", "osd_min_pg_log_entries"] {
-                let value = script.shape.entries.to_string();
+                let value = script.shape.pg_log_entries.to_string();
                 c.command(&json!({ "prefix": "config set", "who": "osd", "name": name, "value": value }));
             }
         }
-        if script.shape.maps > 0 {
-            let value = script.shape.maps.to_string();
+        if script.shape.osdmaps > 0 {
+            let value = script.shape.osdmaps.to_string();
             let name = "mon_min_osdmap_epochs";
             c.command(&json!({ "prefix": "config set", "who": "global", "name": name, "value": value }));
         }
-        if script.shape.backoff {
+        if script.shape.backoff_on_peering {
             let name = "osd_backoff_on_peering";
             c.command(&json!({ "prefix": "config set", "who": "osd", "name": name, "value": "true" }));
         }
         self.pools.push(c.pool("pool0", 4));
         c.world.network.loss = script.shape.loss;
-        if let Some(slow) = script.shape.slow {
+        if let Some(slow) = script.shape.slow_osd {
             c.world.disk_latency[c.osds[slow].0] = (Duration::from_millis(2), Duration::from_millis(30));
         }
         Ok(())
     }
 
-    fn node(&self, who: Who) -> NodeId {
-        match who {
-            // Scripts are made shorter by leaving out what made this one, too.
-            Who::Mon(n) => self.c.mons[n.min(self.c.mons.len() - 1)],
-            Who::Osd(n) => self.c.osds[n],
-            Who::Client(n) => self.c.clients[n],
+    fn node(&self, target: Target) -> NodeId {
+        match target {
+            // A shrunk script may lack the directive that added this one.
+            Target::Mon(n) => self.c.mons[n.min(self.c.mons.len() - 1)],
+            Target::Osd(n) => self.c.osds[n],
+            Target::Client(n) => self.c.clients[n],
         }
     }
 
-    /// What cannot happen as things are, does not: scripts are drawn without knowing.
+    /// Injects a fault; one that is impossible in the current state does nothing.
     fn apply(&mut self, fault: &Fault) {
         match fault {
-            Fault::Kill(who) => who.iter().for_each(|who| self.c.world.kill(self.node(*who), false)),
-            Fault::Power(who) => who.iter().for_each(|who| self.c.world.kill(self.node(*who), true)),
-            Fault::Stop(who) => self.c.world.stop(self.node(*who)),
-            Fault::Pause(who) => {
-                let node = self.node(*who);
+            Fault::Kill(target) => {
+                target.iter().for_each(|target| self.c.world.kill(self.node(*target), false))
+            }
+            Fault::PowerOff(target) => {
+                target.iter().for_each(|target| self.c.world.kill(self.node(*target), true))
+            }
+            Fault::Stop(target) => self.c.world.stop(self.node(*target)),
+            Fault::Pause(target) => {
+                let node = self.node(*target);
                 if self.c.is_running(node) && !self.c.world.node(node).paused {
                     self.c.world.pause(node);
                 }
             }
-            Fault::Mend(who) => {
-                let node = self.node(*who);
+            Fault::Resume(target) => {
+                let node = self.node(*target);
                 if self.c.world.node(node).paused {
                     self.c.world.resume(node);
                 } else if self.c.world.node(node).stopped {
@@ -219,15 +224,15 @@ impl Run {
                     self.c.start(node);
                 }
             }
-            Fault::Cut(a, b) => self.c.world.cut(self.node(*a), self.node(*b)),
-            Fault::HalfCut(a, b) => self.c.world.cut_one_way(self.node(*a), self.node(*b)),
+            Fault::Partition(a, b) => self.c.world.partition(self.node(*a), self.node(*b)),
+            Fault::PartitionOneWay(a, b) => self.c.world.partition_one_way(self.node(*a), self.node(*b)),
             Fault::Reject(a, b) => self.c.world.reject(self.node(*a), self.node(*b)),
             Fault::Heal => self.c.world.heal_all(),
-            Fault::Rot(osd, blocks) => self.c.damage(*osd, *blocks, |disk, offset| disk.corrupt(offset)),
+            Fault::Corrupt(osd, blocks) => self.c.damage(*osd, *blocks, |disk, offset| disk.corrupt(offset)),
             Fault::BadSectors(osd, sectors) => {
                 self.c.damage(*osd, *sectors, |disk, offset| disk.break_sector(offset));
             }
-            Fault::Slow(osd, millis) => self.c.slow_down(*osd, *millis),
+            Fault::SlowDisk(osd, millis) => self.c.slow_down(*osd, *millis),
             Fault::Out(osd) => {
                 self.out.insert(*osd);
                 self.reweighted.remove(osd);
@@ -237,7 +242,7 @@ impl Run {
                 self.leaving.insert(*osd);
                 self.apply(&Fault::Out(*osd));
             }
-            Fault::Add if self.added < ADDED_MAX => {
+            Fault::AddOsd if self.added < ADDED_MAX => {
                 self.added += 1;
                 self.c.add_osd();
             }
@@ -258,19 +263,19 @@ impl Run {
                 let weight = *percent as f64 / 100.0;
                 self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": weight }), None);
             }
-            Fault::Groups(pg_num) => {
+            Fault::PgNum(pg_num) => {
                 let val = pg_num.to_string();
                 let set = json!({ "prefix": "osd pool set", "pool": "pool0", "var": "pg_num", "val": val });
                 self.command(set, None);
             }
-            Fault::Pool if self.named < POOLS_MAX => {
+            Fault::CreatePool if self.named < POOLS_MAX => {
                 let name = format!("pool{}", self.named);
                 self.named += 1;
                 self.command(json!({ "prefix": "osd pool create", "pool": name, "pg_num": 2 }), Some(name));
             }
             Fault::Fill(objects) => self.workload.fill(*objects),
-            Fault::Empty => self.workload.empty(&mut self.c, self.pools[0]),
-            Fault::Snap => {
+            Fault::DeleteFill => self.workload.delete_fill(&mut self.c, self.pools[0]),
+            Fault::CreateSnap => {
                 let pool = *self.rng.pick(&self.pools).expect("there is a pool");
                 self.workload.take_snap(&mut self.c, pool);
             }
@@ -278,7 +283,7 @@ impl Run {
                 let pool = *self.rng.pick(&self.pools).expect("there is a pool");
                 self.workload.remove_snap(&mut self.c, pool);
             }
-            Fault::Pool | Fault::Add | Fault::End => {}
+            Fault::CreatePool | Fault::AddOsd | Fault::End => {}
         }
     }
 
@@ -291,7 +296,7 @@ impl Run {
         for (request, makes) in std::mem::take(&mut self.commands) {
             match (self.c.take(ADMIN, request), makes) {
                 (None, makes) => self.commands.push((request, makes)),
-                // Made, or there already: the answer to the first try was lost.
+                // Created, or it exists because the reply to the first try was lost.
                 (Some(_), Some(name)) => self.lookups.push(self.c.submit(ADMIN, Request::lookup_pool(name))),
                 (Some(_), None) => {}
             }
@@ -300,21 +305,21 @@ impl Run {
             match self.c.take(ADMIN, request) {
                 None => self.lookups.push(request),
                 Some(Ok(Output::Pool(pool))) => self.pools.push(pool),
-                Some(other) => panic!("a pool that was made is not found: {other:?}"),
+                Some(other) => panic!("a pool that was created is not found: {other:?}"),
             }
         }
     }
 
-    /// What an OSD knows of its things rots: others serve in its place, and clients notice nothing.
-    fn rot_metadata(&mut self, osd: usize) -> Result<(), String> {
+    /// Corrupts metadata of an OSD's store: the OSD must leave without clients noticing.
+    fn corrupt_metadata(&mut self, osd: usize) -> Result<(), String> {
         let id = self.c.osds[osd];
         let blocks = 1 + self.rng.below(4);
-        self.c.rot_metadata(osd, blocks);
-        self.c.world.comment(&format!("---- metadata of osd.{osd} rots"));
+        self.c.corrupt_metadata(osd, blocks);
+        self.c.world.comment(&format!("---- metadata of osd.{osd} is corrupted"));
         for how in ["", "osd deep-scrub", "start"] {
             match how {
                 "" => {}
-                // What only a start reads.
+                // Only a start reads some of the metadata.
                 "start" if self.c.is_running(id) => {
                     self.c.stop(id);
                     self.c.start(id);
@@ -324,11 +329,11 @@ impl Run {
             }
             let until = self.c.world.now + Duration::from_secs(8);
             while self.c.world.now < until {
-                self.workload.go_on(&mut self.c, &self.pools)?;
+                self.workload.step(&mut self.c, &self.pools)?;
                 self.note_answers();
                 self.c.run_for(Duration::from_millis(20));
             }
-            if self.c.make_anew(osd) {
+            if self.c.replace_osd(osd) {
                 break;
             }
         }
@@ -336,19 +341,19 @@ impl Run {
         self.c.wait_clean()
     }
 
-    /// All copies are read and compared. Those on a frail disk may be wrong, and are put right.
-    fn scrub(&mut self, frail: bool) -> Result<(), String> {
+    /// Deep-scrubs everything. Copies on the unreliable disk may be inconsistent, and are repaired.
+    fn scrub(&mut self, unreliable: bool) -> Result<(), String> {
         let mut differ = self.c.scrub("osd deep-scrub")?;
-        if frail && !differ.is_empty() {
+        if unreliable && !differ.is_empty() {
             self.c.scrub("osd repair")?;
             self.c.wait_clean()?;
             differ = self.c.scrub("osd deep-scrub")?;
         }
-        if differ.is_empty() { Ok(()) } else { Err(format!("scrub finds copies that differ in {differ:?}")) }
+        if differ.is_empty() { Ok(()) } else { Err(format!("scrub finds inconsistent copies in {differ:?}")) }
     }
 
-    /// Everything works again.
-    fn peace(&mut self) -> Result<(), String> {
+    /// Ends all faults.
+    fn end_faults(&mut self) -> Result<(), String> {
         let c = &mut self.c;
         c.world.heal_all();
         c.world.network.loss = 0;
@@ -359,7 +364,7 @@ impl Run {
                 c.world.resume(*id);
             }
         }
-        // Whoever is about to stop does so first.
+        // Daemons that are stopping finish first.
         c.run_for(Duration::from_secs(6));
         for id in daemons {
             if c.world.node(id).stopped {
@@ -369,11 +374,11 @@ impl Run {
                 c.start(id);
             }
         }
-        // What waits for room gets it.
-        self.workload.empty(&mut self.c, self.pools[0]);
+        // Writes that wait for space get it.
+        self.workload.delete_fill(&mut self.c, self.pools[0]);
         // A command that comes late must not undo the next.
         self.answered(|run| run.commands.is_empty() && run.lookups.is_empty())?;
-        // Those that are out stay out if the others have places for all copies.
+        // OSDs stay out only if the rest has hosts for all copies.
         let per_host = self.c.per_host;
         let hosts = |out: &BTreeSet<usize>, osds: usize| {
             (0..osds)
@@ -386,11 +391,11 @@ impl Run {
             let Some(osd) = self.out.pop_first() else { break };
             self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), None);
         }
-        // One that was sent twice may have come once more, after the next.
+        // A command that was sent twice may have arrived once more after the next one.
         for osd in &self.out {
             self.c.command(&json!({ "prefix": "osd out", "ids": [osd.to_string()] }));
         }
-        // With less, CRUSH does not always find as many as there should be.
+        // At lower weights CRUSH does not always find enough OSDs.
         for osd in std::mem::take(&mut self.reweighted) {
             self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": 1.0 }), None);
         }
@@ -404,7 +409,7 @@ impl Run {
     fn answered(&mut self, enough: impl Fn(&Run) -> bool) -> Result<(), String> {
         let deadline = self.c.world.now + ANSWERS;
         loop {
-            self.workload.take_answers(&mut self.c)?;
+            self.workload.collect_replies(&mut self.c)?;
             self.note_answers();
             if enough(self) {
                 return Ok(());

@@ -1,14 +1,14 @@
-//! What happens to a cluster in one run: its shape, and faults at their times.
+//! A script: the shape of the cluster of one run, and faults at their times.
 //!
 //! A script is drawn from a seed before the run, so that faults can be left out of it: `shrink` finds
-//! those that a failure needs. As text it is kept with the tests (`tests/it/scripts`):
+//! those that a failure needs. Scripts of past failures are kept as text in `tests/it/scripts`:
 //!
 //! ```text
 //! seed 0x1d
 //! mons 1
 //! osds 3
 //! 2.450 kill osd.1
-//! 3.100 cut osd.0 osd.2
+//! 3.100 partition osd.0 osd.2
 //! 9.000 end
 //! ```
 
@@ -18,7 +18,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum Target {
     Mon(usize),
     Osd(usize),
     Client(usize),
@@ -26,108 +26,116 @@ pub enum Who {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Processes end at once.
-    Kill(Vec<Who>),
-    /// Hosts lose power: what was not flushed may be lost, and nobody refuses connections.
-    Power(Vec<Who>),
-    Stop(Who),
-    Pause(Who),
-    /// Goes on, or is started again.
-    Mend(Who),
-    Cut(Who, Who),
-    /// Only what the first sends is lost.
-    HalfCut(Who, Who),
-    /// Something between them refuses sessions in the name of the other one.
-    Reject(Who, Who),
-    /// All of these end.
+    /// Processes end at once, as by SIGKILL.
+    Kill(Vec<Target>),
+    /// Hosts lose power: what was not flushed may be lost, and connection attempts time out.
+    PowerOff(Vec<Target>),
+    /// A daemon is asked to stop cleanly, as by SIGTERM.
+    Stop(Target),
+    /// A process stands still, as by SIGSTOP.
+    Pause(Target),
+    /// A paused process goes on; one that ended is started again.
+    Resume(Target),
+    /// The link between two nodes loses everything.
+    Partition(Target, Target),
+    /// The link loses what the first sends to the second.
+    PartitionOneWay(Target, Target),
+    /// Something between them, such as a firewall, resets their sessions and refuses new ones; datagrams pass.
+    Reject(Target, Target),
+    /// Every partition and rejection ends.
     Heal,
-    /// So many blocks of an OSD's objects change on its disk, unnoticed.
-    Rot(usize, u64),
-    /// So many sectors under an OSD's objects cannot be read any more.
+    /// Bit rot: so many blocks of an OSD's objects change silently on its disk.
+    Corrupt(usize, u64),
+    /// So many sectors under an OSD's objects become unreadable.
     BadSectors(usize, u64),
-    /// An OSD's disk takes about so many milliseconds for everything; 0: it is quick again.
-    Slow(usize, u64),
+    /// Everything that an OSD's disk does takes about so many milliseconds; 0: it is fast again.
+    SlowDisk(usize, u64),
+    /// `ceph osd out`.
     Out(usize),
+    /// `ceph osd in`.
     In(usize),
-    /// An OSD counts so many percent of what it would.
+    /// `ceph osd reweight`, in percent.
     Reweight(usize, u64),
-    /// It gets no data any more, and when all is well again it is removed for good.
+    /// The OSD is marked out; once all faults have ended it is purged.
     Purge(usize),
-    /// One OSD more, on a host of its own or the last one.
-    Add,
-    /// One monitor more.
+    /// One more OSD, on a host of its own or the last one.
+    AddOsd,
+    /// One more monitor.
     AddMon,
-    /// A monitor leaves for good, if the others can go on without it.
+    /// `ceph mon rm`: a monitor leaves for good if the others can go on without it.
     RemoveMon(usize),
-    /// The first pool gets that many placement groups, more or fewer.
-    Groups(u64),
-    Pool,
-    /// A snapshot of some pool.
-    Snap,
-    /// The end of a snapshot.
+    /// The first pool gets so many placement groups, more or fewer than it had.
+    PgNum(u64),
+    /// One more pool.
+    CreatePool,
+    /// A self-managed snapshot of a random pool.
+    CreateSnap,
+    /// The removal of such a snapshot.
     RemoveSnap,
-    /// So many objects of 64 KiB more, as far as there is room.
+    /// Clients write so many more objects of 64 KiB, as far as there is space.
     Fill(u64),
-    /// All of those are removed.
-    Empty,
+    /// Clients delete all objects that `Fill` wrote.
+    DeleteFill,
+    /// The last fault; whatever follows is checked, not broken.
     End,
 }
 
+/// How the cluster of a run is built, and what is unreliable about it throughout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     pub mons: usize,
     pub osds: usize,
     /// OSDs on each host.
     pub per_host: usize,
-    /// Hosts in each rack; none: no racks.
+    /// Hosts in each rack; 0: no racks.
     pub per_rack: usize,
     /// Of a thousand messages, how many take the time of a retransmission.
     pub loss: u64,
     /// An OSD with a slow disk.
-    pub slow: Option<usize>,
+    pub slow_osd: Option<usize>,
     /// Wall clocks differ by up to so many seconds.
-    pub skew: u32,
-    /// The one OSD whose disk may lose what was durable on it.
-    pub frail: Option<usize>,
-    /// KiB of log of each OSD's store. A small one makes checkpoints, and things be in their place.
-    pub log: u64,
-    /// Entries that the log of a group keeps; none: as many as usual.
-    pub entries: u64,
-    /// MiB of each OSD's disk, if it is small enough to be filled.
-    pub disk: u64,
-    /// KiB of memory that an OSD may take, if that is little.
-    pub memory: u64,
-    /// Older maps that daemons keep; none: as many as usual.
-    pub maps: u64,
-    /// Whether clients keep their requests whenever a group peers; else only if it takes its time.
-    pub backoff: bool,
+    pub clock_skew: u32,
+    /// The only OSD whose disk may lose durable data: `Corrupt` and `BadSectors` name it.
+    pub unreliable: Option<usize>,
+    /// KiB of write-ahead log of each OSD's store; 0: the default. A small one forces checkpoints.
+    pub wal_kib: u64,
+    /// `osd_min_pg_log_entries` and `osd_max_pg_log_entries`; 0: the defaults.
+    pub pg_log_entries: u64,
+    /// MiB of each OSD's disk, small enough to be filled; 0: large.
+    pub disk_mib: u64,
+    /// KiB of memory that an OSD may use; 0: the default.
+    pub memory_kib: u64,
+    /// `mon_min_osdmap_epochs`; 0: the default.
+    pub osdmaps: u64,
+    /// `osd_backoff_on_peering`.
+    pub backoff_on_peering: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     pub seed: u64,
     pub shape: Shape,
-    /// By time since the work began.
+    /// In order of their time since the workload began.
     pub steps: Vec<(Duration, Fault)>,
 }
 
 const CLIENTS: usize = 2;
-/// With those that were removed.
+/// Monitors of one run, including removed ones.
 const MONS_MAX: u64 = 7;
-/// KiB of memory that OSDs make do with in some runs.
+/// KiB of memory of OSDs in some runs.
 const MEMORY: [u64; 2] = [6 << 10, 8 << 10];
-/// Virtual time of trouble.
-const TROUBLE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(45));
+/// Virtual time during which faults happen.
+const FAULTS_LAST: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(45));
 const BETWEEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1800));
 
-/// What kinds of trouble a seed has, so that each kind is also seen alone.
+/// Which kinds of faults a run has, so that each kind is also seen without the others.
 struct Kinds {
     kill: bool,
-    power: bool,
+    power_off: bool,
     host: bool,
     pause: bool,
-    cut: bool,
-    half_cut: bool,
+    partition: bool,
+    one_way: bool,
     clean_stop: bool,
     sizes: bool,
     monitor: bool,
@@ -138,7 +146,7 @@ struct Kinds {
 
 impl Shape {
     fn draw(rng: &mut Rng) -> Shape {
-        // Mostly small, and mostly one monitor: what goes wrong is then easier to read from a trace.
+        // Mostly small, and mostly one monitor: traces of small clusters are easier to read.
         let mons = if rng.chance(250) { 3 } else { 1 };
         let (osds, per_host, per_rack) = match rng.below(20) {
             0..=9 => (3, 1, 0),
@@ -149,22 +157,22 @@ impl Shape {
             _ => (12, 3, 2),
         };
         let mut often = || rng.chance(500);
-        let (loss, slow, skew) = (often(), often(), often());
+        let (loss, slow, clock_skew) = (often(), often(), often());
         Shape {
             mons,
             osds,
             per_host,
             per_rack,
             loss: if loss { rng.below(30) } else { 0 },
-            slow: slow.then(|| rng.below(osds as u64) as usize),
-            skew: if skew { 1 + rng.below(3600) as u32 } else { 0 },
-            frail: rng.chance(400).then(|| rng.below(osds as u64) as usize),
-            disk: if osds < 5 && rng.chance(120) { 40 } else { 0 },
-            log: if rng.chance(700) { *rng.pick(&[128, 256, 1024]).expect("some") } else { 0 },
-            entries: if rng.chance(600) { 3 + rng.below(30) } else { 0 },
-            memory: if rng.chance(300) { *rng.pick(&MEMORY).expect("some") } else { 0 },
-            maps: if rng.chance(400) { 3 + rng.below(20) } else { 0 },
-            backoff: false,
+            slow_osd: slow.then(|| rng.below(osds as u64) as usize),
+            clock_skew: if clock_skew { 1 + rng.below(3600) as u32 } else { 0 },
+            unreliable: rng.chance(400).then(|| rng.below(osds as u64) as usize),
+            disk_mib: if osds < 5 && rng.chance(120) { 40 } else { 0 },
+            wal_kib: if rng.chance(700) { *rng.pick(&[128, 256, 1024]).expect("some") } else { 0 },
+            pg_log_entries: if rng.chance(600) { 3 + rng.below(30) } else { 0 },
+            memory_kib: if rng.chance(300) { *rng.pick(&MEMORY).expect("some") } else { 0 },
+            osdmaps: if rng.chance(400) { 3 + rng.below(20) } else { 0 },
+            backoff_on_peering: false,
         }
     }
 }
@@ -172,17 +180,17 @@ impl Shape {
 impl Script {
     pub fn draw(seed: u64) -> Script {
         let rng = &mut Rng::new(seed ^ 0x5c21_97b0_0000_0000);
-        // Drawn for itself: without it a seed's faults are what they were before there were backoffs.
-        let backoff = Rng::new(seed ^ 0x0bac_c0ff_0000_0000).chance(350);
-        let shape = Shape { backoff, ..Shape::draw(rng) };
+        // From a generator of its own: a seed's faults stay what they were before this option.
+        let backoff_on_peering = Rng::new(seed ^ 0x0bac_c0ff_0000_0000).chance(350);
+        let shape = Shape { backoff_on_peering, ..Shape::draw(rng) };
         let mut often = || rng.chance(550);
         let kinds = Kinds {
             kill: often(),
-            power: often(),
+            power_off: often(),
             host: often(),
             pause: often(),
-            cut: often(),
-            half_cut: often(),
+            partition: often(),
+            one_way: often(),
             clean_stop: often(),
             sizes: often(),
             monitor: often(),
@@ -191,13 +199,13 @@ impl Script {
             snaps: often(),
         };
         let mut steps = Vec::new();
-        let end = rng.duration(TROUBLE.0, TROUBLE.1);
+        let end = rng.duration(FAULTS_LAST.0, FAULTS_LAST.1);
         let mut at = rng.duration(BETWEEN.0, BETWEEN.1);
         while at < end {
             steps.extend(draw_faults(rng, &shape, &kinds).into_iter().map(|fault| (at, fault)));
             at += rng.duration(BETWEEN.0, BETWEEN.1);
         }
-        // Drawn for themselves, too.
+        // Likewise from a generator of its own.
         let rng = &mut Rng::new(seed ^ 0x0a0d_d0a0_0000_0000);
         if rng.chance(250) {
             steps.extend(draw_monitors(rng, &shape, end));
@@ -208,7 +216,7 @@ impl Script {
     }
 }
 
-/// Monitors that come and go, and of which some are killed meanwhile.
+/// Monitors that are added and removed, some of them killed meanwhile.
 fn draw_monitors(rng: &mut Rng, shape: &Shape, end: Duration) -> Vec<(Duration, Fault)> {
     let mut steps = Vec::new();
     let mut mons = shape.mons as u64;
@@ -223,8 +231,8 @@ fn draw_monitors(rng: &mut Rng, shape: &Shape, end: Duration) -> Vec<(Duration, 
                     Fault::AddMon
                 }
                 2 | 3 => Fault::RemoveMon(any),
-                4 => Fault::Kill(vec![Who::Mon(any)]),
-                _ => Fault::Mend(Who::Mon(any)),
+                4 => Fault::Kill(vec![Target::Mon(any)]),
+                _ => Fault::Resume(Target::Mon(any)),
             },
         ));
         at += rng.duration(BETWEEN.0, BETWEEN.1 * 3);
@@ -232,109 +240,112 @@ fn draw_monitors(rng: &mut Rng, shape: &Shape, end: Duration) -> Vec<(Duration, 
     steps
 }
 
-/// A fault, or the end of some.
+/// One fault, or the end of several.
 fn draw_faults(rng: &mut Rng, shape: &Shape, kinds: &Kinds) -> Vec<Fault> {
-    let osds: Vec<Who> = (0..shape.osds).map(Who::Osd).collect();
+    let osds: Vec<Target> = (0..shape.osds).map(Target::Osd).collect();
     let mut daemons = osds.clone();
     if kinds.monitor {
-        daemons.extend((0..shape.mons).map(Who::Mon));
+        daemons.extend((0..shape.mons).map(Target::Mon));
     }
     let victim = *rng.pick(&daemons).expect("there are daemons");
     let other = |rng: &mut Rng| {
-        let everyone: Vec<Who> = daemons
+        let nodes: Vec<Target> = daemons
             .iter()
             .copied()
-            .chain((0..CLIENTS).map(Who::Client))
-            .filter(|who| *who != victim)
+            .chain((0..CLIENTS).map(Target::Client))
+            .filter(|target| *target != victim)
             .collect();
-        *rng.pick(&everyone).expect("there are others")
+        *rng.pick(&nodes).expect("there are others")
     };
     let any_osd = |rng: &mut Rng| rng.below(shape.osds as u64) as usize;
     let fault = match rng.below(26) {
         0 if kinds.kill => Fault::Kill(vec![victim]),
-        1 if kinds.power => Fault::Power(vec![victim]),
+        1 if kinds.power_off => Fault::PowerOff(vec![victim]),
         2 if kinds.pause => Fault::Pause(victim),
-        3 if kinds.cut => Fault::Cut(victim, other(rng)),
-        4 if kinds.half_cut => match (victim, other(rng)) {
-            (a, b) if rng.chance(500) => Fault::HalfCut(b, a),
-            (a, b) => Fault::HalfCut(a, b),
+        3 if kinds.partition => Fault::Partition(victim, other(rng)),
+        4 if kinds.one_way => match (victim, other(rng)) {
+            (a, b) if rng.chance(500) => Fault::PartitionOneWay(b, a),
+            (a, b) => Fault::PartitionOneWay(a, b),
         },
-        22 if kinds.cut => Fault::Reject(victim, other(rng)),
+        22 if kinds.partition => Fault::Reject(victim, other(rng)),
         5 if kinds.clean_stop => Fault::Stop(victim),
-        // Everything at once.
-        6 if (kinds.kill || kinds.power) && rng.chance(200) => match kinds.power {
-            true => Fault::Power(daemons),
+        // All daemons at once.
+        6 if (kinds.kill || kinds.power_off) && rng.chance(200) => match kinds.power_off {
+            true => Fault::PowerOff(daemons),
             false => Fault::Kill(daemons),
         },
         7 if kinds.host => {
             let racks = shape.per_rack > 0 && rng.chance(500);
             let size = shape.per_host * if racks { shape.per_rack } else { 1 };
             let first = rng.below(shape.osds.div_ceil(size) as u64) as usize * size;
-            Fault::Power((first..shape.osds.min(first + size)).map(Who::Osd).collect())
+            Fault::PowerOff((first..shape.osds.min(first + size)).map(Target::Osd).collect())
         }
-        8 if kinds.sizes && rng.chance(500) => Fault::Groups(1 + rng.below(11)),
-        9 if kinds.sizes && rng.chance(150) => Fault::Pool,
+        8 if kinds.sizes && rng.chance(500) => Fault::PgNum(1 + rng.below(11)),
+        9 if kinds.sizes && rng.chance(150) => Fault::CreatePool,
         10 if kinds.out && rng.chance(400) => Fault::Reweight(any_osd(rng), 10 + rng.below(91)),
         10 if kinds.out => Fault::Out(any_osd(rng)),
         11 if kinds.out => Fault::In(any_osd(rng)),
-        24 if kinds.out && rng.chance(400) => Fault::Add,
+        24 if kinds.out && rng.chance(400) => Fault::AddOsd,
         25 if kinds.out => Fault::Purge(any_osd(rng)),
         12 | 13 => Fault::Heal,
-        14 | 15 if let Some(frail) = shape.frail => match rng.chance(500) {
-            true => Fault::Rot(frail, 1 + rng.below(4)),
-            false => Fault::BadSectors(frail, 1 + rng.below(4)),
+        14 | 15 if let Some(osd) = shape.unreliable => match rng.chance(500) {
+            true => Fault::Corrupt(osd, 1 + rng.below(4)),
+            false => Fault::BadSectors(osd, 1 + rng.below(4)),
         },
-        17 | 18 if kinds.snaps => Fault::Snap,
-        // While one is made the others wait, and go into one batch of the monitors.
-        19 if kinds.snaps && rng.chance(500) => return vec![Fault::Snap, Fault::RemoveSnap, Fault::Snap],
+        17 | 18 if kinds.snaps => Fault::CreateSnap,
+        // The second and third wait while the first is made, and share one transaction of the monitors.
+        19 if kinds.snaps && rng.chance(500) => {
+            return vec![Fault::CreateSnap, Fault::RemoveSnap, Fault::CreateSnap];
+        }
         19 if kinds.snaps => Fault::RemoveSnap,
-        20 | 21 if shape.disk > 0 && rng.chance(250) => Fault::Empty,
-        20 | 21 if shape.disk > 0 => Fault::Fill(100 + rng.below(800)),
-        16 if kinds.slow => Fault::Slow(any_osd(rng), *rng.pick(&[0, 20, 200, 2000]).expect("some")),
-        _ => return daemons.into_iter().filter(|_| rng.chance(600)).map(Fault::Mend).collect(),
+        20 | 21 if shape.disk_mib > 0 && rng.chance(250) => Fault::DeleteFill,
+        20 | 21 if shape.disk_mib > 0 => Fault::Fill(100 + rng.below(800)),
+        16 if kinds.slow => Fault::SlowDisk(any_osd(rng), *rng.pick(&[0, 20, 200, 2000]).expect("some")),
+        _ => return daemons.into_iter().filter(|_| rng.chance(600)).map(Fault::Resume).collect(),
     };
     vec![fault]
 }
 
-impl Display for Who {
+impl Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Mon(n) => write!(f, "mon.{n}"),
-            Who::Osd(n) => write!(f, "osd.{n}"),
-            Who::Client(n) => write!(f, "client.{n}"),
+            Target::Mon(n) => write!(f, "mon.{n}"),
+            Target::Osd(n) => write!(f, "osd.{n}"),
+            Target::Client(n) => write!(f, "client.{n}"),
         }
     }
 }
 
 impl Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all =
-            |f: &mut fmt::Formatter<'_>, who: &[Who]| who.iter().try_for_each(|who| write!(f, " {who}"));
+        let all = |f: &mut fmt::Formatter<'_>, target: &[Target]| {
+            target.iter().try_for_each(|target| write!(f, " {target}"))
+        };
         match self {
-            Fault::Kill(who) => f.write_str("kill").and_then(|()| all(f, who)),
-            Fault::Power(who) => f.write_str("power").and_then(|()| all(f, who)),
-            Fault::Stop(who) => write!(f, "stop {who}"),
-            Fault::Pause(who) => write!(f, "pause {who}"),
-            Fault::Mend(who) => write!(f, "mend {who}"),
-            Fault::Cut(a, b) => write!(f, "cut {a} {b}"),
-            Fault::HalfCut(a, b) => write!(f, "half-cut {a} {b}"),
+            Fault::Kill(target) => f.write_str("kill").and_then(|()| all(f, target)),
+            Fault::PowerOff(target) => f.write_str("power-off").and_then(|()| all(f, target)),
+            Fault::Stop(target) => write!(f, "stop {target}"),
+            Fault::Pause(target) => write!(f, "pause {target}"),
+            Fault::Resume(target) => write!(f, "resume {target}"),
+            Fault::Partition(a, b) => write!(f, "partition {a} {b}"),
+            Fault::PartitionOneWay(a, b) => write!(f, "partition-one-way {a} {b}"),
             Fault::Reject(a, b) => write!(f, "reject {a} {b}"),
             Fault::Heal => f.write_str("heal"),
-            Fault::Rot(osd, blocks) => write!(f, "rot osd.{osd} {blocks}"),
+            Fault::Corrupt(osd, blocks) => write!(f, "corrupt osd.{osd} {blocks}"),
             Fault::BadSectors(osd, sectors) => write!(f, "bad-sectors osd.{osd} {sectors}"),
-            Fault::Slow(osd, millis) => write!(f, "slow osd.{osd} {millis}"),
+            Fault::SlowDisk(osd, millis) => write!(f, "slow-disk osd.{osd} {millis}"),
             Fault::Out(osd) => write!(f, "out osd.{osd}"),
             Fault::In(osd) => write!(f, "in osd.{osd}"),
             Fault::Purge(osd) => write!(f, "purge osd.{osd}"),
-            Fault::Add => f.write_str("add"),
+            Fault::AddOsd => f.write_str("add-osd"),
             Fault::AddMon => f.write_str("add-mon"),
-            Fault::RemoveMon(mon) => write!(f, "remove mon.{mon}"),
+            Fault::RemoveMon(mon) => write!(f, "remove-mon mon.{mon}"),
             Fault::Reweight(osd, percent) => write!(f, "reweight osd.{osd} {percent}"),
-            Fault::Groups(pg_num) => write!(f, "groups {pg_num}"),
-            Fault::Pool => f.write_str("pool"),
+            Fault::PgNum(pg_num) => write!(f, "pg-num {pg_num}"),
+            Fault::CreatePool => f.write_str("create-pool"),
             Fault::Fill(objects) => write!(f, "fill {objects}"),
-            Fault::Empty => f.write_str("empty"),
-            Fault::Snap => f.write_str("snap"),
+            Fault::DeleteFill => f.write_str("delete-fill"),
+            Fault::CreateSnap => f.write_str("create-snap"),
             Fault::RemoveSnap => f.write_str("remove-snap"),
             Fault::End => f.write_str("end"),
         }
@@ -343,8 +354,10 @@ impl Display for Fault {
 
 impl Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { mons, osds, per_host, per_rack, loss, slow, skew, frail, .. } = &self.shape;
-        let Shape { log, entries, disk, memory, maps, backoff, .. } = &self.shape;
+        let Shape { mons, osds, per_host, per_rack, loss, slow_osd, clock_skew, unreliable, .. } =
+            &self.shape;
+        let Shape { wal_kib, pg_log_entries, disk_mib, memory_kib, osdmaps, backoff_on_peering, .. } =
+            &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -352,32 +365,32 @@ impl Display for Script {
         if *loss > 0 {
             writeln!(f, "loss {loss}")?;
         }
-        if let Some(slow) = slow {
-            writeln!(f, "slow {slow}")?;
+        if let Some(slow_osd) = slow_osd {
+            writeln!(f, "slow-osd {slow_osd}")?;
         }
-        if *skew > 0 {
-            writeln!(f, "skew {skew}")?;
+        if *clock_skew > 0 {
+            writeln!(f, "clock-skew {clock_skew}")?;
         }
-        if let Some(frail) = frail {
-            writeln!(f, "frail {frail}")?;
+        if let Some(unreliable) = unreliable {
+            writeln!(f, "unreliable-disk {unreliable}")?;
         }
-        if *log > 0 {
-            writeln!(f, "log {log}")?;
+        if *wal_kib > 0 {
+            writeln!(f, "wal-kib {wal_kib}")?;
         }
-        if *entries > 0 {
-            writeln!(f, "entries {entries}")?;
+        if *pg_log_entries > 0 {
+            writeln!(f, "pg-log-entries {pg_log_entries}")?;
         }
-        if *disk > 0 {
-            writeln!(f, "disk {disk}")?;
+        if *disk_mib > 0 {
+            writeln!(f, "disk-mib {disk_mib}")?;
         }
-        if *memory > 0 {
-            writeln!(f, "memory {memory}")?;
+        if *memory_kib > 0 {
+            writeln!(f, "memory-kib {memory_kib}")?;
         }
-        if *maps > 0 {
-            writeln!(f, "maps {maps}")?;
+        if *osdmaps > 0 {
+            writeln!(f, "osdmaps {osdmaps}")?;
         }
-        if *backoff {
-            writeln!(f, "backoff 1")?;
+        if *backoff_on_peering {
+            writeln!(f, "backoff-on-peering 1")?;
         }
         for (at, fault) in &self.steps {
             writeln!(f, "{:.6} {fault}", at.as_secs_f64())?;
@@ -386,21 +399,21 @@ impl Display for Script {
     }
 }
 
-/// A line that says nothing known.
+/// A line that is no directive.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no line of a script")]
+#[error("'{0}' is not a directive of a script")]
 pub struct BadLine(String);
 
-impl FromStr for Who {
+impl FromStr for Target {
     type Err = BadLine;
-    fn from_str(text: &str) -> Result<Who, BadLine> {
+    fn from_str(text: &str) -> Result<Target, BadLine> {
         let bad = || BadLine(text.into());
         let (kind, n) = text.split_once('.').ok_or_else(bad)?;
         let n = n.parse().map_err(|_| bad())?;
         match kind {
-            "mon" => Ok(Who::Mon(n)),
-            "osd" => Ok(Who::Osd(n)),
-            "client" => Ok(Who::Client(n)),
+            "mon" => Ok(Target::Mon(n)),
+            "osd" => Ok(Target::Osd(n)),
+            "client" => Ok(Target::Client(n)),
             _ => Err(bad()),
         }
     }
@@ -412,39 +425,39 @@ impl FromStr for Fault {
         let bad = || BadLine(text.into());
         let mut words = text.split_whitespace();
         let verb = words.next().ok_or_else(bad)?;
-        let mut who = words.collect::<Vec<_>>();
-        let amount = who.pop_if(|last| last.parse::<u64>().is_ok()).and_then(|last| last.parse().ok());
-        let who = who.into_iter().map(str::parse).collect::<Result<Vec<Who>, BadLine>>()?;
+        let mut target = words.collect::<Vec<_>>();
+        let amount = target.pop_if(|last| last.parse::<u64>().is_ok()).and_then(|last| last.parse().ok());
+        let target = target.into_iter().map(str::parse).collect::<Result<Vec<Target>, BadLine>>()?;
         if let Some(amount) = amount {
-            return Ok(match (verb, &who[..]) {
-                ("groups", []) => Fault::Groups(amount),
+            return Ok(match (verb, &target[..]) {
+                ("pg-num", []) => Fault::PgNum(amount),
                 ("fill", []) => Fault::Fill(amount),
-                ("rot", [Who::Osd(osd)]) => Fault::Rot(*osd, amount),
-                ("bad-sectors", [Who::Osd(osd)]) => Fault::BadSectors(*osd, amount),
-                ("slow", [Who::Osd(osd)]) => Fault::Slow(*osd, amount),
-                ("reweight", [Who::Osd(osd)]) => Fault::Reweight(*osd, amount),
+                ("corrupt", [Target::Osd(osd)]) => Fault::Corrupt(*osd, amount),
+                ("bad-sectors", [Target::Osd(osd)]) => Fault::BadSectors(*osd, amount),
+                ("slow-disk", [Target::Osd(osd)]) => Fault::SlowDisk(*osd, amount),
+                ("reweight", [Target::Osd(osd)]) => Fault::Reweight(*osd, amount),
                 _ => return Err(bad()),
             });
         }
-        Ok(match (verb, &who[..]) {
-            ("kill", [_, ..]) => Fault::Kill(who),
-            ("power", [_, ..]) => Fault::Power(who),
-            ("stop", [who]) => Fault::Stop(*who),
-            ("pause", [who]) => Fault::Pause(*who),
-            ("mend", [who]) => Fault::Mend(*who),
-            ("cut", [a, b]) => Fault::Cut(*a, *b),
-            ("half-cut", [a, b]) => Fault::HalfCut(*a, *b),
+        Ok(match (verb, &target[..]) {
+            ("kill", [_, ..]) => Fault::Kill(target),
+            ("power-off", [_, ..]) => Fault::PowerOff(target),
+            ("stop", [target]) => Fault::Stop(*target),
+            ("pause", [target]) => Fault::Pause(*target),
+            ("resume", [target]) => Fault::Resume(*target),
+            ("partition", [a, b]) => Fault::Partition(*a, *b),
+            ("partition-one-way", [a, b]) => Fault::PartitionOneWay(*a, *b),
             ("reject", [a, b]) => Fault::Reject(*a, *b),
             ("heal", []) => Fault::Heal,
-            ("out", [Who::Osd(osd)]) => Fault::Out(*osd),
-            ("in", [Who::Osd(osd)]) => Fault::In(*osd),
-            ("purge", [Who::Osd(osd)]) => Fault::Purge(*osd),
-            ("add", []) => Fault::Add,
+            ("out", [Target::Osd(osd)]) => Fault::Out(*osd),
+            ("in", [Target::Osd(osd)]) => Fault::In(*osd),
+            ("purge", [Target::Osd(osd)]) => Fault::Purge(*osd),
+            ("add-osd", []) => Fault::AddOsd,
             ("add-mon", []) => Fault::AddMon,
-            ("remove", [Who::Mon(mon)]) => Fault::RemoveMon(*mon),
-            ("pool", []) => Fault::Pool,
-            ("empty", []) => Fault::Empty,
-            ("snap", []) => Fault::Snap,
+            ("remove-mon", [Target::Mon(mon)]) => Fault::RemoveMon(*mon),
+            ("create-pool", []) => Fault::CreatePool,
+            ("delete-fill", []) => Fault::DeleteFill,
+            ("create-snap", []) => Fault::CreateSnap,
             ("remove-snap", []) => Fault::RemoveSnap,
             ("end", []) => Fault::End,
             _ => return Err(bad()),
@@ -476,15 +489,15 @@ impl FromStr for Script {
                 "per-host" => shape.per_host = small.max(1),
                 "per-rack" => shape.per_rack = small,
                 "loss" => shape.loss = number,
-                "slow" => shape.slow = Some(small),
-                "skew" => shape.skew = number as u32,
-                "frail" => shape.frail = Some(small),
-                "log" => shape.log = number,
-                "entries" => shape.entries = number,
-                "disk" => shape.disk = number,
-                "memory" => shape.memory = number,
-                "maps" => shape.maps = number,
-                "backoff" => shape.backoff = number > 0,
+                "slow-osd" => shape.slow_osd = Some(small),
+                "clock-skew" => shape.clock_skew = number as u32,
+                "unreliable-disk" => shape.unreliable = Some(small),
+                "wal-kib" => shape.wal_kib = number,
+                "pg-log-entries" => shape.pg_log_entries = number,
+                "disk-mib" => shape.disk_mib = number,
+                "memory-kib" => shape.memory_kib = number,
+                "osdmaps" => shape.osdmaps = number,
+                "backoff-on-peering" => shape.backoff_on_peering = number > 0,
                 _ => return Err(bad()),
             }
         }

@@ -1,10 +1,10 @@
-//! The faults of a script that its failure needs.
+//! Finds the faults of a script that its failure needs.
 
 use crate::scenario::run_script;
 use crate::script::{Fault, Script};
 
-/// Leaves out what can be left out while the run still fails. A run without some fault is another run,
-/// so this finds a small script that fails, maybe in another way. `tell` hears of each that was found.
+/// Leaves out faults as long as the run still fails. A run without some fault is another run, so the result may
+/// fail in another way. `tell` is called with each smaller script that fails.
 pub fn shrink(script: &Script, mut tell: impl FnMut(&Script, &str)) -> Script {
     let mut best = script.clone();
     let mut fails = |candidate: &Script| {
@@ -19,7 +19,7 @@ pub fn shrink(script: &Script, mut tell: impl FnMut(&Script, &str)) -> Script {
         while at < best.steps.len() {
             let mut candidate = best.clone();
             let end = (at + len).min(best.steps.len());
-            // The end stays where it is, so that what came before has its time.
+            // The end keeps its time, so that what came before has time to take effect.
             candidate
                 .steps
                 .splice(at..end, best.steps[at..end].iter().filter(|s| s.1 == Fault::End).cloned());
@@ -36,10 +36,10 @@ pub fn shrink(script: &Script, mut tell: impl FnMut(&Script, &str)) -> Script {
     }
     for calmer in [
         |s: &mut Script| s.shape.loss = 0,
-        |s: &mut Script| s.shape.slow = None,
-        |s: &mut Script| s.shape.skew = 0,
+        |s: &mut Script| s.shape.slow_osd = None,
+        |s: &mut Script| s.shape.clock_skew = 0,
         |s: &mut Script| s.shape.mons = 1,
-        |s: &mut Script| s.shape.backoff = false,
+        |s: &mut Script| s.shape.backoff_on_peering = false,
     ] {
         let mut candidate = best.clone();
         calmer(&mut candidate);

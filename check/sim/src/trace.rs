@@ -1,4 +1,4 @@
-//! What happened, as a number to compare two runs by and, if wanted, as lines to read.
+//! The trace of a run: a hash for comparing two runs and, on demand, lines for reading.
 
 use nacre_base::Time;
 
@@ -15,7 +15,7 @@ impl Trace {
         Trace { hash: 0xcbf2_9ce4_8422_2325, steps: 0, print }
     }
 
-    /// One step. `detail` tells apart what has the same words, such as two messages of a kind.
+    /// Adds a step. `detail` distinguishes steps with the same words, such as two messages of a type.
     pub fn note(&mut self, now: Time, node: &str, what: &str, detail: u64) {
         self.steps += 1;
         self.mix(&now.nanos.to_le_bytes());
@@ -27,7 +27,7 @@ impl Trace {
         }
     }
 
-    /// A line for the reader only: it is not part of the run.
+    /// Prints a line that is not part of the hash.
     pub fn comment(&self, now: Time, node: &str, text: &str) {
         if self.print {
             println!("{:>12.6}        {node:<9}   | {text}", now.nanos as f64 / 1e9);

@@ -1,7 +1,7 @@
-//! What clients do while everything breaks, and what they are told.
+//! What clients request while faults happen, and the replies they get.
 
 use crate::cluster::Cluster;
-use crate::history::{Action, Answer, Context, Entry, Held, linearizable};
+use crate::history::{Action, Answer, Contents, Entry, SnapContext, linearizable};
 use bytes::Bytes;
 use nacre_base::{Name, PoolId, Rng, SnapId, errno};
 use nacre_client::{Failure, ObjectReply, ObjectRequest, Output, Request, RequestId, RequestKind};
@@ -9,9 +9,9 @@ use nacre_proto::types::{Op, op_flags};
 use nacre_wire::from_slice;
 use std::collections::BTreeMap;
 
-/// Each client keeps so many requests in flight.
+/// Requests that each client keeps in flight.
 const DEPTH: usize = 2;
-/// Bytes of the objects that fill a disk, and how many are written at a time.
+/// Bytes of the objects that fill disks, and how many of them are written at a time.
 const FILLER: usize = 64 << 10;
 const FILLING_MAX: usize = 2;
 
@@ -21,10 +21,10 @@ struct InFlight {
     object: (PoolId, String),
     asked: u64,
     action: Action,
-    context: Context,
+    context: SnapContext,
 }
 
-/// A change of a pool's snapshots that is not answered yet: a new one, or the end of one.
+/// A snapshot to be created or removed, not answered yet.
 struct SnapRequest {
     request: RequestId,
     pool: PoolId,
@@ -36,12 +36,12 @@ pub struct Workload {
     clock: u64,
     in_flight: Vec<InFlight>,
     histories: BTreeMap<(PoolId, String), Vec<Entry>>,
-    /// The snapshots of each pool, as clients know them.
-    contexts: BTreeMap<PoolId, Context>,
-    /// Snapshots that may be trimmed, and since when.
+    /// The snapshots of each pool that clients know.
+    contexts: BTreeMap<PoolId, SnapContext>,
+    /// Removed snapshots, and since when they may be trimmed.
     removed: BTreeMap<PoolId, BTreeMap<u64, u64>>,
     snap_requests: Vec<SnapRequest>,
-    /// Objects that are there to take room, and up to which number there shall be some.
+    /// Objects that fill disks: how many were written, and how many shall be.
     fillers: u64,
     fillers_wanted: u64,
     written: u64,
@@ -70,44 +70,44 @@ impl Workload {
         self.clock
     }
 
-    /// Notes what was answered, and asks for more.
-    pub fn go_on(&mut self, c: &mut Cluster, pools: &[PoolId]) -> Result<(), String> {
-        self.take_answers(c)?;
-        self.fill_on(c, pools[0]);
+    /// Collects replies and submits new requests.
+    pub fn step(&mut self, c: &mut Cluster, pools: &[PoolId]) -> Result<(), String> {
+        self.collect_replies(c)?;
+        self.continue_fill(c, pools[0]);
         for client in 0..c.clients.len() {
             let working = |op: &&InFlight| op.client == client && op.object.1.starts_with("object");
             while self.in_flight.iter().filter(working).count() < DEPTH {
                 let pool = *self.rng.pick(pools).expect("there is a pool");
                 let name = format!("object.{}", self.rng.below(6));
                 let action = self.draw(pool);
-                self.ask(c, client, pool, name, action);
+                self.submit(c, client, pool, name, action);
             }
         }
         Ok(())
     }
 
-    /// Fills the disks with so many objects more, little by little.
+    /// Writes so many more objects that fill the disks, a few at a time.
     pub fn fill(&mut self, objects: u64) {
         self.fillers_wanted = self.fillers + objects;
     }
-    /// Looks at what fills the disks once more, and removes it.
-    pub fn empty(&mut self, c: &mut Cluster, pool: PoolId) {
+    /// Reads the objects that fill the disks once more and deletes them.
+    pub fn delete_fill(&mut self, c: &mut Cluster, pool: PoolId) {
         self.fillers_wanted = self.fillers;
         for filler in 0..self.fillers {
             let name = format!("filler.{filler}");
             if self.histories.get(&(pool, name.clone())).is_none_or(|entries| is_there(entries)) {
-                self.ask(c, 0, pool, name.clone(), Action::Read);
-                self.ask(c, 0, pool, name, Action::Delete);
+                self.submit(c, 0, pool, name.clone(), Action::Read);
+                self.submit(c, 0, pool, name, Action::Delete);
             }
         }
     }
-    fn fill_on(&mut self, c: &mut Cluster, pool: PoolId) {
+    fn continue_fill(&mut self, c: &mut Cluster, pool: PoolId) {
         let filling = self.in_flight.iter().filter(|op| is_filler(&op.object.1)).count();
         if self.fillers < self.fillers_wanted && filling < FILLING_MAX {
             let name = format!("filler.{}", self.fillers);
             let data = Bytes::from(name.repeat(FILLER / name.len()));
             self.fillers += 1;
-            self.ask(c, 0, pool, name, Action::WriteFull(data));
+            self.submit(c, 0, pool, name, Action::WriteFull(data));
         }
     }
 
@@ -115,13 +115,13 @@ impl Workload {
         self.in_flight.is_empty() && self.snap_requests.is_empty()
     }
 
-    /// Asks for one more snapshot of a pool.
+    /// Creates one more snapshot of a pool.
     pub fn take_snap(&mut self, c: &mut Cluster, pool: PoolId) {
         let request = c.submit(0, RequestKind::CreateSnap { pool });
         self.snap_requests.push(SnapRequest { request, pool, removes: None });
     }
 
-    /// Gives up one of a pool's snapshots, unless a request is about it.
+    /// Removes one of a pool's snapshots unless a request in flight uses it.
     pub fn remove_snap(&mut self, c: &mut Cluster, pool: PoolId) {
         let Some(snaps) = self.contexts.get(&pool).map(|context| context.snaps.clone()) else { return };
         let Some(snap) = self.rng.pick(&snaps).copied() else { return };
@@ -148,13 +148,13 @@ impl Workload {
                     }
                 }
                 (Some(Ok(Output::Removed)), Some(_)) => {}
-                (Some(other), _) => return Err(format!("a snapshot: {other:?}")),
+                (Some(other), _) => return Err(format!("a snapshot request was answered with {other:?}")),
             }
         }
         Ok(())
     }
 
-    /// In words, for a run that does not end.
+    /// Requests in flight as text, for the report of a run that does not end.
     pub fn waits_for(&self) -> String {
         let ops: Vec<String> = self
             .in_flight
@@ -174,7 +174,7 @@ impl Workload {
             0 => Action::WriteFull(word),
             1..=3 => Action::Append(word),
             4 => Action::Write(self.rng.below(20), word),
-            // Larger than a block, or than what goes through the log.
+            // Larger than a block, or than what fits into the write-ahead log.
             5 => {
                 let times = *self.rng.pick(&[2000, 2000, 20_000]).expect("some");
                 Action::Write(self.rng.below(8) * 1000, Bytes::from(word.repeat(times)))
@@ -196,13 +196,13 @@ impl Workload {
         }
     }
 
-    fn ask(&mut self, c: &mut Cluster, client: usize, pool: PoolId, name: String, action: Action) {
-        // No snapshot keeps what fills a disk, or nothing would be free when it is removed.
+    fn submit(&mut self, c: &mut Cluster, client: usize, pool: PoolId, name: String, action: Action) {
+        // Snapshots would keep the space of these objects when they are deleted.
         let context = self.contexts.get(&pool).filter(|_| !is_filler(&name)).cloned().unwrap_or_default();
         let mut request = ObjectRequest::new(pool, name.as_str());
         request.snap_seq = SnapId(context.seq);
         request.snaps = context.snaps.iter().copied().map(SnapId).collect();
-        // Otherwise it waits for room.
+        // Without the flag, a write waits for space.
         if is_filler(&name) || self.rng.chance(200) {
             request.flags |= op_flags::message::FULL_TRY;
         }
@@ -237,7 +237,7 @@ impl Workload {
         self.in_flight.push(InFlight { client, request, object: (pool, name), asked, action, context });
     }
 
-    pub fn take_answers(&mut self, c: &mut Cluster) -> Result<(), String> {
+    pub fn collect_replies(&mut self, c: &mut Cluster) -> Result<(), String> {
         self.note_snaps(c)?;
         let mut waiting = Vec::new();
         for op in std::mem::take(&mut self.in_flight) {
@@ -245,7 +245,7 @@ impl Workload {
                 waiting.push(op);
                 continue;
             };
-            let answer = understand(&op.action, result)
+            let answer = interpret(&op.action, result)
                 .map_err(|why| format!("{:?} of {}: {why}", op.action, op.object.1))?;
             self.answered += 1;
             let answered = self.tick();
@@ -257,14 +257,14 @@ impl Workload {
         Ok(())
     }
 
-    /// Reads every object that was ever written once more, as it is and in all snapshots.
+    /// Reads every object that was ever written once more: its head and all snapshots.
     pub fn read_all(&mut self, c: &mut Cluster) {
         let objects: Vec<_> = self.histories.keys().cloned().collect();
         for (pool, name) in objects {
             let context = self.contexts.get(&pool).filter(|_| !is_filler(&name));
             let snaps = context.map_or(Vec::new(), |context| context.snaps.clone());
             let looks = snaps.into_iter().map(Action::ReadAt).chain([Action::Read]);
-            looks.for_each(|look| self.ask(c, 0, pool, name.clone(), look));
+            looks.for_each(|look| self.submit(c, 0, pool, name.clone(), look));
         }
     }
 
@@ -278,19 +278,19 @@ impl Workload {
     }
 }
 
-/// Whether an object is there only to take room.
+/// Whether an object exists only to fill disks.
 fn is_filler(name: &str) -> bool {
     name.starts_with("filler")
 }
 
-/// Whether the last that was heard of an object is that it was written.
+/// Whether the last reply about an object says that it exists.
 fn is_there(entries: &[Entry]) -> bool {
     entries.last().is_none_or(|entry| entry.action != Action::Delete && entry.answer != Answer::Refused)
 }
 
-fn understand(action: &Action, result: Result<Output, Failure>) -> Result<Answer, String> {
+fn interpret(action: &Action, result: Result<Output, Failure>) -> Result<Answer, String> {
     match (action, result) {
-        (Action::Read | Action::ReadAt(_), Ok(Output::Object(reply))) => Ok(Answer::Value(held(&reply)?)),
+        (Action::Read | Action::ReadAt(_), Ok(Output::Object(reply))) => Ok(Answer::Value(contents(&reply)?)),
         (Action::Read | Action::ReadAt(_), Err(e)) if e.errno == errno::ENOENT => Ok(Answer::NotFound),
         (Action::Delete, Err(e)) if e.errno == errno::ENOENT => Ok(Answer::NotFound),
         (Action::Create(_), Err(e)) if e.errno == errno::EEXIST => Ok(Answer::Exists),
@@ -301,7 +301,7 @@ fn understand(action: &Action, result: Result<Output, Failure>) -> Result<Answer
     }
 }
 
-fn held(reply: &ObjectReply) -> Result<Held, String> {
+fn contents(reply: &ObjectReply) -> Result<Contents, String> {
     let [data, omap, attrs] = &reply.ops[..] else { return Err(format!("{} outputs", reply.ops.len())) };
     let (pairs, more): (BTreeMap<String, Bytes>, bool) =
         from_slice(&omap.data).map_err(|e| format!("an omap that cannot be read: {e}"))?;
@@ -309,5 +309,5 @@ fn held(reply: &ObjectReply) -> Result<Held, String> {
         return Err("more keys than were ever set".into());
     }
     let attrs = from_slice(&attrs.data).map_err(|e| format!("attributes that cannot be read: {e}"))?;
-    Ok(Held { data: data.data.to_vec(), attrs, omap: pairs })
+    Ok(Contents { data: data.data.to_vec(), attrs, omap: pairs })
 }

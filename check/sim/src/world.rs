@@ -1,10 +1,10 @@
 //! The queue of what will happen, and the carrying out of what machines want: the simulator's
 //! counterpart of `shell/node`.
 
-use crate::due::What;
 use crate::memory;
 use crate::network::{End, Network, NodeId, SessionId};
 use crate::node::{Node, Role};
+use crate::schedule::Scheduled;
 use crate::trace::Trace;
 use bytes::Bytes;
 use nacre_base::{Now, Rng, Time, Utime};
@@ -30,7 +30,7 @@ const HELD_MAX: (Duration, Duration) = (Duration::from_secs(2), Duration::from_s
 pub struct World {
     pub now: Time,
     /// (when, in which order) -> (at whom, in which of its lives, what)
-    queue: BTreeMap<(Time, u64), (NodeId, u64, What)>,
+    queue: BTreeMap<(Time, u64), (NodeId, u64, Scheduled)>,
     sequence: u64,
     pub nodes: Vec<Node>,
     pub network: Network,
@@ -42,7 +42,7 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, print: bool) -> World {
-        memory::forget();
+        memory::reset();
         let mut rng = Rng::new(seed);
         World {
             now: Time::from_nanos(1_000_000_000),
@@ -75,13 +75,13 @@ impl World {
         &mut self.nodes[id.0]
     }
 
-    fn at(&mut self, when: Time, node: NodeId, what: What) {
-        let life = self.node(node).life;
-        self.at_life(when, node, life, what);
+    fn at(&mut self, when: Time, node: NodeId, what: Scheduled) {
+        let incarnation = self.node(node).incarnation;
+        self.at_incarnation(when, node, incarnation, what);
     }
-    fn at_life(&mut self, when: Time, node: NodeId, life: u64, what: What) {
+    fn at_incarnation(&mut self, when: Time, node: NodeId, incarnation: u64, what: Scheduled) {
         self.sequence += 1;
-        self.queue.insert((when, self.sequence), (node, life, what));
+        self.queue.insert((when, self.sequence), (node, incarnation, what));
     }
 
     /// When something is due next.
@@ -91,14 +91,14 @@ impl World {
 
     /// Lets the next thing happen. False if nothing is left that could.
     pub fn step(&mut self) -> bool {
-        let Some(((when, _), (node, life, what))) = self.queue.pop_first() else { return false };
+        let Some(((when, _), (node, incarnation, what))) = self.queue.pop_first() else { return false };
         self.now = self.now.max(when);
-        if self.node(node).life != life || !self.node(node).is_running() {
-            self.nobody_there(node, what);
+        if self.node(node).incarnation != incarnation || !self.node(node).is_running() {
+            self.undeliverable(node, what);
         } else if self.node(node).paused {
             self.node_mut(node).deferred.push(what);
         } else {
-            self.happen(node, what);
+            self.dispatch(node, what);
         }
         true
     }
@@ -118,18 +118,18 @@ impl World {
         let node = self.node_mut(id);
         assert!(!node.is_running(), "{} runs already", node.name);
         if let Some(disk) = &node.disk {
-            let _its = memory::on_behalf_of(id.0);
+            let _charge = memory::charge_to(id.0);
             let opened = Store::open_paged(disk.clone());
             let (mut store, _) = opened.unwrap_or_else(|e| panic!("{}: {e}", node.name));
-            let little = STORE_MEMORY[(id.0 + node.life as usize) % STORE_MEMORY.len()];
+            let little = STORE_MEMORY[(id.0 + node.incarnation as usize) % STORE_MEMORY.len()];
             store.limit_memory(node.store_memory.unwrap_or(little));
             node.store = Some(store);
         }
-        node.life += 1;
-        node.dark = false;
+        node.incarnation += 1;
+        node.powered_off = false;
         node.role = Some(role);
         self.note(id, "starts", 0);
-        self.happen(id, What::Event(Event::Start));
+        self.dispatch(id, Scheduled::Event(Event::Start));
     }
 
     /// Ends a process at once. What it handed to the disk stays there; with `power`, what was not
@@ -156,9 +156,9 @@ impl World {
         }
         let deferred = std::mem::take(&mut node.deferred);
         node.forget();
-        node.dark = power;
-        // Who dialled it while it stood still hears of that.
-        deferred.into_iter().for_each(|what| self.nobody_there(id, what));
+        node.powered_off = power;
+        // Target dialled it while it stood still hears of that.
+        deferred.into_iter().for_each(|what| self.undeliverable(id, what));
         for session in self.network.of_node(id) {
             self.lose(session, id, power);
         }
@@ -181,7 +181,12 @@ impl World {
             let delay =
                 if silently { self.rng.duration(HELD_MAX.0, HELD_MAX.1) } else { self.network.latency() };
             let when = self.now + delay;
-            self.at_life(when, end.node, end.life, What::Closed(session, side, Closed::Reset));
+            self.at_incarnation(
+                when,
+                end.node,
+                end.incarnation,
+                Scheduled::Closed(session, side, Closed::Reset),
+            );
         }
         self.network.forget_closed(session);
     }
@@ -193,7 +198,7 @@ impl World {
             let ends = &mut self.network.sessions.get_mut(&session).expect("it is one of them").ends;
             if ends[0].node == a && ends[1].node == b && std::mem::replace(&mut ends[1].open, false) {
                 let conn = ends[1].conn;
-                self.at(self.now, b, What::Event(Event::Closed { conn, why: Closed::Reset }));
+                self.at(self.now, b, Scheduled::Event(Event::Closed { conn, why: Closed::Reset }));
             }
         }
     }
@@ -201,7 +206,7 @@ impl World {
     /// Asks a daemon to stop cleanly.
     pub fn stop(&mut self, id: NodeId) {
         if self.node(id).is_running() {
-            self.at(self.now, id, What::Event(Event::Stop));
+            self.at(self.now, id, Scheduled::Event(Event::Stop));
         }
     }
 
@@ -217,31 +222,31 @@ impl World {
         }
     }
 
-    pub fn cut(&mut self, a: NodeId, b: NodeId) {
-        self.cut_one_way(a, b);
-        self.cut_one_way(b, a);
+    pub fn partition(&mut self, a: NodeId, b: NodeId) {
+        self.partition_one_way(a, b);
+        self.partition_one_way(b, a);
     }
     /// What `a` sends does not reach `b` any more.
-    pub fn cut_one_way(&mut self, a: NodeId, b: NodeId) {
-        self.cut_on(a, b, Net::Public);
-        self.cut_on(a, b, Net::Cluster);
+    pub fn partition_one_way(&mut self, a: NodeId, b: NodeId) {
+        self.partition_on(a, b, Net::Public);
+        self.partition_on(a, b, Net::Cluster);
     }
     /// Nothing passes between `a` and others on one network any more.
-    pub fn cut_off(&mut self, a: NodeId, others: &[NodeId], on: Net) {
+    pub fn isolate(&mut self, a: NodeId, others: &[NodeId], on: Net) {
         for &b in others.iter().filter(|b| **b != a) {
-            self.cut_on(a, b, on);
-            self.cut_on(b, a, on);
+            self.partition_on(a, b, on);
+            self.partition_on(b, a, on);
         }
     }
-    fn cut_on(&mut self, a: NodeId, b: NodeId, on: Net) {
+    fn partition_on(&mut self, a: NodeId, b: NodeId, on: Net) {
         self.note(a, &format!("is not heard any more on the {on} by"), b.0 as u64);
-        for session in self.network.cut(a, b, on) {
+        for session in self.network.partition(a, b, on) {
             let ends = self.network.sessions[&session].ends;
             for (side, end) in ends.into_iter().enumerate() {
                 let when = self.now + self.rng.duration(HELD_MAX.0, HELD_MAX.1);
                 // Told only if the partition still stands then (see `happen`).
-                let what = What::Closed(session, side, Closed::TimedOut);
-                self.at_life(when, end.node, end.life, what);
+                let what = Scheduled::Closed(session, side, Closed::TimedOut);
+                self.at_incarnation(when, end.node, end.incarnation, what);
             }
         }
     }
@@ -252,13 +257,18 @@ impl World {
             let ends = self.network.sessions[&session].ends;
             for (side, end) in ends.into_iter().enumerate() {
                 let when = self.now + self.network.latency();
-                self.at_life(when, end.node, end.life, What::Closed(session, side, Closed::Reset));
+                self.at_incarnation(
+                    when,
+                    end.node,
+                    end.incarnation,
+                    Scheduled::Closed(session, side, Closed::Reset),
+                );
             }
         }
     }
     pub fn heal_all(&mut self) {
         self.network.reject_nothing();
-        for (a, b, on) in self.network.cuts() {
+        for (a, b, on) in self.network.partitions() {
             self.heal_one_way(a, b, on);
         }
     }
@@ -276,7 +286,12 @@ impl World {
                 if !ends[1 - side].open {
                     // The next probe of one side finds that the other has forgotten the session.
                     let when = self.now + self.rng.duration(HELD_MAX.0, HELD_MAX.1);
-                    self.at_life(when, end.node, end.life, What::Closed(session, side, Closed::Reset));
+                    self.at_incarnation(
+                        when,
+                        end.node,
+                        end.incarnation,
+                        Scheduled::Closed(session, side, Closed::Reset),
+                    );
                 }
             }
             for side in 0..2 {
@@ -285,7 +300,7 @@ impl World {
                 let to = found.ends[1 - side];
                 for _ in 0..held {
                     let when = self.network.arrival(session, side, self.now);
-                    self.at_life(when, to.node, to.life, What::Arrive(session, side));
+                    self.at_incarnation(when, to.node, to.incarnation, Scheduled::Arrive(session, side));
                 }
             }
         }
@@ -304,21 +319,26 @@ impl World {
     }
 
     /// Something is due at a node that does not run, or at an earlier life of it.
-    fn nobody_there(&mut self, node: NodeId, what: What) {
-        if let What::Dialled { from, life, conn, .. } = what {
-            let (delay, why) = match self.node(node).dark {
+    fn undeliverable(&mut self, node: NodeId, what: Scheduled) {
+        if let Scheduled::Dialled { from, incarnation, conn, .. } = what {
+            let (delay, why) = match self.node(node).powered_off {
                 true => (DIAL_TIMEOUT, Closed::TimedOut),
                 false => (self.network.latency(), Closed::Refused),
             };
-            self.at_life(self.now + delay, from, life, What::Event(Event::Closed { conn, why }));
+            self.at_incarnation(
+                self.now + delay,
+                from,
+                incarnation,
+                Scheduled::Event(Event::Closed { conn, why }),
+            );
         }
     }
 
-    fn happen(&mut self, id: NodeId, what: What) {
+    fn dispatch(&mut self, id: NodeId, what: Scheduled) {
         match what {
-            What::Event(Event::Opened { conn, .. }) if self.is_hung_up(id, conn) => {}
-            What::Event(event) => self.node_mut(id).events.push_back(event),
-            What::Timer(timer) => {
+            Scheduled::Event(Event::Opened { conn, .. }) if self.is_hung_up(id, conn) => {}
+            Scheduled::Event(event) => self.node_mut(id).events.push_back(event),
+            Scheduled::Timer(timer) => {
                 // Armed again meanwhile, or disarmed: not this one.
                 if self.node(id).timers.get(&timer).is_none_or(|when| *when > self.now) {
                     return;
@@ -326,11 +346,11 @@ impl World {
                 self.node_mut(id).timers.remove(&timer);
                 self.node_mut(id).events.push_back(Event::Timer(timer));
             }
-            What::DiskDone => {
+            Scheduled::DiskDone => {
                 let node = self.node_mut(id);
                 let (Some(disk), Some(batch)) = (&node.disk, node.committing.take()) else { return };
                 let done = batch.commit(disk).expect("a simulated disk with power works");
-                let _its = memory::on_behalf_of(id.0);
+                let _charge = memory::charge_to(id.0);
                 let durable = node.store.as_mut().expect("it has a disk").finished(done);
                 let mut last = None;
                 while let Some((_, token)) = node.waiting.pop_front_if(|(ticket, _)| *ticket <= durable) {
@@ -338,17 +358,17 @@ impl World {
                 }
                 node.events.extend(last.map(Event::Stored));
             }
-            What::DeferredDone => {
+            Scheduled::DeferredDone => {
                 let node = self.node_mut(id);
                 let (Some(disk), Some(placing)) = (&node.disk, node.placing.take()) else { return };
                 let placed = placing.run(disk).expect("a simulated disk with power works");
-                let _its = memory::on_behalf_of(id.0);
+                let _charge = memory::charge_to(id.0);
                 node.store.as_mut().expect("it has a disk").deferred_done(placed);
             }
-            What::ReadDone(token, plan) => {
+            Scheduled::ReadDone(token, plan) => {
                 let node = self.node_mut(id);
                 let disk = node.disk.as_ref().expect("it has a disk");
-                let _its = memory::on_behalf_of(id.0);
+                let _charge = memory::charge_to(id.0);
                 let read = plan.run_fetching(|reads| disk.read_many(reads));
                 let store = node.store.as_mut().expect("it has a disk");
                 let result = read.map(|(extents, fetched)| {
@@ -357,13 +377,15 @@ impl World {
                 });
                 node.events.push_back(Event::ReadDone { token, result });
             }
-            What::Dialled { from, life, conn, to, kind } => self.dialled(id, from, life, conn, to, kind),
-            What::Arrive(session, side) => {
+            Scheduled::Dialled { from, incarnation, conn, to, kind } => {
+                self.dialled(id, from, incarnation, conn, to, kind)
+            }
+            Scheduled::Arrive(session, side) => {
                 let Some(found) = self.network.sessions.get(&session) else { return };
                 let (from, to) = (found.ends[side], found.ends[1 - side]);
-                let cut = self.network.is_cut(from.node, to.node, found.on);
+                let partitioned = self.network.is_partitioned(from.node, to.node, found.on);
                 let found = self.network.sessions.get_mut(&session).expect("it was just there");
-                if cut {
+                if partitioned {
                     found.held[side] += 1;
                     return;
                 }
@@ -374,7 +396,7 @@ impl World {
                 let Envelope { tid, body } = received(id, raw);
                 self.node_mut(id).events.push_back(Event::Message { conn: to.conn, tid, message: body });
             }
-            What::Closed(session, side, why) => {
+            Scheduled::Closed(session, side, why) => {
                 let Some(found) = self.network.sessions.get(&session) else { return };
                 let [a, b] = found.ends;
                 let stuck = self.network.is_stuck(a.node, b.node, found.on);
@@ -383,10 +405,10 @@ impl World {
                 if why == Closed::TimedOut && !stuck {
                     return; // the partition was over in time
                 }
-                if why == Closed::Reset && self.network.is_cut(other, id, on) {
+                if why == Closed::Reset && self.network.is_partitioned(other, id, on) {
                     // The news does not get through yet.
                     let when = self.now + Duration::from_millis(500);
-                    return self.at(when, id, What::Closed(session, side, why));
+                    return self.at(when, id, Scheduled::Closed(session, side, why));
                 }
                 let found = self.network.sessions.get_mut(&session).expect("it was just there");
                 let end = &mut found.ends[side];
@@ -411,7 +433,12 @@ impl World {
         let other = self.network.sessions[&session].ends[1 - side];
         if other.open {
             let when = self.network.arrival(session, side, self.now);
-            self.at_life(when, other.node, other.life, What::Closed(session, 1 - side, Closed::Reset));
+            self.at_incarnation(
+                when,
+                other.node,
+                other.incarnation,
+                Scheduled::Closed(session, 1 - side, Closed::Reset),
+            );
         }
     }
 
@@ -419,7 +446,7 @@ impl World {
         &mut self,
         id: NodeId,
         from: NodeId,
-        life: u64,
+        incarnation: u64,
         conn: ConnId,
         to: EntityAddr,
         kind: EntityType,
@@ -428,9 +455,14 @@ impl World {
         let node = self.node(id);
         if node.addr.nonce != to.nonce || node.kind != kind {
             let why = Closed::Fault(format!("{to} is not {} any more", node.name));
-            return self.at_life(back, from, life, What::Event(Event::Closed { conn, why }));
+            return self.at_incarnation(
+                back,
+                from,
+                incarnation,
+                Scheduled::Event(Event::Closed { conn, why }),
+            );
         }
-        if self.node(from).life != life || !self.node(from).is_running() {
+        if self.node(from).incarnation != incarnation || !self.node(from).is_running() {
             return;
         }
         if self.node_mut(from).abandoned.remove(&conn) {
@@ -440,12 +472,17 @@ impl World {
         if self.node(from).kind == EntityType::Client && self.node(from).num < 0 {
             if kind != EntityType::Mon {
                 let why = Closed::Fault("no number yet".into());
-                return self.at_life(back, from, life, What::Event(Event::Closed { conn, why }));
+                return self.at_incarnation(
+                    back,
+                    from,
+                    incarnation,
+                    Scheduled::Event(Event::Closed { conn, why }),
+                );
             }
             match self.node_mut(id).take_id() {
                 Some(number) => self.node_mut(from).num = number as i64,
                 None => {
-                    let what = What::Dialled { from, life, conn, to, kind };
+                    let what = Scheduled::Dialled { from, incarnation, conn, to, kind };
                     return self.at(self.now + Duration::from_millis(20), id, what);
                 }
             }
@@ -455,17 +492,22 @@ impl World {
         }
         let node = self.node_mut(id);
         node.accepted += 1;
-        let accepted = End { node: id, life: node.life, conn: ConnId::Accepted(node.accepted), open: true };
-        let dialling = End { node: from, life, conn, open: true };
+        let accepted = End {
+            node: id,
+            incarnation: node.incarnation,
+            conn: ConnId::Accepted(node.accepted),
+            open: true,
+        };
+        let dialling = End { node: from, incarnation, conn, open: true };
         let on = self.node(id).listens_on(to.sock).unwrap_or(Net::Public);
         self.network.open([dialling, accepted], on);
         let (caller, callee) = (self.peer(from), self.peer(id));
         self.node_mut(id).events.push_back(Event::Opened { conn: accepted.conn, peer: caller });
         let opened = Event::Opened { conn, peer: callee };
-        let session = self.network.find(from, life, conn).expect("it was just opened");
+        let session = self.network.find(from, incarnation, conn).expect("it was just opened");
         // Before anything that the other side says.
         let when = self.network.arrival(session, 1, self.now);
-        self.at_life(when, from, life, What::Event(opened));
+        self.at_incarnation(when, from, incarnation, Scheduled::Event(opened));
     }
 
     fn peer(&self, id: NodeId) -> Peer {
@@ -482,7 +524,7 @@ impl World {
 
     /// Whether a session that is about to open was hung up by who dialled.
     fn is_hung_up(&self, id: NodeId, conn: ConnId) -> bool {
-        let session = self.network.find(id, self.node(id).life, conn);
+        let session = self.network.find(id, self.node(id).incarnation, conn);
         let Some(session) = session.and_then(|session| self.network.sessions.get(&session)) else {
             return true;
         };
@@ -505,9 +547,9 @@ impl World {
                 Some(store) => store,
                 None => &NoStore,
             };
-            let its = memory::on_behalf_of(id.0);
+            let charge = memory::charge_to(id.0);
             role.handle(now, event, view, &mut effects);
-            drop(its);
+            drop(charge);
             for effect in effects.drain(..) {
                 self.carry_out(id, effect);
             }
@@ -557,28 +599,28 @@ impl World {
     }
 
     fn carry_out(&mut self, id: NodeId, effect: Effect) {
-        let life = self.node(id).life;
+        let incarnation = self.node(id).incarnation;
         match effect {
             Effect::Dial { conn, to, kind } => {
                 let Some((target, on)) = self.listener(to.sock) else {
                     let why = Closed::Refused;
-                    return self.at(self.now, id, What::Event(Event::Closed { conn, why }));
+                    return self.at(self.now, id, Scheduled::Event(Event::Closed { conn, why }));
                 };
                 if self.network.is_rejected(id, target) {
                     let event = Event::Closed { conn, why: Closed::Refused };
                     let when = self.now + self.network.latency();
-                    return self.at(when, id, What::Event(event));
+                    return self.at(when, id, Scheduled::Event(event));
                 }
                 let silent = self.network.is_stuck(id, target, on);
                 if silent {
                     let event = Event::Closed { conn, why: Closed::TimedOut };
-                    return self.at(self.now + DIAL_TIMEOUT, id, What::Event(event));
+                    return self.at(self.now + DIAL_TIMEOUT, id, Scheduled::Event(event));
                 }
                 let when = self.now + self.network.latency();
-                self.at(when, target, What::Dialled { from: id, life, conn, to, kind });
+                self.at(when, target, Scheduled::Dialled { from: id, incarnation, conn, to, kind });
             }
             Effect::Send { conn, tid, message } => {
-                let Some(session) = self.network.find(id, life, conn) else { return };
+                let Some(session) = self.network.find(id, incarnation, conn) else { return };
                 let found = &self.network.sessions[&session];
                 let side = found.side(id, conn).expect("the session was found by it");
                 if !found.ends[side].open {
@@ -595,10 +637,10 @@ impl World {
                 let when = self.network.arrival(session, side, self.now);
                 let found = self.network.sessions.get_mut(&session).expect("it was found");
                 found.flying[side].push_back(raw);
-                self.at_life(when, to.node, to.life, What::Arrive(session, side));
+                self.at_incarnation(when, to.node, to.incarnation, Scheduled::Arrive(session, side));
             }
             Effect::Hangup { conn } => {
-                let Some(session) = self.network.find(id, life, conn) else {
+                let Some(session) = self.network.find(id, incarnation, conn) else {
                     self.node_mut(id).abandoned.insert(conn);
                     return;
                 };
@@ -612,18 +654,18 @@ impl World {
             Effect::Datagram { network, to, bytes } => {
                 let from = self.node(id).addr_on(network).sock;
                 let (Some((target, on)), Some(from)) = (self.listener(Some(to)), from) else { return };
-                if self.network.is_cut(id, target, on) || self.network.is_lost() {
+                if self.network.is_partitioned(id, target, on) || self.network.is_lost() {
                     return;
                 }
                 let when = self.now + self.network.latency();
-                self.at(when, target, What::Event(Event::Datagram { network: on, from, bytes }));
+                self.at(when, target, Scheduled::Event(Event::Datagram { network: on, from, bytes }));
             }
             Effect::Store { token, txn } => {
                 let node = self.node_mut(id);
-                let its = memory::on_behalf_of(id.0);
+                let charge = memory::charge_to(id.0);
                 let store = node.store.as_mut().expect("a machine that stores is given a store");
                 let ticket = store.submit(txn).unwrap_or_else(|e| panic!("{}: {e}", node.name));
-                drop(its);
+                drop(charge);
                 node.waiting.push_back((ticket, token));
             }
             Effect::Read { token, id: object, extents, device } => {
@@ -633,7 +675,7 @@ impl World {
                     Ok(plan) => {
                         let (low, high) = self.disk_latency[id.0];
                         let when = self.now + self.rng.duration(low, high);
-                        self.at(when, id, What::ReadDone(token, plan));
+                        self.at(when, id, Scheduled::ReadDone(token, plan));
                     }
                     Err(error) => {
                         let event = Event::ReadDone { token, result: Err(error) };
@@ -644,7 +686,7 @@ impl World {
             Effect::Arm { timer, after } => {
                 let when = self.now + after;
                 self.node_mut(id).timers.insert(timer, when);
-                self.at(when, id, What::Timer(timer));
+                self.at(when, id, Scheduled::Timer(timer));
             }
             Effect::Disarm { timer } => drop(self.node_mut(id).timers.remove(&timer)),
             Effect::Loop(n) => self.node_mut(id).loops.push_back(n),
@@ -656,7 +698,7 @@ impl World {
         }
     }
 
-    /// Who listens there, and on which network.
+    /// Target listens there, and on which network.
     fn listener(&self, sock: Option<SocketAddr>) -> Option<(NodeId, Net)> {
         let mut nodes = self.nodes.iter().enumerate();
         nodes.find_map(|(n, node)| Some((NodeId(n), node.listens_on(sock)?)))
@@ -673,7 +715,7 @@ impl World {
     /// Hands what was submitted to the disk, unless it is busy.
     fn commit(&mut self, id: NodeId) {
         let (low, high) = self.disk_latency[id.0];
-        let _its = memory::on_behalf_of(id.0);
+        let _charge = memory::charge_to(id.0);
         let node = self.node_mut(id);
         let Some(store) = &mut node.store else { return };
         if node.placing.is_none()
@@ -681,14 +723,14 @@ impl World {
         {
             node.placing = Some(placing);
             let when = self.now + self.rng.duration(low, high);
-            self.at(when, id, What::DeferredDone);
+            self.at(when, id, Scheduled::DeferredDone);
         }
         let node = self.node_mut(id);
         let Some(store) = node.store.as_mut().filter(|_| node.committing.is_none()) else { return };
         if let Some(batch) = store.take_batch() {
             node.committing = Some(batch);
             let when = self.now + self.rng.duration(low, high);
-            self.at(when, id, What::DiskDone);
+            self.at(when, id, Scheduled::DiskDone);
         }
     }
 
@@ -714,7 +756,7 @@ impl World {
 
 /// What comes in has memory of its own, as what a socket gives: the sender's copy is the sender's.
 fn received(id: NodeId, raw: RawMessage) -> Envelope {
-    let _its = memory::on_behalf_of(id.0);
+    let _charge = memory::charge_to(id.0);
     let (front, data) = (Bytes::copy_from_slice(&raw.front), Bytes::copy_from_slice(&raw.data));
     Envelope::from_raw(RawMessage { front, data, ..raw }).expect("what was encoded decodes")
 }

@@ -1,4 +1,5 @@
-//! Dead, hung and merely slandered OSDs. Virtual time: it passes the same on every machine.
+//! Failure detection: OSDs that are dead, hung, or wrongly reported. In virtual time, so results do not depend on
+//! the machine.
 
 use nacre_base::PoolId;
 use nacre_proto::types::Network;
@@ -14,7 +15,7 @@ fn cluster(seed: u64) -> (Cluster, PoolId) {
     (c, pool)
 }
 
-/// How long a write takes that its primary cannot serve any more.
+/// How long a write takes whose primary is gone.
 fn stall(c: &mut Cluster, pool: PoolId) -> Duration {
     let start = c.world.now;
     c.write(pool, "a", "after");
@@ -26,7 +27,7 @@ fn json(c: &mut Cluster, prefix: &str) -> Value {
     serde_json::from_str(&text).expect("it was asked for JSON")
 }
 
-/// For each OSD, since which epoch it has been up; 0 if it is not.
+/// For each OSD, the epoch since which it is up; 0 if it is down.
 fn up_since(c: &mut Cluster) -> Vec<u64> {
     let dump = json(c, "osd dump");
     let osds = dump["osds"].as_array().expect("a list").iter();
@@ -58,7 +59,7 @@ fn a_hung_primary_stalls_a_write_for_less_than_two_seconds_and_comes_back() {
 }
 
 #[test]
-fn at_twenty_percent_loss_nobody_is_marked_down() {
+fn at_twenty_percent_loss_no_osd_is_marked_down() {
     let (mut c, pool) = cluster(300);
     let before = up_since(&mut c);
     c.world.network.loss = 200;
@@ -70,11 +71,11 @@ fn at_twenty_percent_loss_nobody_is_marked_down() {
 }
 
 #[test]
-fn a_link_that_comes_and_goes_marks_nobody_down_and_is_named() {
+fn a_flapping_link_marks_no_osd_down_and_is_reported() {
     let (mut c, _) = cluster(400);
     let before = up_since(&mut c);
     for _ in 0..10 {
-        c.world.cut(c.osds[0], c.osds[1]);
+        c.world.partition(c.osds[0], c.osds[1]);
         c.run_for(Duration::from_secs(4));
         c.world.heal(c.osds[0], c.osds[1]);
         c.run_for(Duration::from_secs(4));
@@ -88,9 +89,9 @@ fn a_link_that_comes_and_goes_marks_nobody_down_and_is_named() {
 }
 
 #[test]
-fn an_end_of_a_broken_link_stays_away_until_it_works_again() {
+fn an_osd_behind_a_broken_link_stays_down_until_it_heals() {
     let (mut c, pool) = cluster(500);
-    c.world.cut(c.osds[0], c.osds[1]);
+    c.world.partition(c.osds[0], c.osds[1]);
     c.run_for(Duration::from_secs(25));
     let up = up_since(&mut c);
     assert_eq!(up[1], 0, "{up:?}");
@@ -100,7 +101,7 @@ fn an_end_of_a_broken_link_stays_away_until_it_works_again() {
 }
 
 #[test]
-fn an_end_of_a_link_that_carries_heartbeats_and_no_sessions_stays_away_until_it_works_again() {
+fn an_osd_behind_a_link_with_heartbeats_but_no_sessions_stays_down_until_it_heals() {
     let (mut c, pool) = cluster(550);
     c.world.reject(c.osds[0], c.osds[1]);
     c.run_for(Duration::from_secs(25));
@@ -111,16 +112,16 @@ fn an_end_of_a_link_that_carries_heartbeats_and_no_sessions_stays_away_until_it_
     assert_eq!(up.iter().filter(|epoch| **epoch == 0).count(), 1, "{up:?}");
     c.run_for(Duration::from_secs(60));
     let after = up_since(&mut c);
-    assert_eq!(up, after, "it comes and goes");
+    assert_eq!(up, after, "it flaps");
     c.world.heal_all();
     c.wait_clean().unwrap();
 }
 
 #[test]
-fn who_returns_over_a_mended_link_is_not_accused_of_the_time_before() {
+fn an_osd_that_returns_over_a_healed_link_is_not_reported_for_the_time_before() {
     for seed in 0..10 {
         let (mut c, _) = cluster(560 + seed);
-        c.world.cut(c.osds[0], c.osds[1]);
+        c.world.partition(c.osds[0], c.osds[1]);
         c.run_for(Duration::from_secs(25));
         assert_eq!(up_since(&mut c)[1], 0);
         c.world.heal(c.osds[0], c.osds[1]);
@@ -130,7 +131,7 @@ fn who_returns_over_a_mended_link_is_not_accused_of_the_time_before() {
             up = up_since(&mut c);
         }
         c.run_for(Duration::from_secs(10));
-        assert_eq!(up_since(&mut c), up, "seed {seed}: it comes and goes");
+        assert_eq!(up_since(&mut c), up, "seed {seed}: it flaps");
         c.wait_clean().unwrap();
     }
 }
@@ -156,14 +157,14 @@ fn cluster_on_two_networks(seed: u64) -> (Cluster, PoolId) {
     (c, pool)
 }
 
-/// What the warning about a lost network says, if there is one.
+/// The detail of the warning about a lost network.
 fn lost_networks(c: &mut Cluster) -> Vec<String> {
     let health = json(c, "health");
     let detail = health["checks"]["OSD_NETWORK_LOST"]["detail"].as_array().cloned().unwrap_or_default();
     detail.iter().map(|line| line["message"].as_str().expect("text").to_string()).collect()
 }
 
-/// Writes for a while, and gives the longest stall.
+/// Writes for a while, and returns the longest stall.
 fn write_for(c: &mut Cluster, pool: PoolId, seconds: u64) -> Duration {
     let until = c.world.now + Duration::from_secs(seconds);
     let mut longest = Duration::ZERO;
@@ -179,12 +180,12 @@ fn write_for(c: &mut Cluster, pool: PoolId, seconds: u64) -> Duration {
 }
 
 #[test]
-fn an_osd_that_loses_the_cluster_network_stays_up_and_is_named() {
+fn an_osd_that_loses_the_cluster_network_stays_up_and_is_reported() {
     for seed in 0..2 {
         let (mut c, pool) = cluster_on_two_networks(700 + seed);
         let before = up_since(&mut c);
         let others = c.osds.clone();
-        c.world.cut_off(c.osds[2], &others, Network::Cluster);
+        c.world.isolate(c.osds[2], &others, Network::Cluster);
         let stall = write_for(&mut c, pool, 20);
         assert!(stall < Duration::from_secs(2), "seed {seed}: {stall:?}");
         assert_eq!(up_since(&mut c), before);
@@ -205,12 +206,12 @@ fn without_any_cluster_network_everything_goes_over_the_public_one() {
     let (mut c, pool) = cluster_on_two_networks(710);
     let before = up_since(&mut c);
     let others = c.osds.clone();
-    others.iter().for_each(|osd| c.world.cut_off(*osd, &others, Network::Cluster));
+    others.iter().for_each(|osd| c.world.isolate(*osd, &others, Network::Cluster));
     let longest = write_for(&mut c, pool, 20);
     assert!(longest < Duration::from_secs(2), "{longest:?}");
     assert_eq!(up_since(&mut c), before);
     assert_eq!(lost_networks(&mut c).len(), 3, "the lowest one is heard as little, but it takes two");
-    // Who dies now is found as fast as ever.
+    // An OSD that dies now is detected as fast as ever.
     c.world.kill(c.osds[c.primary(pool, "a")], false);
     let stall = stall(&mut c, pool);
     assert!(stall < Duration::from_secs(2), "{stall:?}");
@@ -218,11 +219,11 @@ fn without_any_cluster_network_everything_goes_over_the_public_one() {
 }
 
 #[test]
-fn an_osd_that_loses_the_public_network_is_down_until_it_is_back_and_is_named() {
+fn an_osd_that_loses_the_public_network_is_down_until_it_is_back_and_is_reported() {
     for seed in 0..2 {
         let (mut c, pool) = cluster_on_two_networks(720 + seed);
-        let everyone: Vec<_> = c.mons.iter().chain(&c.osds).chain(&c.clients).copied().collect();
-        c.world.cut_off(c.osds[2], &everyone, Network::Public);
+        let nodes: Vec<_> = c.mons.iter().chain(&c.osds).chain(&c.clients).copied().collect();
+        c.world.isolate(c.osds[2], &nodes, Network::Public);
         let stall = write_for(&mut c, pool, 10);
         assert!(stall < Duration::from_secs(4), "seed {seed}: {stall:?}");
         let up = up_since(&mut c);
@@ -239,11 +240,11 @@ fn an_osd_that_loses_the_public_network_is_down_until_it_is_back_and_is_named() 
 }
 
 #[test]
-fn a_public_network_that_all_osds_lost_among_themselves_costs_nobody_his_place() {
+fn a_public_network_that_all_osds_lost_among_themselves_marks_no_osd_down() {
     let (mut c, pool) = cluster_on_two_networks(730);
     let before = up_since(&mut c);
     let others = c.osds.clone();
-    others.iter().for_each(|osd| c.world.cut_off(*osd, &others, Network::Public));
+    others.iter().for_each(|osd| c.world.isolate(*osd, &others, Network::Public));
     let stall = write_for(&mut c, pool, 20);
     assert!(stall < Duration::from_millis(500), "{stall:?}");
     assert_eq!(up_since(&mut c), before);

@@ -1,8 +1,8 @@
-//! Scripts: what must hold, and what once did not.
+//! Tests in simulated clusters, and scripts of past failures.
 
-mod away;
 mod detection;
 mod monitors;
+mod outage;
 
 use nacre_sim::{Cluster, Script, Seed, run_script, run_seed};
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn a_primary_that_was_stopped_does_not_answer_with_old_data() {
     let pool = c.pool("p", 4);
     c.write(pool, "a", "old");
     let primary = c.osds[c.primary(pool, "a")];
-    // The second client asks the primary while it stands still; the answer must wait for the truth.
+    // The second client sends a read to the paused primary, which must not answer with stale data.
     let warm = c.submit(1, nacre_client::ObjectRequest::new(pool, "a").read(0, 0));
     c.wait(1, warm).unwrap();
     c.world.pause(primary);
@@ -60,16 +60,16 @@ fn a_primary_that_was_stopped_does_not_answer_with_old_data() {
     c.write(pool, "a", "new"); // another primary took over
     c.world.resume(primary);
     let Ok(nacre_client::Output::Object(reply)) = c.wait(1, late) else { panic!("the read failed") };
-    // It was asked before the write was answered, so that either value is right; what must not
-    // happen is that a later read still gets the old one.
+    // The read was sent before the write was answered, so either value is right. A later read must not return the
+    // old one.
     assert!(["old", "new"].iter().any(|value| reply.ops[0].data == value));
     let again = c.submit(1, nacre_client::ObjectRequest::new(pool, "a").read(0, 0));
     let Ok(nacre_client::Output::Object(reply)) = c.wait(1, again) else { panic!("the read failed") };
     assert_eq!(reply.ops[0].data, "new");
 }
 
-/// Found by seed 0x1d: a partition ended just after one side had given up the session. The other one
-/// went on asking for leases on it for ever, and reads were never answered.
+/// Found by seed 0x1d: a partition ended just after one side had given up the session. The other side asked for
+/// leases on it for ever, and reads were never answered.
 #[test]
 fn a_session_that_only_one_side_lost_is_given_up() {
     let mut c = three_osds(4);
@@ -77,7 +77,7 @@ fn a_session_that_only_one_side_lost_is_given_up() {
     c.write(pool, "a", "x");
     let (a, b) = (c.osds[c.primary(pool, "a")], c.osds[(c.primary(pool, "a") + 1) % 3]);
     c.world.half_open(a, b);
-    // The lease that it held is over by then.
+    // The lease has expired by then.
     c.run_for(Duration::from_secs(2));
     let read = c.submit(0, nacre_client::ObjectRequest::new(pool, "a").read(0, 0));
     let waited = c.world.now;
@@ -86,15 +86,15 @@ fn a_session_that_only_one_side_lost_is_given_up() {
 }
 
 #[test]
-fn a_link_between_monitors_that_comes_and_goes_costs_no_election() {
+fn a_flapping_link_between_monitors_costs_no_election() {
     let mut c = Cluster::new(Seed(5), 3, 3, 1, false).up();
     let term = |c: &Cluster| c.mons.iter().filter_map(|id| c.term(*id)).max();
     let before = term(&c);
     for (a, b) in [(0, 1), (1, 2), (0, 2)] {
         for round in 0..10 {
             match round % 2 {
-                0 => c.world.cut(c.mons[a], c.mons[b]),
-                _ => c.world.cut_one_way(c.mons[a], c.mons[b]),
+                0 => c.world.partition(c.mons[a], c.mons[b]),
+                _ => c.world.partition_one_way(c.mons[a], c.mons[b]),
             }
             c.run_for(Duration::from_secs(4));
             c.world.heal(c.mons[a], c.mons[b]);
@@ -105,7 +105,7 @@ fn a_link_between_monitors_that_comes_and_goes_costs_no_election() {
 }
 
 #[test]
-fn a_group_that_is_told_to_peers_anew_and_goes_back_to_its_order() {
+fn a_repeered_pg_peers_again_and_returns_to_its_acting_order() {
     let mut c = three_osds(6);
     let pool = c.pool("p", 4);
     c.write(pool, "a", "x");
@@ -127,9 +127,9 @@ fn a_group_that_is_told_to_peers_anew_and_goes_back_to_its_order() {
     assert_eq!(c.read(pool, "a").as_deref(), Some("x"));
 }
 
-/// Each file says what went wrong once.
+/// The first lines of each file say what failed.
 #[test]
-fn scripts_of_what_once_failed_pass() {
+fn scripts_of_past_failures_pass() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/scripts");
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();

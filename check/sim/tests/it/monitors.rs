@@ -1,10 +1,10 @@
-//! Monitors that come and go.
+//! Monitors that join and leave.
 
 use nacre_sim::Cluster;
 use serde_json::json;
 use std::time::Duration;
 
-/// The next monitor joins, and `old` leaves for good.
+/// One more monitor joins, and `old` leaves for good.
 fn replace(c: &mut Cluster, old: &str) {
     let add = c.add_mon();
     c.command(&add);
@@ -14,23 +14,23 @@ fn replace(c: &mut Cluster, old: &str) {
     c.wait_monitors().unwrap();
 }
 
-/// Found by the simulator: it knew of no other monitor, and those that were removed told it nothing.
+/// Found by the simulator: the OSD knew no other monitor, and the removed ones told it nothing.
 #[test]
-fn an_osd_that_was_frozen_while_all_monitors_were_replaced_finds_the_new_ones() {
+fn an_osd_that_was_paused_while_all_monitors_were_replaced_finds_the_new_ones() {
     let mut c = super::three_osds(31);
     let pool = c.pool("p", 4);
-    let frozen = c.osds[2];
-    c.world.pause(frozen);
+    let paused = c.osds[2];
+    c.world.pause(paused);
     replace(&mut c, "a");
     replace(&mut c, "b");
-    c.write(pool, "x", "while it was frozen");
-    c.world.resume(frozen);
+    c.write(pool, "x", "while it was paused");
+    c.world.resume(paused);
     c.wait_clean().unwrap();
     c.check_replicas(None).unwrap();
 }
 
 #[test]
-fn a_monitor_that_stood_still_while_it_was_removed_serves_nobody_afterwards() {
+fn a_monitor_that_was_paused_while_it_was_removed_serves_no_requests_afterwards() {
     let mut c = Cluster::new(nacre_sim::Seed(32), 3, 3, 1, false).up();
     let removed = c.mons[1];
     c.world.pause(removed);
@@ -45,7 +45,7 @@ fn a_monitor_that_stood_still_while_it_was_removed_serves_nobody_afterwards() {
     c.wait_monitors().unwrap();
 }
 
-/// Two are expected, and the one with the higher number joins first.
+/// Two are expected, and the one with the higher rank joins first.
 #[test]
 fn monitors_join_in_any_order() {
     let mut c = super::three_osds(33);

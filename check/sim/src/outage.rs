@@ -1,7 +1,6 @@
-//! One OSD is away during many scattered writes, then all start at once: how much memory that takes.
+//! Measures memory: one OSD is down during many random writes, then all OSDs restart at once.
 //!
-//! Everything else is well, so this has a workload of its own, which remembers the last write of each block
-//! and nothing else: it can go on for as long as there is patience.
+//! Nothing else fails. The workload remembers only the last write of each block, so that a run may be long.
 
 use crate::cluster::{Cluster, Content, Seed};
 use crate::script::Shape;
@@ -14,79 +13,71 @@ use std::fmt::{self, Display};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// What is to be done.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Away {
+pub struct Outage {
     pub seed: u64,
-    /// So many while one OSD is away, 4 KiB each, at random places
+    /// Writes of 4 KiB at random offsets while one OSD is down.
     pub writes: u64,
-    /// of so many objects of 4 MiB.
+    /// Number of objects, of 4 MiB each.
     pub objects: u64,
-    /// In so many groups, each of which remembers its last writes.
-    pub groups: u32,
-    /// Bytes that each OSD may take; one that holds more ends the run.
+    /// Number of placement groups, each of which has a log of its own.
+    pub pgs: u32,
+    /// Bytes of memory that each OSD may use; an OSD that uses more ends the run.
     pub memory: usize,
-    /// Stores have next to no caches and short logs, so that what they hold does not grow for long.
+    /// Stores get next to no caches and short logs, so that their memory reaches its bound early.
     pub small_stores: bool,
-    /// Tells on stderr how far it is.
+    /// Prints progress on stderr.
     pub tell: bool,
 }
 
-/// What it came to.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AwayReport {
-    /// The most bytes of memory that each OSD held while it wrote, and since all of them started again. The
-    /// last one was away.
+pub struct OutageReport {
+    /// Peak memory of each OSD in bytes, during the writes and since the restart. The last OSD was down.
     pub writing: Vec<usize>,
     pub restarted: Vec<usize>,
-    /// Virtual time from the start of all until a write to each object was answered, and until all was clean.
+    /// Virtual time from the restart until each object was written once more, and until all placement groups were
+    /// clean.
     pub writable: Duration,
     pub clean: Duration,
-    /// Bytes that were brought to members that lacked them, as far as the monitors were told: not what who led a group for
-    /// a while did in the half second before it handed it over.
+    /// Bytes recovered, as reported to the monitors: without what a temporary primary recovered in its last half
+    /// second.
     pub recovered: u64,
-    /// The same twice for the same seed.
+    /// Equal for runs with equal seeds.
     pub hash: u64,
 }
 
 const OSDS: usize = 3;
-/// The one that is away.
+/// The OSD that is down.
 const VICTIM: usize = OSDS - 1;
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 1024;
-/// Writes that wait for an answer. With many, one flush of a disk is for many of them.
+/// Writes in flight. With many, one flush of a disk serves many of them.
 const IN_FLIGHT: usize = 512;
-/// Answers are looked for so often.
+/// Interval between looks at replies.
 const LOOK: Duration = Duration::from_micros(200);
-/// Of each disk, beside twice what objects may take: room for logs and sorted runs.
+/// MiB of each disk beside twice the size of all objects, for the write-ahead log and the sorted runs.
 const DISK_MIB: u64 = 1 << 10;
 /// Bytes of memory, and of log, of a small store.
 const SMALL: usize = 1 << 20;
-/// Virtual time without an answer, or without anything recovered.
+/// Virtual time without any reply, or without any recovery, after which the run fails.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Lines on stderr in all.
+/// Progress lines in all.
 const LINES: u64 = 20;
 
-impl Away {
-    pub fn new(writes: u64) -> Away {
-        Away {
-            seed: 1,
-            writes,
-            objects: 256,
-            groups: 32,
-            memory: 256 << 20,
-            small_stores: false,
-            tell: false,
-        }
+impl Outage {
+    pub fn new(writes: u64) -> Outage {
+        Outage { seed: 1, writes, objects: 256, pgs: 32, memory: 256 << 20, small_stores: false, tell: false }
     }
 
-    pub fn run(&self) -> Result<AwayReport, String> {
+    pub fn run(&self) -> Result<OutageReport, String> {
         Run::new(self).all()
     }
 }
 
-impl AwayReport {
-    /// The most that an OSD held at any time that was never away, and that was.
+impl OutageReport {
+    /// The peak memory of the OSDs that stayed up, and of the one that was down.
     pub fn stayed(&self) -> usize {
         self.most(0..VICTIM)
     }
@@ -98,12 +89,12 @@ impl AwayReport {
     }
 }
 
-impl Display for AwayReport {
+impl Display for OutageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for osd in 0..OSDS {
             let (writing, restarted) = (self.writing[osd] >> 10, self.restarted[osd] >> 10);
-            let away = if osd == VICTIM { ", which was away" } else { "" };
-            writeln!(f, "osd.{osd}: at most {writing} KiB while clients wrote, {restarted} KiB since{away}")?;
+            let down = if osd == VICTIM { ", which was down" } else { "" };
+            writeln!(f, "osd.{osd}: at most {writing} KiB while clients wrote, {restarted} KiB since{down}")?;
         }
         let (writable, clean) = (self.writable.as_secs_f64(), self.clean.as_secs_f64());
         writeln!(f, "every object written {writable:.1} s after the start, all clean after {clean:.1} s")?;
@@ -112,11 +103,11 @@ impl Display for AwayReport {
 }
 
 struct Run<'a> {
-    away: &'a Away,
+    outage: &'a Outage,
     c: Cluster,
     pool: PoolId,
     rng: Rng,
-    /// Of each block, the number of its last write; 0: none. Requests on an object are carried out in their order.
+    /// Of each block, the number of its last write; 0: none. Requests on one object are executed in order.
     last: Vec<u32>,
     written: u32,
     in_flight: BTreeSet<RequestId>,
@@ -124,38 +115,38 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn new(away: &Away) -> Run<'_> {
-        let objects_mib = away.objects * ((BLOCKS * BLOCK) >> 20);
-        // As in the shell, or as small as stores can be.
-        let (store_memory, log) =
-            if away.small_stores { (SMALL, SMALL as u64 >> 10) } else { (away.memory / 2, 0) };
-        let disk = DISK_MIB + 2 * objects_mib;
-        let shape = Shape { mons: 1, osds: OSDS, per_host: 1, disk, log, ..Shape::default() };
-        let c = Cluster::with_shape(Seed(away.seed), &shape, 1, false);
-        let mut c = c.with_memory(away.memory, store_memory).up();
+    fn new(outage: &Outage) -> Run<'_> {
+        let objects_mib = outage.objects * ((BLOCKS * BLOCK) >> 20);
+        // The shell's share, or as little as a store can use.
+        let (store_memory, wal_kib) =
+            if outage.small_stores { (SMALL, SMALL as u64 >> 10) } else { (outage.memory / 2, 0) };
+        let disk_mib = DISK_MIB + 2 * objects_mib;
+        let shape = Shape { mons: 1, osds: OSDS, per_host: 1, disk_mib, wal_kib, ..Shape::default() };
+        let c = Cluster::with_shape(Seed(outage.seed), &shape, 1, false);
+        let mut c = c.with_memory(outage.memory, store_memory).up();
         let rng = c.world.rng.fork();
-        let pool = c.pool("away", away.groups);
+        let pool = c.pool("away", outage.pgs);
         Run {
-            away,
+            outage,
             c,
             pool,
             rng,
-            last: vec![0; (away.objects * BLOCKS) as usize],
+            last: vec![0; (outage.objects * BLOCKS) as usize],
             written: 0,
             in_flight: BTreeSet::new(),
             began: Instant::now(),
         }
     }
 
-    fn all(mut self) -> Result<AwayReport, String> {
+    fn all(mut self) -> Result<OutageReport, String> {
         self.touch_all()?;
         self.c.wait_clean()?;
-        // Nobody takes the place of who is away, however long that is.
+        // The OSD is not marked out, however long it is down.
         self.c.command(&json!({ "prefix": "osd set", "key": "noout" }));
         self.c.world.kill(self.c.osds[VICTIM], false);
-        let each = (self.away.writes / LINES).max(1);
-        for n in 1..=self.away.writes {
-            let block = self.rng.below(self.away.objects * BLOCKS);
+        let each = (self.outage.writes / LINES).max(1);
+        for n in 1..=self.outage.writes {
+            let block = self.rng.below(self.outage.objects * BLOCKS);
             self.write(block)?;
             if n.is_multiple_of(each) {
                 self.tell(&format!("{n} writes"));
@@ -174,19 +165,19 @@ impl Run<'_> {
         self.wait_clean()?;
         let clean = self.c.world.now.since(started);
         self.tell("all clean");
-        // What groups have to tell is with the monitors by then, and nothing is on its way to a disk any more.
+        // By then all reports have reached the monitors and all writes are on disk.
         self.c.run_for(Duration::from_secs(10));
         let restarted = self.peaks();
         let recovered = self.recovered();
         self.check()?;
         self.c.check_stores()?;
         self.tell("all checked");
-        Ok(AwayReport { writing, restarted, writable, clean, recovered, hash: self.c.world.trace.hash() })
+        Ok(OutageReport { writing, restarted, writable, clean, recovered, hash: self.c.world.trace.hash() })
     }
 
     /// Writes the last block of each object.
     fn touch_all(&mut self) -> Result<(), String> {
-        (1..=self.away.objects).try_for_each(|object| self.write(object * BLOCKS - 1))?;
+        (1..=self.outage.objects).try_for_each(|object| self.write(object * BLOCKS - 1))?;
         self.answers(0)
     }
 
@@ -201,7 +192,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Until no more than so many wait.
+    /// Waits until at most `wait` writes are in flight.
     fn answers(&mut self, wait: usize) -> Result<(), String> {
         let deadline = self.c.world.now + PATIENCE;
         while self.in_flight.len() > wait {
@@ -232,7 +223,7 @@ impl Run<'_> {
             }
             if self.c.world.now > deadline {
                 let pgs = self.c.command(&json!({ "prefix": "pg ls" }));
-                return Err(format!("nothing more is recovered in {} s:\n{pgs}", PATIENCE.as_secs()));
+                return Err(format!("nothing was recovered in {} s:\n{pgs}", PATIENCE.as_secs()));
             }
             if self.c.world.now > tell_at {
                 self.tell(&format!("{} KiB recovered", recovered >> 10));
@@ -244,19 +235,20 @@ impl Run<'_> {
     }
 
     fn recovered(&mut self) -> u64 {
-        let groups = self.c.command(&json!({ "prefix": "pg ls", "format": "json" }));
-        let groups: Value = serde_json::from_str(&groups).expect("the list is JSON");
-        let rows = groups["pg_stats"].as_array().into_iter().flatten();
+        let pgs = self.c.command(&json!({ "prefix": "pg ls", "format": "json" }));
+        let pgs: Value = serde_json::from_str(&pgs).expect("the list is JSON");
+        let rows = pgs["pg_stats"].as_array().into_iter().flatten();
         rows.filter_map(|row| row["stat_sum"]["num_bytes_recovered"].as_u64()).sum()
     }
 
-    /// Everybody holds the same, and that is what was written last.
+    /// All OSDs store the same, and each block is as it was written last.
     fn check(&self) -> Result<(), String> {
         let objects = self.c.objects(0);
-        if objects.len() as u64 != self.away.objects || (1..OSDS).any(|osd| self.c.objects(osd) != objects) {
-            return Err("OSDs do not hold the same objects".into());
+        if objects.len() as u64 != self.outage.objects || (1..OSDS).any(|osd| self.c.objects(osd) != objects)
+        {
+            return Err("OSDs do not store the same objects".into());
         }
-        let numbers: BTreeMap<String, u64> = (0..self.away.objects).map(|n| (name(n), n)).collect();
+        let numbers: BTreeMap<String, u64> = (0..self.outage.objects).map(|n| (name(n), n)).collect();
         for object in objects {
             let here = self.c.content_of(0, &object);
             for osd in 1..OSDS {
@@ -265,7 +257,7 @@ impl Run<'_> {
                 }
             }
             let Some(Content { data: Ok(data), .. }) = here else {
-                return Err(format!("nobody can read {object}"));
+                return Err(format!("no OSD can read {object}"));
             };
             let number =
                 numbers.get(&object.name.to_string()).ok_or(format!("{object} was never written"))?;
@@ -287,7 +279,7 @@ impl Run<'_> {
     }
 
     fn tell(&self, what: &str) {
-        if !self.away.tell {
+        if !self.outage.tell {
             return;
         }
         let peaks = self.c.osds.iter().map(|osd| self.c.world.node(*osd).memory_peak >> 20);
@@ -301,7 +293,7 @@ fn name(object: u64) -> String {
     format!("rbd_data.1234567890ab.{object:016x}")
 }
 
-/// Of the write with that number; zeros for none.
+/// The block that this write writes; zeros for none.
 fn content(write: u32) -> Vec<u8> {
     u64::from(write).to_le_bytes().repeat(BLOCK as usize / 8)
 }
