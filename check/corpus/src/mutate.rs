@@ -1,9 +1,9 @@
-//! New inputs from old ones, by a seed. Knows nothing of formats, but what formats have in common:
-//! little-endian numbers, lengths in front of what they measure, and flags.
+//! Generates new inputs from old ones, by a seed. Independent of the format, but aware of what formats have
+//! in common: little-endian numbers, length prefixes, and flags.
 
 use nacre_base::Rng;
 
-/// Numbers at which things break.
+/// Boundary values.
 const INTERESTING: [u64; 20] = [
     0,
     1,
@@ -27,10 +27,10 @@ const INTERESTING: [u64; 20] = [
     0x7fff_ffff_ffff_ffff,
 ];
 
-/// A change of `input`, at most `len_max` bytes long. `others` are inputs to borrow from.
+/// Mutates `input`; the result has at most `len_max` bytes. Pieces of `others` may be spliced in.
 pub fn mutate(rng: &mut Rng, input: &[u8], others: &[Vec<u8>], len_max: usize) -> Vec<u8> {
     let mut bytes = input.to_vec();
-    // Mostly few changes: what passes the first checks gets to the later ones.
+    // Mostly few mutations: an input that passes the first checks reaches later ones.
     for _ in 0..[1, 1, 1, 2, 3, 8][rng.below(6) as usize] {
         change(rng, &mut bytes, others);
     }
@@ -53,7 +53,7 @@ fn change(rng: &mut Rng, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
             let value = if rng.chance(200) { value.wrapping_neg() } else { value };
             put(rng, &mut bytes[at..], value);
         }
-        // A number that is just more or just less than it was.
+        // An off-by-little number.
         4 if left > 0 => {
             let mut old = [0; 8];
             let len = left.min([1, 4, 8][rng.below(3) as usize]);
@@ -95,8 +95,8 @@ fn put(rng: &mut Rng, into: &mut [u8], value: u64) {
     into[..len].copy_from_slice(&value.to_le_bytes()[..len]);
 }
 
-/// Finds something that looks like a length or a count of what follows, and lies about it; or tells
-/// the truth about it after inserting or removing a piece behind it.
+/// Finds something that looks like a length or count prefix and makes it wrong, or keeps it right while
+/// inserting or removing a piece behind it.
 fn change_length(rng: &mut Rng, bytes: &mut Vec<u8>) {
     for _ in 0..32 {
         let Some(last) = bytes.len().checked_sub(4) else { return };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_next_to_nothing_can_be_changed_too() {
+    fn empty_and_short_inputs_can_be_mutated() {
         let mut rng = Rng::new(1);
         let mut input = Vec::new();
         for _ in 0..10_000 {

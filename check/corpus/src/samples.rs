@@ -1,9 +1,9 @@
-//! The recordings, by type. Each is a label and the bytes.
+//! The recordings, by type. Each sample is a label and bytes.
 
 use bytes::Bytes;
 use nacre_proto::messages::RawMessage;
 
-/// Bytes that a real Ceph wrote, and what they are called in the recording.
+/// Bytes that a real Ceph wrote, and their label in the recording.
 pub type Sample<T = Vec<u8>> = (String, T);
 
 fn from_hex(hex: &str) -> Vec<u8> {
@@ -27,7 +27,7 @@ pub fn osd_maps() -> Vec<Sample> {
     lines(include_str!("../data/osdmap_full.txt")).chain(chain("full")).collect()
 }
 
-/// Changes of OSD maps. Those of the first recording lead on from the first of `osd_maps`.
+/// Incremental OSD maps. Those of the first recording follow the first of `osd_maps`.
 pub fn incrementals() -> Vec<Sample> {
     lines(include_str!("../data/osdmap_inc.txt")).chain(chain("inc")).collect()
 }
@@ -77,7 +77,7 @@ pub fn crush_maps() -> Vec<Sample> {
     lines(include_str!("../data/crush.txt")).chain(made).collect()
 }
 
-/// Messages that clients and daemons sent each other, without CephFS's.
+/// Messages between clients and daemons, without CephFS's.
 pub fn messages() -> Vec<Sample<RawMessage>> {
     let small = lines(include_str!("../data/small_messages.txt")).filter_map(|(label, bytes)| {
         let (name, rest) = label.split_once(' ').expect("name and version");
@@ -106,7 +106,7 @@ fn message(kind: u16, version: u16, front: Bytes, data: Bytes) -> RawMessage {
     RawMessage { kind, version, compat: 1, tid: 7, front, data, ..RawMessage::default() }
 }
 
-/// Ceph's number of a message by the name in the recording; none for CephFS's.
+/// Ceph's message type for a name in the recording; None for CephFS's.
 fn kind_of(name: &str) -> Option<u16> {
     Some(match name {
         "PING" => 2,
@@ -138,23 +138,23 @@ fn kind_of(name: &str) -> Option<u16> {
     })
 }
 
-/// Who wrote a stream.
+/// The end of a connection that wrote a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     Client,
     Server,
 }
 
-/// All that one end of a connection to an OSD wrote.
+/// Everything that one end of a connection to an OSD wrote.
 pub fn osd_stream(sender: Sender) -> Vec<u8> {
     stream(include_str!("../data/msgr_authnone_osd.txt"), sender)
 }
-/// What one end of a connection to a monitor wrote, large frames left out.
+/// What one end of a connection to a monitor wrote, without large frames.
 pub fn mon_stream(sender: Sender) -> Vec<u8> {
     stream(include_str!("../data/msgr_authnone_mon.txt"), sender)
 }
 
-/// What one end of each connection in secure mode wrote behind AUTH_DONE, and the connection's secret.
+/// What one end of each secure-mode connection wrote after AUTH_DONE, and the connection secret.
 pub fn secure_streams(sender: Sender) -> Vec<(Vec<u8>, Vec<u8>)> {
     let all: Vec<Sample> = lines(include_str!("../data/msgr_secure.txt")).collect();
     let of = |name: &str| {

@@ -1,8 +1,8 @@
-//! Every decoder that meets bytes from outside, as a function of bytes. It panics when something is
-//! wrong; refusing the bytes is never wrong.
+//! Fuzz targets: every decoder of foreign bytes as a function of bytes. A target panics if it finds a bug;
+//! rejecting the bytes is never one.
 //!
-//! Where a format has checksums, the target puts right ones on what it is given, since a mutation
-//! would otherwise never get past them.
+//! Where a format has checksums, the target corrects them first, since no mutation would get past them
+//! otherwise.
 
 mod caps;
 mod cephx;
@@ -22,12 +22,12 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, to_vec};
 
 pub struct Target {
     pub name: &'static str,
-    /// Inputs from which to begin.
+    /// Initial inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
     pub run: fn(&[u8]),
-    /// Memory that a run may use at most: this much ...
+    /// A run may use this much memory ...
     pub fixed: usize,
-    /// ... and this many times the length of its input. Values in memory are bigger than encoded ones.
+    /// ... plus this many times the length of its input. Decoded values are larger than encoded ones.
     pub per_byte: usize,
 }
 
@@ -50,7 +50,7 @@ pub const ALL: &[Target] = &[
     Target { fixed: 2 << 20, ..target("msgr-secure", secure::seeds, secure::run) },
     target("message", codecs::message_seeds, codecs::message),
     target("op", codecs::op_seeds, codecs::op),
-    target("beat", codecs::beat_seeds, codecs::beat),
+    target("heartbeat", codecs::beat_seeds, codecs::beat),
     target("transaction", codecs::transaction_seeds, codecs::transaction),
     Target { fixed: 4 << 20, ..target("osdmap", codecs::osd_map_seeds, codecs::osd_map) },
     Target { fixed: 8 << 20, ..target("incremental", codecs::incremental_seeds, codecs::incremental) },
@@ -61,7 +61,7 @@ pub const ALL: &[Target] = &[
     Target { fixed: 16 << 20, ..target("store-export", export::seeds, export::run) },
     target("cephx", cephx::seeds, cephx::run),
     target("caps-osd", caps::osd_seeds, caps::osd),
-    // A pattern that constrains an argument is compiled when it is asked about.
+    // A regular expression that constrains an argument is compiled when it is evaluated.
     Target { fixed: 4 << 20, ..target("caps-mon", caps::mon_seeds, caps::mon) },
     Target { fixed: 4 << 20, ..target("caps-mgr", caps::mgr_seeds, caps::mgr) },
     target("osd-record", stored::record_seeds, stored::record),
@@ -75,7 +75,7 @@ pub const ALL: &[Target] = &[
     Target { fixed: 64 << 20, ..target("monitor", monitor::seeds, monitor::run) },
 ];
 
-/// A message as input: kind, version, compat, length of the front, front, data.
+/// A message as input: type, version, compat version, length of the front, front, data.
 fn message_input(raw: &RawMessage) -> Vec<u8> {
     let mut out = to_vec(&(raw.kind, (raw.version, raw.compat)));
     raw.front[..].encode(&mut out);

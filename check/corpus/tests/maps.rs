@@ -1,4 +1,4 @@
-//! Maps from real clusters: read, written again, applied to each other.
+//! Maps of real clusters: decoded, encoded, and applied to each other.
 
 use nacre_base::{Epoch, OsdId, Rng};
 use nacre_proto::maps::{ApplyError, Incremental, MgrMap, MonMap, OsdMap, Pool, osd_state};
@@ -23,7 +23,7 @@ const RANGES: &str = include_str!("../data/osdmap-ranges.txt");
 const MONMAP_MESSAGE: &str = include_str!("../data/monmap.txt");
 const MONMAP_MGRMAP: &str = include_str!("../data/monmap-mgrmap.txt");
 
-/// Decodes `bytes`, and finds them again by encoding.
+/// Decodes `bytes`, and checks that encoding gives them back.
 fn same<T: Encode + Decode>(label: &str, bytes: &[u8]) -> T {
     let value: T = from_slice(bytes).unwrap_or_else(|why| panic!("{label}: {why}"));
     let again = to_vec(&value);
@@ -67,7 +67,7 @@ fn a_monitors_whole_history_is_reproduced_epoch_by_epoch() {
 }
 
 #[test]
-fn fenced_networks_are_in_maps_as_ceph_writes_them() {
+fn blocklisted_networks_are_in_maps_as_ceph_writes_them() {
     let map = reproduced(RANGES);
     assert_eq!((map.blocklist.len(), map.range_blocklist.len()), (1, 2));
     let fenced = |sock: &str| map.is_blocklisted(&AddrVec::one(EntityAddr::msgr2(sock.parse().unwrap(), 7)));
@@ -75,7 +75,7 @@ fn fenced_networks_are_in_maps_as_ceph_writes_them() {
     assert!(!fenced("10.2.0.1:0") && !fenced("[fe80:0:0:1::1]:0") && !fenced("[::1]:0"));
 }
 
-/// The last map of a recording, each of whose changes leads where it led in Ceph.
+/// The last map of a recording; each incremental must lead to the map that Ceph had.
 fn reproduced(chain: &'static str) -> OsdMap {
     let mut map: Option<OsdMap> = None;
     for (label, bytes) in lines(chain) {
@@ -87,7 +87,7 @@ fn reproduced(chain: &'static str) -> OsdMap {
                 let before = before.as_ref().unwrap();
                 let next = before.apply(&inc).unwrap_or_else(|why| panic!("{label}: {why}"));
                 assert_eq!(next.crc(), inc.full_crc, "{label}: {inc:?}\n{next:?}");
-                // Making it here gives the same bytes as well.
+                // Encoding the map gives the same bytes as well.
                 let mut made = Incremental { full_crc: 0, ..inc };
                 assert_eq!(made.seal(before), Ok(next.clone()));
                 assert_eq!(to_vec(&made), bytes);
@@ -151,7 +151,7 @@ fn captured_monitor_and_manager_maps_are_read_and_written_again_byte_for_byte() 
     let mut maps = lines(MONMAP_MGRMAP);
     let (label, bytes) = maps.next().unwrap();
     let map: MonMap = same(label, &bytes);
-    // A fresh map made here is the same thing.
+    // A new map that we make equals it.
     let mons = map.by_rank().map(|mon| (mon.name.clone(), mon.public_addrs.clone()));
     let ours = MonMap {
         epoch: map.epoch,
@@ -208,7 +208,7 @@ fn a_damaged_map_is_refused_by_its_checksum() {
         let mut rng = Rng::new(bytes.len() as u64);
         for _ in 0..300 {
             let mut bad = bytes.clone();
-            // Not in the envelope, which is read before.
+            // Not in the envelope, which is decoded before the checksum.
             let at = rng.between(6, bytes.len() as u64) as usize;
             bad[at] ^= 1 << rng.below(8);
             assert!(from_slice::<OsdMap>(&bad).is_err() && from_slice::<Incremental>(&bad).is_err());
@@ -216,7 +216,7 @@ fn a_damaged_map_is_refused_by_its_checksum() {
     }
 }
 
-/// Decodes with the checksum made right, so that damage gets past it.
+/// Decodes with a corrected checksum, so that the damage gets past it.
 fn past_the_checksum<T: Decode>(bytes: &mut [u8], tail: usize) -> Result<T, DecodeError> {
     let at = bytes.len() - tail;
     let crc = nacre_wire::crc32c(nacre_wire::crc32c(u32::MAX, &bytes[..at]), &bytes[at + 4..]);
@@ -255,7 +255,7 @@ fn no_bytes_make_decoding_or_what_follows_panic() {
     assert!(maps > 200 && incs > 200, "too few got past the decoder to tell: {maps}, {incs}");
 }
 
-/// Some bits, a byte or a number changed, or the end cut off.
+/// Changes bits, a byte or a number, or truncates.
 fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
     for _ in 0..=rng.below(3) {
         let at = rng.between(6, bytes.len() as u64 - 12) as usize;

@@ -1,4 +1,4 @@
-//! The recordings are what they say, and the fuzz targets begin with inputs that mean something.
+//! The recordings decode, and the fuzz targets accept their initial inputs.
 
 use nacre_corpus::samples::{self, Sample};
 use nacre_corpus::targets::ALL;

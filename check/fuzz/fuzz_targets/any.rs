@@ -1,5 +1,5 @@
-//! One target of the table, by the variable NACRE_TARGET, under libFuzzer. Its samples are put into
-//! NACRE_SEEDS first, if that is set.
+//! Runs one target of the table under libFuzzer: the one that the variable NACRE_TARGET names. If NACRE_SEEDS
+//! is set, its initial inputs are written there first.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
 //! Runs the targets with mutated inputs, on the stable toolchain. `docs/fuzzing.md` says how.
 //!
-//! A case fails when it panics, takes more memory than its target allows for an input of that
-//! length, or takes longer than two seconds. Where the inputs come from is decided by the seed alone:
-//! case number N of a target is the same bytes in every run.
+//! A case fails when it panics, uses more memory than its target allows for an input of that length, or takes
+//! longer than two seconds. The seed alone determines the inputs: case number N of a target has the same
+//! bytes in every run.
 #![allow(unsafe_code)] // an allocator is unsafe by its signature
 
 use anyhow::Context;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Mutates what real Ceph wrote, and looks for what breaks us.
+/// Mutates recordings of real Ceph and looks for inputs that break a decoder.
 #[derive(Parser)]
 struct Args {
     /// Run one target only; `list` prints their names.
@@ -43,9 +43,9 @@ struct Args {
     out: PathBuf,
 }
 
-/// Longest time for a case. In practice they take microseconds.
+/// Longest time of a case. Most take microseconds.
 const SLOW: Duration = Duration::from_secs(2);
-/// After this, a case is taken to run for ever.
+/// A case that takes longer is assumed to hang.
 const HUNG: Duration = Duration::from_secs(20);
 /// Longest input, unless the target's samples are longer.
 const LEN_MAX: usize = 16 << 10;
@@ -58,7 +58,7 @@ thread_local! {
 }
 
 fn grew(by: usize) {
-    // What one thread gives back may be another's, so below zero is no mistake.
+    // A thread may free memory that another one allocated, so the count may be negative.
     let live = LIVE.get().wrapping_add(by);
     LIVE.set(live);
     if (live as isize) > (PEAK.get() as isize) {
@@ -80,7 +80,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(ptr, layout) }
     }
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new: usize) -> *mut u8 {
-        // While a block moves, both the old and the new one exist.
+        // During a reallocation both the old and the new block exist.
         grew(new);
         LIVE.set(LIVE.get().wrapping_sub(layout.size()));
         unsafe { System.realloc(ptr, layout, new) }
@@ -94,7 +94,7 @@ thread_local! {
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Why a case failed, or how much memory it took at most.
+/// Err: why the case failed. Ok: its peak memory.
 fn run_case(target: &Target, input: &[u8]) -> Result<usize, String> {
     let before = LIVE.get();
     PEAK.set(before);
@@ -115,7 +115,7 @@ fn run_case(target: &Target, input: &[u8]) -> Result<usize, String> {
     Ok(peak)
 }
 
-/// Which case runs now, for whoever watches for one that never ends.
+/// The current case, for the watchdog that reports hanging ones.
 static CASE: AtomicU64 = AtomicU64::new(0);
 static RUNNING: AtomicBool = AtomicBool::new(false);
 
@@ -133,16 +133,16 @@ fn watch(current: PathBuf) {
     }
 }
 
-/// Runs the target until its time is over or a case fails. True if none did.
+/// Runs the target until its time is up or a case fails. True if none failed.
 fn fuzz(target: &Target, args: &Args, current: &File) -> anyhow::Result<bool> {
     let seeds = (target.seeds)();
     let len_max = seeds.iter().map(|seed| 2 * seed.len()).max().unwrap_or(0).max(LEN_MAX);
-    // Each target draws its own numbers, so that it finds the same alone and among the others.
+    // Each target has a generator of its own, so that it gets the same inputs alone and among others.
     let mut rng = Rng::new(args.seed ^ u64::from(crc32c(0, target.name.as_bytes())) << 32);
     let deadline = Instant::now() + Duration::from_secs(args.seconds);
     let cases_max = args.cases.unwrap_or(u64::MAX);
     let (mut cases, mut peak_max) = (0, 0);
-    // A target may build something once, which is not the first case's memory.
+    // Lazily built state of a target must not count as the first case's memory.
     if let Some(first) = seeds.first() {
         let _ = run_case(target, first);
     }
@@ -150,13 +150,13 @@ fn fuzz(target: &Target, args: &Args, current: &File) -> anyhow::Result<bool> {
     while cases < cases_max && Instant::now() < deadline {
         let input = match seeds.get(cases as usize) {
             Some(seed) => seed.clone(),
-            // Now and then a change of a change: some defects need both.
+            // Sometimes a mutation of a mutation: some defects need both.
             None => {
                 let from = rng.below(pool.len() as u64) as usize;
                 mutate(&mut rng, &pool[from], &pool, len_max)
             }
         };
-        // Should the process die of this case, its input is there.
+        // If the process dies, the input of the current case is in this file.
         current.write_all_at(&input, 0)?;
         current.set_len(input.len() as u64)?;
         cases += 1;
@@ -212,7 +212,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
     if let Some(file) = &args.input {
         let input = fs::read(file).with_context(|| file.display().to_string())?;
-        // Twice: what a target builds once is not this case's memory.
+        // Run twice: lazily built state must not count as this case's memory.
         let _ = run_case(targets[0], &input);
         match run_case(targets[0], &input) {
             Ok(peak) => println!("ok   {}: at most {peak} bytes of memory", targets[0].name),

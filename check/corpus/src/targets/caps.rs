@@ -1,6 +1,6 @@
-//! Capabilities: texts that an administrator types, and that daemons read from a client's ticket.
+//! Capabilities: text that administrators type, and that daemons read from clients' tickets.
 //!
-//! What can be read is printed so that it reads the same again, and can be asked.
+//! Text that parses must print to text that parses to the same, and must be evaluable.
 
 use nacre_auth::caps::{
     CAPS_LEN_MAX, CapsError, ClassCall, MgrCaps, MonCaps, OsdAccess, OsdCaps, Permission,
@@ -60,22 +60,22 @@ pub fn osd(input: &[u8]) {
 
 pub fn mon(input: &[u8]) {
     let Some(caps) = again(input, MonCaps::parse) else { return };
-    let who = AuthName::new(EntityType::Osd, "3");
+    let entity = AuthName::new(EntityType::Osd, "3");
     let want = Permission { read: true, write: true, exec: false };
     for (service, command) in
         [("osd", ""), ("config-key", "config-key get"), ("config-key", "config-key set")]
     {
-        let allowed = caps.allows(&who, service, command, &args(), want, FROM);
+        let allowed = caps.allows(&entity, service, command, &args(), want, FROM);
         assert!(allowed || !caps.is_allow_all(FROM), "an administrator may do anything");
     }
 }
 
 pub fn mgr(input: &[u8]) {
     let Some(caps) = again(input, MgrCaps::parse) else { return };
-    let who = AuthName::new(EntityType::Client, "a");
+    let entity = AuthName::new(EntityType::Client, "a");
     let want = Permission { read: true, write: true, exec: false };
     for (module, command) in [("rbd_support", ""), ("m", ""), ("", "osd df")] {
-        let allowed = caps.allows(&who, "osd", module, command, &args(), want, FROM);
+        let allowed = caps.allows(&entity, "osd", module, command, &args(), want, FROM);
         assert!(allowed || !caps.is_allow_all(FROM), "an administrator may do anything");
     }
 }
@@ -85,7 +85,7 @@ fn args() -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// Reads, prints and reads again.
+/// Parses, prints and parses again.
 fn again<C: PartialEq + Debug + Display>(
     input: &[u8],
     parse: impl Fn(&str) -> Result<C, CapsError>,
@@ -94,13 +94,13 @@ fn again<C: PartialEq + Debug + Display>(
     let caps = match parse(&text) {
         Ok(caps) => caps,
         Err(error) => {
-            // Its words are found by counting bytes.
+            // Error messages quote words by byte offset.
             let _ = error.to_string();
             return None;
         }
     };
     let printed = caps.to_string();
-    // Quotes that were not needed, and words that were left out, may make it too long to be read.
+    // Added quotes and defaults may make the printed text too long to parse.
     if printed.len() <= CAPS_LEN_MAX {
         assert_eq!(parse(&printed).as_ref(), Ok(&caps), "printed as {printed}");
     }

@@ -1,7 +1,6 @@
-//! cephx: what clients send before anybody knows who they are, what servers answer them, and what both can open since
-//! they have the key.
+//! cephx: what unauthenticated clients send, what servers reply, and what both decrypt with a shared key.
 //!
-//! The first byte of an input says what it is; what is sealed is sealed here, after it was mutated.
+//! The first byte of an input selects the message; encryption happens here, after the mutation.
 
 use nacre_auth::cephx::{
     Authorize, Authorizer, CephxVerifier, Challenge, Introduction, KeyBoard, Proof, SERVICE_AUTH,
@@ -47,7 +46,7 @@ fn verifier(service: Service, keys: &Arc<Keys>) -> CephxVerifier {
     CephxVerifier::new(service, board, None, ids, now, Entropy::repeatable(2))
 }
 
-/// Bytes that stand for an encoded value.
+/// Raw bytes in place of an encoded value.
 struct Raw<'a>(&'a [u8]);
 impl Encode for Raw<'_> {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -81,7 +80,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let request =
         TicketRequest { authorizer: Authorizer { service: SERVICE_AUTH, ..shown.clone() }, services: 0x15 };
     let ring = keyring::print(&keys.entities);
-    // A monitor's yes, and an OSD's.
+    // A monitor's grant, and an OSD's.
     let wallet = Wallet::new(client(), key, KeyBoard::default(), now, Entropy::repeatable(4));
     let mut seeds = vec![
         (TO_MONITOR, to_vec(&Introduction { name: client(), global_id: 0 })),
@@ -118,8 +117,8 @@ pub fn run(input: &[u8]) {
         TO_MONITOR => drop(verifier(1, &keys).judge(METHOD_CEPHX, 2, bytes)),
         PROOF => {
             let mut verifier = verifier(1, &keys);
-            let who = Introduction { name: client(), global_id: 0 };
-            verifier.judge(METHOD_CEPHX, 2, &to_vec(&who));
+            let introduction = Introduction { name: client(), global_id: 0 };
+            verifier.judge(METHOD_CEPHX, 2, &to_vec(&introduction));
             let verdict = verifier.judge(METHOD_CEPHX, 2, bytes);
             assert!(!matches!(verdict, Verdict::Granted(_)), "nobody guesses a key");
         }
@@ -154,7 +153,7 @@ pub fn run(input: &[u8]) {
         KEYRING => {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
             if let Ok(entities) = keyring::parse(text) {
-                // What is no letter became a blank: from then on it stays as it is.
+                // Printing replaces control characters by blanks; after that the text is stable.
                 let printed = keyring::print(&entities);
                 assert_eq!(keyring::parse(&printed).map(|entities| keyring::print(&entities)), Ok(printed));
             }

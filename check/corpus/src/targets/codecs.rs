@@ -1,4 +1,4 @@
-//! Values: what is read must be written so that it reads the same again.
+//! Values: a decoded value must encode to bytes that decode to the same value.
 
 use super::{message_input, read_message};
 use crate::samples::{self, Sample};
@@ -28,7 +28,7 @@ fn bytes_of(samples: Vec<Sample>) -> Vec<Vec<u8>> {
     samples.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// The value, if it is one. Bytes are compared, not values: a NaN is not equal to itself.
+/// The value if the bytes decode. Compares bytes, not values: a NaN does not equal itself.
 pub(super) fn stable<T: Encode + Decode>(bytes: &[u8]) -> Option<T> {
     let value: T = from_slice(bytes).ok()?;
     let written = to_vec(&value);
@@ -39,7 +39,7 @@ pub(super) fn stable<T: Encode + Decode>(bytes: &[u8]) -> Option<T> {
 
 pub fn message_seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<_> = samples::messages().iter().map(|(_, raw)| message_input(raw)).collect();
-    // The kinds that no recording has begin as zeros, which many of them read as "nothing".
+    // Types without a recording start as zeros, which many of them decode as empty.
     for &kind in Message::KINDS {
         for (version, len) in [(1, 0), (3, 40), (9, 400)] {
             let front = Bytes::from(vec![0; len]);
@@ -98,7 +98,7 @@ pub fn message(input: &[u8]) {
     }
 }
 
-/// Of one write to `object`.
+/// A transaction with one write to `object`.
 pub(super) fn answer(version: Version) -> Answer {
     let reqid = ReqId { tid: version.version, ..ReqId::default() };
     Answer { reqid, version, user_version: 3, ..Answer::default() }
@@ -167,7 +167,7 @@ fn scrub_messages(object: ObjectId, version: Version) -> impl Iterator<Item = Pg
     queries.into_iter().chain(answers).chain(others).map(|msg| PgMsg::Scrub(Box::new(msg)))
 }
 
-/// What OSDs tell each other, and monitors.
+/// Messages of OSDs to each other and to monitors.
 fn peer_messages() -> Vec<Message> {
     let (pg, interval) = (PgId { pool: PoolId(2), seed: 5 }, Epoch(7));
     let object = ObjectId::head(PoolId(2), "".into(), "".into(), "object".into());
@@ -254,7 +254,7 @@ fn peer_messages() -> Vec<Message> {
     peers.chain(quorum.map(Message::from)).collect()
 }
 
-/// Reads a message, and what we would send of it.
+/// Decodes a message, and encodes it as we would send it.
 pub(super) fn envelope(raw: RawMessage) {
     let Ok(envelope) = Envelope::from_raw(raw) else { return };
     let written = envelope.to_raw();
@@ -344,7 +344,7 @@ pub fn transaction(input: &[u8]) {
     assert_eq!(decode(&split(&txn)), Ok(txn));
 }
 
-/// Where the checksum of an OSD map or of a change is: behind two envelopes inside one.
+/// The offset of the checksum of an OSD map or an incremental: behind two envelopes inside one.
 fn checksum_at(bytes: &[u8]) -> Option<usize> {
     let mut at = 6_usize;
     for _ in 0..2 {
@@ -354,14 +354,14 @@ fn checksum_at(bytes: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Puts a right checksum on what looks like an OSD map.
+/// Corrects the checksum of what looks like an OSD map.
 pub(super) fn seal_map(bytes: &mut [u8]) {
     if let Some(at) = checksum_at(bytes).filter(|&at| at < bytes.len()) {
         let crc = crc32c(u32::MAX, &bytes[..at]);
         put_crc(bytes, at, crc);
     }
 }
-/// Puts a right checksum on what looks like a change of one.
+/// Corrects the checksum of what looks like an incremental.
 pub(super) fn seal_incremental(bytes: &mut [u8]) {
     if let Some(at) = checksum_at(bytes).filter(|&at| at + 8 <= bytes.len()) {
         let crc = crc32c(crc32c(u32::MAX, &bytes[..at]), &bytes[at + 4..at + 8]);
@@ -387,7 +387,7 @@ pub fn osd_map(input: &[u8]) {
     }
 }
 
-/// What a daemon asks a map.
+/// The lookups that daemons do in a map.
 fn use_map(mut map: OsdMap) {
     let mut crush = (*map.crush).clone();
     few_tries(&mut crush);
@@ -402,7 +402,7 @@ fn use_map(mut map: OsdMap) {
     assert!(map.up_osds().all(|osd| map.exists(osd) && map.addrs(osd).is_some()));
 }
 
-/// The first two bytes choose the map to which the rest is applied.
+/// The first two bytes select the map to which the rest is applied.
 pub fn incremental_seeds() -> Vec<Vec<u8>> {
     let incrementals = bytes_of(samples::incrementals());
     let fits = |(at, inc): (usize, Vec<u8>)| {
@@ -413,7 +413,7 @@ pub fn incremental_seeds() -> Vec<Vec<u8>> {
     incrementals.into_iter().enumerate().map(fits).collect()
 }
 
-/// For each recorded change, the map that it changes.
+/// For each recorded incremental, the map that it applies to.
 fn bases() -> &'static [OsdMap] {
     static BASES: OnceLock<Vec<OsdMap>> = OnceLock::new();
     BASES.get_or_init(|| {
@@ -438,11 +438,11 @@ pub fn incremental(input: &[u8]) {
     let mut bytes = bytes.to_vec();
     seal_incremental(&mut bytes);
     let Some(mut inc) = stable::<Incremental>(&bytes) else { return };
-    // A few bytes may ask for room for `MAX_OSDS`, which takes 60 MB, and may have it.
+    // A few bytes may ask for `MAX_OSDS` OSDs, which take 60 MB. That is allowed.
     inc.new_max_osd = inc.new_max_osd.map(|max| if max > MAX_OSDS { max } else { max.min(2000) });
     let bases = bases();
     let base = &bases[usize::from(u16::from_le_bytes([which[0], which[1]])) % bases.len()];
-    // As a receiver does it, who has a checksum to compare with; then as a monitor does it.
+    // First as a receiver, which has a checksum to compare with; then as a monitor.
     let _ = base.apply(&inc);
     if let Ok(map) = inc.seal(base) {
         assert!(base.apply(&inc).is_ok_and(|again| again.crc() == map.crc()));
@@ -471,8 +471,8 @@ pub fn crush_map_seeds() -> Vec<Vec<u8>> {
     bytes_of(samples::crush_maps())
 }
 
-/// A map may ask for as many tries and items as it likes, and the mapper gives up at some point; but that takes
-/// seconds, in which hundreds of other inputs could be tried.
+/// A map may ask for any number of tries and items, and the mapper gives up at some point. That takes
+/// seconds, in which hundreds of other inputs could be run.
 fn few_tries(map: &mut CrushMap) {
     let tunables = &mut map.tunables;
     for tries in [

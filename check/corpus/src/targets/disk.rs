@@ -1,7 +1,7 @@
-//! A device that holds what looks like a store: it opens or is refused, and what opens works.
+//! A device with something like a store on it: opening it fails cleanly, or the opened store works.
 //!
-//! An input is a list of pieces: number of the block (u16), length (u16), and that many bytes with
-//! which the block begins.
+//! An input is a list of pieces: block number (u16), length (u16), and that many bytes for the start of the
+//! block.
 
 use bytes::Bytes;
 use nacre_machine::StoreView;
@@ -20,11 +20,11 @@ const CHUNK: &[u8] = b"NacreCkp";
 pub(super) struct Image(Mutex<Vec<u8>>);
 
 impl Image {
-    /// `len` is in bytes, whole blocks.
+    /// `len` is in bytes, a multiple of the block size.
     pub(super) fn blank(len: usize) -> Image {
         Image(Mutex::new(vec![0; len]))
     }
-    /// Changes each place that holds these bytes.
+    /// Replaces each occurrence of these bytes.
     pub(super) fn spoil(&self, bytes: &[u8]) {
         let mut all = self.bytes();
         for at in 0..all.len() - bytes.len() {
@@ -63,7 +63,7 @@ impl Disk for Image {
 }
 
 pub(super) fn settle(store: &mut Store, disk: &Image) {
-    // A device that was made for the store never fails: `Image` is as long as it says.
+    // Reads and writes never fail: `Image` is as long as it says.
     store.settle(disk).expect("it is within the device");
 }
 
@@ -90,7 +90,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         settle(&mut store, &disk);
         seeds.push(pieces(&disk));
     }
-    // An omap that has parts, and a copy that shares all but one of them.
+    // An omap with several parts, and a clone that shares all but one of them.
     let pairs = (0..66).map(|n| (format!("{n:03}").into(), Bytes::from(vec![n; 1000])));
     let (long, copy) = (StoredId::meta("long"), StoredId::meta("copy"));
     for changes in [
@@ -109,7 +109,7 @@ fn pieces(disk: &Image) -> Vec<u8> {
     let mut out = Vec::new();
     for (at, block) in disk.bytes().chunks(BLOCK).enumerate() {
         let used = block.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        // The second superblock is made of the first, and checksums are put right anyway.
+        // The second superblock is derived from the first, and checksums are corrected anyway.
         let used = if block.starts_with(SUPERBLOCK) { used.min(128) } else { used };
         if used > 0 && at != 16 {
             (at as u16, used as u16).encode(&mut out);
@@ -128,7 +128,7 @@ pub fn run(input: &[u8]) {
         disk.bytes()[start..start + len].copy_from_slice(&bytes[..len]);
     }
     seal(&mut disk.bytes());
-    // Where this cannot be done, opening finds out why.
+    // If this fails, opening the store reports why.
     let _ = seal_pages(&disk);
     use_paged(&disk);
     let Ok((mut store, _)) = Store::open(&disk) else { return };
@@ -141,7 +141,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// As a daemon opens it: what is wrong with a thing shows when it is asked for.
+/// Opens the store as a daemon does: damage of an object shows when the object is read.
 fn use_paged(disk: &Image) {
     let copy = Arc::new(Image(Mutex::new(disk.bytes().clone())));
     let Ok((mut store, _)) = Store::open_paged(copy.clone()) else { return };
@@ -171,7 +171,7 @@ fn look(store: &Store, disk: &Image) {
     let _ = (store.statfs(), store.memory());
 }
 
-/// Whether there was room for it.
+/// Whether there was space for it.
 fn change(store: &mut Store, disk: &Image) -> bool {
     let mut txn = Transaction::new();
     txn.push(StoredId::meta("new"), Change::Write { offset: 77, data: Bytes::from(vec![1; 5000]) });
@@ -197,14 +197,14 @@ fn piece<'a>(r: &mut Reader<'a>) -> Result<(u16, &'a [u8]), DecodeError> {
     Ok((at, r.take(len.into())?))
 }
 
-/// Puts right checksums on everything, and makes both superblocks the same.
+/// Corrects all checksums, and makes both superblocks equal.
 fn seal(image: &mut [u8]) {
     for start in (0..image.len()).step_by(BLOCK) {
         let bytes = &mut image[start..];
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         if bytes.starts_with(SUPERBLOCK) {
-            // Generation, transaction and position only grow, and one above 2^63 is refused. No store
-            // gets there; but one that begins just below would write what it refuses.
+            // Generation, transaction and position only grow, and values above 2^63 are rejected. No store
+            // gets there, but one that starts just below would write what it rejects.
             for high in [64, 72, 80, 88] {
                 if bytes[high] < 0x80 {
                     bytes[high] &= 0x3f;
@@ -213,7 +213,7 @@ fn seal(image: &mut [u8]) {
             let crc = crc32c(u32::MAX, &bytes[..BLOCK - 4]);
             bytes[BLOCK - 4..BLOCK].copy_from_slice(&crc.to_le_bytes());
         } else if bytes.starts_with(RECORD) {
-            // Its list of contents says where they are, and has their checksums.
+            // The table of contents has their locations and checksums.
             let [body, placed, contents] = [48, 52, 56].map(|at| u32_at(at) as usize);
             let list = 72 + body + placed.saturating_mul(8);
             let head = list.saturating_add(contents.saturating_mul(10));
@@ -240,7 +240,7 @@ fn seal(image: &mut [u8]) {
     second[..BLOCK].copy_from_slice(&first[..BLOCK]);
 }
 
-/// Of a head or a chunk: the checksum is of all of it but itself.
+/// The checksum of a header or a chunk covers everything but itself.
 fn seal_piece(bytes: &mut [u8], crc_at: usize, len: usize) {
     let crc = crc32c(crc32c(u32::MAX, &bytes[..crc_at]), &bytes[crc_at + 4..len]);
     bytes[crc_at..crc_at + 4].copy_from_slice(&crc.to_le_bytes());

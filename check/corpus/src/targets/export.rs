@@ -1,4 +1,4 @@
-//! An export of a store, as somebody may hand it to `nacre store import`.
+//! An export of a store, as given to `nacre store import`.
 
 use super::disk::{Image, settle};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -28,7 +28,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     vec![stream]
 }
 
-/// Every record that is all there is taken, whatever its checksum says.
+/// Every complete record is accepted whatever its checksum.
 pub fn run(input: &[u8]) {
     let Some((header, mut rest)) = input.split_first_chunk::<EXPORT_HEADER>() else { return };
     let Ok(mut import) = Import::begin(header) else { return };

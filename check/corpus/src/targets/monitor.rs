@@ -1,6 +1,6 @@
-//! A monitor that leads a small cluster, and gets any messages from a client or from an OSD.
+//! The leader of a small cluster's monitors, which receives arbitrary messages from a client or an OSD.
 //!
-//! An input says who sends (a byte: 0 a client, 1 an OSD) and what: messages, each with its length.
+//! An input is the sender (a byte: 0 a client, 1 an OSD) and a list of length-prefixed messages.
 
 use super::disk::{Image, settle};
 use super::{message_input, read_message};
@@ -45,7 +45,7 @@ fn the_client() -> Event {
 }
 
 impl Cluster {
-    /// With one OSD and one pool, "p".
+    /// A cluster with one OSD and one pool, "p".
     fn new() -> Cluster {
         let disk = Image::blank(4 << 20);
         Store::format(&disk, Options { uuid: [7; 16], log_len: Some(1 << 20), ..Options::default() })
@@ -96,7 +96,7 @@ impl Cluster {
                     Effect::Arm { timer, after } => drop(self.timers.insert(timer, self.now.mono + after)),
                     Effect::Disarm { timer } => drop(self.timers.remove(&timer)),
                     Effect::Loop(n) => events.push_front(Event::Loop(n)),
-                    // It comes back.
+                    // The peer reconnects.
                     Effect::Hangup { conn: CLIENT } => events.push_back(the_client()),
                     _ => {}
                 }
@@ -115,7 +115,7 @@ impl Cluster {
         self.now.mono = end;
         self.now.wall.sec += time.as_secs() as u32;
     }
-    /// What it answered to a command.
+    /// The monitor's reply to a command.
     fn answer(&mut self, command: Message) -> Option<Bytes> {
         self.sent.clear();
         self.message(CLIENT, command);
@@ -145,7 +145,7 @@ fn command(args: Value) -> Message {
     MonCommand { version: PaxosVersion(0), fsid: FSID, cmd, input: Bytes::new() }.into()
 }
 
-/// A command with all the arguments that its signature has.
+/// A command with all arguments of its signature.
 fn example(sig: &Value) -> Value {
     let mut args = Map::new();
     let mut prefix = Vec::new();
@@ -211,7 +211,7 @@ pub fn run(input: &[u8]) {
         let raw = Envelope { tid: 1, body: message.clone() }.to_raw();
         assert!(Envelope::from_raw(raw).is_ok(), "a receiver refuses this {}", message.name());
     }
-    // Whatever came before, the next one is served.
+    // After any input, the next command must be served.
     let status = cluster.answer(command(json!({"prefix": "status", "format": "json"})));
     let status: Value = serde_json::from_slice(&status.expect("an answer")).expect("it is JSON");
     assert!(status.get("health").is_some());

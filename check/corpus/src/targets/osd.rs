@@ -1,8 +1,8 @@
-//! An OSD that serves one pool alone and one with another OSD, and gets any messages from a client, from
-//! that OSD and from its monitor.
+//! An OSD that serves one pool alone and one with another OSD, and receives arbitrary messages from a client,
+//! from that OSD and from its monitor.
 //!
-//! An input is a list of messages, each with its length and who sends it (a byte: 0 a client, 1 the other
-//! OSD on a session of its own, 2 the other OSD on ours, 3 the monitor).
+//! An input is a list of length-prefixed messages, each with its sender (a byte: 0 a client, 1 the other OSD
+//! on a session that it dialled, 2 the other OSD on a session that we dialled, 3 the monitor).
 
 use super::disk::{Image, settle};
 use super::{message_input, read_message};
@@ -75,7 +75,7 @@ struct Daemon {
     mon: Option<ConnId>,
 }
 
-/// One OSD, or two that talk.
+/// One OSD, or two that are connected.
 struct Cluster {
     map: OsdMap,
     daemons: Vec<Daemon>,
@@ -87,7 +87,7 @@ struct Cluster {
     /// The session that the first one dialled to the other.
     ours: Option<ConnId>,
     sent: Vec<Message>,
-    /// What the first one heard from the other, as input.
+    /// The messages that the first OSD received from the other, as input.
     heard: Vec<Vec<u8>>,
 }
 
@@ -166,7 +166,7 @@ impl Cluster {
             Effect::Dial { conn, to, .. } => {
                 let other = 1 - at;
                 if to != addr_of(other) {
-                    return; // an address that a mutated map has
+                    return; // An address from a mutated map.
                 }
                 if at == 0 {
                     self.ours = Some(conn);
@@ -194,7 +194,7 @@ impl Cluster {
                 self.sent.push(message);
             }
             Effect::Store { token, txn } => {
-                // What another OSD resolved is not judged again: the store refuses what it cannot hold.
+                // Transactions from another OSD are not checked again: the store rejects what it cannot hold.
                 if daemon.store.submit(txn).is_err() {
                     return;
                 }
@@ -215,7 +215,7 @@ impl Cluster {
         }
     }
 
-    /// A monitor that does what OSDs need to get going.
+    /// A monitor that does what OSDs need to become active.
     fn ask_monitor(&mut self, at: usize, conn: ConnId, message: &Message) {
         let epoch = self.map.epoch;
         let answer = match message {
@@ -269,7 +269,7 @@ fn input(messages: &[(u8, RawMessage)]) -> Vec<u8> {
     out
 }
 
-/// Writes to both pools, and what recorded clients asked.
+/// Writes to both pools, and the recorded requests of clients.
 fn requests() -> Vec<RawMessage> {
     let map = map();
     let recorded = samples::messages().into_iter().filter_map(|(_, raw)| Envelope::from_raw(raw).ok());
@@ -314,7 +314,7 @@ fn requests() -> Vec<RawMessage> {
     ours.collect()
 }
 
-/// The other one does not answer, so the client is asked to keep what it has for both.
+/// The other OSD does not answer, so the client gets backoffs for both pools.
 fn backed_off() -> Vec<(u8, RawMessage)> {
     let spg = SpgId::replicated(PgId { pool: SHARED, seed: 0 });
     let is_for_both = |raw: &RawMessage| matches!(Envelope::from_raw(raw.clone()).map(|envelope| envelope.body), Ok(Message::OsdOp(op)) if op.spg == spg);
@@ -335,7 +335,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         pair.message(usize::from(at_other), CLIENT, body);
         pair.pass(Duration::from_millis(20));
     }
-    // Always from the beginning, or a lone OSD's groups would not get going.
+    // Each input starts from a new OSD: placement groups must become active.
     seeds.extend((10..=pair.heard.len().min(300)).step_by(15).map(|len| pair.heard[..len].concat()));
     let map = &pair.map;
     let mut inc = Incremental::after(map, Utime::ZERO);
@@ -388,9 +388,9 @@ fn feed(bytes: &[u8]) -> Cluster {
 mod tests {
     use super::*;
 
-    /// Else mutations of them would end where nothing happens.
+    /// Otherwise mutations of them would have no effect.
     #[test]
-    fn the_samples_get_to_groups_that_serve() {
+    fn the_samples_reach_active_pgs() {
         let count = |cluster: &Cluster, name: &str| cluster.sent.iter().filter(|m| m.name() == name).count();
         let (mut answers, mut replicated, mut backoffs) = (0, 0, 0);
         for seed in seeds() {

@@ -1,4 +1,4 @@
-//! Raft among monitors: what a member finds on its disk, and what others send it.
+//! Raft among monitors: what a member reads from its disk, and what other members send it.
 
 use nacre_raft::{Outgoing, PeerMessage, Raft, Saved};
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
@@ -46,7 +46,7 @@ impl Member {
     }
 }
 
-/// Some members that talk, and what each was told.
+/// Connected members, and the messages that each received.
 struct Group {
     members: Vec<Member>,
     heard: Vec<Vec<Vec<u8>>>,
@@ -57,7 +57,7 @@ impl Group {
         let members = MEMBERS.map(|id| Member::start(id, Saved::default()).expect("nothing is damaged"));
         Group { members: members.into(), heard: vec![Vec::new(); MEMBERS.len()] }
     }
-    /// Time passes, and everything arrives but what `lost` is told.
+    /// One round of ticks and deliveries, without messages to `lost`.
     fn round(&mut self, lost: Option<u64>) {
         self.members.iter_mut().for_each(|member| member.tick(1));
         while let Some(message) = self.members.iter_mut().find_map(|member| member.sent.pop_front()) {
@@ -85,8 +85,8 @@ impl Group {
     }
 }
 
-/// A group that elects a leader, writes, makes a checkpoint, brings a member up to date by it, and
-/// goes on under another leader. The last of them is the one that stands for itself below.
+/// Members that elect a leader, write, make a checkpoint, bring a member up to date by it, and go on under
+/// another leader. The last member is the one that is fuzzed.
 fn grown() -> Group {
     let mut group = Group::new();
     (0..40).for_each(|_| group.round(None));
@@ -107,7 +107,7 @@ fn joined<'a>(parts: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<u8> {
     out
 }
 
-/// Hard state, checkpoint and entries, each with its length, entries with their index too.
+/// Hard state, checkpoint and entries, each length-prefixed, entries with their index.
 pub fn log_seeds() -> Vec<Vec<u8>> {
     grown()
         .members
@@ -140,12 +140,12 @@ pub fn log(input: &[u8]) {
     }
 }
 
-/// Messages to a member, each with its length.
+/// Length-prefixed messages to a member.
 pub fn seeds() -> Vec<Vec<u8>> {
     let group = grown();
     let mut seeds = Vec::new();
     for heard in &group.heard {
-        // All from the beginning is much; the kinds are in the first and the last.
+        // The whole history is long; its start and its end have messages of all types.
         seeds.push(joined(heard.iter().take(40)));
         seeds.extend(heard.chunks(8).rev().take(12).map(joined));
     }

@@ -1,4 +1,4 @@
-//! Connections in secure mode: what a peer that has the secret writes, and what one writes that has not.
+//! Connections in secure mode: frames of a peer that has the secret, and of one that does not.
 
 use super::stream::{NOW, feed, new_client, new_server};
 use crate::samples::{Sender, secure_streams};
@@ -9,16 +9,16 @@ use nacre_wire::crc32c;
 const SECRET: [u8; 64] = [7; 64];
 const TAG_LEN: usize = 16;
 const PREAMBLE_LEN: usize = 32;
-/// The preamble, and what is with it of the first segment.
+/// The preamble block, and the part of the first segment in it.
 const BLOCK_LEN: usize = 80;
-/// AUTH_SIGNATURE and an identity: they are over where an input begins.
+/// AUTH_SIGNATURE and an identity frame: inputs start behind them.
 const FRAMES_BEFORE: usize = 2;
-/// A frame that lacks no more gets it, or each longer segment would end in waiting.
+/// A frame that lacks no more than this is padded; otherwise every longer segment would be incomplete.
 const LACKING_MAX: usize = 1 << 10;
 
-/// The first byte of an input: who it is that reads (an OSD, or its client),
+/// The first byte of an input: which end reads (an OSD, or its client),
 const TO_CLIENT: u8 = 1;
-/// and whether the rest is what comes off the wire, rather than what is to be sealed.
+/// and whether the rest is ciphertext rather than plaintext to be encrypted.
 const RAW: u8 = 2;
 
 pub fn seeds() -> Vec<Vec<u8>> {
@@ -52,7 +52,7 @@ fn carry(from: &mut Connection, to: &mut Connection) {
     to.receive(NOW, bytes.into(), &mut Vec::new()).expect("they get on with each other");
 }
 
-/// How long the pieces are that follow a block, without their tags: as in `core/msgr/src/frame/secure.rs`.
+/// Lengths of the pieces that follow a block, without their tags: as in `core/msgr/src/frame/secure.rs`.
 fn rest_lens(block: &[u8]) -> [usize; 2] {
     let len = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes")) as usize;
     let padded = |len: usize| len.next_multiple_of(16);
@@ -62,7 +62,7 @@ fn rest_lens(block: &[u8]) -> [usize; 2] {
     [head, if count > 1 { others + 16 } else { 0 }]
 }
 
-/// The frames of a whole stream, each without its tags.
+/// The decrypted frames of a whole stream, without their tags.
 fn opened(stream: &[u8], secret: &[u8], end: End) -> Vec<Vec<u8>> {
     let (_, mut opener) = keys(secret, end).expect("the secret is long enough");
     let mut left = stream;
@@ -87,7 +87,7 @@ fn opened(stream: &[u8], secret: &[u8], end: End) -> Vec<Vec<u8>> {
     }
 }
 
-/// What is to be sent to that end so that it opens as `plain`, as far as that is frames.
+/// What decrypts to `plain` at that end, as far as it consists of frames.
 fn sealed(plain: &[u8], end: End) -> Vec<u8> {
     let peer = match end {
         End::Client => End::Server,

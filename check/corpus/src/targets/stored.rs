@@ -1,4 +1,4 @@
-//! What daemons find on their disks when they start, and what monitors agree on.
+//! What daemons read from their disks when they start, and what monitors replicate.
 
 use super::codecs::{answer, log_entry, seal_incremental, seal_map, stable};
 use crate::samples;
@@ -23,11 +23,11 @@ use std::sync::OnceLock;
 
 const PG: PgId = PgId { pool: PoolId(2), seed: 5 };
 
-/// A store in which everything has the same omap.
+/// A store in which every object has the same omap.
 struct Omap(BTreeMap<Name, Bytes>);
 
 impl Omap {
-    /// Pairs of keys and values, each with its length.
+    /// Length-prefixed keys and values.
     fn read(input: &[u8]) -> Omap {
         let r = &mut Reader::new(input);
         let mut pairs = BTreeMap::new();
@@ -94,7 +94,7 @@ fn pairs(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// The record of a placement group: its summary, its log, what it misses.
+/// The record of a placement group: its info, its log, its missing set.
 pub fn record_seeds() -> Vec<Vec<u8>> {
     let object = ObjectId::head(PG.pool, "".into(), "".into(), "object".into());
     let version = |n| Version::new(Epoch(7), n);
@@ -146,7 +146,7 @@ pub fn object_info_seeds() -> Vec<Vec<u8>> {
     let whiteout = ObjectInfo { whiteout: true, snap_set, ..info.clone() };
     let clone = ObjectInfo { snaps: vec![SnapId(5), SnapId(4)], ..info.clone() };
     let clean = ObjectInfo { clean: true, ..info.clone() };
-    // The third version called nothing clean, the second knew nothing of snapshots, the first had no watchers either.
+    // Version 3 had no clean ranges, version 2 no snapshots, version 1 no watchers either.
     let of_snaps = 2 + to_vec(&SnapSet::default()).len() + to_vec(&clone.snaps).len() - 2 * 8;
     let older = |version: u8, less: usize| {
         let mut bytes = to_vec(&info);
@@ -162,7 +162,7 @@ pub fn object_info(input: &[u8]) {
     stable::<ObjectInfo>(input);
 }
 
-/// The maps that an OSD keeps: one whole, and changes.
+/// The maps that an OSD keeps: a full one, and incrementals.
 pub fn maps_seeds() -> Vec<Vec<u8>> {
     let fulls: Vec<(OsdMap, Vec<u8>)> =
         samples::osd_maps().into_iter().map(|(_, map)| (from_slice(&map).expect("a sample"), map)).collect();
@@ -196,7 +196,7 @@ pub fn maps(input: &[u8]) {
         *value = bytes.into();
     }
     let Ok(maps) = Maps::load(&view) else { return };
-    // Another OSD that begins, and one that is a little behind.
+    // An OSD without maps, and one that is a little behind.
     for from in [Epoch(0), maps.epoch().prev()] {
         let mut other = Maps::default();
         for message in maps.since(from) {
@@ -206,7 +206,7 @@ pub fn maps(input: &[u8]) {
     }
 }
 
-/// The state of a young cluster.
+/// The state of a new cluster.
 fn state() -> &'static State {
     static STATE: OnceLock<State> = OnceLock::new();
     STATE.get_or_init(|| {
@@ -218,7 +218,7 @@ fn state() -> &'static State {
             for batch in changes() {
                 let _ = begun.apply(&batch);
             }
-            // The one to which most recorded changes fit.
+            // The map that most recorded incrementals apply to.
             if state
                 .as_ref()
                 .is_none_or(|best| best.osdmap.incrementals.len() < begun.osdmap.incrementals.len())

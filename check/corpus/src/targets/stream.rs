@@ -1,4 +1,4 @@
-//! Connections: whatever a peer writes, cut in any way.
+//! Connections: arbitrary bytes of a peer, cut at arbitrary places.
 
 use super::codecs::envelope;
 use crate::samples::{Sender, mon_stream, osd_stream};
@@ -10,16 +10,16 @@ use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType};
 use nacre_wire::crc32c;
 
 pub(super) const NOW: Time = Time { nanos: 1_000_000_000 };
-/// Small, so that what is announced and never sent cannot hide what is allocated for nothing.
+/// Small limits, so that memory allocated for announced but unsent segments shows.
 const LIMITS: Limits = Limits { control: 8 << 10, front: 64 << 10, middle: 64 << 10, data: 64 << 10 };
-/// Of a banner with the usual payload.
+/// The length of a banner with the usual payload.
 const BANNER_LEN: usize = 26;
 const PREAMBLE_LEN: usize = 32;
 const EPILOGUE_LEN: usize = 13;
 
 fn inputs(sender: Sender) -> Vec<Vec<u8>> {
     let streams = [osd_stream(sender), mon_stream(sender)];
-    // The first byte says to whom: 0 an OSD, 1 a monitor.
+    // The first byte selects the server: 0 an OSD, 1 a monitor.
     (0..).zip(streams).map(|(to, stream)| [vec![to], stream].concat()).collect()
 }
 
@@ -30,7 +30,7 @@ pub fn client_seeds() -> Vec<Vec<u8>> {
     inputs(Sender::Server)
 }
 
-/// The servers of the recordings. A client insists on the address that it dialled.
+/// The servers of the recordings. A client checks the address that it dialled.
 fn daemon(to: u8) -> (EntityType, EntityAddr) {
     let addr = |port, nonce| EntityAddr::msgr2(([127, 0, 0, 1], port).into(), nonce);
     if to & 1 == 0 { (EntityType::Osd, addr(47104, 9480)) } else { (EntityType::Mon, addr(47000, 0)) }
@@ -69,7 +69,7 @@ pub(super) fn new_client(to: u8) -> Connection {
     Connection::client(NOW, config, target, kind, prover)
 }
 
-/// Gives the connection what the peer wrote in pieces that the content decides.
+/// Passes the peer's bytes to the connection, in pieces that the content determines.
 pub(super) fn feed(mut connection: Connection, bytes: Vec<u8>) {
     let mut rng = Rng::new(crc32c(0, &bytes).into());
     let mut left = Bytes::from(bytes);
@@ -89,7 +89,7 @@ pub(super) fn feed(mut connection: Connection, bytes: Vec<u8>) {
         } else if connection.receive(NOW, chunk, &mut events).is_err() {
             break;
         }
-        // A stranger's bytes are answered with about as many, or few.
+        // An unauthenticated peer gets at most about as many bytes as it sent.
         assert!(connection.queued_bytes() <= 4096 + 4 * received, "{received} bytes were answered at length");
     }
     for event in events {
@@ -101,7 +101,7 @@ pub(super) fn feed(mut connection: Connection, bytes: Vec<u8>) {
     assert!(!line.is_empty() && line.len() < 1000 && !line.contains('\n'), "not one clear line: {line:?}");
 }
 
-/// With right checksums on all frames, as far as they can be told apart.
+/// Corrects the checksums of all frames, as far as frame boundaries can be found.
 fn sealed(stream: &[u8]) -> Vec<u8> {
     let mut bytes = stream.to_vec();
     let mut at = BANNER_LEN;
@@ -111,7 +111,7 @@ fn sealed(stream: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The length of the frame; None if it is not whole.
+/// The length of the frame; None if it is incomplete.
 fn seal_frame(frame: &mut [u8]) -> Option<usize> {
     let preamble = frame.get_mut(..PREAMBLE_LEN)?;
     let crc = crc32c(0, &preamble[..PREAMBLE_LEN - 4]);
