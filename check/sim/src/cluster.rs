@@ -1,20 +1,21 @@
 //! A simulated cluster for scripts and tests: named daemons, pools, clients, and faults.
 
+use crate::identity::Identity;
 use crate::memory;
 use crate::network::NodeId;
 use crate::node::{Node, Role};
-use crate::script::Shape;
+use crate::script::{Auth, Shape};
 use crate::world::{DISK_LATENCY, World};
 use bytes::Bytes;
-use nacre_auth::Entropy;
-use nacre_base::{Name, OsdId, PgId, PoolId};
+use nacre_auth::{Entity, Entropy, Secret, keyring};
+use nacre_base::{Name, OsdId, PgId, PoolId, Utime};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
 use nacre_machine::{ReadError, StoreView, given_up};
 use nacre_mon::{Member, Mon, MonAuth, MonConfig};
 use nacre_osd::{MEMORY, Osd, OsdConfig};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::transaction::StoredId;
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network, ObjectId};
+use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType, Network, ObjectId};
 use nacre_store::testing::{DataBlock, SimDisk, data_blocks, metadata_blocks};
 use nacre_store::{BLOCK, Options, Store};
 use serde_json::{Value, json};
@@ -36,9 +37,13 @@ pub struct Cluster {
     founders: usize,
     /// OSDs on each host.
     pub per_host: usize,
+    keyrings: Keyrings,
+    /// Seconds that tickets are valid; 0: the default.
+    ticket_ttl: u64,
     /// Purged OSDs.
     purged: BTreeSet<usize>,
-    /// The OSD whose metadata was corrupted, until its store is replaced: its store fails its checks, as it may.
+    /// The OSD whose metadata was corrupted, until its store is replaced: its store fails its checks, as it
+    /// may.
     corrupted: Option<usize>,
     /// Bytes of an OSD's disk, and of the write-ahead log on it.
     osd_disk: (u64, Option<u64>),
@@ -65,6 +70,7 @@ impl Cluster {
     pub fn with_shape(seed: Seed, shape: &Shape, clients: usize, print: bool) -> Cluster {
         let &Shape { mons, osds, per_host, wal_kib, disk_mib, memory_kib, .. } = shape;
         let mut world = World::new(seed.0, print);
+        (world.frames, world.network.resets) = (shape.frames, shape.resets);
         let add = |world: &mut World, kind, name: String, num: usize, addr, disk| {
             world.add(Node::new(name, kind, num as i64, addr, disk))
         };
@@ -74,6 +80,8 @@ impl Cluster {
             clients: Vec::new(),
             founders: mons,
             per_host,
+            keyrings: Keyrings::new(seed, shape.auth),
+            ticket_ttl: shape.ticket_ttl,
             purged: BTreeSet::new(),
             corrupted: None,
             osd_disk: (
@@ -94,11 +102,15 @@ impl Cluster {
             let disk = disk(&mut world, len, log_len, n as u8 + 1);
             let name = format!("osd.{n}");
             cluster.osds.push(add(&mut world, EntityType::Osd, name, n, addr(6800, n, 1), disk));
+            cluster.keyrings.add(osd_name(n), OSD_CAPS);
         }
         for n in 0..clients {
-            let node = Node::new(format!("client.{n}"), EntityType::Client, -1, EntityAddr::default(), None);
+            let addr = EntityAddr { kind: AddrKind::Any, nonce: n as u32 + 1, sock: None };
+            let node = Node::new(format!("client.{n}"), EntityType::Client, -1, addr, None);
+            cluster.keyrings.add(client_name(n), client_caps(n));
             cluster.clients.push(world.add(node));
         }
+        cluster.keyrings.initial_entities = cluster.keyrings.entities.clone();
         cluster.world = world;
         cluster
     }
@@ -112,8 +124,8 @@ impl Cluster {
         self
     }
 
-    /// Limits the memory of OSDs, and of their stores. Without this, stores get so little that their caches are
-    /// always full.
+    /// Limits the memory of OSDs, and of their stores. Without this, stores get so little that their caches
+    /// are always full.
     pub fn with_memory(mut self, bytes: usize, of_store: usize) -> Cluster {
         self.osd_memory = Some(bytes);
         for id in self.osds.clone() {
@@ -175,10 +187,14 @@ impl Cluster {
                     members: mon_addrs.iter().enumerate().map(member).collect(),
                     mgr_addrs: AddrVec::one(addr(3400, num as usize, 0)),
                     fsid: [42; 16],
-                    options: options(self.osds.len(), self.per_host),
+                    options: options(self.osds.len(), self.per_host, self.ticket_ttl),
                     host: format!("mon-host{num}"),
                     seed,
-                    auth: MonAuth::none(Entropy::repeatable(seed)),
+                    auth: MonAuth {
+                        required: self.keyrings.auth == Auth::Cephx,
+                        initial_entities: self.keyrings.initial_entities.clone(),
+                        entropy: Entropy::repeatable(seed),
+                    },
                 })))
             }
             EntityType::Osd => {
@@ -202,13 +218,28 @@ impl Cluster {
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed,
-                    key: None,
+                    key: self.keyrings.key(&osd_name(num as usize)),
                 })))
             }
             _ => Role::Client(Box::new(Client::new(mon_addrs, seed))),
         };
         drop(charge);
-        self.world.start(id, role);
+        let identity = self.identity(id, seed);
+        self.world.start(id, role, identity);
+    }
+
+    fn identity(&self, id: NodeId, seed: u64) -> Identity {
+        let node = self.world.node(id);
+        let client = self.clients.iter().position(|client| *client == id);
+        let (name, key) = match (node.kind, client) {
+            (EntityType::Mon, _) => (AuthName::new(EntityType::Mon, ""), Some(self.keyrings.mon.clone())),
+            (_, Some(n)) => (client_name(n), self.keyrings.key(&client_name(n))),
+            _ => (osd_name(node.num as usize), self.keyrings.key(&osd_name(node.num as usize))),
+        };
+        match key.filter(|_| self.keyrings.auth == Auth::Cephx) {
+            Some(key) => Identity::cephx(name, key, seed),
+            None => Identity::none(name),
+        }
     }
 
     /// Starts one more monitor with an empty disk, and returns the command that lets it join.
@@ -239,15 +270,27 @@ impl Cluster {
         Err(format!("not all monitors are in the quorum: {seen}"))
     }
 
-    /// Starts one more OSD with an empty disk.
-    pub fn add_osd(&mut self) {
+    /// Starts one more OSD with an empty disk. With cephx, monitors learn its key by the command and keyring
+    /// that this returns.
+    pub fn add_osd(&mut self) -> Option<(Value, Bytes)> {
         let n = self.osds.len();
         let (len, log_len) = self.osd_disk;
         let disk = disk(&mut self.world, len, log_len, n as u8 + 1);
         let node = Node::new(format!("osd.{n}"), EntityType::Osd, n as i64, addr(6800, n, 1), disk);
         let id = self.world.add(node);
         self.osds.push(id);
+        let import = self.new_key(n);
         self.start(id);
+        import
+    }
+
+    /// Makes a key for an OSD on a new disk, as `nacre osd format` does.
+    fn new_key(&mut self, osd: usize) -> Option<(Value, Bytes)> {
+        let name = osd_name(osd);
+        self.keyrings.add(name.clone(), OSD_CAPS);
+        let text = keyring::print([(&name, &self.keyrings.entities[&name])]);
+        let import = (json!({ "prefix": "auth import" }), Bytes::from(text));
+        (self.keyrings.auth == Auth::Cephx).then_some(import)
     }
 
     /// Stops an OSD that is out and purges it.
@@ -328,12 +371,21 @@ impl Cluster {
         let destroy =
             json!({ "prefix": "osd destroy", "id": osd, "force": true, "yes_i_really_mean_it": true });
         self.command(&destroy);
+        self.replace_disk(osd);
+        true
+    }
+
+    /// A destroyed OSD that does not run gets an empty disk and a new key, and starts.
+    pub fn replace_disk(&mut self, osd: usize) {
         let (len, log_len) = self.osd_disk;
         let disk = disk(&mut self.world, len, log_len, osd as u8 + 101);
+        let id = self.osds[osd];
         self.world.node_mut(id).disk = disk;
         self.corrupted = None;
+        if let Some((import, keyring)) = self.new_key(osd) {
+            self.command_with(&import, keyring);
+        }
         self.start(id);
-        true
     }
 
     /// The peak memory of an OSD since the last call.
@@ -410,7 +462,12 @@ impl Cluster {
     }
 
     pub fn command(&mut self, command: &Value) -> String {
-        let id = self.submit(0, Request::mon_command(command.to_string(), Bytes::new()));
+        self.command_with(command, Bytes::new())
+    }
+
+    /// With input, as `ceph -i`.
+    pub fn command_with(&mut self, command: &Value, input: Bytes) -> String {
+        let id = self.submit(0, Request::mon_command(command.to_string(), input));
         match self.wait(0, id) {
             Ok(Output::Command(answer)) => String::from_utf8_lossy(&answer.output).into_owned(),
             other => panic!("{command}: {other:?}"),
@@ -535,8 +592,8 @@ impl Cluster {
             .collect()
     }
 
-    /// Names of clients' objects on a running OSD. An OSD with corrupt metadata that cannot list them serves no
-    /// placement group, or the missing objects would show.
+    /// Names of clients' objects on a running OSD. An OSD with corrupt metadata that cannot list them serves
+    /// no placement group, or the missing objects would show.
     pub fn objects(&self, osd: usize) -> Vec<ObjectId> {
         let store = self.world.node(self.osds[osd]).store.as_ref().expect("a running OSD has a store");
         let mut objects = Vec::new();
@@ -680,7 +737,7 @@ pub fn mon_name(n: usize) -> String {
     char::from(b'a' + n as u8).to_string()
 }
 
-fn options(osds: usize, per_host: usize) -> BTreeMap<String, String> {
+fn options(osds: usize, per_host: usize, ticket_ttl: u64) -> BTreeMap<String, String> {
     let size = osds.min(3);
     // One copy per host if there are enough hosts.
     let failure_domain = u32::from(osds.div_ceil(per_host) >= size);
@@ -691,6 +748,60 @@ fn options(osds: usize, per_host: usize) -> BTreeMap<String, String> {
         ("osd_pool_default_size", size.to_string()),
         ("osd_pool_default_min_size", (size - size / 2).to_string()),
     ]
+    .into_iter()
+    .chain((ticket_ttl > 0).then(|| ("auth_service_ticket_ttl", ticket_ttl.to_string())))
+    .chain((ticket_ttl > 0).then(|| ("auth_mon_ticket_ttl", SESSION_TTL.to_string())))
     .map(|(name, value)| (name.to_string(), value))
-    .into()
+    .collect()
+}
+
+/// The keys that administrators keep in files.
+struct Keyrings {
+    auth: Auth,
+    /// Shared by all monitors.
+    mon: Secret,
+    entities: BTreeMap<AuthName, Entity>,
+    /// The entities that a new cluster begins with.
+    initial_entities: BTreeMap<AuthName, Entity>,
+    entropy: Entropy,
+}
+
+impl Keyrings {
+    fn new(seed: Seed, auth: Auth) -> Keyrings {
+        let mut entropy = Entropy::repeatable(seed.0);
+        let mon = Secret::generate(Utime::ZERO, &mut entropy);
+        Keyrings { auth, mon, entities: BTreeMap::new(), initial_entities: BTreeMap::new(), entropy }
+    }
+    fn add(&mut self, name: AuthName, caps: &[(&str, &str)]) {
+        let key = Secret::generate(Utime::ZERO, &mut self.entropy);
+        let caps = caps.iter().map(|(service, caps)| (service.to_string(), caps.to_string())).collect();
+        self.entities.insert(name, Entity { key, caps });
+    }
+    fn key(&self, name: &AuthName) -> Option<Secret> {
+        self.entities.get(name).filter(|_| self.auth == Auth::Cephx).map(|entity| entity.key.clone())
+    }
+}
+
+/// Seconds for which the session ticket with the monitors is valid. A client whose session ticket expires
+/// while it reaches no monitor gets another global id, and its writes in flight may be executed twice: longer
+/// than any partition.
+const SESSION_TTL: u64 = 120;
+const OSD_CAPS: &[(&str, &str)] =
+    &[("mgr", "allow profile osd"), ("mon", "allow profile osd"), ("osd", "allow *")];
+
+fn osd_name(osd: usize) -> AuthName {
+    AuthName::new(EntityType::Osd, osd.to_string())
+}
+
+/// The first client is the administrator, the second may read and write objects, the others may only read
+/// them.
+fn client_name(n: usize) -> AuthName {
+    AuthName::new(EntityType::Client, ["admin", "user", "reader"][n.min(2)])
+}
+fn client_caps(n: usize) -> &'static [(&'static str, &'static str)] {
+    match n {
+        0 => &[("mon", "allow *"), ("mgr", "allow *"), ("osd", "allow *")],
+        1 => &[("mon", "allow r"), ("osd", "allow rwx")],
+        _ => &[("mon", "allow r"), ("osd", "allow r")],
+    }
 }

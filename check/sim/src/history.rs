@@ -1,8 +1,8 @@
 //! Linearizability: whether the replies that clients got for one object are those of one object.
 //!
-//! Each operation takes effect at one moment between its request and its reply: an acknowledged write is seen by
-//! every later read, none happens twice, none partially. `linearizable` searches for an order of such moments
-//! (Wing and Gong's search with Lowe's memoization).
+//! Each operation takes effect at one moment between its request and its reply: an acknowledged write is seen
+//! by every later read, none happens twice, none partially. `linearizable` searches for an order of such
+//! moments (Wing and Gong's search with Lowe's memoization).
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};

@@ -87,12 +87,10 @@ impl Elections {
 
     /// A flapping or slow link justifies no election as long as other monitors reach the leader.
     pub fn check(&self, c: &Cluster) -> Result<(), String> {
-        let (held, most) = (term(c).saturating_sub(self.since), self.reasons * ELECTIONS_EACH);
+        let reasons = self.reasons + c.world.network.resets_of_mons;
+        let (held, most) = (term(c).saturating_sub(self.since), reasons * ELECTIONS_EACH);
         if held > most {
-            return Err(format!(
-                "monitors held {held} elections, with {} faults that justify one",
-                self.reasons
-            ));
+            return Err(format!("monitors held {held} elections, with {reasons} faults that justify one"));
         }
         Ok(())
     }

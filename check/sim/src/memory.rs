@@ -1,6 +1,6 @@
 //! Memory accounting by node: each allocation is charged to the node for which it was made, and stays charged
-//! until it is freed, wherever that happens. So a node's memory is what its machine and its store really hold,
-//! including every structure that no code counts.
+//! until it is freed, wherever that happens. So a node's memory is what its machine and its store really
+//! hold, including every structure that no code counts.
 //!
 //! One thread runs a cluster, and each thread has its own counters.
 #![allow(unsafe_code)] // an allocator is unsafe by its signature

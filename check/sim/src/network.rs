@@ -1,7 +1,9 @@
 //! Sessions between nodes with the guarantees of TCP: in order, but delayed, stalled and reset.
 
+use bytes::Bytes;
 use nacre_base::{Rng, Time};
 use nacre_machine::ConnId;
+use nacre_msgr::Connection;
 use nacre_proto::messages::RawMessage;
 use nacre_proto::types::Network as Net;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,15 +34,39 @@ pub struct Session {
     /// When the last message of each direction (from end 0, from end 1) arrives.
     last_arrival: [Time; 2],
     /// In flight, in order.
-    pub flying: [VecDeque<RawMessage>; 2],
+    pub flying: [VecDeque<InFlight>; 2],
     /// How many of them a partition delays.
     pub held: [u32; 2],
+    /// None if messages travel instead of bytes.
+    pub wire: Option<Box<Wire>>,
+}
+
+pub enum InFlight {
+    Message(RawMessage),
+    /// A piece of the byte stream.
+    Bytes(Bytes),
+}
+
+/// The messengers at both ends of a session.
+pub struct Wire {
+    pub ends: [Connection; 2],
+    /// Whether the machine at that end was told that the session is open.
+    pub ready: [bool; 2],
 }
 
 impl Session {
     /// The index of the side that has this connection.
     pub fn side(&self, node: NodeId, conn: ConnId) -> Option<usize> {
         self.ends.iter().position(|end| end.node == node && end.conn == conn)
+    }
+
+    /// Whether the machine on that side knows of the session, and must be told when it is over. The side that
+    /// dialled always does.
+    pub fn is_known(&self, side: usize) -> bool {
+        side == 0 || self.is_ready(side)
+    }
+    pub fn is_ready(&self, side: usize) -> bool {
+        self.wire.as_ref().is_none_or(|wire| wire.ready[side])
     }
 }
 
@@ -55,7 +81,15 @@ pub struct Network {
     rejected: BTreeSet<(NodeId, NodeId)>,
     /// Of a thousand messages, how many take the time of a retransmission.
     pub loss: u64,
+    /// Of ten thousand pieces of byte streams, how many are the last of their session: it is reset then.
+    pub resets: u64,
+    /// Such resets between monitors, which may cost elections.
+    pub resets_of_mons: u64,
 }
+
+/// How byte streams are cut: mostly not at all, sometimes into a few pieces, rarely into many small ones.
+const PIECES_FEW: u64 = 4;
+const PIECES_MANY: u64 = 40;
 
 const LATENCY: (Duration, Duration) = (Duration::from_micros(50), Duration::from_micros(400));
 const RETRANSMISSION: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(900));
@@ -74,6 +108,8 @@ impl Network {
             partitioned: BTreeSet::new(),
             rejected: BTreeSet::new(),
             loss: 0,
+            resets: 0,
+            resets_of_mons: 0,
         }
     }
 
@@ -96,13 +132,40 @@ impl Network {
         *last
     }
 
-    pub fn open(&mut self, ends: [End; 2], on: Net) -> SessionId {
+    /// Cuts what one write sends at arbitrary places.
+    pub fn cut(&mut self, mut bytes: Bytes) -> Vec<Bytes> {
+        let count = match self.rng.below(20) {
+            0..=12 => 1,
+            13..=18 => 1 + self.rng.below(PIECES_FEW),
+            _ => 1 + self.rng.below(PIECES_MANY),
+        };
+        let mut pieces = Vec::new();
+        for _ in 1..count {
+            // Short pieces end inside preambles and tags.
+            let most = if self.rng.chance(500) { bytes.len() } else { bytes.len().min(64) };
+            pieces.push(bytes.split_to(self.rng.below(most as u64 + 1) as usize));
+        }
+        pieces.push(bytes);
+        pieces.retain(|piece| !piece.is_empty());
+        pieces
+    }
+    pub fn is_reset(&mut self) -> bool {
+        self.resets > 0 && self.rng.below(10_000) < self.resets
+    }
+
+    pub fn open(&mut self, ends: [End; 2], on: Net, wire: Option<Box<Wire>>) -> SessionId {
         self.last_session += 1;
         for end in &ends {
             self.by_conn.insert((end.node, end.incarnation, end.conn), self.last_session);
         }
-        let session =
-            Session { ends, on, last_arrival: [Time::ZERO; 2], flying: Default::default(), held: [0; 2] };
+        let session = Session {
+            ends,
+            on,
+            last_arrival: [Time::ZERO; 2],
+            flying: Default::default(),
+            held: [0; 2],
+            wire,
+        };
         self.sessions.insert(self.last_session, session);
         self.last_session
     }

@@ -1,5 +1,6 @@
 //! One daemon or client: its disk, and while it runs its machine, its store and what it waits for.
 
+use crate::identity::{GlobalIdPool, Identity};
 use crate::schedule::Scheduled;
 use nacre_base::{Now, Time};
 use nacre_client::Client;
@@ -10,10 +11,14 @@ use nacre_proto::types::{EntityAddr, EntityType, Network};
 use nacre_store::testing::SimDisk;
 use nacre_store::{Batch, DeferredWrites, Store, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
-use std::ops::Range;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Where clients are.
+const CLIENTS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+/// Ports of outgoing connections; no daemon looks at them.
+const SOURCE_PORT: u16 = 50_000;
 
 pub enum Role {
     Mon(Box<Mon>),
@@ -44,6 +49,7 @@ pub struct Node {
     pub incarnation: u64,
     /// None while it does not run.
     pub role: Option<Role>,
+    pub identity: Option<Identity>,
     pub disk: Option<Arc<SimDisk>>,
     pub store: Option<Store>,
     pub waiting: VecDeque<(Ticket, Token)>,
@@ -58,7 +64,7 @@ pub struct Node {
     /// Connections that it dialled and hung up before they opened.
     pub abandoned: BTreeSet<ConnId>,
     /// A monitor's: global ids that it may assign to clients.
-    pub ids: VecDeque<Range<u64>>,
+    pub ids: GlobalIdPool,
     /// Stopped as by SIGSTOP: what is due meanwhile is deferred.
     pub paused: bool,
     pub deferred: Vec<Scheduled>,
@@ -101,7 +107,8 @@ impl Node {
             loops: VecDeque::new(),
             accepted: 0,
             abandoned: BTreeSet::new(),
-            ids: VecDeque::new(),
+            ids: GlobalIdPool::default(),
+            identity: None,
             paused: false,
             deferred: Vec::new(),
             powered_off: false,
@@ -126,6 +133,12 @@ impl Node {
         self.cluster_addr.filter(|_| network == Network::Cluster).unwrap_or(self.addr)
     }
 
+    /// The address from which its connections come.
+    pub fn source(&self) -> SocketAddr {
+        let ip = self.addr.sock.map_or(CLIENTS, |sock| sock.ip());
+        SocketAddr::new(ip, SOURCE_PORT)
+    }
+
     pub fn is_running(&self) -> bool {
         self.role.is_some()
     }
@@ -140,23 +153,11 @@ impl Node {
         self.timers.clear();
         self.events.clear();
         self.loops.clear();
-        self.ids.clear();
+        self.ids = GlobalIdPool::default();
+        self.identity = None;
         self.abandoned.clear();
         self.paused = false;
         self.deferred.clear();
         self.stopped = false;
-    }
-
-    pub fn take_id(&mut self) -> Option<u64> {
-        let range = self.ids.front_mut()?;
-        let id = range.start;
-        range.start += 1;
-        if range.is_empty() {
-            self.ids.pop_front();
-        }
-        Some(id)
-    }
-    pub fn ids_left(&self) -> u64 {
-        self.ids.iter().map(|range| range.end - range.start).sum()
     }
 }

@@ -37,12 +37,12 @@ pub struct OutageReport {
     /// Peak memory of each OSD in bytes, during the writes and since the restart. The last OSD was down.
     pub writing: Vec<usize>,
     pub restarted: Vec<usize>,
-    /// Virtual time from the restart until each object was written once more, and until all placement groups were
-    /// clean.
+    /// Virtual time from the restart until each object was written once more, and until all placement groups
+    /// were clean.
     pub writable: Duration,
     pub clean: Duration,
-    /// Bytes recovered, as reported to the monitors: without what a temporary primary recovered in its last half
-    /// second.
+    /// Bytes recovered, as reported to the monitors: without what a temporary primary recovered in its last
+    /// half second.
     pub recovered: u64,
     /// Equal for runs with equal seeds.
     pub hash: u64,

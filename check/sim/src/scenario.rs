@@ -3,8 +3,8 @@
 use crate::cluster::{Cluster, Seed, mon_name};
 use crate::limits::{Elections, check_maps};
 use crate::network::NodeId;
-use crate::script::{Fault, Script, Target};
-use crate::workload::Workload;
+use crate::script::{Auth, Fault, Script, Target};
+use crate::workload::{WRITERS, Workload};
 use bytes::Bytes;
 use nacre_base::{PoolId, Rng};
 use nacre_client::{Output, Request, RequestId};
@@ -59,13 +59,22 @@ pub fn run_script(script: &Script, print: bool) -> Outcome {
     Outcome { memory, hash, steps, answered, failure }
 }
 
+/// What follows when a command is answered.
+enum Then {
+    Nothing,
+    /// The pool with this name exists.
+    LookUpPool(String),
+    /// This command is sent again, with its input, unless it succeeded.
+    Retry(Value, Bytes),
+}
+
 struct Run {
     c: Cluster,
     workload: Workload,
     rng: Rng,
     pools: Vec<PoolId>,
-    /// Commands in flight, with the name of the pool that one creates.
-    commands: Vec<(RequestId, Option<String>)>,
+    /// Commands in flight.
+    commands: Vec<(RequestId, Then)>,
     lookups: Vec<RequestId>,
     /// How many pools were asked for.
     named: usize,
@@ -81,7 +90,9 @@ struct Run {
 impl Run {
     fn new(script: &Script, print: bool) -> Run {
         let shape = &script.shape;
-        let mut c = Cluster::with_shape(Seed(script.seed), shape, 2, print);
+        // Without authentication nothing distinguishes the reader.
+        let clients = WRITERS + usize::from(shape.auth == Auth::Cephx);
+        let mut c = Cluster::with_shape(Seed(script.seed), shape, clients, print);
         let mut rng = c.world.rng.fork();
         for node in &mut c.world.nodes {
             node.wall_ahead = Duration::from_secs(rng.below(u64::from(shape.clock_skew) + 1));
@@ -136,7 +147,8 @@ impl Run {
         self.workload.read_all(&mut self.c);
         self.all_answered()?;
         self.workload.check()?;
-        // All writes must be on disk, and the balancer must not move placement groups while copies are compared.
+        // All writes must be on disk, and the balancer must not move placement groups while copies are
+        // compared.
         self.c.command(&json!({ "prefix": "balancer off" }));
         self.c.run_for(Duration::from_secs(5));
         self.c.wait_clean()?;
@@ -236,7 +248,7 @@ impl Run {
             Fault::Out(osd) => {
                 self.out.insert(*osd);
                 self.reweighted.remove(osd);
-                self.command(json!({ "prefix": "osd out", "ids": [osd.to_string()] }), None);
+                self.command(json!({ "prefix": "osd out", "ids": [osd.to_string()] }), Then::Nothing);
             }
             Fault::Purge(osd) => {
                 self.leaving.insert(*osd);
@@ -244,34 +256,39 @@ impl Run {
             }
             Fault::AddOsd if self.added < ADDED_MAX => {
                 self.added += 1;
-                self.c.add_osd();
+                if let Some((import, keyring)) = self.c.add_osd() {
+                    self.import(import, keyring);
+                }
             }
             Fault::AddMon => {
                 let add = self.c.add_mon();
-                self.command(add, None);
+                self.command(add, Then::Nothing);
             }
             Fault::RemoveMon(mon) => {
-                self.command(json!({ "prefix": "mon rm", "name": mon_name(*mon) }), None);
+                self.command(json!({ "prefix": "mon rm", "name": mon_name(*mon) }), Then::Nothing);
             }
             Fault::In(osd) => {
                 self.out.remove(osd);
-                self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), None);
+                self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), Then::Nothing);
             }
             Fault::Reweight(osd, percent) => {
                 self.out.remove(osd);
                 self.reweighted.insert(*osd);
                 let weight = *percent as f64 / 100.0;
-                self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": weight }), None);
+                self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": weight }), Then::Nothing);
             }
             Fault::PgNum(pg_num) => {
                 let val = pg_num.to_string();
                 let set = json!({ "prefix": "osd pool set", "pool": "pool0", "var": "pg_num", "val": val });
-                self.command(set, None);
+                self.command(set, Then::Nothing);
             }
             Fault::CreatePool if self.named < POOLS_MAX => {
                 let name = format!("pool{}", self.named);
                 self.named += 1;
-                self.command(json!({ "prefix": "osd pool create", "pool": name, "pg_num": 2 }), Some(name));
+                self.command(
+                    json!({ "prefix": "osd pool create", "pool": name, "pg_num": 2 }),
+                    Then::LookUpPool(name),
+                );
             }
             Fault::Fill(objects) => self.workload.fill(*objects),
             Fault::DeleteFill => self.workload.delete_fill(&mut self.c, self.pools[0]),
@@ -287,18 +304,27 @@ impl Run {
         }
     }
 
-    fn command(&mut self, command: Value, makes: Option<String>) {
+    fn command(&mut self, command: Value, then: Then) {
         let request = Request::mon_command(command.to_string(), Bytes::new());
-        self.commands.push((self.c.submit(ADMIN, request), makes));
+        self.commands.push((self.c.submit(ADMIN, request), then));
+    }
+
+    /// The OSD that has this key comes up only once the monitors know it.
+    fn import(&mut self, import: Value, keyring: Bytes) {
+        let request = Request::mon_command(import.to_string(), keyring.clone());
+        self.commands.push((self.c.submit(ADMIN, request), Then::Retry(import, keyring)));
     }
 
     fn note_answers(&mut self) {
-        for (request, makes) in std::mem::take(&mut self.commands) {
-            match (self.c.take(ADMIN, request), makes) {
-                (None, makes) => self.commands.push((request, makes)),
+        for (request, then) in std::mem::take(&mut self.commands) {
+            match (self.c.take(ADMIN, request), then) {
+                (None, then) => self.commands.push((request, then)),
                 // Created, or it exists because the reply to the first try was lost.
-                (Some(_), Some(name)) => self.lookups.push(self.c.submit(ADMIN, Request::lookup_pool(name))),
-                (Some(_), None) => {}
+                (Some(_), Then::LookUpPool(name)) => {
+                    self.lookups.push(self.c.submit(ADMIN, Request::lookup_pool(name)));
+                }
+                (Some(Err(_)), Then::Retry(command, input)) => self.import(command, input),
+                (Some(_), Then::Retry(..) | Then::Nothing) => {}
             }
         }
         for request in std::mem::take(&mut self.lookups) {
@@ -389,7 +415,7 @@ impl Run {
         };
         while hosts(&self.out, self.c.osds.len()) < 3 {
             let Some(osd) = self.out.pop_first() else { break };
-            self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), None);
+            self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), Then::Nothing);
         }
         // A command that was sent twice may have arrived once more after the next one.
         for osd in &self.out {
@@ -397,7 +423,7 @@ impl Run {
         }
         // At lower weights CRUSH does not always find enough OSDs.
         for osd in std::mem::take(&mut self.reweighted) {
-            self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": 1.0 }), None);
+            self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": 1.0 }), Then::Nothing);
         }
         Ok(())
     }

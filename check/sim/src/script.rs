@@ -40,7 +40,8 @@ pub enum Fault {
     Partition(Target, Target),
     /// The link loses what the first sends to the second.
     PartitionOneWay(Target, Target),
-    /// Something between them, such as a firewall, resets their sessions and refuses new ones; datagrams pass.
+    /// Something between them, such as a firewall, resets their sessions and refuses new ones; datagrams
+    /// pass.
     Reject(Target, Target),
     /// Every partition and rejection ends.
     Heal,
@@ -80,6 +81,14 @@ pub enum Fault {
     End,
 }
 
+/// How daemons and clients authenticate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Auth {
+    #[default]
+    Cephx,
+    None,
+}
+
 /// How the cluster of a run is built, and what is unreliable about it throughout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
@@ -109,6 +118,13 @@ pub struct Shape {
     pub osdmaps: u64,
     /// `osd_backoff_on_peering`.
     pub backoff_on_peering: bool,
+    pub auth: Auth,
+    /// `auth_service_ticket_ttl` in seconds; 0: the default. Rotating keys change as often.
+    pub ticket_ttl: u64,
+    /// Whether bytes travel, through the messengers of both ends, instead of messages.
+    pub frames: bool,
+    /// Of ten thousand pieces of these bytes, how many end with a reset of their session.
+    pub resets: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,8 +188,20 @@ impl Shape {
             pg_log_entries: if rng.chance(600) { 3 + rng.below(30) } else { 0 },
             memory_kib: if rng.chance(300) { *rng.pick(&MEMORY).expect("some") } else { 0 },
             osdmaps: if rng.chance(400) { 3 + rng.below(20) } else { 0 },
-            backoff_on_peering: false,
+            ..Shape::default()
         }
+    }
+}
+
+impl Shape {
+    /// How sessions are authenticated and carried, from a generator of its own.
+    fn with_sessions(self, seed: u64) -> Shape {
+        let rng = &mut Rng::new(seed ^ 0x5e55_1045_0000_0000);
+        let auth = if rng.chance(100) { Auth::None } else { Auth::Cephx };
+        let ticket_ttl = *rng.pick(&[0, 5, 7, 15]).expect("some");
+        let frames = rng.chance(200);
+        let resets = if frames && rng.chance(600) { 1 + rng.below(10) } else { 0 };
+        Shape { auth, ticket_ttl, frames, resets, ..self }
     }
 }
 
@@ -182,7 +210,7 @@ impl Script {
         let rng = &mut Rng::new(seed ^ 0x5c21_97b0_0000_0000);
         // From a generator of its own: a seed's faults stay what they were before this option.
         let backoff_on_peering = Rng::new(seed ^ 0x0bac_c0ff_0000_0000).chance(350);
-        let shape = Shape { backoff_on_peering, ..Shape::draw(rng) };
+        let shape = Shape { backoff_on_peering, ..Shape::draw(rng) }.with_sessions(seed);
         let mut often = || rng.chance(550);
         let kinds = Kinds {
             kill: often(),
@@ -358,6 +386,7 @@ impl Display for Script {
             &self.shape;
         let Shape { wal_kib, pg_log_entries, disk_mib, memory_kib, osdmaps, backoff_on_peering, .. } =
             &self.shape;
+        let Shape { auth, ticket_ttl, frames, resets, .. } = &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -391,6 +420,18 @@ impl Display for Script {
         }
         if *backoff_on_peering {
             writeln!(f, "backoff-on-peering 1")?;
+        }
+        if *auth == Auth::None {
+            writeln!(f, "auth none")?;
+        }
+        if *ticket_ttl > 0 {
+            writeln!(f, "ticket-ttl {ticket_ttl}")?;
+        }
+        if *frames {
+            writeln!(f, "frames 1")?;
+        }
+        if *resets > 0 {
+            writeln!(f, "resets {resets}")?;
         }
         for (at, fault) in &self.steps {
             writeln!(f, "{:.6} {fault}", at.as_secs_f64())?;
@@ -478,6 +519,10 @@ impl FromStr for Script {
                 script.steps.push((at, rest.parse()?));
                 continue;
             }
+            if (first, rest) == ("auth", "none") {
+                script.shape.auth = Auth::None;
+                continue;
+            }
             let hex = rest.strip_prefix("0x").map(|hex| u64::from_str_radix(hex, 16));
             let number = hex.unwrap_or_else(|| rest.parse()).map_err(|_| bad())?;
             let small = number as usize;
@@ -498,6 +543,9 @@ impl FromStr for Script {
                 "memory-kib" => shape.memory_kib = number,
                 "osdmaps" => shape.osdmaps = number,
                 "backoff-on-peering" => shape.backoff_on_peering = number > 0,
+                "ticket-ttl" => shape.ticket_ttl = number,
+                "frames" => shape.frames = number > 0,
+                "resets" => shape.resets = number,
                 _ => return Err(bad()),
             }
         }

@@ -1,10 +1,10 @@
 //! Finds the faults of a script that its failure needs.
 
 use crate::scenario::run_script;
-use crate::script::{Fault, Script};
+use crate::script::{Auth, Fault, Script};
 
-/// Leaves out faults as long as the run still fails. A run without some fault is another run, so the result may
-/// fail in another way. `tell` is called with each smaller script that fails.
+/// Leaves out faults as long as the run still fails. A run without some fault is another run, so the result
+/// may fail in another way. `tell` is called with each smaller script that fails.
 pub fn shrink(script: &Script, mut tell: impl FnMut(&Script, &str)) -> Script {
     let mut best = script.clone();
     let mut fails = |candidate: &Script| {
@@ -40,6 +40,10 @@ pub fn shrink(script: &Script, mut tell: impl FnMut(&Script, &str)) -> Script {
         |s: &mut Script| s.shape.clock_skew = 0,
         |s: &mut Script| s.shape.mons = 1,
         |s: &mut Script| s.shape.backoff_on_peering = false,
+        |s: &mut Script| s.shape.resets = 0,
+        |s: &mut Script| s.shape.frames = false,
+        |s: &mut Script| s.shape.ticket_ttl = 0,
+        |s: &mut Script| s.shape.auth = Auth::None,
     ] {
         let mut candidate = best.clone();
         calmer(&mut candidate);

@@ -9,6 +9,9 @@ use nacre_proto::types::{Op, op_flags};
 use nacre_wire::from_slice;
 use std::collections::BTreeMap;
 
+/// Clients that may write. The one after them, if there is one, may only read.
+pub const WRITERS: usize = 2;
+const READER: usize = WRITERS;
 /// Requests that each client keeps in flight.
 const DEPTH: usize = 2;
 /// Bytes of the objects that fill disks, and how many of them are written at a time.
@@ -41,6 +44,8 @@ pub struct Workload {
     /// Removed snapshots, and since when they may be trimmed.
     removed: BTreeMap<PoolId, BTreeMap<u64, u64>>,
     snap_requests: Vec<SnapRequest>,
+    /// A write that the reader tries: it must be refused.
+    forbidden: Option<RequestId>,
     /// Objects that fill disks: how many were written, and how many shall be.
     fillers: u64,
     fillers_wanted: u64,
@@ -58,6 +63,7 @@ impl Workload {
             contexts: BTreeMap::new(),
             removed: BTreeMap::new(),
             snap_requests: Vec::new(),
+            forbidden: None,
             fillers: 0,
             fillers_wanted: 0,
             written: 0,
@@ -74,7 +80,7 @@ impl Workload {
     pub fn step(&mut self, c: &mut Cluster, pools: &[PoolId]) -> Result<(), String> {
         self.collect_replies(c)?;
         self.continue_fill(c, pools[0]);
-        for client in 0..c.clients.len() {
+        for client in 0..WRITERS {
             let working = |op: &&InFlight| op.client == client && op.object.1.starts_with("object");
             while self.in_flight.iter().filter(working).count() < DEPTH {
                 let pool = *self.rng.pick(pools).expect("there is a pool");
@@ -83,7 +89,32 @@ impl Workload {
                 self.submit(c, client, pool, name, action);
             }
         }
+        if c.clients.len() > READER {
+            self.step_reader(c, pools);
+        }
         Ok(())
+    }
+
+    /// The reader reads one object after the other, and tries to write.
+    fn step_reader(&mut self, c: &mut Cluster, pools: &[PoolId]) {
+        let pool = *self.rng.pick(pools).expect("there is a pool");
+        let name = format!("object.{}", self.rng.below(6));
+        if self.forbidden.is_none() {
+            let append = ObjectRequest::new(pool, name.as_str()).append(Bytes::from_static(b"<forbidden>"));
+            self.forbidden = Some(c.submit(READER, Request::from(append)));
+        }
+        if !self.in_flight.iter().any(|op| op.client == READER) {
+            self.submit(c, READER, pool, name, Action::Read);
+        }
+    }
+
+    fn check_forbidden(&mut self, c: &mut Cluster) -> Result<(), String> {
+        let Some(result) = self.forbidden.and_then(|request| c.take(READER, request)) else { return Ok(()) };
+        self.forbidden = None;
+        match result {
+            Err(failure) if failure.errno == errno::EPERM => Ok(()),
+            other => Err(format!("a client that may only read tried to write, and the answer was {other:?}")),
+        }
     }
 
     /// Writes so many more objects that fill the disks, a few at a time.
@@ -112,7 +143,7 @@ impl Workload {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.snap_requests.is_empty()
+        self.in_flight.is_empty() && self.snap_requests.is_empty() && self.forbidden.is_none()
     }
 
     /// Creates one more snapshot of a pool.
@@ -239,6 +270,7 @@ impl Workload {
 
     pub fn collect_replies(&mut self, c: &mut Cluster) -> Result<(), String> {
         self.note_snaps(c)?;
+        self.check_forbidden(c)?;
         let mut waiting = Vec::new();
         for op in std::mem::take(&mut self.in_flight) {
             let Some(result) = c.take(op.client, op.request) else {

@@ -1,43 +1,48 @@
-//! The queue of what will happen, and the carrying out of what machines want: the simulator's
-//! counterpart of `shell/node`.
+//! The queue of future events, and the execution of what machines want: the simulator's counterpart of
+//! `shell/node`. `sessions` has what concerns sessions, `faults` what breaks.
 
+mod faults;
+mod sessions;
+
+use crate::identity::Identity;
 use crate::memory;
-use crate::network::{End, Network, NodeId, SessionId};
+use crate::network::{Network, NodeId, SessionId};
 use crate::node::{Node, Role};
 use crate::schedule::Scheduled;
 use crate::trace::Trace;
-use bytes::Bytes;
 use nacre_base::{Now, Rng, Time, Utime};
-use nacre_machine::{Closed, ConnId, Effect, Event, NoStore, Peer, StoreView};
-use nacre_proto::messages::{Envelope, RawMessage};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network as Net};
+use nacre_machine::{Closed, Effect, Event, NoStore, StoreView};
+use nacre_proto::types::Network as Net;
 use nacre_store::{Disk, Store};
-use nacre_wire::crc32c;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Wall-clock time at the start of each run; any would do.
 const EPOCH: u32 = 1_800_000_000;
-/// Of a disk that is well.
+/// Latency of a healthy disk.
 pub const DISK_LATENCY: (Duration, Duration) = (Duration::from_micros(80), Duration::from_micros(600));
-/// So little that caches are full all the time, and in some lives nothing stays in memory that did not change.
+/// So little that caches are always full, and in some incarnations hold nothing but changes.
 const STORE_MEMORY: [usize; 4] = [256 << 10, 64 << 10, 256 << 10, 8 << 10];
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a session survives a partition.
-const HELD_MAX: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
+/// Interval between looks at tickets.
+const SWEEP: Duration = Duration::from_secs(1);
 
 pub struct World {
     pub now: Time,
-    /// (when, in which order) -> (at whom, in which of its lives, what)
+    /// (when, in which order) -> (node, its incarnation, what)
     queue: BTreeMap<(Time, u64), (NodeId, u64, Scheduled)>,
     sequence: u64,
     pub nodes: Vec<Node>,
     pub network: Network,
     pub rng: Rng,
     pub trace: Trace,
-    /// Disk latency of each node, so that some are slow.
+    /// Latency of each node's disk.
     pub disk_latency: Vec<(Duration, Duration)>,
+    /// Whether bytes travel, through the messengers of both ends, instead of messages.
+    pub frames: bool,
+    /// Sides of sessions whose messenger may have something to send.
+    unsent: BTreeSet<(SessionId, usize)>,
 }
 
 impl World {
@@ -53,10 +58,12 @@ impl World {
             rng,
             trace: Trace::new(print),
             disk_latency: Vec::new(),
+            frames: false,
+            unsent: BTreeSet::new(),
         }
     }
 
-    /// What a node's clocks show.
+    /// A node's clocks.
     fn clock(&self, id: NodeId) -> Now {
         let wall = self.now + self.node(id).wall_ahead;
         let (sec, nsec) = (wall.nanos / 1_000_000_000, wall.nanos % 1_000_000_000);
@@ -84,12 +91,12 @@ impl World {
         self.queue.insert((when, self.sequence), (node, incarnation, what));
     }
 
-    /// When something is due next.
+    /// When the next event is due.
     pub fn next(&self) -> Option<Time> {
         self.queue.first_key_value().map(|((when, _), _)| *when)
     }
 
-    /// Lets the next thing happen. False if nothing is left that could.
+    /// Processes what is due next. False if nothing is.
     pub fn step(&mut self) -> bool {
         let Some(((when, _), (node, incarnation, what))) = self.queue.pop_first() else { return false };
         self.now = self.now.max(when);
@@ -103,7 +110,7 @@ impl World {
         true
     }
 
-    /// Lets time pass until `until`, however much happens.
+    /// Processes everything that is due until then.
     pub fn run_to(&mut self, until: Time) {
         while self.next().is_some_and(|next| next <= until) {
             self.step();
@@ -111,10 +118,8 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    // ---- life and death ----
-
     /// Starts a node's machine on what its disk holds.
-    pub fn start(&mut self, id: NodeId, role: Role) {
+    pub fn start(&mut self, id: NodeId, role: Role, identity: Identity) {
         let node = self.node_mut(id);
         assert!(!node.is_running(), "{} runs already", node.name);
         if let Some(disk) = &node.disk {
@@ -128,187 +133,18 @@ impl World {
         node.incarnation += 1;
         node.powered_off = false;
         node.role = Some(role);
+        let sweeps = identity.uses_cephx();
+        node.identity = Some(identity);
+        if sweeps {
+            self.at(self.now + SWEEP, id, Scheduled::Sweep);
+        }
         self.note(id, "starts", 0);
         self.dispatch(id, Scheduled::Event(Event::Start));
     }
 
-    /// Ends a process at once. What it handed to the disk stays there; with `power`, what was not
-    /// flushed may be lost as well, also parts of it, and peers hear nothing.
-    pub fn kill(&mut self, id: NodeId, power: bool) {
-        if !self.node(id).is_running() {
-            return;
-        }
-        self.note(id, if power { "loses power" } else { "is killed" }, 0);
-        let cut_at = self.rng.below(8);
-        let in_part = self.rng.chance(500);
-        let node = self.node_mut(id);
-        if let Some(disk) = node.disk.as_ref().filter(|_| power) {
-            disk.lose_power_after(cut_at);
-        }
-        if let Some(disk) = node.disk.as_ref().filter(|_| power || in_part) {
-            // With the power goes whatever they had not done.
-            let placed = node.placing.take().map(|placing| placing.run(disk).is_ok());
-            let committed = node.committing.take().map(|batch| batch.commit(disk).is_ok());
-            assert!(power || ![placed, committed].contains(&Some(false)), "a disk with power works");
-        }
-        if let Some(disk) = node.disk.as_ref().filter(|_| power) {
-            disk.crash();
-        }
-        let deferred = std::mem::take(&mut node.deferred);
-        node.forget();
-        node.powered_off = power;
-        // Target dialled it while it stood still hears of that.
-        deferred.into_iter().for_each(|what| self.undeliverable(id, what));
-        for session in self.network.of_node(id) {
-            self.lose(session, id, power);
-        }
-    }
+    // ---- events ----
 
-    /// A node that is gone takes its side of a session with it.
-    fn lose(&mut self, session: SessionId, gone: NodeId, silently: bool) {
-        let Some(found) = self.network.sessions.get_mut(&session) else { return };
-        let mut others = Vec::new();
-        for (side, end) in found.ends.iter_mut().enumerate() {
-            if end.node == gone {
-                end.open = false;
-            } else if end.open {
-                others.push((side, *end));
-            }
-        }
-        found.flying = Default::default();
-        for (side, end) in others {
-            // A host without power sends no reset: the peer's probes find out.
-            let delay =
-                if silently { self.rng.duration(HELD_MAX.0, HELD_MAX.1) } else { self.network.latency() };
-            let when = self.now + delay;
-            self.at_incarnation(
-                when,
-                end.node,
-                end.incarnation,
-                Scheduled::Closed(session, side, Closed::Reset),
-            );
-        }
-        self.network.forget_closed(session);
-    }
-
-    /// One side of the sessions that `a` dialled is lost, and `a` hears nothing of it: as when a
-    /// firewall between them forgets its state.
-    pub fn half_open(&mut self, a: NodeId, b: NodeId) {
-        for session in self.network.of_node(a) {
-            let ends = &mut self.network.sessions.get_mut(&session).expect("it is one of them").ends;
-            if ends[0].node == a && ends[1].node == b && std::mem::replace(&mut ends[1].open, false) {
-                let conn = ends[1].conn;
-                self.at(self.now, b, Scheduled::Event(Event::Closed { conn, why: Closed::Reset }));
-            }
-        }
-    }
-
-    /// Asks a daemon to stop cleanly.
-    pub fn stop(&mut self, id: NodeId) {
-        if self.node(id).is_running() {
-            self.at(self.now, id, Scheduled::Event(Event::Stop));
-        }
-    }
-
-    pub fn pause(&mut self, id: NodeId) {
-        self.note(id, "is paused", 0);
-        self.node_mut(id).paused = true;
-    }
-    pub fn resume(&mut self, id: NodeId) {
-        self.note(id, "goes on", 0);
-        self.node_mut(id).paused = false;
-        for what in std::mem::take(&mut self.node_mut(id).deferred) {
-            self.at(self.now, id, what);
-        }
-    }
-
-    pub fn partition(&mut self, a: NodeId, b: NodeId) {
-        self.partition_one_way(a, b);
-        self.partition_one_way(b, a);
-    }
-    /// What `a` sends does not reach `b` any more.
-    pub fn partition_one_way(&mut self, a: NodeId, b: NodeId) {
-        self.partition_on(a, b, Net::Public);
-        self.partition_on(a, b, Net::Cluster);
-    }
-    /// Nothing passes between `a` and others on one network any more.
-    pub fn isolate(&mut self, a: NodeId, others: &[NodeId], on: Net) {
-        for &b in others.iter().filter(|b| **b != a) {
-            self.partition_on(a, b, on);
-            self.partition_on(b, a, on);
-        }
-    }
-    fn partition_on(&mut self, a: NodeId, b: NodeId, on: Net) {
-        self.note(a, &format!("is not heard any more on the {on} by"), b.0 as u64);
-        for session in self.network.partition(a, b, on) {
-            let ends = self.network.sessions[&session].ends;
-            for (side, end) in ends.into_iter().enumerate() {
-                let when = self.now + self.rng.duration(HELD_MAX.0, HELD_MAX.1);
-                // Told only if the partition still stands then (see `happen`).
-                let what = Scheduled::Closed(session, side, Closed::TimedOut);
-                self.at_incarnation(when, end.node, end.incarnation, what);
-            }
-        }
-    }
-    /// A firewall between them, say, that resets sessions and refuses new ones.
-    pub fn reject(&mut self, a: NodeId, b: NodeId) {
-        self.note(a, "is refused in the name of", b.0 as u64);
-        for session in self.network.reject(a, b) {
-            let ends = self.network.sessions[&session].ends;
-            for (side, end) in ends.into_iter().enumerate() {
-                let when = self.now + self.network.latency();
-                self.at_incarnation(
-                    when,
-                    end.node,
-                    end.incarnation,
-                    Scheduled::Closed(session, side, Closed::Reset),
-                );
-            }
-        }
-    }
-    pub fn heal_all(&mut self) {
-        self.network.reject_nothing();
-        for (a, b, on) in self.network.partitions() {
-            self.heal_one_way(a, b, on);
-        }
-    }
-    pub fn heal(&mut self, a: NodeId, b: NodeId) {
-        for on in [Net::Public, Net::Cluster] {
-            self.heal_one_way(a, b, on);
-            self.heal_one_way(b, a, on);
-        }
-    }
-    fn heal_one_way(&mut self, a: NodeId, b: NodeId, on: Net) {
-        self.note(a, &format!("is heard again on the {on} by"), b.0 as u64);
-        for session in self.network.heal(a, b, on) {
-            let ends = self.network.sessions[&session].ends;
-            for (side, end) in ends.into_iter().enumerate().filter(|(_, end)| end.open) {
-                if !ends[1 - side].open {
-                    // The next probe of one side finds that the other has forgotten the session.
-                    let when = self.now + self.rng.duration(HELD_MAX.0, HELD_MAX.1);
-                    self.at_incarnation(
-                        when,
-                        end.node,
-                        end.incarnation,
-                        Scheduled::Closed(session, side, Closed::Reset),
-                    );
-                }
-            }
-            for side in 0..2 {
-                let found = self.network.sessions.get_mut(&session).expect("it is one of them");
-                let held = std::mem::take(&mut found.held[side]);
-                let to = found.ends[1 - side];
-                for _ in 0..held {
-                    let when = self.network.arrival(session, side, self.now);
-                    self.at_incarnation(when, to.node, to.incarnation, Scheduled::Arrive(session, side));
-                }
-            }
-        }
-    }
-
-    // ---- what happens ----
-
-    /// For the reader of a trace.
+    /// A line of the printed trace.
     pub fn comment(&self, text: &str) {
         self.trace.comment(self.now, "script", text);
     }
@@ -318,19 +154,14 @@ impl World {
         self.trace.note(self.now, name, what, detail);
     }
 
-    /// Something is due at a node that does not run, or at an earlier life of it.
+    /// Something is due at a node that does not run, or at an earlier incarnation.
     fn undeliverable(&mut self, node: NodeId, what: Scheduled) {
-        if let Scheduled::Dialled { from, incarnation, conn, .. } = what {
+        if let Scheduled::Dialled(dial) = what {
             let (delay, why) = match self.node(node).powered_off {
                 true => (DIAL_TIMEOUT, Closed::TimedOut),
                 false => (self.network.latency(), Closed::Refused),
             };
-            self.at_incarnation(
-                self.now + delay,
-                from,
-                incarnation,
-                Scheduled::Event(Event::Closed { conn, why }),
-            );
+            self.refuse(&dial, self.now + delay, why);
         }
     }
 
@@ -339,7 +170,7 @@ impl World {
             Scheduled::Event(Event::Opened { conn, .. }) if self.is_hung_up(id, conn) => {}
             Scheduled::Event(event) => self.node_mut(id).events.push_back(event),
             Scheduled::Timer(timer) => {
-                // Armed again meanwhile, or disarmed: not this one.
+                // It was disarmed or armed again meanwhile.
                 if self.node(id).timers.get(&timer).is_none_or(|when| *when > self.now) {
                     return;
                 }
@@ -377,161 +208,17 @@ impl World {
                 });
                 node.events.push_back(Event::ReadDone { token, result });
             }
-            Scheduled::Dialled { from, incarnation, conn, to, kind } => {
-                self.dialled(id, from, incarnation, conn, to, kind)
-            }
-            Scheduled::Arrive(session, side) => {
-                let Some(found) = self.network.sessions.get(&session) else { return };
-                let (from, to) = (found.ends[side], found.ends[1 - side]);
-                let partitioned = self.network.is_partitioned(from.node, to.node, found.on);
-                let found = self.network.sessions.get_mut(&session).expect("it was just there");
-                if partitioned {
-                    found.held[side] += 1;
-                    return;
-                }
-                let Some(raw) = found.flying[side].pop_front() else { return };
-                if !to.open {
-                    return;
-                }
-                let Envelope { tid, body } = received(id, raw);
-                self.node_mut(id).events.push_back(Event::Message { conn: to.conn, tid, message: body });
-            }
-            Scheduled::Closed(session, side, why) => {
-                let Some(found) = self.network.sessions.get(&session) else { return };
-                let [a, b] = found.ends;
-                let stuck = self.network.is_stuck(a.node, b.node, found.on);
-                let on = found.on;
-                let other = found.ends[1 - side].node;
-                if why == Closed::TimedOut && !stuck {
-                    return; // the partition was over in time
-                }
-                if why == Closed::Reset && self.network.is_partitioned(other, id, on) {
-                    // The news does not get through yet.
-                    let when = self.now + Duration::from_millis(500);
-                    return self.at(when, id, Scheduled::Closed(session, side, why));
-                }
-                let found = self.network.sessions.get_mut(&session).expect("it was just there");
-                let end = &mut found.ends[side];
-                if !end.open {
-                    return;
-                }
-                end.open = false;
-                let conn = end.conn;
-                self.node_mut(id).events.push_back(Event::Closed { conn, why: Closed::Reset });
-                if !stuck {
-                    // The other side does not go on with a session that is over.
-                    self.hung_up(session, side);
-                }
-                self.network.forget_closed(session);
-            }
+            Scheduled::Dialled(dial) => self.on_dialled(id, dial),
+            Scheduled::Connected(session) => self.flush(session, 0),
+            Scheduled::Arrive(session, side) => self.on_arrival(id, session, side),
+            Scheduled::Closed(session, side, why) => self.on_closed(id, session, side, why),
+            Scheduled::HandshakeDeadline(session, side) => self.on_deadline(session, side),
+            Scheduled::Sweep => self.sweep(id),
         }
         self.turn(id);
     }
 
-    /// The side is closed; the other one hears of it when it can.
-    fn hung_up(&mut self, session: SessionId, side: usize) {
-        let other = self.network.sessions[&session].ends[1 - side];
-        if other.open {
-            let when = self.network.arrival(session, side, self.now);
-            self.at_incarnation(
-                when,
-                other.node,
-                other.incarnation,
-                Scheduled::Closed(session, 1 - side, Closed::Reset),
-            );
-        }
-    }
-
-    fn dialled(
-        &mut self,
-        id: NodeId,
-        from: NodeId,
-        incarnation: u64,
-        conn: ConnId,
-        to: EntityAddr,
-        kind: EntityType,
-    ) {
-        let back = self.now + self.network.latency();
-        let node = self.node(id);
-        if node.addr.nonce != to.nonce || node.kind != kind {
-            let why = Closed::Fault(format!("{to} is not {} any more", node.name));
-            return self.at_incarnation(
-                back,
-                from,
-                incarnation,
-                Scheduled::Event(Event::Closed { conn, why }),
-            );
-        }
-        if self.node(from).incarnation != incarnation || !self.node(from).is_running() {
-            return;
-        }
-        if self.node_mut(from).abandoned.remove(&conn) {
-            return;
-        }
-        // A monitor gives every client a number for life.
-        if self.node(from).kind == EntityType::Client && self.node(from).num < 0 {
-            if kind != EntityType::Mon {
-                let why = Closed::Fault("no number yet".into());
-                return self.at_incarnation(
-                    back,
-                    from,
-                    incarnation,
-                    Scheduled::Event(Event::Closed { conn, why }),
-                );
-            }
-            match self.node_mut(id).take_id() {
-                Some(number) => self.node_mut(from).num = number as i64,
-                None => {
-                    let what = Scheduled::Dialled { from, incarnation, conn, to, kind };
-                    return self.at(self.now + Duration::from_millis(20), id, what);
-                }
-            }
-            if self.node(id).ids_left() < 20 {
-                self.node_mut(id).events.push_back(Event::IdsLow);
-            }
-        }
-        let node = self.node_mut(id);
-        node.accepted += 1;
-        let accepted = End {
-            node: id,
-            incarnation: node.incarnation,
-            conn: ConnId::Accepted(node.accepted),
-            open: true,
-        };
-        let dialling = End { node: from, incarnation, conn, open: true };
-        let on = self.node(id).listens_on(to.sock).unwrap_or(Net::Public);
-        self.network.open([dialling, accepted], on);
-        let (caller, callee) = (self.peer(from), self.peer(id));
-        self.node_mut(id).events.push_back(Event::Opened { conn: accepted.conn, peer: caller });
-        let opened = Event::Opened { conn, peer: callee };
-        let session = self.network.find(from, incarnation, conn).expect("it was just opened");
-        // Before anything that the other side says.
-        let when = self.network.arrival(session, 1, self.now);
-        self.at_incarnation(when, from, incarnation, Scheduled::Event(opened));
-    }
-
-    fn peer(&self, id: NodeId) -> Peer {
-        let node = self.node(id);
-        Peer {
-            kind: node.kind,
-            num: node.num,
-            addrs: AddrVec::one(node.addr),
-            observed: node.addr,
-            features: 0x3f01_cfbd_fffd_ffff,
-            proved: None,
-        }
-    }
-
-    /// Whether a session that is about to open was hung up by who dialled.
-    fn is_hung_up(&self, id: NodeId, conn: ConnId) -> bool {
-        let session = self.network.find(id, self.node(id).incarnation, conn);
-        let Some(session) = session.and_then(|session| self.network.sessions.get(&session)) else {
-            return true;
-        };
-        session.side(id, conn).is_none_or(|side| !session.ends[side].open)
-    }
-
-    /// Runs a node's machine until it knows all that happened.
+    /// Runs a node's machine until it has handled all events.
     pub fn turn(&mut self, id: NodeId) {
         let Some(mut role) = self.node_mut(id).role.take() else { return };
         let mut effects = Vec::new();
@@ -555,17 +242,20 @@ impl World {
             }
         }
         self.node_mut(id).role = Some(role);
+        for (session, side) in std::mem::take(&mut self.unsent) {
+            self.flush(session, side);
+        }
         self.commit(id);
-        self.look_at_memory(id);
+        self.check_memory(id);
     }
 
-    fn look_at_memory(&mut self, id: NodeId) {
+    fn check_memory(&mut self, id: NodeId) {
         let node = self.node_mut(id);
         let used = memory::of(id.0);
         node.memory_peak = node.memory_peak.max(used);
         let Some(max) = node.memory_max.filter(|max| used > *max) else { return };
         let of_store = node.store.as_ref().map(Store::memory);
-        panic!("{} holds {used} bytes of memory, of {max}: {of_store:?}", node.name);
+        panic!("{} uses {used} bytes of memory, limit {max}: {of_store:?}", node.name);
     }
 
     fn note_event(&mut self, id: NodeId, event: &Event) {
@@ -587,7 +277,7 @@ impl World {
             Event::IdsLow => ("ids low".into(), 0),
             Event::Stop => ("stop".into(), 0),
         };
-        // What is printed beyond the name must not change the hash between a quiet and a loud run.
+        // The hash is the same whether or not details are printed.
         let hashed = match event {
             Event::Message { conn, message, .. } => format!("{conn} {}", message.name()),
             _ => what.clone(),
@@ -599,58 +289,10 @@ impl World {
     }
 
     fn carry_out(&mut self, id: NodeId, effect: Effect) {
-        let incarnation = self.node(id).incarnation;
         match effect {
-            Effect::Dial { conn, to, kind } => {
-                let Some((target, on)) = self.listener(to.sock) else {
-                    let why = Closed::Refused;
-                    return self.at(self.now, id, Scheduled::Event(Event::Closed { conn, why }));
-                };
-                if self.network.is_rejected(id, target) {
-                    let event = Event::Closed { conn, why: Closed::Refused };
-                    let when = self.now + self.network.latency();
-                    return self.at(when, id, Scheduled::Event(event));
-                }
-                let silent = self.network.is_stuck(id, target, on);
-                if silent {
-                    let event = Event::Closed { conn, why: Closed::TimedOut };
-                    return self.at(self.now + DIAL_TIMEOUT, id, Scheduled::Event(event));
-                }
-                let when = self.now + self.network.latency();
-                self.at(when, target, Scheduled::Dialled { from: id, incarnation, conn, to, kind });
-            }
-            Effect::Send { conn, tid, message } => {
-                let Some(session) = self.network.find(id, incarnation, conn) else { return };
-                let found = &self.network.sessions[&session];
-                let side = found.side(id, conn).expect("the session was found by it");
-                if !found.ends[side].open {
-                    return;
-                }
-                let to = found.ends[1 - side];
-                if self.trace.print {
-                    let mut line = format!("  to {conn} {} {tid} {message:?}", message.name());
-                    line.truncate(line.floor_char_boundary(400));
-                    self.trace.comment(self.now, &self.nodes[id.0].name, &line);
-                }
-                let raw = Envelope { tid, body: message }.to_raw();
-                self.note_sent(id, &raw);
-                let when = self.network.arrival(session, side, self.now);
-                let found = self.network.sessions.get_mut(&session).expect("it was found");
-                found.flying[side].push_back(raw);
-                self.at_incarnation(when, to.node, to.incarnation, Scheduled::Arrive(session, side));
-            }
-            Effect::Hangup { conn } => {
-                let Some(session) = self.network.find(id, incarnation, conn) else {
-                    self.node_mut(id).abandoned.insert(conn);
-                    return;
-                };
-                let found = self.network.sessions.get_mut(&session).expect("it was found");
-                let side = found.side(id, conn).expect("the session was found by it");
-                if std::mem::replace(&mut found.ends[side].open, false) {
-                    self.hung_up(session, side);
-                }
-                self.network.forget_closed(session);
-            }
+            Effect::Dial { conn, to, kind } => self.dial(id, conn, to, kind),
+            Effect::Send { conn, tid, message } => self.send(id, conn, tid, message),
+            Effect::Hangup { conn } => self.hang_up(id, conn),
             Effect::Datagram { network, to, bytes } => {
                 let from = self.node(id).addr_on(network).sock;
                 let (Some((target, on)), Some(from)) = (self.listener(Some(to)), from) else { return };
@@ -690,29 +332,26 @@ impl World {
             }
             Effect::Disarm { timer } => drop(self.node_mut(id).timers.remove(&timer)),
             Effect::Loop(n) => self.node_mut(id).loops.push_back(n),
-            Effect::GrantIds(range) => self.node_mut(id).ids.push_back(range),
-            // Nobody is asked for proof here.
-            Effect::Keys(_) => {}
+            Effect::GrantIds(range) => {
+                self.node(id).ids.grant(range);
+                self.decide(id);
+            }
+            Effect::Keys(keys) => {
+                self.node(id).identity.as_ref().expect("a running node has one").put_keys(keys);
+                self.decide(id);
+            }
             Effect::Log { text, .. } => self.trace.comment(self.now, &self.nodes[id.0].name, &text),
             Effect::Stopped => self.node_mut(id).stopped = true,
         }
     }
 
-    /// Target listens there, and on which network.
+    /// The node that listens there, and on which network.
     fn listener(&self, sock: Option<SocketAddr>) -> Option<(NodeId, Net)> {
         let mut nodes = self.nodes.iter().enumerate();
         nodes.find_map(|(n, node)| Some((NodeId(n), node.listens_on(sock)?)))
     }
 
-    /// The bytes are part of the run: a difference in them is a difference between two runs.
-    fn note_sent(&mut self, id: NodeId, raw: &RawMessage) {
-        let crc = crc32c(crc32c(u32::MAX, &raw.front), &raw.data);
-        let print = std::mem::replace(&mut self.trace.print, false);
-        self.note(id, "sends", u64::from(crc) << 16 | u64::from(raw.kind));
-        self.trace.print = print;
-    }
-
-    /// Hands what was submitted to the disk, unless it is busy.
+    /// Hands submitted transactions to the disk, unless it is busy.
     fn commit(&mut self, id: NodeId) {
         let (low, high) = self.disk_latency[id.0];
         let _charge = memory::charge_to(id.0);
@@ -734,7 +373,7 @@ impl World {
         }
     }
 
-    /// Calls a client from outside.
+    /// Calls a client machine directly.
     pub fn call_client<R>(
         &mut self,
         id: NodeId,
@@ -752,11 +391,4 @@ impl World {
         self.turn(id);
         result
     }
-}
-
-/// What comes in has memory of its own, as what a socket gives: the sender's copy is the sender's.
-fn received(id: NodeId, raw: RawMessage) -> Envelope {
-    let _charge = memory::charge_to(id.0);
-    let (front, data) = (Bytes::copy_from_slice(&raw.front), Bytes::copy_from_slice(&raw.data));
-    Envelope::from_raw(RawMessage { front, data, ..raw }).expect("what was encoded decodes")
 }

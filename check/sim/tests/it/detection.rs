@@ -1,5 +1,5 @@
-//! Failure detection: OSDs that are dead, hung, or wrongly reported. In virtual time, so results do not depend on
-//! the machine.
+//! Failure detection: OSDs that are dead, hung, or wrongly reported. In virtual time, so results do not
+//! depend on the machine.
 
 use nacre_base::PoolId;
 use nacre_proto::types::Network;

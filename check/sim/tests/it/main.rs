@@ -1,10 +1,11 @@
 //! Tests in simulated clusters, and scripts of past failures.
 
+mod auth;
 mod detection;
 mod monitors;
 mod outage;
 
-use nacre_sim::{Cluster, Script, Seed, run_script, run_seed};
+use nacre_sim::{Auth, Cluster, Script, Seed, Shape, run_script, run_seed};
 use std::time::Duration;
 
 fn three_osds(seed: u64) -> Cluster {
@@ -17,6 +18,19 @@ fn a_seed_replays_exactly() {
     assert_eq!((one.hash, one.steps), (two.hash, two.steps));
     assert_eq!(one.failure, None);
     assert_ne!(one.hash, run_seed(Seed(8), false).hash);
+}
+
+/// The same faults under each way of carrying sessions.
+#[test]
+fn a_script_replays_exactly_whatever_travels() {
+    for (auth, frames) in [(Auth::Cephx, true), (Auth::None, true), (Auth::None, false)] {
+        let mut script = Script::draw(7);
+        let resets = if frames { 5 } else { 0 };
+        script.shape = Shape { auth, frames, resets, ticket_ttl: 5, ..script.shape };
+        let (one, two) = (run_script(&script, false), run_script(&script, false));
+        assert_eq!((one.hash, one.steps), (two.hash, two.steps));
+        assert_eq!(one.failure, None);
+    }
 }
 
 #[test]
@@ -60,16 +74,16 @@ fn a_primary_that_was_stopped_does_not_answer_with_old_data() {
     c.write(pool, "a", "new"); // another primary took over
     c.world.resume(primary);
     let Ok(nacre_client::Output::Object(reply)) = c.wait(1, late) else { panic!("the read failed") };
-    // The read was sent before the write was answered, so either value is right. A later read must not return the
-    // old one.
+    // The read was sent before the write was answered, so either value is right. A later read must not return
+    // the old one.
     assert!(["old", "new"].iter().any(|value| reply.ops[0].data == value));
     let again = c.submit(1, nacre_client::ObjectRequest::new(pool, "a").read(0, 0));
     let Ok(nacre_client::Output::Object(reply)) = c.wait(1, again) else { panic!("the read failed") };
     assert_eq!(reply.ops[0].data, "new");
 }
 
-/// Found by seed 0x1d: a partition ended just after one side had given up the session. The other side asked for
-/// leases on it for ever, and reads were never answered.
+/// Found by seed 0x1d: a partition ended just after one side had given up the session. The other side asked
+/// for leases on it for ever, and reads were never answered.
 #[test]
 fn a_session_that_only_one_side_lost_is_given_up() {
     let mut c = three_osds(4);
