@@ -17,6 +17,11 @@ use std::collections::BTreeMap;
 /// With who only says to be a monitor: sessions to more are not opened.
 const PEERS_MAX: usize = 64;
 
+/// Global ids that a removed monitor assigns: from here on, at a random place, far above those that the quorum
+/// assigns one after the other.
+const RETIRED_IDS: u64 = 1 << 62;
+const RETIRED_IDS_LEN: u64 = 1 << 16;
+
 pub(super) struct PeerLink {
     /// Where it is dialled.
     pub addr: EntityAddr,
@@ -183,6 +188,9 @@ impl Mon {
         (self.sessions, self.peers) = (Sessions::default(), BTreeMap::new());
         self.leading = None;
         self.retired = Some(map);
+        // With cephx no caller gets in without an id, and the quorum gives this monitor none any more.
+        let first = RETIRED_IDS | (self.rng.next_u64() % RETIRED_IDS & !(RETIRED_IDS_LEN - 1));
+        out.push(Effect::GrantIds(first..first + RETIRED_IDS_LEN));
     }
 
     /// What a monitor that was removed does.

@@ -332,6 +332,8 @@ fn a_monitor_that_is_removed_serves_nobody_also_if_it_was_away_meanwhile() {
     group.dead.remove(&away);
     group.pass(5000);
     assert!(group.mons[away].mon.retired.is_some() && group.mons[leader].mon.retired.is_none());
+    // Callers that know no other monitor must get in to be told.
+    assert!(group.mons[away].granted.iter().any(|ids| ids.start >= 1 << 62 && !ids.is_empty()));
     // The leader lets the other one lead, which removes it.
     assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name(leader) })).0, 0);
     group.pass(2000);
