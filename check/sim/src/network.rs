@@ -87,6 +87,8 @@ pub struct Network {
     pub resets_of_mons: u64,
 }
 
+/// Bytes of one read of a socket, as in `shell/node`.
+const READ_MAX: usize = 64 << 10;
 /// How byte streams are cut: mostly not at all, sometimes into a few pieces, rarely into many small ones.
 const PIECES_FEW: u64 = 4;
 const PIECES_MANY: u64 = 40;
@@ -132,8 +134,16 @@ impl Network {
         *last
     }
 
-    /// Cuts what one write sends at arbitrary places.
+    /// Cuts what one write sends at arbitrary places, and into what one read takes at most.
     pub fn cut(&mut self, mut bytes: Bytes) -> Vec<Bytes> {
+        let mut reads = Vec::new();
+        while bytes.len() > READ_MAX {
+            reads.push(bytes.split_to(READ_MAX));
+        }
+        reads.push(bytes);
+        reads.into_iter().flat_map(|bytes| self.cut_read(bytes)).collect()
+    }
+    fn cut_read(&mut self, mut bytes: Bytes) -> Vec<Bytes> {
         let count = match self.rng.below(20) {
             0..=12 => 1,
             13..=18 => 1 + self.rng.below(PIECES_FEW),

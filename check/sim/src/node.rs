@@ -6,6 +6,7 @@ use nacre_base::{Now, Time};
 use nacre_client::Client;
 use nacre_machine::{ConnId, Effect, Event, Machine, StoreView, TimerId, Token};
 use nacre_mon::Mon;
+use nacre_msgr::Sums;
 use nacre_osd::Osd;
 use nacre_proto::types::{EntityAddr, EntityType, Network};
 use nacre_store::testing::SimDisk;
@@ -50,6 +51,8 @@ pub struct Node {
     /// None while it does not run.
     pub role: Option<Role>,
     pub identity: Option<Identity>,
+    /// Checksums of data that its messengers received or sent during a turn.
+    pub sums: Sums,
     pub disk: Option<Arc<SimDisk>>,
     pub store: Option<Store>,
     pub waiting: VecDeque<(Ticket, Token)>,
@@ -109,6 +112,7 @@ impl Node {
             abandoned: BTreeSet::new(),
             ids: GlobalIdPool::default(),
             identity: None,
+            sums: Sums::default(),
             paused: false,
             deferred: Vec::new(),
             powered_off: false,
@@ -155,6 +159,7 @@ impl Node {
         self.loops.clear();
         self.ids = GlobalIdPool::default();
         self.identity = None;
+        self.sums = Sums::default();
         self.abandoned.clear();
         self.paused = false;
         self.deferred.clear();

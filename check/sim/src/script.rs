@@ -199,7 +199,7 @@ impl Shape {
         let rng = &mut Rng::new(seed ^ 0x5e55_1045_0000_0000);
         let auth = if rng.chance(100) { Auth::None } else { Auth::Cephx };
         let ticket_ttl = *rng.pick(&[0, 5, 7, 15]).expect("some");
-        let frames = rng.chance(200);
+        let frames = rng.chance(500);
         let resets = if frames && rng.chance(600) { 1 + rng.below(10) } else { 0 };
         Shape { auth, ticket_ttl, frames, resets, ..self }
     }

@@ -245,6 +245,7 @@ impl World {
         for (session, side) in std::mem::take(&mut self.unsent) {
             self.flush(session, side);
         }
+        self.node(id).sums.forget();
         self.commit(id);
         self.check_memory(id);
     }

@@ -96,6 +96,7 @@ impl World {
         let from = self.node(dial.from);
         let mut config = Config::new(from.kind, from.num, AddrVec::one(from.addr));
         config.handshake_timeout = HANDSHAKE_TIMEOUT;
+        config.sums = from.sums.clone();
         // Daemons go by their own number, and need no global id.
         let global_id = if from.kind == EntityType::Client { from.num.max(0) as u64 } else { 1 };
         let prover = from.identity.as_ref().expect("a running node has one").prover(global_id);
@@ -105,6 +106,7 @@ impl World {
         let on = node.listens_on(dial.to.sock).unwrap_or(Net::Public);
         let mut config = Config::new(node.kind, node.num, AddrVec::one(node.addr_on(on)));
         config.handshake_timeout = HANDSHAKE_TIMEOUT;
+        config.sums = node.sums.clone();
         let verifier = node.identity.as_mut().expect("a running node has one").verifier(dial.kind, &node.ids);
         [client, Connection::server(now, config, source, verifier)]
     }

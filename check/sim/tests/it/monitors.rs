@@ -29,6 +29,24 @@ fn an_osd_that_was_paused_while_all_monitors_were_replaced_finds_the_new_ones() 
     c.check_replicas(None).unwrap();
 }
 
+/// Found by seed 0x1f, as soon as daemons had to authenticate: a monitor that was removed and restarted had no global
+/// ids, so it admitted no OSD that knew no other monitor.
+#[test]
+fn a_removed_monitor_that_restarted_tells_an_osd_of_the_new_ones() {
+    let mut c = super::three_osds(34);
+    let pool = c.pool("p", 4);
+    let paused = c.osds[2];
+    c.world.pause(paused);
+    replace(&mut c, "a");
+    let removed = c.mons[0];
+    c.world.kill(removed, false);
+    c.start(removed);
+    c.write(pool, "x", "while it was paused");
+    c.world.resume(paused);
+    c.wait_clean().unwrap();
+    c.check_replicas(None).unwrap();
+}
+
 #[test]
 fn a_monitor_that_was_paused_while_it_was_removed_serves_no_requests_afterwards() {
     let mut c = Cluster::new(nacre_sim::Seed(32), 3, 3, 1, false).up();
