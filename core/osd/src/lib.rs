@@ -8,7 +8,6 @@
 
 mod backoffs;
 mod bench;
-mod budget;
 mod client_caps;
 mod commands;
 mod copier;
@@ -16,16 +15,13 @@ mod counters;
 mod heartbeat;
 mod image_stats;
 mod maps;
-mod memory_budget;
 mod object_info;
 mod op_tracker;
 mod ops;
 mod options;
 mod osd;
-mod peering_throttle;
 mod peers;
 mod pg;
-mod reply_throttle;
 mod scrub_scheduler;
 mod shard;
 mod snap_index;
@@ -33,7 +29,7 @@ mod snap_set;
 mod store_losses;
 #[cfg(test)]
 mod tests;
-mod write_credit;
+mod throttle;
 
 pub use osd::{MEMORY, Osd, OsdConfig};
 

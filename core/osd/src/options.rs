@@ -1,11 +1,11 @@
 //! Options that an OSD itself uses: what the monitors' configuration says, unless
 //! `ceph tell osd.N config set` said otherwise for as long as this process lives.
 
-use crate::budget::work_throttle::Limits;
 use crate::maps;
 use crate::op_tracker::Keep;
 use crate::pg::log::{self, LogLimits};
 use crate::scrub_scheduler::ScrubConfig;
+use crate::throttle::PaceConfig;
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -238,10 +238,15 @@ impl Options {
         }
     }
 
-    pub fn recovery(&self) -> Limits {
+    pub fn recovery(&self) -> PaceConfig {
         let [.., max, priority] = KNOWN.each_ref().map(|known| self.number(known));
         let max = if max == 0 { RECOVERY_MAX_ACTIVE } else { max as u32 };
-        Limits { max, sleep: self.pause(&PAUSES[0]), priority: priority as u32, rest_max: RECOVERY_REST_MAX }
+        PaceConfig {
+            max,
+            sleep: self.pause(&PAUSES[0]),
+            priority: priority as u32,
+            rest_max: RECOVERY_REST_MAX,
+        }
     }
 
     /// Placement groups at a time that have members more than they should, to be moved.
@@ -251,10 +256,10 @@ impl Options {
     }
 
     /// Ceph's limits are for one PG and for the PGs at a time; what counts is their product.
-    pub fn trimming(&self) -> Limits {
+    pub fn trimming(&self) -> PaceConfig {
         let [_, _, _, _, _, groups, each, priority, ..] = KNOWN.each_ref().map(|known| self.number(known));
         let sleep = self.pause(&PAUSES[2]);
-        Limits { max: (groups * each) as u32, sleep, priority: priority as u32, rest_max: TRIM_REST_MAX }
+        PaceConfig { max: (groups * each) as u32, sleep, priority: priority as u32, rest_max: TRIM_REST_MAX }
     }
 
     fn pause(&self, known: &Known) -> Duration {

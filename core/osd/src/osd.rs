@@ -6,7 +6,6 @@
 
 use crate::backoffs::Backoffs;
 use crate::bench::Bench;
-use crate::budget::Budget;
 use crate::client_caps::Access;
 use crate::commands;
 use crate::copier::{Asker, Copier};
@@ -19,7 +18,8 @@ use crate::options::Options;
 use crate::peers::{PING_EVERY, Peers};
 use crate::pg::{Pg, PgEvent};
 use crate::shard::{EFFECTS_KEPT, Scene, Shard, ShardEffect};
-use crate::write_credit::OwnCredit;
+use crate::throttle::Budget;
+use crate::throttle::write_credit::OwnCredit;
 use nacre_auth::Secret;
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time, errno};
 use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
@@ -260,20 +260,14 @@ impl Machine for Osd {
             Event::IdsLow => {}
             Event::Stop => self.on_stop(now, out),
         }
-        while let Some(pg) = self.budget.peering.next_waiting() {
-            self.tell_pg(now, store, pg, PgEvent::Loop, out);
-        }
-        while let Some(pg) = self.budget.credits.next_waiting() {
-            self.tell_pg(now, store, pg, PgEvent::Loop, out);
-        }
-        while let Some(pg) = self.budget.replies.next_waiting() {
+        while let Some(pg) = self.budget.next_foreground(now.mono) {
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
         if self.budget.replies.has_waiting() && !std::mem::replace(&mut self.looks_for_answers, true) {
             out.push(Effect::Arm { timer: ANSWERS, after: ANSWERS_EVERY });
         }
         for _ in 0..RECOVERY_STARTS {
-            let Some(pg) = self.budget.next_waiting(now.mono) else { break };
+            let Some(pg) = self.budget.next_background(now.mono) else { break };
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
         while std::mem::take(&mut self.merges_due) {
@@ -618,9 +612,9 @@ impl Osd {
         let waited = Duration::from_nanos(latency.sum());
         let (groups, logs) = self.pgs().fold((0, 0), |(n, sum), pg| (n + 1, sum + pg.log_memory()));
         self.budget.look_at_logs(&self.options, groups, logs);
-        self.budget.recovery.look(self.options.recovery(), latency.count(), waited);
-        self.budget.moves.set_max(self.options.moves());
-        self.budget.trim.look(self.options.trimming(), latency.count(), waited);
+        self.budget.recovery.limit_mut().look(self.options.recovery(), latency.count(), waited);
+        self.budget.moves.limit_mut().set_max(self.options.moves());
+        self.budget.trim.limit_mut().look(self.options.trimming(), latency.count(), waited);
         match self.mon {
             MonState::Away(until) if until <= now.mono => self.dial_mon(now, out),
             MonState::Dialling(conn, since) | MonState::Open(conn, since)

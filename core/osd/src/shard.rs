@@ -1,9 +1,9 @@
 //! Some of an OSD's placement groups. A shard knows nothing of the others; one thread can run it.
 
-use crate::budget::Budget;
 use crate::counters::Counted;
 use crate::op_tracker::Request;
 use crate::pg::{Ctx, Interval, Pg, PgEffect, PgEvent};
+use crate::throttle::Budget;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, OsdId, PgId, Time};
 use nacre_machine::{ConnId, Effect, ReadError, StoreView, Token};

@@ -3,7 +3,7 @@
 use super::active::reply_to;
 use super::{ClientOp, Ctx, Pg, Phase};
 use crate::ops::ObjectChange;
-use crate::write_credit::{Growth, SMALL, Verdict, bytes_for};
+use crate::throttle::write_credit::{Growth, SMALL, Verdict, bytes_for};
 use nacre_base::Epoch;
 use nacre_base::errno::{EDQUOT, ENOSPC};
 use nacre_proto::maps::{OsdMap, Pool, map_flags, pool_flags};

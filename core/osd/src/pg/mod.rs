@@ -41,9 +41,9 @@ mod unapplied;
 mod waiting_for_active;
 mod watches;
 
-use crate::budget::{Budget, WorkSlot};
 use crate::op_tracker::{Access, Request, Steps};
 use crate::ops::{Copied, FlaggedOp};
+use crate::throttle::{Budget, WorkSlot};
 use active::Active;
 use dirty_map::UnappliedDirty;
 use dups::DupLog;

@@ -3,7 +3,7 @@
 //!
 //!   Gathering       the activation record from the monitors, and from every OSD that may matter
 //!                   what it has
-//!   Queued          until there is room for what follows beside what other groups do (`PeeringThrottle`)
+//!   Queued          until there is room for what follows beside what other groups do (`PeeringMemory`)
 //!   FetchingLog     from the survivor of the recorded acting set whose log is the authority
 //!   Following       what changed, if our log does not overlap with that one
 //!   Merging         every member makes its log the same, durably, and says what it misses
@@ -25,7 +25,7 @@ use super::mark_lost::{is_declared_lost, who};
 use super::missing::Missing;
 use super::recovery::StraySource;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::peering_throttle::{Need, Room};
+use crate::throttle::{PeeringGrant, PeeringNeed};
 use nacre_base::{Epoch, OsdId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::OsdMap;
@@ -79,7 +79,7 @@ pub struct Peering {
     leases_end: Time,
     asked: Time,
     /// What it may hold until it serves, and since when it does.
-    room: Option<(Room, Time)>,
+    room: Option<(PeeringGrant, Time)>,
     /// It had that, for too long.
     overdue: bool,
 }
@@ -229,10 +229,10 @@ fn lacks(authority: &PgInfo, has: Option<PgInfo>) -> u64 {
 }
 
 /// What it takes until members have the log that this is about, who have this now.
-fn need(authority: &PgInfo, members: impl Iterator<Item = Option<PgInfo>>) -> Need {
+fn need(authority: &PgInfo, members: impl Iterator<Item = Option<PgInfo>>) -> PeeringNeed {
     let lack: Vec<u64> = members.map(|has| lacks(authority, has)).collect();
     let entries = lack.iter().sum();
-    Need { bytes: lack.len() as u64 * MEMBER_COST + entries * ENTRY_COST, entries }
+    PeeringNeed { bytes: lack.len() as u64 * MEMBER_COST + entries * ENTRY_COST, entries }
 }
 
 /// Stands in for the answer of a peer that has not given one.
@@ -380,7 +380,8 @@ impl Pg {
         };
         if peering.room.is_none() && !peering.overdue {
             let known = acting.iter().filter(|osd| osd.is_some()).map(|osd| peering.peers.get(osd)?.info);
-            let Some(room) = ctx.budget.peering.take(id, need(&best_info, known)) else {
+            let Some(room) = ctx.budget.peering.request(ctx.now.mono, id, need(&best_info, known), false)
+            else {
                 peering.step = Step::Queued;
                 return;
             };

@@ -11,7 +11,7 @@ use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::OBJECT_SIZE_MAX;
 use crate::snap_index;
-use crate::write_credit::{has_room, has_room_to_replace};
+use crate::throttle::write_credit::{has_room, has_room_to_replace};
 use bytes::Bytes;
 use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, SnapId, key_after};
 use nacre_machine::{Level, ReadError, SalvagedExtents, StoreView};

@@ -12,8 +12,8 @@ use super::missing::Missing;
 use super::push::{Purpose, replaces};
 use super::remap::is_too_full;
 use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::budget::{WorkRequest, WorkSlot};
-use crate::write_credit::{fits, has_room, has_room_to_replace};
+use crate::throttle::write_credit::{fits, has_room, has_room_to_replace};
+use crate::throttle::{WorkRequest, WorkSlot};
 use nacre_base::{IntervalSet, OsdId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, map_flags};
@@ -243,7 +243,7 @@ impl Pg {
             let whole = active.members.values().filter(|member| member.missing.is_empty()).count();
             let scarce = whole + usize::from(self.missing.is_empty()) <= 1;
             let claim = WorkRequest { scarce, forced: self.forced.recovery || self.forced.backfill };
-            let Some(slot) = ctx.budget.recovery.take(ctx.now.mono, self.id, claim) else { return };
+            let Some(slot) = ctx.budget.recovery.request(ctx.now.mono, self.id, claim, false) else { return };
             match (own, theirs) {
                 (Some(Next::Pull(object, part)), _) => {
                     self.start_pull(ctx, object, part, BTreeSet::new(), Some(slot));

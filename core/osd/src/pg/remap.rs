@@ -11,7 +11,7 @@ use super::active::Member;
 use super::log::Log;
 use super::recovery::is_whole;
 use super::{Ctx, Pg, PgEffect, Phase};
-use crate::budget::WorkSlot;
+use crate::throttle::{WorkRequest, WorkSlot};
 use nacre_base::{OsdId, Time};
 use nacre_proto::maps::{OsdMap, map_flags, osd_state};
 use nacre_proto::messages::PgRecord;
@@ -172,7 +172,8 @@ impl Pg {
             return Some(Hold::Wait);
         }
         if misplaced && self.remap.slot.is_none() {
-            self.remap.slot = ctx.budget.moves.take(self.id, self.forced.backfill);
+            let need = WorkRequest { scarce: false, forced: self.forced.backfill };
+            self.remap.slot = ctx.budget.moves.request(ctx.now.mono, self.id, need, false);
             return self.remap.slot.is_none().then_some(Hold::Wait);
         }
         None

@@ -7,9 +7,9 @@
 
 use super::active::Active;
 use super::{Ctx, Pg, PgEffect, Phase};
-use crate::budget::{WorkRequest, WorkSlot};
 use crate::ops::trim_clone;
 use crate::snap_index;
+use crate::throttle::{WorkRequest, WorkSlot};
 use nacre_base::{IntervalSet, SnapId};
 use nacre_machine::Level;
 use nacre_proto::maps::{OsdMap, map_flags};
@@ -137,7 +137,8 @@ impl Pg {
             if self.unapplied.contains(&head) || active.in_use(&head) {
                 continue;
             }
-            let Some(slot) = ctx.budget.trim.take(ctx.now.mono, self.id, WorkRequest::default()) else {
+            let Some(slot) = ctx.budget.trim.request(ctx.now.mono, self.id, WorkRequest::default(), false)
+            else {
                 return;
             };
             left -= 1;

@@ -1,7 +1,7 @@
 //! Requests that wait until their group serves.
 
 use super::ClientOp;
-use crate::memory_budget::{Held, Memory};
+use crate::throttle::memory::{Held, Memory};
 use nacre_machine::ConnId;
 use std::collections::{BTreeSet, VecDeque};
 

@@ -52,7 +52,7 @@ fn a_thousand_groups_peer_in_waves_where_there_is_memory_for_few() {
     let (mut most, mut queued) = (0, 0);
     w.run_until("clean once more", |w| {
         for osd in w.nodes.iter().filter_map(|node| node.osd.as_ref()) {
-            most = most.max(osd.budget.peering.held());
+            most = most.max(osd.budget.peering.limit().held());
             queued = queued.max(osd.budget.peering.queued());
         }
         w.all_clean()
@@ -60,7 +60,9 @@ fn a_thousand_groups_peer_in_waves_where_there_is_memory_for_few() {
     assert!(most <= LITTLE / 4 && most > LITTLE / 8, "{most} bytes held at a time");
     assert!(queued > 100, "{queued} groups waited for their turn");
     assert!(w.sent.values().all(|sent| *sent < GROUPS as usize), "still in batches: {:?}", w.sent);
-    assert!(w.nodes.iter().filter_map(|node| node.osd.as_ref()).all(|osd| osd.budget.peering.held() == 0));
+    assert!(
+        w.nodes.iter().filter_map(|node| node.osd.as_ref()).all(|osd| osd.budget.peering.limit().held() == 0)
+    );
 }
 
 /// Between OSDs and between them and the monitor, in a session that goes on: a peer that dropped it for

@@ -1,7 +1,7 @@
 //! Reads of data for requests, as many at a time as there is memory for what they bring.
 
 use crate::pg::{Ctx, Pg, PgEffect};
-use crate::reply_throttle::{KINDS, Wait, kind};
+use crate::throttle::{REPLY_LANES, Wait, reply_lane};
 use nacre_proto::messages::part::Part;
 use nacre_proto::types::ObjectId;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(super) struct WaitingReads {
     /// For memory: small ones, and large ones.
-    lines: [VecDeque<(u64, ObjectId)>; KINDS],
+    lines: [VecDeque<(u64, ObjectId)>; REPLY_LANES],
     /// For their clients to take what they asked for before.
     waiting_for_client: Vec<(u64, ObjectId)>,
 }
@@ -27,7 +27,7 @@ impl Pg {
 
     /// There may be memory now.
     pub(super) fn retry_reads(&mut self, ctx: &mut Ctx<'_>) {
-        for kind in 0..KINDS {
+        for kind in 0..REPLY_LANES {
             while let Some(active) = self.active()
                 && let Some((read, object)) = active.waiting_reads.lines[kind].pop_front()
             {
@@ -80,7 +80,7 @@ impl Pg {
                 running.held = Some(held);
                 ctx.out.push(PgEffect::Read { read, object: Box::new(object), extents, device: false });
             }
-            Err(Wait::Memory) => return Some((kind(bytes), object)),
+            Err(Wait::Memory) => return Some((reply_lane(bytes), object)),
             Err(Wait::Client) => active.waiting_reads.waiting_for_client.push((read, object)),
         }
         None

@@ -6,7 +6,7 @@ use crate::pg::dups::dup_of;
 use crate::pg::push::{attrs_after, metas_after, set_meta};
 use crate::pg::record::RecordChanges;
 use crate::pg::{ClientOp, Ctx, Pg, PgEffect, Phase, WhenStored};
-use crate::write_credit::bytes_for;
+use crate::throttle::write_credit::bytes_for;
 use nacre_base::{OsdId, SnapId, Version};
 use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
 use nacre_proto::messages::peer::{LogEntry, PgMsg, RepOp};

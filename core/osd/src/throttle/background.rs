@@ -1,4 +1,4 @@
-//! A closed-loop throttle for one kind of background work.
+//! Limits of background work: a closed loop (`Pace`), or a number of slots.
 //!
 //! A closed loop. Beside clients it begins with one transfer at a time and a long rest after each.
 //! While clients wait no longer than they do without it, the rest gets shorter until there is none, and
@@ -6,9 +6,9 @@
 //! when they wait twice as long, all but the least. It never stops, so that recovery ends. Nobody there:
 //! as many as there may be.
 
-use nacre_base::{PgId, Time};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use super::Limit;
+use nacre_base::Time;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -58,35 +58,9 @@ pub struct WorkRequest {
     pub forced: bool,
 }
 
-/// Placement groups that got no slot, those first that operators want first.
-#[derive(Default)]
-pub struct WaitingPgs {
-    forced: RefCell<BTreeSet<PgId>>,
-    others: RefCell<BTreeSet<PgId>>,
-}
-
-impl WaitingPgs {
-    pub fn join(&self, pg: PgId, forced: bool) {
-        let line = if forced { &self.forced } else { &self.others };
-        line.borrow_mut().insert(pg);
-    }
-    /// Whether a PG with operator priority waits; it goes before the others. A PG that can start nothing leaves as
-    /// soon as a slot is free, so that it delays the others only briefly.
-    pub fn has_forced(&self) -> bool {
-        !self.forced.borrow().is_empty()
-    }
-    pub fn is_empty(&self) -> bool {
-        self.others.borrow().is_empty() && !self.has_forced()
-    }
-    pub fn pop(&self) -> Option<PgId> {
-        let forced = self.forced.borrow_mut().pop_first();
-        forced.or_else(|| self.others.borrow_mut().pop_first())
-    }
-}
-
-/// What is set for it.
+/// The configuration of a pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct PaceConfig {
     /// Transfers at a time at most. Ceph: `osd_recovery_max_active`.
     pub max: u32,
     /// From the start of one transfer to that of the next at least. Ceph: `osd_recovery_sleep`.
@@ -98,9 +72,9 @@ pub struct Limits {
     pub rest_max: Duration,
 }
 
-/// How much of one kind of work goes on at a time. A removed clone is a transfer, too.
-pub struct WorkThrottle {
-    limits: Limits,
+/// The closed loop of one class of background work. A removed clone is a transfer, too.
+pub struct Pace {
+    config: PaceConfig,
     /// How many transfers may be in flight.
     window: u32,
     /// How long there is none after each; zero unless there is one at a time.
@@ -109,7 +83,6 @@ pub struct WorkThrottle {
     started: Cell<bool>,
     under_way: Arc<AtomicU32>,
     last_start: Cell<Option<Time>>,
-    waiting: WaitingPgs,
     /// What clients wait when nothing is recovered, in seconds, smoothed; none before that was seen.
     usual: Option<f64>,
     /// Requests answered, and what they waited, when they were last judged.
@@ -121,16 +94,15 @@ pub struct WorkThrottle {
     learning: u32,
 }
 
-impl WorkThrottle {
-    pub fn new(limits: Limits) -> WorkThrottle {
-        WorkThrottle {
-            limits,
-            window: limits.max,
+impl Pace {
+    pub fn new(config: PaceConfig) -> Pace {
+        Pace {
+            config,
+            window: config.max,
             rest: Duration::ZERO,
             started: Cell::new(false),
             under_way: Arc::default(),
             last_start: Cell::new(None),
-            waiting: WaitingPgs::default(),
             usual: None,
             seen: (0, Duration::ZERO),
             looks: 0,
@@ -139,40 +111,16 @@ impl WorkThrottle {
         }
     }
 
-    /// A PG wants to start a transfer; without a slot it hears when there may be one.
-    pub fn take(&self, now: Time, pg: PgId, claim: WorkRequest) -> Option<WorkSlot> {
-        let WorkRequest { scarce, forced } = claim;
-        let (window, rest) =
-            if scarce { (self.limits.max, Duration::ZERO) } else { (self.window, self.rest) };
-        // Recovery from the last copy does not wait for PGs with operator priority.
-        let others_first = !forced && !scarce && self.waiting.has_forced();
-        if others_first || !self.is_free(now, window, rest) {
-            self.waiting.join(pg, forced);
-            return None;
-        }
-        self.last_start.set(Some(now));
-        self.started.set(true);
-        Some(WorkSlot::new(&self.under_way))
-    }
-
     fn is_free(&self, now: Time, window: u32, rest: Duration) -> bool {
-        let pause = self.limits.sleep.max(rest);
+        let pause = self.config.sleep.max(rest);
         self.under_way.load(Ordering::Relaxed) < window
             && self.last_start.get().is_none_or(|last| last + pause <= now)
     }
 
-    /// One that waits, if something may start now.
-    pub fn next_waiting(&self, now: Time) -> Option<PgId> {
-        if !self.waiting.is_empty() && self.is_free(now, self.window, self.rest) {
-            return self.waiting.pop();
-        }
-        None
-    }
-
     /// A few times a second: how many requests of clients were answered so far, and how long all of
     /// them together waited.
-    pub fn look(&mut self, limits: Limits, answered: u64, waited: Duration) {
-        self.limits = limits;
+    pub fn look(&mut self, config: PaceConfig, answered: u64, waited: Duration) {
+        self.config = config;
         self.busy |= self.started.replace(false) || self.under_way.load(Ordering::Relaxed) > 0;
         self.looks += 1;
         let requests = answered.saturating_sub(self.seen.0);
@@ -187,7 +135,7 @@ impl WorkThrottle {
         } else {
             self.judge(time.as_secs_f64() / requests as f64);
         }
-        self.window = self.window.clamp(1, limits.max.max(1));
+        self.window = self.window.clamp(1, config.max.max(1));
         self.seen = (answered, waited);
         self.looks = 0;
         self.busy = false;
@@ -208,7 +156,7 @@ impl WorkThrottle {
             self.slowest();
             return;
         };
-        let may = usual * (1.0 + PATIENCE * f64::from(self.limits.priority)) + PATIENCE_AT_LEAST;
+        let may = usual * (1.0 + PATIENCE * f64::from(self.config.priority)) + PATIENCE_AT_LEAST;
         let weight = match (self.busy, self.is_slowest()) {
             (false, _) => WEIGHT,
             _ if mean < usual => WEIGHT,
@@ -226,15 +174,15 @@ impl WorkThrottle {
     }
 
     fn is_slowest(&self) -> bool {
-        self.window <= 1 && self.rest >= self.limits.rest_max
+        self.window <= 1 && self.rest >= self.config.rest_max
     }
     fn slowest(&mut self) {
         self.window = 1;
-        self.rest = self.limits.rest_max;
+        self.rest = self.config.rest_max;
     }
     fn slower(&mut self) {
         if self.window <= 1 {
-            self.rest = (self.rest * 2).max(REST).min(self.limits.rest_max);
+            self.rest = (self.rest * 2).max(REST).min(self.config.rest_max);
         }
         self.window /= 2;
     }
@@ -244,6 +192,63 @@ impl WorkThrottle {
             rest if rest < 2 * REST => self.rest = Duration::ZERO,
             rest => self.rest = rest * 3 / 4,
         }
+    }
+}
+
+impl Limit for Pace {
+    type Need = WorkRequest;
+    type Grant = WorkSlot;
+
+    fn is_urgent(need: &WorkRequest) -> bool {
+        need.forced
+    }
+    /// The last copy of something does not wait for PGs with operator priority.
+    fn is_exempt(need: &WorkRequest) -> bool {
+        need.scarce
+    }
+    fn fits(&self, now: Time, need: &WorkRequest) -> bool {
+        match need.scarce {
+            true => self.is_free(now, self.config.max, Duration::ZERO),
+            false => self.is_free(now, self.window, self.rest),
+        }
+    }
+    fn wakes(&self, now: Time, _: &WorkRequest) -> bool {
+        self.is_free(now, self.window, self.rest)
+    }
+    fn grant(&self, now: Time, _: WorkRequest) -> WorkSlot {
+        self.last_start.set(Some(now));
+        self.started.set(true);
+        WorkSlot::new(&self.under_way)
+    }
+}
+
+/// A fixed number of slots.
+pub struct Slots {
+    max: u32,
+    under_way: Arc<AtomicU32>,
+}
+
+impl Slots {
+    pub fn new(max: u32) -> Slots {
+        Slots { max, under_way: Arc::default() }
+    }
+    pub fn set_max(&mut self, max: u32) {
+        self.max = max;
+    }
+}
+
+impl Limit for Slots {
+    type Need = WorkRequest;
+    type Grant = WorkSlot;
+
+    fn is_urgent(need: &WorkRequest) -> bool {
+        need.forced
+    }
+    fn fits(&self, _: Time, _: &WorkRequest) -> bool {
+        self.under_way.load(Ordering::Relaxed) < self.max
+    }
+    fn grant(&self, _: Time, _: WorkRequest) -> WorkSlot {
+        WorkSlot::new(&self.under_way)
     }
 }
 

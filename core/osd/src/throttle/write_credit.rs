@@ -6,13 +6,14 @@
 //! `docs/decisions/0027-space-credits.md`. In the same way it tells them what there is memory for
 //! (`docs/decisions/0033-write-memory-credits.md`).
 
+use super::waiting::{Order, WaitList};
 use nacre_base::{Name, OsdId, PgId};
 use nacre_machine::{Statfs, StoreView};
 use nacre_proto::maps::FullRatios;
 use nacre_proto::messages::peer::Room;
 use nacre_proto::transaction::{Change, Transaction};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -103,13 +104,12 @@ pub enum Verdict {
 }
 
 /// What all OSDs said, and what is in flight from us.
-#[derive(Default)]
 pub struct WriteCredits {
     said: BTreeMap<OsdId, Room>,
     on_its_way: Arc<Way>,
     changes: u64,
     /// Placement groups with writes that wait for others in flight, and how many bytes may be left of those.
-    waiting: RefCell<VecDeque<(PgId, u64)>>,
+    waiting: RefCell<WaitList<u64>>,
 }
 
 /// All writes in flight.
@@ -185,18 +185,25 @@ impl WriteCredits {
     /// The PG is woken when there may be credit. The PG that has waited longest is first.
     pub fn wait(&self, pg: PgId) {
         let mut waiting = self.waiting.borrow_mut();
-        let on_its_way = self.on_its_way.memory();
-        match waiting.iter_mut().find(|(other, _)| *other == pg) {
-            Some((_, before)) => *before = on_its_way.max(*before),
-            None => waiting.push_back((pg, on_its_way)),
-        }
+        let in_flight = self.on_its_way.memory();
+        let before = waiting.get(0, pg).copied().unwrap_or_default();
+        waiting.join(0, pg, in_flight.max(before), false);
     }
     /// One for which some of what was in flight has arrived.
     pub fn next_waiting(&self) -> Option<PgId> {
-        let mut waiting = self.waiting.borrow_mut();
-        let on_its_way = self.on_its_way.memory();
-        let first = waiting.iter().position(|(_, before)| on_its_way < *before)?;
-        waiting.remove(first).map(|(pg, _)| pg)
+        let in_flight = self.on_its_way.memory();
+        self.waiting.borrow_mut().take_first(0, |before| in_flight < *before)
+    }
+}
+
+impl Default for WriteCredits {
+    fn default() -> WriteCredits {
+        WriteCredits {
+            said: BTreeMap::new(),
+            on_its_way: Arc::default(),
+            changes: 0,
+            waiting: RefCell::new(WaitList::new(Order::Arrival)),
+        }
     }
 }
 

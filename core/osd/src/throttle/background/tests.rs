@@ -1,9 +1,10 @@
 use super::*;
-use nacre_base::PoolId;
+use crate::throttle::Throttle;
+use nacre_base::{PgId, PoolId};
 use std::collections::{BTreeMap, BTreeSet};
 
-const LIMITS: Limits =
-    Limits { max: 8, sleep: Duration::ZERO, priority: 3, rest_max: Duration::from_millis(128) };
+const LIMITS: PaceConfig =
+    PaceConfig { max: 8, sleep: Duration::ZERO, priority: 3, rest_max: Duration::from_millis(128) };
 
 fn pg(seed: u32) -> PgId {
     PgId { pool: PoolId(1), seed }
@@ -11,21 +12,24 @@ fn pg(seed: u32) -> PgId {
 fn at(millis: u64) -> Time {
     Time::ZERO + Duration::from_millis(millis)
 }
+fn pace(config: PaceConfig) -> Throttle<Pace> {
+    Throttle::new(Pace::new(config))
+}
 /// Takes all that it gets.
-fn take_all(share: &WorkThrottle, now: Time) -> Vec<WorkSlot> {
-    std::iter::from_fn(|| share.take(now, pg(0), WorkRequest::default())).collect()
+fn take_all(share: &Throttle<Pace>, now: Time) -> Vec<WorkSlot> {
+    std::iter::from_fn(|| share.request(now, pg(0), WorkRequest::default(), false)).collect()
 }
 /// A hundred requests more, each of which waited so many microseconds.
-fn serve(share: &mut WorkThrottle, served: &mut (u64, Duration), micros: u64) {
+fn serve(share: &mut Throttle<Pace>, served: &mut (u64, Duration), micros: u64) {
     served.0 += 100;
     served.1 += Duration::from_micros(100 * micros);
-    let limits = share.limits;
-    share.look(limits, served.0, served.1);
+    let limits = share.limit().config;
+    share.limit_mut().look(limits, served.0, served.1);
 }
 
 #[test]
 fn beside_clients_it_begins_with_one_at_a_time_and_grows_while_they_do_not_wait_for_it() {
-    let (mut share, mut served) = (WorkThrottle::new(LIMITS), (0, Duration::ZERO));
+    let (mut share, mut served) = (pace(LIMITS), (0, Duration::ZERO));
     (0..5).for_each(|_| serve(&mut share, &mut served, 1000));
     let mut slots = take_all(&share, at(1000));
     assert_eq!(slots.len(), 1);
@@ -39,34 +43,34 @@ fn beside_clients_it_begins_with_one_at_a_time_and_grows_while_they_do_not_wait_
     assert_eq!(slots.len(), 8);
     // They wait: half goes at once, and half of it again.
     serve(&mut share, &mut served, 1500);
-    assert_eq!((share.window, share.rest), (4, Duration::ZERO));
+    assert_eq!((share.limit().window, share.limit().rest), (4, Duration::ZERO));
     (0..10).for_each(|_| serve(&mut share, &mut served, 1500));
-    assert_eq!((share.window, share.rest), (1, Duration::from_millis(128)));
+    assert_eq!((share.limit().window, share.limit().rest), (1, Duration::from_millis(128)));
     // More than twice as long: it has the least at once.
     (0..9).for_each(|_| serve(&mut share, &mut served, 1000));
-    assert!(share.rest < Duration::from_millis(20));
+    assert!(share.limit().rest < Duration::from_millis(20));
     serve(&mut share, &mut served, 9000);
-    assert_eq!((share.window, share.rest), (1, Duration::from_millis(128)));
+    assert_eq!((share.limit().window, share.limit().rest), (1, Duration::from_millis(128)));
 }
 
 #[test]
 fn nobody_there_it_has_all_that_there_is_within_two_seconds() {
-    let (mut share, mut served) = (WorkThrottle::new(LIMITS), (0, Duration::ZERO));
+    let (mut share, mut served) = (pace(LIMITS), (0, Duration::ZERO));
     assert_eq!(take_all(&share, at(0)).len(), 8);
     (0..5).for_each(|_| serve(&mut share, &mut served, 1000));
     let slots = take_all(&share, at(0));
-    (0..8).for_each(|_| share.look(LIMITS, served.0, served.1));
+    (0..8).for_each(|_| share.limit_mut().look(LIMITS, served.0, served.1));
     drop(slots);
     assert_eq!(take_all(&share, at(2000)).len(), 8);
 }
 
 #[test]
 fn who_got_no_slot_hears_of_the_next_and_the_last_copy_does_not_wait() {
-    let (mut share, mut served) = (WorkThrottle::new(LIMITS), (0, Duration::ZERO));
+    let (mut share, mut served) = (pace(LIMITS), (0, Duration::ZERO));
     serve(&mut share, &mut served, 1000);
     let slots = take_all(&share, at(0));
-    assert!(share.take(at(0), pg(3), WorkRequest::default()).is_none());
-    assert!(share.take(at(0), pg(4), WorkRequest { scarce: true, forced: false }).is_some());
+    assert!(share.request(at(0), pg(3), WorkRequest::default(), false).is_none());
+    assert!(share.request(at(0), pg(4), WorkRequest { scarce: true, forced: false }, false).is_some());
     assert_eq!(share.next_waiting(at(200)), None);
     drop(slots);
     assert_eq!(share.next_waiting(at(100)), None);
@@ -76,8 +80,8 @@ fn who_got_no_slot_hears_of_the_next_and_the_last_copy_does_not_wait() {
 
 #[test]
 fn a_higher_priority_lets_clients_wait_longer() {
-    let limits = Limits { priority: 63, ..LIMITS };
-    let (mut share, mut served) = (WorkThrottle::new(limits), (0, Duration::ZERO));
+    let limits = PaceConfig { priority: 63, ..LIMITS };
+    let (mut share, mut served) = (pace(limits), (0, Duration::ZERO));
     serve(&mut share, &mut served, 1000);
     let mut slots = take_all(&share, at(0));
     for round in 1..40 {
@@ -89,26 +93,26 @@ fn a_higher_priority_lets_clients_wait_longer() {
 
 #[test]
 fn clients_that_were_never_seen_without_it_are_not_taken_for_slow() {
-    let (mut share, mut served) = (WorkThrottle::new(LIMITS), (0, Duration::ZERO));
+    let (mut share, mut served) = (pace(LIMITS), (0, Duration::ZERO));
     let slots = take_all(&share, at(0));
     serve(&mut share, &mut served, 9000);
-    assert_eq!((share.window, share.rest), (1, LIMITS.rest_max));
+    assert_eq!((share.limit().window, share.limit().rest), (1, LIMITS.rest_max));
     (0..4).for_each(|_| serve(&mut share, &mut served, 1000));
-    assert!(share.usual.is_some_and(|usual| usual < 0.001_1));
+    assert!(share.limit().usual.is_some_and(|usual| usual < 0.001_1));
     drop(slots);
 }
 
 #[test]
 fn transfers_start_no_faster_than_the_sleep_between_them_allows() {
-    let share = WorkThrottle::new(Limits { sleep: Duration::from_secs(1), ..LIMITS });
-    assert!(share.take(at(1000), pg(0), WorkRequest { scarce: true, forced: false }).is_some());
-    assert!(share.take(at(1000), pg(0), WorkRequest { scarce: true, forced: false }).is_none());
-    assert!(share.take(at(2000), pg(0), WorkRequest::default()).is_some());
+    let share = pace(PaceConfig { sleep: Duration::from_secs(1), ..LIMITS });
+    assert!(share.request(at(1000), pg(0), WorkRequest { scarce: true, forced: false }, false).is_some());
+    assert!(share.request(at(1000), pg(0), WorkRequest { scarce: true, forced: false }, false).is_none());
+    assert!(share.request(at(2000), pg(0), WorkRequest::default(), false).is_some());
 }
 
 /// One device, or processor, that three OSDs share: it does one thing after the other.
 struct Machine {
-    shares: Vec<WorkThrottle>,
+    shares: Vec<Throttle<Pace>>,
     /// Requests answered by each, and what they waited.
     served: Vec<(u64, Duration)>,
     now: Time,
@@ -133,7 +137,7 @@ impl Machine {
     /// So many clients, each of which asks again as soon as it has its answer.
     fn new(clients: usize) -> Machine {
         let mut machine = Machine {
-            shares: (0..3).map(|_| WorkThrottle::new(LIMITS)).collect(),
+            shares: (0..3).map(|_| pace(LIMITS)).collect(),
             served: vec![(0, Duration::ZERO); 3],
             now: Time::ZERO,
             free: Time::ZERO,
@@ -178,14 +182,16 @@ impl Machine {
                 }
                 Doing::Look => {
                     for (share, (answered, waited)) in self.shares.iter_mut().zip(&self.served) {
-                        share.look(LIMITS, *answered, *waited);
+                        share.limit_mut().look(LIMITS, *answered, *waited);
                     }
                     self.at(when + Duration::from_millis(250), Doing::Look);
                 }
             }
             while self.recovering
-                && let Some(slot) =
-                    self.shares.iter().find_map(|share| share.take(when, pg(0), WorkRequest::default()))
+                && let Some(slot) = self
+                    .shares
+                    .iter()
+                    .find_map(|share| share.request(when, pg(0), WorkRequest::default(), false))
             {
                 self.work(TRANSFER, Doing::Transfer(slot));
             }
@@ -226,25 +232,25 @@ fn without_clients_it_takes_the_whole_device_and_gives_it_back_when_they_come() 
 
 #[test]
 fn what_an_operator_wants_first_goes_first_and_holds_up_only_what_is_not_the_last_copy() {
-    let share = WorkThrottle::new(Limits { max: 1, ..LIMITS });
+    let share = pace(PaceConfig { max: 1, ..LIMITS });
     let forced = WorkRequest { scarce: false, forced: true };
-    let slot = share.take(at(0), pg(1), WorkRequest::default());
-    assert!(share.take(at(0), pg(0), WorkRequest::default()).is_none());
-    assert!(share.take(at(0), pg(7), forced).is_none());
+    let slot = share.request(at(0), pg(1), WorkRequest::default(), false);
+    assert!(share.request(at(0), pg(0), WorkRequest::default(), false).is_none());
+    assert!(share.request(at(0), pg(7), forced, false).is_none());
     drop(slot);
-    // Who had it does not get it again at once, as who asks first after an end does otherwise.
-    assert!(share.take(at(1), pg(1), WorkRequest::default()).is_none());
-    assert!(share.take(at(1), pg(2), WorkRequest { scarce: true, forced: false }).is_some());
+    // The PG that had the slot does not get it again at once, although it asks first.
+    assert!(share.request(at(1), pg(1), WorkRequest::default(), false).is_none());
+    assert!(share.request(at(1), pg(2), WorkRequest { scarce: true, forced: false }, false).is_some());
     assert_eq!(share.next_waiting(at(1)), Some(pg(7)));
-    let slot = share.take(at(1), pg(7), forced);
+    let slot = share.request(at(1), pg(7), forced, false);
     assert!(slot.is_some());
     drop(slot);
     assert_eq!(share.next_waiting(at(2)), Some(pg(0)));
-    assert!(share.take(at(2), pg(0), WorkRequest::default()).is_some());
-    // One who waits first and then wants nothing any more is in nobody's way.
-    let slot = share.take(at(3), pg(1), WorkRequest::default());
-    assert!(share.take(at(3), pg(7), forced).is_none());
+    assert!(share.request(at(2), pg(0), WorkRequest::default(), false).is_some());
+    // An urgent PG that wants nothing any more does not hold up the others.
+    let slot = share.request(at(3), pg(1), WorkRequest::default(), false);
+    assert!(share.request(at(3), pg(7), forced, false).is_none());
     drop(slot);
     assert_eq!(share.next_waiting(at(4)), Some(pg(7)));
-    assert!(share.take(at(4), pg(1), WorkRequest::default()).is_some());
+    assert!(share.request(at(4), pg(1), WorkRequest::default(), false).is_some());
 }

@@ -1,4 +1,4 @@
-//! Read-reply throttle: data are read when there is memory for them, and count until the last of
+//! The throttle of replies with data: data are read when there is memory for them, and count until the last of
 //! them are gone, which is when the client's socket has taken them.
 //!
 //! A client that takes its time, or a lease that a hung member does not renew, keeps answers here. With many
@@ -8,12 +8,14 @@
 //! way of others: there is extra memory for them, and unless there is plenty, a client that leaves a reply that long waits with
 //! its next reads.
 
-use crate::memory_budget::{Held, Memory, fits};
+use super::memory::{Held, Memory, fits};
+use super::waiting::Order;
+use super::{Limit, Throttle};
 use bytes::Bytes;
 use nacre_base::{PgId, Time};
 use nacre_machine::ConnId;
 use nacre_proto::messages::OsdOpResult;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,23 +29,47 @@ const SLOW: Duration = Duration::from_millis(500);
 /// There may be so many times as many bytes beside in such answers.
 const SLOW_TIMES: u64 = 2;
 
-/// Small reads and large ones wait in lines of their own.
-pub const KINDS: usize = 2;
+/// Small reads and large ones wait in lanes of their own.
+pub const LANES: usize = 2;
 
-pub fn kind(bytes: u64) -> usize {
+pub fn lane(bytes: u64) -> usize {
     usize::from(bytes > SMALL)
 }
 
 pub struct ReplyThrottle {
-    memory: Memory,
-    /// Placement groups with reads that wait, and how many bytes the first of those brings: where those are small, and where they
-    /// are large. The PG that has waited longest goes first.
-    waiting: RefCell<[VecDeque<(PgId, u64)>; KINDS]>,
-    /// The PG whose turn it is, and for which kind.
-    woken: Cell<Option<(PgId, usize)>>,
-    /// Answers that were sent, as far as they may still be there, in that order.
+    throttle: Throttle<ReplyMemory>,
+    /// Replies that were sent, as far as they may still be there, in that order.
     sent: RefCell<VecDeque<Sent>>,
+}
+
+/// Memory for the data of replies. The need is that of a PG's first waiting read, in bytes.
+struct ReplyMemory {
+    memory: Memory,
     slow: RefCell<Slow>,
+}
+
+impl Limit for ReplyMemory {
+    type Need = u64;
+    type Grant = Held;
+    const LANES: usize = LANES;
+    const ORDER: Order = Order::Arrival;
+    const OVERTAKES: bool = false;
+
+    fn lane(bytes: &u64) -> usize {
+        lane(*bytes)
+    }
+    fn renew(before: u64, _: u64) -> u64 {
+        before
+    }
+    fn fits(&self, _: Time, bytes: &u64) -> bool {
+        let most = self.memory.most();
+        let beside = self.slow.borrow().bytes.min(SLOW_TIMES * most);
+        let most = if *bytes <= SMALL { 2 * most } else { most };
+        fits(*bytes, self.memory.held().saturating_sub(beside), most)
+    }
+    fn grant(&self, _: Time, bytes: u64) -> Held {
+        self.memory.hold(bytes)
+    }
 }
 
 struct Sent {
@@ -83,60 +109,38 @@ pub enum Wait {
 impl ReplyThrottle {
     /// `most`: bytes.
     pub fn new(most: usize) -> ReplyThrottle {
-        ReplyThrottle {
-            memory: Memory::new(most as u64),
-            waiting: RefCell::default(),
-            woken: Cell::default(),
-            sent: RefCell::default(),
-            slow: RefCell::default(),
-        }
+        let memory = ReplyMemory { memory: Memory::new(most as u64), slow: RefCell::default() };
+        ReplyThrottle { throttle: Throttle::new(memory), sent: RefCell::default() }
+    }
+    fn memory(&self) -> &Memory {
+        &self.throttle.limit().memory
     }
     pub fn held(&self) -> u64 {
-        self.memory.held()
+        self.memory().held()
     }
     pub fn has_waiting(&self) -> bool {
-        self.waiting.borrow().iter().any(|line| !line.is_empty())
+        self.throttle.has_waiting()
     }
     pub fn hold(&self, bytes: u64) -> Held {
-        self.memory.hold(bytes)
+        self.memory().hold(bytes)
     }
-    fn fits(&self, bytes: u64) -> bool {
-        let most = self.memory.most();
-        let beside = self.slow.borrow().bytes.min(SLOW_TIMES * most);
-        let most = if bytes <= SMALL { 2 * most } else { most };
-        fits(bytes, self.held().saturating_sub(beside), most)
-    }
-    /// Whether what is in memory anyway may be copied for an answer at once.
+    /// Whether data that are in memory anyway may be copied for a reply at once.
     pub fn is_open(&self) -> bool {
-        self.fits(SMALL) && self.waiting.borrow()[0].is_empty()
+        self.throttle.limit().fits(Time::ZERO, &SMALL) && !self.throttle.is_queued(lane(SMALL))
     }
 
-    /// Whether a read of so many bytes for a client may begin. If there is no memory its PG hears when there may be some; then
+    /// Whether a read of so many bytes for a client may begin. Without memory its PG is woken when there may be some; then
     /// it may begin reads that have waited. New reads do not overtake waiting ones.
     pub fn take(&self, pg: PgId, client: ConnId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
-        let is_plenty = self.held().saturating_add(bytes) <= self.memory.most() / 2;
-        if !is_plenty && self.slow.borrow().clients.contains(&client) {
+        let is_plenty = self.held().saturating_add(bytes) <= self.memory().most() / 2;
+        if !is_plenty && self.throttle.limit().slow.borrow().clients.contains(&client) {
             return Err(Wait::Client);
         }
-        let mut waiting = self.waiting.borrow_mut();
-        let kind = kind(bytes);
-        let line = &mut waiting[kind];
-        let may = line.is_empty() || has_waited && self.woken.get() == Some((pg, kind));
-        if may && self.fits(bytes) {
-            return Ok(self.hold(bytes));
-        }
-        if !line.iter().any(|(other, _)| *other == pg) {
-            line.push_back((pg, bytes));
-        }
-        Err(Wait::Memory)
+        self.throttle.request(Time::ZERO, pg, bytes, has_waited).ok_or(Wait::Memory)
     }
     /// A PG for whose first read there is memory now.
     pub fn next_waiting(&self) -> Option<PgId> {
-        let mut waiting = self.waiting.borrow_mut();
-        let fits = |line: &VecDeque<(PgId, u64)>| line.front().is_some_and(|(_, bytes)| self.fits(*bytes));
-        let kind = waiting.iter().position(fits);
-        self.woken.set(kind.and_then(|kind| Some((waiting[kind].pop_front()?.0, kind))));
-        self.woken.get().map(|(pg, _)| pg)
+        self.throttle.next_waiting(Time::ZERO)
     }
 
     /// An answer leaves now. Its data counts until it is gone.
@@ -165,7 +169,7 @@ impl ReplyThrottle {
             slow.bytes += held.upgrade().map_or(0, |held| held.bytes());
             slow.clients.insert(*to);
         }
-        *self.slow.borrow_mut() = slow;
+        *self.throttle.limit().slow.borrow_mut() = slow;
     }
 }
 
