@@ -1,7 +1,7 @@
 //! `cargo test` with the time that each test program takes.
 //!
-//! The output passes through as it comes, except that what follows the last test result is held back until `finish`:
-//! the caller prints its own lines before, and the runner's closing lines end the output.
+//! The output passes through as it comes, except that what follows the last test result is held back until
+//! `finish`: the caller prints its own lines before, and the runner's closing lines end the output.
 
 use crate::run::shown;
 use crate::timings::Timings;
@@ -83,8 +83,8 @@ impl Parser {
     }
 }
 
-/// `tests/it/main.rs (target/debug/deps/it-12ab)` of nacre-interop is told from that of nacre-node by the hash only, so
-/// the folder of its source is part of the name.
+/// `tests/it/main.rs (target/debug/deps/it-12ab)` of nacre-interop is told from that of nacre-node by the
+/// hash only, so the folder of its source is part of the name.
 fn program_name(program: &str) -> String {
     let (source, binary) = program.split_once(" (").unwrap_or((program, ""));
     let binary = binary.trim_end_matches(')').rsplit('/').next().unwrap_or_default();

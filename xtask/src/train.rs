@@ -1,5 +1,6 @@
-//! Records the profile for `dist` builds: runs an instrumented cluster that counts how often each branch is taken while
-//! stock clients write, read and see an OSD fail. Builds with `--profile dist` use the file in `xtask/profile`.
+//! Records the profile for `dist` builds: runs an instrumented cluster that counts how often each branch is
+//! taken while stock clients write, read and see an OSD fail. Builds with `--profile dist` use the file in
+//! `xtask/profile`.
 
 use crate::ci::{self, PACKAGES};
 use crate::run::{cargo, repository, step, target_dir};

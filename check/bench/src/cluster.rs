@@ -66,7 +66,7 @@ impl Cluster {
         let pids = ids.into_iter().filter_map(|id| self.osds.get(id as usize));
         format!("kill -{signal} {}", pids.map(u32::to_string).collect::<Vec<_>>().join(" "))
     }
-    /// What stands in the command line of each of its daemons, and in nobody else's.
+    /// What stands in the command line of each of its daemons, and in no other.
     pub fn folder(&self) -> &Path {
         self.conf.parent().unwrap_or(&self.conf)
     }

@@ -1,5 +1,6 @@
-//! What the disk under both clusters gives to who asks for nothing but long writes and reads: with three copies of
-//! everything on one disk, clients cannot write faster than a third of that, nor recovery copy faster than who does nothing else.
+//! What the disk under both clusters gives to who asks for nothing but long writes and reads: with three
+//! copies of everything on one disk, clients cannot write faster than a third of that, nor recovery copy
+//! faster than who does nothing else.
 
 use crate::cluster::run;
 use crate::report::median;

@@ -80,7 +80,8 @@ enum Drill {
     Memory,
     /// Everything is killed and starts again; then one OSD.
     Restart,
-    /// A pool of two copies gets a third one while no client writes, beside what the disk gives to who only copies.
+    /// A pool of two copies gets a third one while no client writes, beside what the disk gives to who only
+    /// copies.
     Copies,
 }
 
@@ -140,7 +141,7 @@ pub fn measure(options: &Options) -> Result<()> {
             bail!("how many writes fio has done is not known while it runs, so it cannot do this drill")
         }
         (Through::Rbd, Drill::Copies) => {
-            bail!("nobody writes in this drill, so there is nothing for fio to do")
+            bail!("this drill has no writes, so there is nothing for fio to do")
         }
         _ => {}
     }

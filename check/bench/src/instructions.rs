@@ -1,5 +1,5 @@
-//! Instructions that the core takes for an operation, counted by callgrind. One thread, no device, no socket: the
-//! same on every machine with the same compiler, as near as makes no difference.
+//! Instructions that the core takes for an operation, counted by callgrind. One thread, no device, no socket:
+//! the same on every machine with the same compiler, as near as makes no difference.
 
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};

@@ -1,6 +1,6 @@
-//! The least that writes with three durable copies cost on a disk: three processes, each of which appends durably, in
-//! one go, what came meanwhile to a log of its own, and no protocol. What varies here, varies everywhere; what is not
-//! reached here, is not reached.
+//! The least that writes with three durable copies cost on a disk: three processes, each of which appends
+//! durably, in one go, what came meanwhile to a log of its own, and no protocol. What varies here, varies
+//! everywhere; what is not reached here, is not reached.
 
 use crate::cluster::{cpu_of, own_cpu};
 use anyhow::{Context, Result, ensure};
@@ -29,7 +29,7 @@ const BLOCK: usize = 4096;
 const TOGETHER: usize = 64;
 const LOG_LEN: u64 = 256 << 20;
 
-/// One of the three processes: says on stdout where it listens, and ends with whoever asks it.
+/// One of the three processes: says on stdout where it listens, and ends with the process that asks it.
 pub fn serve(options: &Options) -> Result<()> {
     let log = FileDisk::create(&options.log, LOG_LEN)?;
     let zeros = vec![0; 4 << 20];
@@ -144,7 +144,7 @@ pub struct Probed {
     pub p999: f64,
     /// What the three processes took for 1000 writes, in seconds.
     pub cpu_per_1000: f64,
-    /// Processors that whoever asks them kept busy.
+    /// Processors that the asking process kept busy.
     pub client: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Objects through the stock `rados` and python3-rados: Ceph and Nacre, alternately. With small writes the probe as well,
-//! which shows what the machine allows.
+//! Objects through the stock `rados` and python3-rados: Ceph and Nacre, alternately. With small writes the
+//! probe as well, which shows what the machine allows.
 
 use crate::beside::Beside;
 use crate::probe::{PROBE, Probe};

@@ -70,8 +70,8 @@ impl IpNetwork {
     }
 }
 
-/// This host's address in one of these networks, which commas separate. On loopback, where all OSDs of a development cluster
-/// share one host, it is the address with the OSD's number.
+/// This host's address in one of these networks, which commas separate. On loopback, where all OSDs of a
+/// development cluster share one host, it is the address with the OSD's number.
 fn address_in(networks: &str, id: u32, own: impl Fn() -> Vec<IpAddr>) -> Result<IpAddr> {
     if let Ok(network) = networks.parse::<LoopbackNetwork>() {
         let ip = network.addr(id).with_context(|| format!("{network} has no address for osd.{id}"))?;

@@ -1,11 +1,12 @@
 //! OSDs of one host start only as far as its memory goes; the others wait.
 //!
-//! After a power cut all OSDs of a host start at once, each peers, and each may need its whole memory limit for
-//! that. An OSD that the kernel kills for lack of memory starts again, and takes memory from the next. So an OSD
-//! starts only if the available memory covers its limit, beside what running OSDs may still take of theirs.
+//! After a power cut all OSDs of a host start at once, each peers, and each may need its whole memory limit
+//! for that. An OSD that the kernel kills for lack of memory starts again, and takes memory from the next. So
+//! an OSD starts only if the available memory covers its limit, beside what running OSDs may still take of
+//! theirs.
 //!
-//! A host may be too small for all of its OSDs, and then memory never becomes available. In that case they start one
-//! by one, with time for each to peer. The host is short of memory then, and the log says so.
+//! A host may be too small for all of its OSDs, and then memory never becomes available. In that case they
+//! start one by one, with time for each to peer. The host is short of memory then, and the log says so.
 
 use crate::processes::{self, LockFile, State};
 use anyhow::Result;
@@ -18,8 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After so long without a start of an OSD on this host, one starts although memory is short.
 const ANYWAY_AFTER: Duration = Duration::from_secs(15);
 
-/// Waits until the host has memory for so many OSDs in this process, each with the limit `budget`. The caller holds the
-/// lock that is returned until this process counts as running; `run` is the directory of pid files.
+/// Waits until the host has memory for so many OSDs in this process, each with the limit `budget`. The caller
+/// holds the lock that is returned until this process counts as running; `run` is the directory of pid files.
 pub async fn wait(run: PathBuf, osds: usize, budget: u64) -> Result<Option<LockFile>> {
     wait_at_most(run, osds, budget, ANYWAY_AFTER).await
 }

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 /// Exists only while the check runs.
 const POOL: &str = ".nacre-check";
 const POOL_PGS: u32 = 8;
-/// How long the check waits until every OSD is up and every placement group clean. A cluster that recovers from a crash may
-/// take longer, and serves meanwhile.
+/// How long the check waits until every OSD is up and every placement group clean. A cluster that recovers
+/// from a crash may take longer, and serves meanwhile.
 const CLEAN_TIMEOUT: Duration = Duration::from_secs(60);
 /// With all OSDs up, placement groups whose states do not change for so long are not waited for.
 const STABLE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -39,8 +39,8 @@ pub struct Proof {
     pub serves: bool,
 }
 
-/// Fails where no monitor answers, and for a new cluster that does not serve. An existing cluster that serves in part is left
-/// running: the rest of it can only be repaired while it runs.
+/// Fails where no monitor answers, and for a new cluster that does not serve. An existing cluster that serves
+/// in part is left running: the rest of it can only be repaired while it runs.
 pub fn prove(layout: &Layout, cluster: &Cluster, is_new: bool) -> Result<Proof> {
     let client = ask::connect(layout, cluster)?;
     let waited = wait_healthy(&client, layout, cluster)?;

@@ -1,7 +1,8 @@
-//! A development cluster in one folder, as `nacre up` makes it: which daemons it has, with which ports and sizes.
+//! A development cluster in one folder, as `nacre up` makes it: which daemons it has, with which ports and
+//! sizes.
 //!
-//! All of its daemons run on this host, on loopback. `folder` lays it out on the disk and derives the configuration of each
-//! daemon, which knows nothing of this.
+//! All of its daemons run on this host, on loopback. `folder` lays it out on the disk and derives the
+//! configuration of each daemon, which knows nothing of this.
 
 use crate::Auth;
 use crate::config::{Common, DaemonConfig, KindConfig};
@@ -194,7 +195,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Adds a monitor that is to join, with a new number. It replaces one of the same name, and takes its ports.
+    /// Adds a monitor that is to join, with a new number. It replaces one of the same name, and takes its
+    /// ports.
     pub fn add_mon(&mut self, name: Option<&str>) -> Result<&Monitor> {
         let free = || ('a'..='z').map(String::from).find(|name| self.mon(name).is_none());
         let name = name
@@ -337,7 +339,8 @@ impl Cluster {
         }
     }
 
-    /// The same, with what daemons of all kinds need; `data` is the daemon's data directory, in the cluster's folder.
+    /// The same, with what daemons of all kinds need; `data` is the daemon's data directory, in the cluster's
+    /// folder.
     pub fn config(&self, data: PathBuf, daemon: &DaemonName) -> Result<DaemonConfig> {
         let kind = self.settings(daemon)?;
         let keyring = if daemon.is_mon() { "../mon.keyring" } else { "keyring" };

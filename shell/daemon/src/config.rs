@@ -1,11 +1,11 @@
 //! The configuration of one daemon: `daemon.json` in its data directory.
 //!
-//! A daemon starts from this file and its command line alone. The file says which cluster the daemon belongs to, where
-//! the monitors are, where the daemon listens and where its key is. The addresses may be those of any network, IPv4
-//! or IPv6. Paths in the file are relative to the data directory.
+//! A daemon starts from this file and its command line alone. The file says which cluster the daemon belongs
+//! to, where the monitors are, where the daemon listens and where its key is. The addresses may be those of
+//! any network, IPv4 or IPv6. Paths in the file are relative to the data directory.
 //!
-//! `nacre up` writes these files for a development cluster in one folder (`folder`), and starts each daemon from its
-//! file.
+//! `nacre up` writes these files for a development cluster in one folder (`folder`), and starts each daemon
+//! from its file.
 
 use crate::Auth;
 use crate::addresses::ListenAddr;
@@ -48,11 +48,12 @@ pub struct Common {
     /// The daemon's own key.
     #[serde(default = "own_keyring")]
     pub keyring: PathBuf,
-    /// The key of `client.admin`. A daemon that has it posts its crashes, introduces its key and reads its configuration
-    /// before it starts. Monitors need it for image tasks.
+    /// The key of `client.admin`. A daemon that has it posts its crashes, introduces its key and reads its
+    /// configuration before it starts. Monitors need it for image tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_keyring: Option<PathBuf>,
-    /// Pid files. Daemons of one host share this directory, so that each knows how much memory the others may take.
+    /// Pid files. Daemons of one host share this directory, so that each knows how much memory the others may
+    /// take.
     #[serde(default = "shared_run_dir")]
     pub run_dir: PathBuf,
     /// Reports of crashes.
@@ -184,7 +185,8 @@ impl Common {
         let mut all = self.data.clone();
         for part in path.components() {
             match part {
-                // By name: a data directory that is a link elsewhere still belongs to the folder where it was found.
+                // By name: a data directory that is a link elsewhere still belongs to the folder where it was
+                // found.
                 Component::ParentDir => drop(all.pop()),
                 part => all.push(part),
             }

@@ -1,4 +1,5 @@
-//! Reports of daemons that ended in a panic. The next incarnation posts them to the monitors (`ceph crash ls`).
+//! Reports of daemons that ended in a panic. The next incarnation posts them to the monitors (`ceph crash
+//! ls`).
 //!
 //! ```text
 //! DIR/crash/ID/meta      as Ceph's daemons write it
@@ -79,7 +80,8 @@ fn unposted(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Posts crashes that the monitors do not know, in the background. The next incarnation posts what does not arrive.
+/// Posts crashes that the monitors do not know, in the background. The next incarnation posts what does not
+/// arrive.
 pub fn post(folder: PathBuf, access: Access) {
     let waiting = unposted(&folder);
     if waiting.is_empty() {

@@ -1,5 +1,5 @@
-//! `nacre osd format` adds an OSD on a device or file, `nacre osd move-wal` moves its log, and `nacre osd forget` deletes the
-//! files of an OSD that was purged.
+//! `nacre osd format` adds an OSD on a device or file, `nacre osd move-wal` moves its log, and `nacre osd
+//! forget` deletes the files of an OSD that was purged.
 
 use crate::ask::{ask, connect};
 use crate::cluster::Cluster;
@@ -37,8 +37,8 @@ pub struct Options {
     /// Allocate the file completely, so that no write waits for the file system
     #[arg(long)]
     preallocate: bool,
-    /// Device or file for the write-ahead log, which small writes wait for. With --wal-size, a missing file is
-    /// created
+    /// Device or file for the write-ahead log, which small writes wait for. With --wal-size, a missing file
+    /// is created
     #[arg(long, value_name = "PATH")]
     wal: Option<PathBuf>,
     /// Size of the log [default: the whole device, up to 1 GiB]
@@ -126,8 +126,8 @@ pub fn forget(options: &Forget) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the cluster still needs what an OSD stores, or if the OSD runs. True if the OSD was destroyed, so that its number
-/// waits for another disk.
+/// Fails if the cluster still needs what an OSD stores, or if the OSD runs. True if the OSD was destroyed, so
+/// that its number waits for another disk.
 fn ensure_given_up(layout: &Layout, cluster: &Cluster, id: u32, may_wait: bool) -> Result<bool> {
     let daemon = DaemonName::Osd(id);
     ensure_stopped(layout, &daemon)?;

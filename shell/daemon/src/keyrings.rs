@@ -7,8 +7,8 @@
 //! DIR/NAME/keyring.new            the same, until the monitors know it
 //! ```
 //!
-//! A new cluster knows the keys of all its first daemons. An OSD that is added later introduces its key when it starts, as
-//! `client.admin`, and repeats that until a monitor answers.
+//! A new cluster knows the keys of all its first daemons. An OSD that is added later introduces its key when
+//! it starts, as `client.admin`, and repeats that until a monitor answers.
 
 use crate::Auth;
 use crate::ask::Access;

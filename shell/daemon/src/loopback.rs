@@ -14,7 +14,8 @@ pub struct LoopbackNetwork {
 }
 
 impl LoopbackNetwork {
-    /// The address of the OSD with this number. The first address is the network's own, the last is for broadcasts.
+    /// The address of the OSD with this number. The first address is the network's own, the last is for
+    /// broadcasts.
     pub fn addr(self, id: u32) -> Option<Ipv4Addr> {
         let hosts = (1_u32 << (32 - self.prefix)).saturating_sub(2);
         (id < hosts).then(|| Ipv4Addr::from(self.first.to_bits() + 1 + id))

@@ -1,11 +1,12 @@
-//! The one binary. `mon` and `osd` run one daemon from its own configuration; `up` and `down` run a development cluster in
-//! one folder, with the same daemons.
+//! The one binary. `mon` and `osd` run one daemon from its own configuration; `up` and `down` run a
+//! development cluster in one folder, with the same daemons.
 //!
-//! Start at `Command`. A daemon: `config` is its configuration, `kinds` makes a machine of it, `fleet` runs it, `addresses` is
-//! where it listens. The development cluster: `cluster` is which daemons it has, `folder` where they are on the disk,
-//! `up` starts and checks it, `processes` is about pid files and child processes. `format` makes OSDs of devices,
-//! `monitors` monitors that join, `device` measures devices, `store` looks into stores. `crashes` reports panics,
-//! `ask` and `configured` are what the cluster says, `image_tasks` does the manager's work in the background.
+//! Start at `Command`. A daemon: `config` is its configuration, `kinds` makes a machine of it, `fleet` runs
+//! it, `addresses` is where it listens. The development cluster: `cluster` is which daemons it has, `folder`
+//! where they are on the disk, `up` starts and checks it, `processes` is about pid files and child processes.
+//! `format` makes OSDs of devices, `monitors` monitors that join, `device` measures devices, `store` looks
+//! into stores. `crashes` reports panics, `ask` and `configured` are what the cluster says, `image_tasks`
+//! does the manager's work in the background.
 
 mod addresses;
 mod admission;

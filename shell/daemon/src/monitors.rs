@@ -1,9 +1,9 @@
-//! Monitors that join and leave: `nacre mon format`, `nacre mon forget`, what `nacre up --mons` adds, and `nacre mon alone`
-//! after most are lost.
+//! Monitors that join and leave: `nacre mon format`, `nacre mon forget`, what `nacre up --mons` adds, and
+//! `nacre mon alone` after most are lost.
 //!
 //! A monitor's store holds its votes, so a new store is that of a new monitor: it gets a number of its own
-//! (`Cluster::add_mon`) and joins, even if it takes the name and ports of a lost one. The cluster itself knows its
-//! monitors; the folder only says how to run them.
+//! (`Cluster::add_mon`) and joins, even if it takes the name and ports of a lost one. The cluster itself
+//! knows its monitors; the folder only says how to run them.
 
 use crate::ask::{ask, connect, tell};
 use crate::cluster::{Cluster, MON_SIZE, Monitor};

@@ -27,8 +27,8 @@ const POLL: Duration = Duration::from_millis(20);
 const WAITS: &str = "waits ";
 /// A daemon that has waited for memory for so long may wait much longer.
 const WAITS_PATIENCE: Duration = Duration::from_secs(3);
-/// glibc's per-thread cache has seven entries of each size, and an OSD frees and allocates dozens at a time. Only the
-/// environment of a process can change that.
+/// glibc's per-thread cache has seven entries of each size, and an OSD frees and allocates dozens at a time.
+/// Only the environment of a process can change that.
 const ALLOCATOR: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=128");
 /// How much of a log is shown when its daemon did not start.
 const LOG_TAIL_LINES: usize = 10;
@@ -54,7 +54,8 @@ impl LockFile {
                     if lock.is_in_place() {
                         return Ok(Some(lock));
                     }
-                    // Its last holder removed the file between our two steps: others would not find this lock.
+                    // Its last holder removed the file between our two steps: others would not find this
+                    // lock.
                     path = lock.path;
                 }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(POLL / 2),
@@ -92,8 +93,8 @@ impl LockFile {
     }
 
     pub fn remove(self) {
-        // Nothing depends on it: a file without a lock means that no process runs. Another process may have replaced the
-        // file, which is not ours to remove then.
+        // Nothing depends on it: a file without a lock means that no process runs. Another process may have
+        // replaced the file, which is not ours to remove then.
         if self.is_in_place() {
             let _ = fs::remove_file(&self.path);
         }
@@ -182,8 +183,8 @@ pub fn running(layout: &Layout, daemons: &[DaemonName]) -> Result<Vec<(String, S
     states.filter(|s| !matches!(s, Ok((_, State::Gone)))).collect()
 }
 
-/// Starts this program again as a process that outlives us, and waits until its daemons listen. `data` is a daemon's data
-/// directory, or the folder for a process with all daemons.
+/// Starts this program again as a process that outlives us, and waits until its daemons listen. `data` is a
+/// daemon's data directory, or the folder for a process with all daemons.
 pub fn spawn(layout: &Layout, name: &str, args: &[&str], data: &Path) -> Result<Child> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let path = layout.log(name);
@@ -276,7 +277,8 @@ mod tests {
         assert_eq!(state(&path).unwrap(), State::Runs(std::process::id() as i32));
     }
 
-    /// Without a second look at the path two processes may hold locks: one on a file that was removed, one on a new file.
+    /// Without a second look at the path two processes may hold locks: one on a file that was removed, one on
+    /// a new file.
     #[test]
     fn lock_has_one_holder() {
         let dir = tempfile::tempdir().unwrap();

@@ -159,7 +159,8 @@ impl FileDisk {
         self.log.as_deref()
     }
 
-    /// For a thread that does not wait for the disk: reads go through the page cache. None where that does not go.
+    /// For a thread that does not wait for the disk: reads go through the page cache. None where that does
+    /// not go.
     pub(crate) fn requests(&self) -> Option<Requests> {
         let why =
             |e: io::Error| tracing::info!("io_uring is not available, threads do the disk I/O instead: {e}");
@@ -178,8 +179,8 @@ impl FileDisk {
         self.direct.clone().filter(|_| is_filled)
     }
 
-    /// Like `read_at`, but only what is in memory already: false if that is not all. (Then the kernel begins to
-    /// bring it there.)
+    /// Like `read_at`, but only what is in memory already: false if that is not all. (Then the kernel begins
+    /// to bring it there.)
     pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> bool {
         let len = into.len();
         preadv2(&self.file, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
@@ -602,7 +603,8 @@ mod tests {
             let mut buffer = nacre_base::Buffer::new(3 * PIECE as usize);
             buffer.as_mut().iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 512) as u8);
             let bytes = buffer.as_ref();
-            // More than are under way at a time, long and short ones, and one from where a device cannot take it.
+            // More than are under way at a time, long and short ones, and one from where a device cannot take
+            // it.
             let mut writes: Vec<(u64, &[u8])> = (0..100)
                 .map(|n| (PIECE + n * 12288, &bytes[n as usize * 4096..][..4096 * (1 + n as usize % 3)]))
                 .collect();
@@ -627,8 +629,8 @@ mod tests {
         let disk = FileDisk::create(&dir.path().join("disk"), 8 * PIECE).unwrap();
         let image: Vec<u8> = (0..8 * PIECE).map(|at| (at / 512 % 251) as u8).collect();
         disk.write_at(0, &image).unwrap();
-        // Scattered blocks, some of them in the page cache: few, and more than are under way at a time; with long ones,
-        // from memory that a device can write to, and not.
+        // Scattered blocks, some of them in the page cache: few, and more than are under way at a time; with
+        // long ones, from memory that a device can write to, and not.
         for (count, long, shift) in [(2, 0, 0), (5, 0, 0), (100, 0, 0), (100, 3, 0), (60, 0, 64)] {
             let places = |n: u64| PIECE + n * 12288;
             (0..count).step_by(3).for_each(|n| disk.read_at(places(n), &mut [0; 4096]).unwrap());

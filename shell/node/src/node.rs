@@ -1,8 +1,9 @@
 //! Drives one machine: gives it what happened, in order, and carries out what it wants, in order.
 //!
 //! Everything here lives on one thread. Events come from session tasks (`session`), from the disk
-//! (`requests`, and the threads of `disk`), from timers and from the handle (`running`); each source of an event ends with
-//! `Node::turn`, which runs the machine until nothing is left to tell it. Read `turn`, then `carry_out`.
+//! (`requests`, and the threads of `disk`), from timers and from the handle (`running`); each source of an
+//! event ends with `Node::turn`, which runs the machine until nothing is left to tell it. Read `turn`, then
+//! `carry_out`.
 
 use crate::authentication::{Authentication, Renewal};
 use crate::budget::Budget;
@@ -279,7 +280,8 @@ impl<M: Machine + 'static> Node<M> {
         }
     }
 
-    /// Ends the daemon, with its reason. What was acknowledged is durable, and nothing is acknowledged any more.
+    /// Ends the daemon, with its reason. What was acknowledged is durable, and nothing is acknowledged any
+    /// more.
     fn give_up(&self, inner: &mut Inner<M>, why: &str) {
         if !inner.gave_up {
             tracing::error!("stopping: {why}");

@@ -11,8 +11,8 @@ pub fn raise_open_files() {
     }
 }
 
-/// Threads share a few heaps instead of having one each: what one frees, another can use. A process with one daemon
-/// has one heap, which grows and shrinks in larger steps than all others do.
+/// Threads share a few heaps instead of having one each: what one frees, another can use. A process with one
+/// daemon has one heap, which grows and shrinks in larger steps than all others do.
 pub fn tune_allocator(daemons: usize) {
     #[cfg(target_env = "gnu")]
     #[allow(unsafe_code)] // a call into the C library that touches no memory of ours

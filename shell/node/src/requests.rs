@@ -1,7 +1,8 @@
 //! What a daemon's own thread asks of the disk, through io_uring: small reads, and the log's small writes.
 //!
-//! For each of these that another thread does, that thread is woken twice and the daemon's once more than here; for 4 KiB
-//! that takes more than all the rest. Large ones are not for this: their checksums are for another thread.
+//! For each of these that another thread does, that thread is woken twice and the daemon's once more than
+//! here; for 4 KiB that takes more than all the rest. Large ones are not for this: their checksums are for
+//! another thread.
 
 use crate::parts::Parts;
 use io_uring::{IoUring, opcode, squeue, types};
@@ -23,7 +24,8 @@ const DEPTH: usize = 128;
 /// Of them for reads; the log has the rest.
 const READS_MAX: usize = DEPTH - 1;
 
-/// Requests that are under way. The caller that begins some calls `submit`, and `finished` whenever `ready` is readable.
+/// Requests that are under way. The caller that begins some calls `submit`, and `finished` whenever `ready`
+/// is readable.
 pub(crate) struct Requests {
     ring: IoUring,
     /// Readable when there is something for `finished`.
@@ -60,16 +62,17 @@ impl Asked {
 /// Something whose requests are complete.
 pub(crate) struct Finished {
     pub asked: Asked,
-    /// False if a part of it failed or came short: then another thread does it again, and finds out what is wrong.
+    /// False if a part of it failed or came short: then another thread does it again, and finds out what is
+    /// wrong.
     pub is_whole: bool,
 }
 
 impl Requests {
-    /// An error where the kernel has no io_uring or does not let us. For the calling thread only, which runs a
-    /// reactor. `file` is what is read.
+    /// An error where the kernel has no io_uring or does not let us. For the calling thread only, which runs
+    /// a reactor. `file` is what is read.
     pub fn new(file: Arc<File>) -> io::Result<Requests> {
-        // Completions then wait until this thread asks for them, instead of interrupting it. Kernels before 6.1 do
-        // not know that.
+        // Completions then wait until this thread asks for them, instead of interrupting it. Kernels before
+        // 6.1 do not know that.
         let mut lean = IoUring::builder();
         lean.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         let ring = lean.build(DEPTH as u32).or_else(|_| IoUring::new(DEPTH as u32))?;
@@ -110,9 +113,9 @@ impl Requests {
         self.slots[slot] = Some(Slot { asked, left: entries.len(), is_whole: true });
         for (at, entry) in entries.into_iter().enumerate() {
             let entry = entry.user_data((slot * DEPTH + at) as u64);
-            // SAFETY: the kernel reads or writes bytes of `asked` until this completes. They are on the heap and belong
-            // to the slot, which is not looked into before all of its requests are complete, and which is never freed
-            // otherwise (`drop`).
+            // SAFETY: the kernel reads or writes bytes of `asked` until this completes. They are on the heap
+            // and belong to the slot, which is not looked into before all of its requests are complete, and
+            // which is never freed otherwise (`drop`).
             #[allow(unsafe_code)]
             let pushed = unsafe { self.ring.submission().push(&entry) };
             pushed.expect("as much room as requests");
@@ -134,14 +137,16 @@ impl Requests {
     /// What is complete.
     pub fn finished(&mut self) -> Vec<Finished> {
         let mut finished = Vec::new();
-        // The kernel would tell again of each completion when it is asked for it, which wakes this thread for nothing.
+        // The kernel would tell again of each completion when it is asked for it, which wakes this thread for
+        // nothing.
         self.ring.completion().disable_eventfd();
         self.take_finished(&mut finished);
         self.ring.completion().enable_eventfd();
         // Completions before that were not signalled. Either we see one now, or the kernel signals it.
         fence(Ordering::SeqCst);
-        // Once more, and no more than once: what comes from now on is told. The flag alone says little, as the kernel may
-        // set it for work that was done meanwhile, and then it stays until there is other work.
+        // Once more, and no more than once: what comes from now on is told. The flag alone says little, as
+        // the kernel may set it for work that was done meanwhile, and then it stays until there is other
+        // work.
         if self.ring.submission().taskrun() || !self.ring.completion().is_empty() {
             self.take_finished(&mut finished);
         }
@@ -321,12 +326,14 @@ mod tests {
         }
     }
 
-    /// Sets what the kernel sets when there is work, where there is none: IORING_SQ_TASKRUN in `io_rings.sq_flags`.
+    /// Sets what the kernel sets when there is work, where there is none: IORING_SQ_TASKRUN in
+    /// `io_rings.sq_flags`.
     #[allow(unsafe_code)]
     fn pretend_there_is_work(ring: &IoUring) {
         use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
         let all = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping of the ring's shared page, of which one aligned word is changed as the kernel does it.
+        // SAFETY: a fresh mapping of the ring's shared page, of which one aligned word is changed as the
+        // kernel does it.
         unsafe {
             let fd = std::os::fd::BorrowedFd::borrow_raw(ring.as_raw_fd());
             let page = mmap(std::ptr::null_mut(), 4096, all, MapFlags::SHARED, fd, 0).unwrap();

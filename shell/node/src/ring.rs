@@ -1,4 +1,5 @@
-//! Several reads or writes of one thread under way at a time, through io_uring where the kernel has it and lets us.
+//! Several reads or writes of one thread under way at a time, through io_uring where the kernel has it and
+//! lets us.
 
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
@@ -24,14 +25,14 @@ pub(crate) fn with_ring<T>(with: impl FnOnce(Option<&mut Ring>) -> T) -> T {
 
 pub(crate) struct Ring(IoUring);
 
-/// Which of them it was, how much of it was done, and what went wrong, if something did: else the rest is still to
-/// be done.
+/// Which of them it was, how much of it was done, and what went wrong, if something did: else the rest is
+/// still to be done.
 pub(crate) type Unfinished = (usize, usize, Option<io::Error>);
 
 impl Ring {
     fn new() -> io::Result<Ring> {
-        // Completions are of interest to this thread only, and only when it waits for them: so no thread is interrupted.
-        // Kernels before 6.1 do not know that.
+        // Completions are of interest to this thread only, and only when it waits for them: so no thread is
+        // interrupted. Kernels before 6.1 do not know that.
         let mut lean = IoUring::builder();
         lean.setup_single_issuer().setup_defer_taskrun();
         lean.build(DEPTH as u32).or_else(|_| IoUring::new(DEPTH as u32)).map(Ring)
@@ -53,9 +54,9 @@ impl Ring {
         loop {
             while begun < asked.count() && under_way < DEPTH && !is_failed {
                 let entry = asked.entry(begun, fd).user_data(begun as u64);
-                // SAFETY: the kernel reads or writes the bytes until this completes. `asked` borrows them, for
-                // itself alone if they are written, and this function neither returns nor unwinds before all that
-                // it began are complete.
+                // SAFETY: the kernel reads or writes the bytes until this completes. `asked` borrows them,
+                // for itself alone if they are written, and this function neither returns nor unwinds before
+                // all that it began are complete.
                 #[allow(unsafe_code)]
                 let pushed = unsafe { self.0.submission().push(&entry) };
                 if pushed.is_err() {

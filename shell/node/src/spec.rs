@@ -31,8 +31,8 @@ pub struct Spec {
     pub limits: Limits,
 }
 
-/// A bound socket, and the identity that it answers with: one process may be a monitor at one address and a manager at
-/// another.
+/// A bound socket, and the identity that it answers with: one process may be a monitor at one address and a
+/// manager at another.
 pub struct Listener {
     pub socket: TcpListener,
     pub addr: EntityAddr,
@@ -85,7 +85,8 @@ impl Listener {
 pub struct Limits {
     /// Sessions at a time; further connections are refused.
     pub sessions_max: usize,
-    /// For the store: its index, data in the log that is not in its place yet, and the cache, which takes the rest.
+    /// For the store: its index, data in the log that is not in its place yet, and the cache, which takes the
+    /// rest.
     pub store_memory: usize,
     /// Data of clients' requests, until it is on the disk: above it, clients are not read from.
     pub received_max: usize,
@@ -111,8 +112,8 @@ pub struct Limits {
 pub const MEMORY_DEFAULT: usize = 512 << 20;
 
 impl Limits {
-    /// For a daemon with so many bytes of memory: half for its store, a quarter for requests; the rest is for replies, for
-    /// the daemon's own records and for the allocator's overhead.
+    /// For a daemon with so many bytes of memory: half for its store, a quarter for requests; the rest is for
+    /// replies, for the daemon's own records and for the allocator's overhead.
     pub fn of_memory(bytes: usize) -> Limits {
         Limits {
             store_memory: bytes / 2,

@@ -1,4 +1,5 @@
-//! A machine's store with its disk: what is submitted, read and brought to its place, and what the machine sees of it.
+//! A machine's store with its disk: what is submitted, read and brought to its place, and what the machine
+//! sees of it.
 
 use crate::clock;
 use crate::counters::StoreCounters;
@@ -71,8 +72,8 @@ impl Storage {
         }
     }
 
-    /// Takes a transaction for the store, which gets it with the next `submit`: what the machine says beside it is sent
-    /// first, so that other daemons work on it at the same time.
+    /// Takes a transaction for the store, which gets it with the next `submit`: what the machine says beside
+    /// it is sent first, so that other daemons work on it at the same time.
     pub(crate) fn hold(&mut self, token: Token, txn: Transaction) {
         self.held.push((token, txn));
     }
@@ -141,7 +142,8 @@ impl Storage {
         }
     }
 
-    /// What became of the requests that are complete. What failed goes to a thread, which finds out why and where.
+    /// What became of the requests that are complete. What failed goes to a thread, which finds out why and
+    /// where.
     pub(crate) fn finished_requests(&mut self) -> Vec<disk::Done> {
         let Storage { requests: Some(requests), threads, reading, began, .. } = self else {
             return Vec::new();
@@ -207,7 +209,8 @@ impl Storage {
 }
 
 impl StoreView for Storage {
-    /// Also what the system has in its page cache: that takes less than to put the request aside and come back to it.
+    /// Also what the system has in its page cache: that takes less than to put the request aside and come
+    /// back to it.
     fn read_now(&self, id: &StoredId, extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
         if !nacre_store::is_small(extents) {
             return None;

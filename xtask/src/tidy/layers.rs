@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Values and the boundary, from the bottom up. Each crate may use those before it, and all crates above may use them.
+/// Values and the boundary, from the bottom up. Each crate may use those before it, and all crates above may
+/// use them.
 const BASE: [&str; 8] = ["base", "options", "perf", "wire", "crush", "proto", "auth", "machine"];
 
 /// What crates above the base may use besides it.

@@ -169,8 +169,8 @@ impl Full {
         let mut written = 0;
         while written < PART {
             let len = self.some_len();
-            // For an object of that length, however many have to go: of those that happen to fit, most are small, and
-            // after a while all that are here.
+            // For an object of that length, however many have to go: of those that happen to fit, most are
+            // small, and after a while all that are here.
             while !self.has_room(len) {
                 let gone = self.here.swap_remove(self.rng.below(self.here.len() as u64) as usize);
                 let disk = Counted { disk: &self.disk, counts: &self.counts };

@@ -106,27 +106,27 @@ impl<D: Disk> Turning<D> {
         };
         wait += TURN.mul_f64(len as f64 / TRACK as f64);
         arm.at = offset + len;
-        // The arm is ours until then: whoever else wants it waits as well.
+        // The arm is ours until then: other threads that want it wait as well.
         std::thread::sleep(wait);
     }
 }
 
 impl<D: Disk> Disk for Turning<D> {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        self.visit(&mut self.arm.lock().expect("nobody panics with it"), offset, into.len() as u64);
+        self.visit(&mut self.arm.lock().expect("no thread panics with it"), offset, into.len() as u64);
         self.disk.read_at(offset, into)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        let mut arm = self.arm.lock().expect("nobody panics with it");
+        let mut arm = self.arm.lock().expect("no thread panics with it");
         arm.cached.insert(offset, bytes.len() as u64);
         self.disk.write_at(offset, bytes)
     }
     fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.visit(&mut self.arm.lock().expect("nobody panics with it"), offset, bytes.len() as u64);
+        self.visit(&mut self.arm.lock().expect("no thread panics with it"), offset, bytes.len() as u64);
         self.disk.write_at(offset, bytes)
     }
     fn flush(&self) -> Result<(), DiskError> {
-        let mut arm = self.arm.lock().expect("nobody panics with it");
+        let mut arm = self.arm.lock().expect("no thread panics with it");
         for (offset, len) in std::mem::take(&mut arm.cached) {
             self.visit(&mut arm, offset, len);
         }

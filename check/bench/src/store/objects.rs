@@ -1,4 +1,5 @@
-//! Very many small objects: what each takes in memory, how long opening takes, and what a write costs among them.
+//! Very many small objects: what each takes in memory, how long opening takes, and what a write costs among
+//! them.
 
 use super::{BLOCK, Folder, Until, data, object, overwrite};
 use anyhow::{Context, Result};

@@ -59,8 +59,8 @@ impl Aligned {
     }
 }
 
-/// Measures the first `len` bytes of `file`, which is open for reading and writing: of these, it writes to as many as
-/// large writes may be. `say` is told what comes next.
+/// Measures the first `len` bytes of `file`, which is open for reading and writing: of these, it writes to as
+/// many as large writes may be. `say` is told what comes next.
 pub fn measure(file: &File, len: u64, effort: Effort, mut say: impl FnMut(&str)) -> Result<Measured> {
     ensure!(len >= LEN_MIN, "{len} bytes are too few to measure, the minimum is {LEN_MIN}");
     let direct = go_direct(file)?;

@@ -96,8 +96,8 @@ impl Target {
         Ok(Target { file, len, is_allocated })
     }
 
-    /// Makes the first `len` bytes blank. An allocated file stays allocated; a device is told to discard them, and is blank where
-    /// it is looked at.
+    /// Makes the first `len` bytes blank. An allocated file stays allocated; a device is told to discard
+    /// them, and is blank where it is looked at.
     pub fn wipe(&self, len: u64) -> Result<()> {
         let len = len.min(self.len);
         if self.is_device()? {

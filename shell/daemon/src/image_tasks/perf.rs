@@ -1,4 +1,5 @@
-//! `ceph rbd perf image stats` and `counters`: the load of each image, for `rbd perf image iostat` and `iotop`.
+//! `ceph rbd perf image stats` and `counters`: the load of each image, for `rbd perf image iostat` and
+//! `iotop`.
 
 use super::images::{Images, Place};
 use super::task::written_in_line;

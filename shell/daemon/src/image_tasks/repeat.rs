@@ -1,7 +1,7 @@
 //! The worker's part of schedules: it looks up what they are for, keeps them, and does what is due.
 //!
-//! Time is cut in minutes, and each is handled once, by the leader at that time. What was due without a leader is
-//! not made up for: the next time comes.
+//! Time is cut in minutes, and each is handled once, by the leader at that time. What was due without a
+//! leader is not made up for: the next time comes.
 
 use super::every::Every;
 use super::images::{Images, Place};

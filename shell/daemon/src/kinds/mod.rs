@@ -33,8 +33,8 @@ pub trait Kind {
         Ok(())
     }
 
-    /// Checks the configuration, binds the sockets and opens the store. All that can fail happens here, before the first daemon
-    /// of the process starts.
+    /// Checks the configuration, binds the sockets and opens the store. All that can fail happens here,
+    /// before the first daemon of the process starts.
     fn prepare(&self, common: &Common) -> Result<Prepared>;
 }
 

@@ -1,4 +1,4 @@
-//! What strangers send, and that nobody else notices.
+//! Invalid input from peers, which must not disturb other sessions.
 
 use crate::toys::{Echo, Heard, PATIENCE, call, command, listen, send};
 use nacre_node::Limits;

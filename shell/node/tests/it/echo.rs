@@ -68,7 +68,7 @@ fn last_words_before_a_hangup_arrive() {
     let goodbye = Heard::Message(2, command("goodbye", vec![1; 3 << 20]).into());
     assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), goodbye);
     assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Closed(Closed::Reset));
-    // And whoever hangs up hears nothing more.
+    // A peer that hangs up gets nothing more.
     assert!(client.call(|_, _, out| out.push(Effect::Hangup { conn: CONN })));
 }
 

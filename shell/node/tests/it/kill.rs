@@ -189,7 +189,7 @@ fn a_daemon_whose_store_is_full_ends_with_its_word_kept_and_alone() {
     format(&path, 32 << 20);
     let (durable, acknowledged) = channel();
     let spec = spec("careless", open(&path));
-    // Nobody stopped it; its thread comes to its end, and this process goes on.
+    // It was not stopped; its thread comes to its end, and this process goes on.
     Running::start(spec, move || Careless { written: 0, durable }).join().unwrap();
     let acknowledged: Vec<u64> = acknowledged.into_iter().collect();
     assert!(acknowledged.len() > 10, "{} fit", acknowledged.len());
