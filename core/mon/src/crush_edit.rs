@@ -9,7 +9,7 @@ pub fn weight_of_capacity(bytes: u64) -> u32 {
     u32::try_from(weight).unwrap_or(u32::MAX >> 8).max(1)
 }
 
-/// `map` with the OSD below its host, in its class; none if it is there already. An OSD that someone
+/// `map` with the OSD below its host, in its class; none if it is there already. An OSD that was
 /// placed by hand stays where it is on the same host, and keeps its weight and class.
 pub fn place_new_osd(map: &CrushMap, osd: OsdId, weight: u32, host: &str, class: &str) -> Option<CrushMap> {
     let name = format!("osd.{osd}");

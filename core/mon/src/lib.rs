@@ -1,11 +1,12 @@
 //! The monitor: keeps the maps, answers commands, detects failed OSDs.
 //!
 //! A `Mon` decides and never does. What the monitors agree on is `state::State`, changed only by
-//! `state::Batch`es that come out of the Raft log; both consist of the slices of `services`. Start with `mon::Mon`:
-//! requests that change something wait in a queue, become one batch (`pending_txn::PendingTxn`) as soon as the last
-//! one is committed, and are answered when theirs is. `sessions` publishes to subscribers, `services::osdmap` takes
-//! what OSDs report, `commands` has everything that the `ceph` tool can ask for. The active manager's part, towards
-//! clients, is played here too: its commands are in the same table.
+//! `state::Batch`es that come out of the Raft log; both consist of the slices of `services`. Start with
+//! `mon::Mon`: requests that change something wait in a queue, become one batch (`pending_txn::PendingTxn`)
+//! as soon as the last one is committed, and are answered when theirs is. `sessions` publishes to
+//! subscribers, `services::osdmap` takes what OSDs report, `commands` has everything that the `ceph` tool can
+//! ask for. The active manager's part, towards clients, is played here too: its commands are in the same
+//! table.
 
 // The JSON shapes of Ceph have many fields.
 #![recursion_limit = "256"]

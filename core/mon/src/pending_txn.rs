@@ -1,6 +1,7 @@
-//! The next batch while it is being made: what several requests want, put together.
+//! The pending transaction: the next batch while it is being made, from what several requests want.
 //!
-//! Requests of one turn see each other's changes to the OSD map and to keys, since they are committed together.
+//! Requests of one turn see each other's changes to the OSD map and to keys, since they are committed
+//! together.
 
 use crate::state::{Batch, State};
 use nacre_auth::{Entity, Entropy};
@@ -20,13 +21,14 @@ pub struct PendingTxn {
     /// Whether `inc` says anything.
     edited: bool,
     pub batch: Batch,
-    /// What OSDs are to be told besides: once, by whoever has sessions with them.
+    /// Messages for OSDs, each sent once by the monitor that has a session with the OSD.
     pub osd_messages: Vec<(OsdId, DaemonMsg)>,
     /// The leader is to forget what it knows of recoveries, past ones too.
     pub clear_progress: bool,
     /// The member that is to lead from here on: what was asked is asked of it again.
     pub hand_over: Option<u64>,
-    /// One change of the map cannot say what the request at hand wants beside what others want: it is for the next one.
+    /// One change of the map cannot say what the request at hand wants beside what others want: it is for the
+    /// next one.
     pub defer: bool,
     /// For keys that are made. None where nothing may change.
     pub entropy: Option<Entropy>,
@@ -59,7 +61,7 @@ impl PendingTxn {
     pub fn is_empty(&self) -> bool {
         !self.edited && self.batch.is_empty()
     }
-    /// Whether somebody else has that name until this batch is committed. Clients take names away last.
+    /// Whether another pool has that name until this batch is committed. Clients take names away last.
     pub fn gives_up_name(&self, name: &str) -> bool {
         self.base.pool_by_name(name).is_some() && self.map.pool_by_name(name).is_none()
     }
@@ -67,8 +69,8 @@ impl PendingTxn {
     pub fn removes_osd(&self, osd: OsdId) -> bool {
         self.base.exists(osd) && !self.map.exists(osd)
     }
-    /// Whether the fence ends with this batch. Clients lift fences after they have put up others.
-    pub fn lifts_fence(&self, addr: &EntityAddr) -> bool {
+    /// Whether the blocklist entry ends with this batch. Clients remove entries after they have added others.
+    pub fn ends_blocklisting(&self, addr: &EntityAddr) -> bool {
         self.inc.old_blocklist.contains(addr) || self.inc.old_range_blocklist.contains(addr)
     }
     /// Whether a change to this OSD's being up is already in this batch.
@@ -77,14 +79,14 @@ impl PendingTxn {
             || self.inc.new_state.get(&osd).is_some_and(|bits| bits & osd_state::UP != 0)
     }
 
-    /// Somebody with a key, as earlier requests of this batch leave them.
+    /// A user, as earlier requests of this batch leave it.
     pub fn entity<'a>(&'a self, state: &'a State, name: &AuthName) -> Option<&'a Entity> {
         let changed = self.batch.auth.entities.iter().rev().find(|(changed, _)| changed == name);
         changed.map_or_else(|| state.auth.keys.entities.get(name), |(_, entity)| entity.as_ref())
     }
 
-    /// Whether the change decides anew where groups are.
-    pub fn may_move_groups(&self) -> bool {
+    /// Whether the change may place PGs anew.
+    pub fn may_move_pgs(&self) -> bool {
         let Incremental { crush, new_weight, new_state, new_up_client, new_pools, .. } = &self.inc;
         let Incremental { new_primary_affinity, new_pg_upmap, old_pg_upmap, .. } = &self.inc;
         let Incremental { new_pg_upmap_items, old_pg_upmap_items, old_pools, .. } = &self.inc;
@@ -143,7 +145,7 @@ impl PendingTxn {
         self.edit(|inc| inc.new_last_up_change = now);
     }
 
-    /// The process of an OSD has ended for certain. What others promised it binds them no longer.
+    /// The process of an OSD has ended for certain. Leases that others granted it end.
     pub fn mark_dead(&mut self, osd: OsdId) {
         let Some(known) = self.map.osd(osd) else { return };
         let xinfo = OsdXinfo { dead_epoch: self.inc.epoch, ..known.xinfo };

@@ -1,8 +1,8 @@
 //! What the monitors agree on: the sum of all committed batches.
 //!
-//! Each service has its slice of the state and its part, the delta, of a batch. A batch is one entry of the Raft
-//! log. The state is what all batches add up to, and what a checkpoint holds. A new slice is registered here:
-//! in the list (`slices!`) and, if it is stored, at the end of both encodings.
+//! Each service has its slice of the state and its part, the delta, of a batch. A batch is one entry of the
+//! Raft log. The state is what all batches add up to, and what a checkpoint holds. A new slice is registered
+//! here: in the list (`slices!`) and, if it is stored, at the end of both encodings.
 
 use crate::services::auth::Auth;
 use crate::services::config::Config;
@@ -29,16 +29,16 @@ use std::sync::Arc;
 
 /// A service's slice of the state.
 ///
-/// Every monitor applies the same deltas in the same order. So a slice depends on nothing else: on no clock, no
-/// configuration file, no session.
+/// Every monitor applies the same deltas in the same order. So a slice depends on nothing else: on no clock,
+/// no configuration file, no session.
 pub trait Slice: Sized {
     /// The service's part of a batch. The default changes nothing.
     type Delta: Clone + Debug + Default + PartialEq;
 
     /// The slice of a new cluster.
     fn begin(genesis: &Genesis) -> Result<Self, Rejected>;
-    /// Cannot fail: what may be wrong with a batch is found before any service applies its part. The slices are
-    /// applied in no particular order, so `at` holds what they need of each other.
+    /// Cannot fail: what may be wrong with a batch is found before any service applies its part. The slices
+    /// are applied in no particular order, so `at` holds what they need of each other.
     fn apply(&mut self, delta: &Self::Delta, at: &Applying);
     /// Bytes of a delta that grow with what clients send.
     fn delta_bytes(_delta: &Self::Delta) -> usize {
@@ -52,7 +52,8 @@ pub trait Slice: Sized {
     fn version(&self, _what: &str) -> Option<(u64, u64)> {
         None
     }
-    /// What a subscriber to `what` gets from `start` on; none if that is of another service or nothing is new.
+    /// What a subscriber to `what` gets from `start` on; none if that is of another service or nothing is
+    /// new.
     fn publish(_state: &State, _what: &str, _session: &mut Session, _start: u64) -> Option<Published> {
         None
     }
@@ -352,7 +353,8 @@ mod tests {
         State::begin(&Genesis { monmap, osdmap: to_vec(&first).into(), entities: BTreeMap::new() }).unwrap()
     }
 
-    /// Without this, an OSD that served the parent before, and not in the interval that begins, would do for the child.
+    /// Without this, an OSD that served the parent before, and not in the interval that begins, would do for
+    /// the child.
     #[test]
     fn a_child_starts_from_a_record_that_is_committed_with_the_split() {
         let (now, pool) = (Utime::ZERO, PoolId(1));

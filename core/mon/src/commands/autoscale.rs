@@ -4,7 +4,7 @@ use super::osdmap_dump::autoscale_name;
 use super::{Answer, Call, Outcome, Row};
 use crate::output::Align::{Left, Right};
 use crate::output::{Table, float};
-use crate::services::autoscale::{OFF, ON};
+use crate::services::autoscale::{OFF, ON, advice};
 use crate::services::config::ConfigKey;
 use nacre_base::PoolId;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ const NOAUTOSCALE: &str = "mgr/pg_autoscaler/noautoscale";
 
 fn status(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.osdmap.map;
-    let all = call.mon.group_advice(map);
+    let all = advice(&call.mon.context(call.now), &call.mon.services.pgs, map);
     let name = |id: PoolId| map.pool_name(id).unwrap_or_default().to_string();
     let mode = |id: PoolId| autoscale_name(map.pool(id).map_or(OFF, |pool| pool.autoscale_mode));
     let groups = |id: PoolId| map.pool(id).map_or(0, |pool| pool.pg_num_target);

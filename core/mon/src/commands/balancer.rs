@@ -1,7 +1,7 @@
 //! What operators say to the balancer.
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::services::balancer::score;
+use crate::services::balancer::{self, score};
 use crate::services::config::ConfigKey;
 use nacre_base::{PoolId, errno};
 use serde_json::{Value, json};
@@ -29,8 +29,8 @@ fn set(call: &mut Call<'_>, name: &str, value: Option<String>) -> Outcome {
 }
 
 fn status(call: &mut Call<'_>) -> Outcome {
-    let settings = call.mon.balancer_settings();
-    let last = call.mon.balancer.last.as_ref();
+    let settings = balancer::settings(call.mon.options());
+    let last = call.mon.services.balancer.last.as_ref();
     call.show_json(json!({
         "active": settings.active,
         "last_optimize_duration": "",
@@ -54,7 +54,7 @@ fn mode(call: &mut Call<'_>) -> Outcome {
 
 fn eval(call: &mut Call<'_>) -> Outcome {
     let pools = match call.args.text_opt("option") {
-        None => call.mon.balancer_settings().pools,
+        None => balancer::settings(call.mon.options()).pools,
         Some(name) => {
             let pool = call.state.osdmap.map.pool_by_name(&name);
             let unknown = || {
@@ -76,7 +76,7 @@ fn no_plans(call: &mut Call<'_>) -> Outcome {
 }
 
 fn pool_ls(call: &mut Call<'_>) -> Outcome {
-    let pools = call.mon.balancer_settings().pools;
+    let pools = balancer::settings(call.mon.options()).pools;
     let names: Vec<Value> =
         pools.iter().filter_map(|id| call.state.osdmap.map.pool_name(*id)).map(Value::from).collect();
     call.show_json(names.into())
@@ -92,7 +92,7 @@ fn change_pools(call: &mut Call<'_>, add: bool) -> Outcome {
             pool.ok_or_else(|| refuse(errno::ENOENT, format!("unrecognized pool '{name}'")))
         })
         .collect();
-    let (named, mut pools) = (named?, call.mon.balancer_settings().pools);
+    let (named, mut pools) = (named?, balancer::settings(call.mon.options()).pools);
     if add {
         pools.extend(named);
     } else {

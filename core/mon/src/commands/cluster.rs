@@ -3,8 +3,7 @@
 use super::{Answer, Call, Outcome, Row, refuse, usage};
 use crate::mon::Mon;
 use crate::output::{self, age, bytes, count, uuid};
-use crate::services::health::Mute;
-use crate::services::health::{self, Check};
+use crate::services::health::{self, Check, Mute};
 use crate::services::pg::stats;
 use nacre_base::{Now, Utime, errno};
 use nacre_proto::maps::{map_flags, release};
@@ -57,7 +56,7 @@ fn checks_json(
 
 pub fn health_json(call: &Call<'_>, detail: bool) -> Value {
     let state = call.state;
-    let checks = health::checks(call.mon, call.now, &state.osdmap.map);
+    let checks = call.mon.health(call.now, &state.osdmap.map);
     let mutes: Vec<Value> = state
         .health
         .mutes
@@ -85,7 +84,7 @@ fn health(call: &mut Call<'_>) -> Outcome {
 }
 
 fn health_text(call: &Call<'_>, detail: bool) -> String {
-    let checks = health::checks(call.mon, call.now, &call.state.osdmap.map);
+    let checks = call.mon.health(call.now, &call.state.osdmap.map);
     let mutes = &call.state.health.mutes;
     let heard: Vec<&Check> =
         checks.iter().filter(|(code, _)| !mutes.contains_key(**code)).map(|(_, c)| c).collect();
@@ -131,7 +130,7 @@ fn mute(call: &mut Call<'_>) -> Outcome {
         .text_opt("ttl")
         .map(|ttl| parse_ttl(&ttl).ok_or_else(|| refuse(errno::EINVAL, format!("invalid duration: {ttl}"))));
     let seconds = seconds.transpose()?;
-    let checks = health::checks(call.mon, call.now, &call.state.osdmap.map);
+    let checks = call.mon.health(call.now, &call.state.osdmap.map);
     let check = checks.get(&*code);
     if check.is_none() && !sticky {
         return Err(refuse(errno::ENOENT, format!("health alert {code} is not currently raised")));
@@ -199,7 +198,7 @@ fn quorum_names(call: &Call<'_>) -> Vec<String> {
 fn status(call: &mut Call<'_>) -> Outcome {
     let (state, mon) = (call.state, call.mon);
     let map = &state.osdmap.map;
-    let stats = &mon.stats;
+    let stats = &mon.services.pgs;
     let states = stats.states(map);
     let sum = stats.sum();
     let space = stats.space(|osd| map.is_in(osd));
@@ -241,7 +240,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
             "modules": state.mgrmap.map.modules,
             "services": {},
         },
-        "servicemap": mon.services.dump(state.monmap.map.created),
+        "servicemap": mon.services.service_map.dump(state.monmap.map.created),
         "progress_events": stats.progress.status_json(),
     });
     call.show(value, || status_text(call))
@@ -284,7 +283,7 @@ pub fn flags_text(flags: u32) -> String {
 fn status_text(call: &Call<'_>) -> String {
     let (state, mon) = (call.state, call.mon);
     let map = &state.osdmap.map;
-    let checks = health::checks(mon, call.now, map);
+    let checks = mon.health(call.now, map);
     let mut out = format!(
         "  cluster:\n    id:     {}\n    health: {}\n",
         uuid(&state.fsid()),
@@ -298,7 +297,7 @@ fn status_text(call: &Call<'_>) -> String {
     }
     out += &services_text(call);
     out += &data_text(call);
-    if let Some(text) = mon.stats.progress.text(6) {
+    if let Some(text) = mon.services.pgs.progress.text(6) {
         out += &format!("  progress:\n    {text}\n \n");
     }
     out
@@ -307,7 +306,7 @@ fn status_text(call: &Call<'_>) -> String {
 /// The cluster's own daemons, and below them who registered; what is said of them begins in one column.
 fn services_text(call: &Call<'_>) -> String {
     let (state, mon) = (call.state, call.mon);
-    let registered: Vec<(&str, String)> = mon.services.summaries().collect();
+    let registered: Vec<(&str, String)> = mon.services.service_map.summaries().collect();
     let width = registered.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("mon".len()) + 1;
     let names = quorum_names(call).join(",");
     let mons =
@@ -356,7 +355,7 @@ pub fn osd_line(call: &Call<'_>, since: &str) -> String {
 
 fn data_text(call: &Call<'_>) -> String {
     let map = &call.state.osdmap.map;
-    let stats = &call.mon.stats;
+    let stats = &call.mon.services.pgs;
     let (states, sum) = (stats.states(map), stats.sum());
     let space = stats.space(|osd| map.is_in(osd));
     let all: u64 = states.values().sum();
@@ -436,7 +435,7 @@ fn versions(call: &mut Call<'_>) -> Outcome {
         "osd": osds,
         "mds": {},
     });
-    for (service, versions) in call.mon.services.versions() {
+    for (service, versions) in call.mon.services.service_map.versions() {
         all[service] = json!(versions);
         versions.into_iter().for_each(|(version, n)| *overall.entry(version).or_default() += n);
     }
@@ -498,7 +497,7 @@ fn report(call: &mut Call<'_>) -> Outcome {
         "health": health_json(call, true),
         "monmap": super::monitors::monmap_json(call),
         "osdmap": super::osdmap_dump::dump(&call.state.osdmap.map),
-        "servicemap": call.mon.services.dump(call.state.monmap.map.created),
+        "servicemap": call.mon.services.service_map.dump(call.state.monmap.map.created),
         "osd_metadata": super::osd_show::all_metadata(call),
         "crushmap": super::crush::dump_json(&call.state.osdmap.map.crush),
     });
@@ -506,10 +505,10 @@ fn report(call: &mut Call<'_>) -> Outcome {
 }
 
 fn service_dump(call: &mut Call<'_>) -> Outcome {
-    call.show_json(call.mon.services.dump(call.state.monmap.map.created))
+    call.show_json(call.mon.services.service_map.dump(call.state.monmap.map.created))
 }
 fn service_status(call: &mut Call<'_>) -> Outcome {
-    call.show_json(call.mon.services.status())
+    call.show_json(call.mon.services.service_map.status())
 }
 
 fn node_ls(call: &mut Call<'_>) -> Outcome {
@@ -541,7 +540,7 @@ pub fn ping_text(mon: &Mon, now: Now) -> String {
     let health = match &mon.state {
         None => json!({ "status": "HEALTH_WARN", "checks": {}, "mutes": [] }),
         Some(state) => {
-            let checks = health::checks(mon, now, &state.osdmap.map);
+            let checks = mon.health(now, &state.osdmap.map);
             json!({
                 "status": health::overall(&checks, &state.health.mutes).name(),
                 "checks": checks_json(&checks, &state.health.mutes, false),

@@ -78,7 +78,7 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
                 nsec: call.now.wall.nsec,
             };
             // A fence that stands is not moved: whoever wants that removes it first.
-            if call.pending.lifts_fence(&addr) {
+            if call.pending.ends_blocklisting(&addr) {
                 call.pending.defer = true;
             } else if !fenced {
                 call.pending.edit(|inc| match ranged {

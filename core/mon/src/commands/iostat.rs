@@ -12,7 +12,7 @@ fn iostat(call: &mut Call<'_>) -> Outcome {
     let width = call.args.int_opt("width")?.and_then(|width| usize::try_from(width).ok());
     // Of each column, without the line on its right.
     let column = width.unwrap_or(0).clamp(WIDTH_MIN, 1000) / COLUMNS.len() - 1;
-    let rates = call.mon.stats.all_rates(&call.state.osdmap.map);
+    let rates = call.mon.services.pgs.all_rates(&call.state.osdmap.map);
     let text_width = column - 1;
     let row =
         |cells: [String; 6]| format!("|{}", cells.map(|cell| format!("{cell:>text_width$} |")).concat());

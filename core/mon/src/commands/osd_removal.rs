@@ -31,13 +31,13 @@ struct Holdings {
 impl Holdings {
     fn of(call: &Call<'_>, osds: &[OsdId]) -> Holdings {
         let map = &call.state.osdmap.map;
-        let groups = call.mon.stats.pgs_by_osd(map);
+        let groups = call.mon.services.pgs.pgs_by_osd(map);
         // Then nobody else's copies are needed.
-        let all_clean = call.mon.all_clean(map);
+        let all_clean = call.mon.services.pgs.all_clean(call.state, map);
         let mut found = Holdings::default();
         for osd in osds {
             let mapped = groups.get(osd).map_or(0, |(all, _)| *all);
-            let report = call.mon.stats.osds.get(osd).map(|stat| &stat.report);
+            let report = call.mon.services.pgs.osds.get(osd).map(|stat| &stat.report);
             found.groups += mapped;
             let kind = match report {
                 _ if mapped > 0 => &mut found.active,

@@ -320,7 +320,7 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
 
 /// Scripts compare it with what `flush_pg_stats` said: of an OSD that is not known, no report is.
 fn last_stat_seq(call: &mut Call<'_>) -> Outcome {
-    let seq = call.mon.stats.osds.get(&call.args.osd("id")?).map_or(0, |stat| stat.report.seq);
+    let seq = call.mon.services.pgs.osds.get(&call.args.osd("id")?).map_or(0, |stat| stat.report.seq);
     // In Ceph other formats have no text.
     Answer::text(if call.format == Format::Plain { format!("{seq}\n") } else { String::new() })
 }
@@ -452,7 +452,7 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
             continue;
         }
         let pool = &map.pools[&pg.pool];
-        let state = call.mon.stats.pg_state(map, pg);
+        let state = call.mon.services.pgs.pg_state(map, pg);
         let here = acting.iter().filter(|osd| osd.is_some());
         // A group with all members that is degraded has one who lacks something, whoever that is: nobody
         // relies on it alone.
@@ -500,8 +500,8 @@ fn status(call: &mut Call<'_>) -> Outcome {
     columns.push(("STATE", Left, Left));
     let mut table = Table::new(&columns);
     for osd in map.osd_ids() {
-        let space = call.mon.stats.osds.get(&osd).map(|stat| stat.report.space).unwrap_or_default();
-        let rates = call.mon.stats.osd_rates(osd);
+        let space = call.mon.services.pgs.osds.get(&osd).map(|stat| stat.report.space).unwrap_or_default();
+        let rates = call.mon.services.pgs.osd_rates(osd);
         let mut row = vec![osd.to_string(), host_of(call, osd)];
         row.extend([space.total.saturating_sub(space.available), space.available].map(narrow_bytes));
         row.extend([narrow_count(rates.writes), narrow_bytes(rates.write_bytes)]);

@@ -57,8 +57,8 @@ fn unreported(call: &Call<'_>, pg: PgId) -> PgReport {
 }
 
 fn row(call: &Call<'_>, pg: PgId) -> PgShown {
-    let state = call.mon.stats.pg_state(&call.state.osdmap.map, pg);
-    match call.mon.stats.pgs.get(&pg) {
+    let state = call.mon.services.pgs.pg_state(&call.state.osdmap.map, pg);
+    match call.mon.services.pgs.pgs.get(&pg) {
         Some(PgStat { report, lasts, stamp, seq, map_epoch, .. }) => PgShown {
             report: report.clone(),
             lasts: *lasts,
@@ -155,7 +155,7 @@ fn osd_fields(
 
 fn all_space(call: &Call<'_>) -> OsdSpace {
     let mut sum = OsdSpace::default();
-    for stat in call.mon.stats.osds.values() {
+    for stat in call.mon.services.pgs.osds.values() {
         let space = &stat.report.space;
         sum.total += space.total;
         sum.available += space.available;
@@ -169,9 +169,9 @@ fn all_space(call: &Call<'_>) -> OsdSpace {
 
 fn osd_stats(call: &Call<'_>) -> Vec<Value> {
     let map = &call.state.osdmap.map;
-    let pgs = call.mon.stats.pgs_by_osd(map);
+    let pgs = call.mon.services.pgs.pgs_by_osd(map);
     let row = |osd: OsdId| {
-        let stat = call.mon.stats.osds.get(&osd)?;
+        let stat = call.mon.services.pgs.osds.get(&osd)?;
         let up_from = map.osds[osd.index()].info.up_from.0;
         let peers: Vec<i32> = map.up_osds().filter(|peer| *peer != osd).map(|peer| peer.0).collect();
         let latency = stat.report.commit_latency_us;
@@ -187,12 +187,12 @@ fn osd_stats(call: &Call<'_>) -> Vec<Value> {
 
 fn pool_stats(call: &Call<'_>) -> Vec<Value> {
     let map = &call.state.osdmap.map;
-    let stores = call.mon.stats.osds.len();
+    let stores = call.mon.services.pgs.osds.len();
     map.pools
         .iter()
         .rev()
         .map(|(id, pool)| {
-            let usage = call.mon.stats.pool(map, *id);
+            let usage = call.mon.services.pgs.pool(map, *id);
             let store = OsdSpace { allocated: usage.used, stored: usage.used, ..OsdSpace::default() };
             let mut out = Map::new();
             out.insert("poolid".to_string(), json!(id.0));
@@ -207,7 +207,7 @@ fn pool_statfs(call: &Call<'_>) -> Vec<Value> {
     let map = &call.state.osdmap.map;
     let mut out = Vec::new();
     for &id in map.pools.keys() {
-        for (&osd, stat) in &call.mon.stats.osds {
+        for (&osd, stat) in &call.mon.services.pgs.osds {
             let mut row = json!({ "poolid": id.0, "osd": osd.0 });
             let PoolSpace { allocated, stored, omap } = stat.in_pool(id).unwrap_or_default();
             let share = OsdSpace { allocated, stored, omap, ..OsdSpace::default() };
@@ -227,7 +227,7 @@ fn wanted(call: &Call<'_>) -> BTreeSet<String> {
 }
 
 fn pg_map(call: &Call<'_>, what: &BTreeSet<String>) -> Value {
-    let stats = &call.mon.stats;
+    let stats = &call.mon.services.pgs;
     let map = &call.state.osdmap.map;
     let has = |part: &str| what.contains("all") || what.contains(part);
     let usage = map.pools.keys().map(|&id| stats.pool(map, id));
@@ -325,7 +325,7 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
     let summary = what.contains("sum") || what.contains("summary");
     // The sums stand alone, or with everything.
     let has = |part: &str| all || !summary && what.contains(part);
-    let stats = &call.mon.stats;
+    let stats = &call.mon.services.pgs;
     let map = &call.state.osdmap.map;
     let mut out = String::new();
     if what.contains("pgs_brief") {
@@ -509,7 +509,7 @@ fn brief_text(rows: &[PgShown]) -> String {
 
 fn stat(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.osdmap.map;
-    let stats = &call.mon.stats;
+    let stats = &call.mon.services.pgs;
     let states = super::cluster::by_count(&stats.states(map));
     let sum = stats.sum();
     let space = stats.space(|osd| map.is_in(osd));
@@ -758,7 +758,7 @@ fn dump_stuck(call: &mut Call<'_>) -> Outcome {
 fn debug(call: &mut Call<'_>) -> Outcome {
     let op = call.args.text("debugop")?;
     let found = match &*op {
-        "unfound_objects_exist" => call.mon.stats.sum().unfound > 0,
+        "unfound_objects_exist" => call.mon.services.pgs.sum().unfound > 0,
         "degraded_pgs_exist" => !rows(call, |row| row.state & pg_state::DEGRADED != 0).is_empty(),
         _ => return Err(refuse(errno::EINVAL, format!("bad debug pg command arguments: '{op}'"))),
     };

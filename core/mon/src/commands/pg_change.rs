@@ -70,7 +70,7 @@ fn force_create(call: &mut Call<'_>) -> Outcome {
     }
     call.pending.batch.pgs.push((pg, PgRecord { acting: Vec::new(), ..record }));
     let text = format!("pg {pg} was given up and is recreated empty");
-    call.mon.log(call.now, call.pending, LogLevel::Warn, text);
+    call.mon.context(call.now).log(call.pending, LogLevel::Warn, text);
     Answer::said(format!("pg {pg} now creating, ok"))
 }
 
@@ -79,7 +79,7 @@ fn force_create(call: &mut Call<'_>) -> Outcome {
 fn may_serve(call: &Call<'_>, pg: PgId, record: &PgRecord, osd: OsdId) -> bool {
     let map = call.pending.map();
     let Some(known) = map.osd(osd).filter(|_| map.is_up(osd)) else { return false };
-    let asked = call.mon.stats.pgs.get(&pg).is_some_and(|stat| {
+    let asked = call.mon.services.pgs.pgs.get(&pg).is_some_and(|stat| {
         Some(stat.from) == map.pg_to_up_acting(pg).acting_primary
             && stat.report.state & pg_state::DOWN != 0
             && stat.map_epoch >= known.info.up_from.0

@@ -80,7 +80,7 @@ fn tell(call: &mut Call<'_>, pgs: Vec<PgId>, kind: &Kind, on: bool) -> Outcome {
     let (mut said, mut code) = (String::new(), None);
     let mut fit = BTreeSet::new();
     for pg in pgs {
-        let state = call.mon.stats.pg_state(map, pg);
+        let state = call.mon.services.pgs.pg_state(map, pg);
         let noun = kind.noun;
         let wrong = match on {
             _ if !map.pg_exists(pg) => {

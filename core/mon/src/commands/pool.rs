@@ -3,6 +3,7 @@
 use super::{Answer, Call, Outcome, Refusal, Row, osdmap_dump, refuse, snaps};
 use crate::mon::Mon;
 use crate::pending_txn::PendingTxn;
+use crate::services::Options;
 use nacre_base::{Epoch, Now, PoolId, errno};
 use nacre_proto::maps::{OsdMap, Pool, pool_flags};
 use nacre_proto::messages::{Message, PaxosVersion, PoolOp, PoolOpKind, PoolOpReply};
@@ -51,7 +52,7 @@ struct Wish {
     bulk: bool,
 }
 
-/// Adds a pool to the pending. False if there is one of that name.
+/// Adds a pool to the pending transaction. False if there is one of that name.
 fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bool, Refusal> {
     let map = pending.map().clone();
     if wish.name.is_empty() || wish.name.len() > 1024 {
@@ -81,7 +82,7 @@ fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bo
     if !(1..=10).contains(&size) {
         return Err(refuse(errno::EINVAL, "pool size must be between 1 and 10"));
     }
-    check_pgs_per_osd(mon, &map, None, pg_num, size)?;
+    check_pgs_per_osd(mon.options(), &map, None, pg_num, size)?;
     let min_size = match option("osd_pool_default_min_size") {
         0 => size - size / 2,
         chosen => chosen.min(size),
@@ -134,13 +135,13 @@ fn rule_for(mon: &Mon, map: &OsdMap, name: Option<&str>) -> Result<u8, Refusal> 
 
 /// Keeps OSDs from having to hold more groups than they manage.
 pub fn check_pgs_per_osd(
-    mon: &Mon,
+    options: Options<'_>,
     map: &OsdMap,
     except: Option<PoolId>,
     pg_num: u64,
     size: u64,
 ) -> Result<(), Refusal> {
-    let per_osd: u64 = mon.option("mon_max_pg_per_osd").parse().unwrap_or(0);
+    let per_osd: u64 = options.get("mon_max_pg_per_osd").parse().unwrap_or(0);
     let osds = map.osd_ids().filter(|&osd| map.is_in(osd)).count().max(3) as u64;
     let pools = map.pools.iter().filter(|(id, _)| Some(**id) != except);
     let have: u64 = pools.map(|(_, pool)| u64::from(pool.pg_num) * u64::from(pool.size)).sum();

@@ -3,9 +3,9 @@
 use super::osdmap_dump::{POOL_OPTIONS, autoscale_name, option_value};
 use super::pool::check_pgs_per_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, pool_options, refuse};
-use crate::mon::Mon;
 use crate::output::{bytes, count};
 use crate::pending_txn::PendingTxn;
+use crate::services::Options;
 use nacre_base::{Epoch, PoolId, errno};
 use nacre_proto::maps::{Pool, PoolOption, pool_flags};
 use serde_json::{Map, Value, json};
@@ -60,7 +60,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
             }
             change(call, id, |pool, _| pool.min_size = min as u8);
         }
-        "pg_num" | "pg_num_actual" => set_groups(call.mon, call.pending, id, number(&val)?)?,
+        "pg_num" | "pg_num_actual" => set_groups(call.mon.options(), call.pending, id, number(&val)?)?,
         "pgp_num" | "pgp_num_actual" => {
             let n = number(&val)?;
             if n == 0 || n > pool.pg_num.into() {
@@ -158,7 +158,7 @@ fn set_size(call: &mut Call<'_>, id: PoolId, pool: &Pool, val: &str) -> Result<(
             ));
         }
     }
-    check_pgs_per_osd(call.mon, call.pending.map(), Some(id), pool.pg_num.into(), size)?;
+    check_pgs_per_osd(call.mon.options(), call.pending.map(), Some(id), pool.pg_num.into(), size)?;
     let wished = call.option_u64("osd_pool_default_min_size");
     let min_size = if wished == 0 { size - size / 2 } else { wished.min(size) };
     change(call, id, |pool, _| (pool.size, pool.min_size) = (size as u8, min_size as u8));
@@ -166,7 +166,12 @@ fn set_size(call: &mut Call<'_>, id: PoolId, pool: &Pool, val: &str) -> Result<(
 }
 
 /// More placement groups at once, or fewer one by one.
-pub(crate) fn set_groups(mon: &Mon, pending: &mut PendingTxn, id: PoolId, n: u64) -> Result<(), Refusal> {
+pub(crate) fn set_groups(
+    options: Options<'_>,
+    pending: &mut PendingTxn,
+    id: PoolId,
+    n: u64,
+) -> Result<(), Refusal> {
     let pool = pending.map().pools[&id].clone();
     if n == u64::from(pool.pg_num_target) {
         return Ok(());
@@ -193,14 +198,14 @@ pub(crate) fn set_groups(mon: &Mon, pending: &mut PendingTxn, id: PoolId, n: u64
         return Err(refuse(errno::EBUSY, "pool is still being created"));
     }
     if n < u64::from(pool.pg_num) {
-        // One group at a time goes, see `merges.rs`.
+        // One placement group at a time goes, see `services/osdmap/pg_merge.rs`.
         change_in(pending, id, |pool, _| {
             pool.pg_num_target = n as u32;
             pool.pgp_num_target = pool.pgp_num_target.min(n as u32);
         });
         return Ok(());
     }
-    check_pgs_per_osd(mon, pending.map(), Some(id), n, pool.size.into())?;
+    check_pgs_per_osd(options, pending.map(), Some(id), n, pool.size.into())?;
     let follow = pool.pgp_num_target == pool.pg_num_target;
     change_in(pending, id, |pool, epoch| {
         let n = n as u32;
@@ -313,7 +318,7 @@ fn get_quota(call: &mut Call<'_>) -> Outcome {
     let id = call.args.pool("pool", map)?;
     let name = call.args.text("pool")?;
     let pool = &map.pools[&id];
-    let counts = call.mon.stats.pool(map, id).counts;
+    let counts = call.mon.services.pgs.pool(map, id).counts;
     let value = json!({
         "pool_name": name,
         "pool_id": id.0,

@@ -15,14 +15,14 @@ pub const COMMANDS: &[Row] = &[
 pub(crate) const SHOWS_PROGRESS: &str = "mgr/progress/enabled";
 
 fn show(call: &mut Call<'_>) -> Outcome {
-    match call.mon.stats.progress.text(4) {
+    match call.mon.services.pgs.progress.text(4) {
         Some(text) => Answer::text(text + "\n"),
         None => Answer::said("Nothing in progress"),
     }
 }
 
 fn show_json(call: &mut Call<'_>) -> Outcome {
-    call.show_json(call.mon.stats.progress.json())
+    call.show_json(call.mon.services.pgs.progress.json())
 }
 
 fn clear(call: &mut Call<'_>) -> Outcome {

@@ -64,7 +64,7 @@ fn loads(call: &Call<'_>, by: &By) -> Result<(BTreeMap<OsdId, f64>, f64), Refusa
     let inside = || map.osd_ids().filter(|&osd| map.is_in(osd));
     match by {
         By::Use => {
-            let space = |osd: &OsdId| call.mon.stats.osds.get(osd).map(|stat| stat.report.space);
+            let space = |osd: &OsdId| call.mon.services.pgs.osds.get(osd).map(|stat| stat.report.space);
             let spaces: BTreeMap<OsdId, (u64, u64)> = inside()
                 .filter_map(|osd| Some((osd, space(&osd)?)))
                 .map(|(osd, space)| (osd, (space.total - space.available.min(space.total), space.total)))

@@ -33,16 +33,17 @@ pub fn statfs(mon: &Mon, ask: &Statfs) -> Message {
     let map = &state.osdmap.map;
     let (kb, kb_used, kb_avail, num_objects) = match ask.data_pool.filter(|&pool| map.pool(pool).is_some()) {
         Some(pool) => {
-            let usage = mon.stats.pool(map, pool);
+            let usage = mon.services.pgs.pool(map, pool);
             let (used, free) = (usage.stored, usage.max_available);
             ((used + free) >> 10, used >> 10, free >> 10, usage.counts.objects)
         }
         None => {
-            let space = mon.stats.space(|osd| map.is_in(osd));
-            (space.total >> 10, space.used() >> 10, space.available >> 10, mon.stats.sum().objects)
+            let space = mon.services.pgs.space(|osd| map.is_in(osd));
+            (space.total >> 10, space.used() >> 10, space.available >> 10, mon.services.pgs.sum().objects)
         }
     };
-    StatfsReply { fsid: state.fsid(), version: mon.stats.version, kb, kb_used, kb_avail, num_objects }.into()
+    StatfsReply { fsid: state.fsid(), version: mon.services.pgs.version, kb, kb_used, kb_avail, num_objects }
+        .into()
 }
 
 pub fn pool_stats(mon: &Mon, ask: &GetPoolStats) -> Message {
@@ -50,13 +51,18 @@ pub fn pool_stats(mon: &Mon, ask: &GetPoolStats) -> Message {
     let map = &state.osdmap.map;
     let wanted = ask.pools.iter().take(10_000).filter_map(|name| Some((name, map.pool_by_name(name)?)));
     let stats = wanted.map(|(name, id)| (name.clone(), pool_stat(mon, map, id))).collect();
-    GetPoolStatsReply { version: PaxosVersion(mon.stats.version), fsid: state.fsid(), stats, per_pool: true }
-        .into()
+    GetPoolStatsReply {
+        version: PaxosVersion(mon.services.pgs.version),
+        fsid: state.fsid(),
+        stats,
+        per_pool: true,
+    }
+    .into()
 }
 
 fn pool_stat(mon: &Mon, map: &OsdMap, id: PoolId) -> PoolStat {
-    let usage = mon.stats.pool(map, id);
-    let spaces = mon.stats.osds.values().filter_map(|stat| stat.in_pool(id));
+    let usage = mon.services.pgs.pool(map, id);
+    let spaces = mon.services.pgs.osds.values().filter_map(|stat| stat.in_pool(id));
     let space = spaces.fold(PoolSpace::default(), PoolSpace::plus);
     PoolStat {
         sum: usage.counts.stat_sum(),
@@ -70,7 +76,7 @@ fn pool_stat(mon: &Mon, map: &OsdMap, id: PoolId) -> PoolStat {
             omap_allocated: space.omap as i64,
             ..StoreStatfs::default()
         },
-        num_store_stats: mon.stats.osds.len() as i32,
+        num_store_stats: mon.services.pgs.osds.len() as i32,
     }
 }
 
@@ -83,7 +89,8 @@ fn by_class(call: &Call<'_>) -> BTreeMap<String, Space> {
         map.osd_ids().filter_map(|osd| crush_edit::class_of(&map.crush, osd.0)).collect();
     let space = |class: &String| {
         call.mon
-            .stats
+            .services
+            .pgs
             .space(|osd| map.is_in(osd) && crush_edit::class_of(&map.crush, osd.0).as_ref() == Some(class))
     };
     classes.into_iter().map(|class| (class.clone(), space(&class))).collect()
@@ -103,7 +110,7 @@ fn space_json(space: &Space) -> Map<String, Value> {
 fn df(call: &mut Call<'_>) -> Outcome {
     let detail = call.args.text_opt("detail").is_some();
     let map = &call.state.osdmap.map;
-    let all = call.mon.stats.space(|osd| map.is_in(osd));
+    let all = call.mon.services.pgs.space(|osd| map.is_in(osd));
     let mut stats = space_json(&all);
     stats.insert("num_osds".to_string(), json!(all.osds));
     stats.insert("num_per_pool_osds".to_string(), json!(all.osds));
@@ -118,7 +125,7 @@ fn df(call: &mut Call<'_>) -> Outcome {
 fn pool_json(call: &Call<'_>, id: PoolId, detail: bool) -> Value {
     let map = &call.state.osdmap.map;
     let pool = &map.pools[&id];
-    let usage = call.mon.stats.pool(map, id);
+    let usage = call.mon.services.pgs.pool(map, id);
     let counts = &usage.counts;
     let mut stats = Map::new();
     let mut put = |name: &str, value: Value| drop(stats.insert(name.to_string(), value));
@@ -188,7 +195,7 @@ fn df_text(call: &Call<'_>, all: &Space, detail: bool) -> String {
     let mut table = Table::new(&columns);
     let map = &call.state.osdmap.map;
     for (&id, pool) in &map.pools {
-        let usage = call.mon.stats.pool(map, id);
+        let usage = call.mon.services.pgs.pool(map, id);
         let counts = &usage.counts;
         let mut row = vec![
             map.pool_name(id).unwrap_or_default().to_string(),
@@ -286,7 +293,7 @@ fn osd_df(call: &mut Call<'_>) -> Outcome {
     let tree = call.args.text_opt("output_method").as_deref() == Some("tree");
     let asked = osds_asked(call)?;
     let map = &call.state.osdmap.map;
-    let stats = &call.mon.stats;
+    let stats = &call.mon.services.pgs;
     let pgs = stats.pgs_by_osd(map);
     let space_of = |osd: OsdId| stats.osds.get(&osd).map(|stat| stat.report.space).unwrap_or_default();
     let mut lines = Vec::new();
@@ -423,7 +430,7 @@ fn reweight(map: &OsdMap, id: i32) -> Value {
 // ---- load ----
 
 fn osd_perf(call: &mut Call<'_>) -> Outcome {
-    let osds = &call.mon.stats.osds;
+    let osds = &call.mon.services.pgs.osds;
     let rows: Vec<Value> = osds
         .iter()
         .rev()
@@ -513,10 +520,10 @@ fn pool_rates(call: &mut Call<'_>) -> Outcome {
     let rows: Vec<Value> = wanted
         .iter()
         .map(|&id| {
-            let rates = call.mon.stats.rates(id);
+            let rates = call.mon.services.pgs.rates(id);
             json!({
                 "pool_name": map.pool_name(id), "pool_id": id.0,
-                "recovery": recovery_json(&call.mon.stats.pool(map, id).counts),
+                "recovery": recovery_json(&call.mon.services.pgs.pool(map, id).counts),
                 "recovery_rate": recovery_rate_json(&rates),
                 "client_io_rate": client_rate_json(&rates),
             })
@@ -525,8 +532,8 @@ fn pool_rates(call: &mut Call<'_>) -> Outcome {
     call.show(rows.into(), || {
         let mut out = String::new();
         for &id in &wanted {
-            let rates = call.mon.stats.rates(id);
-            let counts = call.mon.stats.pool(map, id).counts;
+            let rates = call.mon.services.pgs.rates(id);
+            let counts = call.mon.services.pgs.pool(map, id).counts;
             let mut lines = Vec::new();
             for (what, n, total) in [
                 ("degraded", counts.degraded, counts.copies),
@@ -563,7 +570,7 @@ fn pool_rates(call: &mut Call<'_>) -> Outcome {
 
 fn utilization(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.osdmap.map;
-    let by_osd = call.mon.stats.pgs_by_osd(map);
+    let by_osd = call.mon.services.pgs.pgs_by_osd(map);
     let osds: Vec<OsdId> = map.osd_ids().filter(|&osd| map.is_in(osd)).collect();
     let pgs = |osd: &OsdId| by_osd.get(osd).map_or(0, |(all, _)| *all);
     let n = osds.len().max(1) as f64;
@@ -594,7 +601,7 @@ fn utilization(call: &mut Call<'_>) -> Outcome {
 
 fn blocked_by(call: &mut Call<'_>) -> Outcome {
     let mut counts: BTreeMap<OsdId, u64> = BTreeMap::new();
-    for stat in call.mon.stats.pgs.values() {
+    for stat in call.mon.services.pgs.pgs.values() {
         let osds = stat.report.waited_for();
         osds.into_iter().for_each(|osd| *counts.entry(osd).or_default() += 1);
     }

@@ -1,33 +1,96 @@
-//! Raft's wishes carried out: what to store, to send and to apply, and who leads.
+//! Raft: what it wants stored, sent and applied, and whether this member leads.
 
 use super::Mon;
 use crate::persist;
-use crate::services::balancer::Balancer;
-use crate::services::pg::stats::Stats;
 use crate::state::Batch;
 use nacre_base::{Now, Time};
 use nacre_machine::{Effect, Token};
 use nacre_proto::messages::QuorumMsg;
 use nacre_raft::{Outgoing, Raft, Ready};
 use nacre_wire::{from_slice, to_vec};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Entries after which the log is compacted.
 const CHECKPOINT_EVERY: u64 = 500;
 /// Bytes of them after which it is, too.
 const CHECKPOINT_BYTES: usize = 16 << 20;
 
-/// Since when this member leads.
+/// Raft, and what it waits for.
+#[derive(Default)]
+pub(super) struct Consensus {
+    /// None before the start.
+    raft: Option<Raft>,
+    /// The last applied entry.
+    pub applied: u64,
+    next_token: Token,
+    /// What to do once a transaction is durable: tell Raft its number, then send.
+    stores: BTreeMap<Token, (Option<u64>, Vec<Outgoing>)>,
+    /// The leader at the last look, and since when.
+    pub leader: Option<u64>,
+    pub leader_changed: Time,
+}
+
+/// What only the leader has.
 pub(crate) struct Leading {
     pub since: Time,
-    /// Whether the map says so.
+    /// Whether the manager map names this process.
     pub announced: bool,
+    /// The members, by Raft id, whose drivers run short of global ids.
+    pub global_ids_wanted_by: BTreeSet<u64>,
+}
+
+impl Consensus {
+    pub fn start(&mut self, raft: Raft) {
+        self.raft = Some(raft);
+    }
+    /// Events arrive only after the start.
+    pub fn raft(&mut self) -> &mut Raft {
+        self.raft.as_mut().expect("started")
+    }
+    /// Each election begins another one.
+    pub fn term(&self) -> u64 {
+        self.raft.as_ref().map_or(0, Raft::term)
+    }
+    pub fn current_leader(&self) -> Option<u64> {
+        self.raft.as_ref().and_then(Raft::leader)
+    }
+    pub fn is_leader(&self) -> bool {
+        self.raft.as_ref().is_some_and(Raft::is_leader)
+    }
+    /// Whether this member leads and has applied everything from before.
+    pub fn leads_in_earnest(&self) -> bool {
+        self.raft.as_ref().is_some_and(Raft::leads_in_earnest)
+    }
+    /// The members that vote. The same as the state's members, except where one was made to decide alone
+    /// (`persist::alone`).
+    pub fn voters(&self) -> Vec<u64> {
+        self.raft.as_ref().map_or(Vec::new(), Raft::members)
+    }
+
+    pub fn store(
+        &mut self,
+        persist: &nacre_raft::Persist,
+        number: Option<u64>,
+        after: Vec<Outgoing>,
+        out: &mut Vec<Effect>,
+    ) {
+        self.next_token += 1;
+        self.stores.insert(self.next_token, (number, after));
+        out.push(Effect::Store { token: self.next_token, txn: persist::transaction(persist) });
+    }
+
+    /// A transaction is durable, and all before it. Gives their numbers and what may be sent now.
+    fn stored(&mut self, token: Token) -> impl Iterator<Item = (Option<u64>, Vec<Outgoing>)> + use<> {
+        let later = self.stores.split_off(&(token + 1));
+        std::mem::replace(&mut self.stores, later).into_values()
+    }
 }
 
 impl Mon {
     /// Goes on until there is nothing to do but wait.
     pub(super) fn drive(&mut self, now: Now, out: &mut Vec<Effect>) {
         while self.retired.is_none() {
-            while let Some(ready) = self.raft.as_mut().and_then(Raft::ready) {
+            while let Some(ready) = self.consensus.raft().ready() {
                 self.carry_out(ready, out);
             }
             self.note_leadership(now, out);
@@ -43,7 +106,7 @@ impl Mon {
         if ready.persist.is_empty() {
             self.send_raft(ready.after, out);
         } else {
-            self.store(&ready.persist, Some(ready.number), ready.after, out);
+            self.consensus.store(&ready.persist, Some(ready.number), ready.after, out);
         }
         if let Some(restored) = ready.restored {
             let before = self.state.as_ref().map(|state| state.osdmap.map.epoch);
@@ -55,53 +118,37 @@ impl Mon {
         for entry in ready.committed {
             group_changed |= entry.change.is_some();
             let batch: Batch = from_slice(&entry.data).expect("every member encodes batches alike");
-            self.applied = entry.index;
+            self.consensus.applied = entry.index;
             self.apply(batch, out);
         }
         for (read, index) in ready.reads {
-            if let Some((at, ..)) = self.reads.get_mut(&read) {
-                *at = Some(index);
-            }
+            self.reads.confirmed(read, index);
         }
-        let raft = self.raft.as_mut().expect("started");
+        let raft = self.consensus.raft();
         let due = group_changed || raft.log_len() >= CHECKPOINT_EVERY || raft.log_bytes() >= CHECKPOINT_BYTES;
-        if let Some(state) = self.state.as_ref().filter(|_| due && self.applied > 0) {
+        let applied = self.consensus.applied;
+        if let Some(state) = self.state.as_ref().filter(|_| due && applied > 0) {
             let state = to_vec(state);
-            let persist = raft.compact(self.applied, state);
-            self.store(&persist, None, Vec::new(), out);
+            let persist = self.consensus.raft().compact(applied, state);
+            self.consensus.store(&persist, None, Vec::new(), out);
         }
-    }
-
-    pub(super) fn store(
-        &mut self,
-        persist: &nacre_raft::Persist,
-        number: Option<u64>,
-        after: Vec<Outgoing>,
-        out: &mut Vec<Effect>,
-    ) {
-        let token = self.next_token;
-        self.next_token += 1;
-        self.stores.insert(token, (number, after));
-        out.push(Effect::Store { token, txn: persist::transaction(persist) });
     }
 
     pub(super) fn on_stored(&mut self, token: Token, out: &mut Vec<Effect>) {
-        // All before it are durable too.
-        let later = self.stores.split_off(&(token + 1));
-        for (_, (number, after)) in std::mem::replace(&mut self.stores, later) {
+        for (number, messages) in self.consensus.stored(token) {
             if let Some(number) = number {
-                self.raft.as_mut().expect("started").stored(number);
+                self.consensus.raft().stored(number);
             }
-            self.send_raft(after, out);
+            self.send_raft(messages, out);
         }
     }
 
     pub(super) fn send_raft(&mut self, messages: Vec<Outgoing>, out: &mut Vec<Effect>) {
         for message in messages {
             let checkpoint = message.is_checkpoint();
-            let sent = self.peers.get(&message.to).is_some_and(|link| link.open);
-            self.send_quorum(message.to, QuorumMsg::Raft(message.bytes.into()), out);
-            let raft = self.raft.as_mut().expect("started");
+            let sent = self.peers.is_open(message.to);
+            self.peers.send(message.to, QuorumMsg::Raft(message.bytes.into()), out);
+            let raft = self.consensus.raft();
             if checkpoint {
                 // A connection that breaks underway is reported by `unreachable`.
                 raft.checkpoint_sent(message.to, sent);
@@ -112,29 +159,25 @@ impl Mon {
     }
 
     pub(super) fn note_leadership(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let leader = self.raft.as_ref().and_then(Raft::leader);
-        if leader != self.known_leader {
-            self.known_leader = leader;
-            self.leader_changed = now.mono;
+        let leader = self.consensus.current_leader();
+        if leader != self.consensus.leader {
+            self.consensus.leader = leader;
+            self.consensus.leader_changed = now.mono;
             self.make_clients_resend(out);
             self.request_global_ids(out);
         }
-        let leads = self.raft.as_ref().is_some_and(Raft::leads_in_earnest);
-        match (leads, &self.leading) {
+        match (self.consensus.leads_in_earnest(), &self.leading) {
             (true, None) => {
-                self.leading = Some(Leading { since: now.mono, announced: false });
-                self.restore_hints(now);
-                self.periodic_due = true;
+                let global_ids_wanted_by = BTreeSet::new();
+                self.leading = Some(Leading { since: now.mono, announced: false, global_ids_wanted_by });
+                self.services.restore(now.mono, self.state.as_ref());
+                self.proposals.periodic_due = true;
             }
             (false, Some(_)) => {
                 self.leading = None;
-                // The new leader answers; who waited here asks again after the hangup.
-                self.in_flight = None;
-                self.queue.clear();
-                self.queued = 0;
-                self.stats = Stats::default();
-                self.balancer = Balancer::default();
-                self.ids_wanted_by.clear();
+                // The new leader answers; clients that waited here ask again after the hangup.
+                self.proposals.clear();
+                self.services.step_down();
                 for conn in self.sessions.clients() {
                     self.sessions.remove(conn);
                     out.push(Effect::Hangup { conn });
@@ -147,8 +190,8 @@ impl Mon {
 
     /// Followers ask, again and again, until there are some.
     pub(super) fn request_global_ids(&mut self, out: &mut Vec<Effect>) {
-        if let (true, Some(leader)) = (self.global_ids_wanted, self.known_leader) {
-            self.send_quorum(leader, QuorumMsg::IdsWanted, out);
+        if let (true, Some(leader)) = (self.global_ids_wanted, self.consensus.leader) {
+            self.peers.send(leader, QuorumMsg::IdsWanted, out);
         }
     }
 }

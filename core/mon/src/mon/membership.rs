@@ -1,6 +1,7 @@
-//! Who the other monitors are, who joins, who leaves.
+//! Monitors join and leave.
 
 use super::Mon;
+use super::peers::Peers;
 use super::proposals::{Done, Job, Request};
 use super::requests::Origin;
 use crate::pending_txn::PendingTxn;
@@ -10,24 +11,12 @@ use bytes::Bytes;
 use nacre_base::Now;
 use nacre_machine::{ConnId, Effect, Event, Level, Peer};
 use nacre_proto::messages::{LogLevel, Message, MonMapMsg, QuorumMsg};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType};
-use nacre_raft::Raft;
-use std::collections::BTreeMap;
-
-/// With who only says to be a monitor: sessions to more are not opened.
-const PEERS_MAX: usize = 64;
+use nacre_proto::types::AddrVec;
 
 /// Global ids that a removed monitor assigns: from here on, at a random place, far above those that the quorum
 /// assigns one after the other.
 const RETIRED_IDS: u64 = 1 << 62;
 const RETIRED_IDS_LEN: u64 = 1 << 16;
-
-pub(super) struct PeerLink {
-    /// Where it is dialled.
-    pub addr: EntityAddr,
-    pub conn: Option<ConnId>,
-    pub open: bool,
-}
 
 /// Whether `alive` of `total` monitors decide.
 pub(crate) fn is_majority(alive: usize, total: usize) -> bool {
@@ -35,59 +24,17 @@ pub(crate) fn is_majority(alive: usize, total: usize) -> bool {
 }
 
 impl Mon {
-    /// Has sessions to all members, and to monitors that came by themselves: they may join, or have joined
-    /// by entries that are yet to be seen here.
-    pub(super) fn update_peers(&mut self, out: &mut Vec<Effect>) {
-        let mut wanted: BTreeMap<u64, EntityAddr> = match &self.state {
-            Some(state) => {
-                let addr = |name| state.monmap.map.mons.get(name)?.public_addrs.msgr2();
-                state.monmap.members.iter().filter_map(|(id, name)| Some((*id, addr(name)?))).collect()
-            }
-            None => self.config.members.iter().filter_map(|m| Some((m.id, m.addrs.msgr2()?))).collect(),
-        };
-        for (_, session) in self.sessions.iter() {
-            if let (Some(id), Some(addr)) = (session.monitor(), session.peer.addrs.msgr2())
-                && wanted.len() < PEERS_MAX
-                && !self.state.as_ref().is_some_and(|state| state.monmap.was_removed(id))
-            {
-                wanted.entry(id).or_insert(addr);
-            }
-        }
-        wanted.remove(&self.id());
-        let gone: Vec<u64> = self
-            .peers
-            .iter()
-            .filter(|(id, link)| wanted.get(id) != Some(&link.addr))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in gone {
-            if let Some(conn) = self.peers.remove(&id).and_then(|link| link.conn) {
-                self.sessions.remove(conn);
-                out.push(Effect::Hangup { conn });
-            }
-        }
-        for (id, addr) in wanted {
-            self.peers.entry(id).or_insert(PeerLink { addr, conn: None, open: false });
-        }
-        for link in self.peers.values_mut().filter(|link| link.conn.is_none()) {
-            let conn = ConnId::Dialled(self.next_dial);
-            self.next_dial += 1;
-            link.conn = Some(conn);
-            out.push(Effect::Dial { conn, to: link.addr, kind: EntityType::Mon });
-        }
-    }
-
-    /// Who decides. The same as the state's members, except where one was made to decide alone (`persist::alone`).
+    /// The ids of the members that vote.
     pub(crate) fn voters(&self) -> Vec<u64> {
-        self.raft.as_ref().map_or(Vec::new(), Raft::members)
+        self.consensus.voters()
     }
     /// Those of them that are there, this one included.
     fn alive(&self) -> Vec<u64> {
-        let is_there = |id: &u64| *id == self.id() || self.peers.get(id).is_some_and(|link| link.open);
+        let is_there = |id: &u64| *id == self.id() || self.peers.is_open(*id);
         self.voters().into_iter().filter(is_there).collect()
     }
 
-    /// Who runs and is no member says so again and again, to everyone.
+    /// A monitor that is no member asks all monitors to join, again and again.
     pub(super) fn request_join(&mut self, out: &mut Vec<Effect>) {
         let id = self.id();
         let is_member = match &self.state {
@@ -97,12 +44,11 @@ impl Mon {
         let own = self.config.members.iter().find(|member| member.id == id);
         if let (false, Some(own)) = (is_member, own) {
             let ask = QuorumMsg::Join { member: id, name: own.name.clone(), addrs: own.addrs.clone() };
-            let peers: Vec<u64> = self.peers.keys().copied().collect();
-            peers.into_iter().for_each(|peer| self.send_quorum(peer, ask.clone(), out));
+            self.peers.ids().for_each(|peer| self.peers.send(peer, ask.clone(), out));
         }
     }
 
-    /// `mon` says that somebody would join: it itself, or who asked it.
+    /// `mon` passes on a request to join: its own, or that of another monitor.
     pub(super) fn on_join(
         &mut self,
         mon: u64,
@@ -116,12 +62,12 @@ impl Mon {
             let (origin, request) = (Origin::Here { conn, tid: 0 }, Request::Join { member, name, addrs });
             self.enqueue(Job { origin, from: peer, request }, out);
         } else if let Some(leader) = self.leader_to_ask().filter(|_| mon == member) {
-            self.send_quorum(leader, QuorumMsg::Join { member, name, addrs }, out);
+            self.peers.send(leader, QuorumMsg::Join { member, name, addrs }, out);
         }
     }
 
-    /// On the leader. Who is expected joins once there is a session to it, and if the majority of which it
-    /// is a part is there.
+    /// On the leader: an expected monitor joins once there is a session to it, and if the majority that it
+    /// becomes a part of is reachable.
     pub(super) fn run_join(
         &self,
         now: Now,
@@ -130,7 +76,7 @@ impl Mon {
     ) -> Done {
         let state = self.state.as_ref().expect("it leads in earnest");
         let expected = state.monmap.map.mons.get(name).map(|info| info.public_addrs.msgr2());
-        let is_there = self.peers.get(&member).is_some_and(|link| link.open);
+        let is_there = self.peers.is_open(member);
         let enough = is_majority(self.alive().len() + 1, self.voters().len() + 1);
         if state.monmap.was_removed(member) || state.monmap.members.contains_key(&member) {
             return Done::Silent;
@@ -148,7 +94,7 @@ impl Mon {
                  it and add it with its own address"
             )),
             (Some(_), None) if is_there && enough && pending.batch.monmap.is_none() => {
-                self.log(now, pending, LogLevel::Info, format!("mon.{name} joined"));
+                self.context(now).log(pending, LogLevel::Info, format!("mon.{name} joined"));
                 pending.batch.monmap = Some(MonChange::Join { member, name: name.to_string() });
                 Done::Silent
             }
@@ -162,7 +108,7 @@ impl Mon {
         is_majority(without(self.alive()), without(self.voters()))
     }
 
-    /// Who is to lead before that member is removed, if that is this one.
+    /// The member that is to lead before that one is removed, if that is this one.
     pub(crate) fn successor(&self, member: u64) -> Option<u64> {
         self.alive().into_iter().find(|id| *id != member).filter(|_| member == self.id())
     }
@@ -170,11 +116,11 @@ impl Mon {
     pub(super) fn hand_over(&mut self, to: u64, out: &mut Vec<Effect>) {
         let text = format!("{} hands over the leadership, because it is being removed", self.config.name);
         out.push(Effect::Log { level: Level::Info, text });
-        self.raft.as_mut().expect("started").hand_over(to);
+        self.consensus.raft().hand_over(to);
     }
 
-    /// This monitor was removed: others decide without it, and it must not say anything any more but who they
-    /// are: somebody may know of no other monitor. It runs on, since others may share its process.
+    /// This monitor was removed: the others decide without it, and all that it still answers is which they
+    /// are, for clients that know no other monitor. It runs on, since other daemons may share its process.
     pub(super) fn leave(&mut self, map: Bytes, out: &mut Vec<Effect>) {
         let text = format!(
             "mon.{name} was removed from the cluster and no longer serves clients: `nacre mon forget --id \
@@ -183,10 +129,11 @@ impl Mon {
         );
         out.push(Effect::Log { level: Level::Error, text });
         let sessions = self.sessions.iter().map(|(conn, _)| conn);
-        let dialled = self.peers.values().filter_map(|link| link.conn.filter(|_| !link.open));
+        let dialled = self.peers.dialling();
         out.extend(sessions.chain(dialled).map(|conn| Effect::Hangup { conn }));
-        (self.sessions, self.peers) = (Sessions::default(), BTreeMap::new());
+        (self.sessions, self.peers) = (Sessions::default(), Peers::default());
         self.leading = None;
+        self.proposals.clear();
         self.retired = Some(map);
         // With cephx no caller gets in without an id, and the quorum gives this monitor none any more.
         let first = RETIRED_IDS | (self.rng.next_u64() % RETIRED_IDS & !(RETIRED_IDS_LEN - 1));

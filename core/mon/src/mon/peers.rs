@@ -1,24 +1,23 @@
-//! The other monitors: sessions to them, what is passed on to the leader, what waits until there is one.
+//! The other monitors: links to them, and what they send.
 
-use super::membership::PeerLink;
-use super::requests::{Origin, is_answered};
-use super::{Mon, QUEUE_MAX, REDIAL, TIMER_REDIAL};
+use super::requests::Origin;
+use super::{Mon, REDIAL, TIMER_REDIAL};
 use crate::output::uuid;
 use crate::state::{Batch, State};
 use nacre_base::{Now, OsdId};
 use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::maps::{MonMap, Uuid};
-use nacre_proto::messages::{Envelope, Message, QuorumMsg};
-use nacre_proto::types::EntityType;
-use nacre_raft::{PeerMessage, Raft, StepError};
+use nacre_proto::messages::{Envelope, QuorumMsg};
+use nacre_proto::types::{EntityAddr, EntityType};
+use nacre_raft::{PeerMessage, StepError};
 use nacre_wire::{DecodeError, from_slice, to_vec};
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// How long requests wait for a leader to be elected.
-const LEADERLESS_MAX: Duration = Duration::from_secs(5);
-/// Of so many monitors of other clusters the log says that they are.
+/// So many monitors of other clusters are logged.
 const FOREIGN_MAX: usize = 64;
+
+/// Links with monitors that are no members: no more are dialled.
+const PEERS_MAX: usize = 64;
 
 /// Why a message of another monitor was dropped.
 #[derive(Debug, thiserror::Error)]
@@ -31,157 +30,156 @@ pub(super) enum RaftMessageError {
     OtherCluster,
 }
 
-impl Mon {
-    pub(super) fn send_quorum(&mut self, mon: u64, message: QuorumMsg, out: &mut Vec<Effect>) {
-        let Some(PeerLink { conn: Some(conn), open: true, .. }) = self.peers.get(&mon) else { return };
+struct Link {
+    /// Where it is dialled.
+    addr: EntityAddr,
+    conn: Option<ConnId>,
+    open: bool,
+}
+
+/// The own sessions to the other monitors.
+#[derive(Default)]
+pub(super) struct Peers {
+    /// By Raft id: members, and monitors that came by themselves.
+    links: BTreeMap<u64, Link>,
+    /// Monitors of other clusters, by address and whether we dialled: what was logged already.
+    foreign: BTreeSet<(EntityAddr, bool)>,
+    dialled: u64,
+}
+
+impl Peers {
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        self.links.keys().copied()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+    /// Those that are reachable.
+    pub fn open(&self) -> impl Iterator<Item = u64> {
+        self.links.iter().filter(|(_, link)| link.open).map(|(id, _)| *id)
+    }
+    pub fn is_open(&self, id: u64) -> bool {
+        self.links.get(&id).is_some_and(|link| link.open)
+    }
+    pub fn by_conn(&self, conn: ConnId) -> Option<u64> {
+        self.links.iter().find(|(_, link)| link.conn == Some(conn)).map(|(id, _)| *id)
+    }
+    /// Sessions that are being opened.
+    pub fn dialling(&self) -> impl Iterator<Item = ConnId> {
+        self.links.values().filter_map(|link| link.conn.filter(|_| !link.open))
+    }
+
+    /// Sends a message if there is a session.
+    pub fn send(&self, id: u64, message: QuorumMsg, out: &mut Vec<Effect>) {
+        let Some(Link { conn: Some(conn), open: true, .. }) = self.links.get(&id) else { return };
         out.push(Effect::Send { conn: *conn, tid: 0, message: message.into() });
     }
 
-    /// The leader, if it is another and there is a session to it.
-    pub(super) fn leader_to_ask(&self) -> Option<u64> {
-        let leader = self.known_leader.filter(|&id| id != self.id())?;
-        self.peers.get(&leader).filter(|link| link.open).map(|_| leader)
+    /// A session ended: the id of the monitor, and whether it was reachable.
+    pub fn closed(&mut self, conn: ConnId) -> Option<(u64, bool)> {
+        let (id, link) = self.links.iter_mut().find(|(_, link)| link.conn == Some(conn))?;
+        link.conn = None;
+        Some((*id, std::mem::take(&mut link.open)))
     }
 
-    pub(super) fn forward(
-        &mut self,
-        conn: ConnId,
-        tid: u64,
-        from: Peer,
-        message: Message,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(leader) = self.leader_to_ask() else {
-            return self.wait_for_leader(Origin::Here { conn, tid }, from, message, out);
+    /// Ends a session with what is no member of this cluster, and dials later if a member is expected there.
+    pub fn disconnect(&mut self, conn: ConnId, out: &mut Vec<Effect>) {
+        out.push(Effect::Hangup { conn });
+        if self.closed(conn).is_some() {
+            out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
+        }
+    }
+
+    /// The monitor at the other end is of this cluster.
+    fn established(&mut self, conn: ConnId) {
+        if let Some(link) = self.links.values_mut().find(|link| link.conn == Some(conn)) {
+            link.open = true;
+        }
+    }
+
+    /// Has links to these monitors and no others. Gives the sessions that end.
+    fn update(&mut self, wanted: BTreeMap<u64, EntityAddr>, out: &mut Vec<Effect>) -> Vec<ConnId> {
+        let gone = self.links.extract_if(.., |id, link| wanted.get(id) != Some(&link.addr));
+        let ended: Vec<ConnId> = gone.filter_map(|(_, link)| link.conn).collect();
+        out.extend(ended.iter().map(|conn| Effect::Hangup { conn: *conn }));
+        for (id, addr) in wanted {
+            self.links.entry(id).or_insert(Link { addr, conn: None, open: false });
+        }
+        for link in self.links.values_mut().filter(|link| link.conn.is_none()) {
+            self.dialled += 1;
+            let conn = ConnId::Dialled(self.dialled);
+            link.conn = Some(conn);
+            out.push(Effect::Dial { conn, to: link.addr, kind: EntityType::Mon });
+        }
+        ended
+    }
+}
+
+impl Mon {
+    /// Has sessions to all members, and to monitors that came by themselves: they may join, or have joined by
+    /// entries that this monitor has yet to see.
+    pub(super) fn update_peers(&mut self, out: &mut Vec<Effect>) {
+        let mut wanted: BTreeMap<u64, EntityAddr> = match &self.state {
+            Some(state) => {
+                let addr = |name| state.monmap.map.mons.get(name)?.public_addrs.msgr2();
+                state.monmap.members.iter().filter_map(|(id, name)| Some((*id, addr(name)?))).collect()
+            }
+            None => self.config.members.iter().filter_map(|m| Some((m.id, m.addrs.msgr2()?))).collect(),
         };
-        let key = self.next_forward;
-        self.next_forward += 1;
-        if is_answered(&message) {
-            self.forwarded.insert(key, (conn, tid));
-        }
-        let message = QuorumMsg::Forward {
-            key,
-            kind: from.kind as u8,
-            num: from.num,
-            addrs: from.addrs.clone(),
-            message: Envelope { tid: 0, body: message }.to_raw(),
-        };
-        self.send_quorum(leader, message, out);
-    }
-
-    /// What the leader was asked is lost, with it or with a session to it or from it: whoever waits asks again after a hangup,
-    /// and OSDs say again what they said without waiting.
-    pub(super) fn make_clients_resend(&mut self, out: &mut Vec<Effect>) {
-        let waiting: BTreeSet<ConnId> =
-            std::mem::take(&mut self.forwarded).into_values().map(|(conn, _)| conn).collect();
-        for conn in self.sessions.clients() {
-            let kind = self.sessions.get(conn).map(|session| session.peer.kind);
-            if waiting.contains(&conn) || (kind == Some(EntityType::Osd) && !self.peers.is_empty()) {
-                self.sessions.remove(conn);
-                out.push(Effect::Hangup { conn });
-            }
-        }
-    }
-
-    /// Nobody leads yet: the request waits.
-    pub(super) fn wait_for_leader(
-        &mut self,
-        origin: Origin,
-        from: Peer,
-        message: Message,
-        out: &mut Vec<Effect>,
-    ) {
-        match self.waiting_for_leader.len() < QUEUE_MAX {
-            true => self.waiting_for_leader.push_back((origin, from, message)),
-            false => self.reject(origin, out),
-        }
-    }
-
-    /// What waited for a leader goes where it belongs once there is one.
-    pub(super) fn release_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if self.waiting_for_leader.is_empty() {
-            return;
-        }
-        if self.is_ready_leader() {
-            for (origin, from, message) in std::mem::take(&mut self.waiting_for_leader) {
-                self.serve(now, origin, from, message, out);
-            }
-        } else if self.leader_to_ask().is_some() {
-            for (origin, from, message) in std::mem::take(&mut self.waiting_for_leader) {
-                match origin {
-                    Origin::Here { conn, tid } if self.sessions.get(conn).is_some() => {
-                        self.forward(conn, tid, from, message, out);
-                    }
-                    Origin::Here { .. } => {}
-                    Origin::There { mon, key } => self.send_quorum(mon, QuorumMsg::NotLeader { key }, out),
-                }
-            }
-        }
-    }
-
-    /// Without a leader for long, somebody else may have one: clients go and look.
-    pub(super) fn expire_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let patient = now.mono.since(self.leader_changed) < LEADERLESS_MAX;
-        if patient || self.peers.is_empty() {
-            return;
-        }
-        for (origin, ..) in std::mem::take(&mut self.waiting_for_leader) {
-            if let Origin::Here { conn, .. } = origin
-                && self.sessions.get(conn).is_some()
+        for (_, session) in self.sessions.iter() {
+            if let (Some(id), Some(addr)) = (session.monitor(), session.peer.addrs.msgr2())
+                && wanted.len() < PEERS_MAX
+                && !self.state.as_ref().is_some_and(|state| state.monmap.was_removed(id))
             {
-                self.sessions.remove(conn);
-                out.push(Effect::Hangup { conn });
+                wanted.entry(id).or_insert(addr);
             }
+        }
+        wanted.remove(&self.id());
+        for conn in self.peers.update(wanted, out) {
+            self.sessions.remove(conn);
         }
     }
 
-    /// A session of that OSD with `mon` ended, which is this monitor or one that tells us. The leader should know.
+    /// A session of that OSD with `mon` ended, which is this monitor or one that tells us. The leader should
+    /// know.
     pub(super) fn on_osd_ended(&mut self, osd: OsdId, mon: u64, out: &mut Vec<Effect>) {
-        if self.has_session(osd) {
+        if self.sessions.has_osd(osd) {
             return;
         }
         if self.leading.is_some() {
-            self.reports.sessions.ended(osd, mon);
-            self.failures_due = true;
+            self.services.osd.sessions.ended(osd, mon);
+            self.proposals.failures_due = true;
         } else if let Some(leader) = self.leader_to_ask() {
-            self.send_quorum(leader, QuorumMsg::Ended { osd }, out);
+            self.peers.send(leader, QuorumMsg::Ended { osd }, out);
         }
     }
 
-    /// What a monitor says first. Addresses outlive those who had them: another cluster's monitor may have one of ours, or have
-    /// had it before.
+    /// The first message of a monitor. Addresses are used again: another cluster's monitor may have one of
+    /// ours, or have had it before.
     fn on_hello(&mut self, conn: ConnId, theirs: Uuid, out: &mut Vec<Effect>) {
         let ours = self.fsid();
         if theirs != ours {
             let why = format!("belongs to another cluster, {}, and not to {}", uuid(&theirs), uuid(&ours));
             return self.refuse_monitor(conn, &why, out);
         }
-        self.sessions.get_mut(conn).expect("the caller saw it").is_same_cluster = true;
-        if let Some(link) = self.peers.values_mut().find(|link| link.conn == Some(conn)) {
-            link.open = true;
+        if let Some(session) = self.sessions.get_mut(conn) {
+            session.is_same_cluster = true;
         }
+        self.peers.established(conn);
         self.update_peers(out);
     }
 
-    /// Hangs up on who is no monitor of ours, and says so once: it dials again and again.
+    /// Disconnects a monitor that is not of this cluster. That is logged once, since it dials again and
+    /// again.
     fn refuse_monitor(&mut self, conn: ConnId, why: &str, out: &mut Vec<Effect>) {
         let Some(session) = self.sessions.remove(conn) else { return };
         let addr = session.peer.addrs.msgr2().unwrap_or(session.peer.observed);
         let is_dialled = matches!(conn, ConnId::Dialled(_));
-        if self.foreign.len() < FOREIGN_MAX && self.foreign.insert((addr, is_dialled)) {
+        if self.peers.foreign.len() < FOREIGN_MAX && self.peers.foreign.insert((addr, is_dialled)) {
             let text = format!("the monitor at {addr} {why}; disconnected");
             out.push(Effect::Log { level: Level::Error, text });
         }
-        self.disconnect_monitor(conn, out);
-    }
-
-    /// Ends a session with who is no member, and tries again later if it was to be one.
-    pub(super) fn disconnect_monitor(&mut self, conn: ConnId, out: &mut Vec<Effect>) {
-        out.push(Effect::Hangup { conn });
-        if let Some(link) = self.peers.values_mut().find(|link| link.conn == Some(conn)) {
-            (link.conn, link.open) = (None, false);
-            out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
-        }
+        self.peers.disconnect(conn, out);
     }
 
     pub(super) fn on_quorum(&mut self, now: Now, conn: ConnId, message: QuorumMsg, out: &mut Vec<Effect>) {
@@ -218,15 +216,15 @@ impl Mon {
                 let peer = Peer { kind, num, addrs, observed, features: session.peer.features, proved: None };
                 let Ok(envelope) = Envelope::from_raw(message) else { return };
                 if kind == EntityType::Osd {
-                    self.reports.sessions.heard(OsdId(num as i32), mon);
+                    self.services.osd.sessions.heard(OsdId(num as i32), mon);
                 }
                 let origin = Origin::There { mon, key };
                 if self.is_ready_leader() {
                     self.serve(now, origin, peer, envelope.body, out);
-                } else if self.raft.as_ref().is_some_and(Raft::is_leader) {
+                } else if self.consensus.is_leader() {
                     self.wait_for_leader(origin, peer, envelope.body, out);
                 } else {
-                    self.send_quorum(mon, QuorumMsg::NotLeader { key }, out);
+                    self.peers.send(mon, QuorumMsg::NotLeader { key }, out);
                 }
             }
             QuorumMsg::Join { .. } => {
@@ -235,25 +233,25 @@ impl Mon {
             }
             QuorumMsg::Removed { map } => {
                 // In a session that was opened to a monitor that is known.
-                let is_known = self.peers.get(&mon).is_some_and(|link| link.conn == Some(conn));
+                let is_known = self.peers.by_conn(conn) == Some(mon);
                 let theirs = from_slice::<MonMap>(&map).map(|map| map.fsid);
                 if is_known && theirs.is_ok_and(|theirs| theirs == self.fsid()) {
                     self.leave(map, out);
                 }
             }
             QuorumMsg::NotLeader { key } => {
-                if let Some((conn, _)) = self.forwarded.remove(&key) {
+                if let Some((conn, _)) = self.forwarding.sent.remove(&key) {
                     self.sessions.remove(conn);
                     out.push(Effect::Hangup { conn });
                 }
             }
             QuorumMsg::Order { osd, message } => self.send_to_local_osd(osd, &message, out),
-            // Nobody passes it on: who does not lead any more is not asked.
+            // A monitor that does not lead any more is not sent this, and does not forward it.
             QuorumMsg::Ended { osd } if self.leading.is_some() => self.on_osd_ended(osd, mon, out),
             QuorumMsg::Ended { .. } => {}
             QuorumMsg::IdsWanted => {
-                if self.leading.is_some() {
-                    self.ids_wanted_by.insert(mon);
+                if let Some(leading) = &mut self.leading {
+                    leading.global_ids_wanted_by.insert(mon);
                 }
             }
             QuorumMsg::Ids { start, end } => {
@@ -262,7 +260,7 @@ impl Mon {
             }
             QuorumMsg::Answer { key, message } => {
                 if let (Some((conn, tid)), Ok(envelope)) =
-                    (self.forwarded.remove(&key), Envelope::from_raw(message))
+                    (self.forwarding.sent.remove(&key), Envelope::from_raw(message))
                 {
                     out.push(Effect::Send { conn, tid, message: envelope.body });
                 }
@@ -282,6 +280,6 @@ impl Mon {
         {
             return Err(RaftMessageError::OtherCluster);
         }
-        Ok(self.raft.as_mut().expect("started").step(message)?)
+        Ok(self.consensus.raft().step(message)?)
     }
 }

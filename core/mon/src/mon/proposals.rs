@@ -1,10 +1,11 @@
-//! What changes the state: requests and duties become a pending, a pending a batch, and a batch that is
-//! committed is applied.
+//! What changes the state: requests and periodic tasks become a pending transaction, the transaction a batch,
+//! and a committed batch is applied.
 
 use super::requests::{CommandRequest, Origin};
-use super::{Mon, TIMER_FAILURES};
+use super::{Mon, QUEUE_MAX, QUEUED_MAX, TIMER_FAILURES};
 use crate::pending_txn::PendingTxn;
 use crate::services::monmap::MonChange;
+use crate::services::osdmap::pg_temp::prime_pg_temp;
 use crate::state::Batch;
 use crate::{bootstrap, commands};
 use nacre_base::{Epoch, Now, OsdId};
@@ -15,12 +16,13 @@ use nacre_wire::to_vec;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often open accusations are looked at.
+/// How often open failure reports are looked at.
 const FAILURES_EVERY: Duration = Duration::from_millis(50);
 /// Global ids that are handed to the driver at once.
 const GLOBAL_IDS: u64 = 1000;
 
-/// Texts and values in one entry of the log, and of those of one request that are more; other requests wait for the next entry.
+/// Texts and values in one entry of the log, and of those of one request that are more; other requests wait
+/// for the next entry.
 const BATCH_MAX: usize = 1 << 20;
 /// The most of a line of the cluster's log that is kept, in bytes.
 const LINE_MAX: usize = 4 << 10;
@@ -62,13 +64,67 @@ pub(super) struct InFlight {
     pub replies: Vec<(Origin, Message)>,
     /// To try again if another leader's entry comes in between.
     pub jobs: Vec<Job>,
-    /// Who gets `GLOBAL_IDS` each.
+    /// The members that get `GLOBAL_IDS` each.
     pub ids_for: Vec<u64>,
+}
+
+/// What changes the state: the requests that wait, and the batch that is being committed.
+pub(super) struct Proposals {
+    queue: VecDeque<Job>,
+    /// Bytes of the requests in `queue`.
+    queued: usize,
+    in_flight: Option<InFlight>,
+    /// Batches so far.
+    submitted: u64,
+    /// Whether the next transaction begins with the periodic tasks.
+    pub periodic_due: bool,
+    /// Whether the next transaction looks at failure reports.
+    pub failures_due: bool,
+}
+
+impl Default for Proposals {
+    fn default() -> Proposals {
+        let (queue, in_flight) = (VecDeque::new(), None);
+        Proposals { queue, queued: 0, in_flight, submitted: 0, periodic_due: true, failures_due: false }
+    }
+}
+
+impl Proposals {
+    /// Gives the job back if the queue is full.
+    pub fn enqueue(&mut self, job: Job) -> Result<(), Job> {
+        if self.queue.len() >= QUEUE_MAX || self.queued >= QUEUED_MAX {
+            return Err(job);
+        }
+        self.queued += job.weight();
+        self.queue.push_back(job);
+        Ok(())
+    }
+    /// The jobs of a batch that met another state than it was made for: they are first again.
+    fn requeue(&mut self, jobs: Vec<Job>) {
+        self.queued += jobs.iter().map(Job::weight).sum::<usize>();
+        jobs.into_iter().rev().for_each(|job| self.queue.push_front(job));
+    }
+    fn take_queue(&mut self) -> VecDeque<Job> {
+        self.queued = 0;
+        std::mem::take(&mut self.queue)
+    }
+    /// Another member leads.
+    pub fn clear(&mut self) {
+        self.in_flight = None;
+        self.take_queue();
+    }
+    /// Whether the weight of the queue is that of its jobs.
+    pub fn is_consistent(&self) -> bool {
+        self.queued == self.queue.iter().map(Job::weight).sum::<usize>()
+    }
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.in_flight.is_none()
+    }
 }
 
 impl Mon {
     pub(super) fn apply(&mut self, batch: Batch, out: &mut Vec<Effect>) {
-        let mine = self.in_flight.as_ref().is_some_and(|f| batch.origin == (self.id(), f.number));
+        let mine = self.proposals.in_flight.as_ref().is_some_and(|f| batch.origin == (self.id(), f.number));
         let before = self.state.as_ref().map(|state| state.osdmap.map.clone());
         let applied = match (&mut self.state, &batch.genesis) {
             (Some(state), _) => state.apply(&batch),
@@ -83,10 +139,10 @@ impl Mon {
         }
         let Some(state) = &self.state else { return };
         if before.as_ref().is_none_or(|map| map.epoch != state.osdmap.map.epoch) {
-            self.stats.prune(&state.osdmap.map);
-            self.periodic_due = true;
+            self.services.pgs.prune(&state.osdmap.map);
+            self.proposals.periodic_due = true;
         }
-        self.periodic_due |= !batch.pgs.is_empty();
+        self.proposals.periodic_due |= !batch.pgs.is_empty();
         match &batch.monmap {
             Some(MonChange::Remove { member, .. }) if *member == Some(self.id()) => {
                 let map = to_vec(&state.monmap.map).into();
@@ -100,16 +156,11 @@ impl Mon {
             out.push(Effect::Log { level: Level::Info, text });
         }
         self.publish(before.map_or(Epoch(0), |map| map.epoch), out);
-        if !mine {
-            return;
-        }
-        let in_flight = self.in_flight.take().expect("just seen");
-        if applied.is_err() {
-            self.queued += in_flight.jobs.iter().map(Job::weight).sum::<usize>();
-            in_flight.jobs.into_iter().rev().for_each(|job| self.queue.push_front(job));
-            return;
-        }
-        let end = self.state.as_ref().expect("applied").auth.next_global_id;
+        let Some(in_flight) = self.proposals.in_flight.take_if(|_| mine) else { return };
+        let Some(state) = self.state.as_ref().filter(|_| applied.is_ok()) else {
+            return self.proposals.requeue(in_flight.jobs);
+        };
+        let end = state.auth.next_global_id;
         let mut start = end - GLOBAL_IDS * in_flight.ids_for.len() as u64;
         for member in in_flight.ids_for {
             let ids = start..start + GLOBAL_IDS;
@@ -117,7 +168,7 @@ impl Mon {
             if member == self.id() {
                 out.push(Effect::GrantIds(ids));
             } else {
-                self.send_quorum(member, QuorumMsg::Ids { start: ids.start, end: ids.end }, out);
+                self.peers.send(member, QuorumMsg::Ids { start: ids.start, end: ids.end }, out);
             }
         }
         for (origin, reply) in in_flight.replies {
@@ -144,8 +195,8 @@ impl Mon {
     /// Makes a batch of what waits and proposes it, if the last one is done. False if there is
     /// nothing more to do now.
     pub(super) fn propose(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
-        let raft = self.raft.as_ref().expect("started");
-        if self.in_flight.is_some() || self.leading.is_none() || raft.is_handing_over() {
+        let Some(leading) = &mut self.leading else { return false };
+        if self.proposals.in_flight.is_some() || self.consensus.raft().is_handing_over() {
             return false;
         }
         if self.state.is_none() {
@@ -155,24 +206,21 @@ impl Mon {
             return true;
         }
         if std::mem::take(&mut self.global_ids_wanted) {
-            let own = self.id();
-            self.ids_wanted_by.insert(own);
+            leading.global_ids_wanted_by.insert(self.config.id);
         }
-        let state = self.state.as_ref().expect("just seen");
-        if self.queue.is_empty() && !self.periodic_due && !self.failures_due && self.ids_wanted_by.is_empty()
-        {
-            return false;
-        }
+        let Proposals { queue, periodic_due, failures_due, .. } = &self.proposals;
+        let is_due = *periodic_due || *failures_due || !leading.global_ids_wanted_by.is_empty();
+        let Some(state) = self.state.as_ref().filter(|_| is_due || !queue.is_empty()) else { return false };
+        let ids_for: Vec<u64> = std::mem::take(&mut leading.global_ids_wanted_by).into_iter().collect();
         let mut pending = PendingTxn::new(state, now.wall);
         pending.entropy = Some(self.entropy.fork());
-        let mut in_flight = InFlight::default();
-        if std::mem::take(&mut self.periodic_due) {
+        if std::mem::take(&mut self.proposals.periodic_due) {
             self.periodic(now, &mut pending);
         }
-        in_flight.ids_for = std::mem::take(&mut self.ids_wanted_by).into_iter().collect();
-        pending.batch.auth.global_ids = GLOBAL_IDS * in_flight.ids_for.len() as u64;
+        pending.batch.auth.global_ids = GLOBAL_IDS * ids_for.len() as u64;
+        let mut in_flight = InFlight { ids_for, ..InFlight::default() };
         let mut later = VecDeque::new();
-        for job in std::mem::take(&mut self.queue) {
+        for job in self.proposals.take_queue() {
             if pending.batch.client_bytes() >= BATCH_MAX {
                 later.push_back(job);
                 continue;
@@ -196,20 +244,21 @@ impl Mon {
             }
             in_flight.jobs.push(job);
         }
-        self.queued = later.iter().map(Job::weight).sum();
-        self.queue = later;
-        self.failures_due = false;
+        self.proposals.requeue(later.into());
+        self.proposals.failures_due = false;
         for (osd, message) in std::mem::take(&mut pending.osd_messages) {
             self.send_to_osd(osd, &message, out);
         }
         if pending.clear_progress {
-            self.stats.progress.clear();
+            self.services.pgs.progress.clear();
         }
-        self.check_failures(now, &mut pending);
-        if self.reports.failures.is_open() {
+        if let Some((cx, services, _)) = self.services(now) {
+            services.osd.check_failures(&cx, &mut pending);
+            prime_pg_temp(&cx, &mut pending);
+        }
+        if self.services.osd.failures.is_open() {
             out.push(Effect::Arm { timer: TIMER_FAILURES, after: FAILURES_EVERY });
         }
-        self.prime_pg_temp(&mut pending);
         pending
             .batch
             .log
@@ -231,12 +280,12 @@ impl Mon {
         changes
     }
 
-    /// Tells an OSD something, through whichever monitor it talks to.
+    /// Sends an OSD a message, through the monitor that it has a session with.
     pub(crate) fn send_to_osd(&mut self, osd: OsdId, message: &DaemonMsg, out: &mut Vec<Effect>) {
         self.send_to_local_osd(osd, message, out);
-        let others: Vec<u64> = self.peers.keys().copied().collect();
+        let others: Vec<u64> = self.peers.ids().collect();
         for mon in others {
-            self.send_quorum(mon, QuorumMsg::Order { osd, message: Box::new(message.clone()) }, out);
+            self.peers.send(mon, QuorumMsg::Order { osd, message: Box::new(message.clone()) }, out);
         }
     }
     /// If it talks to us.
@@ -247,23 +296,26 @@ impl Mon {
     }
 
     pub(super) fn submit(&mut self, mut batch: Batch, mut in_flight: InFlight) {
-        self.batches += 1;
-        // The term makes the numbers of one life of this process differ from those of the last.
-        in_flight.number = (self.term() << 32) | self.batches;
+        self.proposals.submitted += 1;
+        // The term makes the numbers differ from those of this process before a restart.
+        in_flight.number = (self.term() << 32) | self.proposals.submitted;
         batch.origin = (self.id(), in_flight.number);
-        let raft = self.raft.as_mut().expect("started");
+        let raft = self.consensus.raft();
         let proposed = match batch.monmap.as_ref().and_then(MonChange::of_group) {
             Some(change) => raft.propose_change(change, to_vec(&batch)),
             None => raft.propose(to_vec(&batch)),
         };
         if proposed.is_ok() {
-            self.in_flight = Some(in_flight);
+            self.proposals.in_flight = Some(in_flight);
         }
     }
 
     pub(super) fn run(&mut self, now: Now, job: &Job, pending: &mut PendingTxn) -> Done {
         match &job.request {
-            Request::Daemon(message) => self.run_daemon(now, job, message, pending),
+            Request::Daemon(message) => match self.services(now) {
+                Some((cx, services, _)) => services.osd.run(&cx, job, message, pending),
+                None => Done::Silent,
+            },
             Request::Command(command) => {
                 let successor = pending.hand_over;
                 let reply = commands::run(self, now, job, command, pending);
@@ -282,23 +334,14 @@ impl Mon {
         }
     }
 
-    /// Every second, and when something changed that they look at.
-    pub(super) fn periodic(&mut self, now: Now, pending: &mut PendingTxn) {
+    /// Every second, and when something changed that a service looks at.
+    fn periodic(&mut self, now: Now, pending: &mut PendingTxn) {
         if self.leading.as_ref().is_some_and(|leading| !leading.announced) {
             self.announce_manager(now, pending);
         }
-        self.watch_osds(now, pending);
-        self.finish_creating(pending);
-        self.watch_space(pending);
-        self.expire(now, pending);
-        self.purge_snaps(pending);
-        self.remove_snaps_again(pending);
-        self.shrink_pools(pending);
-        self.autoscale(now, pending);
-        self.balance(now, pending);
-        self.save_hints(now, pending);
-        self.rotate_keys(now, pending);
-        self.watch_health(now, pending);
+        if let Some((cx, services, entropy)) = self.services(now) {
+            services.periodic(&cx, entropy, pending);
+        }
     }
 
     pub(super) fn announce_manager(&mut self, now: Now, pending: &mut PendingTxn) {
@@ -314,15 +357,15 @@ impl Mon {
     }
 }
 
-/// What became of a job in a pending.
+/// What became of a job in a transaction.
 pub(crate) enum Done {
-    /// Send this once the pending is committed.
+    /// Send this once the transaction is committed.
     Reply(Box<Message>),
     Silent,
     /// Log this and hang up.
     Refuse(String),
     /// Log this.
     Note(String),
-    /// It does not fit into this pending.
+    /// It does not fit into this transaction.
     Defer,
 }

@@ -1,23 +1,24 @@
-//! What clients and daemons ask: what needs no leader is answered here, the rest by the leader, or
+//! Requests of clients and daemons. Any monitor answers what needs no leader. The leader answers the rest,
 //! once there is one.
 
+use super::Mon;
 use super::proposals::{Job, Request};
-use super::{Mon, QUEUE_MAX, QUEUED_MAX};
+use super::reads::Read;
 use crate::commands;
 use crate::pending_txn::PendingTxn;
+use crate::services::Services;
 use crate::sessions::caps::Admission;
 use bytes::Bytes;
-use nacre_base::{Epoch, Now, PgId, errno};
+use nacre_base::{Now, errno};
 use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::messages::{
     CommandReply, Config as ConfigMsg, DaemonMsg, Envelope, Message, MgrCommandReply, MgrConfigure,
-    MonCommandAck, MonGetVersionReply, MonMapMsg, PaxosVersion, Ping, QuorumMsg,
+    MonCommandAck, MonMapMsg, PaxosVersion, Ping, QuorumMsg,
 };
 use nacre_proto::types::EntityType;
-use nacre_raft::Raft;
 use nacre_wire::to_vec;
 
-/// Who wants an answer.
+/// Where an answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Here {
@@ -46,14 +47,9 @@ pub(crate) enum Via {
     Tell,
 }
 
-/// Bytes of a command: what it changes must fit into a message between monitors, as it must itself when it is passed on.
+/// Bytes of a command: what it changes must fit into a message between monitors, as it must itself when it is
+/// passed on.
 const COMMAND_MAX: usize = 16 << 20;
-
-/// What must see everything committed before it was asked.
-pub(super) enum Read {
-    Version { handle: u64, what: String },
-    Records { epoch: Epoch, pgs: Vec<PgId> },
-}
 
 impl Mon {
     pub(super) fn on_message(
@@ -79,7 +75,7 @@ impl Mon {
         let from = session.peer.clone();
         let origin = Origin::Here { conn, tid };
         let session = self.sessions.get(conn).expect("just seen");
-        match self.admission(&session.caps, from.kind, &message) {
+        match session.caps.admission(from.kind, &message, self.state.as_ref()) {
             Admission::Open => {}
             Admission::Ignored => return,
             Admission::Refused(reply) => return self.answer(origin, *reply, out),
@@ -91,7 +87,10 @@ impl Mon {
             return self.answer(origin, command.reply(-errno::E2BIG, text, Bytes::new()), out);
         }
         match message {
-            Message::Auth(auth) => self.on_auth(now, conn, tid, &auth, out),
+            Message::Auth(auth) => {
+                let message = self.services.auth.renew(now, session, &auth, &mut self.entropy).into();
+                out.push(Effect::Send { conn, tid, message });
+            }
             Message::MonGetMap(_) => self.send_monmap(conn, tid, out),
             Message::MonSubscribe(subscribe) => self.on_subscribe(conn, subscribe, out),
             Message::GetConfig(ask) => {
@@ -103,16 +102,16 @@ impl Mon {
                 out.push(Effect::Send { conn, tid, message: Ping { text }.into() });
             }
             Message::MgrOpen(open) => {
-                self.services.open(now, &from, open);
+                self.services.service_map.open(now, &from, open);
                 let message = MgrConfigure { stats_period_secs: 5, stats_threshold: 5 }.into();
                 out.push(Effect::Send { conn, tid, message });
             }
             Message::MgrClose(close) => {
-                self.services.close(now, &close);
+                self.services.service_map.close(now, &close);
                 out.push(Effect::Send { conn, tid, message: close.into() });
             }
             Message::MgrReport(report) => {
-                if !self.services.report(now, report) {
+                if !self.services.service_map.report(now, report) {
                     self.sessions.remove(conn);
                     out.push(Effect::Hangup { conn });
                 }
@@ -133,7 +132,7 @@ impl Mon {
     }
 
     pub(super) fn is_ready_leader(&self) -> bool {
-        self.raft.as_ref().is_some_and(Raft::leads_in_earnest) && self.state.is_some()
+        self.leading.is_some() && self.state.is_some()
     }
 
     /// On the leader: a request, wherever it arrived.
@@ -146,9 +145,15 @@ impl Mon {
         out: &mut Vec<Effect>,
     ) {
         let request = match message {
-            Message::Daemon(DaemonMsg::Report(report)) => return self.on_report(now, &from, report),
+            Message::Daemon(DaemonMsg::Report(report)) => {
+                if let Some(state) = &self.state {
+                    let Services { osd, pgs, .. } = &mut self.services;
+                    self.proposals.periodic_due |= osd.on_report(now, &from, report, &state.osdmap.map, pgs);
+                }
+                return;
+            }
             Message::Daemon(DaemonMsg::Images(work)) if from.kind == EntityType::Osd => {
-                return self.image_load.add(work);
+                return self.services.image_load.add(work);
             }
             Message::Daemon(DaemonMsg::RecordQuery { epoch, pgs }) => {
                 return self.linearize(origin, Read::Records { epoch, pgs });
@@ -177,7 +182,7 @@ impl Mon {
         let job = Job { origin, from, request };
         let job = match job {
             Job { origin, from, request: Request::Command(command) } => {
-                let Some(command) = self.images.take_in(origin, command) else { return };
+                let Some(command) = self.services.images.take_in(origin, command) else { return };
                 Job { origin, from, request: Request::Command(command) }
             }
             job => job,
@@ -193,13 +198,12 @@ impl Mon {
         self.enqueue(job, out);
     }
 
-    /// A client that there is no room for is hung up on: it asks again, and else would wait for ever.
+    /// A client whose request finds the queue full is hung up on. It asks again, and would else wait for
+    /// ever.
     pub(super) fn enqueue(&mut self, job: Job, out: &mut Vec<Effect>) {
-        if self.queue.len() < QUEUE_MAX && self.queued < QUEUED_MAX {
-            self.queued += job.weight();
-            return self.queue.push_back(job);
-        }
-        if job.from.kind == EntityType::Client {
+        if let Err(job) = self.proposals.enqueue(job)
+            && job.from.kind == EntityType::Client
+        {
             self.reject(job.origin, out);
         }
     }
@@ -210,7 +214,7 @@ impl Mon {
                     out.push(Effect::Hangup { conn });
                 }
             }
-            Origin::There { mon, key } => self.send_quorum(mon, QuorumMsg::NotLeader { key }, out),
+            Origin::There { mon, key } => self.peers.send(mon, QuorumMsg::NotLeader { key }, out),
         }
     }
 
@@ -234,7 +238,7 @@ impl Mon {
             Origin::Here { conn, tid } => out.push(Effect::Send { conn, tid, message }),
             Origin::There { mon, key } => {
                 let raw = Envelope { tid: 0, body: message }.to_raw();
-                self.send_quorum(mon, QuorumMsg::Answer { key, message: raw }, out);
+                self.peers.send(mon, QuorumMsg::Answer { key, message: raw }, out);
             }
         }
     }
@@ -247,51 +251,12 @@ impl Mon {
         out.push(Effect::Send { conn, tid, message: MonMapMsg { map }.into() });
     }
 
-    pub(super) fn linearize(&mut self, origin: Origin, read: Read) {
-        let id = self.next_read;
-        self.next_read += 1;
-        self.reads.insert(id, (None, origin, read));
-        self.raft.as_mut().expect("started").read(id);
-    }
-
-    pub(super) fn answer_reads(&mut self, out: &mut Vec<Effect>) {
-        let applied = self.applied;
-        let ready: Vec<u64> = self
-            .reads
-            .iter()
-            .filter(|(_, (at, ..))| at.is_some_and(|at| at <= applied))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ready {
-            let (_, origin, read) = self.reads.remove(&id).expect("just seen");
-            match read {
-                Read::Version { handle, what } => {
-                    let (version, oldest) = self.version_of(&what);
-                    self.answer(origin, MonGetVersionReply { handle, version, oldest }.into(), out);
-                }
-                Read::Records { epoch, pgs } => self.early_queries.push((origin, epoch, pgs)),
-            }
-        }
-        let Some(state) = &self.state else { return };
-        let now_epoch = state.osdmap.map.epoch;
-        let (due, early) = std::mem::take(&mut self.early_queries)
-            .into_iter()
-            .partition(|(_, epoch, _)| *epoch <= now_epoch);
-        self.early_queries = early;
-        let due: Vec<(Origin, Epoch, Vec<PgId>)> = due;
-        for (origin, _, pgs) in due {
-            let state = self.state.as_ref().expect("seen above");
-            let records = pgs.into_iter().map(|pg| (pg, state.pgs.records.get(&pg).cloned())).collect();
-            self.answer(origin, DaemonMsg::Records { epoch: now_epoch, records }.into(), out);
-        }
-    }
-
     pub(super) fn version_of(&self, what: &str) -> (u64, u64) {
         self.state.as_ref().and_then(|state| state.version(what)).unwrap_or((0, 0))
     }
 }
 
-/// Whether somebody waits for an answer to this.
+/// Whether the sender of this waits for an answer.
 pub(super) fn is_answered(message: &Message) -> bool {
     match message {
         Message::Daemon(message) => {

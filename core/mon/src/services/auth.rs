@@ -1,10 +1,11 @@
 //! Users and keys (cephx): the agreed slice, what the driver and OSDs are sent of it, and key rotation.
 
-use crate::mon::Mon;
 use crate::pending_txn::PendingTxn;
-use crate::state::{Applying, Genesis, Rejected, Slice};
+use crate::services::{Context, Options};
+use crate::sessions::Session;
+use crate::state::{Applying, Genesis, Rejected, Slice, State};
 use nacre_auth::cephx::{SERVICE_OSD, Service, renew};
-use nacre_auth::{Entity, Keys, Lifetimes, METHOD_CEPHX, Secret};
+use nacre_auth::{Entity, Entropy, Keys, Lifetimes, METHOD_CEPHX, Secret};
 use nacre_base::{Now, errno};
 use nacre_machine::{ConnId, Effect};
 use nacre_proto::messages::{Auth as AuthMsg, AuthReply, DaemonMsg};
@@ -72,68 +73,52 @@ pub fn entity_bytes(name: &AuthName, entity: &Entity) -> usize {
     name.id.len() + size_of::<Entity>() + caps.sum::<usize>()
 }
 
-impl Mon {
-    /// For how long tickets are good.
-    fn lifetimes(&self) -> Lifetimes {
-        let secs = |name: &str| self.option(name).parse().map(Duration::from_secs_f64);
-        let default = Lifetimes::default();
-        Lifetimes {
-            session: secs("auth_mon_ticket_ttl").unwrap_or(default.session),
-            service: secs("auth_service_ticket_ttl").unwrap_or(default.service),
-        }
-    }
+/// By which keys callers are known: what the driver was told last.
+#[derive(Default)]
+pub struct PublishedKeys {
+    /// The agreed keys they were made of, and the keys with their lifetimes.
+    last: Option<(Arc<Keys>, Arc<Keys>)>,
+}
 
-    /// Tells the driver and OSDs by which keys callers are known, if that changed.
-    pub(crate) fn publish_keys(&mut self, out: &mut Vec<Effect>) {
-        let Some(state) = self.state.as_ref().filter(|_| self.config.auth.required) else { return };
-        let (source, lifetimes) = (state.auth.keys.clone(), self.lifetimes());
+impl PublishedKeys {
+    /// Tells the driver by which keys callers are known, if that changed. Gives whether OSDs are to be told,
+    /// too.
+    pub fn publish(&mut self, state: &State, options: Options<'_>, out: &mut Vec<Effect>) -> bool {
+        let (source, lifetimes) = (state.auth.keys.clone(), lifetimes(options));
         // Nearly every batch changes something else.
-        let is_told =
-            |(of, told): &(Arc<Keys>, Arc<Keys>)| Arc::ptr_eq(of, &source) && told.lifetimes == lifetimes;
-        if self.published_keys.as_ref().is_some_and(is_told) {
-            return;
+        let is_published =
+            |(of, last): &(Arc<Keys>, Arc<Keys>)| Arc::ptr_eq(of, &source) && last.lifetimes == lifetimes;
+        if self.last.as_ref().is_some_and(is_published) {
+            return false;
         }
         let keys = Arc::new(Keys { lifetimes, ..source.as_ref().clone() });
-        let before = self.published_keys.replace((source, keys.clone())).map(|(_, told)| told);
+        let before = self.last.replace((source, keys.clone())).map(|(_, last)| last);
         out.push(Effect::Keys(keys.clone()));
-        if before.is_none_or(|before| before.rotating.get(&SERVICE_OSD) != keys.rotating.get(&SERVICE_OSD)) {
-            let osds: Vec<_> =
-                self.sessions.iter().filter(|(_, s)| s.osd().is_some()).map(|(c, _)| c).collect();
-            osds.into_iter().for_each(|conn| self.send_osd_keys(conn, out));
-        }
+        before.is_none_or(|before| before.rotating.get(&SERVICE_OSD) != keys.rotating.get(&SERVICE_OSD))
     }
 
-    /// Tells an OSD by which keys its callers are known. Nobody else can read that.
-    pub(crate) fn send_osd_keys(&self, conn: ConnId, out: &mut Vec<Effect>) {
-        let Some((_, keys)) = &self.published_keys else { return };
-        let Some(session) = self.sessions.get(conn).filter(|session| session.osd().is_some()) else { return };
+    /// Sends an OSD the keys by which its callers are known, sealed with its own key.
+    pub fn send_to_osd(&self, conn: ConnId, session: &Session, out: &mut Vec<Effect>) {
+        let Some((_, keys)) = self.last.as_ref().filter(|_| session.osd().is_some()) else { return };
         let name = session.peer.proved.as_ref().map(|proved| &proved.name);
         let Some(entity) = name.and_then(|name| keys.entities.get(name)) else { return };
         let sealed = entity.key.seal(&keys.of_service(SERVICE_OSD)).into();
         out.push(Effect::Send { conn, tid: 0, message: DaemonMsg::Keys { sealed }.into() });
     }
 
-    /// Services get another key before the tickets end that the last one sealed.
-    pub(crate) fn rotate_keys(&mut self, now: Now, pending: &mut PendingTxn) {
-        let Some((_, keys)) = &self.published_keys else { return };
-        for service in keys.due(now.wall) {
-            pending.batch.auth.rotated.push((service, Secret::generate(now.wall, &mut self.entropy)));
+    /// Services get another key before the tickets expire that the last one sealed.
+    pub fn periodic(&mut self, cx: &Context<'_>, entropy: &mut Entropy, pending: &mut PendingTxn) {
+        let Some((_, keys)) = &self.last else { return };
+        for service in keys.due(cx.now.wall) {
+            pending.batch.auth.rotated.push((service, Secret::generate(cx.now.wall, entropy)));
         }
     }
 
-    /// A client wants new tickets.
-    pub(crate) fn on_auth(
-        &mut self,
-        now: Now,
-        conn: ConnId,
-        tid: u64,
-        auth: &AuthMsg,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(session) = self.sessions.get(conn) else { return };
-        let reply = match (&session.peer.proved, &self.published_keys) {
+    /// A client asks for new tickets.
+    pub fn renew(&self, now: Now, session: &Session, auth: &AuthMsg, entropy: &mut Entropy) -> AuthReply {
+        let reply = match (&session.peer.proved, &self.last) {
             (Some(proved), Some((_, keys))) if auth.protocol == METHOD_CEPHX => {
-                renew(keys, &proved.name, now.wall, &mut self.entropy, &auth.payload)
+                renew(keys, &proved.name, now.wall, entropy, &auth.payload)
             }
             _ => Err(errno::EOPNOTSUPP),
         };
@@ -142,13 +127,17 @@ impl Mon {
             Err(errno) => (-errno, Vec::new()),
         };
         let global_id = u64::try_from(session.peer.num).unwrap_or(0);
-        let reply = AuthReply {
-            protocol: METHOD_CEPHX,
-            result,
-            global_id,
-            payload: payload.into(),
-            text: String::new(),
-        };
-        out.push(Effect::Send { conn, tid, message: reply.into() });
+        let (protocol, payload, text) = (METHOD_CEPHX, payload.into(), String::new());
+        AuthReply { protocol, result, global_id, payload, text }
+    }
+}
+
+/// For how long tickets are good.
+fn lifetimes(options: Options<'_>) -> Lifetimes {
+    let secs = |name: &str| options.get(name).parse().map(Duration::from_secs_f64);
+    let default = Lifetimes::default();
+    Lifetimes {
+        session: secs("auth_mon_ticket_ttl").unwrap_or(default.session),
+        service: secs("auth_service_ticket_ttl").unwrap_or(default.service),
     }
 }

@@ -1,22 +1,24 @@
 //! How many placement groups each pool should have for what it holds, or will hold.
 //!
-//! All OSDs below what a pool's rule takes are to have `mon_target_pg_per_osd` copies of groups together, and a pool
-//! has its part of these by the part of the space that it fills: what it holds now or, if that is more, what its
-//! `target_size_bytes` or `target_size_ratio` announce. Ceph's rule, and its numbers; only a number that is three times off
-//! is worth a change. Pools that are to be large (`bulk`) share what the others leave, before they hold anything.
-//! `pg_autoscale_mode` says whether the pool is changed (`on`), spoken of (`warn`), or left alone.
+//! All OSDs below what a pool's rule takes are to have `mon_target_pg_per_osd` copies of PGs together, and a
+//! pool has its part of these by the part of the space that it fills: what it holds now or, if that is more,
+//! what its `target_size_bytes` or `target_size_ratio` announce. Ceph's rule, and its numbers; only a number
+//! that is three times off is worth a change. Pools that are to be large (`bulk`) share what the others
+//! leave, before they hold anything. `pg_autoscale_mode` says whether the pool is changed (`on`), spoken of
+//! (`warn`), or left alone.
 
-use crate::mon::Mon;
 use crate::pending_txn::PendingTxn;
-use crate::services::pg::stats::{raw_rate, rule_weights};
-use nacre_base::{Now, OsdId, PoolId, Time};
+use crate::services::Context;
+use crate::services::health::{Checks, warn};
+use crate::services::pg::stats::{PgStats, raw_rate, rule_weights};
+use nacre_base::{OsdId, PoolId, Time};
 use nacre_crush::Op;
 use nacre_proto::maps::{OsdMap, Pool, PoolOption, pool_flags};
 use nacre_proto::messages::LogLevel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A pool that nobody said more about has so many groups at least.
+/// A pool without a minimum of its own has so many PGs at least.
 const GROUPS_MIN: u64 = 32;
 /// So many times too many or too few is worth a change.
 const THRESHOLD: f64 = 3.0;
@@ -44,7 +46,7 @@ pub(crate) struct Advice {
     pub effective_target_ratio: f64,
     pub bias: f64,
     pub bulk: bool,
-    /// Groups: before it is made a power of two, and after.
+    /// PGs: before it is made a power of two, and after.
     pub ideal: u64,
     pub best: u64,
     /// It has far too many or too few.
@@ -61,7 +63,7 @@ impl Advice {
     pub fn ratio(&self) -> f64 {
         (self.raw_wanted() / self.capacity as f64).max(self.effective_target_ratio)
     }
-    /// So many copies of groups are for this pool.
+    /// So many copies of PGs are for this pool.
     fn want(&mut self, pool: &Pool, copies: f64) {
         self.ideal = (copies / f64::from(pool.size.max(1)) * self.bias) as u64;
         let least = match whole(pool, PoolOption::PG_NUM_MIN) {
@@ -86,7 +88,7 @@ struct Subtree {
     groups_left: u64,
     ratios: f64,
     bytes: f64,
-    /// Pools that are to be large and have no groups assigned yet.
+    /// Pools that are to be large and have no PGs assigned yet.
     bulk_left: u64,
 }
 
@@ -116,7 +118,7 @@ fn announced(pool: &Pool) -> (f64, u64) {
     (ratio, if ratio > 0.0 { 0 } else { whole(pool, PoolOption::TARGET_SIZE_BYTES) })
 }
 
-/// The power of two that is nearest. Nobody has more groups than numbers for them, whatever the bias is said to be.
+/// The nearest power of two. There are never more PGs than ids for them, whatever the bias.
 fn nearest_power(n: u64) -> u64 {
     let n = n.clamp(1, 1 << 31);
     let above = n.next_power_of_two();
@@ -124,124 +126,31 @@ fn nearest_power(n: u64) -> u64 {
     if above - n > n - below { below } else { above }
 }
 
-impl Mon {
-    /// For each pool, in the order of names. Pools whose OSDs are in part those of others, and in part not, are
-    /// left out, as are those without any space: nobody could say what part is whose.
-    pub(crate) fn group_advice(&self, map: &OsdMap) -> Vec<Advice> {
-        let mut names: Vec<(&String, PoolId)> = map.pool_names.iter().map(|(id, name)| (name, *id)).collect();
-        names.sort_unstable();
-        let target: u64 = self.option("mon_target_pg_per_osd").parse().unwrap_or(100);
-        let mut trees: Vec<Subtree> = Vec::new();
-        let mut tree_of: BTreeMap<PoolId, usize> = BTreeMap::new();
-        let mut overlapping = BTreeSet::new();
-        for (_, id) in &names {
-            let Some(pool) = map.pool(*id) else { continue };
-            let osds: BTreeSet<OsdId> = rule_weights(map, pool).into_keys().collect();
-            let rule = map.crush.rule(pool.crush_rule.into());
-            let take = rule.and_then(|rule| rule.steps.iter().find(|step| step.op == Op::Take as u32));
-            let root = take.map_or(0, |step| step.arg1);
-            let at = match trees.iter().position(|tree| !tree.osds.is_disjoint(&osds)) {
-                Some(at) => {
-                    if trees[at].osds != osds {
-                        overlapping.insert(at);
-                    }
-                    at
-                }
-                None => {
-                    let capacity = self.stats.space(|osd| osds.contains(&osd)).total;
-                    let groups_left = osds.len() as u64 * target;
-                    trees.push(Subtree {
-                        root,
-                        osds,
-                        capacity,
-                        groups_left,
-                        ratios: 0.0,
-                        bytes: 0.0,
-                        bulk_left: 0,
-                    });
-                    trees.len() - 1
-                }
-            };
-            let (ratio, bytes) = announced(pool);
-            trees[at].ratios += ratio;
-            trees[at].bulk_left += u64::from(pool.has(pool_flags::BULK));
-            trees[at].bytes += bytes as f64 * raw_rate(map, pool);
-            tree_of.insert(*id, at);
-        }
-        let mut all = Vec::new();
-        for (_, id) in names {
-            let (Some(pool), Some(&at)) = (map.pool(id), tree_of.get(&id)) else { continue };
-            let tree = &mut trees[at];
-            if overlapping.contains(&at) || tree.capacity == 0 {
-                continue;
-            }
-            let (target_ratio, target_bytes) = announced(pool);
-            let free = 1.0 - (tree.bytes / tree.capacity as f64).min(1.0);
-            let share = if tree.ratios > 0.0 { target_ratio / tree.ratios } else { target_ratio };
-            let mut advice = Advice {
-                pool: id,
-                root: tree.root,
-                stored: self.stats.pool(map, id).stored,
-                target_bytes,
-                rate: raw_rate(map, pool),
-                capacity: tree.capacity,
-                target_ratio,
-                effective_target_ratio: share * free,
-                bias: fraction(pool, PoolOption::PG_AUTOSCALE_BIAS).unwrap_or(1.0),
-                bulk: pool.has(pool_flags::BULK),
-                ideal: 0,
-                best: 0,
-                is_off: false,
-            };
-            if !advice.bulk {
-                advice.want(pool, tree.take(advice.ratio()));
-            }
-            all.push(advice);
-        }
-        // Those that fill more than an even share of what is left have theirs first, and the others share the rest.
-        for evenly in [false, true] {
-            for advice in all.iter_mut().filter(|advice| advice.bulk && advice.best == 0) {
-                let (Some(pool), Some(&at)) = (map.pool(advice.pool), tree_of.get(&advice.pool)) else {
-                    continue;
-                };
-                let tree = &mut trees[at];
-                let share = 1.0 / tree.bulk_left.max(1) as f64;
-                if evenly {
-                    advice.want(pool, share * tree.groups_left as f64);
-                } else if advice.ratio() > share {
-                    tree.bulk_left -= 1;
-                    advice.want(pool, tree.take(advice.ratio()));
-                }
-            }
-        }
-        all
-    }
+/// Changes pools once in a while.
+#[derive(Debug, Default)]
+pub struct Autoscaler {
+    /// When the numbers of placement groups were last compared with what pools hold.
+    last: Option<Time>,
+    /// Pools that cannot be changed as they should be, and why: what was logged already.
+    refused: BTreeMap<PoolId, String>,
+}
 
-    /// Pools that have far too many or too few groups, and of which is known what they hold.
-    pub(crate) fn misshapen_pools(&self, map: &OsdMap, mode: u8) -> Vec<Advice> {
-        if !map.pools.values().any(|pool| pool.autoscale_mode == mode) {
-            return Vec::new();
-        }
-        let known = |id: PoolId| map.pgs(id).all(|pg| self.stats.pgs.contains_key(&pg));
-        let concerns = |id: PoolId| map.pool(id).is_some_and(|pool| pool.autoscale_mode == mode) && known(id);
-        self.group_advice(map).into_iter().filter(|advice| advice.is_off && concerns(advice.pool)).collect()
-    }
-
-    /// Changes the pools that are to be, once in a while, as soon as everybody has said what there is.
-    pub(crate) fn autoscale(&mut self, now: Now, pending: &mut PendingTxn) {
+impl Autoscaler {
+    /// Changes pools in mode `on`, once in a while, as soon as all their PGs were reported.
+    pub fn periodic(&mut self, cx: &Context<'_>, pgs: &PgStats, pending: &mut PendingTxn) {
         let map = pending.map().clone();
         if !map.pools.values().any(|pool| pool.autoscale_mode == ON) {
             return;
         }
-        let pause = self.option("mgr/pg_autoscaler/sleep_interval").parse().unwrap_or(60);
-        let leads_since = self.leading.as_ref().map_or(now.mono, |leading| leading.since);
-        let last = self.autoscaled.map_or(leads_since, |last: Time| last.max(leads_since));
-        if now.mono.since(last) < Duration::from_secs(pause) {
+        let pause = cx.option("mgr/pg_autoscaler/sleep_interval").parse().unwrap_or(60);
+        let leads_since = cx.leads_since.unwrap_or(cx.now.mono);
+        let last = self.last.map_or(leads_since, |last: Time| last.max(leads_since));
+        if cx.now.mono.since(last) < Duration::from_secs(pause) {
             return;
         }
-        self.autoscaled = Some(now.mono);
-        self.autoscale_refused.retain(|id, _| map.pools.contains_key(id));
-        for advice in self.misshapen_pools(&map, ON) {
+        self.last = Some(cx.now.mono);
+        self.refused.retain(|id, _| map.pools.contains_key(id));
+        for advice in misshapen_pools(cx, pgs, &map, ON) {
             let id = advice.pool;
             let Some(pool) = map.pool(id) else { continue };
             // A pool that is being changed can wait.
@@ -249,30 +158,151 @@ impl Mon {
             let settled = !changing
                 && !pool.has(pool_flags::CREATING)
                 && !pool.has(pool_flags::NOPGCHANGE)
-                && map.pgs(id).all(|pg| self.is_clean(&map, pg));
+                && map.pgs(id).all(|pg| pgs.is_clean(cx.state, &map, pg));
             if !settled {
                 continue;
             }
             let name = map.pool_name(id).unwrap_or_default();
             let (from, to) = (pool.pg_num, advice.best as u32);
-            match crate::commands::set_groups(self, pending, id, advice.best) {
+            match crate::commands::set_groups(cx.options, pending, id, advice.best) {
                 Ok(()) => {
-                    self.autoscale_refused.remove(&id);
+                    self.refused.remove(&id);
                     let part = advice.ratio() * 100.0;
                     let text = format!(
                         "pool '{name}' is changed from {from} to {to} placement groups: it has {part:.1} % \
                          of the space"
                     );
-                    self.log(now, pending, LogLevel::Info, text);
+                    cx.log(pending, LogLevel::Info, text);
                 }
                 Err(refusal) => {
                     let text = format!("pool '{name}' should have {to} placement groups: {}", refusal.text);
                     // Said once, not at each look.
-                    if self.autoscale_refused.insert(id, text.clone()).as_ref() != Some(&text) {
-                        self.log(now, pending, LogLevel::Warn, text);
+                    if self.refused.insert(id, text.clone()).as_ref() != Some(&text) {
+                        cx.log(pending, LogLevel::Warn, text);
                     }
                 }
             }
+        }
+    }
+}
+
+/// For each pool, in the order of names. Pools whose OSDs are in part those of others, and in part not, are
+/// left out, as are those without any space: their shares are undefined.
+pub fn advice(cx: &Context<'_>, pgs: &PgStats, map: &OsdMap) -> Vec<Advice> {
+    let mut names: Vec<(&String, PoolId)> = map.pool_names.iter().map(|(id, name)| (name, *id)).collect();
+    names.sort_unstable();
+    let target: u64 = cx.option("mon_target_pg_per_osd").parse().unwrap_or(100);
+    let mut trees: Vec<Subtree> = Vec::new();
+    let mut tree_of: BTreeMap<PoolId, usize> = BTreeMap::new();
+    let mut overlapping = BTreeSet::new();
+    for (_, id) in &names {
+        let Some(pool) = map.pool(*id) else { continue };
+        let osds: BTreeSet<OsdId> = rule_weights(map, pool).into_keys().collect();
+        let rule = map.crush.rule(pool.crush_rule.into());
+        let take = rule.and_then(|rule| rule.steps.iter().find(|step| step.op == Op::Take as u32));
+        let root = take.map_or(0, |step| step.arg1);
+        let at = match trees.iter().position(|tree| !tree.osds.is_disjoint(&osds)) {
+            Some(at) => {
+                if trees[at].osds != osds {
+                    overlapping.insert(at);
+                }
+                at
+            }
+            None => {
+                let capacity = pgs.space(|osd| osds.contains(&osd)).total;
+                let groups_left = osds.len() as u64 * target;
+                trees.push(Subtree {
+                    root,
+                    osds,
+                    capacity,
+                    groups_left,
+                    ratios: 0.0,
+                    bytes: 0.0,
+                    bulk_left: 0,
+                });
+                trees.len() - 1
+            }
+        };
+        let (ratio, bytes) = announced(pool);
+        trees[at].ratios += ratio;
+        trees[at].bulk_left += u64::from(pool.has(pool_flags::BULK));
+        trees[at].bytes += bytes as f64 * raw_rate(map, pool);
+        tree_of.insert(*id, at);
+    }
+    let mut all = Vec::new();
+    for (_, id) in names {
+        let (Some(pool), Some(&at)) = (map.pool(id), tree_of.get(&id)) else { continue };
+        let tree = &mut trees[at];
+        if overlapping.contains(&at) || tree.capacity == 0 {
+            continue;
+        }
+        let (target_ratio, target_bytes) = announced(pool);
+        let free = 1.0 - (tree.bytes / tree.capacity as f64).min(1.0);
+        let share = if tree.ratios > 0.0 { target_ratio / tree.ratios } else { target_ratio };
+        let mut advice = Advice {
+            pool: id,
+            root: tree.root,
+            stored: pgs.pool(map, id).stored,
+            target_bytes,
+            rate: raw_rate(map, pool),
+            capacity: tree.capacity,
+            target_ratio,
+            effective_target_ratio: share * free,
+            bias: fraction(pool, PoolOption::PG_AUTOSCALE_BIAS).unwrap_or(1.0),
+            bulk: pool.has(pool_flags::BULK),
+            ideal: 0,
+            best: 0,
+            is_off: false,
+        };
+        if !advice.bulk {
+            advice.want(pool, tree.take(advice.ratio()));
+        }
+        all.push(advice);
+    }
+    // Those that fill more than an even share of what is left have theirs first, and the others share the
+    // rest.
+    for evenly in [false, true] {
+        for advice in all.iter_mut().filter(|advice| advice.bulk && advice.best == 0) {
+            let (Some(pool), Some(&at)) = (map.pool(advice.pool), tree_of.get(&advice.pool)) else {
+                continue;
+            };
+            let tree = &mut trees[at];
+            let share = 1.0 / tree.bulk_left.max(1) as f64;
+            if evenly {
+                advice.want(pool, share * tree.groups_left as f64);
+            } else if advice.ratio() > share {
+                tree.bulk_left -= 1;
+                advice.want(pool, tree.take(advice.ratio()));
+            }
+        }
+    }
+    all
+}
+
+/// Pools that have far too many or too few PGs, and whose contents are known.
+fn misshapen_pools(cx: &Context<'_>, pgs: &PgStats, map: &OsdMap, mode: u8) -> Vec<Advice> {
+    if !map.pools.values().any(|pool| pool.autoscale_mode == mode) {
+        return Vec::new();
+    }
+    let known = |id: PoolId| map.pgs(id).all(|pg| pgs.pgs.contains_key(&pg));
+    let concerns = |id: PoolId| map.pool(id).is_some_and(|pool| pool.autoscale_mode == mode) && known(id);
+    advice(cx, pgs, map).into_iter().filter(|advice| advice.is_off && concerns(advice.pool)).collect()
+}
+
+/// Pools that have far too many placement groups or too few, and are only to be warned of.
+pub fn health(cx: &Context<'_>, pgs: &PgStats, map: &OsdMap, checks: &mut Checks) {
+    let name = |id| map.pool_name(id).unwrap_or_default();
+    let (mut few, mut many) = (Vec::new(), Vec::new());
+    for advice in misshapen_pools(cx, pgs, map, WARN) {
+        let has = map.pool(advice.pool).map_or(0, |pool| pool.pg_num_target);
+        let best = advice.best;
+        let line = format!("Pool {} has {has} placement groups, should have {best}", name(advice.pool));
+        if best > u64::from(has) { few.push(line) } else { many.push(line) }
+    }
+    for (code, what, lines) in [("POOL_TOO_FEW_PGS", "few", few), ("POOL_TOO_MANY_PGS", "many", many)] {
+        if !lines.is_empty() {
+            let summary = format!("{} pools have too {what} placement groups", lines.len());
+            warn(checks, code, lines.len(), summary, lines);
         }
     }
 }

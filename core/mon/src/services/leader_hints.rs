@@ -1,26 +1,34 @@
-//! What a leader knows of the past and the next one must know too, kept with the maps.
+//! What a leader knows of the past and the next one needs, kept with the maps.
 //!
-//! Times are ages, in seconds before the hints was written: monitors' clocks need not agree. Written
-//! when something is added or forgotten, and now and then while there is anything; so the next leader takes
-//! things for a little younger than they are.
+//! Times are ages, in seconds before the hints were written, so monitors' clocks need not agree. They are
+//! written when something is added or dropped, and every half minute while there is anything. The next leader
+//! takes ages for a little shorter than they are.
 
+use crate::pending_txn::PendingTxn;
+use crate::services::Context;
+use crate::services::osdmap::OsdMonitor;
+use crate::services::pg::stats::PgStats;
 use crate::state::{Applying, Genesis, Rejected, Slice};
-use nacre_base::{OsdId, Utime};
+use nacre_base::{OsdId, Time, Utime};
 use nacre_proto::types::Network;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned_fields};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often the ages in the hints are brought up to date.
+const SAVE_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderHints {
     /// Since when OSDs are down that are not out yet.
     pub down: BTreeMap<OsdId, u32>,
-    /// When OSDs came back that had been taken for dead.
+    /// When OSDs returned that had been wrongly marked down.
     pub returned: BTreeMap<OsdId, Vec<u32>>,
-    /// When OSDs died that had started shortly before.
+    /// When OSDs crashed that had started shortly before.
     pub died: BTreeMap<OsdId, Vec<u32>>,
     /// When links worked again.
     pub restored_links: BTreeMap<(OsdId, OsdId), Vec<u32>>,
-    /// Who was marked down for what others said.
+    /// OSDs that were marked down for failure reports.
     pub marked_down: BTreeMap<OsdId, PastMarkDown>,
     pub recovery: Option<PastRecovery>,
 }
@@ -40,6 +48,36 @@ pub struct PastRecovery {
     pub started_at: Utime,
     /// Copies of objects that were to be made or moved, when that was most.
     pub most: u64,
+}
+
+/// Writes the hints, on the leader.
+#[derive(Default)]
+pub struct HintsWriter {
+    saved: Time,
+}
+
+impl HintsWriter {
+    pub fn new(now: Time) -> HintsWriter {
+        HintsWriter { saved: now }
+    }
+
+    pub fn periodic(
+        &mut self,
+        cx: &Context<'_>,
+        osd: &mut OsdMonitor,
+        pgs: &PgStats,
+        pending: &mut PendingTxn,
+    ) {
+        let now = cx.now.mono;
+        osd.forget(now, &cx.state.osdmap.map);
+        let mut hints = osd.save(now);
+        hints.recovery = pgs.progress.save(now);
+        let due = now.since(self.saved) >= SAVE_EVERY && !hints.is_empty();
+        if due || hints.differs(&cx.state.leader_hints) {
+            self.saved = now;
+            pending.batch.leader_hints = Some(hints);
+        }
+    }
 }
 
 impl Slice for LeaderHints {

@@ -1,12 +1,15 @@
 //! What the monitor does, one module for each service.
 //!
-//! A service may have a slice of the agreed state with its delta and its publication (`state::Slice`), and what
-//! only this process knows: reports of daemons, what was said last.
+//! A service may have a slice of the agreed state with its delta and its publication (`state::Slice`). It may
+//! also have what only this process knows (a field of `Services`): reports of daemons, what was logged last.
+//! Its `periodic` puts into the pending transaction what is due; its `health` says what is wrong. It reads
+//! the rest of the monitor through a `Context` and never holds the monitor itself.
 
 pub mod auth;
 pub mod autoscale;
 pub mod balancer;
 pub mod config;
+pub mod crash;
 pub mod fsmap;
 pub mod health;
 pub mod kv;
@@ -16,3 +19,153 @@ pub mod mgr;
 pub mod monmap;
 pub mod osdmap;
 pub mod pg;
+
+use crate::mon::MonConfig;
+use crate::options;
+use crate::pending_txn::PendingTxn;
+use crate::sessions::Sessions;
+use crate::state::State;
+use auth::PublishedKeys;
+use autoscale::Autoscaler;
+use balancer::Balancer;
+use health::{Checks, HealthLog};
+use leader_hints::HintsWriter;
+use mgr::image_commands::ImageCommands;
+use mgr::image_load::ImageLoad;
+use mgr::service_map::ServiceMap;
+use nacre_auth::Entropy;
+use nacre_base::{Now, Time};
+use nacre_proto::maps::OsdMap;
+use nacre_proto::messages::{LogEntry, LogLevel};
+use nacre_proto::types::{AuthName, EntityName, EntityType};
+use osdmap::OsdMonitor;
+use pg::stats::PgStats;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What the services know beside the agreed state.
+#[derive(Default)]
+pub struct Services {
+    pub osd: OsdMonitor,
+    pub pgs: PgStats,
+    pub autoscaler: Autoscaler,
+    pub balancer: Balancer,
+    pub hints: HintsWriter,
+    pub auth: PublishedKeys,
+    pub health: HealthLog,
+    pub service_map: ServiceMap,
+    pub images: ImageCommands,
+    pub image_load: ImageLoad,
+}
+
+impl Services {
+    /// The monitor starts, or begins to lead: what OSDs and placement groups report is heard anew.
+    pub fn restart(&mut self, now: Time) {
+        self.osd = OsdMonitor::new(now);
+        self.hints = HintsWriter::new(now);
+        self.health = HealthLog::default();
+    }
+
+    /// It leads, and goes on where the last leader was.
+    pub fn restore(&mut self, now: Time, state: Option<&State>) {
+        self.restart(now);
+        if let Some(state) = state {
+            self.osd.restore(now, &state.leader_hints);
+            self.pgs.progress.restore(now, state.leader_hints.recovery.as_ref());
+        }
+    }
+
+    /// It leads no more.
+    pub fn step_down(&mut self) {
+        self.pgs = PgStats::default();
+        self.balancer = Balancer::default();
+    }
+
+    /// On the leader, every second and when something changed: what is due goes into the pending transaction.
+    pub fn periodic(&mut self, cx: &Context<'_>, entropy: &mut Entropy, pending: &mut PendingTxn) {
+        self.osd.periodic(cx, &self.pgs, pending);
+        self.pgs.periodic(cx, pending);
+        self.autoscaler.periodic(cx, &self.pgs, pending);
+        self.balancer.periodic(cx, &self.pgs, pending);
+        self.hints.periodic(cx, &mut self.osd, &self.pgs, pending);
+        self.auth.periodic(cx, entropy, pending);
+        let checks = self.health(cx, &cx.state.osdmap.map);
+        self.health.periodic(cx, checks, pending);
+    }
+
+    /// On any monitor, once a second.
+    pub fn sample(&mut self, now: Now, leads: Option<&State>, shows_progress: bool, beacon_grace: Duration) {
+        if let Some(state) = leads {
+            self.pgs.sample(now, &state.osdmap.map, shows_progress);
+        }
+        self.image_load.sample(now.mono);
+        self.service_map.prune(now, beacon_grace);
+    }
+
+    /// Everything that is wrong now.
+    pub fn health(&self, cx: &Context<'_>, map: &OsdMap) -> Checks {
+        let mut checks = Checks::new();
+        monmap::health(cx, &mut checks);
+        self.osd.health(cx, &self.pgs, map, &mut checks);
+        self.pgs.health(cx, map, &mut checks);
+        autoscale::health(cx, &self.pgs, map, &mut checks);
+        crash::health(cx, &mut checks);
+        checks
+    }
+}
+
+/// The options of this monitor.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    pub state: Option<&'a State>,
+    /// From the configuration file.
+    pub file: &'a BTreeMap<String, String>,
+    /// Set in this process, until its next start.
+    pub injected: &'a BTreeMap<String, String>,
+}
+
+impl Options<'_> {
+    /// What was injected, else the cluster's configuration, else the file, else the default.
+    pub fn get(&self, name: &str) -> String {
+        match self.injected.get(name) {
+            Some(value) => value.clone(),
+            None => options::value(self.state, self.file, name),
+        }
+    }
+}
+
+/// What a service may look at, beside what is its own.
+pub struct Context<'a> {
+    pub now: Now,
+    pub state: &'a State,
+    pub config: &'a MonConfig,
+    pub options: Options<'a>,
+    pub sessions: &'a Sessions,
+    /// The ranks of the monitors that are reachable.
+    pub quorum: Vec<u64>,
+    /// Since when this monitor leads, if it does.
+    pub leads_since: Option<Time>,
+}
+
+impl Context<'_> {
+    pub fn option(&self, name: &str) -> String {
+        self.options.get(name)
+    }
+
+    /// Writes a line of this monitor's own into the cluster log.
+    pub fn log(&self, pending: &mut PendingTxn, level: LogLevel, text: String) {
+        let membership = &self.state.monmap;
+        let mine = membership.map.mons.get(&self.config.name);
+        let rank = membership.rank_of(self.config.id).map_or(-1, |rank| rank as i64);
+        pending.batch.log.push(LogEntry {
+            name: AuthName::new(EntityType::Mon, self.config.name.clone()),
+            rank: EntityName::new(EntityType::Mon, rank),
+            addrs: mine.map(|mon| mon.public_addrs.clone()).unwrap_or_default(),
+            stamp: self.now.wall,
+            seq: self.state.log.seq + pending.batch.log.len() as u64 + 1,
+            level,
+            text,
+            channel: "cluster".to_string(),
+        });
+    }
+}

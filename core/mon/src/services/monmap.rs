@@ -1,9 +1,12 @@
 //! The monitor map, and which monitors decide.
 //!
-//! The monitor map says which monitors are expected and where; `Membership::members` which of them decide, by ids
-//! that are never used again. `ceph mon add` changes the map alone, so the cluster does not wait for a monitor that
-//! never came. A monitor counts from when it runs and asks to join (`MonChange::Join`), which changes Raft's group.
+//! The monitor map says which monitors are expected and where; `Membership::members` which of them decide, by
+//! ids that are never used again. `ceph mon add` changes the map alone, so the cluster does not wait for a
+//! monitor that never came. A monitor counts from when it runs and asks to join (`MonChange::Join`), which
+//! changes Raft's group.
 
+use crate::services::Context;
+use crate::services::health::{Checks, warn};
 use crate::sessions::Session;
 use crate::state::{Applying, Genesis, Published, Rejected, Slice, State};
 use nacre_proto::maps::MonMap;
@@ -106,6 +109,27 @@ impl Slice for Membership {
             messages: vec![MonMapMsg { map: to_vec(map).into() }.into()],
             next: epoch + 1,
         })
+    }
+}
+
+/// Monitors that are not reachable.
+pub fn health(cx: &Context<'_>, checks: &mut Checks) {
+    let state = cx.state;
+    let here = &cx.quorum;
+    let ranks = state.monmap.map.ranks.iter().enumerate();
+    let missing: Vec<&String> =
+        ranks.filter(|(rank, _)| !here.contains(&(*rank as u64))).map(|(_, n)| n).collect();
+    if !missing.is_empty() {
+        let names: Vec<&str> =
+            here.iter().filter_map(|&r| state.monmap.map.ranks.get(r as usize).map(|n| &**n)).collect();
+        let summary = format!(
+            "{}/{} mons down, quorum {}",
+            missing.len(),
+            state.monmap.map.ranks.len(),
+            names.join(",")
+        );
+        let detail = missing.iter().map(|name| format!("mon.{name} is out of quorum")).collect();
+        warn(checks, "MON_DOWN", missing.len(), summary, detail);
     }
 }
 

@@ -1,7 +1,8 @@
-//! What whoever is at the other end of a session may have a monitor, or the manager that it is too, do.
+//! Capabilities: what the other end of a session may have the monitor, or the manager that it is too, do.
 
 use crate::commands;
-use crate::mon::{CommandRequest, Mon, Via};
+use crate::mon::{CommandRequest, Via};
+use crate::state::State;
 use nacre_auth::caps::{MgrCaps, MonCaps, OsdAccess, OsdCaps, Permission};
 use nacre_auth::cephx::SERVICE_MGR;
 use nacre_auth::{Keys, Proved};
@@ -13,10 +14,10 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// As it was when the session began: who is given more, or less, begins another.
+/// The capabilities of a session, as they were when it began. A change counts from the next session.
 #[derive(Default)]
 pub struct SessionCaps {
-    /// None: everything, since nobody is asked for proof.
+    /// None: everything, since the cluster does not authenticate.
     granted: Option<Box<Granted>>,
 }
 
@@ -33,13 +34,14 @@ struct Granted {
 /// What becomes of a message.
 pub(crate) enum Admission {
     Open,
-    /// Nobody answers it, as in Ceph.
+    /// It is not answered, as in Ceph.
     Ignored,
     Refused(Box<Message>),
 }
 
 impl SessionCaps {
-    /// `keys`: none before this monitor knows anybody, who then knows it by the key of all monitors.
+    /// `keys`: none before this monitor has a state; then its callers are monitors, with the key of all
+    /// monitors.
     pub fn of(peer: &Peer, keys: Option<&Keys>) -> SessionCaps {
         let Some(Proved { name, service, .. }) = &peer.proved else { return SessionCaps::default() };
         let entity = keys.and_then(|keys| keys.entities.get(name));
@@ -119,12 +121,12 @@ impl Granted {
         }
     }
 
-    /// Snapshots of images are made by who may write to the pool.
-    fn may_change_pool(&self, op: &PoolOp, mon: &Mon) -> bool {
+    /// A client that may write to the pool may make snapshots of its images.
+    fn may_change_pool(&self, op: &PoolOp, state: Option<&State>) -> bool {
         if !matches!(op.op, PoolOpKind::CreateUnmanagedSnap | PoolOpKind::DeleteUnmanagedSnap) {
             return self.may("osd", "", &BTreeMap::new(), Permission::W);
         }
-        let map = mon.state.as_ref().map(|state| &state.osdmap.map);
+        let map = state.map(|state| &state.osdmap.map);
         let id = PoolId(op.pool.into());
         let pool = map.and_then(|map| Some((map.pool_name(id)?, map.pool(id)?)));
         let args = pool.map(|(name, _)| ("poolname".to_string(), name.to_string())).into_iter().collect();
@@ -187,10 +189,10 @@ fn place_of(args: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     BTreeMap::from([("pool", pool), ("namespace", namespace)].map(|(k, v)| (k.to_string(), v.to_string())))
 }
 
-impl Mon {
-    /// Whether who sends this may. Monitors that pass something on have asked the same.
-    pub(crate) fn admission(&self, caps: &SessionCaps, kind: EntityType, message: &Message) -> Admission {
-        let Some(granted) = &caps.granted else { return Admission::Open };
+impl SessionCaps {
+    /// Whether the sender of a message may send it. Monitors that forward a message have checked the same.
+    pub(crate) fn admission(&self, kind: EntityType, message: &Message, state: Option<&State>) -> Admission {
+        let Some(granted) = &self.granted else { return Admission::Open };
         let open = |is_allowed| if is_allowed { Admission::Open } else { Admission::Ignored };
         match message {
             Message::MonCommand(_) | Message::MgrCommand(_) | Message::Command(_) => {
@@ -203,14 +205,14 @@ impl Mon {
                     }
                 }
             }
-            Message::PoolOp(op) if !granted.may_change_pool(op, self) => {
+            Message::PoolOp(op) if !granted.may_change_pool(op, state) => {
                 let (version, epoch) = (PaxosVersion(0), Default::default());
                 let reply = PoolOpReply { version, fsid: op.fsid, code: -errno::EPERM, epoch, data: None };
                 Admission::Refused(Box::new(reply.into()))
             }
-            Message::Statfs(_) | Message::GetPoolStats(_) => open(caps.may("pg", Permission::R)),
-            Message::Log(_) => open(caps.may("log", Permission::W)),
-            Message::Daemon(_) => open(kind == EntityType::Osd && caps.may("osd", Permission::W)),
+            Message::Statfs(_) | Message::GetPoolStats(_) => open(self.may("pg", Permission::R)),
+            Message::Log(_) => open(self.may("log", Permission::W)),
+            Message::Daemon(_) => open(kind == EntityType::Osd && self.may("osd", Permission::W)),
             _ => Admission::Open,
         }
     }

@@ -3,6 +3,7 @@
 pub mod caps;
 
 use crate::mon::Mon;
+use crate::services::Options;
 use crate::services::osdmap::maps::updates;
 use crate::state::Published;
 use caps::SessionCaps;
@@ -88,6 +89,15 @@ impl Sessions {
     pub fn iter(&self) -> impl Iterator<Item = (ConnId, &Session)> {
         self.all.iter().map(|(conn, session)| (*conn, session))
     }
+    /// Whether the OSD has a session here.
+    pub fn has_osd(&self, osd: OsdId) -> bool {
+        self.iter().any(|(_, session)| session.osd() == Some(osd))
+    }
+    /// What an OSD that has a session here supports.
+    pub fn osd_features(&self, osd: OsdId) -> u64 {
+        let session = self.all.values().find(|session| session.osd() == Some(osd));
+        session.map_or(0, |session| session.peer.features)
+    }
     /// All but monitors.
     pub fn clients(&self) -> Vec<ConnId> {
         self.iter().filter(|(_, s)| s.peer.kind != EntityType::Mon).map(|(conn, _)| conn).collect()
@@ -104,6 +114,17 @@ impl Sessions {
 }
 
 impl Mon {
+    /// Tells the driver and OSDs by which keys callers are known, if that changed.
+    pub(crate) fn publish_keys(&mut self, out: &mut Vec<Effect>) {
+        let Some(state) = self.state.as_ref().filter(|_| self.config.auth.required) else { return };
+        let options = Options { state: Some(state), file: &self.config.options, injected: &self.injected };
+        if self.services.auth.publish(state, options, out) {
+            for (conn, session) in self.sessions.iter() {
+                self.services.auth.send_to_osd(conn, session, out);
+            }
+        }
+    }
+
     pub(crate) fn on_subscribe(&mut self, conn: ConnId, subscribe: MonSubscribe, out: &mut Vec<Effect>) {
         let Some(session) = self.sessions.get_mut(conn) else { return };
         if !subscribe.hostname.is_empty() {
@@ -130,8 +151,8 @@ impl Mon {
         for conn in conns {
             self.serve_subscriptions(conn, out);
             let (Some(session), Some(state)) = (self.sessions.get_mut(conn), &self.state) else { continue };
-            // A client asks again only when an operation stands still for seconds. So a session that was sent a map
-            // is sent the next one unasked.
+            // A client asks again only when an operation stands still for seconds. So a session that was sent
+            // a map is sent the next one unasked.
             if state.osdmap.map.epoch > before && session.sent_osdmap > Epoch(0) {
                 let messages = updates(state, session, session.sent_osdmap.next());
                 out.extend(messages.into_iter().map(|message| Effect::Send { conn, tid: 0, message }));

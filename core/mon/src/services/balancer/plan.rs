@@ -1,4 +1,4 @@
-//! Which groups to move where.
+//! Which PGs to move where.
 
 use super::Exceptions;
 use super::domains::Domains;
@@ -42,9 +42,9 @@ pub fn void(map: &OsdMap) -> Exceptions {
 /// One pool that is balanced.
 struct Share {
     domains: Domains,
-    /// Each OSD's groups beyond its share.
+    /// Each OSD's PGs beyond its share.
     beyond: BTreeMap<OsdId, f64>,
-    /// Where its groups are, but for those that an operator placed.
+    /// Where its PGs are, but for those that an operator placed.
     up: BTreeMap<PgId, Vec<OsdId>>,
     /// The same by OSD.
     groups: BTreeMap<OsdId, BTreeSet<PgId>>,
@@ -57,7 +57,7 @@ struct Load {
     total: BTreeMap<OsdId, f64>,
 }
 
-/// A group leaves one OSD for another.
+/// A PG leaves one OSD for another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Move {
     pg: PgId,
@@ -65,7 +65,7 @@ struct Move {
     to: OsdId,
 }
 
-/// Pools whose groups stay as they are otherwise.
+/// Pools whose PGs stay as they are otherwise.
 fn is_stable(pool: &Pool) -> bool {
     let Pool { pg_num, pg_num_target, pg_num_pending, pgp_num, pgp_num_target, .. } = pool;
     let resting = [pg_num_target, pg_num_pending, pgp_num, pgp_num_target].into_iter().all(|n| n == pg_num);
@@ -161,7 +161,7 @@ impl Load {
     }
 }
 
-/// At most `most` groups, those first that gain most. Every move brings the squares of the deviations down,
+/// At most `most` PGs, those first that gain most. Every move brings the squares of the deviations down,
 /// so that there comes an end.
 pub fn plan(map: &OsdMap, pools: &BTreeSet<PoolId>, deviation: f64, most: usize) -> Exceptions {
     let mut load = Load::of(map, pools);
@@ -194,7 +194,7 @@ pub fn plan(map: &OsdMap, pools: &BTreeSet<PoolId>, deviation: f64, most: usize)
     moved
 }
 
-/// One more replacement. Who came for another goes in favour of who comes now.
+/// One more replacement. An OSD that replaced another one is itself replaced by the new one.
 fn with(items: Option<&Vec<(OsdId, OsdId)>>, from: OsdId, to: OsdId) -> Vec<(OsdId, OsdId)> {
     let mut items = items.cloned().unwrap_or_default();
     match items.iter().position(|item| item.1 == from) {
@@ -205,7 +205,7 @@ fn with(items: Option<&Vec<(OsdId, OsdId)>>, from: OsdId, to: OsdId) -> Vec<(Osd
     items
 }
 
-/// How uneven pools are: the mean, over their OSDs, of how far the groups there are from their share, as a
+/// How uneven pools are: the mean, over their OSDs, of how far the PGs there are from their share, as a
 /// part of the mean share. Zero is even.
 pub fn score(map: &OsdMap, pools: &BTreeSet<PoolId>) -> f64 {
     let load = Load::of(map, pools);

@@ -1,4 +1,5 @@
-//! `ceph rbd task ...` and schedules for images: commands of Ceph's manager that are carried out beside the monitor.
+//! `ceph rbd task ...` and schedules for images: commands of Ceph's manager that are carried out beside the
+//! monitor.
 //!
 //! They look at images and work on them for long, which is no business of a machine. A driver that can do
 //! so says so (`Mon::with_image_tasks`), takes the commands that reached the leader
@@ -36,7 +37,7 @@ pub(crate) const COMMANDS: [(&str, &str); 18] = [
 /// Commands that may wait for the driver; it takes them one at a time.
 const WAITING_MAX: usize = 1000;
 
-/// What somebody typed, for the driver.
+/// A command for the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageCommand {
     /// Names it in `Mon::answer_image_command`.
@@ -104,18 +105,19 @@ impl ImageCommands {
 impl Mon {
     /// The driver carries out commands on images.
     pub fn with_image_tasks(mut self) -> Mon {
-        self.images.open = true;
+        self.services.images.open = true;
         self
     }
 
     /// The commands on images that have come since, for the driver to carry out.
     pub fn take_image_commands(&mut self) -> Vec<ImageCommand> {
-        std::mem::take(&mut self.images.fresh)
+        std::mem::take(&mut self.services.images.fresh)
     }
 
-    /// Who asked may have gone; then nobody is told.
+    /// The client may have gone; then the answer is dropped.
     pub fn answer_image_command(&mut self, key: u64, answer: ImageAnswer, out: &mut Vec<Effect>) {
-        let (origin, command) = self.images.asked.remove(&key).expect("each command is answered once");
+        let (origin, command) =
+            self.services.images.asked.remove(&key).expect("each command is answered once");
         let ImageAnswer { code, status, output } = answer;
         self.answer(origin, command.reply(-code, status, output.into()), out);
     }

@@ -1,4 +1,4 @@
-//! What clients do to each image: `rbd perf image iostat`. Counted while somebody asks, and known to the leader alone.
+//! What clients do to each image: `rbd perf image iostat`. Counted while a client asks, on the leader.
 
 use crate::mon::Mon;
 use nacre_base::{Now, OsdId, Time};
@@ -7,7 +7,7 @@ use nacre_proto::messages::{DaemonMsg, ImageCounts, ImageKey, ImageWork};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// As Ceph does, it counts for this long after somebody asked last.
+/// As Ceph does, it counts for this long after the last request.
 const WANTED: Duration = Duration::from_secs(60);
 /// OSDs are told again that it is wanted: one may have been restarted.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ const IMAGES_MAX: usize = 10_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageFigures {
     pub image: ImageKey,
-    /// Since somebody began to ask.
+    /// Since clients began to ask.
     pub totals: [u64; 6],
     /// In a second, of late; of the last two, how many nanoseconds an operation took.
     pub rates: [f64; 6],
@@ -36,7 +36,7 @@ pub(crate) struct ImageLoad {
 
 impl ImageLoad {
     pub fn add(&mut self, work: Vec<ImageWork>) {
-        // OSDs go on for a while after nobody asks any more.
+        // OSDs go on for a while after the last request.
         if self.asked.is_none() {
             return;
         }
@@ -86,9 +86,9 @@ impl Mon {
     /// What is known, and from now on is found out, of all images that clients use.
     pub fn image_figures(&mut self, now: Now, out: &mut Vec<Effect>) -> Vec<ImageFigures> {
         let now = now.mono;
-        self.image_load.asked = Some(now);
-        if self.image_load.told.is_none_or(|told| now.since(told) >= TELL_AGAIN) {
-            self.image_load.told = Some(now);
+        self.services.image_load.asked = Some(now);
+        if self.services.image_load.told.is_none_or(|told| now.since(told) >= TELL_AGAIN) {
+            self.services.image_load.told = Some(now);
             let map = self.state.as_ref().map(|state| &state.osdmap.map);
             let up: Vec<OsdId> = map.map_or_else(Vec::new, |map| map.up_osds().collect());
             let seconds = (WANTED + TELL_AGAIN).as_secs() as u32;
@@ -96,6 +96,6 @@ impl Mon {
                 self.send_to_osd(osd, &DaemonMsg::CountImages { seconds }, out);
             }
         }
-        self.image_load.figures()
+        self.services.image_load.figures()
     }
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 /// Ended ones that are remembered.
 const COMPLETED_MAX: usize = 20;
 const BAR: usize = 30;
-/// A new leader has heard of every group after this time.
+/// A new leader has reports of every PG after this time.
 const HEARD_OF_ALL: Duration = Duration::from_secs(10);
 const TITLE: &str = "Global Recovery Event";
 
-/// From the first group that recovers until none does.
+/// From the first PG that recovers until none does.
 struct Episode {
     started: Time,
     started_at: Utime,
@@ -30,7 +30,7 @@ pub struct Progress {
     current: Option<Episode>,
     /// With when they ended.
     completed: VecDeque<(Episode, Utime)>,
-    /// Until then, that no group recovers says nothing.
+    /// Until then, that no PG recovers says nothing.
     patient_until: Time,
 }
 

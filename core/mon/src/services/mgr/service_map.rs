@@ -1,7 +1,8 @@
-//! Programs beside the cluster's own daemons that offer a service and say so to the manager: rbd-mirror, radosgw.
+//! The service map: daemons beside the cluster's own that register with the manager, such as rbd-mirror and
+//! radosgw.
 //!
-//! Nothing of it is stored. Who registered has a session with this process and reports every few seconds; when another
-//! monitor leads, it introduces itself there.
+//! Nothing of it is stored. A registered daemon has a session with this process and reports every few
+//! seconds. When another monitor leads, the daemon registers there.
 
 use crate::output;
 use nacre_base::{Now, Utime};
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 /// Of all services.
 const DAEMONS_MAX: usize = 1000;
-/// What one daemon says of itself, in bytes; who says more is not listed.
+/// Bytes of one daemon's metadata and status; a daemon that sends more is not listed.
 const SAID_MAX: usize = 64 << 10;
 
 /// What is known of these comes from elsewhere.
@@ -34,7 +35,7 @@ struct Daemon {
 }
 
 #[derive(Default)]
-pub(crate) struct ServiceMap {
+pub struct ServiceMap {
     /// How often daemons came or went, and when last.
     changes: u64,
     modified: Option<Utime>,
@@ -86,7 +87,7 @@ impl ServiceMap {
         self.retain(now, |service, name, _| (service, name) != (&*close.service_name, &*close.daemon_name));
     }
 
-    /// Forgets who was silent for longer than `grace`.
+    /// Drops daemons that were silent for longer than `grace`.
     pub fn prune(&mut self, now: Now, grace: Duration) {
         self.retain(now, |_, _, daemon| now.mono.since(daemon.heard.mono) <= grace);
     }
@@ -114,7 +115,7 @@ impl ServiceMap {
         1 + self.changes
     }
 
-    /// Ceph: `ServiceMap`. It was last changed at `created` if nobody ever registered.
+    /// Ceph: `ServiceMap`. It was last changed at `created` if no daemon ever registered.
     pub fn dump(&self, created: Utime) -> Value {
         let services = self.all.iter().map(|(service, daemons)| {
             let rows = daemons.iter().map(|(name, daemon)| (name.clone(), daemon.dump()));

@@ -1,7 +1,7 @@
-//! Who dies soon after each start is held back: its next death would take others along.
+//! OSDs that crash soon after each start are kept down for a while, since each start may crash others.
 //!
-//! In a cluster whose OSDs run out of memory while they peer, each restart starts peering again, and the next one
-//! dies of that. Held back are few: with half of the OSDs gone, nobody is left to protect.
+//! In a cluster whose OSDs run out of memory while they peer, each restart starts peering again, and the next
+//! OSD crashes. The delay ends when half of the OSDs are down: then there is little left to protect.
 
 use crate::services::health::{Check, Checks, Severity};
 use nacre_base::{OsdId, Time};
@@ -9,9 +9,9 @@ use nacre_proto::maps::OsdMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// A life that ends sooner, with no goodbye, was a short one.
+/// An OSD that ends sooner after its boot, without saying so, crashed early.
 const EARLY_DEATH: Duration = Duration::from_secs(60);
-/// How long such ends are remembered.
+/// How long such crashes count.
 const HISTORY: Duration = Duration::from_secs(600);
 /// So many of them within `HISTORY` may be chance.
 const TOLERATED: usize = 3;
@@ -22,7 +22,7 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct CrashLoops {
     booted: BTreeMap<OsdId, Time>,
-    /// Ends of short lives.
+    /// Early crashes.
     pub died: BTreeMap<OsdId, VecDeque<Time>>,
 }
 
@@ -31,7 +31,7 @@ impl CrashLoops {
         self.booted.insert(osd, now);
     }
 
-    /// Its life has ended, then, and it said nothing. Gives for how long it is held back, if that is news.
+    /// It ended at `then` without saying so. Gives for how long it is kept down, if it is.
     pub fn died(&mut self, then: Time, osd: OsdId) -> Option<Duration> {
         let booted = self.booted.remove(&osd)?;
         if then.since(booted) > EARLY_DEATH {

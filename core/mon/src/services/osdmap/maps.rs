@@ -10,8 +10,8 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, to_vec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many epochs back a map is available, unless `mon_min_osdmap_epochs` says otherwise. A subscriber that is
-/// further behind gets a whole map.
+/// How many epochs back a map is available, unless `mon_min_osdmap_epochs` says otherwise. A subscriber that
+/// is further behind gets a whole map.
 pub(crate) const INCREMENTALS: u32 = 500;
 /// The base map moves on by this part of them at a time, since moving it costs an encoding.
 pub(crate) const TRIM_PART: u32 = 5;
@@ -39,8 +39,8 @@ pub struct OsdMapDelta {
     /// An encoded incremental with its checksums.
     pub incremental: Option<Bytes>,
     pub metadata: Vec<(OsdId, BTreeMap<String, String>)>,
-    /// Snapshot ids that removals took for themselves. The map does not tell them from those of snapshots that
-    /// were made in the same epoch.
+    /// Snapshot ids that removals took for themselves. The map does not tell them from those of snapshots
+    /// that were made in the same epoch.
     pub removal_numbers: Vec<(PoolId, SnapId)>,
 }
 

@@ -1,105 +1,102 @@
-//! Who serves a group while its data moves: `pg_temp`.
+//! `pg_temp`: which OSDs serve a placement group while its data moves.
 //!
-//! Where CRUSH sends a group may have nothing of it yet. So in the very change of the map that moves
-//! it, those who served it last, as the activation records say, are made to serve on. Their primary
-//! then asks for more members, who are filled while they take part, and in the end for the entry to
-//! go (`core/osd/src/pg/remap.rs`). Ceph has the first as `mon_osd_prime_pg_temp`, and `MOSDPGTemp`
-//! for the second.
+//! The OSDs that CRUSH chooses may have nothing of it yet. So the change of the map that moves it also makes
+//! the OSDs that served it last, by its activation record, serve on. Their primary then asks for more
+//! members, which are backfilled while they take part, and in the end for the entry to go
+//! (`core/osd/src/pg/remap.rs`). Ceph has the first as `mon_osd_prime_pg_temp`, the second as `MOSDPGTemp`.
 
-use crate::mon::{Done, Mon};
+use crate::mon::Done;
 use crate::pending_txn::PendingTxn;
+use crate::services::Context;
 use nacre_base::{OsdId, PgId};
 use nacre_proto::maps::{OsdMap, UpActing, ancestor};
 use nacre_proto::messages::{PgRecord, PgWish};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More members than this no primary needs at a time.
+/// The most members that a primary may ask for.
 const MEMBERS_MAX: usize = 16;
 
-impl Mon {
-    /// Primaries ask for other members.
-    pub(crate) fn request_pg_temp(&self, from: OsdId, wishes: &[PgWish], pending: &mut PendingTxn) -> Done {
-        let map = pending.map().clone();
-        let mut changes = Changes::new();
-        for PgWish { pg, record, acting } in wishes {
-            let placed = map.pg_to_up_acting(*pg);
-            let speaks = placed.acting_primary == Some(from)
-                && self.last_record(pending, *pg) == Some(record.clone())
-                && members(&placed.acting) == members(&record.acting);
-            let distinct: BTreeSet<_> = acting.iter().collect();
-            let sound = distinct.len() == acting.len()
-                && acting.len() <= MEMBERS_MAX
-                && acting.iter().all(|osd| map.exists(*osd));
-            if speaks && sound {
-                set(&map, *pg, &placed, acting.clone(), &mut changes);
-            }
+/// Primaries ask for other members.
+pub fn request_pg_temp(cx: &Context<'_>, from: OsdId, wishes: &[PgWish], pending: &mut PendingTxn) -> Done {
+    let map = pending.map().clone();
+    let mut changes = Changes::new();
+    for PgWish { pg, record, acting } in wishes {
+        let placed = map.pg_to_up_acting(*pg);
+        let speaks = placed.acting_primary == Some(from)
+            && last_record(cx, pending, *pg) == Some(record.clone())
+            && members(&placed.acting) == members(&record.acting);
+        let distinct: BTreeSet<_> = acting.iter().collect();
+        let sound = distinct.len() == acting.len()
+            && acting.len() <= MEMBERS_MAX
+            && acting.iter().all(|osd| map.exists(*osd));
+        if speaks && sound {
+            set(&map, *pg, &placed, acting.clone(), &mut changes);
         }
-        apply(changes, pending);
-        Done::Silent
     }
+    apply(changes, pending);
+    Done::Silent
+}
 
-    /// The last word before a change is committed.
-    pub(crate) fn prime_pg_temp(&self, pending: &mut PendingTxn) {
-        if !pending.may_move_groups() {
-            return;
-        }
-        let map = pending.map().clone();
-        let gone = map.pg_temp.keys().chain(map.primary_temp.keys()).filter(|pg| !map.pg_exists(**pg));
-        let mut changes: Changes = gone.map(|pg| (*pg, Vec::new())).collect();
-        let all: Vec<PgId> = map.pools.keys().flat_map(|&pool| map.pgs(pool)).collect();
-        for pg in all {
-            let Some(pool) = map.pool(pg.pool).filter(|pool| !pool.is_erasure()) else { continue };
-            let Some(record) = self.last_record(pending, pg) else { continue };
-            if map.primary_temp.contains_key(&pg) {
-                continue; // an operator's, or about to go
-            }
-            let size = usize::from(pool.size);
-            let entry = map.pg_temp.get(&pg);
-            let alive = |osds: &[OsdId]| -> Vec<OsdId> {
-                osds.iter().copied().filter(|osd| osd.is_some() && map.is_up(*osd)).collect()
-            };
-            if entry.is_some_and(|entry| entry.len() >= size && alive(entry).len() == entry.len()) {
-                continue; // the primary goes on from there
-            }
-            let placed = map.pg_to_up_acting(pg);
-            let survivors = alive(&record.acting);
-            let newcomers = placed.up.iter().filter(|osd| osd.is_some() && !survivors.contains(osd));
-            let newcomers: Vec<OsdId> = newcomers.copied().collect();
-            let leads = placed.up_primary.is_some_and(|osd| survivors.contains(&osd));
-            let enough = survivors.len() >= size;
-            // Where CRUSH finds too few, those who have everything make up for it.
-            let found = placed.up.iter().filter(|osd| osd.is_some()).count();
-            let short = found < size && survivors.iter().any(|osd| !placed.up.contains(osd));
-            let needed = entry.is_some() || !leads || short || (enough && !newcomers.is_empty());
-            let mut acting = survivors;
-            if acting.is_empty() || !needed {
-                acting.clear();
-            } else if !enough {
-                acting.extend(newcomers);
-            }
-            set(&map, pg, &placed, acting, &mut changes);
-        }
-        apply(changes, pending);
+/// The last word before a change is committed.
+pub fn prime_pg_temp(cx: &Context<'_>, pending: &mut PendingTxn) {
+    if !pending.may_move_pgs() {
+        return;
     }
-
-    /// Where a group came last, as far as is known by now. A new one stands where the one does that it
-    /// is split from.
-    fn last_record(&self, pending: &PendingTxn, pg: PgId) -> Option<PgRecord> {
-        let state = self.state.as_ref()?;
-        let known = |pg| {
-            let proposed = pending.batch.pgs.iter().rev().find(|(have, _)| *have == pg);
-            proposed.map(|(_, record)| record).or_else(|| state.pgs.records.get(&pg))
+    let map = pending.map().clone();
+    let gone = map.pg_temp.keys().chain(map.primary_temp.keys()).filter(|pg| !map.pg_exists(**pg));
+    let mut changes: Changes = gone.map(|pg| (*pg, Vec::new())).collect();
+    let all: Vec<PgId> = map.pools.keys().flat_map(|&pool| map.pgs(pool)).collect();
+    for pg in all {
+        let Some(pool) = map.pool(pg.pool).filter(|pool| !pool.is_erasure()) else { continue };
+        let Some(record) = last_record(cx, pending, pg) else { continue };
+        if map.primary_temp.contains_key(&pg) {
+            continue; // an operator's, or about to go
+        }
+        let size = usize::from(pool.size);
+        let entry = map.pg_temp.get(&pg);
+        let alive = |osds: &[OsdId]| -> Vec<OsdId> {
+            osds.iter().copied().filter(|osd| osd.is_some() && map.is_up(*osd)).collect()
         };
-        let groups = pending.committed_map().pool(pg.pool)?.pg_num;
-        known(pg).or_else(|| known(ancestor(pg, groups))).cloned()
+        if entry.is_some_and(|entry| entry.len() >= size && alive(entry).len() == entry.len()) {
+            continue; // the primary goes on from there
+        }
+        let placed = map.pg_to_up_acting(pg);
+        let survivors = alive(&record.acting);
+        let newcomers = placed.up.iter().filter(|osd| osd.is_some() && !survivors.contains(osd));
+        let newcomers: Vec<OsdId> = newcomers.copied().collect();
+        let leads = placed.up_primary.is_some_and(|osd| survivors.contains(&osd));
+        let enough = survivors.len() >= size;
+        // Where CRUSH finds too few OSDs, those that have everything serve on.
+        let found = placed.up.iter().filter(|osd| osd.is_some()).count();
+        let short = found < size && survivors.iter().any(|osd| !placed.up.contains(osd));
+        let needed = entry.is_some() || !leads || short || (enough && !newcomers.is_empty());
+        let mut acting = survivors;
+        if acting.is_empty() || !needed {
+            acting.clear();
+        } else if !enough {
+            acting.extend(newcomers);
+        }
+        set(&map, pg, &placed, acting, &mut changes);
     }
+    apply(changes, pending);
+}
+
+/// The last activation record, with those of the pending transaction. A new PG has its parent's.
+fn last_record(cx: &Context<'_>, pending: &PendingTxn, pg: PgId) -> Option<PgRecord> {
+    let state = cx.state;
+    let known = |pg| {
+        let proposed = pending.batch.pgs.iter().rev().find(|(have, _)| *have == pg);
+        proposed.map(|(_, record)| record).or_else(|| state.pgs.records.get(&pg))
+    };
+    let groups = pending.committed_map().pool(pg.pool)?.pg_num;
+    known(pg).or_else(|| known(ancestor(pg, groups))).cloned()
 }
 
 fn members(osds: &[OsdId]) -> Vec<OsdId> {
     osds.iter().copied().filter(|osd| osd.is_some()).collect()
 }
 
-/// Who is to serve which groups; nobody: those whom CRUSH wants.
+/// The acting set of each PG; empty for the one that CRUSH chooses.
 type Changes = BTreeMap<PgId, Vec<OsdId>>;
 
 fn set(map: &OsdMap, pg: PgId, placed: &UpActing, mut acting: Vec<OsdId>, changes: &mut Changes) {

@@ -1,4 +1,7 @@
 //! Placement groups: their activation records, and what their primaries report.
 
+pub mod activation;
+mod health;
 pub mod records;
+mod snap_trim;
 pub mod stats;

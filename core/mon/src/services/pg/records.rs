@@ -21,8 +21,8 @@ impl Slice for PgRecords {
     }
 
     fn apply(&mut self, delta: &Self::Delta, at: &Applying) {
-        // A placement group that begins to serve in the epoch before it is split, or removed, has served when that
-        // happens: its successors start from there.
+        // A placement group that begins to serve in the epoch before it is split, or removed, has served when
+        // that happens: its successors start from there.
         self.records.extend(delta.iter().cloned());
         if let Some(change) = &at.change {
             for pool in &change.inc.old_pools {

@@ -1,9 +1,9 @@
-//! What the OSDs report, added up: who has how much, in which state. Never replicated: a new leader
-//! hears it all again within seconds.
+//! Statistics of placement groups and OSDs, from the OSDs' reports. They are not replicated: a new leader
+//! gets all reports again within seconds.
 
-use crate::mon::Mon;
 use crate::services::mgr::progress::Progress;
 use crate::services::osdmap::pg_merge::is_merged;
+use crate::state::State;
 use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::Op;
 use nacre_proto::maps::{Osd, OsdMap, Pool};
@@ -16,14 +16,14 @@ use std::time::Duration;
 const RATE_WINDOW: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
-pub struct Stats {
+pub struct PgStats {
     pub pgs: BTreeMap<PgId, PgStat>,
     pub osds: BTreeMap<OsdId, OsdStat>,
     /// Counts reports.
     pub version: u64,
     pub stamp: Utime,
     samples: VecDeque<Sample>,
-    /// Since when a group is in a state that passes by itself, mostly.
+    /// Since when a PG is in a state that passes by itself, mostly.
     since: BTreeMap<(PgId, Passing), Time>,
     pub progress: Progress,
 }
@@ -44,20 +44,20 @@ pub enum Passing {
 }
 
 pub struct PgStat {
-    /// Its counters of work are those of all who led the group.
+    /// Its counters of work add up those of all its primaries.
     pub report: PgReport,
     /// What each of them had counted when it was last heard.
     counted: BTreeMap<OsdId, Work>,
     pub from: OsdId,
     pub stamp: Utime,
-    /// Reports of this group so far.
+    /// Reports of this PG so far.
     pub seq: u64,
     pub map_epoch: u32,
     pub lasts: Lasts,
 }
 
 pub struct OsdStat {
-    /// Without its groups.
+    /// Without its PGs.
     pub report: OsdReport,
 }
 
@@ -109,17 +109,16 @@ pub struct PoolUsage {
     pub pgs: u64,
 }
 
-/// What was said of a group before it took another one in: of neither is it true now.
+/// Whether a report is from before its PG took another one in: it is true of neither any more.
 fn is_about_a_half(map: &OsdMap, report: &PgReport) -> bool {
     is_merged(map, report.pg)
         && map.pool(report.pg.pool).is_some_and(|pool| report.interval <= pool.last_merge.ready_epoch)
 }
 
-impl Mon {
-    /// As its primary says, in the interval that served last, on the OSDs that it is to be on.
-    pub(crate) fn is_clean(&self, map: &OsdMap, pg: PgId) -> bool {
-        let state = self.state.as_ref().expect("the caller has it");
-        let (Some(stat), Some(record)) = (self.stats.pgs.get(&pg), state.pgs.records.get(&pg)) else {
+impl PgStats {
+    /// As its primary reports, in the interval that served last, on the OSDs that CRUSH wants.
+    pub fn is_clean(&self, state: &State, map: &OsdMap, pg: PgId) -> bool {
+        let (Some(stat), Some(record)) = (self.pgs.get(&pg), state.pgs.records.get(&pg)) else {
             return false;
         };
         let (report, placed) = (&stat.report, map.pg_to_up_acting(pg));
@@ -130,14 +129,12 @@ impl Mon {
             && placed.acting == placed.up
     }
 
-    /// All groups of all pools.
-    pub(crate) fn all_clean(&self, map: &OsdMap) -> bool {
-        all_pgs(map).all(|pg| self.is_clean(map, pg))
+    /// All placement groups of all pools.
+    pub fn all_clean(&self, state: &State, map: &OsdMap) -> bool {
+        all_pgs(map).all(|pg| self.is_clean(state, map, pg))
     }
-}
 
-impl Stats {
-    /// Takes an OSD's report. The groups in it count if their primary is who the reporter says.
+    /// Takes an OSD's report. It counts for the placement groups whose primary that OSD is.
     pub fn report(&mut self, wall: Utime, osd: OsdId, mut report: OsdReport, map: &OsdMap) {
         self.version += 1;
         self.stamp = wall;
@@ -173,7 +170,7 @@ impl Stats {
         self.osds.retain(|osd, _| map.exists(*osd));
     }
 
-    /// Notes the counters, for rates, and who is in a passing state. Call it once a second.
+    /// Notes the counters, for rates, and which PGs are in a passing state. Call it once a second.
     pub fn sample(&mut self, now: Now, map: &OsdMap, shows_progress: bool) {
         if shows_progress {
             self.progress.observe(now, self.pgs.values().map(|stat| &stat.report));
@@ -208,7 +205,7 @@ impl Stats {
         }
     }
 
-    /// For how long a group is in that state, as far as this leader knows.
+    /// For how long a PG is in that state, as far as this leader knows.
     pub fn lasts(&self, now: Time, pg: PgId, passing: Passing) -> Duration {
         self.since.get(&(pg, passing)).map_or(Duration::ZERO, |since| now.since(*since))
     }
@@ -236,12 +233,12 @@ impl Stats {
         map.pools.keys().map(|&pool| self.rates(pool)).fold(Work::default(), Work::plus)
     }
 
-    /// The state of a group as people see it: as its primary reported, and stale once that is down.
+    /// The state of a PG as commands show it: as its primary reported, and stale once that is down.
     pub fn pg_state(&self, map: &OsdMap, pg: PgId) -> u64 {
         let Some(stat) = self.pgs.get(&pg) else { return 0 };
         if map.is_up(stat.from) { stat.report.state } else { stat.report.state | pg_state::STALE }
     }
-    /// Of the snapshots of a pool that are being removed, those for which no group keeps anything.
+    /// Of the snapshots of a pool that are being removed, those for which no PG keeps anything.
     /// Clients take it that there is nothing in it that the map's queue does not have.
     pub fn purged(&self, map: &OsdMap, id: PoolId) -> IntervalSet {
         let queue = map.removed_snaps_queue.get(&id).cloned().unwrap_or_default();
@@ -259,7 +256,7 @@ impl Stats {
         }
         all
     }
-    /// How many groups are in which state.
+    /// How many PGs are in which state.
     pub fn states(&self, map: &OsdMap) -> BTreeMap<u64, u64> {
         let mut states = BTreeMap::new();
         for pg in all_pgs(map) {
@@ -344,7 +341,7 @@ impl Stats {
         least.unwrap_or(0.0) as u64
     }
 
-    /// How many groups each OSD is in the acting set of, and of how many it is the primary.
+    /// How many PGs each OSD is in the acting set of, and of how many it is the primary.
     pub fn pgs_by_osd(&self, map: &OsdMap) -> BTreeMap<OsdId, (u64, u64)> {
         let mut by_osd: BTreeMap<OsdId, (u64, u64)> = BTreeMap::new();
         for pg in all_pgs(map) {
@@ -364,7 +361,7 @@ pub fn all_pgs(map: &OsdMap) -> impl Iterator<Item = PgId> + '_ {
     map.pools.keys().flat_map(|&pool| map.pgs(pool))
 }
 
-/// Groups whose acting set is not what CRUSH wants.
+/// PGs whose acting set is not what CRUSH wants.
 pub fn remapped(map: &OsdMap) -> u64 {
     if map.pg_temp.is_empty() && map.primary_temp.is_empty() {
         return 0;

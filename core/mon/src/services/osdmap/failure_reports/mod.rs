@@ -1,10 +1,10 @@
 //! Failure reports: which OSDs are marked down because others do not hear them.
 //!
-//! An OSD that misses another reports that twice a second until it hears the other one again. A single reporter may
-//! be the one with the loose cable, so several must report, from different failure domains. Two OSDs that miss each
-//! other prove a broken link and no more: the one with more broken links is believed less. Only the leader keeps
-//! reports. A new leader gets them all again within a second, and finds past ones in the `LeaderHints`. Read
-//! `FailureReports::check_reports`.
+//! An OSD that misses another reports that twice a second until it hears the other one again. A single
+//! reporter may be the one with the loose cable, so several must report, from different failure domains. Two
+//! OSDs that miss each other prove a broken link and no more: the one with more broken links is believed
+//! less. Only the leader keeps reports. A new leader gets them all again within a second, and finds past ones
+//! in the `LeaderHints`. Read `FailureReports::check_reports`.
 
 use crate::services::health::{Check, Checks, Severity};
 use crate::services::leader_hints::{LeaderHints, PastMarkDown};
@@ -26,7 +26,8 @@ const LINK_PATIENCE: Duration = Duration::from_secs(5);
 const DOMAIN_PATIENCE: Duration = Duration::from_millis(2500);
 /// A reporter that was wrong about an OSD before counts only after so much silence.
 const DISTRUSTED_SILENCE: Duration = Duration::from_secs(3);
-/// An OSD that boots again so soon was wrongly marked down. One that returns later stood still, or was cut off.
+/// An OSD that boots again so soon was wrongly marked down. One that returns later stood still, or was cut
+/// off.
 const FALSE_REPORT_WINDOW: Duration = Duration::from_secs(3);
 /// A report that is open for so long is about the network, or else it would be settled.
 const WORTH_A_WARNING: Duration = Duration::from_secs(4);
@@ -173,8 +174,8 @@ impl FailureReports {
         }
     }
 
-    /// `target`, which is up in this map, refused a connection of `reporter`. That is proof, unless this reporter was wrong
-    /// about this OSD before: then its heartbeats tell.
+    /// `target`, which is up in this map, refused a connection of `reporter`. That is proof, unless this
+    /// reporter was wrong about this OSD before: then its heartbeats tell.
     pub fn report_refused(&mut self, now: Time, reporter: OsdId, target: OsdId, map: &OsdMap) {
         if self.may_trust(reporter, target) {
             let up_from = map.osd(target).map_or(Epoch(0), |osd| osd.info.up_from);
@@ -186,8 +187,8 @@ impl FailureReports {
         !self.wrong.contains_key(&(reporter, target, Evidence::Refused))
     }
 
-    /// OSDs that refuse connections, and whether their processes have ended for certain: no firewall refused for them, the OSD
-    /// is gone for us as well.
+    /// OSDs that refuse connections, and whether their processes have ended for certain: no firewall refused
+    /// for them, since the monitors' sessions with them ended, too.
     pub fn refused(&mut self, now: Time, map: &OsdMap, sessions: &OsdSessions) -> Vec<(MarkDown, bool)> {
         let of_this_incarnation = |target: OsdId, refusal: &Refusal| {
             map.is_up(target) && map.osd(target).is_some_and(|osd| osd.info.up_from == refusal.up_from)
@@ -289,9 +290,9 @@ impl FailureReports {
         decisions
     }
 
-    /// The reports that may mark an OSD down. OSDs reach each other without the cluster network, but clients need
-    /// the public one. If most OSDs have lost a network, the network is at fault, and marking OSDs down would not
-    /// bring it back.
+    /// The reports that may mark an OSD down. OSDs reach each other without the cluster network, but clients
+    /// need the public one. If most OSDs have lost a network, the network is at fault, and marking OSDs down
+    /// would not bring it back.
     fn counted(&self, map: &OsdMap) -> BTreeMap<(OsdId, OsdId), Report> {
         let mut open = self.open.clone();
         open.retain(|_, report| report.network != Some(Network::Cluster));
