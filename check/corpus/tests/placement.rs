@@ -366,7 +366,7 @@ fn ours(map: &OsdMap) -> String {
             let set = |osds: &[OsdId], primary: Option<OsdId>| {
                 text(&osds.iter().map(|osd| osd.0).collect::<Vec<_>>(), primary.map_or(-1, |osd| osd.0))
             };
-            let UpActing { up, up_primary, acting, acting_primary } = map.pg_to_up_acting(pg);
+            let UpActing { up, up_primary, acting, acting_primary, .. } = map.pg_to_up_acting(pg);
             out += &line(set(&up, up_primary), set(&acting, acting_primary));
             out += "\n";
         }

@@ -8,7 +8,7 @@ use crate::script::{Auth, Shape};
 use crate::world::{DISK_LATENCY, World};
 use bytes::Bytes;
 use nacre_auth::{Entity, Entropy, Secret, keyring};
-use nacre_base::{Name, OsdId, PgId, PoolId, Utime};
+use nacre_base::{Name, OsdId, PgId, PoolId, ShardId, Utime};
 use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
 use nacre_machine::{ReadError, StoreView, given_up};
 use nacre_mon::{Member, Mon, MonAuth, MonConfig};
@@ -597,7 +597,7 @@ impl Cluster {
     pub fn objects(&self, osd: usize) -> Vec<ObjectId> {
         let store = self.world.node(self.osds[osd]).store.as_ref().expect("a running OSD has a store");
         let mut objects = Vec::new();
-        let walk = store.object_walk(&ObjectId::min(), &mut |object| {
+        let walk = store.object_walk((ShardId::NONE, &ObjectId::min()), &mut |_, object| {
             objects.push(object.clone());
             true
         });

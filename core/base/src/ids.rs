@@ -42,6 +42,38 @@ pub struct PgId {
     pub seed: u32,
 }
 
+/// Which chunk of each object an OSD holds in a placement group of an erasure-coded pool: its place in the acting set.
+/// Ceph: `shard_id_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub i8);
+
+impl ShardId {
+    /// In a replicated pool, where each OSD holds whole objects. Ceph: `NO_SHARD`.
+    pub const NONE: ShardId = ShardId(-1);
+
+    pub fn is_some(self) -> bool {
+        self.0 >= 0
+    }
+}
+
+/// An instance of a placement group: what one OSD holds of it. One OSD may hold several shards of a placement group.
+/// Ceph: `spg_t`, printed as `1.7s2`, or `1.7` without a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpgId {
+    pub pg: PgId,
+    pub shard: ShardId,
+}
+
+impl SpgId {
+    pub fn replicated(pg: PgId) -> SpgId {
+        SpgId { pg, shard: ShardId::NONE }
+    }
+    /// The placement group, of an instance that holds whole objects.
+    pub fn without_shard(self) -> Option<PgId> {
+        (!self.shard.is_some()).then_some(self.pg)
+    }
+}
+
 /// The place of a write in the history of its placement group. Ceph: `eversion_t`.
 /// Ordered by epoch first: a later interval beats an earlier one whatever its counter says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +120,14 @@ impl fmt::Display for PgId {
         write!(f, "{}.{:x}", self.pool.0, self.seed)
     }
 }
+impl fmt::Display for SpgId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shard {
+            ShardId::NONE => self.pg.fmt(f),
+            ShardId(shard) => write!(f, "{}s{shard}", self.pg),
+        }
+    }
+}
 /// Ceph prints `epoch'version`.
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,6 +144,14 @@ impl fmt::Display for SnapId {
     }
 }
 
+impl std::str::FromStr for SpgId {
+    type Err = ();
+    fn from_str(s: &str) -> Result<SpgId, ()> {
+        let Some((pg, shard)) = s.split_once('s') else { return Ok(SpgId::replicated(s.parse()?)) };
+        let shard = ShardId(shard.parse().map_err(|_| ())?);
+        if shard.is_some() { Ok(SpgId { pg: pg.parse()?, shard }) } else { Err(()) }
+    }
+}
 impl std::str::FromStr for PgId {
     type Err = ();
     fn from_str(s: &str) -> Result<PgId, ()> {
@@ -123,6 +171,16 @@ mod tests {
         assert_eq!(pg.to_string(), "7.1f");
         assert_eq!("7.1f".parse(), Ok(pg));
         assert_eq!("7".parse::<PgId>(), Err(()));
+    }
+
+    #[test]
+    fn an_instance_reads_back_as_it_prints() {
+        let pg = PgId { pool: PoolId(7), seed: 0x1f };
+        for (spg, text) in [(SpgId::replicated(pg), "7.1f"), (SpgId { pg, shard: ShardId(2) }, "7.1fs2")] {
+            assert_eq!(spg.to_string(), text);
+            assert_eq!(text.parse(), Ok(spg));
+        }
+        assert_eq!(["7.1fs", "7.1fs-1", "s1", "7.1fs200"].map(|text| text.parse::<SpgId>()), [Err(()); 4]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod time;
 pub mod words;
 
 pub use buffer::Buffer;
-pub use ids::{Epoch, OsdId, PgId, PoolId, SnapId, Version};
+pub use ids::{Epoch, OsdId, PgId, PoolId, ShardId, SnapId, SpgId, Version};
 pub use intervals::IntervalSet;
 pub use key_ranges::{KeyRanges, key_after};
 pub use names::Name;

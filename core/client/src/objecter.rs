@@ -15,7 +15,7 @@
 use crate::request::{Failure, ObjectReply, ObjectRequest, OpOutput};
 use crate::wire_out::Out;
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, OsdId, PgId, Rng, Utime, errno};
+use nacre_base::{Epoch, Name, OsdId, PgId, Rng, ShardId, Utime, errno};
 use nacre_machine::{Closed, ConnId, Level, TimerId};
 use nacre_proto::maps::{
     Incremental, OsdMap, Uuid, is_merge_source, is_merge_target, is_split, map_flags, pool_flags,
@@ -41,7 +41,7 @@ const REDIAL_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Objecter {
     map: Option<Arc<OsdMap>>,
     /// Primaries by the current map, with the shard that they hold; filled as they are asked for.
-    primaries: BTreeMap<PgId, Option<(OsdId, i8)>>,
+    primaries: BTreeMap<PgId, Option<(OsdId, ShardId)>>,
     entries: BTreeMap<u64, Entry>,
     /// Entries that no OSD has, oldest first: those that wait for something, or for `send_all`.
     unsent: BTreeSet<u64>,
@@ -318,13 +318,10 @@ impl Objecter {
         }
     }
 
-    fn primary(&mut self, map: &OsdMap, pg: PgId) -> Option<(OsdId, i8)> {
+    fn primary(&mut self, map: &OsdMap, pg: PgId) -> Option<(OsdId, ShardId)> {
         *self.primaries.entry(pg).or_insert_with(|| {
             let now = map.pg_to_up_acting(pg);
-            let osd = now.acting_primary?;
-            let erasure = map.pool(pg.pool).is_some_and(|pool| pool.is_erasure());
-            let shard = now.acting.iter().position(|&o| o == osd).filter(|_| erasure);
-            Some((osd, shard.map_or(-1, |shard| shard as i8)))
+            Some((now.acting_primary?, now.primary_shard()))
         })
     }
 

@@ -1,7 +1,7 @@
 //! How a machine looks at what its store holds, between effects.
 
 use bytes::Bytes;
-use nacre_base::{Name, PoolId};
+use nacre_base::{Name, PoolId, ShardId};
 use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::ObjectId;
@@ -96,8 +96,13 @@ pub trait StoreView {
         from: &[u8],
         each: &mut dyn FnMut(&Name, &Bytes) -> bool,
     ) -> Result<(), ReadError>;
-    /// Walks the objects in order from the first `>= from` until `each` says false.
-    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError>;
+    /// Walks the objects, and shards of objects, in the order of `StoredId` from the first `>= from` until `each` says
+    /// false.
+    fn object_walk(
+        &self,
+        from: (ShardId, &ObjectId),
+        each: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
+    ) -> Result<(), ReadError>;
     /// The parts of `offset..offset + len` that hold data, as (offset, length); the rest are holes.
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError>;
     /// What a few (offset, length) extents hold, each up to where the data ends; None if that is much, takes the device, or
@@ -145,7 +150,11 @@ impl StoreView for NoStore {
     ) -> Result<(), ReadError> {
         Ok(())
     }
-    fn object_walk(&self, _: &ObjectId, _: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+    fn object_walk(
+        &self,
+        _: (ShardId, &ObjectId),
+        _: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
+    ) -> Result<(), ReadError> {
         Ok(())
     }
     fn extents(&self, _: &StoredId, _: u64, _: u64) -> Result<Vec<(u64, u64)>, ReadError> {

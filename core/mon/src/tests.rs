@@ -3,7 +3,7 @@
 use crate::{Member, Mon, MonAuth, MonConfig};
 use bytes::Bytes;
 use nacre_auth::{Entropy, Proved};
-use nacre_base::{Epoch, IntervalSet, Name, Now, OsdId, PgId, PoolId, Time, Utime};
+use nacre_base::{Epoch, IntervalSet, Name, Now, OsdId, PgId, PoolId, ShardId, Time, Utime};
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::maps::{OsdMap, map_flags, osd_state, pool_flags};
 use nacre_proto::messages::scrub::ScrubState;
@@ -61,7 +61,11 @@ impl StoreView for Omaps {
         }
         Ok(())
     }
-    fn object_walk(&self, _: &ObjectId, _: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+    fn object_walk(
+        &self,
+        _: (ShardId, &ObjectId),
+        _: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
+    ) -> Result<(), ReadError> {
         Ok(())
     }
     fn extents(&self, _: &StoredId, _: u64, _: u64) -> Result<Vec<(u64, u64)>, ReadError> {

@@ -5,10 +5,10 @@ use crate::op_tracker::Request;
 use crate::pg::{Ctx, Interval, Pg, PgEffect, PgEvent};
 use crate::throttle::Budget;
 use bytes::Bytes;
-use nacre_base::{Epoch, Now, OsdId, PgId, Time};
+use nacre_base::{Epoch, Now, OsdId, PgId, SpgId, Time};
 use nacre_machine::{ConnId, Effect, ReadError, StoreView, Token};
 use nacre_proto::maps::OsdMap;
-use nacre_proto::messages::peer::PgMsg;
+use nacre_proto::messages::peer::{PgMsg, PgRoute};
 use nacre_proto::messages::{OsdOpReply, PeerMsg, PgRecord, PgWish};
 use nacre_proto::transaction::{StoredId, Transaction};
 use nacre_proto::types::CopySource;
@@ -206,10 +206,10 @@ impl Shard {
     }
 
     /// For each OSD, the PGs that need a lease from it.
-    pub fn leases(&self, of: &mut BTreeMap<OsdId, Vec<(PgId, Epoch)>>) {
+    pub fn leases(&self, of: &mut BTreeMap<OsdId, Vec<(SpgId, Epoch)>>) {
         for (id, pg) in &self.pgs {
             for osd in pg.lease_grantors() {
-                of.entry(osd).or_default().push((*id, pg.interval().start));
+                of.entry(osd).or_default().push((SpgId::replicated(*id), pg.interval().start));
             }
         }
     }
@@ -244,8 +244,12 @@ impl Shard {
     }
     fn carry_one(&mut self, scene: &mut Scene<'_>, pg: PgId, interval: Epoch, effect: PgEffect) {
         let out = match effect {
-            PgEffect::Ask(to, msg) => ShardEffect::Ask(to, PeerMsg::Pg { pg, interval, msg }),
-            PgEffect::Answer(to, msg) => ShardEffect::Answer(to, PeerMsg::Pg { pg, interval, msg }),
+            PgEffect::Ask(to, msg) => {
+                ShardEffect::Ask(to, PeerMsg::Pg { route: PgRoute::replicated(pg), interval, msg })
+            }
+            PgEffect::Answer(to, msg) => {
+                ShardEffect::Answer(to, PeerMsg::Pg { route: PgRoute::replicated(pg), interval, msg })
+            }
             PgEffect::Reply { conn, tid, reply, request } => ShardEffect::Reply { conn, tid, reply, request },
             PgEffect::Notify { conn, message } => {
                 plain(Effect::Send { conn, tid: 0, message: (*message).into() })

@@ -3,8 +3,9 @@
 
 use crate::types::ObjectId;
 use bytes::Bytes;
-use nacre_base::{Name, PgId};
+use nacre_base::{Name, ShardId, SpgId};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,29 +14,74 @@ use std::ops::Range;
 /// What a store keeps data, attributes and an omap under.
 ///
 /// Objects of all placement groups live in one order (see `ObjectId`), in which a placement group
-/// is a range: there are no collections to create, and a split moves nothing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// is a range: there are no collections to create, and a split moves nothing. Behind the pool comes the shard, so that an
+/// instance of an erasure-coded placement group is a range as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredId {
     /// Something of the daemon's own: its superblock, its maps, a monitor's log.
     Meta(Name),
-    /// A placement group's own record: its info, log and missing set, as omap keys.
-    Pg(PgId),
+    /// The record of an instance of a placement group: its info, log and missing set, as omap keys.
+    Pg(SpgId),
+    /// A whole object.
     Object(ObjectId),
+    /// One shard of an object of an erasure-coded pool. Never `ShardId::NONE`: see `StoredId::object`.
+    Shard(ShardId, ObjectId),
 }
 
 impl StoredId {
     pub fn meta(name: &'static str) -> StoredId {
         StoredId::Meta(Name::new(name.as_bytes()))
     }
+    /// What an instance of a placement group holds of an object.
+    pub fn object(shard: ShardId, object: ObjectId) -> StoredId {
+        if shard.is_some() { StoredId::Shard(shard, object) } else { StoredId::Object(object) }
+    }
+    /// The object, and which shard of it this is.
+    pub fn as_object(&self) -> Option<(ShardId, &ObjectId)> {
+        match self {
+            StoredId::Object(object) => Some((ShardId::NONE, object)),
+            StoredId::Shard(shard, object) => Some((*shard, object)),
+            StoredId::Meta(_) | StoredId::Pg(_) => None,
+        }
+    }
     /// How many bytes `encode` takes.
     pub fn encoded_len(&self) -> usize {
         let body = match self {
             StoredId::Meta(name) => 4 + name.len(),
-            // Version, pool, seed, what was the preferred OSD.
-            StoredId::Pg(_) => 1 + 8 + 4 + 4,
+            // The shard, if there is one; version, pool, seed, what was the preferred OSD.
+            StoredId::Pg(spg) => usize::from(spg.shard.is_some()) + 1 + 8 + 4 + 4,
             StoredId::Object(object) => object.encoded_len(),
+            StoredId::Shard(_, object) => 1 + object.encoded_len(),
         };
         1 + body
+    }
+}
+
+/// First what is the daemon's own, then records of placement groups, then objects.
+impl Ord for StoredId {
+    fn cmp(&self, other: &StoredId) -> Ordering {
+        let rank = |id: &StoredId| match id {
+            StoredId::Meta(_) => 0,
+            StoredId::Pg(_) => 1,
+            StoredId::Object(_) | StoredId::Shard(..) => 2,
+        };
+        match (self, other) {
+            // As nearly always.
+            (StoredId::Object(one), StoredId::Object(other)) => one.cmp(other),
+            (StoredId::Meta(one), StoredId::Meta(other)) => one.cmp(other),
+            (StoredId::Pg(one), StoredId::Pg(other)) => one.cmp(other),
+            _ => match (self.as_object(), other.as_object()) {
+                (Some((shard, one)), Some((other_shard, other))) => {
+                    one.cmp_with_shard(shard, other, other_shard)
+                }
+                _ => rank(self).cmp(&rank(other)),
+            },
+        }
+    }
+}
+impl PartialOrd for StoredId {
+    fn partial_cmp(&self, other: &StoredId) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -46,6 +92,10 @@ impl Hash for StoredId {
             StoredId::Meta(name) => state.write(name.as_bytes()),
             StoredId::Pg(pg) => pg.hash(state),
             StoredId::Object(object) => object.hash(state),
+            StoredId::Shard(shard, object) => {
+                state.write_i8(shard.0);
+                object.hash(state);
+            }
         }
     }
 }
@@ -62,6 +112,8 @@ impl fmt::Display for StoredId {
             StoredId::Meta(name) => write!(f, "meta {name}"),
             StoredId::Pg(pg) => write!(f, "pg {pg}"),
             StoredId::Object(object) => object.fmt(f),
+            // As Ceph prints a `ghobject_t`, roughly.
+            StoredId::Shard(shard, object) => write!(f, "{}#{object}", shard.0),
         }
     }
 }
@@ -235,12 +287,22 @@ impl Encode for StoredId {
                 out.push(0);
                 name.encode(out);
             }
-            StoredId::Pg(pg) => {
+            StoredId::Pg(SpgId { pg, shard: ShardId::NONE }) => {
                 out.push(1);
                 pg.encode(out);
             }
             StoredId::Object(object) => {
                 out.push(2);
+                object.encode(out);
+            }
+            StoredId::Pg(SpgId { pg, shard }) => {
+                out.push(3);
+                shard.encode(out);
+                pg.encode(out);
+            }
+            StoredId::Shard(shard, object) => {
+                out.push(4);
+                shard.encode(out);
                 object.encode(out);
             }
         }
@@ -250,10 +312,28 @@ impl Decode for StoredId {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match u8::decode(r)? {
             0 => StoredId::Meta(Decode::decode(r)?),
-            1 => StoredId::Pg(Decode::decode(r)?),
+            1 => StoredId::Pg(SpgId::replicated(Decode::decode(r)?)),
             2 => StoredId::Object(Decode::decode(r)?),
+            3 => {
+                let shard = decode_shard(r)?;
+                StoredId::Pg(SpgId { pg: Decode::decode(r)?, shard })
+            }
+            4 => {
+                let shard = decode_shard(r)?;
+                StoredId::Shard(shard, Decode::decode(r)?)
+            }
             value => return Err(DecodeError::BadValue { what: "stored id kind", value: value.into() }),
         })
+    }
+}
+
+/// Without a shard an id has another kind: so each has one encoding.
+fn decode_shard(r: &mut Reader<'_>) -> Result<ShardId, DecodeError> {
+    let shard = ShardId::decode(r)?;
+    if shard.is_some() {
+        Ok(shard)
+    } else {
+        Err(DecodeError::BadValue { what: "shard of a stored id", value: u64::from(shard.0 as u8) })
     }
 }
 
@@ -365,7 +445,7 @@ fn decode_change(r: &mut Reader<'_>, written: &Bytes, at: &mut usize) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_base::PoolId;
+    use nacre_base::{PgId, PoolId};
 
     #[test]
     fn every_change_reads_back_and_written_bytes_are_not_copied() {
@@ -391,7 +471,11 @@ mod tests {
         ] {
             txn.push(id(), change);
         }
-        txn.push(StoredId::Pg(PgId { pool: PoolId(1), seed: 3 }), Change::Touch);
+        let pg = PgId { pool: PoolId(1), seed: 3 };
+        txn.push(StoredId::Pg(SpgId::replicated(pg)), Change::Touch);
+        txn.push(StoredId::Pg(SpgId { pg, shard: ShardId(2) }), Change::Touch);
+        let StoredId::Object(object) = id() else { panic!("not an object") };
+        txn.push(StoredId::object(ShardId(0), object), Change::Touch);
 
         for (id, _) in txn.changes.iter().chain(&[(StoredId::meta("super"), Change::Touch)]) {
             assert_eq!(nacre_wire::to_vec(id).len(), id.encoded_len());
@@ -405,5 +489,43 @@ mod tests {
         let Change::Write { data: read, .. } = &back.changes[1].1 else { panic!("not a write") };
         assert_eq!(read.as_ptr(), data.as_ptr());
         assert!(Transaction::decode_split(&mut Reader::new(&out), &data.slice(..9)).is_err());
+    }
+
+    #[test]
+    fn a_shard_of_a_placement_group_is_one_range_and_whole_objects_keep_their_order() {
+        let object = |pool, hash| ObjectId { pool: PoolId(pool), hash, ..ObjectId::min() };
+        let pg =
+            |seed, shard| StoredId::Pg(SpgId { pg: PgId { pool: PoolId(1), seed }, shard: ShardId(shard) });
+        let ordered = [
+            StoredId::meta("a"),
+            pg(1, -1),
+            pg(1, 0),
+            pg(1, 3),
+            pg(2, -1),
+            object(1, 2).into(),
+            object(1, 1).into(), // reversed, 2 is less than 1
+            StoredId::object(ShardId(0), object(1, 2)),
+            StoredId::object(ShardId(0), object(1, 1)),
+            StoredId::object(ShardId(3), object(1, 2)),
+            StoredId::object(ShardId(3), object(1, 1)),
+            object(2, 2).into(),
+            StoredId::object(ShardId(1), object(2, 2)),
+            ObjectId::max().into(),
+        ];
+        for (at, one) in ordered.iter().enumerate() {
+            for (other_at, other) in ordered.iter().enumerate() {
+                assert_eq!(one.cmp(other), at.cmp(&other_at), "{one} and {other}");
+            }
+            assert_eq!(nacre_wire::from_slice::<StoredId>(&nacre_wire::to_vec(one)).as_ref(), Ok(one));
+        }
+    }
+
+    #[test]
+    fn ids_without_a_shard_are_encoded_as_before_there_were_shards() {
+        let pg = PgId { pool: PoolId(1), seed: 3 };
+        let plain = [&[1][..], &nacre_wire::to_vec(&pg)].concat();
+        assert_eq!(nacre_wire::to_vec(&StoredId::Pg(SpgId::replicated(pg))), plain);
+        let without = [&[3, 0xff][..], &nacre_wire::to_vec(&pg)].concat();
+        assert!(nacre_wire::from_slice::<StoredId>(&without).is_err());
     }
 }

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 pub(crate) const MAGIC: [u8; 8] = *b"NacreExp";
 /// Since 2 it says which blocks are damaged, and whether the store had losses. An import reads 1 as well.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Magic, version, and the id of the store that was exported.
 pub const EXPORT_HEADER: usize = 8 + 4 + 16;
 /// Length and checksum of a record.

@@ -4,9 +4,9 @@ use crate::BLOCK;
 use crate::space::Extent;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-/// The one before did not say what pools take. What it wrote, and what the two before that did, can be read as it is, and
-/// the next checkpoint makes it the newest.
-pub(crate) const VERSION: u32 = 9;
+/// Ids may have shards since this version, and nothing else changed. What older versions wrote is read as it is, and the
+/// next checkpoint, which is due at once, makes the store one of this version.
+pub(crate) const VERSION: u32 = 10;
 /// No omap had parts.
 #[cfg(test)]
 pub(crate) const VERSION_WHOLE: u32 = 6;

@@ -264,6 +264,8 @@ impl Store {
             lost_blocks,
             inline,
         });
+        // Before much is logged that an older program does not understand.
+        store.checkpoint_wanted |= superblock.version < VERSION;
         Ok((store, report))
     }
 }

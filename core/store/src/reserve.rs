@@ -136,7 +136,7 @@ impl Store {
             if !shrinks {
                 encoded += blocks * BLOCK_COST;
             }
-            needs.grows |= !shrinks && (blocks > 0 || encoded > 0) && matches!(id, StoredId::Object(_));
+            needs.grows |= !shrinks && (blocks > 0 || encoded > 0) && id.as_object().is_some();
             if !matches!(change, Change::Remove) && !slot.is_some_and(Slot::exists) {
                 encoded += bare_cost(id);
             }

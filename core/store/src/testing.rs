@@ -46,7 +46,7 @@ pub struct DataBlock {
 pub fn data_blocks(store: &Store) -> Vec<DataBlock> {
     let mut all = Vec::new();
     for id in store.ids().filter_map(Result::ok) {
-        let (StoredId::Object(_), Ok(Some(found))) = (&id, store.find(&id)) else { continue };
+        let (Some(_), Ok(Some(found))) = (id.as_object(), store.find(&id)) else { continue };
         all.extend(found.object().blocks.iter().map(|(at, block)| DataBlock {
             id: id.clone(),
             at: at.into(),

@@ -12,6 +12,7 @@ mod model;
 mod omaps;
 mod paging;
 mod pools;
+mod upgrade;
 
 use crate::testing::SimDisk;
 use crate::{Options, Store};

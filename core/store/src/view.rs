@@ -7,7 +7,7 @@ use crate::lookup::Pager;
 use crate::read::is_small;
 use crate::store::Store;
 use bytes::Bytes;
-use nacre_base::{Name, PoolId};
+use nacre_base::{Name, PoolId, ShardId};
 use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::StoredId;
@@ -60,11 +60,15 @@ impl StoreView for Store {
         }
         Ok(())
     }
-    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+    fn object_walk(
+        &self,
+        (shard, from): (ShardId, &ObjectId),
+        each: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
+    ) -> Result<(), ReadError> {
         let broken = |error| ReadError::Device(format!("objects from {from} on: {error}"));
-        for id in self.walk(Bound::Included(StoredId::Object(from.clone()))) {
-            match id.map_err(broken)? {
-                StoredId::Object(object) if each(&object) => {}
+        for id in self.walk(Bound::Included(StoredId::object(shard, from.clone()))) {
+            match id.map_err(broken)?.as_object() {
+                Some((shard, object)) if each(shard, object) => {}
                 _ => break,
             }
         }

@@ -1,8 +1,10 @@
 //! Encodings of plain values and of the ids in `base`.
 
-use crate::{Decode, DecodeError, Encode, Reader, encode_list, encode_map};
+use crate::{Decode, DecodeError, Encode, Reader, encode_list, encode_map, versioned};
 use bytes::Bytes;
-use nacre_base::{Epoch, IntervalSet, KeyRanges, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
+use nacre_base::{
+    Epoch, IntervalSet, KeyRanges, Name, OsdId, PgId, PoolId, ShardId, SnapId, SpgId, Utime, Version,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 macro_rules! number {
@@ -35,7 +37,7 @@ macro_rules! newtype {
         }
     )*};
 }
-newtype!(Epoch, OsdId, PoolId, SnapId);
+newtype!(Epoch, OsdId, PoolId, ShardId, SnapId);
 
 impl Encode for bool {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -212,6 +214,20 @@ impl Decode for PgId {
         Ok(pg)
     }
 }
+/// Ceph: `spg_t` v1.
+impl Encode for SpgId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| {
+            self.pg.encode(out);
+            self.shard.encode(out);
+        });
+    }
+}
+impl Decode for SpgId {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("spg_t", 1, |r, _| Ok(SpgId { pg: Decode::decode(r)?, shard: Decode::decode(r)? }))
+    }
+}
 /// Ceph: `interval_set<u64>`, as (start, length) pairs.
 impl Encode for IntervalSet {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -251,7 +267,7 @@ impl Decode for KeyRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{from_slice, to_vec, versioned};
+    use crate::{from_slice, to_vec};
 
     fn round_trips<T: Encode + Decode + PartialEq + std::fmt::Debug>(value: T, len: usize) {
         let bytes = to_vec(&value);
@@ -266,7 +282,9 @@ mod tests {
     fn plain_values_read_back() {
         round_trips(0x0102_0304_u32, 4);
         round_trips(Name::from("ab"), 6);
-        round_trips(PgId { pool: PoolId(3), seed: 9 }, 17);
+        let pg = PgId { pool: PoolId(3), seed: 9 };
+        round_trips(pg, 17);
+        round_trips(SpgId { pg, shard: ShardId(4) }, 6 + 17 + 1);
         round_trips(Version::new(Epoch(4), 7), 12);
         round_trips(BTreeMap::from([(1_u8, String::from("x"))]), 10);
         round_trips(Some(5_u16), 3);

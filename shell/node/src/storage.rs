@@ -7,7 +7,7 @@ use crate::disk::{self, DiskThreads};
 use crate::pace::Pace;
 use crate::requests::{Asked, Finished, Requests};
 use bytes::Bytes;
-use nacre_base::{Name, PoolId, Time};
+use nacre_base::{Name, PoolId, ShardId, Time};
 use nacre_machine::{Lost, ReadError, Statfs, StoreStat, StoreView, Token};
 use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::{StoredId, Transaction};
@@ -241,7 +241,11 @@ impl StoreView for Storage {
     ) -> Result<(), ReadError> {
         self.store.omap_walk(id, from, each)
     }
-    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+    fn object_walk(
+        &self,
+        from: (ShardId, &ObjectId),
+        each: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
+    ) -> Result<(), ReadError> {
         self.store.object_walk(from, each)
     }
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {

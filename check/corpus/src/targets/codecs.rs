@@ -3,13 +3,13 @@
 use super::{message_input, read_message};
 use crate::samples::{self, Sample};
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
+use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, ShardId, SnapId, SpgId, Utime, Version};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
 use nacre_proto::messages::answer::{Answer, Answers};
 use nacre_proto::messages::part::{Act, Acts, Meta, Part, Stale};
 use nacre_proto::messages::peer::{
-    EntryKind, LogEntry, OtherChange, PgInfo, PgLog, PgMsg, Push, RepOp, Room,
+    EntryKind, LogEntry, OtherChange, PgInfo, PgLog, PgMsg, PgRoute, Push, RepOp, Room,
 };
 use nacre_proto::messages::scrub::{
     BadObject, BadSnaps, Finding, ScrubAnswer, ScrubEntry, ScrubMsg, ScrubNote, ScrubQuery, ScrubSum, Shard,
@@ -221,14 +221,18 @@ fn peer_messages() -> Vec<Message> {
         PgMsg::Push(Box::new(push)),
     ];
     let of_group = of_group.into_iter().chain(scrub_messages(object, version));
+    let route = PgRoute::replicated(pg);
+    let spg = SpgId { pg, shard: ShardId(1) };
     let many = [PgMsg::InfoQuery, PgMsg::RepAck { version }, PgMsg::StrayRemove];
-    let many = PeerMsg::Pgs(many.map(|msg| (pg, interval, Box::new(msg))).to_vec());
-    let of_group = of_group.map(|msg| PeerMsg::Pg { pg, interval, msg: Box::new(msg) });
+    let many = PeerMsg::Pgs(many.map(|msg| (route, interval, Box::new(msg))).to_vec());
+    let of_group = of_group.map(|msg| PeerMsg::Pg { route, interval, msg: Box::new(msg) });
     let others = [
         many,
         PeerMsg::Ping { stamp: 5 },
-        PeerMsg::LeaseRequest { sent: 5, pgs: vec![(pg, interval)] },
-        PeerMsg::LeaseGrant { sent: 5, pgs: vec![(pg, interval)] },
+        PeerMsg::LeaseRequest { sent: 5, pgs: vec![(SpgId::replicated(pg), interval)] },
+        PeerMsg::LeaseGrant { sent: 5, pgs: vec![(SpgId::replicated(pg), interval)] },
+        PeerMsg::LeaseRequest { sent: 5, pgs: vec![(spg, interval)] },
+        PeerMsg::Pg { route: PgRoute { to: spg.shard, ..route }, interval, msg: Box::new(PgMsg::InfoQuery) },
         PeerMsg::Room(Room { full: true, window: 4096, memory: 8192 }),
     ];
     let message =
@@ -300,8 +304,11 @@ fn parse_op(raw: &RawOp, data: &Bytes) {
 
 /// Length of the written data, that data, the rest.
 pub fn transaction_seeds() -> Vec<Vec<u8>> {
-    let ids =
-        [StoredId::meta("superblock"), StoredId::Pg(PgId { pool: PoolId(1), seed: 3 }), StoredId::meta("")];
+    let ids = [
+        StoredId::meta("superblock"),
+        StoredId::Pg(SpgId::replicated(PgId { pool: PoolId(1), seed: 3 })),
+        StoredId::meta(""),
+    ];
     let pairs = || BTreeMap::from([(Name::from("k"), Bytes::from_static(b"value"))]);
     let mut txn = Transaction::new();
     for id in &ids {

@@ -4,6 +4,7 @@
 //! block.
 
 use bytes::Bytes;
+use nacre_base::ShardId;
 use nacre_machine::StoreView;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -152,8 +153,8 @@ fn use_paged(disk: &Image) {
 
 fn look(store: &Store, disk: &Image) {
     let mut objects = Vec::new();
-    let _ = store.object_walk(&ObjectId::min(), &mut |id| {
-        objects.push(StoredId::from(id.clone()));
+    let _ = store.object_walk((ShardId::NONE, &ObjectId::min()), &mut |shard, id| {
+        objects.push(StoredId::object(shard, id.clone()));
         objects.len() < 8
     });
     objects.extend(["a", "b", "c", "d", "long", "copy"].map(StoredId::meta));

@@ -5,7 +5,7 @@ use crate::samples;
 use bytes::Bytes;
 use nacre_auth::cephx::SERVICE_OSD;
 use nacre_auth::{Entity, Entropy, Secret};
-use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, SnapId, Utime, Version};
+use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, ShardId, SnapId, Utime, Version};
 use nacre_machine::{NoStore, ReadError, Statfs, StoreStat, StoreView};
 use nacre_mon::{AuthDelta, Batch, ConfigEntity, Genesis, OsdMapDelta, State};
 use nacre_osd::stored::{CloneInfo, Maps, ObjectInfo, Record, SnapSet, Watcher, scrub_state, walk_findings};
@@ -71,7 +71,11 @@ impl StoreView for Omap {
         while pairs.next().is_some_and(|(key, value)| each(key, value)) {}
         Ok(())
     }
-    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+    fn object_walk(
+        &self,
+        from: (ShardId, &ObjectId),
+        each: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
+    ) -> Result<(), ReadError> {
         NoStore.object_walk(from, each)
     }
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {

@@ -1,10 +1,10 @@
 //! Messages and transactions of many PGs in one turn, batched: when a map changes all of an OSD's PGs at
 //! once, each other OSD gets a message and not a thousand, and the disk one transaction.
 
-use nacre_base::{Epoch, PgId};
+use nacre_base::Epoch;
 use nacre_machine::{ConnId, Effect, Token};
 use nacre_proto::messages::PeerMsg;
-use nacre_proto::messages::peer::PgMsg;
+use nacre_proto::messages::peer::{PgMsg, PgRoute};
 use nacre_proto::transaction::Transaction;
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ const BYTES_MAX: usize = 256 << 10;
 /// Nor with so many PGs, or changes, inside.
 const PARTS_MAX: usize = 1024;
 
-/// A PG, the interval of who says it, and what.
-pub type PgMessage = (PgId, Epoch, Box<PgMsg>);
+/// The sending and the receiving instance of a PG, the interval of the sender, and the message.
+pub type PgMessage = (PgRoute, Epoch, Box<PgMsg>);
 
 /// Messages about PGs that were not sent yet, by session.
 #[derive(Default)]
@@ -33,14 +33,14 @@ impl Outbox {
     /// Messages keep their order within a session.
     pub fn push(&mut self, conn: ConnId, msg: PeerMsg, out: &mut Vec<Effect>) {
         match msg {
-            PeerMsg::Pg { pg, interval, msg } if is_batched(&msg) => {
+            PeerMsg::Pg { route, interval, msg } if is_batched(&msg) => {
                 let at = self.place(conn).unwrap_or_else(|at| {
                     self.waiting.insert(at, (conn, Batch::default()));
                     at
                 });
                 let (_, batch) = &mut self.waiting[at];
                 batch.bytes += len(&msg);
-                batch.msgs.push((pg, interval, msg));
+                batch.msgs.push((route, interval, msg));
                 if batch.bytes >= BYTES_MAX || batch.msgs.len() >= PARTS_MAX {
                     out.push(self.waiting.remove(at).1.into_effect(conn));
                 }
@@ -66,7 +66,7 @@ impl Batch {
     fn into_effect(mut self, conn: ConnId) -> Effect {
         let only = if self.msgs.len() == 1 { self.msgs.pop() } else { None };
         let message = match only {
-            Some((pg, interval, msg)) => PeerMsg::Pg { pg, interval, msg },
+            Some((route, interval, msg)) => PeerMsg::Pg { route, interval, msg },
             None => PeerMsg::Pgs(self.msgs),
         };
         Effect::Send { conn, tid: 0, message: message.into() }
@@ -151,13 +151,16 @@ impl TxnBatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_base::PoolId;
+    use nacre_base::{PgId, PoolId, SpgId};
     use nacre_proto::messages::Message;
     use nacre_proto::transaction::{Change, StoredId};
 
     fn store(token: Token) -> Effect {
         let mut txn = Transaction::new();
-        txn.push(StoredId::Pg(PgId { pool: PoolId(1), seed: token as u32 }), Change::Touch);
+        txn.push(
+            StoredId::Pg(SpgId::replicated(PgId { pool: PoolId(1), seed: token as u32 })),
+            Change::Touch,
+        );
         Effect::Store { token, txn }
     }
     fn read(token: Token) -> Effect {
@@ -187,7 +190,7 @@ mod tests {
     fn messages_keep_their_order_within_a_session() {
         let (conn, other) = (ConnId::Dialled(1), ConnId::Dialled(2));
         let about = |seed, msg| PeerMsg::Pg {
-            pg: PgId { pool: PoolId(1), seed },
+            route: PgRoute::replicated(PgId { pool: PoolId(1), seed }),
             interval: Epoch(1),
             msg: Box::new(msg),
         };

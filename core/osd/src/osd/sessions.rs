@@ -197,14 +197,15 @@ impl Osd {
             PeerMsg::LeaseRequest { sent, pgs } => {
                 let mut granted = Vec::new();
                 let map = self.maps.current.clone();
-                for (pg, interval) in pgs {
+                for (spg, interval) in pgs {
+                    let Some(pg) = spg.without_shard() else { continue };
                     let at = self.shard_of(pg);
                     if let Some(map) = &map
                         && let Some(group) = self.shards[at].pgs.get_mut(&pg)
                         && group.interval().start == interval
                         && group.grant_lease(now.mono, map, from)
                     {
-                        granted.push((pg, interval));
+                        granted.push((spg, interval));
                     }
                 }
                 let grant = PeerMsg::LeaseGrant { sent, pgs: granted };
@@ -214,13 +215,14 @@ impl Osd {
             PeerMsg::LeaseGrant { .. } if matches!(self.life, Life::Stopping(_)) => {}
             PeerMsg::LeaseGrant { sent, pgs } => {
                 let until = Time::from_nanos(sent) + LEASE;
-                for (pg, interval) in pgs {
+                for (spg, interval) in pgs {
+                    let Some(pg) = spg.without_shard() else { continue };
                     self.tell_pg(now, store, pg, PgEvent::Lease { from, interval, until }, out);
                 }
             }
             PeerMsg::Room(room) => self.budget.credits.told(from, room),
-            PeerMsg::Pg { pg, interval, msg } => {
-                self.on_peer_msg(now, store, from, (pg, interval, msg), out);
+            PeerMsg::Pg { route, interval, msg } => {
+                self.on_peer_msg(now, store, from, (route, interval, msg), out);
             }
             PeerMsg::Pgs(msgs) => {
                 msgs.into_iter().for_each(|msg| self.on_peer_msg(now, store, from, msg, out));
@@ -233,24 +235,25 @@ impl Osd {
         now: Now,
         store: &dyn StoreView,
         from: OsdId,
-        (pg, interval, msg): PgMessage,
+        (route, interval, msg): PgMessage,
         out: &mut Vec<Effect>,
     ) {
         if interval > self.maps.epoch() {
             // Its sender knows a newer map. What finds no room here is asked again.
             if self.waiting_msgs.len() < WAITING_MAX {
-                self.waiting_msgs.push_back((from, (pg, interval, msg)));
+                self.waiting_msgs.push_back((from, (route, interval, msg)));
             }
             return;
         }
-        if self.pg(pg).is_some() {
+        let here = route.receiver().without_shard().filter(|pg| self.pg(*pg).is_some());
+        if let Some(pg) = here {
             self.tell_pg(now, store, pg, PgEvent::Peer { from, interval, msg }, out);
         } else if *msg == PgMsg::InfoQuery {
             // The PG is not here, but this OSD's previous incarnation may have granted a lease.
             let lease_ends = self.started + LEASE;
             let left = if lease_ends > now.mono { lease_ends.since(now.mono) } else { Duration::ZERO };
             let info = PgMsg::Info { info: None, lease_left_ms: left.as_millis() as u32 + 1 };
-            self.answer(from, PeerMsg::Pg { pg, interval, msg: Box::new(info) }, out);
+            self.answer(from, PeerMsg::Pg { route: route.back(), interval, msg: Box::new(info) }, out);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::pg::{Interval, Pg, PgEvent, pg_list, pg_list_key};
 use crate::shard::Shard;
 use crate::store_losses;
 use bytes::Bytes;
-use nacre_base::{Epoch, Now, PgId};
+use nacre_base::{Epoch, Now, PgId, SpgId};
 use nacre_machine::{Effect, Level, StoreView, given_up};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::DaemonMsg;
@@ -101,8 +101,11 @@ impl Osd {
                 .iter()
                 .flat_map(|(&pool, info)| (0..info.pg_num).map(move |seed| PgId { pool, seed }));
             // One that cannot be read exists.
-            ids =
-                all.filter(|id| store.stat(&StoredId::Pg(*id)).map_or(true, |stat| stat.is_some())).collect();
+            ids = all
+                .filter(|id| {
+                    store.stat(&StoredId::Pg(SpgId::replicated(*id))).map_or(true, |stat| stat.is_some())
+                })
+                .collect();
             txn.push(pg_list(), Change::Remove);
             txn.push(
                 pg_list(),

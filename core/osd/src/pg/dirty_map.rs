@@ -13,7 +13,7 @@ use super::log_merge::changes_of;
 use super::record::{DIRTY, RecordChanges, dirty_key};
 use super::{Ctx, Pg, PgEffect, WhenStored};
 use bytes::Bytes;
-use nacre_base::{Name, OsdId, SnapId, Version, key_after};
+use nacre_base::{Name, OsdId, SnapId, SpgId, Version, key_after};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::part::{Act, Dirty, Origin, Part};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgMsg};
@@ -143,7 +143,7 @@ impl Pg {
         if self.unapplied_dirty.cleared || self.info.dirty_objects == 0 {
             return Ok(None);
         }
-        let id = StoredId::Pg(self.id);
+        let id = StoredId::Pg(SpgId::replicated(self.id));
         let value = ctx.store.omap_get(&id, dirty_key(object).as_bytes())?;
         value.map(|value| self.read_dirty(&value)).transpose()
     }
@@ -176,7 +176,7 @@ impl Pg {
         let (mut objects, mut next, mut bytes, mut looked_at) = (Vec::new(), None, 0, 0);
         let mut bad = None;
         let start = from.as_bytes().max(DIRTY.0);
-        ctx.store.omap_walk(&StoredId::Pg(self.id), start, &mut |key, value| {
+        ctx.store.omap_walk(&StoredId::Pg(SpgId::replicated(self.id)), start, &mut |key, value| {
             let Some(object) = key.as_bytes().strip_prefix(DIRTY.0) else { return false };
             if objects.len() >= PAGE_OBJECTS || bytes >= PAGE_BYTES || looked_at >= 4 * PAGE_OBJECTS {
                 next = Some(key.clone());

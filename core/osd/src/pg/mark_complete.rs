@@ -7,7 +7,7 @@ use super::{PgRange, pg_list};
 use crate::maps::Maps;
 use crate::object_info::ObjectInfo;
 use crate::store_losses;
-use nacre_base::{PgId, SnapId, Version};
+use nacre_base::{PgId, SnapId, SpgId, Version};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::peer::PgInfo;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -113,7 +113,7 @@ pub fn mark_complete(
         ..info
     };
     let Record { dups, missing, .. } = record;
-    txn.push(StoredId::Pg(pg), Change::Remove);
+    txn.push(StoredId::Pg(SpgId::replicated(pg)), Change::Remove);
     Record { dups, missing, ..Record::new(info) }.store(pg, txn);
     Ok(accepted)
 }

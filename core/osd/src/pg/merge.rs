@@ -17,7 +17,7 @@ use super::record::RecordChanges;
 use super::replica::Stray;
 use super::scrub::walk_findings;
 use super::{Ctx, Pg, PgEffect, Phase, pg_list, pg_list_key};
-use nacre_base::{Epoch, Version};
+use nacre_base::{Epoch, SpgId, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::{PoolMerge, is_merge_target};
 use nacre_proto::messages::answer::{Answer, Answers};
@@ -85,7 +85,7 @@ impl Pg {
         self.log = Log::default();
         let mut info = PgInfo { pg_num, ..self.info };
         for source in sources {
-            txn.push(StoredId::Pg(source.id), Change::Remove);
+            txn.push(StoredId::Pg(SpgId::replicated(source.id)), Change::Remove);
             txn.push(pg_list(), Change::OmapRemove([pg_list_key(source.id)].into()));
             info.objects += source.info.objects;
             info.clones += source.info.clones;

@@ -51,7 +51,7 @@ use inventory_scan::Page;
 use leases::GrantedLeases;
 use log::Log;
 use missing::Missing;
-use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, SnapId, Time, Utime, Version};
+use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, SnapId, SpgId, Time, Utime, Version};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
@@ -152,7 +152,7 @@ pub struct Interval {
 impl Interval {
     /// The one that is as the map says, and began with it or, if maps were not seen, after `earliest`.
     pub fn new(earliest: Epoch, placed: UpActing, map: &OsdMap, pg: PgId) -> Interval {
-        let UpActing { up, up_primary, acting, acting_primary } = placed;
+        let UpActing { up, up_primary, acting, acting_primary, .. } = placed;
         let (size, min_size) = map.pool(pg.pool).map_or((0, 0), |pool| (pool.size, pool.min_size));
         Interval {
             start: map.epoch,
@@ -431,7 +431,7 @@ impl Pg {
         txn: &mut Transaction,
     ) -> Pg {
         let record = Record::of_remains(pg_num);
-        txn.push(StoredId::Pg(id), Change::Remove);
+        txn.push(StoredId::Pg(SpgId::replicated(id)), Change::Remove);
         record.store(id, txn);
         let mut pg = Pg::loaded(id, me, record, interval, now);
         pg.begin_scrub_state(now.wall);

@@ -1,6 +1,6 @@
 //! Which objects belong to a placement group: one contiguous range of their order.
 
-use nacre_base::{Name, PgId, PoolId, SnapId};
+use nacre_base::{Name, PgId, PoolId, ShardId, SnapId};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::types::ObjectId;
 use std::ops::RangeInclusive;
@@ -55,8 +55,8 @@ impl PgRange {
         let start = self.start();
         let from = if *from < start { &start } else { from };
         let mut objects = Vec::new();
-        store.object_walk(from, &mut |object| {
-            let ours = self.contains(object);
+        store.object_walk((ShardId::NONE, from), &mut |shard, object| {
+            let ours = shard == ShardId::NONE && self.contains(object);
             if ours {
                 objects.push(object.clone());
             }

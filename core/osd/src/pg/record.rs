@@ -15,7 +15,7 @@ use super::dups::{DupLog, Page};
 use super::log::Log;
 use super::missing::Missing;
 use bytes::Bytes;
-use nacre_base::{Name, PgId, Version};
+use nacre_base::{Name, PgId, SpgId, Version};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::answer::Answers;
@@ -142,7 +142,7 @@ impl RecordChanges {
         self.no_dirty = true;
     }
     pub fn into_txn(self, txn: &mut Transaction) {
-        let id = || StoredId::Pg(self.pg);
+        let id = || StoredId::Pg(SpgId::replicated(self.pg));
         if self.no_dirty {
             let (begin, end) = (Name::new(DIRTY.0), Name::new(DIRTY.1));
             txn.push(id(), Change::OmapRemoveRange { begin, end });
@@ -190,7 +190,7 @@ impl Record {
 
     /// None if there is no such group here.
     pub fn load(store: &dyn StoreView, pg: PgId) -> Result<Option<Record>, ReadError> {
-        let id = StoredId::Pg(pg);
+        let id = StoredId::Pg(SpgId::replicated(pg));
         let Some(info) = store.omap_get(&id, INFO)? else { return Ok(None) };
         let mut entries = Vec::new();
         let mut pages = Vec::new();

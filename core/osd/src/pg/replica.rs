@@ -9,7 +9,7 @@ use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, pg_list, pg_list_key};
 use crate::object_info::ObjectInfo;
 use crate::ops::OBJECT_SIZE_MAX;
 use crate::snap_index;
-use nacre_base::{Epoch, OsdId, SnapId, Time};
+use nacre_base::{Epoch, OsdId, SnapId, SpgId, Time};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, RepOp};
@@ -286,7 +286,7 @@ impl Pg {
         self.when_stored.clear();
         let record = Record::of_remains(self.info.pg_num);
         let mut txn = Transaction::new();
-        txn.push(StoredId::Pg(self.id), Change::Remove);
+        txn.push(StoredId::Pg(SpgId::replicated(self.id)), Change::Remove);
         record.store(self.id, &mut txn);
         self.info = record.info;
         self.log = record.log;
@@ -316,7 +316,7 @@ impl Pg {
             txn.push(object, Change::Remove);
         }
         if done {
-            txn.push(StoredId::Pg(self.id), Change::Remove);
+            txn.push(StoredId::Pg(SpgId::replicated(self.id)), Change::Remove);
             txn.push(pg_list(), Change::OmapRemove([pg_list_key(self.id)].into()));
         }
         self.store(ctx, txn);

@@ -3,7 +3,7 @@
 
 use super::missing::Missing;
 use bytes::Bytes;
-use nacre_base::{KeyRanges, Name, PoolId};
+use nacre_base::{KeyRanges, Name, PoolId, ShardId};
 use nacre_machine::{ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::messages::PoolSpace;
 use nacre_proto::messages::part::Part;
@@ -102,7 +102,11 @@ impl StoreView for StaleView<'_> {
             _ => Ok(()),
         }
     }
-    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
+    fn object_walk(
+        &self,
+        from: (ShardId, &ObjectId),
+        each: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
+    ) -> Result<(), ReadError> {
         self.store.object_walk(from, each)
     }
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {

@@ -1,7 +1,7 @@
 //! Two PGs become one.
 
 use super::*;
-use nacre_base::PgId;
+use nacre_base::{PgId, SpgId};
 use nacre_proto::maps::Pool;
 use world::POOL;
 
@@ -61,7 +61,7 @@ fn a_group_that_became_part_of_another_is_found_without_its_record() {
     w.run_for(Duration::from_secs(5));
     merge_one(&mut w);
     merge_one(&mut w);
-    let gone = nacre_proto::transaction::StoredId::Pg(PgId { pool: POOL, seed: 5 });
+    let gone = nacre_proto::transaction::StoredId::Pg(SpgId::replicated(PgId { pool: POOL, seed: 5 }));
     w.rot(2, |store| {
         store.unreadable.insert(gone.clone());
     });

@@ -1,7 +1,7 @@
 //! A store in memory that loses what was not durable when its machine dies.
 
 use bytes::Bytes;
-use nacre_base::{IntervalSet, Name, PoolId};
+use nacre_base::{IntervalSet, Name, PoolId, ShardId};
 use nacre_machine::{Lost, ReadError, SalvagedExtents, Statfs, StoreStat, StoreView};
 use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -183,10 +183,14 @@ impl StoreView for MemStore {
         }) {}
         Ok(())
     }
-    fn object_walk(&self, from: &ObjectId, each: &mut dyn FnMut(&ObjectId) -> bool) -> Result<(), ReadError> {
-        let mut things = self.things.range(StoredId::Object(from.clone())..);
-        while let Some((StoredId::Object(object), _)) = things.next() {
-            if !each(object) {
+    fn object_walk(
+        &self,
+        from: (ShardId, &ObjectId),
+        each: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
+    ) -> Result<(), ReadError> {
+        let mut things = self.things.range(StoredId::object(from.0, from.1.clone())..);
+        while let Some((shard, object)) = things.next().and_then(|(id, _)| id.as_object()) {
+            if !each(shard, object) {
                 break;
             }
         }

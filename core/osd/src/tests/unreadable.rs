@@ -3,7 +3,7 @@
 use super::world::{POOL, World};
 use super::{read, write};
 use crate::stored::{MarkedComplete, NotMarked, incomplete_pgs, mark_complete};
-use nacre_base::{Name, OsdId, PgId};
+use nacre_base::{Name, OsdId, PgId, SpgId};
 use nacre_machine::given_up;
 use nacre_proto::maps::map_flags;
 use nacre_proto::messages::DaemonMsg;
@@ -89,7 +89,7 @@ fn an_unreadable_object_comes_back_from_others() {
 fn an_unreadable_object_that_lacks_everything_comes_from_others() {
     let mut w = stale(8, object("added"));
     w.rot(2, |store| {
-        let record = &mut store.things.get_mut(&StoredId::Pg(PG)).unwrap().omap;
+        let record = &mut store.things.get_mut(&StoredId::Pg(SpgId::replicated(PG))).unwrap().omap;
         for (_, missing) in record.iter_mut().filter(|(key, _)| key.as_bytes().starts_with(b"m")) {
             let need = from_slice::<Stale>(missing).unwrap().need;
             *missing = to_vec(&Stale::everything(need)).into();
@@ -101,7 +101,7 @@ fn an_unreadable_object_that_lacks_everything_comes_from_others() {
 /// It names the newest version of an object that lacks a piece: which one, only the record knew.
 #[test]
 fn of_a_group_without_its_record_nothing_is_believed() {
-    comes_back_right(stale(2, StoredId::Pg(PG)));
+    comes_back_right(stale(2, StoredId::Pg(SpgId::replicated(PG))));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn of_a_group_that_was_half_deleted_nothing_is_believed() {
     w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
     let is_half_deleted = |w: &World| {
         let things = &w.nodes[2].disk.things;
-        let record = things.get(&StoredId::Pg(PG));
+        let record = things.get(&StoredId::Pg(SpgId::replicated(PG)));
         record.is_some_and(|record| record.omap.keys().any(|key| key.as_bytes() == b"untrusted"))
     };
     while !is_half_deleted(&w) {
@@ -146,7 +146,7 @@ fn the_last_member_without_its_record_is_no_reason_to_go_on_without_it() {
     w.run_until("alone", |w| !w.map.is_up(OsdId(1)));
     w.run_ops("a", write("new"));
     w.kill(0);
-    forget(&mut w, 0, &StoredId::Pg(PG));
+    forget(&mut w, 0, &StoredId::Pg(SpgId::replicated(PG)));
     w.start(0);
     w.start(1);
     let waits = w.submit("a", read());

@@ -14,7 +14,7 @@
 
 use super::{Osd, OsdMap, Pool, is_merge_source, is_merge_target, is_split, map_flags, stable_mod};
 use crate::types::{ObjectLocator, object_hash};
-use nacre_base::{Name, OsdId, PgId, PoolId};
+use nacre_base::{Name, OsdId, PgId, PoolId, ShardId};
 use nacre_crush::hash::hash32_2;
 
 /// The OSDs that should serve a placement group (up), and those that do (acting).
@@ -25,6 +25,23 @@ pub struct UpActing {
     pub acting: Vec<OsdId>,
     /// Where clients send operations.
     pub acting_primary: Option<OsdId>,
+    /// The pool is erasure-coded: the place of an OSD in `acting` is the shard that it holds.
+    pub has_shards: bool,
+}
+
+impl UpActing {
+    /// The acting set without holes, each OSD with the shard that it holds. An OSD that holds several is there several
+    /// times.
+    pub fn members(&self) -> impl Iterator<Item = (OsdId, ShardId)> {
+        let shard = |at: usize| if self.has_shards { ShardId(at as i8) } else { ShardId::NONE };
+        let places = self.acting.iter().enumerate().filter(|(_, osd)| **osd != OsdId::NONE);
+        places.map(move |(at, osd)| (*osd, shard(at)))
+    }
+    /// The shard of the acting primary: its first place in the acting set.
+    pub fn primary_shard(&self) -> ShardId {
+        let of_primary = |(osd, _): &(OsdId, ShardId)| Some(*osd) == self.acting_primary;
+        self.members().find(of_primary).map_or(ShardId::NONE, |(_, shard)| shard)
+    }
 }
 
 impl Pool {
@@ -86,7 +103,7 @@ impl OsdMap {
         } else {
             (acting, temp_primary)
         };
-        UpActing { up, up_primary, acting, acting_primary }
+        UpActing { up, up_primary, acting, acting_primary, has_shards: pool.is_erasure() }
     }
 
     /// Where the pool's rule places a group, before any exception; nowhere if there is no such group.
@@ -185,4 +202,29 @@ pub fn is_new_interval(old: &OsdMap, new: &OsdMap, pg: PgId) -> bool {
         || is_merge_target(pg, pending.1, pending.0)
         || old.flags & flags != new.flags & flags
         || old.pg_to_up_acting(pg) != new.pg_to_up_acting(pg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_in_the_acting_set_of_an_erasure_coded_pool_is_the_shard() {
+        let acting = || vec![OsdId::NONE, OsdId(3), OsdId(0), OsdId(3)];
+        let of = |osd, has_shards| UpActing {
+            acting: acting(),
+            acting_primary: osd,
+            has_shards,
+            ..UpActing::default()
+        };
+        let erasure = of(Some(OsdId(3)), true);
+        let members = [(OsdId(3), ShardId(1)), (OsdId(0), ShardId(2)), (OsdId(3), ShardId(3))];
+        assert_eq!(erasure.members().collect::<Vec<_>>(), members);
+        assert_eq!(erasure.primary_shard(), ShardId(1));
+        let none = |osd| (OsdId(osd), ShardId::NONE);
+        assert_eq!(of(Some(OsdId(3)), false).members().collect::<Vec<_>>(), [none(3), none(0), none(3)]);
+        for without in [of(None, true), of(Some(OsdId(0)), false)] {
+            assert_eq!(without.primary_shard(), ShardId::NONE);
+        }
+    }
 }

@@ -15,8 +15,8 @@ use super::scrub::ScrubMsg;
 use crate::transaction::Transaction;
 use crate::types::{ObjectId, ReqId};
 use bytes::Bytes;
-use nacre_base::{Epoch, IntervalSet, Name, OsdId, PgId, SnapId, Utime, Version};
-use nacre_wire::{Decode, DecodeError, Encode, Encoded, Reader, versioned, versioned_fields};
+use nacre_base::{Epoch, IntervalSet, Name, OsdId, PgId, ShardId, SnapId, SpgId, Utime, Version};
+use nacre_wire::{Decode, DecodeError, Encode, Encoded, Reader, encode_list, versioned, versioned_fields};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,23 +33,64 @@ pub enum PeerMsg {
     /// `sent` is the asker's clock: its lease counts from there.
     LeaseRequest {
         sent: u64,
-        pgs: Vec<(PgId, Epoch)>,
+        pgs: Vec<(SpgId, Epoch)>,
     },
     /// The promise, for those groups of the request that it can be given for.
     LeaseGrant {
         sent: u64,
-        pgs: Vec<(PgId, Epoch)>,
+        pgs: Vec<(SpgId, Epoch)>,
     },
     /// About one placement group, in the interval that began at `interval`.
     Pg {
-        pg: PgId,
+        route: PgRoute,
         interval: Epoch,
         msg: Box<PgMsg>,
     },
     /// The same of many groups, in order; none of them with bytes of objects.
-    Pgs(Vec<(PgId, Epoch, Box<PgMsg>)>),
+    Pgs(Vec<(PgRoute, Epoch, Box<PgMsg>)>),
     /// How much the sender can store, from now on.
     Room(Room),
+}
+
+/// Between which instances of a placement group a message goes: an OSD may hold several shards of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PgRoute {
+    pub pg: PgId,
+    pub to: ShardId,
+    pub from: ShardId,
+}
+
+impl PgRoute {
+    /// Between OSDs that hold whole objects.
+    pub fn replicated(pg: PgId) -> PgRoute {
+        PgRoute { pg, to: ShardId::NONE, from: ShardId::NONE }
+    }
+    /// The instance that the message is for.
+    pub fn receiver(&self) -> SpgId {
+        SpgId { pg: self.pg, shard: self.to }
+    }
+    /// That of the answer.
+    pub fn back(self) -> PgRoute {
+        PgRoute { to: self.from, from: self.to, ..self }
+    }
+    fn has_shards(&self) -> bool {
+        self.to.is_some() || self.from.is_some()
+    }
+}
+
+impl Encode for PgRoute {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.pg.encode(out);
+        self.to.encode(out);
+        self.from.encode(out);
+    }
+}
+impl Decode for PgRoute {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let route = PgRoute { pg: Decode::decode(r)?, to: Decode::decode(r)?, from: Decode::decode(r)? };
+        [route.to, route.from].into_iter().try_for_each(check_shard)?;
+        Ok(route)
+    }
 }
 
 /// What a primary may ask a member to store, so that its disk never refuses what was asked.
@@ -333,26 +374,24 @@ impl PeerMsg {
                 stamp.encode(out);
             }
             PeerMsg::LeaseRequest { sent, pgs } => {
-                out.push(2);
-                sent.encode(out);
-                pgs.encode(out);
+                encode_leases([2, 7], *sent, pgs, out);
             }
             PeerMsg::LeaseGrant { sent, pgs } => {
-                out.push(3);
-                sent.encode(out);
-                pgs.encode(out);
+                encode_leases([3, 8], *sent, pgs, out);
             }
-            PeerMsg::Pg { pg, interval, msg } => {
-                out.push(4);
-                pg.encode(out);
+            PeerMsg::Pg { route, interval, msg } => {
+                let has_shards = route.has_shards();
+                out.push(if has_shards { 9 } else { 4 });
+                encode_route(route, has_shards, out);
                 interval.encode(out);
                 msg.encode_split(out, data);
             }
             PeerMsg::Pgs(msgs) => {
-                out.push(5);
+                let has_shards = msgs.iter().any(|(route, ..)| route.has_shards());
+                out.push(if has_shards { 10 } else { 5 });
                 (msgs.len() as u32).encode(out);
-                for (pg, interval, msg) in msgs {
-                    pg.encode(out);
+                for (route, interval, msg) in msgs {
+                    encode_route(route, has_shards, out);
                     interval.encode(out);
                     msg.encode_split(out, data);
                 }
@@ -373,16 +412,20 @@ impl PeerMsg {
             Ok(match u8::decode(r)? {
                 0 => PeerMsg::Ping { stamp: Decode::decode(r)? },
                 1 => PeerMsg::Pong { stamp: Decode::decode(r)? },
-                2 => PeerMsg::LeaseRequest { sent: Decode::decode(r)?, pgs: Decode::decode(r)? },
-                3 => PeerMsg::LeaseGrant { sent: Decode::decode(r)?, pgs: Decode::decode(r)? },
-                4 => PeerMsg::Pg {
-                    pg: Decode::decode(r)?,
+                kind @ (2 | 7) => {
+                    PeerMsg::LeaseRequest { sent: Decode::decode(r)?, pgs: decode_leases(kind == 7, r)? }
+                }
+                kind @ (3 | 8) => {
+                    PeerMsg::LeaseGrant { sent: Decode::decode(r)?, pgs: decode_leases(kind == 8, r)? }
+                }
+                kind @ (4 | 9) => PeerMsg::Pg {
+                    route: decode_route(kind == 9, r)?,
                     interval: Decode::decode(r)?,
                     msg: Box::new(PgMsg::decode_split(r, data)?),
                 },
-                5 => PeerMsg::Pgs(r.list(|r| {
-                    let (pg, interval) = (PgId::decode(r)?, Epoch::decode(r)?);
-                    Ok((pg, interval, Box::new(PgMsg::decode_split(r, &Bytes::new())?)))
+                kind @ (5 | 10) => PeerMsg::Pgs(r.list(|r| {
+                    let (route, interval) = (decode_route(kind == 10, r)?, Epoch::decode(r)?);
+                    Ok((route, interval, Box::new(PgMsg::decode_split(r, &Bytes::new())?)))
                 })?),
                 6 => PeerMsg::Room(Room {
                     full: Decode::decode(r)?,
@@ -393,6 +436,40 @@ impl PeerMsg {
             })
         })
     }
+}
+
+/// No shard has one number only, so that each message has one encoding.
+fn check_shard(shard: ShardId) -> Result<(), DecodeError> {
+    if shard < ShardId::NONE {
+        return Err(DecodeError::BadValue { what: "shard", value: u64::from(shard.0 as u8) });
+    }
+    Ok(())
+}
+/// Where no shard is named, messages have the kinds that every version knows. OSDs that do not know shards are never sent
+/// any: they hold no erasure-coded pools.
+fn encode_route(route: &PgRoute, has_shards: bool, out: &mut Vec<u8>) {
+    if has_shards { route.encode(out) } else { route.pg.encode(out) }
+}
+fn decode_route(has_shards: bool, r: &mut Reader<'_>) -> Result<PgRoute, DecodeError> {
+    if has_shards { PgRoute::decode(r) } else { PgId::decode(r).map(PgRoute::replicated) }
+}
+fn encode_leases(kinds: [u8; 2], sent: u64, pgs: &[(SpgId, Epoch)], out: &mut Vec<u8>) {
+    let has_shards = pgs.iter().any(|(spg, _)| spg.shard.is_some());
+    out.push(kinds[usize::from(has_shards)]);
+    sent.encode(out);
+    if has_shards {
+        return encode_list(out, pgs);
+    }
+    (pgs.len() as u32).encode(out);
+    pgs.iter().for_each(|(spg, interval)| (spg.pg, *interval).encode(out));
+}
+fn decode_leases(has_shards: bool, r: &mut Reader<'_>) -> Result<Vec<(SpgId, Epoch)>, DecodeError> {
+    if has_shards {
+        let pgs: Vec<(SpgId, Epoch)> = Decode::decode(r)?;
+        pgs.iter().try_for_each(|(spg, _)| check_shard(spg.shard))?;
+        return Ok(pgs);
+    }
+    r.list(|r| Ok((SpgId::replicated(Decode::decode(r)?), Decode::decode(r)?)))
 }
 
 impl Body for PeerMsg {
@@ -860,16 +937,32 @@ mod tests {
             },
         ];
         let pg = PgId { pool: PoolId(1), seed: 2 };
-        let messages =
-            of_pgs.into_iter().map(|msg| PeerMsg::Pg { pg, interval: Epoch(4), msg: Box::new(msg) }).chain([
+        let route = PgRoute::replicated(pg);
+        let sharded = PgRoute { to: ShardId(2), from: ShardId(0), ..route };
+        let (spg, shard) = (SpgId::replicated(pg), sharded.receiver());
+        let messages = of_pgs
+            .into_iter()
+            .map(|msg| PeerMsg::Pg { route, interval: Epoch(4), msg: Box::new(msg) })
+            .chain([
+                PeerMsg::Pg { route: sharded, interval: Epoch(4), msg: Box::new(PgMsg::LogQuery) },
+                PeerMsg::Pgs(vec![
+                    (route, Epoch(4), Box::new(PgMsg::InfoQuery)),
+                    (sharded.back(), Epoch(5), Box::new(PgMsg::RepAck { version })),
+                ]),
+                PeerMsg::LeaseRequest { sent: 4, pgs: vec![(spg, Epoch(4)), (shard, Epoch(5))] },
+                PeerMsg::LeaseGrant { sent: 4, pgs: vec![(shard, Epoch(5))] },
                 PeerMsg::Ping { stamp: 1 },
                 PeerMsg::Pong { stamp: 1 },
-                PeerMsg::LeaseRequest { sent: 4, pgs: vec![(pg, Epoch(4))] },
-                PeerMsg::LeaseGrant { sent: 4, pgs: vec![(pg, Epoch(4))] },
+                PeerMsg::LeaseRequest { sent: 4, pgs: vec![(spg, Epoch(4))] },
+                PeerMsg::LeaseGrant { sent: 4, pgs: vec![(spg, Epoch(4))] },
                 PeerMsg::Room(Room { full: true, window: 4096, memory: 8192 }),
                 PeerMsg::Pgs(vec![
-                    (pg, Epoch(4), Box::new(PgMsg::InfoQuery)),
-                    (PgId { seed: 3, ..pg }, Epoch(5), Box::new(PgMsg::RepAck { version })),
+                    (route, Epoch(4), Box::new(PgMsg::InfoQuery)),
+                    (
+                        PgRoute { pg: PgId { seed: 3, ..pg }, ..route },
+                        Epoch(5),
+                        Box::new(PgMsg::RepAck { version }),
+                    ),
                 ]),
             ]);
         for message in messages {
@@ -881,5 +974,7 @@ mod tests {
                 assert!(PeerMsg::decode_split(&front[..cut], &data).is_err());
             }
         }
+        let impossible = nacre_wire::to_vec(&PgRoute { to: ShardId(-7), ..route });
+        assert!(nacre_wire::from_slice::<PgRoute>(&impossible).is_err());
     }
 }

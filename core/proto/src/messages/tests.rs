@@ -4,7 +4,7 @@ use crate::types::{
     OpCode, PoolStat, RawOp, ReqId, ScrubLs, SpgId, WatchAction, op_flags,
 };
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, PgId, PoolId, Rng, SnapId, Utime, Version};
+use nacre_base::{Epoch, Name, PgId, PoolId, Rng, ShardId, SnapId, Utime, Version};
 use nacre_wire::{from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -164,7 +164,7 @@ fn samples() -> Vec<Message> {
     let pg = PgId { pool: PoolId(3), seed: 5 };
     let object = ObjectId::head(PoolId(3), "ns".into(), "key".into(), "object".into());
     let request = OsdOp {
-        spg: SpgId { pg, shard: 2 },
+        spg: SpgId { pg, shard: ShardId(2) },
         hash: object.hash,
         epoch: Epoch(6),
         flags: op_flags::message::WRITE | op_flags::message::ONDISK,

@@ -10,7 +10,8 @@ mod stats;
 
 pub use addr::{AddrKind, AddrVec, EntityAddr, Network};
 pub use entity::{AuthName, EntityName, EntityType};
+pub use nacre_base::SpgId;
 pub use object::{ObjectId, ObjectLocator, object_hash};
 pub use op::{CopySource, Extent, ListFilter, NotifyAcks, Op, OpCode, RawOp, ScrubLs, WatchAction};
-pub use request::{ReqId, SpgId};
+pub use request::ReqId;
 pub use stats::{ObjectStatSum, PoolStat, StoreStatfs};

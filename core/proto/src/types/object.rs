@@ -1,6 +1,6 @@
 //! How an object is named, hashed and ordered.
 
-use nacre_base::{Name, PoolId, SnapId};
+use nacre_base::{Name, PoolId, ShardId, SnapId};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 use std::cmp::Ordering;
 use std::fmt;
@@ -131,6 +131,14 @@ impl ObjectId {
     /// After every object.
     pub fn max() -> ObjectId {
         ObjectId { max: true, ..ObjectId::min() }
+    }
+    /// The order of objects of which a store holds single shards: the shard comes behind the pool, so that what a
+    /// placement group has of one shard is a range, too.
+    pub fn cmp_with_shard(&self, shard: ShardId, other: &ObjectId, other_shard: ShardId) -> Ordering {
+        if shard == other_shard || self.max || other.max || self.pool != other.pool {
+            return self.cmp(other).then_with(|| shard.cmp(&other_shard));
+        }
+        shard.cmp(&other_shard)
     }
     /// What the object is placed and sorted by: its locator key if it has one, else its name.
     pub fn effective_key(&self) -> &Name {

@@ -1,7 +1,6 @@
 //! The identity of a request, and the placement group that it is for.
 
 use super::EntityName;
-use nacre_base::PgId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 use std::fmt;
 
@@ -35,43 +34,5 @@ impl Decode for ReqId {
         r.versioned("osd_reqid_t", 2, |r, _| {
             Ok(ReqId { client: Decode::decode(r)?, tid: Decode::decode(r)?, inc: Decode::decode(r)? })
         })
-    }
-}
-
-/// A placement group, and which shard of it where it is erasure-coded. Ceph: `spg_t` v1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SpgId {
-    pub pg: PgId,
-    /// -1 in replicated pools.
-    pub shard: i8,
-}
-
-impl SpgId {
-    pub fn replicated(pg: PgId) -> SpgId {
-        SpgId { pg, shard: -1 }
-    }
-}
-
-/// Ceph prints `1.7` and `1.7s2`.
-impl fmt::Display for SpgId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.shard {
-            -1 => write!(f, "{}", self.pg),
-            shard => write!(f, "{}s{shard}", self.pg),
-        }
-    }
-}
-
-impl Encode for SpgId {
-    fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 1, 1, |out| {
-            self.pg.encode(out);
-            self.shard.encode(out);
-        });
-    }
-}
-impl Decode for SpgId {
-    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("spg_t", 1, |r, _| Ok(SpgId { pg: Decode::decode(r)?, shard: Decode::decode(r)? }))
     }
 }

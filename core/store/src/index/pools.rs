@@ -18,7 +18,7 @@ const BYTES_MAX: u64 = 1 << 56;
 const ENCODED_LEN: usize = 4 * 8;
 
 pub(crate) fn pool_of(id: &StoredId) -> Option<PoolId> {
-    if let StoredId::Object(object) = id { Some(object.pool) } else { None }
+    id.as_object().map(|(_, object)| object.pool)
 }
 
 /// Bytes of its omap, in leaves or whole.

@@ -4,6 +4,7 @@
 //! it is a miss of the processor's cache. Here ids come into a set that is small enough for it, and what fills this set
 //! becomes a run in order, to which nothing is added. A walk merges the runs.
 
+use nacre_base::ShardId;
 use nacre_proto::transaction::StoredId;
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -145,16 +146,23 @@ impl InOrder {
     }
 }
 
-/// In the order of ids, as far as it tells them apart: by pool and hash.
+/// In the order of ids, as far as it tells them apart: by pool, shard and hash.
 fn place(id: &StoredId) -> u64 {
-    let object = match id {
+    let (shard, object) = match id {
         StoredId::Meta(_) => return 0,
         StoredId::Pg(_) => return 1,
-        StoredId::Object(object) => object,
+        StoredId::Object(object) => (ShardId::NONE, object),
+        StoredId::Shard(shard, object) => (*shard, object),
+    };
+    let hash = object.hash.reverse_bits();
+    // Whole objects come first: half of the places of a pool are theirs, the others are shared by its shards.
+    let in_pool = match u32::try_from(shard.0) {
+        Ok(shard) => 1 << 31 | shard << 24 | hash >> 8,
+        Err(_) => hash >> 1,
     };
     match u32::try_from(object.pool.0) {
         _ if object.max => u64::MAX,
-        Ok(pool @ 0..POOLS) => (u64::from(pool) + 1) << 32 | u64::from(object.hash.reverse_bits()),
+        Ok(pool @ 0..POOLS) => (u64::from(pool) + 1) << 32 | u64::from(in_pool),
         _ if object.pool.0 < 0 => 2,
         _ => u64::from(POOLS + 1) << 32,
     }
@@ -166,7 +174,7 @@ const POOLS: u32 = u32::MAX - 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_base::{Name, PgId, PoolId, Rng};
+    use nacre_base::{Name, PgId, PoolId, Rng, SpgId};
     use nacre_proto::types::ObjectId;
 
     /// Of all kinds, and with pools and hashes at which places begin and end.
@@ -178,11 +186,15 @@ mod tests {
         let pool = PoolId(pools[rng.below(pools.len() as u64) as usize]);
         match rng.below(10) {
             0 => StoredId::Meta(name),
-            1 => StoredId::Pg(PgId { pool, seed: n as u32 }),
+            1 => {
+                let shard = ShardId(rng.below(3) as i8 - 1);
+                StoredId::Pg(SpgId { pg: PgId { pool, seed: n as u32 }, shard })
+            }
             2 => StoredId::Object(ObjectId::max()),
             _ => {
                 let hash = if n < 500 { hashes[n as usize % hashes.len()] } else { n as u32 };
-                StoredId::Object(ObjectId { pool, hash, name, ..ObjectId::min() })
+                let shard = ShardId([-1, -1, 0, 1, i8::MAX][rng.below(5) as usize]);
+                StoredId::object(shard, ObjectId { pool, hash, name, ..ObjectId::min() })
             }
         }
     }

@@ -4,7 +4,7 @@ use super::model::{HeldRead, Model, Source};
 use crate::testing::SimDisk;
 use crate::{OpenError, Options, Report, Store, SubmitError, Ticket};
 use bytes::Bytes;
-use nacre_base::{Name, PgId, PoolId, Rng};
+use nacre_base::{Name, PgId, PoolId, Rng, SpgId};
 use nacre_machine::StoreView;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -297,7 +297,10 @@ fn a_store_full_of_metadata_still_checkpoints_and_removes_with_a_log_entry() {
         };
         let log_entry = |i: u32| {
             let pairs = [(Name::from(format!("{i:08}")), Bytes::from(vec![1; 200]))];
-            (StoredId::Pg(PgId { pool: PoolId(1), seed: 0 }), Change::OmapSet(pairs.into()))
+            (
+                StoredId::Pg(SpgId::replicated(PgId { pool: PoolId(1), seed: 0 })),
+                Change::OmapSet(pairs.into()),
+            )
         };
         let settle = |store: &mut Store| assert_eq!(store.settle(&disk), Ok(store.submitted()));
         let mut count = 0;

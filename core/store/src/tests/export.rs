@@ -4,9 +4,10 @@ use super::settle;
 use crate::testing::SimDisk;
 use crate::{BLOCK, Damage, Disk, EXPORT_HEADER, Import, ImportError, Options, RECORD_HEADER, Store, export};
 use bytes::Bytes;
-use nacre_base::Name;
+use nacre_base::{Name, PgId, PoolId, ShardId, SpgId};
 use nacre_machine::{ReadError, SalvagedExtents, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
+use nacre_proto::types::ObjectId;
 use std::collections::BTreeMap;
 
 fn fresh(seed: u64) -> (SimDisk, Store) {
@@ -207,6 +208,33 @@ fn a_store_whose_import_stopped_half_way_says_so_until_one_comes_to_its_end() {
     assert_eq!(shown(&other, &other_disk), shown(&store, &disk));
 }
 
+/// Before version 3 ids had no shards; all else is the same.
+#[test]
+fn shards_are_exported_and_a_stream_of_version_2_is_imported() {
+    let (disk, mut store) = filled();
+    let (mut stream, _) = exported(&store, &disk);
+    stream[8..12].copy_from_slice(&2_u32.to_le_bytes());
+    let (other_disk, mut other) = fresh(2);
+    import(&stream, &other_disk, &mut other).unwrap();
+    assert_eq!(shown(&other, &other_disk), shown(&store, &disk));
+
+    let object = ObjectId::head(PoolId(1), Name::default(), Name::default(), "a".into());
+    let spg = SpgId { pg: PgId { pool: PoolId(1), seed: 0 }, shard: ShardId(0) };
+    let mut txn = Transaction::new();
+    for (id, byte) in
+        [(StoredId::object(ShardId(0), object.clone()), 1), (StoredId::object(ShardId(3), object), 2)]
+    {
+        txn.push(id, Change::Write { offset: 0, data: Bytes::from(vec![byte; 5000]) });
+    }
+    txn.push(StoredId::Pg(spg), Change::OmapSetHeader(Bytes::from_static(b"instance")));
+    store.submit(txn).unwrap();
+    settle(&mut store, &disk);
+    let (stream, _) = exported(&store, &disk);
+    let (other_disk, mut other) = fresh(3);
+    assert_eq!(import(&stream, &other_disk, &mut other), Ok(7));
+    assert_eq!(shown(&other, &other_disk), shown(&store, &disk));
+}
+
 #[test]
 fn a_stream_that_was_cut_or_changed_is_refused() {
     let (disk, store) = filled();
@@ -223,7 +251,8 @@ fn a_stream_that_was_cut_or_changed_is_refused() {
         stream
     };
     assert_eq!(refused(&flipped(0)), ImportError::NotAnExport);
-    assert!(matches!(refused(&flipped(8)), ImportError::Version { found: 3 }));
+    let newer = [&stream[..8], &4_u32.to_le_bytes(), &stream[12..]].concat();
+    assert!(matches!(refused(&newer), ImportError::Version { found: 4 }));
     assert!(matches!(refused(&flipped(stream.len() / 2)), ImportError::Checksum { .. }));
     let twice = [&stream[..], &stream[EXPORT_HEADER..]].concat();
     assert!(matches!(refused(&twice), ImportError::Order { what: "something after the end", .. }));

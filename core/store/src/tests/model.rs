@@ -5,7 +5,7 @@ use crate::index::pool_of;
 use crate::testing::SimDisk;
 use crate::{Disk, Fetched, ReadPlan, Store};
 use bytes::Bytes;
-use nacre_base::{Name, PgId, PoolId, Rng};
+use nacre_base::{Name, PgId, PoolId, Rng, ShardId, SpgId};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
@@ -101,13 +101,13 @@ impl Model {
     pub fn assert_shown_by(&self, store: &Store, disk: &SimDisk, what: &str) {
         let mut objects = Vec::new();
         store
-            .object_walk(&ObjectId::min(), &mut |id| {
-                objects.push(StoredId::Object(id.clone()));
+            .object_walk((ShardId::NONE, &ObjectId::min()), &mut |shard, id| {
+                objects.push(StoredId::object(shard, id.clone()));
                 true
             })
             .unwrap();
         let expected: Vec<StoredId> =
-            self.objects.keys().filter(|id| matches!(id, StoredId::Object(_))).cloned().collect();
+            self.objects.keys().filter(|id| id.as_object().is_some()).cloned().collect();
         assert_eq!(objects, expected, "objects, {what}");
         let mut stored = 0;
         for id in ids() {
@@ -159,9 +159,15 @@ pub(super) fn ids() -> Vec<StoredId> {
     let object = |pool, name: &str| {
         StoredId::Object(ObjectId::head(PoolId(pool), Name::default(), Name::default(), name.into()))
     };
-    let mut ids = vec![StoredId::meta("super"), StoredId::Pg(PgId { pool: PoolId(1), seed: 2 })];
+    let mut ids =
+        vec![StoredId::meta("super"), StoredId::Pg(SpgId::replicated(PgId { pool: PoolId(1), seed: 2 }))];
     ids.extend(["a", "b", "c", "d", "e"].map(|name| object(1, name)));
     ids.push(object(2, "a"));
+    let shard = |shard| {
+        let name = ObjectId::head(PoolId(3), Name::default(), Name::default(), "a".into());
+        StoredId::object(ShardId(shard), name)
+    };
+    ids.extend([0, 3].map(shard));
     ids.sort();
     ids
 }

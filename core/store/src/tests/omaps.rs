@@ -6,7 +6,7 @@ use crate::index::omap::{leaf_id, leaf_number};
 use crate::testing::SimDisk;
 use crate::{BLOCK, EXPORT_HEADER, Import, ImportError, RECORD_HEADER, Store, SubmitError, export};
 use bytes::Bytes;
-use nacre_base::{Name, PgId, PoolId, Rng};
+use nacre_base::{Name, PgId, PoolId, Rng, SpgId};
 use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_wire::crc32c;
@@ -145,7 +145,7 @@ fn omaps_of_objects_and_their_copies_are_what_maps_would_be() {
 #[test]
 fn the_record_of_a_group_has_no_leaves_unless_it_is_very_long() {
     let (disk, mut store) = fresh();
-    let id = StoredId::Pg(PgId { pool: PoolId(1), seed: 3 });
+    let id = StoredId::Pg(SpgId::replicated(PgId { pool: PoolId(1), seed: 3 }));
     let mut model = Pairs::new();
     let mut set = |store: &mut Store, range| {
         model.extend(pairs(range));

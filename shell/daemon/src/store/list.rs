@@ -49,7 +49,7 @@ pub fn stat(options: &StatOptions) -> Result<()> {
         ("stored_bytes", json!(space.stored)),
         ("omap_bytes", json!(space.omap)),
         ("internal_bytes", json!(space.internal)),
-        ("objects", json!(count(|id| matches!(id, StoredId::Object(_))))),
+        ("objects", json!(count(|id| id.as_object().is_some()))),
         ("placement_groups", json!(count(|id| matches!(id, StoredId::Pg(_))))),
         ("others", json!(count(|id| matches!(id, StoredId::Meta(_))))),
         ("transactions", json!(report.last.0)),
@@ -85,8 +85,8 @@ pub fn stat(options: &StatOptions) -> Result<()> {
 pub fn list(options: &Options) -> Result<()> {
     let (store, ..) = options.store.open()?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let wanted = |id: &StoredId| match id {
-        StoredId::Object(object) => options.pool.is_none_or(|pool| object.pool.0 == pool),
+    let wanted = |id: &StoredId| match id.as_object() {
+        Some((_, object)) => options.pool.is_none_or(|pool| object.pool.0 == pool),
         _ => options.all && options.pool.is_none(),
     };
     if options.format == Format::Table {
@@ -139,7 +139,7 @@ fn line(store: &Store, id: &StoredId) -> Result<Value> {
         "attrs": store.attrs(id)?.len(),
         "omap_keys": keys,
     });
-    if let StoredId::Object(object) = id {
+    if let Some((_, object)) = id.as_object() {
         line["pool"] = json!(object.pool.0);
         line["namespace"] = json!(object.namespace.to_text());
         line["name"] = json!(object.name.to_text());

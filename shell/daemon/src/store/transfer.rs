@@ -38,10 +38,10 @@ const BACKLOG_MAX: usize = 16 << 20;
 pub fn export(options: &Export) -> Result<()> {
     let (store, disk, _) = options.store.open()?;
     ensure!(!store.is_half_imported().unwrap_or_default(), "{}", HALF_IMPORTED);
-    let wanted = |id: &StoredId| match (options.pool, id) {
+    let wanted = |id: &StoredId| match (options.pool, id.as_object()) {
         (None, _) => true,
-        (Some(pool), StoredId::Object(object)) => object.pool.0 == pool,
-        (Some(_), _) => false,
+        (Some(pool), Some((_, object))) => object.pool.0 == pool,
+        (Some(_), None) => false,
     };
     let to_stdout = options.file == Path::new("-");
     let new = options.file.with_extension("part");

@@ -172,7 +172,7 @@ impl Machine for Keep {
 fn stat() -> Message {
     let pg = PgId { pool: PoolId(1), seed: 0 };
     let request = OsdOp {
-        spg: SpgId { pg, shard: -1 },
+        spg: SpgId::replicated(pg),
         hash: 0,
         epoch: Epoch(1),
         flags: 0,

@@ -4,7 +4,7 @@
 use super::super::record::{FINDINGS, RecordChanges, SCRUB_STATE};
 use super::super::{Ctx, Pg, PgEffect, Phase};
 use super::FINDINGS_MAX;
-use nacre_base::{OsdId, PgId, Utime};
+use nacre_base::{OsdId, PgId, SpgId, Utime};
 use nacre_machine::{Level, ReadError, StoreView};
 use nacre_proto::messages::peer::PgMsg;
 use nacre_proto::messages::scrub::{Finding, ScrubMsg, ScrubNote, ScrubState, scrub_error as is};
@@ -17,7 +17,9 @@ const NOTED_MAX: usize = 64;
 
 /// None if the group was never looked through, or is older than such looks.
 pub fn load_state(store: &dyn StoreView, pg: PgId) -> Result<Option<ScrubState>, ReadError> {
-    let Some(bytes) = store.omap_get(&StoredId::Pg(pg), SCRUB_STATE)? else { return Ok(None) };
+    let Some(bytes) = store.omap_get(&StoredId::Pg(SpgId::replicated(pg)), SCRUB_STATE)? else {
+        return Ok(None);
+    };
     let state = from_slice(&bytes)
         .map_err(|e| ReadError::Device(format!("{pg}: what scrubs found does not decode: {e}")))?;
     Ok(Some(state))
@@ -29,7 +31,7 @@ pub fn walk_findings(
     pg: PgId,
     each: &mut dyn FnMut(ObjectId, Finding) -> bool,
 ) -> Result<(), ReadError> {
-    store.omap_walk(&StoredId::Pg(pg), FINDINGS, &mut |key, value| {
+    store.omap_walk(&StoredId::Pg(SpgId::replicated(pg)), FINDINGS, &mut |key, value| {
         if !key.as_bytes().starts_with(FINDINGS) {
             return false;
         }
