@@ -83,6 +83,8 @@ impl Batch {
         let head = self.record.map(|record| append(disk, &self.geometry, record, &crcs)).transpose()?;
         if let Some(superblock) = self.superblock {
             let bytes = superblock.encode();
+            // What opening relies on: after this one is written, the one before is gone.
+            assert_eq!(Superblock::decode(&bytes), Ok(superblock), "a superblock reads back");
             // One after the other: a torn first copy must leave the second one whole. Only after
             // both may the log before this checkpoint be overwritten.
             for copy in SUPERBLOCKS {
@@ -281,6 +283,15 @@ fn encode(geometry: &Geometry, record: Record, crcs: &[(u32, u32)]) -> (Aligned,
     assert_eq!(bytes.len() - list, record.listed_len, "contents are as long as they were counted");
     header.seal(&mut bytes.as_mut()[..head_len]);
     bytes.extend_from_slice(&record.repeat);
+    // What `LogReader` relies on: the head reads back as it was written, and says where the next record begins.
+    let read_back = RecordHeader::decode(bytes.as_ref()).map(|(header, _)| header);
+    assert_eq!(read_back, Some(header), "the head of a record reads back");
+    assert_eq!(bytes.len() as u64, header.record_len(), "a record is as long as its head says");
+    assert_eq!(
+        header.record_len().div_ceil(BLOCK as u64),
+        blocks,
+        "a record takes the blocks that it was given"
+    );
     bytes.pad_to(blocks as usize * BLOCK);
     (bytes, head_len)
 }
