@@ -1,5 +1,7 @@
-//! An object's attributes. Most have two or three, and there are as many of these as objects: a map, or a list
-//! of names and values that each have their own place in memory, would be the larger part of the index.
+//! An object's attributes, packed into one allocation.
+//!
+//! Most objects have two or three attributes, and there are as many of these maps as objects: a map or a
+//! list with an allocation for each name and value would be the larger part of the index.
 
 use bytes::Bytes;
 use nacre_base::Name;

@@ -1,5 +1,5 @@
-//! What the log's thread does: everything queued, with one durable write of the log, and before it one
-//! flush if there is data too large for the log.
+//! Group commit: everything that is queued becomes durable with one write of the log. Data too large for the
+//! log is written and flushed before that.
 
 use crate::BLOCK;
 use crate::aligned::Aligned;

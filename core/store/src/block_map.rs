@@ -1,7 +1,7 @@
-//! What is known of some blocks, found by their numbers.
+//! Hash maps and sets keyed by block number.
 //!
-//! Nothing walks through these but checks: their order means nothing. The numbers are the allocator's own, so that
-//! clients cannot choose block numbers that collide.
+//! Only checks iterate over them, so their order does not matter. Block numbers come from the allocator:
+//! clients cannot choose numbers that collide.
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};

@@ -1,9 +1,9 @@
-//! The blocks of all objects that are in memory, and those that wait to become free: how many such objects have
-//! a block, and its checksum.
+//! The blocks of all objects in memory, and blocks that wait to become free: the number of references from
+//! objects in memory, and the checksum.
 //!
-//! Neighbours come and go together: so they lie in pages, of which those exist that have a block in them. A page is found
-//! by two steps, and not in a map: a checkpoint looks for each block of all that changed, and where objects were written
-//! over at random no two of these are neighbours.
+//! Neighbouring blocks come and go together, so they are kept in pages; a page exists while one of its
+//! blocks is present. Two array look-ups find a page. A map would be slower: a checkpoint looks up each
+//! block of all changed objects, and after random overwrites no two of these are neighbours.
 
 use std::ops::Index;
 

@@ -1,7 +1,7 @@
-//! Which objects have which blocks of the device.
+//! Reference counts of the blocks of the device.
 //!
-//! Most blocks that are taken have one owner, of which nothing needs to be noted. Of objects that are in memory
-//! `table` has every block, with its checksum; what is not in memory has the checksums beside it.
+//! Most blocks have one owner, and nothing is stored for them. `table` has every block of objects in memory
+//! with its checksum. The sorted runs have the checksums of all other blocks beside their objects.
 
 use crate::block_table::{BlockInfo, BlockTable};
 use crate::index::{Moves, Object};

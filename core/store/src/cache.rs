@@ -1,13 +1,13 @@
-//! Blocks of data in memory: those that were read in small pieces, and of those that were written so, a part of what may
-//! be read here.
+//! The data cache: blocks that were read in small pieces, and some of those that were written in small
+//! pieces.
 //!
-//! S3-FIFO: a block comes into a short queue and leaves it soon, unless it is read meanwhile; then, or if
-//! it comes again soon after it left, it goes into the long queue, where it stays as long as it is read now
-//! and then. So what is looked at once, as by a client that reads everything, passes through the short queue
-//! and leaves the rest alone.
+//! The policy is S3-FIFO. A block enters a short queue and leaves it soon, unless it is read meanwhile. If
+//! it is read, or comes back soon after it left, it enters the long queue, and stays there as long as it is
+//! read now and then. So a client that reads everything once passes through the short queue and evicts
+//! nothing else.
 //!
-//! What is here was verified, and a block of the device does not change while it has owners or readers:
-//! `Cache::forget` is called where a block becomes free, and nowhere else is a need for it.
+//! Cached blocks are verified. A block of the device does not change while it has owners or readers, so
+//! `Cache::forget` is only needed where a block becomes free.
 
 use crate::BLOCK;
 use crate::block_map::BlockMap;

@@ -1,4 +1,4 @@
-//! Proof that a store is what it should be.
+//! Checks the store's invariants.
 
 use crate::index::omap::{is_reserved, leaf_number};
 use crate::index::{Pools, Totals, Weight};

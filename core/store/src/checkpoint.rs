@@ -1,11 +1,11 @@
-//! Writing down what changed since the last time, in slices, while transactions go on.
+//! Writing a checkpoint: what changed since the last one, in slices, while transactions go on.
 //!
-//! A checkpoint is of the index as it was at one transaction. Nothing is copied for it at once:
-//! the walk goes over the live index, and before an object changes that the walk has not reached
-//! yet first keeps the old one in `before`.
+//! A checkpoint holds the index as it was after one transaction. No copy is made at the beginning: the walk
+//! goes over the live index, and an object that changes before the walk has reached it is first kept in
+//! `before` as it was (copy on write).
 //!
-//! What changed becomes a sorted run over the others. Where there is no space for that beside a compaction of all sorted runs,
-//! it is gathered in memory instead, and compacted with them.
+//! The result is a new sorted run above the others. Where there is no space for that and a compaction of all
+//! sorted runs, it is gathered in memory instead, and compacted with them.
 
 use crate::BLOCK;
 use crate::blocks::Blocks;

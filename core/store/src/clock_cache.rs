@@ -1,4 +1,5 @@
-//! What was used lately, up to a number of bytes: what was used since it was last looked at gets a second turn.
+//! A cache limited by bytes, with the CLOCK policy: an entry that was used since it was last considered for
+//! eviction gets a second chance.
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, hash_map::Entry};

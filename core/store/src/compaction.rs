@@ -1,4 +1,5 @@
-//! The checkpoint from the store's side: when one begins and what its end means, which sorted runs become one.
+//! Checkpoints and compactions from the store's side: when they begin, what their end means, and which
+//! sorted runs are compacted.
 
 use crate::BLOCK;
 use crate::checkpoint::{Checkpoint, GatheredAll, blocks_for, blocks_for_changes};

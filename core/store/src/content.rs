@@ -1,4 +1,5 @@
-//! What a block will hold that is not on the device yet: in memory, and in the log.
+//! The content of a block that is not on the device yet: in memory and in the log, whole or as a patch of
+//! another block.
 
 use crate::BLOCK;
 use crate::format::ENTRY_LEN;

@@ -1,11 +1,12 @@
-//! Small writes after they were acknowledged: from the log to their place, in slices, in the background.
+//! Deferred writes: small writes go to their blocks after they were acknowledged, in slices, in the
+//! background.
 //!
-//! A small write has its fresh blocks from the start, and its content in memory and in the log. Many of
-//! them go to their place together: their blocks are neighbours, for the allocator gave them in a row.
-//! The next record of the log says which are there, so that replaying it does not bring them again.
+//! A small write gets fresh blocks at once; its content is in memory and in the log. Many of these blocks
+//! are written together, since the allocator gave neighbours. The next record of the log lists the blocks
+//! that were written, so that replay does not write them again.
 //!
-//! What a patch is put over must not change before the patch is in its place and the log says so:
-//! replaying would find something else. So it is held, even when it has no owner any more.
+//! The base of a patch must not change before the patched block is written and the log says so: replay would
+//! patch something else. So the base is held until then, even when it has no owner any more.
 
 use crate::block_map::BlockMap;
 use crate::deferred_writes::{DeferredDone, DeferredWrite, DeferredWrites};

@@ -1,4 +1,4 @@
-//! Bringing what the log holds to its place on the device, in the background.
+//! A batch of deferred writes, and a slice of a compaction: plain data that a disk thread carries out.
 
 use crate::BLOCK;
 use crate::batch::write_joined;

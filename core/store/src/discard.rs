@@ -1,8 +1,8 @@
-//! Giving space back to the device, in slices, in the background.
+//! Discarding free space (TRIM), in slices, in the background.
 //!
-//! A block is free only when what freed it is durable and no plan to read it is left. Whole units of free
-//! blocks are taken out of the free space, told to the device, and come back: so nothing is written there
-//! meanwhile. What a block holds after that is undefined.
+//! A block is free when the transaction that freed it is durable and no read plan refers to it. Whole units
+//! of free blocks are taken out of the free space, discarded, and returned: so nothing is written to them
+//! meanwhile. The content of a discarded block is undefined.
 
 use crate::BLOCK;
 use crate::disk::Disk;

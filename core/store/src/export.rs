@@ -1,8 +1,8 @@
-//! A store as a stream: everything in it, independent of where it lies on the device.
+//! A store as a stream: everything in it, independent of the layout on the device.
 //!
-//! The format is drawn in `docs/formats/export.md`. `export` writes it, `Import` reads it into a store; the caller
-//! calls them does the reading and writing of files. What is damaged is as damaged after that: an OSD that took it for
-//! gone would tell clients so, though others have it.
+//! `docs/formats/export.md` draws the format. `export` writes it and `Import` reads it into a store; the
+//! caller reads and writes files. Damage is preserved: an OSD that took a damaged object for a deleted one
+//! would tell clients so, although other members have it.
 
 use crate::BLOCK;
 use crate::disk::Disk;

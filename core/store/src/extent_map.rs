@@ -1,4 +1,5 @@
-//! Where an object's data is: extents of neighbouring blocks, in order, as few as there can be.
+//! The extent map of an object: which blocks of the device hold its data, as few extents as possible, in
+//! order.
 
 use crate::index::MappedExtent;
 use crate::small_list::{BlockList, SmallList};

@@ -1,4 +1,4 @@
-//! Looking at a store that no daemon uses: what is in it, and whether all of it can be read.
+//! Offline checks of a store: what is in it, and whether all of it can be read.
 
 use crate::disk::Disk;
 use crate::index::omap::behind_reserved;

@@ -1,7 +1,7 @@
-//! An export is read into a store (`export.rs`).
+//! Reads an export (`export.rs`) into a store.
 //!
-//! A block becomes a damaged one in a way that the log knows nothing of, and is safe with the checkpoint at the end. So
-//! until then something in the store says that an import is under way: no daemon may take it for all there is.
+//! Damaged blocks are made in a way that the log does not record; they are durable with the checkpoint at
+//! the end. Until then a marker says that an import is under way, and no daemon may use the store.
 
 use crate::BLOCK;
 use crate::disk::{Disk, DiskError};

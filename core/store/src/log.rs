@@ -1,8 +1,9 @@
-//! Reading the log back: what is whole, what a crash tore, what rotted, and what of that is lost.
+//! Reading the write-ahead log back: which records are whole, torn by a crash, or corrupt, and what is lost
+//! with them.
 //!
-//! Only one batch is under way at a time, so a crash tears the last record only. What is not whole in
-//! front of a whole record was durable, and rotted. Then the record behind it has its head once more; of
-//! its contents only those are lost that fail their checksums, and the head says of which blocks.
+//! Only one batch is written at a time, so a crash tears the last record only. A damaged record before a
+//! whole one was durable, and is corrupt. Then the record after it repeats its head, and of its contents
+//! only those are lost whose checksums fail; the head lists their blocks.
 
 use crate::BLOCK;
 use crate::aligned::Aligned;

@@ -1,4 +1,4 @@
-//! A log on a device of its own, or on none: what the device says of itself, and how a log moves.
+//! A log on a device of its own: its labels, and moving the log from one device to another.
 
 use crate::BLOCK;
 use crate::disk::{Disk, DiskError};

@@ -1,4 +1,4 @@
-//! Finding objects: in memory, or in the sorted runs of the checkpoint; and letting go of what did not change.
+//! Finding objects in memory or in the sorted runs, and evicting unchanged objects from memory.
 
 use crate::clock_cache::ClockCache;
 use crate::disk::Disk;

@@ -1,4 +1,4 @@
-//! What the store keeps in memory, and how much of that is data.
+//! The memory that the store takes, and how it is divided between the index and the data cache.
 
 use crate::BLOCK;
 use crate::index::BLOCK_COST;

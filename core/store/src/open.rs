@@ -1,4 +1,4 @@
-//! Making a store on a blank device, and bringing one back: superblock, checkpoint, log, proof.
+//! Formatting a device, and opening a store: superblock, checkpoint, replay of the log, proof of the counts.
 
 use crate::BLOCK;
 use crate::batch::REPEAT_MAX;

@@ -1,7 +1,7 @@
-//! How many objects have each block of which that changed since the last checkpoint was begun.
+//! The reference counts of blocks that changed since the last checkpoint began.
 //!
-//! Nearly all that is said is *one*, of a block that was taken, and *none*, of one that was given up, and blocks that
-//! are taken together are neighbours: two bits for each block, in pages of 64.
+//! Nearly all counts are one (an allocated block) or zero (a freed one), and blocks that are allocated
+//! together are neighbours: two bits for each block, in pages of 64.
 
 use crate::space::Extent;
 use std::collections::BTreeMap;

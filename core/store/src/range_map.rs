@@ -1,4 +1,4 @@
-//! A number for each of some blocks, kept by extents of neighbours that have the same.
+//! A map from blocks to numbers, stored as extents of neighbours with the same number.
 
 use crate::space::Extent;
 use std::collections::BTreeMap;

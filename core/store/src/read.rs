@@ -1,4 +1,4 @@
-//! Reading data: a plan made by the store's thread, carried out on any other.
+//! Reading data: the store's thread makes a plan, and any thread carries it out.
 
 use crate::BLOCK;
 use crate::aligned::Aligned;

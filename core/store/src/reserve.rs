@@ -1,4 +1,4 @@
-//! How much space a transaction may take, and what has to stay for checkpoints.
+//! Admission by space: how much a transaction may need, and what must stay free for checkpoints.
 
 use crate::BLOCK;
 use crate::checkpoint::{Checkpoint, blocks_for, blocks_for_changes};

@@ -1,8 +1,8 @@
-//! Blocks of which only parts are known: what was written over a block that turned out to be damaged. The
-//! bytes that were written are good, and perhaps no other member has them.
+//! Salvaged extents of damaged blocks: bytes that were written over a block that turned out to be damaged.
+//! These bytes are good, and perhaps no other member has them.
 //!
-//! Such a block is on the device as a list of these parts, under a checksum that tells it from a whole one,
-//! from one that rotted, and from one that was condemned (`Store::open`): that of the list, with `MARK`.
+//! Such a block is stored as a list of these extents. Its checksum is that of the list with `MARK`, which
+//! tells it from a whole block, from a corrupt one, and from one that was condemned (`Store::open`).
 
 use crate::BLOCK;
 use crate::content::{PatchRange, decode_ranges, put_over, put_ranges};

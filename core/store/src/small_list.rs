@@ -1,6 +1,6 @@
-//! Lists that are short nearly always, and ask for no memory while they are.
+//! Vectors that are nearly always short, stored inline.
 //!
-//! A write of a block makes several, of one element each; a vector takes the place of four for the first.
+//! A write of one block makes several lists of one element each, which would need an allocation each.
 
 use smallvec::SmallVec;
 

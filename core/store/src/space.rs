@@ -1,5 +1,4 @@
-//! Which blocks of the device are taken: a bitmap with a summary, searched from a moving cursor for the hole that
-//! fits best.
+//! The allocator: a bitmap of the blocks with a summary, searched best-fit from a moving cursor.
 
 /// Blocks that are looked for one after the other while more than a `PLENTY`th of all are free.
 const SMALL_MAX: u32 = 16;

@@ -1,7 +1,8 @@
-//! The store as its daemon's thread sees it: submit, hand over to the disk, hear what is durable.
+//! The store as its daemon's thread sees it: transactions are submitted, batches are handed to the disk, and
+//! completions come back.
 //!
-//! Read `Store::submit`, `take_batch`, `finished`; `deferred.rs` is how small writes get to their place,
-//! `open.rs` how the store comes back to life.
+//! Read `Store::submit`, `take_batch`, `finished`. `deferred.rs` writes small data to its blocks later,
+//! `open.rs` opens a store.
 
 use crate::BLOCK;
 use crate::batch::{Batch, Done, Record, blocks_in, record_blocks};

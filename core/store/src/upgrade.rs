@@ -1,8 +1,9 @@
-//! What older versions of the format need when a store is opened.
+//! Opening stores of older format versions.
 //!
-//! Up to version 8 nothing was said of pools: all objects are looked at once. In version 5 the sorted runs of a checkpoint were
-//! one stream of entries each, without pages: all of it comes into memory as if it had just changed, so that the next
-//! checkpoint writes it as it is now.
+//! Version 9 had no shards in ids: it is read as it is. Version 8 and older did not store what pools take:
+//! all objects are read once to count it. In version 5 the sorted runs of a checkpoint were streams of
+//! entries without pages: all of them are loaded as if they had just changed, so that the next checkpoint
+//! writes them in today's form.
 
 use crate::block_table::BlockInfo;
 use crate::disk::Disk;

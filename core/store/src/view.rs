@@ -1,4 +1,4 @@
-//! What a machine sees of its store.
+//! The `StoreView` that a machine gets with each event.
 
 use crate::BLOCK;
 use crate::index::Pools;

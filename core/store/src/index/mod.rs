@@ -1,9 +1,9 @@
-//! What is stored, without the data itself: the objects that are in memory, and the operations that change them.
+//! The index: metadata of the objects in memory, and the operations that change them.
 //!
-//! What changed since the last checkpoint is here, and what is looked at right now; all else is in the sorted runs of
-//! the checkpoint (`runs/`). An object comes into memory before it is changed, so that `Index::apply` is the only
-//! code that changes one; it runs when a transaction is submitted and again, on the same operations, when the
-//! log is replayed.
+//! Objects that changed since the last checkpoint are here (the memtable of an LSM store), and objects in
+//! use; the sorted runs of the checkpoint (`runs/`) have all others. An object is loaded before it is
+//! changed, so that `Index::apply` is the only code that changes one. It runs when a transaction is
+//! submitted, and again with the same operations when the log is replayed.
 
 mod object;
 pub(crate) mod omap;

@@ -1,4 +1,4 @@
-//! One stored object: what is known of it besides its data.
+//! One stored object: its metadata, and the extent map of its data.
 
 use super::omap::{NO_OMAP, Omap};
 use crate::BLOCK;

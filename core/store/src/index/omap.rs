@@ -1,9 +1,10 @@
-//! The omap of an object: a small one whole, a large one as a list of its leaves.
+//! The omap of an object: a small one is stored whole, a large one as a list of leaves, as in a B+ tree of
+//! two levels.
 //!
-//! A *leaf* has the pairs of a range of keys. It is an object of its own, an object that has nothing but pairs, under an
-//! id that only the store uses: so it comes into memory, changes, leaves, and is written like any other object, and one
-//! key of a million brings one leaf. Objects and their copies share leaves until one of them changes
-//! (`leaves.rs`).
+//! A *leaf* has the pairs of a range of keys. It is an object of its own that has nothing but pairs, under
+//! an id that only the store uses. So a leaf is loaded, changed, evicted and written like any other object,
+//! and access to one key of a million loads one leaf. Objects and their clones share leaves until one of
+//! them changes (`omap_leaves.rs`).
 
 use super::object::{Object, Weight, id_cost};
 use super::omap_leaves::SHARE_COST;

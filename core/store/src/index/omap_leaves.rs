@@ -1,4 +1,5 @@
-//! Changing omaps that have leaves. Those that an operation changes are in memory then (`Index::touched`).
+//! Changing omaps that have leaves. The leaves that an operation changes were loaded before
+//! (`Index::touched`).
 
 use super::omap::{FIRST_MAX, LEAF_AIM, LEAF_MAX, LEAF_MIN, Leaf, Leaves, leaf_id, whole_max};
 use super::{Index, Moves, Op, Slot};

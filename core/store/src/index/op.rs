@@ -1,4 +1,4 @@
-//! What a transaction is made of, as the log has it.
+//! The operations of a transaction, as the log has them.
 
 use super::object::MappedExtent;
 use crate::small_list::SmallList;

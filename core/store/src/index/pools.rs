@@ -1,4 +1,4 @@
-//! What each pool's objects take.
+//! Space accounting by pool.
 
 use super::{Object, Weight};
 use crate::BLOCK;

@@ -1,7 +1,7 @@
-//! The objects in memory, found by a hash of their ids.
+//! A hash table of the objects in memory.
 //!
-//! A request looks its objects up many times. In an ordered map each look-up compares ids that lie all over memory; here it
-//! is one hash. A walk in order has the ids from elsewhere (`SortedIds`, or a sorted run).
+//! A request looks its objects up many times. An ordered map would compare ids all over memory each time;
+//! here it is one hash. A walk in order gets its ids from `SortedIds` or from a sorted run.
 
 use super::Slot;
 use foldhash::fast::FixedState;

@@ -1,8 +1,8 @@
-//! Ids of what changed, in their order.
+//! The ids of changed objects, in order.
 //!
-//! The place of a new id among a hundred thousand others is nowhere near that of the one before, so nearly every step to
-//! it is a miss of the processor's cache. Here ids come into a set that is small enough for it, and what fills this set
-//! becomes a run in order, to which nothing is added. A walk merges the runs.
+//! In one large tree each insertion of a random id misses the CPU cache at nearly every level. Here ids go
+//! into a set that is small enough for the cache. A full set becomes an immutable sorted run of ids, and a
+//! walk merges the runs.
 
 use nacre_base::ShardId;
 use nacre_proto::transaction::StoredId;

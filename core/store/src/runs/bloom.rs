@@ -1,5 +1,5 @@
-//! Which objects a sorted run surely does not have: most that is looked for is not in most sorted runs, and new objects are
-//! in none.
+//! The Bloom filter of a sorted run: most look-ups are for objects that are not in most runs, and new
+//! objects are in none.
 
 /// Bits for each object, and how many of them are looked at: one in a hundred is taken for one that may be there.
 const BITS: u64 = 10;

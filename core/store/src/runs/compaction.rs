@@ -1,7 +1,7 @@
-//! Making one sorted run of several neighbours, in slices, beside everything else.
+//! Compaction: several neighbouring sorted runs become one, in slices, in the background.
 //!
-//! What is compacted does not change, so a compaction knows nothing of the store but where it may write. Its result
-//! takes the place of the others when a superblock names it.
+//! Its inputs do not change, so a compaction needs nothing from the store but space to write to. Its output
+//! replaces the inputs when a superblock names it.
 
 use super::directory::Owners;
 use super::page::Kind;

@@ -1,5 +1,5 @@
-//! What a sorted run says about itself, read whole when the store is opened: where its pages are and what each begins
-//! with, which objects it surely does not have, and how many owners which blocks have.
+//! The directory of a sorted run, read whole when the store is opened: where its pages are and their first
+//! ids, the Bloom filter, and the reference counts that changed.
 
 use super::bloom::BloomFilter;
 use crate::index::{Pools, Totals, Weight};

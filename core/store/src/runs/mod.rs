@@ -1,8 +1,9 @@
-//! The checkpoint on the device: sorted runs of objects in order, the newest over the older ones.
+//! The checkpoint on the device: the sorted runs of a log-structured merge tree, newer ones over older ones.
 //!
-//! A sorted run is written once and never changed. Its entries lie in pages (`page.rs`), each with a checksum; which page
-//! has an object, and which objects are surely absent, is in memory (`directory.rs`, `bloom.rs`). What a newer sorted run
-//! says of an object counts. `writer.rs` makes sorted runs, of what changed or (`compaction.rs`) of several older ones.
+//! A sorted run is written once and never changed. Its entries are in pages (`page.rs`) with a checksum
+//! each. Its directory and its Bloom filter are in memory (`directory.rs`, `bloom.rs`). A newer run's entry
+//! overrides an older run's. `writer.rs` writes runs: of changed objects for a checkpoint, or of older runs
+//! for a compaction (`compaction.rs`).
 
 pub(crate) mod bloom;
 pub(crate) mod compaction;

@@ -1,4 +1,4 @@
-//! A page of a sorted run: entries in order, one after another.
+//! A page of a sorted run: entries in the order of their ids.
 
 use crate::index::Object;
 use nacre_proto::transaction::StoredId;

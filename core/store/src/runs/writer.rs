@@ -1,4 +1,4 @@
-//! Writing a sorted run: entries in order become pages, and at last the directory.
+//! Writing a sorted run: entries in order are cut into pages; the directory follows.
 
 use super::SortedRun;
 use super::bloom::{BloomFilter, hash};
