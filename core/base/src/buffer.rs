@@ -1,7 +1,7 @@
 //! Memory for large data, which is used again rather than given back.
 //!
-//! A piece of memory that the system has just given is filled with zeros by it, page by page, as it is touched:
-//! for 4 MiB that costs more than to copy them. So those that are free wait here for the next use;
+//! A piece of memory that the system has just given is filled with zeros by it, page by page, as it is
+//! touched: for 4 MiB that costs more than to copy them. So those that are free wait here for the next use;
 //! `give_back` lets go of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ const ALIGN: usize = 4096;
 /// Buffers are kept by their room: this, twice this, and so on. What is longer is the allocator's business.
 const ROOM_MIN: usize = 4 << 10;
 const ROOMS: usize = 11;
-/// From this room on there is a little more, for what comes in one piece with data as long as the room, in front
-/// of them or behind: in a room of twice the size they would waste half of it.
+/// From this room on there is a little more, for what comes in one piece with data as long as the room, in
+/// front of them or behind: in a room of twice the size they would waste half of it.
 const BESIDE_FROM: usize = 64 << 10;
 const BESIDE: usize = 8 << 10;
 /// So many bytes wait at most,

@@ -42,8 +42,8 @@ pub struct PgId {
     pub seed: u32,
 }
 
-/// Which chunk of each object an OSD holds in a placement group of an erasure-coded pool: its place in the acting set.
-/// Ceph: `shard_id_t`.
+/// Which chunk of each object an OSD holds in a placement group of an erasure-coded pool: its place in the
+/// acting set. Ceph: `shard_id_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub i8);
 
@@ -56,8 +56,8 @@ impl ShardId {
     }
 }
 
-/// An instance of a placement group: what one OSD holds of it. One OSD may hold several shards of a placement group.
-/// Ceph: `spg_t`, printed as `1.7s2`, or `1.7` without a shard.
+/// An instance of a placement group: what one OSD holds of it. One OSD may hold several shards of a placement
+/// group. Ceph: `spg_t`, printed as `1.7s2`, or `1.7` without a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpgId {
     pub pg: PgId,

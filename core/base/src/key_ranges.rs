@@ -152,7 +152,8 @@ impl KeyRanges {
 impl FromIterator<(Name, Option<Name>)> for KeyRanges {
     fn from_iter<I: IntoIterator<Item = (Name, Option<Name>)>>(ranges: I) -> KeyRanges {
         let ranges: Vec<_> = ranges.into_iter().collect();
-        // As they are mostly, and a member may lack a hundred thousand keys: no search for their places is needed.
+        // As they are mostly, and a member may lack a hundred thousand keys: no search for their places is
+        // needed.
         let is_apart = |pair: &[(Name, Option<Name>)]| pair[0].1.as_ref().is_some_and(|end| *end < pair[1].0);
         if ranges.iter().all(|(start, end)| is_after(end, start)) && ranges.windows(2).all(is_apart) {
             return KeyRanges { ranges: ranges.into_iter().collect() };

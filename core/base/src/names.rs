@@ -16,15 +16,16 @@ pub struct Name(Kept);
 const SHORT_MAX: usize = 30;
 const _: () = assert!(size_of::<Name>() == SHORT_MAX + 2);
 
-/// Most names are short: the empty namespace, an attribute's, the key of a log's entry. Right here they need no memory of
-/// their own, and comparing them does not reach for it.
+/// Most names are short: the empty namespace, an attribute's, the key of a log's entry. Right here they need
+/// no memory of their own, and comparing them does not reach for it.
 #[derive(Clone)]
 enum Kept {
     Short(Short),
     Long(Arc<[u8]>),
 }
 
-/// Zeros behind the bytes, and then how many these are: in that order a name is smaller than those that it begins.
+/// Zeros behind the bytes, and then how many these are: in that order a name is smaller than those that it
+/// begins.
 #[derive(Clone, Copy)]
 struct Short([u8; SHORT_MAX + 1]);
 
@@ -107,8 +108,8 @@ impl Hash for Name {
     }
 }
 
-/// Most names that are compared are short ones, or the very same bytes, as those of an object that was looked up
-/// before: neither needs to be read byte by byte.
+/// Most names that are compared are short ones, or the very same bytes, as those of an object that was looked
+/// up before: neither needs to be read byte by byte.
 impl Ord for Name {
     fn cmp(&self, other: &Name) -> Ordering {
         match (&self.0, &other.0) {

@@ -43,7 +43,8 @@ impl CrushMap {
         self.edit(|map| Ok(map.class_of.remove(&device).is_some()))
     }
 
-    /// A class without devices. It stays until the map's shadows are made anew, unless a device is put into it.
+    /// A class without devices. It stays until the map's shadows are made anew, unless a device is put into
+    /// it.
     pub fn create_class(&mut self, class: &str) -> Result<i32, EditError> {
         let name = class_name(class)?;
         let next = self.class_names.keys().next_back().map_or(0, |last| last.saturating_add(1));

@@ -4,8 +4,8 @@ use crate::build::EditError;
 use crate::map::{ChooseArg, ChooseArgs, CrushMap, slot};
 
 impl CrushMap {
-    /// Gives a pool (-1: all that have none of their own) its own weights, which are the buckets' at first; for each
-    /// position in a result apart, if there is more than one.
+    /// Gives a pool (-1: all that have none of their own) its own weights, which are the buckets' at first;
+    /// for each position in a result apart, if there is more than one.
     pub fn create_weight_set(&mut self, set: i64, positions: usize) -> Result<(), EditError> {
         self.edit(|map| {
             let mut args = ChooseArgs::new();

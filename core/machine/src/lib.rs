@@ -39,8 +39,8 @@ pub struct Peer {
     /// Where its bytes come from.
     pub observed: EntityAddr,
     pub features: u64,
-    /// The authenticated caller and its capabilities. None: the cluster authenticates no callers, and all may do everything;
-    /// or this daemon dialled.
+    /// The authenticated caller and its capabilities. None: the cluster authenticates no callers, and all may
+    /// do everything; or this daemon dialled.
     pub proved: Option<Proved>,
 }
 

@@ -80,8 +80,8 @@ pub fn given_up() -> StoredId {
     StoredId::meta("given up")
 }
 
-/// What is stored as it was before the effects of this turn, read at once: metadata, and such data as is in memory.
-/// Other data goes through `Effect::Read`.
+/// What is stored as it was before the effects of this turn, read at once: metadata, and such data as is in
+/// memory. Other data goes through `Effect::Read`.
 pub trait StoreView {
     /// None if it does not exist.
     fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError>;
@@ -96,8 +96,8 @@ pub trait StoreView {
         from: &[u8],
         each: &mut dyn FnMut(&Name, &Bytes) -> bool,
     ) -> Result<(), ReadError>;
-    /// Walks the objects, and shards of objects, in the order of `StoredId` from the first `>= from` until `each` says
-    /// false.
+    /// Walks the objects, and shards of objects, in the order of `StoredId` from the first `>= from` until
+    /// `each` says false.
     fn object_walk(
         &self,
         from: (ShardId, &ObjectId),
@@ -105,8 +105,8 @@ pub trait StoreView {
     ) -> Result<(), ReadError>;
     /// The parts of `offset..offset + len` that hold data, as (offset, length); the rest are holes.
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError>;
-    /// What a few (offset, length) extents hold, each up to where the data ends; None if that is much, takes the device, or
-    /// goes wrong, which `Effect::Read` then says.
+    /// What a few (offset, length) extents hold, each up to where the data ends; None if that is much, takes
+    /// the device, or goes wrong, which `Effect::Read` then says.
     fn read_now(&self, _id: &StoredId, _extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
         None
     }
@@ -116,8 +116,8 @@ pub trait StoreView {
     fn lost(&self) -> Lost {
         Lost::default()
     }
-    /// Some of what is known of things rotted: which things there are cannot be told any more, not before the store is
-    /// made anew.
+    /// Some of what is known of things rotted: which things there are cannot be told any more, not before the
+    /// store is made anew.
     fn has_corrupt_metadata(&self) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! How Ceph's tools are shown a placement group: by monitors in listings, and by its primary when it is asked.
+//! How Ceph's tools are shown a placement group: by monitors in listings, and by its primary when it is
+//! asked.
 
 use crate::messages::{PgCounts, PgReport, pg_state};
 use crate::types::ObjectStatSum;
@@ -17,7 +18,8 @@ pub struct PgShown {
     pub epoch: u32,
 }
 
-/// When a group was last seen as it should be. Its primaries come and go, and each new one knows little of it.
+/// When a group was last seen as it should be. Its primaries come and go, and each new one knows little of
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lasts {
     pub active: Utime,

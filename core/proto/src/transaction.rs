@@ -13,8 +13,8 @@ use std::ops::Range;
 
 /// What a store keeps data, attributes and an omap under.
 ///
-/// Objects of all placement groups live in one order (see `ObjectId`), in which a placement group
-/// is a range: there are no collections to create, and a split moves nothing. Behind the pool comes the shard, so that an
+/// Objects of all placement groups live in one order (see `ObjectId`), in which a placement group is a range:
+/// there are no collections to create, and a split moves nothing. Behind the pool comes the shard, so that an
 /// instance of an erasure-coded placement group is a range as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredId {
@@ -139,7 +139,8 @@ pub enum Change {
     Remove,
     SetAttrs(BTreeMap<Name, Bytes>),
     RemoveAttr(Name),
-    /// Values stay in memory as they are, so they must not be parts of something larger. What was decoded is none.
+    /// Values stay in memory as they are, so they must not be parts of something larger. What was decoded is
+    /// none.
     OmapSet(BTreeMap<Name, Bytes>),
     OmapRemove(BTreeSet<Name>),
     /// Removes the keys in `begin..end`.
@@ -152,8 +153,8 @@ pub enum Change {
     OmapSetHeader(Bytes),
     /// Replaces the content of this with a copy of `from`: data, attributes and omap.
     CloneFrom(StoredId),
-    /// Replaces these blocks of 4 KiB of this with those of `from`, and their space is shared. Grows the size if they
-    /// end beyond.
+    /// Replaces these blocks of 4 KiB of this with those of `from`, and their space is shared. Grows the size
+    /// if they end beyond.
     CloneBlocks {
         from: StoredId,
         blocks: Range<u32>,
@@ -174,7 +175,8 @@ impl Change {
     }
 }
 
-/// Of those that were announced room for so many is made at once: they may be far bigger in memory than their bytes.
+/// Of those that were announced room for so many is made at once: they may be far bigger in memory than their
+/// bytes.
 const CHANGES_FIRST: usize = 1024;
 /// The receiver mostly adds one of its own.
 const CHANGES_MORE: usize = 1;
@@ -183,8 +185,8 @@ const CHANGES_MORE: usize = 1;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     pub changes: Vec<(StoredId, Change)>,
-    /// What this writes will be read from this daemon and not from another, so it is worth caching. Each daemon decides
-    /// this for itself: it is not sent.
+    /// What this writes will be read from this daemon and not from another, so it is worth caching. Each
+    /// daemon decides this for itself: it is not sent.
     pub is_read_here: bool,
 }
 

@@ -96,8 +96,8 @@ pub enum StepError {
 }
 
 impl Raft {
-    /// A member with number `id` (not zero) that had stored `saved`; of `members`, unless `saved`
-    /// knows better. Without any it waits for a checkpoint of the members that add it. None if `saved` is damaged.
+    /// A member with number `id` (not zero) that had stored `saved`; of `members`, unless `saved` knows
+    /// better. Without any it waits for a checkpoint of the members that add it. None if `saved` is damaged.
     pub fn new(id: u64, seed: u64, members: &[u64], saved: &Saved) -> Option<Raft> {
         let log = Log::load(saved, members)?;
         let config = Config {

@@ -8,8 +8,8 @@ use nacre_base::Name;
 use nacre_wire::Encode;
 use std::collections::BTreeMap;
 
-/// A map in one piece: for each attribute, in order, the length of its name, the name, the length of its value,
-/// the value. That is also how it is encoded, after the number of attributes.
+/// A map in one piece: for each attribute, in order, the length of its name, the name, the length of its
+/// value, the value. That is also how it is encoded, after the number of attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attrs(Box<[u8]>);
 

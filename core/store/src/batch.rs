@@ -283,7 +283,8 @@ fn encode(geometry: &Geometry, record: Record, crcs: &[(u32, u32)]) -> (Aligned,
     assert_eq!(bytes.len() - list, record.listed_len, "contents are as long as they were counted");
     header.seal(&mut bytes.as_mut()[..head_len]);
     bytes.extend_from_slice(&record.repeat);
-    // What `LogReader` relies on: the head reads back as it was written, and says where the next record begins.
+    // What `LogReader` relies on: the head reads back as it was written, and says where the next record
+    // begins.
     let read_back = RecordHeader::decode(bytes.as_ref()).map(|(header, _)| header);
     assert_eq!(read_back, Some(header), "the head of a record reads back");
     assert_eq!(bytes.len() as u64, header.record_len(), "a record is as long as its head says");

@@ -19,7 +19,8 @@ pub(crate) struct Blocks {
     pub changed: OwnerChanges,
     /// Blocks that have an owner, or wait to become free.
     pub allocated: u64,
-    /// Those that checkpoints have: sorted runs, and what is being written of one. No object owns them, whatever it says.
+    /// Those that checkpoints have: sorted runs, and what is being written of one. No object owns them,
+    /// whatever it says.
     pub inner: RangeMap,
 }
 
@@ -82,7 +83,8 @@ impl Blocks {
         }
     }
 
-    /// An object comes into memory, with its blocks' checksums. False if that cannot be: then nothing is changed.
+    /// An object comes into memory, with its blocks' checksums. False if that cannot be: then nothing is
+    /// changed.
     pub fn bring(&mut self, object: &Object, crcs: &[u32], is_taken: impl Fn(u32) -> bool) -> bool {
         let fits = |block: u32| {
             let refs = self.table.get(block).map(|info| info.refs);

@@ -138,8 +138,8 @@ impl Cache {
         self.push(slot, which);
     }
 
-    /// The same of what was just written. Most of that is not read soon, if at all: once there is much that was never
-    /// asked for, it takes the place of the oldest of that.
+    /// The same of what was just written. Most of that is not read soon, if at all: once there is much that
+    /// was never asked for, it takes the place of the oldest of that.
     pub fn insert_written(&mut self, block: u32, bytes: &[u8]) {
         // Two for one, so that it becomes less.
         for _ in 0..2 {

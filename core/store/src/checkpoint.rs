@@ -68,8 +68,8 @@ enum Kept {
     Gone,
 }
 
-/// No less than the blocks that sorted runs of this weight take, however scattered: each page ends with less than
-/// a block of nothing, and has four at least.
+/// No less than the blocks that sorted runs of this weight take, however scattered: each page ends with less
+/// than a block of nothing, and has four at least.
 pub(crate) fn blocks_for(encoded: u64) -> u64 {
     (encoded + encoded / 4) / PAYLOAD_PER_BLOCK + 4
 }
@@ -111,7 +111,8 @@ impl Checkpoint {
     }
     /// To be called before `id` changes.
     pub fn preserve(&mut self, id: &StoredId, index: &Index, blocks: &Blocks) {
-        // Mostly it is not in this checkpoint, or changed since. What changed stays in memory until its checkpoint ended.
+        // Mostly it is not in this checkpoint, or changed since. What changed stays in memory until its
+        // checkpoint ended.
         let Some(slot) = index.slot(id).filter(|slot| slot.mark() == self.mark) else { return };
         let is_written = self.walked.as_ref().is_some_and(|last| *id <= **last);
         if is_written || self.before.contains_key(id) {
@@ -153,7 +154,8 @@ impl Checkpoint {
             }
             self.walked = Some(id.clone());
         }
-        // It is reserved, unless a sorted run said less of all objects than they are: then this waits for space.
+        // It is reserved, unless a sorted run said less of all objects than they are: then this waits for
+        // space.
         self.writer.cut(|most| space.take_extent(most))
     }
     /// All that was gathered, once that is all.

@@ -108,7 +108,8 @@ impl Store {
         }
     }
 
-    /// Whether there is no space for a sorted run, and then for all in one; or no sorted run more in a superblock.
+    /// Whether there is no space for a sorted run, and then for all in one; or no sorted run more in a
+    /// superblock.
     fn needs_full_compaction(&self) -> bool {
         let is_bad = self.runs.iter().any(|run| self.compaction.bad.contains(&run.serial));
         let all = blocks_for(self.index.total.weight.encoded);
@@ -262,7 +263,8 @@ impl Store {
         Some(Current { range, estimate, taken: Vec::new(), frees, with_checkpoint, step })
     }
 
-    /// A slice of compaction for another thread; None while one is under way, or if there is nothing to merge.
+    /// A slice of compaction for another thread; None while one is under way, or if there is nothing to
+    /// merge.
     pub(crate) fn take_compaction(&mut self) -> Option<Box<Compaction>> {
         if self.compaction.current.is_none() {
             self.compaction.current = self.begin_compaction();

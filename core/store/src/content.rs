@@ -158,8 +158,8 @@ pub(crate) fn decode_ranges(r: &mut Reader<'_>) -> Result<Vec<PatchRange>, Decod
     Ok(ranges)
 }
 
-/// Without the zeros at its end. Sixteen bytes at a time: each block of a small write comes by here twice, and
-/// those of disks are often zeros to their beginning.
+/// Without the zeros at its end. Sixteen bytes at a time: each block of a small write comes by here twice,
+/// and those of disks are often zeros to their beginning.
 fn without_zeros(bytes: &[u8]) -> &[u8] {
     let is_zero = |word: &&[u8]| **word == [0; 16];
     let zeros = bytes.rchunks_exact(16).take_while(is_zero).count() * 16;

@@ -21,15 +21,15 @@ pub trait Disk {
     fn read_device_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         self.read_at(offset, into)
     }
-    /// All of these like `read_at`, in any order, several at a time if the device can do that. After an error any
-    /// of them may have been read.
+    /// All of these like `read_at`, in any order, several at a time if the device can do that. After an error
+    /// any of them may have been read.
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DiskError> {
         reads.iter_mut().try_for_each(|(offset, into)| self.read_at(*offset, into))
     }
     /// Durable only after the next `flush`; until then a crash may keep any part of it.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
-    /// All of these like `write_at`, in any order, several at a time if the device can do that. After an error any
-    /// of them may have been written.
+    /// All of these like `write_at`, in any order, several at a time if the device can do that. After an
+    /// error any of them may have been written.
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DiskError> {
         writes.iter().try_for_each(|(offset, bytes)| self.write_at(*offset, bytes))
     }
@@ -41,8 +41,8 @@ pub trait Disk {
     }
     /// When this returns, everything written before it survives a power cut.
     fn flush(&self) -> Result<(), DiskError>;
-    /// The content is not needed any more: it may read as anything from now on. A device that has no use for that
-    /// keeps it.
+    /// The content is not needed any more: it may read as anything from now on. A device that has no use for
+    /// that keeps it.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         let _ = (offset, len);
         Ok(())

@@ -4,8 +4,8 @@ use crate::BLOCK;
 use crate::space::Extent;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, crc32c};
 
-/// Ids may have shards since this version, and nothing else changed. What older versions wrote is read as it is, and the
-/// next checkpoint, which is due at once, makes the store one of this version.
+/// Ids may have shards since this version, and nothing else changed. What older versions wrote is read as it
+/// is, and the next checkpoint, which is due at once, makes the store one of this version.
 pub(crate) const VERSION: u32 = 10;
 /// No omap had parts.
 #[cfg(test)]

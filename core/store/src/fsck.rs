@@ -31,7 +31,8 @@ impl Readable {
 }
 
 impl Store {
-    /// Everything that is stored, in order. An error stands for objects that cannot be listed; others follow it.
+    /// Everything that is stored, in order. An error stands for objects that cannot be listed; others follow
+    /// it.
     pub fn ids(&self) -> impl Iterator<Item = Result<StoredId, ReadError>> {
         let unlisted = |error| ReadError::Device(format!("objects that cannot be listed: {error}"));
         self.walk(behind_reserved()).map(move |id| id.map_err(unlisted))

@@ -153,7 +153,8 @@ impl Import {
         Ok(())
     }
 
-    /// At the end of the stream: makes it durable, and the store one that a daemon may use. Gives how many objects it had.
+    /// At the end of the stream: makes it durable, and the store one that a daemon may use. Gives how many
+    /// objects it had.
     pub fn finish(self, store: &mut Store, disk: &(impl Disk + ?Sized)) -> Result<u64, ImportError> {
         let Some(losses) = self.losses else { return Err(ImportError::NoEnd { objects: self.objects }) };
         // What an OSD noted of losses came with the rest: it looks whether there was one since.
@@ -181,7 +182,8 @@ impl Store {
         Ok(self.stat(&under_way())?.is_some())
     }
 
-    /// A part of a block's length of an object, or all of it, cannot be read from now on, except for what is salvaged.
+    /// A part of a block's length of an object, or all of it, cannot be read from now on, except for what is
+    /// salvaged.
     fn condemn(
         &mut self,
         disk: &(impl Disk + ?Sized),

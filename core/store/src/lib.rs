@@ -1,13 +1,12 @@
 //! The object store of one daemon, on one linear device: durable before it acknowledges.
 //!
-//! `Store` decides and never does I/O. A transaction is planned and applied to the index in memory
-//! by `Store::submit`; `Store::take_batch` hands out everything queued as plain data, a disk thread
-//! runs `Batch::commit` against the `Disk`, and `Store::finished` learns what became durable. Small
-//! writes are in the log then; `Store::take_deferred`, `DeferredWrites::run` and `Store::deferred_done` bring them to
-//! their place meanwhile, on another thread.
-//! Reads are plans too: `Store::plan_read`, then `ReadPlan::run` on any thread; what they bring from the
-//! device may stay in memory (`Store::keep`).
-//! The layout on the device is drawn in `docs/formats/store.md`; start reading at `store.rs`.
+//! `Store` decides and never does I/O. A transaction is planned and applied to the index in memory by
+//! `Store::submit`; `Store::take_batch` hands out everything queued as plain data, a disk thread runs
+//! `Batch::commit` against the `Disk`, and `Store::finished` learns what became durable. Small writes are in
+//! the log then; `Store::take_deferred`, `DeferredWrites::run` and `Store::deferred_done` bring them to their
+//! place meanwhile, on another thread. Reads are plans too: `Store::plan_read`, then `ReadPlan::run` on any
+//! thread; what they bring from the device may stay in memory (`Store::keep`). The layout on the device is
+//! drawn in `docs/formats/store.md`; start reading at `store.rs`.
 //!
 //! Invariants, proven by `Store::check`:
 //!   - every block of the data area is free, or has exactly the owners that its count says

@@ -21,12 +21,12 @@ use std::iter::Peekable;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// With each batch so many objects are looked at for whether they can leave memory, or such a part of those that
-/// may: few, so that a commit does not wait long.
+/// With each batch so many objects are looked at for whether they can leave memory, or such a part of those
+/// that may: few, so that a commit does not wait long.
 const PUT_AWAY: usize = 64;
 
-/// Reads pages of sorted runs, for a store that does not keep everything in memory. The only object of a store that
-/// touches a device on the daemon's own thread: metadata is needed at once.
+/// Reads pages of sorted runs, for a store that does not keep everything in memory. The only object of a
+/// store that touches a device on the daemon's own thread: metadata is needed at once.
 pub(crate) struct Pager {
     disk: Arc<dyn Disk + Send + Sync>,
     /// By the sorted run's serial and the page's number. Behind cells, since looking changes what stays.
@@ -164,8 +164,9 @@ impl Store {
         Ok(Said::Nothing)
     }
 
-    /// Brings an object that is about to change into memory, if it exists. What cannot be read is damaged from
-    /// now on: reading it gives an error, until it is removed or becomes a copy of another. Says whether it is.
+    /// Brings an object that is about to change into memory, if it exists. What cannot be read is damaged
+    /// from now on: reading it gives an error, until it is removed or becomes a copy of another. Says whether
+    /// it is.
     pub(crate) fn bring(&mut self, id: &StoredId) -> bool {
         if let Some(slot) = self.index.slot(id) {
             return matches!(slot, Slot::Damaged(_));
@@ -212,8 +213,8 @@ impl Store {
                 .is_none_or(|extent| u64::from(extent.at + extent.blocks.len) <= end)
     }
 
-    /// Brings the parts of an object's omap into memory that `op` is about to change. Gives all that it may change, if
-    /// that is asked for.
+    /// Brings the parts of an object's omap into memory that `op` is about to change. Gives all that it may
+    /// change, if that is asked for.
     pub(crate) fn bring_leaves(&mut self, id: &StoredId, op: &Op, wants_all: bool) -> Vec<u64> {
         let touched = self.index.touched(id, op, wants_all);
         if self.pager.is_none() {
@@ -301,8 +302,8 @@ fn is_from(from: Bound<&StoredId>, id: &StoredId) -> bool {
     (from, Bound::Unbounded).contains(id)
 }
 
-/// All objects in order. Where a page cannot be read there is an error, and a walk that goes on has what other sorted runs know
-/// of the objects in it, some of which may be gone.
+/// All objects in order. Where a page cannot be read there is an error, and a walk that goes on has what
+/// other sorted runs know of the objects in it, some of which may be gone.
 pub(crate) struct Walk<'a> {
     pager: Option<&'a Pager>,
     index: &'a Index,

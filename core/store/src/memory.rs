@@ -31,16 +31,17 @@ const CACHE_PART_MIN: usize = 8;
 /// Parts of the whole that pages of sorted runs may take, and all objects.
 const PAGES_PART: usize = 16;
 const OBJECTS_PART: usize = 2;
-/// Those in the index come first. What was only looked at may take what they leave, and no less than this part.
+/// Those in the index come first. What was only looked at may take what they leave, and no less than this
+/// part.
 const LOOKED_AT_PART: usize = 8;
 /// What changed may take such a part; then a checkpoint lets it go.
 const CHANGED_PART: usize = 3;
 /// Before that, so many blocks of log have to be written, and such a part of what the checkpoint will write.
 const LOGGED_MIN: u64 = 256;
 const LOGGED_PART: u64 = 4;
-/// Up to such a part objects stay in the index although they did not change: a client that writes to one mostly does so again, and to
-/// bring it back takes as long as it has blocks. Then they leave memory, the oldest first: to keep them elsewhere
-/// would be more work than to read again the few that are asked for.
+/// Up to such a part objects stay in the index although they did not change: a client that writes to one
+/// mostly does so again, and to bring it back takes as long as it has blocks. Then they leave memory, the
+/// oldest first: to keep them elsewhere would be more work than to read again the few that are asked for.
 const STAYING_PART: usize = 4;
 
 impl Store {
@@ -95,8 +96,8 @@ impl Store {
         self.objects_bytes() > self.memory_limit / STAYING_PART
     }
 
-    /// Whether enough was logged since the last one: what changes all the time cannot leave memory, and would be
-    /// written again and again.
+    /// Whether enough was logged since the last one: what changes all the time cannot leave memory, and would
+    /// be written again and again.
     fn is_worth_a_checkpoint(&self) -> bool {
         let logged = self.log_tail - self.log_head;
         logged >= LOGGED_MIN.min(self.log_blocks() / 8)

@@ -40,8 +40,8 @@ pub struct Options {
     /// Bytes for the log; by default 1/32 of the device, within 4 MiB to 1 GiB, or all of the log's own
     /// device, up to 1 GiB.
     pub log_len: Option<u64>,
-    /// Tells this log's records from everything else that may be in a log, so a client that writes to the store
-    /// must not guess it. The uuid, if all zeros.
+    /// Tells this log's records from everything else that may be in a log, so a client that writes to the
+    /// store must not guess it. The uuid, if all zeros.
     pub log_id: [u8; 16],
     /// Overwrite whatever is there.
     pub force: bool,
@@ -117,7 +117,8 @@ pub struct Report {
     pub lost_blocks: Vec<(StoredId, u64)>,
     /// One of the two superblocks was bad, or a label of the log's device, and was renewed.
     pub superblock_damaged: bool,
-    /// Blocks that were taken and that nothing had; they are free now. Only `Store::open_mended` looks for them.
+    /// Blocks that were taken and that nothing had; they are free now. Only `Store::open_mended` looks for
+    /// them.
     pub freed: u64,
     pub objects: usize,
 }
@@ -193,8 +194,9 @@ impl Store {
     pub fn open(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
         Store::open_with(disk, Reading::Whole)
     }
-    /// The same, but where blocks are taken that nothing has, or objects were counted wrongly, that is mended, and
-    /// the next checkpoint keeps it: removing an object whose metadata is damaged cannot free its blocks.
+    /// The same, but where blocks are taken that nothing has, or objects were counted wrongly, that is
+    /// mended, and the next checkpoint keeps it: removing an object whose metadata is damaged cannot free its
+    /// blocks.
     pub fn open_mended(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
         Store::open_with(disk, Reading::Mending)
     }

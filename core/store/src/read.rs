@@ -82,8 +82,8 @@ impl ReadPlan {
             false => disk.read_many(reads),
         }
     }
-    /// What `run` gives, and what of it is worth keeping in memory. The way to read blocks may be another than the
-    /// device's own: one that gives what is in a cache and otherwise an error, for instance.
+    /// What `run` gives, and what of it is worth keeping in memory. The way to read blocks may be another
+    /// than the device's own: one that gives what is in a cache and otherwise an error, for instance.
     pub fn run_fetching(
         &self,
         mut read: impl FnMut(&mut [(u64, &mut [u8])]) -> Result<(), DiskError>,

@@ -26,8 +26,8 @@ impl Store {
     pub(crate) fn slack(&self) -> u64 {
         (u64::from(self.geometry.data_blocks()) / 64).max(8)
     }
-    /// Blocks that checkpoints will need if what is stored grows by `growth` bytes: there must be room for all
-    /// of it in one sorted run, beside the sorted runs that are durable, and for that again afterwards.
+    /// Blocks that checkpoints will need if what is stored grows by `growth` bytes: there must be room for
+    /// all of it in one sorted run, beside the sorted runs that are durable, and for that again afterwards.
     pub(crate) fn reserve(&self, growth: u64) -> u64 {
         let next = blocks_for(self.index.total.weight.encoded + growth);
         let runs: u64 = self.runs.iter().map(|run| run.blocks()).sum();
@@ -149,9 +149,9 @@ impl Store {
         Ok(needs)
     }
 
-    /// What an operation on so many keys may add to parts of an omap besides the pairs that it sets: parts that become
-    /// several, and copies of those that other objects have, too. `pairs_set`: how many pairs are set in all of the
-    /// transaction, and what they cost.
+    /// What an operation on so many keys may add to parts of an omap besides the pairs that it sets: parts
+    /// that become several, and copies of those that other objects have, too. `pairs_set`: how many pairs are
+    /// set in all of the transaction, and what they cost.
     fn leaves_growth(
         &self,
         id: &StoredId,

@@ -42,8 +42,8 @@ pub(crate) fn is_intact(bytes: &[u8], expected: u32) -> bool {
     }
 }
 
-/// The block that keeps these parts, and its checksum. What does not fit is lost: a few bytes, where nearly all of
-/// the block is known.
+/// The block that keeps these parts, and its checksum. What does not fit is lost: a few bytes, where nearly
+/// all of the block is known.
 pub(crate) fn list(parts: &[PatchRange]) -> (Vec<u8>, u32) {
     let mut fitting = Vec::with_capacity(parts.len());
     let mut left = BLOCK - MAGIC.len();

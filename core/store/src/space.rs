@@ -91,9 +91,9 @@ impl Space {
     }
     /// Takes up to `max` neighbouring blocks; None if none is free.
     ///
-    /// A small piece goes where the last one went, which keeps small writes together, while there is plenty of
-    /// space. Else several holes are looked at: the smallest that is long enough is taken, or the longest of
-    /// them. Otherwise a store that is nearly full would soon be one of holes of single blocks.
+    /// A small piece goes where the last one went, which keeps small writes together, while there is plenty
+    /// of space. Else several holes are looked at: the smallest that is long enough is taken, or the longest
+    /// of them. Otherwise a store that is nearly full would soon be one of holes of single blocks.
     pub fn take_extent(&mut self, max: u32) -> Option<Extent> {
         let is_easy = max <= SMALL_MAX && self.free > self.blocks / PLENTY;
         let extent = self.best_hole(max, if is_easy { 1 } else { LOOKS })?;
@@ -144,7 +144,8 @@ impl Space {
         Some(Extent { len: best.len.min(max), ..best })
     }
 
-    /// Where the hole that `start` is in ends, `max` blocks on at most, or where there is no word left to be read.
+    /// Where the hole that `start` is in ends, `max` blocks on at most, or where there is no word left to be
+    /// read.
     fn hole_end(&self, start: u32, max: u32, words_left: &mut u32) -> u32 {
         let limit = start.saturating_add(max).min(self.blocks);
         let mut at = start;

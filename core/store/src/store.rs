@@ -584,8 +584,8 @@ impl Store {
             _ => is_lost(id),
         };
         if planning.has_damaged && may_lose() {
-            // Perhaps it can be read again when the log is replayed. What was planned without having seen it must
-            // not be done to it then.
+            // Perhaps it can be read again when the log is replayed. What was planned without having seen it
+            // must not be done to it then.
             return self.step(planning, id, Op::Lose);
         }
         match change {
@@ -785,8 +785,8 @@ impl Store {
         self.step(planning, id, Op::Place(placements));
     }
 
-    /// The bytes of a block, as a part of memory that neighbours in the log share: they are written and let go of
-    /// in that order.
+    /// The bytes of a block, as a part of memory that neighbours in the log share: they are written and let
+    /// go of in that order.
     fn copy(&mut self, block: &[u8]) -> Bytes {
         if self.copies.capacity() < BLOCK {
             self.copies = BytesMut::with_capacity(COPIES * BLOCK);

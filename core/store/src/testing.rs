@@ -117,8 +117,8 @@ enum Burnt {
     Gone,
 }
 
-/// What a block holds. One that is the same eight bytes over and over takes no more than these: what a long run writes
-/// would not fit into memory otherwise.
+/// What a block holds. One that is the same eight bytes over and over takes no more than these: what a long
+/// run writes would not fit into memory otherwise.
 #[derive(Clone, Debug)]
 enum BlockContent {
     Same([u8; 8]),

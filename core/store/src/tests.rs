@@ -112,8 +112,8 @@ fn a_transaction_larger_than_the_log_is_durable_with_a_checkpoint() {
     }
 }
 
-/// What members sent to one that had been away, in small pieces, went into one batch of a hundred megabytes, which
-/// takes as much memory again.
+/// What members sent to one that had been away, in small pieces, went into one batch of a hundred megabytes,
+/// which takes as much memory again.
 #[test]
 fn small_writes_that_queue_up_are_committed_in_several_batches() {
     let disk = SimDisk::new(512 << 20, 1);

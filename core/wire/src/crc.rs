@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 /// Continues `seed` over `bytes`. Ceph starts from 0 or from `u32::MAX`, and never inverts the end.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     if seed == u32::MAX {
-        // As nearly always: what the library begins with as well, and without the state that it keeps otherwise.
+        // As nearly always: what the library begins with as well, and without the state that it keeps
+        // otherwise.
         return !crc_fast::crc32_iscsi(bytes);
     }
     // The library's state is the inverted register, as in the common form of the checksum.
@@ -46,8 +47,8 @@ fn behind_block(crc: u32) -> u32 {
     bytes.iter().zip(&*BEHIND_BLOCK).fold(0, |sum, (byte, table)| sum ^ table[usize::from(*byte)])
 }
 
-/// The checksum from `u32::MAX` of blocks one after another, without looking at them again: `crcs` are those of
-/// the single blocks, each from `u32::MAX`.
+/// The checksum from `u32::MAX` of blocks one after another, without looking at them again: `crcs` are those
+/// of the single blocks, each from `u32::MAX`.
 pub fn crc32c_of_blocks(crcs: impl IntoIterator<Item = u32>) -> u32 {
     crcs.into_iter().fold(u32::MAX, |sum, crc| crc ^ behind_block(sum ^ u32::MAX))
 }

@@ -42,8 +42,8 @@ pub fn encode_map<K: Encode, V: Encode>(out: &mut Vec<u8>, pairs: impl ExactSize
     });
 }
 
-/// Encodes and decodes a struct's fields in the order given, in an envelope of version 1. For what
-/// only Nacre reads, so that one order serves both ways. Fields behind `later` were added since: they are their default
+/// Encodes and decodes a struct's fields in the order given, in an envelope of version 1. For what only Nacre
+/// reads, so that one order serves both ways. Fields behind `later` were added since: they are their default
 /// where the envelope ends before them.
 #[macro_export]
 macro_rules! versioned_fields {

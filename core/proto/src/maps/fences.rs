@@ -1,8 +1,8 @@
 //! Who is fenced: single clients, machines, and whole networks.
 //!
-//! Networks came late to Ceph's map: its part for OSDs has them from version 11 on, and is written as version 9 while
-//! there are none, so that a cluster without them says what it always said. Version 10 is for stretched clusters, which
-//! Nacre has none of.
+//! Networks came late to Ceph's map: its part for OSDs has them from version 11 on, and is written as version
+//! 9 while there are none, so that a cluster without them says what it always said. Version 10 is for
+//! stretched clusters, which Nacre has none of.
 
 use super::incremental::Incremental;
 use super::osdmap::OsdMap;
@@ -111,7 +111,8 @@ fn fence(list: &mut Arc<BTreeMap<EntityAddr, Utime>>, new: &BTreeMap<EntityAddr,
 }
 
 impl EntityAddr {
-    /// A network: the bits that count are where others have their nonce. None if there are more than an address has.
+    /// A network: the bits that count are where others have their nonce. None if there are more than an
+    /// address has.
     pub fn network(ip: IpAddr, bits: u32) -> Option<EntityAddr> {
         let most = if ip.is_ipv4() { 32 } else { 128 };
         let sock = Some(SocketAddr::new(ip, 0));

@@ -1,8 +1,8 @@
 //! What the monitors publish: the members of the cluster, and where data is.
 //!
-//! `OsdMap` is the one that matters: pools, OSDs and CRUSH, from which all clients and daemons compute the same
-//! placement (`placement`). It changes one epoch at a time, by an `Incremental`. `MonMap` and
-//! `MgrMap` say whom to talk to.
+//! `OsdMap` is the one that matters: pools, OSDs and CRUSH, from which all clients and daemons compute the
+//! same placement (`placement`). It changes one epoch at a time, by an `Incremental`. `MonMap` and `MgrMap`
+//! say whom to talk to.
 
 mod fences;
 mod flags;

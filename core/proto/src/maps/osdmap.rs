@@ -75,15 +75,16 @@ pub struct FullRatios {
 }
 
 impl FullRatios {
-    /// Where an OSD itself takes nothing more that grows, whatever the map says: Ceph's `osd_failsafe_full_ratio`.
+    /// Where an OSD itself takes nothing more that grows, whatever the map says: Ceph's
+    /// `osd_failsafe_full_ratio`.
     pub const FAILSAFE_PARTS: u64 = 33;
     /// The same in Ceph's words.
     pub const FAILSAFE: f32 = 0.97;
     /// Where it does again.
     pub const FAILSAFE_END_PARTS: u64 = 28;
 
-    /// What an OSD of which so much is used is, in `osd_state`. One that is in the wrong order counts as if it were
-    /// as high as the one before it, and none is beyond what the OSD takes.
+    /// What an OSD of which so much is used is, in `osd_state`. One that is in the wrong order counts as if
+    /// it were as high as the one before it, and none is beyond what the OSD takes.
     pub fn state(&self, used: f64, was_full: bool) -> u32 {
         let failsafe = if was_full { FullRatios::FAILSAFE_END_PARTS } else { FullRatios::FAILSAFE_PARTS };
         let backfillfull = self.backfillfull.max(self.nearfull);

@@ -30,8 +30,8 @@ pub struct UpActing {
 }
 
 impl UpActing {
-    /// The acting set without holes, each OSD with the shard that it holds. An OSD that holds several is there several
-    /// times.
+    /// The acting set without holes, each OSD with the shard that it holds. An OSD that holds several is
+    /// there several times.
     pub fn members(&self) -> impl Iterator<Item = (OsdId, ShardId)> {
         let shard = |at: usize| if self.has_shards { ShardId(at as i8) } else { ShardId::NONE };
         let places = self.acting.iter().enumerate().filter(|(_, osd)| **osd != OsdId::NONE);

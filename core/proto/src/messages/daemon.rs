@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 pub enum DaemonMsg {
     /// OSD to monitor: take me into the map as up. Answered by a map that says so.
     Boot(OsdBoot),
-    /// OSD to monitor: mark me down so that no client waits for me. `is_over`: I am about to stop, and answer nothing any
-    /// more that I need a lease for.
+    /// OSD to monitor: mark me down so that no client waits for me. `is_over`: I am about to stop, and answer
+    /// nothing any more that I need a lease for.
     MarkMeDown { osd: OsdId, epoch: Epoch, is_over: bool },
     /// OSD to monitor: another OSD does not answer (or does again).
     Failure(OsdFailure),
@@ -45,7 +45,8 @@ pub enum DaemonMsg {
     CountImages { seconds: u32 },
     /// OSD to monitor: what was done to images since the last of these.
     Images(Vec<ImageWork>),
-    /// Primary to monitor: which OSDs should serve these while their data moves (`pg_temp`). Answered by a map, if at all.
+    /// Primary to monitor: which OSDs should serve these while their data moves (`pg_temp`). Answered by a
+    /// map, if at all.
     Rearrange(Vec<PgWish>),
     /// OSD to monitor: a line for the cluster log.
     ClusterLog { level: u8, stamp: Utime, text: String },
@@ -150,14 +151,15 @@ pub struct OsdReport {
     pub pgs: Vec<PgReport>,
     /// Objects in the store, including replicas.
     pub num_objects: u64,
-    /// Which report of this OSD it is: the epoch in which it came up, and a count within that life in the lower half.
-    /// Ceph's number, so that scripts can wait until what they have seen reported is known.
+    /// Which report of this OSD it is: the epoch in which it came up, and a count within that life in the
+    /// lower half. Ceph's number, so that scripts can wait until what they have seen reported is known.
     pub seq: u64,
     /// What the objects of each pool take; None if the OSD cannot tell.
     pub pools: Option<Vec<(PoolId, PoolSpace)>>,
     pub slow: SlowOps,
-    /// Snapshots for which writes made clones since the last report. A client that waited for long may not have known that
-    /// one of them is gone, and if everything that was kept for it was gone, too, these would never be removed.
+    /// Snapshots for which writes made clones since the last report. A client that waited for long may not
+    /// have known that one of them is gone, and if everything that was kept for it was gone, too, these would
+    /// never be removed.
     pub kept: BTreeMap<PoolId, IntervalSet>,
 }
 
@@ -237,7 +239,8 @@ pub struct PgReport {
     pub scrub: ScrubState,
 }
 
-/// What was done: counters, which only grow as long as the process lives that counts, or as much of it in a second.
+/// What was done: counters, which only grow as long as the process lives that counts, or as much of it in a
+/// second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     pub reads: u64,

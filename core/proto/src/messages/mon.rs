@@ -341,8 +341,8 @@ pub struct OsdMapMsg {
     pub fsid: [u8; 16],
     pub incrementals: BTreeMap<Epoch, Bytes>,
     pub full: BTreeMap<Epoch, Bytes>,
-    /// What the sender has. A client of Ceph's that lacks epochs before `oldest` jumps there, and takes nothing
-    /// if the message has no map of it: beside a whole map this is that map's epoch.
+    /// What the sender has. A client of Ceph's that lacks epochs before `oldest` jumps there, and takes
+    /// nothing if the message has no map of it: beside a whole map this is that map's epoch.
     pub oldest: Epoch,
     pub newest: Epoch,
     /// Snapshots removed in epochs that this message jumps over.

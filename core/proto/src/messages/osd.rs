@@ -98,8 +98,8 @@ pub(super) fn joined<'a>(parts: impl Iterator<Item = &'a Bytes> + Clone) -> Byte
     }
 }
 
-/// Takes the next operation's share off the data segment. Where there is none the first one gets the segment itself, so that its
-/// owner, which counts requests, is there as long as the request.
+/// Takes the next operation's share off the data segment. Where there is none the first one gets the segment
+/// itself, so that its owner, which counts requests, is there as long as the request.
 fn next_data(data: &mut Bytes, len: usize) -> Result<Bytes, DecodeError> {
     if len > data.len() {
         return Err(DecodeError::Short { needed: len, left: data.len() });
@@ -351,7 +351,8 @@ impl Body for WatchNotify {
     }
 }
 
-/// The feature bits of peers that know `OsdBackoff`: one of them is Luminous', the other tells that it is not what it was before.
+/// The feature bits of peers that know `OsdBackoff`: one of them is Luminous', the other tells that it is not
+/// what it was before.
 pub const RADOS_BACKOFF: u64 = 1 << 21 | 1 << 57;
 
 /// An OSD asks a client not to send requests about a range of objects until it says otherwise.

@@ -41,8 +41,8 @@ impl Part {
         self.subtract(other);
         self
     }
-    /// Whether they have anything in common: asked of each request that waits, whenever anything happens, so it copies
-    /// nothing.
+    /// Whether they have anything in common: asked of each request that waits, whenever anything happens, so
+    /// it copies nothing.
     pub fn overlaps(&self, with: &Part) -> bool {
         self.meta && with.meta
             || with.data.iter().any(|range| self.data.overlaps(range))
@@ -63,7 +63,8 @@ impl Part {
 pub struct Stale {
     /// The newest version that the member missed.
     pub need: Version,
-    /// Of a head whose metadata is lacking: the version that it was of. Zero if nothing of it is here, or it is not known.
+    /// Of a head whose metadata is lacking: the version that it was of. Zero if nothing of it is here, or it
+    /// is not known.
     pub have: Version,
     pub part: Part,
     /// Some of what was there turned out to be wrong. Clones of the object may share that.

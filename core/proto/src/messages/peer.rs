@@ -445,8 +445,8 @@ fn check_shard(shard: ShardId) -> Result<(), DecodeError> {
     }
     Ok(())
 }
-/// Where no shard is named, messages have the kinds that every version knows. OSDs that do not know shards are never sent
-/// any: they hold no erasure-coded pools.
+/// Where no shard is named, messages have the kinds that every version knows. OSDs that do not know shards
+/// are never sent any: they hold no erasure-coded pools.
 fn encode_route(route: &PgRoute, has_shards: bool, out: &mut Vec<u8>) {
     if has_shards { route.encode(out) } else { route.pg.encode(out) }
 }

@@ -132,8 +132,8 @@ impl ObjectId {
     pub fn max() -> ObjectId {
         ObjectId { max: true, ..ObjectId::min() }
     }
-    /// The order of objects of which a store holds single shards: the shard comes behind the pool, so that what a
-    /// placement group has of one shard is a range, too.
+    /// The order of objects of which a store holds single shards: the shard comes behind the pool, so that
+    /// what a placement group has of one shard is a range, too.
     pub fn cmp_with_shard(&self, shard: ShardId, other: &ObjectId, other_shard: ShardId) -> Ordering {
         if shard == other_shard || self.max || other.max || self.pool != other.pool {
             return self.cmp(other).then_with(|| shard.cmp(&other_shard));

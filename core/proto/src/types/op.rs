@@ -260,8 +260,8 @@ pub struct CopySource {
     pub truncate: Option<(u32, u64)>,
 }
 
-/// Which objects a listing is of: those with this attribute, by the name under which it is stored, and this value.
-/// Ceph: the filter `plain`.
+/// Which objects a listing is of: those with this attribute, by the name under which it is stored, and this
+/// value. Ceph: the filter `plain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListFilter {
     pub attr: Name,

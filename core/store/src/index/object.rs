@@ -54,7 +54,8 @@ impl Weight {
         self.encoded -= other.encoded;
         self.blocks -= other.blocks;
     }
-    /// The same of what a sorted run said all objects are, which is proved only when all of them are in memory.
+    /// The same of what a sorted run said all objects are, which is proved only when all of them are in
+    /// memory.
     pub(super) fn sub_of_said(&mut self, other: Weight) {
         self.stored = self.stored.saturating_sub(other.stored);
         self.omap = self.omap.saturating_sub(other.omap);
@@ -127,8 +128,8 @@ impl Object {
         Arc::make_mut(self.omap.get_or_insert_default())
     }
 
-    /// As it stands in a checkpoint behind its id, with the checksum of each of its blocks. Whether its omap has leaves
-    /// stands elsewhere.
+    /// As it stands in a checkpoint behind its id, with the checksum of each of its blocks. Whether its omap
+    /// has leaves stands elsewhere.
     pub fn encode(&self, crcs: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
         self.size.encode(out);
         self.attrs.encode(out);
@@ -170,7 +171,8 @@ impl Object {
         if count > r.remaining() as u64 / 4 {
             return Err(DecodeError::Short { needed: count.saturating_mul(4) as usize, left: r.remaining() });
         }
-        // So they were written; in any other order putting them together would take the square of their number.
+        // So they were written; in any other order putting them together would take the square of their
+        // number.
         if let Some(two) = extents.windows(2).find(|two| two[1].at < two[0].at + two[0].blocks.len) {
             return Err(DecodeError::BadValue { what: "order of extents", value: two[1].at.into() });
         }

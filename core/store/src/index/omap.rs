@@ -17,7 +17,8 @@ use std::ops::Bound;
 
 /// A longer omap has leaves. Tests have short ones, so that all of this happens in them.
 const WHOLE_MAX: u64 = if cfg!(test) { 4 << 10 } else { 64 << 10 };
-/// The same of a placement group's record, which each write changes in several places: all of it is in memory anyway.
+/// The same of a placement group's record, which each write changes in several places: all of it is in memory
+/// anyway.
 const RECORD_MAX: u64 = 4 * WHOLE_MAX;
 /// A longer leaf becomes several.
 pub(crate) const LEAF_MAX: u64 = if cfg!(test) { 2 << 10 } else { 32 << 10 };

@@ -182,8 +182,8 @@ impl Index {
                 self.release(&leaf);
             }
         }
-        // What is left of the two is side by side now. Others are not looked at: their neighbours may be in a checkpoint
-        // that nobody told.
+        // What is left of the two is side by side now. Others are not looked at: their neighbours may be in a
+        // checkpoint that nobody told.
         let is_left = first < last && first < from;
         for at in [first + 1, first].into_iter().skip(usize::from(!is_left)) {
             self.tidy(&mut leaves, at);
@@ -377,7 +377,8 @@ impl Index {
     }
 }
 
-/// The shortest key that is behind `before` and not behind `key`, if it is short enough for a leaf to begin with.
+/// The shortest key that is behind `before` and not behind `key`, if it is short enough for a leaf to begin
+/// with.
 fn between(before: &Name, key: &Name) -> Option<Name> {
     let (before, key) = (before.as_bytes(), key.as_bytes());
     let same = before.iter().zip(key).take_while(|(a, b)| a == b).count();

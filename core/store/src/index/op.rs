@@ -39,8 +39,8 @@ pub(crate) enum Op {
         from: u32,
         to: u32,
     },
-    /// It could not be read when it was to be changed, or to be copied to here: nothing can be told of it from
-    /// now on.
+    /// It could not be read when it was to be changed, or to be copied to here: nothing can be told of it
+    /// from now on.
     Lose,
 }
 

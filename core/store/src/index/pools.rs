@@ -7,8 +7,8 @@ use nacre_proto::messages::PoolSpace;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, encode_list};
 
-/// Of all objects, also those that are not in memory. A store has few pools: a list, in their order. Objects share blocks
-/// with others of their pool only.
+/// Of all objects, also those that are not in memory. A store has few pools: a list, in their order. Objects
+/// share blocks with others of their pool only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pools(Vec<(PoolId, PoolSpace)>);
 

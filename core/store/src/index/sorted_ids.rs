@@ -133,7 +133,8 @@ impl<'a> Iterator for Rest<'a> {
     }
 }
 
-/// An id, and its place in the order, which nearly always decides and is at hand: the id is somewhere else in memory.
+/// An id, and its place in the order, which nearly always decides and is at hand: the id is somewhere else in
+/// memory.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct InOrder {
     place: u64,

@@ -214,7 +214,8 @@ impl Decode for Directory {
     }
 }
 
-/// A number in as few groups of seven bits as it has, the lowest first; all but the last have the highest bit.
+/// A number in as few groups of seven bits as it has, the lowest first; all but the last have the highest
+/// bit.
 fn short(mut number: u32, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

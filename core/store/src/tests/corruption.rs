@@ -267,8 +267,8 @@ fn whatever_rots_in_a_log_nothing_is_lost_that_is_not_named() {
         }
         let (store, report) = Store::open(&run.disk).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert_eq!(store.check(), [""; 0], "seed {seed}");
-        // If the last record rots together with the one that confirms it, it cannot be told; where nothing of its header is
-        // left, not even that there was one.
+        // If the last record rots together with the one that confirms it, it cannot be told; where nothing of
+        // its header is left, not even that there was one.
         if report.last != run.store.submitted() {
             assert!(report.lost.is_none(), "seed {seed}: {report:?}");
             untold += 1;

@@ -1,5 +1,5 @@
-//! Forged sorted runs, with right checksums: what they say is refused, or an error for the objects of which they
-//! say it. Nothing of it stops a store that is open.
+//! Forged sorted runs, with right checksums: what they say is refused, or an error for the objects of which
+//! they say it. Nothing of it stops a store that is open.
 
 use crate::format::{CHUNK_HEADER, ChunkHeader, RunRef, SUPERBLOCKS, Superblock, VERSION, VERSION_WHOLE};
 use crate::index::{Totals, Weight};
@@ -197,7 +197,8 @@ fn a_block_of_a_sorted_run_belongs_to_no_object() {
     assert!(store.sorted_runs() < 5);
 }
 
-/// The one was removed in the log; then the other one came, and had a block that was free by the time all was read.
+/// The one was removed in the log; then the other one came, and had a block that was free by the time all was
+/// read.
 #[test]
 fn a_block_that_the_log_freed_belongs_to_no_other_object() {
     let objects = ["a", "b"].map(|name| (name, body(4096, &[(0, 200, 1)])));
@@ -233,7 +234,8 @@ fn a_block_that_is_given_back_belongs_to_no_object() {
     store.settle(&*disk).unwrap();
 }
 
-/// It was written to a sorted run of which the first objects of the pages were not in order, and which did not open.
+/// It was written to a sorted run of which the first objects of the pages were not in order, and which did
+/// not open.
 #[test]
 fn pages_that_are_not_in_order_are_not_merged() {
     let large = |name| (name, body(4096, &[]).into_iter().chain(vec![0; 20_000]).collect());

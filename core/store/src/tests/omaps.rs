@@ -192,8 +192,9 @@ fn one_key_of_many_brings_one_leaf_and_a_range_two() {
     assert_eq!(shown(&store, &copy, b"").len(), 20);
 }
 
-/// A leaf that had been short before, beside the one that an operation changed, was joined with the next one, of which a
-/// checkpoint under way did not know: it wrote that there was no such leaf, and its keys were lost.
+/// A leaf that had been short before, beside the one that an operation changed, was joined with the next one,
+/// of which a checkpoint under way did not know: it wrote that there was no such leaf, and its keys were
+/// lost.
 #[test]
 fn a_checkpoint_has_leaves_as_they_were_when_it_began() {
     let (disk, mut store) = fresh();

@@ -182,7 +182,8 @@ fn sorted_runs_of_similar_size_are_compacted_and_removed_objects_leave_nothing()
     assert_eq!((report.objects, again.statfs()), (8, store.statfs()));
 }
 
-/// The slices of one whose log is short are shorter than a page. One that was full before any page was waited for ever.
+/// The slices of one whose log is short are shorter than a page. One that was full before any page was waited
+/// for ever.
 #[test]
 fn a_checkpoint_ends_although_the_log_is_as_short_as_a_few_pages() {
     let disk = Arc::new(SimDisk::new(64 << 20, 1));
@@ -302,15 +303,16 @@ fn what_can_be_read_is_exported_past_corrupt_pages_and_the_rest_is_not_taken_for
             Err(_) => unknown.push(n),
         }
     }
-    // What only the rotten page of the older sorted run knew is absent, of the newer one unknown, removed or not.
+    // What only the rotten page of the older sorted run knew is absent, of the newer one unknown, removed or
+    // not.
     assert!(right > 850 && absent.contains(&499) && !absent.contains(&500), "{right} {absent:?}");
     assert!(absent.iter().all(|n| *n < 500 || (700..720).contains(n)), "{absent:?}");
     assert!(unknown.contains(&710) && unknown.iter().all(|n| *n >= 500), "{unknown:?}");
     assert_eq!(damage.len(), 2 + unknown.len());
 }
 
-/// What was planned while a page could not be read was done to what the page has, when the log was replayed and it
-/// could be read again: an object got shorter than its data, and the store did not open any more.
+/// What was planned while a page could not be read was done to what the page has, when the log was replayed
+/// and it could be read again: an object got shorter than its data, and the store did not open any more.
 #[test]
 fn what_could_not_be_read_when_it_was_changed_stays_lost_although_it_can_be_read_later() {
     let (disk, mut store) = fresh();
@@ -377,8 +379,8 @@ fn a_store_of_the_version_before_is_opened_and_its_next_checkpoint_is_of_this_on
     }
 }
 
-/// A checkpoint as version 5 had it: entries one after another, cut into chunks. Twice as many blocks apart as the
-/// store uses.
+/// A checkpoint as version 5 had it: entries one after another, cut into chunks. Twice as many blocks apart
+/// as the store uses.
 fn write_as_before(store: &mut Store, disk: &SimDisk) -> Superblock {
     let mut payload = Vec::new();
     for (id, slot) in store.index.slots() {
@@ -410,8 +412,8 @@ fn write_as_before(store: &mut Store, disk: &SimDisk) -> Superblock {
     Superblock { version: VERSION_OLD, runs: vec![run], ..now }
 }
 
-/// Where space is short a checkpoint is one merge of everything. It had begun while blocks were on their way to their
-/// place, and said of them that their checksum was zero.
+/// Where space is short a checkpoint is one merge of everything. It had begun while blocks were on their way
+/// to their place, and said of them that their checksum was zero.
 #[test]
 fn a_checkpoint_of_everything_waits_for_what_is_on_its_way() {
     let disk = Arc::new(SimDisk::new(2 << 20, 1));

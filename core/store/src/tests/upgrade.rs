@@ -1,5 +1,5 @@
-//! A store that an older version wrote is opened, upgraded by its next checkpoint, and used with what is new, wherever the
-//! power is cut meanwhile.
+//! A store that an older version wrote is opened, upgraded by its next checkpoint, and used with what is new,
+//! wherever the power is cut meanwhile.
 
 use super::model::Model;
 use super::settle;
@@ -28,8 +28,8 @@ fn write(offset: u64, byte: u8, len: usize) -> Change {
     Change::Write { offset, data: Bytes::from(vec![byte; len]) }
 }
 
-/// What the recorded store holds: three imports by a program of version 9, so three sorted runs, and the last transaction is
-/// only in the log.
+/// What the recorded store holds: three imports by a program of version 9, so three sorted runs, and the last
+/// transaction is only in the log.
 fn recorded() -> Model {
     let of = |pool, name| StoredId::Object(object(pool, name));
     let attrs = || Change::SetAttrs(BTreeMap::from([(Name::from("_"), Bytes::from_static(b"info"))]));

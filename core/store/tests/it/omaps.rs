@@ -1,4 +1,5 @@
-//! What an omap of a million keys costs when one of them is read, counted: pages that are read, and bytes of memory.
+//! What an omap of a million keys costs when one of them is read, counted: pages that are read, and bytes of
+//! memory.
 
 use super::{ASKED, alone};
 use bytes::Bytes;
