@@ -111,7 +111,7 @@ fn patched(mut bytes: Vec<u8>, ranges: &[PatchRange]) -> Bytes {
 }
 
 /// What a block of the device holds, or what is known of it if it is damaged: what cannot be read is as good
-/// as rotten; a device that is gone fails the writes.
+/// as corrupt; a device that is gone fails the writes.
 fn read_base(disk: &(impl Disk + ?Sized), base: Base) -> Result<Vec<u8>, Vec<PatchRange>> {
     let mut bytes = vec![0; BLOCK];
     match disk.read_at(u64::from(base.block) * BLOCK as u64, &mut bytes) {

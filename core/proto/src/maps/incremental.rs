@@ -1,6 +1,6 @@
 //! The difference between one epoch of the OSD map and the next.
 
-use super::fences::blocklist_order;
+use super::blocklist::blocklist_order;
 use super::osdmap::{not_older, with_next};
 use super::{FullRatios, MAX_OSDS, Osd, OsdMap, OsdXinfo, Pool, Uuid, map_flags, osd_state, release};
 use crate::types::{AddrVec, EntityAddr};
@@ -355,7 +355,7 @@ impl OsdMap {
     }
 
     fn apply_settings(&mut self, inc: &Incremental) {
-        self.apply_fences(inc);
+        self.apply_blocklist(inc);
         self.cluster_snapshot = inc.cluster_snapshot.clone();
         self.cluster_snapshot_epoch = if inc.cluster_snapshot.is_empty() { Epoch(0) } else { inc.epoch };
         self.ratios = FullRatios {

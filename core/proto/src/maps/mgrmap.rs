@@ -24,9 +24,9 @@ pub struct MgrMap {
     /// By release.
     pub always_on_modules: BTreeMap<u32, BTreeSet<String>>,
     pub active_mgr_features: u64,
-    /// The OSD map that fences the previous active manager.
+    /// The OSD map that blocklists the previous active manager.
     pub last_failure_osd_epoch: Epoch,
-    /// The active manager's own client connections, to be fenced with it; the names go with them.
+    /// The active manager's own client connections, to be blocklisted with it; the names go with them.
     pub clients: Vec<AddrVec>,
     pub client_names: Vec<String>,
 }

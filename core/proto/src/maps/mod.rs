@@ -4,7 +4,7 @@
 //! same placement (`placement`). It changes one epoch at a time, by an `Incremental`. `MonMap` and `MgrMap`
 //! say whom to talk to.
 
-mod fences;
+mod blocklist;
 mod flags;
 mod incremental;
 mod mgrmap;

@@ -1,6 +1,6 @@
 //! The map of OSDs and pools: its content, its bytes, and questions that need one look.
 
-use super::fences::blocklist_order;
+use super::blocklist::blocklist_order;
 use super::{Pool, Uuid, map_flags, osd_state, release};
 use crate::types::{AddrVec, EntityAddr};
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime};
@@ -51,7 +51,7 @@ pub struct OsdMap {
     pub removed_snaps_queue: BTreeMap<PoolId, IntervalSet>,
     pub last_up_change: Utime,
     pub last_in_change: Utime,
-    /// Clients that are fenced, and until when.
+    /// Blocklisted clients, and until when.
     pub blocklist: Arc<BTreeMap<EntityAddr, Utime>>,
     /// The same for networks.
     pub range_blocklist: Arc<BTreeMap<EntityAddr, Utime>>,

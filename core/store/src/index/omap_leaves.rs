@@ -183,7 +183,7 @@ impl Index {
             }
         }
         // What is left of the two is side by side now. Others are not looked at: their neighbours may be in a
-        // checkpoint that nobody told.
+        // checkpoint that was never told.
         let is_left = first < last && first < from;
         for at in [first + 1, first].into_iter().skip(usize::from(!is_left)) {
             self.tidy(&mut leaves, at);

@@ -1,4 +1,4 @@
-//! Omaps that have leaves: what they show, what of them is in memory, and what a rotten leaf costs.
+//! Omaps that have leaves: what they show, what of them is in memory, and what a corrupt leaf costs.
 
 use super::paging::{fresh, let_go};
 use crate::index::Slot;

@@ -303,7 +303,7 @@ fn what_can_be_read_is_exported_past_corrupt_pages_and_the_rest_is_not_taken_for
             Err(_) => unknown.push(n),
         }
     }
-    // What only the rotten page of the older sorted run knew is absent, of the newer one unknown, removed or
+    // What only the corrupt page of the older sorted run knew is absent, of the newer one unknown, removed or
     // not.
     assert!(right > 850 && absent.contains(&499) && !absent.contains(&500), "{right} {absent:?}");
     assert!(absent.iter().all(|n| *n < 500 || (700..720).contains(n)), "{absent:?}");

@@ -1,4 +1,4 @@
-//! Who is fenced: single clients, machines, and whole networks.
+//! The blocklist: single clients, machines, and whole networks.
 //!
 //! Networks came late to Ceph's map: its part for OSDs has them from version 11 on, and is written as version
 //! 9 while there are none, so that a cluster without them says what it always said. Version 10 is for
@@ -22,7 +22,7 @@ const STRETCH: [u8; 17] = [0; 17];
 const NEW_STRETCH: [u8; 18] = [0; 18];
 
 impl OsdMap {
-    /// Until when the client at `addr` is fenced: it alone, its whole machine, or its network. An entry with
+    /// Until when the client at `addr` is blocklisted: it alone, its whole machine, or its network. An entry with
     /// nonce and port zero stands for all of an IP address.
     pub fn blocklisted_until(&self, addr: &EntityAddr) -> Option<Utime> {
         if self.blocklist.is_empty() && self.range_blocklist.is_empty() {
@@ -45,9 +45,9 @@ impl OsdMap {
         addrs.0.iter().any(|addr| self.blocklisted_until(addr).is_some())
     }
 
-    pub(super) fn apply_fences(&mut self, inc: &Incremental) {
-        fence(&mut self.blocklist, &inc.new_blocklist, &inc.old_blocklist);
-        fence(&mut self.range_blocklist, &inc.new_range_blocklist, &inc.old_range_blocklist);
+    pub(super) fn apply_blocklist(&mut self, inc: &Incremental) {
+        update(&mut self.blocklist, &inc.new_blocklist, &inc.old_blocklist);
+        update(&mut self.range_blocklist, &inc.new_range_blocklist, &inc.old_range_blocklist);
     }
 
     pub(super) fn osd_part_version(&self) -> u8 {
@@ -96,13 +96,17 @@ impl Incremental {
     }
 }
 
-fn fence(list: &mut Arc<BTreeMap<EntityAddr, Utime>>, new: &BTreeMap<EntityAddr, Utime>, old: &[EntityAddr]) {
+fn update(
+    list: &mut Arc<BTreeMap<EntityAddr, Utime>>,
+    new: &BTreeMap<EntityAddr, Utime>,
+    old: &[EntityAddr],
+) {
     if new.is_empty() && old.is_empty() {
         return;
     }
     let list = Arc::make_mut(list);
     for (&addr, &until) in new {
-        // A fence that stands is not moved; whoever wants that removes it first.
+        // An entry that exists is not changed: it has to be removed first.
         list.entry(addr).or_insert(until);
     }
     for addr in old {
@@ -133,7 +137,7 @@ impl EntityAddr {
     }
 }
 
-/// Fenced addresses in Ceph's order, which is that of the address's bytes in memory.
+/// Blocklisted addresses in Ceph's order, which is that of the address's bytes in memory.
 pub(super) fn blocklist_order(list: &BTreeMap<EntityAddr, Utime>) -> Vec<(&EntityAddr, &Utime)> {
     fn bytes(addr: &EntityAddr) -> Vec<u8> {
         let mut key = Vec::with_capacity(36);
