@@ -4,7 +4,7 @@
 //! is one of them: ordering, replication, peering, recovery; `ops` is what operations do to one
 //! object, a pure function.
 //!
-//! Not here yet, with a place to go: erasure coding (`pg::active::write`).
+//! Not here yet, with a place to go: erasure coding (`pg::backend`).
 
 mod backoffs;
 mod bench;

@@ -1,22 +1,22 @@
-//! How somebody whose log does not reach the group's makes what is here follow it all the same:
-//! page by page, before the log is taken.
+//! The inventory scan: how a holder whose log does not reach the authoritative one makes what is here follow that
+//! history all the same, page by page, before it takes the log.
 //!
-//! If what it has is the group's up to some version since which the source kept what changed (see
-//! `dirty`), it takes that: ranges. Else it takes all names with their versions: what has another
-//! version is missing whole. Nothing is copied here; what was missing in part before stays so, and
-//! what arrived in the meantime is not given up, however often this begins anew.
+//! If what is here is the history up to some version, and the source has a dirty map that reaches back to it, the
+//! scan takes that: ranges. Otherwise it takes all names with their versions, and an object of another version is
+//! missing whole. Nothing is copied here; what was missing in part before stays so, and what arrived in the
+//! meantime is kept, however often the scan begins anew.
 
-use super::dups::DupLog;
-use super::log::Log;
-use super::log_merge::LogMerger;
-use super::record::RecordChanges;
-use super::{Ctx, Pg, PgEffect, WhenStored};
+use super::history::dups::DupLog;
+use super::history::log::Log;
+use super::history::log_merge::LogMerger;
+use super::history::record::RecordChanges;
+use super::history::{History, Update};
+use super::{Ctx, PgEffect};
 use crate::object_info::ObjectInfo;
 use nacre_base::{Epoch, Name, OsdId, Time, Version};
-use nacre_machine::{Level, ReadError};
+use nacre_machine::{Level, ReadError, StoreView};
 use nacre_proto::messages::part::Dirty;
 use nacre_proto::messages::peer::{PgLog, PgMsg};
-use nacre_proto::transaction::Transaction;
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,10 +24,10 @@ use std::time::Duration;
 /// Names in one message.
 const NAMES_PART: usize = if cfg!(test) { 2 } else { 2000 };
 
-/// Names with their versions, and where the next part starts.
-type NamesPart = (Vec<(ObjectId, Version)>, Option<ObjectId>);
+/// Names with their versions, and where the next page starts.
+pub type NamesPage = (Vec<(ObjectId, Version)>, Option<ObjectId>);
 
-/// What comes in answer.
+/// A reply of the source.
 pub enum Page {
     Names { from: ObjectId, objects: Vec<(ObjectId, Version)>, next: Option<ObjectId> },
     Dirty { from: Name, reaches: bool, objects: Vec<(ObjectId, Dirty)>, next: Option<Name> },
@@ -43,7 +43,7 @@ enum Next {
     },
 }
 
-/// What is still to be asked, and the log to take when there is nothing more.
+/// What is still to be asked, and the log to take when nothing is.
 pub struct InventoryScan {
     log: PgLog,
     pub source: OsdId,
@@ -58,7 +58,7 @@ impl InventoryScan {
             Next::Dirty { since, from } => PgMsg::DirtyQuery { since: *since, from: from.clone() },
         }
     }
-    fn ask(&mut self, ctx: &mut Ctx<'_>) {
+    pub fn ask(&mut self, ctx: &mut Ctx<'_>) {
         self.asked = ctx.now.mono;
         ctx.out.push(PgEffect::ask(self.source, self.query()));
     }
@@ -74,99 +74,102 @@ impl InventoryScan {
             Next::Dirty { since, .. } => format!("the changes since {since} from osd.{}", self.source),
         }
     }
-}
 
-impl Pg {
-    /// Begins to follow `source`, whose log this is. What is here proves nothing until it is done.
-    pub fn start_scan(&mut self, ctx: &mut Ctx<'_>, source: OsdId, log: PgLog) -> InventoryScan {
-        // What was committed is in everybody's history. What came after it here may not be.
-        let base = self.info.committed_to;
+    /// Begins to follow the history of `source`, whose log this is. What is here proves nothing until it is done.
+    /// The caller stores the update and then sends the first query (`ask`).
+    pub fn start(history: &mut History, ctx: &Ctx<'_>, source: OsdId, log: PgLog) -> (InventoryScan, Update) {
+        // What was committed is in every history. What came after it here may not be.
+        let base = history.info.committed_to;
         let known = log.info.dirty_from <= base && base <= log.info.last_update;
-        let ours = Version::ZERO < base && self.info.log_tail <= base && base <= self.info.last_update;
-        let mut txn = Transaction::new();
-        let mut changes = RecordChanges::new(self.id);
-        self.info.incomplete = true;
+        let ours = Version::ZERO < base && history.info.log_tail <= base && base <= history.info.last_update;
+        let mut update = Update::default();
+        let mut changes = RecordChanges::new(history.pg);
+        history.info.incomplete = true;
         // Where history was given up with an OSD, what was committed may be so no more.
         let sure = ctx.map.osds.iter().all(|osd| osd.info.lost_at == Epoch(0));
         let next = if known && ours && sure {
-            let gone = self.log.rewind(base);
+            let gone = history.log.rewind(base);
             gone.iter().for_each(|entry| changes.no_entry(entry.version));
-            self.info.last_update = base;
-            let mut merger = LogMerger::new(self.me, ctx.store, &mut self.missing);
-            merger.undo(&gone);
-            let noted = merger.noted;
-            txn = merger.txn;
-            self.note_merged(noted, &mut changes);
+            history.info.last_update = base;
+            let mut merger = LogMerger::new(history.me, ctx.store, &mut history.missing);
+            merger.undo_divergent(&gone);
+            update = Update { txn: merger.txn, objects: merger.noted };
+            history.record_missing(&update.objects, &mut changes);
             Next::Dirty { since: base, from: Name::default() }
         } else {
-            Next::Names(self.range.start())
+            Next::Names(history.range.start())
         };
-        changes.info(&self.info);
-        changes.into_txn(&mut txn);
-        self.store(ctx, txn);
-        let mut scan = InventoryScan { log, source, next, asked: ctx.now.mono };
-        scan.ask(ctx);
-        scan
+        changes.info(&history.info);
+        changes.into_txn(&mut update.txn);
+        (InventoryScan { log, source, next, asked: ctx.now.mono }, update)
     }
 
-    pub fn note_merged(&mut self, noted: BTreeSet<ObjectId>, changes: &mut RecordChanges) {
-        for object in noted {
-            changes.missing(&object, self.missing.get(&object));
-            self.unapplied.insert(object);
-        }
-    }
-
-    /// Takes one answer. Says whether it was the last: then our log is the source's.
-    pub fn take_page(&mut self, ctx: &mut Ctx<'_>, scan: &mut InventoryScan, page: Page) -> bool {
-        let done = match (page, &scan.next) {
+    /// Takes one reply. The caller stores the update, and asks for the next page or has adopted the log.
+    pub fn take_page(
+        &mut self,
+        history: &mut History,
+        ctx: &mut Ctx<'_>,
+        interval: Epoch,
+        page: Page,
+    ) -> Progress {
+        let (update, next) = match (page, &self.next) {
             (Page::Names { from, objects, next }, Next::Names(asked)) => {
-                let sound = objects.iter().all(|(object, _)| self.range.contains(object) && from <= *object);
+                let sound =
+                    objects.iter().all(|(object, _)| history.range.contains(object) && from <= *object);
                 if from != *asked || !sound || next.as_ref().is_some_and(|next| *next <= from) {
-                    return false;
+                    return Progress::Ignored;
                 }
-                let log = next.is_none().then(|| std::mem::take(&mut scan.log));
-                self.follow_names(ctx, &from, &objects, next.as_ref(), log);
-                next.map(Next::Names)
+                let log = next.is_none().then(|| std::mem::take(&mut self.log));
+                let update = history.follow_names(ctx, interval, &from, &objects, next.as_ref(), log);
+                (update, next.map(Next::Names))
             }
             (Page::Dirty { from, reaches, objects, next }, Next::Dirty { since, from: asked }) => {
-                let sound = objects.iter().all(|(object, _)| self.range.contains(object));
+                let sound = objects.iter().all(|(object, _)| history.range.contains(object));
                 if from != *asked || !sound || next.as_ref().is_some_and(|next| *next <= from) {
-                    return false;
+                    return Progress::Ignored;
                 }
                 let since = *since;
                 if reaches {
-                    let log = next.is_none().then(|| std::mem::take(&mut scan.log));
-                    self.follow_dirty(ctx, since, &objects, log);
-                    next.map(|from| Next::Dirty { since, from })
+                    let log = next.is_none().then(|| std::mem::take(&mut self.log));
+                    let update = history.follow_dirty(ctx, interval, since, &objects, log);
+                    (update, next.map(|from| Next::Dirty { since, from }))
                 } else {
-                    Some(Next::Names(self.range.start()))
+                    (Update::default(), Some(Next::Names(history.range.start())))
                 }
             }
-            _ => return false,
+            _ => return Progress::Ignored,
         };
-        let Some(next) = done else { return true };
-        scan.next = next;
-        scan.ask(ctx);
-        false
+        let Some(next) = next else { return Progress::Done(update) };
+        self.next = next;
+        Progress::More(update)
     }
+}
 
+/// What came of a page.
+pub enum Progress {
+    /// It is not the reply to the last query.
+    Ignored,
+    More(Update),
+    /// The log of the source is adopted.
+    Done(Update),
+}
+
+impl History {
     /// One part of what changed; with the log it is the last.
     fn follow_dirty(
         &mut self,
-        ctx: &mut Ctx<'_>,
+        ctx: &Ctx<'_>,
+        interval: Epoch,
         since: Version,
         objects: &[(ObjectId, Dirty)],
         log: Option<PgLog>,
-    ) {
-        let id = self.id;
+    ) -> Update {
         let mut merger = LogMerger::new(self.me, ctx.store, &mut self.missing);
-        objects.iter().for_each(|(object, dirty)| merger.follow(object, dirty, since));
+        objects.iter().for_each(|(object, dirty)| merger.apply_dirty(object, dirty, since));
         let newer = log.iter().flat_map(|log| &log.entries).filter(|entry| entry.version > since);
-        newer.for_each(|entry| merger.miss(entry));
-        let mut changes = RecordChanges::new(id);
-        let (txn, noted) = (merger.txn, merger.noted);
-        self.note_merged(noted, &mut changes);
-        self.store_page(ctx, txn, changes, log);
+        newer.for_each(|entry| merger.add_entry(entry));
+        let update = Update { txn: merger.txn, objects: merger.noted };
+        self.finish_page(interval, update, log)
     }
 
     /// One part of the names: notes what is missing, removes what should not be here. With the log
@@ -174,12 +177,12 @@ impl Pg {
     pub fn follow_names(
         &mut self,
         ctx: &mut Ctx<'_>,
+        interval: Epoch,
         from: &ObjectId,
         objects: &[(ObjectId, Version)],
         next: Option<&ObjectId>,
         log: Option<PgLog>,
-    ) {
-        let id = self.id;
+    ) -> Update {
         let names: BTreeSet<&ObjectId> = objects.iter().map(|(object, _)| object).collect();
         let inside = |object: &ObjectId| next.is_none_or(|next| object < next);
         // Ours in the same stretch: none of them may stay that the source does not have.
@@ -187,15 +190,15 @@ impl Pg {
         let mut gone: Vec<ObjectId> = missing.filter(|object| !names.contains(object)).cloned().collect();
         let mut start = from.clone();
         loop {
-            let here = match self.objects_from(ctx, &start, NAMES_PART) {
+            let here = match self.range.objects_from(ctx.store, &start, NAMES_PART) {
                 Ok(here) => here,
                 // The OSD leaves where others are enough (`leave_if_rotten`).
                 Err(error) => {
                     ctx.log(
                         Level::Error,
-                        format!("pg {id}: its objects cannot be compared with other copies: {error}"),
+                        format!("pg {}: its objects cannot be compared with other copies: {error}", self.pg),
                     );
-                    return;
+                    return Update::default();
                 }
             };
             gone.extend(here.iter().filter(|o| inside(o) && !names.contains(o)).cloned());
@@ -214,63 +217,44 @@ impl Pg {
                 false => merger.expect_version(object, *version),
             }
         }
-        let mut changes = RecordChanges::new(id);
-        let (txn, noted) = (merger.txn, merger.noted);
-        self.note_merged(noted, &mut changes);
-        self.store_page(ctx, txn, changes, log);
+        let update = Update { txn: merger.txn, objects: merger.noted };
+        self.finish_page(interval, update, log)
     }
 
     /// The log, if it comes along, replaces ours, however they relate.
-    fn store_page(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        mut txn: Transaction,
-        mut changes: RecordChanges,
-        log: Option<PgLog>,
-    ) {
+    fn finish_page(&mut self, interval: Epoch, mut update: Update, log: Option<PgLog>) -> Update {
+        let mut changes = RecordChanges::new(self.pg);
+        self.record_missing(&update.objects, &mut changes);
         let Some(log) = log else {
-            changes.into_txn(&mut txn);
-            if !txn.is_empty() {
-                self.store(ctx, txn);
-            }
-            return;
+            changes.into_txn(&mut update.txn);
+            return update;
         };
         self.log.versions().for_each(|version| changes.no_entry(version));
         log.entries.iter().for_each(|entry| changes.entry(entry));
         self.log = Log::from_entries(&log.entries);
         self.dups.pages().for_each(|page| changes.no_dup_page(page.number));
         self.dups = DupLog::from_answers(&log.answers);
-        self.dups.pages().for_each(|page| changes.answers(page));
+        self.dups.pages().for_each(|page| changes.dup_page(page));
         self.info.log_tail = log.after;
         self.forget_dirty(&mut changes);
         if std::mem::take(&mut self.is_untrusted) {
             changes.trusted();
         }
-        self.finish_adoption(ctx, &log, txn, changes);
+        self.finish_adoption(&log, interval, update, changes)
     }
 
     // ---- the source ----
 
-    pub fn answer_inventory(&mut self, ctx: &mut Ctx<'_>, to: OsdId, from: &ObjectId) {
-        match self.inventory_part(ctx, from) {
-            Ok((objects, next)) => {
-                let answer = PgMsg::Inventory { from: from.clone(), objects, next };
-                self.once_durable(ctx, WhenStored::Answer(to, Box::new(answer)));
-            }
-            Err(error) => ctx.log(Level::Error, format!("pg {}: {error}", self.id)),
-        }
-    }
-
     /// Names and versions of what exists, as far as the log and the missing set tell, which is
     /// more than what is here.
-    fn inventory_part(&self, ctx: &Ctx<'_>, from: &ObjectId) -> Result<NamesPart, ReadError> {
-        let here = self.objects_from(ctx, from, NAMES_PART + 1)?;
+    pub fn inventory_page(&self, store: &dyn StoreView, from: &ObjectId) -> Result<NamesPage, ReadError> {
+        let here = self.range.objects_from(store, from, NAMES_PART + 1)?;
         // With more to come, only what lies before the next part's start belongs to this one.
         let next = here.get(NAMES_PART).cloned();
         let before_next = |object: &&ObjectId| next.as_ref().is_none_or(|next| *object < next);
         let mut objects = BTreeMap::new();
         for object in here.iter().filter(before_next) {
-            if let Some(info) = ObjectInfo::load(ctx.store, object)? {
+            if let Some(info) = ObjectInfo::load(store, object)? {
                 objects.insert(object.clone(), info.version);
             }
         }

@@ -1,31 +1,62 @@
-//! What a replica promised: to take no part in a later interval for a while, so that the primary of
-//! this one may answer reads meanwhile.
+//! Read leases. A replica that grants one takes no part in a later interval before the lease ends, so the
+//! primary of this interval may answer reads meanwhile.
 
 use nacre_base::{Epoch, OsdId, Time};
+use nacre_proto::maps::OsdMap;
+use std::time::Duration;
 
-/// Who relies on it: an OSD, and since when that life of it was up. None: not known any more.
+/// How long a lease lasts, counted from when the primary asked for it.
+pub const LEASE: Duration = Duration::from_millis(800);
+
+/// The primary that holds a lease: an OSD, and the epoch in which this incarnation of it came up. None: not
+/// known any more.
 type Holder = Option<(OsdId, Epoch)>;
 
-/// A primary may follow upon another that does not know it yet. Each promise counts by itself: the
-/// end of one holder does not end what another still relies on.
-#[derive(Clone, Debug, Default)]
-pub struct GrantedLeases {
-    leases: Vec<(Holder, Time)>,
+/// The leases that this OSD granted for one placement group, and whether it still uses those that it holds.
+///
+/// A primary may be succeeded before it knows it. Each lease counts by itself: the death of one holder does
+/// not end the lease of another.
+#[derive(Debug, Default)]
+pub struct Leases {
+    granted: Vec<(Holder, Time)>,
+    given_up: bool,
 }
 
-impl GrantedLeases {
+impl Leases {
     pub fn grant(&mut self, now: Time, to: Holder, until: Time) {
-        self.leases.retain(|(holder, end)| *end > now && *holder != to);
-        self.leases.push((to, until));
+        self.granted.retain(|(holder, end)| *end > now && *holder != to);
+        self.granted.push((to, until));
     }
-    /// Takes over what was promised for another group.
-    pub fn join(&mut self, other: &GrantedLeases) {
-        self.leases.extend(&other.leases);
+    /// After a restart of the daemon the granted leases are not known, so the worst case counts.
+    pub fn assume_granted(&mut self, now: Time) {
+        self.grant(now, None, now + LEASE);
     }
-    /// Until when some promise binds: whose process has `ended` relies on nothing any more.
-    pub fn end(&self, ended: impl Fn((OsdId, Epoch)) -> bool) -> Time {
-        let bind = self.leases.iter().filter(|(holder, _)| !holder.is_some_and(&ended));
-        bind.map(|(_, until)| *until).max().unwrap_or(Time::ZERO)
+    /// Takes over the leases that were granted for a placement group that merges into this one.
+    pub fn join(&mut self, other: &Leases) {
+        self.granted.extend(&other.granted);
+    }
+    /// The leases that bind the child of a split.
+    pub fn for_child(&self) -> Leases {
+        Leases { granted: self.granted.clone(), given_up: false }
+    }
+    /// When the last granted lease ends. A holder that is known to be dead relies on none.
+    pub fn end(&self, map: &OsdMap) -> Time {
+        self.end_unless(|(osd, up_from)| map.osd(osd).is_some_and(|osd| osd.xinfo.dead_epoch > up_from))
+    }
+    fn end_unless(&self, dead: impl Fn((OsdId, Epoch)) -> bool) -> Time {
+        let binding = self.granted.iter().filter(|(holder, _)| !holder.is_some_and(&dead));
+        binding.map(|(_, until)| *until).max().unwrap_or(Time::ZERO)
+    }
+
+    /// The OSD is about to stop: from now on it sends no reply that needs a lease.
+    pub fn give_up(&mut self) {
+        self.given_up = true;
+    }
+    pub fn is_given_up(&self) -> bool {
+        self.given_up
+    }
+    pub fn check(&self, now: Time) {
+        debug_assert!(self.granted.iter().all(|(_, until)| *until <= now + LEASE));
     }
 }
 
@@ -34,26 +65,26 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// The second primary died at once, and the third took the first, which did not know of either,
-    /// for gone: it could have answered reads that missed the third one's writes.
+    /// The second primary died at once, and the third took the first, which knew of neither, for gone: the
+    /// first could have answered reads that missed the third one's writes.
     #[test]
-    fn the_death_of_one_holder_does_not_end_what_another_was_promised() {
+    fn death_of_one_holder_does_not_end_another_lease() {
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         let (first, second) = ((OsdId(1), Epoch(3)), (OsdId(2), Epoch(4)));
-        let mut granted = GrantedLeases::default();
+        let mut granted = Leases::default();
         granted.grant(at(0), Some(first), at(800));
         granted.grant(at(10), Some(second), at(810));
-        assert_eq!(granted.end(|_| false), at(810));
-        assert_eq!(granted.end(|holder| holder == second), at(800));
-        assert_eq!(granted.end(|_| true), Time::ZERO);
+        assert_eq!(granted.end_unless(|_| false), at(810));
+        assert_eq!(granted.end_unless(|holder| holder == second), at(800));
+        assert_eq!(granted.end_unless(|_| true), Time::ZERO);
         granted.grant(at(805), Some(second), at(1605));
-        assert_eq!(granted.end(|holder| holder == second), Time::ZERO);
+        assert_eq!(granted.end_unless(|holder| holder == second), Time::ZERO);
     }
 
     #[test]
-    fn a_holder_that_is_not_known_may_be_alive() {
-        let mut granted = GrantedLeases::default();
+    fn a_holder_that_is_not_known_counts_as_alive() {
+        let mut granted = Leases::default();
         granted.grant(Time::ZERO, None, Time::from_nanos(7));
-        assert_eq!(granted.end(|_| true), Time::from_nanos(7));
+        assert_eq!(granted.end_unless(|_| true), Time::from_nanos(7));
     }
 }

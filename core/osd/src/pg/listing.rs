@@ -1,6 +1,7 @@
-//! Listing a group's objects, page by page. Ceph: PGNLS.
+//! Listing the objects of a placement group, page by page. Ceph: PGNLS.
 
-use super::{ClientOp, Ctx, Pg};
+use super::history::History;
+use super::{ClientOp, Ctx};
 use crate::ops::FlaggedOp;
 use bytes::Bytes;
 use nacre_base::errno::{EINVAL, EIO, ENOENT};
@@ -16,7 +17,7 @@ const LOOKED_AT_MAX: usize = if cfg!(test) { 3 } else { 8192 };
 /// Instead of a namespace: all of them. Ceph: `librados::all_nspaces`.
 const ALL_NAMESPACES: &[u8] = b"\x01";
 
-/// A result of one: the group ends here.
+/// A result of one: the placement group ends here.
 const END: i32 = 1;
 
 struct Listed<'a>(&'a ObjectId);
@@ -29,12 +30,12 @@ impl Encode for Listed<'_> {
     }
 }
 
-impl Pg {
+impl History {
     /// The result and outputs of a request that lists.
-    pub fn list(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp) -> (i32, Vec<(i32, Bytes)>) {
+    pub fn list(&self, ctx: &mut Ctx<'_>, op: &ClientOp) -> (i32, Vec<(i32, Bytes)>) {
         let (max, cursor, filter) = match &op.ops[..] {
             [FlaggedOp { op: Op::List { max, cursor, filter, .. }, .. }] => (max, cursor, filter.as_ref()),
-            // No pool is a cache, and nobody counts hits.
+            // No pool is a cache, and hits are not counted.
             [FlaggedOp { op: Op::ListHitSets, .. }] => return (0, vec![(0, to_vec(&0_u32).into())]),
             [FlaggedOp { op: Op::GetHitSet, .. }] => return (-ENOENT, Vec::new()),
             _ => return (-EINVAL, Vec::new()), // among other operations it makes no sense
@@ -50,7 +51,7 @@ impl Pg {
                 (result, vec![(result, out.into())])
             }
             Err(error) => {
-                ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+                ctx.log(Level::Error, format!("pg {}: {error}", self.pg));
                 (-EIO, Vec::new())
             }
         }
@@ -67,7 +68,7 @@ impl Pg {
         let start = self.range.start();
         let from = if *cursor < start { &start } else { cursor };
         // What is here, and what should be here and is missing.
-        let here = self.objects_from(ctx, from, LOOKED_AT_MAX)?;
+        let here = self.range.objects_from(ctx.store, from, LOOKED_AT_MAX)?;
         let known_to = if here.len() == LOOKED_AT_MAX { here.last().cloned() } else { None };
         let mut all: Vec<&ObjectId> = here.iter().collect();
         all.extend(
@@ -88,7 +89,7 @@ impl Pg {
         if let Some(filter) = filter {
             let mut passing = Vec::new();
             for object in all {
-                // Of what is missing here nobody knows, in Ceph neither.
+                // What is missing here is not listed, in Ceph neither.
                 match ctx.store.attr(&object.clone().into(), filter.attr.as_bytes()) {
                     Ok(value) if value.as_ref() == Some(&filter.value) => passing.push(object),
                     Ok(_) | Err(ReadError::NotFound(_)) => {}

@@ -1,5 +1,6 @@
-//! An operator says that what is here of a group is all there is. Where the last member cannot tell what it has
-//! (its record rotted, or its store lost what it had acknowledged), the group waits for others, and perhaps there are none.
+//! An operator declares that what is here of a placement group is all there is. Where the last member cannot tell what
+//! it has (its record is corrupt, or its store lost acknowledged writes), the placement group waits for other holders,
+//! and perhaps there are none.
 //! Ceph: `ceph-objectstore-tool --op mark-complete`. The OSD does not run meanwhile.
 
 use super::record::{Record, least_pg_num};
@@ -16,14 +17,14 @@ use nacre_proto::types::ObjectId;
 /// Names that are listed at a time.
 const PART: usize = 1000;
 
-/// What is in a group from here on.
+/// What is in a placement group from here on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkedComplete {
     /// Heads and clones.
     pub objects: u64,
     /// Of those, what is known to be older here than it was, or not to be here.
     pub stale: u64,
-    /// Nothing can be told of these; reading them stays an error.
+    /// These cannot be read; reading them stays an error.
     pub unreadable: Vec<ObjectId>,
 }
 
@@ -42,7 +43,7 @@ pub enum NotMarked {
     Read(#[from] ReadError),
 }
 
-/// The groups of which nothing here counts.
+/// The placement groups of which nothing here counts.
 pub fn incomplete_pgs(store: &dyn StoreView) -> Result<Vec<PgId>, ReadError> {
     let mut ids: Vec<PgId> = Vec::new();
     store.omap_walk(&pg_list(), b"", &mut |key, _| {
@@ -56,7 +57,7 @@ pub fn incomplete_pgs(store: &dyn StoreView) -> Result<Vec<PgId>, ReadError> {
     Ok(ids)
 }
 
-/// Makes a record by which what is here is the group's newest state.
+/// Makes a record by which what is here is the newest state of the placement group.
 pub fn mark_complete(
     store: &dyn StoreView,
     pg: PgId,
@@ -75,7 +76,8 @@ pub fn mark_complete(
     };
     let range = PgRange::new(pg, record.info.pg_num);
     let mut accepted = MarkedComplete { stale: record.missing.len() as u64, ..MarkedComplete::default() };
-    // Nothing that is here may be newer than the group, and nothing that any OSD still has overlap with what comes.
+    // Nothing that is here may be newer than the placement group, and nothing that any OSD still has may overlap with what
+    // comes.
     let mut last = record.info.last_update.max(Version::new(map.epoch, 0));
     let mut info = PgInfo { last_user_version: record.info.last_user_version, ..PgInfo::default() };
     let mut from = range.start();
@@ -101,8 +103,8 @@ pub fn mark_complete(
         }
     }
     accepted.objects = info.objects;
-    // That it began with this map has it win over whoever was there before. What was committed is not known, so that whoever
-    // follows compares names.
+    // That its interval began with this map makes it win over all older ones. What was committed is not known, so that
+    // other holders scan the inventory.
     let info = PgInfo {
         last_update: last,
         log_tail: last,

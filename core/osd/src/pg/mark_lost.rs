@@ -1,6 +1,7 @@
-//! Declaring lost what nobody has: an operator's decision, never the group's own.
+//! Marking unfound objects lost: an operator's decision, never the placement group's own. Ceph: `mark_unfound_lost`.
 
-use super::missing::Missing;
+use super::history::History;
+use super::history::missing::Missing;
 use super::{Ctx, Pg, Phase};
 use crate::object_info::ObjectInfo;
 use crate::ops::{Env, Fetched, FlaggedOp, ObjectChange, Outcome, Snaps, execute};
@@ -21,17 +22,17 @@ use std::collections::BTreeSet;
 pub enum NotLost {
     #[error("osd.{0} is not the primary of this pg")]
     NotPrimary(OsdId),
-    /// Somebody may have it who cannot be asked.
+    /// An OSD that cannot be asked may have it.
     #[error(
         "pg has {count} unfound objects but we haven't probed all sources, not marking lost: {} down and \
          not declared lost",
-        who(down)
+        osds_are(down)
     )]
     Unasked { count: usize, down: Vec<OsdId> },
 }
 
 /// "osd.1, osd.2 are"
-pub fn who(osds: &[OsdId]) -> String {
+pub fn osds_are(osds: &[OsdId]) -> String {
     let names: Vec<String> = osds.iter().map(|osd| format!("osd.{osd}")).collect();
     format!("{} {}", names.join(", "), if names.len() == 1 { "is" } else { "are" })
 }
@@ -56,21 +57,21 @@ impl Pg {
         if count > 0 && !down.is_empty() { Err(NotLost::Unasked { count, down }) } else { Ok(count) }
     }
 
-    /// Objects of which nobody has some part are deleted, or go back to what the newest copy has there: an older content.
-    /// Where no member has any they are deleted in any case.
+    /// Objects of which no holder has some part are deleted, or reverted to what the newest copy has there: older content.
+    /// Where no member has any of it they are deleted in any case.
     pub fn mark_lost(&mut self, ctx: &mut Ctx<'_>, delete: bool) {
         let Phase::Active(active) = &mut self.phase else { return };
-        if active.holds_writes {
+        if active.ops.holds_writes {
             return;
         }
         for (object, unfound) in active.recovery.take_unfound() {
             let Phase::Active(active) = &self.phase else { return };
-            if self.unapplied.contains(&object) || active.is_being_read(&object.to_head()) {
+            if self.pending.unapplied.contains(&object) || active.ops.is_being_read(&object.to_head()) {
                 continue; // it is unfound again in a moment, and may be marked then
             }
             let lost = self.lost_part(&ctx.map, &object, &unfound);
             if lost.is_empty() {
-                continue; // somebody has it after all
+                continue; // a holder has it after all
             }
             let older = self.newest_older(&object, &lost).filter(|_| !delete);
             let (done, what) = match older {
@@ -90,21 +91,18 @@ impl Pg {
         self.recover(ctx);
     }
 
-    /// What of it nobody has who is up, or gives.
+    /// What of it no holder that is up gives.
     fn lost_part(&self, map: &OsdMap, object: &ObjectId, unfound: &Part) -> Part {
         let Phase::Active(active) = &self.phase else { return Part::default() };
-        let Some(Stale { part, need, .. }) = self.missing.get(object) else { return Part::default() };
-        let mut lost = part.clone();
-        for (osd, missing) in active.holders(*need) {
-            if map.is_up(osd) && !active.recovery.keeps_refusing(object, osd) {
-                lost = lost.intersection(&missing.part(object));
-            }
-        }
-        // Without metadata nobody gives anything else, and may have it all the same. With them, clones were looked at, too.
+        let Some(Stale { part, need, .. }) = self.history.missing.get(object) else { return Part::default() };
+        let gives = |osd| map.is_up(osd) && !active.recovery.keeps_refusing(object, osd);
+        let holders = active.holders(*need).filter(|(osd, _)| gives(*osd)).map(|(_, missing)| missing);
+        let lost = self.backend.unavailable(part.clone(), object, holders);
+        // Without metadata no holder gives anything else, and may have it all the same. With it, clones were searched, too.
         if lost.meta { lost } else { lost.intersection(unfound) }
     }
 
-    /// Whose copy an object goes back to: where its metadata is here, ours. None if nobody has an older one.
+    /// The member to whose copy an object reverts: if its metadata is here, this one. None if no member has an older copy.
     fn newest_older(&self, object: &ObjectId, lost: &Part) -> Option<OsdId> {
         if !lost.meta {
             return Some(self.me);
@@ -112,14 +110,14 @@ impl Pg {
         let Phase::Active(active) = &self.phase else { return None };
         let have = |missing: &Missing| missing.get(object).map(|stale| stale.have).unwrap_or_default();
         let others = active.members.iter().map(|(osd, member)| (have(&member.missing), *osd));
-        let newest = others.chain([(have(&self.missing), self.me)]).max_by_key(|(have, osd)| {
+        let newest = others.chain([(have(&self.history.missing), self.me)]).max_by_key(|(have, osd)| {
             (*have, *osd == self.me) // which saves copying it
         });
         newest.filter(|(have, _)| *have > Version::ZERO).map(|(_, osd)| osd)
     }
 
-    /// A write without bytes: from then on the others lack that part, those as well who have the newer content and come back
-    /// later, and it is recovered from that OSD.
+    /// A write without bytes: from then on the other members lack that part, even those that have the newer content and
+    /// come back later, and it is recovered from that OSD.
     fn revert(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -127,9 +125,9 @@ impl Pg {
         lost: Part,
         to: OsdId,
     ) -> Result<(), ReadError> {
-        let version = self.next_version();
-        let user_version = self.info.last_user_version + 1;
-        let mut prior = self.missing.get(object).map(|stale| stale.need).unwrap_or_default();
+        let version = self.history.next_version(self.interval.start);
+        let user_version = self.history.info.last_user_version + 1;
+        let mut prior = self.history.missing.get(object).map(|stale| stale.need).unwrap_or_default();
         let mut txn = Transaction::new();
         if !lost.meta
             && let Some(info) = ObjectInfo::load(ctx.store, object)?
@@ -141,36 +139,25 @@ impl Pg {
         let (kind, others) = (EntryKind::Modify, Vec::new());
         let change =
             ObjectChange { kind, prior, others, txn, vanishes: false, objects: 0, clones: 0, bytes: 0 };
-        let mut entry = self.own_entry(ctx, version, object, user_version, &change);
+        let mut entry = self.history.own_entry(ctx.now.wall, version, object, user_version, &change);
         entry.acts = vec![Acts { object: None, acts: vec![Act::Revert { part: lost, to }] }];
         // How large it was is not known before it is read.
-        self.info.estimated = true;
-        self.submit(ctx, entry, change, None).map_err(|unwritten| unwritten.1)
-    }
-
-    /// The object goes back to what is here of that part.
-    pub fn take_reverted(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        entry: &LogEntry,
-        part: &Part,
-        txn: &mut Transaction,
-    ) -> BTreeSet<ObjectId> {
-        let object = &entry.object;
-        match revert_here(ctx.store, object, entry, part, txn) {
-            Some(size) => self.missing.got(object, part, Some(size)),
-            // It is unfound once more: the primary hears that when it asks for it.
-            None => self.missing.add(object, entry.version, part),
-        }
-        [object.clone()].into()
+        self.history.info.estimated = true;
+        self.submit(ctx, entry, change)
     }
 
     /// A write like any other: members that come back later learn of it from the log.
     fn delete_lost(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) -> Result<(), ReadError> {
-        let version = self.next_version();
+        let version = self.history.next_version(self.interval.start);
         let change = self.deletion(ctx, object, version)?;
-        let entry = self.own_entry(ctx, version, object, self.info.last_user_version + 1, &change);
-        self.submit(ctx, entry, change, None).map_err(|unwritten| unwritten.1)
+        let entry = self.history.own_entry(
+            ctx.now.wall,
+            version,
+            object,
+            self.history.info.last_user_version + 1,
+            &change,
+        );
+        self.submit(ctx, entry, change)
     }
 
     fn deletion(
@@ -179,11 +166,11 @@ impl Pg {
         object: &ObjectId,
         version: Version,
     ) -> Result<ObjectChange, ReadError> {
-        if object.snap == SnapId::HEAD && !self.missing.lacks_meta(object) {
+        if object.snap == SnapId::HEAD && !self.history.missing.lacks_meta(object) {
             // It knows its clones, which stay.
             let env = Env {
                 version,
-                user_version: self.info.last_user_version + 1,
+                user_version: self.history.info.last_user_version + 1,
                 mtime: ctx.now.wall,
                 return_vector: false,
                 caller: Caller {
@@ -203,15 +190,35 @@ impl Pg {
             }
         }
         let mut txn = Transaction::new();
-        let info = if self.missing.lacks_meta(object) { None } else { ObjectInfo::load(ctx.store, object)? };
+        let info =
+            if self.history.missing.lacks_meta(object) { None } else { ObjectInfo::load(ctx.store, object)? };
         if let Some(info) = info.filter(|_| object.snap != SnapId::HEAD) {
             snap_index::remove(object, &info.snaps, &mut txn);
         }
         txn.push(object.clone(), Change::Remove);
-        let need = self.missing.get(object).map(|stale| stale.need).unwrap_or_default();
+        let need = self.history.missing.get(object).map(|stale| stale.need).unwrap_or_default();
         let clones = if object.snap == SnapId::HEAD { 0 } else { -1 };
         let (kind, others) = (EntryKind::Delete, Vec::new());
         Ok(ObjectChange { kind, prior: need, others, txn, vanishes: true, objects: -1, clones, bytes: 0 })
+    }
+}
+
+impl History {
+    /// The object goes back to what is here of that part.
+    pub fn take_reverted(
+        &mut self,
+        store: &dyn StoreView,
+        entry: &LogEntry,
+        part: &Part,
+        txn: &mut Transaction,
+    ) -> BTreeSet<ObjectId> {
+        let object = &entry.object;
+        match revert_here(store, object, entry, part, txn) {
+            Some(size) => self.missing.got(object, part, Some(size)),
+            // It is unfound once more: the primary hears that when it asks for it.
+            None => self.missing.add(object, entry.version, part),
+        }
+        [object.clone()].into()
     }
 }
 

@@ -1,81 +1,91 @@
-//! One placement group as one OSD sees it: peering, ordering, replication, recovery.
+//! One placement group as one OSD sees it: peering, ordering, replication, recovery, scrub.
 //!
-//! A `Pg` decides and never does: its shard passes events in the order they happened and carries
-//! out effects in the order they were pushed. Read `PgEvent`, `PgEffect`, `Phase`, then
-//! `Pg::handle`. What a phase does is in its own file: `peering` and `active` on the primary,
-//! `replica` on the others (and whoever else holds the group).
+//! A `Pg` decides and never acts: its shard passes events in the order they happened, and carries out effects in the
+//! order they were pushed. Read `PgEvent`, `PgEffect`, `Phase`, then `Pg::handle`.
 //!
-//! Invariants, asserted by `Pg::check` after every event:
-//!   - the newest log entry is `info.last_update` or before it, the oldest after `info.log_tail`
-//!   - on the primary every write in flight is in the log, in order, above what is committed
-//!   - nothing is said that depends on the disk before the disk has it (`when_stored`)
+//! It is made of machines. Each has a state and methods of its own, and a `check` of its invariants that runs after
+//! every event:
+//!
+//!   `history`      the summary, the log, the duplicate-op log, the missing set, and their record on disk
+//!   `pending`      transactions and reads that the store has not finished, and what waits for them
+//!   `backend`      the redundancy backend: what depends on how a pool stores its data
+//!   `leases`       leases that were granted to primaries
+//!   `watches`      watchers and notifies
+//!   `remap`        which members the placement group requests (`pg_temp`)
+//!   `stats`        what is counted for reports
+//!   `scrub`        the record of scrubs, and the primary's scrub
+//!   `recovery`     making every member whole; its `push` module sends and takes parts of objects on any holder
+//!   `client_ops`   clients' requests on the primary
+//!   `snap_trim`, `recount`   the primary's other work
+//!
+//! `Phase` owns what exists only then: `peering` and `active` on the primary, `replica` on all other holders. What a
+//! phase holds is dropped as a whole when an interval ends.
+//!
+//! No machine knows `Pg`. A method takes the parts that it needs as arguments, or as the `Scope` of its module, and
+//! pushes effects; a change of the history is returned as an `Update`, which the caller stores. `impl Pg` passes events
+//! to machines and does what concerns several of them: the beginning of an interval, split and merge, and the path of a
+//! request. `status` and `query` only read.
 
 mod active;
-pub mod admission;
-mod clone_overlap;
-mod dirty_map;
-mod dups;
+mod backend;
+mod client_ops;
+mod completeness;
+pub(crate) mod history;
 mod inventory_scan;
 mod leases;
 mod listing;
-pub(crate) mod log;
-mod log_merge;
 pub mod mark_complete;
 pub mod mark_lost;
 mod merge;
-pub(crate) mod missing;
 mod peering;
-mod push;
+mod pending;
 mod query;
-mod range;
 mod read_repair;
-pub mod record;
+mod recount;
 mod recovery;
 mod remap;
 mod replica;
 pub mod scrub;
 mod snap_trim;
-mod stale_view;
+mod stats;
 mod status;
 mod unapplied;
-mod waiting_for_active;
 mod watches;
 
 use crate::op_tracker::{Access, Request, Steps};
 use crate::ops::{Copied, FlaggedOp};
-use crate::throttle::{Budget, WorkSlot};
+use crate::throttle::Budget;
 use active::Active;
-use dirty_map::UnappliedDirty;
-use dups::DupLog;
+use backend::Backend;
+pub use client_ops::admission;
+use client_ops::waiting_for_active::WaitingForActive;
+use completeness::Completeness;
+pub(crate) use history::log;
+pub use history::range::PgRange;
+pub use history::record;
+use history::{History, Update};
 use inventory_scan::Page;
-use leases::GrantedLeases;
-use log::Log;
-use missing::Missing;
-use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, SnapId, SpgId, Time, Utime, Version};
+pub use leases::LEASE;
+use leases::Leases;
+use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, SnapId, SpgId, Time};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, split_children};
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
-use nacre_proto::messages::scrub::ScrubState;
-use nacre_proto::messages::{OsdOp, OsdOpReply, PgCounts, PgRecord, WatchNotify};
+use nacre_proto::messages::{OsdOp, OsdOpReply, PgRecord, WatchNotify};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{CopySource, EntityAddr, EntityName, ObjectId, Op, ReqId};
 use peering::Peering;
-use push::PushRead;
-pub use range::PgRange;
+use pending::{Pending, WhenStored};
 use record::{Record, RecordChanges};
-use remap::{Forced, Remap};
+use recovery::push::PushReads;
+use remap::Remap;
 use replica::{Deleting, Replica, Stray};
+use scrub::ScrubRecord;
 pub use scrub::{ScrubPlan, ScrubRequest};
-pub use scrub::{SumRead, load_state};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use stats::Stats;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
-use unapplied::Unapplied;
-use waiting_for_active::WaitingForActive;
-use watches::Watches;
-
-/// How long a replica's promise lasts, counted from when the primary asked for it.
-pub const LEASE: Duration = Duration::from_millis(800);
+use watches::{Watcher, Watches};
 
 /// A client's request, taken apart.
 #[derive(Clone, Debug)]
@@ -84,7 +94,7 @@ pub struct ClientOp {
     pub seq: u64,
     pub conn: ConnId,
     pub tid: u64,
-    /// Who asks, and from where.
+    /// The client, and its address.
     pub sender: (EntityName, EntityAddr),
     pub reqid: ReqId,
     /// Its head, whichever snapshot is read.
@@ -100,7 +110,7 @@ pub struct ClientOp {
 }
 
 impl ClientOp {
-    /// Of which snapshots something must be here: the clones that have them.
+    /// Snapshots whose clones must be here.
     fn snaps(&self) -> impl Iterator<Item = SnapId> {
         let rolled_back = self.ops.iter().filter_map(|op| match op.op {
             Op::Rollback { snap } => Some(snap),
@@ -120,7 +130,7 @@ impl ClientOp {
     pub fn is_write(&self) -> bool {
         self.ops.iter().any(|op| op.is_write)
     }
-    /// What people may want to know of it.
+    /// What `dump_ops_in_flight` shows of it.
     pub fn request(&self) -> Request {
         let access = match (self.is_write(), self.ops.iter().all(|op| op.is_write)) {
             (false, _) => Access::Read,
@@ -132,7 +142,7 @@ impl ClientOp {
     }
 }
 
-/// Who has the group, and since when. Everybody computes the same from the maps. Only `up` and
+/// The members of the placement group, and since when. Every daemon computes the same from the maps. Only `up` and
 /// `up_primary` may change within one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interval {
@@ -141,11 +151,11 @@ pub struct Interval {
     pub up_primary: Option<OsdId>,
     pub acting: Vec<OsdId>,
     pub primary: Option<OsdId>,
-    /// Of the pool: how many copies there should be, and must be for I/O.
+    /// The pool's `size` and `min_size`: how many copies there should be, and must be for I/O.
     pub size: usize,
     pub min_size: usize,
-    /// It may have begun as early as this, as maps before `start` were not seen. The primary's word for
-    /// when it began is everybody's: see `Pg::agree`.
+    /// It may have begun as early as this, as maps before `start` were not seen. All members take the
+    /// primary's `start`: see `Pg::align_interval_start`.
     pub earliest: Epoch,
 }
 
@@ -165,10 +175,19 @@ impl Interval {
             earliest,
         }
     }
-    /// Whether nobody is to come or go: those whom CRUSH wants serve and, where it finds too few, others with them.
+    /// Whether no member is to come or go: CRUSH's members serve and, where it finds too few, others with them.
     pub fn is_settled(&self) -> bool {
         let short = self.up.len() < self.size && self.acting.len() <= self.size;
         self.acting == self.up || (short && self.acting.starts_with(&self.up))
+    }
+    /// The OSDs that CRUSH places there and that are no members yet.
+    pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> {
+        self.up.iter().copied().filter(|osd| osd.is_some() && !self.acting.contains(osd))
+    }
+    /// Whether history is kept for a member that is absent: there is one too few, or one is to come.
+    fn has_absent_members(&self) -> bool {
+        let members = self.acting.iter().filter(|osd| osd.is_some()).count();
+        members < self.size || !self.is_settled()
     }
     fn is_member(&self, osd: OsdId) -> bool {
         self.acting.contains(&osd)
@@ -177,18 +196,18 @@ impl Interval {
 
 #[derive(Debug)]
 pub enum PgEvent {
-    /// A newer map; a new interval if there is one. Until the map says that this life of the OSD is
-    /// up, it serves nobody.
+    /// A newer map; a new interval if there is one. Until the map says that this incarnation of the OSD is
+    /// up, it serves no client.
     Map {
         interval: Option<Interval>,
         serving: bool,
     },
-    /// Whom CRUSH wants as of the newest map; the interval is the same.
+    /// The up set of the newest map; the interval is the same.
     Up {
         up: Vec<OsdId>,
         up_primary: Option<OsdId>,
     },
-    /// Boxed, as events are passed on from hand to hand; so is what members say.
+    /// Boxed, as events are moved several times; so are members' messages.
     Op(Box<ClientOp>),
     Peer {
         from: OsdId,
@@ -209,7 +228,7 @@ pub enum PgEvent {
         read: u64,
         result: Result<Copied, i32>,
     },
-    /// What the monitors, at that epoch, know of the group's past.
+    /// The activation record that the monitors have at that epoch.
     Record {
         epoch: Epoch,
         record: Option<PgRecord>,
@@ -219,26 +238,26 @@ pub enum PgEvent {
         interval: Epoch,
         accepted: bool,
     },
-    /// A replica's promise lasts until then.
+    /// A replica granted a lease until then.
     Lease {
         from: OsdId,
         interval: Epoch,
         until: Time,
     },
-    /// An operator declares lost what nobody has.
+    /// An operator declares unfound objects lost. Ceph: `mark_unfound_lost`.
     MarkLost {
         delete: bool,
     },
     /// Somebody wants the copies compared.
     ScrubRequest(ScrubRequest),
-    /// It is this group's turn for it.
+    /// It is this placement group's turn to scrub.
     Scrub,
-    /// An operator wants what it lacks, or its moving, to go before other groups', or no longer.
+    /// An operator wants its recovery, or its backfill, to go before that of other placement groups, or no longer.
     Force {
         backfill: bool,
         on: bool,
     },
-    /// Writes wait, as the group is to become one with another; or they go on.
+    /// Writes wait, as the placement group is to merge with another; or they go on.
     HoldWrites(bool),
     /// A few times a second.
     Tick,
@@ -264,7 +283,7 @@ pub enum PgEffect {
         conn: ConnId,
         message: Box<WatchNotify>,
     },
-    /// The transactions of a group are numbered from one.
+    /// The transactions of a placement group are numbered from one.
     Store(Transaction),
     Read {
         read: u64,
@@ -273,21 +292,21 @@ pub enum PgEffect {
         /// From the device itself, past every cache.
         device: bool,
     },
-    /// Another object, of whatever group.
+    /// Another object, of whichever placement group.
     Copy {
         read: u64,
         source: Box<CopySource>,
     },
     QueryRecord,
     Activate(PgRecord),
-    /// The monitors should let these serve the group that was activated so.
+    /// The monitors should let these OSDs (`pg_temp`) serve the placement group that was activated so.
     RequestPgTemp(PgRecord, Vec<OsdId>),
     /// Do not wait for the next round to ask for leases.
     LeasesNow,
-    /// The monitors should hear of the group soon.
+    /// Report to the monitors soon.
     Report,
     Loop,
-    /// The group is no more here.
+    /// The placement group is deleted here.
     Gone,
     Log(Level, String),
     /// For the cluster's log: how bad (debug 0, info 1, warning 3, error 4), and what.
@@ -321,85 +340,36 @@ impl Ctx<'_> {
 }
 
 enum Phase {
-    /// Not a member of the acting set; answers questions until it is told to go.
+    /// Not a member of the acting set; replies to queries until the primary has it removed.
     Stray(Stray),
     Replica(Replica),
-    /// The primary, finding out what the group's content is.
+    /// The primary, finding the authoritative history.
     Peering(Box<Peering>),
     /// The primary, serving.
     Active(Box<Active>),
     Deleting(Deleting),
 }
 
-/// What to do once the disk has something.
-enum WhenStored {
-    /// The primary's own part of a write.
-    Write(Version),
-    /// The primary's own log is the group's.
-    OwnMerge,
-    Answer(OsdId, Box<PgMsg>),
-    /// The replica's log is the group's.
-    Merged,
-    /// What was pulled: until then it takes memory, and the next one waits.
-    Pulled(WorkSlot),
-}
-
 pub struct Pg {
     pub id: PgId,
     me: OsdId,
-    range: PgRange,
-    info: PgInfo,
-    log: Log,
-    /// Requests whose entries the log has no more.
-    dups: DupLog,
-    missing: Missing,
-    /// See `record`.
-    is_untrusted: bool,
     interval: Interval,
-    /// Operations that clients sent by older maps are sent again by them.
+    backend: Backend,
+    /// Clients send again the operations that they sent by older maps.
     last_primary_change: Epoch,
+    history: History,
+    pending: Pending,
     phase: Phase,
-    /// They run once the group is active.
     waiting_for_active: WaitingForActive,
-    /// Since when clients wait for us to serve it.
-    waits_since: Option<Time>,
-    issued: u64,
-    durable: u64,
-    when_stored: VecDeque<(u64, WhenStored)>,
-    /// What older primaries may rely on.
-    leases: GrantedLeases,
-    /// We answer nothing more that needs a lease.
-    leases_given_up: bool,
-    /// Snapshots for which clones were made and the monitors were not told.
-    new_snaps: IntervalSet,
-    /// How it becomes CRUSH's members that have the group.
+    leases: Leases,
     remap: Remap,
-    forced: Forced,
-    /// Parts of objects that are being read for someone.
-    push_reads: BTreeMap<u64, PushRead>,
-    /// Objects of which some could not be read for others, as the log says.
-    reported_unreadable: BTreeSet<ObjectId>,
-    last_read: u64,
-    /// Objects changed in this turn: the view shows them as they were before it.
-    unapplied: Unapplied,
-    /// How many transactions of this group the view shows.
-    viewed: u64,
-    /// What this turn made of the map of what changed before the log.
-    unapplied_dirty: UnappliedDirty,
-    counts: PgCounts,
-    last_change: Utime,
-    last_active: Utime,
-    last_clean: Utime,
-    reported_state: u64,
+    push_reads: PushReads,
+    scrub: ScrubRecord,
     watches: Watches,
-    /// Pieces of objects that are being read to be compared.
-    scrub_reads: BTreeMap<u64, SumRead>,
-    scrub_state: ScrubState,
-    scrub_unsaved: bool,
-    scrub_wanted: Option<ScrubRequest>,
+    stats: Stats,
 }
 
-/// The list of groups on this OSD is the keys of an omap.
+/// The list of placement groups on this OSD is the keys of an omap.
 pub fn pg_list() -> StoredId {
     StoredId::meta("groups")
 }
@@ -408,7 +378,7 @@ pub fn pg_list_key(pg: PgId) -> nacre_base::Name {
 }
 
 impl Pg {
-    /// A group that is new here; writes its empty record.
+    /// A placement group that is new here; writes its empty record.
     pub fn create(id: PgId, me: OsdId, interval: Interval, pg_num: u32, ctx: &mut Ctx<'_>) -> Pg {
         let info = PgInfo { pg_num, ..PgInfo::default() };
         let record = Record::new(info);
@@ -416,12 +386,12 @@ impl Pg {
         record.store(id, &mut txn);
         txn.push(pg_list(), Change::OmapSet([(pg_list_key(id), bytes::Bytes::new())].into()));
         let mut pg = Pg::new(id, me, record, interval);
-        pg.begin_scrub_state(ctx.now.wall);
+        pg.scrub.begin(ctx.now.wall);
         pg.store(ctx, txn);
         pg
     }
 
-    /// A group whose record cannot be read: what is here are objects. Writes another one.
+    /// A placement group whose record cannot be read: only its objects are here. Writes another record.
     pub fn load_remains(
         id: PgId,
         me: OsdId,
@@ -434,20 +404,20 @@ impl Pg {
         txn.push(StoredId::Pg(SpgId::replicated(id)), Change::Remove);
         record.store(id, txn);
         let mut pg = Pg::loaded(id, me, record, interval, now);
-        pg.begin_scrub_state(now.wall);
+        pg.scrub.begin(now.wall);
         pg
     }
 
-    /// What it granted in the daemon's last life is not known, so it is taken to be the most that it can be.
+    /// The leases that the daemon's last incarnation granted are not known, so the longest possible one counts.
     fn loaded(id: PgId, me: OsdId, record: Record, interval: Interval, now: Now) -> Pg {
         let known = interval.start;
         let mut pg = Pg::new(id, me, record, interval);
         pg.last_primary_change = known;
-        pg.leases.grant(now.mono, None, now.mono + LEASE);
+        pg.leases.assume_granted(now.mono);
         pg
     }
 
-    /// A group from before the daemon's start.
+    /// A placement group from before the daemon's start.
     pub fn load(
         id: PgId,
         me: OsdId,
@@ -457,54 +427,49 @@ impl Pg {
     ) -> Result<Option<Pg>, ReadError> {
         let Some(record) = Record::load(store, id)? else { return Ok(None) };
         let mut pg = Pg::loaded(id, me, record, interval, now);
-        match load_state(store, id)? {
-            Some(state) => pg.scrub_state = state,
-            None => pg.begin_scrub_state(now.wall),
-        }
+        pg.scrub.load(store, now.wall)?;
         Ok(Some(pg))
     }
 
     fn new(id: PgId, me: OsdId, record: Record, interval: Interval) -> Pg {
-        let Record { info, log, dups, missing, is_untrusted } = record;
         Pg {
             id,
             me,
-            range: PgRange::new(id, info.pg_num),
-            info,
-            log,
-            dups,
-            missing,
-            is_untrusted,
             last_primary_change: interval.earliest,
             interval,
+            backend: Backend::Replicated,
+            history: History::new(id, me, record),
+            pending: Pending::default(),
             phase: Phase::Stray(Stray::default()),
             waiting_for_active: WaitingForActive::default(),
-            waits_since: None,
-            issued: 0,
-            durable: 0,
-            when_stored: VecDeque::new(),
-            leases: GrantedLeases::default(),
-            leases_given_up: false,
-            new_snaps: IntervalSet::new(),
+            leases: Leases::default(),
             remap: Remap::default(),
-            forced: Forced::default(),
-            push_reads: BTreeMap::new(),
-            reported_unreadable: BTreeSet::new(),
-            last_read: 0,
-            unapplied: Unapplied::default(),
-            viewed: 0,
-            unapplied_dirty: UnappliedDirty::default(),
-            counts: PgCounts::default(),
-            last_change: Utime::ZERO,
-            last_active: Utime::ZERO,
-            last_clean: Utime::ZERO,
-            reported_state: 0,
-            watches: Watches::default(),
-            scrub_reads: BTreeMap::new(),
-            scrub_state: ScrubState::default(),
-            scrub_unsaved: false,
-            scrub_wanted: None,
+            push_reads: PushReads::default(),
+            scrub: ScrubRecord::new(id),
+            watches: Watches::new(id, me),
+            stats: Stats::default(),
         }
+    }
+
+    /// Watches that are alive, as far as this primary knows.
+    pub fn watchers(&self) -> impl Iterator<Item = Watcher<'_>> {
+        self.watches.live()
+    }
+
+    /// How complete the copies are, as far as this OSD knows.
+    fn completeness(&self) -> Completeness<'_> {
+        let members = match &self.phase {
+            Phase::Active(active) => Some(&active.members),
+            _ => None,
+        };
+        Completeness { me: self.me, interval: &self.interval, own: &self.history.missing, members }
+    }
+    /// Every member has everything, and there are as many members as there should be.
+    pub fn is_clean(&self) -> bool {
+        self.completeness().is_clean()
+    }
+    pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> {
+        self.interval.backfill_targets()
     }
 
     /// Whether others can serve when this OSD leaves: as far as is known here, which is all on the primary.
@@ -513,7 +478,7 @@ impl Pg {
         let others = match &self.phase {
             Phase::Active(active) => members().filter(|osd| active.has_all(**osd)).count(),
             // Or it has nothing that counts.
-            Phase::Peering(peering) if !self.info.incomplete => {
+            Phase::Peering(peering) if !self.history.info.incomplete => {
                 members().filter(|osd| peering.has_all(**osd)).count()
             }
             _ => members().count(),
@@ -524,26 +489,26 @@ impl Pg {
     pub fn interval(&self) -> &Interval {
         &self.interval
     }
-    /// Bytes of memory that its log takes with all answers, roughly.
+    /// Bytes of memory that its logs take, roughly.
     pub fn log_memory(&self) -> usize {
-        self.log.memory() + self.dups.memory()
+        self.history.memory()
     }
     pub fn pg_num(&self) -> u32 {
-        self.info.pg_num
+        self.history.info.pg_num
     }
     /// Requests sent by older maps than this are not ours to answer.
     pub fn last_primary_change(&self) -> Epoch {
         self.last_primary_change
     }
 
-    /// Since when we do not serve it, if we lead it.
+    /// Since when this OSD is its primary without serving.
     pub fn waits_since(&self) -> Option<Time> {
-        self.waits_since.filter(|_| matches!(self.phase, Phase::Peering(_)))
+        self.waiting_for_active.since().filter(|_| matches!(self.phase, Phase::Peering(_)))
     }
     pub fn range(&self) -> &PgRange {
-        &self.range
+        &self.history.range
     }
-    /// Over which requests came that wait until the group serves.
+    /// The sessions of the requests that wait until the placement group is active.
     pub fn sessions_waiting(&self) -> BTreeSet<ConnId> {
         self.waiting_for_active.sessions()
     }
@@ -552,11 +517,8 @@ impl Pg {
     }
 
     pub fn handle(&mut self, ctx: &mut Ctx<'_>, event: PgEvent) {
-        if self.unapplied.begin(ctx.turn) {
-            self.viewed = self.issued;
-            if !self.unapplied_dirty.is_empty() {
-                self.unapplied_dirty = UnappliedDirty::default();
-            }
+        if self.pending.begin_turn(ctx.turn) {
+            self.history.begin_turn();
         }
         match event {
             PgEvent::Map { interval, serving } => self.on_map(ctx, interval, serving),
@@ -568,7 +530,7 @@ impl Pg {
                 if self.interval.primary == Some(from) {
                     self.align_interval_start(ctx, interval);
                 }
-                // One of us did not see all maps: the stray learns from our answer what we call the interval.
+                // One of the two did not see all maps: the stray learns from our reply what the interval is called here.
                 let mistaken =
                     matches!(*msg, PgMsg::StrayNotify { .. }) && interval >= self.interval.earliest;
                 if interval == self.interval.start || mistaken {
@@ -576,7 +538,7 @@ impl Pg {
                 }
             }
             PgEvent::PeerOpened(osd) => self.on_peer_opened(ctx, osd),
-            PgEvent::ClientHungUp(conn) => self.client_hung_up(ctx, conn),
+            PgEvent::ClientHungUp(conn) => self.watches.client_hung_up(ctx.now.mono, conn),
             PgEvent::Stored(number) => self.on_stored(ctx, number),
             PgEvent::Read { read, result } => self.on_read(ctx, read, result),
             PgEvent::Copied { read, result } => self.on_copied(ctx, read, result),
@@ -592,7 +554,11 @@ impl Pg {
                 }
             }
             PgEvent::MarkLost { delete } => self.mark_lost(ctx, delete),
-            PgEvent::ScrubRequest(wanted) => self.on_scrub_request(wanted),
+            PgEvent::ScrubRequest(request) => {
+                if self.interval.primary == Some(self.me) {
+                    self.scrub.request(request);
+                }
+            }
             PgEvent::Scrub => self.start_scrub(ctx),
             PgEvent::Force { backfill, on } => self.force(ctx, backfill, on),
             PgEvent::HoldWrites(hold) => self.hold_writes(ctx, hold),
@@ -600,7 +566,7 @@ impl Pg {
             PgEvent::Loop => self.on_loop(ctx),
         }
         self.note_state(ctx);
-        self.check();
+        self.check(ctx.now.mono);
     }
 
     // ---- maps ----
@@ -620,9 +586,9 @@ impl Pg {
         self.request_pg_temp(ctx);
     }
 
-    /// The primary says when the interval began. Who missed maps cannot know it, be it one of us or the
-    /// primary, who then calls the first map that it saw the begin, and peers by that: as no other primary
-    /// can have been there since, an interval may begin there as well.
+    /// Messages of the primary say when the interval began. A daemon that missed maps cannot know it. A primary that did
+    /// takes the first map that it saw for the beginning, and peers by that: as no other primary can have been there
+    /// since, an interval may begin there as well.
     fn align_interval_start(&mut self, ctx: &mut Ctx<'_>, began: Epoch) {
         let Interval { start, earliest, .. } = self.interval;
         if began > start {
@@ -631,7 +597,7 @@ impl Pg {
             let interval = Interval { start: began, earliest: began, ..self.interval.clone() };
             self.start_interval(ctx, interval, serving);
         } else if began >= earliest {
-            // What is older than what we agreed upon comes from before.
+            // An older message comes from before this interval.
             (self.interval.start, self.interval.earliest) = (began, began);
         }
     }
@@ -645,26 +611,25 @@ impl Pg {
             self.last_primary_change = self.interval.earliest;
         }
         if matches!(self.phase, Phase::Deleting(_)) && !(serving && self.interval.is_member(self.me)) {
-            return; // goes on, whoever has the group now
+            return; // goes on, whichever OSDs have the placement group now
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Stray(Stray::default()));
         let mut ops: Vec<Box<ClientOp>> = self.waiting_for_active.take().collect();
         if let Phase::Active(active) = phase {
-            ops.extend(active.into_ops());
+            ops.extend(active.ops.into_ops());
         }
         if was_primary && is_primary && self.last_primary_change < self.interval.start {
             // The clients see the same primary and do not send again.
             ops.sort_by_key(|op| op.seq);
-            self.waiting_for_active = WaitingForActive::new(ops, &ctx.budget.waiting);
+            self.waiting_for_active.refill(ops, &ctx.budget.waiting);
         }
         if !is_primary || old.primary != self.interval.primary {
-            self.forget_watches(); // clients come back to the new primary by themselves
+            self.watches.clear(); // clients come back to the new primary by themselves
         }
-        self.look_for_watches_again();
-        self.when_stored.clear();
+        self.watches.begin_interval();
+        self.pending.forget_deferred();
         self.push_reads.clear();
-        self.reported_unreadable.clear();
-        self.scrub_reads.clear();
+        self.scrub.forget_reads();
         self.phase = if is_primary {
             Phase::Peering(Box::new(Peering::new()))
         } else if serving && self.interval.is_member(self.me) {
@@ -674,8 +639,8 @@ impl Pg {
         };
         self.remap.restart(is_primary);
         if !is_primary {
-            self.forced = Forced::default();
-            self.waits_since = None;
+            self.remap.forget_forced();
+            self.waiting_for_active.end();
         }
         if is_primary {
             self.start_peering(ctx);
@@ -684,46 +649,37 @@ impl Pg {
 
     /// Gives the children that a larger `pg_num` makes their parts, in one transaction.
     pub fn split(&mut self, ctx: &mut Ctx<'_>, pg_num: u32) -> Vec<Pg> {
-        let children: Vec<PgId> = split_children(self.id, self.info.pg_num, pg_num).collect();
+        let children: Vec<PgId> = split_children(self.id, self.history.info.pg_num, pg_num).collect();
         let parts = 1 + children.len() as u64;
-        self.info.pg_num = pg_num;
-        self.range = PgRange::new(self.id, pg_num);
+        self.history.info.pg_num = pg_num;
+        self.history.range = PgRange::new(self.id, pg_num);
         if !children.is_empty() {
-            // An even share until somebody counts.
-            self.info.objects /= parts;
-            self.info.clones /= parts;
-            self.info.bytes /= parts;
-            self.info.estimated = true;
+            // An even share until the objects are counted.
+            self.history.info.objects /= parts;
+            self.history.info.clones /= parts;
+            self.history.info.bytes /= parts;
+            self.history.info.estimated = true;
             self.last_primary_change = ctx.map.epoch;
             // Clients send everything again after a split, and the new interval follows at once.
             self.waiting_for_active.clear();
-            self.forget_watches();
+            self.watches.clear();
             self.phase = Phase::Stray(Stray::default());
         }
         let mut txn = Transaction::new();
         let mut changes = RecordChanges::new(self.id);
-        self.forget_dirty(&mut changes);
-        changes.info(&self.info);
+        self.history.forget_dirty(&mut changes);
+        changes.info(&self.history.info);
         let mut pgs = Vec::new();
         for id in children {
-            let range = PgRange::new(id, pg_num);
-            let moves = |object: &ObjectId| range.contains(object);
-            let record = Record {
-                info: self.info,
-                log: self.log.split_off(moves),
-                // Whose objects they were about is not known, so all children have them.
-                dups: self.dups.clone(),
-                missing: self.missing.split_off(moves),
-                is_untrusted: self.is_untrusted,
-            };
+            let record = self.history.split_off(id);
             record.log.versions().for_each(|version| changes.no_entry(version));
             record.missing.iter().for_each(|(object, _)| changes.missing(object, None));
             record.store(id, &mut txn);
             txn.push(pg_list(), Change::OmapSet([(pg_list_key(id), bytes::Bytes::new())].into()));
             let mut pg = Pg::new(id, self.me, record, self.interval.clone());
-            pg.leases = self.leases.clone();
-            pg.forced = self.forced;
-            pg.inherit_scrub_state(&self.scrub_state, &mut txn);
+            pg.leases = self.leases.for_child();
+            pg.remap.inherit_forced(&self.remap);
+            pg.scrub.inherit(&self.scrub, &mut txn);
             pgs.push(pg);
         }
         changes.into_txn(&mut txn);
@@ -734,7 +690,7 @@ impl Pg {
     /// A transaction of a child's own, so that it hears when what its parent stored is durable.
     pub fn after_split(&mut self, ctx: &mut Ctx<'_>) {
         let mut txn = Transaction::new();
-        self.record_info(&mut txn);
+        self.history.record_info(&mut txn);
         self.store(ctx, txn);
     }
 
@@ -742,40 +698,37 @@ impl Pg {
 
     fn store(&mut self, ctx: &mut Ctx<'_>, mut txn: Transaction) {
         txn.is_read_here = self.interval.primary == Some(self.me);
-        self.issued += 1;
-        ctx.out.push(PgEffect::Store(txn));
+        self.pending.issue(txn, ctx.out);
+    }
+    /// Stores a change of the history.
+    fn apply(&mut self, ctx: &mut Ctx<'_>, update: Update) {
+        self.pending.unapplied.extend(update.objects);
+        if !update.txn.is_empty() {
+            self.store(ctx, update.txn);
+        }
     }
     /// Does something once all that was stored so far is durable.
     fn once_durable(&mut self, ctx: &mut Ctx<'_>, what: WhenStored) {
-        self.when_stored.push_back((self.issued, what));
-        if self.issued == self.durable {
+        if self.pending.defer(what) {
             self.run_stored(ctx);
         }
     }
     fn on_stored(&mut self, ctx: &mut Ctx<'_>, number: u64) {
-        self.durable = number;
+        self.pending.on_stored(number);
         self.run_stored(ctx);
     }
     fn run_stored(&mut self, ctx: &mut Ctx<'_>) {
-        while self.when_stored.front().is_some_and(|(number, _)| *number <= self.durable) {
-            let (_, what) = self.when_stored.pop_front().expect("there is a front");
+        while let Some(what) = self.pending.pop_stored() {
             match what {
-                WhenStored::Write(version) => self.on_own_write(ctx, version),
-                WhenStored::OwnMerge => self.on_merged(ctx, self.me, self.info.last_update, Vec::new()),
+                WhenStored::Write(version) => self.on_write_stored(ctx, self.me, version),
+                WhenStored::OwnMerge => {
+                    self.on_merged(ctx, self.me, self.history.info.last_update, Vec::new());
+                }
                 WhenStored::Answer(to, msg) => ctx.out.push(PgEffect::Answer(to, msg)),
                 WhenStored::Merged => self.on_own_merge(ctx),
                 WhenStored::Pulled(slot) => drop(slot),
             }
         }
-    }
-    fn record_info(&self, txn: &mut Transaction) {
-        let mut changes = RecordChanges::new(self.id);
-        changes.info(&self.info);
-        changes.into_txn(txn);
-    }
-    fn next_read(&mut self) -> u64 {
-        self.last_read += 1;
-        self.last_read
     }
 
     // ---- what every phase does ----
@@ -817,7 +770,7 @@ impl Pg {
 
     fn on_peer(&mut self, ctx: &mut Ctx<'_>, from: OsdId, msg: PgMsg) {
         if let PgMsg::Log(log) | PgMsg::Merge(log) = &msg
-            && !is_sound(log, &self.range)
+            && !is_sound(log, &self.history.range)
         {
             ctx.log(Level::Error, format!("pg {}: osd.{from} sent an invalid log", self.id));
             return;
@@ -839,7 +792,7 @@ impl Pg {
             PgMsg::Merge(log) => self.on_merge(ctx, from, log),
             PgMsg::Merged { at, missing } => self.on_merged(ctx, from, at, missing),
             PgMsg::RepOp(op) => self.on_rep_op(ctx, from, op),
-            PgMsg::RepAck { version } => self.on_rep_ack(ctx, from, version),
+            PgMsg::RepAck { version } => self.on_write_stored(ctx, from, version),
             PgMsg::PullRefused { id, .. } => self.on_pull_refused(ctx, from, id),
             PgMsg::Push(push) => self.on_push(ctx, from, *push),
             PgMsg::Pushed { id, object } => self.on_pushed(ctx, from, &object, id, &IntervalSet::new()),
@@ -850,18 +803,20 @@ impl Pg {
         }
     }
 
-    fn check(&self) {
-        assert!(self.log.newest().is_none_or(|newest| newest <= self.info.last_update));
-        assert!(self.info.log_tail <= self.info.last_update);
-        assert!(self.info.dirty_from <= self.info.log_tail);
-        assert!(self.durable <= self.issued);
-        if let Phase::Active(active) = &self.phase {
-            active.check(&self.info);
-            active.check_waits(&self.missing);
+    /// The invariants of every part.
+    fn check(&self, now: Time) {
+        self.history.check();
+        self.pending.check();
+        self.leases.check(now);
+        self.watches.check();
+        self.scrub.check();
+        match &self.phase {
+            Phase::Peering(peering) => peering.check(self.me),
+            Phase::Active(active) => {
+                active.check(&self.history);
+            }
+            _ => {}
         }
-        assert!(self.log.oldest().is_none_or(|oldest| oldest > self.info.log_tail));
-        assert!(self.dups.newest().is_none_or(|newest| newest <= self.info.log_tail));
-        debug_assert!(self.missing.iter().all(|(object, _)| self.range.contains(object)));
     }
 }
 

@@ -1,32 +1,34 @@
-//! How the primary of a new interval finds out what the group's content is, and makes all of
-//! acting agree, before it serves.
+//! Peering: how the primary of a new interval finds the authoritative history and makes all of the acting set agree
+//! on it, before it serves.
 //!
-//!   Gathering       the activation record from the monitors, and from every OSD that may matter
-//!                   what it has
-//!   Queued          until there is room for what follows beside what other groups do (`PeeringMemory`)
-//!   FetchingLog     from the survivor of the recorded acting set whose log is the authority
-//!   Following       what changed, if our log does not overlap with that one
-//!   Merging         every member makes its log the same, durably, and says what it misses
+//!   Gathering       the activation record from the monitors, and the summary of every OSD that may matter
+//!   Queued          until the peering throttle admits it (`PeeringMemory`)
+//!   FetchingLog     the log of the survivor that the redundancy backend chose
+//!   Scanning        an inventory scan, if our log does not overlap with that one
+//!   Merging         every member makes its log the same, durably, and replies with its missing set
 //!   Committing      the monitors commit {interval, acting}: the next primary needs a survivor of us
 //!   WaitingOut      until no older primary can hold a lease from all of its replicas
 //!
-//! `Down` and `TooFew` wait for maps that change something; `Down` also for an operator who has the group begin
-//! empty, after which the record names nobody.
+//! `Down` and `TooFew` wait for maps that change something; `Down` also for an operator who lets the placement group
+//! begin empty, after which the record names no OSD.
 //!
-//! Why a survivor of the record suffices: a write was acknowledged only when all of the acting set
-//! had it, and only in an interval whose record was committed before. The monitors refuse records
-//! of intervals older than one they know, and the answer that counts is from a monitor that knows
-//! ours: no later record can turn up.
+//! Why a survivor of the record suffices: a write was acknowledged only when all of the acting set had it, and only in
+//! an interval whose record was committed before. The monitors refuse records of intervals older than one they know,
+//! and the reply that counts is from a monitor that knows ours: no later record can turn up.
+//!
+//! `Peering` is the machine. The `impl Pg` at the end passes events to it, and carries out its transitions.
 
 use super::active::{Active, Member};
-use super::inventory_scan::{InventoryScan, Page};
-use super::log::{Log, part_for};
-use super::mark_lost::{is_declared_lost, who};
-use super::missing::Missing;
+use super::backend::{Backend, Candidates};
+use super::history::History;
+use super::history::log::Log;
+use super::history::missing::Missing;
+use super::inventory_scan::{InventoryScan, Page, Progress};
+use super::mark_lost::{is_declared_lost, osds_are};
 use super::recovery::StraySource;
-use super::{Ctx, Pg, PgEffect, Phase, WhenStored};
+use super::{Ctx, Interval, Pg, PgEffect, Phase, WhenStored};
 use crate::throttle::{PeeringGrant, PeeringNeed};
-use nacre_base::{Epoch, OsdId, Time, Version};
+use nacre_base::{Epoch, OsdId, PgId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::PgRecord;
@@ -34,16 +36,15 @@ use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
 use nacre_proto::types::ObjectId;
 use serde_json::{Value, json};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long a silent peer or monitor is waited for before it is asked again.
 /// Ceph has it as `osd_peering_retry_interval`.
 const RETRY: Duration = Duration::from_secs(1);
-/// A group that is not done after so long goes on, but holds up no other.
+/// A placement group that is not done after so long goes on, but holds up no other.
 const ROOM_MAX: Duration = Duration::from_secs(10);
-/// What a group holds while its members agree: for each of them, and for each entry that it lacks.
+/// Memory while the members agree: for each of them, and for each entry that it lacks.
 const MEMBER_COST: u64 = 1 << 10;
 const ENTRY_COST: u64 = 300;
 
@@ -67,25 +68,25 @@ enum Step {
 
 pub struct Peering {
     step: Step,
-    /// The monitors' answer.
+    /// The monitors' reply.
     record: Option<Option<PgRecord>>,
     peers: BTreeMap<OsdId, PeerState>,
-    /// Who told us, unasked, that it has the group.
+    /// OSDs that announced, unasked, that they have the placement group.
     strays: BTreeSet<OsdId>,
-    /// What the members miss, once they have the log.
+    /// The missing sets of the members that have the log.
     missing: BTreeMap<OsdId, Missing>,
     leases: BTreeMap<OsdId, Time>,
     /// Older primaries cannot serve after this.
     leases_end: Time,
     asked: Time,
-    /// What it may hold until it serves, and since when it does.
+    /// The memory reservation until it serves, and since when it is held.
     room: Option<(PeeringGrant, Time)>,
-    /// It had that, for too long.
+    /// It held the reservation for too long.
     overdue: bool,
 }
 
 impl Peering {
-    /// Whether that OSD can serve the group without us: it is one of those who have all writes, and lacks nothing.
+    /// Whether that OSD can serve without us: it is one of those that have all writes, and lacks nothing.
     pub fn has_all(&self, osd: OsdId) -> bool {
         let record = self.record.as_ref().and_then(Option::as_ref);
         record.is_some_and(|record| record.acting.contains(&osd))
@@ -128,7 +129,7 @@ impl Peering {
         matches!(self.step, Step::Committing | Step::WaitingOut)
     }
 
-    /// In words, for those who ask why there is no I/O.
+    /// The reason why there is no I/O, in words.
     pub fn waits_for(&self) -> String {
         let list = |osds: Vec<OsdId>| {
             let names: Vec<String> = osds.iter().map(|osd| format!("osd.{osd}")).collect();
@@ -156,12 +157,12 @@ impl Peering {
         }
     }
 
-    /// What those have who answered.
+    /// The summaries of those that replied.
     pub fn infos(&self) -> impl Iterator<Item = (OsdId, &PgInfo)> {
         self.peers.iter().filter_map(|(osd, peer)| Some((*osd, peer.info.as_ref()?)))
     }
 
-    /// Which of Ceph's states this is, below "Peering", and on whom it waits.
+    /// Which of Ceph's states this is, below "Peering", and for which OSDs it waits.
     pub fn ceph_state(&self) -> (&'static str, Value) {
         let named = |osds: Vec<OsdId>| -> Vec<Value> {
             osds.iter().map(|osd| json!({"osd": osd.to_string()})).collect()
@@ -182,7 +183,7 @@ impl Peering {
         }
     }
 
-    /// Whom it asks, and who would be asked if they were up.
+    /// The OSDs that it asks, and those that it would ask if they were up.
     pub fn blocked_json(&self, map: &OsdMap) -> Value {
         let recorded = self.record.iter().flatten().flat_map(|record| &record.acting);
         let down: BTreeSet<OsdId> =
@@ -207,7 +208,7 @@ impl Peering {
         shown
     }
 
-    /// Whose history ours is to become.
+    /// The OSD whose history ours is to become.
     fn source(&self) -> Option<OsdId> {
         match &self.step {
             Step::FetchingLog { from } => Some(*from),
@@ -215,7 +216,7 @@ impl Peering {
             _ => None,
         }
     }
-    /// Those who were asked and did not answer.
+    /// OSDs that were asked and did not reply.
     fn asked_peers(&self) -> impl Iterator<Item = OsdId> {
         self.peers.iter().filter(|(_, peer)| peer.lease_until == UNANSWERED).map(|(osd, _)| *osd)
     }
@@ -228,16 +229,274 @@ fn lacks(authority: &PgInfo, has: Option<PgInfo>) -> u64 {
     authority.last_update.version.saturating_sub(from.version)
 }
 
-/// What it takes until members have the log that this is about, who have this now.
+/// What it takes until members with these summaries have the log that this is about.
 fn need(authority: &PgInfo, members: impl Iterator<Item = Option<PgInfo>>) -> PeeringNeed {
     let lack: Vec<u64> = members.map(|has| lacks(authority, has)).collect();
     let entries = lack.iter().sum();
     PeeringNeed { bytes: lack.len() as u64 * MEMBER_COST + entries * ENTRY_COST, entries }
 }
 
-/// Stands in for the answer of a peer that has not given one.
+/// Stands in for the reply of a peer that has not sent one.
 const UNANSWERED: Time = Time { nanos: u64::MAX };
 
+/// What the placement group does next.
+enum Next {
+    Wait,
+    /// An operator gave up all that it held.
+    BeginEmpty,
+    /// Our own history, with this summary, is the authoritative one.
+    AdoptOwn(PgInfo),
+}
+
+impl Peering {
+    fn is_step(&self, is: impl Fn(&Step) -> bool) -> bool {
+        is(&self.step)
+    }
+
+    /// Asks the OSDs that may matter, are up, and were not asked yet.
+    fn ask_around(&mut self, ctx: &mut Ctx<'_>, history: &History, acting: &[OsdId]) {
+        let me = history.me;
+        let recorded = self.record.iter().flatten().flat_map(|record| &record.acting);
+        let all: BTreeSet<OsdId> =
+            acting.iter().chain(recorded).chain(&self.strays).copied().filter(|osd| osd.is_some()).collect();
+        // A reply that will not come is not waited for, nor is the log of an OSD that replied and is gone.
+        self.peers.retain(|osd, _| *osd == me || ctx.map.is_up(*osd));
+        if self.source().is_some_and(|source| !ctx.map.is_up(source)) {
+            self.step = Step::Gathering;
+            // A scan that began left less that counts here.
+            self.peers.entry(me).and_modify(|peer| peer.info = Some(history.info));
+        }
+        for osd in all {
+            if ctx.map.is_up(osd) && !self.peers.contains_key(&osd) {
+                self.peers.insert(osd, PeerState { info: None, lease_until: UNANSWERED });
+                ctx.out.push(PgEffect::ask(osd, PgMsg::InfoQuery));
+                if self.is_down() {
+                    // No data is taken for lost before this OSD has replied.
+                    self.step = Step::Gathering;
+                }
+            }
+        }
+    }
+
+    /// True if it is news.
+    fn take_record(&mut self, interval: Epoch, epoch: Epoch, record: Option<PgRecord>) -> bool {
+        // A monitor that does not know this interval may still commit a record of an older one.
+        if epoch < interval || self.record.as_ref() == Some(&record) {
+            return false;
+        }
+        // A placement group that is down hears from an operator this way that its past does not count.
+        if self.record.is_some() && !self.is_down() {
+            return false;
+        }
+        self.record = Some(record);
+        true
+    }
+
+    /// True if it was asked for.
+    fn take_info(&mut self, from: OsdId, info: Option<PgInfo>, lease_until: Time) -> bool {
+        match self.peers.get_mut(&from) {
+            Some(peer) if peer.lease_until == UNANSWERED => *peer = PeerState { info, lease_until },
+            _ => return false,
+        }
+        true
+    }
+
+    /// Goes on as soon as all replies are there.
+    fn advance(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        (pg, me): (PgId, OsdId),
+        interval: &Interval,
+        backend: Backend,
+    ) -> Next {
+        if !matches!(self.step, Step::Gathering | Step::Queued | Step::Down(_) | Step::TooFew) {
+            return Next::Wait;
+        }
+        let Some(record) = &self.record else { return Next::Wait };
+        if self.asked_peers().next().is_some() {
+            return Next::Wait;
+        }
+        let acting = &interval.acting;
+        let members = acting.iter().filter(|osd| osd.is_some()).count();
+        if members < interval.min_size.max(1) {
+            self.step = Step::TooFew;
+            return Next::Wait;
+        }
+        if record.as_ref().is_some_and(PgRecord::is_void) {
+            return Next::BeginEmpty;
+        }
+        let complete = |peer: &PeerState| peer.info.filter(|info| !info.incomplete);
+        // An operator gave up what the last members had: then others may go on without it.
+        let given_up = record.as_ref().is_some_and(|record| {
+            record.acting.iter().filter(|osd| osd.is_some()).all(|osd| is_declared_lost(&ctx.map, *osd))
+        });
+        let infos = self.peers.iter().filter_map(|(osd, peer)| Some((*osd, complete(peer)?))).collect();
+        let candidates = Candidates { infos, record: record.as_ref(), given_up, me, acting };
+        let Some(choice) = backend.choose_history(&candidates) else {
+            let why = self.why_down(record.as_ref());
+            self.step = Step::Down(why);
+            return Next::Wait;
+        };
+        let is_recorded = record.is_some();
+        if self.room.is_none() && !self.overdue {
+            let known = acting.iter().filter(|osd| osd.is_some()).map(|osd| self.peers.get(osd)?.info);
+            let Some(room) = ctx.budget.peering.request(ctx.now.mono, pg, need(&choice.info, known), false)
+            else {
+                self.step = Step::Queued;
+                return Next::Wait;
+            };
+            self.room = Some((room, ctx.now.mono));
+        }
+        let leases =
+            choice.survivors.iter().filter_map(|osd| self.peers.get(osd)).map(|peer| peer.lease_until);
+        self.leases_end = if is_recorded { leases.min() } else { None }.unwrap_or(Time::ZERO);
+        if choice.source == me {
+            return Next::AdoptOwn(choice.info);
+        }
+        self.step = Step::FetchingLog { from: choice.source };
+        ctx.out.push(PgEffect::ask(choice.source, PgMsg::LogQuery));
+        Next::Wait
+    }
+
+    /// Too few of the last members are there.
+    fn why_down(&self, record: Option<&PgRecord>) -> String {
+        let (interval, last) = record.map_or((Epoch(0), &[][..]), |r| (r.interval, &r.acting[..]));
+        let names: Vec<String> = last.iter().map(|osd| format!("osd.{osd}")).collect();
+        let mut why = format!(
+            "one of {}: only they have all writes of the interval that began at epoch {interval}",
+            names.join(", ")
+        );
+        let is_incomplete =
+            |osd: &OsdId| self.peers.get(osd).and_then(|p| p.info).is_some_and(|i| i.incomplete);
+        let incomplete: Vec<OsdId> = last.iter().copied().filter(is_incomplete).collect();
+        if !incomplete.is_empty() {
+            why += "; ";
+            why += &osds_are(&incomplete);
+            why += " up, and cannot tell what it has (nacre store mark-complete, if no other copy will \
+                     return)";
+        }
+        why
+    }
+
+    /// Whether this OSD was asked for its log.
+    fn expects_log(&self, from: OsdId) -> bool {
+        self.is_step(|step| matches!(step, Step::FetchingLog { from: asked } if *asked == from))
+    }
+
+    /// Takes out the scan of that OSD's inventory; the caller puts it back, or goes on to merging.
+    fn take_scan(&mut self, source: OsdId) -> Option<Box<InventoryScan>> {
+        if !self.is_step(|step| matches!(step, Step::Scanning(scan) if scan.source == source)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.step, Step::Gathering) {
+            Step::Scanning(scan) => Some(scan),
+            _ => None,
+        }
+    }
+
+    /// Our log is the authoritative one: all of acting make theirs the same.
+    fn begin_merge(&mut self, ctx: &mut Ctx<'_>, history: &History, acting: &[OsdId]) {
+        let members: BTreeSet<OsdId> = acting.iter().copied().filter(|osd| osd.is_some()).collect();
+        self.step = Step::Merging { waiting: members.clone() };
+        for osd in members.into_iter().filter(|osd| *osd != history.me) {
+            self.send_merge(ctx, history, osd);
+        }
+    }
+    fn send_merge(&self, ctx: &mut Ctx<'_>, history: &History, osd: OsdId) {
+        let theirs = self.peers.get(&osd).and_then(|peer| peer.info.as_ref());
+        ctx.out.push(PgEffect::ask(osd, PgMsg::Merge(history.log_for(theirs))));
+    }
+    /// A member has the log durably. True if all have.
+    fn take_merged(&mut self, me: OsdId, from: OsdId, missing: Missing) -> bool {
+        let Step::Merging { waiting } = &mut self.step else { return false };
+        if !waiting.remove(&from) {
+            return false;
+        }
+        let all = waiting.is_empty();
+        if from != me {
+            self.missing.insert(from, missing);
+        }
+        if all {
+            self.step = Step::Committing;
+            if let Some((room, _)) = &mut self.room {
+                room.agreed();
+            }
+        }
+        all
+    }
+
+    /// The monitors committed the record. True if it waited for that.
+    fn take_activated(&mut self) -> bool {
+        let waited = matches!(self.step, Step::Committing);
+        if waited {
+            self.step = Step::WaitingOut;
+        }
+        waited
+    }
+    fn may_serve(&self, now: Time) -> bool {
+        matches!(self.step, Step::WaitingOut) && now >= self.leases_end
+    }
+    /// The other members, and other holders.
+    fn take_holders(&mut self, me: OsdId) -> (BTreeMap<OsdId, Member>, BTreeMap<OsdId, StraySource>) {
+        let leases = &self.leases;
+        let members = std::mem::take(&mut self.missing)
+            .into_iter()
+            .map(|(osd, missing)| {
+                let lease_until = leases.get(&osd).copied().unwrap_or(Time::ZERO);
+                (osd, Member { missing, lease_until })
+            })
+            .collect::<BTreeMap<_, _>>();
+        let have_some = self.peers.iter().filter_map(|(osd, peer)| Some((*osd, Some(peer.info?))));
+        let sources = (self.strays.iter().map(|osd| (*osd, None)))
+            .chain(have_some)
+            .filter(|(osd, _)| *osd != me && !members.contains_key(osd))
+            .map(|(osd, info)| (osd, StraySource::new(info)))
+            .collect();
+        (members, sources)
+    }
+
+    /// True if it is time to repeat questions.
+    fn tick(&mut self, now: Time) -> bool {
+        if self.room.take_if(|(_, since)| now.since(*since) >= ROOM_MAX).is_some() {
+            self.overdue = true;
+        }
+        let due = now.since(self.asked) >= RETRY;
+        if due {
+            self.asked = now;
+        }
+        due
+    }
+
+    /// Repeats the questions that are open, or those to one peer.
+    fn ask_silent(&mut self, ctx: &mut Ctx<'_>, history: &History, only: Option<OsdId>) {
+        let concerns = |osd: OsdId| only.is_none_or(|only| only == osd);
+        match &mut self.step {
+            Step::Gathering | Step::Queued | Step::Down(_) | Step::TooFew => {
+                let silent = self.asked_peers().filter(|osd| concerns(*osd));
+                ctx.out.extend(silent.map(|osd| PgEffect::ask(osd, PgMsg::InfoQuery)));
+            }
+            Step::FetchingLog { from } if concerns(*from) => {
+                ctx.out.push(PgEffect::ask(*from, PgMsg::LogQuery));
+            }
+            Step::Scanning(scan) if concerns(scan.source) => scan.ask_again(ctx, Duration::ZERO),
+            Step::Merging { waiting } => {
+                let silent = waiting.iter().copied().filter(|osd| *osd != history.me && concerns(*osd));
+                let silent: Vec<OsdId> = silent.collect();
+                silent.into_iter().for_each(|osd| self.send_merge(ctx, history, osd));
+            }
+            _ => {}
+        }
+    }
+
+    pub fn check(&self, me: OsdId) {
+        assert!(!self.missing.contains_key(&me), "our own missing set is in the history");
+        if let Step::Merging { waiting } = &self.step {
+            assert!(!waiting.is_empty());
+        }
+    }
+}
+
+/// Events for the machine, and its transitions.
 impl Pg {
     fn peering(&mut self) -> Option<&mut Peering> {
         match &mut self.phase {
@@ -247,9 +506,9 @@ impl Pg {
     }
 
     pub fn start_peering(&mut self, ctx: &mut Ctx<'_>) {
-        let (me, own) = (self.me, PeerState { info: Some(self.info), lease_until: self.lease_end(&ctx.map) });
-        let now = ctx.now.mono;
-        self.waits_since.get_or_insert(now);
+        let (me, now) = (self.me, ctx.now.mono);
+        let own = PeerState { info: Some(self.history.info), lease_until: self.leases.end(&ctx.map) };
+        self.waiting_for_active.begin(now);
         let Some(peering) = self.peering() else { return };
         peering.asked = now;
         peering.peers.insert(me, own);
@@ -258,168 +517,60 @@ impl Pg {
         self.advance_peering(ctx);
     }
 
-    /// Asks those who may matter, are up, and were not asked yet.
     pub fn ask_around(&mut self, ctx: &mut Ctx<'_>) {
-        let (me, own, members) = (self.me, self.info, self.interval.acting.clone());
-        let Some(peering) = self.peering() else { return };
-        let recorded = peering.record.iter().flatten().flat_map(|record| &record.acting);
-        let all: BTreeSet<OsdId> = members
-            .iter()
-            .chain(recorded)
-            .chain(&peering.strays)
-            .copied()
-            .filter(|osd| osd.is_some())
-            .collect();
-        // An answer that will not come is not waited for, nor is the log of one that answered and is gone.
-        peering.peers.retain(|osd, _| *osd == me || ctx.map.is_up(*osd));
-        if peering.source().is_some_and(|source| !ctx.map.is_up(source)) {
-            peering.step = Step::Gathering;
-            // Whoever began to follow can tell less of what it has.
-            peering.peers.entry(me).and_modify(|peer| peer.info = Some(own));
-        }
-        for osd in all {
-            if ctx.map.is_up(osd) && !peering.peers.contains_key(&osd) {
-                peering.peers.insert(osd, PeerState { info: None, lease_until: UNANSWERED });
-                ctx.out.push(PgEffect::ask(osd, PgMsg::InfoQuery));
-                if peering.is_down() {
-                    // Nobody is to take it for lost before this one has answered.
-                    peering.step = Step::Gathering;
-                }
-            }
+        if let Phase::Peering(peering) = &mut self.phase {
+            peering.ask_around(ctx, &self.history, &self.interval.acting);
         }
     }
 
     pub fn on_record(&mut self, ctx: &mut Ctx<'_>, epoch: Epoch, record: Option<PgRecord>) {
         let start = self.interval.start;
-        let Some(peering) = self.peering() else { return };
-        // A monitor that does not know this interval may still commit a record of an older one.
-        if epoch < start || peering.record.as_ref() == Some(&record) {
-            return;
+        if self.peering().is_some_and(|peering| peering.take_record(start, epoch, record)) {
+            self.ask_around(ctx);
+            self.advance_peering(ctx);
         }
-        // A group that is down hears from an operator this way that its past does not count.
-        if peering.record.is_some() && !peering.is_down() {
-            return;
-        }
-        peering.record = Some(record);
-        self.ask_around(ctx);
-        self.advance_peering(ctx);
     }
 
     pub fn on_info(&mut self, ctx: &mut Ctx<'_>, from: OsdId, info: Option<PgInfo>, lease_left_ms: u32) {
         let lease_until = ctx.now.mono + Duration::from_millis(lease_left_ms.into());
-        let Some(peering) = self.peering() else { return };
-        match peering.peers.get_mut(&from) {
-            Some(peer) if peer.lease_until == UNANSWERED => *peer = PeerState { info, lease_until },
-            _ => return,
+        if self.peering().is_some_and(|peering| peering.take_info(from, info, lease_until)) {
+            self.advance_peering(ctx);
         }
-        self.advance_peering(ctx);
     }
 
-    /// Goes on as soon as everybody answered.
     pub fn advance_peering(&mut self, ctx: &mut Ctx<'_>) {
-        let (me, id, acting) = (self.me, self.id, self.interval.acting.clone());
-        let min_size = self.interval.min_size;
-        let Some(peering) = self.peering() else { return };
-        if !matches!(peering.step, Step::Gathering | Step::Queued | Step::Down(_) | Step::TooFew) {
-            return;
-        }
-        let Some(record) = &peering.record else { return };
-        if peering.asked_peers().next().is_some() {
-            return;
-        }
-        let members = acting.iter().filter(|osd| osd.is_some()).count();
-        if members < min_size.max(1) {
-            peering.step = Step::TooFew;
-            return;
-        }
-        if record.as_ref().is_some_and(PgRecord::is_void) {
-            self.begin_empty(ctx);
-            return;
-        }
-        let complete = |peer: &PeerState| peer.info.filter(|info| !info.incomplete);
-        // An operator gave up what the last members had: then others may go on without it.
-        let given_up = record.as_ref().is_some_and(|record| {
-            record.acting.iter().filter(|osd| osd.is_some()).all(|osd| is_declared_lost(&ctx.map, *osd))
-        });
-        let survivors: BTreeMap<OsdId, PgInfo> = peering
-            .peers
-            .iter()
-            .filter_map(|(&osd, peer)| Some((osd, complete(peer)?)))
-            .filter(|(osd, info)| {
-                // Without a record the group never served, and whatever there is can be taken.
-                given_up
-                    || record
-                        .as_ref()
-                        .is_none_or(|r| r.acting.contains(osd) && info.interval_started >= r.interval)
-            })
-            .collect();
-        // The longest history wins; among equals ours, which saves a round trip.
-        let best = survivors.iter().max_by_key(|(osd, info)| {
-            let ours = **osd == me;
-            (info.interval_started, info.last_update, Reverse(info.log_tail), ours, acting.contains(osd))
-        });
-        let Some((&best, &best_info)) = best else {
-            let (interval, last) =
-                record.as_ref().map_or((Epoch(0), &[][..]), |r| (r.interval, &r.acting[..]));
-            let names: Vec<String> = last.iter().map(|osd| format!("osd.{osd}")).collect();
-            let mut why = format!(
-                "one of {}: only they have all writes of the interval that began at epoch {interval}",
-                names.join(", ")
-            );
-            let incomplete =
-                |osd: &OsdId| peering.peers.get(osd).and_then(|p| p.info).is_some_and(|i| i.incomplete);
-            let incomplete: Vec<OsdId> = last.iter().copied().filter(incomplete).collect();
-            if !incomplete.is_empty() {
-                why += "; ";
-                why += &who(&incomplete);
-                why += " up, and cannot tell what it has (nacre store mark-complete, if no other copy will \
-                     return)";
+        let Phase::Peering(peering) = &mut self.phase else { return };
+        match peering.advance(ctx, (self.id, self.me), &self.interval, self.backend) {
+            Next::Wait => {}
+            Next::BeginEmpty => self.begin_empty(ctx),
+            Next::AdoptOwn(info) => {
+                let log = PgLog { info, after: info.last_update, ..PgLog::default() };
+                let update = self.history.adopt_log(ctx.store, &log, self.interval.start);
+                self.apply(ctx, update);
+                self.merge_everywhere(ctx);
             }
-            peering.step = Step::Down(why);
-            return;
-        };
-        if peering.room.is_none() && !peering.overdue {
-            let known = acting.iter().filter(|osd| osd.is_some()).map(|osd| peering.peers.get(osd)?.info);
-            let Some(room) = ctx.budget.peering.request(ctx.now.mono, id, need(&best_info, known), false)
-            else {
-                peering.step = Step::Queued;
-                return;
-            };
-            peering.room = Some((room, ctx.now.mono));
-        }
-        peering.leases_end = if record.is_some() {
-            survivors.keys().filter_map(|osd| peering.peers.get(osd)).map(|peer| peer.lease_until).min()
-        } else {
-            None
-        }
-        .unwrap_or(Time::ZERO);
-        if best == me {
-            let log = PgLog { info: best_info, after: best_info.last_update, ..PgLog::default() };
-            self.adopt_log(ctx, &log);
-            self.merge_everywhere(ctx);
-        } else {
-            peering.step = Step::FetchingLog { from: best };
-            ctx.out.push(PgEffect::ask(best, PgMsg::LogQuery));
         }
     }
 
-    /// An operator gave up all that the group held. The new history begins after all that any OSD may still
-    /// have of the old one: with no copy that turns up later does it overlap.
+    /// An operator gave up all that the placement group held. The new history begins after all that any OSD may still
+    /// have of the old one: it overlaps with no copy that turns up later.
     fn begin_empty(&mut self, ctx: &mut Ctx<'_>) {
-        let at = Version::new(self.interval.start, 0);
+        let (start, interval) = (self.history.range.start(), self.interval.start);
+        let at = Version::new(interval, 0);
         let info = PgInfo { last_update: at, log_tail: at, committed_to: at, ..PgInfo::default() };
         let log = PgLog { info, after: at, ..PgLog::default() };
-        self.follow_names(ctx, &self.range.start(), &[], None, Some(log));
+        let update = self.history.follow_names(ctx, interval, &start, &[], None, Some(log));
+        self.apply(ctx, update);
         self.merge_everywhere(ctx);
     }
 
     pub fn on_log(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
-        let Some(peering) = self.peering() else { return };
-        if !matches!(peering.step, Step::FetchingLog { from: asked } if asked == from) {
+        if !self.peering().is_some_and(|peering| peering.expects_log(from)) {
             return;
         }
-        if Log::can_join(&self.info, &log) {
-            self.adopt_log(ctx, &log);
+        if Log::can_join(&self.history.info, &log) {
+            let update = self.history.adopt_log(ctx.store, &log, self.interval.start);
+            self.apply(ctx, update);
             self.merge_everywhere(ctx);
         } else {
             let scan = self.start_scan(ctx, from, log);
@@ -429,57 +580,51 @@ impl Pg {
         }
     }
 
-    /// A part of what we asked for, in order to follow somebody's history.
+    /// Begins to follow the history of `source`.
+    pub fn start_scan(&mut self, ctx: &mut Ctx<'_>, source: OsdId, log: PgLog) -> InventoryScan {
+        let (mut scan, update) = InventoryScan::start(&mut self.history, ctx, source, log);
+        self.apply(ctx, update);
+        scan.ask(ctx);
+        scan
+    }
+
+    /// A reply in an inventory scan.
     pub fn on_page(&mut self, ctx: &mut Ctx<'_>, from: OsdId, page: Page) {
         let taken = match &mut self.phase {
-            Phase::Peering(peering) => match &mut peering.step {
-                Step::Scanning(scan) if scan.source == from => {
-                    // Until it is put back, nobody looks at the step.
-                    match std::mem::replace(&mut peering.step, Step::Gathering) {
-                        Step::Scanning(scan) => Some(scan),
-                        _ => None,
-                    }
-                }
-                _ => None,
-            },
+            Phase::Peering(peering) => peering.take_scan(from),
             Phase::Replica(replica) if self.interval.primary == Some(from) => replica.scan.take(),
             _ => None,
         };
         let Some(mut scan) = taken else { return };
-        if self.take_page(ctx, &mut scan, page) {
-            match self.phase {
-                Phase::Replica(_) => self.replica_merged(ctx),
-                _ => self.merge_everywhere(ctx),
+        let is_done = match scan.take_page(&mut self.history, ctx, self.interval.start, page) {
+            Progress::Ignored => false,
+            Progress::More(update) => {
+                self.apply(ctx, update);
+                scan.ask(ctx);
+                false
             }
-            return;
-        }
-        match &mut self.phase {
-            Phase::Peering(peering) => peering.step = Step::Scanning(scan),
-            Phase::Replica(replica) => replica.scan = Some(scan),
+            Progress::Done(update) => {
+                self.apply(ctx, update);
+                true
+            }
+        };
+        match (&mut self.phase, is_done) {
+            (Phase::Replica(_), true) => self.replica_merged(ctx),
+            (_, true) => self.merge_everywhere(ctx),
+            (Phase::Peering(peering), false) => peering.step = Step::Scanning(scan),
+            (Phase::Replica(replica), false) => replica.scan = Some(scan),
             _ => {}
         }
     }
 
-    /// Our log is the authority's: all of acting make theirs the same.
+    /// Our log is the authoritative one.
     fn merge_everywhere(&mut self, ctx: &mut Ctx<'_>) {
-        let members: BTreeSet<OsdId> = self.interval.acting.iter().copied().filter(|o| o.is_some()).collect();
-        let (me, others) = (self.me, members.clone());
-        let Some(peering) = self.peering() else { return };
-        peering.step = Step::Merging { waiting: members };
-        for osd in others.into_iter().filter(|osd| *osd != me) {
-            self.send_merge(ctx, osd);
-        }
+        let Phase::Peering(peering) = &mut self.phase else { return };
+        peering.begin_merge(ctx, &self.history, &self.interval.acting);
         self.once_durable(ctx, WhenStored::OwnMerge);
     }
 
-    fn send_merge(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
-        let Phase::Peering(peering) = &self.phase else { return };
-        let theirs = peering.peers.get(&osd).and_then(|peer| peer.info.as_ref());
-        let log = part_for(&self.info, &self.log, &self.dups, theirs);
-        ctx.out.push(PgEffect::ask(osd, PgMsg::Merge(log)));
-    }
-
-    /// A member has the group's log durably.
+    /// A holder has the log durably.
     pub fn on_merged(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -487,23 +632,12 @@ impl Pg {
         at: Version,
         missing: Vec<(ObjectId, Stale)>,
     ) {
-        let me = self.me;
+        let (me, missing) = (self.me, missing.into_iter().collect());
         let Some(peering) = self.peering() else {
-            self.on_source_merged(ctx, from, at, missing.into_iter().collect());
+            self.on_source_merged(ctx, from, at, missing);
             return;
         };
-        let Step::Merging { waiting } = &mut peering.step else { return };
-        if !waiting.remove(&from) {
-            return;
-        }
-        if from != me {
-            peering.missing.insert(from, missing.into_iter().collect());
-        }
-        if waiting.is_empty() {
-            peering.step = Step::Committing;
-            if let Some((room, _)) = &mut peering.room {
-                room.agreed();
-            }
+        if peering.take_merged(me, from, missing) {
             self.commit_record(ctx);
             ctx.out.push(PgEffect::LeasesNow);
         }
@@ -515,97 +649,53 @@ impl Pg {
     }
 
     pub fn on_activated(&mut self, ctx: &mut Ctx<'_>, accepted: bool) {
-        let Some(peering) = self.peering() else { return };
-        if !matches!(peering.step, Step::Committing) || !accepted {
-            return; // refused: the map of a newer interval is on its way
+        // If it was refused, the map of a newer interval is on its way.
+        if accepted && self.peering().is_some_and(Peering::take_activated) {
+            self.serve_when_alone(ctx);
         }
-        peering.step = Step::WaitingOut;
-        self.serve_when_alone(ctx);
     }
 
     fn serve_when_alone(&mut self, ctx: &mut Ctx<'_>) {
-        let (now, me) = (ctx.now.mono, self.me);
-        let Some(peering) = self.peering() else { return };
-        if !matches!(peering.step, Step::WaitingOut) || now < peering.leases_end {
+        let Phase::Peering(peering) = &mut self.phase else { return };
+        if !peering.may_serve(ctx.now.mono) {
             return;
         }
-        let leases = &peering.leases;
-        let members = std::mem::take(&mut peering.missing)
-            .into_iter()
-            .map(|(osd, missing)| {
-                let lease_until = leases.get(&osd).copied().unwrap_or(Time::ZERO);
-                (osd, Member { missing, lease_until })
-            })
-            .collect::<BTreeMap<_, _>>();
-        let have_some = peering.peers.iter().filter_map(|(osd, peer)| Some((*osd, Some(peer.info?))));
-        let sources = (peering.strays.iter().map(|osd| (*osd, None)))
-            .chain(have_some)
-            .filter(|(osd, _)| *osd != me && !members.contains_key(osd))
-            .map(|(osd, info)| (osd, StraySource::new(info)))
-            .collect();
-        let active = Active::new(members, sources, &self.info, &self.log, &self.missing);
+        let (members, sources) = peering.take_holders(self.me);
+        let active = Active::new(members, sources, &self.history);
         self.phase = Phase::Active(Box::new(active));
-        self.last_active = ctx.now.wall;
+        self.stats.note_active(ctx.now.wall);
         ctx.log(Level::Debug, format!("pg {}: active since {}", self.id, self.interval.start));
         self.start_serving(ctx);
     }
 
-    /// There may be room for it now.
+    /// The peering throttle may admit it now.
     pub fn peering_loop(&mut self, ctx: &mut Ctx<'_>) {
-        if matches!(&self.phase, Phase::Peering(peering) if matches!(peering.step, Step::Queued)) {
+        if self.peering().is_some_and(|peering| matches!(peering.step, Step::Queued)) {
             self.advance_peering(ctx);
         }
     }
 
-    /// Asks again what was not answered.
+    /// Repeats open queries.
     pub fn peering_tick(&mut self, ctx: &mut Ctx<'_>) {
         self.serve_when_alone(ctx);
-        let now = ctx.now.mono;
-        let Some(peering) = self.peering() else { return };
-        if peering.room.take_if(|(_, since)| now.since(*since) >= ROOM_MAX).is_some() {
-            peering.overdue = true;
-        }
-        if now.since(peering.asked) < RETRY {
+        let Phase::Peering(peering) = &mut self.phase else { return };
+        if !peering.tick(ctx.now.mono) {
             return;
         }
-        peering.asked = now;
         if peering.record.is_none() || peering.is_down() {
             ctx.out.push(PgEffect::QueryRecord);
         }
-        self.ask_around(ctx);
-        self.ask_silent(ctx, None);
-        if matches!(&self.phase, Phase::Peering(peering) if matches!(peering.step, Step::Committing)) {
+        peering.ask_around(ctx, &self.history, &self.interval.acting);
+        peering.ask_silent(ctx, &self.history, None);
+        if matches!(peering.step, Step::Committing) {
             self.commit_record(ctx);
         }
         self.advance_peering(ctx);
     }
 
     pub fn peering_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
-        self.ask_silent(ctx, Some(osd));
-    }
-
-    /// Repeats the questions that are open, or those to one peer.
-    fn ask_silent(&mut self, ctx: &mut Ctx<'_>, only: Option<OsdId>) {
-        let concerns = |osd: OsdId| only.is_none_or(|only| only == osd);
-        let me = self.me;
-        let Some(peering) = self.peering() else { return };
-        let mut merge = Vec::new();
-        match &mut peering.step {
-            Step::Gathering | Step::Queued | Step::Down(_) | Step::TooFew => {
-                let silent = peering.asked_peers().filter(|osd| concerns(*osd));
-                ctx.out.extend(silent.map(|osd| PgEffect::ask(osd, PgMsg::InfoQuery)));
-            }
-            Step::FetchingLog { from } if concerns(*from) => {
-                ctx.out.push(PgEffect::ask(*from, PgMsg::LogQuery));
-            }
-            Step::Scanning(scan) if concerns(scan.source) => {
-                scan.ask_again(ctx, Duration::ZERO);
-            }
-            Step::Merging { waiting } => {
-                merge.extend(waiting.iter().copied().filter(|osd| *osd != me && concerns(*osd)));
-            }
-            _ => {}
+        if let Phase::Peering(peering) = &mut self.phase {
+            peering.ask_silent(ctx, &self.history, Some(osd));
         }
-        merge.into_iter().for_each(|osd| self.send_merge(ctx, osd));
     }
 }

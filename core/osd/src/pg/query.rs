@@ -1,6 +1,6 @@
-//! `ceph pg ID query` and `list_unfound`: all that one OSD knows of a group, in the shape that Ceph has for it.
+//! `ceph pg ID query` and `list_unfound`: all that one OSD knows of a placement group, in Ceph's shape.
 //!
-//! What Ceph has no word for is beside it: what the group waits for, in words, and requests under way.
+//! What Ceph has no field for is beside it: what the placement group waits for, in words, and requests under way.
 
 use super::mark_lost::is_declared_lost;
 use super::{Ctx, Pg, Phase};
@@ -12,12 +12,12 @@ use nacre_proto::shown::{Lasts, PgShown, ids, span_text, spans, stamp};
 use nacre_proto::types::ObjectId;
 use serde_json::{Value, json};
 
-/// OSDs as Ceph names the holders of a replicated group.
+/// OSDs as Ceph names the holders of a replicated placement group.
 fn shards(osds: impl IntoIterator<Item = OsdId>) -> Vec<String> {
     osds.into_iter().filter(|osd| osd.is_some()).map(|osd| osd.to_string()).collect()
 }
 
-/// Ceph: `pg_info_t`. Whoever misses something is complete up to a point that is not known.
+/// Ceph: `pg_info_t`. Up to which version a member that misses something is complete is not known.
 fn info_json(pg: PgId, info: &PgInfo, missing: usize, rest: Value) -> Value {
     let complete = if missing == 0 { info.last_update } else { Version::ZERO };
     let mut shown = json!({
@@ -116,8 +116,8 @@ impl Pg {
         let PgReport { interval, log_entries, .. } = report;
         let stats = PgShown { report, lasts, state, stamp: wall, seq: 0, epoch: map.epoch.0 };
         let history = json!({
-            "last_epoch_started": self.info.interval_started.0,
-            "last_interval_started": self.info.interval_started.0,
+            "last_epoch_started": self.history.info.interval_started.0,
+            "last_interval_started": self.history.info.interval_started.0,
             "last_epoch_clean": if self.is_clean() { interval.0 } else { 0 },
             "last_interval_clean": if self.is_clean() { interval.0 } else { 0 },
             "same_up_since": interval.0,
@@ -135,7 +135,7 @@ impl Pg {
             "stats": stats.to_json(),
             "log_entries": log_entries,
         });
-        info_json(self.id, &self.info, self.missing.len(), rest)
+        info_json(self.id, &self.history.info, self.history.missing.len(), rest)
     }
 
     /// Members have the primary's log from when it serves; what others have, they said.
@@ -144,8 +144,8 @@ impl Pg {
         match &self.phase {
             Phase::Active(active) => {
                 let members = active.members.iter().map(|(osd, member)| {
-                    let objects = self.info.objects.saturating_sub(member.missing.len() as u64);
-                    shown(*osd, &PgInfo { objects, ..self.info }, member.missing.len())
+                    let objects = self.history.info.objects.saturating_sub(member.missing.len() as u64);
+                    shown(*osd, &PgInfo { objects, ..self.history.info }, member.missing.len())
                 });
                 let others = active.recovery.holders().map(|(osd, info)| shown(osd, info, 0));
                 members.chain(others).collect()
@@ -160,7 +160,7 @@ impl Pg {
 
     /// Ceph's states one within the other, the innermost first; each with why it lasts.
     fn recovery_state(&self, map: &OsdMap) -> Vec<Value> {
-        let since = stamp(self.last_change);
+        let since = stamp(self.stats.last_change());
         let state = |name: &str, rest: Value| {
             let mut shown = json!({"name": name, "enter_time": since});
             merge(&mut shown, rest);
@@ -198,15 +198,15 @@ impl Pg {
         states
     }
 
-    /// Who is down and may have what nobody who is up has.
+    /// OSDs that are down and may have what is unfound.
     fn might_have_unfound(&self, map: &OsdMap) -> Vec<Value> {
         let Phase::Active(active) = &self.phase else { return Vec::new() };
         if active.recovery.unfound_len() == 0 {
             return Vec::new();
         }
-        let degraded_and_misplaced = map.osd_ids().filter(|osd| map.is_down(*osd));
+        let away = map.osd_ids().filter(|osd| map.is_down(*osd));
         let status = |osd| if is_declared_lost(map, osd) { "osd is lost" } else { "osd is down" };
-        degraded_and_misplaced.map(|osd| json!({ "osd": osd.to_string(), "status": status(osd) })).collect()
+        away.map(|osd| json!({ "osd": osd.to_string(), "status": status(osd) })).collect()
     }
 
     /// `ceph tell PG list_unfound`.
@@ -215,7 +215,7 @@ impl Pg {
             Phase::Active(active) => active.recovery.unfound().collect(),
             _ => Vec::new(),
         };
-        let stale = |object: &ObjectId| self.missing.get(object).cloned().unwrap_or_default();
+        let stale = |object: &ObjectId| self.history.missing.get(object).cloned().unwrap_or_default();
         let row = |object: &&ObjectId| {
             let snap = if object.snap == SnapId::HEAD { -2 } else { object.snap.0 as i64 };
             let stale = stale(object);
@@ -236,7 +236,7 @@ impl Pg {
             })
         };
         json!({
-            "num_missing": self.missing.len(),
+            "num_missing": self.history.missing.len(),
             "num_unfound": unfound.len(),
             "objects": unfound.iter().map(row).collect::<Vec<_>>(),
             "state": "Active",

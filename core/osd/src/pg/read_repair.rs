@@ -1,90 +1,64 @@
-//! A block of ours whose bytes are not what was written, or cannot be read: it is given up, noted as missing, and comes
-//! back from another member. Whoever asked for its bytes waits for that, and notices nothing else. What was written
-//! to it later than it went bad is known, and stays: perhaps nobody else has it yet.
+//! Read-error repair: a block here that is corrupt, or cannot be read, becomes missing and is recovered from another
+//! member. Requests for its bytes wait for that. What was written to it after it went bad is known, and stays: perhaps no
+//! other member has it yet.
 
-use super::log_merge::LogMerger;
+use super::active::Member;
+use super::backend::Backend;
+use super::history::{History, Update};
 use super::record::RecordChanges;
-use super::{Ctx, Pg, Phase};
+use super::recovery::Recovery;
+use super::unapplied::Unapplied;
+use super::{Ctx, Interval, Pg, Phase};
 use crate::object_info::ObjectInfo;
-use nacre_base::{IntervalSet, Version};
+use nacre_base::{IntervalSet, OsdId, Version};
 use nacre_machine::{Level, ReadError, SalvagedExtents, StoreView};
 use nacre_proto::messages::part::Part;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
+use std::collections::BTreeMap;
 
 /// What a store has one checksum for.
 pub const BLOCK: u64 = 4096;
 
-impl Pg {
-    /// Gives up what is not known of a block that cannot be read, if somebody else has those bytes, or may have them
-    /// and is away: whoever asks for them waits then. Whether it did; not if the error is another.
-    pub fn give_up(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> bool {
-        let Some((object, block, salvaged)) = bad_block(error) else { return false };
-        let Phase::Active(active) = &self.phase else { return false };
-        let Some(bad) = BadBlock::find(ctx.store, object, block, salvaged) else { return false };
-        if self.unapplied.contains(object) {
-            return false;
+/// The holders that may have what cannot be read here.
+pub struct Holders<'a> {
+    pub backend: Backend,
+    pub interval: &'a Interval,
+    pub members: &'a BTreeMap<OsdId, Member>,
+    pub recovery: &'a Recovery,
+}
+
+impl History {
+    /// Marks what is not known of a block that cannot be read as missing, if another holder has those bytes, or may have
+    /// them and is away: requests for them wait then. None if not, and if the error is another one.
+    pub fn repair_read(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        unapplied: &Unapplied,
+        holders: Holders<'_>,
+        error: &ReadError,
+    ) -> Option<Update> {
+        let Holders { backend, interval, members, recovery } = holders;
+        let (object, block, salvaged) = bad_block(error)?;
+        let bad = BadBlock::find(ctx.store, object, block, salvaged)?;
+        if unapplied.contains(object) {
+            return None;
         }
         // What is missing here anyway is not lost with it.
-        let mut lost = bad.part.clone().without(&self.missing.part(object));
-        for (_, member) in active.members.iter().filter(|(osd, _)| ctx.map.is_up(**osd)) {
-            lost = lost.intersection(&member.missing.part(object));
-        }
-        // While the group moves, only those whom it leaves may have it.
-        let is_there = lost.is_empty() || active.recovery.may_be_elsewhere(&ctx.map, object, bad.need, &lost);
-        let has_absent_members = self.interval.acting.len() < self.interval.size;
-        let then = match (is_there, has_absent_members) {
+        let lost = bad.part.clone().without(&self.missing.part(object));
+        let up = members.iter().filter(|(osd, _)| ctx.map.is_up(**osd)).map(|(_, member)| &member.missing);
+        let lost = backend.unavailable(lost, object, up);
+        // During a remapping, perhaps only a former member has it.
+        let is_there = lost.is_empty() || recovery.may_be_elsewhere(&ctx.map, object, bad.need, &lost);
+        let then = match (is_there, interval.acting.len() < interval.size) {
             (true, _) => "repaired from another copy",
             (false, true) => "no OSD that is up has it, waiting for members that are down",
-            (false, false) => return false,
+            (false, false) => return None,
         };
-        ctx.log(Level::Warn, format!("pg {}: {object}: {error}; {then}", self.id));
+        ctx.log(Level::Warn, format!("pg {}: {object}: {error}; {then}", self.pg));
         let mut txn = Transaction::new();
         self.note_bad(object, bad, &mut txn);
-        self.unapplied.insert(object.clone());
-        self.store(ctx, txn);
-        true
-    }
-
-    /// Notes a block that the store lost, before the group does anything else. Whether others have its bytes
-    /// shows when they peer; where there are no others, reading it gives an error.
-    pub fn note_lost_block(
-        &mut self,
-        store: &dyn StoreView,
-        object: &ObjectId,
-        block: u64,
-        txn: &mut Transaction,
-    ) -> bool {
-        let is_ours = self.range.contains(object);
-        let mut members = self.interval.acting.iter().chain(&self.interval.up);
-        if is_ours
-            && members.any(|osd| osd.is_some() && *osd != self.me)
-            && let Some(bad) = BadBlock::find(store, object, block, &SalvagedExtents::default())
-        {
-            self.note_bad(object, bad, txn);
-        }
-        is_ours
-    }
-
-    /// Of objects that lack only a part nothing may be known any more: then they lack everything. Others are found when they
-    /// are compared with other copies.
-    pub fn drop_unreadable(&mut self, store: &dyn StoreView, txn: &mut Transaction) {
-        let mut changes = RecordChanges::new(self.id);
-        let mut merger = LogMerger::new(self.me, store, &mut self.missing);
-        merger.drop_unreadable_parts();
-        let (removed, noted) = (merger.txn, merger.noted);
-        noted.iter().for_each(|object| changes.missing(object, self.missing.get(object)));
-        txn.append(removed);
-        changes.into_txn(txn);
-    }
-
-    /// The store lost transactions, nobody knows which: what is here proves nothing until it was compared
-    /// with somebody else's.
-    pub fn mark_incomplete(&mut self, txn: &mut Transaction) {
-        self.info.incomplete = true;
-        // Nor is there a version up to which all is here: names are to be compared.
-        self.info.committed_to = Version::ZERO;
-        self.record_info(txn);
+        Some(Update { txn, objects: [object.clone()].into() })
     }
 
     fn note_bad(&mut self, object: &ObjectId, bad: BadBlock, txn: &mut Transaction) {
@@ -100,9 +74,55 @@ impl Pg {
             self.missing.add(object, need, &part);
             self.missing.note_wrong(object);
         }
-        let mut changes = RecordChanges::new(self.id);
+        let mut changes = RecordChanges::new(self.pg);
         changes.missing(object, self.missing.get(object));
         changes.into_txn(txn);
+    }
+}
+
+impl Pg {
+    /// See `History::repair_read`. True if the block is missing now.
+    pub fn repair_read(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> bool {
+        let Phase::Active(active) = &self.phase else { return false };
+        let holders = Holders {
+            backend: self.backend,
+            interval: &self.interval,
+            members: &active.members,
+            recovery: &active.recovery,
+        };
+        let update = self.history.repair_read(ctx, &self.pending.unapplied, holders, error);
+        let Some(update) = update else { return false };
+        self.apply(ctx, update);
+        true
+    }
+
+    /// Marks a block that the store lost as missing, before the placement group does anything else. Whether others have its
+    /// bytes shows at peering; where there are no others, reading it gives an error.
+    pub fn note_lost_block(
+        &mut self,
+        store: &dyn StoreView,
+        object: &ObjectId,
+        block: u64,
+        txn: &mut Transaction,
+    ) -> bool {
+        let is_ours = self.history.range.contains(object);
+        let mut members = self.interval.acting.iter().chain(&self.interval.up);
+        if is_ours
+            && members.any(|osd| osd.is_some() && *osd != self.me)
+            && let Some(bad) = BadBlock::find(store, object, block, &SalvagedExtents::default())
+        {
+            self.history.note_bad(object, bad, txn);
+        }
+        is_ours
+    }
+
+    /// See `History::drop_unreadable`.
+    pub fn drop_unreadable(&mut self, store: &dyn StoreView, txn: &mut Transaction) {
+        self.history.drop_unreadable(store, txn);
+    }
+    /// See `History::mark_incomplete`.
+    pub fn mark_incomplete(&mut self, txn: &mut Transaction) {
+        self.history.mark_incomplete(txn);
     }
 }
 

@@ -1,24 +1,23 @@
-//! Everyone but the primary: replicas take its log and its writes, strays wait until they are not
-//! needed any more. All of them answer questions about what they have.
+//! The phases of all holders but the primary: replicas take its log and its writes, strays wait until they are not
+//! needed any more, and are deleted then. All of them reply to queries about what they have.
 
+use super::history::log::Log;
 use super::inventory_scan::InventoryScan;
-use super::log::{Log, part_for};
-use super::log_merge::LogMerger;
-use super::record::{Record, RecordChanges};
+use super::record::Record;
 use super::{Ctx, LEASE, Pg, PgEffect, Phase, WhenStored, pg_list, pg_list_key};
 use crate::object_info::ObjectInfo;
 use crate::ops::OBJECT_SIZE_MAX;
 use crate::snap_index;
-use nacre_base::{Epoch, OsdId, SnapId, SpgId, Time};
-use nacre_machine::{Level, ReadError};
+use nacre_base::{Name, OsdId, SnapId, SpgId, Time, Version};
+use nacre_machine::Level;
 use nacre_proto::maps::OsdMap;
-use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog, PgMsg, RepOp};
+use nacre_proto::messages::peer::{EntryKind, LogEntry, PgLog, PgMsg, RepOp};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a stray tells the primary that it is there.
+/// How often a stray announces itself to the primary.
 const STRAY_NOTIFY: Duration = Duration::from_secs(2);
 /// How often an unanswered question for names is asked again.
 const FOLLOW_RETRY: Duration = Duration::from_secs(2);
@@ -28,15 +27,15 @@ const DELETE_PART: usize = if cfg!(test) { 1 } else { 64 };
 #[derive(Default)]
 pub struct Stray {
     next_notify: Time,
-    /// Our log is the group's: the primary asked for it, to pull from us.
+    /// Our log is the authoritative one: the primary asked for that, to pull from us.
     merged: bool,
 }
 
 #[derive(Default)]
 pub struct Replica {
-    /// Our log is the group's: writes and leases of this interval concern us.
+    /// Our log is the authoritative one: writes and leases of this interval concern us.
     pub merged: bool,
-    /// Learning what changed, as our log does not reach the group's.
+    /// The inventory scan, if our log does not overlap with the authoritative one.
     pub scan: Option<Box<InventoryScan>>,
 }
 
@@ -44,67 +43,51 @@ pub struct Replica {
 pub struct Deleting {}
 
 impl Pg {
-    // ---- questions that everybody answers ----
+    // ---- queries that every holder answers ----
 
     pub fn answer_info(&mut self, ctx: &mut Ctx<'_>, to: OsdId) {
-        let left = self.lease_end(ctx.map.as_ref()).since(ctx.now.mono);
+        let left = self.leases.end(&ctx.map).since(ctx.now.mono);
         // Rounded up: a lease must not seem shorter than it is.
         let lease_left_ms = left.as_millis() as u32 + u32::from(!left.is_zero());
-        let answer = PgMsg::Info { info: Some(self.info), lease_left_ms };
+        let answer = PgMsg::Info { info: Some(self.history.info), lease_left_ms };
         self.once_durable(ctx, WhenStored::Answer(to, Box::new(answer)));
     }
 
     pub fn answer_log(&mut self, ctx: &mut Ctx<'_>, to: OsdId) {
-        let log = part_for(&self.info, &self.log, &self.dups, None);
+        let log = self.history.log_for(None);
         self.once_durable(ctx, WhenStored::Answer(to, Box::new(PgMsg::Log(log))));
     }
 
-    /// The group's objects that are here, from one on.
-    pub fn objects_from(
-        &self,
-        ctx: &Ctx<'_>,
-        from: &ObjectId,
-        limit: usize,
-    ) -> Result<Vec<ObjectId>, ReadError> {
-        self.range.objects_from(ctx.store, from, limit)
+    /// Sends a page of the inventory: names and versions of what exists.
+    pub fn answer_inventory(&mut self, ctx: &mut Ctx<'_>, to: OsdId, from: &ObjectId) {
+        match self.history.inventory_page(ctx.store, from) {
+            Ok((objects, next)) => {
+                let answer = PgMsg::Inventory { from: from.clone(), objects, next };
+                self.once_durable(ctx, WhenStored::Answer(to, Box::new(answer)));
+            }
+            Err(error) => ctx.log(Level::Error, format!("pg {}: {error}", self.id)),
+        }
     }
 
-    // ---- taking a log over: replicas from the primary, the primary from whom it chose ----
-
-    /// Makes our log the same as `log`, which must overlap with it, and this interval the last one
-    /// started here. One transaction, together with what is missing from then on.
-    pub fn adopt_log(&mut self, ctx: &mut Ctx<'_>, log: &PgLog) {
-        let merge = self.log.merge(&self.info, log);
-        let mut changes = RecordChanges::new(self.id);
-        merge.gone.iter().for_each(|entry| changes.no_entry(entry.version));
-        merge.new.iter().for_each(|entry| changes.entry(entry));
-        let mut merger = LogMerger::new(self.me, ctx.store, &mut self.missing);
-        merger.undo(&merge.gone);
-        merge.new.iter().for_each(|entry| merger.miss(entry));
-        let (txn, noted) = (merger.txn, merger.noted);
-        self.note_merged(noted, &mut changes);
-        self.finish_adoption(ctx, log, txn, changes);
-    }
-
-    pub fn finish_adoption(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        log: &PgLog,
-        mut txn: Transaction,
-        mut changes: RecordChanges,
-    ) {
-        self.info = PgInfo {
-            log_tail: self.info.log_tail.min(log.info.last_update),
-            interval_started: self.interval.start,
-            incomplete: false,
-            pg_num: self.info.pg_num,
-            dirty_from: self.info.dirty_from.min(log.info.last_update),
-            dirty_objects: self.info.dirty_objects,
-            ..log.info
-        };
-        changes.info(&self.info);
-        changes.into_txn(&mut txn);
-        self.store(ctx, txn);
+    /// Sends a page of what changed after `since`, as far as the log does not tell.
+    pub fn answer_dirty(&mut self, ctx: &mut Ctx<'_>, to: OsdId, since: Version, from: Name) {
+        if !self.history.is_dirty_map_in_view() {
+            return; // the other side asks again
+        }
+        let reaches = self.history.dirty_map_reaches(since);
+        let page =
+            if reaches { self.history.dirty_page(ctx.store, since, &from) } else { Ok((Vec::new(), None)) };
+        match page {
+            Ok((objects, next)) => {
+                let answer = PgMsg::Dirty { from, reaches, objects, next };
+                self.once_durable(ctx, WhenStored::Answer(to, Box::new(answer)));
+            }
+            Err(error) => {
+                ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+                let (objects, next) = (Vec::new(), None);
+                ctx.out.push(PgEffect::answer(to, PgMsg::Dirty { from, reaches: false, objects, next }));
+            }
+        }
     }
 
     // ---- replica ----
@@ -117,7 +100,7 @@ impl Pg {
         self.is_merged_replica() || matches!(&self.phase, Phase::Stray(stray) if stray.merged)
     }
 
-    /// Promises the primary to take no part in a later interval for a while.
+    /// Grants the primary a lease.
     pub fn grant_lease(&mut self, now: Time, map: &OsdMap, from: OsdId) -> bool {
         let granted = self.interval.primary == Some(from) && self.is_merged_replica();
         if granted {
@@ -126,12 +109,6 @@ impl Pg {
         }
         granted
     }
-    /// Until when our promises bind.
-    pub fn lease_end(&self, map: &OsdMap) -> Time {
-        let ended = |(osd, life): (OsdId, Epoch)| map.osd(osd).is_some_and(|osd| osd.xinfo.dead_epoch > life);
-        self.leases.end(ended)
-    }
-
     pub fn on_merge(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
         if matches!(self.phase, Phase::Stray(_)) {
             self.merge_as_source(ctx, from, &log);
@@ -149,8 +126,9 @@ impl Pg {
         if replica.scan.is_some() {
             return;
         }
-        if Log::can_join(&self.info, &log) && log.after <= self.info.last_update {
-            self.adopt_log(ctx, &log);
+        if Log::can_join(&self.history.info, &log) && log.after <= self.history.info.last_update {
+            let update = self.history.adopt_log(ctx.store, &log, self.interval.start);
+            self.apply(ctx, update);
             self.replica_merged(ctx);
         } else {
             let scan = self.start_scan(ctx, from, log);
@@ -160,17 +138,18 @@ impl Pg {
         }
     }
 
-    /// The primary lacks something that we may have. With its log we can tell. We get no writes: it asks again when we are to
-    /// know of those that came since.
+    /// The primary lacks something that may be here. With its log we can tell. A stray gets no writes: the primary sends
+    /// its log again when newer ones matter.
     fn merge_as_source(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: &PgLog) {
         if self.interval.primary != Some(from) {
             return;
         }
-        if !self.is_merged() || self.info.last_update < log.info.last_update {
-            if !Log::can_join(&self.info, log) || log.after > self.info.last_update {
-                return; // nobody can tell what ours is worth
+        if !self.is_merged() || self.history.info.last_update < log.info.last_update {
+            if !Log::can_join(&self.history.info, log) || log.after > self.history.info.last_update {
+                return; // what is here cannot be compared
             }
-            self.adopt_log(ctx, log);
+            let update = self.history.adopt_log(ctx.store, log, self.interval.start);
+            self.apply(ctx, update);
             if let Phase::Stray(stray) = &mut self.phase {
                 stray.merged = true;
             }
@@ -186,11 +165,12 @@ impl Pg {
         self.once_durable(ctx, WhenStored::Merged);
     }
 
-    /// Our log is the group's, durably: the primary learns what we miss.
+    /// Our log is the authoritative one, durably: the primary gets our missing set.
     pub fn on_own_merge(&mut self, ctx: &mut Ctx<'_>) {
         let Some(primary) = self.interval.primary else { return };
-        let missing = self.missing.iter().map(|(object, stale)| (object.clone(), stale.clone())).collect();
-        let at = self.info.last_update;
+        let missing =
+            self.history.missing.iter().map(|(object, stale)| (object.clone(), stale.clone())).collect();
+        let at = self.history.info.last_update;
         ctx.out.push(PgEffect::answer(primary, PgMsg::Merged { at, missing }));
     }
 
@@ -213,12 +193,12 @@ impl Pg {
             return;
         }
         let version = op.entry.version;
-        if version <= self.info.last_update {
+        if version <= self.history.info.last_update {
             // Sent again, as the answer was lost.
             self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));
             return;
         }
-        if op.previous != self.info.last_update {
+        if op.previous != self.history.info.last_update {
             // A gap: what was lost comes again when the session does, and this with it.
             return;
         }
@@ -230,9 +210,9 @@ impl Pg {
             && op.trim_to <= op.previous
             && sizes_are_possible(&op)
             && op.entry.touched().all(|(object, kind, _)| {
-                self.range.contains(object)
+                self.history.range.contains(object)
                     && (kind != EntryKind::Modify
-                        || !self.missing.lacks_meta(object)
+                        || !self.history.missing.lacks_meta(object)
                         || brings(object)
                         || op.entry.reverted().is_some())
             });
@@ -241,19 +221,22 @@ impl Pg {
             ctx.log(Level::Error, text);
             return;
         }
-        self.info.last_update = version;
-        self.info.last_user_version = self.info.last_user_version.max(op.entry.user_version);
-        self.info.committed_to = self.info.committed_to.max(op.committed_to);
-        self.info.objects = op.objects;
-        self.info.clones = op.clones;
-        self.info.bytes = op.bytes;
-        self.log.append_encoded(&op.entry, op.entry.bytes());
-        // Nobody else has it, unless both ends are in one process.
-        let txn = match Arc::get_mut(&mut op) {
+        self.history.info.last_update = version;
+        self.history.info.last_user_version = self.history.info.last_user_version.max(op.entry.user_version);
+        self.history.info.committed_to = self.history.info.committed_to.max(op.committed_to);
+        self.history.info.objects = op.objects;
+        self.history.info.clones = op.clones;
+        self.history.info.bytes = op.bytes;
+        self.history.log.append_encoded(&op.entry, op.entry.bytes());
+        // No other reference is left, unless both ends are in one process.
+        let mut txn = match Arc::get_mut(&mut op) {
             Some(op) => std::mem::take(&mut op.txn),
             None => op.txn.clone(),
         };
-        self.store_write(ctx, &op, txn);
+        let fold = self.interval.has_absent_members();
+        let noted = self.history.prepare_write(ctx, &op, &mut txn, fold);
+        self.pending.note_written(&op, noted);
+        self.store(ctx, txn);
         self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));
     }
 
@@ -266,7 +249,7 @@ impl Pg {
         }
         stray.next_notify = ctx.now.mono + STRAY_NOTIFY;
         if let Some(primary) = self.interval.primary {
-            ctx.out.push(PgEffect::ask(primary, PgMsg::StrayNotify { info: self.info }));
+            ctx.out.push(PgEffect::ask(primary, PgMsg::StrayNotify { info: self.history.info }));
         }
     }
 
@@ -279,32 +262,29 @@ impl Pg {
 
     // ---- deletion ----
 
-    /// The record goes first: from then on nobody takes what is left for a copy.
+    /// The record goes first: from then on what is left does not count as a copy.
     pub fn start_deleting(&mut self, ctx: &mut Ctx<'_>) {
         self.phase = Phase::Deleting(Deleting::default());
         self.waiting_for_active.clear();
-        self.when_stored.clear();
-        let record = Record::of_remains(self.info.pg_num);
+        self.pending.forget_deferred();
+        let record = Record::of_remains(self.history.info.pg_num);
         let mut txn = Transaction::new();
         txn.push(StoredId::Pg(SpgId::replicated(self.id)), Change::Remove);
         record.store(self.id, &mut txn);
-        self.info = record.info;
-        self.log = record.log;
-        self.dups = record.dups;
-        self.missing = record.missing;
-        self.is_untrusted = record.is_untrusted;
+        self.history.replace(record);
         self.store(ctx, txn);
         ctx.out.push(PgEffect::Loop);
     }
 
     pub fn delete_some(&mut self, ctx: &mut Ctx<'_>) {
-        let objects = match self.objects_from(ctx, &self.range.start(), DELETE_PART) {
-            Ok(objects) => objects,
-            Err(error) => {
-                ctx.log(Level::Error, format!("pg {}: {error}", self.id));
-                return;
-            }
-        };
+        let objects =
+            match self.history.range.objects_from(ctx.store, &self.history.range.start(), DELETE_PART) {
+                Ok(objects) => objects,
+                Err(error) => {
+                    ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+                    return;
+                }
+            };
         let mut txn = Transaction::new();
         let done = objects.is_empty();
         for object in objects {
@@ -351,9 +331,9 @@ fn may_change(entry: &LogEntry, id: &StoredId, change: &Change) -> bool {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use nacre_base::{PoolId, Utime, Version};
+    use nacre_base::{Epoch, PoolId, Utime};
     use nacre_proto::messages::part::Meta;
-    use nacre_proto::types::{ObjectId, ReqId};
+    use nacre_proto::types::ReqId;
     use nacre_wire::Encoded;
 
     /// Found by fuzzing: such an offset went as far as the store, which refused it.

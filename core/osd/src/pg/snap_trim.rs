@@ -1,11 +1,11 @@
-//! The primary removes what was kept for snapshots that are removed: a few clones at a time, each
-//! in a write of its own that all members make, found by the index of clones.
+//! Snapshot trimming: the primary removes what was kept for snapshots that are removed, a few clones at a time, each in
+//! a write of its own that all members make. The index of clones tells which.
 //!
-//! Nothing of it is remembered over a change of primary: the next one finds in its own index what
-//! is left. How many clones all groups of an OSD trim at a time, and with what pauses, is its budget's
-//! to say, which looks at how long clients wait. A slice follows when the last is durable.
+//! No progress is kept over a change of primary: the next one finds in its own index what is left. The OSD's budget
+//! decides how many clones all its placement groups trim at a time, and with what pauses, from how long clients wait. A
+//! slice follows when the last is durable.
 
-use super::active::Active;
+use super::history::History;
 use super::{Ctx, Pg, PgEffect, Phase};
 use crate::ops::trim_clone;
 use crate::snap_index;
@@ -31,16 +31,74 @@ pub struct SnapTrim {
     done: IntervalSet,
     /// Removed snapshots that are not among these yet.
     left: u64,
-    /// Nobody asked for it to stop.
+    /// No flag forbids it.
     allowed: bool,
     /// One for each write in flight.
     in_flight: Vec<WorkSlot>,
 }
 
 impl SnapTrim {
+    /// `pg_state` bits of a placement group that is clean.
+    fn state(&self) -> u64 {
+        match (self.left, self.allowed) {
+            (0, _) => 0,
+            (_, true) => pg_state::SNAPTRIM,
+            (_, false) => pg_state::SNAPTRIM_WAIT,
+        }
+    }
     fn not_done(&self, mut removed: IntervalSet) -> IntervalSet {
         removed.subtract(&self.done);
         removed
+    }
+    pub fn check(&self) {
+        assert!(self.in_flight.len() <= SLICE);
+    }
+    /// Clones may have been made for these.
+    pub fn note_new_snaps(&mut self, snaps: &IntervalSet) {
+        self.done.subtract(snaps);
+    }
+
+    /// The next snapshot of which clones are left, and some of them. None while the last slice is not durable, and
+    /// while `may_begin` is not so.
+    fn next_slice(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        history: &History,
+        removed: &IntervalSet,
+        may_begin: bool,
+    ) -> Option<(SnapId, Vec<ObjectId>)> {
+        self.done = self.done.intersection(removed);
+        let queue = self.not_done(removed.clone());
+        self.left = queue.size();
+        self.allowed = !ctx.map.has(map_flags::NOSNAPTRIM);
+        if queue.is_empty() || !self.allowed || !self.in_flight.is_empty() || !may_begin {
+            return None;
+        }
+        let (pool, hashes) = (history.range.pool, history.range.hashes());
+        for snap in queue.iter().flatten().map(SnapId).take(SNAPS_MAX) {
+            match snap_index::first(ctx.store, pool, snap, hashes.clone(), LOOKED_AT_MAX) {
+                Ok(clones) if clones.is_empty() => {
+                    self.done.insert(snap.0..snap.0 + 1);
+                    self.left -= 1;
+                    ctx.out.push(PgEffect::Report);
+                }
+                Ok(clones) => return Some((snap, clones)),
+                Err(error) => {
+                    ctx.log(Level::Error, format!("pg {}: {error}", history.pg));
+                    return None;
+                }
+            }
+        }
+        ctx.out.push(PgEffect::Loop); // there may be more
+        None
+    }
+
+    /// A clone is gone on all members, durably.
+    pub fn on_trimmed(&mut self, ctx: &mut Ctx<'_>) {
+        self.in_flight.pop();
+        if self.in_flight.is_empty() {
+            ctx.out.push(PgEffect::Loop);
+        }
     }
 }
 
@@ -48,9 +106,7 @@ impl Pg {
     /// `pg_state` bits.
     pub fn trim_state(&self) -> u64 {
         match &self.phase {
-            Phase::Active(active) if active.snap_trim.left == 0 || !self.is_clean() => 0,
-            Phase::Active(active) if active.snap_trim.allowed => pg_state::SNAPTRIM,
-            Phase::Active(_) => pg_state::SNAPTRIM_WAIT,
+            Phase::Active(active) if self.is_clean() => active.snap_trim.state(),
             _ => 0,
         }
     }
@@ -68,62 +124,22 @@ impl Pg {
         active.snap_trim.not_done(map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default())
     }
 
-    /// Clones may have been made for these.
-    pub fn note_new_snaps(&mut self, snaps: &[SnapId]) {
-        let snaps: IntervalSet = snaps.iter().map(|snap| snap.0..snap.0 + 1).collect();
-        if let Phase::Active(active) = &mut self.phase {
-            active.snap_trim.done.subtract(&snaps);
-        }
-        self.new_snaps.add(&snaps);
-    }
-    /// For which snapshots clones were made since this was asked last.
+    /// Snapshots for which clones were made since the last call.
     pub fn take_new_snaps(&mut self) -> IntervalSet {
-        std::mem::take(&mut self.new_snaps)
+        self.stats.take_new_snaps()
     }
 
-    /// A slice, if there is something to trim and the last slice is durable.
+    /// Trims a slice, if there is something to trim and the last slice is durable.
     pub fn trim(&mut self, ctx: &mut Ctx<'_>) {
         let removed = ctx.map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default();
+        // The index shows nothing that changed in this turn, nor what is missing here.
+        let may_begin = self.pending.unapplied.is_empty() && self.is_clean();
         let Phase::Active(active) = &mut self.phase else { return };
-        let snap_trim = &mut active.snap_trim;
-        snap_trim.done = snap_trim.done.intersection(&removed);
-        let queue = snap_trim.not_done(removed.clone());
-        snap_trim.left = queue.size();
-        snap_trim.allowed = !ctx.map.has(map_flags::NOSNAPTRIM);
-        // The index shows nothing that changed in this turn.
-        if queue.is_empty()
-            || !snap_trim.allowed
-            || active.holds_writes
-            || !snap_trim.in_flight.is_empty()
-            || !self.unapplied.is_empty()
-        {
-            return;
+        let may_begin = may_begin && !active.ops.holds_writes;
+        let slice = active.snap_trim.next_slice(ctx, &self.history, &removed, may_begin);
+        if let Some((snap, clones)) = slice {
+            self.trim_slice(ctx, snap, &clones, &removed);
         }
-        if !self.is_clean() {
-            return; // what is missing here is not in the index
-        }
-        let hashes = self.range.hashes();
-        for snap in queue.iter().flatten().map(SnapId).take(SNAPS_MAX) {
-            match snap_index::first(ctx.store, self.id.pool, snap, hashes.clone(), LOOKED_AT_MAX) {
-                Ok(clones) if clones.is_empty() => self.note_trimmed(ctx, snap),
-                Ok(clones) => {
-                    self.trim_slice(ctx, snap, &clones, &removed);
-                    return;
-                }
-                Err(error) => {
-                    ctx.log(Level::Error, format!("pg {}: {error}", self.id));
-                    return;
-                }
-            }
-        }
-        ctx.out.push(PgEffect::Loop); // there may be more
-    }
-
-    fn note_trimmed(&mut self, ctx: &mut Ctx<'_>, snap: SnapId) {
-        let Phase::Active(active) = &mut self.phase else { return };
-        active.snap_trim.done.insert(snap.0..snap.0 + 1);
-        active.snap_trim.left -= 1;
-        ctx.out.push(PgEffect::Report);
     }
 
     fn trim_slice(&mut self, ctx: &mut Ctx<'_>, snap: SnapId, clones: &[ObjectId], removed: &IntervalSet) {
@@ -134,7 +150,7 @@ impl Pg {
             if left == 0 {
                 return;
             }
-            if self.unapplied.contains(&head) || active.in_use(&head) {
+            if self.pending.unapplied.contains(&head) || active.ops.in_use(&head) {
                 continue;
             }
             let Some(slot) = ctx.budget.trim.request(ctx.now.mono, self.id, WorkRequest::default(), false)
@@ -142,12 +158,12 @@ impl Pg {
                 return;
             };
             left -= 1;
-            let version = self.next_version();
+            let version = self.history.next_version(self.interval.start);
             match trim_clone(ctx.store, clone, removed, version) {
                 Ok(Some(change)) => {
-                    let entry = self.own_entry(ctx, version, clone, 0, &change);
-                    if let Err(unwritten) = self.submit(ctx, entry, change, None) {
-                        ctx.log(Level::Error, format!("pg {}: {clone}: {}", self.id, unwritten.1));
+                    let entry = self.history.own_entry(ctx.now.wall, version, clone, 0, &change);
+                    if let Err(error) = self.submit(ctx, entry, change) {
+                        ctx.log(Level::Error, format!("pg {}: {clone}: {error}", self.id));
                         return;
                     }
                     if let Phase::Active(active) = &mut self.phase {
@@ -158,7 +174,7 @@ impl Pg {
                     // It is not there, or not for this snapshot: only its key is left.
                     let mut txn = Transaction::new();
                     snap_index::remove(clone, &[snap], &mut txn);
-                    self.unapplied.insert(clone.clone());
+                    self.pending.unapplied.insert(clone.clone());
                     self.store(ctx, txn);
                     ctx.out.push(PgEffect::Loop);
                 }
@@ -166,18 +182,9 @@ impl Pg {
             }
         }
     }
-
-    /// A clone is gone everywhere, durably.
-    pub fn on_trimmed(&mut self, ctx: &mut Ctx<'_>) {
-        let Phase::Active(active) = &mut self.phase else { return };
-        active.snap_trim.in_flight.pop();
-        if active.snap_trim.in_flight.is_empty() {
-            ctx.out.push(PgEffect::Loop);
-        }
-    }
 }
 
-impl Active {
+impl SnapTrim {
     /// How an entry that trims reads: it is about a clone.
     pub fn is_trim(entry: &LogEntry) -> bool {
         entry.kind != EntryKind::Note && entry.object.snap != SnapId::HEAD

@@ -1,8 +1,8 @@
-//! What a group's primary tells others about it.
+//! The state that the primary reports of its placement group.
 
 use super::active::Member;
-use super::remap::{Forced, Hold};
-use super::{Ctx, Interval, Pg, PgEffect, Phase};
+use super::remap::Hold;
+use super::{Ctx, Pg, Phase};
 use nacre_base::{Now, OsdId, Time, Utime};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PgInfo;
@@ -12,49 +12,14 @@ use serde_json::Value;
 use std::time::Duration;
 
 impl Pg {
-    /// Every member has everything, and there are as many members as there should be.
-    pub fn is_clean(&self) -> bool {
-        let Phase::Active(active) = &self.phase else { return false };
-        self.missing.is_empty()
-            && active.members.values().all(|member| member.missing.is_empty())
-            && self.interval.acting.len() >= self.interval.size
-            && self.interval.is_settled()
-    }
-
     pub fn objects(&self) -> u64 {
-        self.info.objects
+        self.history.info.objects
     }
     pub fn counts(&self) -> PgCounts {
-        self.counts
+        self.stats.counts
     }
 
-    /// Copies that are missing, and those that are only not where they should be.
-    fn degraded_and_misplaced(&self) -> (u64, u64) {
-        let Interval { up, acting, size, .. } = &self.interval;
-        if self.whole_members() >= acting.len().max(*size) && acting == up {
-            return (0, 0);
-        }
-        let members = match &self.phase {
-            Phase::Active(active) => Some(active.members.values().map(|member| member.missing.len() as u64)),
-            _ => None,
-        };
-        let missing = members.into_iter().flatten().chain([self.missing.len() as u64]);
-        let all: u64 = missing.clone().sum();
-        // Members beyond those that there should be, who lack most, are on top of a whole set.
-        let beyond: u64 = match missing.clone().count().saturating_sub(*size) {
-            0 => 0,
-            beyond => {
-                let mut missing: Vec<u64> = missing.collect();
-                missing.sort_unstable();
-                missing.iter().rev().take(beyond).sum()
-            }
-        };
-        let absent = self.info.objects * size.saturating_sub(acting.len()) as u64;
-        let backfill_targets = self.info.objects * self.backfill_targets().count() as u64;
-        (all - beyond + absent, beyond + backfill_targets.saturating_sub(absent))
-    }
-
-    /// `pg_state` bits, of a group that is clean or not; zero when this OSD is not the primary.
+    /// `pg_state` bits of a placement group that is clean or not; zero when this OSD is not the primary.
     pub fn state(&self, map: &OsdMap, clean: bool) -> u64 {
         let mut state = 0;
         match &self.phase {
@@ -65,16 +30,21 @@ impl Pg {
             Phase::Active(active) => {
                 state |= pg_state::ACTIVE;
                 // Looked at after every event, and clean nearly always.
-                let (degraded, misplaced) = if clean { (0, 0) } else { self.degraded_and_misplaced() };
+                let (degraded, misplaced) = if clean {
+                    (0, 0)
+                } else {
+                    self.completeness().degraded_and_misplaced(self.history.info.objects)
+                };
                 if degraded > 0 {
                     state |= pg_state::DEGRADED;
                 }
                 let lacks = |member: &Member| !member.missing.is_empty();
-                let missing = !clean && (!self.missing.is_empty() || active.members.values().any(lacks));
+                let missing =
+                    !clean && (!self.history.missing.is_empty() || active.members.values().any(lacks));
                 let waits = !active.recovery.is_busy();
                 if missing {
                     let unfound = waits && active.recovery.unfound_len() > 0;
-                    state |= match (misplaced > 0 || self.is_filling(), waits) {
+                    state |= match (misplaced > 0 || self.completeness().is_backfilling(), waits) {
                         (true, _) if unfound => pg_state::BACKFILL_UNFOUND,
                         (true, true) => pg_state::BACKFILL_WAIT,
                         (true, false) => pg_state::BACKFILLING,
@@ -83,23 +53,25 @@ impl Pg {
                         (false, false) => pg_state::RECOVERING,
                     };
                 }
-                if self.remap.hold == Some(Hold::TooFull) || self.waits_for_space(map) {
+                if self.remap.hold() == Some(Hold::TooFull)
+                    || waits && self.completeness().has_full_member(map)
+                {
                     state |= pg_state::BACKFILL_TOOFULL;
                     state &= !pg_state::BACKFILL_WAIT;
-                } else if self.remap.hold.is_some() && !missing {
+                } else if self.remap.hold().is_some() && !missing {
                     state |= pg_state::BACKFILL_WAIT;
                 }
                 if clean {
                     state |= pg_state::CLEAN | self.trim_state();
                 }
-                if self.forced.recovery {
+                if self.remap.forced().recovery {
                     state |= pg_state::FORCED_RECOVERY;
                 }
-                if self.forced.backfill {
+                if self.remap.forced().backfill {
                     state |= pg_state::FORCED_BACKFILL;
                 }
                 state |= active.scrub.state();
-                if active.holds_writes {
+                if active.ops.holds_writes {
                     state |= pg_state::PREMERGE;
                 }
             }
@@ -107,34 +79,27 @@ impl Pg {
         }
         if self.interval.acting.len() < self.interval.size {
             state |= pg_state::UNDERSIZED;
-            if self.info.objects > 0 || !matches!(self.phase, Phase::Active(_)) {
+            if self.history.info.objects > 0 || !matches!(self.phase, Phase::Active(_)) {
                 state |= pg_state::DEGRADED;
             }
         }
         if self.interval.acting != self.interval.up {
             state |= pg_state::REMAPPED;
         }
-        if self.scrub_state.errors() > 0 {
+        if self.scrub.state.errors() > 0 {
             state |= pg_state::INCONSISTENT;
         }
         state
     }
 
-    /// Lets the monitors know when something changed.
+    /// Reports a change of state to the monitors.
     pub fn note_state(&mut self, ctx: &mut Ctx<'_>) {
         let clean = self.is_clean();
         if clean {
-            self.forced = Forced::default();
+            self.remap.forget_forced();
         }
         let state = self.state(&ctx.map, clean);
-        if state & pg_state::CLEAN != 0 {
-            self.last_clean = ctx.now.wall;
-        }
-        if state != self.reported_state {
-            self.reported_state = state;
-            self.last_change = ctx.now.wall;
-            ctx.out.push(PgEffect::Report);
-        }
+        self.stats.note_state(state, ctx.now.wall, ctx.out);
     }
 
     pub fn waits_for(&self) -> String {
@@ -151,23 +116,24 @@ impl Pg {
 
     /// None if another OSD is the primary.
     pub fn report(&self, wall: Utime) -> Option<PgReport> {
-        (self.reported_state != 0).then(|| self.described(wall))
+        (self.stats.reported_state() != 0).then(|| self.described(wall))
     }
 
     /// As far as this OSD knows, which is not much if another one is the primary.
     pub fn described(&self, wall: Utime) -> PgReport {
-        let state = self.reported_state;
+        let state = self.stats.reported_state();
         let interval = &self.interval;
         let (trimmed, to_trim) = self.trimmed();
-        let PgInfo { objects, clones, bytes, .. } = self.info;
+        let PgInfo { objects, clones, bytes, .. } = self.history.info;
         let ScrubState { omap_keys, omap_bytes, shallow_errors, deep_errors, repaired, .. } =
-            self.scrub_state;
+            self.scrub.state;
         let looked_at =
-            PgCounts { omap_keys, omap_bytes, shallow_errors, deep_errors, repaired, ..self.counts };
+            PgCounts { omap_keys, omap_bytes, shallow_errors, deep_errors, repaired, ..self.stats.counts };
         let mut counts = PgCounts { objects, clones, bytes, ..looked_at };
         counts.copies = counts.objects * interval.size as u64;
-        counts.missing_on_primary = self.missing.len() as u64;
-        (counts.degraded, counts.misplaced) = self.degraded_and_misplaced();
+        counts.missing_on_primary = self.history.missing.len() as u64;
+        (counts.degraded, counts.misplaced) =
+            self.completeness().degraded_and_misplaced(self.history.info.objects);
         if let Phase::Active(active) = &self.phase {
             counts.unfound = active.recovery.unfound_len() as u64;
         }
@@ -177,21 +143,21 @@ impl Pg {
             state,
             waiting_for: self.waits_for(),
             interval: interval.start,
-            last_update: self.info.last_update,
-            last_complete: self.info.committed_to,
-            log_tail: self.info.log_tail,
-            log_entries: self.log.len() as u64,
+            last_update: self.history.info.last_update,
+            last_complete: self.history.info.committed_to,
+            log_tail: self.history.info.log_tail,
+            log_entries: self.history.log.len() as u64,
             up: interval.up.clone(),
             up_primary: interval.up_primary.unwrap_or(OsdId(-1)),
             acting: interval.acting.clone(),
             acting_primary: interval.primary.unwrap_or(OsdId(-1)),
-            last_change: self.last_change,
-            last_active: if active { wall } else { self.last_active },
-            last_clean: self.last_clean,
+            last_change: self.stats.last_change(),
+            last_active: if active { wall } else { self.stats.last_active() },
+            last_clean: self.stats.last_clean(),
             counts,
             trimmed,
             to_trim,
-            scrub: self.scrub_state,
+            scrub: self.scrub.state,
         }
     }
 
@@ -202,21 +168,21 @@ impl Pg {
             Phase::Stray(_) => "stray".to_string(),
             Phase::Replica(_) => format!("replica, merged {}", self.is_merged_replica()),
             Phase::Deleting(_) => "deleting".to_string(),
-            _ => pg_state::name(self.reported_state),
+            _ => pg_state::name(self.stats.reported_state()),
         };
-        let missing = self.missing.len();
+        let missing = self.history.missing.len();
         let waits = self.waits_for();
         format!(
             "{phase} since {}, misses {missing}, waits for '{waits}', {:?}",
-            self.interval.start, self.info
+            self.interval.start, self.history.info
         )
     }
 
-    /// Requests that were not answered, with what they wait for.
+    /// Requests without a reply, with what they wait for.
     pub fn ops_in_flight(&self, now: Now) -> Vec<Value> {
         let held = self.waiting_for_active.iter().map(|op| (op, "waiting for active"));
         let active: Vec<_> = match &self.phase {
-            Phase::Active(active) => active.ops().collect(),
+            Phase::Active(active) => active.ops.ops().collect(),
             _ => Vec::new(),
         };
         held.chain(active).map(|(op, waits)| op.request().in_flight(now, waits)).collect()
@@ -225,7 +191,7 @@ impl Pg {
     /// For how long each of those that `ops_in_flight` has is here.
     pub fn ages(&self, now: Time) -> impl Iterator<Item = Duration> {
         let active = match &self.phase {
-            Phase::Active(active) => Some(active.ops().map(|(op, _)| op)),
+            Phase::Active(active) => Some(active.ops.ops().map(|(op, _)| op)),
             _ => None,
         };
         let ops = self.waiting_for_active.iter().chain(active.into_iter().flatten());
@@ -235,7 +201,7 @@ impl Pg {
     /// How many `ops_in_flight` has.
     pub fn ops_in_flight_len(&self) -> usize {
         let active = match &self.phase {
-            Phase::Active(active) => active.ops().count(),
+            Phase::Active(active) => active.ops.ops().count(),
             _ => 0,
         };
         self.waiting_for_active.len() + active

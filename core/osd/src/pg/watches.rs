@@ -1,22 +1,21 @@
 //! Watches that are alive, and notifies on their way: only the primary has them, in memory.
 //!
-//! Who watches is in the object's info (`ops::watch`). A watch is alive while its client pings;
-//! one that is silent for its timeout, or whose client is blocklisted, is removed by a write of our
-//! own. So is one whose session was ended from the other side and that does not come back at once:
-//! a process that died says no more than this, and whoever waits for its images should not wait for
-//! the whole timeout. After a change of the primary, watches get a timeout from when the new one
-//! first sees them.
+//! The object's info names the watchers (`ops::watch`). A watch is alive while its client pings; one that is
+//! silent for its timeout, or whose client is blocklisted, is removed by a write of the primary's own. So is one
+//! whose session was ended by the client and that does not come back at once: a client that died sends no more
+//! than that, and a client that waits for its images should not wait for the whole timeout. After a change of the
+//! primary, watches get a timeout from when the new one first sees them.
 //!
-//! A notify goes to all watchers; to those without a connection when they come back. It is over
-//! when all have answered or are gone, or when its time is.
+//! A notify goes to all watchers; to those without a connection when they come back. It completes when all have
+//! answered or are gone, or at its deadline.
 
-use super::{ClientOp, Ctx, Pg, PgEffect};
+use super::{ClientOp, Ctx, PgEffect};
 use crate::object_info::ObjectInfo;
 use crate::op_tracker::Steps;
 use crate::ops::{Done, FlaggedOp, timeout_of};
 use bytes::Bytes;
 use nacre_base::errno::ETIMEDOUT;
-use nacre_base::{Epoch, SnapId, Time};
+use nacre_base::{Epoch, OsdId, PgId, SnapId, Time};
 use nacre_machine::ConnId;
 use nacre_proto::messages::{OsdOp, OsdOpItem, WatchNotify, WatchNotifyKind};
 use nacre_proto::types::{
@@ -35,7 +34,7 @@ type WatchId = (u64, u64);
 const NOTIFY_TIMEOUT: u32 = 30;
 /// A client that lives and loses its session opens another within a fraction of a second.
 const HUNG_UP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Stands for the session of requests that are our own: answers to it go nowhere.
+/// Stands for the session of the primary's own requests: replies to it go nowhere.
 pub const NOBODY: ConnId = ConnId::Accepted(u64::MAX);
 
 struct Live {
@@ -73,24 +72,43 @@ struct Notify {
 #[derive(Default)]
 struct Watched {
     live: BTreeMap<WatchId, Live>,
-    /// Its info was looked into in this interval. What it says since then is here, too: whoever watches,
-    /// or watches no longer, does so by a request to us.
+    /// The object's info was read in this interval. Later changes are here, too: watches come and go by requests to
+    /// this primary.
     all: bool,
 }
 
-#[derive(Default)]
 pub struct Watches {
+    pg: PgId,
+    me: OsdId,
     live: BTreeMap<ObjectId, Watched>,
     notifies: BTreeMap<u64, Notify>,
-    /// Blocklisted clients were looked for in the map of this epoch.
+    /// The epoch of the map whose blocklist was checked.
     checked: Epoch,
     /// Counts removals, for their request ids.
     removals: u64,
 }
 
-impl Pg {
+impl Watches {
+    pub fn new(pg: PgId, me: OsdId) -> Watches {
+        let (live, notifies) = Default::default();
+        Watches { pg, me, live, notifies, checked: Epoch(0), removals: 0 }
+    }
+    /// Clients come back to the new primary by themselves.
+    pub fn clear(&mut self) {
+        self.live.clear();
+        self.notifies.clear();
+    }
+    /// Another primary may have written in the last interval.
+    pub fn begin_interval(&mut self) {
+        self.live.values_mut().for_each(|watched| watched.all = false);
+    }
+    pub fn check(&self) {
+        debug_assert!(self.notifies.values().all(|notify| !notify.waiting.is_empty()));
+        debug_assert!(self.live.values().all(|watched| watched.all || !watched.live.is_empty()));
+    }
+
     /// A read was carried out: what it means for watches.
-    pub fn after_read(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp, notify_id: u64) {
+    pub fn after_read(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp, notify_id: u64, user_version: u64) {
         for FlaggedOp { op: one, .. } in &op.ops {
             match one {
                 Op::Watch { cookie, action: WatchAction::Ping, .. } => {
@@ -100,7 +118,19 @@ impl Pg {
                 Op::ListWatchers => self.note_watchers(ctx, &op.object),
                 Op::Notify { cookie, timeout_secs, payload } => {
                     self.note_watchers(ctx, &op.object);
-                    self.start_notify(ctx, op, notify_id, *cookie, *timeout_secs, payload.clone());
+                    let timeout = if *timeout_secs == 0 { NOTIFY_TIMEOUT } else { *timeout_secs };
+                    let notify = Notify {
+                        object: op.object.clone(),
+                        conn: op.conn,
+                        notifier: op.sender.0.num as u64,
+                        cookie: *cookie,
+                        version: user_version,
+                        payload: payload.clone(),
+                        deadline: ctx.now.mono + Duration::from_secs(timeout.into()),
+                        waiting: BTreeSet::new(),
+                        acks: Vec::new(),
+                    };
+                    self.start_notify(ctx, notify_id, notify);
                 }
                 Op::NotifyAck { notify_id, cookie, reply } => {
                     let watch = (op.sender.0.num as u64, *cookie);
@@ -111,10 +141,10 @@ impl Pg {
         }
     }
 
-    /// The answer to a request that needs nothing but who watches, if all that do are known. A thousand
-    /// watchers answer each notify, and each answer would read the list of a thousand.
-    pub fn answer_to_watcher(&self, op: &ClientOp) -> Option<Done> {
-        let watched = self.watches.live.get(&op.object).filter(|watched| watched.all)?;
+    /// The reply to a request that needs only the list of watchers, if all of them are known. A thousand watchers
+    /// answer each notify, and each answer would read the list of a thousand.
+    pub fn answer(&self, op: &ClientOp) -> Option<Done> {
+        let watched = self.live.get(&op.object).filter(|watched| watched.all)?;
         if op.snap != SnapId::HEAD {
             return None;
         }
@@ -134,11 +164,11 @@ impl Pg {
     }
 
     /// A write is durable: what it means for watches.
-    pub fn after_write(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp) {
+    pub fn after_write(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp, user_version: u64) {
         for FlaggedOp { op: one, .. } in &op.ops {
             match one {
                 Op::Watch { cookie, action: WatchAction::Unwatch, .. } => {
-                    self.end_watch(ctx, &op.object, (op.sender.0.num as u64, *cookie));
+                    self.end_watch(ctx, &op.object, (op.sender.0.num as u64, *cookie), user_version);
                 }
                 Op::Watch { cookie, timeout_secs, .. } => {
                     let live = Live {
@@ -149,7 +179,7 @@ impl Pg {
                         ending: false,
                     };
                     let watch = (op.sender.0.num as u64, *cookie);
-                    self.watches.live.entry(op.object.clone()).or_default().live.insert(watch, live);
+                    self.live.entry(op.object.clone()).or_default().live.insert(watch, live);
                     self.note_watchers(ctx, &op.object);
                     self.revive(ctx, op, *cookie);
                 }
@@ -158,35 +188,25 @@ impl Pg {
         }
     }
 
-    /// The object is gone, and with it who watched it.
-    pub fn after_delete(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId) {
-        let Some(watched) = self.watches.live.remove(object) else { return };
+    /// The object is gone, and its watches with it.
+    pub fn after_delete(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, user_version: u64) {
+        let Some(watched) = self.live.remove(object) else { return };
         for (watch, live) in watched.live {
-            self.disconnect(ctx, watch, &live);
+            disconnect(ctx, watch, &live, user_version);
             self.forget_in_notifies(ctx, object, watch);
         }
     }
 
-    pub fn forget_watches(&mut self) {
-        self.watches.live.clear();
-        self.watches.notifies.clear();
-    }
-
-    /// What others wrote in another interval may be news.
-    pub fn look_for_watches_again(&mut self) {
-        self.watches.live.values_mut().for_each(|watched| watched.all = false);
-    }
-
     /// Watches that the object's info has and that are new to us get their time.
     fn note_watchers(&mut self, ctx: &Ctx<'_>, object: &ObjectId) {
-        if self.watches.live.get(object).is_some_and(|watched| watched.all) {
+        if self.live.get(object).is_some_and(|watched| watched.all) {
             return;
         }
         let Ok(Some(info)) = ObjectInfo::load(ctx.store, object) else { return };
         if info.watchers.is_empty() {
             return;
         }
-        let watched = self.watches.live.entry(object.clone()).or_default();
+        let watched = self.live.entry(object.clone()).or_default();
         watched.all = true;
         // A write of the last interval may have come to nothing.
         watched.live.retain(|watch, live| live.ending || info.watchers.contains_key(watch));
@@ -201,15 +221,15 @@ impl Pg {
             });
             known.timeout = timeout;
         }
-        // In the new map of blocklisted clients or not: they were not looked at before.
-        self.watches.checked = Epoch(0);
+        // They were not checked against the blocklist before.
+        self.checked = Epoch(0);
     }
 
     /// The client is there, on this connection. What it has not answered, it is told again if it
     /// is a new one.
     fn revive(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp, cookie: u64) {
         let watch = (op.sender.0.num as u64, cookie);
-        let watched = self.watches.live.get_mut(&op.object);
+        let watched = self.live.get_mut(&op.object);
         let Some(live) = watched.and_then(|watched| watched.live.get_mut(&watch)) else { return };
         let is_ping = op.ops.iter().any(|op| matches!(op.op, Op::Watch { action: WatchAction::Ping, .. }));
         let moved = live.conn != Some(op.conn) || !is_ping;
@@ -217,24 +237,24 @@ impl Pg {
         live.addr = op.sender.1;
         live.deadline = ctx.now.mono + live.timeout;
         if moved {
-            let open = self.watches.notifies.iter();
+            let open = self.notifies.iter();
             let mine =
                 open.filter(|(_, notify)| notify.object == op.object && notify.waiting.contains(&watch));
             ctx.out.extend(mine.map(|(&id, notify)| notify.to_watcher(id, cookie, op.conn)));
         }
     }
 
-    pub fn client_hung_up(&mut self, ctx: &Ctx<'_>, conn: ConnId) {
-        let theirs = self.watches.live.values_mut().flat_map(|watched| watched.live.values_mut());
+    pub fn client_hung_up(&mut self, now: Time, conn: ConnId) {
+        let theirs = self.live.values_mut().flat_map(|watched| watched.live.values_mut());
         for live in theirs.filter(|live| live.conn == Some(conn)) {
             live.conn = None;
-            live.deadline = live.deadline.min(ctx.now.mono + HUNG_UP_TIMEOUT);
+            live.deadline = live.deadline.min(now + HUNG_UP_TIMEOUT);
         }
     }
 
-    /// Those that are alive, as far as this primary knows.
-    pub fn watchers(&self) -> impl Iterator<Item = Watcher<'_>> {
-        self.watches.live.iter().flat_map(|(object, watched)| {
+    /// Watches that are alive, as far as this primary knows.
+    pub fn live(&self) -> impl Iterator<Item = Watcher<'_>> {
+        self.live.iter().flat_map(|(object, watched)| {
             let live = watched.live.iter().filter(|(_, live)| !live.ending);
             live.map(move |(&(client, cookie), live)| Watcher {
                 object,
@@ -248,108 +268,70 @@ impl Pg {
 
     // ---- notifies ----
 
-    fn start_notify(
-        &mut self,
-        ctx: &mut Ctx<'_>,
-        op: &ClientOp,
-        id: u64,
-        cookie: u64,
-        timeout: u32,
-        payload: Bytes,
-    ) {
-        let timeout = if timeout == 0 { NOTIFY_TIMEOUT } else { timeout };
-        let watchers = self.watches.live.get(&op.object).map(|watched| &watched.live);
-        let notify = Notify {
-            object: op.object.clone(),
-            conn: op.conn,
-            notifier: op.sender.0.num as u64,
-            cookie,
-            version: self.info.last_user_version,
-            payload,
-            deadline: ctx.now.mono + Duration::from_secs(timeout.into()),
-            waiting: watchers.iter().flat_map(|live| live.keys().copied()).collect(),
-            acks: Vec::new(),
-        };
+    fn start_notify(&mut self, ctx: &mut Ctx<'_>, id: u64, mut notify: Notify) {
+        let watchers = self.live.get(&notify.object).map(|watched| &watched.live);
+        notify.waiting = watchers.iter().flat_map(|live| live.keys().copied()).collect();
         for (&(_, cookie), live) in watchers.into_iter().flatten() {
             if let Some(conn) = live.conn {
                 ctx.out.push(notify.to_watcher(id, cookie, conn));
             }
         }
-        self.watches.notifies.insert(id, notify);
+        self.notifies.insert(id, notify);
         self.finish_notify(ctx, id);
     }
 
     fn on_notify_ack(&mut self, ctx: &mut Ctx<'_>, id: u64, watch: WatchId, reply: Bytes) {
-        let Some(notify) = self.watches.notifies.get_mut(&id) else { return };
+        let Some(notify) = self.notifies.get_mut(&id) else { return };
         if notify.waiting.remove(&watch) {
             notify.acks.push((watch, reply));
             self.finish_notify(ctx, id);
         }
     }
 
-    /// If nobody is waited for any more, or its time is over.
+    /// If it waits for no watcher any more, or its deadline passed.
     fn finish_notify(&mut self, ctx: &mut Ctx<'_>, id: u64) {
-        let Some(notify) = self.watches.notifies.get(&id) else { return };
+        let Some(notify) = self.notifies.get(&id) else { return };
         if notify.waiting.is_empty() || notify.deadline <= ctx.now.mono {
-            let mut notify = self.watches.notifies.remove(&id).expect("just seen");
+            let mut notify = self.notifies.remove(&id).expect("just seen");
             ctx.out.push(notify.complete(id));
         }
     }
 
     fn forget_in_notifies(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, watch: WatchId) {
         let waiting = |notify: &mut Notify| notify.object == *object && notify.waiting.remove(&watch);
-        let ids: Vec<u64> = self
-            .watches
-            .notifies
-            .iter_mut()
-            .filter_map(|(&id, notify)| waiting(notify).then_some(id))
-            .collect();
+        let ids: Vec<u64> =
+            self.notifies.iter_mut().filter_map(|(&id, notify)| waiting(notify).then_some(id)).collect();
         ids.into_iter().for_each(|id| self.finish_notify(ctx, id));
     }
 
     // ---- the end of a watch ----
 
-    fn end_watch(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, watch: WatchId) {
-        if let Some(watched) = self.watches.live.get_mut(object) {
+    fn end_watch(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, watch: WatchId, user_version: u64) {
+        if let Some(watched) = self.live.get_mut(object) {
             if let Some(ended) = watched.live.remove(&watch)
                 && ended.ending
             {
-                self.disconnect(ctx, watch, &ended);
+                disconnect(ctx, watch, &ended, user_version);
             }
-            if self.watches.live.get(object).is_some_and(|watched| watched.live.is_empty()) {
-                self.watches.live.remove(object);
+            if self.live.get(object).is_some_and(|watched| watched.live.is_empty()) {
+                self.live.remove(object);
             }
         }
         self.forget_in_notifies(ctx, object, watch);
     }
 
-    /// Tells a client that it watches no longer.
-    fn disconnect(&self, ctx: &mut Ctx<'_>, (_, cookie): WatchId, live: &Live) {
-        let Some(conn) = live.conn else { return };
-        let message = WatchNotify {
-            kind: WatchNotifyKind::Disconnect,
-            cookie,
-            version: self.info.last_user_version,
-            notify_id: 0,
-            payload: Bytes::new(),
-            result: 0,
-            notifier: 0,
-            acks: Bytes::new(),
-        };
-        ctx.out.push(PgEffect::Notify { conn, message: Box::new(message) });
-    }
-
-    /// Gives up who was silent for too long or is blocklisted, and notifies whose time is over.
-    pub fn watch_tick(&mut self, ctx: &mut Ctx<'_>) {
+    /// Ends notifies at their deadline. Gives the writes that remove watches which were silent for too long or whose
+    /// client is blocklisted.
+    pub fn tick(&mut self, ctx: &mut Ctx<'_>) -> Vec<ClientOp> {
         let now = ctx.now.mono;
         let late: Vec<u64> =
-            self.watches.notifies.iter().filter(|(_, n)| n.deadline <= now).map(|(&id, _)| id).collect();
+            self.notifies.iter().filter(|(_, n)| n.deadline <= now).map(|(&id, _)| id).collect();
         late.into_iter().for_each(|id| self.finish_notify(ctx, id));
-        let new_map = self.watches.checked != ctx.map.epoch;
-        self.watches.checked = ctx.map.epoch;
+        let new_map = self.checked != ctx.map.epoch;
+        self.checked = ctx.map.epoch;
         // One write for all that a client has of an object: each writes the list of watchers anew.
         let mut over: BTreeMap<(ObjectId, u64), (EntityAddr, Vec<u64>)> = BTreeMap::new();
-        for (object, watched) in &mut self.watches.live {
+        for (object, watched) in &mut self.live {
             for (&(client, cookie), live) in watched.live.iter_mut().filter(|(_, live)| !live.ending) {
                 let blocked = new_map && ctx.map.is_blocklisted(&AddrVec::one(live.addr));
                 if live.deadline <= now || blocked {
@@ -359,10 +341,10 @@ impl Pg {
                 }
             }
         }
-        for ((object, client), (addr, cookies)) in over {
-            let op = self.removal(ctx, object, (EntityName::client(client), addr), &cookies);
-            self.on_active_op(ctx, Box::new(op));
-        }
+        let removals = over.into_iter().map(|((object, client), (addr, cookies))| {
+            self.removal(ctx, object, (EntityName::client(client), addr), &cookies)
+        });
+        removals.collect()
     }
 
     /// The write that takes watches off an object, as if their client itself had asked for it.
@@ -379,12 +361,12 @@ impl Pg {
             generation: 0,
             timeout_secs: 0,
         };
-        self.watches.removals += 1;
-        // No other life of this OSD made the same number: the clock went on meanwhile.
-        let tid = (u64::from(ctx.now.wall.sec) << 32) + self.watches.removals;
-        let reqid = ReqId { client: EntityName::osd(self.me), tid, inc: self.id.seed as i32 };
+        self.removals += 1;
+        // No other incarnation of this OSD made the same number: the clock went on meanwhile.
+        let tid = (u64::from(ctx.now.wall.sec) << 32) + self.removals;
+        let reqid = ReqId { client: EntityName::osd(self.me), tid, inc: self.pg.seed as i32 };
         let request = OsdOp {
-            spg: SpgId::replicated(self.id),
+            spg: SpgId::replicated(self.pg),
             hash: object.hash,
             epoch: ctx.map.epoch,
             flags: op_flags::message::WRITE,
@@ -419,6 +401,22 @@ impl Pg {
             for_copy: false,
         }
     }
+}
+
+/// Tells a client that its watch ended.
+fn disconnect(ctx: &mut Ctx<'_>, (_, cookie): WatchId, live: &Live, user_version: u64) {
+    let Some(conn) = live.conn else { return };
+    let message = WatchNotify {
+        kind: WatchNotifyKind::Disconnect,
+        cookie,
+        version: user_version,
+        notify_id: 0,
+        payload: Bytes::new(),
+        result: 0,
+        notifier: 0,
+        acks: Bytes::new(),
+    };
+    ctx.out.push(PgEffect::Notify { conn, message: Box::new(message) });
 }
 
 impl Notify {

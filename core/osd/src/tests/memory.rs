@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // an allocator is unsafe by its signature
 
 use super::world::World;
-use crate::pg::missing::{Missing, part_of};
+use crate::pg::history::missing::{Missing, part_of};
 use bytes::Bytes;
 use nacre_base::{Epoch, Name, PoolId, Rng, Version};
 use nacre_proto::messages::part::Act;

@@ -1,13 +1,14 @@
 //! What clients see of findings. Ceph: SCRUBLS, and the types in `scrub_types.h`.
 
-use super::super::{ClientOp, Ctx, Pg};
+use super::ScrubRecord;
 use super::findings::walk_findings;
 use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::FlaggedOp;
+use crate::pg::{ClientOp, Ctx};
 use crate::snap_set::{CloneInfo, SnapSet};
 use bytes::Bytes;
 use nacre_base::errno::{EAGAIN, EINVAL, EIO};
-use nacre_base::{Name, SnapId, Utime, Version};
+use nacre_base::{Epoch, Name, SnapId, Utime, Version};
 use nacre_machine::Level;
 use nacre_proto::messages::scrub::{BadObject, BadSnaps, Finding, Shard, scrub_error as is};
 use nacre_proto::types::{ObjectId, ObjectLocator, Op, ReqId, ScrubLs};
@@ -17,19 +18,18 @@ use std::collections::BTreeMap;
 /// Findings on one page.
 const PAGE_MAX: usize = 1000;
 
-impl Pg {
+impl ScrubRecord {
     /// The result and outputs of a request for what scrubs found.
-    pub fn list_findings(&mut self, ctx: &mut Ctx<'_>, op: &ClientOp) -> (i32, Vec<(i32, Bytes)>) {
+    pub fn list(&self, ctx: &mut Ctx<'_>, interval: Epoch, op: &ClientOp) -> (i32, Vec<(i32, Bytes)>) {
         let [FlaggedOp { op: Op::ScrubLs(ask), .. }] = &op.ops[..] else {
             return (-EINVAL, Vec::new()); // among other operations it makes no sense
         };
-        let interval = self.interval.start;
         if ask.interval.0 != 0 && ask.interval != interval {
             return (-EAGAIN, Vec::new()); // the listing begins anew
         }
         let mut page = Vec::new();
         let mut behind = ask.after.0.is_empty();
-        let walked = walk_findings(ctx.store, self.id, &mut |object, finding| {
+        let walked = walk_findings(ctx.store, self.pg, &mut |object, finding| {
             if matches!(finding, Finding::Snaps(_)) != ask.snapsets {
                 return true;
             }
@@ -48,7 +48,7 @@ impl Pg {
             page.len() < PAGE_MAX.min(ask.max.max(1) as usize)
         });
         if let Err(error) = walked {
-            ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+            ctx.log(Level::Error, format!("pg {}: {error}", self.pg));
             return (-EIO, Vec::new());
         }
         let mut out = Vec::new();
@@ -87,7 +87,7 @@ fn inconsistent_object(object: &ObjectId, bad: &BadObject) -> Bytes {
         for (osd, shard) in &bad.shards {
             versioned(out, 1, 1, |out| {
                 osd.encode(out);
-                (-1_i8).encode(out); // no part of a code: a copy
+                (-1_i8).encode(out); // no shard of an erasure-coded pool
             });
             encode_shard(object, shard, out);
         }
@@ -109,7 +109,7 @@ fn encode_shard(object: &ObjectId, shard: &Shard, out: &mut Vec<u8>) {
         let ours = attrs.remove(ATTR);
         let info = match shard.errors {
             errors if errors & is::shard::INFO_MISSING != 0 => None,
-            // They show it as it is, and die if there is none.
+            // Clients show it as it is, and crash if there is none.
             errors if errors & is::shard::INFO_CORRUPTED != 0 => Some(ours.unwrap_or_default()),
             _ => Some(object_info(object, shard).into()),
         };
@@ -149,7 +149,7 @@ fn object_info(object: &ObjectId, shard: &Shard) -> Vec<u8> {
         (0_u64, 0_u64).encode(out); // truncations: of CephFS alone
         false.encode(out); // lost
         0_u32.encode(out); // watchers, as they once were
-        Version::new(nacre_base::Epoch(0), shard.user_version).encode(out);
+        Version::new(Epoch(0), shard.user_version).encode(out);
         false.encode(out); // tmap
         0_u32.encode(out); // watchers
         FLAGS.encode(out);

@@ -1,34 +1,41 @@
-//! Comparing the copies of a group's objects: the primary looks through its group in small steps and
-//! asks all members the same questions, of metadata (light) and of content too (deep).
+//! Scrub: the primary compares the copies of its objects in small steps. It asks all members the same questions, of
+//! metadata (light scrub) and of content too (deep scrub).
 //!
-//! Nothing is locked. A question travels to a member in the stream of writes, so the member answers it
-//! at exactly the version at which the primary answered it to itself; whatever clients write meanwhile
-//! comes before or behind it everywhere. Each piece of an object is compared at a version of its own.
+//! Nothing is locked. A question travels to a member in the stream of writes, so the member answers it at exactly
+//! the version at which the primary answered it to itself; what clients write meanwhile comes before or behind it
+//! everywhere. Each piece of an object is compared at a version of its own.
 //!
-//! Read `Running`, then `Pg::scrub_on`. `look` is the members' side, `compare` decides what is wrong,
-//! `mend` makes it right, `note` keeps what was found, `ls` shows it to clients.
+//! `Scrub` is the primary's machine: read `Running`, then `Scrub::step`. `ScrubRecord` is what every member keeps.
+//! `scrub_map` replies to questions, `findings` keeps what was found, `repair` discards wrong copies,
+//! `list_inconsistent` shows findings to clients. Which copy is right is decided by the redundancy backend.
 
-mod compare;
 pub mod findings;
 mod list_inconsistent;
 mod repair;
 mod scrub_map;
 
-pub use findings::{load_state, walk_findings};
-pub use scrub_map::SumRead;
-
-use super::{Ctx, Pg, PgEffect, Phase};
+use super::active::Member;
+use super::backend::Backend;
+use super::backend::scrub_verdict::{Content, Copies, RepairPlan, Sums, is_same};
+use super::completeness::Completeness;
+use super::history::{History, Update};
+use super::pending::Pending;
+use super::recovery::Recovery;
+use super::{Ctx, Interval, Pg, PgEffect, Phase};
 use crate::scrub_scheduler::{ScrubConfig, ScrubSlot};
-use compare::{Content, Copies, RepairPlan, Sums, is_consistent, is_same, verdict};
-use nacre_base::{Name, OsdId, Time, Utime, Version};
-use nacre_machine::Level;
+
+use bytes::Bytes;
+use nacre_base::{Name, OsdId, PgId, Time, Utime, Version};
+use nacre_machine::{Level, ReadError};
 use nacre_proto::maps::{OsdMap, Pool, PoolOption, map_flags, pool_flags};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgMsg};
 use nacre_proto::messages::pg_state;
 use nacre_proto::messages::scrub::{
     BadSnaps, Finding, ScrubAnswer, ScrubMsg, ScrubNote, ScrubQuery, ScrubState, ScrubSum, scrub_error as is,
 };
+use nacre_proto::transaction::Transaction;
 use nacre_proto::types::ObjectId;
+use scrub_map::{SumRead, check_clones, omap_piece};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -38,22 +45,22 @@ const SLICE: u64 = if cfg!(test) { 4096 } else { 512 << 10 };
 const STALLED: Duration = Duration::from_secs(3);
 /// In the cluster's log.
 pub const ERROR: u8 = 4;
-/// Findings that are kept of one group; more are only counted.
+/// Findings that are kept of one placement group; more are only counted.
 const FINDINGS_MAX: u64 = 1000;
 
-/// What somebody asked for.
+/// A scrub that was requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubRequest {
     pub deep: bool,
     pub repair: bool,
 }
 
-/// When a group will be looked at: not before, and by when although clients are busy.
+/// When a placement group will be scrubbed: the earliest time, and the latest although clients are busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubPlan {
     pub from: Utime,
     pub until: Utime,
-    /// Somebody asked for it.
+    /// It was requested.
     pub wanted: bool,
 }
 
@@ -64,30 +71,51 @@ struct Intervals {
     deep: u64,
 }
 
-/// Of the primary while it serves.
+/// What every member keeps of scrubs, and the pieces that it reads for one.
+pub struct ScrubRecord {
+    pg: PgId,
+    pub state: ScrubState,
+    /// `state` was made anew and is not stored.
+    unsaved: bool,
+    requested: Option<ScrubRequest>,
+    reads: BTreeMap<u64, SumRead>,
+}
+
+/// The parts of the placement group that a scrub works on.
+pub struct Scope<'a> {
+    pub backend: Backend,
+    pub interval: &'a Interval,
+    pub history: &'a mut History,
+    pub pending: &'a mut Pending,
+    pub record: &'a mut ScrubRecord,
+    pub members: &'a mut BTreeMap<OsdId, Member>,
+    pub recovery: &'a mut Recovery,
+}
+
+/// The primary's machine while it serves.
 #[derive(Default)]
 pub struct Scrub {
     running: Option<Box<Running>>,
     last_id: u64,
     /// Copies that are being replaced, and whether all of them is.
     repairing: BTreeMap<(OsdId, ObjectId), bool>,
-    /// The other members know how many errors earlier looks found.
+    /// The other members know how many errors earlier scrubs found.
     told: bool,
     /// Findings that were kept since they were forgotten.
     kept: u64,
-    /// The last repair left something, and no look since found that it is gone.
+    /// The last repair left errors, and no scrub since found that they are gone.
     repair_failed: bool,
 }
 
 struct Running {
-    wanted: ScrubRequest,
+    request: ScrubRequest,
     _slot: ScrubSlot,
     began: Utime,
     /// Where the next names come from; None: there are no more.
     next: Option<ObjectId>,
     /// The object of which some clones came before that.
     cut: Option<ObjectId>,
-    /// Of the names at hand, those to look at one by one, and whether their metadata is suspect.
+    /// Of the names at hand, the objects to compare one by one, and whether their metadata is suspect.
     todo: VecDeque<(ObjectId, u64, bool)>,
     exam: Option<Box<Exam>>,
     asking: Option<Asking>,
@@ -165,10 +193,10 @@ impl Scrub {
         let failed = if self.repair_failed { pg_state::FAILED_REPAIR } else { 0 };
         let Some(running) = &self.running else { return failed };
         let mut state = failed | pg_state::SCRUBBING;
-        if running.wanted.deep {
+        if running.request.deep {
             state |= pg_state::DEEP_SCRUB;
         }
-        if running.wanted.repair {
+        if running.request.repair {
             state &= !pg_state::FAILED_REPAIR;
             state |= pg_state::REPAIR;
         }
@@ -176,55 +204,53 @@ impl Scrub {
     }
 }
 
-impl Pg {
-    fn scrub(&mut self) -> Option<&mut Scrub> {
-        match &mut self.phase {
-            Phase::Active(active) => Some(&mut active.scrub),
-            _ => None,
-        }
+impl Scope<'_> {
+    fn id(&self) -> PgId {
+        self.history.pg
     }
-    fn running(&mut self) -> Option<&mut Running> {
-        self.scrub()?.running.as_deref_mut()
+    fn me(&self) -> OsdId {
+        self.history.me
     }
-
-    // ---- when ----
-
-    /// Somebody asks for it, on whichever OSD is the primary.
-    pub fn on_scrub_request(&mut self, wanted: ScrubRequest) {
-        if self.interval.primary == Some(self.me) {
-            let before = self.scrub_wanted.unwrap_or_default();
-            let deep = wanted.deep || wanted.repair || before.deep;
-            self.scrub_wanted = Some(ScrubRequest { deep, repair: wanted.repair || before.repair });
-        }
+    /// The primary reads what it stores.
+    fn store(&mut self, ctx: &mut Ctx<'_>, mut txn: Transaction) {
+        txn.is_read_here = true;
+        self.pending.issue(txn, ctx.out);
     }
+    fn apply(&mut self, ctx: &mut Ctx<'_>, update: Update) {
+        self.pending.unapplied.extend(update.objects);
+        self.store(ctx, update.txn);
+    }
+    fn completeness(&self) -> Completeness<'_> {
+        let own = &self.history.missing;
+        Completeness { me: self.me(), interval: self.interval, own, members: Some(self.members) }
+    }
+}
 
-    pub fn scrub_tick(&mut self, ctx: &mut Ctx<'_>) {
-        let now = ctx.now.mono;
-        let clean = self.is_clean();
-        let Some(scrub) = self.scrub() else { return };
-        if let Some(running) = &mut scrub.running {
-            if running.asking.as_ref().is_some_and(|asking| now.since(asking.since) > STALLED) {
-                running.asking = None;
-            }
-            if running.asking.is_none() {
-                self.scrub_on(ctx);
-            }
-            return;
-        }
-        if !clean {
-            return;
-        }
-        let told = std::mem::replace(&mut scrub.told, true);
-        self.save_scrub_state(ctx);
-        if !told && self.scrub_state.errors() > 0 {
-            self.share_note(ctx, ScrubNote::default());
-        }
-        if let Some((_, urgency)) = self.due(ctx) {
-            ctx.budget.scrub.propose(self.id, urgency);
-        }
+impl ScrubRecord {
+    pub fn new(pg: PgId) -> ScrubRecord {
+        let (state, requested, reads) = Default::default();
+        ScrubRecord { pg, state, unsaved: false, requested, reads }
+    }
+    /// Takes note of a request; the scrub begins when it is this placement group's turn.
+    pub fn request(&mut self, request: ScrubRequest) {
+        let before = self.requested.unwrap_or_default();
+        let deep = request.deep || request.repair || before.deep;
+        self.requested = Some(ScrubRequest { deep, repair: request.repair || before.repair });
+    }
+    pub fn is_reading(&self, read: u64) -> bool {
+        self.reads.contains_key(&read)
+    }
+    pub fn forget_reads(&mut self) {
+        self.reads.clear();
+    }
+    pub fn last(&self, deep: bool) -> Utime {
+        if deep { self.state.last_deep_stamp } else { self.state.last_stamp }
+    }
+    pub fn check(&self) {
+        assert!(self.requested.is_none_or(|request| request.deep || !request.repair));
     }
 
-    /// How many seconds pass between two looks.
+    /// How many seconds pass between two scrubs.
     fn intervals(&self, pool: &Pool, rules: &ScrubConfig) -> Intervals {
         let of_pool = |option: u32, general: u64| match pool.options.get(&option) {
             Some(PoolOption::Float(secs)) if *secs > 0.0 => *secs as u64,
@@ -232,42 +258,36 @@ impl Pg {
         };
         let min = of_pool(pool_option::SCRUB_MIN_INTERVAL, rules.min_interval);
         Intervals {
-            // Groups that were made together are not looked at together.
-            min: min + min / 2 * (u64::from(self.id.seed.wrapping_mul(0x9e37_79b9)) >> 16) / 0x1_0000,
+            // Placement groups of the same age are not all scrubbed at once.
+            min: min + min / 2 * (u64::from(self.pg.seed.wrapping_mul(0x9e37_79b9)) >> 16) / 0x1_0000,
             max: of_pool(pool_option::SCRUB_MAX_INTERVAL, rules.max_interval),
             deep: of_pool(pool_option::DEEP_SCRUB_INTERVAL, rules.deep_interval),
         }
     }
 
-    /// When its primary will look at it again.
-    pub fn scrub_plan(&self, map: &OsdMap, rules: &ScrubConfig, now: Utime) -> Option<ScrubPlan> {
-        if self.interval.primary != Some(self.me) {
-            return None;
-        }
-        let Intervals { min, max, .. } = self.intervals(map.pool(self.id.pool)?, rules);
-        let last = self.scrub_state.last_stamp;
+    /// When the primary will scrub again.
+    fn plan(&self, map: &OsdMap, rules: &ScrubConfig, now: Utime) -> Option<ScrubPlan> {
+        let Intervals { min, max, .. } = self.intervals(map.pool(self.pg.pool)?, rules);
+        let last = self.state.last_stamp;
         let after = |secs: u64| Utime {
             sec: last.sec.saturating_add(u32::try_from(secs).unwrap_or(u32::MAX)),
             ..last
         };
-        let wanted = self.scrub_wanted.is_some();
+        let wanted = self.requested.is_some();
         Some(ScrubPlan { from: if wanted { now } else { after(min) }, until: after(max), wanted })
     }
-    pub fn last_scrub(&self, deep: bool) -> Utime {
-        if deep { self.scrub_state.last_deep_stamp } else { self.scrub_state.last_stamp }
-    }
 
-    /// What kind of look it is time for, and how urgent that is.
+    /// Which kind of scrub is due, and how urgent it is.
     fn due(&self, ctx: &Ctx<'_>) -> Option<(ScrubRequest, u64)> {
-        if let Some(wanted) = self.scrub_wanted {
+        if let Some(wanted) = self.requested {
             return Some((wanted, u64::MAX));
         }
         let pace = &ctx.budget.scrub;
-        let pool = ctx.map.pool(self.id.pool)?;
+        let pool = ctx.map.pool(self.pg.pool)?;
         let Intervals { min, max, deep } = self.intervals(pool, &pace.rules);
         let wall = ctx.now.wall;
         let age = |stamp: Utime| u64::from(wall.sec.saturating_sub(stamp.sec));
-        let (age, deep_age) = (age(self.scrub_state.last_stamp), age(self.scrub_state.last_deep_stamp));
+        let (age, deep_age) = (age(self.state.last_stamp), age(self.state.last_deep_stamp));
         let may = |flag, of_pool| !ctx.map.has(flag) && !pool.has(of_pool);
         let may_light = may(map_flags::NOSCRUB, pool_flags::NOSCRUB);
         let may_deep = may(map_flags::NODEEP_SCRUB, pool_flags::NODEEP_SCRUB);
@@ -276,25 +296,158 @@ impl Pg {
         let deep = may_deep && (deep_age > deep + deep / 2 || (deep_age > deep && (calm || light)));
         (light || deep).then_some((ScrubRequest { deep, repair: false }, age.max(deep_age)))
     }
+}
 
-    /// Our turn has come.
+/// Events, on whichever member they arrive.
+impl Pg {
+    /// The parts that a scrub works on, if this OSD is the primary and serves.
+    fn scrub_parts(&mut self) -> Option<(&mut Scrub, Scope<'_>)> {
+        let Phase::Active(active) = &mut self.phase else { return None };
+        let scope = Scope {
+            backend: self.backend,
+            interval: &self.interval,
+            history: &mut self.history,
+            pending: &mut self.pending,
+            record: &mut self.scrub,
+            members: &mut active.members,
+            recovery: &mut active.recovery,
+        };
+        Some((&mut active.scrub, scope))
+    }
+
+    pub fn scrub_tick(&mut self, ctx: &mut Ctx<'_>) {
+        if let Some((scrub, mut scope)) = self.scrub_parts() {
+            scrub.tick(&mut scope, ctx);
+        }
+    }
+    /// It is this placement group's turn.
     pub fn start_scrub(&mut self, ctx: &mut Ctx<'_>) {
-        let Some((wanted, _)) = self.due(ctx) else { return };
-        let (start, old) = (self.range.start(), self.scrub_state);
-        if !self.is_clean() {
+        if let Some((scrub, mut scope)) = self.scrub_parts() {
+            scrub.start(&mut scope, ctx);
+        }
+    }
+    pub fn step_scrub(&mut self, ctx: &mut Ctx<'_>) {
+        if let Some((scrub, mut scope)) = self.scrub_parts() {
+            scrub.step(&mut scope, ctx);
+        }
+    }
+    /// Messages to that OSD may have been lost.
+    pub fn scrub_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
+        if let Some((scrub, mut scope)) = self.scrub_parts() {
+            scrub.opened(&mut scope, ctx, osd);
+        }
+    }
+    pub fn scrub_plan(&self, map: &OsdMap, rules: &ScrubConfig, now: Utime) -> Option<ScrubPlan> {
+        let is_primary = self.interval.primary == Some(self.me);
+        if is_primary { self.scrub.plan(map, rules, now) } else { None }
+    }
+    pub fn last_scrub(&self, deep: bool) -> Utime {
+        self.scrub.last(deep)
+    }
+
+    pub fn on_scrub(&mut self, ctx: &mut Ctx<'_>, from: OsdId, msg: ScrubMsg) {
+        let is_from_primary = self.interval.primary == Some(from) && self.is_merged_replica();
+        match msg {
+            ScrubMsg::Query { id, at, query } if is_from_primary => {
+                self.on_scrub_query(ctx, from, id, at, query);
+            }
+            ScrubMsg::Answer { id, answer } => {
+                if let Some((scrub, mut scope)) = self.scrub_parts() {
+                    scrub.on_answer(&mut scope, ctx, from, id, answer);
+                }
+            }
+            // The primary found that our copy is wrong.
+            ScrubMsg::Mend { object, stale } if is_from_primary && self.history.range.contains(&object) => {
+                let update = self.history.discard_copy(ctx.store, &object, &stale);
+                self.apply(ctx, update);
+            }
+            ScrubMsg::Note(note) if is_from_primary => {
+                if let Some(txn) = self.scrub.take_note(ctx, &self.history.range, &note) {
+                    self.store(ctx, txn);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_scrub_query(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64, at: Version, query: ScrubQuery) {
+        let answer = if self.history.info.last_update != at || !self.pending.unapplied.is_empty() {
+            None
+        } else {
+            let parts = (&self.history, &mut self.pending);
+            match self.scrub.reply(ctx, parts, Some(from), id, query) {
+                Some(answer) => Some(answer),
+                None => return,
+            }
+        };
+        ctx.out.push(PgEffect::answer(from, PgMsg::Scrub(Box::new(ScrubMsg::Answer { id, answer }))));
+    }
+
+    pub fn on_sum_read(&mut self, ctx: &mut Ctx<'_>, number: u64, result: Result<Vec<Bytes>, ReadError>) {
+        let Some((asker, id, answer)) = self.scrub.on_sum_read(ctx, number, result) else { return };
+        let (me, answer) = (self.me, Some(answer));
+        match asker {
+            Some(osd) => {
+                let msg = Box::new(ScrubMsg::Answer { id, answer });
+                ctx.out.push(PgEffect::answer(osd, PgMsg::Scrub(msg)));
+            }
+            None => {
+                if let Some((scrub, mut scope)) = self.scrub_parts() {
+                    scrub.on_answer(&mut scope, ctx, me, id, answer);
+                }
+            }
+        }
+    }
+}
+
+/// The steps of a scrub.
+impl Scrub {
+    fn tick(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
+        let now = ctx.now.mono;
+        let clean = pg.completeness().is_clean();
+        if let Some(running) = &mut self.running {
+            if running.asking.as_ref().is_some_and(|asking| now.since(asking.since) > STALLED) {
+                running.asking = None;
+            }
+            if running.asking.is_none() {
+                self.step(pg, ctx);
+            }
             return;
         }
-        let Some(scrub) = self.scrub() else { return };
-        if scrub.running.is_some() {
+        if !clean {
+            return;
+        }
+        let told = std::mem::replace(&mut self.told, true);
+        if pg.record.take_unsaved() {
+            let note = ScrubNote { state: pg.record.state, ..ScrubNote::default() };
+            let txn = pg.record.note_txn(ctx, &note);
+            pg.store(ctx, txn);
+        }
+        if !told && pg.record.state.errors() > 0 {
+            self.share_note(pg, ctx, ScrubNote::default());
+        }
+        if let Some((_, urgency)) = pg.record.due(ctx) {
+            ctx.budget.scrub.propose(pg.id(), urgency);
+        }
+    }
+
+    /// It is this placement group's turn.
+    fn start(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
+        let Some((request, _)) = pg.record.due(ctx) else { return };
+        let (start, old) = (pg.history.range.start(), pg.record.state);
+        if !pg.completeness().is_clean() {
+            return;
+        }
+        if self.running.is_some() {
             return;
         }
         let Some(slot) = ctx.budget.scrub.begin() else { return };
         let mut state = ScrubState { shallow_errors: 0, ..old };
-        if wanted.deep {
+        if request.deep {
             state = ScrubState { deep_errors: 0, omap_keys: 0, omap_bytes: 0, ..state };
         }
-        scrub.running = Some(Box::new(Running {
-            wanted,
+        self.running = Some(Box::new(Running {
+            request,
             _slot: slot,
             began: ctx.now.wall,
             next: Some(start),
@@ -307,21 +460,25 @@ impl Pg {
             fixed: 0,
             plans: Vec::new(),
         }));
-        ctx.log(Level::Debug, format!("{} {} starts", self.id, wanted.name()));
-        self.share_note(ctx, ScrubNote { forget: true, forget_deep: wanted.deep, ..ScrubNote::default() });
-        self.scrub_on(ctx);
+        ctx.log(Level::Debug, format!("{} {} starts", pg.id(), request.name()));
+        self.share_note(
+            pg,
+            ctx,
+            ScrubNote { forget: true, forget_deep: request.deep, ..ScrubNote::default() },
+        );
+        self.step(pg, ctx);
     }
 
     // ---- steps ----
 
     /// The next question, if the last one is answered and there is nothing to recover.
-    pub fn scrub_on(&mut self, ctx: &mut Ctx<'_>) {
-        let whole = self.lacks_nothing();
+    fn step(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
+        let whole = pg.completeness().is_whole();
         let now = ctx.now.mono;
-        let (id, settled) = (self.id, self.unapplied.is_empty());
-        let Some(running) = self.running() else { return };
+        let (id, settled) = (pg.id(), pg.pending.unapplied.is_empty());
+        let Some(running) = self.running.as_deref_mut() else { return };
         if running.asking.as_ref().is_some_and(|asking| asking.waits_for.is_empty()) {
-            self.take_answers(ctx);
+            self.take_answers(pg, ctx);
             return;
         }
         if running.asking.is_some() || !whole {
@@ -335,46 +492,48 @@ impl Pg {
         if running.exam.is_none()
             && let Some((object, size, suspect)) = running.todo.pop_front()
         {
-            let stage = if running.wanted.deep { Stage::Data(0) } else { Stage::Copies };
+            let stage = if running.request.deep { Stage::Data(0) } else { Stage::Copies };
             let (content, written, chains) = Default::default();
             running.exam = Some(Box::new(Exam { object, size, suspect, stage, content, written, chains }));
         }
         match (&running.exam, running.next.clone()) {
-            (Some(_), _) => self.examine(ctx),
-            (None, Some(next)) => self.ask_for_names(ctx, next),
-            (None, None) => self.finish_scrub(ctx),
+            (Some(_), _) => self.examine(pg, ctx),
+            (None, Some(next)) => self.ask_for_names(pg, ctx, next),
+            (None, None) => self.finish(pg, ctx),
         }
     }
 
-    fn ask_for_names(&mut self, ctx: &mut Ctx<'_>, from: ObjectId) {
+    fn ask_for_names(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, from: ObjectId) {
         let chunk = ctx.budget.scrub.rules.chunk as usize;
-        let objects = match self.objects_from(ctx, &from, scrub_map::NAMES_MAX) {
+        let objects = match pg.history.range.objects_from(ctx.store, &from, scrub_map::NAMES_MAX) {
             Ok(objects) => objects,
             Err(error) => {
-                ctx.log(Level::Error, format!("pg {}: {error}", self.id));
+                ctx.log(Level::Error, format!("pg {}: {error}", pg.id()));
                 return; // again with the next tick
             }
         };
-        // An object and its clones are looked at together, unless there are very many of them.
+        // An object and its clones are compared together, unless there are very many of them.
         let is_first = |at: &usize| objects[*at].to_head() != objects[*at - 1].to_head();
         let cut = (chunk..objects.len()).find(is_first);
         let cut = cut.or_else(|| (objects.len() == scrub_map::NAMES_MAX).then(|| objects.len() - 1));
         let to = cut.map(|at| objects[at].clone());
         let ours = &objects[..cut.unwrap_or(objects.len())];
-        let clones = self.check_clones(ctx, ours);
+        let clones = check_clones(ctx, ours);
         let query = ScrubQuery::Names { from, to: to.clone(), values: false };
-        self.ask_all(ctx, Asked::Names { to, clones }, |_| query.clone());
+        self.ask_all(pg, ctx, Asked::Names { to, clones }, |_| query.clone());
     }
 
-    fn examine(&mut self, ctx: &mut Ctx<'_>) {
-        let Some(exam) = self.running().and_then(|running| running.exam.as_ref()) else { return };
+    fn examine(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
+        let Some(exam) = self.running.as_deref_mut().and_then(|running| running.exam.as_ref()) else {
+            return;
+        };
         let object = exam.object.clone();
         let chains = exam.chains.clone();
         match &exam.stage {
             Stage::Data(offset) => {
                 let (offset, len) = (*offset, SLICE);
                 let chain = |osd| chains.get(&osd).map_or(u32::MAX, |(data, _)| data.unwrap_or_default());
-                self.ask_all(ctx, Asked::Data { offset, len }, |osd| ScrubQuery::Data {
+                self.ask_all(pg, ctx, Asked::Data { offset, len }, |osd| ScrubQuery::Data {
                     object: object.clone(),
                     offset,
                     len,
@@ -383,13 +542,13 @@ impl Pg {
             }
             Stage::Omap(from) => {
                 let from = from.clone();
-                let (to, keys, bytes) = self.omap_piece(ctx, &object, &from);
-                if let Some(running) = self.running() {
+                let (to, keys, bytes) = omap_piece(ctx, &object, &from);
+                if let Some(running) = self.running.as_deref_mut() {
                     running.state.omap_keys += keys;
                     running.state.omap_bytes += bytes;
                 }
                 let chain = |osd| chains.get(&osd).map_or(u32::MAX, |(_, omap)| omap.unwrap_or_default());
-                self.ask_all(ctx, Asked::Omap { from: from.clone(), to: to.clone() }, |osd| {
+                self.ask_all(pg, ctx, Asked::Omap { from: from.clone(), to: to.clone() }, |osd| {
                     ScrubQuery::Omap {
                         object: object.clone(),
                         from: from.clone(),
@@ -401,30 +560,45 @@ impl Pg {
             Stage::Copies => {
                 let to = object.following();
                 let query = ScrubQuery::Names { from: object, to: Some(to), values: true };
-                self.ask_all(ctx, Asked::Copies, |_| query.clone());
+                self.ask_all(pg, ctx, Asked::Copies, |_| query.clone());
             }
         }
     }
 
-    /// Asks all members, and ourselves, in this one moment.
-    fn ask_all(&mut self, ctx: &mut Ctx<'_>, what: Asked, query: impl Fn(OsdId) -> ScrubQuery) {
-        let (me, at, since) = (self.me, self.info.last_update, ctx.now.mono);
-        let Phase::Active(active) = &mut self.phase else { return };
-        active.scrub.last_id += 1;
-        let id = active.scrub.last_id;
-        let Some(running) = &mut active.scrub.running else { return };
-        let others: Vec<OsdId> = active.members.keys().copied().collect();
+    /// Asks all members, and this one, at the same version.
+    fn ask_all(
+        &mut self,
+        pg: &mut Scope<'_>,
+        ctx: &mut Ctx<'_>,
+        what: Asked,
+        query: impl Fn(OsdId) -> ScrubQuery,
+    ) {
+        let (me, at, since) = (pg.me(), pg.history.info.last_update, ctx.now.mono);
+        self.last_id += 1;
+        let id = self.last_id;
+        let Some(running) = &mut self.running else { return };
+        let others: Vec<OsdId> = pg.members.keys().copied().collect();
         let waits_for = others.iter().copied().chain([me]).collect();
         running.asking = Some(Asking { id, since, waits_for, answers: BTreeMap::new(), what });
         for osd in others {
             let msg = Box::new(ScrubMsg::Query { id, at, query: query(osd) });
             ctx.out.push(PgEffect::ask(osd, PgMsg::Scrub(msg)));
         }
-        self.answer_query(ctx, None, id, query(me));
+        let parts = (&*pg.history, &mut *pg.pending);
+        if let Some(answer) = pg.record.reply(ctx, parts, None, id, query(me)) {
+            self.on_answer(pg, ctx, me, id, Some(answer));
+        }
     }
 
-    pub fn on_scrub_answer(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64, answer: Option<ScrubAnswer>) {
-        let Some(running) = self.running() else { return };
+    fn on_answer(
+        &mut self,
+        pg: &mut Scope<'_>,
+        ctx: &mut Ctx<'_>,
+        from: OsdId,
+        id: u64,
+        answer: Option<ScrubAnswer>,
+    ) {
+        let Some(running) = self.running.as_deref_mut() else { return };
         let Some(asking) = running.asking.as_mut().filter(|asking| asking.id == id) else { return };
         let Some(answer) = answer else {
             running.asking = None; // a session ended on the way; the next tick asks again
@@ -434,31 +608,32 @@ impl Pg {
             asking.answers.insert(from, answer);
         }
         if asking.waits_for.is_empty() {
-            self.take_answers(ctx);
+            self.take_answers(pg, ctx);
         }
     }
 
-    /// Everybody answered.
-    fn take_answers(&mut self, ctx: &mut Ctx<'_>) {
-        let (pg, now) = (self.id, ctx.now.mono);
-        if !self.unapplied.is_empty() {
+    /// All members replied.
+    fn take_answers(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
+        let (id, now) = (pg.id(), ctx.now.mono);
+        if !pg.pending.unapplied.is_empty() {
             // What is to be put right may be among what this turn's writes change.
             ctx.out.push(PgEffect::Loop);
             return;
         }
-        let Some(running) = self.running() else { return };
+        let Some(running) = self.running.as_deref_mut() else { return };
         let Some(Asking { answers, what, since, .. }) = running.asking.take() else { return };
         match what {
-            Asked::Names { to, clones } => self.take_names(ctx, answers, to, clones),
-            Asked::Copies => self.take_copies(ctx, answers),
+            Asked::Names { to, clones } => self.take_names(pg, ctx, answers, to, clones),
+            Asked::Copies => self.take_copies(pg, ctx, answers),
             Asked::Data { offset, len } => self.take_data(answers, offset, len),
             Asked::Omap { from, to } => self.take_omap(answers, from, to),
         }
-        ctx.budget.scrub.pause(pg, now, now.since(since));
+        ctx.budget.scrub.pause(id, now, now.since(since));
     }
 
     fn take_names(
         &mut self,
+        pg: &mut Scope<'_>,
         ctx: &mut Ctx<'_>,
         answers: BTreeMap<OsdId, ScrubAnswer>,
         mut to: Option<ObjectId>,
@@ -480,22 +655,24 @@ impl Pg {
                 objects.entry(entry.object.clone()).or_default().insert(osd, Some(entry));
             }
         }
-        objects.retain(|object, _| self.range.contains(object) && to.as_ref().is_none_or(|to| object < to));
+        objects.retain(|object, _| {
+            pg.history.range.contains(object) && to.as_ref().is_none_or(|to| object < to)
+        });
         for osd in &silent {
-            ctx.log(Level::Error, format!("pg {}: osd.{osd} cannot tell which objects it has", self.id));
+            ctx.log(Level::Error, format!("pg {}: osd.{osd} cannot tell which objects it has", pg.id()));
         }
         let mut suspects = BTreeSet::new();
         let last = objects.last_key_value().map(|(last, _)| last.to_head());
-        let Some(running) = self.running() else { return };
+        let Some(running) = self.running.as_deref_mut() else { return };
         for (object, mut copies) in objects {
             for osd in members.iter().filter(|osd| !silent.contains(osd)) {
                 copies.entry(*osd).or_insert(None);
             }
-            let suspect = !is_consistent(&copies);
+            let suspect = !pg.backend.is_consistent(&copies);
             if suspect {
                 suspects.insert(object.to_head());
             }
-            if suspect || running.wanted.deep {
+            if suspect || running.request.deep {
                 let size = copies.values().flatten().map(|copy| copy.size).max().unwrap_or_default();
                 running.todo.push_back((object, size, suspect));
             }
@@ -510,20 +687,22 @@ impl Pg {
             if complete && !suspects.contains(&head) {
                 // Of clones that are too many the clones themselves tell.
                 let errors = if object == head { bad.missing.len() as u64 } else { 1 };
-                if let Some(running) = self.running() {
+                if let Some(running) = self.running.as_deref_mut() {
                     running.state.shallow_errors += errors;
                     running.found += errors;
                 }
                 if errors > 0 {
-                    self.cluster_error(ctx, format!("{} {object}: {}", self.id, what_is_wrong(&bad)));
+                    cluster_error(ctx, format!("{} {object}: {}", pg.id(), what_is_wrong(&bad)));
                 }
-                self.keep_finding(ctx, &object, Finding::Snaps(bad));
+                self.keep_finding(pg, ctx, &object, Finding::Snaps(bad));
             }
         }
     }
 
     fn take_data(&mut self, answers: BTreeMap<OsdId, ScrubAnswer>, offset: u64, len: u64) {
-        let Some(exam) = self.running().and_then(|running| running.exam.as_mut()) else { return };
+        let Some(exam) = self.running.as_deref_mut().and_then(|running| running.exam.as_mut()) else {
+            return;
+        };
         let sums = sums_of(answers);
         for (osd, sum) in &sums {
             let digests = exam.chains.entry(*osd).or_insert((Some(u32::MAX), Some(u32::MAX)));
@@ -537,7 +716,7 @@ impl Pg {
     }
 
     fn take_omap(&mut self, answers: BTreeMap<OsdId, ScrubAnswer>, from: Name, to: Option<Name>) {
-        let Some(running) = self.running() else { return };
+        let Some(running) = self.running.as_deref_mut() else { return };
         let Some(exam) = running.exam.as_mut() else { return };
         let sums = sums_of(answers);
         for (osd, sum) in &sums {
@@ -558,81 +737,74 @@ impl Pg {
     }
 
     /// Everything is known of an object that is suspect.
-    fn take_copies(&mut self, ctx: &mut Ctx<'_>, answers: BTreeMap<OsdId, ScrubAnswer>) {
-        let me = self.me;
-        let Some(exam) = self.running().and_then(|running| running.exam.take()) else { return };
+    fn take_copies(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, answers: BTreeMap<OsdId, ScrubAnswer>) {
+        let me = pg.me();
+        let Some(exam) = self.running.as_deref_mut().and_then(|running| running.exam.take()) else { return };
         let copies = answers.into_iter().filter_map(|(osd, answer)| match answer {
             ScrubAnswer::Names { entries, .. } => {
                 Some((osd, entries.into_iter().find(|entry| entry.object == exam.object)))
             }
             ScrubAnswer::Sum(_) => None,
         });
-        let Some((bad, mut plan)) = verdict(&copies.collect(), &exam.content, me) else { return };
+        let Some((bad, mut plan)) = pg.backend.scrub_verdict(&copies.collect(), &exam.content, me) else {
+            return;
+        };
         match exam.written {
             Some((EntryKind::Delete, _)) => return,
             Some((_, version)) => plan.is_of(version),
             None => {}
         }
-        self.on_bad_object(ctx, &exam.object, bad, plan);
+        self.on_bad_object(pg, ctx, &exam.object, bad, plan);
     }
 
-    fn finish_scrub(&mut self, ctx: &mut Ctx<'_>) {
-        if self.auto_repair(ctx) {
+    fn finish(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
+        if self.auto_repair(pg, ctx) {
             return; // and on when that is done
         }
-        let (wall, at) = (ctx.now.wall, self.info.last_update);
-        let Some(scrub) = self.scrub() else { return };
-        let Some(running) = scrub.running.take() else { return };
-        let Running { wanted, mut state, began, found, fixed, .. } = *running;
-        scrub.repair_failed = state.errors() > 0 && (wanted.repair || scrub.repair_failed);
+        let (wall, at) = (ctx.now.wall, pg.history.info.last_update);
+        let Some(running) = self.running.take() else { return };
+        let Running { request, mut state, began, found, fixed, .. } = *running;
+        self.repair_failed = state.errors() > 0 && (request.repair || self.repair_failed);
         (state.last, state.last_stamp) = (at, wall);
-        if wanted.deep {
+        if request.deep {
             (state.last_deep, state.last_deep_stamp) = (at, wall);
         }
         if state.errors() == 0 {
             state.last_clean_stamp = wall;
         }
-        self.scrub_state = state;
-        self.scrub_wanted =
-            self.scrub_wanted.filter(|more| (more.deep && !wanted.deep) || (more.repair && !wanted.repair));
-        if !wanted.deep && found > 0 && ctx.budget.scrub.rules.auto_repair.is_some() {
-            self.on_scrub_request(ScrubRequest { deep: true, repair: false });
+        pg.record.state = state;
+        pg.record.requested = pg
+            .record
+            .requested
+            .filter(|more| (more.deep && !request.deep) || (more.repair && !request.repair));
+        if !request.deep && found > 0 && ctx.budget.scrub.rules.auto_repair.is_some() {
+            pg.record.request(ScrubRequest { deep: true, repair: false });
         }
-        self.share_note(ctx, ScrubNote::default());
+        self.share_note(pg, ctx, ScrubNote::default());
         let seconds = wall.sec.saturating_sub(began.sec);
-        let name = format!("{} {}", self.id, wanted.name());
+        let name = format!("{} {}", pg.id(), request.name());
         ctx.log(Level::Debug, format!("{name} took {seconds} s"));
         match (found, fixed) {
             (0, _) => ctx.log(Level::Debug, format!("{name} ok")),
-            (found, 0) => self.cluster_error(ctx, format!("{name} {found} errors")),
-            (found, fixed) => self.cluster_error(ctx, format!("{name} {found} errors, {fixed} fixed")),
+            (found, 0) => cluster_error(ctx, format!("{name} {found} errors")),
+            (found, fixed) => cluster_error(ctx, format!("{name} {found} errors, {fixed} fixed")),
         }
         ctx.out.push(PgEffect::Report);
     }
 
     /// Messages to that OSD may have been lost.
-    pub fn scrub_opened(&mut self, ctx: &mut Ctx<'_>, osd: OsdId) {
-        self.resend_repairs(ctx, osd);
-        let Some(scrub) = self.scrub() else { return };
-        scrub.told = false;
-        if let Some(running) = &mut scrub.running {
+    fn opened(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, osd: OsdId) {
+        self.resend_repairs(pg, ctx, osd);
+        self.told = false;
+        if let Some(running) = &mut self.running {
             running.asking = None; // the next tick asks again
         }
     }
+}
 
-    pub fn on_scrub(&mut self, ctx: &mut Ctx<'_>, from: OsdId, msg: ScrubMsg) {
-        match msg {
-            ScrubMsg::Query { id, at, query } => self.on_scrub_query(ctx, from, id, at, query),
-            ScrubMsg::Answer { id, answer } => self.on_scrub_answer(ctx, from, id, answer),
-            ScrubMsg::Mend { object, stale } => self.on_repair(ctx, from, object, stale),
-            ScrubMsg::Note(note) => self.on_scrub_note(ctx, from, &note),
-        }
-    }
-
-    /// What is wrong goes to the cluster's log.
-    fn cluster_error(&self, ctx: &mut Ctx<'_>, text: String) {
-        ctx.out.push(PgEffect::ClusterLog(ERROR, text));
-    }
+/// For the cluster's log.
+fn cluster_error(ctx: &mut Ctx<'_>, text: String) {
+    ctx.out.push(PgEffect::ClusterLog(ERROR, text));
 }
 
 impl ScrubRequest {

@@ -1,15 +1,16 @@
-//! What a member says of its own copies: names and metadata, and checksums of pieces of content.
-//! The primary asks itself the same questions.
+//! What a member tells of its own copies (Ceph: the scrub map): names and metadata, and checksums of pieces of
+//! content. The primary asks itself the same questions.
 
-use super::super::{Ctx, Pg, PgEffect, Phase};
-use super::SLICE;
+use super::{SLICE, ScrubRecord};
 use crate::object_info::ObjectInfo;
+use crate::pg::history::History;
+use crate::pg::pending::Pending;
+use crate::pg::{Ctx, PgEffect};
 use bytes::Bytes;
-use nacre_base::{Name, OsdId, SnapId, Version};
+use nacre_base::{Name, OsdId, SnapId};
 use nacre_machine::{Level, ReadError};
-use nacre_proto::messages::peer::PgMsg;
 use nacre_proto::messages::scrub::{
-    BadSnaps, ScrubAnswer, ScrubEntry, ScrubMsg, ScrubQuery, ScrubSum, scrub_error as is,
+    BadSnaps, ScrubAnswer, ScrubEntry, ScrubQuery, ScrubSum, scrub_error as is,
 };
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::ObjectId;
@@ -38,77 +39,42 @@ pub struct SumRead {
     extents: Vec<(u64, u64)>,
 }
 
-impl Pg {
-    pub fn on_scrub_query(
+/// A reply that is ready: for which member (None: for the primary itself), to which question, and what.
+pub type ReadyReply = (Option<OsdId>, u64, ScrubAnswer);
+
+impl ScrubRecord {
+    /// Replies from what is here at this moment. None: the reply comes when data were read.
+    pub fn reply(
         &mut self,
         ctx: &mut Ctx<'_>,
-        from: OsdId,
+        (history, pending): (&History, &mut Pending),
+        asker: Option<OsdId>,
         id: u64,
-        at: Version,
         query: ScrubQuery,
-    ) {
-        if self.interval.primary != Some(from) || !self.is_merged_replica() {
-            return;
-        }
-        if self.info.last_update != at || !self.unapplied.is_empty() {
-            self.say(ctx, Some(from), id, None);
-            return;
-        }
-        self.answer_query(ctx, Some(from), id, query);
-    }
-
-    /// Answers from what is here at this moment.
-    pub fn answer_query(&mut self, ctx: &mut Ctx<'_>, asker: Option<OsdId>, id: u64, query: ScrubQuery) {
-        let answer = match query {
-            ScrubQuery::Names { from, to, values } => self.scan_names(ctx, &from, to.as_ref(), values),
+    ) -> Option<ScrubAnswer> {
+        let reply = match query {
+            ScrubQuery::Names { from, to, values } => scan_names(ctx, history, &from, to.as_ref(), values),
             ScrubQuery::Data { object, offset, len, chain } => {
-                match self.start_sum(ctx, asker, id, object, (offset, len.min(SLICE)), chain) {
-                    Ok(None) => return,
+                let piece = (offset, len.min(SLICE));
+                match self.start_sum(ctx, pending, asker, id, object, piece, chain) {
+                    Ok(None) => return None,
                     Ok(Some(sum)) => Ok(ScrubAnswer::Sum(sum)),
                     Err(error) => Err(error),
                 }
             }
-            ScrubQuery::Omap { object, from, to, chain } => {
-                self.sum_omap(ctx, &object, &from, to.as_ref(), chain)
-            }
+            ScrubQuery::Omap { object, from, to, chain } => sum_omap(ctx, &object, &from, to.as_ref(), chain),
         };
-        let answer = answer.unwrap_or_else(|error| {
-            ctx.log(Level::Warn, format!("pg {}: {error}", self.id));
+        Some(reply.unwrap_or_else(|error| {
+            ctx.log(Level::Warn, format!("pg {}: {error}", self.pg));
             ScrubAnswer::Sum(ScrubSum::Unreadable)
-        });
-        self.say(ctx, asker, id, Some(answer));
+        }))
     }
 
-    fn say(&mut self, ctx: &mut Ctx<'_>, asker: Option<OsdId>, id: u64, answer: Option<ScrubAnswer>) {
-        match asker {
-            Some(osd) => {
-                let msg = Box::new(ScrubMsg::Answer { id, answer });
-                ctx.out.push(PgEffect::answer(osd, PgMsg::Scrub(msg)));
-            }
-            None => self.on_scrub_answer(ctx, self.me, id, answer),
-        }
-    }
-
-    fn scan_names(
-        &self,
-        ctx: &Ctx<'_>,
-        from: &ObjectId,
-        to: Option<&ObjectId>,
-        values: bool,
-    ) -> Result<ScrubAnswer, ReadError> {
-        let mut objects = self.objects_from(ctx, from, NAMES_MAX)?;
-        let full = objects.len() == NAMES_MAX;
-        objects.retain(|object| to.is_none_or(|to| object < to));
-        let end = if full && objects.len() == NAMES_MAX { objects.pop() } else { None };
-        let mut room = if values { VALUES_MAX } else { 0 };
-        let entries = objects.into_iter().map(|object| entry_of(ctx, object, &mut room)).collect();
-        Ok(ScrubAnswer::Names { entries, end })
-    }
-
-    /// None if the answer comes later.
+    /// None if the reply comes later.
     fn start_sum(
         &mut self,
         ctx: &mut Ctx<'_>,
+        pending: &mut Pending,
         asker: Option<OsdId>,
         id: u64,
         object: ObjectId,
@@ -123,122 +89,136 @@ impl Pg {
         if read.extents.is_empty() {
             return Ok(Some(read.sum(&[])));
         }
-        let number = self.next_read();
+        let number = pending.next_read();
         let extents = read.extents.clone();
-        self.scrub_reads.insert(number, read);
+        self.reads.insert(number, read);
         ctx.out.push(PgEffect::Read { read: number, object: Box::new(object), extents, device: true });
         Ok(None)
     }
 
-    pub fn on_sum_read(&mut self, ctx: &mut Ctx<'_>, number: u64, result: Result<Vec<Bytes>, ReadError>) {
-        let Some(read) = self.scrub_reads.remove(&number) else { return };
+    pub fn on_sum_read(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        number: u64,
+        result: Result<Vec<Bytes>, ReadError>,
+    ) -> Option<ReadyReply> {
+        let read = self.reads.remove(&number)?;
         let sum = match &result {
             Ok(data) => read.sum(data),
             Err(ReadError::NotFound(_)) => ScrubSum::Absent,
             Err(error) => {
-                ctx.log(Level::Warn, format!("pg {}: {error}", self.id));
+                ctx.log(Level::Warn, format!("pg {}: {error}", self.pg));
                 ScrubSum::Unreadable
             }
         };
-        self.say(ctx, read.asker, read.id, Some(ScrubAnswer::Sum(sum)));
+        Some((read.asker, read.id, ScrubAnswer::Sum(sum)))
     }
+}
 
-    fn sum_omap(
-        &self,
-        ctx: &Ctx<'_>,
-        object: &ObjectId,
-        from: &Name,
-        to: Option<&Name>,
-        mut chain: u32,
-    ) -> Result<ScrubAnswer, ReadError> {
-        let id = StoredId::Object(object.clone());
-        if ctx.store.stat(&id)?.is_none() {
-            return Ok(ScrubAnswer::Sum(ScrubSum::Absent));
+fn scan_names(
+    ctx: &Ctx<'_>,
+    history: &History,
+    from: &ObjectId,
+    to: Option<&ObjectId>,
+    values: bool,
+) -> Result<ScrubAnswer, ReadError> {
+    let mut objects = history.range.objects_from(ctx.store, from, NAMES_MAX)?;
+    let full = objects.len() == NAMES_MAX;
+    objects.retain(|object| to.is_none_or(|to| object < to));
+    let end = if full && objects.len() == NAMES_MAX { objects.pop() } else { None };
+    let mut room = if values { VALUES_MAX } else { 0 };
+    let entries = objects.into_iter().map(|object| entry_of(ctx, object, &mut room)).collect();
+    Ok(ScrubAnswer::Names { entries, end })
+}
+
+fn sum_omap(
+    ctx: &Ctx<'_>,
+    object: &ObjectId,
+    from: &Name,
+    to: Option<&Name>,
+    mut chain: u32,
+) -> Result<ScrubAnswer, ReadError> {
+    let id = StoredId::Object(object.clone());
+    if ctx.store.stat(&id)?.is_none() {
+        return Ok(ScrubAnswer::Sum(ScrubSum::Absent));
+    }
+    let (mut sum, mut pairs) = (u32::MAX, 0);
+    ctx.store.omap_walk(&id, from.as_bytes(), &mut |key, value| {
+        if to.is_some_and(|to| key >= to) || pairs > 2 * PIECE_KEYS {
+            return false;
         }
-        let (mut sum, mut pairs) = (u32::MAX, 0);
-        ctx.store.omap_walk(&id, from.as_bytes(), &mut |key, value| {
-            if to.is_some_and(|to| key >= to) || pairs > 2 * PIECE_KEYS {
-                return false;
-            }
-            pairs += 1;
-            sum = sum_pair(sum, key, value);
-            chain = sum_pair(chain, key, value);
-            true
-        })?;
-        Ok(ScrubAnswer::Sum(ScrubSum::Of { sum, chain }))
-    }
+        pairs += 1;
+        sum = sum_pair(sum, key, value);
+        chain = sum_pair(chain, key, value);
+        true
+    })?;
+    Ok(ScrubAnswer::Sum(ScrubSum::Of { sum, chain }))
+}
 
-    /// Where a piece of omap that starts at `from` ends, and how many keys and bytes it has here.
-    pub fn omap_piece(&self, ctx: &Ctx<'_>, object: &ObjectId, from: &Name) -> (Option<Name>, u64, u64) {
-        let (mut end, mut keys, mut bytes) = (None, 0, 0);
-        let walked = ctx.store.omap_walk(&object.clone().into(), from.as_bytes(), &mut |key, value| {
-            if keys >= PIECE_KEYS || bytes >= PIECE_OMAP {
-                end = Some(key.clone());
-                return false;
-            }
-            keys += 1;
-            bytes += key.len() + value.len();
-            true
-        });
-        // What cannot be walked over says so again when it is summed up.
-        if walked.is_ok() { (end, keys as u64, bytes as u64) } else { (None, 0, 0) }
-    }
-
-    /// Whether the clones here are those that their heads know of, from one object on to another: what is wrong with clones, and
-    /// then the head of each that is wrong, as Ceph tells it.
-    pub fn check_clones(&self, ctx: &Ctx<'_>, objects: &[ObjectId]) -> Vec<(ObjectId, BadSnaps)> {
-        let mut heads: BTreeMap<ObjectId, (bool, BTreeSet<SnapId>)> = BTreeMap::new();
-        for object in objects {
-            let (has_head, clones) = heads.entry(object.to_head()).or_default();
-            if object.snap == SnapId::HEAD {
-                *has_head = true;
-            } else {
-                clones.insert(object.snap);
-            }
+/// Where a piece of omap that starts at `from` ends, and how many keys and bytes it has here.
+pub fn omap_piece(ctx: &Ctx<'_>, object: &ObjectId, from: &Name) -> (Option<Name>, u64, u64) {
+    let (mut end, mut keys, mut bytes) = (None, 0, 0);
+    let walked = ctx.store.omap_walk(&object.clone().into(), from.as_bytes(), &mut |key, value| {
+        if keys >= PIECE_KEYS || bytes >= PIECE_OMAP {
+            end = Some(key.clone());
+            return false;
         }
-        let mut found = Vec::new();
-        for (head, (has_head, clones)) in heads {
-            let info = if has_head { ObjectInfo::load(ctx.store, &head) } else { Ok(None) };
-            let known = match info {
-                Ok(Some(info)) => info.snap_set.clones,
-                Ok(None) if !has_head => BTreeMap::new(),
-                _ => continue, // what is wrong is the head
-            };
-            let first = found.len();
-            let mut bad = BadSnaps::default();
-            for snap in &clones {
-                let clone = ObjectId { snap: *snap, ..head.clone() };
-                let errors = match known.get(snap) {
-                    None => is::snaps::HEADLESS_CLONE,
-                    Some(info) => {
-                        let size = ctx.store.stat(&clone.clone().into()).ok().flatten().map(|stat| stat.size);
-                        if size.is_some_and(|size| size != info.size) { is::snaps::SIZE } else { 0 }
-                    }
-                };
-                bad.extra.extend((errors == is::snaps::HEADLESS_CLONE).then_some(*snap));
-                if errors != 0 {
-                    found.push((clone, BadSnaps { errors, ..BadSnaps::default() }));
+        keys += 1;
+        bytes += key.len() + value.len();
+        true
+    });
+    // What cannot be walked over says so again when it is summed up.
+    if walked.is_ok() { (end, keys as u64, bytes as u64) } else { (None, 0, 0) }
+}
+
+/// Whether the clones here are those that their heads know of. Gives what is wrong with clones, and then the head of
+/// each that is wrong, as Ceph reports it.
+pub fn check_clones(ctx: &Ctx<'_>, objects: &[ObjectId]) -> Vec<(ObjectId, BadSnaps)> {
+    let mut heads: BTreeMap<ObjectId, (bool, BTreeSet<SnapId>)> = BTreeMap::new();
+    for object in objects {
+        let (has_head, clones) = heads.entry(object.to_head()).or_default();
+        if object.snap == SnapId::HEAD {
+            *has_head = true;
+        } else {
+            clones.insert(object.snap);
+        }
+    }
+    let mut found = Vec::new();
+    for (head, (has_head, clones)) in heads {
+        let info = if has_head { ObjectInfo::load(ctx.store, &head) } else { Ok(None) };
+        let known = match info {
+            Ok(Some(info)) => info.snap_set.clones,
+            Ok(None) if !has_head => BTreeMap::new(),
+            _ => continue, // what is wrong is the head
+        };
+        let first = found.len();
+        let mut bad = BadSnaps::default();
+        for snap in &clones {
+            let clone = ObjectId { snap: *snap, ..head.clone() };
+            let errors = match known.get(snap) {
+                None => is::snaps::HEADLESS_CLONE,
+                Some(info) => {
+                    let size = ctx.store.stat(&clone.clone().into()).ok().flatten().map(|stat| stat.size);
+                    if size.is_some_and(|size| size != info.size) { is::snaps::SIZE } else { 0 }
                 }
-            }
-            bad.missing.extend(known.keys().filter(|snap| !clones.contains(snap)));
-            if !bad.missing.is_empty() {
-                bad.errors |= is::snaps::CLONE_MISSING;
-            }
-            if !bad.extra.is_empty() {
-                bad.errors |= is::snaps::EXTRA_CLONES;
-            }
-            if has_head && (bad.errors != 0 || found.len() > first) {
-                found.push((head, bad));
+            };
+            bad.extra.extend((errors == is::snaps::HEADLESS_CLONE).then_some(*snap));
+            if errors != 0 {
+                found.push((clone, BadSnaps { errors, ..BadSnaps::default() }));
             }
         }
-        found
+        bad.missing.extend(known.keys().filter(|snap| !clones.contains(snap)));
+        if !bad.missing.is_empty() {
+            bad.errors |= is::snaps::CLONE_MISSING;
+        }
+        if !bad.extra.is_empty() {
+            bad.errors |= is::snaps::EXTRA_CLONES;
+        }
+        if has_head && (bad.errors != 0 || found.len() > first) {
+            found.push((head, bad));
+        }
     }
-
-    /// Whether all members have all that they should have.
-    pub fn lacks_nothing(&self) -> bool {
-        let Phase::Active(active) = &self.phase else { return false };
-        self.missing.is_empty() && active.members.values().all(|member| member.missing.is_empty())
-    }
+    found
 }
 
 fn sum_pair(sum: u32, key: &Name, value: &Bytes) -> u32 {

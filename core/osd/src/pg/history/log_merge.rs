@@ -1,18 +1,20 @@
-//! Making what is here follow a log that became ours: what was done elsewhere is noted as missing,
-//! what was done only here is undone, and objects that are gone go.
+//! The log merge: making what is here follow a log that became ours. What was done elsewhere becomes missing, what
+//! was done only here (divergent entries) is undone, and objects that are gone are removed.
 //!
-//! Only names and ranges matter; nothing is copied. Removals, and clones of what is here, are carried
-//! out for real: no content of one object is ever kept for another that took its name. What is here of an object and
-//! cannot be read is of no use: it goes, and all of it is missing.
+//! Only names and ranges matter; nothing is copied. Removals, and clones of what is here, are carried out for
+//! real: no content of one object is ever kept for another that took its name. An object that is here and cannot
+//! be read is of no use: it is removed, and all of it is missing.
 
-use super::mark_lost::revert_here;
 use super::missing::{Missing, part_of};
+use super::record::RecordChanges;
+use super::{History, Update};
 use crate::object_info::ObjectInfo;
+use crate::pg::mark_lost::revert_here;
 use crate::snap_index;
-use nacre_base::{KeyRanges, OsdId, SnapId, Version};
+use nacre_base::{Epoch, KeyRanges, OsdId, SnapId, Version};
 use nacre_machine::StoreView;
 use nacre_proto::messages::part::{Act, Dirty, Origin, Part, Stale};
-use nacre_proto::messages::peer::{EntryKind, LogEntry};
+use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +24,7 @@ pub struct LogMerger<'a> {
     store: &'a dyn StoreView,
     missing: &'a mut Missing,
     pub txn: Transaction,
-    /// Whose record of what is missing may have changed.
+    /// Objects whose missing parts may have changed.
     pub noted: BTreeSet<ObjectId>,
     /// Whether objects are here once `txn` is done, where that differs from the store.
     here: BTreeMap<ObjectId, bool>,
@@ -34,7 +36,7 @@ impl<'a> LogMerger<'a> {
         LogMerger { me, store, missing, txn, noted, here }
     }
 
-    /// What cannot be read is not.
+    /// An object that cannot be read is not here.
     fn is_here(&self, object: &ObjectId) -> bool {
         let stored = || self.store.stat(&StoredId::Object(object.clone())).is_ok_and(|stat| stat.is_some());
         self.here.get(object).copied().unwrap_or_else(stored)
@@ -54,7 +56,7 @@ impl<'a> LogMerger<'a> {
         let is_stored = || self.store.stat(&StoredId::Object(object.clone())).is_ok();
         self.here.contains_key(object) || (is_stored() && ObjectInfo::load(self.store, object).is_ok())
     }
-    /// For whoever notes afterwards what is missing of the object.
+    /// The caller notes afterwards what is missing of the object.
     fn drop_unreadable(&mut self, object: &ObjectId) {
         if self.is_readable(object) {
             return;
@@ -66,7 +68,7 @@ impl<'a> LogMerger<'a> {
             self.set_whole_missing(object, need);
         }
     }
-    /// All objects that lack a part are looked at, and not the many that lack everything.
+    /// Checks the objects that lack only a part, and not the many that lack everything.
     pub fn drop_unreadable_parts(&mut self) {
         let everything = Part::everything();
         let lacking = self.missing.iter().filter(|(_, stale)| stale.part != everything);
@@ -97,7 +99,7 @@ impl<'a> LogMerger<'a> {
         self.missing.add(object, need, part);
         self.noted.insert(object.clone());
     }
-    /// The same of an object that is here in version `have`, which somebody may want back.
+    /// The same of an object that is here in version `have`, which an operator may want back.
     fn add_missing_of(&mut self, object: &ObjectId, need: Version, part: &Part, have: Version) {
         let had_meta = !self.missing.lacks_meta(object);
         self.add_missing(object, need, part);
@@ -127,8 +129,8 @@ impl<'a> LogMerger<'a> {
         self.missing.set(object.clone(), Stale { need, have: Version::ZERO, part, was_wrong });
     }
 
-    /// That of what is here turned out to be wrong.
-    pub fn give_up(&mut self, object: &ObjectId, stale: &Stale) {
+    /// That part of what is here turned out to be wrong.
+    pub fn discard(&mut self, object: &ObjectId, stale: &Stale) {
         self.drop_unreadable(object);
         if stale.part.meta || !self.is_here(object) {
             self.remove(object);
@@ -154,12 +156,12 @@ impl<'a> LogMerger<'a> {
     }
 
     /// What happened to the object after `base`, which is the end of our history.
-    pub fn follow(&mut self, object: &ObjectId, dirty: &Dirty, base: Version) {
+    pub fn apply_dirty(&mut self, object: &ObjectId, dirty: &Dirty, base: Version) {
         if dirty.last <= base {
             return;
         }
         self.drop_unreadable(object);
-        // Whoever follows again after it died on the way has made it anew already.
+        // An OSD that was interrupted at this by a crash has made it anew already.
         let have = self.version(object);
         let anew = have.is_none_or(|version| version < dirty.born);
         if dirty.gone || anew {
@@ -185,8 +187,8 @@ impl<'a> LogMerger<'a> {
         self.is_here(&head) && self.version(&head).is_some_and(|version| origin.born <= version)
     }
 
-    /// Entries that are in our log alone, oldest first.
-    pub fn undo(&mut self, gone: &[LogEntry]) {
+    /// Undoes divergent entries, which are in our log alone, oldest first.
+    pub fn undo_divergent(&mut self, gone: &[LogEntry]) {
         let mut objects: BTreeMap<ObjectId, (Version, Option<Version>, Part)> = BTreeMap::new();
         for entry in gone {
             for (object, kind, prior, acts) in changes_of(entry) {
@@ -209,8 +211,8 @@ impl<'a> LogMerger<'a> {
         }
     }
 
-    /// An entry of the group's log that we had no part in; they come in order.
-    pub fn miss(&mut self, entry: &LogEntry) {
+    /// An entry of the authoritative log that we had no part in; they come in order.
+    pub fn add_entry(&mut self, entry: &LogEntry) {
         let version = entry.version;
         let objects = changes_of(entry);
         for (object, _, prior, _) in &objects {
@@ -272,6 +274,56 @@ impl<'a> LogMerger<'a> {
         }
         self.noted.insert(object.clone());
         true
+    }
+}
+
+impl History {
+    /// Makes our log the same as `log`, which must overlap with it, and the interval that began at this epoch the
+    /// last one that started here. Stored in one transaction with what is missing from then on.
+    pub fn adopt_log(&mut self, store: &dyn StoreView, log: &PgLog, interval: Epoch) -> Update {
+        let merge = self.log.merge(&self.info, log);
+        let mut changes = RecordChanges::new(self.pg);
+        merge.divergent.iter().for_each(|entry| changes.no_entry(entry.version));
+        merge.new.iter().for_each(|entry| changes.entry(entry));
+        let mut merger = LogMerger::new(self.me, store, &mut self.missing);
+        merger.undo_divergent(&merge.divergent);
+        merge.new.iter().for_each(|entry| merger.add_entry(entry));
+        let (txn, objects) = (merger.txn, merger.noted);
+        self.record_missing(&objects, &mut changes);
+        self.finish_adoption(log, interval, Update { txn, objects }, changes)
+    }
+
+    pub fn finish_adoption(
+        &mut self,
+        log: &PgLog,
+        interval: Epoch,
+        mut update: Update,
+        mut changes: RecordChanges,
+    ) -> Update {
+        self.info = PgInfo {
+            log_tail: self.info.log_tail.min(log.info.last_update),
+            interval_started: interval,
+            incomplete: false,
+            pg_num: self.info.pg_num,
+            dirty_from: self.info.dirty_from.min(log.info.last_update),
+            dirty_objects: self.info.dirty_objects,
+            ..log.info
+        };
+        changes.info(&self.info);
+        changes.into_txn(&mut update.txn);
+        update
+    }
+
+    /// Where a store cannot read objects, nothing may be known of those that lack only a part: from now on all of
+    /// them is missing. Other unreadable objects are found when they are compared with other copies.
+    pub fn drop_unreadable(&mut self, store: &dyn StoreView, txn: &mut Transaction) {
+        let mut changes = RecordChanges::new(self.pg);
+        let mut merger = LogMerger::new(self.me, store, &mut self.missing);
+        merger.drop_unreadable_parts();
+        let (removed, noted) = (merger.txn, merger.noted);
+        self.record_missing(&noted, &mut changes);
+        txn.append(removed);
+        changes.into_txn(txn);
     }
 }
 

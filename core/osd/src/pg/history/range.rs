@@ -5,7 +5,7 @@ use nacre_machine::{ReadError, StoreView};
 use nacre_proto::types::ObjectId;
 use std::ops::RangeInclusive;
 
-/// The hashes of a group, as bounds (both inclusive) on the hash with its bits reversed, by which
+/// The hashes of a placement group, as bounds (both inclusive) on the hash with its bits reversed, by which
 /// objects are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PgRange {
@@ -15,9 +15,9 @@ pub struct PgRange {
 }
 
 impl PgRange {
-    /// Of `pg` while its pool has `pg_num` groups.
+    /// Of `pg` while its pool has `pg_num` placement groups.
     pub fn new(pg: PgId, pg_num: u32) -> PgRange {
-        // A group owns all hashes that end in its seed's low bits: in as many bits as tell the
+        // A placement group owns all hashes that end in its seed's low bits: in as many bits as tell the
         // seed from its neighbours, which is one less where the sibling does not exist yet.
         let full = 32 - pg_num.saturating_sub(1).leading_zeros();
         let top = full.checked_sub(1).map_or(0, |bit| 1_u32 << bit);
@@ -40,7 +40,7 @@ impl PgRange {
         self.first..=self.last
     }
 
-    /// Where a walk over the group's objects starts.
+    /// Where a walk over its objects starts.
     pub fn start(&self) -> ObjectId {
         at_hash(self.pool, self.first, SnapId(0))
     }
@@ -65,7 +65,7 @@ impl PgRange {
         Ok(objects)
     }
 
-    /// Where the listing of the next group starts; `max` behind the last.
+    /// Where the listing of the next placement group starts; `max` behind the last.
     pub fn next(&self) -> ObjectId {
         match self.last.checked_add(1) {
             Some(next) => at_hash(self.pool, next, SnapId::HEAD),

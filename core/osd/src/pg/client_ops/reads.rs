@@ -1,6 +1,7 @@
 //! Reads of data for requests, as many at a time as there is memory for what they bring.
 
-use crate::pg::{Ctx, Pg, PgEffect};
+use super::{ClientOps, Scope};
+use crate::pg::{Ctx, PgEffect};
 use crate::throttle::{REPLY_LANES, Wait, reply_lane};
 use nacre_proto::messages::part::Part;
 use nacre_proto::types::ObjectId;
@@ -15,37 +16,30 @@ pub(super) struct WaitingReads {
     waiting_for_client: Vec<(u64, ObjectId)>,
 }
 
-impl Pg {
+impl ClientOps {
     /// Begins to fetch what a running request asked for of an object, or one of its clones, unless that has to wait.
-    pub(super) fn begin_read(&mut self, ctx: &mut Ctx<'_>, read: u64, object: ObjectId) {
-        if let Some((kind, object)) = self.try_read(ctx, read, object, false)
-            && let Some(active) = self.active()
-        {
-            active.waiting_reads.lines[kind].push_back((read, object));
+    pub(super) fn begin_read(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, read: u64, object: ObjectId) {
+        if let Some((kind, object)) = self.try_read(pg, ctx, read, object, false) {
+            self.waiting_reads.lines[kind].push_back((read, object));
         }
     }
 
     /// There may be memory now.
-    pub(super) fn retry_reads(&mut self, ctx: &mut Ctx<'_>) {
+    pub(super) fn retry_reads(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
         for kind in 0..REPLY_LANES {
-            while let Some(active) = self.active()
-                && let Some((read, object)) = active.waiting_reads.lines[kind].pop_front()
-            {
-                if let Some((_, object)) = self.try_read(ctx, read, object, true)
-                    && let Some(active) = self.active()
-                {
-                    active.waiting_reads.lines[kind].push_front((read, object));
+            while let Some((read, object)) = self.waiting_reads.lines[kind].pop_front() {
+                if let Some((_, object)) = self.try_read(pg, ctx, read, object, true) {
+                    self.waiting_reads.lines[kind].push_front((read, object));
                     break;
                 }
             }
         }
     }
 
-    /// Clients may have taken something.
-    pub(super) fn retry_client_reads(&mut self, ctx: &mut Ctx<'_>) {
-        let Some(active) = self.active() else { return };
-        for (read, object) in std::mem::take(&mut active.waiting_reads.waiting_for_client) {
-            self.begin_read(ctx, read, object);
+    /// Clients may have received replies.
+    pub(super) fn retry_client_reads(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
+        for (read, object) in std::mem::take(&mut self.waiting_reads.waiting_for_client) {
+            self.begin_read(pg, ctx, read, object);
         }
     }
 
@@ -53,35 +47,34 @@ impl Pg {
     /// request begins anew, and waits for that.
     fn try_read(
         &mut self,
+        pg: &mut Scope<'_>,
         ctx: &mut Ctx<'_>,
         read: u64,
         object: ObjectId,
         has_waited: bool,
     ) -> Option<(usize, ObjectId)> {
-        let pg = self.id;
-        let extents = self.active()?.running.get(&read)?.asked.1.clone();
+        let extents = self.running.get(&read)?.asked.1.clone();
         let data = || extents.iter().map(|(offset, len)| *offset..offset.saturating_add(*len)).collect();
-        if self.missing.get(&object).is_some()
-            && self.missing.lacks(&object, &Part { data: data(), ..Part::default() })
+        if pg.history.missing.get(&object).is_some()
+            && pg.history.missing.lacks(&object, &Part { data: data(), ..Part::default() })
         {
             let running = self.take_running(read)?;
             let head = object.to_head();
-            let active = self.active()?;
-            active.put_first(&head, [running.op].into());
-            active.note_runnable(&head);
+            self.put_first(&head, [running.op].into());
+            self.note_runnable(&head);
             ctx.out.push(PgEffect::Loop);
             return None;
         }
-        let active = self.active()?;
-        let running = active.running.get_mut(&read)?;
+        let running = self.running.get_mut(&read)?;
         let bytes = extents.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len));
-        match ctx.budget.replies.take(pg, running.op.conn, bytes, has_waited) {
+        match ctx.budget.replies.take(pg.history.pg, running.op.conn, bytes, has_waited) {
             Ok(held) => {
                 running.held = Some(held);
+                let extents = pg.backend.plan_read(extents).local;
                 ctx.out.push(PgEffect::Read { read, object: Box::new(object), extents, device: false });
             }
             Err(Wait::Memory) => return Some((reply_lane(bytes), object)),
-            Err(Wait::Client) => active.waiting_reads.waiting_for_client.push((read, object)),
+            Err(Wait::Client) => self.waiting_reads.waiting_for_client.push((read, object)),
         }
         None
     }

@@ -1,7 +1,7 @@
-//! The store as operations see it on a primary that lacks parts of objects: what is missing cannot
-//! be looked at. Whoever tries learns which parts to fetch, and runs again when they are there.
+//! The store as operations see it on a primary that lacks parts of objects: what is missing cannot be read. An operation
+//! that needs it learns which parts to fetch, and runs again when they are there.
 
-use super::missing::Missing;
+use crate::pg::history::missing::Missing;
 use bytes::Bytes;
 use nacre_base::{KeyRanges, Name, PoolId, ShardId};
 use nacre_machine::{ReadError, Statfs, StoreStat, StoreView};
@@ -24,7 +24,7 @@ impl<'a> StaleView<'a> {
     pub fn new(store: &'a dyn StoreView, missing: &'a Missing, reads_now: bool) -> StaleView<'a> {
         StaleView { store, missing, reads_now, looked_at: RefCell::default() }
     }
-    /// What somebody tried to look at and is missing. What came of it then means nothing.
+    /// Missing parts that an operation needed. If there are any, its outcome means nothing.
     pub fn into_looked_at(self) -> BTreeMap<ObjectId, Part> {
         self.looked_at.into_inner()
     }

@@ -1,8 +1,9 @@
-//! Writes for which there is no room: refused, if the client wants to hear of it, or kept until there is.
+//! Write admission: writes for which there is no space are refused, if the client asks for that (FULL_TRY), or wait
+//! until there is.
 
-use super::active::reply_to;
-use super::{ClientOp, Ctx, Pg, Phase};
+use super::{ClientOps, Scope, reply_to};
 use crate::ops::ObjectChange;
+use crate::pg::{ClientOp, Ctx};
 use crate::throttle::write_credit::{Growth, SMALL, Verdict, bytes_for};
 use nacre_base::Epoch;
 use nacre_base::errno::{EDQUOT, ENOSPC};
@@ -11,14 +12,14 @@ use nacre_proto::messages::OsdOpReply;
 use nacre_proto::types::{ObjectId, Op, op_flags};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Writes that wait for room, in order for each object.
+/// Writes that wait for space, in order for each object.
 #[derive(Default)]
 pub struct OpsWaitingForSpace {
     ops: BTreeMap<ObjectId, VecDeque<Box<ClientOp>>>,
-    /// Objects to look at when writes that are on their way have arrived, by when the first of those that wait came:
-    /// where that one is small, and where it is large.
+    /// Objects to try again when writes in flight are done, by the arrival of their first waiting write: where that one is
+    /// small, and where it is large.
     soon: [BTreeMap<u64, ObjectId>; 2],
-    /// By which word of other OSDs and of the map there was no room.
+    /// The state of other OSDs and of the map by which there was no space.
     judged: (u64, Epoch),
 }
 
@@ -38,17 +39,17 @@ impl OpsWaitingForSpace {
     }
 }
 
-impl Pg {
-    /// Gives the request back if its changes may be made.
-    pub fn place(
+impl ClientOps {
+    /// Gives the request back if it is admitted.
+    pub(super) fn admit_write(
         &mut self,
+        pg: &mut Scope<'_>,
         ctx: &mut Ctx<'_>,
         op: Box<ClientOp>,
         change: &ObjectChange,
     ) -> Option<Box<ClientOp>> {
-        let Phase::Active(active) = &mut self.phase else { return None };
         let writes = || op.ops.iter().filter(|op| op.is_write);
-        // A snapshot may keep what it was, and still it takes no room for data.
+        // A snapshot may keep what it was, and still it takes no space for data.
         let deletes = writes().all(|op| op.op == Op::Delete);
         let force = op.request.has_flag(op_flags::message::FULL_FORCE);
         let growth = if deletes && change.others.is_empty() || change.txn.is_empty() {
@@ -58,9 +59,9 @@ impl Pg {
         } else {
             Growth::Same
         };
-        let pool = ctx.map.pool(self.id.pool);
+        let pool = ctx.map.pool(pg.history.pg.pool);
         let errno = pool.and_then(|pool| full(&ctx.map, pool)).filter(|_| growth == Growth::More);
-        let members = active.members.keys().copied().chain([self.me]);
+        let members = pg.members.keys().copied().chain([pg.history.me]);
         let bytes = bytes_for(&change.txn);
         let verdict = ctx.budget.credits.verdict(members, bytes, growth);
         let errno = match (errno, verdict) {
@@ -69,16 +70,16 @@ impl Pg {
             (None, _) => {
                 if verdict == Verdict::Soon {
                     let kind = usize::from(bytes > SMALL);
-                    active.waiting_for_space.soon[kind].insert(op.seq, op.object.clone());
-                    ctx.budget.credits.wait(self.id);
+                    self.waiting_for_space.soon[kind].insert(op.seq, op.object.clone());
+                    ctx.budget.credits.wait(pg.history.pg);
                 }
-                if active.waiting_for_space.ops.is_empty() {
-                    active.waiting_for_space.judged = (ctx.budget.credits.changes(), ctx.map.epoch);
+                if self.waiting_for_space.ops.is_empty() {
+                    self.waiting_for_space.judged = (ctx.budget.credits.changes(), ctx.map.epoch);
                 }
-                active.waiting_for_space.push(op);
+                self.waiting_for_space.push(op);
                 return None;
             }
-            // The client has that map soon, waits until there is room, and sends it again.
+            // The client has that map soon, waits until there is space, and sends it again.
             (Some(_), _) if !has_full_try(&op) => return None,
             (Some(errno), _) => errno,
         };
@@ -87,11 +88,10 @@ impl Pg {
         None
     }
 
-    /// There may be room now for what had none. As much goes on as there is room for, those first that came first; who
-    /// waits behind one that has to go on waiting is not even looked at, but for small ones behind large ones.
-    pub fn readmit_writes(&mut self, ctx: &mut Ctx<'_>) {
-        let Phase::Active(active) = &mut self.phase else { return };
-        let waiting_for_space = &mut active.waiting_for_space;
+    /// There may be space now. Writes go on in the order of their arrival while there is; those behind one that has to go
+    /// on waiting are not tried, but for small ones behind large ones.
+    pub(super) fn readmit_writes(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
+        let waiting_for_space = &mut self.waiting_for_space;
         let now = (ctx.budget.credits.changes(), ctx.map.epoch);
         if waiting_for_space.judged != now {
             waiting_for_space.judged = now;
@@ -102,13 +102,11 @@ impl Pg {
         }
         for kind in 0..2 {
             loop {
-                let Phase::Active(active) = &mut self.phase else { return };
-                let Some((seq, object)) = active.waiting_for_space.soon[kind].pop_first() else { break };
-                let Some(ops) = active.waiting_for_space.ops.remove(&object) else { continue };
-                active.put_first(&object, ops);
-                self.pump(ctx, &object);
-                let Phase::Active(active) = &self.phase else { return };
-                if active.waiting_for_space.soon[kind].contains_key(&seq) {
+                let Some((seq, object)) = self.waiting_for_space.soon[kind].pop_first() else { break };
+                let Some(ops) = self.waiting_for_space.ops.remove(&object) else { continue };
+                self.put_first(&object, ops);
+                self.pump(pg, ctx, &object);
+                if self.waiting_for_space.soon[kind].contains_key(&seq) {
                     break;
                 }
             }
@@ -116,12 +114,12 @@ impl Pg {
     }
 }
 
-/// Whether the client rather hears that there is no room than wait.
+/// Whether the client wants an error rather than to wait for space.
 fn has_full_try(op: &ClientOp) -> bool {
     op.request.has_flag(op_flags::message::FULL_TRY)
 }
 
-/// Why the monitors want no writes to the pool that make something larger.
+/// The errno for writes that make something larger, if the map forbids them in the pool.
 pub fn full(map: &OsdMap, pool: &Pool) -> Option<i32> {
     if pool.flags & pool_flags::FULL_QUOTA != 0 {
         Some(EDQUOT)

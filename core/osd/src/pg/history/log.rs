@@ -1,5 +1,5 @@
-//! The newest writes of a placement group, in order. From it, peers see what they miss, and
-//! resent requests get the answer that they already got.
+//! The newest writes of a placement group, in order. Other holders see from it what they miss, and a request
+//! that is sent again is recognised by it.
 
 use super::dups::DupLog;
 use hashbrown::HashTable;
@@ -10,31 +10,31 @@ use nacre_proto::types::{ObjectId, ReqId};
 use nacre_wire::{from_slice, to_vec};
 use std::collections::{BTreeSet, VecDeque};
 
-/// At most so many entries go with one write, as it has to carry them out; and where logs are long,
-/// no fewer, as what is remembered of them then takes less.
+/// Entries that one write trims, at most, as it has to carry their removal; where logs are long it trims no
+/// fewer, since their dup entries then share a page.
 const TRIMMED_AT_ONCE: usize = 64;
 /// What an entry takes besides its encoding: its place in the log and in the index, with their slack.
 const ENTRY_OVERHEAD: usize = 140;
 
-/// How long the log of a group is.
+/// How long the log of a placement group is.
 #[derive(Clone, Copy, Debug)]
 pub struct LogLimits {
-    /// Entries kept for those who were away. Ceph: `osd_max_pg_log_entries`.
+    /// Entries kept for members that were away. Ceph: `osd_max_pg_log_entries`.
     pub entries: usize,
     /// And how many at least, however little memory there is. Ceph: `osd_min_pg_log_entries`.
     pub entries_min: usize,
-    /// How many writes back a client gets the answer again that it got. Ceph: `osd_pg_log_dups_tracked`.
+    /// How many writes back a request is recognised when it is sent again. Ceph: `osd_pg_log_dups_tracked`.
     pub answers: u64,
-    /// Bytes of memory, for the answers too.
+    /// Bytes of memory, dup entries included.
     pub memory: usize,
 }
 
-/// Entries unless somebody says otherwise, and at least. Who returns takes all of a group's log before the group goes on, and
-/// what the log has no more is remembered by object (`dirty`). Tests reach the end of the log sooner.
+/// Default number of entries, and the least. A member that returns takes all of the log before the placement group
+/// serves, and what the log has no more is in the dirty map. Tests reach the end of the log sooner.
 pub const ENTRIES: (u64, u64) = if cfg!(test) { (10, 5) } else { (200, 100) };
 
-/// An entry with all its lists takes ten times as much memory as its encoding, and a busy OSD has a
-/// hundred thousand of them: they are kept encoded, and read when somebody asks.
+/// A decoded entry takes ten times as much memory as its encoding, and a busy OSD has a hundred thousand of them:
+/// they are kept encoded, and decoded when they are needed.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     /// Oldest first.
@@ -65,7 +65,7 @@ impl EncodedEntry {
     pub fn read(&self) -> LogEntry {
         from_slice(&self.encoded).expect("an entry that was encoded here")
     }
-    /// What the client was told, or will be.
+    /// The reply that the client got, or will get.
     pub fn answer(&self) -> Answer {
         Answer {
             reqid: self.reqid,
@@ -201,7 +201,7 @@ impl Log {
         child
     }
 
-    /// Whether someone with `mine` can tell from the log with `theirs` what it misses.
+    /// Whether a holder with `mine` can tell from the log with `theirs` what it misses.
     pub fn overlaps(mine: &PgInfo, theirs: &PgInfo) -> bool {
         !mine.incomplete && mine.last_update >= theirs.log_tail && mine.log_tail <= theirs.last_update
     }
@@ -209,7 +209,7 @@ impl Log {
     /// Whether what `mine` is about can become what `log` says by going back to where they parted. Not if that was
     /// before mine begins, as where an operator gave up what only one of them had: what is to be undone is not known then.
     pub fn can_join(mine: &PgInfo, log: &PgLog) -> bool {
-        // Writes are numbered without gaps, and who goes on from an older one uses a number again, in a later epoch.
+        // Writes are numbered without gaps, and a primary that goes on from an older one uses a number again, in a later epoch.
         let tail = mine.log_tail;
         let is_other = |version: Version| version > tail && version.version <= tail.version;
         let parted =
@@ -231,22 +231,23 @@ impl Log {
     /// Tells which entries went and which came.
     pub fn merge(&mut self, info: &PgInfo, other: &PgLog) -> LogDiff {
         let common = self.common(info, other);
-        let gone = self.rewind(common);
+        let divergent = self.rewind(common);
         let new: Vec<LogEntry> = other.entries.iter().filter(|e| e.version > common).cloned().collect();
         new.iter().for_each(|entry| self.append(entry));
-        LogDiff { gone, new }
+        LogDiff { divergent, new }
     }
 }
 
-/// The difference that a merge made, oldest entries first.
+/// The difference that a merge made, oldest entries first in both lists.
 #[derive(Debug, Default)]
 pub struct LogDiff {
-    pub gone: Vec<LogEntry>,
+    /// Divergent entries, which only our log had.
+    pub divergent: Vec<LogEntry>,
     pub new: Vec<LogEntry>,
 }
 
-/// The part of a log that someone with `theirs` needs in order to have the same. Whoever has all
-/// before it remembers also what clients were told before that.
+/// The part of a log that a holder with `theirs` needs in order to have the same. A holder that has all before it
+/// also has the dup entries from before it.
 pub fn part_for(info: &PgInfo, log: &Log, dups: &DupLog, theirs: Option<&PgInfo>) -> PgLog {
     let known = theirs.filter(|theirs| Log::overlaps(theirs, info) && log.has(theirs.last_update));
     let after = known.map_or(info.log_tail, |theirs| theirs.last_update);
@@ -306,7 +307,7 @@ pub mod tests {
         ]);
         let merge = mine.merge(&info, &part_for(&their_info, &theirs, &DupLog::default(), Some(&info)));
         let versions = |entries: &[LogEntry]| entries.iter().map(|entry| entry.version).collect::<Vec<_>>();
-        assert_eq!(versions(&merge.gone), [v(1, 2), v(1, 3), v(1, 4)]);
+        assert_eq!(versions(&merge.divergent), [v(1, 2), v(1, 3), v(1, 4)]);
         assert_eq!(versions(&merge.new), [v(2, 2), v(2, 3), v(2, 4)]);
         assert!(mine.iter().eq(theirs.iter()));
         assert_eq!(mine.find(&ReqId { tid: 3, ..ReqId::default() }).map(|e| e.version), Some(v(2, 3)));
@@ -320,7 +321,7 @@ pub mod tests {
         let part = part_for(&info, &full, &DupLog::default(), Some(&behind));
         assert_eq!(part.entries.len(), 2);
         let merge = short.merge(&behind, &part);
-        assert_eq!((merge.gone.len(), merge.new.len()), (0, 2));
+        assert_eq!((merge.divergent.len(), merge.new.len()), (0, 2));
         assert!(short.iter().eq(full.iter()));
     }
 

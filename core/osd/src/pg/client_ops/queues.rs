@@ -1,4 +1,4 @@
-//! The queues of a group's objects.
+//! The queues of objects' requests.
 
 use super::Queue;
 use crate::pg::unapplied::hash;
@@ -8,7 +8,7 @@ use nacre_proto::types::ObjectId;
 /// A table of fewer places is not made smaller.
 const SMALL: usize = 64;
 
-/// Found by hash; whoever walks through them does nothing that depends on the order.
+/// Found by hash; nothing that walks through them depends on the order.
 #[derive(Default)]
 pub struct Queues {
     table: HashTable<(ObjectId, Box<Queue>)>,
@@ -34,7 +34,7 @@ impl Queues {
             return;
         }
         entry.remove();
-        // They are all looked at after every event, and empty places with them.
+        // All are walked through after every event, and empty places with them.
         if self.table.capacity() > SMALL && self.table.len() < self.table.capacity() / 8 {
             self.table.shrink_to(2 * self.table.len(), |(of, _)| hash(of));
         }

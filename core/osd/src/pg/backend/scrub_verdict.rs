@@ -1,4 +1,5 @@
-//! Whether the copies of one object are the same, which of them is right, and what to replace.
+//! The scrub verdict of a replicated pool: whether the copies of one object agree, which of them is right, and what to
+//! replace.
 //!
 //! Right is a copy that can be read, of the newest version there is, and among those what most have.
 
@@ -13,7 +14,7 @@ pub type Copies = BTreeMap<OsdId, Option<ScrubEntry>>;
 /// Checksums of the same piece of an object, by member.
 pub type Sums = BTreeMap<OsdId, ScrubSum>;
 
-/// Whether one look at the metadata finds nothing wrong.
+/// Whether the metadata shows nothing wrong.
 pub fn is_consistent(copies: &Copies) -> bool {
     let mut all = copies.values();
     let Some(Some(first)) = all.next() else { return copies.is_empty() };
@@ -181,7 +182,7 @@ fn plan(
     };
     let unrepairable = || {
         let (shallow, deep) = (wrong.len() as u64, copies.keys().filter(unreadable).count() as u64);
-        // If nobody can tell who is wrong, somebody is.
+        // Some copy is wrong, though it is not known which.
         RepairPlan {
             unrepairable: true,
             shallow,
@@ -236,8 +237,8 @@ fn parts(
     Some(parts)
 }
 
-/// Who has not what most have, of those that keep their copies. Copies whose metadata is wrong have no
-/// say in it.
+/// The members that differ from what most have, among those that keep their copies. Copies whose metadata is wrong have
+/// no vote.
 fn wrong_in(
     sums: &Sums,
     wrong: &BTreeSet<OsdId>,

@@ -1,23 +1,24 @@
-//! What an object has in common with the clones next to it. Whoever lacks that of the one and has the other takes it from
-//! there: no bytes travel, and the two share their space again.
+//! Ranges in which an object is the same as the clones next to it. A member that lacks such a range of one object
+//! and has the other takes it from there: no bytes travel, and the two share their blocks again.
 //!
-//! Only clones give. Their content never changes, so what is said of one holds however late it arrives.
+//! Ranges are taken from clones only. The content of a clone never changes, so what a message says of one holds
+//! however late the message arrives.
 
-use super::read_repair::BLOCK;
-use super::{Ctx, Missing, Pg};
+use super::History;
+use super::missing::Missing;
 use crate::object_info::ObjectInfo;
 use crate::ops::clone_of;
+use crate::pg::read_repair::BLOCK;
 use nacre_base::{IntervalSet, SnapId};
 use nacre_machine::{ReadError, StoreView};
-use nacre_proto::messages::part::Part;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 
 /// Ranges of whole blocks, by the clone that has the same there.
 pub type CloneOverlap = Vec<(SnapId, IntervalSet)>;
 
-impl Pg {
-    /// What of `lacking` somebody has under the names of neighbouring clones, of which `missing` is missing there.
+impl History {
+    /// What of `lacking` a holder with this missing set has under the names of neighbouring clones.
     pub fn overlap_with_clones(
         &self,
         store: &dyn StoreView,
@@ -25,7 +26,7 @@ impl Pg {
         lacking: &IntervalSet,
         missing: &Missing,
     ) -> Result<CloneOverlap, ReadError> {
-        // What was wrong may be wrong under every name.
+        // Content that was wrong may be wrong under every name.
         if lacking.is_empty() || missing.was_wrong(object) {
             return Ok(CloneOverlap::new());
         }
@@ -41,7 +42,7 @@ impl Pg {
         Ok(common)
     }
 
-    /// Where in these ranges an object is the same as the clones next to it, whoever has those.
+    /// Where in these ranges an object is the same as the clones next to it.
     pub fn overlap_with_neighbours(
         &self,
         store: &dyn StoreView,
@@ -57,21 +58,21 @@ impl Pg {
         Ok(neighbours.map(|(snap, same)| (snap, same.intersection(ranges))).collect())
     }
 
-    /// What of an object that we lack we have under the names of neighbouring clones.
+    /// What of `lacking` is here under the names of neighbouring clones.
     pub fn own_overlap(
         &self,
         store: &dyn StoreView,
         object: &ObjectId,
         lacking: &IntervalSet,
     ) -> CloneOverlap {
-        // If the head cannot be read, others tell of it.
+        // That the head cannot be read is reported elsewhere.
         let common = self.overlap_with_clones(store, object, lacking, &self.missing).unwrap_or_default();
         let size = || Some(store.stat(&StoredId::Object(object.clone())).ok()??.size);
         let size = if self.missing.lacks_meta(object) { u64::MAX } else { size().unwrap_or_default() };
         self.usable_overlap(store, object, common, lacking, size)
     }
 
-    /// What we have of that, of an object of `size` bytes that lacks `lacking`.
+    /// What of `common` is here, for an object of `size` bytes that lacks `lacking`.
     pub fn usable_overlap(
         &self,
         store: &dyn StoreView,
@@ -88,7 +89,7 @@ impl Pg {
         for (snap, ranges) in common {
             let clone = clone_of(object, snap);
             let is_there = || matches!(store.stat(&StoredId::Object(clone.clone())), Ok(Some(_)));
-            // (Nobody removes a clone while something is missing.)
+            // (No clone is removed while something is missing.)
             if snap != SnapId::HEAD && snap != object.snap && is_there() {
                 let ranges = here(&self.missing, &clone, ranges.intersection(&lacking));
                 if !ranges.is_empty() {
@@ -99,21 +100,9 @@ impl Pg {
         }
         usable_overlap
     }
-
-    /// We lack that of an object whose metadata we have, and take it from our own clones.
-    pub fn share_from_clones(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, common: CloneOverlap) {
-        let mut txn = Transaction::new();
-        share(&mut txn, object, &common);
-        let part = Part { data: all(&common), ..Part::default() };
-        self.store_part(ctx, object, &part, None, txn);
-        if self.missing.get(object).is_none() {
-            self.counts.work.recovered_objects += 1;
-        }
-        self.on_recovered(ctx, object);
-    }
 }
 
-/// Gives the object what it has in common with others.
+/// Makes the object share these blocks of its clones.
 pub fn share(txn: &mut Transaction, object: &ObjectId, common: &CloneOverlap) {
     for (snap, ranges) in common {
         for range in ranges.iter() {
@@ -124,7 +113,7 @@ pub fn share(txn: &mut Transaction, object: &ObjectId, common: &CloneOverlap) {
     }
 }
 
-/// By whichever clone.
+/// All ranges, of whichever clone.
 pub fn all(common: &CloneOverlap) -> IntervalSet {
     let mut all = IntervalSet::new();
     common.iter().for_each(|(_, ranges)| all.add(ranges));

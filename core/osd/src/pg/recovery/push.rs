@@ -1,19 +1,24 @@
-//! Parts of objects on their way between members: made by who has them, taken by who lacks them.
+//! Pushes: parts of objects on their way from a holder to one that lacks them.
 //!
-//! What is missing somewhere was not changed since the interval began: a write makes whatever it
-//! changes present on all members, the primary among them. So whenever a part was read, and however
-//! late it arrives, what of it the receiver still lacks is right; the rest is newer there.
+//! What is missing on some member was not changed since the interval began: a write makes whatever it changes present
+//! on all members, the primary among them. So whenever a part was read, and however late it arrives, what of it the
+//! receiver still lacks is right; the rest is newer there.
+//!
+//! `PushReads` reads parts and makes messages of them, on any holder; `History::take_push` takes one.
 
-use super::clone_overlap::{self, CloneOverlap};
-use super::read_repair::{BLOCK, bad_block, unknown};
-use super::record::RecordChanges;
-use super::{Ctx, Pg, PgEffect, WhenStored};
 use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::OBJECT_SIZE_MAX;
+use crate::pg::history::clone_overlap::{self, CloneOverlap};
+use crate::pg::history::{History, Update};
+use crate::pg::pending::Pending;
+use crate::pg::read_repair::{BLOCK, bad_block, unknown};
+use crate::pg::record::RecordChanges;
+use crate::pg::unapplied::Unapplied;
+use crate::pg::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::snap_index;
 use crate::throttle::write_credit::{has_room, has_room_to_replace};
 use bytes::Bytes;
-use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, SnapId, key_after};
+use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, PgId, SnapId, key_after};
 use nacre_machine::{Level, ReadError, SalvagedExtents, StoreView};
 use nacre_proto::messages::part::{Meta, Part};
 use nacre_proto::messages::peer::{PgMsg, Push};
@@ -29,7 +34,7 @@ const PART_DATA: u64 = if cfg!(test) { 16 } else { 512 << 10 };
 const PART_OMAP: usize = 1 << 20;
 const PART_KEYS: usize = if cfg!(test) { 2 } else { 4096 };
 
-/// Objects that a group remembers having complained of.
+/// Objects whose read errors were logged, as far as they are remembered.
 const REPORTED_MAX: usize = 256;
 
 /// A part whose data is being read.
@@ -40,17 +45,47 @@ pub struct PushRead {
     wanted: IntervalSet,
     part: Part,
     extents: Vec<(u64, u64)>,
-    /// What is known of blocks that cannot be read.
+    /// Salvaged bytes of blocks that cannot be read.
     salvaged: SalvagedExtents,
     /// What the receiver takes from clones that it has.
     common: CloneOverlap,
     purpose: Purpose,
 }
 
+/// Reads for pushes that are under way, and objects that could not be read.
+#[derive(Default)]
+pub struct PushReads {
+    reads: BTreeMap<u64, PushRead>,
+    reported_unreadable: BTreeSet<ObjectId>,
+}
+
+impl PushReads {
+    pub fn has(&self, read: u64) -> bool {
+        self.reads.contains_key(&read)
+    }
+    pub fn forget_reads(&mut self) {
+        self.reads.clear();
+    }
+    /// Another interval began.
+    pub fn clear(&mut self) {
+        self.reads.clear();
+        self.reported_unreadable.clear();
+    }
+    /// Logs it once in an interval for each object: one that no other holder has is asked for every few seconds.
+    fn report_unreadable(&mut self, ctx: &mut Ctx<'_>, pg: PgId, object: &ObjectId, error: &ReadError) {
+        if self.reported_unreadable.len() == REPORTED_MAX {
+            self.reported_unreadable.clear();
+        }
+        if self.reported_unreadable.insert(object.clone()) {
+            ctx.log(Level::Error, format!("pg {pg}: {object}: {error}"));
+        }
+    }
+}
+
 /// What can be given of a part, and the (offset, length) extents of data to read for it.
 type Readable = (Part, Vec<(u64, u64)>);
 
-/// Who gets the part.
+/// Which member gets the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The primary pulls it.
@@ -61,63 +96,128 @@ pub enum Purpose {
     Renamed,
 }
 
-impl Pg {
-    /// Starts to read that part of `object`, or as much of it as is here and fits in one message;
-    /// it is sent when it has come, or `push_failed` follows.
-    pub fn make_push(&mut self, ctx: &mut Ctx<'_>, id: u64, object: ObjectId, part: Part, purpose: Purpose) {
-        self.make_push_with(ctx, id, object, part, purpose, SalvagedExtents::default());
-    }
-
-    /// Some of the data need not be read.
-    fn make_push_with(
-        &mut self,
-        ctx: &mut Ctx<'_>,
+/// What came of an attempt to make a push.
+pub enum Outcome {
+    /// Its data are being read.
+    Reading,
+    Ready(Purpose, Box<Push>),
+    /// Nothing of it can be given.
+    Failed {
         id: u64,
         object: ObjectId,
-        part: Part,
         purpose: Purpose,
-        salvaged: SalvagedExtents,
-    ) {
+    },
+}
+
+/// A push to be made.
+pub struct PushRequest {
+    pub id: u64,
+    pub object: ObjectId,
+    pub part: Part,
+    pub purpose: Purpose,
+    /// Salvaged bytes, which need not be read.
+    pub salvaged: SalvagedExtents,
+    /// What the receiver takes from clones that it has.
+    pub common: Result<CloneOverlap, ReadError>,
+}
+
+/// What was taken of a push.
+#[derive(Default)]
+pub struct Taken {
+    /// Which of the bytes that we should have under other names we have not.
+    pub refused: IntervalSet,
+    pub update: Update,
+}
+
+impl PushReads {
+    /// Starts to read that part of an object, or as much of it as is here and fits in one message.
+    pub fn make(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        (history, pending): (&History, &mut Pending),
+        request: PushRequest,
+    ) -> Outcome {
+        let PushRequest { id, object, part, purpose, salvaged, common } = request;
         let wanted = part.data.clone();
-        let common = match purpose {
-            Purpose::Pushed(osd) => self.member_overlap(ctx, osd, &object, &wanted),
-            Purpose::Pulled(_) | Purpose::Renamed => Ok(CloneOverlap::new()),
-        };
         let readable = common.and_then(|common| {
-            let readable = self.readable(ctx, &object, part, &salvaged, &common)?;
+            let readable =
+                history.readable(ctx.store, &pending.unapplied, &object, part, &salvaged, &common)?;
             Ok(readable.map(|(part, extents)| (part, extents, common)))
         });
         match readable {
             Err(error) => {
-                self.report_unreadable(ctx, &object, &error);
-                self.push_failed(ctx, id, object, purpose);
+                self.report_unreadable(ctx, history.pg, &object, &error);
+                Outcome::Failed { id, object, purpose }
             }
-            Ok(None) => self.push_failed(ctx, id, object, purpose),
+            Ok(None) => Outcome::Failed { id, object, purpose },
             Ok(Some((part, extents, common))) => {
                 let read = PushRead { id, object, wanted, part, extents, salvaged, common, purpose };
-                // Recovery that starts this is not to be called back while it is at it.
+                // What recovery pulls from its own clones comes in a later event.
                 if read.extents.is_empty() && purpose != Purpose::Renamed {
-                    self.finish_push(ctx, read, Vec::new());
-                    return;
+                    return self.finish(ctx, (history, &*pending), read, Vec::new());
                 }
-                let number = self.next_read();
+                let number = pending.next_read();
                 let (object, extents) = (read.object.clone(), read.extents.clone());
-                self.push_reads.insert(number, read);
+                self.reads.insert(number, read);
                 ctx.out.push(PgEffect::Read {
                     read: number,
                     object: Box::new(object),
                     extents,
                     device: false,
                 });
+                Outcome::Reading
             }
         }
     }
 
+    fn finish(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        (history, pending): (&History, &Pending),
+        read: PushRead,
+        data: Vec<Bytes>,
+    ) -> Outcome {
+        let (id, purpose) = (read.id, read.purpose);
+        let object = read.object.clone();
+        match history.push_message(ctx.store, &pending.unapplied, read, data) {
+            Ok(Some(push)) => Outcome::Ready(purpose, Box::new(push)),
+            Ok(None) => Outcome::Failed { id, object, purpose },
+            Err(error) => {
+                self.report_unreadable(ctx, history.pg, &object, &error);
+                Outcome::Failed { id, object, purpose }
+            }
+        }
+    }
+}
+
+impl PushRead {
+    fn failed(self) -> Outcome {
+        Outcome::Failed { id: self.id, object: self.object, purpose: self.purpose }
+    }
+    /// What can be read, and what was salvaged of the block that cannot: perhaps no other holder has any of it. None if
+    /// the error is about another block.
+    fn rest(&self, error: &ReadError) -> Option<PushRequest> {
+        let (_, block, of_block) = bad_block(error)?;
+        let (start, end) = (block * BLOCK, (block + 1) * BLOCK);
+        if !self.extents.iter().any(|(offset, len)| *offset < end && start < offset + len) {
+            return None;
+        }
+        let (mut part, mut salvaged) = (self.part.clone(), self.salvaged.clone());
+        part.data = self.wanted.clone();
+        part.data.subtract(&unknown(block, of_block));
+        salvaged.0.extend(of_block.0.iter().cloned());
+        let (id, object, purpose) = (self.id, self.object.clone(), self.purpose);
+        Some(PushRequest { id, object, part, purpose, salvaged, common: Ok(CloneOverlap::new()) })
+    }
+}
+
+impl History {
     /// What of a part can be given, beside what the receiver has elsewhere, and which data must be read for it.
     /// The omap is cut later.
     fn readable(
         &self,
-        ctx: &Ctx<'_>,
+        store: &dyn StoreView,
+        unapplied: &Unapplied,
         object: &ObjectId,
         part: Part,
         salvaged: &SalvagedExtents,
@@ -125,10 +225,10 @@ impl Pg {
     ) -> Result<Option<Readable>, ReadError> {
         let id = StoredId::Object(object.clone());
         // Bytes that are not missing are right, whatever the metadata.
-        if part.meta && self.missing.lacks_meta(object) || self.unapplied.contains(object) {
+        if part.meta && self.missing.lacks_meta(object) || unapplied.contains(object) {
             return Ok(None);
         }
-        let Some(stat) = ctx.store.stat(&id)? else { return Ok(None) };
+        let Some(stat) = store.stat(&id)? else { return Ok(None) };
         let mut part = part.without(&self.missing.part(object));
         part.data.subtract(&clone_overlap::all(common));
         if part.is_empty() && common.is_empty() {
@@ -146,7 +246,7 @@ impl Pg {
             }
             // Only what was ever written counts; the rest is zeros.
             let mut reached = range.end;
-            for (offset, len) in ctx.store.extents(&id, range.start, end - range.start)? {
+            for (offset, len) in store.extents(&id, range.start, end - range.start)? {
                 let some = len.min(left);
                 if some > 0 {
                     extents.push((offset, some));
@@ -168,140 +268,36 @@ impl Pg {
         Ok(Some((part, extents)))
     }
 
-    pub fn on_push_read(&mut self, ctx: &mut Ctx<'_>, number: u64, result: Result<Vec<Bytes>, ReadError>) {
-        let Some(read) = self.push_reads.remove(&number) else { return };
-        match result {
-            Ok(data) => self.finish_push(ctx, read, data),
-            // Removed meanwhile: nobody lacks any of it now.
-            Err(ReadError::NotFound(_)) => self.push_failed(ctx, read.id, read.object, read.purpose),
-            Err(error) if self.give_up(ctx, &error) => {
-                self.push_failed(ctx, read.id, read.object, read.purpose);
-            }
-            Err(error) => {
-                self.report_unreadable(ctx, &read.object, &error);
-                self.push_rest(ctx, read, &error);
-            }
-        }
-    }
-
-    /// Once in an interval for each object: what nobody else has is asked for every few seconds.
-    fn report_unreadable(&mut self, ctx: &mut Ctx<'_>, object: &ObjectId, error: &ReadError) {
-        if self.reported_unreadable.len() == REPORTED_MAX {
-            self.reported_unreadable.clear();
-        }
-        if self.reported_unreadable.insert(object.clone()) {
-            ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id));
-        }
-    }
-
-    /// What can be read, and what is known of the block that cannot: perhaps nobody else has any of it.
-    fn push_rest(&mut self, ctx: &mut Ctx<'_>, read: PushRead, error: &ReadError) {
-        let PushRead { id, object, wanted, mut part, extents, salvaged: mut all_salvaged, purpose, .. } =
-            read;
-        let bad = bad_block(error).filter(|(_, block, _)| {
-            let (start, end) = (block * BLOCK, (block + 1) * BLOCK);
-            extents.iter().any(|(offset, len)| *offset < end && start < offset + len)
-        });
-        let Some((_, block, salvaged)) = bad else {
-            self.push_failed(ctx, id, object, purpose);
-            return;
-        };
-        part.data = wanted;
-        part.data.subtract(&unknown(block, salvaged));
-        all_salvaged.0.extend(salvaged.0.iter().cloned());
-        self.make_push_with(ctx, id, object, part, purpose, all_salvaged);
-    }
-
-    fn finish_push(&mut self, ctx: &mut Ctx<'_>, read: PushRead, data: Vec<Bytes>) {
-        let (id, purpose) = (read.id, read.purpose);
-        let object = read.object.clone();
-        match self.push_message(ctx, read, data) {
-            Ok(Some(push)) => match purpose {
-                Purpose::Pulled(osd) => ctx.out.push(PgEffect::answer(osd, PgMsg::Push(Box::new(push)))),
-                Purpose::Pushed(osd) => self.push_ready(ctx, osd, push),
-                Purpose::Renamed => self.on_pulled(ctx, self.me, push),
-            },
-            Ok(None) => self.push_failed(ctx, id, object, purpose),
-            Err(error) => {
-                self.report_unreadable(ctx, &object, &error);
-                self.push_failed(ctx, id, object, purpose);
-            }
-        }
-    }
-
-    fn push_failed(&mut self, ctx: &mut Ctx<'_>, id: u64, object: ObjectId, purpose: Purpose) {
-        match purpose {
-            Purpose::Pulled(osd) => ctx.out.push(PgEffect::answer(osd, PgMsg::PullRefused { id, object })),
-            Purpose::Pushed(osd) => self.push_unreadable(ctx, &object, osd),
-            Purpose::Renamed => self.pull_elsewhere(ctx, id),
-        }
-    }
-
     /// None if the object is gone, or changes in this turn.
     fn push_message(
         &self,
-        ctx: &Ctx<'_>,
+        store: &dyn StoreView,
+        unapplied: &Unapplied,
         read: PushRead,
         data: Vec<Bytes>,
     ) -> Result<Option<Push>, ReadError> {
         let PushRead { id, object, mut part, extents, salvaged, common, .. } = read;
         let stored = StoredId::Object(object.clone());
-        if self.unapplied.contains(&object) || ctx.store.stat(&stored)?.is_none() {
+        if unapplied.contains(&object) || store.stat(&stored)?.is_none() {
             return Ok(None);
         }
-        let meta = if part.meta { Some(load_meta(ctx.store, &stored)?) } else { None };
+        let meta = if part.meta { Some(load_meta(store, &stored)?) } else { None };
         let read = extents.iter().zip(data).map(|((offset, _), data)| (*offset, data));
         let mut writes: Vec<(u64, Bytes)> = read.filter(|(_, data)| !data.is_empty()).collect();
         if !salvaged.0.is_empty() {
             writes.extend(of_part(&salvaged, &part));
             writes.sort_by_key(|(offset, _)| *offset);
         }
-        let (omap, pairs) = self.omap_part(ctx, &stored, &part.omap)?;
+        let (omap, pairs) = omap_part(store, &stored, &part.omap)?;
         part.omap = omap;
         part.data.add(&clone_overlap::all(&common));
         Ok(Some(Push { id, object, part, meta, writes, pairs, common }))
     }
 
-    /// As many pairs of these ranges as fit in one message, and the ranges that they are all of.
-    fn omap_part(
-        &self,
-        ctx: &Ctx<'_>,
-        id: &StoredId,
-        ranges: &KeyRanges,
-    ) -> Result<(KeyRanges, BTreeMap<Name, Bytes>), ReadError> {
-        let (mut done, mut pairs, mut bytes) = (KeyRanges::default(), BTreeMap::new(), 0);
-        for (start, end) in ranges.iter() {
-            let (mut full, mut last) = (false, None);
-            ctx.store.omap_walk(id, start.as_bytes(), &mut |key, value| {
-                if end.is_some_and(|end| key >= end) {
-                    return false;
-                }
-                if bytes >= PART_OMAP || pairs.len() >= PART_KEYS {
-                    full = true;
-                    return false;
-                }
-                bytes += key.len() + value.len();
-                pairs.insert(key.clone(), value.clone());
-                last = Some(key.clone());
-                true
-            })?;
-            if !full {
-                done.insert(start.clone(), end.cloned());
-                continue;
-            }
-            if let Some(last) = last {
-                done.insert(start.clone(), Some(key_after(&last)));
-            }
-            break;
-        }
-        Ok((done, pairs))
-    }
-
-    /// Takes of a push what is still missing here. Gives which of the bytes that we should have elsewhere we have not; None if
-    /// it could not be taken.
-    pub fn take_push(&mut self, ctx: &mut Ctx<'_>, push: Push) -> Result<Option<IntervalSet>, ReadError> {
+    /// Takes of a push what is still missing here. None if it cannot be taken.
+    pub fn take_push(&mut self, store: &dyn StoreView, push: Push) -> Result<Option<Taken>, ReadError> {
         let Push { object, part, meta, writes, pairs, common, .. } = push;
-        let Some(stale) = self.missing.get(&object) else { return Ok(Some(IntervalSet::new())) };
+        let Some(stale) = self.missing.get(&object) else { return Ok(Some(Taken::default())) };
         let id = StoredId::Object(object.clone());
         let mut part = part.intersection(&stale.part);
         let meta = meta.filter(|_| part.meta);
@@ -310,7 +306,7 @@ impl Pg {
         }
         let mut txn = Transaction::new();
         if let Some(meta) = &meta {
-            let have = match ctx.store.attrs(&id) {
+            let have = match store.attrs(&id) {
                 Ok(attrs) => attrs.into_keys().collect(),
                 // It takes the place of what cannot be read.
                 Err(_) if stale.part == Part::everything() => {
@@ -320,14 +316,14 @@ impl Pg {
                 Err(error) => return Err(error),
             };
             set_meta(&mut txn, &id, meta, have);
-            index_clone(ctx.store, &object, meta, &mut txn)?;
+            index_clone(store, &object, meta, &mut txn)?;
         }
         let size = match &meta {
             Some(meta) => meta.size,
-            None => ctx.store.stat(&id)?.unwrap_or_default().size,
+            None => store.stat(&id)?.unwrap_or_default().size,
         };
         let mut refused = clone_overlap::all(&common).intersection(&part.data);
-        let common = self.usable_overlap(ctx.store, &object, common, &part.data, size);
+        let common = self.usable_overlap(store, &object, common, &part.data, size);
         clone_overlap::share(&mut txn, &object, &common);
         let shared = clone_overlap::all(&common);
         refused.subtract(&shared);
@@ -372,54 +368,104 @@ impl Pg {
         if !pairs.is_empty() {
             txn.push(id, Change::OmapSet(pairs));
         }
-        self.store_part(ctx, &object, &part, meta.map(|meta| meta.size), txn);
-        Ok(Some(refused))
+        let update = self.got_part(&object, &part, meta.map(|meta| meta.size), txn);
+        Ok(Some(Taken { refused, update }))
     }
 
     /// With `txn` that part of the object is here, and with the metadata its size: it is missing no more.
-    pub fn store_part(
+    pub fn got_part(
         &mut self,
-        ctx: &mut Ctx<'_>,
         object: &ObjectId,
         part: &Part,
         size: Option<u64>,
         mut txn: Transaction,
-    ) {
+    ) -> Update {
         self.missing.got(object, part, size);
-        let mut changes = RecordChanges::new(self.id);
+        let mut changes = RecordChanges::new(self.pg);
         changes.missing(object, self.missing.get(object));
         changes.into_txn(&mut txn);
-        self.unapplied.insert(object.clone());
-        self.store(ctx, txn);
+        Update { txn, objects: [object.clone()].into() }
+    }
+}
+
+/// Events, on any holder.
+impl Pg {
+    pub fn on_push_read(&mut self, ctx: &mut Ctx<'_>, number: u64, result: Result<Vec<Bytes>, ReadError>) {
+        let Some(read) = self.push_reads.reads.remove(&number) else { return };
+        let outcome = match result {
+            Ok(data) => self.push_reads.finish(ctx, (&self.history, &self.pending), read, data),
+            // Removed meanwhile: no member lacks any of it now.
+            Err(ReadError::NotFound(_)) => read.failed(),
+            Err(error) if self.repair_read(ctx, &error) => read.failed(),
+            Err(error) => {
+                self.push_reads.report_unreadable(ctx, self.id, &read.object, &error);
+                match read.rest(&error) {
+                    Some(request) => self.make_push(ctx, request),
+                    None => read.failed(),
+                }
+            }
+        };
+        self.on_push_made(ctx, outcome);
+    }
+
+    fn make_push(&mut self, ctx: &mut Ctx<'_>, mut request: PushRequest) -> Outcome {
+        if let (Purpose::Pushed(osd), Phase::Active(active)) = (request.purpose, &self.phase) {
+            let (object, data) = (&request.object, &request.part.data);
+            let members = &active.members;
+            request.common =
+                active.recovery.member_overlap(ctx.store, &self.history, members, osd, object, data);
+        }
+        self.push_reads.make(ctx, (&self.history, &mut self.pending), request)
+    }
+
+    fn on_push_made(&mut self, ctx: &mut Ctx<'_>, outcome: Outcome) {
+        match outcome {
+            Outcome::Reading => {}
+            Outcome::Ready(Purpose::Pulled(osd), push) => {
+                ctx.out.push(PgEffect::answer(osd, PgMsg::Push(push)));
+            }
+            Outcome::Failed { id, object, purpose: Purpose::Pulled(osd) } => {
+                ctx.out.push(PgEffect::answer(osd, PgMsg::PullRefused { id, object }));
+            }
+            outcome => {
+                if let Some((recovery, mut scope)) = self.recovery_parts() {
+                    recovery.on_push_made(&mut scope, ctx, outcome);
+                }
+            }
+        }
     }
 
     /// The primary lacks some of an object.
     pub fn on_pull(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64, object: ObjectId, part: Part) {
         let purpose = Purpose::Pulled(from);
-        if self.interval.primary == Some(from) && self.is_merged() {
-            self.make_push(ctx, id, object, part, purpose);
+        let outcome = if self.interval.primary == Some(from) && self.is_merged() {
+            let (salvaged, common) = (SalvagedExtents::default(), Ok(CloneOverlap::new()));
+            self.make_push(ctx, PushRequest { id, object, part, purpose, salvaged, common })
         } else {
-            self.push_failed(ctx, id, object, purpose);
-        }
+            Outcome::Failed { id, object, purpose }
+        };
+        self.on_push_made(ctx, outcome);
     }
 
     /// A part arrives: one that we pulled, or one that the primary pushes.
     pub fn on_push(&mut self, ctx: &mut Ctx<'_>, from: OsdId, push: Push) {
         let ends = push.writes.iter().map(|(offset, data)| offset.saturating_add(data.len() as u64));
         let end = ends.chain(push.meta.as_ref().map(|meta| meta.size)).max().unwrap_or_default();
-        if !self.range.contains(&push.object) || end > OBJECT_SIZE_MAX {
+        if !self.history.range.contains(&push.object) || end > OBJECT_SIZE_MAX {
             let text = format!("pg {}: osd.{from} pushed {} up to byte {end}", self.id, push.object);
             ctx.log(Level::Error, text);
             return;
         }
         if self.interval.primary == Some(self.me) {
-            self.on_pulled(ctx, from, push);
+            if let Some((recovery, mut scope)) = self.recovery_parts() {
+                recovery.on_pulled(&mut scope, ctx, from, push);
+            }
             return;
         }
         if self.interval.primary != Some(from) || !self.is_merged_replica() {
             return;
         }
-        // It is sent again after a while; until then somebody may have made room.
+        // It is sent again after a while; until then there may be free space.
         let mut data = IntervalSet::new();
         push.writes.iter().for_each(|(offset, bytes)| data.insert(*offset..*offset + bytes.len() as u64));
         let replaces = replaces(ctx.store, &push.object, &data);
@@ -428,10 +474,11 @@ impl Pg {
             return;
         }
         let (id, object) = (push.id, push.object.clone());
-        match self.take_push(ctx, push) {
+        match self.history.take_push(ctx.store, push) {
             // Some time later it is sent anew, with all that is missing then.
             Ok(None) => {}
-            Ok(Some(refused)) => {
+            Ok(Some(Taken { refused, update })) => {
+                self.apply(ctx, update);
                 let answer = match refused.is_empty() {
                     true => PgMsg::Pushed { id, object },
                     false => PgMsg::PushedWithout { id, object, data: refused },
@@ -441,6 +488,40 @@ impl Pg {
             Err(error) => ctx.log(Level::Error, format!("pg {}: {object}: {error}", self.id)),
         }
     }
+}
+
+/// As many pairs of these ranges as fit in one message, and the ranges that they are all of.
+fn omap_part(
+    store: &dyn StoreView,
+    id: &StoredId,
+    ranges: &KeyRanges,
+) -> Result<(KeyRanges, BTreeMap<Name, Bytes>), ReadError> {
+    let (mut done, mut pairs, mut bytes) = (KeyRanges::default(), BTreeMap::new(), 0);
+    for (start, end) in ranges.iter() {
+        let (mut full, mut last) = (false, None);
+        store.omap_walk(id, start.as_bytes(), &mut |key, value| {
+            if end.is_some_and(|end| key >= end) {
+                return false;
+            }
+            if bytes >= PART_OMAP || pairs.len() >= PART_KEYS {
+                full = true;
+                return false;
+            }
+            bytes += key.len() + value.len();
+            pairs.insert(key.clone(), value.clone());
+            last = Some(key.clone());
+            true
+        })?;
+        if !full {
+            done.insert(start.clone(), end.cloned());
+            continue;
+        }
+        if let Some(last) = last {
+            done.insert(start.clone(), Some(key_after(&last)));
+        }
+        break;
+    }
+    Ok((done, pairs))
 }
 
 /// Whether these bytes of an object would take the place of others that are here.
@@ -473,7 +554,7 @@ fn load_meta(store: &dyn StoreView, id: &StoredId) -> Result<Meta, ReadError> {
     })
 }
 
-/// Makes that the metadata of something that has attributes of these names.
+/// Sets the metadata of an object that has attributes of these names.
 pub fn set_meta(txn: &mut Transaction, id: &StoredId, meta: &Meta, have: BTreeSet<Name>) {
     txn.push(id.clone(), Change::Touch);
     for name in have.into_iter().filter(|name| !meta.attrs.contains_key(name)) {
@@ -494,7 +575,7 @@ pub fn index_clone(
     if object.snap == SnapId::HEAD {
         return Ok(());
     }
-    // What cannot be read is not in the way.
+    // An index entry that cannot be read is not in the way.
     if let Ok(Some(old)) = ObjectInfo::load(store, object) {
         snap_index::remove(object, &old.snaps, txn); // it may have been for more
     }
@@ -522,7 +603,7 @@ pub fn attrs_after(
     Ok(names)
 }
 
-/// The metadata that objects have once a transaction is done, of those that some member lacks it of.
+/// The metadata that objects have once a transaction is done, of objects of which some member lacks it.
 /// The store shows everything before the transaction, and whole.
 pub fn metas_after(
     store: &dyn StoreView,

@@ -1,6 +1,6 @@
-//! What a member of a placement group lacks: of which objects, which bytes, omap keys and metadata.
+//! The missing set of a member: which bytes, omap keys and metadata it lacks of which objects.
 //!
-//! The invariant, for a member whose log is the group's: whatever of an object is not noted here is
+//! The invariant, for a member that has the authoritative log: what of an object is not in the missing set is
 //! as the log's newest entry leaves it. Bytes count as zeros where nothing was ever written, so that
 //! an object's size is no more than a piece of its metadata. Ranges without an end hold no omap keys
 //! of the member's own: they were cleared when the range was noted.
@@ -72,7 +72,7 @@ impl Missing {
         self.stale.range(from..)
     }
 
-    /// That part of the object came from someone who has it, and with the metadata its size.
+    /// That part of the object came from another holder, and with the metadata its size.
     pub fn got(&mut self, object: &ObjectId, part: &Part, size: Option<u64>) {
         let Some(stale) = self.stale.get_mut(object) else { return };
         stale.part.subtract(part);

@@ -1,10 +1,9 @@
-//! What clients were told about writes that have left the log: a client that sends one of them
-//! again, as it never heard, gets the same answer, and the write is not carried out twice.
+//! The duplicate-op log: the replies to writes that have left the log. A client that sends one of them again, as
+//! it never heard of the reply, gets the same reply, and the write is not carried out twice.
 //!
-//! The log is for those who were away, and as long as memory allows; this is for clients, takes a
-//! twentieth of that for each write, and reaches further back. Answers lie encoded in pages, one for
-//! each time that the log is trimmed, in memory and on disk (keys `r` of the group's record). A page
-//! goes as a whole.
+//! The log is for members that were away, and is as long as memory allows; this is for clients, takes a twentieth
+//! of the memory for each write, and reaches further back. Dup entries lie encoded in pages, one for each time
+//! that the log is trimmed, in memory and on disk (keys `r` of the record). A page goes as a whole.
 
 use super::log::{LogLimits, digest};
 use bytes::Bytes;
@@ -15,27 +14,27 @@ use nacre_proto::types::ReqId;
 use nacre_wire::{from_slice, to_vec};
 use std::collections::{BTreeMap, VecDeque};
 
-/// How far back answers reach at least, in writes of the group, however little memory there is.
+/// How far back dup entries reach at least, in writes, however little memory there is.
 const KEPT_AT_LEAST: u64 = 1000;
-/// Answers in a page that holds what came from elsewhere.
+/// Entries in a page that came from another holder.
 const PAGE: usize = 64;
-/// What a page takes besides its answers.
+/// Memory of a page beside its entries.
 const PAGE_OVERHEAD: usize = 120;
 
 #[derive(Clone, Debug, Default)]
 pub struct DupLog {
     /// Oldest first.
     pages: VecDeque<Page>,
-    /// By `client_of`, which requests of each client may be here. Clients number theirs in the order in which they send
-    /// them, so that a new one is told from those here at once.
-    clients: BTreeMap<u64, Asked>,
+    /// By `client_of`, which requests of each client may be here. A client numbers its requests in order, so that a
+    /// new one is told from those here at once.
+    clients: BTreeMap<u64, ClientDups>,
     last_number: u64,
     memory: usize,
 }
 
 /// Of one client, or of several that are not told apart.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct ClientDups {
     /// No request here has a higher number.
     last_tid: u64,
     /// How many pages have some.
@@ -79,7 +78,7 @@ impl Page {
     }
 }
 
-/// What the client was told, or will be.
+/// The reply that the client got, or will get.
 pub fn dup_of(entry: &LogEntry) -> Answer {
     Answer {
         reqid: entry.reqid,
@@ -142,7 +141,7 @@ impl DupLog {
         self.last_number = page.number;
         self.memory += page.memory();
         for (client, last_tid) in &page.clients {
-            let asked = self.clients.entry(*client).or_insert(Asked { last_tid: 0, pages: 0 });
+            let asked = self.clients.entry(*client).or_insert(ClientDups { last_tid: 0, pages: 0 });
             asked.last_tid = asked.last_tid.max(*last_tid);
             asked.pages += 1;
         }
@@ -154,7 +153,7 @@ impl DupLog {
         self.push(page);
         self.pages.back()
     }
-    /// Takes out what is too old for a group whose newest write is `last`, or takes more memory than
+    /// Takes out what is too old for a log whose newest write is `last`, or takes more memory than
     /// there is beside the log. Gives the pages' numbers.
     pub fn trim(&mut self, last: Version, limits: &LogLimits, memory_of_log: usize) -> Vec<u64> {
         let mut gone = Vec::new();

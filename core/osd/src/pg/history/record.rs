@@ -3,8 +3,8 @@
 //!
 //!   `info`                            `PgInfo`
 //!   `l` counter:u64 epoch:u32         `LogEntry`, numbers big-endian so that keys sort by counter
-//!   `r` number:u64                    a page of `Answers`, to requests that the log has no more
-//!   `m` object id                     what of that object is `Stale` here
+//!   `r` number:u64                    a page of dup entries (`Answers`) of requests that the log has no more
+//!   `m` object id                     what of that object is missing here (`Stale`)
 //!   `scrub`                           `ScrubState`
 //!   `f` about:u8 name 0 object id     object id, `Finding`: of its copies (0), of its clones (1)
 //!   `d` object id                     what entries that the log has no more did to it (`Dirty`)
@@ -70,7 +70,7 @@ pub fn dirty_key(object: &ObjectId) -> Name {
     Name::new(key)
 }
 
-/// Changes to the record of one group, collected for one transaction.
+/// Changes to the record of one placement group, collected for one transaction.
 #[derive(Debug)]
 pub struct RecordChanges {
     pg: PgId,
@@ -107,7 +107,7 @@ impl RecordChanges {
     pub fn no_entry(&mut self, version: Version) {
         self.take(log_key(version));
     }
-    pub fn answers(&mut self, page: &Page) {
+    pub fn dup_page(&mut self, page: &Page) {
         self.put(dup_page_key(page.number), page.encoded.clone());
     }
     pub fn no_dup_page(&mut self, page: u64) {
@@ -156,8 +156,8 @@ impl RecordChanges {
     }
 }
 
-/// Into how many groups a pool is divided; if it shrank meanwhile, or is gone, as many as it must have had for the group to be one of
-/// them.
+/// The `pg_num` of a pool; if it shrank meanwhile, or is gone, as many as it must have had for this placement group to
+/// exist.
 pub fn least_pg_num(map: &OsdMap, pg: PgId) -> u32 {
     map.pools.get(&pg.pool).map_or(0, |pool| pool.pg_num).max(pg.seed + 1)
 }
@@ -181,14 +181,14 @@ impl Record {
             is_untrusted: false,
         }
     }
-    /// Of a group of which only objects are here, or some of them: nothing of it counts before it was compared with
-    /// somebody else's.
+    /// Of a placement group of which only objects are here, or some of them: nothing counts before it was compared
+    /// with another holder's.
     pub fn of_remains(pg_num: u32) -> Record {
         let info = PgInfo { incomplete: true, pg_num, ..PgInfo::default() };
         Record { is_untrusted: true, ..Record::new(info) }
     }
 
-    /// None if there is no such group here.
+    /// None if there is no such placement group here.
     pub fn load(store: &dyn StoreView, pg: PgId) -> Result<Option<Record>, ReadError> {
         let id = StoredId::Pg(SpgId::replicated(pg));
         let Some(info) = store.omap_get(&id, INFO)? else { return Ok(None) };
@@ -236,12 +236,12 @@ impl Record {
         }))
     }
 
-    /// Everything, for a group that is new here.
+    /// Everything, for a placement group that is new here.
     pub fn store(&self, pg: PgId, txn: &mut Transaction) {
         let mut changes = RecordChanges::new(pg);
         changes.info(&self.info);
         self.log.iter().for_each(|entry| changes.entry(&entry));
-        self.dups.pages().for_each(|page| changes.answers(page));
+        self.dups.pages().for_each(|page| changes.dup_page(page));
         self.missing.iter().for_each(|(object, stale)| changes.missing(object, Some(stale)));
         if self.is_untrusted {
             changes.untrusted();
