@@ -475,7 +475,7 @@ impl Disk for FileDisk {
 /// What the threads report to the daemon's thread.
 pub(crate) enum Done {
     Committed(Result<nacre_store::Done, DiskError>),
-    DeferredDone(Result<DeferredDone, DiskError>),
+    Deferred(Result<DeferredDone, DiskError>),
     Discarded(Discarded),
     Read { token: Token, result: Result<(Vec<Bytes>, Fetched), ReadError> },
 }
@@ -524,7 +524,7 @@ impl DiskThreads {
             writer.fill_ahead();
             for next in work {
                 let done = match next {
-                    Background::Place(placing) => Done::DeferredDone(placing.run(&writer)),
+                    Background::Place(placing) => Done::Deferred(placing.run(&writer)),
                     Background::Discard(discard) => Done::Discarded(discard.run(&writer)),
                 };
                 if to.send(done).is_err() {

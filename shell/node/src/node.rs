@@ -529,7 +529,7 @@ impl<M: Machine + 'static> Node<M> {
                     inner.events.extend(last.map(Event::Stored));
                 }
                 // What is on the device is unknown from here on; a restart reads it.
-                disk::Done::Committed(Err(e)) | disk::Done::DeferredDone(Err(e)) => {
+                disk::Done::Committed(Err(e)) | disk::Done::Deferred(Err(e)) => {
                     self.give_up(inner, &format!("the disk failed: {e}"));
                 }
                 disk::Done::Discarded(done) => {
@@ -538,7 +538,7 @@ impl<M: Machine + 'static> Node<M> {
                     }
                     inner.store.as_mut().expect("only a store gives space back").store.discarded(done);
                 }
-                disk::Done::DeferredDone(Ok(placed)) => {
+                disk::Done::Deferred(Ok(placed)) => {
                     if placed.damaged > 0 {
                         let damaged = placed.damaged;
                         tracing::error!(
