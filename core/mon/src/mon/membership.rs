@@ -136,7 +136,7 @@ impl Mon {
         self.proposals.clear();
         self.retired = Some(map);
         // With cephx no caller gets in without an id, and the quorum gives this monitor none any more.
-        let first = RETIRED_IDS | (self.rng.next_u64() % RETIRED_IDS & !(RETIRED_IDS_LEN - 1));
+        let first = RETIRED_IDS | (self.rng.next_u64() % (RETIRED_IDS / RETIRED_IDS_LEN) * RETIRED_IDS_LEN);
         out.push(Effect::GrantIds(first..first + RETIRED_IDS_LEN));
     }
 
