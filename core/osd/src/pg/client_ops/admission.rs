@@ -101,8 +101,7 @@ impl ClientOps {
             small.extend(all.filter(|(seq, _)| !known.contains(seq)));
         }
         for kind in 0..2 {
-            loop {
-                let Some((seq, object)) = self.waiting_for_space.soon[kind].pop_first() else { break };
+            while let Some((seq, object)) = self.waiting_for_space.soon[kind].pop_first() {
                 let Some(ops) = self.waiting_for_space.ops.remove(&object) else { continue };
                 self.put_first(&object, ops);
                 self.pump(pg, ctx, &object);

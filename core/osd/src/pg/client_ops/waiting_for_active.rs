@@ -19,7 +19,7 @@ pub struct WaitingForActive {
 
 impl WaitingForActive {
     /// Requests that an interval that ended left without a reply.
-    pub fn refill(&mut self, ops: Vec<Box<ClientOp>>, memory: &Memory) {
+    pub fn refill(&mut self, ops: impl IntoIterator<Item = Box<ClientOp>>, memory: &Memory) {
         self.ops.clear();
         ops.into_iter().for_each(|op| self.push(op, memory));
     }

@@ -733,8 +733,10 @@ impl Pg {
             Phase::Active(_) if clean => {
                 self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::StrayRemove)));
             }
-            Phase::Active(active) if !active.members.contains_key(&from) => {
-                if active.recovery.add_source(from, info) {
+            Phase::Active(active) if active.members.contains_key(&from) => {}
+            Phase::Active(active) => {
+                let is_new = active.recovery.add_source(from, info);
+                if is_new {
                     self.recover(ctx);
                 }
             }
