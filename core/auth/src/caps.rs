@@ -1,7 +1,7 @@
-//! What someone may do, as Ceph's administrators write it: `allow rw pool=data`, `profile rbd`.
+//! Capabilities: what an entity may do, as Ceph's administrators write it: `allow rw pool=data`, `profile rbd`.
 //!
 //! Capabilities are one text per kind of daemon, kept with the entity's key and read by the daemon
-//! that is asked for something: `MonCaps`, `OsdCaps`, `MgrCaps`; nobody is asked for what `mds` is about. Each is a list of grants. Reading
+//! that gets a request: `MonCaps`, `OsdCaps`, `MgrCaps`; `mds` has none, as Nacre has no metadata server. Each is a list of grants. Reading
 //! accepts what Ceph 16 accepts and gives it the same meaning; the one addition is that a blank text
 //! grants nothing (Ceph's manual says so, Ceph's monitor refuses it).
 //!
@@ -79,7 +79,7 @@ impl Permission {
     const RW: Permission = Permission { read: true, write: true, exec: false };
     const RWX: Permission = Permission { read: true, write: true, exec: true };
 
-    /// Whether these are enough for who wants `want`.
+    /// Whether these suffice for `want`.
     fn covers(self, want: Permission) -> bool {
         self.read >= want.read && self.write >= want.write && self.exec >= want.exec
     }

@@ -3,7 +3,7 @@
 use crate::secret::hmac_sha256;
 use std::fmt;
 
-/// Bytes that nobody can guess who does not know the seed: HMAC-SHA256 of a counter. The driver seeds it from the system's
+/// Bytes that cannot be guessed without the seed: HMAC-SHA256 of a counter. The driver seeds it from the system's
 /// randomness, the simulator from its own.
 #[derive(Clone)]
 pub struct Entropy {

@@ -1,4 +1,4 @@
-//! Everybody's keys, as the monitors have them; and what of it other daemons have.
+//! The keys of all entities, as the monitors have them, and the part of them that other daemons have.
 
 use crate::cephx::{Given, SERVICE_AUTH, SERVICES, Service, Ticket, TicketContent};
 use crate::{Entropy, Secret};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// service's daemons have before the first ticket comes that it sealed.
 const KEYS_KEPT: usize = 3;
 
-/// Somebody with a key. Ceph: `EntityAuth`.
+/// An entity with a key. Ceph: `EntityAuth`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entity {
     pub key: Secret,

@@ -1,7 +1,7 @@
-//! Who is who, and what they may do.
+//! Authentication (keys, tickets) and authorisation (capabilities).
 //!
-//! `method` is where authentication meets the handshake of a connection (`nacre-msgr`); `none` believes everyone, `cephx`
-//! shares keys and gives tickets. `keys` is what monitors know of everybody, `caps` what somebody may do.
+//! `method` is where authentication meets the handshake of a connection (`nacre-msgr`); `none` believes every name, `cephx`
+//! shares keys and gives tickets. `keys` is the monitors' table of entities, `caps` what an entity may do.
 
 pub mod caps;
 pub mod cephx;
@@ -21,7 +21,7 @@ pub use method::{
 pub use none::{NoneProver, NoneVerifier};
 pub use secret::{NotAKey, Sealed, Secret, hmac_sha256, same_bytes};
 
-/// How the first byte of AUTH_REQUEST tells who is asked: a monitor for a session, ...
+/// The first byte of AUTH_REQUEST: a client asks a monitor for a session, ...
 const ASKS_MONITOR: u8 = 10;
-/// ... or anybody to believe a ticket. Ceph: `AUTH_MODE_AUTHORIZER`.
+/// ... or shows a ticket to any daemon. Ceph: `AUTH_MODE_AUTHORIZER`.
 const SHOWS_TICKET: u8 = 1;

@@ -54,11 +54,11 @@ impl fmt::Debug for SessionSecret {
     }
 }
 
-/// Who the client at the other end is, proved.
+/// The proved identity of the client at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proved {
     pub name: AuthName,
-    /// As what it called us.
+    /// The service that it asked for.
     pub service: Service,
     /// What it may do here, as text.
     pub caps: String,
@@ -67,10 +67,10 @@ pub struct Proved {
 /// A server's yes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who it is; with a method that proves nothing, who it says it is.
+    /// The client's name; with a method that proves nothing, the name that it claims.
     pub name: AuthName,
     pub global_id: u64,
-    /// None: the method asks for no proof, and everybody may do everything.
+    /// None: the method asks for no proof, and every client may do everything.
     pub proved: Option<Proved>,
     /// Goes to it with AUTH_DONE.
     pub reply: Vec<u8>,
@@ -96,7 +96,7 @@ pub trait Prover: Send {
     fn open(&mut self, to: EntityType) -> Offer;
     /// The answer to a server that wants to know more; None if this method has none.
     fn answer(&mut self, challenge: &[u8]) -> Option<Vec<u8>>;
-    /// The server said yes, and this: what both know now, or why it is not who it should be.
+    /// The server said yes, and this: what both know now, or why the server failed to prove its identity.
     fn granted(&mut self, global_id: u64, payload: &[u8]) -> Result<Option<SessionSecret>, String>;
     /// The server said no.
     fn refused(&mut self) {}

@@ -1,4 +1,4 @@
-//! The method "none", which believes everyone.
+//! The method "none", which believes every name.
 
 use crate::method::{
     CONNECTION_MODE_CRC, GlobalIds, Grant, METHOD_NONE, Offer, Prover, SessionSecret, Verdict, Verifier,
@@ -29,7 +29,7 @@ impl Decode for Payload {
     }
 }
 
-/// Says who we are, and proves nothing.
+/// States our name, and proves nothing.
 pub struct NoneProver {
     pub name: AuthName,
     /// What a monitor assigned earlier; 0 if none did.

@@ -86,7 +86,7 @@ impl Secret {
     }
 }
 
-/// Who looks over a shoulder at a log sees no key.
+/// Logs never show a key.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secret(of {:?})", self.created)

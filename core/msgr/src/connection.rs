@@ -1,4 +1,4 @@
-//! The life of one connection: banner, hello, authentication, identities, messages.
+//! One connection from its first byte to its last: banner, hello, authentication, identities, messages.
 //!
 //! A `Connection` decides and never does: the shell gives it what a socket received and writes what is
 //! in its outbox, in that order. Read `Config`, `Event`, `Phase`, then `Connection::receive`; the `on_*`
@@ -43,7 +43,7 @@ const NO_SIGNATURE: [u8; 32] = [0; 32];
 /// Longest segments that a peer may announce, in bytes. Nothing is allocated for what exceeds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Everything but messages, also from peers that nobody knows yet.
+    /// Everything but messages, also from peers that are not authenticated yet.
     pub control: u32,
     pub front: u32,
     pub middle: u32,
@@ -112,9 +112,9 @@ pub enum Event {
 pub struct PeerIdent {
     /// A client goes by its global id, a daemon by its own number.
     pub name: EntityName,
-    /// As who a client is here. None: the peer is the server.
+    /// The client's entity name. None: the peer is the server.
     pub auth_name: Option<AuthName>,
-    /// The same, proved, and what it may do. None: the peer is the server, or nobody asks for proof.
+    /// The same, proved, and what it may do. None: the peer is the server, or the method asks for no proof.
     pub proved: Option<Proved>,
     /// The client's id in this session: the peer's if we are the server, else ours.
     pub global_id: u64,
@@ -164,8 +164,8 @@ struct Granted {
     signature: [u8; 32],
 }
 
-/// All that was said until both ends know each other, which each then signs: so neither was told something else than the
-/// other said.
+/// All handshake bytes of both directions. Each end signs them with the session key, so that a man in the middle who
+/// changed any of them is found out.
 #[derive(Default)]
 struct Transcript {
     heard: Vec<u8>,
@@ -265,8 +265,8 @@ impl Connection {
         self.fail_with(|c| c.read(now, &mut bytes, out))
     }
 
-    /// The rest of a large segment that is being received: a socket may read straight into it, and whoever
-    /// does so calls `filled` next. None: read into a buffer of your own and `receive` it.
+    /// The rest of a large segment that is being received: a socket may read straight into it, and its
+    /// caller calls `filled` next. None: read into a buffer of your own and `receive` it.
     pub fn wanted(&mut self) -> Option<&mut [u8]> {
         match self.phase {
             Phase::Banner(_) | Phase::Failed(_) => None,
@@ -281,7 +281,7 @@ impl Connection {
     }
 
     /// Sends a message, or keeps it until the handshake is over. A dead connection swallows it: on a lossy
-    /// session nobody may rely on what was not answered.
+    /// session a message without an answer may be lost.
     pub fn send(&mut self, message: RawMessage) {
         match self.phase {
             Phase::Open => self.put(message, None),
@@ -610,7 +610,7 @@ impl Connection {
         if !same_bytes(&frame.segments[0], &granted.signature) {
             return Err(FaultReason::Signature);
         }
-        // Who is a daemon has a daemon's key. A client may have one, too: whoever has its file.
+        // A daemon has a daemon's key. A client may have one as well, from that daemon's key file.
         if let Some(proved) = granted.proved.as_ref().filter(|_| hello.kind != EntityType::Client)
             && proved.name.kind != hello.kind as u32
         {
@@ -668,7 +668,7 @@ impl Connection {
 
     fn on_server_ident(&mut self, ident: Ident, out: &mut Vec<Event>) -> Result<(), FaultReason> {
         let Side::Client { target, .. } = &self.side else { unreachable!("only clients admit it") };
-        // Another daemon may have taken the address, or another life of the same one.
+        // Another daemon may have taken the address, or another incarnation of the same one.
         if !ident.addrs.0.contains(target) {
             return Err(FaultReason::WrongPeer { target: *target, found: ident.addrs });
         }

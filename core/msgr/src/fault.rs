@@ -55,7 +55,7 @@ pub enum FaultReason {
     ConnectionMode(u32),
     #[error("the peer's signature is wrong")]
     Signature,
-    #[error("the peer is not who it should be: {0}")]
+    #[error("the peer failed to authenticate itself: {0}")]
     NotProved(String),
     #[error("the peer says it is of kind {kind}, with the key of {name}")]
     NotItsKey { kind: EntityType, name: AuthName },

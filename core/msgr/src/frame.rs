@@ -232,7 +232,7 @@ pub(crate) struct MessageHeader {
 
 impl MessageHeader {
     pub(crate) const LEN: usize = 41;
-    /// "Front and middle, data carry checksums": what Ceph's own daemons set, and nobody reads in v2.
+    /// "Front and middle, data carry checksums": what Ceph's own daemons set, and no peer reads in v2.
     const FLAGS: u8 = 3;
 
     /// `bytes` is `LEN` long.

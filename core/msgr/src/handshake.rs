@@ -11,7 +11,7 @@ pub(crate) const BANNER_PREFIX_V1: &[u8] = b"ceph v0";
 /// Two feature masks; later releases may append.
 pub(crate) const BANNER_PAYLOAD_MIN: u16 = 16;
 pub(crate) const BANNER_PAYLOAD_MAX: u16 = 256;
-/// Frames of revision 2.1, without which we speak to nobody. Compression (bit 1) is not offered.
+/// Frames of revision 2.1, which every peer must support. Compression (bit 1) is not offered.
 pub(crate) const MESSENGER_FEATURES: u64 = 1;
 
 pub(crate) fn banner() -> Bytes {
@@ -95,7 +95,7 @@ pub(crate) const FLAG_LOSSY: u64 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ident {
     pub(crate) addrs: AddrVec,
-    /// Only what a client sends has one: whom it dialled.
+    /// Only what a client sends has one: the address that it dialled.
     pub(crate) target: Option<EntityAddr>,
     /// The number in the sender's entity name; -1 for a client that has none yet.
     pub(crate) num: i64,

@@ -1,8 +1,8 @@
 //! One msgr2.1 connection as a machine without sockets: bytes in, messages and bytes out.
 //!
 //! Start at `Connection`. Below it: `frame` cuts the stream into checked frames, `seal` keeps them secret
-//! in secure mode, `handshake` is what they say before the first message (`nacre-auth` has who may speak),
-//! `outbox` what waits to be written.
+//! in secure mode, `handshake` is what they say before the first message (`nacre-auth` authenticates),
+//! `outbox` the bytes that wait to be written.
 //! Spoken today: frames of revision 2.1 in crc and secure mode, with lossy sessions (a fault ends the
 //! session, and the side that dialled starts a new one).
 

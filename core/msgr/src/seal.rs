@@ -50,7 +50,7 @@ pub struct Sealer {
 impl Sealer {
     /// Encrypts `bytes` in place, but for the last 16, which the tag overwrites.
     pub fn seal(&mut self, bytes: &mut [u8]) {
-        let (text, tag) = bytes.split_last_chunk_mut::<TAG_LEN>().expect("there is room for a tag");
+        let (text, tag) = bytes.split_last_chunk_mut::<TAG_LEN>().expect("the buffer has space for a tag");
         let sealed = self.key.seal_in_place_separate_tag(self.nonces.next(), Aad::empty(), text);
         tag.copy_from_slice(sealed.expect("four segments are shorter than the cipher allows").as_ref());
     }
@@ -64,7 +64,7 @@ pub struct Opener {
 
 impl Opener {
     /// Decrypts `bytes` in place, but for the last 16, which are the tag. Fails if they are not what comes
-    /// next, from whom has the secret: then they are worth nothing.
+    /// next, from the holder of the secret: then they are worth nothing.
     pub fn open(&mut self, bytes: &mut [u8]) -> Result<(), Unspecified> {
         self.key.open_in_place(self.nonces.next(), Aad::empty(), bytes).map(drop)
     }

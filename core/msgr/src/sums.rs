@@ -15,7 +15,7 @@ const COUNT_MAX: usize = 64;
 /// What was not received is sent once, mostly, as answers to reads are: it is worth being known only where a sum takes long.
 const SENT_MIN: usize = 64 << 10;
 
-/// Known to all connections that have a clone of it, until somebody says `forget`.
+/// Known to all connections that have a clone of it, until `forget` is called.
 #[derive(Clone, Debug)]
 pub struct Sums(Rc<RefCell<VecDeque<(Bytes, u32)>>>);
 

@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::ids::IdPool;
-use nacre_auth::cephx::{CephxVerifier, Due, KeyBoard, Service, Wallet};
+use nacre_auth::cephx::{CephxVerifier, Due, KeyStore, Service, TicketManager};
 use nacre_auth::{
     Entropy, GlobalIds, Keys, METHOD_CEPHX, NoneProver, NoneVerifier, Prover, Secret, Verifier,
 };
@@ -19,9 +19,9 @@ pub(crate) enum Authentication {
 }
 
 pub(crate) struct Cephx {
-    wallet: Wallet,
+    tickets: TicketManager,
     /// The keys that the machine knows.
-    board: KeyBoard,
+    key_store: KeyStore,
     /// The key that all monitors share.
     monitors_key: Option<Secret>,
     entropy: RefCell<Entropy>,
@@ -42,20 +42,20 @@ impl Authentication {
     pub(crate) fn new(name: AuthName, key: Option<Secret>) -> Authentication {
         let Some(key) = key else { return Authentication::None(name) };
         let mut entropy = entropy();
-        let board = KeyBoard::default();
+        let key_store = KeyStore::default();
         let is_monitor = name.kind == EntityType::Mon as u32;
         // Monitors share one name and one key.
         let name = if is_monitor { AuthName::new(EntityType::Mon, "") } else { name };
         let monitors_key = is_monitor.then(|| key.clone());
-        let wallet = Wallet::new(name, key, board.clone(), wall, entropy.fork());
-        Authentication::Cephx(Box::new(Cephx { wallet, board, monitors_key, entropy: entropy.into() }))
+        let tickets = TicketManager::new(name, key, key_store.clone(), wall, entropy.fork());
+        Authentication::Cephx(Box::new(Cephx { tickets, key_store, monitors_key, entropy: entropy.into() }))
     }
 
     /// For a connection that we open.
     pub(crate) fn prover(&self, global_id: u64) -> Box<dyn Prover> {
         match self {
             Authentication::None(name) => Box::new(NoneProver { name: name.clone(), global_id }),
-            Authentication::Cephx(cephx) => Box::new(cephx.wallet.prover()),
+            Authentication::Cephx(cephx) => Box::new(cephx.tickets.prover()),
         }
     }
 
@@ -74,7 +74,7 @@ impl Authentication {
             Authentication::None(_) => Box::new(NoneVerifier { global_ids }),
             Authentication::Cephx(cephx) => Box::new(CephxVerifier::new(
                 kind as Service,
-                cephx.board.clone(),
+                cephx.key_store.clone(),
                 cephx.monitors_key.clone(),
                 global_ids,
                 wall,
@@ -85,17 +85,17 @@ impl Authentication {
 
     pub(crate) fn put(&self, keys: Arc<Keys>) {
         if let Authentication::Cephx(cephx) = self {
-            cephx.board.put(keys);
+            cephx.key_store.put(keys);
         }
     }
 
     /// What a client has to do about its tickets, if anything.
     pub(crate) fn due(&self) -> Option<Renewal> {
         let Authentication::Cephx(cephx) = self else { return None };
-        match cephx.wallet.due()? {
+        match cephx.tickets.due()? {
             Due::Session => Some(Renewal::Anew),
             Due::Tickets => {
-                let payload = cephx.wallet.ask()?.into();
+                let payload = cephx.tickets.ask()?.into();
                 let (protocol, version) = (METHOD_CEPHX, PaxosVersion(0));
                 let ask = Auth { version, protocol, payload, monmap_epoch: Epoch(0) };
                 Some(Renewal::Ask(Box::new(ask.into())))
@@ -109,7 +109,7 @@ impl Authentication {
         if reply.result != 0 {
             return Err(format!("refused with error {}", -reply.result));
         }
-        cephx.wallet.answered(&reply.payload).map_err(|e| e.to_string())
+        cephx.tickets.answered(&reply.payload).map_err(|e| e.to_string())
     }
 }
 

@@ -3,8 +3,8 @@
 //! The first byte of an input selects the message; encryption happens here, after the mutation.
 
 use nacre_auth::cephx::{
-    Authorize, Authorizer, CephxVerifier, Challenge, Introduction, KeyBoard, Proof, SERVICE_AUTH,
-    SERVICE_OSD, SERVICES, Service, Ticket, TicketRequest, Wallet, renew,
+    Authorize, Authorizer, CephxVerifier, Challenge, Introduction, KeyStore, Proof, SERVICE_AUTH,
+    SERVICE_OSD, SERVICES, Service, Ticket, TicketManager, TicketRequest, renew,
 };
 use nacre_auth::{
     Entity, Entropy, GlobalIds, Keys, METHOD_CEPHX, Prover, Secret, Verdict, Verifier, keyring,
@@ -39,11 +39,11 @@ fn keys() -> (Arc<Keys>, Secret) {
 }
 
 fn verifier(service: Service, keys: &Arc<Keys>) -> CephxVerifier {
-    let board = KeyBoard::default();
-    board.put(keys.clone());
+    let key_store = KeyStore::default();
+    key_store.put(keys.clone());
     let mut ids = GLOBAL_ID..;
     let ids = GlobalIds::Assign(Box::new(move || ids.next()));
-    CephxVerifier::new(service, board, None, ids, now, Entropy::repeatable(2))
+    CephxVerifier::new(service, key_store, None, ids, now, Entropy::repeatable(2))
 }
 
 /// Raw bytes in place of an encoded value.
@@ -81,7 +81,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         TicketRequest { authorizer: Authorizer { service: SERVICE_AUTH, ..shown.clone() }, services: 0x15 };
     let ring = keyring::print(&keys.entities);
     // A monitor's grant, and an OSD's.
-    let wallet = Wallet::new(client(), key, KeyBoard::default(), now, Entropy::repeatable(4));
+    let tickets = TicketManager::new(client(), key, KeyStore::default(), now, Entropy::repeatable(4));
     let mut seeds = vec![
         (TO_MONITOR, to_vec(&Introduction { name: client(), global_id: 0 })),
         (PROOF, to_vec(&proof)),
@@ -92,7 +92,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         (KEYRING, ring.into_bytes()),
     ];
     for (what, kind) in [(FROM_MONITOR, EntityType::Mon), (FROM_OSD, EntityType::Osd)] {
-        let (mut prover, mut verifier) = (wallet.prover(), verifier(kind as Service, &keys));
+        let (mut prover, mut verifier) = (tickets.prover(), verifier(kind as Service, &keys));
         let mut payload = prover.open(kind).payload;
         while let Verdict::Challenge(challenge) = verifier.judge(METHOD_CEPHX, 2, &payload) {
             seeds.push((what, challenge.clone()));
@@ -109,7 +109,7 @@ pub fn run(input: &[u8]) {
     let Some((what, bytes)) = input.split_first() else { return };
     let (keys, key) = keys();
     let entropy = &mut Entropy::repeatable(3);
-    let wallet = Wallet::new(client(), key, KeyBoard::default(), now, Entropy::repeatable(4));
+    let tickets = TicketManager::new(client(), key, KeyStore::default(), now, Entropy::repeatable(4));
     let give = |service, entropy: &mut Entropy| {
         keys.give(NOW, service, &client(), GLOBAL_ID, entropy).expect("there is a key")
     };
@@ -143,12 +143,12 @@ pub fn run(input: &[u8]) {
         RENEW => drop(renew(&keys, &client(), NOW, entropy, bytes)),
         FROM_MONITOR | FROM_OSD => {
             let kind = if *what == FROM_MONITOR { EntityType::Mon } else { EntityType::Osd };
-            let mut prover = wallet.prover();
+            let mut prover = tickets.prover();
             prover.open(kind);
             prover.answer(bytes);
             prover.answer(&to_vec(&Challenge(7)));
             let _ = prover.granted(GLOBAL_ID, bytes);
-            let _ = wallet.answered(bytes);
+            let _ = tickets.answered(bytes);
         }
         KEYRING => {
             let Ok(text) = std::str::from_utf8(bytes) else { return };

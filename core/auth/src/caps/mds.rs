@@ -1,4 +1,4 @@
-//! What somebody may do with file systems. Nacre has none: texts are only read, so that those of a Ceph are taken and
+//! What an entity may do with file systems. Nacre has none: texts are only read, so that those of a Ceph are taken and
 //! mistakes are not.
 
 use super::CapsError;

@@ -1,4 +1,4 @@
-//! What a manager lets someone do: of its services and its modules read, write and execute, and
+//! What a manager lets an entity do: of its services and its modules read, write and execute, and
 //! commands.
 //!
 //! As with monitors all grants that hold add up.
@@ -63,9 +63,9 @@ impl MgrCaps {
         if wrong.is_empty() { Ok(MgrCaps { grants }) } else { Err(CapsError::Profile(wrong)) }
     }
 
-    /// Whether someone at this address may do what needs `want`: a command of a service or of a module
+    /// Whether an entity at this address may do what needs `want`: a command of a service or of a module
     /// with its arguments. A module that can say more of what is asked for (the pool, the namespace)
-    /// asks again, with that and without a command. No grant depends on who asks.
+    /// asks again, with that and without a command. No grant depends on the entity's name.
     pub fn allows(
         &self,
         _who: &AuthName,
@@ -84,7 +84,7 @@ impl MgrCaps {
         })
     }
 
-    /// Whether someone at this address is an administrator. (Ceph does not look at the address here.)
+    /// Whether an entity at this address is an administrator. (Ceph does not look at the address here.)
     pub fn is_allow_all(&self, from: IpAddr) -> bool {
         self.here(from).any(|grant| grant.what == What::Any(Allow::Everything))
     }

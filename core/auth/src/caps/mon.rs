@@ -1,4 +1,4 @@
-//! What a monitor lets someone do: of its services (`mon`, `osd`, `auth`, ...) read, write and execute,
+//! What a monitor lets an entity do: of its services (`mon`, `osd`, `auth`, ...) read, write and execute,
 //! and commands.
 //!
 //! All grants that hold add up, unlike an OSD's: `allow r, allow service osd w` allows what reads and
@@ -84,7 +84,7 @@ impl MonCaps {
         })
     }
 
-    /// Whether someone at this address is an administrator. (Ceph does not look at the address here.)
+    /// Whether an entity at this address is an administrator. (Ceph does not look at the address here.)
     pub fn is_allow_all(&self, from: IpAddr) -> bool {
         self.here(from).any(Grant::is_everything)
     }

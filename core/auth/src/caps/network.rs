@@ -1,4 +1,4 @@
-//! Grants that hold only for who comes from a network.
+//! Grants that hold only for peers in a network.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What an OSD lets someone do with objects.
+//! What an OSD lets an entity do with objects.
 //!
 //! A grant says where it holds (pool, namespace, the pool's application, how the object's name begins,
 //! the asker's network) and what it gives. Of all grants that hold for an operation, one alone must
@@ -43,7 +43,7 @@ pub struct ClassCall<'a> {
 /// See the module. The default allows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OsdCaps {
-    /// `allow *`, anywhere and from anywhere: most who ask are daemons and administrators.
+    /// `allow *`, anywhere and from anywhere: most peers are daemons and administrators.
     everything: bool,
     grants: Vec<Grant>,
 }
@@ -134,7 +134,7 @@ impl OsdCaps {
             }
     }
 
-    /// Whether someone at this address is an administrator, who may do what is no operation on objects.
+    /// Whether an entity at this address is an administrator, which may do what is no operation on objects.
     pub fn is_allow_all(&self, from: IpAddr) -> bool {
         self.everything
             || self.grants.iter().any(|grant| network::admits(&grant.network, from) && grant.is_everything())
@@ -229,7 +229,7 @@ impl Tag {
     }
 }
 
-/// One of the things that a profile gives.
+/// One of the rights that a profile gives.
 struct Part {
     place: Place,
     object_prefix: &'static str,
@@ -266,7 +266,7 @@ const fn method(class: &'static str, method: &'static str) -> Gives<'static> {
     Gives::Class { class, method: Some(method) }
 }
 
-/// What a profile stands for. Any name may be written; those that nobody knows give nothing.
+/// What a profile stands for. Any name may be written; unknown ones give nothing.
 fn profile(name: &str) -> &'static [Part] {
     const READ: Gives<'static> = letters(true, false, false, false);
     const CLASS_READ: Gives<'static> = letters(false, false, true, false);

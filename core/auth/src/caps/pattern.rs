@@ -2,7 +2,7 @@
 //! reads them, matched against the whole argument, byte by byte.
 //!
 //! The `regex` crate's language is another one, with more in it: `\d` is a digit there and an error
-//! here, `a+?` is not the same, nor is `[a&&b]`. What a pattern lets through is a right that somebody
+//! here, `a+?` is not the same, nor is `[a&&b]`. What a pattern lets through is a right that an entity
 //! has, so each pattern is translated, and what has no meaning here matches nothing, as in Ceph.
 //! Not translated, so matching nothing, is what depends on a locale: `[[=a=]]` and `[[.a.]]`.
 

@@ -11,7 +11,7 @@ const GET_SESSION: u16 = 0x0100;
 /// Ceph: `CEPHX_GET_PRINCIPAL_SESSION_KEY`.
 const GET_TICKETS: u16 = 0x0200;
 
-/// Who accepts a ticket, as one bit. Ceph: `CEPH_ENTITY_TYPE_*`.
+/// A service that accepts tickets, as one bit. Ceph: `CEPH_ENTITY_TYPE_*`.
 pub type Service = u32;
 pub const SERVICE_MON: Service = 1;
 pub const SERVICE_MDS: Service = 2;
@@ -22,7 +22,7 @@ pub const SERVICE_AUTH: Service = 32;
 /// All that have rotating keys of their own.
 pub const SERVICES: [Service; 5] = [SERVICE_MON, SERVICE_MDS, SERVICE_OSD, SERVICE_MGR, SERVICE_AUTH];
 
-/// What a ticket is to those who carry it: bytes, and which key of the service they were sealed with. Ceph:
+/// A ticket as its holder carries it: bytes, and which key of the service they were sealed with. Ceph:
 /// `CephXTicketBlob`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ticket {
@@ -44,7 +44,7 @@ impl Decode for Ticket {
     }
 }
 
-/// What a ticket says to the service, once opened: ours alone, since nobody else has the keys. Ceph has
+/// What a ticket says to the service, once opened: ours alone, since no other entity has the keys. Ceph has
 /// `CephXServiceTicketInfo` here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TicketContent {
@@ -52,7 +52,7 @@ pub struct TicketContent {
     pub global_id: u64,
     /// What its holder may do with the service.
     pub caps: String,
-    /// Shared by the service and whoever was given the ticket.
+    /// Shared by the service and the ticket's holder.
     pub session_key: Secret,
     pub expires: Utime,
 }
@@ -169,7 +169,7 @@ fn expect_request(r: &mut Reader<'_>, expected: u16) -> Result<(), DecodeError> 
     Ok(())
 }
 
-/// What proves that somebody has the key: both challenges, encrypted, and the whole folded into eight bytes.
+/// Proof of having the key: both challenges, encrypted, and the whole folded into eight bytes.
 pub(crate) fn proof_of(secret: &Secret, server_challenge: u64, client_challenge: u64) -> u64 {
     let sealed = secret.seal(&(server_challenge, client_challenge));
     // Clients fold the length in front of it as well, and leave out what does not fill a word.
@@ -229,7 +229,7 @@ pub(crate) fn put_tickets(given: &[Given], key: &Secret, out: &mut Vec<u8>) {
 /// The most that a monitor may give at once: there is one for each kind of service.
 const TICKETS_MAX: u32 = 16;
 
-/// `old_session` opens those that are sealed once more, for who had a session before.
+/// `old_session` opens those that are sealed once more, for a client that had a session before.
 pub(crate) fn take_tickets(
     r: &mut Reader<'_>,
     key: &Secret,
@@ -361,7 +361,7 @@ impl Decode for Authorizer {
     }
 }
 
-/// Proves that who shows a ticket has its session key. Ceph: `CephXAuthorize` v2.
+/// Proves that the holder of a ticket has its session key. Ceph: `CephXAuthorize` v2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authorize {
     pub nonce: u64,

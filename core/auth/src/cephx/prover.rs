@@ -3,7 +3,7 @@
 use super::messages::{AuthorizeReply, SessionGiven, proof_of, take_ticket_reply};
 use super::verifier::{is_monitors_name, own_ticket};
 use super::{
-    Authorize, Authorizer, Challenge, Given, Introduction, KeyBoard, Proof, SERVICE_AUTH, SERVICE_MGR,
+    Authorize, Authorizer, Challenge, Given, Introduction, KeyStore, Proof, SERVICE_AUTH, SERVICE_MGR,
     SERVICE_MON, SERVICE_OSD, Service, TicketRequest,
 };
 use crate::method::{
@@ -19,29 +19,29 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// What a client talks to.
 const WANTED_BY_CLIENTS: Service = SERVICE_MON | SERVICE_OSD | SERVICE_MGR | SERVICE_AUTH;
 
-/// One's own key, and the tickets that one got for it; shared by all connections.
+/// An entity's key and its tickets, shared by all its connections. Ceph: `CephXTicketManager`.
 #[derive(Clone)]
-pub struct Wallet(Arc<Mutex<Held>>);
+pub struct TicketManager(Arc<Mutex<State>>);
 
-struct Held {
+struct State {
     name: AuthName,
     key: Secret,
     /// With the keys that a daemon has, it needs no tickets for its like.
-    board: KeyBoard,
+    key_store: KeyStore,
     clock: fn() -> Utime,
     entropy: Entropy,
     /// 0: no monitor gave one yet.
     global_id: u64,
     /// That for `SERVICE_AUTH` is the session with the monitors.
-    tickets: BTreeMap<Service, HeldTicket>,
+    tickets: BTreeMap<Service, KeptTicket>,
 }
 
-struct HeldTicket {
+struct KeptTicket {
     given: Given,
     since: Utime,
 }
 
-impl HeldTicket {
+impl KeptTicket {
     /// Another one is fetched when three quarters of its time are over.
     fn is_old(&self, now: Utime) -> bool {
         self.since + self.given.validity / 4 * 3 <= now
@@ -57,61 +57,70 @@ pub enum Due {
     Session,
 }
 
-impl Wallet {
+impl TicketManager {
     pub fn new(
         name: AuthName,
         key: Secret,
-        board: KeyBoard,
+        key_store: KeyStore,
         clock: fn() -> Utime,
         entropy: Entropy,
-    ) -> Wallet {
+    ) -> TicketManager {
         let tickets = BTreeMap::new();
-        Wallet(Arc::new(Mutex::new(Held { name, key, board, clock, entropy, global_id: 0, tickets })))
+        TicketManager(Arc::new(Mutex::new(State {
+            name,
+            key,
+            key_store,
+            clock,
+            entropy,
+            global_id: 0,
+            tickets,
+        })))
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().expect("nobody panics with it")
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no thread panics while holding it")
     }
 
     pub fn prover(&self) -> CephxProver {
-        CephxProver { wallet: self.clone(), stage: Stage::Fresh }
+        CephxProver { tickets: self.clone(), stage: Stage::Fresh }
     }
 
     /// What is to be done so that the next connection finds a ticket that is good. Nothing before there is a session.
     pub fn due(&self) -> Option<Due> {
-        let held = self.held();
-        let now = (held.clock)();
-        let session = held.tickets.get(&SERVICE_AUTH)?;
+        let state = self.state();
+        let now = (state.clock)();
+        let session = state.tickets.get(&SERVICE_AUTH)?;
         if session.is_old(now) {
             return Some(Due::Session);
         }
-        let wanted = held.wanted();
+        let wanted = state.wanted();
         let is_due =
-            |service| wanted & service != 0 && held.tickets.get(&service).is_none_or(|t| t.is_old(now));
+            |service| wanted & service != 0 && state.tickets.get(&service).is_none_or(|t| t.is_old(now));
         [SERVICE_MON, SERVICE_OSD, SERVICE_MGR].into_iter().any(is_due).then_some(Due::Tickets)
     }
 
     /// The payload of a request for new tickets, if there is a session.
     pub fn ask(&self) -> Option<Vec<u8>> {
-        let held = &mut *self.held();
-        let nonce = held.entropy.next_u64();
-        let session = &held.tickets.get(&SERVICE_AUTH)?.given;
-        let authorizer = authorizer(SERVICE_AUTH, held.global_id, session, Authorize { nonce, answer: None });
-        let services = held.wanted() & !SERVICE_AUTH;
+        let state = &mut *self.state();
+        let nonce = state.entropy.next_u64();
+        let session = &state.tickets.get(&SERVICE_AUTH)?.given;
+        let authorizer =
+            authorizer(SERVICE_AUTH, state.global_id, session, Authorize { nonce, answer: None });
+        let services = state.wanted() & !SERVICE_AUTH;
         Some(to_vec(&TicketRequest { authorizer, services }))
     }
 
     /// The answer to that.
     pub fn answered(&self, payload: &[u8]) -> Result<(), DecodeError> {
-        let held = &mut *self.held();
-        let Some(session) = held.tickets.get(&SERVICE_AUTH) else { return Ok(()) };
+        let state = &mut *self.state();
+        let Some(session) = state.tickets.get(&SERVICE_AUTH) else { return Ok(()) };
         let given = take_ticket_reply(payload, &session.given.session_key)?;
-        held.keep(given);
+        state.keep(given);
         Ok(())
     }
 }
 
-impl Held {
+impl State {
     /// Daemons have keys instead.
     fn wanted(&self) -> Service {
         if self.name.kind == EntityType::Client as u32 { WANTED_BY_CLIENTS } else { SERVICE_AUTH }
@@ -119,13 +128,13 @@ impl Held {
 
     fn keep(&mut self, given: Vec<Given>) {
         let since = (self.clock)();
-        self.tickets.extend(given.into_iter().map(|given| (given.service, HeldTicket { given, since })));
+        self.tickets.extend(given.into_iter().map(|given| (given.service, KeptTicket { given, since })));
     }
 
     /// For a daemon of `service`: a ticket, and the session key in it.
     fn ticket_for(&mut self, service: Service) -> Option<(u64, Given)> {
         let now = (self.clock)();
-        let keys = self.board.get();
+        let keys = self.key_store.get();
         let own = match (service, is_monitors_name(&self.name)) {
             (SERVICE_MON, true) => Some((0, self.key.clone())),
             _ => {
@@ -137,8 +146,8 @@ impl Held {
             let (ticket, session_key) = own_ticket((id, &key), &self.name, 0, now, &mut self.entropy);
             return Some((0, Given { service, session_key, validity: Default::default(), ticket }));
         }
-        let held = self.tickets.get(&service)?;
-        Some((self.global_id, held.given.clone()))
+        let ticket = self.tickets.get(&service)?;
+        Some((self.global_id, ticket.given.clone()))
     }
 }
 
@@ -149,7 +158,7 @@ fn authorizer(service: Service, global_id: u64, given: &Given, authorize: Author
 
 /// One connection's.
 pub struct CephxProver {
-    wallet: Wallet,
+    tickets: TicketManager,
     stage: Stage,
 }
 
@@ -157,7 +166,7 @@ enum Stage {
     Fresh,
     /// A monitor asks for proof of the key.
     Introduced,
-    /// Somebody was shown this ticket.
+    /// This ticket was shown to a service.
     Shown {
         service: Service,
         global_id: u64,
@@ -168,17 +177,17 @@ enum Stage {
 
 impl Prover for CephxProver {
     fn open(&mut self, to: EntityType) -> Offer {
-        let held = &mut *self.wallet.held();
+        let state = &mut *self.tickets.state();
         let service = to as Service;
-        let payload = if service == SERVICE_MON && !is_monitors_name(&held.name) {
+        let payload = if service == SERVICE_MON && !is_monitors_name(&state.name) {
             self.stage = Stage::Introduced;
             // Daemons go by their own names, and take another number each time.
-            let is_client = held.name.kind == EntityType::Client as u32;
+            let is_client = state.name.kind == EntityType::Client as u32;
             let global_id =
-                if is_client && held.tickets.contains_key(&SERVICE_AUTH) { held.global_id } else { 0 };
-            to_vec(&Introduction { name: held.name.clone(), global_id })
-        } else if let Some((global_id, given)) = held.ticket_for(service) {
-            let nonce = held.entropy.next_u64();
+                if is_client && state.tickets.contains_key(&SERVICE_AUTH) { state.global_id } else { 0 };
+            to_vec(&Introduction { name: state.name.clone(), global_id })
+        } else if let Some((global_id, given)) = state.ticket_for(service) {
+            let nonce = state.entropy.next_u64();
             let shown = authorizer(service, global_id, &given, Authorize { nonce, answer: None });
             self.stage = Stage::Shown { service, global_id, given, nonce };
             to_vec(&shown)
@@ -195,18 +204,18 @@ impl Prover for CephxProver {
     }
 
     fn answer(&mut self, challenge: &[u8]) -> Option<Vec<u8>> {
-        let held = &mut *self.wallet.held();
+        let state = &mut *self.tickets.state();
         match &self.stage {
             Stage::Fresh => None,
             Stage::Introduced => {
                 let Challenge(server_challenge) = from_slice(challenge).ok()?;
-                let client_challenge = held.entropy.next_u64();
-                let session = held.tickets.get(&SERVICE_AUTH);
+                let client_challenge = state.entropy.next_u64();
+                let session = state.tickets.get(&SERVICE_AUTH);
                 Some(to_vec(&Proof {
                     client_challenge,
-                    key: proof_of(&held.key, server_challenge, client_challenge),
+                    key: proof_of(&state.key, server_challenge, client_challenge),
                     old_ticket: session.map(|session| session.given.ticket.clone()).unwrap_or_default(),
-                    services: held.wanted(),
+                    services: state.wanted(),
                 }))
             }
             Stage::Shown { service, global_id, given, nonce } => {
@@ -218,20 +227,20 @@ impl Prover for CephxProver {
     }
 
     fn granted(&mut self, global_id: u64, payload: &[u8]) -> Result<Option<SessionSecret>, String> {
-        let held = &mut *self.wallet.held();
+        let state = &mut *self.tickets.state();
         match &self.stage {
             Stage::Fresh => Err("it let us in without a proof".to_string()),
             Stage::Introduced => {
-                let old = held.tickets.get(&SERVICE_AUTH).map(|session| session.given.session_key.clone());
-                let given = SessionGiven::decode(payload, &held.key, old.as_ref());
+                let old = state.tickets.get(&SERVICE_AUTH).map(|session| session.given.session_key.clone());
+                let given = SessionGiven::decode(payload, &state.key, old.as_ref());
                 let given =
                     given.map_err(|e| format!("its answer is not that of a monitor with our key: {e}"))?;
                 let secret = SessionSecret {
                     key: *given.session.session_key.key(),
                     connection: given.connection_secret,
                 };
-                held.global_id = global_id;
-                held.keep([vec![given.session], given.others].concat());
+                state.global_id = global_id;
+                state.keep([vec![given.session], given.others].concat());
                 Ok(Some(secret))
             }
             Stage::Shown { given, nonce, .. } => {
@@ -250,18 +259,18 @@ impl Prover for CephxProver {
 
     /// A ticket that is not taken is no ticket: the next one will be.
     fn refused(&mut self) {
-        let held = &mut *self.wallet.held();
+        let state = &mut *self.tickets.state();
         match &self.stage {
-            Stage::Shown { service, .. } => drop(held.tickets.remove(service)),
-            Stage::Introduced => held.tickets.clear(),
+            Stage::Shown { service, .. } => drop(state.tickets.remove(service)),
+            Stage::Introduced => state.tickets.clear(),
             Stage::Fresh => {}
         }
     }
 }
 
 /// Nothing of a ticket's key is shown.
-impl std::fmt::Debug for Wallet {
+impl std::fmt::Debug for TicketManager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Wallet({})", self.held().name)
+        write!(f, "TicketManager({})", self.state().name)
     }
 }

@@ -129,8 +129,8 @@ struct World {
     entropy: Entropy,
     keys: Keys,
     monitors_key: Secret,
-    at_mon: KeyBoard,
-    at_osd: KeyBoard,
+    at_mon: KeyStore,
+    at_osd: KeyStore,
     last_id: u64,
 }
 
@@ -148,7 +148,7 @@ impl World {
         ]);
         let monitors_key = Secret::generate(clock(), &mut entropy);
         let keys = Keys { entities, ..Keys::default() };
-        let (at_mon, at_osd) = (KeyBoard::default(), KeyBoard::default());
+        let (at_mon, at_osd) = (KeyStore::default(), KeyStore::default());
         let mut world = World { entropy, keys, monitors_key, at_mon, at_osd, last_id: 4099 };
         world.rotate();
         world.rotate();
@@ -164,36 +164,36 @@ impl World {
         self.at_osd.put(Arc::new(self.keys.of_service(SERVICE_OSD)));
     }
 
-    fn wallet(&mut self, who: &str) -> Wallet {
+    fn tickets(&mut self, who: &str) -> TicketManager {
         let key = self.keys.entities[&name(who)].key.clone();
-        self.wallet_with(who, key)
+        self.tickets_with(who, key)
     }
-    fn wallet_with(&mut self, who: &str, key: Secret) -> Wallet {
-        let board = if who.starts_with("osd.") { self.at_osd.clone() } else { KeyBoard::default() };
-        Wallet::new(name(who), key, board, clock, self.entropy.fork())
+    fn tickets_with(&mut self, who: &str, key: Secret) -> TicketManager {
+        let key_store = if who.starts_with("osd.") { self.at_osd.clone() } else { KeyStore::default() };
+        TicketManager::new(name(who), key, key_store, clock, self.entropy.fork())
     }
 
     fn verifier(&mut self, kind: EntityType) -> CephxVerifier {
         self.last_id += 1;
         let mut ids = self.last_id..;
-        let (ids, board, own) = match kind {
+        let (ids, key_store, own) = match kind {
             EntityType::Mon => {
                 let ids = GlobalIds::Assign(Box::new(move || ids.next()));
                 (ids, self.at_mon.clone(), Some(self.monitors_key.clone()))
             }
             _ => (GlobalIds::Brought, self.at_osd.clone(), None),
         };
-        CephxVerifier::new(kind as Service, board, own, ids, clock, self.entropy.fork())
+        CephxVerifier::new(kind as Service, key_store, own, ids, clock, self.entropy.fork())
     }
 
-    /// Someone connects to a daemon of that kind: how both see it, or with which error it is refused.
+    /// A client connects to a daemon of that kind: how both see it, or with which error it is refused.
     fn connect(
         &mut self,
-        wallet: &Wallet,
+        tickets: &TicketManager,
         kind: EntityType,
         mode: u32,
     ) -> Result<(Box<Grant>, Option<SessionSecret>), i32> {
-        let (mut prover, mut verifier) = (wallet.prover(), self.verifier(kind));
+        let (mut prover, mut verifier) = (tickets.prover(), self.verifier(kind));
         let mut payload = prover.open(kind).payload;
         loop {
             match verifier.judge(METHOD_CEPHX, mode, &payload) {
@@ -215,25 +215,25 @@ impl World {
 #[test]
 fn a_client_proves_itself_to_a_monitor_and_with_its_ticket_to_an_osd() {
     let mut world = World::new();
-    let wallet = world.wallet("client.a");
+    let tickets = world.tickets("client.a");
     for (mode, len) in [(CONNECTION_MODE_CRC, 0), (CONNECTION_MODE_SECURE, 64)] {
-        let (grant, secret) = world.connect(&wallet, EntityType::Mon, mode).unwrap();
+        let (grant, secret) = world.connect(&tickets, EntityType::Mon, mode).unwrap();
         let proved = grant.proved.as_ref().unwrap();
         assert_eq!((proved.name.to_string(), &*proved.caps), ("client.a".to_string(), "allow r"));
         assert_eq!(grant.global_id, 4100, "the same in its second session");
         assert_eq!((&grant.session, secret.as_ref().unwrap().connection.len()), (&secret, len));
 
-        let (grant, secret) = world.connect(&wallet, EntityType::Osd, mode).unwrap();
+        let (grant, secret) = world.connect(&tickets, EntityType::Osd, mode).unwrap();
         let proved = grant.proved.as_ref().unwrap();
         assert_eq!((&*proved.caps, proved.service, grant.global_id), ("allow rw pool=p", SERVICE_OSD, 4100));
         assert_eq!((&grant.session, secret.as_ref().unwrap().connection.len()), (&secret, len));
     }
     // Without a ticket for it, and without any capability.
-    assert_eq!(world.connect(&wallet, EntityType::Mds, CONNECTION_MODE_CRC), Err(errno::EINVAL));
-    let wallet = world.wallet("client.b");
-    assert_eq!(world.connect(&wallet, EntityType::Osd, CONNECTION_MODE_CRC), Err(errno::EINVAL));
-    world.connect(&wallet, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
-    let (grant, _) = world.connect(&wallet, EntityType::Osd, CONNECTION_MODE_CRC).unwrap();
+    assert_eq!(world.connect(&tickets, EntityType::Mds, CONNECTION_MODE_CRC), Err(errno::EINVAL));
+    let tickets = world.tickets("client.b");
+    assert_eq!(world.connect(&tickets, EntityType::Osd, CONNECTION_MODE_CRC), Err(errno::EINVAL));
+    world.connect(&tickets, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
+    let (grant, _) = world.connect(&tickets, EntityType::Osd, CONNECTION_MODE_CRC).unwrap();
     assert_eq!(grant.proved.unwrap().caps, "");
 }
 
@@ -242,17 +242,21 @@ fn who_has_not_the_key_is_refused_and_does_not_learn_whether_there_is_one() {
     let mut world = World::new();
     let wrong = Secret::generate(clock(), &mut world.entropy);
     for who in ["client.a", "client.nobody", "mon."] {
-        let wallet = world.wallet_with(who, wrong.clone());
-        assert_eq!(world.connect(&wallet, EntityType::Mon, CONNECTION_MODE_CRC), Err(errno::EACCES), "{who}");
+        let tickets = world.tickets_with(who, wrong.clone());
+        assert_eq!(
+            world.connect(&tickets, EntityType::Mon, CONNECTION_MODE_CRC),
+            Err(errno::EACCES),
+            "{who}"
+        );
     }
 }
 
 #[test]
 fn a_global_id_stays_with_who_had_it() {
     let mut world = World::new();
-    let (a, b) = (world.wallet("client.a"), world.wallet("client.b"));
-    for wallet in [&a, &b] {
-        world.connect(wallet, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
+    let (a, b) = (world.tickets("client.a"), world.tickets("client.b"));
+    for tickets in [&a, &b] {
+        world.connect(tickets, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
     }
     // b says that it is a's successor, with its own key and its own ticket.
     let mut verifier = world.verifier(EntityType::Mon);
@@ -271,15 +275,15 @@ fn a_global_id_stays_with_who_had_it() {
 #[test]
 fn daemons_of_a_kind_know_each_other_without_a_monitor() {
     let mut world = World::new();
-    let osd = world.wallet("osd.3");
+    let osd = world.tickets("osd.3");
     let (grant, secret) = world.connect(&osd, EntityType::Osd, CONNECTION_MODE_SECURE).unwrap();
     let proved = grant.proved.as_ref().unwrap();
     assert_eq!((proved.name.to_string(), &*proved.caps), ("osd.3".to_string(), "allow *"));
     assert_eq!(grant.session, secret);
     let key = world.monitors_key.clone();
-    let mon = world.wallet_with("mon.", key);
+    let mon = world.tickets_with("mon.", key);
     assert!(world.connect(&mon, EntityType::Mon, CONNECTION_MODE_CRC).is_ok());
-    // An OSD has not the monitors' key, and asks as everybody else.
+    // An OSD has not the monitors' key, and asks like any client.
     let (grant, _) = world.connect(&osd, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
     assert_eq!(grant.proved.unwrap().name, name("osd.3"));
 }
@@ -287,22 +291,22 @@ fn daemons_of_a_kind_know_each_other_without_a_monitor() {
 #[test]
 fn tickets_end_and_are_fetched_anew_before() {
     let mut world = World::new();
-    let wallet = world.wallet("client.a");
-    world.connect(&wallet, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
-    let stale = world.wallet("client.a");
+    let tickets = world.tickets("client.a");
+    world.connect(&tickets, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
+    let stale = world.tickets("client.a");
     world.connect(&stale, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
-    assert_eq!(wallet.due(), None);
+    assert_eq!(tickets.due(), None);
     for _ in 0..6 {
         pass(Duration::from_secs(45 * 60));
         world.rotate();
-        assert_eq!(wallet.due(), Some(Due::Tickets));
+        assert_eq!(tickets.due(), Some(Due::Tickets));
         let (keys, mut entropy) = (world.keys.clone(), world.entropy.fork());
-        let answer = renew(&keys, &name("client.a"), clock(), &mut entropy, &wallet.ask().unwrap()).unwrap();
-        wallet.answered(&answer).unwrap();
-        assert_eq!(wallet.due(), None);
-        world.connect(&wallet, EntityType::Osd, CONNECTION_MODE_CRC).unwrap();
+        let answer = renew(&keys, &name("client.a"), clock(), &mut entropy, &tickets.ask().unwrap()).unwrap();
+        tickets.answered(&answer).unwrap();
+        assert_eq!(tickets.due(), None);
+        world.connect(&tickets, EntityType::Osd, CONNECTION_MODE_CRC).unwrap();
     }
-    // Who did not is refused, drops that ticket, and has to ask for another one.
+    // A client that did not is refused, drops that ticket, and has to ask for another one.
     assert_eq!(world.connect(&stale, EntityType::Osd, CONNECTION_MODE_CRC), Err(errno::EACCES));
     assert_eq!(stale.due(), Some(Due::Tickets));
     let (keys, mut entropy) = (world.keys.clone(), world.entropy.fork());
@@ -310,7 +314,7 @@ fn tickets_end_and_are_fetched_anew_before() {
     assert_eq!(renew(&keys, &name("client.b"), clock(), &mut entropy, &asked), Err(errno::EACCES));
     assert!(renew(&keys, &name("client.a"), clock(), &mut entropy, &asked).is_ok());
     pass(Duration::from_secs(72 * 3600));
-    assert_eq!(wallet.due(), Some(Due::Session));
+    assert_eq!(tickets.due(), Some(Due::Session));
 }
 
 /// The newest key waits for its turn, so that all daemons have it before the first ticket comes that it sealed.
@@ -320,12 +324,12 @@ fn a_ticket_is_good_until_it_ends_whenever_keys_change() {
     for minutes in [0, 1, 30, 59, 61, 90] {
         pass(Duration::from_secs(minutes * 60));
         world.rotate();
-        let wallet = world.wallet("client.a");
-        world.connect(&wallet, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
+        let tickets = world.tickets("client.a");
+        world.connect(&tickets, EntityType::Mon, CONNECTION_MODE_CRC).unwrap();
         for _ in 0..59 {
             pass(Duration::from_secs(60));
             world.rotate();
-            world.connect(&wallet, EntityType::Osd, CONNECTION_MODE_CRC).unwrap();
+            world.connect(&tickets, EntityType::Osd, CONNECTION_MODE_CRC).unwrap();
         }
         pass(Duration::from_secs(3 * 3600));
         world.rotate();

@@ -1,4 +1,4 @@
-//! The server's half: monitors, who know keys, and all others, who know what tickets are sealed with.
+//! The server's half: monitors know the entities' keys, other daemons the keys that tickets are sealed with.
 
 use super::messages::{AuthorizeReply, SessionReply, proof_of, ticket_reply};
 use super::{
@@ -17,23 +17,23 @@ use std::sync::{Arc, Mutex};
 
 /// Where a daemon's machine puts the keys that it knows, for all of its connections.
 #[derive(Clone, Debug, Default)]
-pub struct KeyBoard {
+pub struct KeyStore {
     keys: Arc<Mutex<Option<Arc<Keys>>>>,
 }
 
-impl KeyBoard {
+impl KeyStore {
     pub fn put(&self, keys: Arc<Keys>) {
-        *self.keys.lock().expect("nobody panics with it") = Some(keys);
+        *self.keys.lock().expect("no thread panics while holding it") = Some(keys);
     }
     pub fn get(&self) -> Option<Arc<Keys>> {
-        self.keys.lock().expect("nobody panics with it").clone()
+        self.keys.lock().expect("no thread panics while holding it").clone()
     }
 }
 
 pub struct CephxVerifier {
     /// As what we listen.
     service: Service,
-    board: KeyBoard,
+    key_store: KeyStore,
     /// A monitor's own key, which all monitors have: they know each other by it, also when they know nothing else.
     own: Option<Secret>,
     global_ids: GlobalIds,
@@ -58,13 +58,13 @@ enum Stage {
 impl CephxVerifier {
     pub fn new(
         service: Service,
-        board: KeyBoard,
+        key_store: KeyStore,
         own: Option<Secret>,
         global_ids: GlobalIds,
         clock: fn() -> Utime,
         entropy: Entropy,
     ) -> CephxVerifier {
-        CephxVerifier { service, board, own, global_ids, clock, entropy, stage: Stage::Fresh }
+        CephxVerifier { service, key_store, own, global_ids, clock, entropy, stage: Stage::Fresh }
     }
 
     fn is_monitor(&self) -> bool {
@@ -81,10 +81,10 @@ impl CephxVerifier {
     fn begin(&mut self, payload: &[u8]) -> Result<Verdict, i32> {
         if self.is_monitor() && payload.first() == Some(&ASKS_MONITOR) {
             let who = from_slice(payload).map_err(|_| errno::EINVAL)?;
-            if self.board.get().is_none() {
+            if self.key_store.get().is_none() {
                 return Ok(Verdict::Later);
             }
-            // Also who has no key here, who is not to learn that.
+            // Unknown names as well: they must not learn that they are unknown.
             let challenge = self.entropy.next_u64();
             self.stage = Stage::Asked { who, challenge };
             return Ok(Verdict::Challenge(to_vec(&Challenge(challenge))));
@@ -92,7 +92,7 @@ impl CephxVerifier {
         self.see_ticket(None, payload, CONNECTION_MODE_CRC)
     }
 
-    /// Somebody shows a ticket; `challenged`: with the answer to this.
+    /// A client shows a ticket; `challenged`: with the answer to this.
     fn see_ticket(&mut self, challenged: Option<u64>, payload: &[u8], mode: u32) -> Result<Verdict, i32> {
         let shown: Authorizer = from_slice(payload).map_err(|_| errno::EINVAL)?;
         if shown.service != self.service {
@@ -101,7 +101,7 @@ impl CephxVerifier {
         let content = match (self.is_monitor(), &self.own) {
             // Only monitors show tickets to monitors, which they sealed with their own key.
             (true, Some(own)) => own.open(&shown.ticket.sealed).ok().filter(is_monitor_itself),
-            _ => match self.board.get() {
+            _ => match self.key_store.get() {
                 Some(keys) => keys.open(self.service, &shown.ticket),
                 None => return Ok(Verdict::Later),
             },
@@ -132,7 +132,7 @@ impl CephxVerifier {
         })))
     }
 
-    /// A monitor sees whether somebody has its key.
+    /// A monitor checks whether a client has its key.
     fn see_proof(
         &mut self,
         who: &Introduction,
@@ -141,7 +141,7 @@ impl CephxVerifier {
         mode: u32,
     ) -> Result<Verdict, i32> {
         let proof: Proof = from_slice(payload).map_err(|_| errno::EINVAL)?;
-        let Some(keys) = self.board.get() else { return Ok(Verdict::Later) };
+        let Some(keys) = self.key_store.get() else { return Ok(Verdict::Later) };
         let entity = keys.entities.get(&who.name);
         let own = self.own.clone().filter(|_| is_monitors_name(&who.name));
         let secret = own.or(entity.map(|entity| entity.key.clone())).ok_or(errno::EACCES)?;
@@ -154,7 +154,7 @@ impl CephxVerifier {
                 Some(id) => id,
                 None => return Ok(Verdict::Later),
             },
-            // Who says that it had one before must show that: others may hold locks under it.
+            // A client that reclaims its id must prove that it had it: the id may hold locks.
             (old, _) => {
                 let session = keys.open(SERVICE_AUTH, &proof.old_ticket);
                 let is_its = session
@@ -243,7 +243,7 @@ pub fn renew(
     Ok(ticket_reply(&given, &session.session_key))
 }
 
-/// What daemons of one kind show each other, who all know the key. None: there is none yet.
+/// The ticket that daemons of one kind show each other, as all of them know the key. None: there is none yet.
 pub(super) fn own_ticket(
     key: (u64, &Secret),
     name: &AuthName,

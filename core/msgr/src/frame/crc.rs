@@ -86,7 +86,7 @@ impl CrcReader {
     pub(super) fn filled(&mut self, len: usize) {
         let (buffer, filled) = self.large.as_mut().expect("nothing was wanted");
         *filled += len;
-        assert!(*filled <= buffer.as_ref().len(), "more was put there than there is room");
+        assert!(*filled <= buffer.as_ref().len(), "more was filled than the buffer holds");
     }
 
     /// The next `len` bytes, once they are here.

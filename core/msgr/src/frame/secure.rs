@@ -40,9 +40,9 @@ enum Part {
     /// So many bytes of the block are here.
     Block(usize),
     /// Behind what the block had of segment 0.
-    Head(Preamble, Room),
+    Head(Preamble, Piece),
     /// Behind a whole segment 0.
-    Tail(Preamble, Bytes, Room),
+    Tail(Preamble, Bytes, Piece),
 }
 
 /// Cuts a stream in secure mode into frames. Each piece is gathered whole and decrypted where it lies; segments
@@ -65,17 +65,17 @@ impl SecureReader {
 
     pub(super) fn wanted(&mut self) -> Option<&mut [u8]> {
         match &mut self.part {
-            Part::Head(_, room) | Part::Tail(_, _, room) => {
-                Some(room.rest()).filter(|rest| rest.len() >= READ_INTO_MIN)
+            Part::Head(_, piece) | Part::Tail(_, _, piece) => {
+                Some(piece.rest()).filter(|rest| rest.len() >= READ_INTO_MIN)
             }
             Part::Block(_) => None,
         }
     }
     pub(super) fn filled(&mut self, len: usize) {
         match &mut self.part {
-            Part::Head(_, room) | Part::Tail(_, _, room) => {
-                assert!(len <= room.rest().len(), "more was put there than there is room");
-                room.filled += len;
+            Part::Head(_, piece) | Part::Tail(_, _, piece) => {
+                assert!(len <= piece.rest().len(), "more was filled than the piece holds");
+                piece.filled += len;
             }
             Part::Block(_) => panic!("nothing was wanted"),
         }
@@ -107,32 +107,33 @@ impl SecureReader {
                         }
                     } else {
                         let sealed = (len - INLINE_LEN).next_multiple_of(ALIGN) + TAG_LEN;
-                        let mut room = Room::new(INLINE_LEN + sealed, 0);
-                        room.fill(&mut &head[..INLINE_LEN]);
-                        self.part = Part::Head(preamble, room);
+                        let mut piece = Piece::new(INLINE_LEN + sealed, 0);
+                        piece.fill(&mut &head[..INLINE_LEN]);
+                        self.part = Part::Head(preamble, piece);
                     }
                 }
-                Part::Head(preamble, room) => {
-                    if !room.fill(input) {
+                Part::Head(preamble, piece) => {
+                    if !piece.fill(input) {
                         return Ok(None);
                     }
-                    let (preamble, mut room) = (*preamble, std::mem::take(room));
-                    let opened = self.opener.open(&mut room.bytes()[INLINE_LEN..]);
+                    let (preamble, mut piece) = (*preamble, std::mem::take(piece));
+                    let opened = self.opener.open(&mut piece.bytes()[INLINE_LEN..]);
                     opened.map_err(|_| FaultReason::SegmentSeal { tag: preamble.tag })?;
-                    let head = room.freeze().slice(..preamble.lens[0] as usize);
+                    let head = piece.freeze().slice(..preamble.lens[0] as usize);
                     if let Some(frame) = self.after_head(preamble, head) {
                         return Ok(Some(frame));
                     }
                 }
-                Part::Tail(preamble, head, room) => {
-                    if !room.fill(input) {
+                Part::Tail(preamble, head, piece) => {
+                    if !piece.fill(input) {
                         return Ok(None);
                     }
-                    let (preamble, head, mut room) = (*preamble, std::mem::take(head), std::mem::take(room));
+                    let (preamble, head, mut piece) =
+                        (*preamble, std::mem::take(head), std::mem::take(piece));
                     self.part = Part::Block(0);
-                    let opened = self.opener.open(room.bytes());
+                    let opened = self.opener.open(piece.bytes());
                     opened.map_err(|_| FaultReason::SegmentSeal { tag: preamble.tag })?;
-                    return frame(&preamble, head, room.freeze()).map(Some);
+                    return frame(&preamble, head, piece.freeze()).map(Some);
                 }
             }
         }
@@ -147,7 +148,7 @@ impl SecureReader {
         }
         let lens = preamble.lens.map(|len| len as usize);
         let before_data = tail_len([0, lens[1], lens[2], 0]) - STATUS_LEN - TAG_LEN;
-        self.part = Part::Tail(preamble, head, Room::new(tail_len(lens), before_data));
+        self.part = Part::Tail(preamble, head, Piece::new(tail_len(lens), before_data));
         None
     }
 }
@@ -175,7 +176,7 @@ fn frame(preamble: &Preamble, head: Bytes, mut tail: Bytes) -> Result<Frame, Fau
 
 /// Memory for one piece, which is filled from its front.
 #[derive(Debug, Default)]
-struct Room {
+struct Piece {
     memory: Memory,
     filled: usize,
 }
@@ -193,16 +194,16 @@ impl Default for Memory {
     }
 }
 
-impl Room {
+impl Piece {
     /// If it is large, what is `at` its beginning plus so much lies where a device can take it.
-    fn new(len: usize, at: usize) -> Room {
+    fn new(len: usize, at: usize) -> Piece {
         let memory = if len < READ_INTO_MIN {
             Memory::Small(vec![0; len])
         } else {
             let start = at.next_multiple_of(PAGE) - at;
             Memory::Large(Buffer::new(start + len), start)
         };
-        Room { memory, filled: 0 }
+        Piece { memory, filled: 0 }
     }
     /// All of it.
     fn bytes(&mut self) -> &mut [u8] {

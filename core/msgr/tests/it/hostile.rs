@@ -172,7 +172,7 @@ fn frames_out_of_turn_are_refused_by_both_sides() {
         let refused = receive(&mut client, announcing(tag, &[8]));
         assert!(matches!(refused, Err(FaultReason::UnexpectedTag { .. })), "{tag}: {refused:?}");
     }
-    // An answer to a question that nobody asked.
+    // An answer to a request that was never sent.
     let mut server = server_after(&mut new_client(client_config()), 1);
     let unasked = receive(&mut server, control(5, &to_vec(&vec![1_u8])));
     assert_eq!(line(unasked), "AUTH_REQUEST_MORE does not belong into the authentication phase");
@@ -319,7 +319,7 @@ fn a_wrong_signature_or_mode_ends_the_handshake() {
 #[test]
 fn whoever_is_not_the_one_that_was_dialled_is_told_apart() {
     let elsewhere = |nonce| EntityAddr::msgr2("127.0.0.1:6800".parse().unwrap(), nonce);
-    // The daemon lives its next life, and the client has an old map.
+    // The daemon was restarted, and the client has an old map.
     let mut client = new_client(client_config());
     let mut server = new_server(Config { addrs: AddrVec::one(elsewhere(78)), ..osd_config() });
     let fault = meet(&mut client, &mut server).unwrap_err();

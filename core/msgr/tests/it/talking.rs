@@ -198,7 +198,7 @@ fn a_large_segment_that_comes_in_pieces_is_gathered_in_one_buffer_of_its_size() 
     assert_eq!(got.data.as_ptr().align_offset(4096), 0, "a device takes it from there");
 }
 
-/// A method with one round of questions, to try the seam that "none" does not need. Who answers proves this name, if any.
+/// A method with one round of questions, to try the seam that "none" does not need. A client that answers proves this name, if any.
 #[derive(Default)]
 struct Asker {
     proves: Option<AuthName>,
@@ -254,7 +254,7 @@ fn a_method_may_ask_back_before_it_grants() {
     assert_eq!((ident.auth_name.as_ref().unwrap().to_string(), ident.global_id), ("client.sworn".into(), 6));
 }
 
-/// A key says who somebody is, and what else it says of itself must be the same.
+/// A key proves a name, and the rest of the identity must agree with it.
 #[test]
 fn nobody_is_another_than_the_one_whose_key_it_has() {
     let from = EntityAddr::msgr2("127.0.0.1:6804".parse().unwrap(), 5);

@@ -4,7 +4,7 @@ use super::super::constraint::{How, admits};
 use super::super::{Allow, Permission};
 use super::Question;
 
-/// One of the things that a profile gives.
+/// One of the rights that a profile gives.
 enum Rule {
     Any(Permission),
     Service(&'static str, Permission),
@@ -117,7 +117,7 @@ const RADOS: &[Rule] = &[Service("mon", R), Service("osd", R), Service("pg", R)]
 
 const MDS_R: &[Rule] = &[Service("mds", R)];
 
-/// Somebody's address with its number, so one client of those at an address.
+/// A peer's address with its nonce, so one client of those at an address.
 const CLIENT: Arg = Matches("^[^/]+/[0-9]+$");
 
 /// To shut out the dead holder of a lock.
@@ -136,7 +136,7 @@ const CEPHFS_MIRROR: &[Rule] = &[Command("config-key get", &[("key", Begins("cep
 
 const ROLE_DEFINER: &[Rule] = &[Service("mon", R), Service("auth", RWX)];
 
-/// Any name may be written; those that nobody knows give nothing.
+/// Any name may be written; unknown ones give nothing.
 fn rules(profile: &str) -> &'static [&'static [Rule]] {
     match profile {
         // To see and to change the services' maps, without `auth`, which needs x.
