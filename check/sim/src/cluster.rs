@@ -9,7 +9,9 @@ use crate::world::{DISK_LATENCY, World};
 use bytes::Bytes;
 use nacre_auth::{Entity, Entropy, Secret, keyring};
 use nacre_base::{Name, OsdId, PgId, PoolId, ShardId, Utime};
-use nacre_client::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
+use nacre_client::{
+    ClientConfig, Completion, Failure, ObjectRequest, Output, Request, RequestId, Standalone,
+};
 use nacre_machine::{ReadError, StoreView, given_up};
 use nacre_mon::{Member, Mon, MonAuth, MonConfig};
 use nacre_osd::{MEMORY, Osd, OsdConfig};
@@ -221,7 +223,10 @@ impl Cluster {
                     key: self.keyrings.key(&osd_name(num as usize)),
                 })))
             }
-            _ => Role::Client(Box::new(Client::new(mon_addrs, seed))),
+            _ => {
+                let config = ClientConfig { mons: mon_addrs, hostname: String::new(), timer: 0, seed };
+                Role::Client(Box::new(Standalone::new(config)))
+            }
         };
         drop(charge);
         let identity = self.identity(id, seed);
@@ -631,7 +636,7 @@ impl Cluster {
 
     fn osd_map(&self) -> Arc<OsdMap> {
         let Some(Role::Client(client)) = &self.world.node(self.clients[0]).role else { panic!("no client") };
-        client.osd_map().expect("a client that wrote has a map").clone()
+        client.client().osd_map().expect("a client that wrote has a map").clone()
     }
 
     /// No OSD stores objects of a placement group that it is not a member of.

@@ -4,7 +4,7 @@
 //! The provers and verifiers of `core/auth` take a plain function for the clock. Here it reads the wall clock
 //! of the node for which the simulator runs them at the moment (`set_wall_clock`).
 
-use nacre_auth::cephx::{CephxVerifier, Due, KeyBoard, Service, Wallet};
+use nacre_auth::cephx::{CephxVerifier, Due, KeyStore, Service, TicketManager};
 use nacre_auth::{
     Entropy, GlobalIds, Keys, METHOD_CEPHX, NoneProver, NoneVerifier, Prover, Secret, Verifier,
 };
@@ -62,9 +62,9 @@ pub struct Identity {
 }
 
 struct Cephx {
-    wallet: Wallet,
+    tickets: TicketManager,
     /// The rotating keys that the machine knows.
-    keys: KeyBoard,
+    keys: KeyStore,
     /// The key that all monitors share; None for other nodes.
     mon_key: Option<Secret>,
     entropy: Entropy,
@@ -78,10 +78,10 @@ impl Identity {
 
     pub fn cephx(name: AuthName, key: Secret, seed: u64) -> Identity {
         let mut entropy = Entropy::repeatable(seed);
-        let keys = KeyBoard::default();
+        let keys = KeyStore::default();
         let mon_key = (name.kind == EntityType::Mon as u32).then(|| key.clone());
-        let wallet = Wallet::new(name.clone(), key, keys.clone(), wall_clock, entropy.fork());
-        Identity { name, cephx: Some(Cephx { wallet, keys, mon_key, entropy }) }
+        let tickets = TicketManager::new(name.clone(), key, keys.clone(), wall_clock, entropy.fork());
+        Identity { name, cephx: Some(Cephx { tickets, keys, mon_key, entropy }) }
     }
 
     pub fn uses_cephx(&self) -> bool {
@@ -92,7 +92,7 @@ impl Identity {
     pub fn prover(&self, global_id: u64) -> Box<dyn Prover> {
         match &self.cephx {
             None => Box::new(NoneProver { name: self.name.clone(), global_id }),
-            Some(cephx) => Box::new(cephx.wallet.prover()),
+            Some(cephx) => Box::new(cephx.tickets.prover()),
         }
     }
 
@@ -124,11 +124,11 @@ impl Identity {
 
     /// What the node has to do for tickets that expire, if anything.
     pub fn renewal(&self) -> Option<Renewal> {
-        let wallet = &self.cephx.as_ref()?.wallet;
-        match wallet.due()? {
+        let tickets = &self.cephx.as_ref()?.tickets;
+        match tickets.due()? {
             Due::Session => Some(Renewal::NewSession),
             Due::Tickets => {
-                let payload = wallet.ask()?.into();
+                let payload = tickets.ask()?.into();
                 let (protocol, version) = (METHOD_CEPHX, PaxosVersion(0));
                 Some(Renewal::Ask(Box::new(Auth { version, protocol, payload, monmap_epoch: Epoch(0) })))
             }
@@ -141,7 +141,7 @@ impl Identity {
         if reply.result != 0 {
             return Err(format!("no tickets: error {}", -reply.result));
         }
-        cephx.wallet.answered(&reply.payload).map_err(|e| format!("no tickets: {e}"))
+        cephx.tickets.answered(&reply.payload).map_err(|e| format!("no tickets: {e}"))
     }
 }
 

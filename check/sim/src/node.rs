@@ -3,7 +3,7 @@
 use crate::identity::{GlobalIdPool, Identity};
 use crate::schedule::Scheduled;
 use nacre_base::{Now, Time};
-use nacre_client::Client;
+use nacre_client::Standalone;
 use nacre_machine::{ConnId, Effect, Event, Machine, StoreView, TimerId, Token};
 use nacre_mon::Mon;
 use nacre_msgr::Sums;
@@ -24,7 +24,7 @@ const SOURCE_PORT: u16 = 50_000;
 pub enum Role {
     Mon(Box<Mon>),
     Osd(Box<Osd>),
-    Client(Box<Client>),
+    Client(Box<Standalone>),
 }
 
 impl Role {

@@ -178,7 +178,7 @@ impl Workload {
                         context.snaps.insert(0, snap.0);
                     }
                 }
-                (Some(Ok(Output::Removed)), Some(_)) => {}
+                (Some(Ok(Output::Done)), Some(_)) => {}
                 (Some(other), _) => return Err(format!("a snapshot request was answered with {other:?}")),
             }
         }

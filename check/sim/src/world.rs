@@ -378,7 +378,7 @@ impl World {
     pub fn call_client<R>(
         &mut self,
         id: NodeId,
-        call: impl FnOnce(&mut nacre_client::Client, Now, &mut Vec<Effect>) -> R,
+        call: impl FnOnce(&mut nacre_client::Standalone, Now, &mut Vec<Effect>) -> R,
     ) -> R {
         let Some(Role::Client(mut client)) = self.node_mut(id).role.take() else {
             panic!("{} is no running client", self.node(id).name);

@@ -1,27 +1,34 @@
-//! Who serves which object, what was sent to whom, and what must be sent again.
+//! Which OSD serves which object, what was sent to it, and what must be sent again.
 //!
 //! Ceph's OSDs and ours rely on the rules here: an OSD forgets a request exactly when the client is
 //! bound to send it again. That is when
 //!   - the placement group's primary changed, or there is one again,
-//!   - the object's group changed, or split, or took in another one,
+//!   - the object's placement group changed, or split, or took in another one,
 //!   - the pool demands it (`last_force_op_resend`),
 //!   - the session with the OSD was reset, or the OSD came back under another address,
-//!   - maps were jumped over, so that nobody can tell what happened in between,
+//!   - maps were skipped, so that it is unknown what happened in between,
 //!   - it was paused and no longer is, or the OSD told us to back off and takes it back.
 //!
 //! A request keeps its tid in all attempts, which is how OSDs tell a repetition, and they leave in
-//! the order of their tids. Read `Entry`, then `on_map` and `retarget`, then `try_send`.
+//! the order of their tids. The exception are requests that linger (watches and notifies): an OSD must
+//! carry those out again, so their owner gives them another tid (`take_displaced`).
+//!
+//! Requests are indexed by placement group, and a new map is compared with the last one
+//! (`placements`), so that only those are looked at which it may concern.
+//! Read `Entry`, then `on_map` and `retarget`, then `try_send`.
 
-use crate::request::{Failure, ObjectReply, ObjectRequest, OpOutput};
-use crate::wire_out::Out;
+use crate::object::ObjectRequest;
+use crate::placements::{Affected, Placements};
+use crate::request::{Failure, ObjectReply, OpOutput};
+use crate::sessions::Session;
 use bytes::Bytes;
-use nacre_base::{Epoch, Name, OsdId, PgId, Rng, ShardId, Utime, errno};
-use nacre_machine::{Closed, ConnId, Level, TimerId};
+use nacre_base::{Epoch, Name, OsdId, PgId, Rng, Time, Utime, errno};
+use nacre_machine::{Closed, ConnId, Context, Level};
 use nacre_proto::maps::{
     Incremental, OsdMap, Uuid, is_merge_source, is_merge_target, is_split, map_flags, pool_flags,
 };
 use nacre_proto::messages::{
-    BackoffOp, Command, CommandReply, Message, OsdBackoff, OsdMapMsg, OsdOp, OsdOpReply,
+    BackoffOp, Command, CommandReply, Message, OsdBackoff, OsdMapMsg, OsdOp, OsdOpReply, WatchNotify,
 };
 use nacre_proto::types::{
     EntityAddr, EntityType, ObjectId, ObjectLocator, ReqId, SpgId, op_flags::message as flag,
@@ -31,8 +38,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One timer for each OSD, from here on: it may be dialled again.
-const TIMERS: TimerId = 1 << 32;
 /// Between attempts to reach an OSD that is up by the map, doubling.
 const REDIAL_MIN: Duration = Duration::from_millis(20);
 const REDIAL_MAX: Duration = Duration::from_secs(1);
@@ -40,15 +45,32 @@ const REDIAL_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Objecter {
     map: Option<Arc<OsdMap>>,
-    /// Primaries by the current map, with the shard that they hold; filled as they are asked for.
-    primaries: BTreeMap<PgId, Option<(OsdId, ShardId)>>,
+    pub(crate) placements: Placements,
     entries: BTreeMap<u64, Entry>,
-    /// Entries that no OSD has, oldest first: those that wait for something, or for `send_all`.
-    unsent: BTreeSet<u64>,
+    /// Entries by their placement group.
+    in_pg: BTreeSet<(PgId, u64)>,
+    /// Entries without one: commands for OSDs, and those whose pool the map does not have.
+    outside: BTreeSet<u64>,
+    /// Entries that no OSD has, by the OSD that is to get them, if there is one.
+    unsent: BTreeSet<(Option<OsdId>, u64)>,
+    /// Those of `unsent` for which something changed: they are tried before the event ends.
+    ready: BTreeSet<u64>,
+    /// Entries whose pool or OSD the map does not have, and about which no monitor was asked yet.
+    doubts: Vec<u64>,
     sessions: BTreeMap<OsdId, Session>,
     by_conn: BTreeMap<ConnId, OsdId>,
-    done: Vec<(u64, Result<OpDone, Failure>)>,
+    /// When sessions may be dialled again.
+    redials: BTreeSet<(Time, OsdId)>,
+    results: Results,
     rng: Rng,
+}
+
+/// What the owner of an objecter takes after each event.
+#[derive(Debug, Default)]
+struct Results {
+    done: Vec<(u64, Result<OpDone, Failure>)>,
+    displaced: Vec<u64>,
+    notices: Vec<WatchNotify>,
 }
 
 /// One tid's work.
@@ -59,12 +81,21 @@ pub(crate) enum Work {
         /// Its object; in a listing where the cursor is.
         id: ObjectId,
         is_listing: bool,
+        /// It stays after the OSD's answer until `forget`.
+        lingers: bool,
         mtime: Utime,
     },
     Command {
-        osd: OsdId,
+        to: CommandTarget,
         command: Command,
     },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CommandTarget {
+    Osd(OsdId),
+    /// The primary of a placement group.
+    Pg(PgId),
 }
 
 impl Work {
@@ -72,7 +103,16 @@ impl Work {
         let (namespace, key) = (request.namespace.clone(), request.key.clone());
         let id = ObjectId::head(request.pool, namespace, key, request.name.clone());
         let mtime = request.mtime.unwrap_or(now);
-        Work::Object { request: request.into(), id, is_listing: false, mtime }
+        Work::Object { request: request.into(), id, is_listing: false, lingers: false, mtime }
+    }
+    /// A watch or a notify: when its OSD may have forgotten it, it is reported as displaced.
+    pub(crate) fn lingering(request: ObjectRequest, now: Utime) -> Work {
+        match Work::object(request, now) {
+            Work::Object { request, id, is_listing, mtime, .. } => {
+                Work::Object { request, id, is_listing, lingers: true, mtime }
+            }
+            command => command,
+        }
     }
     /// `request` has a `List` as its only operation, whose cursor is at `hash`.
     pub(crate) fn listing(request: ObjectRequest, hash: u32, now: Utime) -> Work {
@@ -80,7 +120,7 @@ impl Work {
             hash,
             ..ObjectId::head(request.pool, Name::default(), Name::default(), Name::default())
         };
-        Work::Object { request: request.into(), id, is_listing: true, mtime: now }
+        Work::Object { request: request.into(), id, is_listing: true, lingers: false, mtime: now }
     }
 }
 
@@ -93,8 +133,10 @@ pub(crate) enum OpDone {
 #[derive(Debug)]
 struct Entry {
     work: Work,
-    /// Who serves it by our map; none while nobody does.
-    place: Option<Place>,
+    /// Where it is indexed. None: in `outside`.
+    pg: Option<PgId>,
+    /// The OSD that serves it by our map, if any.
+    target: Option<Target>,
     /// The map (or the pool, or the OSD) says that it must not be sent now.
     paused: bool,
     /// Where it is on its way. None: in `unsent`.
@@ -102,6 +144,15 @@ struct Entry {
     /// How often it was sent.
     attempts: u32,
     missing: Missing,
+}
+
+impl Entry {
+    fn osd(&self) -> Option<OsdId> {
+        self.target.map(|target| target.osd)
+    }
+    fn lingers(&self) -> bool {
+        matches!(self.work, Work::Object { lingers: true, .. })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,9 +163,9 @@ struct Sent {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Target {
     osd: OsdId,
-    /// None for a command, which is for the OSD itself.
+    /// The placement group and its pool's `pg_num`; none for a command, which is for the OSD itself.
     spg: Option<(SpgId, u32)>,
 }
 
@@ -133,31 +184,6 @@ enum Missing {
     By(Epoch),
 }
 
-#[derive(Debug)]
-struct Session {
-    addr: EntityAddr,
-    /// None while waiting to dial again.
-    conn: Option<ConnId>,
-    /// The peer's, once the session is open.
-    features: Option<u64>,
-    /// Closed sessions since the OSD last said something.
-    failures: u32,
-    backoffs: BTreeMap<(SpgId, u64), Backoff>,
-}
-
-/// Objects that an OSD does not want requests about.
-#[derive(Debug)]
-struct Backoff {
-    begin: ObjectId,
-    end: ObjectId,
-}
-
-impl Backoff {
-    fn covers(&self, id: &ObjectId) -> bool {
-        *id == self.begin || (self.begin < *id && *id < self.end)
-    }
-}
-
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MapNews {
     Nothing,
@@ -174,12 +200,17 @@ impl Objecter {
     pub(crate) fn new(rng: Rng) -> Objecter {
         Objecter {
             map: None,
-            primaries: BTreeMap::new(),
+            placements: Placements::default(),
             entries: BTreeMap::new(),
+            in_pg: BTreeSet::new(),
+            outside: BTreeSet::new(),
             unsent: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            doubts: Vec::new(),
             sessions: BTreeMap::new(),
             by_conn: BTreeMap::new(),
-            done: Vec::new(),
+            redials: BTreeSet::new(),
+            results: Results::default(),
             rng,
         }
     }
@@ -190,65 +221,83 @@ impl Objecter {
     fn epoch(&self) -> Epoch {
         self.map.as_ref().map_or(Epoch(0), |map| map.epoch)
     }
+    pub(crate) fn owns(&self, conn: ConnId) -> bool {
+        self.by_conn.contains_key(&conn)
+    }
 
-    pub(crate) fn submit(&mut self, tid: u64, work: Work, out: &mut Out<'_>) {
+    pub(crate) fn submit(&mut self, tid: u64, work: Work, cx: &mut Context<'_>) {
         let missing = Missing::Unknown;
-        let entry = Entry { work, place: None, paused: false, sent: None, attempts: 0, missing };
+        let entry = Entry { work, pg: None, target: None, paused: false, sent: None, attempts: 0, missing };
         self.entries.insert(tid, entry);
-        self.unsent.insert(tid);
+        self.outside.insert(tid);
+        self.unsent.insert((None, tid));
+        self.ready.insert(tid);
         self.retarget(tid, false);
-        self.try_send(tid, out);
+        self.send_ready(cx);
     }
 
     /// Drops what was submitted: it is not sent again, and an answer is ignored.
     pub(crate) fn forget(&mut self, tid: u64) {
-        self.entries.remove(&tid);
-        self.unsent.remove(&tid);
+        let Some(entry) = self.entries.remove(&tid) else { return };
+        match entry.pg {
+            Some(pg) => self.in_pg.remove(&(pg, tid)),
+            None => self.outside.remove(&tid),
+        };
+        if entry.sent.is_none() {
+            self.unsent.remove(&(entry.osd(), tid));
+            self.ready.remove(&tid);
+        }
     }
 
     pub(crate) fn take_done(&mut self) -> Vec<(u64, Result<OpDone, Failure>)> {
-        std::mem::take(&mut self.done)
+        std::mem::take(&mut self.results.done)
+    }
+    /// Requests that linger and that their OSD may have forgotten: gone from here, to be submitted again
+    /// under another tid.
+    pub(crate) fn take_displaced(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.results.displaced)
+    }
+    /// What OSDs said about watches and notifies.
+    pub(crate) fn take_notices(&mut self) -> Vec<WatchNotify> {
+        std::mem::take(&mut self.results.notices)
     }
 
     fn finish(&mut self, tid: u64, result: Result<OpDone, Failure>) {
         self.forget(tid);
-        self.done.push((tid, result));
+        self.results.done.push((tid, result));
     }
 
-    pub(crate) fn stop(&mut self, out: &mut Out<'_>) {
-        for (osd, session) in std::mem::take(&mut self.sessions) {
-            session.conn.into_iter().for_each(|conn| out.hang_up(conn));
-            out.disarm(timer(osd));
+    pub(crate) fn stop(&mut self, cx: &mut Context<'_>) {
+        for (_, session) in std::mem::take(&mut self.sessions) {
+            session.conn.into_iter().for_each(|conn| cx.hang_up(conn));
         }
         self.by_conn.clear();
-        self.entries.clear();
-        self.unsent.clear();
+        self.redials.clear();
+        let tids: Vec<u64> = self.entries.keys().copied().collect();
+        tids.into_iter().for_each(|tid| self.forget(tid));
     }
 
     // ---- maps ----
 
     /// Takes in maps from a monitor or an OSD. `fsid` is the cluster's.
-    pub(crate) fn on_map(&mut self, message: &OsdMapMsg, fsid: Uuid, out: &mut Out<'_>) -> MapNews {
+    pub(crate) fn on_map(&mut self, message: &OsdMapMsg, fsid: Uuid, cx: &mut Context<'_>) -> MapNews {
         if message.fsid != fsid {
-            out.log(Level::Warn, "dropped maps of another cluster");
+            cx.log(Level::Warn, "dropped maps of another cluster");
             return MapNews::Nothing;
         }
         let before = self.epoch();
         let mut gap = None;
         while let Some(result) = self.next_map(message) {
             match result {
-                Ok(map) => {
-                    let jumped = before != Epoch(0) && map.epoch != self.epoch().next();
-                    self.adopt(map, jumped, out);
-                }
+                Ok(map) => self.adopt(map, cx),
                 Err(why) => {
-                    out.log(Level::Warn, format!("map after epoch {}: {why}", self.epoch()));
+                    cx.log(Level::Warn, format!("map after epoch {}: {why}", self.epoch()));
                     gap = Some(MapNews::Gap { have: self.epoch(), whole: true });
                     break;
                 }
             }
         }
-        self.send_all(out);
+        self.send_ready(cx);
         if let Some(gap) = gap {
             return gap;
         }
@@ -282,88 +331,123 @@ impl Objecter {
         })
     }
 
-    /// Looks at every request by the light of one new map. `jumped`: there were others in between.
-    fn adopt(&mut self, map: OsdMap, jumped: bool, out: &mut Out<'_>) {
-        self.map = Some(Arc::new(map));
-        self.primaries.clear();
-        let map = self.map.clone().expect("just set");
-        let moved: Vec<OsdId> = self
-            .sessions
-            .iter()
-            .filter(|(osd, session)| !map.is_up(**osd) || address(&map, **osd) != Some(session.addr))
-            .map(|(&osd, _)| osd)
-            .collect();
-        for osd in moved {
-            let session = self.sessions.remove(&osd).expect("it was just found");
-            out.disarm(timer(osd));
-            if let Some(conn) = session.conn {
-                out.hang_up(conn);
-                self.by_conn.remove(&conn);
-                self.unsend(|_, sent| sent.conn == conn);
+    /// Looks at the requests that one new map may concern.
+    fn adopt(&mut self, map: OsdMap, cx: &mut Context<'_>) {
+        let map = Arc::new(map);
+        let old = self.map.replace(map.clone());
+        let skipped = old.as_ref().is_some_and(|old| old.epoch.next() != map.epoch);
+        let affected = match &old {
+            Some(old) if !skipped => {
+                let in_pg = &self.in_pg;
+                let in_use = |pg: PgId| in_pg.range((pg, 0)..=(pg, u64::MAX)).next().is_some();
+                self.placements.update(old, &map, in_use)
             }
-        }
-        let tids: Vec<u64> = self.entries.keys().copied().collect();
+            _ => {
+                self.placements.clear();
+                Affected::All
+            }
+        };
+        self.close_moved_sessions(&map, cx);
+        let tids: BTreeSet<u64> = match affected {
+            Affected::All => self.entries.keys().copied().collect(),
+            Affected::Some { pools, pgs } => {
+                let of_pools = pools.into_iter().map(|pool| {
+                    let pg = |seed| PgId { pool, seed };
+                    (pg(0), 0)..=(pg(u32::MAX), u64::MAX)
+                });
+                let of_pgs = pgs.into_iter().map(|pg| (pg, 0)..=(pg, u64::MAX));
+                let indexed = of_pools.chain(of_pgs).flat_map(|range| self.in_pg.range(range));
+                indexed.map(|&(_, tid)| tid).chain(self.outside.iter().copied()).collect()
+            }
+        };
         for tid in tids {
-            self.retarget(tid, jumped);
+            self.retarget(tid, skipped);
         }
     }
 
-    /// Puts what was sent and matches back among what is to be sent.
-    fn unsend(&mut self, which: impl Fn(&Entry, &Sent) -> bool) {
-        for (&tid, entry) in &mut self.entries {
-            if entry.sent.is_some_and(|sent| which(entry, &sent)) {
-                entry.sent = None;
-                self.unsent.insert(tid);
+    /// Ends the sessions with OSDs that are down by the map, or elsewhere.
+    fn close_moved_sessions(&mut self, map: &OsdMap, cx: &mut Context<'_>) {
+        let has_moved =
+            |osd: OsdId, session: &Session| !map.is_up(osd) || address(map, osd) != Some(session.addr);
+        let moved = self.sessions.extract_if(.., |&osd, session| has_moved(osd, session));
+        let moved: Vec<(OsdId, Session)> = moved.collect();
+        for (osd, session) in moved {
+            if let Some(at) = session.redial_at {
+                self.redials.remove(&(at, osd));
+            }
+            if let Some(conn) = session.conn {
+                cx.hang_up(conn);
+                self.by_conn.remove(&conn);
+                self.unsend_all(conn);
             }
         }
     }
 
-    fn primary(&mut self, map: &OsdMap, pg: PgId) -> Option<(OsdId, ShardId)> {
-        *self.primaries.entry(pg).or_insert_with(|| {
-            let now = map.pg_to_up_acting(pg);
-            Some((now.acting_primary?, now.primary_shard()))
-        })
+    /// Puts what was sent on a connection back among what is to be sent.
+    fn unsend_all(&mut self, conn: ConnId) {
+        let sent_there = |entry: &Entry| entry.sent.is_some_and(|sent| sent.conn == conn);
+        let tids: Vec<u64> =
+            self.entries.iter().filter(|(_, entry)| sent_there(entry)).map(|(&tid, _)| tid).collect();
+        tids.into_iter().for_each(|tid| self.unsend(tid));
     }
 
-    /// Finds out who serves a request now, and whether that means to send it (again).
+    /// The OSD that has a request may forget it, or has: it is to be sent again.
+    fn unsend(&mut self, tid: u64) {
+        let Some(entry) = self.entries.get_mut(&tid) else { return };
+        if entry.lingers() && entry.attempts > 0 {
+            self.forget(tid);
+            self.results.displaced.push(tid);
+        } else if entry.sent.take().is_some() {
+            let osd = entry.osd();
+            self.unsent.insert((osd, tid));
+            self.ready.insert(tid);
+        }
+    }
+
+    /// Takes in where a request belongs now.
+    fn index(&mut self, tid: u64, pg: Option<PgId>, target: Option<Target>) {
+        let Some(entry) = self.entries.get_mut(&tid) else { return };
+        if entry.pg != pg {
+            match std::mem::replace(&mut entry.pg, pg) {
+                Some(old) => self.in_pg.remove(&(old, tid)),
+                None => self.outside.remove(&tid),
+            };
+            match pg {
+                Some(new) => self.in_pg.insert((new, tid)),
+                None => self.outside.insert(tid),
+            };
+        }
+        let old = entry.osd();
+        entry.target = target;
+        if entry.sent.is_none() {
+            if entry.osd() != old {
+                self.unsent.remove(&(old, tid));
+                self.unsent.insert((entry.osd(), tid));
+            }
+            self.ready.insert(tid);
+        }
+    }
+
+    /// Finds out which OSD serves a request now, and whether that means to send it (again).
     fn retarget(&mut self, tid: u64, force: bool) {
         let Some(map) = self.map.clone() else { return };
         let Some(entry) = self.entries.get(&tid) else { return };
-        let found = match &entry.work {
-            Work::Command { osd, .. } if !map.exists(*osd) => {
-                Err(Failure::new(errno::ENOENT, format!("no osd.{osd}")))
-            }
-            Work::Command { osd, .. } if !map.is_up(*osd) => {
-                Err(Failure::new(errno::ENXIO, format!("osd.{osd} is down")))
-            }
-            Work::Command { osd, .. } => Ok((Some(Place { osd: *osd, spg: None }), false)),
-            Work::Object { request, id, .. } => match map.pool(request.pool) {
-                None => Err(Failure::new(errno::ENOENT, format!("no pool {}", request.pool))),
-                Some(pool) => {
-                    let pg = PgId { pool: request.pool, seed: pool.raw_pg_to_pg(id.hash) };
-                    let (paused, pg_num) = (is_paused(&map, request), pool.pg_num);
-                    let place = self
-                        .primary(&map, pg)
-                        .map(|(osd, shard)| Place { osd, spg: Some((SpgId { pg, shard }, pg_num)) });
-                    Ok((place, paused))
-                }
-            },
-        };
-        let entry = self.entries.get_mut(&tid).expect("it was there");
-        let (place, paused) = match found {
+        let found = locate(&mut self.placements, &map, &entry.work);
+        let Some(entry) = self.entries.get_mut(&tid) else { return };
+        let (pg, target, paused) = match found {
+            Ok(found) => found,
             Err(failure) => {
-                entry.place = None;
-                entry.sent = None;
-                self.unsent.insert(tid);
                 match entry.missing {
-                    Missing::Unknown => entry.missing = Missing::Doubted,
+                    Missing::Unknown => {
+                        entry.missing = Missing::Doubted;
+                        self.doubts.push(tid);
+                    }
                     Missing::Doubted | Missing::Asked => {}
                     Missing::By(epoch) if map.epoch < epoch => {}
-                    Missing::Seen | Missing::By(_) => self.finish(tid, Err(failure)),
+                    Missing::Seen | Missing::By(_) => return self.finish(tid, Err(failure)),
                 }
-                return;
+                return self.index(tid, None, None);
             }
-            Ok(found) => found,
         };
         entry.missing = Missing::Seen;
         let resumed = entry.paused && !paused;
@@ -373,170 +457,182 @@ impl Objecter {
             }
             _ => false,
         };
-        if force || resumed || forced || has_moved(entry.place, place) {
-            entry.sent = None;
-            self.unsent.insert(tid);
+        let again = force || resumed || forced || has_moved(entry.target, target);
+        entry.paused = paused;
+        if again {
+            self.unsend(tid);
         }
-        (entry.place, entry.paused) = (place, paused);
+        self.index(tid, pg, target);
     }
 
-    /// Requests whose pool or OSD our map does not have, and about which nobody was asked: whoever
-    /// takes them asks the monitors and then calls `confirm`.
+    /// Requests whose pool or OSD our map does not have: their owner asks the monitors for the newest
+    /// epoch and then calls `confirm`.
     pub(crate) fn take_doubts(&mut self) -> Vec<u64> {
-        let mut doubts = Vec::new();
-        for &tid in &self.unsent {
-            let entry = self.entries.get_mut(&tid).expect("what is unsent has an entry");
-            if entry.missing == Missing::Doubted {
+        let mut doubts = std::mem::take(&mut self.doubts);
+        doubts.retain(|tid| match self.entries.get_mut(tid) {
+            Some(entry) if entry.missing == Missing::Doubted => {
                 entry.missing = Missing::Asked;
-                doubts.push(tid);
+                true
             }
-        }
+            _ => false,
+        });
         doubts
     }
 
     /// `newest` was the newest epoch after `take_doubts` gave these.
-    pub(crate) fn confirm(&mut self, tids: &[u64], newest: Epoch, out: &mut Out<'_>) {
+    pub(crate) fn confirm(&mut self, tids: &[u64], newest: Epoch, cx: &mut Context<'_>) {
         for &tid in tids {
             if let Some(entry) = self.entries.get_mut(&tid)
                 && entry.missing == Missing::Asked
             {
                 entry.missing = Missing::By(newest);
                 self.retarget(tid, false);
-                self.try_send(tid, out);
             }
         }
+        self.send_ready(cx);
     }
 
     // ---- sending ----
 
-    /// Sends what can be sent, oldest first.
-    fn send_all(&mut self, out: &mut Out<'_>) {
-        let tids: Vec<u64> = self.unsent.iter().copied().collect();
-        for tid in tids {
-            self.try_send(tid, out);
+    /// Sends what can be sent of what something changed for, oldest first.
+    fn send_ready(&mut self, cx: &mut Context<'_>) {
+        while let Some(tid) = self.ready.pop_first() {
+            self.try_send(tid, cx);
         }
     }
 
-    fn try_send(&mut self, tid: u64, out: &mut Out<'_>) {
-        let (Some(map), Some(entry)) = (self.map.clone(), self.entries.get(&tid)) else { return };
-        let (None, false, Some(place)) = (entry.sent, entry.paused, entry.place) else { return };
-        let Some(session) = self.sessions.get(&place.osd) else { return self.dial(place.osd, out) };
+    fn try_send(&mut self, tid: u64, cx: &mut Context<'_>) {
+        let (Some(map), Some(entry)) = (&self.map, self.entries.get_mut(&tid)) else { return };
+        let (None, false, Some(target)) = (entry.sent, entry.paused, entry.target) else { return };
+        let Some(session) = self.sessions.get(&target.osd) else { return self.dial(target.osd, cx) };
         let (Some(conn), Some(features)) = (session.conn, session.features) else { return };
-        let message = match &entry.work {
-            Work::Command { command, .. } => Command { fsid: map.fsid, ..command.clone() }.into(),
-            Work::Object { request, id, is_listing, mtime } => {
-                let (spg, _) = place.spg.expect("an object has a placement group");
-                let in_group = (spg, 0)..=(spg, u64::MAX);
-                if session.backoffs.range(in_group).any(|(_, backoff)| backoff.covers(id)) {
+        let message = match (&entry.work, target.spg) {
+            (Work::Command { command, .. }, _) => Command { fsid: map.fsid, ..command.clone() }.into(),
+            (Work::Object { request, id, is_listing, mtime, .. }, Some((spg, _))) => {
+                if session.is_blocked(spg, id) {
                     return;
                 }
                 let op = message(request, id, *is_listing, *mtime, spg, map.epoch, entry.attempts, features);
                 Message::OsdOp(Box::new(op))
             }
+            (Work::Object { .. }, None) => return,
         };
-        out.send(conn, tid, message);
-        let entry = self.entries.get_mut(&tid).expect("it was there");
+        cx.send(conn, tid, message);
         entry.sent = Some(Sent { conn, epoch: map.epoch });
         entry.attempts += 1;
-        self.unsent.remove(&tid);
+        self.unsent.remove(&(Some(target.osd), tid));
     }
 
-    fn dial(&mut self, osd: OsdId, out: &mut Out<'_>) {
+    fn dial(&mut self, osd: OsdId, cx: &mut Context<'_>) {
         let Some(addr) = self.map.as_ref().and_then(|map| address(map, osd)) else { return };
-        let conn = out.dial(addr, EntityType::Osd);
-        let session = self.sessions.entry(osd).or_insert_with(|| Session {
-            addr,
-            conn: None,
-            features: None,
-            failures: 0,
-            backoffs: BTreeMap::new(),
-        });
+        let conn = cx.dial(addr, EntityType::Osd);
+        let session = self.sessions.entry(osd).or_insert_with(|| Session::dialling(addr, conn));
         session.conn = Some(conn);
         self.by_conn.insert(conn, osd);
     }
 
+    fn unsent_for(&self, osd: OsdId) -> impl Iterator<Item = u64> + '_ {
+        let to = Some(osd);
+        self.unsent.range((to, 0)..=(to, u64::MAX)).map(|&(_, tid)| tid)
+    }
+
     // ---- sessions ----
 
-    pub(crate) fn on_opened(&mut self, conn: ConnId, features: u64, out: &mut Out<'_>) {
-        let Some(session) = self.by_conn.get(&conn).and_then(|osd| self.sessions.get_mut(osd)) else {
-            return;
-        };
+    pub(crate) fn on_opened(&mut self, conn: ConnId, features: u64, cx: &mut Context<'_>) {
+        let Some(&osd) = self.by_conn.get(&conn) else { return };
+        let Some(session) = self.sessions.get_mut(&osd) else { return };
         session.features = Some(features);
-        self.send_all(out);
+        let waiting: Vec<u64> = self.unsent_for(osd).collect();
+        self.ready.extend(waiting);
+        self.send_ready(cx);
     }
 
-    pub(crate) fn on_closed(&mut self, conn: ConnId, why: &Closed, out: &mut Out<'_>) {
+    pub(crate) fn on_closed(&mut self, conn: ConnId, why: &Closed, cx: &mut Context<'_>) {
         let Some(osd) = self.by_conn.remove(&conn) else { return };
-        self.unsend(|_, sent| sent.conn == conn);
-        let session = self.sessions.get_mut(&osd).expect("a connection belongs to a session");
-        (session.conn, session.features) = (None, None);
-        session.backoffs.clear();
-        session.failures += 1;
+        self.unsend_all(conn);
+        // They wait for the session that is dialled below.
+        self.ready.clear();
+        let Some(session) = self.sessions.get_mut(&osd) else { return };
+        session.closed();
         let failures = session.failures;
-        out.log(Level::Debug, format!("osd.{osd}: {why}"));
+        cx.log(Level::Debug, format!("osd.{osd}: {why}"));
         // What worked until now is tried again at once.
         if failures == 1 && *why == Closed::Reset {
-            return self.redial(osd, out);
+            return self.redial(osd, cx);
         }
         let wait = (REDIAL_MIN * 2_u32.pow(failures.min(10))).min(REDIAL_MAX);
-        out.arm(timer(osd), self.rng.duration(wait / 2, wait));
+        let at = cx.now.mono + self.rng.duration(wait / 2, wait);
+        session.redial_at = Some(at);
+        self.redials.insert((at, osd));
     }
 
-    /// Dials again if there is something to send.
-    fn redial(&mut self, osd: OsdId, out: &mut Out<'_>) {
-        let wanted = |tid: &u64| self.entries[tid].place.is_some_and(|place| place.osd == osd);
-        if self.unsent.iter().any(wanted) {
-            self.dial(osd, out);
+    /// Dials again if there is something to send, also something that lingers.
+    fn redial(&mut self, osd: OsdId, cx: &mut Context<'_>) {
+        if self.unsent_for(osd).next().is_some() {
+            self.dial(osd, cx);
         } else {
             self.sessions.remove(&osd);
         }
     }
 
-    pub(crate) fn on_timer(&mut self, timer: TimerId, out: &mut Out<'_>) {
-        let Some(osd) = timer.checked_sub(TIMERS).and_then(|n| i32::try_from(n).ok()).map(OsdId) else {
-            return;
-        };
-        if self.sessions.get(&osd).is_some_and(|session| session.conn.is_none()) {
-            self.redial(osd, out);
+    /// When `on_time` is to be called.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.redials.first().map(|&(at, _)| at)
+    }
+
+    pub(crate) fn on_time(&mut self, cx: &mut Context<'_>) {
+        while let Some(&(at, osd)) = self.redials.first()
+            && at <= cx.now.mono
+        {
+            self.redials.remove(&(at, osd));
+            if let Some(session) = self.sessions.get_mut(&osd) {
+                session.redial_at = None;
+                self.redial(osd, cx);
+            }
         }
     }
 
-    pub(crate) fn on_message(&mut self, conn: ConnId, tid: u64, message: Message, out: &mut Out<'_>) {
+    pub(crate) fn on_message(&mut self, conn: ConnId, tid: u64, message: Message, cx: &mut Context<'_>) {
         let Some(&osd) = self.by_conn.get(&conn) else { return };
-        let session = self.sessions.get_mut(&osd).expect("a connection belongs to a session");
+        let Some(session) = self.sessions.get_mut(&osd) else { return };
         session.failures = 0;
         match message {
-            Message::OsdOpReply(reply) => self.on_reply(conn, tid, *reply, out),
+            Message::OsdOpReply(reply) => self.on_reply(conn, tid, *reply, cx),
             Message::CommandReply(reply) => self.on_command_reply(conn, tid, reply),
-            Message::OsdBackoff(backoff) => self.on_backoff(conn, osd, backoff, out),
-            other => out.log(Level::Debug, format!("no use for {} from osd.{osd}", other.name())),
+            Message::OsdBackoff(backoff) => self.on_backoff(conn, osd, backoff, cx),
+            Message::WatchNotify(notice) => self.results.notices.push(notice),
+            other => cx.log(Level::Debug, format!("no use for {} from osd.{osd}", other.name())),
         }
     }
 
-    fn on_reply(&mut self, conn: ConnId, tid: u64, reply: OsdOpReply, out: &mut Out<'_>) {
+    fn on_reply(&mut self, conn: ConnId, tid: u64, reply: OsdOpReply, cx: &mut Context<'_>) {
         let Some(entry) = self.entries.get(&tid) else { return };
         let Work::Object { request, .. } = &entry.work else { return };
         // An OSD that we no longer count on may answer late, and so may the right one to an attempt
         // before the last: that answer is for a request which was since sent anew.
         let sent_there = entry.sent.is_some_and(|sent| sent.conn == conn);
-        let last_attempt = reply.retry_attempt < 0 || reply.retry_attempt as u32 + 1 == entry.attempts;
+        let last_attempt =
+            reply.retry_attempt < 0 || reply.retry_attempt.unsigned_abs() + 1 == entry.attempts;
         if !sent_there || !last_attempt {
-            return out.log(Level::Debug, format!("dropped a late answer to {tid}"));
+            return cx.log(Level::Debug, format!("dropped a late answer to {tid}"));
         }
         let ops: Vec<OpOutput> =
             reply.ops.into_iter().map(|op| OpOutput { rval: op.rval, data: op.data }).collect();
-        let result = if ops.len() != request.ops.len() {
-            Err(Failure::new(
-                errno::EIO,
-                format!("{} answers to {} operations", ops.len(), request.ops.len()),
-            ))
-        } else if reply.result < 0 {
-            Err(Failure { errno: reply.result.saturating_neg(), text: String::new(), ops })
-        } else {
-            let version = reply.replay_version;
-            Ok(OpDone::Object { reply: ObjectReply { user_version: reply.user_version, version, ops } })
-        };
-        self.finish(tid, result);
+        if ops.len() != request.ops.len() {
+            let text = format!("{} answers to {} operations", ops.len(), request.ops.len());
+            return self.finish(tid, Err(Failure::new(errno::EIO, text)));
+        }
+        if reply.result < 0 {
+            let failure = Failure { errno: reply.result.saturating_neg(), text: String::new(), ops };
+            return self.finish(tid, Err(failure));
+        }
+        let version = reply.replay_version;
+        let reply = ObjectReply { user_version: reply.user_version, version, ops };
+        let done = Ok(OpDone::Object { reply });
+        match entry.lingers() {
+            true => self.results.done.push((tid, done)),
+            false => self.finish(tid, done),
+        }
     }
 
     fn on_command_reply(&mut self, conn: ConnId, tid: u64, reply: CommandReply) {
@@ -554,32 +650,69 @@ impl Objecter {
         );
     }
 
-    fn on_backoff(&mut self, conn: ConnId, osd: OsdId, message: OsdBackoff, out: &mut Out<'_>) {
-        let session = self.sessions.get_mut(&osd).expect("a connection belongs to a session");
+    fn on_backoff(&mut self, conn: ConnId, osd: OsdId, message: OsdBackoff, cx: &mut Context<'_>) {
+        let Some(session) = self.sessions.get_mut(&osd) else { return };
         let OsdBackoff { spg, id, .. } = message;
         match message.op {
             BackoffOp::Block => {
-                let backoff = Backoff { begin: message.begin.clone(), end: message.end.clone() };
-                session.backoffs.insert((spg, id), backoff);
-                out.send(conn, 0, OsdBackoff { op: BackoffOp::AckBlock, ..message });
+                session.block(spg, id, message.begin.clone(), message.end.clone());
+                cx.send(conn, 0, OsdBackoff { op: BackoffOp::AckBlock, ..message });
             }
             BackoffOp::Unblock => {
-                let Some(backoff) = session.backoffs.remove(&(spg, id)) else { return };
-                // The OSD dropped those that it had, too.
-                self.unsend(|entry, sent| {
-                    let in_group = entry.place.and_then(|place| place.spg).is_some_and(|(s, _)| s == spg);
-                    let covered = matches!(&entry.work, Work::Object { id, .. } if backoff.covers(id));
-                    sent.conn == conn && in_group && covered
-                });
-                self.send_all(out);
+                let Some(backoff) = session.unblock(spg, id) else { return };
+                let indexed = self.in_pg.range((spg.pg, 0)..=(spg.pg, u64::MAX));
+                let tids: Vec<u64> = indexed.map(|&(_, tid)| tid).collect();
+                for tid in tids {
+                    let Some(entry) = self.entries.get(&tid) else { continue };
+                    if !matches!(&entry.work, Work::Object { id, .. } if backoff.covers(id)) {
+                        continue;
+                    }
+                    // The OSD dropped those that it had, too.
+                    match entry.sent {
+                        Some(sent) if sent.conn == conn => self.unsend(tid),
+                        Some(_) => {}
+                        None => drop(self.ready.insert(tid)),
+                    }
+                }
+                self.send_ready(cx);
             }
             BackoffOp::AckBlock => {}
         }
     }
 }
 
-fn timer(osd: OsdId) -> TimerId {
-    TIMERS + osd.0.max(0) as u64
+/// The placement group of a request, the OSD that serves it, and whether the map holds it back.
+type Located = (Option<PgId>, Option<Target>, bool);
+
+fn locate(placements: &mut Placements, map: &OsdMap, work: &Work) -> Result<Located, Failure> {
+    let in_pg = |placements: &mut Placements, pg: PgId, pg_num: u32| {
+        let primary = placements.primary(map, pg);
+        primary.map(|(osd, shard)| Target { osd, spg: Some((SpgId { pg, shard }, pg_num)) })
+    };
+    match work {
+        Work::Command { to: CommandTarget::Osd(osd), .. } => {
+            if !map.exists(*osd) {
+                Err(Failure::new(errno::ENOENT, format!("no osd.{osd}")))
+            } else if !map.is_up(*osd) {
+                Err(Failure::new(errno::ENXIO, format!("osd.{osd} is down")))
+            } else {
+                Ok((None, Some(Target { osd: *osd, spg: None }), false))
+            }
+        }
+        Work::Command { to: CommandTarget::Pg(pg), .. } => {
+            match map.pool(pg.pool).filter(|pool| pg.seed < pool.pg_num) {
+                None => Err(Failure::new(errno::ENOENT, format!("no placement group {pg}"))),
+                Some(pool) => Ok((Some(*pg), in_pg(placements, *pg, pool.pg_num), false)),
+            }
+        }
+        Work::Object { request, id, .. } => match map.pool(request.pool) {
+            None => Err(Failure::new(errno::ENOENT, format!("no pool {}", request.pool))),
+            Some(pool) => {
+                let pg = PgId { pool: request.pool, seed: pool.raw_pg_to_pg(id.hash) };
+                Ok((Some(pg), in_pg(placements, pg, pool.pg_num), is_paused(map, request)))
+            }
+        },
+    }
 }
 
 fn address(map: &OsdMap, osd: OsdId) -> Option<EntityAddr> {
@@ -587,9 +720,12 @@ fn address(map: &OsdMap, osd: OsdId) -> Option<EntityAddr> {
 }
 
 /// Whether a request that was sent to `old` must be sent again to `new`.
-fn has_moved(old: Option<Place>, new: Option<Place>) -> bool {
+fn has_moved(old: Option<Target>, new: Option<Target>) -> bool {
     match (old, new) {
-        (Some(Place { osd: from, spg: Some((spg, was)) }), Some(Place { osd: to, spg: Some((now, is)) })) => {
+        (
+            Some(Target { osd: from, spg: Some((spg, was)) }),
+            Some(Target { osd: to, spg: Some((now, is)) }),
+        ) => {
             let pg = spg.pg;
             let resized = was != is
                 && (is_split(pg, was, is) || is_merge_source(pg, was, is) || is_merge_target(pg, was, is));

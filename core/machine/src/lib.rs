@@ -4,8 +4,10 @@
 //! tests) passes events in the order they happened and carries out the effects in the order they
 //! were pushed. Read `Event`, `Effect`, then `Machine` and `StoreView`.
 
+mod context;
 mod store_view;
 
+pub use context::{ConnIds, Context};
 pub use store_view::{Lost, NoStore, ReadError, SalvagedExtents, Statfs, StoreStat, StoreView, given_up};
 
 use bytes::Bytes;

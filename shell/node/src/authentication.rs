@@ -39,7 +39,8 @@ fn wall() -> Utime {
 }
 
 impl Authentication {
-    pub(crate) fn new(name: AuthName, key: Option<Secret>) -> Authentication {
+    /// `secure`: every connection that we open is to be encrypted.
+    pub(crate) fn new(name: AuthName, key: Option<Secret>, secure: bool) -> Authentication {
         let Some(key) = key else { return Authentication::None(name) };
         let mut entropy = entropy();
         let key_store = KeyStore::default();
@@ -48,6 +49,9 @@ impl Authentication {
         let name = if is_monitor { AuthName::new(EntityType::Mon, "") } else { name };
         let monitors_key = is_monitor.then(|| key.clone());
         let tickets = TicketManager::new(name, key, key_store.clone(), wall, entropy.fork());
+        if secure {
+            tickets.require_encryption();
+        }
         Authentication::Cephx(Box::new(Cephx { tickets, key_store, monitors_key, entropy: entropy.into() }))
     }
 

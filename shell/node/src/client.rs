@@ -1,10 +1,10 @@
-//! Our own client library over real sockets, for callers that may block.
+//! Our own client over real sockets, for callers that may block. Others use `nacre-rados`.
 
 use crate::running::Running;
 use crate::spec::{Limits, Spec};
 use nacre_auth::Secret;
-use nacre_base::Now;
-use nacre_client::{Client, Completion, Failure, Output, Request, RequestId};
+use nacre_base::{Now, errno};
+use nacre_client::{ClientConfig, Completion, Failure, Output, Request, RequestId, Standalone};
 use nacre_machine::{Effect, Event, Machine, StoreView};
 use nacre_perf::Registry;
 use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType};
@@ -15,7 +15,7 @@ type Answer = Result<Output, Failure>;
 
 /// A session with a cluster, as `client.admin`. Dropping it ends the session.
 pub struct BlockingClient {
-    running: Running<Waited>,
+    running: Running<Driver>,
 }
 
 /// An answer that is on its way.
@@ -24,14 +24,15 @@ pub struct Pending(Receiver<Answer>);
 impl Pending {
     /// Blocks until the answer is there; a request without a timeout may take for ever.
     pub fn wait(self) -> Answer {
-        self.0.recv().expect("the client's thread lives as long as its handle")
+        let stopped = || Failure::new(errno::ECANCELED, "the client has stopped");
+        self.0.recv().unwrap_or_else(|_| Err(stopped()))
     }
 }
 
 impl BlockingClient {
     /// Returns at once: requests wait until a monitor answers. `nonce` tells this client from
     /// others of the same host and should be random.
-    /// `key`: that of `client.admin`, if the cluster wants proof.
+    /// `key`: that of `client.admin`, if the cluster uses cephx.
     pub fn connect(mons: Vec<EntityAddr>, key: Option<Secret>, nonce: u32, seed: u64) -> BlockingClient {
         let spec = Spec {
             name: "client.admin".to_string(),
@@ -46,7 +47,8 @@ impl BlockingClient {
             perf: Registry::default(),
             limits: Limits::default(),
         };
-        let machine = move || Waited { client: Client::new(mons, seed), callers: BTreeMap::new() };
+        let config = ClientConfig { mons, hostname: String::new(), timer: 0, seed };
+        let machine = move || Driver { client: Standalone::new(config), callers: BTreeMap::new() };
         BlockingClient { running: Running::start(spec, machine) }
     }
 
@@ -54,7 +56,7 @@ impl BlockingClient {
     pub fn submit(&self, request: impl Into<Request>) -> Pending {
         let request = request.into();
         let (caller, answer) = channel();
-        self.running.call(move |waited, now, out| waited.submit(now, request, caller, out));
+        self.running.call(move |driver, now, out| driver.submit(now, request, caller, out));
         Pending(answer)
     }
 
@@ -69,13 +71,13 @@ impl Drop for BlockingClient {
     }
 }
 
-/// The client machine, and who waits for what.
-struct Waited {
-    client: Client,
+/// The client machine, and the callers that wait for its completions.
+struct Driver {
+    client: Standalone,
     callers: BTreeMap<RequestId, Sender<Answer>>,
 }
 
-impl Waited {
+impl Driver {
     fn submit(&mut self, now: Now, request: Request, caller: Sender<Answer>, out: &mut Vec<Effect>) {
         let id = self.client.submit(now, request, out);
         self.callers.insert(id, caller);
@@ -84,14 +86,15 @@ impl Waited {
 
     fn deliver(&mut self) {
         for Completion { id, result } in self.client.take_completions() {
-            let caller = self.callers.remove(&id).expect("a request completes once");
-            // Who did not wait does not want to know.
-            let _ = caller.send(result);
+            if let Some(caller) = self.callers.remove(&id) {
+                // A caller that did not wait does not need the result.
+                let _ = caller.send(result);
+            }
         }
     }
 }
 
-impl Machine for Waited {
+impl Machine for Driver {
     fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>) {
         self.client.handle(now, event, store, out);
         self.deliver();

@@ -92,7 +92,13 @@ struct Inner<M> {
 }
 
 impl<M: Machine + 'static> Node<M> {
-    pub(crate) fn new(spec: Spec, machine: M, disk_done: disk::Sender) -> (Rc<Node<M>>, Vec<Listener>) {
+    /// `secure`: every connection that is dialled is to be encrypted.
+    pub(crate) fn new(
+        spec: Spec,
+        secure: bool,
+        machine: M,
+        disk_done: disk::Sender,
+    ) -> (Rc<Node<M>>, Vec<Listener>) {
         let memory: Arc<MemoryCounters> = spec.perf.add();
         let store = spec.store.map(|(mut store, disk)| {
             store.limit_memory(spec.limits.store_memory);
@@ -133,7 +139,7 @@ impl<M: Machine + 'static> Node<M> {
         };
         let node = Node {
             kind: spec.kind,
-            authentication: Authentication::new(spec.auth_name, spec.key),
+            authentication: Authentication::new(spec.auth_name, spec.key, secure),
             addrs: spec.addrs,
             budget: Budget::new(spec.limits.received_max),
             sums: Sums::default(),

@@ -45,6 +45,15 @@ impl<M> Caller<M> {
 impl<M: Machine + 'static> Running<M> {
     /// Starts a daemon. The machine is made on its thread, where it stays.
     pub fn start(spec: Spec, machine: impl FnOnce() -> M + Send + 'static) -> Running<M> {
+        Running::start_with(spec, false, machine)
+    }
+
+    /// The same, with encryption on every connection that it dials. It must have a key.
+    pub fn start_secure(spec: Spec, machine: impl FnOnce() -> M + Send + 'static) -> Running<M> {
+        Running::start_with(spec, true, machine)
+    }
+
+    fn start_with(spec: Spec, secure: bool, machine: impl FnOnce() -> M + Send + 'static) -> Running<M> {
         let name = spec.name.clone();
         let (control, commands) = unbounded_channel();
         let thread = thread::Builder::new()
@@ -55,7 +64,7 @@ impl<M: Machine + 'static> Running<M> {
                     .build()
                     .expect("the system gives a daemon its event queue");
                 // A task of its own: `block_on` polls its own future whenever any task is ready.
-                let daemon = async { tokio::task::spawn_local(run(spec, machine(), commands)).await };
+                let daemon = async { tokio::task::spawn_local(run(spec, secure, machine(), commands)).await };
                 LocalSet::new().block_on(&runtime, daemon).expect("a daemon that panics ends its thread");
             })
             .expect("the system gives a daemon its threads");
@@ -91,9 +100,14 @@ impl<M: Machine + 'static> Running<M> {
     }
 }
 
-async fn run<M: Machine + 'static>(spec: Spec, machine: M, mut commands: UnboundedReceiver<Control<M>>) {
+async fn run<M: Machine + 'static>(
+    spec: Spec,
+    secure: bool,
+    machine: M,
+    mut commands: UnboundedReceiver<Control<M>>,
+) {
     let (to, mut from_disk) = unbounded_channel();
-    let (node, listeners) = Node::new(spec, machine, to);
+    let (node, listeners) = Node::new(spec, secure, machine, to);
     node.turn();
     tokio::task::spawn_local(node.clone().commit());
     tokio::task::spawn_local(node.clone().take_requests());

@@ -30,6 +30,8 @@ struct State {
     key_store: KeyStore,
     clock: fn() -> Utime,
     entropy: Entropy,
+    /// No connection without encryption.
+    encrypted: bool,
     /// 0: no monitor gave one yet.
     global_id: u64,
     /// That for `SERVICE_AUTH` is the session with the monitors.
@@ -72,6 +74,7 @@ impl TicketManager {
             key_store,
             clock,
             entropy,
+            encrypted: false,
             global_id: 0,
             tickets,
         })))
@@ -79,6 +82,11 @@ impl TicketManager {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no thread panics while holding it")
+    }
+
+    /// From here on connections are encrypted, or not made.
+    pub fn require_encryption(&self) {
+        self.state().encrypted = true;
     }
 
     pub fn prover(&self) -> CephxProver {
@@ -197,6 +205,7 @@ impl Prover for CephxProver {
         };
         // Monitors are told keys, and tell each other all of them; elsewhere there are only data. As Ceph's own clients.
         let modes = match to {
+            _ if state.encrypted => vec![CONNECTION_MODE_SECURE],
             EntityType::Mon => vec![CONNECTION_MODE_SECURE, CONNECTION_MODE_CRC],
             _ => vec![CONNECTION_MODE_CRC, CONNECTION_MODE_SECURE],
         };

@@ -1,4 +1,6 @@
+mod maps;
 mod monitors;
 mod requests;
 mod resends;
+mod watches;
 mod world;

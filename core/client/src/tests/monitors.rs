@@ -67,7 +67,7 @@ fn a_monitor_that_says_nothing_is_left() {
     w.wait(Duration::from_secs(3));
     assert!(!w.conns.contains_key(&silent));
     let other = w.greet();
-    assert!(w.client.osd_map().is_some());
+    assert!(w.client().osd_map().is_some());
     // And one that falls silent later.
     w.wait(Duration::from_secs(11));
     assert!(!w.conns.contains_key(&other));

@@ -27,7 +27,7 @@ fn at_hash(hash: u32) -> ObjectId {
     ObjectId { pool: POOL, hash, snap: SnapId::HEAD, ..ObjectId::min() }
 }
 
-/// The one listing request that was sent to whoever serves `seed`.
+/// The one listing request that was sent to the primary of `seed`.
 fn listing(w: &mut World, seed: u32) -> (ConnId, u64, OsdOp) {
     let pg = nacre_base::PgId { pool: POOL, seed };
     let primary = w.map.pg_to_up_acting(pg).acting_primary.unwrap();
@@ -47,7 +47,7 @@ fn answer_listing(w: &mut World, (conn, tid, op): (ConnId, u64, OsdOp), data: By
 }
 
 #[test]
-fn a_listing_goes_through_the_groups_in_the_order_of_reversed_hashes() {
+fn a_listing_goes_through_the_pgs_in_the_order_of_reversed_hashes() {
     let mut w = World::up();
     let (pool, from) = (POOL, ListCursor::default());
     w.submit(RequestKind::List { pool, namespace: None, from, max: 3 });
@@ -59,7 +59,7 @@ fn a_listing_goes_through_the_groups_in_the_order_of_reversed_hashes() {
         Ok(Op::List { max: 3, start_epoch: Epoch(0), cursor: ObjectId::min(), filter: None })
     );
     answer_listing(&mut w, first, page(&at_hash(4), &["a", "b"]));
-    // An empty group is no reason to stop.
+    // An empty placement group is no reason to stop.
     let second = listing(&mut w, 4);
     answer_listing(&mut w, second, page(&at_hash(2), &[]));
     let third = listing(&mut w, 2);

@@ -26,7 +26,7 @@ fn a_write_goes_to_the_primary_and_its_answer_completes_it() {
     let (done, result) = w.result();
     let Output::Object(reply) = result.unwrap() else { panic!("a write gives an object's reply") };
     assert_eq!((done, reply.user_version, reply.ops.len()), (id, 5, 1));
-    assert_eq!(w.client.num_pending(), 0);
+    assert_eq!(w.client().num_pending(), 0);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn an_osd_that_cannot_be_reached_is_tried_at_growing_intervals() {
         w.wait(Duration::from_millis(100));
     }
     assert!((30..70).contains(&dials), "{dials} in 30 s");
-    // And not at all when nobody wants anything.
+    // And not at all when there is nothing to send.
     w.completions.clear();
     w.wait(Duration::from_secs(2));
     let conn = w.open_osd(w.primary_of("a"));
@@ -126,7 +126,7 @@ fn an_osd_that_comes_back_under_another_address_is_dialled_there() {
 }
 
 #[test]
-fn requests_wait_while_nobody_serves_their_group() {
+fn requests_wait_while_no_osd_serves_their_pg() {
     let mut w = World::up();
     w.submit(write("a"));
     let primary = w.primary_of("a");
@@ -139,9 +139,9 @@ fn requests_wait_while_nobody_serves_their_group() {
 }
 
 #[test]
-fn a_split_sends_again_what_is_in_the_group_that_splits() {
+fn a_split_sends_again_what_is_in_the_pg_that_splits() {
     let mut w = World::up();
-    // Nine groups: group 0 gives objects to group 8, the others stay.
+    // Nine placement groups: 0 gives objects to 8, the others stay.
     let name_in = |seed: u32| (0..).map(|n| format!("o{n}")).find(|n| cluster_map_pg(n) == seed).unwrap();
     let (split, other) = (name_in(0), name_in(3));
     let (_, conn, tid, _) = w.write_sent(&split);
@@ -258,7 +258,7 @@ fn backoff(w: &World, op: BackoffOp, id: u64, begin: ObjectId, end: ObjectId) ->
 fn a_backoff_holds_its_objects_and_no_others() {
     let mut w = World::up();
     let (_, conn, first, _) = w.write_sent("a");
-    // Another object of the same group.
+    // Another object of the same placement group.
     let pg = w.pg_of("a");
     let other = (0..).map(|n| format!("o{n}")).find(|name| w.pg_of(name) == pg).unwrap();
     let object = ObjectId::head(POOL, Name::default(), Name::default(), "a".into());
@@ -277,7 +277,7 @@ fn a_backoff_holds_its_objects_and_no_others() {
 }
 
 #[test]
-fn a_backoff_of_a_whole_group_ends_with_its_session() {
+fn a_backoff_of_a_whole_pg_ends_with_its_session() {
     let mut w = World::up();
     let (_, conn, ..) = w.write_sent("a");
     let block = backoff(&w, BackoffOp::Block, 1, ObjectId::min(), ObjectId::max());
@@ -310,9 +310,9 @@ fn a_hole_in_the_maps_is_asked_for_and_old_maps_are_ignored() {
     w.hear(mon, 0, late);
     assert_eq!(w.maps_wanted(), [2]);
     w.hear(mon, 0, all.clone());
-    assert_eq!(w.client.osd_map().unwrap().epoch, Epoch(3));
+    assert_eq!(w.client().osd_map().unwrap().epoch, Epoch(3));
     w.hear(mon, 0, all);
-    assert_eq!((w.client.osd_map().unwrap().epoch, w.maps_wanted()), (Epoch(3), vec![]));
+    assert_eq!((w.client().osd_map().unwrap().epoch, w.maps_wanted()), (Epoch(3), vec![]));
 }
 
 #[test]
@@ -328,8 +328,8 @@ fn an_incremental_that_makes_no_sense_is_replaced_by_a_whole_map() {
     w.step(|_| {});
     let whole = w.whole_map();
     w.hear(mon, 0, whole);
-    assert_eq!(w.client.osd_map().unwrap().epoch, Epoch(3));
-    // Nobody knows what happened in epoch 2.
+    assert_eq!(w.client().osd_map().unwrap().epoch, Epoch(3));
+    // It is unknown what happened in epoch 2.
     second_attempt(&w.ops(conn), tid);
 }
 
@@ -340,7 +340,7 @@ fn maps_of_another_cluster_are_dropped() {
     let maps = nacre_proto::messages::OsdMapMsg { fsid: *b"another  cluster", ..w.maps([inc]) };
     let mon = w.mon();
     w.hear(mon, 0, maps);
-    assert_eq!(w.client.osd_map().unwrap().epoch, Epoch(1));
+    assert_eq!(w.client().osd_map().unwrap().epoch, Epoch(1));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! A cluster as a client sees it, acted out by the test: what the client sends is looked at and
 //! answered by hand.
 
-use crate::{Client, Completion, Failure, ObjectRequest, Output, Request, RequestId};
+use crate::{
+    Client, ClientConfig, Completion, Failure, ObjectRequest, Output, Request, RequestId, Standalone,
+    WatchEvent,
+};
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::{CrushMap, Location};
@@ -15,11 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub const FSID: [u8; 16] = *b"the test cluster";
+const TIMER: TimerId = 77;
 pub const POOL: PoolId = PoolId(1);
 pub const FEATURES: u64 = 0x3f01_cfbd_fffd_ffff;
 
 pub struct World {
-    pub client: Client,
+    pub machine: Standalone,
     pub now: Now,
     /// The cluster's newest.
     pub map: OsdMap,
@@ -28,6 +32,7 @@ pub struct World {
     pub sent: Vec<(ConnId, u64, Message)>,
     pub timers: BTreeMap<TimerId, Time>,
     pub completions: Vec<Completion>,
+    pub events: Vec<WatchEvent>,
     pub stopped: bool,
 }
 
@@ -38,7 +43,7 @@ pub fn osd_addr(osd: i32, nonce: u32) -> EntityAddr {
     EntityAddr::msgr2(format!("127.0.0.1:{}", 6800 + osd).parse().unwrap(), nonce)
 }
 
-/// Five OSDs, a pool "p" of three copies in eight groups.
+/// Five OSDs, a pool "p" of three copies in eight placement groups.
 pub fn cluster_map() -> OsdMap {
     let mut crush = CrushMap::fresh(0);
     let location = Location::from([("root".to_owned(), "default".to_owned())]);
@@ -62,13 +67,19 @@ impl World {
     /// Before anything happened.
     pub fn new(mons: u16) -> World {
         World {
-            client: Client::new((0..mons).map(mon_addr).collect(), 7),
+            machine: Standalone::new(ClientConfig {
+                mons: (0..mons).map(mon_addr).collect(),
+                hostname: "host".to_owned(),
+                timer: TIMER,
+                seed: 7,
+            }),
             now: Now::default(),
             map: cluster_map(),
             conns: BTreeMap::new(),
             sent: Vec::new(),
             timers: BTreeMap::new(),
             completions: Vec::new(),
+            events: Vec::new(),
             stopped: false,
         }
     }
@@ -81,16 +92,20 @@ impl World {
         w
     }
 
+    pub fn client(&self) -> &Client {
+        self.machine.client()
+    }
+
     // ---- driving ----
 
     pub fn handle(&mut self, event: Event) {
         let mut out = Vec::new();
-        self.client.handle(self.now, event, &NoStore, &mut out);
+        self.machine.handle(self.now, event, &NoStore, &mut out);
         self.carry_out(out);
     }
     pub fn submit(&mut self, request: impl Into<Request>) -> RequestId {
         let mut out = Vec::new();
-        let id = self.client.submit(self.now, request.into(), &mut out);
+        let id = self.machine.submit(self.now, request.into(), &mut out);
         self.carry_out(out);
         id
     }
@@ -107,7 +122,8 @@ impl World {
                 other => panic!("a client has no use for {other:?}"),
             }
         }
-        self.completions.extend(self.client.take_completions());
+        self.completions.extend(self.machine.take_completions());
+        self.events.extend(self.machine.take_watch_events());
     }
     /// Lets time pass, and timers fire.
     pub fn wait(&mut self, time: Duration) {
@@ -124,7 +140,7 @@ impl World {
 
     // ---- sessions ----
 
-    /// The session with whoever listens at `addr`.
+    /// The session with the daemon at `addr`.
     pub fn conn(&self, addr: EntityAddr) -> ConnId {
         self.find_conn(addr).unwrap_or_else(|| panic!("no session with {addr}: {:?}", self.conns))
     }
@@ -186,7 +202,7 @@ impl World {
             gap_removed_snaps: BTreeMap::new(),
         }
     }
-    /// The map changes, and nobody tells the client yet.
+    /// The map changes, and the client is not told yet.
     pub fn step<R>(&mut self, change: impl FnOnce(&mut Incremental) -> R) -> Incremental {
         let mut inc = Incremental::after(&self.map, Utime::ZERO);
         change(&mut inc);

@@ -89,8 +89,14 @@ impl OsdMap {
         let Some(pool) = self.pool(pg.pool).filter(|pool| pg.seed < pool.pg_num) else {
             return UpActing::default();
         };
+        self.up_acting_from(pool, pg, self.crush_placement(pg))
+    }
+
+    /// The rest of `pg_to_up_acting`, for callers that keep the result of `crush_placement`: that part is
+    /// dear, and depends only on the CRUSH map, the weights, the pool, and which OSDs exist.
+    pub fn up_acting_from(&self, pool: &Pool, pg: PgId, crush: Vec<OsdId>) -> UpActing {
         let pps = pool.placement_seed(pg);
-        let mut up = self.crush_placement(pg);
+        let mut up = crush;
         self.apply_upmap(pg, &mut up);
         pool.retain(&mut up, |osd| self.is_up(osd));
         let up_primary = self.apply_affinity(pool, pps, &mut up).or_else(|| first(&up));
