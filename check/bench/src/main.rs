@@ -3,6 +3,7 @@
 //! Absolute figures depend on the machine and on the day; the ratios are what to look at.
 
 mod beside;
+mod client;
 mod cluster;
 mod counts;
 mod device;
@@ -50,6 +51,8 @@ enum What {
     /// Does so many operations of one kind; started by `instructions`.
     #[command(hide = true)]
     Work(instructions::Work),
+    /// Measure the asynchronous client, as a gateway process uses it, against the cluster of `CEPH_CONF`.
+    Client(client::Options),
     /// Measure the store alone, without network and OSD, against the bare device.
     Store(store::Options),
 }
@@ -64,6 +67,7 @@ fn main() -> Result<()> {
         What::Counts(options) => counts::count(&options),
         What::Instructions(options) => instructions::count(&options),
         What::Work(work) => instructions::work(&work),
+        What::Client(options) => client::measure(&options),
         What::Store(options) => store::measure(&options),
     }
 }

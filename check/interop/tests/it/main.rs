@@ -17,6 +17,7 @@ mod mirroring;
 mod model;
 mod monitors;
 mod objects;
+mod rados_client;
 mod scrub;
 mod shrinking;
 mod stores;
