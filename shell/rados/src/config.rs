@@ -1,4 +1,4 @@
-//! Whose name a client goes by, where its cluster is, and how much it may have in flight.
+//! The entity that a client is, the cluster that it talks to, and how much it may have in flight.
 
 use nacre_auth::{Secret, keyring};
 use nacre_client::{MonHostError, parse_mon_host};

@@ -76,12 +76,14 @@ impl Driver {
                     self.waiting.insert(id, (ticket, waiter));
                     self.requests.insert(ticket, id);
                 }
-                Command::Cancel(ticket) => {
-                    if let Some(id) = self.requests.remove(&ticket) {
+                Command::Cancel(ticket) => match self.requests.remove(&ticket) {
+                    Some(id) => {
                         self.waiting.remove(&id);
                         self.machine.cancel(id);
                     }
-                }
+                    // Complete already: if it was for a watch, the caller never got it.
+                    None => self.unwatch_abandoned(now, out),
+                },
                 Command::Unwatch(watch) => self.unwatch(now, watch, out),
             }
         }
@@ -93,6 +95,12 @@ impl Driver {
         if self.watches.remove(&watch).is_some() {
             self.machine.submit(now, RequestKind::Unwatch(watch).into(), out);
         }
+    }
+
+    fn unwatch_abandoned(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let abandoned = self.watches.iter().filter(|(_, events)| events.is_closed());
+        let abandoned: Vec<WatchId> = abandoned.map(|(&watch, _)| watch).collect();
+        abandoned.into_iter().for_each(|watch| self.unwatch(now, watch, out));
     }
 
     fn deliver(&mut self, now: Now, out: &mut Vec<Effect>) {

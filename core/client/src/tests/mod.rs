@@ -1,5 +1,6 @@
 mod maps;
 mod monitors;
+mod nesting;
 mod requests;
 mod resends;
 mod watches;

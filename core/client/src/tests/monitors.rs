@@ -104,7 +104,7 @@ fn the_next_session_goes_on_where_the_last_one_ended() {
     let second = w.mon();
     w.open(second);
     assert_eq!(w.maps_wanted(), [3]);
-    assert!(commands(&mut w).is_empty()); // not before we know whose monitor this is
+    assert!(commands(&mut w).is_empty()); // not before its cluster is known
     w.hear(second, 0, World::mon_map_message());
     assert_eq!(commands(&mut w), [(tid, second)]);
     w.hear(second, tid, ack(0));
