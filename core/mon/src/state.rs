@@ -73,8 +73,6 @@ pub struct Applying {
     pub osdmap: Arc<OsdMap>,
     /// How the batch changes it.
     pub change: Option<OsdMapChange>,
-    /// How many changes of the OSD map are kept.
-    pub osdmaps_kept: u32,
 }
 
 /// Makes `State` and `Batch` of the services' slices.
@@ -188,13 +186,8 @@ impl State {
         if batch.genesis.is_some() {
             return Err(Rejected::Exists);
         }
-        let change = self.osdmap.change(&batch.osdmap);
-        let mut at = Applying {
-            stamp: batch.stamp,
-            osdmap: self.osdmap.map.clone(),
-            change: None,
-            osdmaps_kept: self.config.osdmaps_kept(),
-        };
+        let change = self.osdmap.change(&batch.osdmap, &self.config);
+        let mut at = Applying { stamp: batch.stamp, osdmap: self.osdmap.map.clone(), change: None };
         match change {
             Ok(change) => at.change = change,
             Err(rejected) => {

@@ -91,13 +91,13 @@ impl Default for Proposals {
 
 impl Proposals {
     /// Gives the job back if the queue is full.
-    pub fn enqueue(&mut self, job: Job) -> Result<(), Job> {
+    pub fn enqueue(&mut self, job: Job) -> Option<Job> {
         if self.queue.len() >= QUEUE_MAX || self.queued >= QUEUED_MAX {
-            return Err(job);
+            return Some(job);
         }
         self.queued += job.weight();
         self.queue.push_back(job);
-        Ok(())
+        None
     }
     /// The jobs of a batch that met another state than it was made for: they are first again.
     fn requeue(&mut self, jobs: Vec<Job>) {

@@ -201,7 +201,7 @@ impl Mon {
     /// A client whose request finds the queue full is hung up on. It asks again, and would else wait for
     /// ever.
     pub(super) fn enqueue(&mut self, job: Job, out: &mut Vec<Effect>) {
-        if let Err(job) = self.proposals.enqueue(job)
+        if let Some(job) = self.proposals.enqueue(job)
             && job.from.kind == EntityType::Client
         {
             self.reject(job.origin, out);

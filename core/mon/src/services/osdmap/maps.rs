@@ -1,5 +1,6 @@
 //! The OSD map with its recent changes, and what is kept beside it: the agreed slice.
 
+use crate::services::config::Config;
 use crate::sessions::Session;
 use crate::state::{Applying, Genesis, Published, Rejected, Slice, State};
 use bytes::Bytes;
@@ -49,18 +50,20 @@ pub struct OsdMapChange {
     pub inc: Incremental,
     pub next: Arc<OsdMap>,
     bytes: Bytes,
+    /// How many changes are kept.
+    kept: u32,
 }
 
 impl OsdMaps {
     /// The change that a batch makes, if it fits the map.
-    pub fn change(&self, delta: &OsdMapDelta) -> Result<Option<OsdMapChange>, Rejected> {
+    pub fn change(&self, delta: &OsdMapDelta, config: &Config) -> Result<Option<OsdMapChange>, Rejected> {
         let Some(bytes) = &delta.incremental else { return Ok(None) };
         let inc: Incremental = from_slice(bytes)?;
         let next = Arc::new(self.map.apply(&inc)?);
-        Ok(Some(OsdMapChange { inc, next, bytes: bytes.clone() }))
+        Ok(Some(OsdMapChange { inc, next, bytes: bytes.clone(), kept: config.osdmaps_kept() }))
     }
 
-    fn advance(&mut self, change: &OsdMapChange, kept: u32) {
+    fn advance(&mut self, change: &OsdMapChange) {
         self.map = change.next.clone();
         self.full = to_vec(self.map.as_ref()).into();
         self.incrementals.insert(change.inc.epoch, change.bytes.clone());
@@ -72,6 +75,7 @@ impl OsdMaps {
         }
         let map = &self.map;
         self.metadata.retain(|osd, _| map.exists(*osd));
+        let kept = change.kept;
         if self.incrementals.len() >= (kept + (kept / TRIM_PART).max(1)) as usize {
             self.trim(kept);
         }
@@ -151,7 +155,7 @@ impl Slice for OsdMaps {
 
     fn apply(&mut self, delta: &OsdMapDelta, at: &Applying) {
         if let Some(change) = &at.change {
-            self.advance(change, at.osdmaps_kept);
+            self.advance(change);
         }
         self.metadata.extend(delta.metadata.iter().cloned());
         for (pool, number) in &delta.removal_numbers {
