@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pg_id_reads_back_as_it_prints() {
+    fn printed_pg_id_parses_back() {
         let pg = PgId { pool: PoolId(7), seed: 0x1f };
         assert_eq!(pg.to_string(), "7.1f");
         assert_eq!("7.1f".parse(), Ok(pg));

@@ -328,7 +328,7 @@ fn locks_are_taken_as_real_clients_take_them() {
 }
 
 #[test]
-fn the_lock_of_an_image_that_nobody_opened_has_no_holders() {
+fn lock_of_an_unopened_image_has_no_holders() {
     let mut object = Memory { data: Some(Vec::new()), ..Memory::default() };
     let info = done(&mut object, "lock.get_info", &hex("01010c000000080000007262645f6c6f636b"));
     assert_eq!(&info[..], &hex("010109000000000000000000000000")[..]);
@@ -363,7 +363,7 @@ fn a_lock_can_be_renewed_expire_and_be_broken() {
 }
 
 #[test]
-fn who_holds_a_lock_can_prove_it_and_change_its_cookie() {
+fn lock_holder_can_assert_the_lock_and_change_its_cookie() {
     let asserted = |cookie: &str| {
         enveloped(|out| {
             (Name::from("lk"), 1_u8).encode(out);

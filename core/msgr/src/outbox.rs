@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_makes_room_although_more_comes() {
+    fn written_bytes_free_space_while_more_are_queued() {
         let mut outbox = Outbox::default();
         (0..1000).for_each(|_| {
             outbox.push(vec![1; 1000].into());

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_dropped_until_a_client_that_was_told_to_go_on_had_heard_of_the_beginning() {
+    fn requests_are_dropped_until_the_block_is_acknowledged_even_if_unblocked() {
         let mut backoffs = Backoffs::new(2 * COST);
         let block = backoffs.begin(CONN, PG, range(), EPOCH);
         assert!(backoffs.covers(CONN, PG, 5) && !backoffs.covers(CONN, PG, 4));

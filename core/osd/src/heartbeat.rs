@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn at_twenty_percent_loss_nobody_is_missed() {
+    fn twenty_percent_loss_reports_no_peer() {
         let mut rng = nacre_base::Rng::new(7);
         let mut beats = watching(1);
         let lost = |rng: &mut nacre_base::Rng| rng.chance(200);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_we_did_not_look_does_not_count_and_a_new_life_starts_anew() {
+    fn time_without_checks_does_not_count_and_a_new_incarnation_starts_anew() {
         let mut beats = watching(1);
         beats.forgive(at(5_000), Duration::from_millis(4_500));
         assert_eq!(beats.silent(at(5_000)), []);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_heard_and_cannot_be_asked_is_missed() {
+    fn peer_that_sends_but_does_not_answer_is_missed() {
         let mut beats = watching(7);
         let mut said = Vec::new();
         for now in (0..20_000).step_by(100) {

@@ -250,7 +250,7 @@ mod tests {
 
     /// Librados jumps to the oldest map, and of one of another epoch it takes nothing.
     #[test]
-    fn who_is_far_behind_is_given_a_map_to_jump_to() {
+    fn peer_far_behind_gets_a_full_map() {
         let first = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());
         let second = Incremental::after(&first, Utime::ZERO);
         let current = first.apply(&second).unwrap();

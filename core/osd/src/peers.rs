@@ -202,7 +202,7 @@ mod tests {
     const OTHER: OsdId = OsdId(1);
 
     #[test]
-    fn how_long_a_session_is_wanted_is_told_of_one_life_while_that_is_up() {
+    fn session_is_wanted_while_the_incarnation_is_up() {
         let at = |secs: u64| Time::from_nanos(secs * 1_000_000_000);
         let mut peers = Peers::default();
         let fails = |peers: &mut Peers, life, secs| {

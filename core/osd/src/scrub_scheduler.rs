@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_leave_most_of_the_time_to_clients_who_are_there() {
+    fn scrub_steps_leave_most_of_the_time_to_active_clients() {
         let mut pace = ScrubScheduler::new(Options::default().scrub());
         let at = |millis| Time::ZERO + Duration::from_millis(millis);
         pace.pause(pg(1), at(10), Duration::from_millis(10));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_that_cannot_be_are_told_apart() {
+    fn invalid_snap_contexts_are_detected() {
         assert!(context(5, &[5, 3, 1]).is_valid());
         assert!(context(0, &[]).is_valid());
         assert!(context(9, &[3]).is_valid());

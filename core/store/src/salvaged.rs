@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn rot_is_not_taken_for_a_list_nor_a_rotten_list_for_anything() {
+    fn corrupt_data_is_no_list_and_a_corrupt_list_is_refused() {
         let (list, crc) = list(&[part(100, b"known"), part(4000, &[3; 96])]);
         let plain: Vec<u8> = (0..BLOCK).map(|i| i as u8).collect();
         let sum = crc32c(u32::MAX, &plain);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rot_of_one_byte_makes_the_mark() {
+    fn no_one_byte_corruption_makes_the_mark() {
         for error in 1..=255 {
             let mut change = crc32c(0, &[error]);
             for _ in 0..BLOCK {

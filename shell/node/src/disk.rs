@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_read_among_several_is_told() {
+    fn one_failed_read_among_several_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         let disk = FileDisk::create(&path, 8 * PIECE).unwrap();
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_among_several_is_told() {
+    fn one_failed_write_among_several_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         drop(FileDisk::create(&path, 8 * PIECE).unwrap());
@@ -757,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preallocated_file_has_all_its_room_and_keeps_it() {
+    fn preallocated_file_keeps_all_its_space() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         let allocated = || std::os::unix::fs::MetadataExt::blocks(&path.metadata().unwrap()) * 512;

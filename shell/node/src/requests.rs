@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_comes_short_is_told_and_the_others_are_whole() {
+    async fn short_read_is_reported_and_others_are_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         let (store, disk) = filled(&path);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_completion_is_told_once_and_not_again_when_it_is_taken() {
+    async fn completion_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let (mut store, disk) = filled(&dir.path().join("disk"));
         let Some(mut requests) = disk.requests() else { return };

@@ -338,7 +338,7 @@ fn a_ticket_is_good_until_it_ends_whenever_keys_change() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn malformed_input_is_refused() {
     let mut world = World::new();
     for kind in [EntityType::Mon, EntityType::Osd] {
         for payload in [&b""[..], b"\x01", b"\x0a", &[1; 100], &[10; 100]] {

@@ -167,7 +167,7 @@ fn cluster_map_pg(name: &str) -> u32 {
 }
 
 #[test]
-fn a_pool_can_demand_to_hear_everything_again() {
+fn pool_can_demand_that_all_requests_are_resent() {
     let mut w = World::up();
     let (_, conn, tid, _) = w.write_sent("a");
     w.change(|inc| {

@@ -46,7 +46,7 @@ fn notice(kind: WatchNotifyKind, cookie: u64) -> WatchNotify {
 }
 
 #[test]
-fn a_watch_hears_notifies_and_acknowledges_them() {
+fn watch_receives_and_acknowledges_notifies() {
     let mut w = World::up();
     let (watch, conn, _) = watching(&mut w);
     w.hear(conn, 0, notice(WatchNotifyKind::Notify, watch.0));
@@ -132,7 +132,7 @@ fn a_watch_that_is_refused_or_cancelled_leaves_nothing_behind() {
 }
 
 #[test]
-fn unwatching_tells_the_osd_and_ends_the_events() {
+fn unwatch_informs_the_osd_and_ends_the_events() {
     let mut w = World::up();
     let (watch, conn, _) = watching(&mut w);
     w.submit(RequestKind::Unwatch(watch));

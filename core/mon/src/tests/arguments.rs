@@ -242,7 +242,7 @@ fn one_monitor_is_told_an_option_until_it_restarts() {
 }
 
 #[test]
-fn what_nacre_does_not_have_is_told_from_what_it_will() {
+fn unsupported_commands_are_distinguished_from_planned_ones() {
     let (mut t, _) = TestMon::with_osds(1);
     for (prefix, said) in [
         ("compact", "not in Nacre: the store compacts itself, and compaction cannot be triggered"),

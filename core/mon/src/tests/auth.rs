@@ -28,7 +28,7 @@ impl TestMon {
 }
 
 #[test]
-fn who_is_made_twice_at_once_has_one_key() {
+fn entity_created_twice_at_once_has_one_key() {
     let mut t = TestMon::fresh();
     let slow = json!({ "prefix": "config-key set", "key": "k", "val": "v" });
     let get = create("client.a", &["mon", "allow r"]);
@@ -136,7 +136,7 @@ fn a_keyring_is_taken_in_whole_or_not_at_all() {
 }
 
 #[test]
-fn the_monitors_own_name_and_none_are_not_users() {
+fn monitor_name_and_empty_name_are_no_users() {
     let mut t = TestMon::fresh();
     let long = format!("client.{}", "x".repeat(300));
     for (name, said) in [
@@ -156,7 +156,7 @@ fn the_monitors_own_name_and_none_are_not_users() {
 }
 
 #[test]
-fn monitors_keep_no_more_users_than_they_have_room_for() {
+fn number_of_users_is_limited_by_size() {
     let mut t = TestMon::fresh();
     let (code, said, _) = t.command(create("client.a", &["mon", &"allow r,".repeat(10_000)]));
     assert_eq!((code, &*said), (-22, "mon capability parse failed, it is 80000 bytes long, limit 65536"));
@@ -196,7 +196,7 @@ fn enter(t: &mut TestMon, name: &str, service: u32) -> ConnId {
 }
 
 #[test]
-fn who_proved_to_be_somebody_does_what_that_one_may() {
+fn session_has_the_capabilities_of_its_entity() {
     let mut t = TestMon::fresh();
     t.run(create("client.reader", &["mon", "allow r"]));
     t.run(create(

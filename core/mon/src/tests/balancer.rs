@@ -92,7 +92,7 @@ fn copies_stay_on_different_hosts_and_weights_count() {
 }
 
 #[test]
-fn nothing_moves_unless_all_is_well_and_it_is_wanted() {
+fn balancer_moves_nothing_unless_healthy_and_enabled() {
     let (mut t, conns) = TestMon::with_osds(8);
     let pool = t.create_pool("p", 64);
     // Not clean.

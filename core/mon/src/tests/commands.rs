@@ -242,7 +242,7 @@ fn replies_to_changes_are_cephs() {
 }
 
 #[test]
-fn limits_of_applications_are_told_as_a_real_monitor_does() {
+fn application_limits_are_reported_as_by_ceph() {
     let mut t = busy();
     t.run(json!({ "prefix": "osd pool create", "pool": "p1" }));
     let mut refused = |command: Value| {
@@ -323,7 +323,7 @@ fn what_comes_after_a_commands_object_does_not_count() {
 }
 
 #[test]
-fn commands_on_images_go_to_the_driver_and_its_answer_to_who_asked() {
+fn image_commands_go_to_the_driver_and_replies_to_the_client() {
     let mut t = TestMon::fresh();
     t.mon = std::mem::replace(&mut t.mon, Mon::new(t.config.clone())).with_image_tasks();
     assert_eq!(t.mon.leads(), Some(t.mon.term()));
@@ -421,7 +421,7 @@ fn a_down_osd_is_a_warning_that_clears_itself_and_can_be_muted() {
 }
 
 #[test]
-fn a_pool_is_deleted_only_by_who_means_it() {
+fn pool_deletion_needs_confirmation() {
     let mut t = busy();
     let once = t.command(json!({ "prefix": "osd pool rm", "pool": "rbd" }));
     assert_eq!(once.0, -1);

@@ -9,7 +9,7 @@ fn crash(t: &TestMon, age: u32, who: &str) -> String {
 }
 
 #[test]
-fn crashes_are_listed_and_are_news_until_somebody_looked() {
+fn crashes_are_listed_and_recent_until_archived() {
     let (mut t, _) = TestMon::with_osds(3);
     let post = |t: &mut TestMon, text: String| {
         t.command_with(json!({ "prefix": "crash post" }), Bytes::from(text)).0

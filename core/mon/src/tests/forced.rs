@@ -11,7 +11,7 @@ fn orders(messages: &[Message]) -> Vec<(Vec<PgId>, bool, bool)> {
 }
 
 #[test]
-fn primaries_are_told_what_to_recover_first_and_the_command_says_so_in_cephs_words() {
+fn force_recovery_reaches_primaries_and_prints_cephs_text() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 1);
     t.activate(&conns, pool);

@@ -12,7 +12,7 @@ fn figures(t: &mut TestMon) -> (Vec<crate::ImageFigures>, Vec<Effect>) {
 }
 
 #[test]
-fn work_on_images_is_counted_while_somebody_asks() {
+fn image_load_is_counted_while_it_is_queried() {
     let (mut t, conns) = TestMon::with_osds(2);
     let (seen, out) = figures(&mut t);
     assert!(seen.is_empty());

@@ -148,7 +148,7 @@ fn followers_get_ids_of_their_own_and_answer_for_themselves() {
 }
 
 #[test]
-fn who_waits_for_a_leader_that_died_is_hung_up_on_to_ask_again() {
+fn sessions_with_requests_for_a_dead_leader_are_closed() {
     let mut group = Group::of(3);
     group.pass(10_000);
     let old = group.leader();
@@ -166,7 +166,7 @@ fn who_waits_for_a_leader_that_died_is_hung_up_on_to_ask_again() {
 }
 
 #[test]
-fn who_waits_for_a_leader_is_hung_up_on_when_a_session_with_it_breaks_either_way() {
+fn sessions_are_closed_when_the_link_to_the_leader_breaks_in_either_direction() {
     for is_dialled in [true, false] {
         let mut group = Group::of(3);
         group.pass(10_000);
@@ -186,7 +186,7 @@ fn who_waits_for_a_leader_is_hung_up_on_when_a_session_with_it_breaks_either_way
 }
 
 #[test]
-fn the_leader_hears_from_the_others_whose_session_ended() {
+fn peons_report_ended_osd_sessions_to_the_leader() {
     for with_its_monitor in [false, true] {
         let mut group = Group::of(3);
         group.pass(10_000);
@@ -265,7 +265,7 @@ impl Group {
 }
 
 #[test]
-fn a_lone_monitor_gets_two_others_and_does_not_wait_for_who_never_comes() {
+fn single_monitor_gets_two_peers_and_does_not_wait_for_absent_ones() {
     let mut group = Group::of(1);
     group.pass(3000);
     assert_eq!(group.run(json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1:3301" })).0, 0);
@@ -315,7 +315,7 @@ fn a_dead_monitor_is_replaced_at_its_address() {
 }
 
 #[test]
-fn a_monitor_that_is_removed_serves_nobody_also_if_it_was_away_meanwhile() {
+fn removed_monitor_serves_no_client_also_after_absence() {
     let mut group = Group::of(3);
     group.pass(10_000);
     let leader = group.leader();
@@ -376,7 +376,7 @@ fn addresses_of_monitors_are_of_msgr_v2() {
 }
 
 #[test]
-fn nobody_leaves_because_a_monitor_of_another_cluster_says_so() {
+fn foreign_monitor_cannot_remove_members() {
     let mut group = Group::of(3);
     group.pass(10_000);
     let (from, to) = (group.leader(), (group.leader() + 1) % 3);
@@ -427,7 +427,7 @@ fn many_long_requests_at_once_go_into_several_entries() {
 
 /// Once they waited for ever.
 #[test]
-fn a_client_for_whose_requests_there_is_no_room_is_hung_up_on() {
+fn session_with_too_many_queued_requests_is_closed() {
     let mut group = Group::of(3);
     group.pass(10_000);
     let leader = group.leader();
@@ -479,7 +479,7 @@ fn a_monitor_of_another_cluster_is_refused_by_both_sides_and_named_once() {
 }
 
 #[test]
-fn a_monitor_that_does_not_say_of_which_cluster_it_is_is_not_heard() {
+fn messages_of_a_monitor_without_cluster_id_are_ignored() {
     let mut group = Group::of(1);
     group.pass(3000);
     assert_eq!(group.run(json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1:3301" })).0, 0);

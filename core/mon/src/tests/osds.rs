@@ -55,7 +55,7 @@ fn a_restarted_osd_is_seen_down_before_it_is_up_again() {
 }
 
 #[test]
-fn a_refused_connection_is_enough_and_silence_needs_two() {
+fn one_refused_connection_marks_down_and_silence_needs_two_reporters() {
     let (mut t, conns) = TestMon::with_osds(4);
     let report = failure(&t, 3, FailureEvidence::Refused);
     t.send(conns[0], report);
@@ -79,7 +79,7 @@ fn a_refused_connection_is_enough_and_silence_needs_two() {
 }
 
 #[test]
-fn an_osd_that_refuses_is_dead_for_certain_when_its_session_ends_too() {
+fn refused_connection_and_ended_session_mark_osd_dead() {
     let (mut t, conns) = TestMon::with_osds(4);
     let life = |t: &TestMon, osd| t.map().osd(OsdId(osd)).unwrap().clone();
     // Others hear of it before we do: no map says that it is down and might be alive, for others would wait
@@ -107,7 +107,7 @@ fn an_osd_that_refuses_is_dead_for_certain_when_its_session_ends_too() {
 }
 
 #[test]
-fn what_was_refused_in_one_life_is_nothing_against_the_next() {
+fn refused_connection_does_not_count_against_the_next_incarnation() {
     let (mut t, conns) = TestMon::with_osds(3);
     let report = failure(&t, 2, FailureEvidence::Refused);
     t.send(conns[0], report);
@@ -118,7 +118,7 @@ fn what_was_refused_in_one_life_is_nothing_against_the_next() {
 }
 
 #[test]
-fn reports_taken_back_of_an_older_life_or_under_nodown_do_not_count() {
+fn cancelled_or_outdated_reports_and_reports_under_nodown_do_not_count() {
     let (mut t, conns) = TestMon::with_osds(4);
     let report = failure(&t, 3, SILENT);
     t.send(conns[0], report.clone());
@@ -399,7 +399,7 @@ fn flags_of_a_bucket_and_of_a_class_hold_for_their_osds() {
 }
 
 #[test]
-fn under_noin_a_new_osd_stays_out_until_somebody_takes_it_in() {
+fn under_noin_a_new_osd_stays_out_until_marked_in() {
     let (mut t, _) = TestMon::with_osds(2);
     t.run(json!({ "prefix": "osd set", "key": "noin" }));
     t.boot(2, 6902, 1);
@@ -410,7 +410,7 @@ fn under_noin_a_new_osd_stays_out_until_somebody_takes_it_in() {
 }
 
 #[test]
-fn ratios_in_the_wrong_order_and_pools_that_fill_up_are_told() {
+fn health_reports_misordered_ratios_and_nearly_full_pools() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 4);
     t.activate(&conns, pool);
@@ -565,7 +565,7 @@ fn an_osd_that_dies_soon_after_each_start_is_held_back_and_named() {
 }
 
 #[test]
-fn when_most_are_gone_nobody_is_held_back() {
+fn no_boot_delay_while_most_osds_are_down() {
     let (mut t, _) = TestMon::with_osds(2);
     for life in 2..=8 {
         t.boot(0, 6900, life);
@@ -575,7 +575,7 @@ fn when_most_are_gone_nobody_is_held_back() {
 }
 
 #[test]
-fn under_noup_nobody_comes_up() {
+fn under_noup_no_osd_is_marked_up() {
     let (mut t, _) = TestMon::with_osds(3);
     t.run(json!({ "prefix": "osd set", "key": "noup" }));
     t.boot(1, 6950, 2);

@@ -144,7 +144,7 @@ fn what_a_group_said_before_it_took_another_in_does_not_count() {
 /// The primary of the target died, and the next one had begun to take writes of its own when the word of
 /// the first one came.
 #[test]
-fn nobody_serves_half_of_what_became_one() {
+fn no_osd_serves_half_of_a_merged_pg() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 2);
     serve(&mut t, &conns, pool);

@@ -21,7 +21,7 @@ fn wish(t: &TestMon, pg: PgId, acting: Vec<OsdId>) -> DaemonMsg {
 }
 
 #[test]
-fn who_has_everything_serves_on_until_their_primary_says_otherwise() {
+fn complete_members_serve_until_their_primary_clears_pg_temp() {
     let (mut t, conns, pool) = three_of_four();
     let before = groups(&t, pool);
     t.run(json!({ "prefix": "osd in", "ids": ["3"] }));
@@ -83,7 +83,7 @@ fn a_dead_member_is_replaced_and_entries_of_groups_that_are_gone_go_as_well() {
 }
 
 #[test]
-fn where_crush_finds_too_few_those_who_are_out_serve_on() {
+fn osds_that_are_out_serve_while_crush_finds_too_few() {
     let (mut t, conns, pool) = three_of_four();
     let before = groups(&t, pool);
     t.run(json!({ "prefix": "osd out", "ids": ["2"] }));

@@ -18,7 +18,7 @@ fn one_group() -> (TestMon, Vec<ConnId>, PgId) {
 }
 
 #[test]
-fn only_a_group_that_nobody_can_serve_is_made_anew() {
+fn only_a_pg_without_live_members_is_recreated() {
     let (mut t, conns, pg) = one_group();
     let nowhere = PgId { seed: 9, ..pg };
     assert_eq!(force_create(&mut t, nowhere), (-2, format!("pg {nowhere} should not exist")));

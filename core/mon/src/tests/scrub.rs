@@ -11,7 +11,7 @@ fn orders(messages: &[Message]) -> Vec<(Vec<PgId>, bool, bool)> {
 }
 
 #[test]
-fn the_primary_is_told_to_look_and_the_command_says_so_in_cephs_words() {
+fn scrub_command_reaches_the_primary_and_prints_cephs_text() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 1);
     let pg = t.map().pgs(pool).next().unwrap();
@@ -40,7 +40,7 @@ fn the_primary_is_told_to_look_and_the_command_says_so_in_cephs_words() {
 }
 
 #[test]
-fn wrong_copies_and_groups_nobody_looked_through_are_health_until_they_are_not() {
+fn health_reports_inconsistent_and_unscrubbed_pgs() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 1);
     t.activate(&conns, pool);

@@ -41,7 +41,7 @@ fn report(gid: i64, status: Option<&str>) -> MgrReport {
 }
 
 #[test]
-fn who_registers_as_a_service_is_shown_with_what_it_says_of_itself() {
+fn registered_services_are_shown_with_their_metadata() {
     let (mut t, _) = TestMon::with_osds(1);
     assert_eq!(t.services(), json!({}));
     let conn = t.mirror(4201, "one");

@@ -70,7 +70,7 @@ fn a_onetime_subscription_waits_for_its_epoch() {
 }
 
 #[test]
-fn a_client_that_has_a_map_hears_of_the_next_unasked() {
+fn subscriber_of_a_map_receives_the_next_one() {
     let (mut t, _) = TestMon::with_osds(2);
     let conn = t.client();
     t.send(conn, subscribe("osdmap", 0, MonSub::ONETIME));
@@ -314,7 +314,7 @@ fn everything_is_there_after_a_restart_and_no_id_is_given_twice() {
 }
 
 #[test]
-fn the_cluster_log_reaches_who_listens() {
+fn cluster_log_reaches_its_subscribers() {
     let (mut t, _) = TestMon::with_osds(1);
     let conn = t.client();
     t.send(conn, subscribe("log-info", 0, 0));

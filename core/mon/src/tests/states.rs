@@ -38,7 +38,7 @@ impl OneGroup {
 }
 
 #[test]
-fn requests_that_wait_for_too_long_are_a_warning_that_names_who_has_them() {
+fn slow_requests_warning_names_the_daemons() {
     let (mut t, conns) = TestMon::with_osds(3);
     let report = |t: &mut TestMon, osd: usize, count: u32, oldest_secs: u32| {
         let slow = SlowOps { count, oldest_secs };
@@ -63,7 +63,7 @@ fn requests_that_wait_for_too_long_are_a_warning_that_names_who_has_them() {
 }
 
 #[test]
-fn what_is_recovered_and_what_is_not_is_told_by_pg_stat_as_by_status() {
+fn pg_stat_shows_recovery_as_status_does() {
     let mut g = OneGroup::new();
     let recovered =
         |n: u64| Work { recovered_objects: n, recovered_bytes: n << 20, writes: n, ..Work::default() };
@@ -106,7 +106,7 @@ fn what_is_recovered_and_what_is_not_is_told_by_pg_stat_as_by_status() {
 }
 
 #[test]
-fn data_that_moves_is_a_warning_only_for_who_wants_it() {
+fn misplaced_objects_warn_only_if_enabled() {
     let mut g = OneGroup::new();
     g.report(|group| group.counts.misplaced = 2);
     assert!(g.checks()["OBJECT_MISPLACED"].is_null());
@@ -117,7 +117,7 @@ fn data_that_moves_is_a_warning_only_for_who_wants_it() {
 }
 
 #[test]
-fn objects_that_nobody_has_are_an_error_that_names_the_group() {
+fn unfound_objects_are_an_error_that_names_the_pg() {
     let mut g = OneGroup::new();
     g.report(|group| {
         group.state = pg_state::ACTIVE | pg_state::DEGRADED | pg_state::RECOVERY_UNFOUND;
@@ -165,7 +165,7 @@ fn when_a_group_was_last_whole_is_known_although_its_new_primary_was_not_there()
 }
 
 #[test]
-fn parts_of_the_dump_of_groups_stand_side_by_side() {
+fn pg_dump_prints_its_tables_side_by_side() {
     let mut g = OneGroup::new();
     g.report(|_| {});
     let some = g.t.json(json!({ "prefix": "pg dump", "dumpcontents": ["pgs", "osds"] }));
@@ -212,7 +212,7 @@ fn one_pool_with_many_times_the_objects_of_others_is_a_warning() {
 }
 
 #[test]
-fn what_is_muted_is_told_with_its_time_whether_it_is_wrong_or_not() {
+fn mutes_are_listed_with_their_time() {
     let mut t = TestMon::with_osds(3).0;
     let mute = |ttl: &str, sticky: bool| json!({ "prefix": "health mute", "code": "OSD_DOWN", "ttl": ttl, "sticky": sticky });
     let (code, said, _) = t.command(mute("10x", false));
@@ -233,7 +233,7 @@ fn what_is_muted_is_told_with_its_time_whether_it_is_wrong_or_not() {
 }
 
 #[test]
-fn pools_that_are_not_to_be_scrubbed_are_told_and_no_warning() {
+fn pools_with_noscrub_are_reported_without_warning() {
     let mut g = OneGroup::new();
     g.report(|_| {});
     g.t.run(json!({ "prefix": "osd pool set", "pool": "p", "var": "noscrub", "val": "1" }));
@@ -245,7 +245,7 @@ fn pools_that_are_not_to_be_scrubbed_are_told_and_no_warning() {
 }
 
 #[test]
-fn flags_are_told_with_the_count_of_osds_and_by_the_kind_of_what_has_them() {
+fn flags_are_reported_by_kind_with_the_count_of_osds() {
     let mut t = TestMon::with_osds(3).0;
     assert!(!t.run(json!({ "prefix": "osd stat" })).contains("flags"));
     t.run(json!({ "prefix": "osd set", "key": "noout" }));
@@ -260,7 +260,7 @@ fn flags_are_told_with_the_count_of_osds_and_by_the_kind_of_what_has_them() {
 }
 
 #[test]
-fn a_bucket_that_is_down_is_told_with_its_place_and_a_full_pool_with_the_cause() {
+fn health_shows_location_of_down_bucket_and_cause_of_full_pool() {
     let (mut t, conns) = TestMon::with_osds(1);
     t.create_pool("p", 1);
     let space = OsdSpace { total: 100 << 30, available: 1 << 30, ..OsdSpace::default() };

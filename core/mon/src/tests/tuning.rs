@@ -233,7 +233,7 @@ fn recovery_shows_how_far_it_is_and_how_long_it_will_take() {
 }
 
 #[test]
-fn what_was_recovered_counts_whoever_led_the_group_meanwhile() {
+fn recovery_progress_survives_a_change_of_primary() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 1);
     t.activate(&conns, pool);

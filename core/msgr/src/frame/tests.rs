@@ -133,7 +133,7 @@ fn a_frame_may_be_cut_at_every_byte() {
 }
 
 #[test]
-fn frames_that_come_together_are_told_apart() {
+fn frames_received_together_are_split() {
     let mut writer = writer();
     let lens = [[10, 0, 0], [0, 0, 0], [40_000, 3, 70_000]];
     let mut input: Bytes = (1..).zip(lens).flat_map(|(seq, lens)| message(&mut writer, seq, lens)).collect();

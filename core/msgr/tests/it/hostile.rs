@@ -289,7 +289,7 @@ fn a_message_that_its_sender_gave_up_is_dropped_and_its_number_used() {
 }
 
 #[test]
-fn a_session_that_nobody_remembers_is_reset_and_begins_anew() {
+fn unknown_session_is_reset_and_restarts() {
     let (mut server, ident) = server_before_ident();
     // Addresses, both cookies, three sequence numbers: which session it was does not matter.
     assert_eq!(receive(&mut server, control(11, &[0; 45])), Ok(vec![]));
@@ -317,7 +317,7 @@ fn a_wrong_signature_or_mode_ends_the_handshake() {
 }
 
 #[test]
-fn whoever_is_not_the_one_that_was_dialled_is_told_apart() {
+fn peer_that_is_not_the_dialled_one_is_detected() {
     let elsewhere = |nonce| EntityAddr::msgr2("127.0.0.1:6800".parse().unwrap(), nonce);
     // The daemon was restarted, and the client has an old map.
     let mut client = new_client(client_config());

@@ -23,7 +23,7 @@ pub fn pair() -> (Connection, Connection) {
 }
 
 #[test]
-fn messages_cross_a_secure_connection_both_ways_and_nobody_reads_along() {
+fn secure_connection_carries_messages_both_ways_encrypted() {
     let (mut client, mut server) = pair();
     let text: &[u8] = b"no one is to know";
     let large = text.repeat(10_000);

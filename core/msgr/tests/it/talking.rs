@@ -86,7 +86,7 @@ fn messages_arrive_once_in_order_and_unchanged_however_the_stream_is_cut() {
 }
 
 #[test]
-fn both_ends_learn_who_the_other_is() {
+fn both_ends_learn_the_name_of_the_other() {
     let (mut client, mut server) = (new_client(client_config()), new_server(osd_config()));
     let (of_client, of_server) = exchange(&mut client, &mut server);
     let (osd, admin) = (ready(&of_client), ready(&of_server));
@@ -131,7 +131,7 @@ fn a_monitor_assigns_an_id_once_and_lets_a_client_keep_it() {
 }
 
 #[test]
-fn keepalives_are_answered_at_once_and_tell_the_round_trip() {
+fn keepalives_are_answered_at_once_and_measure_the_round_trip() {
     let (mut client, mut server) = pair();
     let stamp = |sec| Utime { sec, nsec: 7 };
     for ms in [0, 1] {
@@ -256,7 +256,7 @@ fn a_method_may_ask_back_before_it_grants() {
 
 /// A key proves a name, and the rest of the identity must agree with it.
 #[test]
-fn nobody_is_another_than_the_one_whose_key_it_has() {
+fn peer_cannot_claim_another_entity_than_its_keys() {
     let from = EntityAddr::msgr2("127.0.0.1:6804".parse().unwrap(), 5);
     let osd = |num| Config::new(EntityType::Osd, num, AddrVec::one(from));
     let fault = |config: Config, proves: AuthName| {
@@ -286,7 +286,7 @@ fn nobody_is_another_than_the_one_whose_key_it_has() {
 }
 
 #[test]
-fn a_refused_client_hears_which_methods_are_allowed() {
+fn refused_client_gets_the_allowed_methods() {
     for (prover, errno) in [(Answerer(METHOD_NONE, ""), 95), (Answerer(2, "lie"), 13)] {
         let method = prover.0;
         let (mut client, mut server) = asked(prover);

@@ -98,7 +98,7 @@ fn full(text: &str) -> Op {
 
 /// As in Ceph: radosgw removes an object and makes it anew, and then has a class compare the version in an attribute.
 #[test]
-fn operations_look_at_what_was_stored_before_the_first_of_them() {
+fn operations_see_the_state_before_the_request() {
     let mut o = Object::new();
     let attr = |value: &str| Op::SetXattr { name: "a".into(), value: bytes(value) };
     let attr_is = |value: &str| Op::CmpXattr { name: "a".into(), value: bytes(value), op: 1, mode: 1 };
@@ -213,7 +213,7 @@ fn a_deleted_object_that_is_written_again_has_nothing_of_the_old_one() {
 }
 
 #[test]
-fn what_does_not_exist_is_told_from_what_is_empty() {
+fn absent_object_is_distinguished_from_empty_object() {
     let mut o = Object::new();
     assert_eq!(o.run([read(0, 0)]).result, -ENOENT);
     assert_eq!(o.run([Op::Delete]).result, -ENOENT);
@@ -291,7 +291,7 @@ fn an_empty_key_can_be_asked_for_and_is_in_no_listing() {
 }
 
 #[test]
-fn requests_that_no_object_can_satisfy_are_told_so_at_once() {
+fn unsatisfiable_requests_fail_at_once() {
     let flagged = |op: Op| [FlaggedOp::new(op, 0, false)];
     let named = |name: &str| ObjectId::head(PoolId(1), Name::default(), Name::default(), name.into());
     assert_eq!(check_request(&named(""), &flagged(Op::Stat)), Err(-EINVAL));

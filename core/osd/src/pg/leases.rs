@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_is_not_known_counts_as_alive() {
+    fn unknown_lease_holder_counts_as_alive() {
         let mut granted = Leases::default();
         granted.grant(Time::ZERO, None, Time::from_nanos(7));
         assert_eq!(granted.end_unless(|_| true), Time::from_nanos(7));

@@ -75,7 +75,7 @@ fn a_group_that_peers_for_a_moment_holds_what_comes() {
 }
 
 #[test]
-fn who_fills_the_memory_for_requests_that_wait_keeps_them_and_others_are_served() {
+fn client_that_fills_the_waiting_memory_is_blocked_and_others_are_served() {
     let mut w = World::new(3, 3, 3, 2, 1);
     w.run_until("clean", World::all_clean);
     let leader = w.map.pg_to_up_acting(PgId { pool: POOL, seed: 0 }).acting_primary.unwrap();
@@ -121,7 +121,7 @@ fn what_is_on_its_way_when_a_backoff_begins_and_ends_keeps_its_order() {
 }
 
 #[test]
-fn a_client_that_does_not_know_of_it_is_not_asked() {
+fn client_without_the_backoff_is_not_unblocked() {
     let mut w = World::new(5, 4, 3, 2, 1);
     w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2)])]);
     w.client_features = !(1 << 57);
@@ -146,7 +146,7 @@ fn blocked(seed: u64) -> (World, Vec<u64>) {
 }
 
 #[test]
-fn nobody_is_blocked_for_ever_when_another_leads_the_group() {
+fn backoff_ends_when_the_primary_changes() {
     for seed in 0..4 {
         let (mut w, tids) = blocked(seed);
         w.start(1);
@@ -159,7 +159,7 @@ fn nobody_is_blocked_for_ever_when_another_leads_the_group() {
 }
 
 #[test]
-fn nobody_is_blocked_for_ever_when_the_group_is_split() {
+fn backoff_ends_when_the_pg_is_split() {
     for seed in 0..4 {
         let (mut w, tids) = blocked(seed);
         let more: Vec<u64> = (0..20).map(|n| w.submit(&format!("o{n}"), write("x"))).collect();
@@ -174,7 +174,7 @@ fn nobody_is_blocked_for_ever_when_the_group_is_split() {
 }
 
 #[test]
-fn nobody_is_blocked_for_ever_when_a_session_ends_or_its_osd_does() {
+fn backoff_ends_with_its_session_or_osd() {
     for seed in 0..4 {
         let (mut w, tids) = blocked(seed);
         w.reset_between(0, 101);
@@ -188,7 +188,7 @@ fn nobody_is_blocked_for_ever_when_a_session_ends_or_its_osd_does() {
 }
 
 #[test]
-fn a_group_that_is_deleted_blocks_nobody() {
+fn deleted_pg_blocks_no_client() {
     let (mut w, tids) = blocked(9);
     tids.into_iter().for_each(|tid| w.forget(tid));
     w.change(|_, inc| {

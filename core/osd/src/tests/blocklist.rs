@@ -21,7 +21,7 @@ fn forgive(w: &mut World) {
 }
 
 #[test]
-fn what_waits_for_members_is_not_done_for_who_was_cut_off_meanwhile() {
+fn op_of_a_client_blocklisted_while_waiting_for_members_is_dropped() {
     let mut w = World::new(1, 3, 3, 2, 1);
     w.client_features = !(1 << 57); // it cannot be asked to keep its requests
     w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2)])]);
@@ -39,7 +39,7 @@ fn what_waits_for_members_is_not_done_for_who_was_cut_off_meanwhile() {
 }
 
 #[test]
-fn what_waits_for_room_is_not_done_for_who_was_cut_off_meanwhile() {
+fn op_of_a_client_blocklisted_while_waiting_for_space_is_dropped() {
     let mut w = World::new(2, 3, 3, 2, 1);
     w.run_ops("a", write("old"));
     w.nodes[2].view.free = Some(20 << 20);
@@ -55,7 +55,7 @@ fn what_waits_for_room_is_not_done_for_who_was_cut_off_meanwhile() {
 }
 
 #[test]
-fn who_is_cut_off_watches_no_longer() {
+fn blocklisted_client_loses_its_watches() {
     let mut w = World::new(3, 3, 3, 2, 1);
     w.run_ops("a", write("x"));
     let watch = Op::Watch { cookie: 7, action: WatchAction::Watch, generation: 0, timeout_secs: 30 };

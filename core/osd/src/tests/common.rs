@@ -32,7 +32,7 @@ fn with_metadata(blocks: usize, objects: usize) -> u64 {
 }
 
 #[test]
-fn who_is_new_to_a_group_gets_an_object_with_its_clones_once() {
+fn new_member_gets_an_object_and_its_clones_once() {
     let mut w = World::new(1, 4, 3, 2, 1);
     w.run_ops("a", blocks(0, 6, 1));
     for seq in 1..6 {
@@ -115,7 +115,7 @@ fn lose_blocks(w: &mut World, node: usize, block: usize, of: impl Fn(SnapId) -> 
 
 /// Who is away then has it under the clone's name only.
 #[test]
-fn a_head_does_not_become_a_clone_that_nobody_has_all_of() {
+fn head_is_not_cloned_while_no_member_is_complete() {
     let mut w = World::new(4, 3, 3, 2, 1);
     w.allow_errors = true;
     w.run_ops("a", blocks(0, 3, 1));
@@ -145,7 +145,7 @@ fn a_head_does_not_become_a_clone_that_nobody_has_all_of() {
 
 /// Of the last block, of which clones have only a part in common, one name on one device is left.
 #[test]
-fn what_nobody_has_under_its_own_name_comes_from_who_has_it_as_an_older_clones() {
+fn range_is_recovered_from_an_older_clone_that_shares_it() {
     for has in 0..2 {
         let mut w = World::new(4, 2, 2, 1, 1);
         w.allow_errors = true;

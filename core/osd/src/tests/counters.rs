@@ -75,7 +75,7 @@ fn requests_are_counted_with_their_bytes_and_the_time_of_each_stage() {
 }
 
 #[test]
-fn whoever_asks_for_a_report_is_told_its_number_and_numbers_only_grow() {
+fn report_request_gets_an_increasing_sequence_number() {
     let mut w = World::new(1, 3, 3, 2, 4);
     w.run_until("clean", World::all_clean);
     let mut last = 0;
@@ -180,7 +180,7 @@ fn order_in_pieces(w: &mut World, osd: usize, cmd: Vec<String>) -> (i32, String)
 }
 
 #[test]
-fn commands_that_mean_nothing_here_say_why_and_unknown_ones_are_told_apart() {
+fn inapplicable_commands_say_why_and_unknown_ones_fail() {
     let mut w = World::new(1, 3, 3, 2, 4);
     w.run_until("clean", World::all_clean);
     // The tool sends only what is listed.
@@ -242,7 +242,7 @@ fn orders_are_checked_before_they_are_carried_out() {
 }
 
 #[test]
-fn whoever_wants_the_newest_map_is_answered_once_the_osd_has_it() {
+fn get_latest_osdmap_is_answered_once_the_osd_has_it() {
     let mut w = World::new(1, 3, 3, 2, 4);
     w.run_until("clean", World::all_clean);
     let command = Command {

@@ -38,7 +38,7 @@ fn is_scrubbed(w: &World) -> bool {
 /// The longest log was with one that is no member and died before it gave it: the PG waited for it, although another
 /// one had all that was acknowledged.
 #[test]
-fn a_log_that_dies_with_who_had_it_is_taken_from_another() {
+fn log_that_dies_with_its_owner_is_taken_from_another_member() {
     let mut w = World::new(1, 5, 3, 1, 1);
     w.place(vec![(0, osds(&[2, 0, 1]))]);
     w.run_until("clean", World::all_clean);
@@ -76,7 +76,7 @@ fn with_source(seed: u64) -> World {
 /// Whom the map moved a PG away from took its log when it was needed. What was written after that it did not know, and it gave
 /// what had been there before in place of what was acknowledged.
 #[test]
-fn who_is_no_member_gives_nothing_of_what_was_written_since_it_took_the_log() {
+fn stray_is_no_source_for_writes_after_its_log() {
     for seed in 1..5 {
         let mut w = with_source(seed);
         w.allow_errors = true;
@@ -96,7 +96,7 @@ fn who_is_no_member_gives_nothing_of_what_was_written_since_it_took_the_log() {
 
 /// In its next incarnation it does not know that it took the log, and refused to give anything.
 #[test]
-fn who_is_no_member_and_restarts_is_asked_to_take_the_log_again() {
+fn restarted_stray_is_sent_the_log_again() {
     let mut w = with_source(1);
     w.kill(0);
     w.change(|_, inc| {
@@ -189,7 +189,7 @@ fn an_old_copy_goes_when_what_was_pulled_from_it_is_durable() {
 
 /// Recovery rested meanwhile, and went on in the very turn in which the clone came, with who waited for it: it was not found.
 #[test]
-fn a_clone_is_read_in_the_turn_after_it_came() {
+fn recovered_clone_is_readable_in_the_next_turn() {
     let object = |name: &str| ObjectId::head(POOL, "".into(), "".into(), name.into());
     let names = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"];
     let first = names.into_iter().find(|name| object(name) < object("a")).unwrap();

@@ -20,7 +20,7 @@ fn forget_counts(w: &mut World) {
 }
 
 #[test]
-fn who_was_away_for_longer_than_the_log_gets_what_changed_and_no_more() {
+fn member_behind_the_log_tail_gets_only_dirty_ranges() {
     for victim in 0..3 {
         let mut w = World::new(7, 3, 3, 2, 1);
         for name in ["a", "b", "c", "d", "e", "f"] {
@@ -51,7 +51,7 @@ fn who_was_away_for_longer_than_the_log_gets_what_changed_and_no_more() {
 }
 
 #[test]
-fn who_dies_again_while_it_learns_what_changed_still_gets_no_more() {
+fn member_that_dies_while_receiving_the_dirty_map_still_gets_only_dirty_ranges() {
     let mut w = World::new(8, 3, 3, 2, 1);
     let names: Vec<String> = (0..15).map(|n| format!("o{n}")).collect();
     names.iter().for_each(|name| drop(w.run_ops(name, write(&name.repeat(500)))));
@@ -87,7 +87,7 @@ fn a_map_that_grows_too_large_is_given_up_and_names_are_compared_instead() {
 /// A store that lost something may have lost what was committed: asking only for what changed since
 /// would have left it lost.
 #[test]
-fn who_lost_transactions_before_it_was_away_compares_all_names() {
+fn member_that_lost_transactions_scans_the_inventory() {
     let mut w = World::new(10, 3, 3, 2, 1);
     w.allow_errors = true;
     for name in ["a", "b", "c"] {
@@ -152,7 +152,7 @@ fn snapshots_taken_beyond_the_log_cost_no_copy() {
 }
 
 #[test]
-fn who_dies_again_while_it_learns_of_snapshots_still_copies_none() {
+fn member_that_dies_while_learning_snapshots_copies_no_clone() {
     let mut w = World::new(12, 3, 3, 2, 1);
     let names = ["a", "b", "c"];
     names.iter().for_each(|name| drop(w.run_ops(name, write(&name.repeat(20_000)))));

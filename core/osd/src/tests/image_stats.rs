@@ -6,7 +6,7 @@ use nacre_proto::messages::{DaemonMsg, ImageCounts, ImageKey};
 use std::time::Duration;
 
 #[test]
-fn requests_are_counted_for_their_image_as_long_as_that_is_wanted() {
+fn requests_are_counted_per_image_while_enabled() {
     let mut w = World::new(1, 3, 3, 2, 4);
     w.run_until("clean", World::all_clean);
     let object = |n: u32| format!("rbd_data.1f.{n:016x}");

@@ -48,7 +48,7 @@ fn a_listing_may_be_of_those_only_whose_attribute_has_a_value() {
 }
 
 #[test]
-fn nobody_counts_hits_in_a_group_that_is_no_cache() {
+fn hit_sets_are_kept_only_in_cache_pools() {
     let mut w = World::new(5, 3, 3, 2, 1);
     let listed = w.run_ops("", vec![Op::ListHitSets]);
     assert_eq!((listed.result, &listed.ops[0].data[..]), (0, &[0; 4][..]));

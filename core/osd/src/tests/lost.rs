@@ -60,7 +60,7 @@ fn nothing_is_marked_lost_while_a_dead_osd_may_have_it() {
 }
 
 #[test]
-fn a_group_that_waits_for_what_nobody_has_says_so_in_its_state() {
+fn pg_state_shows_unfound_objects() {
     let mut w = world(6);
     w.run_for(Duration::from_secs(1));
     let state = pg_state::name(report(&w).state);
@@ -234,7 +234,7 @@ fn three_versions(seed: u64, have: [usize; 2]) -> World {
 }
 
 #[test]
-fn the_newest_copy_that_any_member_has_is_what_an_object_goes_back_to() {
+fn revert_chooses_newest_copy_of_any_member() {
     for (seed, have, then) in [(1, [0, 1], "second one"), (2, [1, 0], "second one"), (3, [0, 0], "first")] {
         let mut w = three_versions(seed, have);
         mark(&mut w, "revert");
@@ -248,7 +248,7 @@ fn the_newest_copy_that_any_member_has_is_what_an_object_goes_back_to() {
 
 /// Whoever dies in the middle: what was told once stays, and all agree in the end.
 #[test]
-fn a_death_in_the_middle_of_a_revert_leaves_one_content_for_all() {
+fn crash_during_a_revert_leaves_one_content() {
     for seed in 0..60 {
         let mut w = three_versions(seed, if seed % 2 == 0 { [0, 1] } else { [1, 0] });
         let text = r#"{"prefix": "mark_unfound_lost", "pgid": "1.0", "mulcmd": "revert"}"#.to_string();
@@ -277,7 +277,7 @@ fn a_death_in_the_middle_of_a_revert_leaves_one_content_for_all() {
 }
 
 /// The PG of "a", which osd.0 had alone, who is dead, waits for it on osd.1.
-pub fn group_that_is_down() -> World {
+pub fn down_pg_world() -> World {
     let mut w = World::new(4, 3, 1, 1, 1);
     w.run_ops("a", write("on osd.0 alone"));
     w.run_until("clean", World::all_clean);
@@ -290,7 +290,7 @@ pub fn group_that_is_down() -> World {
 
 #[test]
 fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_have() {
-    let mut w = group_that_is_down();
+    let mut w = down_pg_world();
     assert!(report(&w).waiting_for.contains("osd.0"), "{:?}", report(&w));
     declare_lost(&mut w);
     assert_eq!(w.run_ops("a", read()).result, -2);
@@ -299,7 +299,7 @@ fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_hav
 
 /// Its log begins after the histories parted: by its entries alone what it wrote before that would have stayed.
 #[test]
-fn who_was_given_up_and_returns_loses_also_what_its_log_has_no_more() {
+fn returning_lost_osd_drops_also_objects_older_than_its_log() {
     let mut w = World::new(7, 2, 2, 1, 1);
     w.run_ops("a", write("of both"));
     w.run_until("clean", World::all_clean);

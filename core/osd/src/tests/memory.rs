@@ -55,7 +55,7 @@ fn after_writes(writes: u64) -> (Missing, isize) {
 
 /// So a million take 64 MB on who missed them, and as much on the primaries together.
 #[test]
-fn each_further_scattered_write_that_a_member_missed_takes_at_most_64_bytes() {
+fn missed_scattered_write_takes_at_most_64_bytes() {
     let (few, bytes_of_few) = after_writes(10_000);
     let (many, bytes_of_many) = after_writes(20_000);
     let slope = (bytes_of_many - bytes_of_few) / 10_000;

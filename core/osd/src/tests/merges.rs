@@ -114,7 +114,7 @@ fn a_merge_that_is_called_off_lets_writes_go_on() {
 
 /// Its halves are not what became one: it learns which objects there are, and counts again then.
 #[test]
-fn who_was_away_when_groups_became_one_is_compared_with_the_others() {
+fn member_absent_during_a_merge_scans_the_inventory() {
     for seed in 0..8 {
         let mut w = World::new(seed, 3, 3, 2, 2);
         put(&mut w, 0, 20);

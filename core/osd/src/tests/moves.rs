@@ -67,7 +67,7 @@ fn clients_never_meet_a_primary_that_lacks_something_while_a_group_moves() {
 }
 
 #[test]
-fn that_crush_wants_others_starts_no_interval() {
+fn changed_up_set_alone_starts_no_interval() {
     let mut w = begin(9);
     set_flag(&mut w, map_flags::NOREBALANCE, true);
     w.run_for(Duration::from_secs(1));
@@ -125,7 +125,7 @@ fn an_osd_that_is_too_full_gets_nothing_until_it_is_not() {
 
 /// Each OSD moves one PG at a time: when those waited for room, nothing moved that would have made it.
 #[test]
-fn a_group_that_waits_for_room_holds_up_no_other_that_moves() {
+fn backfill_that_waits_for_space_blocks_no_other() {
     let mut w = World::new(8, 5, 3, 2, 2);
     w.place((0..2).map(|seed| (seed, osds([0, 1, 2]))).collect());
     w.run_until("clean", World::all_clean);

@@ -399,7 +399,7 @@ fn a_bad_block_is_served_from_another_copy_and_mended() {
 
 /// Nobody can give the bad block for a moment: who asks for it waits, and others do not.
 #[test]
-fn a_request_that_waits_for_a_block_holds_up_no_read_of_another_one() {
+fn read_that_waits_for_a_block_delays_no_other_read() {
     let mut w = World::new(3, 3, 3, 2, 1);
     let text = "0123456789".repeat(1000);
     w.run_ops("a", write(&text));
@@ -490,7 +490,7 @@ fn an_osd_whose_store_went_back_in_time_takes_everything_from_others_and_is_beli
 }
 
 #[test]
-fn a_bad_block_that_nobody_else_has_is_an_error_and_stays() {
+fn bad_block_without_another_copy_is_a_read_error() {
     let mut w = World::new(3, 1, 1, 1, 1);
     w.allow_errors = true;
     w.run_ops("a", write(&"0123456789".repeat(1000)));
@@ -501,7 +501,7 @@ fn a_bad_block_that_nobody_else_has_is_an_error_and_stays() {
 }
 
 #[test]
-fn a_bad_block_that_only_somebody_away_has_is_waited_for() {
+fn read_of_a_bad_block_waits_for_an_absent_copy() {
     let mut w = World::new(3, 2, 2, 1, 1);
     w.allow_errors = true;
     let text = "0123456789".repeat(1000);
@@ -550,7 +550,7 @@ fn what_was_written_to_a_bad_block_reaches_the_others_and_the_rest_comes_from_th
 }
 
 #[test]
-fn who_has_the_only_copy_gives_all_of_it_but_the_bad_block() {
+fn only_copy_is_recovered_except_for_its_bad_block() {
     for (bad, other) in [(0, 1), (1, 0)] {
         let mut w = World::new(3, 2, 2, 1, 1);
         w.allow_errors = true;

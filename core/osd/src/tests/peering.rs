@@ -68,7 +68,7 @@ fn a_thousand_groups_peer_in_waves_where_there_is_memory_for_few() {
 /// Between OSDs and between them and the monitor, in a session that goes on: a peer that dropped it for
 /// want of room, or took it for stale. Every wait has an end that somebody looks at.
 #[test]
-fn no_group_is_stuck_by_one_message_that_got_lost() {
+fn no_pg_is_stuck_after_one_lost_message() {
     let mut lost = 0;
     for nth in 0..60 {
         let mut w = World::new(9, 3, 3, 2, 8);
@@ -93,7 +93,7 @@ fn no_group_is_stuck_by_one_message_that_got_lost() {
 /// Found by the simulator, once monitors kept fewer maps than OSDs missed: nobody can tell from the map
 /// before and the map after when an interval began, nor that there was one which is over.
 #[test]
-fn who_missed_maps_agrees_with_the_others_when_the_interval_began() {
+fn osd_that_missed_maps_agrees_on_the_interval_start() {
     let orders = [[0, 1, 2], [1, 0, 2], [2, 1, 0]].map(|order| order.map(OsdId).to_vec());
     for absent in 0..3 {
         for (first, last) in [(0, 0), (1, 0), (2, 0), (1, 1), (2, 2), (1, 2), (2, 1)] {
@@ -124,7 +124,7 @@ fn who_missed_maps_agrees_with_the_others_when_the_interval_began() {
 }
 
 #[test]
-fn nobody_waits_for_the_leases_of_an_osd_that_stops_and_it_answers_no_reads_any_more() {
+fn stopping_osd_ends_its_leases_and_answers_no_reads() {
     let mut w = World::new(31, 3, 3, 2, 1);
     w.run_ops("a", write("before"));
     w.run_until("clean", World::all_clean);

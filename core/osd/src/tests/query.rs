@@ -1,7 +1,7 @@
 //! What `ceph pg ID query` says, where operators and their programs look for it.
 
 use super::counters::ask;
-use super::lost::{self, group_that_is_down};
+use super::lost::{self, down_pg_world};
 use super::world::{POOL, World};
 use super::{read, write};
 use nacre_base::PgId;
@@ -49,8 +49,8 @@ fn a_clean_group_is_shown_by_its_primary_with_all_members_and_by_them() {
 }
 
 #[test]
-fn a_group_that_is_down_names_who_has_to_come_back() {
-    let mut w = group_that_is_down();
+fn query_of_a_down_pg_names_the_blocking_osds() {
+    let mut w = down_pg_world();
     let shown = query(&mut w, 1);
     assert_eq!(names(&shown), ["Started/Primary/Peering/Down", "Started/Primary/Peering", "Started"]);
     let peering = &shown["recovery_state"][1];
@@ -64,7 +64,7 @@ fn a_group_that_is_down_names_who_has_to_come_back() {
 }
 
 #[test]
-fn a_group_with_unfound_objects_names_who_may_have_them() {
+fn query_of_a_pg_with_unfound_objects_names_possible_holders() {
     let mut w = lost::world(1);
     let shown = query(&mut w, 1);
     assert_eq!(names(&shown), ["Started/Primary/Active", "Started"]);

@@ -41,7 +41,7 @@ fn others(w: &mut World) {
 }
 
 #[test]
-fn a_write_that_the_log_has_forgotten_is_not_carried_out_twice_whoever_is_asked() {
+fn resent_write_beyond_the_log_is_not_applied_twice_by_any_primary() {
     let mut w = World::new(21, 5, 3, 2, 1);
     w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2)])]);
     let sent = Sent::new(&mut w);

@@ -58,7 +58,7 @@ fn what_grows_waits_in_order_while_a_replica_is_full() {
 }
 
 #[test]
-fn a_full_disk_is_known_to_whoever_becomes_primary() {
+fn new_primary_knows_of_a_full_disk() {
     let mut w = three_objects();
     w.nodes[REPLICA].view.free = Some(20 * MIB);
     w.run_for(Duration::from_secs(1));
@@ -78,7 +78,7 @@ fn a_full_disk_is_known_to_whoever_becomes_primary() {
 
 /// It got nothing, and what had come in its place was kept beside it for as long: a cluster that is full stayed so.
 #[test]
-fn who_comes_back_with_a_full_disk_gets_what_replaces_as_much() {
+fn returning_full_member_gets_writes_that_do_not_grow() {
     let mut w = three_objects();
     w.kill(REPLICA);
     w.mark_down(OsdId(REPLICA as i32));
@@ -99,7 +99,7 @@ fn who_comes_back_with_a_full_disk_gets_what_replaces_as_much() {
 
 /// They were sent again and again, as many as may be in flight at a time, and nothing else was recovered.
 #[test]
-fn what_a_full_member_has_no_room_for_holds_up_nothing_else() {
+fn write_that_waits_for_a_full_member_blocks_no_other() {
     let mut w = World::new(4, 4, 3, 2, 2);
     w.place(vec![(0, [0, 1, 2].map(OsdId).into()), (1, [0, 1, 3].map(OsdId).into())]);
     w.run_until("clean", World::all_clean);
@@ -143,7 +143,7 @@ fn what_a_full_member_has_nothing_of_is_shown_before_it_has() {
 }
 
 #[test]
-fn the_monitors_flag_refuses_only_what_takes_more_room() {
+fn full_flag_refuses_only_writes_that_grow() {
     let mut w = three_objects();
     w.change(|map, inc| inc.new_flags = Some(map.flags | map_flags::FULL));
     w.run_for(Duration::from_secs(1));

@@ -148,7 +148,7 @@ fn what_was_found_outlives_the_primary_that_found_it() {
 }
 
 #[test]
-fn a_clone_that_its_head_does_not_know_and_one_that_is_gone_everywhere_are_told() {
+fn scrub_reports_unexpected_and_missing_clones() {
     let mut w = world(9);
     w.write_under(1, &[1]);
     w.run_ops("a", write("new"));

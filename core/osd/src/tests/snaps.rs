@@ -126,7 +126,7 @@ fn requests_that_snapshots_forbid_are_refused() {
 }
 
 #[test]
-fn clones_come_with_recovery_to_those_who_were_away() {
+fn recovery_sends_clones_to_returning_members() {
     let mut w = World::new(5, 3, 3, 2, 4);
     for n in 0..6 {
         w.run_ops(&format!("o{n}"), write("before snapshots, and longer than one part of a push"));
@@ -216,7 +216,7 @@ fn removed_snapshots_are_trimmed_and_what_others_share_stays() {
 
 /// Its client waited while the pool was full, and did not hear that the snapshot was removed to make room.
 #[test]
-fn what_is_kept_for_a_snapshot_that_is_long_gone_is_told_and_trimmed() {
+fn clone_of_a_removed_snapshot_is_reported_and_trimmed() {
     let mut w = World::new(8, 3, 3, 2, 4);
     w.run_ops("a", write("old"));
     w.write_under(2, &[2]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// interval of a PG for as young as its newest map; the primary dropped what it offered under
 /// that, and nothing told it better.
 #[test]
-fn a_stray_that_restarts_is_heard_and_relieved_of_its_copies() {
+fn restarted_stray_reports_and_is_deleted() {
     let mut w = World::new(1, 4, 3, 2, 1);
     w.run_until("clean", World::all_clean);
     assert_eq!(w.run_ops("a", write("x")).result, 0);

@@ -138,7 +138,7 @@ fn of_a_group_that_was_half_deleted_nothing_is_believed() {
 
 /// Who alone has what was acknowledged is waited for, also if it knows nothing of it: nobody else goes on without.
 #[test]
-fn the_last_member_without_its_record_is_no_reason_to_go_on_without_it() {
+fn last_member_without_its_record_is_waited_for() {
     let mut w = World::new(5, 2, 2, 1, 1);
     w.run_ops("a", write("old"));
     w.run_until("clean", World::all_clean);
@@ -194,7 +194,7 @@ fn what_an_osd_has_not_seen_to_be_lost_cannot_be_accepted() {
 }
 
 #[test]
-fn who_cannot_tell_what_is_stored_leaves_once_others_are_enough() {
+fn osd_with_a_corrupt_index_stops_once_others_suffice() {
     let mut w = World::new(6, 3, 3, 2, 4);
     w.run_ops("a", write("a"));
     w.run_until("clean", World::all_clean);

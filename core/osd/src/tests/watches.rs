@@ -58,7 +58,7 @@ fn a_client_that_hangs_up_and_stays_away_watches_no_longer_within_seconds() {
 
 /// It was told by nobody, and its pings were answered as before.
 #[test]
-fn who_watched_an_object_that_was_replaced_by_another_at_once_watches_no_longer() {
+fn watch_ends_when_its_object_is_deleted_and_recreated_at_once() {
     let (mut w, _) = watched();
     assert_eq!(w.run_ops("o", vec![Op::Delete, Op::Create { exclusive: true }]).result, 0);
     assert_eq!(watchers(&mut w), 0);
@@ -147,7 +147,7 @@ fn every_watch_that_asks_for_no_timeout_gets_the_default_one() {
 
 /// Also by what was remembered of them, not only by what the object says.
 #[test]
-fn who_watches_no_longer_is_told_so_while_others_watch() {
+fn client_whose_watch_ended_is_notified_while_others_watch() {
     let (mut w, _) = watched();
     let of = |action| Op::Watch { cookie: 8, action, generation: 1, timeout_secs: TIMEOUT };
     assert_eq!(w.run_ops("o", vec![of(WatchAction::Watch)]).result, 0);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_lack_much_go_a_few_at_a_time_and_those_that_lack_nothing_pass() {
+    fn pgs_that_miss_much_are_throttled_and_complete_pgs_are_not() {
         let throttle = throttle(1 << 20);
         let lacks = |entries| PeeringNeed { bytes: 100, entries };
         let first = take(&throttle, pg(0), lacks(5 * ENTRIES_MAX)).expect("alone");

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_take_answers_waits_and_others_do_not() {
+    fn slow_reader_is_throttled_and_others_are_not() {
         let answers = of_mib(1);
         let at = |ms: u64| Time { nanos: ms * 1_000_000 };
         let op = RawOp { code: OpCode::READ, flags: 0, args: [0; 28] };

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fills_and_empties_is_told_of_in_few_words() {
+    fn few_messages_report_a_disk_that_fills_and_empties() {
         let mut own = OwnCredit::new(8 << 20);
         let mut said = Vec::new();
         let down = (0..=1000).rev();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_waits_for_others_or_for_room() {
+    fn write_waits_for_other_writes_or_for_space() {
         let mut rooms = WriteCredits::default();
         let group = || [OsdId(0), OsdId(1)].into_iter();
         let first = rooms.send(60);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn many_writes_without_data_wait_for_memory_where_there_is_no_room_on_a_disk() {
+    fn many_writes_without_data_wait_for_memory_on_a_full_disk() {
         let mut rooms = WriteCredits::default();
         let group = || [OsdId(0), OsdId(1)].into_iter();
         rooms.told(OsdId(1), Room { full: true, window: 0, memory: MIB });
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_shared_among_those_who_send_writes() {
+    fn memory_is_shared_among_writing_primaries() {
         let mut own = OwnCredit::new(64 << 20);
         let mut said = |writers| own.look(&space(900 * MIB), writers).map(|room| room.memory / MIB);
         assert_eq!(

@@ -447,7 +447,7 @@ fn a_lone_member_becomes_three_and_one_again() {
 }
 
 #[test]
-fn who_leads_hands_over_at_once_to_whom_it_is_told() {
+fn leader_transfers_leadership_at_once() {
     let mut g = Group::new(3, 6);
     g.propose("a");
     g.rounds(5);
@@ -547,7 +547,7 @@ fn a_group_has_no_more_members_than_a_checkpoint_may_name() {
 
 /// It would have no members but itself.
 #[test]
-fn who_is_new_takes_no_log_from_its_beginning() {
+fn new_member_starts_from_a_checkpoint() {
     let mut raft = Raft::new(4, 1, &[], &Saved::default()).unwrap();
     let change = Change::Add(4).to_library();
     let data = bytes_of(&change).into();

@@ -43,7 +43,7 @@ fn place(store: &mut Store, disk: &SimDisk) {
 }
 
 #[test]
-fn a_small_write_is_read_from_memory_until_it_is_in_its_place_and_again_once_it_was_read_there() {
+fn deferred_write_is_read_from_memory_until_placed_and_after_its_first_read() {
     let (disk, mut store) = fresh(4 << 20);
     write(&mut store, 0, &[1; 8000]);
     let old = |from_memory| Ok((from_memory, Bytes::from_static(&[1; 5000])));
@@ -123,7 +123,7 @@ fn a_small_read_is_kept_and_a_large_one_passes_by() {
 }
 
 #[test]
-fn what_is_in_memory_survives_rot_on_the_device_and_mends_a_block_that_is_changed_in_part() {
+fn cached_data_survives_corruption_and_repairs_a_partly_overwritten_block() {
     for memory in [0, 4 << 20] {
         let (disk, mut store) = fresh(memory);
         write(&mut store, 0, &[1; BLOCK]);

@@ -156,7 +156,7 @@ fn what_is_written_to_a_damaged_block_is_known_whatever_becomes_of_it() {
 }
 
 #[test]
-fn rot_in_what_is_known_of_a_block_is_an_error_like_any_other() {
+fn corruption_in_salvaged_extents_is_a_read_error() {
     let (disk, mut store) = with_damage(1, false);
     write(&mut store, &disk, "a", 5000, b"new");
     store.request_checkpoint();
@@ -220,7 +220,7 @@ fn a_sector_that_cannot_be_read_fails_its_block_only_among_others_that_are_scatt
 }
 
 #[test]
-fn no_byte_of_rot_makes_a_read_give_wrong_bytes() {
+fn no_corrupt_byte_makes_a_read_return_wrong_data() {
     let (disk, mut store) = fresh(2);
     let mut rng = Rng::new(3);
     let data: Vec<u8> = (0..100_000).map(|_| rng.next_u64() as u8).collect();
@@ -271,7 +271,7 @@ fn a_corrupt_checkpoint_is_an_error() {
 }
 
 #[test]
-fn what_is_not_a_store_is_told_apart_and_left_alone() {
+fn device_without_a_store_is_detected_and_left_alone() {
     let disk = SimDisk::new(1 << 20, 1);
     assert_eq!(Store::open(&disk).unwrap_err(), OpenError::Blank);
     disk.write_at(BLOCK_LEN, &[7; BLOCK]).unwrap();

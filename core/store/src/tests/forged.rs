@@ -111,7 +111,7 @@ fn one(start: u32) -> Extent {
 }
 
 #[test]
-fn objects_may_be_removed_that_are_more_than_all_things_together() {
+fn more_objects_may_be_removed_than_all_records() {
     let a = ("a", body(4096, &[(0, 200, 1)]));
     let disk = forged(&[a], &[(one(200), 1)], |directory| directory.totals = Totals::default());
     let mut store = open(&disk).unwrap();

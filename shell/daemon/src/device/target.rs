@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_holds_data_is_refused_unless_told_so() {
+    fn device_with_data_is_refused_unless_forced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, vec![1; LEN_MIN as usize]).unwrap();

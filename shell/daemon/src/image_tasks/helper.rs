@@ -149,7 +149,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn progress_and_the_last_words_are_heard() {
+    fn progress_and_last_output_are_received() {
         let (tell, heard) = channel();
         let said = "\rImage flatten: 1% complete...\rImage flatten: 45% complete...failed.\nrbd: flatten error: busy\n";
         listen_to(said.as_bytes(), move |news| tell.send(news).unwrap());

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again() {
+    fn stored_schedules_are_read_back() {
         let kept: BTreeSet<Every> = every("1d").into_iter().chain(every("2h")).collect();
         assert_eq!(read(stored(&kept).as_bytes()), Some(kept));
         assert_eq!(read(b"[{\"interval\": 5}]"), None);

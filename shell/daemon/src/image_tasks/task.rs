@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_twice_finds_the_task_whether_it_is_done_or_not() {
+    fn repeated_request_finds_its_task_done_or_not() {
         let mut queue = Queue::default();
         queue.insert(task(3, "a"));
         let unknown = Refs { image_id: None, ..task(0, "a").refs };

@@ -43,7 +43,7 @@ fn hello(len: u32) -> Vec<u8> {
 }
 
 #[test]
-fn each_stranger_costs_one_line_and_nobody_else_notices() {
+fn foreign_peer_costs_one_log_line_and_disturbs_no_other() {
     let lines = Lines::default();
     tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).with_target(false).init();
     let limits = Limits { handshake_timeout: Duration::from_millis(500), ..Limits::default() };

@@ -27,7 +27,7 @@ fn messages_of_all_sizes_come_back_whole_and_in_order() {
 }
 
 #[test]
-fn nobody_there_is_refused_and_another_kind_is_a_fault() {
+fn absent_peer_is_refused_and_another_kind_is_a_fault() {
     let (server, addr) = listen(EntityType::Osd, Limits::default(), || Echo);
     let (_client, hears) = call(addr, EntityType::Mon);
     assert!(matches!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Closed(Closed::Fault(_))));
@@ -87,7 +87,7 @@ impl Machine for Ticker {
 }
 
 #[test]
-fn a_daemon_goes_on_when_nobody_holds_its_handle() {
+fn daemon_runs_after_its_handle_is_dropped() {
     let (says, ticks) = channel();
     let (ticker, _) = listen(EntityType::Osd, Limits::default(), move || Ticker(says));
     drop(ticker);

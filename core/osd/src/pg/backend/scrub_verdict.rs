@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_read_and_what_no_right_copy_has_is_left_alone() {
+    fn scrub_leaves_objects_without_a_good_copy_alone() {
         let all = copies([Some(entry(3)), Some(entry(3))]);
         let data = vec![(0..8, sums([0, 0]))];
         let (bad, plan) = verdict(&all, &Content { data, ..Content::default() }, OsdId(0)).unwrap();

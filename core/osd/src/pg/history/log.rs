@@ -314,7 +314,7 @@ pub mod tests {
     }
 
     #[test]
-    fn who_is_merely_behind_gets_only_the_rest() {
+    fn member_that_is_only_behind_gets_only_the_newer_entries() {
         let all: Vec<_> = (1..=5).map(|n| entry(v(1, n), Modify, "a", v(1, n - 1))).collect();
         let (info, full) = log(&all);
         let (behind, mut short) = log(&all[..3]);

@@ -54,7 +54,7 @@ fn beside_clients_it_begins_with_one_at_a_time_and_grows_while_they_do_not_wait_
 }
 
 #[test]
-fn nobody_there_it_has_all_that_there_is_within_two_seconds() {
+fn recovery_gets_all_slots_within_two_seconds_without_clients() {
     let (mut share, mut served) = (pace(LIMITS), (0, Duration::ZERO));
     assert_eq!(take_all(&share, at(0)).len(), 8);
     (0..5).for_each(|_| serve(&mut share, &mut served, 1000));
@@ -65,7 +65,7 @@ fn nobody_there_it_has_all_that_there_is_within_two_seconds() {
 }
 
 #[test]
-fn who_got_no_slot_hears_of_the_next_and_the_last_copy_does_not_wait() {
+fn waiting_copy_gets_the_next_slot_and_the_last_copy_does_not_wait() {
     let (mut share, mut served) = (pace(LIMITS), (0, Duration::ZERO));
     serve(&mut share, &mut served, 1000);
     let slots = take_all(&share, at(0));

@@ -89,7 +89,7 @@ fn of_two_osds_the_lower_number_stays_when_they_lose_each_other() {
 }
 
 #[test]
-fn who_is_cut_off_from_all_goes_and_takes_nobody_along() {
+fn isolated_osd_is_marked_down_and_no_other() {
     check(&map(3, 1), &split(&[0], &[1, 2]), 20_000, &[0]);
     check(&map(3, 2), &split(&[3], &[0, 1, 2, 4, 5]), 20_000, &[3]);
 }
@@ -109,7 +109,7 @@ fn a_link_that_stays_broken_costs_one_of_its_ends_after_a_while() {
 }
 
 #[test]
-fn a_link_that_comes_and_goes_marks_nobody_down_and_is_named() {
+fn flapping_link_marks_no_osd_down_and_is_reported() {
     let map = map(3, 1);
     let mut failures = FailureReports::default();
     for n in 0..20 {
@@ -137,7 +137,7 @@ fn a_link_that_comes_and_goes_marks_nobody_down_and_is_named() {
 }
 
 #[test]
-fn whoever_was_wrong_is_believed_later_and_whoever_often_returns_waits() {
+fn wrong_reporters_count_later_and_flapping_osds_boot_later() {
     let map = map(1, 3);
     let mut failures = FailureReports::default();
     let both = [(0, 2), (1, 2)];
@@ -169,7 +169,7 @@ fn whoever_was_wrong_is_believed_later_and_whoever_often_returns_waits() {
 }
 
 #[test]
-fn whoever_refuses_connections_and_protests_is_not_taken_for_dead_so_easily_again() {
+fn wrongly_marked_down_osd_needs_more_evidence_next_time() {
     let mut failures = FailureReports::default();
     let (target, reporters) = (OsdId(2), vec![OsdId(0)]);
     let decision =
