@@ -1,8 +1,9 @@
-//! Backoffs: clients that were asked not to send requests to certain PGs until those serve. When clients are asked is in `osd/backoffs.rs`.
+//! Backoffs: clients that hold requests for certain PGs until those serve. When a backoff is sent: `osd/backoffs.rs`.
 //!
-//! What a client sends before it heard of it is still in flight. It sends all of that again when it hears that the backoff
-//! is over, so all that arrives before its answer to `Block` is dropped, even if it is over by then: what was in flight would
-//! else come before what was dropped already. What arrives after the acknowledgement was sent by a client that knew of the backoff.
+//! Requests may be in flight when a backoff is sent. The client resends all of them when the backoff ends. So each
+//! request that arrives before the acknowledgement of `Block` is dropped, even if the backoff has ended by then: otherwise
+//! it would overtake requests that were dropped already. Requests after the acknowledgement were sent with knowledge of
+//! the backoff.
 
 use crate::pg::PgRange;
 use nacre_base::{Epoch, PgId};
@@ -16,10 +17,10 @@ const COST: usize = 96;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The client has not said yet that it heard of it.
+    /// The client has not acknowledged the block yet.
     Sent,
-    Heard,
-    /// It is over, and the client has not said yet that it heard of its beginning.
+    Acknowledged,
+    /// The backoff has ended, but the client has not acknowledged its block yet.
     Over,
 }
 
@@ -29,10 +30,10 @@ struct Backoff {
 }
 
 pub struct Backoffs {
-    /// Those of each session, by PG and number.
+    /// The backoffs of each session, by PG and number.
     of: BTreeMap<ConnId, BTreeMap<(PgId, u64), Backoff>>,
-    /// With all PGs of which some are not over, and maybe others.
-    groups: BTreeSet<PgId>,
+    /// All PGs with a backoff that has not ended, and maybe others.
+    pgs: BTreeSet<PgId>,
     len: usize,
     most: usize,
     last: u64,
@@ -41,35 +42,35 @@ pub struct Backoffs {
 impl Backoffs {
     /// `memory`: bytes.
     pub fn new(memory: usize) -> Backoffs {
-        Backoffs { of: BTreeMap::new(), groups: BTreeSet::new(), len: 0, most: memory / COST, last: 0 }
+        Backoffs { of: BTreeMap::new(), pgs: BTreeSet::new(), len: 0, most: memory / COST, last: 0 }
     }
     pub fn len(&self) -> usize {
         self.len
     }
-    pub fn has_room(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         self.len < self.most
     }
-    pub fn groups(&self) -> impl Iterator<Item = PgId> {
-        self.groups.iter().copied()
+    pub fn pgs(&self) -> impl Iterator<Item = PgId> {
+        self.pgs.iter().copied()
     }
 
-    /// Asks a client to keep its requests on objects of a PG. Its PG has no other one with it for any of them.
+    /// Begins a backoff for a client. It must not overlap with another backoff of that client for the PG.
     pub fn begin(&mut self, conn: ConnId, pg: PgId, range: PgRange, epoch: Epoch) -> OsdBackoff {
         self.last += 1;
         self.len += 1;
-        self.groups.insert(pg);
+        self.pgs.insert(pg);
         self.of.entry(conn).or_default().insert((pg, self.last), Backoff { range, state: State::Sent });
         message(BackoffOp::Block, pg, self.last, range, epoch)
     }
 
-    /// Whether what comes over the session about such an object is to be dropped: the client sends it again when it is told to.
+    /// Whether a request from the session on such an object is dropped: the client resends it after the unblock.
     pub fn covers(&self, conn: ConnId, pg: PgId, hash: u32) -> bool {
         let Some(of) = self.of.get(&conn) else { return false };
         of.range((pg, 0)..=(pg, u64::MAX)).any(|(_, backoff)| backoff.range.contains_hash(hash))
     }
 
-    /// The client heard of it.
-    pub fn heard(&mut self, conn: ConnId, pg: PgId, id: u64) {
+    /// The client acknowledged the block.
+    pub fn acknowledged(&mut self, conn: ConnId, pg: PgId, id: u64) {
         let Some(of) = self.of.get_mut(&conn) else { return };
         match of.get_mut(&(pg, id)).map(|backoff| &mut backoff.state) {
             Some(State::Over) => {
@@ -79,12 +80,12 @@ impl Backoffs {
                     self.of.remove(&conn);
                 }
             }
-            Some(state) => *state = State::Heard,
+            Some(state) => *state = State::Acknowledged,
             None => {}
         }
     }
 
-    /// Ends those of a PG that are not about `still`, and says to whom what is to be sent.
+    /// Ends the backoffs of a PG outside `still`, and returns the messages to send.
     pub fn end(&mut self, pg: PgId, still: Option<PgRange>, epoch: Epoch) -> Vec<(ConnId, OsdBackoff)> {
         let mut messages = Vec::new();
         for (&conn, of) in &mut self.of {
@@ -95,7 +96,7 @@ impl Backoffs {
             for (&(pg, id), backoff) in ending {
                 messages.push((conn, message(BackoffOp::Unblock, pg, id, backoff.range, epoch)));
                 match backoff.state {
-                    State::Heard => heard.push((pg, id)),
+                    State::Acknowledged => heard.push((pg, id)),
                     _ => backoff.state = State::Over,
                 }
             }
@@ -104,7 +105,7 @@ impl Backoffs {
         }
         self.of.retain(|_, of| !of.is_empty());
         if still.is_none() {
-            self.groups.remove(&pg);
+            self.pgs.remove(&pg);
         }
         messages
     }
@@ -145,16 +146,16 @@ mod tests {
         assert_eq!(unblocked(&mut backoffs, None), [block.id]);
         assert_eq!(unblocked(&mut backoffs, None), [0; 0], "it is told once");
         assert!(backoffs.covers(CONN, PG, 5));
-        backoffs.heard(CONN, PG, block.id);
-        backoffs.heard(CONN, PG, block.id);
+        backoffs.acknowledged(CONN, PG, block.id);
+        backoffs.acknowledged(CONN, PG, block.id);
         assert!(!backoffs.covers(CONN, PG, 5));
 
         let block = backoffs.begin(CONN, PG, range(), EPOCH);
-        backoffs.heard(CONN, PG, block.id);
+        backoffs.acknowledged(CONN, PG, block.id);
         assert!(backoffs.covers(CONN, PG, 5));
         assert_eq!(unblocked(&mut backoffs, None), [block.id]);
         assert!(!backoffs.covers(CONN, PG, 5));
-        assert_eq!((backoffs.len(), backoffs.groups().count()), (0, 0));
+        assert_eq!((backoffs.len(), backoffs.pgs().count()), (0, 0));
     }
 
     /// As after a merge: a client that kept two with the same begin would mistake one for the other.
@@ -166,11 +167,11 @@ mod tests {
         assert_eq!(unblocked(&mut backoffs, Some(wider)), [first.id]);
         assert!(!backoffs.covers(CONN, PG, 3));
         let second = backoffs.begin(CONN, PG, wider, EPOCH);
-        assert!(backoffs.covers(CONN, PG, 3) && !backoffs.has_room());
-        backoffs.heard(CONN, PG, first.id);
+        assert!(backoffs.covers(CONN, PG, 3) && !backoffs.has_capacity());
+        backoffs.acknowledged(CONN, PG, first.id);
         assert_eq!(unblocked(&mut backoffs, Some(wider)), [0; 0]);
         assert_eq!(unblocked(&mut backoffs, None), [second.id]);
         backoffs.forget(CONN);
-        assert_eq!((backoffs.len(), backoffs.has_room()), (0, true));
+        assert_eq!((backoffs.len(), backoffs.has_capacity()), (0, true));
     }
 }

@@ -4,7 +4,7 @@
 //! The first part says which version it is of, the others insist on that version; a source that
 //! changed in between is read again from its start. Each part is a read, and so may be asked for
 //! any number of times: after every change of the source's primary, whenever a session ends, and
-//! when nothing was heard for long.
+//! when no reply came for long.
 
 use crate::ops::{Copied, OBJECT_SIZE_MAX, source_object};
 use bytes::Bytes;
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long one that does not answer is waited for.
 const REPEAT: Duration = Duration::from_secs(30);
 
-/// Who asked.
+/// The read that needs the copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker {
     pub pg: PgId,
@@ -41,7 +41,7 @@ pub struct Asker {
     pub read: u64,
 }
 
-/// Who serves a source, and since which start.
+/// The primary of a source, and its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     pg: PgId,

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 /// Ceph has it as `osd_heartbeat_interval`, in whole seconds.
 pub const BEAT_EVERY: Duration = Duration::from_millis(100);
-/// Silence for so long is reported, unless shorter silences are usual. Ceph has it as
+/// Silence for this time is reported, unless such silences are usual. Ceph has it as
 /// `osd_heartbeat_grace`.
 const GRACE: Duration = Duration::from_millis(1200);
 /// However usual: longer silence is reported.
 const GRACE_MAX: Duration = Duration::from_secs(3);
-/// A silence is unusual when it is so many times the longest of late.
+/// A silence is unusual when it is this many times the longest recent one.
 const UNUSUAL: u32 = 3;
 /// In about this time a long silence is forgotten.
 const FORGET: Duration = Duration::from_secs(30);
@@ -68,17 +68,17 @@ struct Watched {
     reported: Option<(Time, Missing)>,
 }
 
-/// Hearing the other one on one network.
+/// What was received from a peer on one network.
 #[derive(Clone, Copy)]
 struct Link {
     last_heard: Time,
-    /// The longest silence of late; older ones count less and less.
+    /// The longest recent silence; its weight decays.
     usual: Duration,
     /// When it was last found to be silent for too long.
     broken: Option<Time>,
 }
 
-/// The networks on which an OSD is not heard.
+/// The networks on which nothing is received from an OSD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     Everywhere,
@@ -121,7 +121,7 @@ impl Watched {
         if self.place.cluster.is_none() {
             return public.then_some(Missing::Everywhere);
         }
-        // Who dies falls silent on both, on one of them a moment earlier.
+        // An OSD that dies becomes silent on both networks, on one of them slightly earlier.
         let fresh = |link: &Link| now.since(link.last_heard) <= FRESH;
         match (public, self.cluster.is_silent(now)) {
             (true, true) => Some(Missing::Everywhere),
@@ -130,7 +130,7 @@ impl Watched {
             (false, false) => None,
         }
     }
-    /// For how long nothing was heard, where it is missing.
+    /// For how long nothing was received on the networks where the OSD is missing.
     fn silence(&self, now: Time, missing: Missing) -> Duration {
         let of = |link: &Link| now.since(link.last_heard);
         match missing {
@@ -237,7 +237,7 @@ impl Heartbeats {
         let missed = |watched: &Watched| watched.public.is_silent(now) || watched.is_out_of_reach(now);
         self.watched.iter().filter(|(_, watched)| missed(watched)).map(|(osd, _)| *osd).collect()
     }
-    /// We did not look for a while: what was not heard in it proves nothing about others.
+    /// This OSD did not run for a while: silence in that time proves nothing about peers.
     pub fn forgive(&mut self, now: Time, late: Duration) {
         for watched in self.watched.values_mut() {
             for link in [&mut watched.public, &mut watched.cluster] {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Of more images at a time, the rest is not counted.
 const IMAGES_MAX: usize = 1000;
-/// Nobody is believed to want it for longer.
+/// The longest time for which statistics may be requested.
 const WANTED_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]

@@ -227,7 +227,7 @@ mod tests {
         assert!(held.upgrade().is_none());
     }
 
-    /// They were ours, and neither stored nor told to the PGs, which never heard of what had changed in them.
+    /// The OSD had adopted them, but neither stored them nor passed them to the PGs, which missed their changes.
     #[test]
     fn maps_before_one_that_is_wrong_are_taken() {
         let map = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());

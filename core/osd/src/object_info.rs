@@ -36,7 +36,7 @@ pub struct ObjectInfo {
     pub snap_set: SnapSet,
     /// Of a clone: which snapshots it is for, newest first.
     pub snaps: Vec<SnapId>,
-    /// Somebody called it clean, and it did not change since.
+    /// A cache flush marked it clean, and it did not change since.
     pub clean: bool,
 }
 

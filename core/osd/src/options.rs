@@ -72,7 +72,7 @@ const YEAR: u64 = 366 * DAY;
 const MAPS: [Known; 1] =
     [Known { name: "mon_min_osdmap_epochs", default: maps::KEPT as u64, range: (1, 100_000) }];
 
-/// Whether clients are told at once to keep requests to themselves while a PG peers, however short that is.
+/// Whether a peering PG sends backoffs at once, even if peering is short.
 const BACKOFF: [Known; 1] = [Known { name: "osd_backoff_on_peering", default: 0, range: YES_OR_NO }];
 
 /// When and how fast copies are compared. Counts, hours, seconds, or one for yes; in the order of names.
@@ -123,7 +123,7 @@ pub struct Options {
     from_mon: BTreeMap<String, String>,
     /// Set here, until the process ends.
     here: BTreeMap<&'static str, u64>,
-    /// What they come to, since each request asks; none from when one of them changes until then.
+    /// Cache of a computed value that each request needs; none after an option changed.
     keep: Cell<Option<Keep>>,
 }
 
@@ -322,7 +322,7 @@ mod tests {
             (sleep("0.1"), sleep("-1"), sleep("NaN")),
             (Duration::from_millis(100), Duration::ZERO, Duration::ZERO)
         );
-        // Whoever is in a hurry tells the OSDs themselves.
+        // Operators may set the option on the OSDs themselves.
         options.set("osd_recovery_sleep", "0.25").unwrap();
         assert_eq!(options.recovery().sleep, Duration::from_millis(250));
         assert_eq!(options.get("osd_recovery_sleep"), Some("0.250000".into()));

@@ -43,15 +43,15 @@ pub struct Peers {
 /// The last attempt to open a session that failed.
 struct Failed {
     network: Network,
-    /// Nobody listened there.
+    /// The connection was refused: no process listens there.
     refused: bool,
     at: Time,
 }
 
-/// What the end of a session tells about the peer.
+/// What the end of a session shows about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The process is gone, as far as can be told from here.
+    /// The process is gone, as far as this OSD can see.
     Gone,
     /// The connection was refused on that network: the other network decides.
     AskElsewhere,
@@ -59,7 +59,7 @@ pub enum Ended {
 }
 
 impl Peers {
-    /// Whom we have a session with.
+    /// OSDs with a session.
     pub fn osds(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.sessions.keys().copied()
     }
@@ -117,7 +117,7 @@ impl Peers {
         }
     }
     /// Sessions over which nothing comes any more, though pings are sent: the network may have lost
-    /// them without telling either end. They are to be hung up; asking again opens new ones.
+    /// them without either end noticing. The caller closes them; dialling again opens new ones.
     pub fn dead_sessions(&mut self, now: Time) -> Vec<ConnId> {
         let dead: Vec<(OsdId, ConnId)> = self
             .sessions
@@ -151,7 +151,7 @@ impl Peers {
         if without.0 != session.addr.nonce {
             *without = (session.addr.nonce, now);
         }
-        // Whoever ended a session that worked may be asked at once whether he is still there.
+        // After the end of a session that was open, the OSD may be dialled again at once.
         if !session.open {
             self.not_before.insert(osd, now + REDIAL);
             self.failed.insert(osd, Failed { network: session.network, refused, at: now });

@@ -99,7 +99,7 @@ impl ScrubScheduler {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// A step took that long; the PG hears when it is time for the next.
+    /// A step took that long; the PG gets an event when the next step is due.
     pub fn pause(&self, pg: PgId, now: Time, took: Duration) {
         let pause = if self.busy { (took * PAUSE_PARTS).min(PAUSE_MAX) } else { Duration::ZERO };
         self.next_step.set(now + pause.max(self.rules.sleep));

@@ -196,7 +196,7 @@ impl<'a> Draft<'a> {
         self.changes.push(Change::Remove);
     }
 
-    /// Everything becomes what is stored of a clone, but for who watches the object.
+    /// Replaces all of the object by a clone's state, except for its watches.
     pub fn become_clone(&mut self, clone: &ObjectId) -> Result<(), Stop> {
         let id = StoredId::from(clone.clone());
         let not_found = || Stop::Store(ReadError::NotFound(id.clone()));

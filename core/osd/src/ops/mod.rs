@@ -319,7 +319,7 @@ pub fn execute(
     let kept = snaps::keep(&mut draft, env, snaps.context, stored.as_ref(), before);
     let vanishes = existed && draft.gone;
     if !draft.exists && !draft.snap_set.clones.is_empty() {
-        // Who asks for a snapshot asks the head where it is.
+        // Reads of a snapshot find the clone through the head.
         draft.info = ObjectInfo { whiteout: true, ..ObjectInfo::default() };
         draft.changes.push(Change::Touch);
     }

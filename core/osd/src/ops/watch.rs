@@ -1,4 +1,4 @@
-//! Who watches an object: kept in its info, so that a watch outlives connections and primaries.
+//! The watches of an object: kept in its info, so that a watch outlives connections and primaries.
 //! Notifying watchers and expiring them: `pg::watches`.
 
 use super::draft::Draft;

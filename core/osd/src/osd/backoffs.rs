@@ -1,8 +1,8 @@
-//! When clients are asked to keep their requests on a PG that does not serve, and when they may send them.
+//! When a client gets a backoff for a PG that does not serve, and when the backoff ends.
 //! (`docs/decisions/0046-backoff.md`)
 //!
-//! Mostly a PG peers for less time than it takes to tell anybody: then it holds what comes. But what it holds takes memory that
-//! clients of other PGs need, and one that lacks members may wait for hours.
+//! Peering usually takes less time than sending backoffs would, so a PG holds requests at first. But held requests
+//! take memory that clients of other PGs need, and a PG that lacks members may wait for hours.
 
 use super::{Osd, TICK_EVERY};
 use nacre_base::{Now, PgId, Time};
@@ -11,11 +11,11 @@ use nacre_proto::messages::{BackoffOp, OsdBackoff, RADOS_BACKOFF};
 use nacre_proto::types::EntityType;
 use std::time::Duration;
 
-/// A PG that has not served for so long holds nothing.
+/// A PG that has not served for this time holds no requests.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Osd {
-    /// Whether its client is to keep a new request on a PG that does not serve since then.
+    /// Whether a new request on a PG that has not served since then gets a backoff.
     pub(super) fn is_to_be_kept(&self, now: Now, conn: ConnId, since: Time) -> bool {
         let is_much = self.budget.waiting.held() >= self.budget.waiting.most();
         let wanted = is_much || now.mono.since(since) >= PATIENCE || self.options.backs_off_at_once();
@@ -23,13 +23,13 @@ impl Osd {
     }
     fn may_block(&self, conn: ConnId) -> bool {
         let knows_how = self.sessions.get(&conn).is_some_and(|session| {
-            // What is read for copies has no client that would keep it.
+            // OSDs read for `copy-from`, and do not support backoffs.
             session.peer.kind != EntityType::Osd && session.peer.features & RADOS_BACKOFF == RADOS_BACKOFF
         });
-        knows_how && self.backoffs.has_room()
+        knows_how && self.backoffs.has_capacity()
     }
 
-    /// What came from it so far is forgotten: it sends all that it has for the PG when it is told to go on.
+    /// Drops the held requests of the session for the PG: the client resends them after the unblock.
     pub(super) fn block(&mut self, conn: ConnId, id: PgId, out: &mut Vec<Effect>) {
         let at = self.shard_of(id);
         let Some(pg) = self.shards[at].pgs.get_mut(&id) else { return };
@@ -42,7 +42,7 @@ impl Osd {
         out.push(Effect::Send { conn, tid: 0, message: message.into() });
     }
 
-    /// A few times a second: PGs that do not serve give back what they have held for long, and if it is much, earlier.
+    /// A few times a second: replaces requests that were held for long by backoffs; earlier when they take much memory.
     pub(super) fn look_at_held(&mut self, now: Now, out: &mut Vec<Effect>) {
         let is_much = self.budget.waiting.held() >= self.budget.waiting.most();
         let patience = if is_much { TICK_EVERY } else { PATIENCE };
@@ -60,15 +60,15 @@ impl Osd {
 
     pub(super) fn on_backoff(&mut self, conn: ConnId, message: &OsdBackoff) {
         if message.op == BackoffOp::AckBlock {
-            self.backoffs.heard(conn, message.spg.pg, message.id);
+            self.backoffs.acknowledged(conn, message.spg.pg, message.id);
         }
     }
 
-    /// Lets clients go on with PGs that serve now, and with those that are not ours, or not in this form, any more: who
-    /// serves those is not for us to know.
+    /// Ends backoffs of PGs that serve now, and of PGs that are no longer ours or were split or merged: clients
+    /// find the new primary by their maps.
     pub(super) fn end_backoffs(&mut self, out: &mut Vec<Effect>) {
-        let groups: Vec<PgId> = self.backoffs.groups().collect();
-        for id in groups {
+        let pgs: Vec<PgId> = self.backoffs.pgs().collect();
+        for id in pgs {
             let waits = self.pg(id).filter(|pg| pg.waits_since().is_some()).map(|pg| *pg.range());
             for (conn, message) in self.backoffs.end(id, waits, self.maps.epoch()) {
                 out.push(Effect::Send { conn, tid: 0, message: message.into() });

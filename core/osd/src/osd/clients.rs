@@ -112,7 +112,7 @@ impl Osd {
             if op.ops.iter().map(|item| item.data.len()).sum::<usize>() > WRITE_SIZE_MAX {
                 return refuse(EMSGSIZE, out);
             }
-            // The client waits until there is room, and sends it then.
+            // The client waits until the pool is no longer full, and resends it then.
             let insists = op_flags::message::FULL_TRY | op_flags::message::FULL_FORCE;
             if full(&map, pool).is_some() && !op.has_flag(insists) {
                 return;

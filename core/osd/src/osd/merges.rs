@@ -47,7 +47,7 @@ impl Osd {
             (held, also) if one.is_active() && other.is_active() => {
                 let alike = one.interval().acting == other.interval().acting;
                 let both = alike && one.may_hold_writes() && other.may_hold_writes();
-                // If one held writes and the other serves anew, what the monitors were told holds no more,
+                // If one held writes and the other serves anew, the versions reported to the monitors are outdated,
                 // as the other's new interval is committed: neither need wait then.
                 for (pg, holds) in [(source, held), (target, also)] {
                     if holds != both {

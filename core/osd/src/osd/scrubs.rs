@@ -10,7 +10,7 @@ use std::time::Duration;
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 impl Osd {
-    /// Somebody asked the monitors for it.
+    /// A scrub that was requested through the monitors.
     pub(super) fn on_scrub_wanted(
         &mut self,
         now: Now,

@@ -143,8 +143,8 @@ impl Osd {
         }
     }
 
-    /// Which things there are cannot be told any more, and some of them not be read: others serve in our place, where
-    /// they are enough.
+    /// The store's index is corrupt: some records are unknown or unreadable. The OSD stops, unless a PG would have
+    /// too few other copies.
     pub(super) fn leave_if_rotten(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         if !store.has_corrupt_metadata() || !matches!(self.life, Life::Running) {
             return;

@@ -215,7 +215,7 @@ impl History {
         let object = &entry.object;
         match revert_here(store, object, entry, part, txn) {
             Some(size) => self.missing.got(object, part, Some(size)),
-            // It is unfound once more: the primary hears that when it asks for it.
+            // It is unfound again: the primary learns this when it pulls the object.
             None => self.missing.add(object, entry.version, part),
         }
         [object.clone()].into()

@@ -2,7 +2,8 @@
 //! it in. No object moves, as the hashes of both make one range; only the records do.
 //!
 //! Before the merge, on the primary of both: when both are clean their writes wait, and when those in flight are
-//! committed the monitors are told the two versions (`osd/merges.rs`). The map that merges the two names these versions.
+//! committed, the primary reports the two versions to the monitors (`osd/merges.rs`). The map that merges the two names
+//! these versions.
 //!
 //! When that map comes, every OSD merges what it has, in one transaction. An OSD that has both halves at just these
 //! versions has all of the new placement group, whose log begins behind both: the missing sets of both halves remain. An

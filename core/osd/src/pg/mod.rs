@@ -248,7 +248,7 @@ pub enum PgEvent {
     MarkLost {
         delete: bool,
     },
-    /// Somebody wants the copies compared.
+    /// A scrub was requested.
     ScrubRequest(ScrubRequest),
     /// It is this placement group's turn to scrub.
     Scrub,
@@ -687,7 +687,7 @@ impl Pg {
         pgs
     }
 
-    /// A transaction of a child's own, so that it hears when what its parent stored is durable.
+    /// A transaction of a child's own, so that the child learns when its parent's transaction is durable.
     pub fn after_split(&mut self, ctx: &mut Ctx<'_>) {
         let mut txn = Transaction::new();
         self.history.record_info(&mut txn);

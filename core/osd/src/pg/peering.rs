@@ -9,8 +9,8 @@
 //!   Committing      the monitors commit {interval, acting}: the next primary needs a survivor of us
 //!   WaitingOut      until no older primary can hold a lease from all of its replicas
 //!
-//! `Down` and `TooFew` wait for maps that change something; `Down` also for an operator who lets the placement group
-//! begin empty, after which the record names no OSD.
+//! `Down` and `TooFew` wait for a map that changes their inputs; `Down` also for `ceph osd force-create-pg`, after
+//! which the activation record names no OSD.
 //!
 //! Why a survivor of the record suffices: a write was acknowledged only when all of the acting set had it, and only in
 //! an interval whose record was committed before. The monitors refuse records of intervals older than one they know,
@@ -284,7 +284,7 @@ impl Peering {
         if epoch < interval || self.record.as_ref() == Some(&record) {
             return false;
         }
-        // A placement group that is down hears from an operator this way that its past does not count.
+        // `ceph osd force-create-pg` reaches a placement group that is down by this record.
         if self.record.is_some() && !self.is_down() {
             return false;
         }

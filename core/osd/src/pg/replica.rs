@@ -69,7 +69,7 @@ impl Pg {
         }
     }
 
-    /// Sends a page of what changed after `since`, as far as the log does not tell.
+    /// Sends a page of the changes after `since` that the log does not contain.
     pub fn answer_dirty(&mut self, ctx: &mut Ctx<'_>, to: OsdId, since: Version, from: Name) {
         if !self.history.is_dirty_map_in_view() {
             return; // the other side asks again

@@ -32,7 +32,7 @@ type WatchId = (u64, u64);
 
 /// Ceph: `osd_default_notify_timeout`.
 const NOTIFY_TIMEOUT: u32 = 30;
-/// A client that lives and loses its session opens another within a fraction of a second.
+/// A client that loses its session opens another within a fraction of a second, if it is alive.
 const HUNG_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stands for the session of the primary's own requests: replies to it go nowhere.
 pub const NOBODY: ConnId = ConnId::Accepted(u64::MAX);
@@ -208,7 +208,7 @@ impl Watches {
         }
         let watched = self.live.entry(object.clone()).or_default();
         watched.all = true;
-        // A write of the last interval may have come to nothing.
+        // A write of the last interval may have been rolled back.
         watched.live.retain(|watch, live| live.ending || info.watchers.contains_key(watch));
         for (&watch, watcher) in info.watchers.iter() {
             let timeout = Duration::from_secs(watcher.timeout_secs.into());

@@ -1,4 +1,4 @@
-//! Requests that clients keep to themselves while a PG does not serve.
+//! Backoffs: clients hold requests while a PG does not serve.
 
 use super::*;
 use nacre_base::{Epoch, PgId, PoolId};
@@ -15,7 +15,7 @@ fn one_group(seed: u64) -> World {
     w.run_until("clean", World::all_clean);
     w
 }
-/// OSDs ask for it as soon as a PG peers.
+/// OSDs send backoffs as soon as a PG peers.
 fn at_once(w: &mut World) {
     w.config.insert("osd_backoff_on_peering".into(), "true".into());
     let values = w.config.clone();
@@ -100,7 +100,7 @@ fn client_that_fills_the_waiting_memory_is_blocked_and_others_are_served() {
     tids.iter().for_each(|tid| assert_eq!(w.reply(*tid).result, 0));
 }
 
-/// What it sent before it heard of a backoff comes again, and must not come before what was dropped already.
+/// Requests sent before the backoff arrived are resent, and must not overtake requests that were dropped.
 #[test]
 fn what_is_on_its_way_when_a_backoff_begins_and_ends_keeps_its_order() {
     for seed in 0..20 {
@@ -135,7 +135,7 @@ fn client_without_the_backoff_is_not_unblocked() {
     check(&mut w, &tids);
 }
 
-/// A PG that clients keep requests for.
+/// A PG with a backoff.
 fn blocked(seed: u64) -> (World, Vec<u64>) {
     let mut w = one_group(seed);
     at_once(&mut w);
@@ -152,7 +152,7 @@ fn backoff_ends_when_the_primary_changes() {
         w.start(1);
         w.place(vec![(0, vec![OsdId(1), OsdId(3), OsdId(0)])]);
         check(&mut w, &tids);
-        // And when it comes back to whom it was with.
+        // And when the PG returns to its former primary.
         w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(3)])]);
         assert_eq!(w.run_ops("a", read()).result, 0);
     }
@@ -209,7 +209,7 @@ fn a_group_that_may_serve_with_fewer_lets_clients_go_on() {
     assert!(w.map.epoch > Epoch(0));
 }
 
-/// The client reconnects, and has all it sent before and did not hear of done, once.
+/// The client reconnects, and all its unanswered requests are carried out once.
 #[test]
 fn what_waits_of_a_session_that_ended_goes_with_it() {
     let mut w = one_group(11);

@@ -1,4 +1,4 @@
-//! What clones of an object have in common reaches a member once.
+//! Data that clones of an object share is sent to a member once.
 
 use super::world::World;
 use super::{mend_everything, read, write};
@@ -26,7 +26,7 @@ fn move_to(w: &mut World, osds: [i32; 3]) {
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
 }
-/// Metadata of so many objects, and omap keys of none.
+/// Asserts that the metadata of so many objects was sent, and no omap keys.
 fn with_metadata(blocks: usize, objects: usize) -> u64 {
     (blocks * BLOCK + objects * 500) as u64
 }
@@ -62,7 +62,7 @@ fn what_was_written_before_a_snapshot_comes_once_for_the_clone_and_its_neighbour
             snap(&mut w, seq);
         }
         w.run_ops("a", blocks(5, 1, 20));
-        // What may not be committed is sent at once, whoever has it. That is so of the last writes only.
+        // Uncommitted writes are pushed first, to every member; only the last writes are uncommitted.
         (0..4).for_each(|_| drop(w.run_ops("b", vec![Op::Create { exclusive: false }])));
         w.start(victim);
         w.run_until("clean", World::all_clean);
@@ -80,15 +80,19 @@ fn what_a_member_does_not_have_under_a_clones_name_is_sent() {
     w.run_ops("a", blocks(2, 1, 2));
     w.run_until("clean", World::all_clean);
     w.place(vec![(0, [0, 1, 3].map(OsdId).into())]);
-    // The clone came, and the device loses it before the head does.
+    // The clone was recovered, and the device loses it before the head.
     let is_clone = |id: &StoredId| matches!(id, StoredId::Object(o) if o.snap != SnapId::HEAD);
     let has_clone = |w: &World| {
-        let of = w.nodes[3].view.things.iter().filter(|(id, _)| is_clone(id));
-        of.map(|(_, thing)| thing.data.len()).sum::<usize>() == 4 * BLOCK
-            && w.nodes[3].view.things.iter().any(|(id, thing)| is_clone(id) && thing.data[4 * BLOCK - 1] == 1)
+        let of = w.nodes[3].view.records.iter().filter(|(id, _)| is_clone(id));
+        of.map(|(_, record)| record.data.len()).sum::<usize>() == 4 * BLOCK
+            && w.nodes[3]
+                .view
+                .records
+                .iter()
+                .any(|(id, record)| is_clone(id) && record.data[4 * BLOCK - 1] == 1)
     };
     w.run_until("the clone is there", has_clone);
-    w.rot(3, |store| store.things.retain(|id, _| !is_clone(id)));
+    w.corrupt(3, |store| store.records.retain(|id, _| !is_clone(id)));
     w.run_until("clean", World::all_clean);
     assert_eq!(w.run_ops("a", read()).ops[0].data.len(), 4 * BLOCK);
     let head = |node: usize| w.nodes[node].view.objects().find(|(o, _)| o.snap == SnapId::HEAD).unwrap().1;
@@ -101,10 +105,10 @@ fn lose_blocks(w: &mut World, node: usize, block: usize, of: impl Fn(SnapId) -> 
     let is_lost = |id: &StoredId, len: usize| {
         matches!(id, StoredId::Object(object) if of(object.snap)) && len > block * BLOCK
     };
-    let things = disk.things.iter_mut().filter(|(id, thing)| is_lost(id, thing.data.len()));
-    let lost: Vec<(StoredId, u64)> = things
-        .map(|(id, thing)| {
-            thing.data[block * BLOCK..].iter_mut().take(BLOCK).for_each(|byte| *byte = 9);
+    let records = disk.records.iter_mut().filter(|(id, record)| is_lost(id, record.data.len()));
+    let lost: Vec<(StoredId, u64)> = records
+        .map(|(id, record)| {
+            record.data[block * BLOCK..].iter_mut().take(BLOCK).for_each(|byte| *byte = 9);
             (id.clone(), block as u64)
         })
         .collect();
@@ -113,7 +117,7 @@ fn lose_blocks(w: &mut World, node: usize, block: usize, of: impl Fn(SnapId) -> 
     disk.lost.blocks.len()
 }
 
-/// Who is away then has it under the clone's name only.
+/// A member that is down at that time has the data only under the clone's name.
 #[test]
 fn head_is_not_cloned_while_no_member_is_complete() {
     let mut w = World::new(4, 3, 3, 2, 1);
@@ -121,7 +125,7 @@ fn head_is_not_cloned_while_no_member_is_complete() {
     w.run_ops("a", blocks(0, 3, 1));
     snap(&mut w, 1);
     w.run_ops("a", blocks(0, 3, 2));
-    // What may not be committed comes to everybody before anything else happens to it. That is so of the last writes only.
+    // Uncommitted writes are pushed to every member first; these writes make those before them committed.
     (0..4).for_each(|_| drop(w.run_ops("b", vec![Op::Create { exclusive: false }])));
     w.run_until("clean", World::all_clean);
     w.run_for(Duration::from_secs(1));
@@ -143,7 +147,7 @@ fn head_is_not_cloned_while_no_member_is_complete() {
     assert_eq!(w.run_ops("a", read()).ops[0].data, vec![1; 3 * BLOCK]);
 }
 
-/// Of the last block, of which clones have only a part in common, one name on one device is left.
+/// Only one name on one device still holds the last block, of which clones share only a part.
 #[test]
 fn range_is_recovered_from_an_older_clone_that_shares_it() {
     for has in 0..2 {

@@ -1,4 +1,4 @@
-//! What an OSD tells about the work it did.
+//! Counters, histograms and reports of an OSD.
 
 use super::world::{POOL, World};
 use super::{read, write};
@@ -11,7 +11,7 @@ use nacre_proto::types::{Op, object_hash};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Asks one OSD, past the network.
+/// Sends a command to one OSD, bypassing the network.
 pub fn ask(w: &mut World, osd: usize, words: Value) -> Result<Value, i32> {
     let now = Now { mono: w.now, ..Now::default() };
     let command = Command { fsid: [0; 16], cmd: vec![words.to_string()], input: Bytes::new() };
@@ -55,13 +55,13 @@ fn requests_are_counted_with_their_bytes_and_the_time_of_each_stage() {
     assert!(mean("commit") > 0.0 && mean("replicas") > 0.0 && mean("execute") == 0.0);
     let latency = of("op_w_latency")["avgtime"].as_f64().unwrap();
     assert!(latency >= mean("replicas"), "{latency}");
-    // Replicas' stores are told that nobody reads there what they write.
+    // Writes of a replica carry the hint that no client will read them there.
     assert!(w.read_here.iter().eq([&osd]), "{:?}", w.read_here);
     let histograms = ask(&mut w, osd, json!({"prefix": "perf histogram dump", "logger": "osd"})).unwrap();
     let by_size = histograms["osd"]["op_w_latency_in_bytes_histogram"]["values"].as_array().unwrap().clone();
     let sum: u64 = by_size.iter().flat_map(|row| row.as_array().unwrap()).filter_map(Value::as_u64).sum();
     assert_eq!(sum, 3);
-    // The replicas took what they were sent, and say so.
+    // The replicas count the writes that they received.
     for replica in (0..3).filter(|n| *n != osd) {
         let counted = dump(&mut w, replica);
         let subop = &counted["osd"]["subop_w_latency"]["avgcount"];
@@ -115,7 +115,7 @@ fn requests_show_how_far_they_came_and_the_last_ones_are_remembered() {
     assert!(age > 0.0 && age <= 0.1, "{age}");
 
     w.cut.clear();
-    // What was lost with the network comes again with a new session.
+    // Messages lost with the session are resent in a new one.
     others.iter().for_each(|&other| w.reset_between(osd, other));
     assert_eq!(w.reply(tid).result, 0);
     ask(&mut w, osd, json!({"prefix": "config set", "var": "osd_op_history_size", "val": ["2"]})).unwrap();

@@ -1,4 +1,4 @@
-//! What happens while something else is in flight.
+//! Races: one change while another one is in flight.
 
 use super::world::{MON, POOL, World};
 use super::{read, write};
@@ -35,8 +35,8 @@ fn is_scrubbed(w: &World) -> bool {
     group(w, 0).is_some_and(|pg| pg.state(&w.map, false) & pg_state::SCRUBBING != 0)
 }
 
-/// The longest log was with one that is no member and died before it gave it: the PG waited for it, although another
-/// one had all that was acknowledged.
+/// The longest log was on a stray that died before it sent the log: the PG waited for it, although another OSD had
+/// every acknowledged write.
 #[test]
 fn log_that_dies_with_its_owner_is_taken_from_another_member() {
     let mut w = World::new(1, 5, 3, 1, 1);
@@ -59,7 +59,7 @@ fn log_that_dies_with_its_owner_is_taken_from_another_member() {
     assert_eq!(w.run_ops("a", read()).ops[0].data, "what osd.1 has as well");
 }
 
-/// osd.0 serves with osd.2, which has nothing; osd.1, who was a member, has all of "a" but for what is written from now on.
+/// osd.0 serves with osd.2, which is empty. osd.1, a former member, has "a" except for later writes.
 fn with_source(seed: u64) -> World {
     let mut w = World::new(seed, 3, 2, 1, 1);
     w.place(vec![(0, osds(&[0, 1]))]);
@@ -73,19 +73,19 @@ fn with_source(seed: u64) -> World {
     w
 }
 
-/// Whom the map moved a PG away from took its log when it was needed. What was written after that it did not know, and it gave
-/// what had been there before in place of what was acknowledged.
+/// A stray took the log when it became a recovery source. It did not know the writes after that, and sent older data in
+/// place of acknowledged data.
 #[test]
 fn stray_is_no_source_for_writes_after_its_log() {
     for seed in 1..5 {
         let mut w = with_source(seed);
         w.allow_errors = true;
-        w.rot(0, |store| _ = store.bad.insert((id("a"), 2), IntervalSet::new()));
+        w.corrupt(0, |store| _ = store.bad.insert((id("a"), 2), IntervalSet::new()));
         assert_eq!(w.run_ops("a", read()).ops[0].data, "o".repeat(3 * 4096));
         let new = Op::Write { extent: Extent::new(10, 3), data: "NEW".into() };
         assert_eq!(w.run_ops("a", vec![new]).result, 0);
         w.run_for(Duration::from_secs(1));
-        w.rot(0, |store| _ = store.bad.insert((id("a"), 0), IntervalSet::new()));
+        w.corrupt(0, |store| _ = store.bad.insert((id("a"), 0), IntervalSet::new()));
         let data = w.run_ops("a", read()).ops[0].data.clone();
         assert_eq!(data, format!("{}NEW{}", "o".repeat(10), "o".repeat(3 * 4096 - 13)));
         set_flag(&mut w, map_flags::NORECOVER, false);
@@ -94,7 +94,7 @@ fn stray_is_no_source_for_writes_after_its_log() {
     }
 }
 
-/// In its next incarnation it does not know that it took the log, and refused to give anything.
+/// After a restart the stray does not know that it took the log, and refused to send data.
 #[test]
 fn restarted_stray_is_sent_the_log_again() {
     let mut w = with_source(1);
@@ -114,7 +114,7 @@ fn restarted_stray_is_sent_the_log_again() {
     w.run_until("all is there", |w| group(w, 2).unwrap().summary().contains("misses 0"));
 }
 
-/// A copy was put right of an object that a client had deleted meanwhile: it was missing for ever.
+/// A copy was repaired after a client had deleted the object: the object stayed in the missing set forever.
 #[test]
 fn no_copy_is_put_right_of_what_is_deleted_meanwhile() {
     for auto in [false, true] {
@@ -129,7 +129,7 @@ fn no_copy_is_put_right_of_what_is_deleted_meanwhile() {
                 if auto {
                     set(&mut w, &[("osd_scrub_auto_repair", "true")]);
                 }
-                w.rot(node, |store| store.things.get_mut(&id("b")).unwrap().data[4500] ^= 1);
+                w.corrupt(node, |store| store.records.get_mut(&id("b")).unwrap().data[4500] ^= 1);
                 w.allow_errors = true;
                 scrub(&mut w, !auto);
                 w.run_until("a scrub", is_scrubbed);
@@ -144,7 +144,7 @@ fn no_copy_is_put_right_of_what_is_deleted_meanwhile() {
     }
 }
 
-/// A part came anew, without metadata, to one that was told meanwhile to give up the object once more: it said that it had it.
+/// A push without metadata reached a member that had meanwhile discarded its copy: it reported the object as recovered.
 #[test]
 fn a_part_that_comes_without_the_metadata_that_it_needs_is_not_taken_for_stored() {
     for seed in 1..12 {
@@ -152,10 +152,10 @@ fn a_part_that_comes_without_the_metadata_that_it_needs_is_not_taken_for_stored(
         w.place(vec![(0, osds(&[0, 1, 2]))]);
         w.run_ops("a", write(&"content".repeat(100)));
         w.run_until("clean", World::all_clean);
-        w.rot(1, |store| drop(store.things.remove(&id("a"))));
+        w.corrupt(1, |store| drop(store.records.remove(&id("a"))));
         scrub(&mut w, true);
         w.run_until("osd.1 lacks it", |w| !w.all_clean());
-        w.run_until("some of it comes", |w| w.nodes[1].view.things.contains_key(&id("a")));
+        w.run_until("some of it comes", |w| w.nodes[1].view.records.contains_key(&id("a")));
         for _ in 0..5 {
             w.run_for(Duration::from_millis(5 + seed));
             w.reset_between(0, 1);
@@ -165,7 +165,7 @@ fn a_part_that_comes_without_the_metadata_that_it_needs_is_not_taken_for_stored(
     }
 }
 
-/// What was pulled last was not durable yet when it was removed where it came from.
+/// The source deleted an object before the last pulled part was durable at the target.
 #[test]
 fn an_old_copy_goes_when_what_was_pulled_from_it_is_durable() {
     let mut w = World::new(3, 2, 1, 1, 1);
@@ -187,7 +187,8 @@ fn an_old_copy_goes_when_what_was_pulled_from_it_is_durable() {
     w.run_until("the old copy is gone", |w| w.nodes[0].view.objects().count() == 0);
 }
 
-/// Recovery rested meanwhile, and went on in the very turn in which the clone came, with who waited for it: it was not found.
+/// Recovery was paused, and resumed in the turn in which the clone arrived, before the read that waited for it: the read
+/// did not find the clone.
 #[test]
 fn recovered_clone_is_readable_in_the_next_turn() {
     let object = |name: &str| ObjectId::head(POOL, "".into(), "".into(), name.into());
@@ -220,8 +221,8 @@ fn recovered_clone_is_readable_in_the_next_turn() {
     }
 }
 
-/// The session ended while a copy was mended, and a client wrote meanwhile: the member gave the object up once more, and got what
-/// had been read of it before the write.
+/// The session ended while a copy was repaired, and a client wrote: the member discarded the object again, and was sent
+/// data that had been read before the write.
 #[test]
 fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
     for delay in 0..40 {
@@ -230,7 +231,7 @@ fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
         w.run_ops("a", write(&"content".repeat(10)));
         w.run_until("clean", World::all_clean);
         (w.min_delay, w.max_delay) = (Duration::from_millis(2), Duration::from_millis(2));
-        w.rot(1, |store| drop(store.things.remove(&id("a"))));
+        w.corrupt(1, |store| drop(store.records.remove(&id("a"))));
         scrub(&mut w, true);
         w.run_until("osd.1 lacks it", |w| !w.all_clean());
         w.run_for(Duration::from_micros(100 * delay));
@@ -244,8 +245,8 @@ fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
     }
 }
 
-/// A write made an object longer while the first part of it was sent anew: the member lacked for ever what the primary thought
-/// that it had.
+/// A write extended an object while its first part was being resent: the member lacked data forever that the primary
+/// took for recovered.
 #[test]
 fn what_a_member_lacks_of_an_object_that_grows_meanwhile_is_no_more_than_its_primary_knows() {
     for delay in 0..40 {
@@ -274,7 +275,7 @@ fn what_a_member_lacks_of_an_object_that_grows_meanwhile_is_no_more_than_its_pri
     }
 }
 
-/// More requests than are kept until a map comes were dropped, and never sent again.
+/// Requests beyond the limit of those that wait for a map were dropped, and never sent again.
 #[test]
 fn requests_that_come_before_their_map_are_all_answered() {
     let mut w = World::new(6, 2, 2, 1, 1);

@@ -37,7 +37,7 @@ fn member_behind_the_log_tail_gets_only_dirty_ranges() {
         w.run_ops("d", write("new"));
         w.run_ops("e", append(" and more"));
         w.run_ops("g", write("made meanwhile"));
-        // All that is out of the log before long.
+        // More writes, so that the log is trimmed past all that.
         (0..20).for_each(|n| drop(w.run_ops("a", write_at(n % 3, "q"))));
         w.start(victim);
         w.run_until("clean", World::all_clean);
@@ -100,9 +100,9 @@ fn member_that_lost_transactions_scans_the_inventory() {
     w.run_until("clean", World::all_clean);
     w.run_for(Duration::from_secs(1));
     w.kill(1);
-    // All of the PG's record is there, and of two objects what they were.
-    for (id, thing) in old.things.iter().filter(|(_, thing)| thing.data == b"old").take(2) {
-        w.nodes[1].disk.things.insert(id.clone(), thing.clone());
+    // The PG's record is complete, and two objects have their old content.
+    for (id, record) in old.records.iter().filter(|(_, record)| record.data == b"old").take(2) {
+        w.nodes[1].disk.records.insert(id.clone(), record.clone());
     }
     w.nodes[1].disk.lost.times = 1;
     (0..40).for_each(|n| drop(w.run_ops("c", write_at(n % 3, "q"))));
@@ -112,7 +112,7 @@ fn member_that_lost_transactions_scans_the_inventory() {
     w.assert_replicas_equal();
 }
 
-/// Clones that a member missed are made of what it has, whatever becomes of the object afterwards.
+/// Clones that a member missed are made from its own data, whatever happens to the object afterwards.
 #[test]
 fn snapshots_taken_beyond_the_log_cost_no_copy() {
     for victim in 0..3 {

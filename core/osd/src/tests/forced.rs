@@ -1,4 +1,4 @@
-//! Placement groups that operators want recovered first.
+//! `ceph pg force-recovery`: placement groups that are recovered first.
 
 use super::world::{POOL, World};
 use super::write;

@@ -1,4 +1,4 @@
-//! What nobody has any more waits for an operator, who may declare it lost.
+//! Unfound objects: requests on them wait until an operator declares the objects lost.
 
 use super::world::{POOL, World};
 use super::{read, write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 const PG: PgId = PgId { pool: POOL, seed: 0 };
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// osd.1 alone, which lacks all of "new" and a piece of "changed"; osd.0, who had them, is dead.
+/// osd.1 alone, which lacks all of "new" and a piece of "changed"; osd.0, which had them, is dead.
 pub fn world(seed: u64) -> World {
     let mut w = World::new(seed, 2, 2, 1, 1);
     w.run_ops("changed", write("old content"));
@@ -107,7 +107,7 @@ fn what_is_reverted_keeps_its_older_content() {
     declare_lost(&mut w);
     mark(&mut w, "revert");
     assert_eq!(w.reply(waits).ops[0].data, "old content");
-    // There is no older one of the other.
+    // The other object has no older version.
     assert_eq!(w.run_ops("new", read()).result, -2);
     assert_eq!(report(&w).counts.unfound, 0);
     w.start(0); // with the newer content, too late
@@ -116,7 +116,7 @@ fn what_is_reverted_keeps_its_older_content() {
     assert_eq!(w.run_ops("changed", read()).ops[0].data, "old content");
 }
 
-/// A member has it, and cannot read it: as long as that may pass, nothing is given up.
+/// A member has the object but cannot read it: while the error may be temporary, nothing is declared lost.
 #[test]
 fn what_a_member_did_not_give_once_is_not_lost() {
     for (waits_before, then) in [(Duration::from_secs(1), "the new content"), (MINUTE, "the old content")] {
@@ -132,14 +132,14 @@ fn what_a_member_did_not_give_once_is_not_lost() {
         w.start(1);
         w.run_until("both serve", |w| w.records.get(&PG).is_some_and(|record| record.acting.len() == 2));
         let a = StoredId::Object(ObjectId::head(POOL, "".into(), "".into(), "a".into()));
-        w.rot(0, |store| _ = store.unreadable.insert(a.clone()));
+        w.corrupt(0, |store| _ = store.unreadable.insert(a.clone()));
         w.place(vec![(0, vec![OsdId(1), OsdId(0)])]);
         let waits = w.submit("a", read());
         let unfound = |report: &PgReport| report.acting_primary == OsdId(1) && report.counts.unfound == 1;
         w.run_until("unfound", |w| w.reports.get(&PG).is_some_and(unfound));
         w.run_for(waits_before);
         mark(&mut w, "revert");
-        w.rot(0, |store| _ = store.unreadable.remove(&a));
+        w.corrupt(0, |store| _ = store.unreadable.remove(&a));
         assert_eq!(w.reply(waits).ops[0].data, then);
         w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
         w.run_until("clean", World::all_clean);
@@ -147,7 +147,7 @@ fn what_a_member_did_not_give_once_is_not_lost() {
     }
 }
 
-/// Flags forbid to fetch what is missing, not to know of it.
+/// The flags disable recovery, but objects are still known to be missing.
 #[test]
 fn unfound_objects_are_noticed_and_declared_lost_while_recovery_is_off() {
     for flag in [map_flags::NORECOVER, map_flags::NOBACKFILL] {
@@ -173,7 +173,7 @@ fn unfound_objects_are_noticed_and_declared_lost_while_recovery_is_off() {
     }
 }
 
-/// Content, attribute and omap of an object that was replaced whole come back together.
+/// A revert restores content, attribute and omap of a replaced object together.
 #[test]
 fn what_was_replaced_whole_is_reverted_with_all_that_belongs_to_it() {
     let attr = |value: &'static str| Op::SetXattr { name: "x".into(), value: value.into() };
@@ -246,7 +246,7 @@ fn revert_chooses_newest_copy_of_any_member() {
     }
 }
 
-/// Whoever dies in the middle: what was told once stays, and all agree in the end.
+/// Whichever OSD dies during the revert, content that was read once stays, and all members agree in the end.
 #[test]
 fn crash_during_a_revert_leaves_one_content() {
     for seed in 0..60 {
@@ -276,7 +276,7 @@ fn crash_during_a_revert_leaves_one_content() {
     }
 }
 
-/// The PG of "a", which osd.0 had alone, who is dead, waits for it on osd.1.
+/// The PG of "a", of which the dead osd.0 had the only copy, waits for it on osd.1.
 pub fn down_pg_world() -> World {
     let mut w = World::new(4, 3, 1, 1, 1);
     w.run_ops("a", write("on osd.0 alone"));
@@ -326,7 +326,7 @@ fn returning_lost_osd_drops_also_objects_older_than_its_log() {
     }
 }
 
-/// An operator has a PG that is down begin empty: `ceph osd force-create-pg`.
+/// An operator recreates a PG that is down as an empty one: `ceph osd force-create-pg`.
 fn void(w: &mut World) {
     let record = w.records.get_mut(&PG).unwrap();
     assert!(!record.is_void());
@@ -338,7 +338,7 @@ fn a_group_that_is_made_anew_serves_empty_and_older_copies_become_what_it_is() {
     let mut w = World::new(5, 4, 2, 1, 1);
     w.place(vec![(0, vec![OsdId(0), OsdId(1)])]);
     for name in ["a", "b", "c", "d", "e"] {
-        // More than the log holds: what is older, only a comparison of names tells.
+        // More than the log holds: older objects are found only by an inventory scan.
         for _ in 0..6 {
             w.run_ops(name, write("old"));
         }

@@ -53,7 +53,7 @@ fn after_writes(writes: u64) -> (Missing, isize) {
     (missing, IN_USE.get() - before)
 }
 
-/// So a million take 64 MB on who missed them, and as much on the primaries together.
+/// A million therefore take 64 MB on the member that missed them, and as much on all primaries together.
 #[test]
 fn missed_scattered_write_takes_at_most_64_bytes() {
     let (few, bytes_of_few) = after_writes(10_000);

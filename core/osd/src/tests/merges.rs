@@ -41,7 +41,7 @@ fn groups_become_one_without_a_copy() {
     w.assert_replicas_equal();
     let report = &w.reports[&PgId { pool: POOL, seed: 0 }];
     assert_eq!((report.counts.objects, report.counts.work.recovered_objects), (60, 0));
-    // And apart again.
+    // And split again.
     w.split(4);
     w.run_until("clean", World::all_clean);
     check(&mut w, 60);
@@ -56,13 +56,13 @@ fn a_group_that_became_part_of_another_is_found_without_its_record() {
     w.run_until("clean", World::all_clean);
     w.kill(2);
     w.run_until("down", |w| !w.map.is_up(OsdId(2)));
-    // It leaves halves, and is away while they become one.
+    // It is down during the merge, and still has the two halves.
     w.place([0, 1, 4, 5].map(|seed| (seed, on(3))).into());
     w.run_for(Duration::from_secs(5));
     merge_one(&mut w);
     merge_one(&mut w);
     let gone = nacre_proto::transaction::StoredId::Pg(SpgId::replicated(PgId { pool: POOL, seed: 5 }));
-    w.rot(2, |store| {
+    w.corrupt(2, |store| {
         store.unreadable.insert(gone.clone());
     });
     w.allow_errors = true;
@@ -112,7 +112,7 @@ fn a_merge_that_is_called_off_lets_writes_go_on() {
     }
 }
 
-/// Its halves are not what became one: it learns which objects there are, and counts again then.
+/// Its halves are not the versions that were merged: it scans the inventory, and then recounts its statistics.
 #[test]
 fn member_absent_during_a_merge_scans_the_inventory() {
     for seed in 0..8 {
@@ -154,7 +154,7 @@ fn member_absent_during_a_merge_scans_the_inventory() {
     }
 }
 
-/// Whether or not the map that unites them, and what it brings, was durable anywhere.
+/// Whether or not the map of the merge, and its changes, were durable on any OSD.
 #[test]
 fn a_power_cut_of_everything_at_any_moment_of_a_merge_loses_nothing() {
     for seed in 0..60 {

@@ -1,4 +1,4 @@
-//! OSDs among each other: what single PGs cannot show.
+//! Tests with several OSDs.
 
 mod backoffs;
 mod blocklist;
@@ -142,7 +142,7 @@ fn mend_everything(w: &mut World) {
     for (a, b) in std::mem::take(&mut w.cut) {
         w.reset_between(a, b);
     }
-    // Whoever is stopping stops first.
+    // OSDs that are stopping stop first.
     w.run_for(Duration::from_secs(4));
     (0..osds).filter(|n| !w.is_running(*n)).collect::<Vec<_>>().into_iter().for_each(|n| w.start(n));
     w.run_until("all clean at the end", World::all_clean);

@@ -1,4 +1,4 @@
-//! Placement groups in flight to other OSDs.
+//! Placement groups that are being moved to other OSDs.
 
 use super::world::{POOL, World};
 use super::write;
@@ -21,7 +21,7 @@ fn begin(seed: u64) -> World {
     (0..OBJECTS).for_each(|n| assert_eq!(w.run_ops(&format!("o{n}"), write("what moves")).result, 0));
     w
 }
-/// As the monitors do it: CRUSH wants osd.3 to lead, and who has everything serves on.
+/// As the monitors do it: CRUSH chooses osd.3 as the primary, and complete members serve through `pg_temp`.
 fn shift(w: &mut World) {
     w.change(|_, inc| {
         inc.new_pg_upmap.insert(GROUP, osds([3, 1, 2]));
@@ -123,7 +123,7 @@ fn an_osd_that_is_too_full_gets_nothing_until_it_is_not() {
     w.run_until("moved", |w| w.all_clean() && acting(w) == osds([3, 1, 2]));
 }
 
-/// Each OSD moves one PG at a time: when those waited for room, nothing moved that would have made it.
+/// Each OSD moves one PG at a time: while backfills waited for space, no PG moved that would have freed space.
 #[test]
 fn backfill_that_waits_for_space_blocks_no_other() {
     let mut w = World::new(8, 5, 3, 2, 2);
@@ -152,7 +152,7 @@ fn backfill_that_waits_for_space_blocks_no_other() {
     w.assert_replicas_equal();
 }
 
-/// One that had been out for a moment was kept out by what it had, and others kept what had come in its place.
+/// An OSD that was out briefly got no backfill because its disk was full, and other OSDs kept the replacing copies.
 #[test]
 fn an_osd_that_is_too_full_comes_back_to_what_it_has() {
     let mut w = begin(7);
@@ -173,7 +173,7 @@ fn an_osd_that_is_too_full_comes_back_to_what_it_has() {
     w.run_until("and the others gave up theirs", |w| holds(w, 0) == 0);
 }
 
-/// A PG that moves has a member more for a while: only so many do at a time.
+/// A PG that moves has one more member for a while: the number of such PGs is limited.
 #[test]
 fn groups_move_one_after_the_other() {
     let mut w = World::new(5, 4, 3, 2, 6);
@@ -197,7 +197,7 @@ fn groups_move_one_after_the_other() {
     w.assert_replicas_equal();
 }
 
-/// A sparse image is no more work than what is in it.
+/// Copying a sparse image costs no more than its data.
 #[test]
 fn what_was_never_written_is_not_copied() {
     let mut w = begin(6);

@@ -1,7 +1,7 @@
 //! Members that lack parts of objects: what is written to them meanwhile, what they get, and what
 //! clients see.
 
-use super::store::Thing;
+use super::store::MemRecord;
 use super::world::{POOL, World};
 use super::{break_something, mend_everything, read, seeds, write};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ fn write_at(off: u64, data: impl Into<Bytes>) -> Op {
 }
 
 /// What an object must be: none if it does not exist. Attributes without the object's info.
-type Model = Option<Thing>;
+type Model = Option<MemRecord>;
 
 fn key(rng: &mut Rng) -> Name {
     format!("k{}", rng.below(8)).into()
@@ -33,20 +33,20 @@ fn key(rng: &mut Rng) -> Name {
 /// One to three random changes, and what they make of the object.
 fn change(rng: &mut Rng, count: u32, model: &Model) -> (Vec<Op>, Model) {
     let mut ops = Vec::new();
-    let mut thing = model.clone();
+    let mut record = model.clone();
     for n in 0..=rng.below(3) {
         if n > 0 && rng.chance(500) {
             continue;
         }
-        if thing.is_some() && rng.chance(60) {
-            thing = None;
+        if record.is_some() && rng.chance(60) {
+            record = None;
             ops.push(Op::Delete);
             continue;
         }
         let fill = |len: u64| format!("{count:05}").repeat(20)[..len as usize].to_string();
-        let existed = thing.is_some();
+        let existed = record.is_some();
         let kind = if existed { rng.below(12) } else { rng.below(5) };
-        let t = thing.get_or_insert_default();
+        let t = record.get_or_insert_default();
         let size = t.data.len() as u64;
         match kind {
             0..=2 => {
@@ -114,7 +114,7 @@ fn change(rng: &mut Rng, count: u32, model: &Model) -> (Vec<Op>, Model) {
             }
         }
     }
-    (ops, thing)
+    (ops, record)
 }
 
 /// Looks at some or all of an object.
@@ -129,7 +129,7 @@ fn look(rng: &mut Rng) -> Vec<Op> {
 }
 
 fn check(ops: &[Op], reply: &OsdOpReply, model: &Model, what: &str) {
-    let Some(thing) = model else {
+    let Some(record) = model else {
         assert_eq!(reply.result, -2, "{what}");
         return;
     };
@@ -137,18 +137,18 @@ fn check(ops: &[Op], reply: &OsdOpReply, model: &Model, what: &str) {
     for (op, got) in ops.iter().zip(&reply.ops) {
         let expected = match op {
             Op::Read(extent) => {
-                let size = thing.data.len() as u64;
+                let size = record.data.len() as u64;
                 let end = if extent.len == 0 { size } else { (extent.off + extent.len).min(size) };
-                thing.data[extent.off.min(end) as usize..end as usize].to_vec()
+                record.data[extent.off.min(end) as usize..end as usize].to_vec()
             }
-            Op::GetXattrs => to_vec(&thing.attrs),
-            Op::OmapGetHeader => thing.header.to_vec(),
+            Op::GetXattrs => to_vec(&record.attrs),
+            Op::OmapGetHeader => record.header.to_vec(),
             Op::OmapGetValsByKeys(keys) => {
-                let found: BTreeMap<_, _> = thing.omap.iter().filter(|(k, _)| keys.contains(*k)).collect();
+                let found: BTreeMap<_, _> = record.omap.iter().filter(|(k, _)| keys.contains(*k)).collect();
                 to_vec(&found.into_iter().map(|(k, v)| (k.clone(), v.clone())).collect::<BTreeMap<_, _>>())
             }
             Op::OmapGetVals { after, max, .. } => {
-                let all = thing.omap.iter().filter(|(k, _)| **k > *after || after.is_empty());
+                let all = record.omap.iter().filter(|(k, _)| **k > *after || after.is_empty());
                 let all: Vec<_> = all.map(|(k, v)| (k.clone(), v.clone())).collect();
                 let page: BTreeMap<_, _> = all.iter().take(*max as usize).cloned().collect();
                 let mut out = to_vec(&page);
@@ -156,12 +156,12 @@ fn check(ops: &[Op], reply: &OsdOpReply, model: &Model, what: &str) {
                 out
             }
             Op::Stat => {
-                assert_eq!(got.data[..8], (thing.data.len() as u64).to_le_bytes(), "{what}");
+                assert_eq!(got.data[..8], (record.data.len() as u64).to_le_bytes(), "{what}");
                 continue;
             }
             _ => continue,
         };
-        assert_eq!(got.data[..], expected[..], "{what}: {op:?}, {:?}", thing);
+        assert_eq!(got.data[..], expected[..], "{what}: {op:?}, {:?}", record);
     }
 }
 
@@ -277,7 +277,7 @@ fn what_only_one_member_stored_is_undone_when_the_others_went_on_without_it() {
                 assert_eq!(w.reply(tid).result, 0);
             }
         }
-        // The primary stores some more, of which nobody else hears, and dies with the client.
+        // The primary stores some writes that reach no other OSD, and dies with the client.
         w.cut.extend([(0, 1), (0, 2)]);
         let mut lost = models.clone();
         let tids = change_some(&mut w, &mut rng, &mut lost, &mut count);
@@ -337,7 +337,7 @@ fn requests_do_not_wait_for_bytes_that_they_do_not_touch() {
         w.run_until("clean", World::all_clean);
         w.kill(away);
         w.run_ops("a", write(&"new ".repeat(500)));
-        // Whatever is doubtful is so about another object.
+        // Only another object has uncommitted parts.
         w.run_ops("b", write("b"));
         w.run_ops("c", write("c"));
         w.start(away);
@@ -357,14 +357,14 @@ fn requests_do_not_wait_for_bytes_that_they_do_not_touch() {
     }
 }
 
-/// The store of one OSD gives back another byte than was written, and knows it.
+/// The store of one OSD has a corrupt byte and detects it.
 fn spoil(w: &mut World, osd: usize, name: &str, block: u64) {
     let objects: Vec<_> = w.nodes[osd].view.objects().map(|(object, _)| object.clone()).collect();
     let object = objects.into_iter().find(|object| object.name == name).unwrap();
     let node = &mut w.nodes[osd];
     for store in [&mut node.view, &mut node.disk] {
         let id = StoredId::Object(object.clone());
-        let data = &mut store.things.get_mut(&id).unwrap().data;
+        let data = &mut store.records.get_mut(&id).unwrap().data;
         data[block as usize * 4096] ^= 1;
         store.bad.insert((id, block), IntervalSet::new());
     }
@@ -385,7 +385,7 @@ fn a_bad_block_is_served_from_another_copy_and_mended() {
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
     assert!(w.nodes[0].disk.bad.is_empty());
-    // One that is found while it is copied to somebody else.
+    // A bad block that is found while it is pushed to another OSD.
     w.kill(2);
     w.run_ops("a", vec![write_at(5, "new")]);
     spoil(&mut w, 0, "a", 0);
@@ -397,7 +397,7 @@ fn a_bad_block_is_served_from_another_copy_and_mended() {
     assert_eq!(w.run_ops("a", read()).ops[0].data, text);
 }
 
-/// Nobody can give the bad block for a moment: who asks for it waits, and others do not.
+/// No OSD can send the bad block for a moment: a request that reads it waits, and others do not.
 #[test]
 fn read_that_waits_for_a_block_delays_no_other_read() {
     let mut w = World::new(3, 3, 3, 2, 1);
@@ -416,7 +416,7 @@ fn read_that_waits_for_a_block_delays_no_other_read() {
     let took = w.now.since(before);
     assert!(took < Duration::from_millis(100), "{took:?}");
     assert!(!w.replies.contains_key(&waits));
-    // What the same client writes after a read keeps its place.
+    // A client's write stays behind its own read.
     let later = w.submit("a", vec![write_at(5000, "new")]);
     w.run_for(Duration::from_millis(200));
     assert!(!w.replies.contains_key(&later) && !w.replies.contains_key(&waits));
@@ -429,7 +429,7 @@ fn read_that_waits_for_a_block_delays_no_other_read() {
     w.run_until("clean", World::all_clean);
 }
 
-/// As after a start that found some of the log rotten.
+/// As after a start that found a part of the log corrupt.
 #[test]
 fn a_block_that_the_store_lost_is_missing_at_once_and_comes_back_unasked() {
     for osd in 0..3 {
@@ -464,7 +464,7 @@ fn an_osd_whose_store_went_back_in_time_takes_everything_from_others_and_is_beli
     w.run_ops("g", write("new"));
     w.run_ops("f", vec![Op::Delete]);
     w.run_until("clean", World::all_clean);
-    // The others are away, and only the one is there that forgot what it knew.
+    // The others are down, and only the OSD that lost its record is up.
     (0..3).for_each(|node| w.kill(node));
     w.nodes[0].disk = old;
     w.nodes[0].disk.lost.times = 1;
@@ -478,7 +478,7 @@ fn an_osd_whose_store_went_back_in_time_takes_everything_from_others_and_is_beli
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
     assert_eq!(w.run_ops("f", read()).result, -2);
-    // It says so once. From then on its word counts again.
+    // It reports the loss once. After that its record counts again.
     w.kill(0);
     w.start(0);
     w.run_until("clean", World::all_clean);
@@ -536,7 +536,7 @@ fn what_was_written_to_a_bad_block_reaches_the_others_and_the_rest_comes_from_th
         w.run_until("clean", World::all_clean);
         let new = [&text[..5000], "new", &text[5003..6000], "er", &text[6002..]].concat();
         assert_eq!(w.run_ops("a", read()).ops[0].data, new);
-        // A bad block of a replica stays until somebody looks at it.
+        // A bad block of a replica stays until a scrub reads it.
         let primary = bad == 0;
         w.run_for(Duration::from_secs(1));
         assert_eq!(w.nodes[bad].disk.bad.is_empty(), primary);

@@ -30,7 +30,7 @@ fn a_thousand_groups_peer_in_a_few_messages_between_each_two_osds() {
     few(&mut w, "with it again");
 }
 
-/// Room for some twenty PGs without news; one with ten entries for each of two members takes more.
+/// Memory for about twenty unchanged PGs; one with ten entries for each of two members takes more.
 const LITTLE: usize = 256 << 10;
 
 #[test]
@@ -65,8 +65,8 @@ fn a_thousand_groups_peer_in_waves_where_there_is_memory_for_few() {
     );
 }
 
-/// Between OSDs and between them and the monitor, in a session that goes on: a peer that dropped it for
-/// want of room, or took it for stale. Every wait has an end that somebody looks at.
+/// A message between OSDs, or between an OSD and the monitor, is lost although the session stays: the peer dropped it
+/// for lack of memory or took it for stale. Every wait has a timeout.
 #[test]
 fn no_pg_is_stuck_after_one_lost_message() {
     let mut lost = 0;
@@ -90,8 +90,8 @@ fn no_pg_is_stuck_after_one_lost_message() {
     assert!(lost >= 40, "only {lost} messages were there to be lost");
 }
 
-/// Found by the simulator, once monitors kept fewer maps than OSDs missed: nobody can tell from the map
-/// before and the map after when an interval began, nor that there was one which is over.
+/// Found by the simulator, once monitors kept fewer maps than OSDs missed: the map before and the map after
+/// do not show when an interval began, nor that there was one in between.
 #[test]
 fn osd_that_missed_maps_agrees_on_the_interval_start() {
     let orders = [[0, 1, 2], [1, 0, 2], [2, 1, 0]].map(|order| order.map(OsdId).to_vec());
@@ -102,7 +102,7 @@ fn osd_that_missed_maps_agrees_on_the_interval_start() {
             w.run_ops("object", write("old"));
             w.cut.insert((absent, MON));
             let before = w.map.epoch;
-            // The members change places, perhaps back, and then other things happen.
+            // The members swap places, perhaps back, and then the map changes in other ways.
             for n in [first, last] {
                 w.place(vec![(0, orders[n].clone())]);
                 w.run_for(Duration::from_millis(300));
@@ -147,7 +147,7 @@ fn an_osd_that_the_map_says_is_stopped_ends_and_is_there_again_when_it_is_starte
     w.start(1);
     w.run_until("clean again", World::all_clean);
     assert!(w.is_running(1));
-    // One that is only marked down does not end.
+    // An OSD that is only marked down does not stop.
     w.mark_down(OsdId(2));
     w.run_until("clean once more", World::all_clean);
 }

@@ -1,4 +1,4 @@
-//! Writes for which some disk has no room.
+//! Writes that a member's disk has no space for.
 
 use super::world::{POOL, World};
 use super::{read, write};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const REPLICA: usize = 2;
 const MIB: u64 = 1 << 20;
 
-/// Asks so that it hears when there is no room.
+/// Sends a write with the flag that asks for ENOSPC instead of waiting.
 fn try_ops(w: &mut World, name: &str, ops: Vec<Op>) -> i32 {
     let hash = object_hash(&Name::default(), &name.into());
     let flags = op_flags::message::FULL_TRY;
@@ -44,7 +44,7 @@ fn what_grows_waits_in_order_while_a_replica_is_full() {
     w.run_for(Duration::from_secs(3));
     assert!(!w.replies.contains_key(&first) && !w.replies.contains_key(&second));
     assert_eq!(w.run_ops("a", read()).ops[0].data, "12345678");
-    // Who wants to hear of it does; what grows nothing is done.
+    // With that flag a write fails; writes that need no more space are carried out.
     assert_eq!(try_ops(&mut w, "b", append()), -ENOSPC);
     assert_eq!(try_ops(&mut w, "d", write("x")), -ENOSPC);
     assert_eq!(try_ops(&mut w, "b", write("87654321")), 0);
@@ -65,7 +65,7 @@ fn new_primary_knows_of_a_full_disk() {
     w.kill(0);
     assert_eq!(w.run_ops("a", read()).ops[0].data, "12345678");
     assert_eq!(try_ops(&mut w, "a", append()), -ENOSPC);
-    // What waits goes with it to the next one.
+    // Waiting writes move to the next primary.
     let waits = w.submit("a", append());
     w.start(0);
     w.run_until("clean", World::all_clean);
@@ -76,7 +76,7 @@ fn new_primary_knows_of_a_full_disk() {
     assert_eq!(w.run_ops("a", read()).ops[0].data, "123456789");
 }
 
-/// It got nothing, and what had come in its place was kept beside it for as long: a cluster that is full stayed so.
+/// The full member recovered nothing, and the copies that had replaced it were kept meanwhile: a full cluster stayed full.
 #[test]
 fn returning_full_member_gets_writes_that_do_not_grow() {
     let mut w = three_objects();
@@ -97,7 +97,7 @@ fn returning_full_member_gets_writes_that_do_not_grow() {
     w.assert_replicas_equal();
 }
 
-/// They were sent again and again, as many as may be in flight at a time, and nothing else was recovered.
+/// Pushes to it were repeated up to the limit of pushes in flight, and nothing else was recovered.
 #[test]
 fn write_that_waits_for_a_full_member_blocks_no_other() {
     let mut w = World::new(4, 4, 3, 2, 2);
@@ -118,7 +118,7 @@ fn write_that_waits_for_a_full_member_blocks_no_other() {
     w.assert_replicas_equal();
 }
 
-/// Requests on an object that was being written waited until a member that has nothing of it had room.
+/// Requests on an object that was being written waited until a member without that object had space.
 #[test]
 fn what_a_full_member_has_nothing_of_is_shown_before_it_has() {
     let mut w = World::new(3, 4, 3, 2, 1);
@@ -157,10 +157,10 @@ fn full_flag_refuses_only_writes_that_grow() {
     assert!(!w.replies.contains_key(&waits));
 }
 
-/// Of an OSD that makes do with little.
+/// Memory of a small OSD.
 const LITTLE: usize = 6 << 20;
 
-/// Found by seed 0x148e: what had waited for its PG was let go in one moment, and removals did not count.
+/// Found by seed 0x148e: all ops that waited for the PG started at once, and removals needed no credit.
 #[test]
 fn requests_that_waited_for_their_group_go_on_as_many_at_a_time_as_there_is_memory_for() {
     let mut w = World::new(6, 3, 3, 2, 4);
@@ -191,7 +191,7 @@ fn requests_that_waited_for_their_group_go_on_as_many_at_a_time_as_there_is_memo
         most = osds.map(|osd| osd.budget.credits.memory_on_its_way()).fold(most, u64::max);
         w.replies.len() == before + tids.len()
     });
-    // A part of sixteen in two for each of up to four who send writes, which small ones may take twice.
+    // An eighth of the memory, shared by up to four primaries; small writes may use their share twice.
     let may = LITTLE as u64 / 16 * 2 / 4 * 2;
     assert!(most < may + (16 << 10) && most > may / 2, "{most} bytes on their way, of {may}");
     assert!(tids.iter().all(|tid| w.replies[tid].result == 0));
@@ -218,7 +218,7 @@ fn objects_are_read_for_clients_as_many_at_a_time_as_there_is_memory_for() {
         assert_eq!(w.run_ops(name, vec![Op::WriteFull { data }]).result, 0);
     }
     w.run_until("clean", World::all_clean);
-    // Leases end while a member is not heard of.
+    // Leases expire while a member is unreachable.
     w.cut.extend([(0, 2), (1, 2)]);
     w.run_for(Duration::from_secs(2));
     let mut asked: Vec<(u64, u8)> =
@@ -237,7 +237,7 @@ fn objects_are_read_for_clients_as_many_at_a_time_as_there_is_memory_for() {
             None => true,
         });
     }
-    // One part of sixteen, and for a moment what was read twice: as what was fetched, and as an answer.
+    // A sixteenth, and briefly the read data twice: as read from the store and as the reply.
     let may = (16 << 20) / 16;
     assert!(most > may / 2 && most <= may + LEN as u64, "{most} bytes held, of {may}");
     assert!(w.nodes.iter().filter_map(|node| node.osd.as_ref()).all(|osd| osd.budget.replies.held() == 0));

@@ -1,6 +1,6 @@
-//! Copies are compared while clients write, what is wrong is found and said, and made right.
+//! Scrub while clients write: inconsistencies are found, reported and repaired.
 
-use super::store::{MemStore, Thing};
+use super::store::{MemRecord, MemStore};
 use super::world::{POOL, World};
 use super::{append, read, write};
 use bytes::Bytes;
@@ -29,8 +29,8 @@ fn world(seed: u64) -> World {
 fn id(name: &str) -> StoredId {
     ObjectId::head(POOL, "".into(), "".into(), name.into()).into()
 }
-fn thing<'a>(store: &'a mut MemStore, name: &str) -> &'a mut Thing {
-    store.things.get_mut(&id(name)).unwrap()
+fn record<'a>(store: &'a mut MemStore, name: &str) -> &'a mut MemRecord {
+    store.records.get_mut(&id(name)).unwrap()
 }
 fn ask(w: &mut World, deep: bool, repair: bool) {
     w.tell_osds(|| DaemonMsg::Scrub { pgs: vec![PG], deep, repair }.into());
@@ -38,7 +38,7 @@ fn ask(w: &mut World, deep: bool, repair: bool) {
 fn report(w: &World) -> &PgReport {
     &w.reports[&PG]
 }
-/// Waits for the end of a look that begins now.
+/// Waits for the end of a scrub that begins now.
 fn scrub(w: &mut World, deep: bool, repair: bool) -> PgReport {
     w.run_for(Duration::from_secs(2)); // stamps are in seconds
     let began = w.now.nanos / 1_000_000_000;
@@ -49,7 +49,7 @@ fn scrub(w: &mut World, deep: bool, repair: bool) -> PgReport {
     });
     report(w).clone()
 }
-/// How many findings clients are shown.
+/// How many inconsistencies are listed for clients.
 fn listed(w: &mut World, snapsets: bool) -> u32 {
     let reply = w.run_ops("", vec![Op::ScrubLs(ScrubLs { snapsets, max: 100, ..ScrubLs::default() })]);
     assert_eq!(reply.result, 0);
@@ -97,10 +97,10 @@ fn a_group_without_objects_is_looked_through_as_well() {
 fn wrong_content_is_found_by_reading_it_and_replaced() {
     for (node, seed) in [(0, 2), (1, 3), (2, 4)] {
         let mut w = world(seed);
-        w.rot(node, |store| {
-            thing(store, "a").data[5000] ^= 1;
-            thing(store, "b").omap.insert("k2".into(), Bytes::from_static(b"other"));
-            thing(store, "c").omap.insert("k9".into(), Bytes::from_static(b"more"));
+        w.corrupt(node, |store| {
+            record(store, "a").data[5000] ^= 1;
+            record(store, "b").omap.insert("k2".into(), Bytes::from_static(b"other"));
+            record(store, "c").omap.insert("k9".into(), Bytes::from_static(b"more"));
             store.bad.insert((id("d"), 1), IntervalSet::new());
         });
         assert_eq!(scrub(&mut w, false, false).scrub.errors(), 0);
@@ -108,7 +108,7 @@ fn wrong_content_is_found_by_reading_it_and_replaced() {
         assert_eq!((found.scrub.deep_errors, found.scrub.shallow_errors), (4, 0));
         assert!(found.state & pg_state::INCONSISTENT != 0);
         assert_eq!(listed(&mut w, false), 4);
-        // What only reading shows is not forgotten by one who does not read.
+        // A scrub that reads no data keeps the findings of a deep scrub.
         assert_eq!((scrub(&mut w, false, false).scrub.errors(), listed(&mut w, false)), (4, 4));
         assert_mended(&mut w);
     }
@@ -118,11 +118,11 @@ fn wrong_content_is_found_by_reading_it_and_replaced() {
 fn wrong_metadata_and_missing_objects_are_found_by_names_alone() {
     for (node, seed) in [(0, 5), (1, 6), (2, 7)] {
         let mut w = world(seed);
-        w.rot(node, |store| {
-            store.things.remove(&id("a"));
-            thing(store, "b").attrs.insert("_x".into(), Bytes::from_static(b"v"));
-            thing(store, "c").data.push(7);
-            thing(store, "d").attrs.remove(b"_".as_slice());
+        w.corrupt(node, |store| {
+            store.records.remove(&id("a"));
+            record(store, "b").attrs.insert("_x".into(), Bytes::from_static(b"v"));
+            record(store, "c").data.push(7);
+            record(store, "d").attrs.remove(b"_".as_slice());
         });
         let found = scrub(&mut w, false, false);
         assert_eq!((found.scrub.deep_errors, found.scrub.shallow_errors), (0, 4));
@@ -134,7 +134,7 @@ fn wrong_metadata_and_missing_objects_are_found_by_names_alone() {
 #[test]
 fn what_was_found_outlives_the_primary_that_found_it() {
     let mut w = world(8);
-    w.rot(2, |store| thing(store, "a").data[5000] ^= 1);
+    w.corrupt(2, |store| record(store, "a").data[5000] ^= 1);
     assert_eq!(scrub(&mut w, true, false).scrub.deep_errors, 1);
     w.kill(0);
     w.run_until("another primary", |w| {
@@ -159,10 +159,10 @@ fn scrub_reports_unexpected_and_missing_clones() {
     };
     assert_eq!(scrub(&mut w, true, false).scrub.errors(), 0);
     for node in 0..3 {
-        w.rot(node, |store| {
-            store.things.remove(&clone("a"));
-            let copy = store.things[&clone("b")].clone();
-            store.things.insert(clone("c"), copy);
+        w.corrupt(node, |store| {
+            store.records.remove(&clone("a"));
+            let copy = store.records[&clone("b")].clone();
+            store.records.insert(clone("c"), copy);
         });
     }
     assert_eq!(scrub(&mut w, false, false).scrub.shallow_errors, 2);
@@ -173,20 +173,20 @@ fn scrub_reports_unexpected_and_missing_clones() {
     assert!(failed(&scrub(&mut w, true, true)));
     assert!(failed(&scrub(&mut w, false, false)));
     for node in 0..3 {
-        w.rot(node, |store| {
-            let copy = store.things.remove(&clone("c")).unwrap();
-            store.things.insert(clone("a"), copy);
+        w.corrupt(node, |store| {
+            let copy = store.records.remove(&clone("c")).unwrap();
+            store.records.insert(clone("a"), copy);
         });
     }
     let after = scrub(&mut w, false, false);
     assert_eq!((after.scrub.errors(), failed(&after)), (0, false));
 }
 
-/// `rados list-inconsistent-obj` died for it.
+/// `rados list-inconsistent-obj` crashed on it.
 #[test]
 fn what_is_there_in_place_of_an_objects_info_is_shown() {
     let mut w = world(13);
-    w.rot(1, |store| drop(thing(store, "a").attrs.insert("_".into(), Bytes::from_static(b"garbage"))));
+    w.corrupt(1, |store| drop(record(store, "a").attrs.insert("_".into(), Bytes::from_static(b"garbage"))));
     assert_eq!(scrub(&mut w, false, false).scrub.shallow_errors, 1);
     let reply = w.run_ops("", vec![Op::ScrubLs(ScrubLs { max: 100, ..ScrubLs::default() })]);
     assert!(reply.ops[0].data.windows(7).any(|bytes| bytes == b"garbage"));
@@ -200,8 +200,8 @@ fn few_wrong_copies_are_replaced_unasked_if_that_is_wanted() {
         values: values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
     };
     w.tell_osds(|| set(&[("osd_scrub_auto_repair", "true")]).into());
-    w.rot(1, |store| thing(store, "a").data[5000] ^= 1);
-    w.rot(0, |store| {
+    w.corrupt(1, |store| record(store, "a").data[5000] ^= 1);
+    w.corrupt(0, |store| {
         store.bad.insert((id("d"), 1), IntervalSet::new());
     });
     assert_eq!(scrub(&mut w, true, false).scrub.errors(), 0);
@@ -254,7 +254,7 @@ fn writes_in_the_middle_of_it_are_no_difference() {
     }
 }
 
-/// Rot everywhere, repairs, writes, broken sessions and dead OSDs: in the end all copies are equal.
+/// Corruption of any copy, repairs, writes, broken sessions and dead OSDs: in the end all copies are equal.
 #[test]
 fn repairs_that_anything_interrupts_are_finished_by_the_next() {
     for seed in 40..52 {
@@ -263,13 +263,13 @@ fn repairs_that_anything_interrupts_are_finished_by_the_next() {
         for name in OBJECTS {
             let node = rng.below(3) as usize;
             let kind = rng.below(4);
-            w.rot(node, |store| match kind {
-                0 => drop(store.things.remove(&id(name))),
+            w.corrupt(node, |store| match kind {
+                0 => drop(store.records.remove(&id(name))),
                 1 => {
                     store.bad.insert((id(name), 1), IntervalSet::new());
                 }
-                2 => drop(thing(store, name).omap.insert("k2".into(), Bytes::from_static(b"other"))),
-                _ => thing(store, name).data[9000] ^= 1,
+                2 => drop(record(store, name).omap.insert("k2".into(), Bytes::from_static(b"other"))),
+                _ => record(store, name).data[9000] ^= 1,
             });
         }
         ask(&mut w, true, true);

@@ -36,7 +36,7 @@ fn a_snapshot_shows_what_was_there_whatever_happens_to_the_object() {
         assert_eq!(at(w, 1, "never"), Err(-2));
     };
     expect(&mut w);
-    // Back again, without a trace in the snapshots.
+    // Created again, without a clone of its absence.
     assert_eq!(w.run_ops("a", vec![Op::Create { exclusive: true }]).result, 0);
     expect_empty(&mut w, "a");
     assert_eq!(w.run_ops("a", write("three")).result, 0);
@@ -145,7 +145,7 @@ fn recovery_sends_clones_to_returning_members() {
     w.assert_replicas_equal();
     assert_eq!(w.clones(), 3 * (6 + 3));
     assert_eq!(w.indexed(), 3 * (6 + 3));
-    // And to one that comes without anything.
+    // And to an empty new member.
     w.kill(2);
     for n in 0..40 {
         w.run_ops(&format!("p{n}"), write("so that the log ends"));
@@ -214,7 +214,7 @@ fn removed_snapshots_are_trimmed_and_what_others_share_stays() {
     assert_eq!(w.run_ops("o29", read()).ops[0].data, "0123");
 }
 
-/// Its client waited while the pool was full, and did not hear that the snapshot was removed to make room.
+/// Its client waited while the pool was full, and did not learn that the snapshot had been removed to free space.
 #[test]
 fn clone_of_a_removed_snapshot_is_reported_and_trimmed() {
     let mut w = World::new(8, 3, 3, 2, 4);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Thing {
+pub struct MemRecord {
     pub data: Vec<u8>,
     pub attrs: BTreeMap<Name, Bytes>,
     pub omap: BTreeMap<Name, Bytes>,
@@ -20,7 +20,7 @@ pub struct Thing {
 
 #[derive(Clone, Default)]
 pub struct MemStore {
-    pub things: BTreeMap<StoredId, Thing>,
+    pub records: BTreeMap<StoredId, MemRecord>,
     /// Blocks of 4096 bytes that cannot be read until all of them was written anew; what of them was.
     pub bad: BTreeMap<(StoredId, u64), IntervalSet>,
     pub lost: Lost,
@@ -41,14 +41,14 @@ impl MemStore {
     pub fn apply(&mut self, txn: &Transaction) {
         for (id, change) in &txn.changes {
             if let Change::Remove = change {
-                self.things.remove(id);
+                self.records.remove(id);
                 self.bad.retain(|(of, _), _| of != id);
                 self.unreadable.remove(id);
                 continue;
             }
             if let Change::CloneFrom(from) = change {
-                let copy = self.things.get(from).cloned().unwrap_or_default();
-                self.things.insert(id.clone(), copy);
+                let copy = self.records.get(from).cloned().unwrap_or_default();
+                self.records.insert(id.clone(), copy);
                 let bad = self.bad.iter().filter(|((of, _), _)| of == from);
                 let bad: Vec<_> =
                     bad.map(|((_, block), known)| ((id.clone(), *block), known.clone())).collect();
@@ -74,29 +74,29 @@ impl MemStore {
                     known.size() < 4096
                 });
             }
-            let thing = self.things.entry(id.clone()).or_default();
+            let record = self.records.entry(id.clone()).or_default();
             match change {
                 Change::Write { offset, data } => {
                     let (start, end) = (*offset as usize, *offset as usize + data.len());
-                    thing.data.resize(thing.data.len().max(end), 0);
-                    thing.data[start..end].copy_from_slice(data);
+                    record.data.resize(record.data.len().max(end), 0);
+                    record.data[start..end].copy_from_slice(data);
                 }
                 Change::Zero { offset, len } => {
                     let (start, end) = (*offset as usize, (*offset + *len) as usize);
-                    thing.data.resize(thing.data.len().max(end), 0);
-                    thing.data[start..end].fill(0);
+                    record.data.resize(record.data.len().max(end), 0);
+                    record.data[start..end].fill(0);
                 }
-                Change::Truncate { size } => thing.data.resize(*size as usize, 0),
-                Change::SetAttrs(attrs) => thing.attrs.extend(attrs.clone()),
-                Change::RemoveAttr(name) => drop(thing.attrs.remove(name)),
-                Change::OmapSet(pairs) => thing.omap.extend(pairs.clone()),
-                Change::OmapRemove(keys) => thing.omap.retain(|key, _| !keys.contains(key)),
-                Change::OmapRemoveRange { begin, end } => thing.omap.retain(|k, _| k < begin || k >= end),
+                Change::Truncate { size } => record.data.resize(*size as usize, 0),
+                Change::SetAttrs(attrs) => record.attrs.extend(attrs.clone()),
+                Change::RemoveAttr(name) => drop(record.attrs.remove(name)),
+                Change::OmapSet(pairs) => record.omap.extend(pairs.clone()),
+                Change::OmapRemove(keys) => record.omap.retain(|key, _| !keys.contains(key)),
+                Change::OmapRemoveRange { begin, end } => record.omap.retain(|k, _| k < begin || k >= end),
                 Change::OmapClear => {
-                    thing.omap.clear();
-                    thing.header = Bytes::new();
+                    record.omap.clear();
+                    record.header = Bytes::new();
                 }
-                Change::OmapSetHeader(header) => thing.header = header.clone(),
+                Change::OmapSetHeader(header) => record.header = header.clone(),
                 Change::Touch | Change::Remove | Change::CloneFrom(_) | Change::CloneBlocks { .. } => {}
             }
         }
@@ -104,11 +104,11 @@ impl MemStore {
 
     fn clone_blocks(&mut self, id: &StoredId, from: &StoredId, blocks: &Range<u32>) {
         let part = blocks.start as usize * 4096..blocks.end as usize * 4096;
-        let mut data = self.things.get(from).cloned().unwrap_or_default().data;
+        let mut data = self.records.get(from).cloned().unwrap_or_default().data;
         data.resize(part.end, 0);
-        let thing = self.things.entry(id.clone()).or_default();
-        thing.data.resize(thing.data.len().max(part.end), 0);
-        thing.data[part.clone()].copy_from_slice(&data[part]);
+        let record = self.records.entry(id.clone()).or_default();
+        record.data.resize(record.data.len().max(part.end), 0);
+        record.data[part.clone()].copy_from_slice(&data[part]);
         let is_copied = |block: u64| (u64::from(blocks.start)..u64::from(blocks.end)).contains(&block);
         self.bad.retain(|(of, block), _| of != id || !is_copied(*block));
         let bad = self.bad.iter().filter(|((of, block), _)| of == from && is_copied(*block));
@@ -117,36 +117,36 @@ impl MemStore {
     }
 
     pub fn read(&self, id: &StoredId, extents: &[(u64, u64)]) -> Result<Vec<Bytes>, ReadError> {
-        let thing = self.things.get(id).ok_or_else(|| ReadError::NotFound(id.clone()))?;
+        let record = self.records.get(id).ok_or_else(|| ReadError::NotFound(id.clone()))?;
         for &(offset, len) in extents {
             let blocks = offset / 4096..=(offset + len - 1) / 4096;
             let bad = |block| Some((block, self.bad.get(&(id.clone(), block))?));
             if let Some((block, known)) = blocks.into_iter().find_map(bad) {
                 let bytes = |range: Range<u64>| {
-                    let end = thing.data.len().min(range.end as usize);
-                    Some((range.start, Bytes::copy_from_slice(thing.data.get(range.start as usize..end)?)))
+                    let end = record.data.len().min(range.end as usize);
+                    Some((range.start, Bytes::copy_from_slice(record.data.get(range.start as usize..end)?)))
                 };
                 let salvaged = SalvagedExtents(known.iter().filter_map(bytes).collect());
                 return Err(ReadError::Checksum { id: id.clone(), block, expected: 1, found: 2, salvaged });
             }
         }
         let part = |&(offset, len): &(u64, u64)| {
-            let size = thing.data.len() as u64;
+            let size = record.data.len() as u64;
             let (start, end) = (offset.min(size) as usize, offset.saturating_add(len).min(size) as usize);
-            Bytes::copy_from_slice(&thing.data[start..end])
+            Bytes::copy_from_slice(&record.data[start..end])
         };
         Ok(extents.iter().map(part).collect())
     }
-    fn find(&self, id: &StoredId) -> Result<Option<&Thing>, ReadError> {
+    fn find(&self, id: &StoredId) -> Result<Option<&MemRecord>, ReadError> {
         if self.unreadable.contains(id) {
             let (id, why) = (id.clone(), "a page of metadata rotted".to_string());
             return Err(ReadError::Unreadable { id, block: 0, why, salvaged: SalvagedExtents::default() });
         }
-        Ok(self.things.get(id))
+        Ok(self.records.get(id))
     }
-    pub fn objects(&self) -> impl Iterator<Item = (&ObjectId, &Thing)> {
-        self.things.iter().filter_map(|(id, thing)| match id {
-            StoredId::Object(object) => Some((object, thing)),
+    pub fn objects(&self) -> impl Iterator<Item = (&ObjectId, &MemRecord)> {
+        self.records.iter().filter_map(|(id, record)| match id {
+            StoredId::Object(object) => Some((object, record)),
             _ => None,
         })
     }
@@ -154,20 +154,20 @@ impl MemStore {
 
 impl StoreView for MemStore {
     fn stat(&self, id: &StoredId) -> Result<Option<StoreStat>, ReadError> {
-        Ok(self.find(id)?.map(|thing| StoreStat { size: thing.data.len() as u64 }))
+        Ok(self.find(id)?.map(|record| StoreStat { size: record.data.len() as u64 }))
     }
     fn attr(&self, id: &StoredId, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
         self.attrs_read.set(self.attrs_read.get() + 1);
-        Ok(self.find(id)?.and_then(|thing| thing.attrs.get(name).cloned()))
+        Ok(self.find(id)?.and_then(|record| record.attrs.get(name).cloned()))
     }
     fn attrs(&self, id: &StoredId) -> Result<BTreeMap<Name, Bytes>, ReadError> {
-        Ok(self.find(id)?.map(|thing| thing.attrs.clone()).unwrap_or_default())
+        Ok(self.find(id)?.map(|record| record.attrs.clone()).unwrap_or_default())
     }
     fn omap_header(&self, id: &StoredId) -> Result<Bytes, ReadError> {
-        Ok(self.find(id)?.map(|thing| thing.header.clone()).unwrap_or_default())
+        Ok(self.find(id)?.map(|record| record.header.clone()).unwrap_or_default())
     }
     fn omap_get(&self, id: &StoredId, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.find(id)?.and_then(|thing| thing.omap.get(key).cloned()))
+        Ok(self.find(id)?.and_then(|record| record.omap.get(key).cloned()))
     }
     fn omap_walk(
         &self,
@@ -175,8 +175,8 @@ impl StoreView for MemStore {
         from: &[u8],
         each: &mut dyn FnMut(&Name, &Bytes) -> bool,
     ) -> Result<(), ReadError> {
-        let Some(thing) = self.find(id)? else { return Ok(()) };
-        let mut pairs = thing.omap.range(Name::copy_from(from)..);
+        let Some(record) = self.find(id)? else { return Ok(()) };
+        let mut pairs = record.omap.range(Name::copy_from(from)..);
         while pairs.next().is_some_and(|(key, value)| {
             self.keys_walked.update(|walked| walked + 1);
             each(key, value)
@@ -188,8 +188,8 @@ impl StoreView for MemStore {
         from: (ShardId, &ObjectId),
         each: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
     ) -> Result<(), ReadError> {
-        let mut things = self.things.range(StoredId::object(from.0, from.1.clone())..);
-        while let Some((shard, object)) = things.next().and_then(|(id, _)| id.as_object()) {
+        let mut records = self.records.range(StoredId::object(from.0, from.1.clone())..);
+        while let Some((shard, object)) = records.next().and_then(|(id, _)| id.as_object()) {
             if !each(shard, object) {
                 break;
             }
@@ -199,7 +199,7 @@ impl StoreView for MemStore {
     fn extents(&self, id: &StoredId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
         // Blocks of nothing but zeros count as holes.
         const BLOCK: usize = 8;
-        let data = self.find(id)?.map_or(&[][..], |thing| &thing.data[..]);
+        let data = self.find(id)?.map_or(&[][..], |record| &record.data[..]);
         let end = offset.saturating_add(len).min(data.len() as u64) as usize;
         let mut extents: Vec<(u64, u64)> = Vec::new();
         let mut at = offset as usize;

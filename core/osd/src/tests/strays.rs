@@ -6,8 +6,8 @@ use nacre_base::OsdId;
 use std::time::Duration;
 
 /// Found by the simulator, marking OSDs out while others were down. An OSD that starts takes the
-/// interval of a PG for as young as its newest map; the primary dropped what it offered under
-/// that, and nothing told it better.
+/// interval of a PG to begin at its newest map; the primary dropped the notification with that
+/// interval, and the OSD never learned the right one.
 #[test]
 fn restarted_stray_reports_and_is_deleted() {
     let mut w = World::new(1, 4, 3, 2, 1);
@@ -20,7 +20,7 @@ fn restarted_stray_reports_and_is_deleted() {
     w.mark_down(OsdId(2));
     w.place(vec![(0, [0, 1, 3].map(OsdId).into())]);
     w.run_until("clean without osd.2", |w| w.all_clean() && holds(w, 3));
-    // It hears of the move, and dies before the primary hears of it.
+    // The stray gets the map, and dies before its notification reaches the primary.
     w.cut.extend([(0, 2), (1, 2), (2, 3)]);
     w.start(2);
     w.run_for(Duration::from_secs(1));

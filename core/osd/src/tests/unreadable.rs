@@ -1,4 +1,4 @@
-//! Metadata that rotted: nothing can be told of a thing any more, and others have what it was.
+//! Corrupt metadata: the content of some records is unknown, and other members have it.
 
 use super::world::{POOL, World};
 use super::{read, write};
@@ -19,7 +19,7 @@ fn object(name: &str) -> StoredId {
     StoredId::Object(ObjectId::head(POOL, Name::default(), Name::default(), name.into()))
 }
 fn forget(w: &mut World, node: usize, id: &StoredId) {
-    w.rot(node, |store| {
+    w.corrupt(node, |store| {
         store.unreadable.insert(id.clone());
     });
     w.allow_errors = true;
@@ -63,12 +63,12 @@ fn comes_back_right(mut w: World) {
     w.run_ops("removed", vec![Op::Delete]);
     w.start(2);
     w.run_until("clean", World::all_clean);
-    let alike = w.nodes[0].view.objects().all(|(object, thing)| {
+    let alike = w.nodes[0].view.objects().all(|(object, record)| {
         let id = StoredId::Object(object.clone());
-        w.nodes[2].view.things.get(&id) == Some(thing) || w.nodes[2].view.unreadable.contains(&id)
+        w.nodes[2].view.records.get(&id) == Some(record) || w.nodes[2].view.unreadable.contains(&id)
     });
     assert!(alike, "what can be read is right");
-    // What cannot, and nobody wrote to since, a scrub finds.
+    // A scrub finds objects with corrupt metadata that were not written since.
     w.tell_osds(|| DaemonMsg::Scrub { pgs: vec![PG], deep: true, repair: true }.into());
     w.run_for(Duration::from_secs(5));
     w.run_until("clean", World::all_clean);
@@ -88,8 +88,8 @@ fn an_unreadable_object_comes_back_from_others() {
 #[test]
 fn an_unreadable_object_that_lacks_everything_comes_from_others() {
     let mut w = stale(8, object("added"));
-    w.rot(2, |store| {
-        let record = &mut store.things.get_mut(&StoredId::Pg(SpgId::replicated(PG))).unwrap().omap;
+    w.corrupt(2, |store| {
+        let record = &mut store.records.get_mut(&StoredId::Pg(SpgId::replicated(PG))).unwrap().omap;
         for (_, missing) in record.iter_mut().filter(|(key, _)| key.as_bytes().starts_with(b"m")) {
             let need = from_slice::<Stale>(missing).unwrap().need;
             *missing = to_vec(&Stale::everything(need)).into();
@@ -121,22 +121,22 @@ fn of_a_group_that_was_half_deleted_nothing_is_believed() {
     w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(3)])]);
     w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
     let is_half_deleted = |w: &World| {
-        let things = &w.nodes[2].disk.things;
-        let record = things.get(&StoredId::Pg(SpgId::replicated(PG)));
+        let records = &w.nodes[2].disk.records;
+        let record = records.get(&StoredId::Pg(SpgId::replicated(PG)));
         record.is_some_and(|record| record.omap.keys().any(|key| key.as_bytes() == b"untrusted"))
     };
     while !is_half_deleted(&w) {
         w.step();
     }
     w.kill(2);
-    assert!(w.nodes[2].disk.things.contains_key(&object("changed")));
+    assert!(w.nodes[2].disk.records.contains_key(&object("changed")));
     w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(2)])]);
     w.start(2);
     w.run_until("clean", World::all_clean);
     w.assert_replicas_equal();
 }
 
-/// Who alone has what was acknowledged is waited for, also if it knows nothing of it: nobody else goes on without.
+/// The only OSD with acknowledged writes is waited for, also if it lost its record: no other OSD serves without it.
 #[test]
 fn last_member_without_its_record_is_waited_for() {
     let mut w = World::new(5, 2, 2, 1, 1);
@@ -174,7 +174,7 @@ fn what_an_osd_has_not_seen_to_be_lost_cannot_be_accepted() {
     w.run_ops("a", write("a"));
     w.kill(0);
     w.allow_errors = true;
-    w.rot(0, |store| store.lost.times = 1);
+    w.corrupt(0, |store| store.lost.times = 1);
     let mark = |w: &mut World| {
         let mut txn = Transaction::new();
         let accepted = mark_complete(&w.nodes[0].disk, PG, &mut txn);
@@ -200,12 +200,12 @@ fn osd_with_a_corrupt_index_stops_once_others_suffice() {
     w.run_until("clean", World::all_clean);
     w.kill(0);
     w.run_until("down", |w| !w.map.is_up(OsdId(0)));
-    w.rot(1, |store| store.has_corrupt_metadata = true);
+    w.corrupt(1, |store| store.has_corrupt_metadata = true);
     w.run_for(Duration::from_secs(10));
     assert!(w.is_running(1), "two have to serve");
     w.start(0);
     w.run_until("it left", |w| !w.is_running(1));
     w.run_until("down", |w| !w.map.is_up(OsdId(1)));
-    assert!(w.map.is_up(OsdId(0)) && w.nodes[1].disk.things.contains_key(&given_up()));
+    assert!(w.map.is_up(OsdId(0)) && w.nodes[1].disk.records.contains_key(&given_up()));
     assert_eq!(w.run_ops("a", read()).ops[0].data, "a");
 }

@@ -56,7 +56,7 @@ fn a_client_that_hangs_up_and_stays_away_watches_no_longer_within_seconds() {
     assert_eq!(watchers(&mut w), 0);
 }
 
-/// It was told by nobody, and its pings were answered as before.
+/// The watcher was not notified, and its pings were still answered.
 #[test]
 fn watch_ends_when_its_object_is_deleted_and_recreated_at_once() {
     let (mut w, _) = watched();
@@ -131,7 +131,7 @@ fn what_watchers_say_does_not_cost_a_look_at_all_of_them() {
     assert!(read <= 4, "read {read} times");
 }
 
-/// The first was read from the object, those after it were not, and lived for no time at all.
+/// The first watch was read from the object; the later ones were not, and expired at once.
 #[test]
 fn every_watch_that_asks_for_no_timeout_gets_the_default_one() {
     let (mut w, _) = watched();
@@ -145,7 +145,7 @@ fn every_watch_that_asks_for_no_timeout_gets_the_default_one() {
     assert_eq!(watchers(&mut w), 0);
 }
 
-/// Also by what was remembered of them, not only by what the object says.
+/// Also by the cached watches, not only by those stored in the object.
 #[test]
 fn client_whose_watch_ended_is_notified_while_others_watch() {
     let (mut w, _) = watched();

@@ -74,7 +74,7 @@ pub struct World {
     queue: BTreeMap<(Time, u64), Happening>,
     seq: u64,
     pub nodes: Vec<Node>,
-    /// Both directions of each session: who hears what is sent into this end.
+    /// Both directions of each session: the receiver of what is sent into this end.
     links: BTreeMap<(usize, ConnId), (usize, ConnId)>,
     arrivals: BTreeMap<(usize, ConnId), Time>,
     pub cut: BTreeSet<(usize, usize)>,
@@ -111,13 +111,13 @@ pub struct World {
     pub read_here: BTreeSet<usize>,
     /// How often OSDs allocated when messages came or something was stored.
     pub allocations: usize,
-    /// OSDs may have reason to complain.
+    /// OSDs may send warnings and errors to the cluster log.
     pub allow_errors: bool,
     /// How often they did.
     pub errors: usize,
     pub min_delay: Duration,
     pub max_delay: Duration,
-    /// So much longer everything takes from and to the client.
+    /// Additional latency of messages from and to the client.
     pub client_delay: Duration,
     /// Bytes of memory that each OSD started from now on has.
     pub memory: usize,
@@ -323,7 +323,7 @@ impl World {
             inc.new_pool_max = Some(pool.0 as i32);
         });
     }
-    /// Whoever did not get them yet gets a whole map.
+    /// OSDs that did not get the incrementals get a full map.
     pub fn forget_maps(&mut self) {
         self.incrementals.clear();
     }
@@ -497,7 +497,7 @@ impl World {
         conns.into_iter().for_each(|conn| self.send(MON, conn, 0, message()));
     }
     /// Changes what a disk holds behind its OSD's back.
-    pub fn rot(&mut self, node: usize, damage: impl Fn(&mut MemStore)) {
+    pub fn corrupt(&mut self, node: usize, damage: impl Fn(&mut MemStore)) {
         damage(&mut self.nodes[node].view);
         damage(&mut self.nodes[node].disk);
     }
@@ -529,13 +529,13 @@ impl World {
         let life = n.life;
         self.at(self.now, Happening::Event { node, life, event: Box::new(Event::Start) });
     }
-    /// Power off: what was not durable is gone.
+    /// Power loss: data that was not durable is gone.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].osd = None;
         self.nodes[node].life += 1;
         self.drop_links(|a, b| a == node || b == node);
     }
-    /// What it is to store is not durable before.
+    /// No transaction of it becomes durable before then.
     pub fn slow_disk(&mut self, node: usize, time: Duration) {
         self.nodes[node].disk_busy = self.now + time;
     }
@@ -743,7 +743,7 @@ impl World {
         }
     }
 
-    /// One happening. False if there is none.
+    /// Processes one event. False if there is none.
     pub fn step(&mut self) -> bool {
         let Some(((when, _), what)) = self.queue.pop_first() else { return false };
         self.now = self.now.max(when);
@@ -828,7 +828,11 @@ impl World {
     /// Keys in the indexes of clones on all disks.
     pub fn indexed(&self) -> usize {
         let index = crate::snap_index::id(POOL);
-        self.nodes.iter().filter_map(|node| node.view.things.get(&index)).map(|thing| thing.omap.len()).sum()
+        self.nodes
+            .iter()
+            .filter_map(|node| node.view.records.get(&index))
+            .map(|record| record.omap.len())
+            .sum()
     }
 
     // ---- the client ----
@@ -968,7 +972,7 @@ impl World {
         }
     }
 
-    /// Asks once more what was asked and answered.
+    /// Sends requests again that were answered already.
     pub fn send_again(&mut self, tid: u64, name: &str, ops: Vec<Op>) -> OsdOpReply {
         let last = std::mem::replace(&mut self.last_tid, tid - 1);
         self.submit(name, ops);
@@ -1012,7 +1016,7 @@ impl World {
         self.retarget();
         self.last_tid
     }
-    /// Sends a request once more whose answer a client did not hear, or did.
+    /// Sends a request again whose reply the client got or did not get.
     pub fn run_again(&mut self, tid: u64, name: &str, ops: Vec<Op>) -> OsdOpReply {
         let last = std::mem::replace(&mut self.last_tid, tid - 1);
         let again = self.submit(name, ops);
@@ -1022,7 +1026,7 @@ impl World {
     pub fn last_tid(&self) -> u64 {
         self.last_tid
     }
-    /// The client gives a request up, as one that dies does.
+    /// The client drops a request, as a client that dies does.
     pub fn forget(&mut self, tid: u64) {
         self.requests.remove(&tid);
     }
@@ -1047,16 +1051,16 @@ impl World {
             let content = |osd: &OsdId| -> BTreeMap<_, _> {
                 let objects = self.nodes[osd.index()].view.objects();
                 let ours = objects.filter(|(o, _)| pool.raw_pg_to_pg(o.hash) == pg.seed && o.pool == POOL);
-                ours.map(|(o, thing)| (o.clone(), thing.clone())).collect()
+                ours.map(|(o, record)| (o.clone(), record.clone())).collect()
             };
             let acting = self.map.pg_to_up_acting(pg).acting;
             let first = content(&acting[0]);
             for osd in &acting[1..] {
                 let other = content(osd);
-                for (object, thing) in &first {
+                for (object, record) in &first {
                     assert_eq!(
                         other.get(object),
-                        Some(thing),
+                        Some(record),
                         "pg {pg} {object}: osd.{osd} and osd.{}",
                         acting[0]
                     );

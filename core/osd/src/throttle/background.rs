@@ -3,8 +3,8 @@
 //! A closed loop. Beside clients it begins with one transfer at a time and a long rest after each.
 //! While clients wait no longer than they do without it, the rest gets shorter until there is none, and
 //! then more transfers may be in flight; when they wait longer, half of all that goes at once, and
-//! when they wait twice as long, all but the least. It never stops, so that recovery ends. Nobody there:
-//! as many as there may be.
+//! when they wait twice as long, all but the minimum. It never stops, so that recovery ends. Without
+//! clients the limit is the configured maximum.
 
 use super::Limit;
 use nacre_base::Time;
@@ -13,27 +13,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// By what part of what they wait without recovery clients may wait longer, for each point of
-/// priority, and how long on top: below that lies the noise of any machine.
-const PATIENCE: f64 = 1.0 / 48.0;
-const PATIENCE_AT_LEAST: f64 = 0.000_2;
+/// The part of their latency without recovery by which clients may wait longer, for each point of
+/// priority, and a constant on top: smaller differences are noise on any machine.
+const TOLERANCE: f64 = 1.0 / 48.0;
+const TOLERANCE_MIN: f64 = 0.000_2;
 /// The shortest rest; below it there is none.
 const REST: Duration = Duration::from_millis(1);
 /// A mean of fewer requests than this is noise: more are waited for,
-const REQUESTS_ENOUGH: u64 = 16;
-/// for so many looks. Fewer than one in each look then count as no clients,
-const LOOKS_MAX: u32 = 4;
-/// and so is none at all in so many.
-const LOOKS_IN_VAIN: u32 = 2;
-/// What is usual is learned from so many looks where it is not known.
-const LOOKS_TO_LEARN: u32 = 3;
-/// What is usual moves by this part of what is seen,
+const REQUESTS_MIN: u64 = 16;
+/// for up to this many samples. Fewer than one request per sample then count as no clients,
+const SAMPLES_MAX: u32 = 4;
+/// and so do this many samples without any request.
+const IDLE_SAMPLES_MAX: u32 = 2;
+/// The usual latency is learned from this many samples where it is not known.
+const SAMPLES_TO_LEARN: u32 = 3;
+/// The usual latency moves by this part of the difference to a new mean,
 const WEIGHT: f64 = 1.0 / 8.0;
-/// and by this one when that is more than before, while there is recovery, if only the least: clients
-/// may have more to do than before, or wait for just that.
-const WEIGHT_IN_DOUBT: f64 = 1.0 / 64.0;
+/// and by this part when the mean has grown during recovery at the minimum rate: the cause may be more
+/// client work, or recovery itself.
+const WEIGHT_UNCERTAIN: f64 = 1.0 / 64.0;
 
-/// One transfer in flight, or one PG that moves. It ends when this is dropped, however that comes about.
+/// One transfer in flight, or one PG that moves. The slot is freed when this is dropped.
 #[derive(Debug)]
 pub struct WorkSlot(Arc<AtomicU32>);
 
@@ -79,7 +79,7 @@ pub struct Pace {
     window: u32,
     /// How long there is none after each; zero unless there is one at a time.
     rest: Duration,
-    /// Whether one was started since the last look.
+    /// Whether a transfer was started since the last sample.
     started: Cell<bool>,
     under_way: Arc<AtomicU32>,
     last_start: Cell<Option<Time>>,
@@ -88,9 +88,9 @@ pub struct Pace {
     /// Requests answered, and what they waited, when they were last judged.
     seen: (u64, Duration),
     /// Since then.
-    looks: u32,
+    samples: u32,
     busy: bool,
-    /// So many looks are left to learn what is usual.
+    /// Samples that are left to learn the usual latency.
     learning: u32,
 }
 
@@ -105,7 +105,7 @@ impl Pace {
             last_start: Cell::new(None),
             usual: None,
             seen: (0, Duration::ZERO),
-            looks: 0,
+            samples: 0,
             busy: false,
             learning: 0,
         }
@@ -122,31 +122,31 @@ impl Pace {
     pub fn look(&mut self, config: PaceConfig, answered: u64, waited: Duration) {
         self.config = config;
         self.busy |= self.started.replace(false) || self.under_way.load(Ordering::Relaxed) > 0;
-        self.looks += 1;
+        self.samples += 1;
         let requests = answered.saturating_sub(self.seen.0);
-        let looks_max = if requests == 0 { LOOKS_IN_VAIN } else { LOOKS_MAX };
-        if requests < REQUESTS_ENOUGH && self.looks < looks_max {
+        let samples_max = if requests == 0 { IDLE_SAMPLES_MAX } else { SAMPLES_MAX };
+        if requests < REQUESTS_MIN && self.samples < samples_max {
             return;
         }
         let time = waited.saturating_sub(self.seen.1);
-        if requests < u64::from(self.looks) {
+        if requests < u64::from(self.samples) {
             self.rest = Duration::ZERO;
             self.window = self.window.saturating_mul(2);
         } else {
-            self.judge(time.as_secs_f64() / requests as f64);
+            self.adjust(time.as_secs_f64() / requests as f64);
         }
         self.window = self.window.clamp(1, config.max.max(1));
         self.seen = (answered, waited);
-        self.looks = 0;
+        self.samples = 0;
         self.busy = false;
     }
 
-    /// What clients waited of late, in seconds.
-    fn judge(&mut self, mean: f64) {
+    /// Adjusts the limit by the mean latency of clients' requests since the last adjustment, in seconds.
+    fn adjust(&mut self, mean: f64) {
         let Some(usual) = self.usual.filter(|_| self.learning == 0) else {
-            // Whoever was not seen without it is seen with as little of it as there can be.
+            // Latency without recovery is unknown: it is measured at the minimum recovery rate.
             match self.learning {
-                0 if self.busy => self.learning = LOOKS_TO_LEARN,
+                0 if self.busy => self.learning = SAMPLES_TO_LEARN,
                 0 => self.usual = Some(mean),
                 _ => {
                     self.learning -= 1;
@@ -156,11 +156,11 @@ impl Pace {
             self.slowest();
             return;
         };
-        let may = usual * (1.0 + PATIENCE * f64::from(self.config.priority)) + PATIENCE_AT_LEAST;
+        let may = usual * (1.0 + TOLERANCE * f64::from(self.config.priority)) + TOLERANCE_MIN;
         let weight = match (self.busy, self.is_slowest()) {
             (false, _) => WEIGHT,
             _ if mean < usual => WEIGHT,
-            (true, true) => WEIGHT_IN_DOUBT,
+            (true, true) => WEIGHT_UNCERTAIN,
             (true, false) => 0.0,
         };
         self.usual = Some(usual + (mean - usual) * weight);

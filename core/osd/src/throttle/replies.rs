@@ -100,7 +100,7 @@ impl AsRef<[u8]> for Counted {
 /// Why a read has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The PG hears when there may be memory.
+    /// The PG gets an event when memory may be available.
     Memory,
     /// Its client has not taken what it asked for before.
     Client,

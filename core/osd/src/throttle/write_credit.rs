@@ -1,9 +1,9 @@
 //! Write credits: whether all disks of a write have space for it, known before it is sent to any of them.
 //!
 //! A store that is full refuses a transaction, and an OSD whose store refuses what its primary took can only stop.
-//! So each OSD tells those who send it writes how much may be in flight from one of them at a time (`OwnCredit`),
-//! and a primary keeps to what all members of a PG said (`WriteCredits`). Why this is enough:
-//! `docs/decisions/0027-space-credits.md`. In the same way it tells them what there is memory for
+//! So each OSD announces to the primaries that send it writes how many bytes each may have in flight (`OwnCredit`),
+//! and a primary stays within the credits of all members of a PG (`WriteCredits`). Why this is enough:
+//! `docs/decisions/0027-space-credits.md`. Memory credits work in the same way
 //! (`docs/decisions/0033-write-memory-credits.md`).
 
 use super::waiting::{Order, WaitList};
@@ -20,28 +20,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Of how many parts of the device one must stay free.
 const FULL_PARTS: u64 = FullRatios::FAILSAFE_PARTS;
 /// A full device takes writes again when one of so many parts is free.
-const ROOM_PARTS: u64 = FullRatios::FAILSAFE_END_PARTS;
+const NOT_FULL_PARTS: u64 = FullRatios::FAILSAFE_END_PARTS;
 /// Credits are unlimited as long as one of so many parts is free,
 const SCARCE_PARTS: u64 = 8;
 /// and again from one of so many on.
 const PLENTY_PARTS: u64 = 7;
 /// One of so many parts is kept for changes that do not wait for credit: watch records, removed snapshots.
 const KEPT_PARTS: u64 = 100;
-/// A window that changes by less is no news, nor one that neither doubles nor halves.
+/// A window that changes by less, or that neither doubles nor halves, is not announced again.
 const WINDOW_STEP: u64 = 64 << 10;
-/// What a store gives data in.
+/// The store's allocation unit.
 const BLOCK: u64 = 4096;
-/// What a write takes beside data, attributes and keys: its entry in the log, and places in the index.
+/// Space of a write beside data, attributes and keys: its log entry and index records.
 const ENTRY: u64 = 1024;
-/// Writes that take no more wait for memory only behind twice as many bytes as there should be.
+/// Writes up to this size may exceed the memory credit by a factor of two.
 pub const SMALL: u64 = 128 << 10;
-/// What each write in flight takes of memory beside that: the request, what it makes of the log, and what is said to
-/// members and to the disk.
+/// Memory of each write in flight beside its data: the request, its log entry, and its messages and transaction.
 const IN_FLIGHT: u64 = 4 << 10;
-/// What a clone takes: its places are its own, its blocks are not.
+/// Space of a clone: it has its own index records, but shares blocks.
 const CLONE: u64 = 32 << 10;
 
-/// What we say of our own disk and memory.
+/// The credit that this OSD announces, by its own disk and memory.
 pub struct OwnCredit {
     said: Room,
     /// Bytes of memory for writes in flight to the disk.
@@ -52,22 +51,22 @@ impl OwnCredit {
     pub fn new(memory: usize) -> OwnCredit {
         OwnCredit { said: Room::PLENTY, memory: memory as u64 }
     }
-    /// What the other OSDs were told last.
+    /// The credit that was announced last.
     pub fn said(&self) -> Room {
         self.said
     }
-    /// What they are to be told, if it is news. `writers`: how many send us writes, we among them.
+    /// The credit to announce, if it changed enough. `writers`: OSDs that send writes to this one, itself included.
     pub fn look(&mut self, space: &Statfs, writers: u64) -> Option<Room> {
         let Statfs { total, available, .. } = *space;
         let said = self.said;
         let plenty = total / if said.window == u64::MAX { SCARCE_PARTS } else { PLENTY_PARTS };
-        // One writer more or less is no news.
+        // One writer more or less does not change the announcement.
         let memory = (self.memory / writers.next_power_of_two()).max(1);
-        let enough = total / if said.full { ROOM_PARTS } else { FULL_PARTS };
+        let enough = total / if said.full { NOT_FULL_PARTS } else { FULL_PARTS };
         let room = if available >= plenty {
             Room { memory, ..Room::PLENTY }
         } else {
-            // What was said may be twice what is so by now.
+            // The announced credit may be up to twice the actual one.
             let free = available.saturating_sub(total / KEPT_PARTS);
             Room { full: available < enough, window: free / (2 * writers), memory }
         };
@@ -236,20 +235,20 @@ pub fn bytes_for(txn: &Transaction) -> u64 {
     ENTRY + txn.changes.iter().map(|(_, change)| of(change)).sum::<u64>()
 }
 
-/// Whether the device takes so many bytes more beside what must stay free.
-pub fn has_room(store: &dyn StoreView, bytes: u64) -> bool {
+/// Whether the device has space for so many more bytes beside the reserve.
+pub fn has_space(store: &dyn StoreView, bytes: u64) -> bool {
     let space = store.statfs();
     space.available >= space.total / FULL_PARTS + bytes
 }
 
-/// Whether it takes them for what replaces as much: that must end even where nothing may grow, and leave room for the
-/// writes that are in flight meanwhile.
-pub fn has_room_to_replace(store: &dyn StoreView, bytes: u64) -> bool {
+/// The same for data that replaces as much: it must be written even on a full device, and must leave space for the
+/// writes that are in flight.
+pub fn has_space_to_replace(store: &dyn StoreView, bytes: u64) -> bool {
     let space = store.statfs();
     space.available >= space.total / KEPT_PARTS + 4 * bytes
 }
 
-/// Whether it takes them at all.
+/// Whether the device has space for the bytes at all.
 pub fn fits(store: &dyn StoreView, bytes: u64) -> bool {
     store.statfs().available >= 2 * bytes
 }

@@ -1,5 +1,5 @@
 //! The duplicate-op log: the replies to writes that have left the log. A client that sends one of them again, as
-//! it never heard of the reply, gets the same reply, and the write is not carried out twice.
+//! it did not get the reply, gets the same reply, and the write is not carried out twice.
 //!
 //! The log is for members that were away, and is as long as memory allows; this is for clients, takes a twentieth
 //! of the memory for each write, and reaches further back. Dup entries lie encoded in pages, one for each time

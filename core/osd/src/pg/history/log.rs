@@ -201,7 +201,7 @@ impl Log {
         child
     }
 
-    /// Whether a holder with `mine` can tell from the log with `theirs` what it misses.
+    /// Whether the log with `theirs` covers everything that a holder with `mine` misses.
     pub fn overlaps(mine: &PgInfo, theirs: &PgInfo) -> bool {
         !mine.incomplete && mine.last_update >= theirs.log_tail && mine.log_tail <= theirs.last_update
     }

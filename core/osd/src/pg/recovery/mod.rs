@@ -21,7 +21,7 @@ use super::pending::Pending;
 use super::remap::{Remap, is_too_full};
 use super::stats::Stats;
 use super::{Ctx, Interval, Pg, PgEffect, Phase, WhenStored};
-use crate::throttle::write_credit::{fits, has_room, has_room_to_replace};
+use crate::throttle::write_credit::{fits, has_space, has_space_to_replace};
 use crate::throttle::{WorkRequest, WorkSlot};
 use nacre_base::{IntervalSet, OsdId, Time, Version};
 use nacre_machine::{Level, SalvagedExtents};
@@ -280,14 +280,14 @@ impl Recovery {
         let no_backfill = ctx.map.has(map_flags::NOBACKFILL);
         // A full disk takes only what requests wait for, or its store would refuse a write; but what it lacks of objects
         // that it has takes no more space.
-        let room = pg.history.missing.is_empty() || has_room(ctx.store, 0);
-        let some = room || has_room_to_replace(ctx.store, 0);
+        let can_grow = pg.history.missing.is_empty() || has_space(ctx.store, 0);
+        let can_replace = can_grow || has_space_to_replace(ctx.store, 0);
         let mut taken = 0;
         while taken < TAKEN_MAX {
             let allowed = |stale: &Stale| !no_backfill || !is_whole(&stale.part);
             let here = |object: &ObjectId, stale: &Stale| {
                 let grows = || is_whole(&stale.part) || !replaces(ctx.store, object, &stale.part.data);
-                allowed(stale) && (room || some && !grows())
+                allowed(stale) && (can_grow || can_replace && !grows())
             };
             let own = self.next_own(pg, ctx.store, here);
             let theirs = || {

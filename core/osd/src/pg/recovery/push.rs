@@ -16,7 +16,7 @@ use crate::pg::record::RecordChanges;
 use crate::pg::unapplied::Unapplied;
 use crate::pg::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::snap_index;
-use crate::throttle::write_credit::{has_room, has_room_to_replace};
+use crate::throttle::write_credit::{has_space, has_space_to_replace};
 use bytes::Bytes;
 use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, PgId, SnapId, key_after};
 use nacre_machine::{Level, ReadError, SalvagedExtents, StoreView};
@@ -469,8 +469,8 @@ impl Pg {
         let mut data = IntervalSet::new();
         push.writes.iter().for_each(|(offset, bytes)| data.insert(*offset..*offset + bytes.len() as u64));
         let replaces = replaces(ctx.store, &push.object, &data);
-        let has_room = if replaces { has_room_to_replace } else { has_room };
-        if !has_room(ctx.store, push.payload_len()) {
+        let has_space = if replaces { has_space_to_replace } else { has_space };
+        if !has_space(ctx.store, push.payload_len()) {
             return;
         }
         let (id, object) = (push.id, push.object.clone());

@@ -85,7 +85,7 @@ impl Recovery {
             let head = object.to_head();
             if object.snap != SnapId::HEAD && pg.history.missing.lacks_meta(&head) && !changed.contains(&head)
             {
-                // It tells the ranges that its clones share.
+                // It records the ranges that its clones share.
                 if !self.not_to_ask(&head).any(|part| part.meta) {
                     return Some(Next::Pull(head, Part::meta()));
                 } else if self.may_find(&head, &Part::meta()) {

@@ -88,7 +88,7 @@ impl Scrub {
         ctx.out.push(PgEffect::Loop);
     }
 
-    /// Repairs that a member may not have heard of. They come behind the writes that are sent again, so only what
+    /// Repairs that a member may not have received. They come behind the writes that are sent again, so only what
     /// those left of them counts.
     pub(super) fn resend_repairs(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, osd: OsdId) {
         let Some(member) = pg.members.get_mut(&osd) else { return };

@@ -1,4 +1,4 @@
-//! What a member tells of its own copies (Ceph: the scrub map): names and metadata, and checksums of pieces of
+//! What a member reports about its own copies (Ceph: the scrub map): names and metadata, and checksums of pieces of
 //! content. The primary asks itself the same questions.
 
 use super::{SLICE, ScrubRecord};

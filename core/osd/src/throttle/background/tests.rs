@@ -110,7 +110,7 @@ fn transfers_start_no_faster_than_the_sleep_between_them_allows() {
     assert!(share.request(at(2000), pg(0), WorkRequest::default(), false).is_some());
 }
 
-/// One device, or processor, that three OSDs share: it does one thing after the other.
+/// One device or processor that three OSDs share; it serves one request at a time.
 struct Machine {
     shares: Vec<Throttle<Pace>>,
     /// Requests answered by each, and what they waited.
