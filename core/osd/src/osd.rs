@@ -26,17 +26,16 @@ use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_perf::Registry;
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PeerMsg;
-use nacre_proto::messages::{
-    Command, Config, DaemonMsg, Message, MonGetVersion, MonMapMsg, OsdOp, PgRecord, PgWish,
-};
+use nacre_proto::messages::{Command, Config, DaemonMsg, Message, MonGetVersion, MonMapMsg};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{AddrVec, EntityAddr};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 mod backoffs;
 mod batching;
+mod check;
 mod clients;
 mod copies;
 mod daemon_commands;
@@ -48,9 +47,10 @@ mod scrubs;
 mod sessions;
 mod start_stop;
 
-use batching::{Outbox, PgMessage, TxnBatcher};
-use daemon_commands::MapWaiter;
-use liveness::DiskWatch;
+use batching::{Outbox, TxnBatcher};
+use epochs::WaitingForMap;
+use liveness::{DiskWatch, Presence};
+use monitor::{PgRequests, Reporting};
 
 /// The identity and configuration of an OSD.
 #[derive(Clone, Debug)]
@@ -148,12 +148,65 @@ enum Life {
     Stopped,
 }
 
+/// Sessions and datagrams.
+#[derive(Default)]
+struct Links {
+    sessions: BTreeMap<ConnId, Session>,
+    /// The session that each OSD dialled.
+    inbound: BTreeMap<OsdId, ConnId>,
+    peers: Peers,
+    heartbeats: Heartbeats,
+    outbox: Outbox,
+}
+
+/// What the store was told and has not done.
+#[derive(Default)]
+struct Io {
+    disk: DiskWatch,
+    /// Transactions that belong to no PG.
+    stores: BTreeSet<Token>,
+    batcher: TxnBatcher,
+}
+
+/// The last number of each kind.
+#[derive(Default)]
+struct Numbers {
+    turn: u64,
+    conn: u64,
+    op: u64,
+    token: u64,
+}
+
+/// When periodic work was done last.
+#[derive(Default)]
+struct Last {
+    tick: Time,
+    ping: Time,
+    beat: Time,
+    /// How many requests were served when it was last seen that there were some, and when.
+    served: (u64, Time),
+    /// When the next scrub step is due.
+    scrub_wakes: Option<Time>,
+}
+
+/// What is to be looked at at the end of an event.
+#[derive(Default)]
+struct Due {
+    leases: bool,
+    /// Whether there is memory for what clients read.
+    replies: bool,
+    /// Something changed that PGs to be merged may have waited for.
+    merges: bool,
+    /// A PG may serve that clients keep requests for.
+    backoffs: bool,
+}
+
 pub struct Osd {
     pub(crate) config: OsdConfig,
     rng: Rng,
     started: Time,
     life: Life,
-    /// The cluster heard that metadata rotted.
+    /// The cluster was told that metadata is corrupt.
     reported_corruption: bool,
     pub(crate) maps: Maps,
     mon: MonState,
@@ -166,21 +219,9 @@ pub struct Osd {
     last_mon_ping: Time,
     /// The monitor had a newer map the last time it was asked.
     was_behind: bool,
-    /// The map says that this incarnation of the OSD is up.
-    serving: bool,
-    next_boot: Time,
-    sessions: BTreeMap<ConnId, Session>,
-    /// The session by which each OSD asks us.
-    askers: BTreeMap<OsdId, ConnId>,
-    peers: Peers,
-    beats: Heartbeats,
-    last_beat: Time,
-    disk: DiskWatch,
-    /// How often this incarnation was marked down while it was running.
-    times_down: u32,
-    /// While others are not heard, a return to the map waits until then.
-    return_at: Time,
-    said_why_waiting: bool,
+    presence: Presence,
+    links: Links,
+    io: Io,
     copier: Copier,
     pub(crate) budget: Budget,
     own_credit: OwnCredit,
@@ -188,53 +229,23 @@ pub struct Osd {
     pub(crate) shards: Vec<Shard>,
     /// What a shard wants: empty between events, and there for its memory.
     effects: Vec<ShardEffect>,
-    turn: u64,
-    last_conn: u64,
-    last_op: u64,
-    last_token: u64,
-    stores: BTreeSet<Token>,
-    joined: TxnBatcher,
-    outbox: Outbox,
-    map_waiters: Vec<MapWaiter>,
-    last_ask: u64,
-    waiting_ops: VecDeque<(ConnId, u64, Box<OsdOp>)>,
-    waiting_msgs: VecDeque<(OsdId, PgMessage)>,
-    record_queries: BTreeSet<PgId>,
-    activations: BTreeMap<PgId, PgRecord>,
-    wishes: BTreeMap<PgId, PgWish>,
-    leases_now: bool,
-    /// A look is due at whether there is memory for what clients read.
-    looks_for_answers: bool,
-    /// Something changed that PGs to be merged may have waited for.
-    merges_due: bool,
-    /// A PG may serve that clients keep requests for.
-    backoffs_due: bool,
-    last_tick: Time,
-    last_ping: Time,
-    report_at: Time,
-    /// How many were made.
-    reports: u32,
-    /// How many requests were served at the last report, and when that was.
-    reported: (u64, Time),
-    /// What was free then.
-    reported_available: u64,
-    /// How many commits there were until then, and how many nanoseconds they took together.
-    commits_reported: (u64, u64),
+    numbers: Numbers,
+    waiting_for_map: WaitingForMap,
+    pg_requests: PgRequests,
+    due: Due,
+    last: Last,
+    reporting: Reporting,
     pub(crate) ops_served: u64,
     pub(crate) options: Options,
     pub(crate) counted: Counted,
     images: ImageStats,
     pub(crate) history: History,
     pub(crate) bench: Option<Bench>,
-    /// When the next step of comparing copies is to be made.
-    scrub_wakes: Option<Time>,
-    /// How many requests were served when it was last seen that there were some, and when.
-    last_served: (u64, Time),
 }
 
 impl Machine for Osd {
     fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        self.turn += 1;
+        self.numbers.turn += 1;
         match event {
             Event::Start => self.on_start(now, store, out),
             Event::Opened { conn, peer } => self.on_opened(now, store, conn, peer, out),
@@ -243,14 +254,14 @@ impl Machine for Osd {
             Event::Stored(token) => self.on_stored(now, store, token, out),
             Event::Datagram { network, from, bytes } => self.on_datagram(now, network, from, &bytes, out),
             Event::ReadDone { token, result } => {
-                self.disk.read_done(token);
+                self.io.disk.read_done(token);
                 let at = (token % (SHARDS + 1)) as usize;
                 self.in_shard(now, store, at, out, |shard, scene| shard.on_read(scene, token, result));
             }
             Event::Timer(BEAT) => self.on_beat(now, out),
             Event::Timer(SCRUB) => self.go_on_with_scrubs(now, store, out),
             Event::Timer(ANSWERS) => {
-                self.looks_for_answers = false;
+                self.due.replies = false;
                 self.budget.replies.look(now.mono);
             }
             Event::Timer(_) => self.on_tick(now, store, out),
@@ -263,25 +274,26 @@ impl Machine for Osd {
         while let Some(pg) = self.budget.next_foreground(now.mono) {
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
-        if self.budget.replies.has_waiting() && !std::mem::replace(&mut self.looks_for_answers, true) {
+        if self.budget.replies.has_waiting() && !std::mem::replace(&mut self.due.replies, true) {
             out.push(Effect::Arm { timer: ANSWERS, after: ANSWERS_EVERY });
         }
         for _ in 0..RECOVERY_STARTS {
             let Some(pg) = self.budget.next_background(now.mono) else { break };
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
-        while std::mem::take(&mut self.merges_due) {
+        while std::mem::take(&mut self.due.merges) {
             self.prepare_merges(now, store, out);
         }
-        if std::mem::take(&mut self.backoffs_due) {
+        if std::mem::take(&mut self.due.backoffs) {
             self.end_backoffs(out);
         }
         self.wake_for_scrubs(now, out);
         self.copy(now, store, out);
         self.flush(now, out);
         // What belongs to no PG is a benchmark's, or maps.
-        self.joined.join(|token| token % (SHARDS + 1) != SHARDS, out);
-        self.disk.note(now.mono, out);
+        self.io.batcher.join(|token| token % (SHARDS + 1) != SHARDS, out);
+        self.io.disk.note(now.mono, out);
+        self.check();
     }
 }
 
@@ -312,54 +324,25 @@ impl Osd {
             next_mon: 0,
             last_mon_ping: Time::ZERO,
             was_behind: false,
-            serving: false,
-            next_boot: Time::ZERO,
-            sessions: BTreeMap::new(),
-            askers: BTreeMap::new(),
-            peers: Peers::default(),
-            beats: Heartbeats::default(),
-            last_beat: Time::ZERO,
-            disk: DiskWatch::default(),
-            times_down: 0,
-            return_at: Time::ZERO,
-            said_why_waiting: false,
             copier: Copier::default(),
             own_credit,
             shards,
             effects: Vec::new(),
-            turn: 0,
-            last_conn: 0,
-            last_op: 0,
-            last_token: 0,
-            stores: BTreeSet::new(),
-            joined: TxnBatcher::default(),
-            outbox: Outbox::default(),
-            map_waiters: Vec::new(),
-            last_ask: 0,
-            waiting_ops: VecDeque::new(),
-            waiting_msgs: VecDeque::new(),
-            record_queries: BTreeSet::new(),
-            activations: BTreeMap::new(),
-            wishes: BTreeMap::new(),
-            leases_now: false,
-            looks_for_answers: false,
-            merges_due: false,
-            backoffs_due: false,
-            last_tick: Time::ZERO,
-            last_ping: Time::ZERO,
-            report_at: Time::ZERO,
-            reports: 0,
-            reported: (0, Time::ZERO),
-            reported_available: 0,
-            commits_reported: (0, 0),
+            presence: Presence::default(),
+            links: Links::default(),
+            io: Io::default(),
+            numbers: Numbers::default(),
+            waiting_for_map: WaitingForMap::default(),
+            pg_requests: PgRequests::default(),
+            due: Due::default(),
+            last: Last::default(),
+            reporting: Reporting::default(),
             ops_served: 0,
             options: Options::default(),
             counted,
             images: ImageStats::default(),
             history: History::default(),
             bench: None,
-            scrub_wakes: None,
-            last_served: (0, Time::ZERO),
         }
     }
 
@@ -367,7 +350,7 @@ impl Osd {
         self.config.id
     }
     pub(crate) fn is_serving(&self) -> bool {
-        self.serving
+        self.presence.serving
     }
     pub(crate) fn map(&self) -> Option<&Arc<OsdMap>> {
         self.maps.current.as_ref()
@@ -396,7 +379,7 @@ impl Osd {
         let Some(map) = self.maps.current.clone() else { return };
         let mut effects = std::mem::take(&mut self.effects);
         let budget = &self.budget;
-        let mut scene = Scene { now, turn: self.turn, store, map: &map, budget, out: &mut effects };
+        let mut scene = Scene { now, turn: self.numbers.turn, store, map: &map, budget, out: &mut effects };
         if let Some(shard) = self.shards.get_mut(at) {
             run(shard, &mut scene);
         }
@@ -406,7 +389,7 @@ impl Osd {
                 ShardEffect::Store(token, txn) => out.push(Effect::Store { token, txn }),
                 ShardEffect::Reply { conn, tid, reply, request } => {
                     // Not what we asked ourselves.
-                    if self.sessions.contains_key(&conn) {
+                    if self.links.sessions.contains_key(&conn) {
                         request.count(now.mono, &reply, &self.counted);
                         self.images.add(now.mono, &request, &reply);
                         self.history.add(now.mono, *request, &self.options.keep());
@@ -421,19 +404,19 @@ impl Osd {
                     }
                 }
                 ShardEffect::QueryRecord(pg) => {
-                    self.record_queries.insert(pg);
+                    self.pg_requests.records.insert(pg);
                 }
                 ShardEffect::Activate(pg, record) => {
-                    self.activations.insert(pg, record);
+                    self.pg_requests.activations.insert(pg, record);
                 }
-                ShardEffect::RequestPgTemp(wish) => drop(self.wishes.insert(wish.pg, wish)),
-                ShardEffect::LeasesNow => self.leases_now = true,
+                ShardEffect::RequestPgTemp(wish) => drop(self.pg_requests.pg_temp.insert(wish.pg, wish)),
+                ShardEffect::LeasesNow => self.due.leases = true,
                 ShardEffect::ClusterLog(level, text) => {
                     self.to_mon(DaemonMsg::ClusterLog { level, stamp: now.wall, text }, out);
                 }
                 ShardEffect::Report => {
-                    (self.merges_due, self.backoffs_due) = (true, true);
-                    self.report_at = self.report_at.min(now.mono + REPORT_AFTER_CHANGE);
+                    (self.due.merges, self.due.backoffs) = (true, true);
+                    self.reporting.next = self.reporting.next.min(now.mono + REPORT_AFTER_CHANGE);
                 }
             }
         }
@@ -497,7 +480,7 @@ impl Osd {
             Message::Peer(msg) => self.on_peer(now, store, conn, msg, out),
             Message::OsdOp(op) => self.on_op(now, store, conn, tid, op, out),
             Message::OsdBackoff(message) => self.on_backoff(conn, &message),
-            Message::OsdOpReply(reply) if self.peers.by_conn(conn).is_some() => {
+            Message::OsdOpReply(reply) if self.links.peers.by_conn(conn).is_some() => {
                 self.on_copy_reply(now, store, tid, &reply, out);
             }
             Message::Command(command) => self.on_command(now, store, conn, tid, &command, out),
@@ -515,7 +498,7 @@ impl Osd {
         command: &Command,
         out: &mut Vec<Effect>,
     ) {
-        let session = self.sessions.get(&conn);
+        let session = self.links.sessions.get(&conn);
         if session.is_some_and(|session| !session.access.is_everything()) {
             let message = commands::reply(Err((errno::EACCES, "access denied".to_string())), false).into();
             return out.push(Effect::Send { conn, tid, message });
@@ -565,29 +548,29 @@ impl Osd {
 
     /// For what belongs to no PG.
     fn store(&mut self, txn: Transaction, out: &mut Vec<Effect>) -> Token {
-        self.last_token += 1;
-        let token = self.last_token * (SHARDS + 1) + SHARDS;
-        self.stores.insert(token);
+        self.numbers.token += 1;
+        let token = self.numbers.token * (SHARDS + 1) + SHARDS;
+        self.io.stores.insert(token);
         out.push(Effect::Store { token, txn });
         token
     }
 
     /// Tells the OSDs that send writes how much credit there is, before the replies that let them send more.
     fn look_at_room(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let writers = self.askers.len() as u64 + 1;
+        let writers = self.links.inbound.len() as u64 + 1;
         let Some(room) = self.own_credit.look(&store.statfs(), writers) else { return };
         self.budget.credits.told(self.me(), room);
-        for &conn in self.askers.values() {
-            self.outbox.push(conn, PeerMsg::Room(room), out);
+        for &conn in self.links.inbound.values() {
+            self.links.outbox.push(conn, PeerMsg::Room(room), out);
         }
     }
 
     fn on_stored(&mut self, now: Now, store: &dyn StoreView, token: Token, out: &mut Vec<Effect>) {
         self.look_at_room(store, out);
         let mut durable = Vec::new();
-        self.disk.stored(token).into_iter().for_each(|token| self.joined.stored(token, &mut durable));
+        self.io.disk.stored(token).into_iter().for_each(|token| self.io.batcher.stored(token, &mut durable));
         for token in durable {
-            self.stores.remove(&token);
+            self.io.stores.remove(&token);
             self.on_bench_stored(now, token, out);
             let at = (token % (SHARDS + 1)) as usize;
             self.in_shard(now, store, at, out, |shard, scene| shard.on_stored(scene, token));
@@ -600,10 +583,10 @@ impl Osd {
             return;
         }
         out.push(Effect::Arm { timer: TICK, after: TICK_EVERY });
-        if now.mono.since(self.last_tick) > 4 * TICK_EVERY {
-            self.peers.forgive(now.mono);
+        if now.mono.since(self.last.tick) > 4 * TICK_EVERY {
+            self.links.peers.forgive(now.mono);
         }
-        self.last_tick = now.mono;
+        self.last.tick = now.mono;
         self.budget.replies.look(now.mono);
         self.look_at_disk(now, out);
         self.leave_if_rotten(now, store, out);
@@ -630,21 +613,21 @@ impl Osd {
             self.to_mon(MonGetVersion { handle: 0, what: "osdmap".to_string() }, out);
         }
         self.boot_if_needed(now, store, out);
-        if now.mono.since(self.last_ping) >= PING_EVERY {
-            self.last_ping = now.mono;
+        if now.mono.since(self.last.ping) >= PING_EVERY {
+            self.last.ping = now.mono;
             self.ping(now, out);
         }
-        if self.serving {
+        if self.presence.serving {
             self.look_at_scrubs(now);
             self.tell_all(now, store, out, || PgEvent::Tick);
             self.look_at_held(now, out);
             self.start_scrub(now, store, out);
-            self.leases_now = true;
-            (self.merges_due, self.backoffs_due) = (true, true);
+            self.due.leases = true;
+            (self.due.merges, self.due.backoffs) = (true, true);
             // Clients are held back before a disk is full only if the monitors know in time.
             let space = store.statfs();
-            if space.available.abs_diff(self.reported_available) > space.total / SPACE_NEWS_PARTS {
-                self.report_at = now.mono;
+            if space.available.abs_diff(self.reporting.available) > space.total / SPACE_NEWS_PARTS {
+                self.reporting.next = now.mono;
             }
             self.report_if_due(now, store, out);
         }
@@ -653,31 +636,31 @@ impl Osd {
 
     /// What PGs wanted in this turn, batched.
     fn flush(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if std::mem::take(&mut self.leases_now) && self.serving {
+        if std::mem::take(&mut self.due.leases) && self.presence.serving {
             let mut of = BTreeMap::new();
             self.shards.iter().for_each(|shard| shard.leases(&mut of));
             for (osd, pgs) in of {
                 self.ask(now, osd, PeerMsg::LeaseRequest { sent: now.mono.nanos, pgs }, out);
             }
         }
-        self.outbox.flush(out);
-        if !self.map_waiters.is_empty() {
+        self.links.outbox.flush(out);
+        if !self.waiting_for_map.commands.is_empty() {
             self.answer_map_askers(now, out);
         }
         if !matches!(self.mon, MonState::Open(..)) {
             return;
         }
         let epoch = self.maps.epoch();
-        if !self.record_queries.is_empty() {
-            let pgs = std::mem::take(&mut self.record_queries).into_iter().collect();
+        if !self.pg_requests.records.is_empty() {
+            let pgs = std::mem::take(&mut self.pg_requests.records).into_iter().collect();
             self.to_mon(DaemonMsg::RecordQuery { epoch, pgs }, out);
         }
-        if !self.activations.is_empty() {
-            let records = std::mem::take(&mut self.activations).into_iter().collect();
+        if !self.pg_requests.activations.is_empty() {
+            let records = std::mem::take(&mut self.pg_requests.activations).into_iter().collect();
             self.to_mon(DaemonMsg::Activate { epoch, records }, out);
         }
-        if !self.wishes.is_empty() {
-            let wishes = std::mem::take(&mut self.wishes).into_values().collect();
+        if !self.pg_requests.pg_temp.is_empty() {
+            let wishes = std::mem::take(&mut self.pg_requests.pg_temp).into_values().collect();
             self.to_mon(DaemonMsg::Rearrange(wishes), out);
         }
     }

@@ -22,7 +22,7 @@ impl Osd {
         wanted && self.may_block(conn)
     }
     fn may_block(&self, conn: ConnId) -> bool {
-        let knows_how = self.sessions.get(&conn).is_some_and(|session| {
+        let knows_how = self.links.sessions.get(&conn).is_some_and(|session| {
             // OSDs read for `copy-from`, and do not support backoffs.
             session.peer.kind != EntityType::Osd && session.peer.features & RADOS_BACKOFF == RADOS_BACKOFF
         });
@@ -35,7 +35,8 @@ impl Osd {
         let Some(pg) = self.shards[at].pgs.get_mut(&id) else { return };
         pg.drop_waiting(conn);
         let range = *pg.range();
-        self.waiting_ops
+        self.waiting_for_map
+            .ops
             .retain(|(from, _, op)| *from != conn || op.spg.pg != id || !range.contains_hash(op.hash));
         let message = self.backoffs.begin(conn, id, range, self.maps.epoch());
         self.counted.backoffs.blocks.inc();

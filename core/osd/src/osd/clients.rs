@@ -27,7 +27,7 @@ impl Osd {
             return; // the client sends it again
         }
         // Copies are read for OSDs, of which one may be ourselves.
-        let (client, sender_addr, is_blocked, for_copy) = match self.sessions.get(&conn) {
+        let (client, sender_addr, is_blocked, for_copy) = match self.links.sessions.get(&conn) {
             Some(session) => {
                 let peer = &session.peer;
                 let addr = peer.addrs.0.first().copied().unwrap_or(peer.observed);
@@ -40,8 +40,8 @@ impl Osd {
         let epoch = self.maps.epoch();
         if op.epoch > epoch || self.map().is_none() {
             self.counted.osd.messages_delayed_for_map.inc();
-            if self.waiting_ops.len() < WAITING_OPS_MAX {
-                self.waiting_ops.push_back((conn, tid, op));
+            if self.waiting_for_map.ops.len() < WAITING_OPS_MAX {
+                self.waiting_for_map.ops.push_back((conn, tid, op));
             } else if !for_copy {
                 // It sends them again, all of them, over its next session.
                 out.push(Effect::Hangup { conn });
@@ -64,7 +64,8 @@ impl Osd {
             return refuse(ENOENT, out);
         };
         let id = op.spg.pg;
-        let primary = self.serving && self.pg(id).is_some_and(|pg| pg.interval().primary == Some(self.me()));
+        let primary =
+            self.presence.serving && self.pg(id).is_some_and(|pg| pg.interval().primary == Some(self.me()));
         if !primary {
             // Clients that may read from replicas are sent to the primary: only the primary has a lease.
             let anywhere = op_flags::message::BALANCE_READS | op_flags::message::LOCALIZE_READS;
@@ -72,7 +73,7 @@ impl Osd {
                 return refuse(EAGAIN, out);
             }
             // A client with our map should have known better; one with an older map learns.
-            if op.epoch >= epoch && map.pg_exists(id) && self.serving {
+            if op.epoch >= epoch && map.pg_exists(id) && self.presence.serving {
                 refuse(ENXIO, out);
             }
             return;
@@ -96,7 +97,7 @@ impl Osd {
         if let Err(error) = check_request(&object, &ops) {
             return refuse(-error, out);
         }
-        let session = self.sessions.get(&conn);
+        let session = self.links.sessions.get(&conn);
         if session.is_some_and(|session| !session.access.allows(&op, &ops, &map, (id.pool, pool))) {
             return refuse(EPERM, out);
         }
@@ -121,11 +122,11 @@ impl Osd {
         if waits_since.is_some_and(|since| self.is_to_be_kept(now, conn, since)) {
             return self.block(conn, id, out);
         }
-        self.last_op += 1;
+        self.numbers.op += 1;
         self.ops_served += 1;
         let reqid = op.request_id(EntityName::client(client as u64), tid);
         let (object, snap) = (object.to_head(), object.snap);
-        let seq = self.last_op;
+        let seq = self.numbers.op;
         let request: Arc<OsdOp> = Arc::from(op);
         let sender = (EntityName::client(client as u64), sender_addr);
         let steps = Steps::new(now.mono);

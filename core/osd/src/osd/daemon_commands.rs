@@ -56,17 +56,20 @@ impl Osd {
         if !matches!(self.mon, MonState::Open(..)) {
             return Err((EAGAIN, "no monitor can be reached".to_string()));
         }
-        if self.map_waiters.len() >= ASKERS_MAX {
+        if self.waiting_for_map.commands.len() >= ASKERS_MAX {
             return Err((EBUSY, format!("{ASKERS_MAX} other requests wait for the newest map")));
         }
-        self.last_ask += 1;
-        let handle = self.last_ask;
-        self.map_waiters.push(MapWaiter { conn, tid, handle, epoch: None, since: now.mono });
+        self.waiting_for_map.last_handle += 1;
+        let handle = self.waiting_for_map.last_handle;
+        self.waiting_for_map.commands.push(MapWaiter { conn, tid, handle, epoch: None, since: now.mono });
         self.to_mon(MonGetVersion { handle, what: "osdmap".to_string() }, out);
         Ok(())
     }
     pub(super) fn on_newest_map(&mut self, handle: u64, newest: u64, out: &mut Vec<Effect>) {
-        let Some(asker) = self.map_waiters.iter_mut().find(|asker| asker.handle == handle) else { return };
+        let Some(asker) = self.waiting_for_map.commands.iter_mut().find(|asker| asker.handle == handle)
+        else {
+            return;
+        };
         asker.epoch = Some(newest);
         if newest > u64::from(self.maps.epoch().0) {
             self.subscribe(out);
@@ -78,7 +81,7 @@ impl Osd {
         let is_over = |asker: &mut MapWaiter| {
             asker.epoch.is_some_and(|asked| asked <= epoch) || now.mono.since(asker.since) > PATIENCE
         };
-        for asker in self.map_waiters.extract_if(.., is_over) {
+        for asker in self.waiting_for_map.commands.extract_if(.., is_over) {
             let result = match asker.epoch {
                 Some(asked) if asked <= epoch => Ok(Value::Null),
                 _ => Err((EAGAIN, "the monitors did not send a newer map in time".to_string())),

@@ -1,16 +1,28 @@
 //! Each new map: which PGs peer anew, split or leave, and which sessions are sent the map.
 
+use super::batching::PgMessage;
+use super::daemon_commands::MapWaiter;
 use super::{GOODBYE, Life, Osd};
 use crate::heartbeat::Place;
 use crate::pg::{Interval, Pg, PgEvent};
 use nacre_base::{Epoch, Now, OsdId, PgId};
 use nacre_machine::{ConnId, Effect, Level, StoreView};
 use nacre_proto::maps::{OsdMap, UpActing, is_merge_source, is_merge_target, is_split, osd_state};
-use nacre_proto::messages::OsdMapMsg;
+use nacre_proto::messages::{OsdMapMsg, OsdOp};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::EntityType;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+/// Requests and messages that name a map which is not here yet.
+#[derive(Default)]
+pub(super) struct WaitingForMap {
+    pub ops: VecDeque<(ConnId, u64, Box<OsdOp>)>,
+    pub messages: VecDeque<(OsdId, PgMessage)>,
+    pub commands: Vec<MapWaiter>,
+    /// Of the last question to the monitors for the newest epoch.
+    pub last_handle: u64,
+}
 
 impl Osd {
     pub(super) fn on_maps(
@@ -65,13 +77,15 @@ impl Osd {
         out: &mut Vec<Effect>,
     ) {
         self.copier.on_map(map, follows);
-        let was_serving = self.serving;
+        let was_serving = self.presence.serving;
         let us = map.osd(self.me());
-        self.serving = map.is_up(self.me()) && us.is_some_and(|osd| osd.public_addrs == self.config.public);
-        if was_serving != self.serving {
-            let text = format!("osd.{} is {} in map {}", self.me(), up_or_down(self.serving), map.epoch);
+        self.presence.serving =
+            map.is_up(self.me()) && us.is_some_and(|osd| osd.public_addrs == self.config.public);
+        if was_serving != self.presence.serving {
+            let text =
+                format!("osd.{} is {} in map {}", self.me(), up_or_down(self.presence.serving), map.epoch);
             out.push(Effect::Log { level: Level::Info, text });
-            self.report_at = now.mono;
+            self.reporting.next = now.mono;
             // `ceph osd stop`: it is to end, not only to be down.
             if was_serving && us.is_some_and(|osd| osd.has(osd_state::STOP)) {
                 self.life = Life::Stopping(now.mono + GOODBYE);
@@ -80,7 +94,7 @@ impl Osd {
         }
         self.merge_groups(now, store, map, out);
         self.split_groups(now, store, map, out);
-        let serving = self.serving;
+        let serving = self.presence.serving;
         let mut placed: BTreeMap<PgId, UpActing> = BTreeMap::new();
         for (&pool, info) in &map.pools {
             for seed in 0..info.pg_num {
@@ -156,18 +170,26 @@ impl Osd {
     fn after_maps(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let Some(map) = self.maps.current.clone() else { return };
         let place = |osd| self.place_of(&map, osd);
-        let places: BTreeMap<OsdId, Place> =
-            self.peers.osds().chain(self.peers.wanted()).filter_map(|osd| Some((osd, place(osd)?))).collect();
-        for conn in self.peers.outdated(|osd, network| places.get(&osd)?.on(network)) {
+        let places: BTreeMap<OsdId, Place> = self
+            .links
+            .peers
+            .osds()
+            .chain(self.links.peers.wanted())
+            .filter_map(|osd| Some((osd, place(osd)?)))
+            .collect();
+        for conn in self.links.peers.outdated(|osd, network| places.get(&osd)?.on(network)) {
             out.push(Effect::Hangup { conn });
         }
-        self.peers.want_only(|osd, life| places.get(&osd).is_some_and(|place| place.public.nonce == life));
+        self.links
+            .peers
+            .want_only(|osd, life| places.get(&osd).is_some_and(|place| place.public.nonce == life));
         self.choose_watched(now, &map);
-        for (from, msg) in std::mem::take(&mut self.waiting_msgs) {
+        for (from, msg) in std::mem::take(&mut self.waiting_for_map.messages) {
             self.on_peer_msg(now, store, from, msg, out);
         }
         // A client that waits for an answer from an OSD that is gone learns of it here first.
         let clients: Vec<ConnId> = self
+            .links
             .sessions
             .iter()
             .filter(|(_, s)| s.peer.kind == EntityType::Client && s.epoch > Epoch(0) && s.epoch < map.epoch)
@@ -176,7 +198,7 @@ impl Osd {
         clients.into_iter().for_each(|conn| self.share_map(conn, None, out));
         // Whoever knows the map first sends nothing to us that is for others. New backoffs may begin after that.
         self.end_backoffs(out);
-        for (conn, tid, op) in std::mem::take(&mut self.waiting_ops) {
+        for (conn, tid, op) in std::mem::take(&mut self.waiting_for_map.ops) {
             self.on_op(now, store, conn, tid, op, out);
         }
         self.stop_if_done(now, out);
@@ -184,7 +206,7 @@ impl Osd {
 
     /// Brings a client's map up to ours; `has` is what it said it has.
     pub(super) fn share_map(&mut self, conn: ConnId, has: Option<Epoch>, out: &mut Vec<Effect>) {
-        let Some(session) = self.sessions.get_mut(&conn) else { return };
+        let Some(session) = self.links.sessions.get_mut(&conn) else { return };
         session.epoch = session.epoch.max(has.unwrap_or_default());
         for message in self.maps.since(session.epoch) {
             out.push(Effect::Send { conn, tid: 0, message: message.into() });

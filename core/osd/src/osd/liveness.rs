@@ -22,6 +22,19 @@ const RETURN_DOUBLINGS: u32 = 3;
 /// For the cluster log.
 const WARNING: u8 = 3;
 
+/// Whether this OSD is up by the map, and when it may boot again.
+#[derive(Default)]
+pub(super) struct Presence {
+    /// The map says that this incarnation of the OSD is up.
+    pub serving: bool,
+    pub next_boot: Time,
+    /// How often this incarnation was marked down while it was running.
+    pub times_down: u32,
+    /// While peers are not heard, a boot waits until then.
+    pub return_at: Time,
+    pub said_why_waiting: bool,
+}
+
 impl Osd {
     // ---- others ----
 
@@ -30,23 +43,23 @@ impl Osd {
             return;
         }
         out.push(Effect::Arm { timer: BEAT, after: BEAT_EVERY });
-        let due = self.last_beat + BEAT_EVERY;
-        self.last_beat = now.mono;
+        let due = self.last.beat + BEAT_EVERY;
+        self.last.beat = now.mono;
         let late = now.mono.since(due);
         if late > LATE {
-            self.beats.forgive(now.mono, late);
-            self.disk.forgive(late);
+            self.links.heartbeats.forgive(now.mono, late);
+            self.io.disk.forgive(late);
         }
         // An OSD that cannot store is not alive for others.
-        if !self.disk.is_hung() {
-            for (osd, network, addr) in self.beats.targets() {
+        if !self.io.disk.is_hung() {
+            for (osd, network, addr) in self.links.heartbeats.targets() {
                 let beat = self.beat(osd, addr.nonce, now.mono.nanos, false);
                 out.extend(beat.zip(addr.sock).map(|(beat, to)| datagram(network, to, &beat)));
             }
         }
-        self.beats.note_sessions(|osd, life| self.peers.without_since(osd, life));
-        for (osd, evidence) in self.beats.silent(now.mono) {
-            if let Some(life) = self.beats.life(osd).filter(|_| self.serving) {
+        self.links.heartbeats.note_sessions(|osd, life| self.links.peers.without_since(osd, life));
+        for (osd, evidence) in self.links.heartbeats.silent(now.mono) {
+            if let Some(life) = self.links.heartbeats.life(osd).filter(|_| self.presence.serving) {
                 self.report_failure(osd, life, evidence, out);
             }
         }
@@ -56,13 +69,14 @@ impl Osd {
     /// What goes over a network that is silent goes over the other one, and back when it is well.
     fn change_networks(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(map) = self.map() else { return };
-        let preferred = |osd| self.place_of(map, osd).map(|place| self.beats.network(osd, &place, now.mono));
-        for (osd, conn) in self.peers.misplaced(now.mono, preferred) {
-            let network = self.peers.network(osd).map_or(Network::Public, Network::other);
+        let preferred =
+            |osd| self.place_of(map, osd).map(|place| self.links.heartbeats.network(osd, &place, now.mono));
+        for (osd, conn) in self.links.peers.misplaced(now.mono, preferred) {
+            let network = self.links.peers.network(osd).map_or(Network::Public, Network::other);
             let text = format!("osd.{osd} is now reached on the {network}");
             out.push(Effect::Log { level: Level::Info, text });
             out.push(Effect::Hangup { conn });
-            self.peers.closed(osd, now.mono, false);
+            self.links.peers.closed(osd, now.mono, false);
             self.copier.on_session_lost(osd);
             self.dial(now, osd, out);
         }
@@ -88,18 +102,18 @@ impl Osd {
         if beat.fsid != fsid || beat.to != self.me() || Some(beat.to_life) != our_life {
             return;
         }
-        if !beat.is_answer && !self.disk.is_hung() {
+        if !beat.is_answer && !self.io.disk.is_hung() {
             let answer = self.beat(beat.from, beat.from_life, beat.stamp, true);
             out.extend(answer.map(|answer| datagram(network, from, &answer)));
         }
-        if self.beats.life(beat.from) == Some(beat.from_life) {
+        if self.links.heartbeats.life(beat.from) == Some(beat.from_life) {
             self.heard(now, beat.from, network, out);
         }
     }
 
     pub(super) fn heard(&mut self, now: Now, osd: OsdId, network: Network, out: &mut Vec<Effect>) {
-        if let Some(evidence) = self.beats.heard(osd, network, now.mono)
-            && let Some(life) = self.beats.life(osd)
+        if let Some(evidence) = self.links.heartbeats.heard(osd, network, now.mono)
+            && let Some(life) = self.links.heartbeats.life(osd)
         {
             self.report_failure(osd, life, evidence, out);
         }
@@ -113,14 +127,14 @@ impl Osd {
             .flat_map(|pg| pg.interval().up.iter().chain(&pg.interval().acting).copied())
             .collect();
         osds.extend(strangers(map, me));
-        if !self.serving {
+        if !self.presence.serving {
             // Whether to return depends on whether they are heard again.
-            osds.extend(self.beats.watched());
+            osds.extend(self.links.heartbeats.watched());
         }
         osds.remove(&me);
         let lives: Vec<(OsdId, Place)> =
             osds.into_iter().filter_map(|osd| Some((osd, self.place_of(map, osd)?))).collect();
-        self.beats.watch(lives.into_iter(), now.mono);
+        self.links.heartbeats.watch(lives.into_iter(), now.mono);
     }
 
     // ---- ourselves ----
@@ -128,24 +142,24 @@ impl Osd {
     /// The map says something new about us.
     pub(super) fn note_fall(&mut self, now: Now, was_serving: bool) {
         if was_serving && matches!(self.life, Life::Running) {
-            let doublings = self.times_down.min(RETURN_DOUBLINGS);
-            self.times_down += 1;
-            self.return_at = now.mono + RETURN_PATIENCE * 2_u32.pow(doublings);
-            self.said_why_waiting = false;
+            let doublings = self.presence.times_down.min(RETURN_DOUBLINGS);
+            self.presence.times_down += 1;
+            self.presence.return_at = now.mono + RETURN_PATIENCE * 2_u32.pow(doublings);
+            self.presence.said_why_waiting = false;
         }
     }
 
     /// Whether to ask for being up. An OSD that does not hear another one would be missed by it, and
     /// marked down again.
     pub(super) fn may_return(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
-        if self.disk.is_hung() {
+        if self.io.disk.is_hung() {
             return false;
         }
-        let missed = self.beats.missed(now.mono);
-        if missed.is_empty() || now.mono >= self.return_at {
+        let missed = self.links.heartbeats.missed(now.mono);
+        if missed.is_empty() || now.mono >= self.presence.return_at {
             return true;
         }
-        if !std::mem::replace(&mut self.said_why_waiting, true) {
+        if !std::mem::replace(&mut self.presence.said_why_waiting, true) {
             let names: Vec<String> = missed.iter().map(|osd| format!("osd.{osd}")).collect();
             let text = format!(
                 "osd.{} receives no heartbeats from {} and delays its return",
@@ -159,8 +173,8 @@ impl Osd {
 
     /// With a hung disk the OSD must not send heartbeats.
     pub(super) fn look_at_disk(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(changed) = self.disk.look(now.mono) else {
-            if self.disk.is_hung() && self.serving {
+        let Some(changed) = self.io.disk.look(now.mono) else {
+            if self.io.disk.is_hung() && self.presence.serving {
                 self.ask_to_be_down(out);
             }
             return;
@@ -171,7 +185,7 @@ impl Osd {
             false => format!("osd.{id}: its disk answers again"),
         };
         self.tell_cluster(now, WARNING, text, out);
-        if self.disk.is_hung() && self.serving {
+        if self.io.disk.is_hung() && self.presence.serving {
             self.ask_to_be_down(out);
         }
     }

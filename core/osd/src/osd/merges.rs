@@ -12,7 +12,7 @@ use std::sync::Arc;
 impl Osd {
     /// Pairs that the map wants to be one, as far as we are the primary of both halves.
     pub(super) fn prepare_merges(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let Some(map) = self.maps.current.clone().filter(|_| self.serving) else { return };
+        let Some(map) = self.maps.current.clone().filter(|_| self.presence.serving) else { return };
         for (source, target) in map.pools.iter().filter_map(|(&id, pool)| pool.merging(id)) {
             self.prepare_merge(now, store, &map, source, target, out);
         }
@@ -79,11 +79,11 @@ impl Osd {
             for id in sources {
                 let at = self.shard_of(id);
                 gone.extend(self.shards[at].take(id));
-                self.record_queries.remove(&id);
-                self.activations.remove(&id);
+                self.pg_requests.records.remove(&id);
+                self.pg_requests.activations.remove(&id);
             }
-            self.record_queries.remove(&target);
-            self.activations.remove(&target);
+            self.pg_requests.records.remove(&target);
+            self.pg_requests.activations.remove(&target);
             let at = self.shard_of(target);
             let is_new = self.pg(target).is_none();
             let placed = map.pg_to_up_acting(target);

@@ -4,17 +4,39 @@ use super::{BOOT_RETRY, Life, MonState, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
 use crate::commands;
 use crate::pg::{Pg, PgEvent};
 use nacre_auth::Keys;
-use nacre_base::{IntervalSet, Now, PoolId, Time};
+use nacre_base::{IntervalSet, Now, PgId, PoolId, Time};
 use nacre_machine::{ConnId, Effect, Level, StoreView};
 use nacre_proto::maps::MonMap;
 use nacre_proto::messages::{
-    DaemonMsg, Message, MonSub, MonSubscribe, OsdBoot, OsdReport, OsdSpace, SlowOps,
+    DaemonMsg, Message, MonSub, MonSubscribe, OsdBoot, OsdReport, OsdSpace, PgRecord, PgWish, SlowOps,
 };
 use nacre_proto::types::EntityType;
 use nacre_wire::from_slice;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Reports to the monitors: when the next one is due, and what the last one said.
+#[derive(Default)]
+pub(super) struct Reporting {
+    pub next: Time,
+    /// How many were made.
+    pub count: u32,
+    /// How many requests were served at the last report, and when that was.
+    pub ops: (u64, Time),
+    /// What was free then.
+    pub available: u64,
+    /// How many commits there were until then, and how many nanoseconds they took together.
+    pub commits: (u64, u64),
+}
+
+/// What PGs want of the monitors, until the end of the event.
+#[derive(Default)]
+pub(super) struct PgRequests {
+    pub records: BTreeSet<PgId>,
+    pub activations: BTreeMap<PgId, PgRecord>,
+    pub pg_temp: BTreeMap<PgId, PgWish>,
+}
 
 impl Osd {
     pub(super) fn dial_mon(&mut self, now: Now, out: &mut Vec<Effect>) {
@@ -70,13 +92,13 @@ impl Osd {
 
     pub(super) fn boot_if_needed(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let running = matches!(self.life, Life::Running);
-        if !running || self.serving || self.map().is_none() || now.mono < self.next_boot {
+        if !running || self.presence.serving || self.map().is_none() || now.mono < self.presence.next_boot {
             return;
         }
         if !self.may_return(now, out) {
             return;
         }
-        self.next_boot = now.mono + BOOT_RETRY;
+        self.presence.next_boot = now.mono + BOOT_RETRY;
         let boot = OsdBoot {
             osd: self.me(),
             uuid: self.config.uuid,
@@ -137,15 +159,15 @@ impl Osd {
     }
 
     pub(super) fn report_if_due(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        let (served, at) = self.reported;
+        let (served, at) = self.reporting.ops;
         let news = served != self.ops_served && now.mono.since(at) >= REPORT_AFTER_OPS;
-        if (now.mono < self.report_at && !news) || !matches!(self.mon, MonState::Open(..)) {
+        if (now.mono < self.reporting.next && !news) || !matches!(self.mon, MonState::Open(..)) {
             return;
         }
-        self.report_at = now.mono + REPORT_EVERY;
-        self.reported = (self.ops_served, now.mono);
+        self.reporting.next = now.mono + REPORT_EVERY;
+        self.reporting.ops = (self.ops_served, now.mono);
         let statfs = store.statfs();
-        self.reported_available = statfs.available;
+        self.reporting.available = statfs.available;
         let commit_latency_us = self.commit_latency_us();
         let mut kept: BTreeMap<PoolId, IntervalSet> = BTreeMap::new();
         for pg in self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()) {
@@ -173,7 +195,7 @@ impl Osd {
             slow: self.slow_ops(now.mono),
             kept,
         };
-        self.reports = self.reports.wrapping_add(1);
+        self.reporting.count = self.reporting.count.wrapping_add(1);
         self.to_mon(DaemonMsg::Report(report), out);
         let images = self.images.take(now.mono);
         if !images.is_empty() {
@@ -193,12 +215,12 @@ impl Osd {
     /// The number of the report that is made next.
     pub(crate) fn next_report(&self) -> u64 {
         let up_from = self.map().and_then(|map| map.osd(self.me())).map_or(0, |osd| osd.info.up_from.0);
-        u64::from(up_from) << 32 | u64::from(self.reports.wrapping_add(1))
+        u64::from(up_from) << 32 | u64::from(self.reporting.count.wrapping_add(1))
     }
 
     /// Makes the next report as soon as a monitor can be told, and gives its number.
     pub(crate) fn report_at_once(&mut self, now: Now) -> u64 {
-        self.report_at = now.mono;
+        self.reporting.next = now.mono;
         self.next_report()
     }
 
@@ -206,7 +228,7 @@ impl Osd {
     fn commit_latency_us(&mut self) -> u32 {
         let commit = &self.counted.stages.commit;
         let (count, nanos) = (commit.count(), commit.sum());
-        let (last_count, last_nanos) = std::mem::replace(&mut self.commits_reported, (count, nanos));
+        let (last_count, last_nanos) = std::mem::replace(&mut self.reporting.commits, (count, nanos));
         // A reset in between makes both smaller.
         let mean = nanos.saturating_sub(last_nanos).checked_div(count.saturating_sub(last_count));
         (mean.unwrap_or(0) / 1000).min(u32::MAX.into()) as u32

@@ -26,10 +26,10 @@ impl Osd {
 
     /// Before PGs say whether it is time for theirs.
     pub(super) fn look_at_scrubs(&mut self, now: Now) {
-        let (served, at) = self.last_served;
+        let (served, at) = self.last.served;
         let news = served != self.ops_served;
         if news {
-            self.last_served = (self.ops_served, now.mono);
+            self.last.served = (self.ops_served, now.mono);
         }
         self.budget.scrub.busy = news || (at.nanos > 0 && now.mono.since(at) < IDLE_AFTER);
         self.budget.scrub.rules = self.options.scrub();
@@ -42,7 +42,7 @@ impl Osd {
     }
 
     pub(super) fn go_on_with_scrubs(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
-        self.scrub_wakes = None;
+        self.last.scrub_wakes = None;
         for pg in self.budget.scrub.ready(now.mono) {
             self.tell_pg(now, store, pg, PgEvent::Loop, out);
         }
@@ -50,8 +50,8 @@ impl Osd {
     /// After every event. A step never follows upon another at once: others have their turns between.
     pub(super) fn wake_for_scrubs(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(wakes) = self.budget.scrub.wakes_at() else { return };
-        if self.scrub_wakes != Some(wakes) {
-            self.scrub_wakes = Some(wakes);
+        if self.last.scrub_wakes != Some(wakes) {
+            self.last.scrub_wakes = Some(wakes);
             out.push(Effect::Arm { timer: SCRUB, after: wakes.since(now.mono) });
         }
     }

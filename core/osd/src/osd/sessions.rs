@@ -19,34 +19,34 @@ impl Osd {
     /// Asks another OSD over our session with it. Without one the question is lost, and asked again
     /// when there is.
     pub(super) fn ask(&mut self, now: Now, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
-        match self.peers.open(to) {
-            Some(conn) => self.outbox.push(conn, msg, out),
+        match self.links.peers.open(to) {
+            Some(conn) => self.links.outbox.push(conn, msg, out),
             None => self.dial(now, to, out),
         }
     }
 
     pub(super) fn answer(&mut self, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
-        if let Some(&conn) = self.askers.get(&to) {
-            self.outbox.push(conn, msg, out);
+        if let Some(&conn) = self.links.inbound.get(&to) {
+            self.links.outbox.push(conn, msg, out);
         }
     }
 
     pub(super) fn next_conn(&mut self) -> ConnId {
-        self.last_conn += 1;
-        ConnId::Dialled(self.last_conn)
+        self.numbers.conn += 1;
+        ConnId::Dialled(self.numbers.conn)
     }
 
     pub(super) fn dial(&mut self, now: Now, osd: OsdId, out: &mut Vec<Effect>) {
         let Some(place) = self.map().and_then(|map| self.place_of(map, osd)) else { return };
-        if osd != self.me() && self.peers.may_dial(osd, now.mono) {
+        if osd != self.me() && self.links.peers.may_dial(osd, now.mono) {
             let conn = self.next_conn();
-            let preferred = self.beats.network(osd, &place, now.mono);
-            let network = self.peers.network_to_dial(osd, preferred);
+            let preferred = self.links.heartbeats.network(osd, &place, now.mono);
+            let network = self.links.peers.network_to_dial(osd, preferred);
             let (network, addr) = match place.on(network) {
                 Some(addr) => (network, addr),
                 None => (Network::Public, place.public),
             };
-            self.peers.dialled(osd, conn, addr, network, now.mono);
+            self.links.peers.dialled(osd, conn, addr, network, now.mono);
             out.push(Effect::Dial { conn, to: addr, kind: EntityType::Osd });
         }
     }
@@ -70,24 +70,24 @@ impl Osd {
     ) {
         if self.is_mon(conn) {
             self.mon = MonState::Open(conn, now.mono);
-            self.next_boot = now.mono;
+            self.presence.next_boot = now.mono;
             self.subscribe(out);
             self.boot_if_needed(now, store, out);
             return;
         }
-        if let Some(osd) = self.peers.by_conn(conn) {
-            self.peers.opened(osd, now.mono);
+        if let Some(osd) = self.links.peers.by_conn(conn) {
+            self.links.peers.opened(osd, now.mono);
             self.tell_all(now, store, out, || PgEvent::PeerOpened(osd));
             return;
         }
         if peer.kind == EntityType::Osd {
-            self.askers.insert(OsdId(peer.num as i32), conn);
+            self.links.inbound.insert(OsdId(peer.num as i32), conn);
             // Before any answer that makes it send us writes.
             self.look_at_room(store, out);
-            self.outbox.push(conn, PeerMsg::Room(self.own_credit.said()), out);
+            self.links.outbox.push(conn, PeerMsg::Room(self.own_credit.said()), out);
         }
         let access = Access::of(&peer);
-        self.sessions.insert(conn, Session { peer, access, epoch: Epoch(0) });
+        self.links.sessions.insert(conn, Session { peer, access, epoch: Epoch(0) });
     }
 
     pub(super) fn on_closed(
@@ -102,40 +102,40 @@ impl Osd {
             self.mon = MonState::Away(now.mono + self.rng.duration(MON_RETRY / 2, MON_RETRY));
             return;
         }
-        if let Some(osd) = self.peers.by_conn(conn) {
+        if let Some(osd) = self.links.peers.by_conn(conn) {
             self.copier.on_session_lost(osd);
-            let life = self.peers.life(osd);
+            let life = self.links.peers.life(osd);
             let ended = match why {
                 Closed::Refused => {
                     let place = self.map().and_then(|map| self.place_of(map, osd));
                     let two = place.is_some_and(|place| place.cluster.is_some());
-                    self.peers.refused(osd, now.mono, two)
+                    self.links.peers.refused(osd, now.mono, two)
                 }
                 _ => {
-                    self.peers.closed(osd, now.mono, false);
+                    self.links.peers.closed(osd, now.mono, false);
                     Ended::Unknown
                 }
             };
             if let (Ended::Gone, Some(life)) = (ended, life) {
                 self.report_failure(osd, life, FailureEvidence::Refused, out);
-            } else if self.serving || ended == Ended::AskElsewhere {
+            } else if self.presence.serving || ended == Ended::AskElsewhere {
                 // If the process is gone, the connection is refused at once.
                 self.dial(now, osd, out);
             }
             return;
         }
-        if let Some(session) = self.sessions.remove(&conn) {
+        if let Some(session) = self.links.sessions.remove(&conn) {
             self.backoffs.forget(conn);
-            self.waiting_ops.retain(|(of, ..)| *of != conn);
+            self.waiting_for_map.ops.retain(|(of, ..)| *of != conn);
             // What it sent and still wants comes again over the next one.
             self.shards
                 .iter_mut()
                 .flat_map(|shard| shard.pgs.values_mut())
                 .for_each(|pg| pg.drop_waiting(conn));
             let osd = OsdId(session.peer.num as i32);
-            if session.peer.kind == EntityType::Osd && self.askers.get(&osd) == Some(&conn) {
-                self.askers.remove(&osd);
-                if self.serving && self.beats.life(osd).is_some() {
+            if session.peer.kind == EntityType::Osd && self.links.inbound.get(&osd) == Some(&conn) {
+                self.links.inbound.remove(&osd);
+                if self.presence.serving && self.links.heartbeats.life(osd).is_some() {
                     self.dial(now, osd, out);
                 }
             }
@@ -163,7 +163,7 @@ impl Osd {
             epoch: map.epoch,
             evidence,
         };
-        if self.serving {
+        if self.presence.serving {
             self.to_mon(DaemonMsg::Failure(failure), out);
         }
     }
@@ -176,21 +176,21 @@ impl Osd {
         msg: PeerMsg,
         out: &mut Vec<Effect>,
     ) {
-        let asker = self.sessions.get(&conn).filter(|s| s.peer.kind == EntityType::Osd);
+        let asker = self.links.sessions.get(&conn).filter(|s| s.peer.kind == EntityType::Osd);
         let asker = asker.map(|session| OsdId(session.peer.num as i32));
-        let dialled = self.peers.by_conn(conn);
+        let dialled = self.links.peers.by_conn(conn);
         if let Some(osd) = dialled {
-            self.peers.heard_on(osd, now.mono);
+            self.links.peers.heard_on(osd, now.mono);
         }
         let Some(from) = asker.or(dialled) else { return };
         match msg {
             // The session's end finds out whether it works; a hung disk's OSD is no peer.
-            PeerMsg::Ping { .. } if self.disk.is_hung() => {}
+            PeerMsg::Ping { .. } if self.io.disk.is_hung() => {}
             PeerMsg::Ping { stamp } => {
                 out.push(Effect::Send { conn, tid: 0, message: PeerMsg::Pong { stamp }.into() });
             }
             PeerMsg::Pong { .. } => {
-                if let Some(network) = self.peers.network(from) {
+                if let Some(network) = self.links.peers.network(from) {
                     self.heard(now, from, network, out);
                 }
             }
@@ -240,8 +240,8 @@ impl Osd {
     ) {
         if interval > self.maps.epoch() {
             // Its sender knows a newer map. What finds no room here is asked again.
-            if self.waiting_msgs.len() < WAITING_MAX {
-                self.waiting_msgs.push_back((from, (route, interval, msg)));
+            if self.waiting_for_map.messages.len() < WAITING_MAX {
+                self.waiting_for_map.messages.push_back((from, (route, interval, msg)));
             }
             return;
         }
@@ -258,12 +258,13 @@ impl Osd {
     }
 
     pub(super) fn ping(&mut self, now: Now, out: &mut Vec<Effect>) {
-        for conn in self.peers.dead_sessions(now.mono) {
+        for conn in self.links.peers.dead_sessions(now.mono) {
             out.push(Effect::Hangup { conn });
         }
         // Who is down asks whether those that it could not reach can be reached again: then it may return.
-        let watched = self.beats.watched().filter(|_| self.serving);
-        let all: BTreeSet<OsdId> = watched.chain(self.peers.osds()).chain(self.peers.wanted()).collect();
+        let watched = self.links.heartbeats.watched().filter(|_| self.presence.serving);
+        let all: BTreeSet<OsdId> =
+            watched.chain(self.links.peers.osds()).chain(self.links.peers.wanted()).collect();
         for osd in all {
             self.ask(now, osd, PeerMsg::Ping { stamp: now.mono.nanos }, out);
         }

@@ -19,8 +19,8 @@ use std::sync::Arc;
 impl Osd {
     pub(super) fn on_start(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         self.started = now.mono;
-        self.last_tick = now.mono;
-        self.last_beat = now.mono;
+        self.last.tick = now.mono;
+        self.last.beat = now.mono;
         match Maps::load(store) {
             Ok(maps) => self.maps = maps,
             // Placement groups are looked for when the first one comes.
@@ -172,7 +172,7 @@ impl Osd {
 
     pub(super) fn on_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.life = Life::Stopping(now.mono + GOODBYE);
-        match (&self.mon, self.serving) {
+        match (&self.mon, self.presence.serving) {
             (MonState::Open(conn, _), true) => {
                 // Otherwise the next primary of our PGs would wait until our leases end.
                 self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(Pg::give_up_leases);
@@ -187,8 +187,8 @@ impl Osd {
     /// The map says that this OSD is down (or no map came), and everything is durable.
     pub(super) fn stop_if_done(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Life::Stopping(deadline) = self.life else { return };
-        let quiet = self.stores.is_empty() && !self.shards.iter().any(Shard::is_storing);
-        if (!self.serving && quiet) || now.mono >= deadline {
+        let quiet = self.io.stores.is_empty() && !self.shards.iter().any(Shard::is_storing);
+        if (!self.presence.serving && quiet) || now.mono >= deadline {
             self.life = Life::Stopped;
             out.push(Effect::Stopped);
         }
