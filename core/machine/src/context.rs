@@ -11,7 +11,7 @@ use nacre_proto::types::{EntityAddr, EntityType};
 pub struct ConnIds(u64);
 
 impl ConnIds {
-    pub fn next(&mut self) -> ConnId {
+    pub fn next_id(&mut self) -> ConnId {
         self.0 += 1;
         ConnId::Dialled(self.0)
     }
@@ -26,7 +26,7 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     pub fn dial(&mut self, to: EntityAddr, kind: EntityType) -> ConnId {
-        let conn = self.conns.next();
+        let conn = self.conns.next_id();
         self.out.push(Effect::Dial { conn, to, kind });
         conn
     }
