@@ -96,10 +96,10 @@ fn two_clients_in_one_machine_share_ids_and_nothing_else() {
             p.hear(conn, tid, Box::new(OsdOpReply::to(&op, 0, Epoch(1))));
         }
     }
-    for n in 0..2 {
+    for (n, id) in ids.iter().enumerate() {
         let done = p.clients[n].take_completions();
         assert_eq!(done.len(), 1);
-        assert!(done[0].id == ids[n] && matches!(done[0].result, Ok(Output::Object(_))));
+        assert!(done[0].id == *id && matches!(done[0].result, Ok(Output::Object(_))));
     }
     p.timers.dedup();
     assert!(p.timers.contains(&70) && p.timers.contains(&71));
