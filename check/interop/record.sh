@@ -4,7 +4,7 @@
 # `auth` expects that it knows nobody yet, as one with `auth_cluster_required = none` does.
 set -eu
 cd "$(dirname "$0")"
-for script in librados librados_rest rados_tool python_rados python_rbd snaps rbd_snaps images images_more tasks commands auth; do
+for script in librados librados_rest rados_tool python_rados python_rbd snaps rbd_snaps images images_more tasks commands config auth; do
     pool="record-$script"
     ceph osd pool create "$pool" 8
     ceph osd pool create "$pool-data" 8

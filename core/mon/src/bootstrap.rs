@@ -15,8 +15,7 @@ pub fn genesis(config: &MonConfig, now: Utime) -> Genesis {
     let founders = config.members.iter().filter(|member| member.initial);
     let monmap = MonMap::new(fsid, now, founders.map(|member| (member.name.clone(), member.addrs.clone())));
     // 0 is the type of OSDs themselves: a cluster on one host.
-    let failure_domain =
-        options::value(None, &config.options, "osd_crush_chooseleaf_type").parse().unwrap_or(1);
+    let failure_domain = options::value(None, &config.options, "osd_crush_chooseleaf_type").as_u64() as i32;
     let mut osdmap = OsdMap::new(fsid, now, CrushMap::fresh(failure_domain));
     let default = [("k", "2"), ("m", "2"), ("plugin", "jerasure"), ("technique", "reed_sol_van")];
     let profile: BTreeMap<_, _> = default.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();

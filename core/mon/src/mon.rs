@@ -31,6 +31,7 @@ use forwarding::Forwarding;
 use nacre_auth::{Entity, Entropy};
 use nacre_base::{Now, Rng};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView};
+use nacre_options::{Overrides, Value};
 use nacre_proto::maps::{OsdMap, Uuid};
 use nacre_proto::messages::QuorumMsg;
 use nacre_proto::types::{AddrVec, AuthName, EntityType};
@@ -111,7 +112,7 @@ pub struct Member {
 pub struct Mon {
     pub(crate) config: MonConfig,
     /// Set by `ceph tell mon.X config set`, until the next start.
-    pub(crate) injected: BTreeMap<String, String>,
+    pub(crate) overrides: Overrides,
     rng: Rng,
     entropy: Entropy,
     /// None until the cluster's first batch is applied.
@@ -135,7 +136,7 @@ impl Mon {
         let (rng, entropy) = (Rng::new(config.seed), config.auth.entropy.clone().fork());
         Mon {
             config,
-            injected: BTreeMap::new(),
+            overrides: Overrides::default(),
             rng,
             entropy,
             state: None,
@@ -194,11 +195,11 @@ impl Mon {
         ranks
     }
     /// The value of an option for this monitor.
-    pub(crate) fn option(&self, name: &str) -> String {
+    pub(crate) fn option(&self, name: &str) -> Value {
         self.options().get(name)
     }
     pub(crate) fn options(&self) -> Options<'_> {
-        Options { state: self.state.as_ref(), file: &self.config.options, injected: &self.injected }
+        Options { state: self.state.as_ref(), file: &self.config.options, overrides: &self.overrides }
     }
 
     /// What services and commands look at.
@@ -217,7 +218,7 @@ impl Mon {
     fn services(&mut self, now: Now) -> Option<(Context<'_>, &mut Services, &mut Entropy)> {
         let quorum = self.quorum();
         let state = self.state.as_ref()?;
-        let options = Options { state: Some(state), file: &self.config.options, injected: &self.injected };
+        let options = Options { state: Some(state), file: &self.config.options, overrides: &self.overrides };
         let cx = Context {
             now,
             state,
@@ -269,8 +270,8 @@ impl Mon {
             }
             TIMER_HOUSEKEEPING => {
                 out.push(Effect::Arm { timer: TIMER_HOUSEKEEPING, after: HOUSEKEEPING });
-                let shows_progress = self.option(commands::SHOWS_PROGRESS) != "false";
-                let grace = self.option("mgr_service_beacon_grace").parse().unwrap_or(60);
+                let shows_progress = self.option(commands::SHOWS_PROGRESS).as_bool();
+                let grace = self.option("mgr_service_beacon_grace").as_u64();
                 let leads = self.state.as_ref().filter(|_| self.leading.is_some());
                 self.services.sample(now, leads, shows_progress, Duration::from_secs(grace));
                 self.proposals.periodic_due = true;

@@ -4,13 +4,15 @@ mod absent;
 mod look;
 
 use crate::bench::{self, Bench, BenchError};
-use crate::options::OptionError;
 use crate::osd::{Osd, OsdConfig};
 use crate::pg::{Ctx, Pg};
 use nacre_base::errno::{EBUSY, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use nacre_base::{Now, PgId};
 use nacre_machine::{ConnId, StoreView};
+use nacre_options::Refused;
 use nacre_proto::messages::{Command, CommandReply};
+use serde::Serialize;
+use serde_json::ser::PrettyFormatter;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -136,7 +138,14 @@ pub fn reply(answer: Result<Value, Refusal>, compact: bool) -> CommandReply {
 fn shown(value: &Value, compact: bool) -> String {
     match compact {
         true => value.to_string(),
-        false => serde_json::to_string_pretty(value).expect("JSON values print") + "\n",
+        false => {
+            let mut out = Vec::new();
+            let indented = PrettyFormatter::with_indent(b"    ");
+            let mut printer = serde_json::Serializer::with_formatter(&mut out, indented);
+            value.serialize(&mut printer).expect("JSON values print");
+            out.push(b'\n');
+            String::from_utf8(out).expect("JSON is text")
+        }
     }
 }
 
@@ -166,6 +175,12 @@ pub fn run(
     words: &Value,
 ) -> Option<CommandReply> {
     let compact = is_compact(words);
+    if let Some(outcome) = change_options(osd, words) {
+        return Some(match outcome {
+            Ok((status, value)) => CommandReply { status, ..reply(Ok(value), compact) },
+            Err(refusal) => reply(Err(refusal), compact),
+        });
+    }
     if words["prefix"] == "bench" {
         return start_bench(osd, now, store, from, words).err().map(|refusal| reply(Err(refusal), compact));
     }
@@ -248,24 +263,9 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
             let name = word("var");
             let memory = (name == MEMORY_TARGET).then(|| osd.config.memory.to_string());
             let value = memory.or_else(|| osd.options.get(name));
-            value.map(|value| json!({name: value})).ok_or_else(|| {
-                (
-                    ENOENT,
-                    format!("OSDs have no option '{name}'; see `ceph config help {name}` for alternatives"),
-                )
-            })
+            let value = value.ok_or_else(|| refused(nacre_options::no_such(name)))?;
+            Ok(json!({ name: value }))
         }
-        "config set" => {
-            let value = many(words, "val").join(" ");
-            set_option(osd, word("var"), &value)
-                .map(|()| json!({ "success": format!("{} = '{value}'", word("var")) }))
-        }
-        "config unset" => {
-            // Ceph does not tell here what is no option from what has no such value.
-            osd.options.unset(word("var")).map_err(|error| (EINVAL, error.to_string()))?;
-            Ok(json!({ "success": "" }))
-        }
-        "injectargs" => inject(osd, &many(words, "injected_args").join(" ")),
         "perf dump" | "perf counters_dump" => {
             set_gauges(osd, store);
             Ok(osd.counted.registry.dump(word("logger"), word("counter")))
@@ -324,33 +324,30 @@ pub fn many<'a>(words: &'a Value, name: &str) -> Vec<&'a str> {
     }
 }
 
-fn refused_option(error: OptionError) -> Refusal {
-    let errno = if matches!(error, OptionError::Unknown(_)) { ENOENT } else { EINVAL };
-    (errno, error.to_string())
+fn refused(refused: Refused) -> Refusal {
+    (refused.errno, refused.text)
 }
 
-fn set_option(osd: &mut Osd, name: &str, value: &str) -> Result<(), Refusal> {
-    if name == MEMORY_TARGET {
-        let me = osd.me();
-        let text =
-            format!("it takes effect at the next start: ceph config set osd.{me} {MEMORY_TARGET} {value}");
-        return Err((EOPNOTSUPP, text));
-    }
-    osd.options.set(name, value).map_err(refused_option)
-}
-
-/// `--name value` and `--name=value`, with dashes or underscores.
-fn inject(osd: &mut Osd, text: &str) -> Result<Value, Refusal> {
-    let mut words = text.split_whitespace();
-    while let Some(word) = words.next() {
-        let name = word.trim_start_matches('-');
-        let (name, value) = match name.split_once('=') {
-            Some(pair) => pair,
-            None => (name, words.next().unwrap_or_default()),
-        };
-        set_option(osd, &name.replace('-', "_"), value)?;
-    }
-    Ok(Value::Null)
+/// Carries out a command that sets options until the OSD restarts; none if it is another one. The text says what changed.
+fn change_options(osd: &mut Osd, words: &Value) -> Option<Result<(String, Value), Refusal>> {
+    let name = words["var"].as_str().unwrap_or_default();
+    let done = |said: Result<String, Refused>| Ok((said.map_err(refused)?, json!({})));
+    Some(match words["prefix"].as_str()? {
+        "config set" if name == MEMORY_TARGET => {
+            let (me, value) = (osd.me(), many(words, "val").join(" "));
+            let text = format!(
+                "it takes effect when the OSD starts: ceph config set osd.{me} {MEMORY_TARGET} {value}"
+            );
+            Err((EOPNOTSUPP, text))
+        }
+        "config set" => {
+            let said = osd.options.set(name, &many(words, "val").join(" ")).map_err(refused);
+            said.map(|said| (String::new(), json!({ "success": said })))
+        }
+        "config unset" => done(osd.options.unset(name)),
+        "injectargs" => done(osd.options.inject(&many(words, "injected_args").join(" "))),
+        _ => return None,
+    })
 }
 
 fn with_ctx<T>(

@@ -116,6 +116,12 @@ fn what_the_manager_does_to_images_in_the_background_is_what_it_is_on_ceph() {
     compare("tasks");
 }
 
+/// Values that are taken and refused, defaults, scopes of clients, options of single daemons, `config help`.
+#[test]
+fn the_configuration_takes_and_refuses_what_it_does_on_ceph() {
+    compare("config");
+}
+
 /// Commands to monitors and managers: codes, sentences and output.
 #[test]
 fn operators_are_answered_as_on_ceph() {

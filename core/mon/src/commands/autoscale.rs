@@ -115,7 +115,7 @@ fn six(bytes: u64) -> String {
 }
 
 fn is_set(call: &Call<'_>) -> bool {
-    call.option(NOAUTOSCALE) == "true"
+    call.option(NOAUTOSCALE).as_bool()
 }
 
 fn get(call: &mut Call<'_>) -> Outcome {

@@ -1,12 +1,12 @@
 //! The cluster's configuration, and the store of keys that others keep things in.
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::options;
 use crate::output::Align::Left;
-use crate::output::{Format, Table, to_json};
+use crate::output::{Format, Table, to_json, uuid};
 use crate::services::config::{ConfigEntity, ConfigKey};
 use bytes::Bytes;
 use nacre_base::errno;
+use nacre_options::{Effect, Opt, ParseError, Value as OptionValue};
 use serde_json::{Map, Value, json};
 
 pub const COMMANDS: &[Row] = &[
@@ -29,15 +29,15 @@ pub const COMMANDS: &[Row] = &[
     ("config-key dump", "show keys with their values", key_dump),
 ];
 
-const KINDS: [&str; 5] = ["mon", "mgr", "osd", "mds", "client"];
+const KINDS: [&str; 6] = ["auth", "mon", "mgr", "osd", "mds", "client"];
 /// Bytes under one key.
 const VALUE_MAX: usize = 64 << 10;
 
-/// `osd/class:ssd`: whom an option is for.
+/// The section and the mask of a target: `osd/class:ssd`.
 pub(super) fn target(who: &str) -> Result<(String, String), Refusal> {
     let bad = || refuse(errno::EINVAL, format!("unrecognized config target '{who}'"));
     let (section, mask) = who.split_once('/').unwrap_or((who, ""));
-    // A mask alone stands for everyone that it fits.
+    // A mask alone applies to all daemons and clients that it matches.
     let (section, mask) = if section.contains(':') { ("global", section) } else { (section, mask) };
     let kind = section.split_once('.').map_or(section, |(kind, _)| kind);
     let mask_fits = mask.is_empty() || mask.starts_with("class:") || mask.starts_with("host:");
@@ -47,26 +47,49 @@ pub(super) fn target(who: &str) -> Result<(String, String), Refusal> {
     Ok((section.to_string(), mask.to_string()))
 }
 
+/// An option's name as it is stored: without blanks.
+pub(super) fn stored_name(name: &str) -> String {
+    name.replace(' ', "_")
+}
+
 fn key(call: &Call<'_>) -> Result<ConfigKey, Refusal> {
     let (section, mask) = target(&call.args.text("who")?)?;
-    // Options may be written with spaces or dashes.
-    let name = call.args.text("name")?.replace([' ', '-'], "_");
+    let name = stored_name(&call.args.text("name")?);
     Ok(ConfigKey { section, mask, name })
+}
+
+/// The value as it is stored in the cluster's configuration.
+pub(super) fn stored_value(option: &Opt, value: &str) -> Result<String, Refusal> {
+    let bad = |error: ParseError| refuse(error.errno, format!("error parsing value: {}", error.text));
+    let value = option.normalize(value).map_err(bad)?;
+    match option.is_local() {
+        true => Err(is_local(option)),
+        false => Ok(value),
+    }
+}
+
+fn is_local(option: &Opt) -> Refusal {
+    refuse(errno::EINVAL, format!("{} is special and cannot be stored by the mon", option.name))
 }
 
 fn set(call: &mut Call<'_>) -> Outcome {
     let key = key(call)?;
     let value = call.args.text("value")?;
-    if !options::exists(&key.name) && !call.args.flag("force") {
-        return Err(refuse(errno::EINVAL, format!("unrecognized config option '{}'", key.name)));
-    }
-    let value = options::normalize(&key.name, &value).map_err(|text| refuse(errno::EINVAL, text))?;
-    // Or who set it waits for what will not come.
-    let how = options::superseded(&key.name).map(|how| format!("{} does nothing in Nacre: {how}", key.name));
+    let option = nacre_options::find(&key.name);
+    let value = match option {
+        Some(option) => stored_value(option, &value)?,
+        None if call.args.flag("force") => value,
+        None => return Err(refuse(errno::EINVAL, format!("unrecognized config option '{}'", key.name))),
+    };
     if call.state.config.options.get(&key) != Some(&value) {
         call.pending.batch.config.push((key, Some(value)));
     }
-    Answer::said(how.unwrap_or_default())
+    Answer::said(match option.map(|option| option.effect) {
+        Some(Effect::Superseded(how)) => {
+            format!("{} does nothing in Nacre: {how}", option.expect("it has an effect").name)
+        }
+        _ => String::new(),
+    })
 }
 
 fn rm(call: &mut Call<'_>) -> Outcome {
@@ -77,10 +100,14 @@ fn rm(call: &mut Call<'_>) -> Outcome {
     Answer::said("")
 }
 
-/// Whose configuration is asked for, with what the cluster knows of where it runs.
+/// The daemon or client whose configuration is asked for, with what the cluster knows of where it runs.
 fn who(call: &Call<'_>) -> Result<ConfigEntity, Refusal> {
     let text = call.args.text("who")?;
-    let (section, _) = target(&text)?;
+    let unknown = || refuse(errno::EINVAL, format!("unrecognized entity '{text}'"));
+    let (section, mask) = target(&text).map_err(|_| unknown())?;
+    if !mask.is_empty() {
+        return Err(unknown());
+    }
     let (kind, id) = section.split_once('.').unwrap_or((&section, ""));
     let mut who = ConfigEntity { kind: kind.to_string(), id: id.to_string(), ..ConfigEntity::default() };
     if let ("osd", Ok(osd)) = (kind, id.parse::<i32>()) {
@@ -91,26 +118,38 @@ fn who(call: &Call<'_>) -> Result<ConfigEntity, Refusal> {
     Ok(who)
 }
 
-fn default_of(name: &str) -> Option<String> {
-    options::find(name).map(|option| option.default.to_string())
+/// What an option is if it is set nowhere. Daemons have other defaults of some than clients.
+fn default_for<'a>(option: &'a Opt, who: &ConfigEntity) -> &'a OptionValue {
+    let of_daemon = option.daemon_default.as_ref().filter(|_| who.kind != "client");
+    of_daemon.unwrap_or(&option.default)
 }
 
 fn get(call: &mut Call<'_>) -> Outcome {
     let who = who(call)?;
     let set = call.state.config.effective(&who);
     if let Some(name) = call.args.text_opt("key") {
-        let name = name.replace([' ', '-'], "_");
-        if !options::exists(&name) {
-            return Err(refuse(errno::ENOENT, format!("unrecognized key '{name}'")));
+        if name == "fsid" {
+            return Answer::text(uuid(&call.state.fsid()) + "\n");
         }
-        let value = set.get(&name).map(|(value, _)| value.clone()).or_else(|| default_of(&name));
-        return Answer::text(value.unwrap_or_default() + "\n");
+        let option = nacre_options::find(&name)
+            .ok_or_else(|| refuse(errno::ENOENT, format!("unrecognized key '{name}'")))?;
+        if option.is_local() {
+            return Err(is_local(option));
+        }
+        let value = match set.get(option.name) {
+            Some((value, _)) => value.clone(),
+            None => default_for(option, &who).to_string(),
+        };
+        return Answer::text(value + "\n");
     }
     let value: Map<String, Value> = set
         .iter()
         .map(|(name, (value, key))| {
             let row = json!({
-                "value": value, "section": key.section, "mask": mask_json(&key.mask), "can_update_at_runtime": true,
+                "value": value,
+                "section": key.section,
+                "mask": mask_json(&key.mask),
+                "can_update_at_runtime": is_runtime(name),
             });
             (name.clone(), row)
         })
@@ -121,11 +160,19 @@ fn get(call: &mut Call<'_>) -> Outcome {
     })
 }
 
+/// Whether running daemons take a new value. Those that are stored by force are not known.
+fn is_runtime(name: &str) -> bool {
+    nacre_options::find(name).is_some_and(|option| option.runtime)
+}
+fn level(name: &str) -> &'static str {
+    nacre_options::find(name).map_or("unknown", |option| option.level)
+}
+
 fn mask_json(mask: &str) -> Value {
     match mask.split_once(':') {
         Some(("class", class)) => json!({ "device_class": class }),
-        Some(("host", host)) => json!({ "location": format!("host:{host}") }),
-        _ => json!({}),
+        Some((kind, name)) => json!({ "location_type": kind, "location_value": name }),
+        None => json!({}),
     }
 }
 
@@ -144,7 +191,9 @@ fn table(rows: &[(ConfigKey, String)], indent: bool) -> String {
             (section, true) => 2 + 2 * section.matches('.').count(),
         };
         let who = format!("{}{}", " ".repeat(depth), key.section);
-        table.row([who, key.mask.clone(), "advanced".into(), key.name.clone(), value.clone(), String::new()]);
+        let read_only = if is_runtime(&key.name) { "" } else { "*" };
+        let (mask, level) = (key.mask.clone(), level(&key.name).to_string());
+        table.row([who, mask, level, key.name.clone(), value.clone(), read_only.to_string()]);
     }
     table.render()
 }
@@ -166,8 +215,8 @@ fn dump(call: &mut Call<'_>) -> Outcome {
                 "section": key.section,
                 "name": key.name,
                 "value": value,
-                "level": "advanced",
-                "can_update_at_runtime": true,
+                "level": level(&key.name),
+                "can_update_at_runtime": is_runtime(&key.name),
                 "mask": key.mask,
             });
             if let Some(fields) = mask_json(&key.mask).as_object() {
@@ -188,10 +237,12 @@ pub(super) fn show_rows(call: &mut Call<'_>, defaults: bool) -> Outcome {
     if let ("osd", Ok(osd)) = (&*who.kind, who.id.parse())
         && !call.state.osdmap.map.exists(nacre_base::OsdId(osd))
     {
-        return Err(refuse(errno::ENOENT, format!("there is no osd.{osd}")));
+        return Err(refuse(errno::ENOENT, format!("no config state for daemon osd.{osd}")));
     }
-    let mut rows: std::collections::BTreeMap<String, (String, &str)> =
-        options::ALL.iter().map(|o| (o.name.to_string(), (o.default.to_string(), "default"))).collect();
+    let mut rows: std::collections::BTreeMap<String, (String, &str)> = nacre_options::all()
+        .iter()
+        .map(|option| (option.name.to_string(), (default_for(option, &who).to_string(), "default")))
+        .collect();
     if who.kind == "mon" {
         rows.extend(
             call.mon.config.options.iter().map(|(name, value)| (name.clone(), (value.clone(), "file"))),
@@ -202,7 +253,7 @@ pub(super) fn show_rows(call: &mut Call<'_>, defaults: bool) -> Outcome {
     if let Some(name) = call.args.text_opt("key") {
         return match rows.remove(&name) {
             Some((value, _)) => Answer::text(value + "\n"),
-            None => Err(refuse(errno::ENOENT, format!("no option '{name}'"))),
+            None => Err(refuse(errno::ENOENT, "")),
         };
     }
     rows.retain(|_, (_, source)| defaults || *source != "default");
@@ -226,50 +277,78 @@ pub(super) fn show_rows(call: &mut Call<'_>, defaults: bool) -> Outcome {
 }
 
 fn help(call: &mut Call<'_>) -> Outcome {
-    let name = call.args.text("key")?;
-    if !options::exists(&name) {
+    let Some(option) = nacre_options::find(&call.args.text("key")?) else {
         return Err(refuse(errno::ENOENT, ""));
-    }
-    let Some(option) = options::find(&name) else {
-        let text = match options::superseded(&name) {
-            Some(how) => format!("{name} - superseded in Nacre, setting it does nothing: {how}"),
-            None => format!("{name} - an option of Ceph's; Nacre's daemons do not use it, clients may"),
-        };
-        return call.show(json!({ "name": name, "desc": text }), || text.clone());
     };
-    let (min, max) = option.range.map_or((json!(""), json!("")), |(min, max)| (json!(min), json!(max)));
-    let value = json!({
-        "name": name,
+    call.show(help_json(option), || help_text(option))
+}
+
+pub(super) fn help_json(option: &Opt) -> Value {
+    let value = |value: &OptionValue| match value {
+        OptionValue::Int(n) => json!(n),
+        // Ceph prints sizes and times as text.
+        OptionValue::Uint(n) if option.kind == nacre_options::Kind::Uint => json!(n),
+        OptionValue::Uint(n) => json!(n.to_string()),
+        OptionValue::Float(x) if x.fract() == 0.0 && x.abs() < 1e15 => json!(*x as i64),
+        OptionValue::Float(x) => json!(x),
+        OptionValue::Bool(b) => json!(b),
+        OptionValue::Text(text) => json!(text),
+    };
+    let or_empty = |limit: &Option<OptionValue>| limit.as_ref().map_or(json!(""), value);
+    let mut fields = json!({
+        "name": option.name,
         "type": option.kind.name(),
-        "level": "advanced",
-        "desc": option.desc,
+        "level": option.level,
+        "desc": option.description(),
         "long_desc": "",
-        "default": option.default,
-        "daemon_default": "",
-        "tags": [],
-        "services": [option.service],
-        "see_also": [],
-        "min": min,
-        "max": max,
-        "can_update_at_runtime": true,
-        "flags": ["runtime"],
+        "default": value(&option.default),
+        "daemon_default": or_empty(&option.daemon_default),
+        "tags": option.tags,
+        "services": option.services,
+        "see_also": option.see_also,
     });
-    call.show(value, || {
-        let mut out = format!(
-            "{name} - {}\n  ({}, advanced)\n  Default: {}\n",
-            option.desc,
-            option.kind.name(),
-            option.default
-        );
-        if let Some((min, max)) = option.range {
-            out += &format!("  Minimum: {min}\n  Maximum: {max}\n");
+    let object = fields.as_object_mut().expect("just made");
+    if option.kind.name() == "str" {
+        object.insert("enum_values".to_string(), json!(option.choices));
+    }
+    object.insert("min".to_string(), or_empty(&option.min));
+    object.insert("max".to_string(), or_empty(&option.max));
+    object.insert("can_update_at_runtime".to_string(), json!(option.runtime));
+    object.insert("flags".to_string(), json!(option.flags));
+    fields
+}
+
+fn help_text(option: &Opt) -> String {
+    let mut out = format!("{} - {}\n", option.name, option.description());
+    out += &format!("  ({}, {})\n", option.kind.name(), option.level);
+    out += &match &option.daemon_default {
+        None => format!("  Default: {}\n", option.default),
+        Some(of_daemon) => {
+            format!("  Default (non-daemon): {}\n  Default (daemon): {of_daemon}\n", option.default)
         }
-        out + &format!("  Can update at runtime: true\n  Services: [{}]\n", option.service)
-    })
+    };
+    if let Some(min) = &option.min {
+        let max = option.max.as_ref().map(OptionValue::to_string).unwrap_or_default();
+        out += &format!("  Minimum: {min}\n  Maximum: {max}\n");
+    }
+    if !option.choices.is_empty() {
+        let choices: String = option.choices.iter().map(|choice| format!(" {choice}")).collect();
+        out += &format!("  Possible values: {choices}\n");
+    }
+    out += &format!("  Can update at runtime: {}\n", option.runtime);
+    for (what, names) in
+        [("Services", &option.services), ("Tags", &option.tags), ("See also", &option.see_also)]
+    {
+        if !names.is_empty() {
+            out += &format!("  {what}: [{}]\n", names.join(","));
+        }
+    }
+    out
 }
 
 fn ls(call: &mut Call<'_>) -> Outcome {
-    let names = options::names();
+    let listed = nacre_options::all().iter().filter(|option| option.is_listed());
+    let names: Vec<&str> = listed.map(|option| option.name).collect();
     call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
 }
 

@@ -1,8 +1,7 @@
 //! Between the cluster's configuration and configuration files, and back in its history.
 
-use super::config::show_rows;
+use super::config::{show_rows, stored_value};
 use super::{Answer, Call, Outcome, Row, refuse};
-use crate::options;
 use crate::output::{bracketed, uuid};
 use crate::services::config::ConfigKey;
 use nacre_base::errno;
@@ -19,31 +18,6 @@ pub const COMMANDS: &[Row] = &[
         show_rows(call, true)
     }),
     ("config reset", "go back to an earlier version of the configuration", reset),
-];
-
-/// Whoever reads these has not reached the monitors yet.
-const FILE_ONLY: [&str; 21] = [
-    "admin_socket",
-    "chdir",
-    "cluster_addr",
-    "fsid",
-    "host",
-    "key",
-    "keyfile",
-    "keyring",
-    "log_file",
-    "mds_data",
-    "mgr_data",
-    "mon_data",
-    "mon_dns_srv_name",
-    "mon_host",
-    "mon_initial_members",
-    "monmap",
-    "osd_data",
-    "osd_journal",
-    "public_addr",
-    "public_bind_addr",
-    "run_dir",
 ];
 
 /// Sections with their keys and values, in the order of the file.
@@ -79,11 +53,10 @@ fn assimilate(call: &mut Call<'_>) -> Outcome {
     for (section, pairs) in file {
         for (name, value) in pairs {
             let target = super::config::target(&section);
-            let normal = options::normalize(&name, &value);
+            // What daemons and clients need before they reach the monitors stays in the file.
+            let normal = nacre_options::find(&name).and_then(|option| stored_value(option, &value).ok());
             match (target, normal) {
-                (Ok((section, mask)), Ok(value))
-                    if options::exists(&name) && !FILE_ONLY.contains(&&*name) =>
-                {
+                (Ok((section, mask)), Some(value)) => {
                     let key = ConfigKey { section, mask, name };
                     if call.state.config.options.get(&key) != Some(&value) {
                         call.pending.batch.config.push((key, Some(value)));

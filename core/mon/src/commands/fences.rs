@@ -65,7 +65,7 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
             let seconds = call
                 .args
                 .float_opt("expire")?
-                .unwrap_or_else(|| call.option("mon_osd_blocklist_default_expire").parse().unwrap_or(3600.0));
+                .unwrap_or_else(|| call.option("mon_osd_blocklist_default_expire").as_f64());
             if seconds < 0.0 {
                 return Err(refuse(errno::EINVAL, "bad or missing field 'expire'"));
             }

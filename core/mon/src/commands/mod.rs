@@ -48,7 +48,6 @@ pub use monitors::PACIFIC_FEATURES;
 pub use pool::pool_op;
 pub(crate) use pool_set::set_groups;
 pub(crate) use progress::SHOWS_PROGRESS;
-pub(crate) use tell::inject;
 pub use usage::{pool_stats, statfs};
 
 use crate::mon::{CommandRequest, Job, Mon, Via};
@@ -59,6 +58,7 @@ use crate::state::State;
 use nacre_auth::caps::Permission;
 use nacre_base::{Now, errno};
 use nacre_machine::Peer;
+use nacre_options::Value as OptionValue;
 use nacre_proto::messages::Message;
 use nacre_proto::words;
 use serde_json::{Map, Value, json};
@@ -129,14 +129,14 @@ impl Call<'_> {
     pub fn show_json(&self, value: Value) -> Outcome {
         Answer::text(to_json(&value, self.format != Format::Json) + "\n")
     }
-    pub fn option(&self, name: &str) -> String {
+    pub fn option(&self, name: &str) -> OptionValue {
         self.mon.option(name)
     }
     pub fn option_u64(&self, name: &str) -> u64 {
-        self.option(name).parse().unwrap_or(0)
+        self.option(name).as_u64()
     }
     pub fn option_bool(&self, name: &str) -> bool {
-        self.option(name) == "true"
+        self.option(name).as_bool()
     }
 }
 

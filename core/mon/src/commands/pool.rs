@@ -65,7 +65,7 @@ fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bo
         pending.defer = true;
         return Ok(false);
     }
-    let option = |name: &str| mon.option(name).parse::<u64>().unwrap_or(0);
+    let option = |name: &str| mon.option(name).as_u64();
     let pg_num = if wish.pg_num == 0 { option("osd_pool_default_pg_num") } else { wish.pg_num };
     if !(1..=PG_NUM_MAX).contains(&pg_num) {
         let text = format!("'pg_num' must be greater than 0 and less than or equal to {PG_NUM_MAX}");
@@ -92,15 +92,16 @@ fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bo
     pool.pgp_num = pgp_num as u32;
     pool.pgp_num_target = pgp_num as u32;
     pool.flags |= pool_flags::CREATING;
-    if wish.bulk || mon.option("osd_pool_default_flag_bulk") == "true" {
+    if wish.bulk || mon.option("osd_pool_default_flag_bulk").as_bool() {
         pool.flags |= pool_flags::BULK;
     }
-    pool.autoscale_mode =
-        wish.autoscale.unwrap_or_else(|| match &*mon.option("osd_pool_default_pg_autoscale_mode") {
+    pool.autoscale_mode = wish.autoscale.unwrap_or_else(|| {
+        match &*mon.option("osd_pool_default_pg_autoscale_mode").to_string() {
             "on" => 2,
             "warn" => 1,
             _ => 0,
-        });
+        }
+    });
     let id = map.pool_max.max(0) + 1;
     pending.edit(|inc| {
         pool.last_change = inc.epoch;
@@ -120,7 +121,7 @@ fn rule_for(mon: &Mon, map: &OsdMap, name: Option<&str>) -> Result<u8, Refusal> 
             .rule_by_name(name)
             .ok_or_else(|| none(format!("specified rule {name} doesn't exist")))?,
         None => {
-            let chosen: Option<u32> = mon.option("osd_pool_default_crush_rule").parse().ok();
+            let chosen: Option<u32> = mon.option("osd_pool_default_crush_rule").to_string().parse().ok();
             let chosen = chosen.filter(|&id| map.crush.rule(id).is_some());
             let first = || {
                 (0..map.crush.rules.len() as u32).find(|&id| map.crush.rule(id).is_some_and(|r| r.kind == 1))
@@ -141,7 +142,7 @@ pub fn check_pgs_per_osd(
     pg_num: u64,
     size: u64,
 ) -> Result<(), Refusal> {
-    let per_osd: u64 = options.get("mon_max_pg_per_osd").parse().unwrap_or(0);
+    let per_osd: u64 = options.get("mon_max_pg_per_osd").as_u64();
     let osds = map.osd_ids().filter(|&osd| map.is_in(osd)).count().max(3) as u64;
     let pools = map.pools.iter().filter(|(id, _)| Some(**id) != except);
     let have: u64 = pools.map(|(_, pool)| u64::from(pool.pg_num) * u64::from(pool.size)).sum();
@@ -195,7 +196,7 @@ fn create(call: &mut Call<'_>) -> Outcome {
 
 /// Removes a pool, if it may be.
 fn delete(mon: &Mon, pending: &mut PendingTxn, id: PoolId) -> Result<(), Refusal> {
-    if mon.option("mon_allow_pool_delete") != "true" {
+    if !mon.option("mon_allow_pool_delete").as_bool() {
         return Err(refuse(
             errno::EPERM,
             "pool deletion is disabled; you must first set the mon_allow_pool_delete config option to true before you \

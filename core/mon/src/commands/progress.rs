@@ -32,7 +32,7 @@ fn clear(call: &mut Call<'_>) -> Outcome {
 
 fn switch(call: &mut Call<'_>, on: bool) -> Outcome {
     let word = if on { "enabled" } else { "disabled" };
-    if (call.option(SHOWS_PROGRESS) != "false") == on {
+    if call.option(SHOWS_PROGRESS).as_bool() == on {
         return Answer::said(format!("progress already {word}!"));
     }
     let key = ConfigKey { section: "mgr".into(), mask: String::new(), name: SHOWS_PROGRESS.into() };

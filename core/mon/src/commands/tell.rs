@@ -1,14 +1,13 @@
 //! What one can ask this very process: `ceph tell mon.a ...`.
 
 use super::cluster::{VERSION, election_epoch, health_json};
-use super::{Answer, Args, Call, Outcome, prefix_and_args, refuse};
+use super::{Answer, Args, Call, Outcome, Refusal, prefix_and_args, refuse};
 use crate::mon::{CommandRequest, Mon};
-use crate::options;
-use crate::output::{addrvec, uuid};
+use crate::output::{addrvec, to_json, uuid};
 use nacre_base::errno;
+use nacre_options::{Daemon, Opt, Refused};
 use nacre_proto::messages::Message;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 
 /// The words, required arguments and help of each command. Arguments that may come several times end with `*`.
 const COMMANDS: &[(&str, &[&str], &str)] = &[
@@ -45,14 +44,12 @@ pub fn run(call: &mut Call<'_>, prefix: &str) -> Outcome {
         "health" => call.show_json(health_json(call, true)),
         "config get" => {
             let var = call.args.text("var")?;
-            if !options::exists(&var) {
-                return Err(refuse(errno::ENOENT, format!("no option '{var}'")));
-            }
-            call.show_json(json!({ var.clone(): call.option(&var) }))
+            let option = nacre_options::find(&var).ok_or_else(|| refused(nacre_options::no_such(&var)))?;
+            call.show_json(json!({ var: call.option(option.name).to_string() }))
         }
         "config show" => {
-            let all: Map<String, Value> =
-                options::ALL.iter().map(|o| (o.name.to_string(), json!(call.option(o.name)))).collect();
+            let shown = |option: &Opt| (option.name.to_string(), json!(call.option(option.name).to_string()));
+            let all: Map<String, Value> = nacre_options::all().iter().map(shown).collect();
             call.show_json(all.into())
         }
         "sessions" => call.show_json(sessions(call)),
@@ -60,68 +57,46 @@ pub fn run(call: &mut Call<'_>, prefix: &str) -> Outcome {
     }
 }
 
-/// Carries out what sets options of this monitor alone; None if the command is another one.
-pub(crate) fn inject(injected: &mut BTreeMap<String, String>, command: &CommandRequest) -> Option<Message> {
-    let (prefix, args) = prefix_and_args(&command.cmd)?;
-    let args = Args::new(&args);
-    let outcome = match &*prefix {
-        "config set" => config_set(injected, &args),
-        "config unset" => config_unset(injected, &args),
-        "injectargs" => inject_args(injected, &args.list("injected_args").join(" ")),
-        _ => return None,
-    };
-    Some(match outcome {
-        Ok(answer) => command.reply(0, answer.status, answer.output.into()),
-        Err(refusal) => command.reply(-refusal.code, refusal.text, refusal.output.into()),
-    })
+fn refused(refused: Refused) -> Refusal {
+    refuse(refused.errno, refused.text)
 }
 
-fn config_set(injected: &mut BTreeMap<String, String>, args: &Args<'_>) -> Outcome {
-    let (name, value) = (args.text("var")?, args.list("val").join(" "));
-    let failed = |code, why| refuse(code, format!("error setting '{name}' to '{value}': {why}"));
-    if !options::exists(&name) {
-        return Err(failed(errno::ENOENT, "(2) No such file or directory"));
-    }
-    let kept = options::normalize(&name, &value);
-    let kept = kept.map_err(|_| failed(errno::EINVAL, "(22) Invalid argument"))?;
-    let said = format!("{name} = '{kept}' ");
-    injected.insert(name, kept);
-    Answer::text(format!("{:#}\n", json!({ "success": said })))
-}
-
-fn config_unset(injected: &mut BTreeMap<String, String>, args: &Args<'_>) -> Outcome {
-    let name = args.text("var")?;
-    if !options::exists(&name) {
-        return Err(refuse(errno::EINVAL, format!("error unsetting '{name}': (22) Invalid argument")));
-    }
-    injected.remove(&name);
-    Answer::text("{}\n")
-}
-
-/// `--name value` and `--name=value`, with dashes or underscores: all of them, or none.
-fn inject_args(injected: &mut BTreeMap<String, String>, text: &str) -> Outcome {
-    let (mut wanted, mut said) = (Vec::new(), String::new());
-    let mut words = text.split_whitespace();
-    while let Some(word) = words.next() {
-        let unknown = || refuse(errno::EINVAL, format!(" failed to parse arguments: {word}\n"));
-        let option = word.strip_prefix("--").ok_or_else(unknown)?;
-        let (name, value) = match option.split_once('=') {
-            Some(pair) => pair,
-            None => (option, words.next().unwrap_or_default()),
+impl Mon {
+    /// Carries out a command that sets options of this monitor alone; none if it is another one.
+    pub(crate) fn override_options(&mut self, command: &CommandRequest) -> Option<Message> {
+        let (prefix, args) = prefix_and_args(&command.cmd)?;
+        let args = Args::new(&args);
+        let outcome = match &*prefix {
+            "config set" => self.config_set(&args),
+            "config unset" => self.config_unset(&args),
+            "injectargs" => self.inject_args(&args.list("injected_args").join(" ")),
+            _ => return None,
         };
-        let name = name.replace('-', "_");
-        if !options::exists(&name) {
-            return Err(unknown());
-        }
-        let value = options::normalize(&name, value).map_err(|why| {
-            let text = format!("Parse error setting {name} to '{value}' using injectargs ({why}).\n");
-            refuse(errno::EINVAL, text)
-        })?;
-        said += &format!("{name} = '{value}' ");
-        wanted.push((name, value));
+        Some(match outcome {
+            Ok(answer) => command.reply(0, answer.status, answer.output.into()),
+            Err(refusal) => command.reply(-refusal.code, refusal.text, refusal.output.into()),
+        })
     }
-    injected.extend(wanted);
-    Ok(Answer { status: said, output: b"{}\n".to_vec() })
+
+    fn config_set(&mut self, args: &Args<'_>) -> Outcome {
+        let (name, value) = (args.text("var")?, args.list("val").join(" "));
+        let said = self.overrides.set(Daemon::Mon, &name, &value);
+        let value = json!({ "success": said.map_err(refused)? });
+        Answer::text(to_json(&value, true) + "\n")
+    }
+
+    fn config_unset(&mut self, args: &Args<'_>) -> Outcome {
+        let name = args.text("var")?;
+        let mut overrides = std::mem::take(&mut self.overrides);
+        let said = overrides.unset(Daemon::Mon, &name, |option| self.options().configured(option.name));
+        self.overrides = overrides;
+        Ok(Answer { status: said.map_err(refused)?, output: b"{}\n".to_vec() })
+    }
+
+    fn inject_args(&mut self, text: &str) -> Outcome {
+        let said = self.overrides.inject(Daemon::Mon, text);
+        Ok(Answer { status: said.map_err(refused)?, output: b"{}\n".to_vec() })
+    }
 }
 
 fn descriptions() -> Value {

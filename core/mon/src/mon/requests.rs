@@ -119,7 +119,7 @@ impl Mon {
             // What is asked of this very daemon.
             Message::Command(m) if self.state.is_some() && !commands::is_for_cluster(&m.cmd) => {
                 let command = CommandRequest { cmd: m.cmd, input: m.input, via: Via::Tell };
-                let reply = match commands::inject(&mut self.injected, &command) {
+                let reply = match self.override_options(&command) {
                     Some(reply) => reply,
                     None => self.run_read_only(now, origin, from, command),
                 };

@@ -134,10 +134,6 @@ impl PublishedKeys {
 
 /// For how long tickets are good.
 fn lifetimes(options: Options<'_>) -> Lifetimes {
-    let secs = |name: &str| options.get(name).parse().map(Duration::from_secs_f64);
-    let default = Lifetimes::default();
-    Lifetimes {
-        session: secs("auth_mon_ticket_ttl").unwrap_or(default.session),
-        service: secs("auth_service_ticket_ttl").unwrap_or(default.service),
-    }
+    let secs = |name: &str| Duration::from_secs_f64(options.get(name).as_f64());
+    Lifetimes { session: secs("auth_mon_ticket_ttl"), service: secs("auth_service_ticket_ttl") }
 }

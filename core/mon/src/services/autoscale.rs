@@ -142,7 +142,7 @@ impl Autoscaler {
         if !map.pools.values().any(|pool| pool.autoscale_mode == ON) {
             return;
         }
-        let pause = cx.option("mgr/pg_autoscaler/sleep_interval").parse().unwrap_or(60);
+        let pause = cx.option("mgr/pg_autoscaler/sleep_interval").as_u64();
         let leads_since = cx.leads_since.unwrap_or(cx.now.mono);
         let last = self.last.map_or(leads_since, |last: Time| last.max(leads_since));
         if cx.now.mono.since(last) < Duration::from_secs(pause) {
@@ -191,7 +191,7 @@ impl Autoscaler {
 pub fn advice(cx: &Context<'_>, pgs: &PgStats, map: &OsdMap) -> Vec<Advice> {
     let mut names: Vec<(&String, PoolId)> = map.pool_names.iter().map(|(id, name)| (name, *id)).collect();
     names.sort_unstable();
-    let target: u64 = cx.option("mon_target_pg_per_osd").parse().unwrap_or(100);
+    let target: u64 = cx.option("mon_target_pg_per_osd").as_u64();
     let mut trees: Vec<Subtree> = Vec::new();
     let mut tree_of: BTreeMap<PoolId, usize> = BTreeMap::new();
     let mut overlapping = BTreeSet::new();

@@ -67,11 +67,19 @@ impl ConfigEntity {
         let rank = match key.section.split_once('.') {
             None if key.section == "global" => 0,
             None if key.section == self.kind => 1,
-            Some((kind, id)) if kind == self.kind && id == self.id => 2,
+            // `client.a` applies to `client.a.b` as well, less closely.
+            Some((kind, id)) if kind == self.kind && is_scope(id, &self.id) => {
+                2 + u8::try_from(id.matches('.').count()).unwrap_or(u8::MAX - 2)
+            }
             _ => return None,
         };
         masked.then_some(rank)
     }
+}
+
+/// Whether an id is this scope, or in it.
+fn is_scope(scope: &str, id: &str) -> bool {
+    id.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 versioned_fields!(ConfigKey, "config key", section, mask, name);

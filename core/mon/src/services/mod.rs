@@ -35,6 +35,7 @@ use mgr::image_load::ImageLoad;
 use mgr::service_map::ServiceMap;
 use nacre_auth::Entropy;
 use nacre_base::{Now, Time};
+use nacre_options::{Overrides, Value};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::{LogEntry, LogLevel};
 use nacre_proto::types::{AuthName, EntityName, EntityType};
@@ -121,16 +122,17 @@ pub struct Options<'a> {
     /// From the configuration file.
     pub file: &'a BTreeMap<String, String>,
     /// Set in this process, until its next start.
-    pub injected: &'a BTreeMap<String, String>,
+    pub overrides: &'a Overrides,
 }
 
 impl Options<'_> {
-    /// What was injected, else the cluster's configuration, else the file, else the default.
-    pub fn get(&self, name: &str) -> String {
-        match self.injected.get(name) {
-            Some(value) => value.clone(),
-            None => options::value(self.state, self.file, name),
-        }
+    /// What `ceph tell` set in this process, else the cluster's configuration, else the file, else the default.
+    pub fn get(&self, name: &str) -> Value {
+        self.overrides.get(name).cloned().unwrap_or_else(|| self.configured(name))
+    }
+    /// The same without what `ceph tell` set.
+    pub fn configured(&self, name: &str) -> Value {
+        options::value(self.state, self.file, name)
     }
 }
 
@@ -148,7 +150,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    pub fn option(&self, name: &str) -> String {
+    pub fn option(&self, name: &str) -> Value {
         self.options.get(name)
     }
 

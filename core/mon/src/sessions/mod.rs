@@ -117,7 +117,7 @@ impl Mon {
     /// Tells the driver and OSDs by which keys callers are known, if that changed.
     pub(crate) fn publish_keys(&mut self, out: &mut Vec<Effect>) {
         let Some(state) = self.state.as_ref().filter(|_| self.config.auth.required) else { return };
-        let options = Options { state: Some(state), file: &self.config.options, injected: &self.injected };
+        let options = Options { state: Some(state), file: &self.config.options, overrides: &self.overrides };
         if self.services.auth.publish(state, options, out) {
             for (conn, session) in self.sessions.iter() {
                 self.services.auth.send_to_osd(conn, session, out);

@@ -103,10 +103,10 @@ fn sizes_are_set_with_units_and_kept_in_bytes() {
             json!({ "prefix": "config set", "who": "osd.0", "name": "osd_memory_target", "value": value });
         t.command(set).0
     };
-    for bad in ["2X", "", "-1", "1.5G", "100M", "99999999999999999T"] {
+    for bad in ["2X", "", "-1", "1.5G", "100M", "99999999999999999T", "1GiB"] {
         assert_eq!(set(bad), -22, "{bad}");
     }
-    for good in ["1073741824", "1GiB", "1024M"] {
+    for good in ["1073741824", "1Gi", "1024M"] {
         assert_eq!(set(good), 0, "{good}");
     }
     let get = json!({ "prefix": "config get", "who": "osd.0", "key": "osd_memory_target" });

@@ -74,13 +74,13 @@ impl Balancer {
 }
 
 pub fn settings(options: Options<'_>) -> Settings {
-    let pools = options.get("mgr/balancer/pool_ids");
+    let pools = options.get("mgr/balancer/pool_ids").to_string();
     Settings {
-        active: options.get("mgr/balancer/active") == "true",
-        mode: options.get("mgr/balancer/mode"),
-        deviation: options.get("mgr/balancer/upmap_max_deviation").parse().unwrap_or(1.0),
-        misplaced: options.get("target_max_misplaced_ratio").parse().unwrap_or(0.05),
-        quiet: Duration::from_secs(options.get("mgr/balancer/sleep_interval").parse().unwrap_or(10)),
+        active: options.get("mgr/balancer/active").as_bool(),
+        mode: options.get("mgr/balancer/mode").to_string(),
+        deviation: options.get("mgr/balancer/upmap_max_deviation").as_f64(),
+        misplaced: options.get("target_max_misplaced_ratio").as_f64(),
+        quiet: Duration::from_secs(options.get("mgr/balancer/sleep_interval").as_u64()),
         pools: pools.split([',', ' ']).filter_map(|id| id.parse().ok().map(PoolId)).collect(),
     }
 }

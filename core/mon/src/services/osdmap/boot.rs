@@ -88,7 +88,7 @@ impl OsdMonitor {
         });
         // A new disk under an old number is new.
         let new_flag = map.osd(osd).is_some_and(|o| o.state & (osd_state::NEW | osd_state::DESTROYED) != 0);
-        let is = |name: &str| cx.option(name) == "true";
+        let is = |name: &str| cx.option(name).as_bool();
         let wanted = is("mon_osd_auto_mark_in")
             || ((is_new || new_flag) && is("mon_osd_auto_mark_new_in"))
             || (auto_out && is("mon_osd_auto_mark_auto_out_in"));
@@ -99,7 +99,7 @@ impl OsdMonitor {
                 pending.flip(osd, osd_state::NEW); // to be taken in when it may
             }
         }
-        if cx.option("osd_crush_update_on_start") == "true" {
+        if cx.option("osd_crush_update_on_start").as_bool() {
             let crush = &pending.map().crush;
             let weight = crush_edit::weight_of_capacity(boot.capacity);
             if let Some(crush) = crush_edit::place_new_osd(crush, osd, weight, &boot.host, &boot.device_class)

@@ -62,7 +62,7 @@ impl OsdMonitor {
                     pending.mark_dead(target);
                 }
             }
-            let enough = cx.option("mon_osd_min_down_reporters").parse().unwrap_or(2);
+            let enough = cx.option("mon_osd_min_down_reporters").as_u64() as usize;
             for decision in self.failures.check_reports(cx.now.mono, &map, enough) {
                 self.down(cx, decision, pending);
             }
@@ -108,9 +108,9 @@ impl OsdMonitor {
 
     /// OSDs that are down for long go out, so that others take over their data.
     pub(super) fn mark_out(&mut self, cx: &Context<'_>, map: &OsdMap, pending: &mut PendingTxn) {
-        let interval: u64 = cx.option("mon_osd_down_out_interval").parse().unwrap_or(600);
-        let min_in: f64 = cx.option("mon_osd_min_in_ratio").parse().unwrap_or(0.75);
-        let limit = map.crush.type_by_name(&cx.option("mon_osd_down_out_subtree_limit"));
+        let interval: u64 = cx.option("mon_osd_down_out_interval").as_u64();
+        let min_in: f64 = cx.option("mon_osd_min_in_ratio").as_f64();
+        let limit = map.crush.type_by_name(&cx.option("mon_osd_down_out_subtree_limit").to_string());
         let all = map.osd_ids().count();
         let mut inside = map.osd_ids().filter(|&osd| map.is_in(osd)).count();
         for osd in map.osd_ids().collect::<Vec<_>>() {

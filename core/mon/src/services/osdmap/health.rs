@@ -148,9 +148,9 @@ fn space(cx: &Context<'_>, pgs: &PgStats, map: &OsdMap, checks: &mut Checks) {
         let summary = "full ratio(s) out of order".to_string();
         checks.insert("OSD_OUT_OF_ORDER_FULL", Check { severity, summary, count, detail: disorder });
     }
-    let enough: usize = cx.option("osd_pool_default_size").parse().unwrap_or(3);
+    let enough = cx.option("osd_pool_default_size").as_u64() as usize;
     let have = map.osd_ids().count();
-    if have < enough && cx.option("mon_warn_on_too_few_osds") == "true" {
+    if have < enough && cx.option("mon_warn_on_too_few_osds").as_bool() {
         let summary = format!("OSD count {have} < osd_pool_default_size {enough}");
         warn(checks, "TOO_FEW_OSDS", 1, summary, Vec::new());
     }

@@ -52,7 +52,7 @@ fn shrink_pool(
     let together = pool.pgp_num_target.min(pool.pg_num_target).max(1);
     if pool.pgp_num > together {
         if map.pgs(id).all(|pg| pgs.is_clean(cx.state, map, pg)) {
-            let share: f64 = cx.option("target_max_misplaced_ratio").parse().unwrap_or(0.05);
+            let share: f64 = cx.option("target_max_misplaced_ratio").as_f64();
             let step = ((f64::from(pool.pg_num) * share) as u32).max(1);
             let next = pool.pgp_num.saturating_sub(step).max(together);
             pending.edit_pool(id, |pool| pool.pgp_num = next);

@@ -90,7 +90,7 @@ fn groups(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) 
         "Low space hindering backfill (add storage if this doesn't resolve itself)",
         Severity::Warn,
     );
-    let stuck = Duration::from_secs(cx.option("mon_pg_stuck_threshold").parse().unwrap_or(60));
+    let stuck = Duration::from_secs(cx.option("mon_pg_stuck_threshold").as_u64());
     for pg in all_pgs(map) {
         let state = stats.pg_state(map, pg);
         // The PGs of a new pool need a moment first.
@@ -143,7 +143,7 @@ fn groups(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) 
         }
     }
     // That data moves is not wrong.
-    if sum.misplaced > 0 && cx.option("mon_warn_on_misplaced") == "true" {
+    if sum.misplaced > 0 && cx.option("mon_warn_on_misplaced").as_bool() {
         let summary =
             format!("{}/{} objects misplaced ({:.3}%)", sum.misplaced, sum.copies, percent(sum.misplaced));
         warn(checks, "OBJECT_MISPLACED", 1, summary, Vec::new());
@@ -168,15 +168,14 @@ fn scrubs(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) 
             Check { severity, summary, count: errors as i64, detail: Vec::new() },
         );
     }
-    let number = |name: &str, default: f64| cx.option(name).parse::<f64>().unwrap_or(default);
-    let week = 7.0 * 86_400.0;
-    let light = (1, "osd_scrub_max_interval", "mon_warn_pg_not_scrubbed_ratio", 0.5);
-    let deep = (2, "osd_deep_scrub_interval", "mon_warn_pg_not_deep_scrubbed_ratio", 0.75);
-    for (code, what, (of_pool, interval, ratio, usual_ratio)) in
+    let number = |name: &str| cx.option(name).as_f64();
+    let light = (1, "osd_scrub_max_interval", "mon_warn_pg_not_scrubbed_ratio");
+    let deep = (2, "osd_deep_scrub_interval", "mon_warn_pg_not_deep_scrubbed_ratio");
+    for (code, what, (of_pool, interval, ratio)) in
         [("PG_NOT_SCRUBBED", "scrubbed", light), ("PG_NOT_DEEP_SCRUBBED", "deep-scrubbed", deep)]
     {
-        let ratio = number(ratio, usual_ratio);
-        let interval = number(interval, week);
+        let ratio = number(ratio);
+        let interval = number(interval);
         if ratio <= 0.0 {
             continue;
         }
@@ -218,7 +217,7 @@ fn pools(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) {
         let (severity, count) = (Severity::Ok, detail.len() as i64);
         checks.insert("POOL_SCRUB_FLAGS", Check { severity, summary, count, detail });
     }
-    if cx.option("mon_warn_on_pool_no_app") == "true" {
+    if cx.option("mon_warn_on_pool_no_app").as_bool() {
         let lines: Vec<String> = map
             .pools
             .iter()
@@ -241,7 +240,7 @@ fn pools(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) {
         }
     }
     pg_counts(cx, stats, map, checks);
-    if cx.option("mon_warn_on_pool_no_redundancy") == "true" {
+    if cx.option("mon_warn_on_pool_no_redundancy").as_bool() {
         let single = map.pools.iter().filter(|(_, pool)| !pool.is_erasure() && pool.size == 1);
         let lines: Vec<String> =
             single.map(|(id, _)| format!("pool '{}' has no replicas configured", name(*id))).collect();
@@ -276,7 +275,7 @@ fn pools(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) {
 
 /// Too many PGs or too few, for the OSDs or for what is in them.
 fn pg_counts(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) {
-    let number = |name: &str| cx.option(name).parse::<f64>().unwrap_or(0.0);
+    let number = |name: &str| cx.option(name).as_f64();
     let usages: Vec<_> = map.pools.iter().map(|(id, pool)| (*id, pool, stats.pool(map, *id))).collect();
     let osds = map.osd_ids().filter(|&osd| map.is_in(osd)).count() as u64;
     let copies: u64 = usages.iter().map(|(.., usage)| usage.up).sum();

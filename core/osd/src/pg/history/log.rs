@@ -28,11 +28,6 @@ pub struct LogLimits {
     /// Bytes of memory, dup entries included.
     pub memory: usize,
 }
-
-/// Default number of entries, and the least. A member that returns takes all of the log before the placement group
-/// serves, and what the log has no more is in the dirty map. Tests reach the end of the log sooner.
-pub const ENTRIES: (u64, u64) = if cfg!(test) { (10, 5) } else { (200, 100) };
-
 /// A decoded entry takes ten times as much memory as its encoding, and a busy OSD has a hundred thousand of them:
 /// they are kept encoded, and decoded when they are needed.
 #[derive(Clone, Debug, Default)]
