@@ -96,10 +96,10 @@ pub fn version() -> String {
     format!("nacre version {} pacific (stable)", env!("CARGO_PKG_VERSION"))
 }
 
-/// What `ceph osd metadata` shows.
-/// What an OSD was started with, however that came about.
+/// The option that shows the memory limit that the OSD was started with.
 const MEMORY_TARGET: &str = "osd_memory_target";
 
+/// What `ceph osd metadata` shows.
 pub fn metadata(config: &OsdConfig) -> BTreeMap<String, String> {
     [
         ("ceph_version", version()),

@@ -118,7 +118,7 @@ impl RadosClient {
         let (reply, answer) = oneshot::channel();
         let mut in_flight = InFlight { shared: &self.shared, ticket: Some(ticket) };
         let waiter = Waiter { reply, permits, events };
-        self.shared.push(Command::Submit { ticket, request, waiter });
+        self.shared.push(Command::Submit { ticket, request: Box::new(request), waiter });
         let answer = answer.await;
         in_flight.ticket = None;
         answer.unwrap_or_else(|_| Err(Failure::new(errno::ECANCELED, "the client has stopped")))

@@ -21,7 +21,7 @@ pub(crate) type Ticket = u64;
 pub(crate) enum Command {
     Submit {
         ticket: Ticket,
-        request: Request,
+        request: Box<Request>,
         waiter: Waiter,
     },
     /// The caller lost interest.
@@ -72,7 +72,7 @@ impl Driver {
         for command in commands {
             match command {
                 Command::Submit { ticket, request, waiter } => {
-                    let id = self.machine.submit(now, request, out);
+                    let id = self.machine.submit(now, *request, out);
                     self.waiting.insert(id, (ticket, waiter));
                     self.requests.insert(ticket, id);
                 }
