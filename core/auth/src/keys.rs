@@ -8,8 +8,8 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_field
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Keys of one service that are kept: the one before, the one that tickets are sealed with, and the next one, which the
-/// service's daemons have before the first ticket comes that it sealed.
+/// Keys of one service that are kept: the one before, the one that tickets are sealed with, and the next one,
+/// which the service's daemons have before the first ticket comes that it sealed.
 const KEYS_KEPT: usize = 3;
 
 /// An entity with a key. Ceph: `EntityAuth`.
@@ -68,8 +68,8 @@ impl Rotating {
             self.keys.pop_first();
         }
     }
-    /// Whether another key is due: one is sealed with for as long as tickets are good, so that no ticket is good that
-    /// was sealed with a key that is forgotten.
+    /// Whether another key is due: one is sealed with for as long as tickets are good, so that no ticket is
+    /// good that was sealed with a key that is forgotten.
     pub fn is_due(&self, now: Utime, ttl: Duration) -> bool {
         let newest = self.keys.values().next_back();
         self.keys.len() < 2 || newest.is_some_and(|key| key.created + ttl <= now)
@@ -93,7 +93,7 @@ impl Keys {
         SERVICES.into_iter().filter(is_due).collect()
     }
 
-    /// What the daemons of `service` are told.
+    /// The keys for the daemons of `service`.
     pub fn of_service(&self, service: Service) -> Keys {
         let rotating = self.rotating.get(&service).cloned();
         Keys { rotating: rotating.into_iter().map(|keys| (service, keys)).collect(), ..Keys::default() }

@@ -8,39 +8,39 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Where a buffer begins is a multiple of this: what direct I/O asks for.
 const ALIGN: usize = 4096;
-/// Buffers are kept by their room: this, twice this, and so on. What is longer is the allocator's business.
-const ROOM_MIN: usize = 4 << 10;
-const ROOMS: usize = 11;
-/// From this room on there is a little more, for what comes in one piece with data as long as the room, in
-/// front of them or behind: in a room of twice the size they would waste half of it.
-const BESIDE_FROM: usize = 64 << 10;
-const BESIDE: usize = 8 << 10;
-/// So many bytes wait at most,
+/// Buffers are kept by size class: this, twice this, and so on. Longer ones are left to the allocator.
+const CLASS_MIN: usize = 4 << 10;
+const CLASSES: usize = 11;
+/// Buffers of this class and above are slightly larger, for headers and trailers around data of exactly the
+/// class's size: in the next class they would waste half of the buffer.
+const EXTRA_FROM: usize = 64 << 10;
+const EXTRA: usize = 8 << 10;
+/// The most bytes that are kept,
 const KEPT_MAX: usize = 24 << 20;
-/// and of one room so many buffers.
-const KEPT_OF_ROOM_MAX: usize = 32;
+/// and the most buffers of one class.
+const KEPT_OF_CLASS_MAX: usize = 32;
 
 static FREE: Mutex<Free> = Mutex::new(Free::NONE);
 
 struct Free {
-    /// By room, those that were used last at the end.
-    rooms: [Vec<Vec<u8>>; ROOMS],
+    /// By size class; the most recently used at the end.
+    classes: [Vec<Vec<u8>>; CLASSES],
     /// Of all of them together.
     bytes: usize,
 }
 
 impl Free {
-    const NONE: Free = Free { rooms: [const { Vec::new() }; ROOMS], bytes: 0 };
+    const NONE: Free = Free { classes: [const { Vec::new() }; CLASSES], bytes: 0 };
 
     fn take(&mut self, at: usize) -> Option<Vec<u8>> {
-        let raw = self.rooms[at].pop()?;
+        let raw = self.classes[at].pop()?;
         self.bytes -= raw.len();
         Some(raw)
     }
     fn put(&mut self, at: usize, raw: Vec<u8>) {
-        if self.rooms[at].len() < KEPT_OF_ROOM_MAX && self.bytes + raw.len() <= KEPT_MAX {
+        if self.classes[at].len() < KEPT_OF_CLASS_MAX && self.bytes + raw.len() <= KEPT_MAX {
             self.bytes += raw.len();
-            self.rooms[at].push(raw);
+            self.classes[at].push(raw);
         }
     }
 }
@@ -70,15 +70,15 @@ impl Buffer {
 
 /// Where buffers of that length wait, if they are kept.
 fn place_of(len: usize) -> Option<usize> {
-    let most = len.saturating_sub(BESIDE).next_power_of_two();
-    let room = if most >= BESIDE_FROM { most } else { len.next_power_of_two().max(ROOM_MIN) };
-    let at = (room / ROOM_MIN).trailing_zeros() as usize;
-    (at < ROOMS).then_some(at)
+    let most = len.saturating_sub(EXTRA).next_power_of_two();
+    let size = if most >= EXTRA_FROM { most } else { len.next_power_of_two().max(CLASS_MIN) };
+    let at = (size / CLASS_MIN).trailing_zeros() as usize;
+    (at < CLASSES).then_some(at)
 }
 /// How long those may be that wait there.
 fn length_at(at: usize) -> usize {
-    let room = ROOM_MIN << at;
-    if room >= BESIDE_FROM { room + BESIDE } else { room }
+    let size = CLASS_MIN << at;
+    if size >= EXTRA_FROM { size + EXTRA } else { size }
 }
 
 impl AsRef<[u8]> for Buffer {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn they_are_aligned_and_used_again() {
-        for len in [0, 1, 4096, 65_000, 70_000, 100_000, 4 << 20, (4 << 20) + 1, (4 << 20) + BESIDE + 1] {
+        for len in [0, 1, 4096, 65_000, 70_000, 100_000, 4 << 20, (4 << 20) + 1, (4 << 20) + EXTRA + 1] {
             let mut buffer = Buffer::new(len);
             assert_eq!((buffer.as_ref().len(), buffer.as_ref().as_ptr().align_offset(ALIGN)), (len, 0));
             buffer.as_mut().fill(7);
@@ -132,6 +132,6 @@ mod tests {
         assert!(kept > KEPT_MAX / 2 && kept <= KEPT_MAX, "{kept} bytes waited");
         let first = Buffer::new(1 << 20).as_ref().as_ptr();
         assert_eq!(Buffer::new((1 << 20) - 1).as_ref().as_ptr(), first);
-        assert_eq!(Buffer::new((1 << 20) + BESIDE).as_ref().as_ptr(), first);
+        assert_eq!(Buffer::new((1 << 20) + EXTRA).as_ref().as_ptr(), first);
     }
 }

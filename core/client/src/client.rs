@@ -20,10 +20,10 @@ use nacre_wire::{Decode, DecodeError, Reader, from_slice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a client is told when it is made.
+/// The configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Where monitors were told to be, at least one; more are learnt from the first that answers.
+    /// Configured addresses of monitors, at least one; the first that answers sends the others.
     pub mons: Vec<EntityAddr>,
     pub hostname: String,
     /// The one timer that the client uses, in the words of the machine that it is part of.

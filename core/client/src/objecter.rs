@@ -7,7 +7,7 @@
 //!   - the pool demands it (`last_force_op_resend`),
 //!   - the session with the OSD was reset, or the OSD came back under another address,
 //!   - maps were skipped, so that it is unknown what happened in between,
-//!   - it was paused and no longer is, or the OSD told us to back off and takes it back.
+//!   - it was paused and no longer is, or the OSD sent a backoff and ends it.
 //!
 //! A request keeps its tid in all attempts, which is how OSDs tell a repetition, and they leave in
 //! the order of their tids. The exception are requests that linger (watches and notifies): an OSD must
@@ -735,7 +735,7 @@ fn has_moved(old: Option<Target>, new: Option<Target>) -> bool {
     }
 }
 
-/// Whether the map holds such requests back.
+/// Whether the map's flags pause such a request.
 fn is_paused(map: &OsdMap, request: &ObjectRequest) -> bool {
     let (reads, writes) = request.modes();
     let tries = request.flags & (flag::FULL_TRY | flag::FULL_FORCE) != 0;

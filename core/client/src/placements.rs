@@ -1,7 +1,7 @@
 //! The primary of each placement group in use, and which of them one new map may have changed.
 //!
-//! CRUSH is the dear part of finding a primary. Its result is kept for each group and dropped only when
-//! something that it depends on changed; a map that marks an OSD down costs no CRUSH at all.
+//! CRUSH is the expensive part of finding a primary. Its result is cached per placement group and dropped
+//! only when something that it depends on changed; a map that marks an OSD down costs no CRUSH at all.
 
 use nacre_base::{OsdId, PgId, PoolId, ShardId};
 use nacre_proto::maps::{OsdMap, map_flags, osd_state, pool_flags};
@@ -56,7 +56,7 @@ impl Placements {
     }
 
     /// Forgets what `new` may have changed, and says which requests to look at. `in_use`: whether there
-    /// are requests for a group; of others only the result of CRUSH is kept.
+    /// are requests for a placement group; of others only the result of CRUSH is kept.
     pub(crate) fn update(&mut self, old: &OsdMap, new: &OsdMap, in_use: impl Fn(PgId) -> bool) -> Affected {
         let pools: BTreeSet<PoolId> = old.pools.keys().chain(new.pools.keys()).copied().collect();
         let is_same = |id: &PoolId| match (old.pools.get(id), new.pools.get(id)) {
@@ -117,7 +117,7 @@ impl Placements {
     }
 }
 
-/// Whether CRUSH may place a pool's groups elsewhere. Snapshots and quotas, for one, change only the pool.
+/// Whether CRUSH may place a pool's PGs elsewhere. Snapshots and quotas, for example, change only the pool.
 fn pool_moves(old: &OsdMap, new: &OsdMap, pool: PoolId) -> bool {
     let inputs = |map: &OsdMap| {
         let pool = map.pool(pool)?;

@@ -162,7 +162,7 @@ impl Watches {
         }
     }
 
-    /// All is over: the watches that there were.
+    /// Ends all watches and returns the registered ones.
     pub(crate) fn stop(&mut self) -> Vec<WatchId> {
         let watches = std::mem::take(self).watches;
         watches.into_iter().filter(|(_, watch)| watch.registered).map(|(id, _)| id).collect()

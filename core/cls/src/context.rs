@@ -8,24 +8,26 @@ use nacre_proto::types::{EntityAddr, EntityName};
 use nacre_wire::{Decode, Encode, Reader, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one listing may take of memory; more is refused, since its end could not be told.
+/// The most memory for one listing; a longer one is refused, as the reply could not say where it was cut.
 const LISTING_BYTES_MAX: usize = 32 << 20;
 
-/// The object of a call. Its size is as the operations before it in the same request left it, and this one so far; its
-/// bytes, attributes and omap are as they were stored before that request. So a method does not see what it wrote.
+/// The object of a call. Its size is as the operations before it in the same request left it, and this one so
+/// far; its bytes, attributes and omap are as they were stored before that request. So a method does not see
+/// what it wrote.
 ///
 /// Attributes are named as clients name them. A change makes the object exist.
 pub trait Object {
     /// In bytes; None if it does not exist.
     fn size(&self) -> Option<u64>;
-    /// Bytes of a range as far as the object reaches; ENOENT, as for attributes, if there are some and none are stored.
+    /// Bytes of a range as far as the object reaches; ENOENT, as for attributes, if there are some and none
+    /// are stored.
     fn read(&mut self, offset: u64, len: u64) -> Result<Bytes, Stop>;
     fn attr(&mut self, name: &Name) -> Result<Option<Bytes>, Stop>;
     fn attrs(&mut self) -> Result<BTreeMap<Name, Bytes>, Stop>;
     fn omap_get(&mut self, key: &Name) -> Result<Option<Bytes>, Stop>;
     /// Pairs from the first key `>= from` on, in order, until `each` says false.
     fn omap_walk(&mut self, from: &[u8], each: &mut dyn FnMut(&Name, &Bytes) -> bool) -> Result<(), Stop>;
-    /// The newest snapshot that the object has heard of; None if it does not exist.
+    /// The newest snapshot in the object's snap set; None if the object does not exist.
     fn snap_seq(&self) -> Option<u64>;
     fn watchers(&self) -> Vec<(EntityName, EntityAddr)>;
 
@@ -42,7 +44,7 @@ pub trait Object {
     fn random(&mut self) -> u64;
 }
 
-/// Who calls, and when.
+/// The client that calls, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     pub name: EntityName,

@@ -31,7 +31,7 @@ fn greeting(name: &[u8]) -> Result<Bytes, Stop> {
     Ok([b"Hello, ", name, b"!"].concat().into())
 }
 
-/// `client.4123 127.0.0.1:0/99`, as Ceph prints who sent a request.
+/// `client.4123 127.0.0.1:0/99`, as Ceph prints the sender of a request.
 fn caller(ctx: &Context<'_>) -> String {
     format!("{} {}", ctx.caller.name, ctx.caller.addr)
 }

@@ -1,7 +1,7 @@
 //! The header of a journal, as librbd's journaling keeps it, and appends to its objects.
 //! Ceph: `cls_journal`.
 //!
-//! Entries carry tags; a tag lists who wrote. A client (a reader such as the image itself or a
+//! Entries carry tags; a tag names the writer. A client (a reader such as the image itself or a
 //! mirror) says up to where it has read; tags that no client needs any more are forgotten.
 
 use crate::context::{key, stored};

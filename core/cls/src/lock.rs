@@ -1,6 +1,6 @@
 //! Advisory locks on objects, as librbd and librados take them. Ceph: `cls_lock`.
 //!
-//! A lock `x` is the attribute `lock.x`: who holds it, how, and under which tag. A holder is a
+//! A lock `x` is the attribute `lock.x`: its holders, mode and tag. A holder is a
 //! client with a cookie of its own choice.
 
 use crate::context::stored;

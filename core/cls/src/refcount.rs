@@ -22,7 +22,7 @@ record!(SetRequest, "cls_refcount_set_op", 1, { refs: Vec<Name> });
 record!(ReadRequest, "cls_refcount_read_op", 1, { implicit: bool });
 record!(ReadReply, "cls_refcount_read_ret", 1, { refs: Vec<Name> });
 record!(Count, "obj_refcount", 2, { refs: BTreeMap<Name, bool> } since 2 {
-    /// Put already: putting them again, as a client that heard no answer does, changes nothing.
+    /// Already removed tags: removing them again, as a client without a reply does, changes nothing.
     retired: BTreeSet<Name>,
 });
 

@@ -20,7 +20,8 @@ struct Memory {
     fetched: BTreeSet<(u64, u64)>,
     /// What it was before the call under way, which is what that reads.
     before: Option<Box<Memory>>,
-    /// Keys and attributes that the call under way wrote: a method that asks for one of them expects to see that.
+    /// Keys and attributes that the call under way wrote: a method that asks for one of them expects to see
+    /// that.
     written: BTreeSet<Name>,
 }
 

@@ -116,8 +116,7 @@ pub trait StoreView {
     fn lost(&self) -> Lost {
         Lost::default()
     }
-    /// Some of what is known of things rotted: which things there are cannot be told any more, not before the
-    /// store is made anew.
+    /// A part of the index is corrupt: which records exist is unknown until the store is recreated.
     fn has_corrupt_metadata(&self) -> bool {
         false
     }

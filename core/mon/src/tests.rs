@@ -327,7 +327,7 @@ impl TestMon {
     fn report(&mut self, osds: &[ConnId], pool: PoolId) {
         self.report_trimmed(osds, pool, |_| IntervalSet::new());
     }
-    /// The same, with the removed snapshots that each group has trimmed.
+    /// The same, with the removed snapshots that each placement group has trimmed.
     fn report_trimmed(&mut self, osds: &[ConnId], pool: PoolId, trimmed: impl Fn(PgId) -> IntervalSet) {
         let map = self.map();
         for (osd, &conn) in osds.iter().enumerate() {

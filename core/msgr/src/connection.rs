@@ -107,7 +107,7 @@ pub enum Event {
     },
 }
 
-/// What the handshake told about the other end.
+/// What the handshake showed about the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIdent {
     /// A client goes by its global id, a daemon by its own number.
@@ -164,8 +164,8 @@ struct Granted {
     signature: [u8; 32],
 }
 
-/// All handshake bytes of both directions. Each end signs them with the session key, so that a man in the middle who
-/// changed any of them is found out.
+/// All handshake bytes of both directions. Each end signs them with the session key, so that a man in the
+/// middle who changed any of them is found out.
 #[derive(Default)]
 struct Transcript {
     heard: Vec<u8>,
@@ -580,7 +580,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Signs what was heard, in the connection's mode from here on. What the peer's signature of what was said has to be.
+    /// Signs the received bytes, in the connection's mode from here on. Returns the signature that the peer
+    /// must send.
     fn sign(&mut self, mode: u32, session: Option<&SessionSecret>) -> Result<[u8; 32], FaultReason> {
         let Transcript { heard, said } = *self.transcript.take().expect("signed once");
         let sign = |bytes: &[u8]| session.map_or(NO_SIGNATURE, |secret| hmac_sha256(&secret.key, bytes));

@@ -4,14 +4,15 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Up to this length it costs less to copy a piece behind others than to keep it for itself, and to hand it to
-/// the system for itself.
+/// Up to this length it costs less to copy a piece behind others than to keep it for itself, and to hand it
+/// to the system for itself.
 pub(crate) const COPIED_MAX: usize = 2 << 10;
-/// Memory for so many copied bytes is kept when all are written; as many that are written free space for others.
+/// Memory for so many copied bytes is kept when all are written; as many that are written free space for
+/// others.
 const COPIED_KEPT: usize = 64 << 10;
 
-/// What a connection wants written, in order: small pieces behind each other, large ones as they were made. As a
-/// `Buf` it can be handed to a vectored write as it is.
+/// What a connection wants written, in order: small pieces behind each other, large ones as they were made.
+/// As a `Buf` it can be handed to a vectored write as it is.
 #[derive(Debug, Default)]
 pub struct Outbox {
     /// None of them empty.

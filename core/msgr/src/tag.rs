@@ -1,4 +1,4 @@
-//! The kinds of frames.
+//! Frame tags.
 
 use std::fmt;
 

@@ -1,9 +1,10 @@
-//! Backoffs: clients that hold requests for certain PGs until those serve. When a backoff is sent: `osd/backoffs.rs`.
+//! Backoffs: clients that hold requests for certain PGs until those serve. When a backoff is sent:
+//! `osd/backoffs.rs`.
 //!
-//! Requests may be in flight when a backoff is sent. The client resends all of them when the backoff ends. So each
-//! request that arrives before the acknowledgement of `Block` is dropped, even if the backoff has ended by then: otherwise
-//! it would overtake requests that were dropped already. Requests after the acknowledgement were sent with knowledge of
-//! the backoff.
+//! Requests may be in flight when a backoff is sent. The client resends all of them when the backoff ends. So
+//! each request that arrives before the acknowledgement of `Block` is dropped, even if the backoff has ended
+//! by then: otherwise it would overtake requests that were dropped already. Requests after the
+//! acknowledgement were sent with knowledge of the backoff.
 
 use crate::pg::PgRange;
 use nacre_base::{Epoch, PgId};
@@ -63,7 +64,8 @@ impl Backoffs {
         message(BackoffOp::Block, pg, self.last, range, epoch)
     }
 
-    /// Whether a request from the session on such an object is dropped: the client resends it after the unblock.
+    /// Whether a request from the session on such an object is dropped: the client resends it after the
+    /// unblock.
     pub fn covers(&self, conn: ConnId, pg: PgId, hash: u32) -> bool {
         let Some(of) = self.of.get(&conn) else { return false };
         of.range((pg, 0)..=(pg, u64::MAX)).any(|(_, backoff)| backoff.range.contains_hash(hash))

@@ -1,4 +1,4 @@
-//! What `ceph tell osd.N` and `rados_osd_command` can ask.
+//! The commands of `ceph tell osd.N` and `rados_osd_command`.
 
 mod absent;
 mod look;

@@ -1,7 +1,7 @@
 //! Failure detection: heartbeats as datagrams, ten a second, and how long a silence is too long.
 //!
 //! TCP retransmits with growing delays: at 20 % loss a session is silent for seconds while
-//! its peer is well. A datagram that is lost is just lost, and the next one tells as much. Whatever
+//! its peer is well. A lost datagram is not retransmitted, and the next one is as good. Whatever
 //! comes from an OSD, by datagram or by session, shows that it is alive.
 
 use nacre_base::{OsdId, Time};
@@ -28,8 +28,8 @@ const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How many OSDs are watched that share no PG with this one, so that each OSD has enough reporters.
 const STRANGERS: usize = 3;
 
-/// An OSD without a session for so long counts as unreachable, even if its heartbeats arrive: something between
-/// us lets those pass and no TCP. At 20 % loss it takes some seconds to open one.
+/// An OSD without a session for so long counts as unreachable, even if its heartbeats arrive: something
+/// between us lets those pass and no TCP. At 20 % loss it takes some seconds to open one.
 const NO_SESSION_MAX: Duration = Duration::from_secs(10);
 
 /// A network on which something came so lately works.
@@ -177,7 +177,8 @@ impl Heartbeats {
         })
     }
 
-    /// `without_since`: since when there is no session with that incarnation of an OSD although one is wanted.
+    /// `without_since`: since when there is no session with that incarnation of an OSD although one is
+    /// wanted.
     pub fn note_sessions(&mut self, without_since: impl Fn(OsdId, u32) -> Option<Time>) {
         for (osd, watched) in &mut self.watched {
             watched.no_session = without_since(*osd, watched.place.public.nonce);
@@ -247,8 +248,8 @@ impl Heartbeats {
     }
 }
 
-/// The OSDs that `me` watches besides those with which it shares PGs: the next ones in an order of all OSDs in
-/// which neighbours are as far from each other as they can be. So each OSD has its watchers in several
+/// The OSDs that `me` watches besides those with which it shares PGs: the next ones in an order of all OSDs
+/// in which neighbours are as far from each other as they can be. So each OSD has its watchers in several
 /// failure domains, whatever the pools are like.
 pub fn strangers(map: &OsdMap, me: OsdId) -> Vec<OsdId> {
     let mut ring: Vec<OsdId> =

@@ -89,8 +89,8 @@ impl Maps {
         self.current.as_ref().map_or(Epoch(0), |map| map.epoch)
     }
 
-    /// The maps of a message that are newer than ours, one by one; whether each follows upon the
-    /// one before. What is wrong ends them: those before it count, as they are ours already.
+    /// The maps of a message that are newer than ours, each with whether it directly follows the one
+    /// before. Stops at the first invalid map: the maps before it are adopted already.
     pub fn take(
         &mut self,
         msg: &OsdMapMsg,
@@ -204,7 +204,8 @@ mod tests {
     use nacre_base::Utime;
     use nacre_crush::CrushMap;
 
-    /// Found by looking for values of omaps that are parts of something larger: 500 small maps held on to 64 KiB each.
+    /// Found by looking for values of omaps that are parts of something larger: 500 small maps held on to 64
+    /// KiB each.
     #[test]
     fn kept_maps_do_not_hold_on_to_what_came_with_them() {
         let map = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());
@@ -227,7 +228,8 @@ mod tests {
         assert!(held.upgrade().is_none());
     }
 
-    /// The OSD had adopted them, but neither stored them nor passed them to the PGs, which missed their changes.
+    /// The OSD had adopted them, but neither stored them nor passed them to the PGs, which missed their
+    /// changes.
     #[test]
     fn maps_before_one_that_is_wrong_are_taken() {
         let map = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());

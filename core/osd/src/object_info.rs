@@ -28,7 +28,8 @@ pub struct ObjectInfo {
     pub expected_object_size: u64,
     pub expected_write_size: u64,
     pub alloc_hint_flags: u32,
-    /// By client and cookie. There may be thousands, and a request that does not change them does not copy them.
+    /// By client and cookie. There may be thousands, and a request that does not change them does not copy
+    /// them.
     pub watchers: Arc<BTreeMap<(u64, u64), Watcher>>,
     /// The head was deleted, and is kept for its clones' sake only. Only listings show it.
     pub whiteout: bool,
@@ -36,7 +37,7 @@ pub struct ObjectInfo {
     pub snap_set: SnapSet,
     /// Of a clone: which snapshots it is for, newest first.
     pub snaps: Vec<SnapId>,
-    /// A cache flush marked it clean, and it did not change since.
+    /// The operation `Undirty` marked it clean, and it did not change since.
     pub clean: bool,
 }
 

@@ -40,7 +40,8 @@ pub struct SnapContext {
 }
 
 impl SnapContext {
-    /// Whether the numbers can be: newest first, none above `seq`, which names a clone and so is no name of something else.
+    /// Whether the numbers can be: newest first, none above `seq`, which names a clone and so is no name of
+    /// something else.
     pub fn is_valid(&self) -> bool {
         let newest = self.snaps.first().copied().unwrap_or_default();
         newest <= self.seq

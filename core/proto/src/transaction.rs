@@ -85,7 +85,7 @@ impl PartialOrd for StoredId {
     }
 }
 
-/// Which kind it is need not be told: few are not objects.
+/// The kind is not hashed: few ids are not objects.
 impl Hash for StoredId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
@@ -175,10 +175,10 @@ impl Change {
     }
 }
 
-/// Of those that were announced room for so many is made at once: they may be far bigger in memory than their
-/// bytes.
+/// Capacity is reserved for at most this many of the announced changes: they may be far bigger in memory than
+/// encoded.
 const CHANGES_FIRST: usize = 1024;
-/// The receiver mostly adds one of its own.
+/// Spare capacity: the receiver mostly adds one change of its own.
 const CHANGES_MORE: usize = 1;
 
 /// Changes that become durable together or not at all, applied in order.
@@ -197,8 +197,8 @@ impl Transaction {
     pub fn push(&mut self, id: impl Into<StoredId>, change: Change) {
         self.changes.push((id.into(), change));
     }
-    /// The same, with room for so many more changes.
-    pub fn clone_with_room(&self, more: usize) -> Transaction {
+    /// The same, with capacity for so many more changes.
+    pub fn clone_with_capacity(&self, more: usize) -> Transaction {
         let mut changes = Vec::with_capacity(self.changes.len() + more);
         changes.extend_from_slice(&self.changes);
         Transaction { changes, is_read_here: self.is_read_here }

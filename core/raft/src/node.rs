@@ -134,8 +134,8 @@ impl Raft {
         let index = snapshot.get_metadata().index;
         (index > 0).then(|| Restored { index, state: snapshot.get_data().to_vec() })
     }
-    /// What must be durable before this member says anything: with whom it began, whatever it is told
-    /// when it starts again.
+    /// What must be durable before this member sends anything: the initial members, which then override
+    /// the arguments of later starts.
     pub fn beginning(&self) -> Option<Persist> {
         let checkpoint = &self.node.store().checkpoint;
         let metadata = checkpoint.get_metadata();
@@ -367,7 +367,7 @@ fn outgoing(message: Message) -> Outgoing {
 }
 
 impl Outgoing {
-    /// Whether this carries a checkpoint: its fate must be told by `Raft::checkpoint_sent`.
+    /// Whether this carries a checkpoint: the caller must report its outcome with `Raft::checkpoint_sent`.
     pub fn is_checkpoint(&self) -> bool {
         Message::parse_from_bytes(&self.bytes).is_ok_and(|m| m.get_msg_type() == MessageType::MsgSnapshot)
     }

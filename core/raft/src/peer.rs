@@ -126,7 +126,7 @@ pub(crate) const PLAIN: Shape = Shape(&[]);
 pub(crate) const SNAPSHOT: Shape = Shape(&[(2, &Shape(&[(1, &PLAIN)]))]);
 const MESSAGE: Shape = Shape(&[(7, &PLAIN), (9, &SNAPSHOT)]);
 
-/// As the library does it, but not with lengths beyond the end, for which it makes room first, nor
+/// As the library does it, but not with lengths beyond the end, for which it allocates memory first, nor
 /// with groups: an ancient way to nest, which is not used here, and which the library skips by
 /// recursion, until the stack is full.
 pub(crate) fn parse<M: protobuf::Message>(bytes: &[u8], shape: &Shape) -> Option<M> {

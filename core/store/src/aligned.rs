@@ -5,7 +5,7 @@ use nacre_base::Buffer;
 /// Bytes that begin at a multiple of `BLOCK` in memory, which is what direct I/O asks for.
 #[derive(Debug)]
 pub(crate) struct Aligned {
-    /// All the room that there is.
+    /// The whole buffer.
     buffer: Buffer,
     len: usize,
 }

@@ -156,7 +156,7 @@ pub(crate) fn write_joined(
     writes.sort_by_key(|(block, _)| *block);
     let mut rest = &*writes;
     while !rest.is_empty() {
-        // As many as there is room for what is copied.
+        // As many as there is space for the copied data.
         let mut copied = 0;
         let fits = |(_, bytes): &&(u32, &[u8])| {
             copied += if bytes.len() < JOINED_MAX { bytes.len() } else { 0 };

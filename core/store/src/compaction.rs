@@ -95,7 +95,7 @@ impl CompactionState {
 impl Store {
     /// If one was asked for, or the log needs it.
     pub(crate) fn begin_checkpoint(&mut self) {
-        let room = self.log_room();
+        let room = self.log_space();
         // The next one may be larger than the whole log: then only a checkpoint can hold it.
         let is_short =
             room < self.log_blocks() / 3 || self.queue.front().is_some_and(|next| next.log_blocks() > room);

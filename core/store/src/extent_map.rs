@@ -122,7 +122,7 @@ impl ExtentMap {
     fn first_ending_behind(&self, at: u32) -> usize {
         self.extents.partition_point(|extent| extent.end() <= at)
     }
-    /// Before `more` extents replace some. Most objects have one or two: those get no spare room.
+    /// Before `more` extents replace some. Most objects have one or two: those get no spare capacity.
     fn make_room(&mut self, first: usize, end: usize, more: usize) {
         let needed = (self.extents.len() + more).saturating_sub(end - first);
         if needed > self.extents.capacity() && needed <= 8 {

@@ -38,7 +38,7 @@ impl Store {
         self.walk(behind_reserved()).map(move |id| id.map_err(unlisted))
     }
 
-    /// Reads all data, so that each checksum is verified. `progress` hears how many bytes are done.
+    /// Reads all data and verifies each checksum. `progress` is called with the number of bytes read.
     pub fn read_all(&self, disk: &(impl Disk + ?Sized), mut progress: impl FnMut(u64)) -> Readable {
         let mut found = Readable::default();
         for id in self.ids() {

@@ -91,9 +91,9 @@ pub(crate) enum Next {
     End {
         torn: bool,
     },
-    /// What cannot be told any more is followed by whole records, which were durable and are lost with it.
+    /// Unreadable bytes are followed by whole records, which were durable and are lost with them.
     Gap {
-        /// Where the log goes on after the last of them.
+        /// Where the log continues after the last of them.
         pos: u64,
         /// The number of the last of their transactions.
         last_seq: u64,
@@ -106,7 +106,7 @@ pub(crate) struct LogReader<'a, D: Disk + ?Sized> {
     /// No record begins here or later.
     end: u64,
     /// The last block that cannot be read, and why. It is as good as corrupt where something whole comes
-    /// after it. Elsewhere it cannot be told what was there.
+    /// after it. Elsewhere it is unknown what it held.
     unreadable: RefCell<Option<(u64, DiskError)>>,
     /// What was read last, and its position.
     window: RefCell<(u64, Rc<Aligned>)>,

@@ -103,8 +103,8 @@ pub struct Report {
     pub checkpoint: Ticket,
     /// The last transaction of all.
     pub last: Ticket,
-    /// A batch that was being written when the store died was thrown away: no client had been told
-    /// that it is durable.
+    /// A batch that was being written when the store died was dropped: it had not been reported as
+    /// durable.
     pub torn_tail: bool,
     /// Records of the log that were damaged, and of which everything but contents of blocks is known.
     pub repaired: u64,
@@ -391,7 +391,7 @@ impl Recovery {
         Ok(Recovery { store, inline: BTreeMap::new(), damaged: BTreeSet::new(), freed })
     }
 
-    /// Applies the log from the checkpoint on, as far as it can be told what it holds.
+    /// Applies the log from the checkpoint on, as far as it is readable.
     fn replay(
         &mut self,
         disk: &(impl Disk + ?Sized),

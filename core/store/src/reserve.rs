@@ -17,7 +17,7 @@ pub(crate) struct Needs {
     pub blocks: u64,
     /// Of growth of the index.
     pub encoded: u64,
-    /// Makes objects bigger, so it has to leave room for removals.
+    /// Makes objects bigger, so it has to leave space for removals.
     pub grows: bool,
 }
 

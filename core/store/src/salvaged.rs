@@ -10,7 +10,7 @@ use bytes::Bytes;
 use nacre_wire::{Reader, crc32c};
 
 const MAGIC: [u8; 4] = *b"KnPt";
-/// No rot of one byte turns a list into something that has its checksum, nor a whole block into a list.
+/// No corruption of one byte turns a list into data with its checksum, nor a whole block into a list.
 const MARK: u32 = 0x6e61_6372;
 /// What a part takes beside its bytes.
 const RANGE_COST: usize = 2 + 2;

@@ -322,8 +322,8 @@ impl Store {
         self.checkpoint_wanted = true;
     }
 
-    /// Makes the next batch show that the last record of the log is whole, if nothing else does: what rots
-    /// of it from then on is not taken for a write that a crash tore. For a daemon that is idle.
+    /// Makes the next batch show that the last record of the log is whole, if nothing else does: later
+    /// corruption of it is not taken for a write torn by a crash. For an idle daemon.
     pub fn confirm(&mut self) {
         self.confirm_wanted = self.is_unconfirmed;
     }
@@ -372,7 +372,7 @@ impl Store {
         Ok(self.queue_planned(planning))
     }
 
-    /// Nothing can be told of that object from now on: it could not be read where it comes from.
+    /// Marks that object's content as unknown: the source of the change could not be read.
     pub(crate) fn lose(&mut self, id: &StoredId) -> Ticket {
         self.bring(id);
         let mut planning = Planning { body: vec![0; 4], ..Planning::default() };
@@ -414,7 +414,7 @@ impl Store {
         let confirms = std::mem::take(&mut self.confirm_wanted) && self.is_unconfirmed;
         let is_news = logged && !taken.is_empty();
         let record =
-            (is_news || (logged && confirms && self.queue.is_empty() && self.log_room() > 0)).then(|| {
+            (is_news || (logged && confirms && self.queue.is_empty() && self.log_space() > 0)).then(|| {
                 let list = |(_, block): &(u64, u32)| (*block, self.pending[block].content.clone());
                 let listed = inline.iter().map(list).collect();
                 let listed_len = taken.iter().map(|queued| queued.inline_len).sum();
@@ -430,8 +430,8 @@ impl Store {
                     listed_len,
                     repeat: std::mem::take(&mut self.last_head),
                 };
-                // Both fill the last block, and may take more where there is room.
-                let room = self.log_room();
+                // Both fill the last block, and may add data where there is space.
+                let room = self.log_space();
                 if record.blocks(fresh_blocks) > room {
                     record.repeat.clear();
                 }
@@ -469,7 +469,7 @@ impl Store {
         Some(Batch { id, geometry: self.geometry, fresh, chunks, record, superblock })
     }
 
-    /// For the next transaction.
+    /// Keeps the buffer for the next transaction.
     fn keep_body(&mut self, mut body: Vec<u8>) {
         if self.bodies.len() < BODIES_KEPT && body.capacity() <= BODY_KEPT {
             body.clear();
@@ -506,8 +506,7 @@ impl Store {
         self.durable()
     }
 
-    /// What a durable batch leaves to be done and no client waits for: the daemon hears of the batch
-    /// first.
+    /// Work after a durable batch for which no client waits: the daemon learns of the batch first.
     fn tidy(&mut self) {
         self.reclaim();
         self.put_away();
@@ -570,7 +569,7 @@ impl Store {
     pub(crate) fn log_blocks(&self) -> u64 {
         self.geometry.log_blocks.into()
     }
-    pub(crate) fn log_room(&self) -> u64 {
+    pub(crate) fn log_space(&self) -> u64 {
         self.log_blocks() - (self.log_tail - self.log_head)
     }
     // ---- planning ----
@@ -827,7 +826,7 @@ impl Store {
 
     /// The transactions of the next batch, and whether they go to the log.
     fn take_queued(&mut self) -> (Vec<Queued>, bool) {
-        let room = self.log_room();
+        let room = self.log_space();
         let mut limit = u64::MAX;
         let mut logged = true;
         if let Some(checkpoint) = &mut self.checkpoint {

@@ -65,7 +65,7 @@ fn store_file(client: &BlockingClient) -> Result<String> {
     let result = store_and_read(client, &file);
     let remove =
         json!({"prefix": "osd pool rm", "pool": POOL, "pool2": POOL, "yes_i_really_really_mean_it": true});
-    // The operator may have forbidden it, which is no fault of the cluster.
+    // The operator may have disabled pool deletion, which is not a fault of the cluster.
     let removed = command(client, &remove);
     let seconds = start.elapsed().as_secs_f64();
     let megabytes = file.len() as f64 / 1e6;

@@ -57,7 +57,7 @@ impl Fleet {
         }
     }
 
-    /// Monitors last, so that they are told which OSDs stop.
+    /// Monitors last, so that stopping OSDs can report to them.
     pub fn stop(self) -> Result<()> {
         let (mons, others): (Vec<_>, Vec<_>) = self.daemons.into_iter().partition(|(name, _)| name.is_mon());
         for daemons in [others, mons] {

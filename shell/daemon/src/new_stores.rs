@@ -14,7 +14,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// Replaces monitors whose stores are gone, and says which. Such a monitor has forgotten its votes, so the
-/// new store is that of a new monitor, which the cluster has to be told of.
+/// new store is that of a new monitor, which has to be added to the cluster.
 pub fn renew_lost_monitors(layout: &Layout, cluster: &mut Cluster) -> Result<Vec<Monitor>> {
     let exists = |daemon: DaemonName| fs::symlink_metadata(layout.store(&daemon)).is_ok();
     let began = cluster.osds.iter().any(|osd| exists(DaemonName::Osd(osd.id)));

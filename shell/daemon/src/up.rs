@@ -195,7 +195,7 @@ fn stop_all(layout: &Layout, started: Started) -> Result<()> {
     }
 }
 
-/// Monitors last, so that they are told which OSDs stop.
+/// Monitors last, so that stopping OSDs can report to them.
 fn stop_in_order(layout: &Layout, names: Vec<(String, i32)>) -> Result<()> {
     let (mons, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, _)| name.starts_with("mon."));
     for group in [others, mons] {

@@ -1,4 +1,4 @@
-//! How much of what was received is still held by someone.
+//! Counts received bytes that are still referenced.
 
 use bytes::Bytes;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The two clocks that machines are told.
+//! The two clocks whose times are passed to machines.
 
 use nacre_base::{Now, Time, Utime};
 use rustix::time::{ClockId, clock_gettime};

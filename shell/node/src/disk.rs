@@ -66,14 +66,14 @@ pub struct FileDisk {
     log: Option<Arc<FileDisk>>,
 }
 
-/// Where the bytes are, as far as room for them goes.
+/// How space for the bytes is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
-    /// In a file that takes room as it is written, and gives back what is free.
+    /// In a sparse file, in which free ranges become holes.
     Sparse,
-    /// In a file that has all its room, and keeps it.
+    /// In a preallocated file.
     Preallocated,
-    /// On a block device. It has no holes, also where it was told to forget something.
+    /// On a block device. It has no holes, also in discarded ranges.
     Device,
 }
 
@@ -133,17 +133,17 @@ impl FileDisk {
         Ok(FileDisk { file: Arc::new(file), direct, len, space, pieces, log: None })
     }
 
-    /// A file gets all its room now, and keeps it.
+    /// Preallocates all of a file's space.
     pub fn preallocate(&mut self) -> io::Result<()> {
-        self.keep_room();
+        self.set_preallocated();
         for piece in 0..self.len.div_ceil(PIECE) {
             self.fill_piece(piece, piece * PIECE, 0)?;
         }
         self.file.sync_all()
     }
 
-    /// Of a file that was preallocated.
-    pub fn keep_room(&mut self) {
+    /// Marks the file as preallocated: discarded ranges stay allocated.
+    pub fn set_preallocated(&mut self) {
         if self.space == Space::Sparse {
             self.space = Space::Preallocated;
         }
@@ -386,8 +386,8 @@ fn pieces_with_data(file: &File, len: u64) -> io::Result<Vec<Piece>> {
     while at < len {
         let data = match seek(file, SeekFrom::Data(at)) {
             Ok(data) => data.min(len),
-            Err(Errno::NXIO) => break, // none behind here
-            // No such question to this kind of file: then it has no holes.
+            Err(Errno::NXIO) => break, // no data behind `at`
+            // This kind of file does not support SEEK_DATA: it has no holes.
             Err(Errno::INVAL) => 0,
             Err(e) => return Err(e.into()),
         };
@@ -441,7 +441,7 @@ impl Disk for FileDisk {
     fn flush(&self) -> Result<(), DiskError> {
         self.file.sync_data().map_err(failed("flush", 0, 0))
     }
-    /// A file gets holes, unless it is to keep its room. A block device is told to forget it, if it can.
+    /// Punches holes into a file, unless it is preallocated. Discards the range on a block device that can.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let done = match self.space {
@@ -771,7 +771,7 @@ mod tests {
         disk.discard(0, 4 * PIECE).unwrap();
         drop(disk);
         let mut disk = FileDisk::open(&path).unwrap();
-        disk.keep_room();
+        disk.set_preallocated();
         disk.discard(0, 4 * PIECE).unwrap();
         assert!(allocated() >= 4 * PIECE + 4096, "{}", allocated());
         drop(disk);

@@ -9,7 +9,7 @@ pub(crate) struct IdPool {
     left: u64,
     /// Length of the last grant.
     granted: u64,
-    /// The machine was told that ids are low, and has not granted since.
+    /// The machine got the event that ids are low, and has not granted since.
     asked: bool,
 }
 

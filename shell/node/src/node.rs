@@ -83,7 +83,8 @@ struct Inner<M> {
     global_id: u64,
     global_seq: u64,
     stopped: bool,
-    /// The machine thinks that something is stored that is not: it must neither hear nor say anything more.
+    /// The machine takes something for stored that is not: it must neither get events nor send messages any
+    /// more.
     gave_up: bool,
     /// What the machine wants: empty between events, and there for its memory.
     effects: Vec<Effect>,
@@ -230,7 +231,7 @@ impl<M: Machine + 'static> Node<M> {
                 }
             }
             Effect::Datagram { network, to, bytes } => {
-                // One that finds no room is as lost as one that the network loses.
+                // A datagram that does not fit the socket's buffer is lost, as on the network.
                 if let Some(socket) = inner.datagrams.get(&network) {
                     let _ = socket.try_send_to(&bytes, to);
                 }
@@ -441,7 +442,7 @@ impl<M: Machine + 'static> Node<M> {
         Ok(())
     }
 
-    /// The end of a session's task: says so in the log where someone may want to know, and to the
+    /// The end of a session's task: writes it to the log where it may be of interest, and reports it to the
     /// machine if it knows the session.
     pub(crate) fn session_over(self: &Rc<Self>, session: &Session, end: End) {
         let opened = session.peer_kind.get().is_some();

@@ -81,7 +81,7 @@ impl Requests {
         Ok(Requests { ring, ready, file, slots, requests: 0 })
     }
 
-    /// Puts a read in line for `submit`. What there is no room for comes back.
+    /// Queues a read for `submit`. Returns it if the queue is full.
     pub fn read(&mut self, token: Token, plan: ReadPlan) -> Option<ReadPlan> {
         let spans = plan.spans();
         if self.requests + spans.len() > READS_MAX {
@@ -122,7 +122,7 @@ impl Requests {
         }
     }
 
-    /// Tells the kernel what was begun. What it does not take now, it is told the next time.
+    /// Submits the queued requests to the kernel. Requests that it does not take are submitted the next time.
     pub fn submit(&mut self) {
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {

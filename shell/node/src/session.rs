@@ -254,7 +254,7 @@ pub(crate) async fn run<M: Machine + 'static>(
         session.finish(end);
     }
     over(&node, &session);
-    // What the peer should still hear: the machine's last words, or why we refuse it.
+    // What is still sent to the peer: the machine's last messages, or why the peer is refused.
     let last_words = async {
         while let Ok(true) = session.write(&stream, &node.counters) {
             if stream.writable().await.is_err() {
@@ -284,7 +284,7 @@ async fn converse<M: Machine + 'static>(
             return Ok(());
         }
         let room = node.room();
-        // Made before the checks, so that room made in between is not missed.
+        // Registered before the checks, so that space freed in between is not missed.
         tokio::pin!(room);
         session.conn.borrow_mut().decide().map_err(End::Fault)?;
         let waits_for_id = session.conn.borrow().is_undecided();
@@ -303,7 +303,7 @@ async fn converse<M: Machine + 'static>(
             () = session.wake.notified() => continue,
             () = room, if !reading || waits_for_id => continue,
         };
-        // The machine hears of what came before the fault, and then of the fault.
+        // The machine gets the messages before the fault, and then the fault.
         for event in events.drain(..) {
             match event {
                 nacre_msgr::Event::Ready(ident) => {

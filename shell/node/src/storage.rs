@@ -78,7 +78,7 @@ impl Storage {
         self.held.push((token, txn));
     }
 
-    /// Gives the store what it has not seen. To be called before anybody looks at it.
+    /// Submits held transactions to the store. To be called before any read of the store.
     pub(crate) fn submit(&mut self) -> Result<(), Box<SubmitError>> {
         for (token, txn) in self.held.drain(..) {
             // A machine looks at the space that is left before it accepts what needs more.
@@ -94,7 +94,7 @@ impl Storage {
     pub(crate) fn is_quiet(&self) -> bool {
         self.held.is_empty() && self.waiting.is_empty()
     }
-    /// The machine is not told any more what becomes durable.
+    /// The machine no longer gets events for durable transactions.
     pub(crate) fn give_up(&mut self) {
         self.held.clear();
         self.waiting.clear();
@@ -209,8 +209,8 @@ impl Storage {
 }
 
 impl StoreView for Storage {
-    /// Also what the system has in its page cache: that takes less than to put the request aside and come
-    /// back to it.
+    /// Also reads from the system's page cache: that costs less than to queue the request and to resume
+    /// it.
     fn read_now(&self, id: &StoredId, extents: &[(u64, u64)]) -> Option<Vec<Bytes>> {
         if !nacre_store::is_small(extents) {
             return None;

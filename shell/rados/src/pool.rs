@@ -149,7 +149,7 @@ impl Pool {
 
     // ---- watch and notify ----
 
-    /// Watches an object. The OSD gives the watch up when it hears nothing of this client for `timeout`.
+    /// Watches an object. The OSD ends the watch when it receives nothing from this client for `timeout`.
     pub async fn watch(&self, name: impl Into<Name>, timeout: Duration) -> Result<Watch, Failure> {
         Watch::start(self.client.clone(), self.object(name), timeout).await
     }

@@ -1,4 +1,4 @@
-//! A watch: what an object's watcher hears.
+//! A watch on an object, and its events.
 
 use crate::client::RadosClient;
 use bytes::Bytes;

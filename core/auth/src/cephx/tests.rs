@@ -317,7 +317,8 @@ fn tickets_end_and_are_fetched_anew_before() {
     assert_eq!(tickets.due(), Some(Due::Session));
 }
 
-/// The newest key waits for its turn, so that all daemons have it before the first ticket comes that it sealed.
+/// The newest key waits for its turn, so that all daemons have it before the first ticket comes that it
+/// sealed.
 #[test]
 fn a_ticket_is_good_until_it_ends_whenever_keys_change() {
     let mut world = World::new();

@@ -82,7 +82,7 @@ fn two_clients_in_one_machine_share_ids_and_nothing_else() {
         p.hear(mon, 0, World::mon_map_message());
         p.hear(mon, 0, whole.clone());
     }
-    // Both have a session with the same OSD, and each hears its own answer.
+    // Both have a session with the same OSD, and each gets its own reply.
     let ids: Vec<RequestId> = (0..2).map(|n| p.with(n, |c, cx| c.submit(write("a").into(), cx))).collect();
     let osds: Vec<ConnId> = p.dialled.keys().copied().filter(|conn| !mons.contains(conn)).collect();
     assert_eq!(osds.len(), 2);

@@ -236,7 +236,7 @@ fn status_key(global: &Name, mirror: &Name) -> Name {
     if mirror.is_empty() { key(STATUS, global) } else { key(&remote_prefix(global), mirror) }
 }
 
-/// What is stored: who reported, then what.
+/// The stored form: the reporting daemon, then its status.
 fn encode_status(origin: &Origin, status: &SiteStatus) -> Vec<u8> {
     let mut out = to_vec(origin);
     status.encode(&mut out);
@@ -247,7 +247,7 @@ fn decode_status(bytes: &[u8]) -> Result<(Origin, SiteStatus), Stop> {
     <(Origin, SiteStatus)>::decode(&mut Reader::new(bytes)).map_err(|_| Stop::Failed(EIO))
 }
 
-/// Clients are told apart by address whatever protocol it is for.
+/// Clients are distinguished by address, whatever protocol it is for.
 fn origin(name: EntityName, addr: EntityAddr) -> Origin {
     Origin { name, addr: EntityAddr { kind: AddrKind::Any, ..addr } }
 }
@@ -339,7 +339,7 @@ pub fn status_list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     output(&(images, found))
 }
 
-/// How an image does on the whole, given whom it is copied to and from.
+/// The overall state of an image, by the sites it is copied to and from.
 fn overall(direction: u8, receivers: &BTreeSet<Name>, statuses: &[SiteStatus]) -> u8 {
     let mut state = None;
     if direction != direction::TX {
@@ -400,7 +400,7 @@ pub fn status_remove_down(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
 
 // ---- which daemon mirrors what ----
 
-/// ENOENT if nobody reported, ESTALE if whoever did is gone.
+/// ENOENT if no daemon reported, ESTALE if the reporting daemon is gone.
 fn instance(ctx: &mut Context<'_>, global: &Name, watchers: &BTreeSet<Origin>) -> Result<Bytes, Stop> {
     let value = ctx.omap_get(&key(STATUS, global))?.ok_or(Stop::Failed(ENOENT))?;
     let (origin, _) = decode_status(&value)?;

@@ -1,4 +1,4 @@
-//! What the rbd class stores and says. Integers and names are Ceph's.
+//! Stored and sent types of the rbd class. Integers and names are Ceph's.
 
 use crate::record::record;
 use nacre_base::{Name, Utime};
@@ -458,6 +458,6 @@ impl Decode for SiteStatus {
 }
 
 record!(
-    /// Who reported a status, with the address of no kind. Ceph: `entity_inst_t`, in an envelope.
+    /// The daemon that reported a status, with an untyped address. Ceph: `entity_inst_t`, in an envelope.
     Origin, "MirrorImageSiteStatusOnDisk", 1, { name: EntityName, addr: EntityAddr }
 );

@@ -73,7 +73,7 @@ pub fn entity_bytes(name: &AuthName, entity: &Entity) -> usize {
     name.id.len() + size_of::<Entity>() + caps.sum::<usize>()
 }
 
-/// By which keys callers are known: what the driver was told last.
+/// The keys that verify connections, as they were last passed to the driver.
 #[derive(Default)]
 pub struct PublishedKeys {
     /// The agreed keys they were made of, and the keys with their lifetimes.
@@ -81,8 +81,8 @@ pub struct PublishedKeys {
 }
 
 impl PublishedKeys {
-    /// Tells the driver by which keys callers are known, if that changed. Gives whether OSDs are to be told,
-    /// too.
+    /// Passes the keys that verify connections to the driver, if they changed. Returns whether they must be
+    /// sent to OSDs, too.
     pub fn publish(&mut self, state: &State, options: Options<'_>, out: &mut Vec<Effect>) -> bool {
         let (source, lifetimes) = (state.auth.keys.clone(), lifetimes(options));
         // Nearly every batch changes something else.

@@ -1,4 +1,4 @@
-//! File systems: there are none yet, and clients that subscribe are told so.
+//! File systems: there are none yet, and subscribers get an empty map.
 
 use crate::sessions::Session;
 use crate::state::{Applying, Genesis, Published, Rejected, Slice, State};

@@ -89,7 +89,7 @@ pub fn warn(checks: &mut Checks, code: &'static str, count: usize, summary: Stri
     checks.insert(code, Check { severity: Severity::Warn, summary, count: count as i64, detail });
 }
 
-/// What the cluster log was told about health.
+/// What the cluster log already says about health.
 #[derive(Default)]
 pub struct HealthLog {
     /// What was wrong then.

@@ -97,7 +97,7 @@ impl LeaderHints {
     pub fn is_empty(&self) -> bool {
         *self == LeaderHints::default()
     }
-    /// Whether one tells of other things than the other, and not just of other ages.
+    /// Whether the two differ in content, and not only in ages.
     pub fn differs(&self, other: &LeaderHints) -> bool {
         self.ageless() != other.ageless()
     }

@@ -187,7 +187,7 @@ fn number_of_users_is_limited_by_size() {
     assert_eq!(t.command(create("client.7", &["osd", "allow r"])).0, 0);
 }
 
-/// A session of somebody who proved who that is, with a monitor (1) or with the manager (16).
+/// A session of an authenticated entity, with a monitor (1) or with the manager (16).
 fn enter(t: &mut TestMon, name: &str, service: u32) -> ConnId {
     let name = AuthName::parse(name).unwrap();
     let kind = EntityType::from_byte(name.kind as u8).unwrap();
@@ -225,13 +225,13 @@ fn session_has_the_capabilities_of_its_entity() {
     let nothing = enter(&mut t, "client.nothing", 1);
     assert_eq!(code(&mut t, nothing, json!({ "prefix": "osd dump" })), -13);
     assert_eq!(code(&mut t, nothing, json!({ "prefix": "get_command_descriptions" })), 0);
-    // No map for who may see none; the monitors' own everybody has.
+    // No OSD map without read capability; the monitor map is sent to every client.
     let what = ["osdmap", "monmap"].map(|what| (what.to_string(), MonSub::default())).into();
     t.send(nothing, MonSubscribe { what, hostname: String::new() });
     let got = t.received(nothing);
     assert!(matches!(got[..], [Message::MonMap(_)]), "{got:?}");
 
-    // Snapshots are made by who may write to the pool.
+    // Snapshots need write capability for the pool.
     let images = enter(&mut t, "client.images", 1);
     let make = |pool: PoolId| PoolOp {
         version: PaxosVersion(0),
@@ -248,7 +248,7 @@ fn session_has_the_capabilities_of_its_entity() {
         other => panic!("{other:?}"),
     });
     assert_eq!(codes, [0, -1]);
-    // Nobody is an OSD who has only an OSD's words.
+    // A client cannot boot as an OSD by sending an OSD's message.
     t.send(images, boot(0, 6800, 5));
     assert!(!t.map().is_up(OsdId(0)));
 }

@@ -1,4 +1,4 @@
-//! Groups spread evenly over OSDs.
+//! Placement groups are spread evenly over OSDs.
 
 use super::pg_merge::serve;
 use super::*;
@@ -16,7 +16,7 @@ fn settle(t: &mut TestMon, conns: &[ConnId], pools: &[PoolId]) {
     }
     panic!("groups move for ever");
 }
-/// How many groups of a pool each OSD has.
+/// How many placement groups of a pool each OSD has.
 fn counts(t: &TestMon, pool: PoolId, osds: usize) -> Vec<usize> {
     let map = t.map();
     let mut counts = vec![0; osds];
@@ -50,7 +50,7 @@ fn every_osd_comes_to_have_its_share_of_each_pool_and_of_all() {
         "{status}"
     );
 
-    // An OSD that is out is nobody's stand-in.
+    // An OSD that is out is no upmap target.
     t.run(json!({ "prefix": "osd out", "ids": ["5"] }));
     t.pass(Duration::from_secs(2));
     let stands_in = t.map().pg_upmap_items.values().flatten().any(|(_, to)| *to == OsdId(5));
@@ -116,7 +116,7 @@ fn balancer_moves_nothing_unless_healthy_and_enabled() {
     t.pass(Duration::from_secs(30));
     assert!(none(&t));
     t.run(json!({ "prefix": "balancer pool rm", "pools": ["other"] }));
-    // Of 65 groups three move at a time, a twentieth.
+    // Of 65 placement groups three move at a time, a twentieth.
     t.pass(Duration::from_secs(30));
     assert_eq!(t.map().pg_upmap_items.len(), 3);
     assert_eq!(t.command(json!({ "prefix": "balancer mode", "mode": "crush-compat" })).0, -95);

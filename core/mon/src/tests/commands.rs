@@ -279,7 +279,7 @@ fn every_command_of_ceph_exists_and_what_is_not_built_says_so() {
     for row in table.as_object().unwrap().values() {
         let words: Vec<&str> = row["sig"].as_array().unwrap().iter().map_while(Value::as_str).collect();
         let (code, said, _) = t.command(json!({ "prefix": words.join(" ") }));
-        // Nobody carries these out in a test.
+        // No driver carries these out in a test.
         let of_images = matches!(words[..], ["rbd", "task" | "perf", ..]) || words.contains(&"schedule");
         let absent = row["help"].as_str().unwrap().contains("not built") || of_images;
         assert_eq!(code == -95 && said.starts_with("not built yet"), absent, "{words:?}: {code} {said}");
@@ -655,7 +655,7 @@ fn what_clients_have_monitors_keep_has_an_end() {
     assert_eq!(t.command(json!({ "prefix": "config-key get", "key": "more" })).0, -ENOENT);
     let long = json!({ "prefix": "config set", "who": "osd", "name": "x", "value": value, "force": true });
     assert_eq!(t.command(long).0, -ENOSPC);
-    // There is room again where something goes.
+    // A removal frees space.
     t.run(json!({ "prefix": "config-key rm", "key": "k7" }));
     assert_eq!(set(&mut t, 7), 0);
     t.run(json!({ "prefix": "osd set", "key": "noout" }));
@@ -671,7 +671,8 @@ fn a_line_of_the_log_has_an_end_too() {
     assert_eq!(last, 4096);
 }
 
-/// Clients take away names, and lift fences, after they have made new ones: in one change of the map the new one would be gone.
+/// Clients take away names, and lift fences, after they have made new ones: in one change of the map the new
+/// one would be gone.
 #[test]
 fn what_would_undo_each_other_in_one_epoch_goes_into_two() {
     let (mut t, _) = TestMon::with_osds(3);

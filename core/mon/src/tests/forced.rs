@@ -1,4 +1,4 @@
-//! Groups that operators want recovered first: their primaries are told.
+//! `ceph pg force-recovery`: the primaries are notified.
 
 use super::*;
 

@@ -4,7 +4,7 @@ use super::*;
 use nacre_base::errno;
 use std::collections::BTreeSet;
 
-/// Delivers what monitors send each other until nobody has anything to say, then lets time pass.
+/// Delivers messages between monitors until none is left, then advances the time.
 struct Group {
     mons: Vec<TestMon>,
     /// (dialling monitor, its connection) to (accepting monitor, its connection)
@@ -211,7 +211,7 @@ fn peons_report_ended_osd_sessions_to_the_leader() {
             assert!(map.is_down(OsdId(target)));
             map.osd(OsdId(target)).unwrap().xinfo.dead_epoch == map.epoch
         };
-        // It still talks to its monitor: somebody in between may have refused.
+        // It still has a session with its monitor: a firewall in between may have refused.
         assert!(!refused(&mut group, 2));
         match with_its_monitor {
             true => group.kill(follower),
@@ -278,7 +278,7 @@ fn single_monitor_gets_two_peers_and_does_not_wait_for_absent_ones() {
     group.pass(5000);
     assert_eq!((group.members(0), group.members(1)), (vec![1, 3], vec![1, 3]));
     assert_eq!(group.mons[1].mon.quorum(), [0, 1]);
-    // Nobody said that there is a c.
+    // Monitor c was not added.
     group.start_new("c", 2, 2);
     group.pass(5000);
     assert_eq!(group.members(0), [1, 3]);
@@ -322,7 +322,7 @@ fn removed_monitor_serves_no_client_also_after_absence() {
     let name = |n: usize| ["a", "b", "c"][n];
     let (away, other) = ((leader + 1) % 3, (leader + 2) % 3);
     group.kill(away);
-    // Nobody would decide.
+    // The rest would have no majority.
     let (code, said) = group.run(json!({ "prefix": "mon rm", "name": name(other) }));
     assert_eq!(code, -errno::EBUSY, "{said}");
     assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name(away) })).0, 0);
@@ -337,7 +337,7 @@ fn removed_monitor_serves_no_client_also_after_absence() {
     // The leader lets the other one lead, which removes it.
     assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name(leader) })).0, 0);
     group.pass(2000);
-    // It only says who is left.
+    // The removed monitor only sends the monitor map.
     let conn = group.mons[leader].client();
     group.mons[leader].send(conn, MonGetVersion { handle: 1, what: "osdmap".into() });
     group.mons[leader].send(conn, MonGetMap);
@@ -414,7 +414,7 @@ fn many_long_requests_at_once_go_into_several_entries() {
     let done = got.iter().filter(|m| matches!(m, Message::MonCommandAck(ack) if ack.retval == 0));
     assert_eq!(done.count(), 100);
     assert!(group.longest < 4 << 20, "{}", group.longest);
-    // Nor are many of them kept for who is a little behind.
+    // Nor are many of them kept for a member that is slightly behind.
     send(&mut group, 300);
     group.pass(5000);
     for t in &group.mons {
@@ -453,7 +453,8 @@ fn a_command_that_is_too_long_is_refused_where_it_arrives() {
     assert!(matches!(&got[..], [Message::MonCommandAck(ack)] if ack.retval == -errno::E2BIG), "{got:?}");
 }
 
-/// It has the number, the name and the address of one of ours, and its cluster's other monitors had the addresses of our others.
+/// It has the number, the name and the address of one of ours, and its cluster's other monitors had the
+/// addresses of our others.
 #[test]
 fn a_monitor_of_another_cluster_is_refused_by_both_sides_and_named_once() {
     let mut group = Group::of(3);
@@ -537,6 +538,6 @@ fn the_only_one_that_is_left_can_be_made_to_decide_alone() {
     group.start_new("d", 4, 3);
     group.pass(5000);
     assert_eq!(group.members(3), [last as u64 + 1, 4]);
-    // Who never was a monitor cannot be made one.
+    // A store that never belonged to a monitor cannot become a single-member cluster.
     assert!(crate::alone(7, &Omaps::default()).unwrap().is_none());
 }

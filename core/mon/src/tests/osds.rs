@@ -21,7 +21,7 @@ fn an_osd_that_boots_is_up_in_and_placed_below_its_host() {
     assert_eq!(nodes[1]["name"], "vm");
     assert_eq!((&nodes[2]["name"], &nodes[2]["device_class"]), (&json!("osd.0"), &json!("ssd")));
     assert_eq!(map.crush.item_weight(0), Some(640));
-    // And it was told so.
+    // And it got a reply.
     let maps = t.received(conns[2]);
     assert!(maps.iter().any(|m| matches!(m, Message::OsdMap(m) if m.newest == map.epoch)), "{maps:?}");
 }
@@ -91,14 +91,14 @@ fn refused_connection_and_ended_session_mark_osd_dead() {
     assert!(t.map().is_down(OsdId(3)));
     assert_eq!(life(&t, 3).xinfo.dead_epoch, t.map().epoch);
 
-    // We hear of it first.
+    // The monitor sees the end of the session first.
     t.event(Event::Closed { conn: conns[2], why: Closed::Reset });
     assert!(t.map().is_up(OsdId(2)));
     let report = failure(&t, 2, FailureEvidence::Refused);
     t.send(conns[0], report);
     assert_eq!(life(&t, 2).xinfo.dead_epoch, t.map().epoch);
 
-    // We go on hearing of it: somebody in between may have refused.
+    // The session with the monitor stays: a firewall in between may have refused.
     let report = failure(&t, 1, FailureEvidence::Refused);
     t.send(conns[0], report);
     t.pass(Duration::from_millis(200));
@@ -151,7 +151,7 @@ fn an_osd_that_says_goodbye_is_down_at_once() {
     let epoch = t.map().epoch;
     t.send(conns[1], DaemonMsg::MarkMeDown { osd: OsdId(1), epoch, is_over: true });
     assert!(t.map().is_down(OsdId(1)));
-    // Nobody waits until its leases end.
+    // No OSD waits until its leases end.
     assert_eq!(t.map().osd(OsdId(1)).unwrap().xinfo.dead_epoch, t.map().epoch);
     // It cannot speak for another.
     t.send(conns[1], DaemonMsg::MarkMeDown { osd: OsdId(0), epoch, is_over: false });
@@ -547,7 +547,7 @@ fn an_osd_that_dies_soon_after_each_start_is_held_back_and_named() {
         t.pass(Duration::from_secs(3));
     }
     assert!(!health_codes(&mut t).contains(&"OSD_CRASH_LOOP".to_string()));
-    // A process that is started again before anybody missed it is no better.
+    // A process that restarts before any OSD missed it counts in the same way.
     t.boot(3, 6903, 5);
     assert!(t.map().is_down(OsdId(3)));
     let health = t.json(json!({ "prefix": "health", "detail": "detail" }));
@@ -556,7 +556,7 @@ fn an_osd_that_dies_soon_after_each_start_is_held_back_and_named() {
     t.pass(Duration::from_secs(11));
     t.boot(3, 6903, 6);
     assert!(t.map().is_up(OsdId(3)));
-    // Who lives for a while and then dies is not in a loop, and long ago is forgotten.
+    // An OSD that runs for a while before it dies is not in a crash loop, and old crashes are forgotten.
     t.pass(Duration::from_secs(70));
     t.boot(3, 6903, 7);
     assert!(t.map().is_up(OsdId(3)));

@@ -8,7 +8,7 @@ fn set(t: &mut TestMon, pg_num: u32) -> (i32, String) {
         t.command(json!({ "prefix": "osd pool set", "pool": "p", "var": "pg_num", "val": val }));
     (code, said)
 }
-/// All groups serve, are clean, and say so.
+/// All placement groups are active and clean, and report so.
 pub fn serve(t: &mut TestMon, conns: &[ConnId], pool: PoolId) {
     t.activate(conns, pool);
     t.pass(Duration::from_secs(2));
@@ -102,7 +102,7 @@ fn groups_that_lie_together_become_one_when_their_primary_is_ready() {
     t.run(elsewhere);
     t.pass(Duration::from_secs(2));
     assert_eq!((p(&t).pg_num, p(&t).pg_num_pending), (3, 3));
-    // And when somebody wants it.
+    // And when an operator asks for it.
     assert_eq!(set(&mut t, 3).0, 0);
     assert_eq!((p(&t).pg_num, p(&t).pg_num_pending, p(&t).pg_num_target), (3, 3, 3));
 }
@@ -168,9 +168,9 @@ fn no_osd_serves_half_of_a_merged_pg() {
     let now = ready(&t, source);
     t.send(conns[0], DaemonMsg::MergeReady(now));
     assert_eq!(t.map().pools[&pool].pg_num, 1);
-    // Nor does who learns late that it is one now.
+    // Nor is a late activation of the interval before the merge accepted.
     assert!(!accepted(&mut t, activate));
-    // Whoever is acting in the epoch of the merge serves in it.
+    // The acting set in the epoch of the merge serves in it.
     let acting = t.map().pg_to_up_acting(target).acting;
     let record = PgRecord { interval: t.map().epoch, acting };
     let activate = DaemonMsg::Activate { epoch: t.map().epoch, records: vec![(target, record)] };

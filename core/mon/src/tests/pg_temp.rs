@@ -1,9 +1,9 @@
-//! Who serves groups while their data moves.
+//! Which OSDs serve placement groups while their data moves.
 
 use super::*;
 use nacre_proto::maps::UpActing;
 
-/// Four OSDs, of which osd.3 is out, and a pool whose groups serve.
+/// Four OSDs, of which osd.3 is out, and a pool whose placement groups are active.
 fn three_of_four() -> (TestMon, Vec<ConnId>, PoolId) {
     let (mut t, conns) = TestMon::with_osds(4);
     t.run(json!({ "prefix": "osd out", "ids": ["3"] }));
@@ -58,7 +58,7 @@ fn a_primary_that_returns_does_not_lead_before_it_has_everything() {
         assert_eq!(after.acting.len(), 3);
         assert!(before.acting.contains(&after.acting_primary.unwrap()), "{pg}: {after:?}");
     }
-    // Whom CRUSH does not want as a primary needs no entry.
+    // Only placement groups whose up primary is the returning OSD need an entry.
     let map = t.map();
     let led = groups(&t, pool).iter().filter(|(_, placed)| placed.up_primary == Some(gone)).count();
     assert_eq!(map.pg_temp.len(), led);

@@ -1,4 +1,4 @@
-//! Groups that begin again empty, as all who had them are gone: `osd force-create-pg`.
+//! Placement groups that are recreated empty, as all their copies are lost: `osd force-create-pg`.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn only_a_pg_without_live_members_is_recreated() {
     };
     say(&mut t, pg_state::ACTIVE, map.epoch);
     assert_eq!(force_create(&mut t, pg).0, -16);
-    // Said before it came up: of another life.
+    // Sent before the OSD booted: by another incarnation.
     say(&mut t, pg_state::DOWN, Epoch(1));
     assert_eq!(force_create(&mut t, pg).0, -16);
     say(&mut t, pg_state::DOWN, map.epoch);
@@ -52,7 +52,7 @@ fn only_a_pg_without_live_members_is_recreated() {
     let record = t.mon.state.as_ref().unwrap().pgs.records[&pg].clone();
     assert_eq!((record.is_void(), record.interval), (true, before.interval));
 
-    // Whoever serves it next is its only past.
+    // The next acting set is its whole history.
     let record = PgRecord { interval: map.epoch, acting: vec![OsdId(2)] };
     let message = DaemonMsg::Activate { epoch: map.epoch, records: vec![(pg, record.clone())] };
     t.ask(conns[2], message);

@@ -1,4 +1,4 @@
-//! Comparing copies is asked of OSDs, and what they find is health.
+//! Scrub commands are sent to OSDs, and inconsistencies appear in health.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Who registers with the manager and is none of the cluster's own daemons.
+//! Services that register with the manager, such as `rbd-mirror`.
 
 use super::*;
 

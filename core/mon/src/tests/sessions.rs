@@ -91,7 +91,8 @@ fn a_subscriber_far_behind_gets_a_whole_map() {
     let got = t.received(conn);
     let [Message::OsdMap(map)] = &got[..] else { panic!("{} messages", got.len()) };
     assert_eq!(map.full.len(), 1);
-    // There librados jumps to from what it has: of a map of another epoch it takes nothing, and waits for ever.
+    // There librados jumps to from what it has: of a map of another epoch it takes nothing, and waits for
+    // ever.
     assert!(map.full.contains_key(&map.oldest), "from {:?} to {:?}", map.oldest, map.newest);
     let recent = u64::from(t.map().epoch.0) - 90;
     t.send(conn, subscribe("osdmap", recent, 0));
@@ -233,11 +234,11 @@ fn a_removed_snapshot_is_forgotten_once_every_group_has_trimmed_it() {
     t.report_trimmed(&conns, pool, |_| all.clone());
     t.pass(Duration::from_secs(3));
     assert!(queue(&t).is_empty());
-    // Not by the monitors, who may be asked again.
+    // The monitors still know the purged snapshots, in case they are asked again.
     let state = t.mon.state.as_ref().unwrap();
     assert_eq!(state.osdmap.purged_snaps[&pool], std::iter::once(1..5).collect());
 
-    // A client that did not hear of it has something kept for the first one, and for one that there is.
+    // A client with an old snap context has clones made for the removed snapshot and for an existing one.
     t.run(json!({"prefix": "osd pool mksnap", "pool": "p", "snap": "three"}));
     let kept = BTreeMap::from([(pool, [1..2, 5..6].into_iter().collect())]);
     let space = OsdSpace { total: 1 << 30, available: 1 << 30, ..OsdSpace::default() };
@@ -252,8 +253,8 @@ fn a_removed_snapshot_is_forgotten_once_every_group_has_trimmed_it() {
     assert_eq!(t.map().pools[&pool].snap_seq.0, 6, "a removal has a number of its own");
 }
 
-/// Found by the simulator: a snapshot that was made in the epoch in which another was removed counted as removed from then
-/// on, and whatever was kept for it was trimmed.
+/// Found by the simulator: a snapshot that was made in the epoch in which another was removed counted as
+/// removed from then on, and whatever was kept for it was trimmed.
 #[test]
 fn a_snapshot_that_is_made_beside_the_removal_of_another_is_not_taken_for_removed() {
     let (mut t, _) = TestMon::with_osds(3);

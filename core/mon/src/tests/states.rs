@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A pool of one group on three OSDs, and who leads it.
+/// A pool of one placement group on three OSDs, and its primary.
 struct OneGroup {
     t: TestMon,
     conns: Vec<ConnId>,

@@ -1,4 +1,4 @@
-//! Weights, configuration files, and questions that are asked before somebody stops something.
+//! Weights, configuration files, and the checks before daemons are stopped (`ok-to-stop`).
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn the_fullest_osds_lose_weight_in_small_steps() {
     assert_eq!(t.map().weight(OsdId(2)), 0x10000);
     t.run(json!({ "prefix": "osd reweight-by-utilization", "oload": 110, "max_change": 0.2 }));
     assert_eq!(t.map().weight(OsdId(2)), (0.8 * 65536.0) as u32 + 1);
-    // Who lost some and is below the average now gets it back.
+    // An OSD that was reweighted down and is below the average now gets weight back.
     fill(&mut t, &conns, &[50, 50, 60]);
     let plan = t.json(json!({ "prefix": "osd test-reweight-by-utilization" }));
     assert_eq!(plan["reweights"][0]["osd"], 2);

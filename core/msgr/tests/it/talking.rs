@@ -198,7 +198,8 @@ fn a_large_segment_that_comes_in_pieces_is_gathered_in_one_buffer_of_its_size() 
     assert_eq!(got.data.as_ptr().align_offset(4096), 0, "a device takes it from there");
 }
 
-/// A method with one round of questions, to try the seam that "none" does not need. A client that answers proves this name, if any.
+/// A method with one round of questions, to try the seam that "none" does not need. A client that answers
+/// proves this name, if any.
 #[derive(Default)]
 struct Asker {
     proves: Option<AuthName>,

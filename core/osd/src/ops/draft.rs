@@ -1,6 +1,6 @@
-//! An object in the middle of a vector of operations. Whether it exists, its size and its versions are what the
-//! operations so far made of it. Its bytes, attributes and omap are those that were stored before the first of them,
-//! as in Ceph: a client knows the bytes that it has just written.
+//! An object in the middle of a vector of operations. Whether it exists, its size and its versions are what
+//! the operations so far made of it. Its bytes, attributes and omap are those that were stored before the
+//! first of them, as in Ceph: a client knows the bytes that it has just written.
 
 use super::{Copied, Fetched, Stop};
 use crate::object_info::ObjectInfo;
@@ -36,7 +36,7 @@ pub struct Draft<'a> {
     pub user_modified: bool,
     /// It was removed: what is there by now is another one.
     pub gone: bool,
-    /// It is called clean, whatever else is done to it.
+    /// The request contains `Undirty`: the object is clean afterwards, whatever else the request does.
     pub cleaned: bool,
     pub changes: Vec<Change>,
     /// The user version and time of the object that this one became a copy of.
@@ -44,8 +44,8 @@ pub struct Draft<'a> {
     omap: Omap,
 }
 
-/// What the operations did to an omap, as far as it shows: until something is put into one that was emptied nothing
-/// is in it, and then again what was stored.
+/// What the operations did to an omap, as far as it shows: until something is put into one that was emptied
+/// nothing is in it, and then again what was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Omap {
     AsStored,
@@ -111,7 +111,8 @@ impl<'a> Draft<'a> {
 
     // ---- data ----
 
-    /// Of the range, which lies within the object as it is by now, what is stored: less at the end if more was not.
+    /// Of the range, which lies within the object as it is by now, what is stored: less at the end if more
+    /// was not.
     pub fn read(&self, offset: u64, len: u64) -> Result<Bytes, Stop> {
         assert!(offset + len <= self.size, "read {offset}~{len} of {} bytes", self.size);
         if len == 0 {

@@ -96,7 +96,8 @@ fn full(text: &str) -> Op {
     Op::WriteFull { data: bytes(text) }
 }
 
-/// As in Ceph: radosgw removes an object and makes it anew, and then has a class compare the version in an attribute.
+/// As in Ceph: radosgw removes an object and makes it anew, and then has a class compare the version in an
+/// attribute.
 #[test]
 fn operations_see_the_state_before_the_request() {
     let mut o = Object::new();

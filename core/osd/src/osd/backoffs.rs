@@ -1,8 +1,8 @@
 //! When a client gets a backoff for a PG that does not serve, and when the backoff ends.
 //! (`docs/decisions/0046-backoff.md`)
 //!
-//! Peering usually takes less time than sending backoffs would, so a PG holds requests at first. But held requests
-//! take memory that clients of other PGs need, and a PG that lacks members may wait for hours.
+//! Peering usually takes less time than sending backoffs would, so a PG holds requests at first. But held
+//! requests take memory that clients of other PGs need, and a PG that lacks members may wait for hours.
 
 use super::{Osd, TICK_EVERY};
 use nacre_base::{Now, PgId, Time};
@@ -43,7 +43,8 @@ impl Osd {
         out.push(Effect::Send { conn, tid: 0, message: message.into() });
     }
 
-    /// A few times a second: replaces requests that were held for long by backoffs; earlier when they take much memory.
+    /// A few times a second: replaces requests that were held for long by backoffs; earlier when they take
+    /// much memory.
     pub(super) fn look_at_held(&mut self, now: Now, out: &mut Vec<Effect>) {
         let is_much = self.budget.waiting.held() >= self.budget.waiting.most();
         let patience = if is_much { TICK_EVERY } else { PATIENCE };
@@ -65,8 +66,8 @@ impl Osd {
         }
     }
 
-    /// Ends backoffs of PGs that serve now, and of PGs that are no longer ours or were split or merged: clients
-    /// find the new primary by their maps.
+    /// Ends backoffs of PGs that serve now, and of PGs that are no longer ours or were split or merged:
+    /// clients find the new primary by their maps.
     pub(super) fn end_backoffs(&mut self, out: &mut Vec<Effect>) {
         let pgs: Vec<PgId> = self.backoffs.pgs().collect();
         for id in pgs {

@@ -47,8 +47,8 @@ impl Osd {
             (held, also) if one.is_active() && other.is_active() => {
                 let alike = one.interval().acting == other.interval().acting;
                 let both = alike && one.may_hold_writes() && other.may_hold_writes();
-                // If one held writes and the other serves anew, the versions reported to the monitors are outdated,
-                // as the other's new interval is committed: neither need wait then.
+                // If one held writes and the other serves anew, the versions reported to the monitors are
+                // outdated, as the other's new interval is committed: neither need wait then.
                 for (pg, holds) in [(source, held), (target, also)] {
                     if holds != both {
                         self.tell_pg(now, store, pg, PgEvent::HoldWrites(both), out);

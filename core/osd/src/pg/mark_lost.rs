@@ -1,4 +1,5 @@
-//! Marking unfound objects lost: an operator's decision, never the placement group's own. Ceph: `mark_unfound_lost`.
+//! Marking unfound objects lost: an operator's decision, never the placement group's own. Ceph:
+//! `mark_unfound_lost`.
 
 use super::history::History;
 use super::history::missing::Missing;
@@ -57,8 +58,8 @@ impl Pg {
         if count > 0 && !down.is_empty() { Err(NotLost::Unasked { count, down }) } else { Ok(count) }
     }
 
-    /// Objects of which no holder has some part are deleted, or reverted to what the newest copy has there: older content.
-    /// Where no member has any of it they are deleted in any case.
+    /// Objects of which no holder has some part are deleted, or reverted to what the newest copy has there:
+    /// older content. Where no member has any of it they are deleted in any case.
     pub fn mark_lost(&mut self, ctx: &mut Ctx<'_>, delete: bool) {
         let Phase::Active(active) = &mut self.phase else { return };
         if active.ops.holds_writes {
@@ -98,11 +99,13 @@ impl Pg {
         let gives = |osd| map.is_up(osd) && !active.recovery.keeps_refusing(object, osd);
         let holders = active.holders(*need).filter(|(osd, _)| gives(*osd)).map(|(_, missing)| missing);
         let lost = self.backend.unavailable(part.clone(), object, holders);
-        // Without metadata no holder gives anything else, and may have it all the same. With it, clones were searched, too.
+        // Without metadata no holder gives anything else, and may have it all the same. With it, clones were
+        // searched, too.
         if lost.meta { lost } else { lost.intersection(unfound) }
     }
 
-    /// The member to whose copy an object reverts: if its metadata is here, this one. None if no member has an older copy.
+    /// The member to whose copy an object reverts: if its metadata is here, this one. None if no member has
+    /// an older copy.
     fn newest_older(&self, object: &ObjectId, lost: &Part) -> Option<OsdId> {
         if !lost.meta {
             return Some(self.me);
@@ -116,8 +119,8 @@ impl Pg {
         newest.filter(|(have, _)| *have > Version::ZERO).map(|(_, osd)| osd)
     }
 
-    /// A write without bytes: from then on the other members lack that part, even those that have the newer content and
-    /// come back later, and it is recovered from that OSD.
+    /// A write without bytes: from then on the other members lack that part, even those that have the newer
+    /// content and come back later, and it is recovered from that OSD.
     fn revert(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -222,8 +225,8 @@ impl History {
     }
 }
 
-/// What is here of that part of an object, older than it should be, counts as right from that entry on: metadata says so.
-/// Gives the object's size; none if it is not here.
+/// What is here of that part of an object, older than it should be, counts as right from that entry on:
+/// metadata says so. Gives the object's size; none if it is not here.
 pub fn revert_here(
     store: &dyn StoreView,
     object: &ObjectId,

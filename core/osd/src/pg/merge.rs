@@ -1,14 +1,14 @@
-//! Merging two placement groups, when a pool's `pg_num` decreases: the *source* ceases to exist, and the *target* takes
-//! it in. No object moves, as the hashes of both make one range; only the records do.
+//! Merging two placement groups, when a pool's `pg_num` decreases: the *source* ceases to exist, and the
+//! *target* takes it in. No object moves, as the hashes of both make one range; only the records do.
 //!
-//! Before the merge, on the primary of both: when both are clean their writes wait, and when those in flight are
-//! committed, the primary reports the two versions to the monitors (`osd/merges.rs`). The map that merges the two names
-//! these versions.
+//! Before the merge, on the primary of both: when both are clean their writes wait, and when those in flight
+//! are committed, the primary reports the two versions to the monitors (`osd/merges.rs`). The map that merges
+//! the two names these versions.
 //!
-//! When that map comes, every OSD merges what it has, in one transaction. An OSD that has both halves at just these
-//! versions has all of the new placement group, whose log begins behind both: the missing sets of both halves remain. An
-//! OSD that has less has names and versions at best, and its objects are compared with other copies before they count
-//! (`info.incomplete`).
+//! When that map comes, every OSD merges what it has, in one transaction. An OSD that has both halves at just
+//! these versions has all of the new placement group, whose log begins behind both: the missing sets of both
+//! halves remain. An OSD that has less has names and versions at best, and its objects are compared with
+//! other copies before they count (`info.incomplete`).
 
 use super::PgRange;
 use super::history::dups::{DupLog, dup_of};
@@ -64,8 +64,8 @@ impl Pg {
 
     // ---- the map that does it ----
 
-    /// The pool has `pg_num` placement groups now, fewer than before. `sources` are those that merge into this one and are
-    /// here.
+    /// The pool has `pg_num` placement groups now, fewer than before. `sources` are those that merge into
+    /// this one and are here.
     pub fn merge(&mut self, ctx: &mut Ctx<'_>, sources: Vec<Pg>, pg_num: u32) {
         if sources.is_empty() && !is_merge_target(self.id, self.history.info.pg_num, pg_num) {
             self.history.info.pg_num = pg_num;
@@ -158,8 +158,8 @@ impl Pg {
     }
 }
 
-/// The dup entries of the halves, each the newest first, in turns. Versions of the halves cannot be compared: all count as of
-/// the beginning of the new log.
+/// The dup entries of the halves, each the newest first, in turns. Versions of the halves cannot be compared:
+/// all count as of the beginning of the new log.
 fn interleave(halves: Vec<Vec<Answer>>, start: Version) -> Answers {
     let mut halves: Vec<_> = halves.into_iter().map(Vec::into_iter).collect();
     let mut all = Vec::new();

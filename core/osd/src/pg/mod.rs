@@ -1,10 +1,10 @@
 //! One placement group as one OSD sees it: peering, ordering, replication, recovery, scrub.
 //!
-//! A `Pg` decides and never acts: its shard passes events in the order they happened, and carries out effects in the
-//! order they were pushed. Read `PgEvent`, `PgEffect`, `Phase`, then `Pg::handle`.
+//! A `Pg` decides and never acts: its shard passes events in the order they happened, and carries out effects
+//! in the order they were pushed. Read `PgEvent`, `PgEffect`, `Phase`, then `Pg::handle`.
 //!
-//! It is made of machines. Each has a state and methods of its own, and a `check` of its invariants that runs after
-//! every event:
+//! It is made of machines. Each has a state and methods of its own, and a `check` of its invariants that runs
+//! after every event:
 //!
 //!   `history`      the summary, the log, the duplicate-op log, the missing set, and their record on disk
 //!   `pending`      transactions and reads that the store has not finished, and what waits for them
@@ -18,13 +18,13 @@
 //!   `client_ops`   clients' requests on the primary
 //!   `snap_trim`, `recount`   the primary's other work
 //!
-//! `Phase` owns what exists only then: `peering` and `active` on the primary, `replica` on all other holders. What a
-//! phase holds is dropped as a whole when an interval ends.
+//! `Phase` owns what exists only then: `peering` and `active` on the primary, `replica` on all other holders.
+//! What a phase holds is dropped as a whole when an interval ends.
 //!
-//! No machine knows `Pg`. A method takes the parts that it needs as arguments, or as the `Scope` of its module, and
-//! pushes effects; a change of the history is returned as an `Update`, which the caller stores. `impl Pg` passes events
-//! to machines and does what concerns several of them: the beginning of an interval, split and merge, and the path of a
-//! request. `status` and `query` only read.
+//! No machine knows `Pg`. A method takes the parts that it needs as arguments, or as the `Scope` of its
+//! module, and pushes effects; a change of the history is returned as an `Update`, which the caller stores.
+//! `impl Pg` passes events to machines and does what concerns several of them: the beginning of an interval,
+//! split and merge, and the path of a request. `status` and `query` only read.
 
 mod active;
 mod backend;
@@ -130,7 +130,7 @@ impl ClientOp {
     pub fn is_write(&self) -> bool {
         self.ops.iter().any(|op| op.is_write)
     }
-    /// What `dump_ops_in_flight` shows of it.
+    /// The op's entry in `dump_ops_in_flight`.
     pub fn request(&self) -> Request {
         let access = match (self.is_write(), self.ops.iter().all(|op| op.is_write)) {
             (false, _) => Access::Read,
@@ -142,8 +142,8 @@ impl ClientOp {
     }
 }
 
-/// The members of the placement group, and since when. Every daemon computes the same from the maps. Only `up` and
-/// `up_primary` may change within one.
+/// The members of the placement group, and since when. Every daemon computes the same from the maps. Only
+/// `up` and `up_primary` may change within one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interval {
     pub start: Epoch,
@@ -175,7 +175,8 @@ impl Interval {
             earliest,
         }
     }
-    /// Whether no member is to come or go: CRUSH's members serve and, where it finds too few, others with them.
+    /// Whether no member is to come or go: CRUSH's members serve and, where it finds too few, others with
+    /// them.
     pub fn is_settled(&self) -> bool {
         let short = self.up.len() < self.size && self.acting.len() <= self.size;
         self.acting == self.up || (short && self.acting.starts_with(&self.up))
@@ -252,7 +253,8 @@ pub enum PgEvent {
     ScrubRequest(ScrubRequest),
     /// It is this placement group's turn to scrub.
     Scrub,
-    /// An operator wants its recovery, or its backfill, to go before that of other placement groups, or no longer.
+    /// An operator wants its recovery, or its backfill, to go before that of other placement groups, or no
+    /// longer.
     Force {
         backfill: bool,
         on: bool,
@@ -408,7 +410,8 @@ impl Pg {
         pg
     }
 
-    /// The leases that the daemon's last incarnation granted are not known, so the longest possible one counts.
+    /// The leases that the daemon's last incarnation granted are not known, so the longest possible one
+    /// counts.
     fn loaded(id: PgId, me: OsdId, record: Record, interval: Interval, now: Now) -> Pg {
         let known = interval.start;
         let mut pg = Pg::new(id, me, record, interval);
@@ -530,7 +533,8 @@ impl Pg {
                 if self.interval.primary == Some(from) {
                     self.align_interval_start(ctx, interval);
                 }
-                // One of the two did not see all maps: the stray learns from our reply what the interval is called here.
+                // One of the two did not see all maps: the stray learns from our reply what the interval is
+                // called here.
                 let mistaken =
                     matches!(*msg, PgMsg::StrayNotify { .. }) && interval >= self.interval.earliest;
                 if interval == self.interval.start || mistaken {
@@ -586,9 +590,9 @@ impl Pg {
         self.request_pg_temp(ctx);
     }
 
-    /// Messages of the primary say when the interval began. A daemon that missed maps cannot know it. A primary that did
-    /// takes the first map that it saw for the beginning, and peers by that: as no other primary can have been there
-    /// since, an interval may begin there as well.
+    /// Messages of the primary say when the interval began. A daemon that missed maps cannot know it. A
+    /// primary that did takes the first map that it saw for the beginning, and peers by that: as no other
+    /// primary can have been there since, an interval may begin there as well.
     fn align_interval_start(&mut self, ctx: &mut Ctx<'_>, began: Epoch) {
         let Interval { start, earliest, .. } = self.interval;
         if began > start {

@@ -1,5 +1,5 @@
-//! Peering: how the primary of a new interval finds the authoritative history and makes all of the acting set agree
-//! on it, before it serves.
+//! Peering: how the primary of a new interval finds the authoritative history and makes all of the acting set
+//! agree on it, before it serves.
 //!
 //!   Gathering       the activation record from the monitors, and the summary of every OSD that may matter
 //!   Queued          until the peering throttle admits it (`PeeringMemory`)
@@ -9,12 +9,13 @@
 //!   Committing      the monitors commit {interval, acting}: the next primary needs a survivor of us
 //!   WaitingOut      until no older primary can hold a lease from all of its replicas
 //!
-//! `Down` and `TooFew` wait for a map that changes their inputs; `Down` also for `ceph osd force-create-pg`, after
-//! which the activation record names no OSD.
+//! `Down` and `TooFew` wait for a map that changes their inputs; `Down` also for `ceph osd force-create-pg`,
+//! after which the activation record names no OSD.
 //!
-//! Why a survivor of the record suffices: a write was acknowledged only when all of the acting set had it, and only in
-//! an interval whose record was committed before. The monitors refuse records of intervals older than one they know,
-//! and the reply that counts is from a monitor that knows ours: no later record can turn up.
+//! Why a survivor of the record suffices: a write was acknowledged only when all of the acting set had it,
+//! and only in an interval whose record was committed before. The monitors refuse records of intervals older
+//! than one they know, and the reply that counts is from a monitor that knows ours: no later record can turn
+//! up.
 //!
 //! `Peering` is the machine. The `impl Pg` at the end passes events to it, and carries out its transitions.
 
@@ -552,8 +553,8 @@ impl Pg {
         }
     }
 
-    /// An operator gave up all that the placement group held. The new history begins after all that any OSD may still
-    /// have of the old one: it overlaps with no copy that turns up later.
+    /// An operator gave up all that the placement group held. The new history begins after all that any OSD
+    /// may still have of the old one: it overlaps with no copy that turns up later.
     fn begin_empty(&mut self, ctx: &mut Ctx<'_>) {
         let (start, interval) = (self.history.range.start(), self.interval.start);
         let at = Version::new(interval, 0);

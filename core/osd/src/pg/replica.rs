@@ -1,5 +1,5 @@
-//! The phases of all holders but the primary: replicas take its log and its writes, strays wait until they are not
-//! needed any more, and are deleted then. All of them reply to queries about what they have.
+//! The phases of all holders but the primary: replicas take its log and its writes, strays wait until they
+//! are not needed any more, and are deleted then. All of them reply to queries about what they have.
 
 use super::history::log::Log;
 use super::inventory_scan::InventoryScan;
@@ -138,8 +138,8 @@ impl Pg {
         }
     }
 
-    /// The primary lacks something that may be here. With its log we can tell. A stray gets no writes: the primary sends
-    /// its log again when newer ones matter.
+    /// The primary lacks something that may be here. With its log we can tell. A stray gets no writes: the
+    /// primary sends its log again when newer ones matter.
     fn merge_as_source(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: &PgLog) {
         if self.interval.primary != Some(from) {
             return;

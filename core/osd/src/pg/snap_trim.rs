@@ -118,7 +118,7 @@ impl Pg {
         }
     }
 
-    /// Removed snapshots for which something may be kept here; none if this is not the primary.
+    /// Removed snapshots that may still have clones here; none if this is not the primary.
     pub fn to_trim(&self, map: &OsdMap) -> IntervalSet {
         let Phase::Active(active) = &self.phase else { return IntervalSet::new() };
         active.snap_trim.not_done(map.removed_snaps_queue.get(&self.id.pool).cloned().unwrap_or_default())

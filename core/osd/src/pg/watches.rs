@@ -1,13 +1,13 @@
 //! Watches that are alive, and notifies on their way: only the primary has them, in memory.
 //!
 //! The object's info names the watchers (`ops::watch`). A watch is alive while its client pings; one that is
-//! silent for its timeout, or whose client is blocklisted, is removed by a write of the primary's own. So is one
-//! whose session was ended by the client and that does not come back at once: a client that died sends no more
-//! than that, and a client that waits for its images should not wait for the whole timeout. After a change of the
-//! primary, watches get a timeout from when the new one first sees them.
+//! silent for its timeout, or whose client is blocklisted, is removed by a write of the primary's own. So is
+//! one whose session was ended by the client and that does not come back at once: a client that died sends no
+//! more than that, and a client that waits for its images should not wait for the whole timeout. After a
+//! change of the primary, watches get a timeout from when the new one first sees them.
 //!
-//! A notify goes to all watchers; to those without a connection when they come back. It completes when all have
-//! answered or are gone, or at its deadline.
+//! A notify goes to all watchers; to those without a connection when they come back. It completes when all
+//! have answered or are gone, or at its deadline.
 
 use super::{ClientOp, Ctx, PgEffect};
 use crate::object_info::ObjectInfo;
@@ -72,8 +72,8 @@ struct Notify {
 #[derive(Default)]
 struct Watched {
     live: BTreeMap<WatchId, Live>,
-    /// The object's info was read in this interval. Later changes are here, too: watches come and go by requests to
-    /// this primary.
+    /// The object's info was read in this interval. Later changes are here, too: watches come and go by
+    /// requests to this primary.
     all: bool,
 }
 
@@ -141,8 +141,8 @@ impl Watches {
         }
     }
 
-    /// The reply to a request that needs only the list of watchers, if all of them are known. A thousand watchers
-    /// answer each notify, and each answer would read the list of a thousand.
+    /// The reply to a request that needs only the list of watchers, if all of them are known. A thousand
+    /// watchers answer each notify, and each answer would read the list of a thousand.
     pub fn answer(&self, op: &ClientOp) -> Option<Done> {
         let watched = self.live.get(&op.object).filter(|watched| watched.all)?;
         if op.snap != SnapId::HEAD {
@@ -320,8 +320,8 @@ impl Watches {
         self.forget_in_notifies(ctx, object, watch);
     }
 
-    /// Ends notifies at their deadline. Gives the writes that remove watches which were silent for too long or whose
-    /// client is blocklisted.
+    /// Ends notifies at their deadline. Gives the writes that remove watches which were silent for too long
+    /// or whose client is blocklisted.
     pub fn tick(&mut self, ctx: &mut Ctx<'_>) -> Vec<ClientOp> {
         let now = ctx.now.mono;
         let late: Vec<u64> =

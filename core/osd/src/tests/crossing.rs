@@ -35,8 +35,8 @@ fn is_scrubbed(w: &World) -> bool {
     group(w, 0).is_some_and(|pg| pg.state(&w.map, false) & pg_state::SCRUBBING != 0)
 }
 
-/// The longest log was on a stray that died before it sent the log: the PG waited for it, although another OSD had
-/// every acknowledged write.
+/// The longest log was on a stray that died before it sent the log: the PG waited for it, although another
+/// OSD had every acknowledged write.
 #[test]
 fn log_that_dies_with_its_owner_is_taken_from_another_member() {
     let mut w = World::new(1, 5, 3, 1, 1);
@@ -73,8 +73,8 @@ fn with_source(seed: u64) -> World {
     w
 }
 
-/// A stray took the log when it became a recovery source. It did not know the writes after that, and sent older data in
-/// place of acknowledged data.
+/// A stray took the log when it became a recovery source. It did not know the writes after that, and sent
+/// older data in place of acknowledged data.
 #[test]
 fn stray_is_no_source_for_writes_after_its_log() {
     for seed in 1..5 {
@@ -144,7 +144,8 @@ fn no_copy_is_put_right_of_what_is_deleted_meanwhile() {
     }
 }
 
-/// A push without metadata reached a member that had meanwhile discarded its copy: it reported the object as recovered.
+/// A push without metadata reached a member that had meanwhile discarded its copy: it reported the object as
+/// recovered.
 #[test]
 fn a_part_that_comes_without_the_metadata_that_it_needs_is_not_taken_for_stored() {
     for seed in 1..12 {
@@ -187,8 +188,8 @@ fn an_old_copy_goes_when_what_was_pulled_from_it_is_durable() {
     w.run_until("the old copy is gone", |w| w.nodes[0].view.objects().count() == 0);
 }
 
-/// Recovery was paused, and resumed in the turn in which the clone arrived, before the read that waited for it: the read
-/// did not find the clone.
+/// Recovery was paused, and resumed in the turn in which the clone arrived, before the read that waited for
+/// it: the read did not find the clone.
 #[test]
 fn recovered_clone_is_readable_in_the_next_turn() {
     let object = |name: &str| ObjectId::head(POOL, "".into(), "".into(), name.into());
@@ -221,8 +222,8 @@ fn recovered_clone_is_readable_in_the_next_turn() {
     }
 }
 
-/// The session ended while a copy was repaired, and a client wrote: the member discarded the object again, and was sent
-/// data that had been read before the write.
+/// The session ended while a copy was repaired, and a client wrote: the member discarded the object again,
+/// and was sent data that had been read before the write.
 #[test]
 fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
     for delay in 0..40 {
@@ -245,8 +246,8 @@ fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
     }
 }
 
-/// A write extended an object while its first part was being resent: the member lacked data forever that the primary
-/// took for recovered.
+/// A write extended an object while its first part was being resent: the member lacked data forever that the
+/// primary took for recovered.
 #[test]
 fn what_a_member_lacks_of_an_object_that_grows_meanwhile_is_no_more_than_its_primary_knows() {
     for delay in 0..40 {

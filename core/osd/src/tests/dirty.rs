@@ -138,8 +138,8 @@ fn snapshots_taken_beyond_the_log_cost_no_copy() {
         w.run_until("clean", World::all_clean);
         w.run_for(Duration::from_secs(1));
         w.assert_replicas_equal();
-        // Of 5 heads and 10 clones of 4 to 11 KB: at most 18 bytes of each, and attributes; but a head that is
-        // rolled back comes whole.
+        // Of 5 heads and 10 clones of 4 to 11 KB: at most 18 bytes of each, and attributes; but a head that
+        // is rolled back comes whole.
         assert!(w.recovered_bytes() < 11_000 + 5000, "osd.{victim}: {}", w.recovered_bytes());
         for (snap, seen) in [(1, "before"), (2, "between")] {
             let at = 50 + 100 * (snap as usize - 1);

@@ -25,7 +25,8 @@ fn may_recover(w: &mut World, may: bool) {
     let flag = map_flags::NORECOVER;
     w.change(|map, inc| inc.new_flags = Some(if may { map.flags & !flag } else { map.flags | flag }));
 }
-/// One of three OSDs was away during writes, and comes back. Recovery, ten transfers a second, may not begin yet.
+/// One of three OSDs was away during writes, and comes back. Recovery, ten transfers a second, may not begin
+/// yet.
 fn begin(seed: u64) -> World {
     let mut w = World::new(seed, 3, 3, 2, 9);
     w.run_until("clean", World::all_clean);

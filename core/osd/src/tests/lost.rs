@@ -297,7 +297,8 @@ fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_hav
     assert_eq!(w.run_ops("a", write("new")).result, 0);
 }
 
-/// Its log begins after the histories parted: by its entries alone what it wrote before that would have stayed.
+/// Its log begins after the histories parted: by its entries alone what it wrote before that would have
+/// stayed.
 #[test]
 fn returning_lost_osd_drops_also_objects_older_than_its_log() {
     let mut w = World::new(7, 2, 2, 1, 1);

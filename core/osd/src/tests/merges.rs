@@ -112,7 +112,8 @@ fn a_merge_that_is_called_off_lets_writes_go_on() {
     }
 }
 
-/// Its halves are not the versions that were merged: it scans the inventory, and then recounts its statistics.
+/// Its halves are not the versions that were merged: it scans the inventory, and then recounts its
+/// statistics.
 #[test]
 fn member_absent_during_a_merge_scans_the_inventory() {
     for seed in 0..8 {

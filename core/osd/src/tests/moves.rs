@@ -123,7 +123,8 @@ fn an_osd_that_is_too_full_gets_nothing_until_it_is_not() {
     w.run_until("moved", |w| w.all_clean() && acting(w) == osds([3, 1, 2]));
 }
 
-/// Each OSD moves one PG at a time: while backfills waited for space, no PG moved that would have freed space.
+/// Each OSD moves one PG at a time: while backfills waited for space, no PG moved that would have freed
+/// space.
 #[test]
 fn backfill_that_waits_for_space_blocks_no_other() {
     let mut w = World::new(8, 5, 3, 2, 2);
@@ -152,7 +153,8 @@ fn backfill_that_waits_for_space_blocks_no_other() {
     w.assert_replicas_equal();
 }
 
-/// An OSD that was out briefly got no backfill because its disk was full, and other OSDs kept the replacing copies.
+/// An OSD that was out briefly got no backfill because its disk was full, and other OSDs kept the replacing
+/// copies.
 #[test]
 fn an_osd_that_is_too_full_comes_back_to_what_it_has() {
     let mut w = begin(7);

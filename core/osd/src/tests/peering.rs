@@ -65,8 +65,8 @@ fn a_thousand_groups_peer_in_waves_where_there_is_memory_for_few() {
     );
 }
 
-/// A message between OSDs, or between an OSD and the monitor, is lost although the session stays: the peer dropped it
-/// for lack of memory or took it for stale. Every wait has a timeout.
+/// A message between OSDs, or between an OSD and the monitor, is lost although the session stays: the peer
+/// dropped it for lack of memory or took it for stale. Every wait has a timeout.
 #[test]
 fn no_pg_is_stuck_after_one_lost_message() {
     let mut lost = 0;

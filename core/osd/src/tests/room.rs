@@ -76,7 +76,8 @@ fn new_primary_knows_of_a_full_disk() {
     assert_eq!(w.run_ops("a", read()).ops[0].data, "123456789");
 }
 
-/// The full member recovered nothing, and the copies that had replaced it were kept meanwhile: a full cluster stayed full.
+/// The full member recovered nothing, and the copies that had replaced it were kept meanwhile: a full cluster
+/// stayed full.
 #[test]
 fn returning_full_member_gets_writes_that_do_not_grow() {
     let mut w = three_objects();

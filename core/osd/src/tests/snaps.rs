@@ -214,7 +214,8 @@ fn removed_snapshots_are_trimmed_and_what_others_share_stays() {
     assert_eq!(w.run_ops("o29", read()).ops[0].data, "0123");
 }
 
-/// Its client waited while the pool was full, and did not learn that the snapshot had been removed to free space.
+/// Its client waited while the pool was full, and did not learn that the snapshot had been removed to free
+/// space.
 #[test]
 fn clone_of_a_removed_snapshot_is_reported_and_trimmed() {
     let mut w = World::new(8, 3, 3, 2, 4);

@@ -136,7 +136,8 @@ fn of_a_group_that_was_half_deleted_nothing_is_believed() {
     w.assert_replicas_equal();
 }
 
-/// The only OSD with acknowledged writes is waited for, also if it lost its record: no other OSD serves without it.
+/// The only OSD with acknowledged writes is waited for, also if it lost its record: no other OSD serves
+/// without it.
 #[test]
 fn last_member_without_its_record_is_waited_for() {
     let mut w = World::new(5, 2, 2, 1, 1);

@@ -1,7 +1,7 @@
-//! The limit of peering: how many PGs peer at the same time. As many as there is memory for what they
-//! hold meanwhile, which is logs in flight and lists of what is missing; and of those in which a member lacks much,
-//! only a few. Such a member takes milliseconds for each of its PGs: one after the other, the first serve again long before
-//! the last ones would all together.
+//! The limit of peering: how many PGs peer at the same time. As many as there is memory for what they hold
+//! meanwhile, which is logs in flight and lists of what is missing; and of those in which a member lacks
+//! much, only a few. Such a member takes milliseconds for each of its PGs: one after the other, the first
+//! serve again long before the last ones would all together.
 //!
 //! Only primaries reserve memory. Queries to members are answered at once, out of what those members have for
 //! that, so no PG waits for another PG's reservation. A single one always fits.

@@ -1,12 +1,12 @@
-//! The throttle of replies with data: data are read when there is memory for them, and count until the last of
-//! them are gone, which is when the client's socket has taken them.
+//! The throttle of replies with data: data are read when there is memory for them, and count until the last
+//! of them are gone, which is when the client's socket has taken them.
 //!
 //! A client that takes its time, or a lease that a hung member does not renew, keeps answers here. With many
 //! clients, or much that each asks for at a time, that would be any amount.
 //!
-//! Clients that take nothing are cut by the shell after a while. Until then what they keep is not to be in the
-//! way of others: there is extra memory for them, and unless there is plenty, a client that leaves a reply that long waits with
-//! its next reads.
+//! Clients that take nothing are cut by the shell after a while. Until then what they keep is not to be in
+//! the way of others: there is extra memory for them, and unless there is plenty, a client that leaves a
+//! reply that long waits with its next reads.
 
 use super::memory::{Held, Memory, fits};
 use super::waiting::Order;
@@ -20,7 +20,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Reads of no more wait only behind twice as many bytes as there should be: a guest does not wait for a backup.
+/// Reads of no more wait only behind twice as many bytes as there should be: a guest does not wait for a
+/// backup.
 const SMALL: u64 = 64 << 10;
 /// Answers with no more data do not count: the rest of them takes as much.
 const TINY: u64 = 512;
@@ -129,8 +130,8 @@ impl ReplyThrottle {
         self.throttle.limit().fits(Time::ZERO, &SMALL) && !self.throttle.is_queued(lane(SMALL))
     }
 
-    /// Whether a read of so many bytes for a client may begin. Without memory its PG is woken when there may be some; then
-    /// it may begin reads that have waited. New reads do not overtake waiting ones.
+    /// Whether a read of so many bytes for a client may begin. Without memory its PG is woken when there may
+    /// be some; then it may begin reads that have waited. New reads do not overtake waiting ones.
     pub fn take(&self, pg: PgId, client: ConnId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
         let is_plenty = self.held().saturating_add(bytes) <= self.memory().most() / 2;
         if !is_plenty && self.throttle.limit().slow.borrow().clients.contains(&client) {

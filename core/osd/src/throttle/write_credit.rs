@@ -1,9 +1,9 @@
 //! Write credits: whether all disks of a write have space for it, known before it is sent to any of them.
 //!
-//! A store that is full refuses a transaction, and an OSD whose store refuses what its primary took can only stop.
-//! So each OSD announces to the primaries that send it writes how many bytes each may have in flight (`OwnCredit`),
-//! and a primary stays within the credits of all members of a PG (`WriteCredits`). Why this is enough:
-//! `docs/decisions/0027-space-credits.md`. Memory credits work in the same way
+//! A store that is full refuses a transaction, and an OSD whose store refuses what its primary took can only
+//! stop. So each OSD announces to the primaries that send it writes how many bytes each may have in flight
+//! (`OwnCredit`), and a primary stays within the credits of all members of a PG (`WriteCredits`). Why this is
+//! enough: `docs/decisions/0027-space-credits.md`. Memory credits work in the same way
 //! (`docs/decisions/0033-write-memory-credits.md`).
 
 use super::waiting::{Order, WaitList};
@@ -35,7 +35,8 @@ const BLOCK: u64 = 4096;
 const ENTRY: u64 = 1024;
 /// Writes up to this size may exceed the memory credit by a factor of two.
 pub const SMALL: u64 = 128 << 10;
-/// Memory of each write in flight beside its data: the request, its log entry, and its messages and transaction.
+/// Memory of each write in flight beside its data: the request, its log entry, and its messages and
+/// transaction.
 const IN_FLIGHT: u64 = 4 << 10;
 /// Space of a clone: it has its own index records, but shares blocks.
 const CLONE: u64 = 32 << 10;
@@ -55,7 +56,8 @@ impl OwnCredit {
     pub fn said(&self) -> Room {
         self.said
     }
-    /// The credit to announce, if it changed enough. `writers`: OSDs that send writes to this one, itself included.
+    /// The credit to announce, if it changed enough. `writers`: OSDs that send writes to this one, itself
+    /// included.
     pub fn look(&mut self, space: &Statfs, writers: u64) -> Option<Room> {
         let Statfs { total, available, .. } = *space;
         let said = self.said;
@@ -241,8 +243,8 @@ pub fn has_space(store: &dyn StoreView, bytes: u64) -> bool {
     space.available >= space.total / FULL_PARTS + bytes
 }
 
-/// The same for data that replaces as much: it must be written even on a full device, and must leave space for the
-/// writes that are in flight.
+/// The same for data that replaces as much: it must be written even on a full device, and must leave space
+/// for the writes that are in flight.
 pub fn has_space_to_replace(store: &dyn StoreView, bytes: u64) -> bool {
     let space = store.statfs();
     space.available >= space.total / KEPT_PARTS + 4 * bytes

@@ -206,7 +206,7 @@ impl OsdMap {
     pub fn max_osd(&self) -> u32 {
         self.osds.len() as u32
     }
-    /// Grows or shrinks the room for OSDs. New ids do not exist yet, and are out.
+    /// Changes the highest possible OSD id (`max_osd`). New ids do not exist yet, and are out.
     pub fn set_max_osd(&mut self, max: u32) {
         assert!(max <= MAX_OSDS, "{max} OSDs are over the limit of {MAX_OSDS}");
         let max = max as usize;

@@ -1,5 +1,5 @@
-//! What clients were told about writes that the log of their group has no more. A busy group
-//! remembers thousands, so they are encoded as what is different from one to the next: some twelve
+//! Dup entries: the results of writes whose log entries were trimmed. A busy placement group
+//! keeps thousands, so each is encoded as its difference to the one before: about twelve
 //! bytes each.
 
 use crate::types::{EntityName, ReqId};

@@ -135,7 +135,7 @@ pub struct PgWish {
     pub pg: PgId,
     /// What its primary activated: it counts for nothing after that.
     pub record: PgRecord,
-    /// The primary first. Empty: those whom CRUSH wants.
+    /// The primary first. Empty: the OSDs that CRUSH chooses.
     pub acting: Vec<OsdId>,
 }
 

@@ -1,4 +1,4 @@
-//! What clients say to the manager, and how they learn where it is.
+//! Messages between clients and the manager, and the manager map.
 
 use super::RawMessage;
 use super::body::{Body, fields};

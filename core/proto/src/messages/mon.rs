@@ -1,4 +1,4 @@
-//! What clients (and OSDs) say to monitors and hear from them.
+//! Messages between clients (and OSDs) and monitors.
 
 use super::RawMessage;
 use super::body::{Body, fields};

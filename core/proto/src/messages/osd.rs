@@ -14,7 +14,7 @@ pub struct OsdOp {
     pub spg: SpgId,
     /// Of the object's name (or key), all 32 bits; in a listing the cursor's.
     pub hash: u32,
-    /// The map by which the client chose whom to ask.
+    /// The map by which the client chose the OSD.
     pub epoch: Epoch,
     /// See `op_flags::message`.
     pub flags: u32,

@@ -201,7 +201,7 @@ pub struct PgInfo {
     pub log_tail: Version,
     /// The last interval in which it made its log the group's. Zero: never.
     pub interval_started: Epoch,
-    /// The highest version that a client was told.
+    /// The highest version that was sent to a client.
     pub last_user_version: u64,
     /// All entries up to here are known to be durable, bytes too, on all members of their interval.
     pub committed_to: Version,
@@ -259,7 +259,7 @@ pub struct LogEntry {
     pub mtime: Utime,
     /// What was done, for members that missed it.
     pub acts: Vec<Acts>,
-    /// What the client was told, for when it asks again.
+    /// The result that the client got, for when it resends the request.
     pub result: i32,
     /// Of each operation, its code and output; empty unless the client wanted them.
     pub outputs: Vec<(i32, Bytes)>,

@@ -9,7 +9,7 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum QuorumMsg {
-    /// The first that each side says: of which cluster it is. Nothing else is heard before it.
+    /// The first message of each side: its cluster. Other messages before it are ignored.
     Hello { fsid: Uuid },
     /// A message of the Raft library, opaque.
     Raft(Bytes),

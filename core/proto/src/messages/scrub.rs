@@ -40,7 +40,7 @@ pub enum ScrubQuery {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScrubAnswer {
-    /// `end`: there was no room for what comes from here on.
+    /// `end`: the objects from here on did not fit.
     Names {
         entries: Vec<ScrubEntry>,
         end: Option<ObjectId>,

@@ -9,7 +9,7 @@ struct Group {
     wire: Vec<(u64, Outgoing)>,
     rng: Rng,
     loss_per_mille: u64,
-    /// Members that hear nothing and are not heard.
+    /// Members that neither receive nor send.
     cut_off: BTreeSet<u64>,
     /// Those of the beginning.
     first: Vec<u64>,
@@ -417,7 +417,7 @@ fn a_lone_member_becomes_three_and_one_again() {
     g.rounds(5);
     let state = ["a", "Add(2)", "Add(3)", "b"];
     assert!(g.members.values().all(|m| m.state == state && m.raft.members() == [1, 2, 3]));
-    // Two of three are a majority, also when everyone starts again.
+    // Two of three are a majority, also after a restart of all members.
     g.cut_off = [1].into();
     (1..=3).for_each(|id| g.restart(id));
     g.rounds(60);
@@ -456,7 +456,7 @@ fn leader_transfers_leadership_at_once() {
     g.leader().raft.hand_over(next);
     g.rounds(4);
     assert_eq!(g.leader().raft.node.raft.id, next);
-    // To whom does not answer: it leads on.
+    // To a member that does not answer: the leader stays.
     g.cut_off.insert(old);
     g.leader().raft.hand_over(old);
     assert!(g.leader().raft.propose(b"lost".to_vec()).is_err());

@@ -182,8 +182,8 @@ impl Index {
                 self.release(&leaf);
             }
         }
-        // What is left of the two is side by side now. Others are not looked at: their neighbours may be in a
-        // checkpoint that was never told.
+        // The rests of the two leaves are neighbours now. Others are not merged: their neighbours may be in a
+        // checkpoint that never learned of the change.
         let is_left = first < last && first < from;
         for at in [first + 1, first].into_iter().skip(usize::from(!is_left)) {
             self.tidy(&mut leaves, at);

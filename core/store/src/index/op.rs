@@ -39,13 +39,13 @@ pub(crate) enum Op {
         from: u32,
         to: u32,
     },
-    /// It could not be read when it was to be changed, or to be copied to here: nothing can be told of it
-    /// from now on.
+    /// The object, or the source of a copy to it, could not be read when it was to be changed: its content
+    /// is unknown from now on.
     Lose,
 }
 
 impl Op {
-    /// What it has something of, besides the object that it changes.
+    /// The object that it reads from, besides the one that it changes.
     pub fn source(&self) -> Option<&StoredId> {
         match self {
             Op::CloneFrom(of) | Op::CloneBlocks { of, .. } => Some(of),

@@ -10,7 +10,7 @@ use hashbrown::hash_map::EntryRef;
 use nacre_proto::transaction::StoredId;
 use std::sync::Arc;
 
-/// A map with room for more than this gives it back when it is nearly empty.
+/// A map with capacity for more than this shrinks when it is nearly empty.
 const ROOM_MIN: usize = 4096;
 
 #[derive(Debug)]

@@ -169,7 +169,7 @@ fn place(id: &StoredId) -> u64 {
     }
 }
 
-/// Objects of pools from this one on are told apart by their ids alone.
+/// Objects of pools from this one on are distinguished by their ids alone.
 const POOLS: u32 = u32::MAX - 1;
 
 #[cfg(test)]

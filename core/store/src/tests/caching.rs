@@ -87,7 +87,7 @@ fn what_will_be_read_stays_in_memory_when_it_comes_to_its_place() {
     assert!(read(&mut store, &disk, 5 * 4096, 20).is_err());
 }
 
-/// A scrub must not be told what the block was before.
+/// A scrub must not read the block's old content from the cache.
 #[test]
 fn a_read_of_the_device_itself_sees_what_memory_hides() {
     let (disk, mut store) = fresh(4 << 20);

@@ -1,4 +1,4 @@
-//! A log that rots: what of it is lost is named, and nothing else is.
+//! A corrupt log: exactly the lost transactions are reported.
 
 use super::model::{Model, Source};
 use super::settle;
@@ -155,7 +155,7 @@ fn two_corrupt_heads_in_a_row_lose_what_came_after_and_the_store_says_so() {
     let (mut store, report) = open(&disk);
     assert_eq!((report.lost, report.losses, report.last), (None, 1, Ticket(11)));
     assert_eq!((read(&store, &disk, "a"), read(&store, &disk, "b")), (Ok(1), Ok(7)));
-    // The daemon is told for as long as the store lives.
+    // The count of losses is reported as long as the store exists.
     store.request_checkpoint();
     settle(&mut store, &disk);
     assert_eq!(open(&disk).0.lost().times, 1);
@@ -252,7 +252,7 @@ impl Run {
 #[test]
 fn whatever_rots_in_a_log_nothing_is_lost_that_is_not_named() {
     let rounds = std::env::var("NACRE_STORE_ROT").map_or(1500, |n| n.parse().expect("a number"));
-    let (mut repaired, mut named, mut gaps, mut untold) = (0, 0, 0, 0);
+    let (mut repaired, mut named, mut gaps, mut undetected) = (0, 0, 0, 0);
     for seed in 0..rounds {
         let mut run = Run::new(seed);
         run.live();
@@ -267,11 +267,11 @@ fn whatever_rots_in_a_log_nothing_is_lost_that_is_not_named() {
         }
         let (store, report) = Store::open(&run.disk).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert_eq!(store.check(), [""; 0], "seed {seed}");
-        // If the last record rots together with the one that confirms it, it cannot be told; where nothing of
-        // its header is left, not even that there was one.
+        // If the last record is corrupt together with the one that confirms it, the loss is undetectable; the
+        // same if its header is gone.
         if report.last != run.store.submitted() {
             assert!(report.lost.is_none(), "seed {seed}: {report:?}");
-            untold += 1;
+            undetected += 1;
         }
         let last_known = report.lost.map_or(report.last.0, |(first, _)| first.0 - 1);
         let model = &run.history[last_known as usize];
@@ -302,7 +302,7 @@ fn whatever_rots_in_a_log_nothing_is_lost_that_is_not_named() {
     assert!(repaired > rounds / 10 && named as u64 > rounds / 50, "{repaired} repaired, {named} named");
     assert!(gaps > 0 && gaps < rounds / 10, "{gaps} gaps in {rounds} rounds");
     assert!(
-        untold <= rounds / 500,
-        "{untold} of {rounds} times the end of the log was not told from a torn one"
+        undetected <= rounds / 500,
+        "{undetected} of {rounds} times the end of the log was not told from a torn one"
     );
 }

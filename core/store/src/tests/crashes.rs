@@ -32,7 +32,7 @@ struct Run {
     crashes: u64,
     /// Lives that began on a checkpoint of several sorted runs.
     compacted: u64,
-    /// Bytes that the device was told to forget.
+    /// Bytes that were discarded on the device.
     given_back: u64,
 }
 

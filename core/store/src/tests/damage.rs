@@ -1,4 +1,4 @@
-//! Devices that rot, hold something else, or hold what looks like a store.
+//! Devices with corrupt data, with foreign data, or with data that resembles a store.
 
 use super::settle;
 use crate::format::{Geometry, RecordHeader, Superblock};

@@ -75,7 +75,7 @@ fn only_the_stores_own_log_will_do() {
     let formatted = Store::format(&WithLog(&sim(7), &tiny), options(3));
     assert!(matches!(formatted, Err(FormatError::LogTooSmall { .. })));
 
-    // One of two labels may rot.
+    // One of two labels may be corrupt.
     log.corrupt(30);
     let (_, report) = Store::open(&WithLog(&data, &log)).unwrap();
     assert!(report.superblock_damaged);

@@ -45,7 +45,7 @@ fn pairs(range: std::ops::Range<u64>) -> Pairs {
     range.map(|n| (key(n), Bytes::from(vec![n as u8; 50]))).collect()
 }
 /// Damages the page that has this object, or undoes it.
-fn rot_page(store: &Store, disk: &SimDisk, id: &StoredId) {
+fn corrupt_page(store: &Store, disk: &SimDisk, id: &StoredId) {
     let run = &store.runs[0];
     let (page, _) = run.fences.page(run.fences.find(id));
     let extent = run.extents[0];
@@ -244,7 +244,7 @@ fn a_corrupt_leaf_is_an_error_for_its_keys_until_they_are_gone() {
     let found = store.find(&id).unwrap().unwrap();
     let leaves = &found.object().omap().leaves;
     let bad = leaf_id(leaves.list()[leaves.at(key(1000).as_bytes())].number);
-    rot_page(&store, &disk, &bad);
+    corrupt_page(&store, &disk, &bad);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
     store.limit_memory(1 << 20);
     let get = |store: &Store, n| store.omap_get(&id, key(n).as_bytes());
@@ -301,7 +301,7 @@ fn log_only(store: &mut Store, disk: &SimDisk) {
 #[test]
 fn an_object_whose_list_of_leaves_could_not_be_read_when_it_was_changed_stays_lost_and_its_copy_does_not() {
     let (disk, store, [id, copy]) = object_and_copy();
-    rot_page(&store, &disk, &id);
+    corrupt_page(&store, &disk, &id);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
     submit(&mut store, &id, Change::OmapSet([(key(1000), Bytes::from_static(b"new"))].into()));
     submit(&mut store, &copy, Change::OmapSet([(key(1000), Bytes::from_static(b"new"))].into()));
@@ -314,7 +314,7 @@ fn an_object_whose_list_of_leaves_could_not_be_read_when_it_was_changed_stays_lo
     };
     is_right(&store);
     // Now the list can be read: its leaves are released.
-    rot_page(&store, &disk, &id);
+    corrupt_page(&store, &disk, &id);
     is_right(&Store::open(&*disk).unwrap().0);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
     is_right(&store);
@@ -334,7 +334,7 @@ fn a_store_opens_whose_leaf_could_not_be_read_when_it_was_changed_and_can_be_whe
     let leaves = &found.object().omap().leaves;
     let bad = leaf_id(leaves.list()[leaves.at(key(1000).as_bytes())].number);
     drop(found);
-    rot_page(&store, &disk, &bad);
+    corrupt_page(&store, &disk, &bad);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
     for (id, keys) in [(&id, 990..1010), (&copy, 995..1005)] {
         submit(&mut store, id, Change::OmapSet([(key(1000), Bytes::from(vec![7; 3000]))].into()));
@@ -343,7 +343,7 @@ fn a_store_opens_whose_leaf_could_not_be_read_when_it_was_changed_and_can_be_whe
     }
     log_only(&mut store, &disk);
     assert!(store.omap_get(&id, key(1000).as_bytes()).is_err());
-    rot_page(&store, &disk, &bad);
+    corrupt_page(&store, &disk, &bad);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
     for store in [&store, &Store::open(&*disk).unwrap().0] {
         assert_eq!(store.check(), [""; 0]);

@@ -201,10 +201,10 @@ fn a_checkpoint_ends_although_the_log_is_as_short_as_a_few_pages() {
 }
 
 /// Damages the page that has this object.
-fn rot_page(store: &Store, disk: &SimDisk, id: &StoredId) {
-    rot_page_of(&store.runs[0], disk, id);
+fn corrupt_page(store: &Store, disk: &SimDisk, id: &StoredId) {
+    corrupt_page_of(&store.runs[0], disk, id);
 }
-fn rot_page_of(run: &crate::runs::SortedRun, disk: &SimDisk, id: &StoredId) {
+fn corrupt_page_of(run: &crate::runs::SortedRun, disk: &SimDisk, id: &StoredId) {
     let (page, _) = run.fences.page(run.fences.find(id));
     let mut at = page.start;
     let extent = run.extents.iter().find(|extent| {
@@ -229,7 +229,7 @@ fn a_corrupt_page_is_an_error_for_its_objects_until_they_are_written_anew() {
     let mut ids: Vec<StoredId> = (0..1000).map(object).collect();
     ids.sort();
     let (bad, other) = (ids[500].clone(), ids[0].clone());
-    rot_page(&store, &disk, &bad);
+    corrupt_page(&store, &disk, &bad);
     let (mut store, report) = Store::open_paged(disk.clone()).unwrap();
     store.limit_memory(1 << 20);
     assert_eq!(report.objects, 1000);
@@ -277,8 +277,8 @@ fn what_can_be_read_is_exported_past_corrupt_pages_and_the_rest_is_not_taken_for
     ids[700..720].iter().for_each(|id| submit(&mut store, id, [Change::Remove]));
     checkpoint(&mut store, &disk);
     assert_eq!(store.sorted_runs(), 2);
-    rot_page_of(&store.runs[0], &disk, &ids[499]);
-    rot_page_of(&store.runs[1], &disk, &ids[710]);
+    corrupt_page_of(&store.runs[0], &disk, &ids[499]);
+    corrupt_page_of(&store.runs[1], &disk, &ids[710]);
 
     let (store, _) = Store::open_paged(disk.clone()).unwrap();
     assert_eq!(store.ids().filter(Result::is_err).count(), 2);
@@ -324,7 +324,7 @@ fn what_could_not_be_read_when_it_was_changed_stays_lost_although_it_can_be_read
     let mut ids: Vec<StoredId> = (0..1000).map(object).collect();
     ids.sort();
     let bad = [&ids[500], &ids[501]];
-    rot_page(&store, &disk, bad[0]);
+    corrupt_page(&store, &disk, bad[0]);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
     let (data, copy) = (Bytes::from_static(b"new"), StoredId::meta("copy"));
     submit(&mut store, bad[0], [Change::Write { offset: 9, data }, attr(b"new")]);
@@ -332,7 +332,7 @@ fn what_could_not_be_read_when_it_was_changed_stays_lost_although_it_can_be_read
     let done = store.take_batch().unwrap().commit(&*disk).unwrap();
     store.finished(done);
     // It is as it was.
-    rot_page(&store, &disk, bad[0]);
+    corrupt_page(&store, &disk, bad[0]);
     for store in [Store::open(&*disk).unwrap().0, Store::open_paged(disk.clone()).unwrap().0] {
         for lost in [bad[0], &copy] {
             assert!(matches!(store.stat(lost), Err(ReadError::Unreadable { .. })));

@@ -42,7 +42,7 @@ pub struct Manager {
     leads: Option<u64>,
 }
 
-/// What a worker is told.
+/// Messages to a worker.
 pub enum Order {
     /// The monitor leads in this term, or no longer.
     Leads(Option<u64>),

@@ -102,7 +102,7 @@ impl Schedules {
         let schedule = leaf.outwards().find_map(|level| self.of(&level))?;
         schedule.iter().map(|every| every.next(minute)).min()
     }
-    /// When anything may be.
+    /// The earliest time at which any schedule is due.
     pub fn soonest(&self, minute: u64) -> Option<u64> {
         let all = self.0.values().flat_map(|(_, schedule)| schedule);
         all.map(|every| every.next(minute)).min()

@@ -66,7 +66,7 @@ impl<M: Machine + 'static> Daemon for Running<M> {
 fn open_store(path: &Path, preallocated: bool) -> Result<(Store, FileDisk, Report)> {
     let mut disk = store::open_disk(path, None)?;
     if preallocated {
-        disk.keep_room();
+        disk.set_preallocated();
     }
     let opened = Store::open_paged(Arc::new(disk.clone()));
     let (store, report) = opened.with_context(|| format!("cannot use {}", path.display()))?;

@@ -206,7 +206,7 @@ fn requests_without_data_are_read_as_many_as_there_is_memory_for() {
     }
     // Of 2 KiB each, and what one look into the socket brought.
     assert!((512..1200).contains(&kept), "{kept} are kept");
-    // What is answered makes room, until all have come.
+    // Answered messages free space, until all have arrived.
     let mut all = kept;
     while all < SENT {
         assert!(server.call(|machine, _, _| machine.0.clear()));

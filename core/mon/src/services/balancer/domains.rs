@@ -13,7 +13,7 @@ pub struct Domains {
 }
 
 impl Domains {
-    /// None for rules that take from several places: what such a rule means by its parts cannot be told
+    /// None for rules with several `take` steps: what such a rule means by its parts is unknown
     /// from where OSDs are.
     pub fn of(map: &OsdMap, pool: &Pool) -> Option<Domains> {
         let (top, kinds) = shape(map.crush.rule(map.rule_of(pool)?)?)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// As Ceph does, it counts for this long after the last request.
 const WANTED: Duration = Duration::from_secs(60);
-/// OSDs are told again that it is wanted: one may have been restarted.
+/// How often the request is repeated to OSDs: one may have been restarted.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
 /// Rates are averages over this long: two reports of an OSD.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ pub struct ImageFigures {
     pub image: ImageKey,
     /// Since clients began to ask.
     pub totals: [u64; 6],
-    /// In a second, of late; of the last two, how many nanoseconds an operation took.
+    /// Recent rates per second; the last two fields are nanoseconds per operation.
     pub rates: [f64; 6],
 }
 

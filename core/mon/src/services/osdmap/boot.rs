@@ -36,7 +36,7 @@ impl OsdMonitor {
                 if have.public_addrs == boot.public {
                     return Done::Silent;
                 }
-                // Its new life must be seen to follow the end of the old one.
+                // The new incarnation must begin after the end of the old one.
                 if !pending.flips_up(osd) {
                     pending.mark_down(osd);
                     pending.mark_dead(osd);

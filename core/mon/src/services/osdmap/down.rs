@@ -1,5 +1,5 @@
-//! OSDs go down, since others do not hear them or they are silent towards us, and out, when they are down for
-//! long.
+//! OSDs are marked down, since peers or the monitors receive nothing from them, and out, when they are down
+//! for long.
 
 use super::OsdMonitor;
 use super::failure_reports::MarkDown;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const SILENCE: Duration = Duration::from_secs(15);
 
 impl OsdMonitor {
-    /// An OSD reports that it does not hear another one, or hears it again.
+    /// An OSD reports that it receives nothing from another one, or that it does again.
     pub(super) fn failure(
         &mut self,
         cx: &Context<'_>,

@@ -45,7 +45,7 @@ pub struct OsdMonitor {
 }
 
 impl OsdMonitor {
-    /// No OSD was heard yet, which is not the OSDs' fault.
+    /// No OSD had time to report yet.
     pub fn new(now: Time) -> OsdMonitor {
         OsdMonitor { since: now, ..OsdMonitor::default() }
     }

@@ -1,4 +1,4 @@
-//! Which monitor each OSD talks to, as far as the leader has heard since it leads.
+//! The monitor that each OSD has a session with, as reported to the leader since its election.
 
 use nacre_base::OsdId;
 use std::collections::BTreeMap;

@@ -46,7 +46,7 @@ pub enum Passing {
 pub struct PgStat {
     /// Its counters of work add up those of all its primaries.
     pub report: PgReport,
-    /// What each of them had counted when it was last heard.
+    /// The counters of each in its last report.
     counted: BTreeMap<OsdId, Work>,
     pub from: OsdId,
     pub stamp: Utime,
@@ -210,7 +210,7 @@ impl PgStats {
         self.since.get(&(pg, passing)).map_or(Duration::ZERO, |since| now.since(*since))
     }
 
-    /// In a second, of late.
+    /// Recent rates per second.
     pub fn rates(&self, pool: PoolId) -> Work {
         self.rate(|sample| sample.pools.get(&pool))
     }

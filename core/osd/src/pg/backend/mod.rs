@@ -1,7 +1,7 @@
 //! The redundancy backend: how the members of a placement group keep its objects between them.
 //!
-//! The rest of `pg` orders requests, keeps the log and moves messages. It asks the backend what depends on how a pool
-//! stores its data:
+//! The rest of `pg` orders requests, keeps the log and moves messages. It asks the backend what depends on
+//! how a pool stores its data:
 //!
 //!   write plan           what each member stores of a write (`plan_write`)
 //!   read plan            which ranges are read where (`plan_read`)
@@ -52,7 +52,7 @@ impl WritePlan {
     }
     /// The primary's own part, with room for one more change.
     pub fn own_txn(&self) -> Transaction {
-        self.write.txn.clone_with_room(1)
+        self.write.txn.clone_with_capacity(1)
     }
 }
 
@@ -110,7 +110,8 @@ impl Backend {
         }
     }
 
-    /// Whether a holder with the missing set `own` can give some of what one with `theirs` lacks of an object.
+    /// Whether a holder with the missing set `own` can give some of what one with `theirs` lacks of an
+    /// object.
     pub fn can_push(self, own: &Missing, theirs: &Missing, object: &ObjectId) -> bool {
         match self {
             Backend::Replicated => {

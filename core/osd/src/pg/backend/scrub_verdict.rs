@@ -1,5 +1,5 @@
-//! The scrub verdict of a replicated pool: whether the copies of one object agree, which of them is right, and what to
-//! replace.
+//! The scrub verdict of a replicated pool: whether the copies of one object agree, which of them is right,
+//! and what to replace.
 //!
 //! Right is a copy that can be read, of the newest version there is, and among those what most have.
 
@@ -237,8 +237,8 @@ fn parts(
     Some(parts)
 }
 
-/// The members that differ from what most have, among those that keep their copies. Copies whose metadata is wrong have
-/// no vote.
+/// The members that differ from what most have, among those that keep their copies. Copies whose metadata is
+/// wrong have no vote.
 fn wrong_in(
     sums: &Sums,
     wrong: &BTreeSet<OsdId>,

@@ -1,9 +1,10 @@
-//! The duplicate-op log: the replies to writes that have left the log. A client that sends one of them again, as
-//! it did not get the reply, gets the same reply, and the write is not carried out twice.
+//! The duplicate-op log: the replies to writes that have left the log. A client that sends one of them again,
+//! as it did not get the reply, gets the same reply, and the write is not carried out twice.
 //!
-//! The log is for members that were away, and is as long as memory allows; this is for clients, takes a twentieth
-//! of the memory for each write, and reaches further back. Dup entries lie encoded in pages, one for each time
-//! that the log is trimmed, in memory and on disk (keys `r` of the record). A page goes as a whole.
+//! The log is for members that were away, and is as long as memory allows; this is for clients, takes a
+//! twentieth of the memory for each write, and reaches further back. Dup entries lie encoded in pages, one
+//! for each time that the log is trimmed, in memory and on disk (keys `r` of the record). A page goes as a
+//! whole.
 
 use super::log::{LogLimits, digest};
 use bytes::Bytes;
@@ -25,8 +26,8 @@ const PAGE_OVERHEAD: usize = 120;
 pub struct DupLog {
     /// Oldest first.
     pages: VecDeque<Page>,
-    /// By `client_of`, which requests of each client may be here. A client numbers its requests in order, so that a
-    /// new one is told from those here at once.
+    /// By `client_of`, which requests of each client may be here. A client numbers its requests in order, so
+    /// that a new one is told from those here at once.
     clients: BTreeMap<u64, ClientDups>,
     last_number: u64,
     memory: usize,

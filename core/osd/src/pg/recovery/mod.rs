@@ -1,11 +1,12 @@
-//! Recovery: the primary makes every member whole. It pulls what it lacks itself from a holder, and pushes what other
-//! members lack. Only what is missing travels, in bounded pieces, and first what requests wait for.
+//! Recovery: the primary makes every member whole. It pulls what it lacks itself from a holder, and pushes
+//! what other members lack. Only what is missing travels, in bounded pieces, and first what requests wait
+//! for.
 //!
-//! A holder that is asked for something has the authoritative log, so that what is not in its missing set is right.
-//! Members have it from peering; strays take it when they are needed.
+//! A holder that is asked for something has the authoritative log, so that what is not in its missing set is
+//! right. Members have it from peering; strays take it when they are needed.
 //!
-//! `Recovery` is the machine, on a `Scope` of the parts that it works on. `sources` picks what comes next and from
-//! where, `push` makes and takes the messages.
+//! `Recovery` is the machine, on a `Scope` of the parts that it works on. `sources` picks what comes next and
+//! from where, `push` makes and takes the messages.
 
 pub mod push;
 mod sources;
@@ -48,8 +49,8 @@ const TAKEN_MAX: usize = 16;
 const UNFOUND_RETRY: Duration = Duration::from_secs(3);
 /// A holder that refused a part so many times in a row cannot give it.
 const REFUSALS: u32 = 3;
-/// While flags hold recovery back: for how many objects a holder is looked for in one turn, and for how long those
-/// without one count as unfound.
+/// While flags hold recovery back: for how many objects a holder is looked for in one turn, and for how long
+/// those without one count as unfound.
 const LOOKED_FOR_MAX: usize = if cfg!(test) { 2 } else { 1000 };
 const LOOKED_FOR_RETRY: Duration = Duration::from_secs(60);
 
@@ -77,7 +78,8 @@ struct PushOp {
 }
 
 impl PushOp {
-    /// Whether it stays as it is. A push for which there is no space leaves its reservation to others meanwhile.
+    /// Whether it stays as it is. A push for which there is no space leaves its reservation to others
+    /// meanwhile.
     fn stays(&mut self, now: Time, is_full: bool) -> bool {
         let has_no_room = self.push.is_some() && is_full;
         let age = now.since(self.since);
@@ -125,7 +127,8 @@ pub struct Recovery {
     /// How often in a row a holder did not give what it has.
     refusals: BTreeMap<(ObjectId, OsdId), u32>,
     sources: BTreeMap<OsdId, StraySource>,
-    /// Members that do not have, under the names of its clones, what they should have of an object: it is sent.
+    /// Members that do not have, under the names of its clones, what they should have of an object: it is
+    /// sent.
     without_overlap: BTreeSet<(ObjectId, OsdId)>,
     last_id: u64,
 }
@@ -199,12 +202,13 @@ impl Recovery {
     pub fn lacking_sources(&self, need: Version) -> impl Iterator<Item = (OsdId, &Missing)> {
         self.sources.iter().filter_map(move |(osd, source)| Some((*osd, source.missing(need)?)))
     }
-    /// Whether that holder was asked for the object time and again and did not give it: it cannot be read there.
+    /// Whether that holder was asked for the object time and again and did not give it: it cannot be read
+    /// there.
     pub fn keeps_refusing(&self, object: &ObjectId, osd: OsdId) -> bool {
         self.refusals.get(&(object.clone(), osd)).is_some_and(|times| *times >= REFUSALS)
     }
-    /// An object becomes what another was, and members that lacked that lack this now: cancels transfers of the object as
-    /// it had been. Whether there were any.
+    /// An object becomes what another was, and members that lacked that lack this now: cancels transfers of
+    /// the object as it had been. Whether there were any.
     pub fn cancel(&mut self, object: &ObjectId) -> bool {
         let before = self.pulls.len() + self.pushes.len();
         self.pulls.retain(|_, pull| pull.object != *object);
@@ -224,7 +228,8 @@ impl Recovery {
         let pulls = self.pulls.values().filter(move |pull| pull.object == *object);
         self.unfound.get(object).map(|(part, _)| part).into_iter().chain(pulls.map(|pull| &pull.part))
     }
-    /// Some of what we lack, without that. One after the other: all of it together may be a hundred thousand keys.
+    /// Some of what we lack, without that. One after the other: all of it together may be a hundred thousand
+    /// keys.
     fn left_to_ask(&self, object: &ObjectId, lacking: Part) -> Part {
         self.not_to_ask(object).fold(lacking, |left, part| left.without(part))
     }
@@ -278,8 +283,8 @@ impl Recovery {
             return;
         }
         let no_backfill = ctx.map.has(map_flags::NOBACKFILL);
-        // A full disk takes only what requests wait for, or its store would refuse a write; but what it lacks of objects
-        // that it has takes no more space.
+        // A full disk takes only what requests wait for, or its store would refuse a write; but what it lacks
+        // of objects that it has takes no more space.
         let can_grow = pg.history.missing.is_empty() || has_space(ctx.store, 0);
         let can_replace = can_grow || has_space_to_replace(ctx.store, 0);
         let mut taken = 0;

@@ -1,8 +1,8 @@
 //! Pushes: parts of objects on their way from a holder to one that lacks them.
 //!
-//! What is missing on some member was not changed since the interval began: a write makes whatever it changes present
-//! on all members, the primary among them. So whenever a part was read, and however late it arrives, what of it the
-//! receiver still lacks is right; the rest is newer there.
+//! What is missing on some member was not changed since the interval began: a write makes whatever it changes
+//! present on all members, the primary among them. So whenever a part was read, and however late it arrives,
+//! what of it the receiver still lacks is right; the rest is newer there.
 //!
 //! `PushReads` reads parts and makes messages of them, on any holder; `History::take_push` takes one.
 
@@ -71,7 +71,8 @@ impl PushReads {
         self.reads.clear();
         self.reported_unreadable.clear();
     }
-    /// Logs it once in an interval for each object: one that no other holder has is asked for every few seconds.
+    /// Logs it once in an interval for each object: one that no other holder has is asked for every few
+    /// seconds.
     fn report_unreadable(&mut self, ctx: &mut Ctx<'_>, pg: PgId, object: &ObjectId, error: &ReadError) {
         if self.reported_unreadable.len() == REPORTED_MAX {
             self.reported_unreadable.clear();
@@ -194,8 +195,8 @@ impl PushRead {
     fn failed(self) -> Outcome {
         Outcome::Failed { id: self.id, object: self.object, purpose: self.purpose }
     }
-    /// What can be read, and what was salvaged of the block that cannot: perhaps no other holder has any of it. None if
-    /// the error is about another block.
+    /// What can be read, and what was salvaged of the block that cannot: perhaps no other holder has any of
+    /// it. None if the error is about another block.
     fn rest(&self, error: &ReadError) -> Option<PushRequest> {
         let (_, block, of_block) = bad_block(error)?;
         let (start, end) = (block * BLOCK, (block + 1) * BLOCK);
@@ -212,8 +213,8 @@ impl PushRead {
 }
 
 impl History {
-    /// What of a part can be given, beside what the receiver has elsewhere, and which data must be read for it.
-    /// The omap is cut later.
+    /// What of a part can be given, beside what the receiver has elsewhere, and which data must be read for
+    /// it. The omap is cut later.
     fn readable(
         &self,
         store: &dyn StoreView,

@@ -1,5 +1,5 @@
-//! What to recover next, and where it is: an object waits for its older clones as long as those come, as the ranges
-//! that it shares with them need not travel again.
+//! What to recover next, and where it is: an object waits for its older clones as long as those come, as the
+//! ranges that it shares with them need not travel again.
 
 use super::{Recovery, Scope};
 use crate::ops::clone_of;
@@ -36,8 +36,8 @@ impl RecoverySource {
 }
 
 impl Recovery {
-    /// The holder that can give most of a part that we lack, and what of it. If none has it under the object's own name,
-    /// it is looked for under the names of its clones, here too.
+    /// The holder that can give most of a part that we lack, and what of it. If none has it under the
+    /// object's own name, it is looked for under the names of its clones, here too.
     pub(super) fn find_source(
         &self,
         pg: &Scope<'_>,

@@ -1,5 +1,5 @@
-//! Scrub repair: a wrong copy becomes missing, and what is missing is recovered as ever, from the members that have
-//! it. Only requests that need the object wait for it.
+//! Scrub repair: a wrong copy becomes missing, and what is missing is recovered as ever, from the members
+//! that have it. Only requests that need the object wait for it.
 
 use super::{Scope, Scrub, cluster_error};
 use crate::pg::backend::scrub_verdict::RepairPlan;
@@ -46,8 +46,8 @@ impl Scrub {
         }
     }
 
-    /// Ceph: `osd_scrub_auto_repair`. At the end of a scrub, repairs wrong copies without a request if they are few.
-    /// Whether there is something to wait for.
+    /// Ceph: `osd_scrub_auto_repair`. At the end of a scrub, repairs wrong copies without a request if they
+    /// are few. Whether there is something to wait for.
     pub(super) fn auto_repair(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) -> bool {
         let auto = ctx.budget.scrub.rules.auto_repair.unwrap_or_default();
         let Some(running) = self.running.as_deref_mut() else { return false };
@@ -88,8 +88,8 @@ impl Scrub {
         ctx.out.push(PgEffect::Loop);
     }
 
-    /// Repairs that a member may not have received. They come behind the writes that are sent again, so only what
-    /// those left of them counts.
+    /// Repairs that a member may not have received. They come behind the writes that are sent again, so only
+    /// what those left of them counts.
     pub(super) fn resend_repairs(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, osd: OsdId) {
         let Some(member) = pg.members.get_mut(&osd) else { return };
         let missing = &mut member.missing;
@@ -97,7 +97,8 @@ impl Scrub {
         for ((_, object), whole) in self.repairing.iter().filter(|((of, _), _)| *of == osd) {
             let need = missing.get(object).map(|stale| stale.need).unwrap_or_default();
             if *whole {
-                // Those writes did not know that they change a wrong copy. Nor does what was read for it before them.
+                // Those writes did not know that they change a wrong copy. Nor does what was read for it
+                // before them.
                 missing.add(object, need, &Part::everything());
                 if pg.recovery.cancel(object) {
                     ctx.out.push(PgEffect::Loop);

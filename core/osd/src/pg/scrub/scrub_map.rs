@@ -1,5 +1,5 @@
-//! What a member reports about its own copies (Ceph: the scrub map): names and metadata, and checksums of pieces of
-//! content. The primary asks itself the same questions.
+//! What a member reports about its own copies (Ceph: the scrub map): names and metadata, and checksums of
+//! pieces of content. The primary asks itself the same questions.
 
 use super::{SLICE, ScrubRecord};
 use crate::object_info::ObjectInfo;
@@ -171,8 +171,8 @@ pub fn omap_piece(ctx: &Ctx<'_>, object: &ObjectId, from: &Name) -> (Option<Name
     if walked.is_ok() { (end, keys as u64, bytes as u64) } else { (None, 0, 0) }
 }
 
-/// Whether the clones here are those that their heads know of. Gives what is wrong with clones, and then the head of
-/// each that is wrong, as Ceph reports it.
+/// Whether the clones here are those that their heads know of. Gives what is wrong with clones, and then the
+/// head of each that is wrong, as Ceph reports it.
 pub fn check_clones(ctx: &Ctx<'_>, objects: &[ObjectId]) -> Vec<(ObjectId, BadSnaps)> {
     let mut heads: BTreeMap<ObjectId, (bool, BTreeSet<SnapId>)> = BTreeMap::new();
     for object in objects {

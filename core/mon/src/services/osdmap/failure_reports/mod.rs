@@ -1,6 +1,6 @@
-//! Failure reports: which OSDs are marked down because others do not hear them.
+//! Failure reports: which OSDs are marked down because others receive nothing from them.
 //!
-//! An OSD that misses another reports that twice a second until it hears the other one again. A single
+//! An OSD that misses a peer reports it twice a second until it receives something from it again. A single
 //! reporter may be the one with the loose cable, so several must report, from different failure domains. Two
 //! OSDs that miss each other prove a broken link and no more: the one with more broken links is believed
 //! less. Only the leader keeps reports. A new leader gets them all again within a second, and finds past ones
@@ -41,8 +41,8 @@ const SAME_BREAK: Duration = Duration::from_secs(2);
 const RETURN_DELAY: Duration = Duration::from_secs(5);
 const RETURN_DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// A process that ended ends its session with us in the same moment; we may hear of that a little later than
-/// others hear that its port refuses them.
+/// When a process ends, its session with the monitor ends at the same time; the monitor may see that slightly
+/// later than peers see that its port refuses connections.
 const SESSION_GRACE: Duration = Duration::from_millis(100);
 
 /// Why an OSD is marked down.
@@ -52,7 +52,7 @@ pub struct MarkDown {
     pub why: String,
     pub reporters: Vec<OsdId>,
     pub evidence: Evidence,
-    /// Where it was silent, if it was heard elsewhere.
+    /// The network on which it was silent, if it was not silent on the other one.
     pub network: Option<Network>,
 }
 
@@ -62,7 +62,7 @@ struct Report {
     network: Option<Network>,
     first: Time,
     last: Time,
-    /// When the reporter last heard the target.
+    /// When the reporter last received something from the target.
     heard: Time,
 }
 
@@ -144,7 +144,7 @@ impl FailureReports {
         !self.open.is_empty() || !self.refused.is_empty()
     }
 
-    /// `reporter` has heard nothing of `target` for that long; on one network, or at all.
+    /// `reporter` has received nothing from `target` for that long; on one network, or on both.
     pub fn report_silence(
         &mut self,
         now: Time,
@@ -164,7 +164,7 @@ impl FailureReports {
         (report.last, report.heard) = (now, heard);
     }
 
-    /// It hears it again.
+    /// The reporter receives heartbeats of the target again.
     pub fn cancel(&mut self, now: Time, reporter: OsdId, target: OsdId) {
         if self.open.remove(&(reporter, target)).is_some() {
             let restored_links = self.restored_links.entry(link(reporter, target)).or_default();
@@ -302,7 +302,7 @@ impl FailureReports {
         open
     }
 
-    /// Which OSDs are not heard on that network, with the reports that are not the reporter's own fault.
+    /// The OSDs that are silent on that network, with the reports that are not the reporter's own fault.
     fn missed_on(&self, network: Network, map: &OsdMap) -> BTreeMap<OsdId, Vec<(OsdId, &Report)>> {
         let open: BTreeMap<(OsdId, OsdId), &Report> = self
             .open
@@ -386,7 +386,7 @@ impl FailureReports {
 }
 
 impl FailureReports {
-    /// Describes the OSDs that are heard on one network and not on the other.
+    /// Describes the OSDs that are silent on one network only.
     fn lost_networks(&self, now: Time, map: &OsdMap) -> Vec<String> {
         let place = |osd: OsdId, network: Network| {
             let location = crate::crush_edit::location_text(&map.crush, osd.0);
@@ -448,7 +448,7 @@ fn broken_link(now: Time, open: &BTreeMap<(OsdId, OsdId), Report>, links: &Links
     Some(MarkDown { target, why, reporters: vec![reporter], evidence: Evidence::Silent, network: None })
 }
 
-/// Which OSDs do not hear each other.
+/// The pairs of OSDs with a broken link.
 struct Links {
     /// By OSD: how many of its links are broken, and the lowest number among those that it hears. In a
     /// network that is split in two equal halves, the latter tells the halves apart.
@@ -495,16 +495,16 @@ impl Domains {
 
     /// Whether the reporters are in enough domains of the highest level at which the possible reporters
     /// are in that many. If there are not even that many OSDs, all must.
-    fn are_enough(&self, who: &BTreeSet<OsdId>, possible: &BTreeSet<OsdId>, enough: usize) -> bool {
+    fn are_enough(&self, reporters: &BTreeSet<OsdId>, possible: &BTreeSet<OsdId>, enough: usize) -> bool {
         for level in self.levels.values() {
             let count = |osds: &BTreeSet<OsdId>| {
                 osds.iter().filter_map(|osd| level.get(osd)).collect::<BTreeSet<_>>().len()
             };
             if count(possible) >= enough {
-                return count(who) >= enough;
+                return count(reporters) >= enough;
             }
         }
-        who.len() >= enough.min(possible.len())
+        reporters.len() >= enough.min(possible.len())
     }
 }
 

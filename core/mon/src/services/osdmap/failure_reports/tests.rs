@@ -27,7 +27,7 @@ fn at(millis: u64) -> Time {
     Time::from_nanos(1_000_000 * (100_000 + millis))
 }
 
-/// Who is down after these reports were repeated until `end`, each by (reporter, target).
+/// The OSDs that are down after these reports were repeated until `end`, each by (reporter, target).
 fn down_at(failures: &mut FailureReports, map: &OsdMap, reports: &[(i32, i32)], end: u64) -> Vec<i32> {
     let mut map = map.clone();
     let mut down = Vec::new();
@@ -55,7 +55,7 @@ fn check(map: &OsdMap, reports: &[(i32, i32)], end: u64, expected: &[i32]) {
     assert_eq!(down_at(&mut FailureReports::default(), map, reports, end), expected);
 }
 
-/// Everyone on one side misses everyone on the other, and the reverse.
+/// Every OSD on one side misses every OSD on the other, and the reverse.
 fn split(one: &[i32], other: &[i32]) -> Vec<(i32, i32)> {
     one.iter().flat_map(|&a| other.iter().flat_map(move |&b| [(a, b), (b, a)])).collect()
 }
@@ -163,7 +163,7 @@ fn wrong_reporters_count_later_and_flapping_osds_boot_later() {
     assert_eq!(checks["OSD_FLAPPING"].count, 1);
     refused(&mut failures, 10_000);
     assert!(!failures.may_return(at(19_000), OsdId(2), true));
-    // A new process has not flapped, and nobody was wrong about it.
+    // A new process has not flapped, and was not wrongly marked down.
     assert!(failures.may_return(at(19_000), OsdId(2), false));
     assert_eq!(down_at(&mut failures, &map, &both, 400), [2]);
 }
